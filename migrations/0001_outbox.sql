@@ -1,0 +1,278 @@
+-- The outbox: a log that is written once, and a narrow queue of the work left.
+--
+-- :"schema" is replaced by the quoted schema name, :'schema' by the same as a literal (psql's own notation, so the
+-- file also runs as `psql -v schema=postcommit -f 0001_outbox.sql`).
+
+-- The log. Append-only: PostgreSQL copies a row on every UPDATE, so everything that changes lives in outbox_queue.
+create table :"schema".outbox_events (
+  seq            bigint generated always as identity primary key,
+  id             uuid not null default gen_random_uuid(),
+  aggregate_type text not null,
+  aggregate_id   text not null,
+  event_type     text not null,
+  schema_version integer not null default 1 check (schema_version > 0),
+  ordering_key   text,
+  payload        jsonb not null,
+  headers        jsonb not null default '{}' check (jsonb_typeof(headers) = 'object'),
+  available_at   timestamptz,
+  created_at     timestamptz not null default clock_timestamp()
+);
+comment on column :"schema".outbox_events.ordering_key is
+  'What the event is ordered by: NULL means its aggregate, the empty string means no order at all.';
+comment on column :"schema".outbox_events.available_at is
+  'Not to be delivered before this time; NULL means at once.';
+
+create unique index outbox_events_id_key on :"schema".outbox_events (id);
+create index outbox_events_aggregate_idx on :"schema".outbox_events (aggregate_type, aggregate_id, seq);
+create index outbox_events_type_idx on :"schema".outbox_events (event_type, seq);
+-- created_at follows seq closely, so a BRIN index finds a time range at almost no cost per insert.
+create index outbox_events_created_at_idx on :"schema".outbox_events using brin (created_at) with (pages_per_range = 32);
+
+-- The work left: one narrow row per undelivered event. A claim changes `lease` only, which no index covers, so it is a
+-- HOT update; fillfactor 50 leaves each page the room for it.
+create table :"schema".outbox_queue (
+  seq          bigint primary key,
+  key          bigint,
+  lease        bigint,
+  available_at timestamptz,
+  held         boolean not null default false,
+  attempts     integer not null default 0,
+  rescues      integer not null default 0,
+  done         text[]
+) with (
+  fillfactor = 50,
+  -- The queue turns over completely all the time: vacuum by a fixed number of dead rows, and without pausing.
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
+  autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 100000,
+  autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 50000,
+  autovacuum_vacuum_cost_delay = 0
+);
+comment on column :"schema".outbox_queue.key is 'Hash of what the event is ordered by; NULL means no order.';
+comment on column :"schema".outbox_queue.lease is 'Fencing token of the relay that holds the event; NULL means free.';
+comment on column :"schema".outbox_queue.available_at is
+  'NULL means ready. A time means delayed, in backoff, or deferred behind its key; infinity means behind a held event.';
+comment on column :"schema".outbox_queue.held is 'A dead letter that holds its key back until somebody resolves it.';
+comment on column :"schema".outbox_queue.done is 'Names of the targets that already have the event.';
+
+-- Ready rows by seq and waiting rows by due time are two indexes, so that a claim never walks over rows in backoff.
+create index outbox_queue_ready_idx on :"schema".outbox_queue (seq) where available_at is null;
+create index outbox_queue_due_idx on :"schema".outbox_queue (available_at, seq) where available_at is not null;
+create index outbox_queue_key_idx on :"schema".outbox_queue (key, seq) where key is not null;
+
+-- The record: one row per settled batch and outcome, not per event. A drain settles mostly contiguous seqs, so a
+-- multirange of five hundred of them is some thirty bytes.
+create table :"schema".outbox_deliveries (
+  delivered_at timestamptz not null default now(),
+  relay        bigint not null,
+  attempts     integer not null,
+  targets      text[] not null,
+  seqs         int8multirange not null
+);
+create index outbox_deliveries_seqs_idx on :"schema".outbox_deliveries using gist (seqs);
+create index outbox_deliveries_delivered_at_idx on :"schema".outbox_deliveries using brin (delivered_at);
+
+-- Every failed attempt, for as long as the event is kept.
+create table :"schema".outbox_failures (
+  seq       bigint not null,
+  attempt   integer not null,
+  failed_at timestamptz not null default now(),
+  relay     bigint not null,
+  target    text,
+  code      text,
+  error     text not null
+);
+create index outbox_failures_seq_idx on :"schema".outbox_failures (seq, attempt);
+
+-- What failed for good. Kept out of the queue so that a thousand dead letters never slow a claim.
+create table :"schema".outbox_dead_letters (
+  seq      bigint primary key,
+  dead_at  timestamptz not null default now(),
+  reason   text not null check (reason in ('exhausted', 'rejected', 'no_handler')),
+  attempts integer not null,
+  done     text[],
+  key      bigint,
+  held     boolean not null default false,
+  error    text not null,
+  discarded_at timestamptz
+);
+comment on column :"schema".outbox_dead_letters.discarded_at is
+  'When an operator gave the event up. The row stays, so that its story can be told.';
+create index outbox_dead_letters_dead_at_idx on :"schema".outbox_dead_letters (dead_at, seq);
+
+-- Who is alive. The token fences: it is new each time a relay registers, and a relay marked lost never gets it back.
+create table :"schema".outbox_relays (
+  token        bigint generated always as identity primary key,
+  name         text not null,
+  host         text not null,
+  pid          integer not null,
+  started_at   timestamptz not null default now(),
+  heartbeat_at timestamptz not null default now(),
+  lease_until  timestamptz not null,
+  ended_at     timestamptz,
+  ended_as     text check (ended_as in ('stopped', 'lost')),
+  stats        jsonb not null default '{}'
+) with (fillfactor = 50);
+
+-- The inbox of consumers.
+create table :"schema".processed_events (
+  consumer_name text not null,
+  event_id      uuid not null,
+  processed_at  timestamptz not null default now(),
+  primary key (consumer_name, event_id)
+);
+
+-- One owner at a time for a named duty. The epoch fences: it grows with every change of owner.
+create table :"schema".outbox_leases (
+  name        text primary key,
+  epoch       bigint not null default 1,
+  owner       bigint not null,
+  acquired_at timestamptz not null default now(),
+  lease_until timestamptz not null
+);
+
+-- What operators set and every relay obeys.
+create table :"schema".outbox_controls (
+  destination text primary key,
+  paused_at   timestamptz,
+  reason      text,
+  changed_at  timestamptz not null default now()
+);
+
+-- The hash that stands for an ordering key. NULL for no order.
+create function :"schema".key_hash(aggregate_type text, aggregate_id text, ordering_key text) returns bigint
+language sql immutable parallel safe
+return case
+  when ordering_key is null then hashtextextended(aggregate_id, hashtextextended(aggregate_type, 0))
+  when ordering_key = '' then null
+  else hashtextextended(ordering_key, 1)
+end;
+
+-- Nobody can forget the queue: whatever inserts into the log fills it, from any language. SECURITY DEFINER, so that a
+-- role that may only insert events is enough to emit.
+create function :"schema".enqueue() returns trigger
+language plpgsql security definer set search_path = pg_catalog as $$
+begin
+  insert into :"schema".outbox_queue (seq, key, available_at)
+    select seq, :"schema".key_hash(aggregate_type, aggregate_id, ordering_key), available_at from emitted;
+  return null;
+end
+$$;
+create trigger outbox_events_enqueue after insert on :"schema".outbox_events
+  referencing new table as emitted for each statement execute function :"schema".enqueue();
+
+-- Serialises the writers of one key until they commit, so that seq, drawn after the lock, follows commit order.
+--
+-- Keys are locked in order, so that two emitters of the same keys do not deadlock. A transaction that emits for
+-- thousands of keys would fill PostgreSQL's lock table for everybody, so past 64 keys it locks stripes of the key
+-- space instead, of which there are 256. Everyone else holds the stripe of its key shared, so the two kinds exclude
+-- each other. 1886352483 is our own class of advisory locks; the setting remembers what this transaction holds.
+create function :"schema".lock_keys(keys bigint[]) returns void
+language plpgsql as $$
+declare
+  holding text := coalesce(nullif(current_setting('postcommit.locked_keys', true), ''), ',');
+  fresh bigint[];
+  k bigint;
+begin
+  if cardinality(keys) = 1 then
+    if keys[1] is null or strpos(holding, ',' || keys[1] || ',') > 0 then
+      return;
+    end if;
+    fresh := keys;
+  else
+    select array_agg(distinct x order by x) into fresh
+      from unnest(keys) x where x is not null and strpos(holding, ',' || x || ',') = 0;
+    if fresh is null then
+      return;
+    end if;
+  end if;
+
+  if length(holding) - length(replace(holding, ',', '')) - 1 + cardinality(fresh) > 64 then
+    for k in select distinct x & 255 from unnest(fresh) x order by 1 loop
+      perform pg_advisory_xact_lock(1886352483, k::integer);
+    end loop;
+    return;
+  end if;
+
+  if cardinality(fresh) = 1 then
+    k := fresh[1];
+    perform pg_advisory_xact_lock_shared(1886352483, (k & 255)::integer), pg_advisory_xact_lock(k);
+    perform set_config('postcommit.locked_keys', holding || k || ',', true);
+    return;
+  end if;
+  for k in select distinct x & 255 from unnest(fresh) x order by 1 loop
+    perform pg_advisory_xact_lock_shared(1886352483, k::integer);
+  end loop;
+  foreach k in array fresh loop
+    perform pg_advisory_xact_lock(k);
+  end loop;
+  perform set_config('postcommit.locked_keys', holding || array_to_string(fresh, ',') || ',', true);
+end
+$$;
+
+-- Emits an array of events in the caller's transaction: one round trip, whatever their number. Every key's lock is
+-- taken before any seq is drawn. A function rather than a statement of the client's, because PL/pgSQL keeps the plans
+-- per session without named prepared statements, which transaction poolers do not carry.
+create function :"schema".emit(events jsonb, serialise boolean default true) returns void
+language plpgsql as $$
+begin
+  if serialise then
+    perform :"schema".lock_keys(array(
+      select :"schema".key_hash(e.aggregate_type, e.aggregate_id, e.ordering_key)
+        from jsonb_to_recordset(events) as e(aggregate_type text, aggregate_id text, ordering_key text)));
+  end if;
+  insert into :"schema".outbox_events
+    (id, aggregate_type, aggregate_id, event_type, schema_version, ordering_key, payload, headers, available_at)
+    select coalesce(e.id, gen_random_uuid()), e.aggregate_type, e.aggregate_id, e.event_type,
+           coalesce(e.schema_version, 1), e.ordering_key, coalesce(e.payload, 'null'), coalesce(e.headers, '{}'),
+           case when e.delay_ms is null then e.available_at
+                else clock_timestamp() + e.delay_ms * interval '1 millisecond' end
+      from jsonb_to_recordset(events) as e(
+        id uuid, aggregate_type text, aggregate_id text, event_type text, schema_version integer,
+        ordering_key text, payload jsonb, headers jsonb, available_at timestamptz, delay_ms double precision);
+end
+$$;
+
+-- The same for one event, to be called from SQL: select postcommit.emit('order.created', 'order', '42', '{"total": 9}').
+create function :"schema".emit(
+  event_type text, aggregate_type text, aggregate_id text, payload jsonb,
+  headers jsonb default '{}', id uuid default gen_random_uuid(), schema_version integer default 1,
+  ordering_key text default null, available_at timestamptz default null
+) returns uuid
+language plpgsql as $$
+#variable_conflict use_variable
+begin
+  perform :"schema".lock_keys(array[:"schema".key_hash(aggregate_type, aggregate_id, ordering_key)]);
+  insert into :"schema".outbox_events as e
+    (id, aggregate_type, aggregate_id, event_type, schema_version, ordering_key, payload, headers, available_at)
+    values (id, aggregate_type, aggregate_id, event_type, schema_version, ordering_key, payload, headers, available_at);
+  return id;
+end
+$$;
+
+-- One row per event with the columns people expect of an outbox. SENT is proven by a delivery record, never assumed.
+create view :"schema".outbox_status as
+select e.seq, e.id, e.aggregate_type, e.aggregate_id, e.event_type, e.schema_version, e.payload, e.headers,
+       case
+         when d.seq is not null then 'FAILED'
+         when q.seq is not null and r.token is not null then 'PROCESSING'
+         when q.seq is not null then 'PENDING'
+         when s.delivered_at is not null then 'SENT'
+         else 'PENDING'
+       end as status,
+       coalesce(q.attempts, d.attempts, s.attempts - 1, 0) as retry_count,
+       case when q.available_at < 'infinity' then q.available_at end as next_retry_at,
+       e.created_at,
+       s.delivered_at as published_at,
+       f.error as last_error
+  from :"schema".outbox_events e
+  left join :"schema".outbox_queue q on q.seq = e.seq
+  left join :"schema".outbox_relays r on r.token = q.lease and r.ended_at is null
+  left join :"schema".outbox_dead_letters d on d.seq = e.seq
+  left join lateral (
+    select x.delivered_at, x.attempts from :"schema".outbox_deliveries x
+     where x.seqs @> e.seq order by x.delivered_at desc limit 1
+  ) s on true
+  left join lateral (
+    select x.error from :"schema".outbox_failures x
+     where x.seq = e.seq order by x.attempt desc, x.failed_at desc limit 1
+  ) f on true;

@@ -1,0 +1,54 @@
+import { PostcommitError } from '../errors.ts';
+
+const unreachable = new Set([
+  'ECONNREFUSED', 'ECONNRESET', 'ENOTFOUND', 'EAI_AGAIN', 'ETIMEDOUT', 'EHOSTUNREACH', 'ENETUNREACH', 'EPIPE', 'ENOENT',
+]);
+
+export function sqlState(error: unknown): string | undefined {
+  const code = (error as { code?: unknown } | null)?.code;
+  return typeof code === 'string' ? code : undefined;
+}
+
+/** Whether the failure is the connection's, so that the same statement may succeed on another one. */
+export function isConnectionFailure(error: unknown): boolean {
+  const code = sqlState(error);
+  if (code === undefined) {
+    const message = error instanceof Error ? error.message : '';
+    return /connection (terminated|ended|error)|not queryable|Client was closed|timeout expired/i.test(message);
+  }
+  // 08: connection exceptions; 57P01-57P05: the server is shutting down or ended the session.
+  return unreachable.has(code) || code.startsWith('08') || code.startsWith('57P');
+}
+
+/** Turns what the driver raised into an error with a code, where Postcommit can say what to do. Others pass unchanged. */
+export function codedDatabaseError(error: unknown): unknown {
+  if (error instanceof PostcommitError) return error;
+  const code = sqlState(error);
+  const message = error instanceof Error ? error.message : String(error);
+  const coded = (name: ConstructorParameters<typeof PostcommitError>[0]) =>
+    new PostcommitError(name, `(${message})`, { cause: error });
+  switch (code) {
+    case '42P01': // undefined table
+    case '3F000': // undefined schema
+    case '42883': // undefined function
+    case '42703': // undefined column
+      return /outbox_|processed_events|migrations|emit|lock_keys|schema/.test(message)
+        ? coded('POSTCOMMIT_E_MIGRATION_MISSING')
+        : error;
+    case '25P02':
+      return coded('POSTCOMMIT_E_TRANSACTION_ABORTED');
+    case '25P01':
+      return coded('POSTCOMMIT_E_NOT_A_TRANSACTION');
+    case '23505':
+      return /outbox_events_id_key/.test(message) ? coded('POSTCOMMIT_E_DUPLICATE_ID') : error;
+    case '22P05':
+    case '22021':
+      return coded('POSTCOMMIT_E_TEXT_NOT_STORABLE');
+    case '28000':
+    case '28P01':
+    case '3D000':
+    case '53300':
+      return coded('POSTCOMMIT_E_DATABASE_REFUSED');
+  }
+  return isConnectionFailure(error) ? coded('POSTCOMMIT_E_DATABASE_UNREACHABLE') : error;
+}

@@ -1,0 +1,174 @@
+import pg from 'pg';
+import type { Logger } from '../telemetry/logging.ts';
+import { SparseLog } from '../telemetry/logging.ts';
+import { codedDatabaseError, isConnectionFailure } from './database-error.ts';
+import type { ArrayQuery, Executor } from './executor.ts';
+
+export interface LinkOptions {
+  connectionString: string;
+  /** Shown in pg_stat_activity. */
+  applicationName: string;
+  /** A statement without an answer for this long means that the connection is dead. */
+  queryTimeoutMs: number;
+  logger: Logger;
+  /** Runs on every new connection before anything else does, e.g. LISTEN. */
+  onConnect?: (client: pg.Client) => Promise<void>;
+  onLost?: (error: unknown) => void;
+}
+
+/** How long to wait before reconnect attempt `n` (from 1): doubling from 50 ms to 5 s, half of it at random. */
+export function reconnectDelayMs(attempt: number, random: () => number = Math.random): number {
+  const ceiling = Math.min(5_000, 50 * 2 ** Math.min(attempt - 1, 10));
+  return ceiling / 2 + (ceiling / 2) * random();
+}
+
+/**
+ * One connection that comes back by itself, for as long as it takes. A statement is never repeated here: whoever sent
+ * it knows whether it may be. Statements sent while there is no connection wait for the next one.
+ */
+export class Link implements Executor {
+  readonly #options: LinkOptions;
+  readonly #log = new SparseLog();
+  #client: pg.Client | undefined;
+  #connecting: Promise<pg.Client> | undefined;
+  #closed = false;
+  readonly #closing = new AbortController();
+
+  constructor(options: LinkOptions) {
+    this.#options = options;
+  }
+
+  get connected(): boolean {
+    return this.#client !== undefined;
+  }
+
+  /** Connects once and fails if that fails: at start, a wrong address is better told than retried. */
+  async open(): Promise<void> {
+    try {
+      this.#client = await this.#connectOnce();
+    } catch (error) {
+      throw codedDatabaseError(error);
+    }
+  }
+
+  async query(text: string, values: unknown[] = []): Promise<{ rows: Record<string, unknown>[] }> {
+    return this.#send((client) => client.query(text, values));
+  }
+
+  /** The same with rows as arrays. */
+  readonly queryArrays: ArrayQuery = (text, values) =>
+    this.#send((client) => client.query<unknown[]>({ text, values, rowMode: 'array' }));
+
+  /** Starts reconnecting when there is no connection, without sending anything. */
+  ensure(): void {
+    if (!this.#client && !this.#closed) this.#reconnect().catch(() => {});
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    this.#closing.abort();
+    const client = this.#client;
+    this.#client = undefined;
+    if (client) await endOrDestroy(client);
+  }
+
+  async #send<T>(run: (client: pg.Client) => Promise<T>): Promise<T> {
+    const client = this.#client ?? (await this.#reconnect());
+    // pg's own query_timeout leaves the connection waiting for the late answer; here it is given up.
+    const timer = setTimeout(() => {
+      this.#drop(client, new Error(`No answer from PostgreSQL within ${this.#options.queryTimeoutMs} ms`));
+    }, this.#options.queryTimeoutMs);
+    try {
+      return await run(client);
+    } catch (error) {
+      if (isConnectionFailure(error)) this.#drop(client, error);
+      throw error;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  async #connectOnce(): Promise<pg.Client> {
+    const client = new pg.Client({
+      connectionString: this.#options.connectionString,
+      application_name: this.#options.applicationName,
+      connectionTimeoutMillis: Math.min(10_000, this.#options.queryTimeoutMs),
+      keepAlive: true,
+      pipeline: true, // Concurrent statements travel together instead of queueing in the client.
+    });
+    client.on('error', (error) => this.#drop(client, error));
+    client.on('end', () => this.#drop(client, new Error('Connection ended')));
+    try {
+      await client.connect();
+      await this.#options.onConnect?.(client);
+      return client;
+    } catch (error) {
+      destroy(client);
+      throw error;
+    }
+  }
+
+  #reconnect(): Promise<pg.Client> {
+    this.#connecting ??= this.#reconnectForever().finally(() => {
+      this.#connecting = undefined;
+    });
+    return this.#connecting;
+  }
+
+  async #reconnectForever(): Promise<pg.Client> {
+    for (let attempt = 1; ; attempt++) {
+      if (this.#closed) throw new Error('Connection terminated: the relay is closed');
+      try {
+        const client = await this.#connectOnce();
+        if (this.#closed) {
+          destroy(client);
+          continue;
+        }
+        this.#client = client;
+        if (attempt > 1) this.#options.logger.info({ attempt }, 'connected to PostgreSQL again');
+        return client;
+      } catch (error) {
+        this.#log.say('reconnect', (suppressed) =>
+          this.#options.logger.warn({ attempt, suppressed, err: String(error) }, 'cannot connect to PostgreSQL, trying on'),
+        );
+        await this.#pause(reconnectDelayMs(attempt));
+      }
+    }
+  }
+
+  #pause(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      const done = () => {
+        clearTimeout(timer);
+        this.#closing.signal.removeEventListener('abort', done);
+        resolve();
+      };
+      const timer = setTimeout(done, ms);
+      this.#closing.signal.addEventListener('abort', done);
+    });
+  }
+
+  #drop(client: pg.Client, error: unknown): void {
+    destroy(client);
+    if (this.#client !== client) return;
+    this.#client = undefined;
+    if (this.#closed) return;
+    this.#log.say('lost', (suppressed) =>
+      this.#options.logger.warn({ suppressed, err: String(error) }, 'lost a connection to PostgreSQL'),
+    );
+    this.#options.onLost?.(error);
+  }
+}
+
+/** Ends at once, without the goodbye that a dead peer would never answer. Pending statements fail. */
+function destroy(client: pg.Client): void {
+  client.removeAllListeners('error');
+  client.on('error', () => {});
+  (client as unknown as { connection: { stream: { destroy(): void } } }).connection.stream.destroy();
+}
+
+async function endOrDestroy(client: pg.Client): Promise<void> {
+  const timer = setTimeout(() => destroy(client), 1_000);
+  await client.end().catch(() => {});
+  clearTimeout(timer);
+}

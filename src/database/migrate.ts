@@ -1,0 +1,143 @@
+import { createHash } from 'node:crypto';
+import { readdirSync, readFileSync } from 'node:fs';
+import pg from 'pg';
+import { PostcommitError } from '../errors.ts';
+import { codedDatabaseError } from './database-error.ts';
+import type { Executor } from './executor.ts';
+import { defaultSchema, quoteIdentifier, quoteLiteral } from './identifier.ts';
+
+/** One numbered SQL file of the package. */
+interface Migration {
+  version: number;
+  name: string;
+  /** The file's text, schema not yet written in. */
+  source: string;
+  checksum: string;
+}
+
+export interface MigrateOptions {
+  /** Where to migrate. Needs the right to create the schema, or an existing schema it may create tables in. */
+  connectionString: string;
+  /** The schema that holds the outbox. Default `postcommit`. */
+  schema?: string;
+}
+
+export interface MigrateResult {
+  schema: string;
+  /** The names of the migrations that this call applied, oldest first. Empty when the database was up to date. */
+  applied: string[];
+  /** The version the database is at now. */
+  version: number;
+}
+
+const directory = new URL('../../migrations/', import.meta.url);
+
+function readMigrations(): Migration[] {
+  return readdirSync(directory)
+    .filter((file) => /^\d{4}_.+\.sql$/.test(file))
+    .sort()
+    .map((file) => {
+      const source = readFileSync(new URL(file, directory), 'utf8');
+      return {
+        version: Number(file.slice(0, 4)),
+        name: file.slice(0, -'.sql'.length),
+        source,
+        checksum: createHash('sha256').update(source).digest('hex'),
+      };
+    });
+}
+
+function writeSchemaIn(source: string, schema: string): string {
+  return source.replaceAll(':"schema"', quoteIdentifier(schema)).replaceAll(":'schema'", quoteLiteral(schema));
+}
+
+const bookkeeping = (schema: string) => `create table if not exists ${quoteIdentifier(schema)}.migrations (
+  version    integer primary key,
+  name       text not null,
+  checksum   text not null,
+  applied_at timestamptz not null default now()
+)`;
+
+const record = (schema: string, migration: Migration) =>
+  `insert into ${quoteIdentifier(schema)}.migrations (version, name, checksum) values (${migration.version}, ${quoteLiteral(migration.name)}, ${quoteLiteral(migration.checksum)})`;
+
+/**
+ * The whole migration as SQL text, for teams that apply it with a tool of their own. It keeps the same books as
+ * `migrate()`, so the two can be mixed. `after` leaves out the migrations up to that version.
+ */
+export function migrationSql(options: { schema?: string; after?: number } = {}): string {
+  const schema = options.schema ?? defaultSchema;
+  const parts = readMigrations()
+    .filter((migration) => migration.version > (options.after ?? 0))
+    .map((m) => `-- ${m.name}\n${writeSchemaIn(m.source, schema)}\n${record(schema, m)};\n`);
+  return `begin;\ncreate schema if not exists ${quoteIdentifier(schema)};\n${bookkeeping(schema)};\n\n${parts.join('\n')}commit;\n`;
+}
+
+/**
+ * Brings the outbox's tables up to date. Safe to call from any number of processes at once: they take turns, and
+ * whoever comes later finds nothing to do. Everything happens in one transaction, so a failure changes nothing.
+ *
+ * @example
+ * await migrate({ connectionString: process.env.DATABASE_URL! });
+ */
+export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
+  const schema = options.schema ?? defaultSchema;
+  quoteIdentifier(schema);
+  const client = new pg.Client({ connectionString: options.connectionString, connectionTimeoutMillis: 10_000 });
+  client.on('error', () => {}); // The failing query reports it; an unheard 'error' would end the process.
+  try {
+    await client.connect();
+    await client.query('begin');
+    // Transaction-scoped, so that it also works behind a transaction pooler.
+    await client.query('select pg_advisory_xact_lock(hashtextextended($1, 42))', [`postcommit.migrate.${schema}`]);
+    const result = await applyPending(client, schema);
+    await client.query('commit');
+    return result;
+  } catch (error) {
+    throw codedDatabaseError(error);
+  } finally {
+    await client.end().catch(() => {});
+  }
+}
+
+async function applyPending(client: Executor, schema: string): Promise<MigrateResult> {
+  const { rows } = await client.query(
+    "select current_setting('server_version_num')::int as version, to_regnamespace($1) is not null as exists",
+    [quoteIdentifier(schema)],
+  );
+  const server = rows[0] as { version: number; exists: boolean };
+  if (server.version < 140_000) {
+    throw new PostcommitError('POSTCOMMIT_E_POSTGRES_TOO_OLD', `This server is ${server.version / 10_000}.`);
+  }
+  // A role without CREATE on the database may still own a schema made for it, and IF NOT EXISTS would be refused.
+  if (!server.exists) await client.query(`create schema ${quoteIdentifier(schema)}`);
+  await client.query(bookkeeping(schema));
+
+  const migrations = readMigrations();
+  const applied = (await client.query(`select version, checksum from ${quoteIdentifier(schema)}.migrations order by 1`))
+    .rows as { version: number; checksum: string }[];
+  checkHistory(migrations, applied);
+  const pending = migrations.slice(applied.length);
+  for (const migration of pending) {
+    await client.query(writeSchemaIn(migration.source, schema));
+    await client.query(record(schema, migration));
+  }
+  return { schema, applied: pending.map((m) => m.name), version: migrations.at(-1)?.version ?? 0 };
+}
+
+function checkHistory(migrations: Migration[], applied: { version: number; checksum: string }[]): void {
+  const newest = applied.at(-1)?.version ?? 0;
+  const known = migrations.at(-1)?.version ?? 0;
+  if (newest > known) {
+    throw new PostcommitError(
+      'POSTCOMMIT_E_MIGRATION_NEWER',
+      `The database is at ${newest}, this package knows ${known}.`,
+    );
+  }
+  for (const [index, row] of applied.entries()) {
+    const migration = migrations[index];
+    if (migration?.version !== row.version || migration.checksum !== row.checksum) {
+      throw new PostcommitError('POSTCOMMIT_E_MIGRATION_CHANGED', `It is number ${row.version}.`);
+    }
+  }
+}

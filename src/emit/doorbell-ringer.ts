@@ -1,0 +1,43 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
+import type { Executor } from '../database/executor.ts';
+import { ring, ringInProcess } from '../outbox/ring.ts';
+
+const outsideOfRequests = AsyncLocalStorage.snapshot();
+const pauseMs = 5;
+
+/**
+ * Rings for the relays after a commit: at once in this process, and by NOTIFY for the others. The NOTIFY is sent on a
+ * side connection, at most once per pause, and never inside a business transaction: there it takes a global lock at
+ * commit and undoes group commit (8 writers: 13,400 commits/s without, 4,500 with, 13,200 this way). Losing one is
+ * harmless, because relays poll underneath.
+ */
+export class DoorbellRinger {
+  readonly #db: Executor;
+  readonly #schema: string;
+  readonly #notify: boolean;
+  #pending = false;
+  #busy = false;
+
+  constructor(db: Executor, schema: string, notify: boolean) {
+    this.#db = db;
+    this.#schema = schema;
+    this.#notify = notify;
+  }
+
+  ring(): void {
+    ringInProcess(this.#schema);
+    if (!this.#notify) return;
+    this.#pending = true;
+    if (!this.#busy) outsideOfRequests(() => void this.#send());
+  }
+
+  async #send(): Promise<void> {
+    this.#busy = true;
+    while (this.#pending) {
+      this.#pending = false;
+      await ring(this.#db, this.#schema).catch(() => {});
+      await new Promise<void>((resolve) => setTimeout(resolve, pauseMs).unref());
+    }
+    this.#busy = false;
+  }
+}

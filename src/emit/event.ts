@@ -1,0 +1,151 @@
+import { context, propagation } from '@opentelemetry/api';
+import type { EventCatalogue } from '../catalogue/catalogue.ts';
+import { checkPayload, definitionOf } from '../catalogue/catalogue.ts';
+import { PostcommitError } from '../errors.ts';
+import type { InsertableEvent } from '../outbox/insert.ts';
+import { isUuid, uuidV7 } from './uuid-v7.ts';
+
+/** An event to emit. */
+export interface OutboxEvent<Payload = unknown> {
+  /** What happened, e.g. `order.created`. */
+  type: string;
+  /** What it happened to: a type and an id. Events of one aggregate are delivered in commit order. */
+  aggregate: readonly [type: string, id: string | number | bigint];
+  /** Anything that JSON can hold. */
+  payload: Payload;
+  /** The event's identity, a UUID. Default: a new time-ordered one. */
+  id?: string;
+  /** Travels with the event. The active OpenTelemetry context is added as `traceparent`. */
+  headers?: Readonly<Record<string, string>>;
+  /** Not to be delivered before this time. */
+  availableAt?: Date;
+  /** Not to be delivered before this many milliseconds have passed, by the database's clock. */
+  delayMs?: number;
+  /** The payload's schema version. Default 1, or what the catalogue says. */
+  schemaVersion?: number;
+  /** What to order by instead of the aggregate; `null` for no order. */
+  key?: string | null;
+}
+
+export interface EventLimits {
+  catalogue: EventCatalogue | undefined;
+  payloadBytesMax: number;
+}
+
+const nameCharsMax = 500;
+const headersBytesMax = 16_384;
+const delayMsMax = 366 * 24 * 3_600_000;
+
+/** Checks an event and makes it writable. Refuses with a coded error before anything is written. */
+export async function toInsertable(event: OutboxEvent, limits: EventLimits): Promise<InsertableEvent> {
+  if (typeof event !== 'object' || event === null) throw bad('An event is an object with type, aggregate and payload.');
+  const type = name(event.type, 'type');
+  const definition = definitionOf(limits.catalogue, type);
+  if (!Array.isArray(event.aggregate) || event.aggregate.length !== 2) {
+    throw bad(`aggregate must be [type, id], e.g. ['order', order.id].`);
+  }
+  const [aggregateType, aggregateId] = event.aggregate as unknown[];
+  const schemaVersion = event.schemaVersion ?? definition?.version ?? 1;
+  if (!Number.isInteger(schemaVersion) || schemaVersion < 1 || schemaVersion > 2_147_483_647) {
+    throw bad(`schemaVersion must be a whole number from 1. Got ${String(schemaVersion)}.`);
+  }
+  if (event.id !== undefined && !isUuid(event.id)) {
+    throw new PostcommitError('POSTCOMMIT_E_BAD_ID', `Got ${JSON.stringify(event.id)}.`);
+  }
+  const insertable: InsertableEvent = {
+    id: event.id?.toLowerCase() ?? uuidV7(),
+    aggregateType: name(aggregateType, 'aggregate[0]'),
+    aggregateId: name(isId(aggregateId) ? String(aggregateId) : aggregateId, 'aggregate[1]'),
+    type,
+    schemaVersion,
+    orderingKey: orderingKey(event.key),
+    payloadJson: toJson(event.payload, limits.payloadBytesMax),
+    headers: toHeaders(event.headers),
+    ...toTime(event),
+  };
+  await checkPayload(definition, type, event.payload);
+  return insertable;
+}
+
+function bad(detail: string): PostcommitError {
+  return new PostcommitError('POSTCOMMIT_E_BAD_EVENT', detail);
+}
+
+function isId(value: unknown): value is number | bigint {
+  return typeof value === 'bigint' || (typeof value === 'number' && Number.isSafeInteger(value));
+}
+
+function name(value: unknown, what: string): string {
+  if (typeof value !== 'string' || value === '' || value.length > nameCharsMax) {
+    throw bad(`${what} must be a text of 1 to ${nameCharsMax} characters. Got ${shown(value)}.`);
+  }
+  return storable(value, what);
+}
+
+function orderingKey(key: unknown): string | undefined {
+  if (key === undefined) return undefined;
+  return key === null ? '' : name(key, 'key');
+}
+
+function toJson(payload: unknown, bytesMax: number): string {
+  let json: string | undefined;
+  try {
+    json = JSON.stringify(payload);
+  } catch (cause) {
+    throw new PostcommitError('POSTCOMMIT_E_PAYLOAD_NOT_JSON', `(${(cause as Error).message})`, { cause });
+  }
+  if (json === undefined) {
+    throw new PostcommitError('POSTCOMMIT_E_PAYLOAD_NOT_JSON', `It is ${typeof payload}; use null for no payload.`);
+  }
+  const bytes = Buffer.byteLength(json);
+  if (bytes > bytesMax) {
+    throw new PostcommitError('POSTCOMMIT_E_PAYLOAD_TOO_LARGE', `It has ${bytes} bytes, the limit is ${bytesMax}.`);
+  }
+  // JSON.stringify writes NUL and lone surrogates as escapes, which jsonb refuses. An even number of backslashes
+  // before the u is a backslash that the payload itself contains.
+  if (/(?<!\\)(?:\\\\)*\\u(?:0000|d[89a-f])/.test(json)) {
+    throw new PostcommitError('POSTCOMMIT_E_TEXT_NOT_STORABLE', 'It is in the payload.');
+  }
+  return json;
+}
+
+function toHeaders(given: OutboxEvent['headers']): Record<string, string> {
+  const headers: Record<string, string> = {};
+  propagation.inject(context.active(), headers);
+  if (given === undefined) return headers;
+  if (typeof given !== 'object' || given === null || Array.isArray(given)) throw bad('headers must be an object of texts.');
+  let bytes = 0;
+  for (const [key, value] of Object.entries(given)) {
+    if (typeof value !== 'string') throw bad(`headers[${JSON.stringify(key)}] must be a text. Got ${shown(value)}.`);
+    storable(key, 'A header name');
+    headers[key] = storable(value, `headers[${JSON.stringify(key)}]`);
+    bytes += Buffer.byteLength(key) + Buffer.byteLength(value);
+  }
+  if (bytes > headersBytesMax) throw bad(`headers have ${bytes} bytes, the limit is ${headersBytesMax}.`);
+  return headers;
+}
+
+function toTime(event: OutboxEvent): Pick<InsertableEvent, 'availableAt' | 'delayMs'> {
+  const { availableAt, delayMs } = event;
+  const refuse = (detail: string) => new PostcommitError('POSTCOMMIT_E_BAD_DELAY', detail);
+  if (availableAt !== undefined && delayMs !== undefined) throw refuse('Give availableAt or delayMs, not both.');
+  if (delayMs !== undefined && !(typeof delayMs === 'number' && delayMs >= 0 && delayMs <= delayMsMax)) {
+    throw refuse(`delayMs must be from 0 to ${delayMsMax} (a year). Got ${shown(delayMs)}.`);
+  }
+  if (availableAt !== undefined && !(availableAt instanceof Date && availableAt.getTime() < 253_402_300_800_000)) {
+    throw refuse(`availableAt must be a valid Date before the year 10000. Got ${shown(availableAt)}.`);
+  }
+  return { availableAt, delayMs };
+}
+
+function storable(text: string, what: string): string {
+  if (text.includes('\0') || !text.isWellFormed()) {
+    throw new PostcommitError('POSTCOMMIT_E_TEXT_NOT_STORABLE', `It is in ${what}.`);
+  }
+  return text;
+}
+
+function shown(value: unknown): string {
+  const text = typeof value === 'string' ? JSON.stringify(value) : String(value);
+  return text.length > 80 ? `${text.slice(0, 80)}…` : text;
+}

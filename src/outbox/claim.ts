@@ -1,0 +1,175 @@
+import type { ArrayQuery } from '../database/executor.ts';
+import { perSchema } from '../database/identifier.ts';
+
+/**
+ * Claims events for one relay: the ready ones in order of seq, and those whose waiting time is over.
+ *
+ * What makes it safe and fast, and is easy to lose in an edit:
+ * - Order (G4). An event is claimed only if its immediate predecessor of the same key is settled, or claimed in this
+ *   same statement, or already in this relay's hands (the dispatcher keeps those in order). `wall` is the first event
+ *   of a key that fails this; it and all behind it stay. Checking every predecessor instead is quadratic in the length
+ *   of a hot key.
+ * - Fencing (G5). `lease` becomes this relay's token. A lease whose relay has ended counts as free: that is the rescue.
+ * - SKIP LOCKED lets relays claim side by side; MATERIALIZED keeps the planner from locking more rows than LIMIT.
+ * - The floor ($2) only saves work: entries of rows deleted since are walked over again and again while some session
+ *   holds an old snapshot. It must never decide what is delivered, so the lane keeps coming back to floor 0.
+ * - No index covers `lease`, so this is a HOT update.
+ *
+ * Payloads over the inline limit are left out and loaded one by one when their turn comes, so that a batch of large
+ * events cannot exceed the relay's memory.
+ *
+ * Measured: 500 events of 1 KB on 2 cores, PostgreSQL 18: 8 ms, with settling beside it 50,000 events/s, 356 bytes of
+ * WAL per delivered event.
+ */
+const claimSql = perSchema(
+  (s) => `
+with alive as materialized (
+  select token from ${s}.outbox_relays where ended_at is null
+), ready as materialized (
+  select q.seq, q.key, q.lease from ${s}.outbox_queue q
+   where q.available_at is null and q.seq > $2::bigint
+     and (q.lease is null or q.lease not in (select token from alive))
+     and (q.key is null or q.key <> all ($5::bigint[]))
+   order by q.seq limit $3::integer for update skip locked
+), due as materialized (
+  select q.seq, q.key, q.lease from ${s}.outbox_queue q
+   where q.available_at <= now()
+     and (q.lease is null or q.lease not in (select token from alive))
+     and (q.key is null or q.key <> all ($5::bigint[]))
+   order by q.available_at, q.seq limit $4::integer for update skip locked
+), candidate as materialized (
+  select * from ready union all select * from due
+), judged as materialized (
+  select c.seq, c.key, p.seq as pred, p.lease as pred_lease, p.available_at as pred_available_at
+    from candidate c left join lateral (
+      select q.seq, q.lease, q.available_at from ${s}.outbox_queue q
+       where q.key = c.key and q.seq < c.seq order by q.seq desc limit 1
+    ) p on true
+), wall as materialized (
+  select key, min(seq) as seq, bool_or(pred_lease is null and pred_available_at is not null) as pred_waits
+    from judged
+   where pred is not null and pred_lease is distinct from $1::bigint and pred not in (select seq from candidate)
+   group by key
+), claimed as (
+  update ${s}.outbox_queue q
+     set lease = $1::bigint, rescues = q.rescues + (q.lease is not null)::integer
+    from judged j left join wall w on w.key = j.key
+   where q.seq = j.seq and (w.seq is null or j.seq < w.seq)
+  returning q.seq, q.key, q.attempts, q.rescues, q.done
+), scan as (
+  select (select count(*)::integer from ready) as examined,
+         (select max(seq) from ready) as reached,
+         (select array_agg(j.seq) from judged j join wall w on w.key = j.key
+           where w.pred_waits and j.seq >= w.seq) as blocked,
+         (select (extract(epoch from q.available_at - now()) * 1000)::double precision from ${s}.outbox_queue q
+           where q.available_at > now() and q.available_at < 'infinity'
+           order by q.available_at limit 1) as due_in_ms
+)
+select e.seq, e.key, e.attempts, e.rescues, e.done, e.id, e.aggregate_type, e.aggregate_id, e.event_type,
+       e.schema_version, e.ordering_key, e.payload, e.headers, e.created_at,
+       n.examined, n.reached, n.blocked, n.due_in_ms
+  from scan n left join (
+    select c.seq, c.key, c.attempts, c.rescues, c.done, l.id, l.aggregate_type, l.aggregate_id, l.event_type,
+           l.schema_version, l.ordering_key, l.headers::text as headers,
+           case when pg_column_size(l.payload) <= $6::integer then l.payload::text end as payload,
+           extract(epoch from l.created_at) * 1000 as created_at
+      from claimed c join ${s}.outbox_events l on l.seq = c.seq
+  ) e on true`,
+);
+
+/** A claimed event as it comes from the database. Seqs stay text: a bigint does not fit a JavaScript number. */
+export interface ClaimedRow {
+  seq: string;
+  key: string | null;
+  /** Failed attempts so far. */
+  attempts: number;
+  /** How often it was taken over from a relay that ended. */
+  rescues: number;
+  /** Targets that already have it. */
+  done: readonly string[];
+  id: string;
+  aggregateType: string;
+  aggregateId: string;
+  type: string;
+  schemaVersion: number;
+  orderingKey: string | null;
+  /** JSON text; `undefined` when it is over the inline limit and must be loaded. */
+  payloadJson: string | undefined;
+  headersJson: string;
+  createdAtMs: number;
+}
+
+export interface ClaimRequest {
+  token: string;
+  /** Look only at ready rows above this seq. `'0'` looks at all. */
+  floor: string;
+  readyMax: number;
+  dueMax: number;
+  /** Keys to leave alone for now. */
+  exceptKeys: readonly string[];
+  /** Larger stored payloads are not sent along. */
+  inlineBytesMax: number;
+}
+
+export interface ClaimResult {
+  rows: ClaimedRow[];
+  /** How many ready rows were looked at: fewer than `readyMax` means that there are no more above the floor. */
+  examined: number;
+  /** The highest ready seq looked at. */
+  reached: string | undefined;
+  /** Events that wait behind one that is itself waiting; `defer` takes them out of the way. */
+  blocked: string[];
+  /** When the next waiting event is due. */
+  dueInMs: number | undefined;
+}
+
+export async function claim(query: ArrayQuery, schema: string, request: ClaimRequest): Promise<ClaimResult> {
+  const { rows } = await query(claimSql(schema), [
+    request.token,
+    request.floor,
+    request.readyMax,
+    request.dueMax,
+    request.exceptKeys,
+    request.inlineBytesMax,
+  ]);
+  const scan = rows[0] as unknown[];
+  const claimed = (scan[0] === null ? [] : rows).map(toClaimedRow);
+  claimed.sort(bySeq); // UPDATE … RETURNING promises no order.
+  return {
+    rows: claimed,
+    examined: scan[14] as number,
+    reached: (scan[15] as string | null) ?? undefined,
+    blocked: (scan[16] as string[] | null) ?? [],
+    dueInMs: (scan[17] as number | null) ?? undefined,
+  };
+}
+
+function toClaimedRow(row: unknown[]): ClaimedRow {
+  return {
+    seq: row[0] as string,
+    key: row[1] as string | null,
+    attempts: row[2] as number,
+    rescues: row[3] as number,
+    done: (row[4] as string[] | null) ?? [],
+    id: row[5] as string,
+    aggregateType: row[6] as string,
+    aggregateId: row[7] as string,
+    type: row[8] as string,
+    schemaVersion: row[9] as number,
+    orderingKey: row[10] as string | null,
+    payloadJson: (row[11] as string | null) ?? undefined,
+    headersJson: row[12] as string,
+    createdAtMs: Number(row[13]),
+  };
+}
+
+/** Compares two seqs, which are text, as the numbers they are. */
+export function compareSeq(a: string, b: string): number {
+  return a.length - b.length || (a < b ? -1 : a > b ? 1 : 0);
+}
+
+function bySeq(a: { seq: string }, b: { seq: string }): number {
+  return compareSeq(a.seq, b.seq);
+}
+
+export { claimSql };

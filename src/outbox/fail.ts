@@ -1,0 +1,94 @@
+import type { ArrayQuery } from '../database/executor.ts';
+import { perSchema } from '../database/identifier.ts';
+
+const failSql = perSchema(
+  (s) => `
+with input as materialized (
+  select f.* from jsonb_to_recordset($2::text::jsonb) as f(
+    seq bigint, fate text, delay_ms double precision, done jsonb, reason text, errors jsonb)
+), owned as materialized (
+  select q.seq from ${s}.outbox_queue q
+   where q.seq = any (array(select seq from input)) and q.lease = $1::bigint
+   order by q.seq for update
+), mine as materialized (
+  select i.*, case when i.done is null then null else array(select jsonb_array_elements_text(i.done)) end as done_targets
+    from input i join owned o on o.seq = i.seq
+), kept as (
+  update ${s}.outbox_queue q
+     set lease = null,
+         attempts = q.attempts + (m.fate in ('retry', 'hold'))::integer,
+         held = m.fate = 'hold',
+         done = coalesce(m.done_targets, q.done),
+         available_at = case
+           when m.fate = 'hold' then 'infinity'
+           when m.delay_ms is not null then now() + m.delay_ms * interval '1 millisecond'
+           else q.available_at
+         end
+    from mine m where q.seq = m.seq and m.fate in ('retry', 'hold', 'release')
+  returning q.seq, q.key, q.attempts, q.done
+), buried as (
+  delete from ${s}.outbox_queue q using mine m where q.seq = m.seq and m.fate = 'bury'
+  returning q.seq, q.key, q.attempts + 1 as attempts, coalesce(m.done_targets, q.done) as done
+), letters as (
+  insert into ${s}.outbox_dead_letters (seq, reason, attempts, done, key, held, error)
+  select m.seq, m.reason, x.attempts, x.done, x.key, m.fate = 'hold', m.errors -> -1 ->> 'error'
+    from mine m join (select * from kept union all select * from buried) x on x.seq = m.seq
+   where m.fate in ('bury', 'hold')
+  on conflict (seq) do update set dead_at = now(), reason = excluded.reason, attempts = excluded.attempts,
+    done = excluded.done, held = excluded.held, error = excluded.error, discarded_at = null
+), history as (
+  insert into ${s}.outbox_failures (seq, attempt, relay, target, code, error)
+  select m.seq, x.attempts, $1::bigint, e.value ->> 'target', e.value ->> 'code', e.value ->> 'error'
+    from mine m join (select * from kept union all select * from buried) x on x.seq = m.seq
+    cross join lateral jsonb_array_elements(m.errors) e
+   where m.fate <> 'release'
+)
+select array(select i.seq from input i where i.seq not in (select seq from owned))`,
+);
+
+/** What went wrong with one target. Texts are cut to a limit and freed of NUL before they come here. */
+export interface TargetError {
+  target: string | null;
+  code: string;
+  error: string;
+}
+
+/**
+ * What becomes of an event that was not delivered:
+ * - `retry`: it failed, the attempt counts, it is due again after `delayMs`;
+ * - `release`: it was not tried or not at fault, nothing counts; due after `delayMs`, or as it was without one;
+ * - `bury`: it failed for good and becomes a dead letter, its key goes on;
+ * - `hold`: the same, and its key waits until the dead letter is resolved.
+ */
+export type Failure =
+  | { seq: string; fate: 'retry'; delayMs: number; done: readonly string[]; errors: readonly TargetError[] }
+  | { seq: string; fate: 'release'; delayMs?: number; done?: readonly string[] }
+  | {
+      seq: string;
+      fate: 'bury' | 'hold';
+      reason: DeadReason;
+      done: readonly string[];
+      errors: readonly TargetError[];
+    };
+
+/** Why an event became a dead letter: its attempts ran out, its handler rejected it, or no handler knew its type. */
+export type DeadReason = 'exhausted' | 'rejected' | 'no_handler';
+
+/** Gives events back or buries them, for the relay that holds them. Answers the seqs that it no longer holds (G5). */
+export async function fail(
+  query: ArrayQuery,
+  schema: string,
+  token: string,
+  failures: readonly Failure[],
+): Promise<string[]> {
+  const input = failures.map((failure) => ({
+    seq: failure.seq,
+    fate: failure.fate,
+    delay_ms: 'delayMs' in failure ? failure.delayMs : undefined,
+    done: failure.done,
+    reason: 'reason' in failure ? failure.reason : undefined,
+    errors: 'errors' in failure ? failure.errors : undefined,
+  }));
+  const { rows } = await query(failSql(schema), [token, JSON.stringify(input)]);
+  return rows[0]?.[0] as string[];
+}

@@ -1,0 +1,81 @@
+import type { Executor } from '../database/executor.ts';
+import { perSchema } from '../database/identifier.ts';
+
+const registerSql = perSchema(
+  (s) => `
+insert into ${s}.outbox_relays (name, host, pid, lease_until)
+values ($1::text, $2::text, $3::integer, now() + $4::double precision * interval '1 millisecond')
+returning token`,
+);
+
+/** Enters a relay into the books. The token is its fence: new every time, never given out twice. */
+export async function register(
+  db: Executor,
+  schema: string,
+  relay: { name: string; host: string; pid: number; leaseMs: number },
+): Promise<string> {
+  const { rows } = await db.query(registerSql(schema), [relay.name, relay.host, relay.pid, relay.leaseMs]);
+  return (rows[0] as { token: string }).token;
+}
+
+const renewSql = perSchema(
+  (s) => `
+update ${s}.outbox_relays
+   set heartbeat_at = now(), lease_until = now() + $2::double precision * interval '1 millisecond', stats = $3::text::jsonb
+ where token = $1::bigint and ended_at is null
+returning token`,
+);
+
+/** Extends the lease of everything the relay holds, in one row. False: the relay was declared lost. */
+export async function renew(
+  db: Executor,
+  schema: string,
+  token: string,
+  leaseMs: number,
+  stats: unknown,
+): Promise<boolean> {
+  const { rows } = await db.query(renewSql(schema), [token, leaseMs, JSON.stringify(stats)]);
+  return rows.length === 1;
+}
+
+// Declaring a relay lost is a change of its row and not a comparison of times in every claim: the row's lock decides
+// between a late heartbeat and the rescuer, so never both win.
+const reapSql = perSchema(
+  (s) => `
+update ${s}.outbox_relays set ended_at = now(), ended_as = 'lost'
+ where ended_at is null and lease_until < now() and token <> $1::bigint
+returning token, name, host, pid`,
+);
+
+export interface LostRelay {
+  token: string;
+  name: string;
+  host: string;
+  pid: number;
+}
+
+/** Declares relays lost whose lease ran out. What they held is free for the next claim. */
+export async function reap(db: Executor, schema: string, ownToken: string): Promise<LostRelay[]> {
+  const { rows } = await db.query(reapSql(schema), [ownToken]);
+  return rows as unknown as LostRelay[];
+}
+
+const endSql = perSchema(
+  (s) => `update ${s}.outbox_relays set ended_at = now(), ended_as = 'stopped' where token = $1::bigint and ended_at is null`,
+);
+
+/** Signs a relay off. Whatever it might still hold is free at once. */
+export async function end(db: Executor, schema: string, token: string): Promise<void> {
+  await db.query(endSql(schema), [token]);
+}
+
+const forgetSql = perSchema(
+  (s) => `
+delete from ${s}.outbox_relays
+ where token in (select token from ${s}.outbox_relays where ended_at < now() - interval '7 days' limit 1000)`,
+);
+
+/** Removes relays that ended over a week ago from the books. */
+export async function forget(db: Executor, schema: string): Promise<void> {
+  await db.query(forgetSql(schema));
+}

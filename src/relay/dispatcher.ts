@@ -1,0 +1,259 @@
+import type { ClaimedRow } from '../outbox/claim.ts';
+import type { Outcome } from './deliver.ts';
+
+/** An event in this relay's hands, with the number of the claim that brought it. */
+export interface Held extends ClaimedRow {
+  claimNumber: number;
+  /** How long until its next try, once it has failed: what waits behind it waits as long. */
+  retryInMs?: number;
+}
+
+/** What the dispatcher decided about an event; the completer writes it down. */
+export type Verdict =
+  | { held: Held; outcome: Outcome }
+  /** Not tried: it stays in line behind `behind`, or goes back as it was. */
+  | { held: Held; outcome: 'release'; behind?: Held }
+  /** Not tried: its key is slow and it steps aside. */
+  | { held: Held; outcome: 'shed' };
+
+export interface DispatcherOptions {
+  /** Deliveries under way at once. */
+  inFlightMax: number;
+  deliver: (row: ClaimedRow) => Promise<Outcome>;
+  onVerdict: (verdict: Verdict) => void;
+  now?: () => number;
+}
+
+/** The events of one key that this relay holds. */
+interface Line {
+  /** What waits behind the one that is being delivered or next to be. */
+  behind: Held[];
+  /** When the front's delivery began; 0 while it waits for a free slot. */
+  startedAt: number;
+}
+
+/** A key whose front takes long is slow; from then on it may hold this many events of the relay's buffer. */
+const slowAfterMs = 100;
+const slowKeyMax = 32;
+
+/**
+ * Decides what is delivered when: events of one key one after the other in order of seq, different keys side by side,
+ * never more than `inFlightMax` at once. When an event fails, those of its key that wait behind it are given back, so
+ * that none can pass it (G4).
+ *
+ * A claim may bring an event whose predecessor is already in this relay's hands. If that predecessor fails before the
+ * claim's answer arrives, the newcomer must not be delivered either: `#broken` remembers the key until what was given
+ * back is written down and every claim sent before that has answered.
+ */
+export class Dispatcher {
+  readonly #options: DispatcherOptions;
+  readonly #now: () => number;
+  readonly #lines = new Map<string, Line>();
+  readonly #startable = new Fifo<Held>();
+  /** Keys of which something was given back: how many of those are not written down yet, and the last claim that may
+   * not know of them. */
+  readonly #broken = new Map<string, { unwritten: number; lastClaim: number }>();
+  #inFlight = 0;
+  #waiting = 0;
+  #stopped = false;
+  /** Grows when the lease is lost: results of deliveries begun before then are nobody's business any more. */
+  #generation = 0;
+
+  constructor(options: DispatcherOptions) {
+    this.#options = options;
+    this.#now = options.now ?? (() => performance.now());
+  }
+
+  get inFlight(): number {
+    return this.#inFlight;
+  }
+
+  get waiting(): number {
+    return this.#waiting;
+  }
+
+  accept(batch: readonly Held[]): void {
+    for (const held of batch) {
+      if (this.#stopped || this.#isBroken(held)) {
+        this.#giveBack({ held, outcome: 'release' });
+        continue;
+      }
+      this.#waiting++;
+      if (held.key === null) {
+        this.#startable.push(held);
+        continue;
+      }
+      const line = this.#lines.get(held.key);
+      if (line) {
+        line.behind.push(held);
+      } else {
+        this.#lines.set(held.key, { behind: [], startedAt: 0 });
+        this.#startable.push(held);
+      }
+    }
+    this.#pump();
+  }
+
+  /** One event of this key that was given back is written down; claims up to `lastClaim` may still not have seen it. */
+  confirmGivenBack(key: string, lastClaim: number): void {
+    const broken = this.#broken.get(key);
+    if (!broken) return;
+    broken.unwritten--;
+    broken.lastClaim = lastClaim;
+  }
+
+  /** Every claim up to this number has been answered and accepted. */
+  claimsAnswered(claimNumber: number): void {
+    for (const [key, { unwritten, lastClaim }] of this.#broken) {
+      if (unwritten <= 0 && lastClaim <= claimNumber) this.#broken.delete(key);
+    }
+  }
+
+  /** Keys that should not be claimed for now, with how long their front has been under way. */
+  slowKeys(): Map<string, number> {
+    const slow = new Map<string, number>();
+    if (this.#waiting === 0) return slow;
+    const now = this.#now();
+    for (const [key, line] of this.#lines) {
+      if (line.startedAt === 0 || line.behind.length < slowKeyMax / 2) continue;
+      const tookMs = now - line.startedAt;
+      if (tookMs > slowAfterMs) slow.set(key, tookMs);
+    }
+    return slow;
+  }
+
+  /**
+   * Gives back what slow keys hold beyond their share: otherwise one slow aggregate with a long backlog fills the
+   * relay's buffer and every other one waits for it.
+   */
+  shedSlowKeys(slow: ReadonlyMap<string, number>): void {
+    for (const key of slow.keys()) {
+      const excess = this.#lines.get(key)?.behind.splice(slowKeyMax) ?? [];
+      this.#waiting -= excess.length;
+      for (const held of excess) this.#giveBack({ held, outcome: 'shed' });
+    }
+  }
+
+  /** Starts nothing more, and gives back at once what has not begun. */
+  stop(): void {
+    this.#stopped = true;
+    this.#returnWaiting();
+  }
+
+  /** The lease is gone: forget everything. Deliveries under way still occupy their slots until they end. */
+  forget(): void {
+    this.#generation++;
+    this.#lines.clear();
+    this.#broken.clear();
+    this.#startable.clear();
+    this.#waiting = 0;
+  }
+
+  #returnWaiting(): void {
+    const waiting: Held[] = this.#startable.drain();
+    for (const [key, line] of this.#lines) {
+      waiting.push(...line.behind);
+      line.behind = [];
+      if (line.startedAt === 0) this.#lines.delete(key);
+    }
+    this.#waiting -= waiting.length;
+    for (const held of waiting) this.#giveBack({ held, outcome: 'release' });
+  }
+
+  /** Whether an earlier event of the same key was given back and the claim that brought this one may not know it. */
+  #isBroken(held: Held): boolean {
+    const broken = held.key === null ? undefined : this.#broken.get(held.key);
+    return broken !== undefined && (broken.unwritten > 0 || held.claimNumber <= broken.lastClaim);
+  }
+
+  #giveBack(verdict: Verdict): void {
+    const { key } = verdict.held;
+    if (key !== null) {
+      const broken = this.#broken.get(key);
+      if (broken) broken.unwritten++;
+      else this.#broken.set(key, { unwritten: 1, lastClaim: 0 });
+    }
+    this.#options.onVerdict(verdict);
+  }
+
+  #pump(): void {
+    while (this.#inFlight < this.#options.inFlightMax) {
+      const held = this.#startable.shift();
+      if (held === undefined) return;
+      this.#start(held);
+    }
+  }
+
+  #start(held: Held): void {
+    this.#waiting--;
+    this.#inFlight++;
+    if (held.key !== null) {
+      const line = this.#lines.get(held.key);
+      if (line) line.startedAt = this.#now();
+    }
+    const generation = this.#generation;
+    this.#options.deliver(held).then((outcome) => {
+      this.#inFlight--;
+      if (generation === this.#generation) this.#finish(held, outcome);
+      this.#pump();
+    });
+  }
+
+  #finish(held: Held, outcome: Outcome): void {
+    if (outcome.kind === 'ok') {
+      this.#options.onVerdict({ held, outcome });
+      if (held.key !== null) this.#advance(held.key);
+      return;
+    }
+    // Also for a dead letter: until that is written down, a crash would bring the event back behind its followers.
+    this.#giveBack({ held, outcome });
+    const line = held.key === null ? undefined : this.#lines.get(held.key);
+    if (!line || held.key === null) return;
+    this.#lines.delete(held.key);
+    this.#waiting -= line.behind.length;
+    for (const follower of line.behind) this.#giveBack({ held: follower, outcome: 'release', behind: held });
+  }
+
+  #advance(key: string): void {
+    const line = this.#lines.get(key);
+    if (!line) return;
+    const next = line.behind.shift();
+    if (next) {
+      line.startedAt = 0;
+      this.#startable.push(next);
+    } else {
+      this.#lines.delete(key);
+    }
+  }
+}
+
+/** A first-in-first-out list whose shift does not move the rest. */
+class Fifo<T> {
+  #items: T[] = [];
+  #head = 0;
+
+  push(item: T): void {
+    this.#items.push(item);
+  }
+
+  shift(): T | undefined {
+    if (this.#head === this.#items.length) return undefined;
+    const item = this.#items[this.#head++];
+    if (this.#head > 1_024 && this.#head * 2 > this.#items.length) {
+      this.#items = this.#items.slice(this.#head);
+      this.#head = 0;
+    }
+    return item;
+  }
+
+  drain(): T[] {
+    const rest = this.#items.slice(this.#head);
+    this.clear();
+    return rest;
+  }
+
+  clear(): void {
+    this.#items = [];
+    this.#head = 0;
+  }
+}

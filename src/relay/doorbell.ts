@@ -1,0 +1,120 @@
+import { randomUUID } from 'node:crypto';
+import type pg from 'pg';
+import type { Executor } from '../database/executor.ts';
+import { doorbellChannel } from '../database/identifier.ts';
+import { hearInProcess, ring } from '../outbox/ring.ts';
+
+export interface DoorbellOptions {
+  schema: string;
+  /** `false` behind a transaction pooler, where LISTEN hears nothing. */
+  listen: boolean;
+  /** The longest pause between two looks at the queue. */
+  pollIntervalMs: number;
+  onDeaf: (silentMs: number) => void;
+}
+
+const firstPauseMs = 10;
+const pauseWithoutListenMsMax = 250;
+
+/**
+ * Tells the lane when to look at the queue: at once when somebody rings, else after a pause. Rings come from this
+ * process after a commit, and by NOTIFY from others. Neither is trusted: a LISTEN can be dead without an error (a
+ * pooler, a half-open connection), so the doorbell rings for itself with each heartbeat, and while it does not hear
+ * that, the pauses are short.
+ */
+export class Doorbell {
+  readonly #options: DoorbellOptions;
+  readonly #probe = `probe:${randomUUID()}`;
+  readonly #unhear: () => void;
+  #wake: (() => void) | undefined;
+  #rung = false;
+  #idleRounds = 0;
+  #probeSentAt = 0;
+  #probeHeard = true;
+  #hearing = false;
+
+  constructor(options: DoorbellOptions) {
+    this.#options = options;
+    this.#unhear = hearInProcess(options.schema, () => this.ring());
+  }
+
+  /** Whether NOTIFY is known to arrive. */
+  get hearing(): boolean {
+    return this.#hearing;
+  }
+
+  /** To run on every new connection that is to listen. */
+  async attach(client: pg.Client): Promise<void> {
+    if (!this.#options.listen) return;
+    client.on('notification', (message) => this.#hear(message.payload ?? ''));
+    await client.query(`listen ${doorbellChannel(this.#options.schema)}`);
+    this.#probeHeard = true;
+    this.#hearing = true;
+    this.ring(); // Whatever rang while there was no connection was not heard.
+  }
+
+  /** The listening connection is gone. */
+  detach(): void {
+    this.#hearing = false;
+  }
+
+  /** Rings for itself and checks that the last time was heard. */
+  async probe(db: Executor): Promise<void> {
+    if (!this.#options.listen) return;
+    if (!this.#probeHeard) {
+      if (this.#hearing) this.#options.onDeaf(performance.now() - this.#probeSentAt);
+      this.#hearing = false;
+    }
+    this.#probeHeard = false;
+    this.#probeSentAt = performance.now();
+    await ring(db, this.#options.schema, this.#probe);
+  }
+
+  ring(): void {
+    this.#rung = true;
+    this.#wake?.();
+  }
+
+  /** There was work: the next pause is short again. */
+  busy(): void {
+    this.#idleRounds = 0;
+  }
+
+  /** Resolves when somebody rings, or after a pause of at most `dueInMs`. A ring since the last wait counts. */
+  async wait(dueInMs = Number.POSITIVE_INFINITY): Promise<void> {
+    if (!this.#rung) {
+      const pauseMs = Math.max(1, Math.min(dueInMs, this.#pauseMs()));
+      this.#idleRounds++;
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(resolve, pauseMs);
+        this.#wake = () => {
+          clearTimeout(timer);
+          resolve();
+        };
+      });
+      this.#wake = undefined;
+    }
+    this.#rung = false;
+  }
+
+  close(): void {
+    this.#unhear();
+    this.ring();
+  }
+
+  #pauseMs(): number {
+    const max = this.#hearing
+      ? this.#options.pollIntervalMs
+      : Math.min(this.#options.pollIntervalMs, pauseWithoutListenMsMax);
+    return this.#hearing ? max : Math.min(max, firstPauseMs * 2 ** Math.min(this.#idleRounds, 10));
+  }
+
+  #hear(payload: string): void {
+    if (payload === this.#probe) {
+      this.#probeHeard = true;
+      this.#hearing = true;
+    } else if (!payload.startsWith('probe:')) {
+      this.ring();
+    }
+  }
+}

@@ -1,0 +1,55 @@
+import { PostcommitError } from '../errors.ts';
+import type { DeliveredEvent } from './delivered-event.ts';
+
+/** What a handler is told beside the event. */
+export interface HandlerContext {
+  /** Aborted when the delivery takes longer than `deliverTimeoutMs`, the relay stops, or its lease is lost. */
+  readonly signal: AbortSignal;
+  /** 1 for the first try. */
+  readonly attempt: number;
+  /** The same for every try of this handler with this event. Hand it to whatever deduplicates on your side. */
+  readonly idempotencyKey: string;
+  /** The handler's own name. */
+  readonly handler: string;
+}
+
+/**
+ * Does something with an event. Returning is success; throwing is a retry; `throw new Reject(…)` gives the event up.
+ * It may be called again with the same event (at least once), so it should be idempotent.
+ */
+// biome-ignore lint/suspicious/noExplicitAny: a handler names its own payload type; the relay cannot know it.
+export type Handler<Payload = any> = (event: DeliveredEvent<Payload>, ctx: HandlerContext) => unknown;
+
+/** Handlers by event type, each with a name of its own. Progress is kept by that name, so keep it stable. */
+export type Handlers = Readonly<Record<string, Readonly<Record<string, Handler>>>>;
+
+/**
+ * Thrown by a handler that knows that trying again is useless: the event becomes a dead letter at once.
+ *
+ * @example
+ * throw new Reject(`no such customer: ${event.payload.customerId}`);
+ */
+export class Reject extends Error {
+  override readonly name = 'Reject';
+}
+
+/** Checks the handlers once and gives each type its list. */
+export function resolveHandlers(handlers: Handlers): Map<string, [name: string, handler: Handler][]> {
+  const byType = new Map<string, [string, Handler][]>();
+  for (const [type, named] of Object.entries(handlers)) {
+    if (typeof named !== 'object' || named === null) {
+      throw new PostcommitError(
+        'POSTCOMMIT_E_BAD_OPTION',
+        `handlers['${type}'] must be an object of named handlers, e.g. { '${type}': { 'send-receipt': async (event) => {} } }.`,
+      );
+    }
+    const list = Object.entries(named);
+    for (const [name, handler] of list) {
+      if (typeof handler !== 'function' || name === '' || name.includes('\0')) {
+        throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', `handlers['${type}']['${name}'] must be a function.`);
+      }
+    }
+    if (list.length > 0) byType.set(type, list);
+  }
+  return byType;
+}

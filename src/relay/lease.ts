@@ -1,0 +1,117 @@
+import type { Executor } from '../database/executor.ts';
+import type { LostRelay } from '../outbox/relays.ts';
+import { end, forget, reap, register, renew } from '../outbox/relays.ts';
+import type { Logger } from '../telemetry/logging.ts';
+import { SparseLog } from '../telemetry/logging.ts';
+
+export interface LeaseOptions {
+  schema: string;
+  db: Executor;
+  relay: { name: string; host: string; pid: number };
+  leaseMs: number;
+  logger: Logger;
+  stats: () => unknown;
+  onLost: () => void;
+  onRescue: (lost: LostRelay) => void;
+  /** Runs with each heartbeat, on the same connection. */
+  onBeat?: () => Promise<void>;
+}
+
+/**
+ * The relay's claim to be alive: one row, renewed three times per lease, that covers everything the relay holds. A
+ * report that takes an hour is not stolen, however long it runs, and a crash is noticed within a lease. With each beat
+ * it also declares other relays lost whose lease ran out.
+ *
+ * The relay judges its own lease by the time since it *sent* the last successful renewal, so it stops before the
+ * database would let anyone else take over.
+ */
+export class Lease {
+  readonly #options: LeaseOptions;
+  readonly #log = new SparseLog();
+  #token = '';
+  #renewedAt = 0;
+  #timer: NodeJS.Timeout | undefined;
+  #beating: Promise<void> | undefined;
+  #running = false;
+
+  constructor(options: LeaseOptions) {
+    this.#options = options;
+  }
+
+  get token(): string {
+    return this.#token;
+  }
+
+  /** Whether deliveries may still begin under this lease. */
+  get valid(): boolean {
+    return this.#token !== '' && performance.now() - this.#renewedAt < this.#options.leaseMs * 0.9;
+  }
+
+  /** Registers the relay and begins to beat. */
+  async begin(): Promise<string> {
+    this.#running = true;
+    await this.#register();
+    await forget(this.#options.db, this.#options.schema);
+    this.#schedule();
+    return this.#token;
+  }
+
+  /** Registers anew after the lease was lost. */
+  async renewIdentity(): Promise<string> {
+    await this.#register();
+    return this.#token;
+  }
+
+  /** Stops beating and signs off; what the relay still held is free at once. */
+  async end(): Promise<void> {
+    this.#running = false;
+    clearTimeout(this.#timer);
+    await this.#beating;
+    if (this.#token === '') return;
+    const token = this.#token;
+    this.#token = '';
+    await end(this.#options.db, this.#options.schema, token);
+  }
+
+  async #register(): Promise<void> {
+    const { db, schema, relay, leaseMs } = this.#options;
+    const sentAt = performance.now();
+    this.#token = await register(db, schema, { ...relay, leaseMs });
+    this.#renewedAt = sentAt;
+  }
+
+  #schedule(): void {
+    if (!this.#running) return;
+    this.#timer = setTimeout(() => {
+      this.#beating = this.#beat().finally(() => {
+        this.#beating = undefined;
+        this.#schedule();
+      });
+    }, this.#options.leaseMs / 3);
+  }
+
+  async #beat(): Promise<void> {
+    const { db, schema, leaseMs } = this.#options;
+    const token = this.#token;
+    const sentAt = performance.now();
+    try {
+      if (token !== '') {
+        const alive = await renew(db, schema, token, leaseMs, this.#options.stats());
+        if (token !== this.#token) return;
+        if (alive) this.#renewedAt = sentAt;
+        else this.#lose();
+      }
+      for (const lost of await reap(db, schema, token || '0')) this.#options.onRescue(lost);
+      await this.#options.onBeat?.();
+    } catch (error) {
+      this.#log.say('beat', (suppressed) =>
+        this.#options.logger.warn({ suppressed, err: String(error) }, 'heartbeat failed, trying on'),
+      );
+    }
+  }
+
+  #lose(): void {
+    this.#token = '';
+    this.#options.onLost();
+  }
+}

@@ -1,0 +1,63 @@
+import { channel } from 'node:diagnostics_channel';
+import { EventEmitter } from 'node:events';
+
+/** Which event it is about. */
+export interface EventFacts {
+  readonly eventId: string;
+  readonly eventType: string;
+  readonly aggregateType: string;
+  readonly aggregateId: string;
+  readonly seq: string;
+  /** 1 for the first try. */
+  readonly attempt: number;
+}
+
+/** What a relay tells while it works, by name. Each is also published on the diagnostics channel `postcommit:relay:<name>`. */
+export interface LifecycleEvents {
+  started: [{ relay: string; token: string }];
+  stopped: [{ relay: string; released: number }];
+  claimed: [{ count: number; rescued: number }];
+  delivered: [EventFacts & { targets: readonly string[]; latencyMs: number }];
+  retried: [EventFacts & { delayMs: number; error: string; target: string | null }];
+  dead: [EventFacts & { reason: string; error: string; held: boolean }];
+  released: [EventFacts];
+  /** A result came too late: another relay owns the event now. */
+  fenced: [EventFacts];
+  /** Another relay was declared lost; what it held is free. */
+  rescued: [{ token: string; name: string; host: string; pid: number }];
+  /** This relay lost its own lease; it dropped what it held and registered anew. */
+  leaseLost: [{ relay: string; token: string }];
+  disconnected: [{ connection: string; error: string }];
+  /** The doorbell does not ring although it should; polling goes on underneath. */
+  doorbellDeaf: [{ silentMs: number }];
+}
+
+const channels = new Map<string, ReturnType<typeof channel>>();
+
+/** A typed emitter that also publishes on `node:diagnostics_channel`, and costs next to nothing when nobody listens. */
+export class Lifecycle extends EventEmitter<LifecycleEvents> {
+  wants(name: keyof LifecycleEvents): boolean {
+    return this.listenerCount(name) > 0 || diagnosticsChannel(name).hasSubscribers;
+  }
+
+  tell<Name extends keyof LifecycleEvents>(name: Name, facts: LifecycleEvents[Name][0]): void {
+    diagnosticsChannel(name).publish(facts);
+    // A listener that throws must not break the relay's own flow.
+    try {
+      (this.emit as (name: string, facts: unknown) => boolean)(name, facts);
+    } catch (error) {
+      queueMicrotask(() => {
+        throw error;
+      });
+    }
+  }
+}
+
+function diagnosticsChannel(name: string): ReturnType<typeof channel> {
+  let found = channels.get(name);
+  if (!found) {
+    found = channel(`postcommit:relay:${name}`);
+    channels.set(name, found);
+  }
+  return found;
+}

@@ -1,0 +1,173 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Link } from '../database/link.ts';
+import type { ClaimedRow, ClaimResult } from '../outbox/claim.ts';
+import { claim, compareSeq } from '../outbox/claim.ts';
+import { defer, deferKey } from '../outbox/defer.ts';
+import type { Logger } from '../telemetry/logging.ts';
+import { SparseLog } from '../telemetry/logging.ts';
+import type { Doorbell } from './doorbell.ts';
+
+export interface PollingLaneOptions {
+  schema: string;
+  link: Link;
+  doorbell: Doorbell;
+  /** Events per claim. */
+  batchSizeMax: number;
+  logger: Logger;
+  /** The fencing token; `undefined` while there is no valid lease, and then nothing is claimed. */
+  token: () => string | undefined;
+  /** How many more events the relay may hold. */
+  room: () => number;
+  /** Keys to leave alone, with the milliseconds that one of their deliveries takes. */
+  slowKeys: () => ReadonlyMap<string, number>;
+  /** Takes over what a claim brought. Called for every claim, also an empty one. */
+  onClaimed: (rows: ClaimedRow[], claimNumber: number, token: string) => void;
+}
+
+/** Waiting events per claim, beside the ready ones: enough to drain them, too few to push the ready ones aside. */
+const dueShare = 0.25;
+/** Payloads larger than this in storage are loaded when their turn comes: a thousand of them still fit in memory. */
+const inlineBytesMax = 32_768;
+/** How often a claim starts from the oldest event again while a backlog is worked off. */
+const fromStartEveryMs = 250;
+const deferRowsMax = 20_000;
+const deferSlowKeyMs = 1_000;
+
+/**
+ * Brings events from the queue by claiming them, again and again while there is room for more.
+ *
+ * A backlog is walked through from the floor, the highest seq looked at so far, so that what is leased or blocked is
+ * not looked at by every claim. But seq is drawn at insert and seen at commit, leases end, and blocked events become
+ * free: so a claim from the start is made four times a second and whenever the walk has reached the end. The floor
+ * decides when an event is found, never whether.
+ */
+export class PollingLane {
+  readonly #options: PollingLaneOptions;
+  readonly #log = new SparseLog();
+  #running: Promise<void> | undefined;
+  #stopped = false;
+  #claimNumber = 0;
+  #floor = '0';
+  #fromStartAt = Number.NEGATIVE_INFINITY;
+  #slowDeferredAt = 0;
+  #roomMade: (() => void) | undefined;
+
+  constructor(options: PollingLaneOptions) {
+    this.#options = options;
+  }
+
+  /** The number of the last claim sent. */
+  get lastClaim(): number {
+    return this.#claimNumber;
+  }
+
+  start(): void {
+    this.#stopped = false;
+    this.#running ??= this.#run();
+  }
+
+  /** Claims nothing more. Resolves when a claim under way has been answered and handed over. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    this.#roomMade?.();
+    this.#options.doorbell.ring();
+    await this.#running;
+    this.#running = undefined;
+  }
+
+  /** To be called when the relay holds less than before. */
+  roomMade(): void {
+    this.#roomMade?.();
+  }
+
+  /** One claim. Answers what it brought, and whether the end of the queue was reached. */
+  async claimOnce(): Promise<{ claimed: number; reachedEnd: boolean; dueInMs: number | undefined }> {
+    const { token, result, wanted } = await this.#claim();
+    if (result === undefined) return { claimed: 0, reachedEnd: true, dueInMs: undefined };
+    this.#options.onClaimed(result.rows, this.#claimNumber, token);
+    if (result.blocked.length > 0) await defer(this.#options.link, this.#options.schema, result.blocked);
+    const reachedEnd = result.examined < wanted;
+    this.#moveFloor(result, reachedEnd);
+    return { claimed: result.rows.length, reachedEnd, dueInMs: result.dueInMs };
+  }
+
+  async #claim(): Promise<{ token: string; result: ClaimResult | undefined; wanted: number }> {
+    const token = this.#options.token();
+    const wanted = Math.min(this.#options.batchSizeMax, this.#options.room());
+    if (token === undefined || wanted <= 0) return { token: '', result: undefined, wanted };
+    const slow = this.#options.slowKeys();
+    if (slow.size > 0) await this.#deferSlowKeys(slow);
+    const now = performance.now();
+    if (now - this.#fromStartAt >= fromStartEveryMs) this.#fromStartAt = now;
+    const floor = now === this.#fromStartAt ? '0' : this.#floor;
+    this.#claimNumber++;
+    const result = await claim(this.#options.link.queryArrays, this.#options.schema, {
+      token,
+      floor,
+      readyMax: wanted,
+      dueMax: Math.max(1, Math.ceil(wanted * dueShare)),
+      exceptKeys: [...slow.keys()],
+      inlineBytesMax,
+    });
+    return { token, result, wanted };
+  }
+
+  #moveFloor(result: ClaimResult, reachedEnd: boolean): void {
+    if (reachedEnd) {
+      this.#floor = '0';
+      this.#fromStartAt = Number.NEGATIVE_INFINITY;
+    } else if (result.reached !== undefined && compareSeq(result.reached, this.#floor) > 0) {
+      this.#floor = result.reached;
+    }
+  }
+
+  async #deferSlowKeys(slow: ReadonlyMap<string, number>): Promise<void> {
+    const now = performance.now();
+    if (now - this.#slowDeferredAt < deferSlowKeyMs / 2) return;
+    this.#slowDeferredAt = now;
+    for (const [key, serviceMs] of slow) {
+      const limits = { rowsMax: deferRowsMax, delayMs: deferSlowKeyMs, serviceMs };
+      await deferKey(this.#options.link, this.#options.schema, key, limits);
+    }
+  }
+
+  async #run(): Promise<void> {
+    let failures = 0;
+    while (!this.#stopped) {
+      try {
+        if (this.#options.room() < this.#options.batchSizeMax / 2) {
+          await this.#waitForRoom();
+          continue;
+        }
+        const { claimed, reachedEnd, dueInMs } = await this.claimOnce();
+        failures = 0;
+        if (claimed > 0) this.#options.doorbell.busy();
+        if (reachedEnd && !this.#stopped) await this.#options.doorbell.wait(dueInMs);
+      } catch (error) {
+        failures++;
+        this.#log.say('claim', (suppressed) =>
+          this.#options.logger.warn({ suppressed, err: String(error) }, 'claim failed, trying on'),
+        );
+        if (!this.#stopped) await sleep(Math.min(1_000, 20 * 2 ** Math.min(failures, 6)));
+      }
+    }
+  }
+
+  /** Until half a batch fits, or a moment has passed: slow keys are judged by time. */
+  #waitForRoom(): Promise<void> {
+    return new Promise((resolve) => {
+      const done = () => {
+        if (!this.#stopped && this.#options.room() < this.#options.batchSizeMax / 2) return;
+        clearTimeout(timer);
+        this.#roomMade = undefined;
+        resolve();
+      };
+      const timer = setTimeout(() => {
+        this.#options.slowKeys();
+        this.#roomMade = undefined;
+        resolve();
+      }, 50);
+      this.#roomMade = done;
+    });
+  }
+}

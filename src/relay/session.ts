@@ -1,0 +1,286 @@
+import { hostname } from 'node:os';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Link } from '../database/link.ts';
+import type { ClaimedRow } from '../outbox/claim.ts';
+import { load } from '../outbox/load.ts';
+import { ring } from '../outbox/ring.ts';
+import type { Entry } from './completer.ts';
+import { Completer } from './completer.ts';
+import { Deliverer } from './deliver.ts';
+import type { Verdict } from './dispatcher.ts';
+import { Dispatcher } from './dispatcher.ts';
+import { Doorbell } from './doorbell.ts';
+import { Lease } from './lease.ts';
+import type { Lifecycle } from './lifecycle.ts';
+import type { ResolvedRelayOptions } from './options.ts';
+import { PollingLane } from './polling-lane.ts';
+import type { Counters } from './report.ts';
+import { Reporter } from './report.ts';
+import { toEntry } from './verdict.ts';
+
+/** No answer for this long means a dead connection: well above any statement of ours, below what an operator waits. */
+const queryTimeoutMs = 15_000;
+
+/**
+ * One run of a relay, from connecting to signing off: the pipeline wake, claim, dispatch, deliver, settle, with the
+ * lease that all of it stands on. Three connections: claims, results, and the heartbeat with the doorbell, so that
+ * neither a long claim nor a burst of results can delay a sign of life.
+ */
+export class RelaySession {
+  readonly #options: ResolvedRelayOptions;
+  readonly #lifecycle: Lifecycle;
+  readonly #reporter: Reporter;
+  readonly #claims: Link;
+  readonly #results: Link;
+  readonly #control: Link;
+  readonly #lease: Lease;
+  readonly #doorbell: Doorbell;
+  readonly #deliverer: Deliverer;
+  readonly #dispatcher: Dispatcher;
+  readonly #completer: Completer;
+  readonly #lane: PollingLane;
+  #releasedAtStop = 0;
+  #stopping = false;
+  #quiet: (() => void) | undefined;
+
+  constructor(options: ResolvedRelayOptions, lifecycle: Lifecycle, counters: Counters) {
+    this.#options = options;
+    this.#lifecycle = lifecycle;
+    const { schema, logger } = options;
+    this.#reporter = new Reporter(lifecycle, logger, counters);
+    this.#doorbell = new Doorbell({
+      schema,
+      listen: options.listen,
+      pollIntervalMs: options.pollIntervalMs,
+      onDeaf: (silentMs) => {
+        lifecycle.tell('doorbellDeaf', { silentMs });
+        logger.warn({ silentMs }, 'LISTEN hears nothing, polling instead; behind a pooler set listen: false');
+      },
+    });
+    this.#claims = this.#link('claims');
+    this.#results = this.#link('results');
+    this.#control = this.#link('control');
+    this.#lease = new Lease({
+      schema,
+      db: this.#control,
+      relay: { name: options.name, host: hostname(), pid: process.pid },
+      leaseMs: options.leaseMs,
+      logger,
+      stats: () => ({ ...counters, inFlight: this.#dispatcher.inFlight, waiting: this.#dispatcher.waiting }),
+      onLost: () => this.#onLeaseLost(),
+      onRescue: (lost) => {
+        lifecycle.tell('rescued', lost);
+        logger.warn({ ...lost }, 'a relay is gone; taking over what it held');
+        this.#doorbell.ring();
+      },
+      onBeat: () => this.#doorbell.probe(this.#control),
+    });
+    this.#deliverer = new Deliverer({
+      handlers: options.handlers,
+      deliverTimeoutMs: options.deliverTimeoutMs,
+      noHandler: options.noHandler,
+      loadPayload: (seq) => load(this.#claims, schema, seq),
+    });
+    this.#dispatcher = new Dispatcher({
+      inFlightMax: options.inFlightMax,
+      deliver: async (row) =>
+        this.#lease.valid ? this.#deliverer.deliver(row) : { kind: 'release', done: row.done },
+      onVerdict: (verdict) => this.#onVerdict(verdict),
+    });
+    this.#completer = new Completer({
+      schema,
+      query: this.#results.queryArrays,
+      flushSizeMax: 1_000,
+      logger,
+      onWritten: (entry, fenced) => this.#onWritten(entry, fenced),
+    });
+    this.#lane = new PollingLane({
+      schema,
+      link: this.#claims,
+      doorbell: this.#doorbell,
+      batchSizeMax: options.batchSizeMax,
+      logger,
+      token: () => (this.#lease.valid ? this.#lease.token : undefined),
+      room: () => options.prefetchMax - this.#held,
+      slowKeys: () => {
+        const slow = this.#dispatcher.slowKeys();
+        this.#dispatcher.shedSlowKeys(slow);
+        return slow;
+      },
+      onClaimed: (rows, claimNumber, token) => this.#onClaimed(rows, claimNumber, token),
+    });
+  }
+
+  get token(): string {
+    return this.#lease.token;
+  }
+
+  get inFlight(): number {
+    return this.#dispatcher.inFlight;
+  }
+
+  get waiting(): number {
+    return this.#dispatcher.waiting;
+  }
+
+  get hearing(): boolean {
+    return this.#doorbell.hearing;
+  }
+
+  get connected(): boolean {
+    return this.#claims.connected && this.#results.connected && this.#control.connected;
+  }
+
+  /** Events in this relay's hands: not begun, under way, or not yet written down. */
+  get #held(): number {
+    return this.#dispatcher.waiting + this.#dispatcher.inFlight + this.#completer.pending;
+  }
+
+  /** Connects and registers. Fails, and leaves nothing open, when the database cannot be used. */
+  async open(): Promise<void> {
+    try {
+      await Promise.all([this.#claims.open(), this.#results.open(), this.#control.open()]);
+      this.#completer.begin(await this.#lease.begin());
+    } catch (error) {
+      this.#doorbell.close();
+      await this.#closeLinks();
+      throw error;
+    }
+  }
+
+  run(): void {
+    this.#lane.start();
+  }
+
+  /** Delivers what is there now, and resolves when nothing more can be claimed. */
+  async runToEnd(): Promise<void> {
+    for (;;) {
+      const { claimed, reachedEnd } = await this.#lane.claimOnce();
+      await this.#whenIdle();
+      if (claimed === 0 && reachedEnd) return;
+    }
+  }
+
+  /**
+   * Stops within a deadline: no new claims, what has not begun goes back at once, what is under way may finish until
+   * `stopTimeoutMs` and then goes back too. Nothing of it costs an attempt (G10).
+   */
+  async close(): Promise<{ released: number }> {
+    this.#stopping = true;
+    const deadline = performance.now() + this.#options.stopTimeoutMs;
+    this.#dispatcher.stop();
+    await within(queryTimeoutMs, this.#lane.stop());
+    await within(deadline - performance.now(), this.#whenDelivered());
+    if (this.#dispatcher.inFlight > 0) {
+      this.#deliverer.abandon(new Error('The relay is stopping'));
+      await within(1_000, this.#whenDelivered());
+    }
+    // What could not be written down within this time is freed by signing off, or by the lease running out.
+    await within(Math.max(2_000, deadline - performance.now()), this.#completer.drained());
+    await within(2_000, this.#signOff());
+    this.#doorbell.close();
+    await this.#closeLinks();
+    return { released: this.#releasedAtStop };
+  }
+
+  #link(purpose: string): Link {
+    const { connectionString, logger, name } = this.#options;
+    const control = purpose === 'control';
+    return new Link({
+      connectionString,
+      applicationName: `postcommit ${purpose} ${name}`.slice(0, 63),
+      queryTimeoutMs,
+      logger,
+      ...(control ? { onConnect: (client) => this.#doorbell.attach(client) } : {}),
+      onLost: (error) => {
+        if (control) this.#doorbell.detach();
+        this.#lifecycle.tell('disconnected', { connection: purpose, error: String(error) });
+      },
+    });
+  }
+
+  #onClaimed(rows: ClaimedRow[], claimNumber: number, token: string): void {
+    // Claimed under a lease that was lost meanwhile: the rows are free for whoever claims next.
+    if (token === this.#lease.token && rows.length > 0) {
+      this.#reporter.claimed(rows);
+      this.#dispatcher.accept(rows.map((row) => ({ ...row, claimNumber })));
+    }
+    this.#dispatcher.claimsAnswered(claimNumber);
+  }
+
+  #onVerdict(verdict: Verdict): void {
+    if (this.#stopping && verdict.outcome === 'release') this.#releasedAtStop++;
+    this.#completer.add(toEntry(verdict, this.#options));
+  }
+
+  #onWritten(entry: Entry, fenced: boolean): void {
+    if ('failure' in entry) {
+      const { failure, held } = entry;
+      if (held.key !== null) this.#dispatcher.confirmGivenBack(held.key, this.#lane.lastClaim);
+      // A retry due before the next look at the queue, or something another relay may now take.
+      if ('delayMs' in failure && failure.delayMs !== undefined && failure.delayMs < this.#options.pollIntervalMs) {
+        setTimeout(() => this.#doorbell.ring(), failure.delayMs).unref();
+      } else if (failure.fate !== 'hold') {
+        this.#doorbell.ring();
+      }
+    }
+    this.#reporter.written(entry, fenced);
+    this.#lane.roomMade();
+    if (this.#held === 0) this.#quiet?.();
+  }
+
+  #onLeaseLost(): void {
+    this.#lifecycle.tell('leaseLost', { relay: this.#options.name, token: this.#lease.token });
+    this.#options.logger.error({ relay: this.#options.name }, 'lost the lease; dropping everything held and starting anew');
+    this.#completer.begin('');
+    this.#dispatcher.forget();
+    this.#deliverer.abandon(new Error('The relay lost its lease'));
+    this.#quiet?.();
+    if (!this.#stopping) void this.#registerAnew();
+  }
+
+  async #registerAnew(): Promise<void> {
+    while (!this.#stopping) {
+      try {
+        this.#completer.begin(await this.#lease.renewIdentity());
+        this.#doorbell.ring();
+        return;
+      } catch {
+        await sleep(500);
+      }
+    }
+  }
+
+  async #whenDelivered(): Promise<void> {
+    while (this.#dispatcher.inFlight > 0) await sleep(5);
+  }
+
+  async #whenIdle(): Promise<void> {
+    while (this.#held > 0) {
+      await new Promise<void>((resolve) => {
+        this.#quiet = resolve;
+      });
+    }
+    this.#quiet = undefined;
+  }
+
+  async #signOff(): Promise<void> {
+    try {
+      await this.#lease.end();
+      await ring(this.#control, this.#options.schema); // Another relay may go on with what was given back.
+    } catch (error) {
+      this.#options.logger.warn({ err: String(error) }, 'could not sign off; the lease will run out instead');
+    }
+  }
+
+  async #closeLinks(): Promise<void> {
+    await Promise.all([this.#claims.close(), this.#results.close(), this.#control.close()]);
+  }
+}
+
+/** Waits for the promise, but no longer than this. */
+async function within(ms: number, promise: Promise<unknown>): Promise<void> {
+  const timer = new AbortController();
+  await Promise.race([promise, sleep(Math.max(0, ms), undefined, { signal: timer.signal }).catch(() => {})]);
+  timer.abort();
+}
