@@ -40,7 +40,7 @@ with alive as materialized (
 ), candidate as materialized (
   select * from ready union all select * from due
 ), judged as materialized (
-  select c.seq, c.key, p.seq as pred, p.lease as pred_lease, p.available_at as pred_available_at
+  select c.seq, c.key, c.lease, p.seq as pred, p.lease as pred_lease, p.available_at as pred_available_at
     from candidate c left join lateral (
       select q.seq, q.lease, q.available_at from ${s}.outbox_queue q
        where q.key = c.key and q.seq < c.seq order by q.seq desc limit 1
@@ -55,25 +55,26 @@ with alive as materialized (
      set lease = $1::bigint, rescues = q.rescues + (q.lease is not null)::integer
     from judged j left join wall w on w.key = j.key
    where q.seq = j.seq and (w.seq is null or j.seq < w.seq)
-  returning q.seq, q.key, q.attempts, q.rescues, q.done
+  returning q.seq, q.key, q.attempts, j.lease is not null as rescued, q.done
 ), scan as (
   select (select count(*)::integer from ready) as examined,
          (select max(seq) from ready) as reached,
+         (select count(*)::integer from due) as due_examined,
          (select array_agg(j.seq) from judged j join wall w on w.key = j.key
            where w.pred_waits and j.seq >= w.seq) as blocked,
          (select (extract(epoch from q.available_at - now()) * 1000)::double precision from ${s}.outbox_queue q
            where q.available_at > now() and q.available_at < 'infinity'
            order by q.available_at limit 1) as due_in_ms
 )
-select e.seq, e.key, e.attempts, e.rescues, e.done, e.id, e.aggregate_type, e.aggregate_id, e.event_type,
+select e.seq, e.key, e.attempts, e.rescued, e.done, e.id, e.aggregate_type, e.aggregate_id, e.event_type,
        e.schema_version, e.ordering_key, e.payload, e.headers, e.created_at,
-       n.examined, n.reached, n.blocked, n.due_in_ms
+       n.examined, n.reached, n.due_examined, n.blocked, n.due_in_ms
   from scan n left join (
-    select c.seq, c.key, c.attempts, c.rescues, c.done, l.id, l.aggregate_type, l.aggregate_id, l.event_type,
+    select c.seq, c.key, c.attempts, c.rescued, c.done, l.id, l.aggregate_type, l.aggregate_id, l.event_type,
            l.schema_version, l.ordering_key, l.headers::text as headers,
            case when pg_column_size(l.payload) <= $6::integer then l.payload::text end as payload,
            extract(epoch from l.created_at) * 1000 as created_at
-      from claimed c join ${s}.outbox_events l on l.seq = c.seq
+      from claimed c left join ${s}.outbox_events l on l.seq = c.seq
   ) e on true`,
 );
 
@@ -83,10 +84,11 @@ export interface ClaimedRow {
   key: string | null;
   /** Failed attempts so far. */
   attempts: number;
-  /** How often it was taken over from a relay that ended. */
-  rescues: number;
+  /** Whether this claim took it over from a relay that ended. */
+  rescued: boolean;
   /** Targets that already have it. */
   done: readonly string[];
+  /** Empty when somebody deleted the event from the log: there is nothing left to deliver. */
   id: string;
   aggregateType: string;
   aggregateId: string;
@@ -117,6 +119,8 @@ export interface ClaimResult {
   examined: number;
   /** The highest ready seq looked at. */
   reached: string | undefined;
+  /** How many waiting rows were due: fewer than `dueMax` means that there are no more. */
+  dueExamined: number;
   /** Events that wait behind one that is itself waiting; `defer` takes them out of the way. */
   blocked: string[];
   /** When the next waiting event is due. */
@@ -139,8 +143,9 @@ export async function claim(query: ArrayQuery, schema: string, request: ClaimReq
     rows: claimed,
     examined: scan[14] as number,
     reached: (scan[15] as string | null) ?? undefined,
-    blocked: (scan[16] as string[] | null) ?? [],
-    dueInMs: (scan[17] as number | null) ?? undefined,
+    dueExamined: scan[16] as number,
+    blocked: (scan[17] as string[] | null) ?? [],
+    dueInMs: (scan[18] as number | null) ?? undefined,
   };
 }
 
@@ -149,12 +154,12 @@ function toClaimedRow(row: unknown[]): ClaimedRow {
     seq: row[0] as string,
     key: row[1] as string | null,
     attempts: row[2] as number,
-    rescues: row[3] as number,
+    rescued: row[3] as boolean,
     done: (row[4] as string[] | null) ?? [],
-    id: row[5] as string,
-    aggregateType: row[6] as string,
-    aggregateId: row[7] as string,
-    type: row[8] as string,
+    id: (row[5] as string | null) ?? '',
+    aggregateType: (row[6] as string | null) ?? '',
+    aggregateId: (row[7] as string | null) ?? '',
+    type: (row[8] as string | null) ?? '',
     schemaVersion: row[9] as number,
     orderingKey: row[10] as string | null,
     payloadJson: (row[11] as string | null) ?? undefined,

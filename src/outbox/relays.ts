@@ -39,11 +39,13 @@ export async function renew(
 }
 
 // Declaring a relay lost is a change of its row and not a comparison of times in every claim: the row's lock decides
-// between a late heartbeat and the rescuer, so never both win.
+// between a late heartbeat and the rescuer, so never both win. While the server is younger than a lease nobody is
+// declared lost: no relay could renew before it came up, and most are about to.
 const reapSql = perSchema(
   (s) => `
 update ${s}.outbox_relays set ended_at = now(), ended_as = 'lost'
  where ended_at is null and lease_until < now() and token <> $1::bigint
+   and pg_postmaster_start_time() < now() - $2::double precision * interval '1 millisecond'
 returning token, name, host, pid`,
 );
 
@@ -55,8 +57,8 @@ export interface LostRelay {
 }
 
 /** Declares relays lost whose lease ran out. What they held is free for the next claim. */
-export async function reap(db: Executor, schema: string, ownToken: string): Promise<LostRelay[]> {
-  const { rows } = await db.query(reapSql(schema), [ownToken]);
+export async function reap(db: Executor, schema: string, ownToken: string, leaseMs: number): Promise<LostRelay[]> {
+  const { rows } = await db.query(reapSql(schema), [ownToken, leaseMs]);
   return rows as unknown as LostRelay[];
 }
 

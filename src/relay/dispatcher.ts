@@ -19,7 +19,8 @@ export type Verdict =
 export interface DispatcherOptions {
   /** Deliveries under way at once. */
   inFlightMax: number;
-  deliver: (row: ClaimedRow) => Promise<Outcome>;
+  /** Calls back exactly once, also before it returns. */
+  deliver: (row: ClaimedRow, done: (outcome: Outcome) => void) => void;
   onVerdict: (verdict: Verdict) => void;
   now?: () => number;
 }
@@ -56,6 +57,7 @@ export class Dispatcher {
   #inFlight = 0;
   #waiting = 0;
   #stopped = false;
+  #pumping = false;
   /** Grows when the lease is lost: results of deliveries begun before then are nobody's business any more. */
   #generation = 0;
 
@@ -176,12 +178,16 @@ export class Dispatcher {
     this.#options.onVerdict(verdict);
   }
 
+  /** Starts what may start. A delivery that ends at once comes back here, so it loops instead of nesting. */
   #pump(): void {
+    if (this.#pumping) return;
+    this.#pumping = true;
     while (this.#inFlight < this.#options.inFlightMax) {
       const held = this.#startable.shift();
-      if (held === undefined) return;
+      if (held === undefined) break;
       this.#start(held);
     }
+    this.#pumping = false;
   }
 
   #start(held: Held): void {
@@ -192,7 +198,7 @@ export class Dispatcher {
       if (line) line.startedAt = this.#now();
     }
     const generation = this.#generation;
-    this.#options.deliver(held).then((outcome) => {
+    this.#options.deliver(held, (outcome) => {
       this.#inFlight--;
       if (generation === this.#generation) this.#finish(held, outcome);
       this.#pump();

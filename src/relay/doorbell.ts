@@ -29,6 +29,8 @@ export class Doorbell {
   #wake: (() => void) | undefined;
   #rung = false;
   #idleRounds = 0;
+  #alarm: NodeJS.Timeout | undefined;
+  #alarmAt: number | undefined;
   #probeSentAt = 0;
   #probeHeard = true;
   #hearing = false;
@@ -75,6 +77,19 @@ export class Doorbell {
     this.#wake?.();
   }
 
+  /** Rings after this time. Only the earliest counts: whoever is woken learns when the next event is due. */
+  ringIn(ms: number): void {
+    if (ms >= this.#options.pollIntervalMs) return;
+    const at = performance.now() + ms;
+    if (this.#alarmAt !== undefined && this.#alarmAt <= at) return;
+    clearTimeout(this.#alarm);
+    this.#alarmAt = at;
+    this.#alarm = setTimeout(() => {
+      this.#alarmAt = undefined;
+      this.ring();
+    }, ms).unref();
+  }
+
   /** There was work: the next pause is short again. */
   busy(): void {
     this.#idleRounds = 0;
@@ -99,6 +114,7 @@ export class Doorbell {
 
   close(): void {
     this.#unhear();
+    clearTimeout(this.#alarm);
     this.ring();
   }
 

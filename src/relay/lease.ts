@@ -11,11 +11,17 @@ export interface LeaseOptions {
   leaseMs: number;
   logger: Logger;
   stats: () => unknown;
+  /** Declared lost by another relay, which may have taken over. */
   onLost: () => void;
+  /** Not renewed for almost a lease: from now on another relay may take over at any time. */
+  onOverdue: () => void;
   onRescue: (lost: LostRelay) => void;
   /** Runs with each heartbeat, on the same connection. */
   onBeat?: () => Promise<void>;
 }
+
+/** The part of a lease during which the relay relies on it. */
+const safeShare = 0.9;
 
 /**
  * The relay's claim to be alive: one row, renewed three times per lease, that covers everything the relay holds. A
@@ -23,13 +29,19 @@ export interface LeaseOptions {
  * it also declares other relays lost whose lease ran out.
  *
  * The relay judges its own lease by the time since it *sent* the last successful renewal, so it stops before the
- * database would let anyone else take over.
+ * database would let anyone else take over. And it declares nobody lost while it has not been in touch with the
+ * database for a whole lease itself: after an outage of the database all leases have run out, and the relays that come
+ * back first would declare the others dead.
  */
 export class Lease {
   readonly #options: LeaseOptions;
   readonly #log = new SparseLog();
   #token = '';
   #renewedAt = 0;
+  /** Since when every beat came in time. */
+  #inTouchSince = 0;
+  #startedAt = 0;
+  #overdue: NodeJS.Timeout | undefined;
   #timer: NodeJS.Timeout | undefined;
   #beating: Promise<void> | undefined;
   #running = false;
@@ -44,13 +56,14 @@ export class Lease {
 
   /** Whether deliveries may still begin under this lease. */
   get valid(): boolean {
-    return this.#token !== '' && performance.now() - this.#renewedAt < this.#options.leaseMs * 0.9;
+    return this.#token !== '' && performance.now() - this.#renewedAt < this.#options.leaseMs * safeShare;
   }
 
   /** Registers the relay and begins to beat. */
   async begin(): Promise<string> {
     this.#running = true;
     await this.#register();
+    this.#startedAt = this.#inTouchSince;
     await forget(this.#options.db, this.#options.schema);
     this.#schedule();
     return this.#token;
@@ -66,6 +79,7 @@ export class Lease {
   async end(): Promise<void> {
     this.#running = false;
     clearTimeout(this.#timer);
+    clearTimeout(this.#overdue);
     await this.#beating;
     if (this.#token === '') return;
     const token = this.#token;
@@ -77,7 +91,15 @@ export class Lease {
     const { db, schema, relay, leaseMs } = this.#options;
     const sentAt = performance.now();
     this.#token = await register(db, schema, { ...relay, leaseMs });
+    this.#renewed(sentAt);
+  }
+
+  #renewed(sentAt: number): void {
+    if (sentAt - this.#renewedAt > this.#options.leaseMs * safeShare) this.#inTouchSince = sentAt;
     this.#renewedAt = sentAt;
+    clearTimeout(this.#overdue);
+    const leftMs = sentAt + this.#options.leaseMs * safeShare - performance.now();
+    this.#overdue = setTimeout(() => this.#options.onOverdue(), leftMs).unref();
   }
 
   #schedule(): void {
@@ -98,10 +120,13 @@ export class Lease {
       if (token !== '') {
         const alive = await renew(db, schema, token, leaseMs, this.#options.stats());
         if (token !== this.#token) return;
-        if (alive) this.#renewedAt = sentAt;
+        if (alive) this.#renewed(sentAt);
         else this.#lose();
       }
-      for (const lost of await reap(db, schema, token || '0')) this.#options.onRescue(lost);
+      // A relay that has just started has seen no outage; reap() itself spares everyone while the server is young.
+      if (performance.now() - this.#inTouchSince >= leaseMs || this.#inTouchSince === this.#startedAt) {
+        for (const lost of await reap(db, schema, token || '0', leaseMs)) this.#options.onRescue(lost);
+      }
       await this.#options.onBeat?.();
     } catch (error) {
       this.#log.say('beat', (suppressed) =>

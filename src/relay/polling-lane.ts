@@ -24,7 +24,7 @@ export interface PollingLaneOptions {
   onClaimed: (rows: ClaimedRow[], claimNumber: number, token: string) => void;
 }
 
-/** Waiting events per claim, beside the ready ones: enough to drain them, too few to push the ready ones aside. */
+/** The share of a claim for waiting events that are due, while there are ready ones too. */
 const dueShare = 0.25;
 /** Payloads larger than this in storage are loaded when their turn comes: a thousand of them still fit in memory. */
 const inlineBytesMax = 32_768;
@@ -50,6 +50,9 @@ export class PollingLane {
   #floor = '0';
   #fromStartAt = Number.NEGATIVE_INFINITY;
   #slowDeferredAt = 0;
+  /** Whether the last claim may have left ready, or due, events behind. */
+  #readySeen = false;
+  #dueSeen = false;
   #roomMade: (() => void) | undefined;
 
   constructor(options: PollingLaneOptions) {
@@ -80,40 +83,51 @@ export class PollingLane {
     this.#roomMade?.();
   }
 
-  /** One claim. Answers what it brought, and whether the end of the queue was reached. */
-  async claimOnce(): Promise<{ claimed: number; reachedEnd: boolean; dueInMs: number | undefined }> {
-    const { token, result, wanted } = await this.#claim();
-    if (result === undefined) return { claimed: 0, reachedEnd: true, dueInMs: undefined };
-    this.#options.onClaimed(result.rows, this.#claimNumber, token);
-    if (result.blocked.length > 0) await defer(this.#options.link, this.#options.schema, result.blocked);
-    const reachedEnd = result.examined < wanted;
-    this.#moveFloor(result, reachedEnd);
-    return { claimed: result.rows.length, reachedEnd, dueInMs: result.dueInMs };
-  }
-
-  async #claim(): Promise<{ token: string; result: ClaimResult | undefined; wanted: number }> {
+  /** One claim. `exhausted`: nothing more can be claimed now. */
+  async claimOnce(): Promise<{ claimed: number; exhausted: boolean; dueInMs: number | undefined }> {
     const token = this.#options.token();
-    const wanted = Math.min(this.#options.batchSizeMax, this.#options.room());
-    if (token === undefined || wanted <= 0) return { token: '', result: undefined, wanted };
+    const limits = this.#limits();
+    if (token === undefined || limits === undefined) return { claimed: 0, exhausted: true, dueInMs: undefined };
     const slow = this.#options.slowKeys();
     if (slow.size > 0) await this.#deferSlowKeys(slow);
-    const now = performance.now();
-    if (now - this.#fromStartAt >= fromStartEveryMs) this.#fromStartAt = now;
-    const floor = now === this.#fromStartAt ? '0' : this.#floor;
-    this.#claimNumber++;
+    const floor = this.#nextFloor();
+    const claimNumber = ++this.#claimNumber;
     const result = await claim(this.#options.link.queryArrays, this.#options.schema, {
       token,
       floor,
-      readyMax: wanted,
-      dueMax: Math.max(1, Math.ceil(wanted * dueShare)),
+      ...limits,
       exceptKeys: [...slow.keys()],
       inlineBytesMax,
     });
-    return { token, result, wanted };
+    this.#options.onClaimed(result.rows, claimNumber, token);
+    if (result.blocked.length > 0) await defer(this.#options.link, this.#options.schema, result.blocked);
+    const atEnd = result.examined < limits.readyMax;
+    this.#moveFloor(result, atEnd);
+    this.#readySeen = !atEnd;
+    this.#dueSeen = result.dueExamined === limits.dueMax;
+    // At the end of a walk that began in the middle, the beginning is still to be looked at.
+    const exhausted = atEnd && floor === '0' && !this.#dueSeen;
+    return { claimed: result.rows.length, exhausted, dueInMs: result.dueInMs };
   }
 
-  #moveFloor(result: ClaimResult, reachedEnd: boolean): void {
-    if (reachedEnd) {
+  /** How many ready and waiting events to claim: together never more than there is room for. */
+  #limits(): { readyMax: number; dueMax: number } | undefined {
+    const total = Math.min(this.#options.batchSizeMax, this.#options.room());
+    if (total < 2) return undefined;
+    let dueMax = 1;
+    if (this.#dueSeen) dueMax = this.#readySeen ? Math.ceil(total * dueShare) : total - 1;
+    return { readyMax: total - dueMax, dueMax };
+  }
+
+  #nextFloor(): string {
+    const now = performance.now();
+    if (now - this.#fromStartAt < fromStartEveryMs) return this.#floor;
+    this.#fromStartAt = now;
+    return '0';
+  }
+
+  #moveFloor(result: ClaimResult, atEnd: boolean): void {
+    if (atEnd) {
       this.#floor = '0';
       this.#fromStartAt = Number.NEGATIVE_INFINITY;
     } else if (result.reached !== undefined && compareSeq(result.reached, this.#floor) > 0) {
@@ -135,14 +149,14 @@ export class PollingLane {
     let failures = 0;
     while (!this.#stopped) {
       try {
-        if (this.#options.room() < this.#options.batchSizeMax / 2) {
+        if (!this.#hasRoom()) {
           await this.#waitForRoom();
           continue;
         }
-        const { claimed, reachedEnd, dueInMs } = await this.claimOnce();
+        const { claimed, exhausted, dueInMs } = await this.claimOnce();
         failures = 0;
         if (claimed > 0) this.#options.doorbell.busy();
-        if (reachedEnd && !this.#stopped) await this.#options.doorbell.wait(dueInMs);
+        if (exhausted && !this.#stopped) await this.#options.doorbell.wait(dueInMs);
       } catch (error) {
         failures++;
         this.#log.say('claim', (suppressed) =>
@@ -153,11 +167,15 @@ export class PollingLane {
     }
   }
 
+  #hasRoom(): boolean {
+    return this.#options.room() >= Math.max(2, this.#options.batchSizeMax / 2);
+  }
+
   /** Until half a batch fits, or a moment has passed: slow keys are judged by time. */
   #waitForRoom(): Promise<void> {
     return new Promise((resolve) => {
       const done = () => {
-        if (!this.#stopped && this.#options.room() < this.#options.batchSizeMax / 2) return;
+        if (!this.#stopped && !this.#hasRoom()) return;
         clearTimeout(timer);
         this.#roomMade = undefined;
         resolve();

@@ -42,7 +42,7 @@ export class Reporter {
 
   claimed(rows: readonly ClaimedRow[]): void {
     let rescued = 0;
-    for (const row of rows) if (row.rescues > 0) rescued++;
+    for (const row of rows) if (row.rescued) rescued++;
     this.#counters.claimed += rows.length;
     this.#counters.rescued += rescued;
     if (this.#lifecycle.wants('claimed')) this.#lifecycle.tell('claimed', { count: rows.length, rescued });

@@ -7,7 +7,7 @@ import { ring } from '../outbox/ring.ts';
 import type { Entry } from './completer.ts';
 import { Completer } from './completer.ts';
 import { Deliverer } from './deliver.ts';
-import type { Verdict } from './dispatcher.ts';
+import type { Held, Verdict } from './dispatcher.ts';
 import { Dispatcher } from './dispatcher.ts';
 import { Doorbell } from './doorbell.ts';
 import { Lease } from './lease.ts';
@@ -68,6 +68,7 @@ export class RelaySession {
       logger,
       stats: () => ({ ...counters, inFlight: this.#dispatcher.inFlight, waiting: this.#dispatcher.waiting }),
       onLost: () => this.#onLeaseLost(),
+      onOverdue: () => this.#deliverer.abandon(new Error('The relay could not renew its lease')),
       onRescue: (lost) => {
         lifecycle.tell('rescued', lost);
         logger.warn({ ...lost }, 'a relay is gone; taking over what it held');
@@ -83,8 +84,10 @@ export class RelaySession {
     });
     this.#dispatcher = new Dispatcher({
       inFlightMax: options.inFlightMax,
-      deliver: async (row) =>
-        this.#lease.valid ? this.#deliverer.deliver(row) : { kind: 'release', done: row.done },
+      deliver: (row, done) => {
+        if (this.#lease.valid) this.#deliverer.deliver(row, done);
+        else done({ kind: 'release', done: row.done });
+      },
       onVerdict: (verdict) => this.#onVerdict(verdict),
     });
     this.#completer = new Completer({
@@ -155,9 +158,9 @@ export class RelaySession {
   /** Delivers what is there now, and resolves when nothing more can be claimed. */
   async runToEnd(): Promise<void> {
     for (;;) {
-      const { claimed, reachedEnd } = await this.#lane.claimOnce();
+      const { claimed, exhausted } = await this.#lane.claimOnce();
       await this.#whenIdle();
-      if (claimed === 0 && reachedEnd) return;
+      if (claimed === 0 && exhausted) return;
     }
   }
 
@@ -169,7 +172,8 @@ export class RelaySession {
     this.#stopping = true;
     const deadline = performance.now() + this.#options.stopTimeoutMs;
     this.#dispatcher.stop();
-    await within(queryTimeoutMs, this.#lane.stop());
+    // An answer that comes later than this is void: signing off frees what it brought.
+    await within(2_000, this.#lane.stop());
     await within(deadline - performance.now(), this.#whenDelivered());
     if (this.#dispatcher.inFlight > 0) {
       this.#deliverer.abandon(new Error('The relay is stopping'));
@@ -203,7 +207,9 @@ export class RelaySession {
     // Claimed under a lease that was lost meanwhile: the rows are free for whoever claims next.
     if (token === this.#lease.token && rows.length > 0) {
       this.#reporter.claimed(rows);
-      this.#dispatcher.accept(rows.map((row) => ({ ...row, claimNumber })));
+      const batch = rows as Held[];
+      for (const held of batch) held.claimNumber = claimNumber;
+      this.#dispatcher.accept(batch);
     }
     this.#dispatcher.claimsAnswered(claimNumber);
   }
@@ -218,11 +224,7 @@ export class RelaySession {
       const { failure, held } = entry;
       if (held.key !== null) this.#dispatcher.confirmGivenBack(held.key, this.#lane.lastClaim);
       // A retry due before the next look at the queue, or something another relay may now take.
-      if ('delayMs' in failure && failure.delayMs !== undefined && failure.delayMs < this.#options.pollIntervalMs) {
-        setTimeout(() => this.#doorbell.ring(), failure.delayMs).unref();
-      } else if (failure.fate !== 'hold') {
-        this.#doorbell.ring();
-      }
+      this.#doorbell.ringIn(('delayMs' in failure ? failure.delayMs : undefined) ?? 0);
     }
     this.#reporter.written(entry, fenced);
     this.#lane.roomMade();
@@ -240,6 +242,8 @@ export class RelaySession {
   }
 
   async #registerAnew(): Promise<void> {
+    // What still runs was begun under the old lease; under the new one the same events may come again.
+    await within(1_000, this.#whenDelivered());
     while (!this.#stopping) {
       try {
         this.#completer.begin(await this.#lease.renewIdentity());
