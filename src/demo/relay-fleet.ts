@@ -1,0 +1,129 @@
+import { type ChildProcess, fork } from 'node:child_process';
+import { once } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import type { RelayAssignment, RelayNews } from './relay-process.ts';
+
+/** A relay process as its parent knows it. */
+export interface FleetMember {
+  readonly name: string;
+  readonly pid: number;
+  state: 'starting' | 'delivering' | 'killed' | 'stopping' | 'stopped';
+  /** Its fencing token in the database. */
+  token: string;
+  delivered: number;
+  retried: number;
+  dead: number;
+  inFlight: number;
+  /** Events it took over from a relay that was gone. */
+  tookOver: number;
+}
+
+/** How long a relay may take to sign off before it is ended by force. */
+const stopTimeoutMs = 5_000;
+const startTimeoutMs = 30_000;
+const errorCharactersMax = 4_096;
+
+// The same file as built or as source, in whichever form this one runs; fork passes the loader's arguments on.
+const relayProcess = fileURLToPath(import.meta.url).replace(/relay-fleet(\.[jt]s)$/, 'relay-process$1');
+
+/** Starts, watches, kills and stops the demo's relay processes. */
+export class RelayFleet {
+  readonly #assignment: Omit<RelayAssignment, 'name'>;
+  readonly #onLatencies: (latenciesMs: number[]) => void;
+  readonly #onFailure: (error: Error) => void;
+  readonly #children = new Map<FleetMember, ChildProcess>();
+
+  constructor(options: {
+    assignment: Omit<RelayAssignment, 'name'>;
+    onLatencies: (latenciesMs: number[]) => void;
+    /** A relay ended that nobody killed. */
+    onFailure: (error: Error) => void;
+  }) {
+    this.#assignment = options.assignment;
+    this.#onLatencies = options.onLatencies;
+    this.#onFailure = options.onFailure;
+  }
+
+  /** In the order they were started, the ended ones too. */
+  get members(): readonly FleetMember[] {
+    return [...this.#children.keys()];
+  }
+
+  /** Starts a relay and resolves when it delivers. */
+  async start(name: string, signal: AbortSignal): Promise<FleetMember> {
+    signal.throwIfAborted();
+    const child = fork(relayProcess, { stdio: ['ignore', 'ignore', 'pipe', 'ipc'] });
+    const counters = { delivered: 0, retried: 0, dead: 0, inFlight: 0, tookOver: 0 };
+    const member: FleetMember = { name, pid: child.pid ?? -1, state: 'starting', token: '', ...counters };
+    this.#children.set(member, child);
+    const started = new AbortController();
+    this.#watch(member, child, () => started.abort());
+    child.send({ name, ...this.#assignment } satisfies RelayAssignment, () => {}); // If it fails, 'exit' tells.
+    await Promise.race([
+      once(started.signal, 'abort', { signal }),
+      sleep(startTimeoutMs, undefined, { signal: AbortSignal.any([signal, started.signal]) }).then(
+        () => this.#onFailure(new Error(`${name} was not ready after ${startTimeoutMs} ms`)),
+        () => {},
+      ),
+    ]);
+    signal.throwIfAborted();
+    return member;
+  }
+
+  /** As a crash would: no goodbye, no chance to give anything back. */
+  kill(member: FleetMember): void {
+    member.state = 'killed';
+    member.inFlight = 0;
+    this.#children.get(member)?.kill('SIGKILL');
+  }
+
+  /** Stops them all and resolves when every process is gone. Never fails. */
+  async stop(): Promise<void> {
+    await Promise.all([...this.#children].map(([member, child]) => stopMember(member, child)));
+  }
+
+  #watch(member: FleetMember, child: ChildProcess, onStarted: () => void): void {
+    let stderr = '';
+    child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+      stderr = (stderr + text).slice(-errorCharactersMax);
+    });
+    child.on('message', (news: RelayNews) => {
+      if (news.kind === 'started') {
+        member.token = news.token;
+        if (member.state === 'starting') member.state = 'delivering';
+        onStarted();
+      } else if (news.kind === 'tookOver') {
+        member.tookOver += news.count;
+      } else if (news.kind === 'failed') {
+        stderr = news.error;
+      } else {
+        const { delivered, retried, dead, inFlight, latenciesMs } = news;
+        Object.assign(member, { delivered, retried, dead, inFlight: member.state === 'killed' ? 0 : inFlight });
+        this.#onLatencies(latenciesMs);
+      }
+    });
+    child.once('error', (error) => this.#onFailure(error));
+    child.once('close', (code, signal) => {
+      const expected = member.state === 'killed' || member.state === 'stopping';
+      if (member.state === 'stopping') member.state = 'stopped';
+      if (!expected) this.#onFailure(new Error(`${member.name} ended with ${code ?? signal}. ${stderr.trim()}`));
+    });
+  }
+}
+
+async function stopMember(member: FleetMember, child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null || child.pid === undefined) return;
+  const exited = once(child, 'exit');
+  if (member.state === 'starting') {
+    // It may not listen yet, and it holds nothing.
+    member.state = 'stopping';
+    child.kill('SIGKILL');
+  } else if (member.state !== 'killed') {
+    member.state = 'stopping';
+    child.send('stop', () => {});
+  }
+  const force = setTimeout(() => child.kill('SIGKILL'), stopTimeoutMs);
+  await exited;
+  clearTimeout(force);
+}

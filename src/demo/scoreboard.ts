@@ -1,0 +1,143 @@
+import type { OrderService } from './order-service.ts';
+import type { Evidence } from './order-service-evidence.ts';
+import type { FleetMember, RelayFleet } from './relay-fleet.ts';
+
+export interface Happening {
+  atMs: number;
+  text: string;
+  mood: 'plain' | 'good' | 'bad';
+}
+
+/** What the screen shows, at one moment. */
+export interface Score {
+  phase: 'starting' | 'writing' | 'draining' | 'done';
+  elapsedMs: number;
+  committed: number;
+  rolledBack: number;
+  delivered: number;
+  backlog: number;
+  retries: number;
+  deadLetters: number;
+  /** Events a second over the last second. */
+  rate: number;
+  /** Events a second, oldest first, one figure per sample. */
+  rates: readonly number[];
+  /** Commit to handler over the last two seconds; `undefined` when nothing came. */
+  latencyMs: { p50: number; p99: number } | undefined;
+  relays: readonly FleetMember[];
+  happenings: readonly Happening[];
+}
+
+/** How often `sample` is to be called. */
+export const sampleEveryMs = 250;
+const ratesMax = 240;
+const latencyWindowMs = 2_000;
+const latencySamplesMax = 20_000;
+const happeningsMax = 100;
+
+/** Gathers the numbers of a running demo. The proof does not rely on them: it asks the database. */
+export class Scoreboard {
+  phase: Score['phase'] = 'starting';
+  readonly happenings: Happening[] = [];
+  onHappening: (happening: Happening) => void = () => {};
+  readonly #service: OrderService;
+  readonly #members: () => RelayFleet['members'];
+  #startedAt: number | undefined;
+  #backlog = 0;
+  #endedAfterMs: number | undefined;
+  #latencies: { at: number; ms: number }[] = [];
+  readonly #rates: number[] = [];
+  #sampledAt = 0;
+  #deliveredBefore = 0;
+  #final: Evidence | undefined;
+
+  constructor(service: OrderService, members: () => RelayFleet['members']) {
+    this.#service = service;
+    this.#members = members;
+  }
+
+  get elapsedMs(): number {
+    if (this.#startedAt === undefined) return 0;
+    return this.#endedAfterMs ?? performance.now() - this.#startedAt;
+  }
+
+  start(): void {
+    this.#startedAt = performance.now();
+    this.#sampledAt = this.#startedAt;
+    this.phase = 'writing';
+  }
+
+  /** From here on it shows what the database says. */
+  finish(evidence: Evidence): void {
+    this.#endedAfterMs = this.elapsedMs;
+    this.#final = evidence;
+    // What a killed relay did after it last told of itself.
+    const untold = evidence.delivered - this.#delivered;
+    const killed = this.#members().find(({ state }) => state === 'killed');
+    if (killed && untold > 0) killed.delivered += untold;
+    this.#backlog = evidence.status.open;
+    this.phase = 'done';
+  }
+
+  tell(text: string, mood: Happening['mood'] = 'plain'): void {
+    const happening = { atMs: this.elapsedMs, text, mood };
+    this.happenings.push(happening);
+    if (this.happenings.length > happeningsMax) this.happenings.shift();
+    this.onHappening(happening);
+  }
+
+  /** Takes a figure for the rate, and the number of events left to deliver. */
+  sample(backlog: number): void {
+    const now = performance.now();
+    const delivered = this.#delivered;
+    this.#backlog = backlog;
+    this.#rates.push(((delivered - this.#deliveredBefore) * 1_000) / Math.max(1, now - this.#sampledAt));
+    if (this.#rates.length > ratesMax) this.#rates.shift();
+    this.#sampledAt = now;
+    this.#deliveredBefore = delivered;
+  }
+
+  addLatencies(latenciesMs: readonly number[]): void {
+    const at = performance.now();
+    for (const ms of latenciesMs) this.#latencies.push({ at, ms });
+    const overdue = this.#latencies.findIndex((sample) => at - sample.at < latencyWindowMs);
+    const excess = Math.max(overdue, this.#latencies.length - latencySamplesMax);
+    if (excess > 0) this.#latencies.splice(0, excess);
+  }
+
+  score(): Score {
+    const relays = this.#members();
+    const sum = (of: 'retried' | 'dead') => relays.reduce((total, relay) => total + relay[of], 0);
+    const lastSecond = this.#rates.slice(-1_000 / sampleEveryMs);
+    return {
+      phase: this.phase,
+      elapsedMs: this.elapsedMs,
+      committed: this.#final?.committed ?? this.#service.committed,
+      rolledBack: this.#service.rolledBackIds.length,
+      delivered: this.#final?.delivered ?? this.#delivered,
+      backlog: this.#backlog,
+      retries: this.#final?.retries ?? sum('retried'),
+      deadLetters: this.#final?.dead ?? sum('dead'),
+      rate: this.#final?.ratePerSecond ?? average(lastSecond),
+      rates: this.#rates,
+      latencyMs: this.#final?.latencyMs ?? percentiles(this.#latencies.map(({ ms }) => ms)),
+      relays,
+      happenings: this.happenings,
+    };
+  }
+
+  get #delivered(): number {
+    return this.#members().reduce((total, relay) => total + relay.delivered, 0);
+  }
+}
+
+function average(values: readonly number[]): number {
+  return values.length === 0 ? 0 : values.reduce((sum, value) => sum + value, 0) / values.length;
+}
+
+function percentiles(values: readonly number[]): Score['latencyMs'] {
+  if (values.length === 0) return undefined;
+  const sorted = values.toSorted((a, b) => a - b);
+  const at = (share: number) => sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? 0;
+  return { p50: at(0.5), p99: at(0.99) };
+}
