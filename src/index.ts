@@ -1,4 +1,15 @@
+export { OutboxAdmin } from './admin/admin.ts';
+export type {
+  DeadLetterFilter,
+  DeadLetterSelector,
+  DeadLetterTarget,
+  EventFilter,
+  ListFilter,
+  ReplayTarget,
+} from './admin/filters.ts';
 export type { EventCatalogue, EventDefinition } from './catalogue/catalogue.ts';
+export type { PostcommitConfig } from './config.ts';
+export { defineConfig } from './config.ts';
 export type { MigrateOptions, MigrateResult } from './database/migrate.ts';
 export { migrate, migrationSql } from './database/migrate.ts';
 export type { OutboxEvent } from './emit/event.ts';
@@ -8,6 +19,12 @@ export { createOutbox, Outbox } from './emit/outbox.ts';
 export type { OutboxDatabase, TransactionOptions } from './emit/outbox-database.ts';
 export type { ErrorCode } from './errors.ts';
 export { errorCodes, PostcommitError } from './errors.ts';
+export type { OutboxCounts } from './outbox/count.ts';
+export type { DeadReason } from './outbox/fail.ts';
+export type { DeadLetterFacts, Delivery, EventStory, FailedAttempt } from './outbox/find.ts';
+export type { EventStatus, EventSummary, ListOrder } from './outbox/list.ts';
+export type { DeadLetter } from './outbox/list-dead-letters.ts';
+export type { RelayInfo } from './outbox/list-relays.ts';
 export type { RetryExponential, RetryPolicy, RetrySchedule } from './relay/backoff.ts';
 export type { DeliveredEvent } from './relay/delivered-event.ts';
 export type { Handler, HandlerContext, Handlers } from './relay/handlers.ts';

@@ -21,13 +21,24 @@ export function definitionOf(catalogue: EventCatalogue | undefined, type: string
 }
 
 /** Refuses a payload that does not match its schema. */
-export async function checkPayload(definition: EventDefinition | undefined, type: string, payload: unknown): Promise<void> {
+export async function checkPayload(
+  definition: EventDefinition | undefined,
+  type: string,
+  payload: unknown,
+): Promise<void> {
   if (definition?.schema === undefined) return;
-  const result = await definition.schema['~standard'].validate(payload);
+  const refuse = (detail: string, cause?: unknown) =>
+    new PostcommitError('POSTCOMMIT_E_PAYLOAD_INVALID', `${type}: ${detail}.`, { cause });
+  let result: StandardSchemaV1.Result<unknown>;
+  try {
+    result = await definition.schema['~standard'].validate(payload);
+  } catch (error) {
+    throw refuse(`its schema threw ${error instanceof Error ? error.message : String(error)}`, error);
+  }
   if (!result.issues) return;
   const issues = result.issues.slice(0, 5).map((issue) => {
     const path = issue.path?.map((part) => String(typeof part === 'object' ? part.key : part)).join('.');
     return path ? `${path}: ${issue.message}` : issue.message;
   });
-  throw new PostcommitError('POSTCOMMIT_E_PAYLOAD_INVALID', `${type}: ${issues.join('; ')}.`);
+  throw refuse(issues.join('; '));
 }

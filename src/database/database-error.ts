@@ -1,7 +1,15 @@
 import { PostcommitError } from '../errors.ts';
 
 const unreachable = new Set([
-  'ECONNREFUSED', 'ECONNRESET', 'ENOTFOUND', 'EAI_AGAIN', 'ETIMEDOUT', 'EHOSTUNREACH', 'ENETUNREACH', 'EPIPE', 'ENOENT',
+  'ECONNREFUSED',
+  'ECONNRESET',
+  'ENOTFOUND',
+  'EAI_AGAIN',
+  'ETIMEDOUT',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
+  'EPIPE',
+  'ENOENT',
 ]);
 
 export function sqlState(error: unknown): string | undefined {
@@ -14,7 +22,9 @@ export function isConnectionFailure(error: unknown): boolean {
   const code = sqlState(error);
   if (code === undefined) {
     const message = error instanceof Error ? error.message : '';
-    return /connection (terminated|ended|error)|not queryable|Client was closed|timeout expired/i.test(message);
+    return /connection (terminated|ended|error)|not queryable|Client was closed|timeout expired|read timeout/i.test(
+      message,
+    );
   }
   // 08: connection exceptions; 57P01-57P05: the server is shutting down or ended the session.
   return unreachable.has(code) || code.startsWith('08') || code.startsWith('57P');
@@ -24,7 +34,8 @@ export function isConnectionFailure(error: unknown): boolean {
 export function codedDatabaseError(error: unknown): unknown {
   if (error instanceof PostcommitError) return error;
   const code = sqlState(error);
-  const message = error instanceof Error ? error.message : String(error);
+  // Node's AggregateError, from a host with several addresses, has a code and no message.
+  const message = (error instanceof Error ? error.message : String(error)) || code;
   const coded = (name: ConstructorParameters<typeof PostcommitError>[0]) =>
     new PostcommitError(name, `(${message})`, { cause: error });
   switch (code) {
@@ -32,7 +43,7 @@ export function codedDatabaseError(error: unknown): unknown {
     case '3F000': // undefined schema
     case '42883': // undefined function
     case '42703': // undefined column
-      return /outbox_|processed_events|migrations|emit|lock_keys|schema/.test(message)
+      return /outbox_|processed_events|migrations|emit|lock_keys|schema/.test(String(message))
         ? coded('POSTCOMMIT_E_MIGRATION_MISSING')
         : error;
     case '25P02':
@@ -40,15 +51,27 @@ export function codedDatabaseError(error: unknown): unknown {
     case '25P01':
       return coded('POSTCOMMIT_E_NOT_A_TRANSACTION');
     case '23505':
-      return /outbox_events_id_key/.test(message) ? coded('POSTCOMMIT_E_DUPLICATE_ID') : error;
+      return /outbox_events_id_key/.test(String(message)) ? coded('POSTCOMMIT_E_DUPLICATE_ID') : error;
     case '22P05':
     case '22021':
       return coded('POSTCOMMIT_E_TEXT_NOT_STORABLE');
+    case '54000': // a limit of jsonb or of an index
+    case '54001': // nested deeper than the server's stack
+      return coded('POSTCOMMIT_E_PAYLOAD_TOO_LARGE');
+    case '42501':
+      return coded('POSTCOMMIT_E_PERMISSION_DENIED');
     case '28000':
     case '28P01':
     case '3D000':
     case '53300':
       return coded('POSTCOMMIT_E_DATABASE_REFUSED');
   }
+  if (isRefusal(code, String(message))) return coded('POSTCOMMIT_E_DATABASE_REFUSED');
   return isConnectionFailure(error) ? coded('POSTCOMMIT_E_DATABASE_UNREACHABLE') : error;
+}
+
+/** Refusals that have no SQLSTATE: no password given where one is needed, no TLS, or a certificate nobody trusts. */
+function isRefusal(code: string | undefined, message: string): boolean {
+  if (code === undefined) return /^SASL: |does not support SSL/.test(message);
+  return /^(ERR_TLS|ERR_SSL|CERT_|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_)/.test(code);
 }

@@ -31,6 +31,8 @@ export class Link implements Executor {
   readonly #log = new SparseLog();
   #client: pg.Client | undefined;
   #connecting: Promise<pg.Client> | undefined;
+  /** Not usable yet, but close() must not wait for it. */
+  #opening: pg.Client | undefined;
   #closed = false;
   readonly #closing = new AbortController();
 
@@ -45,7 +47,9 @@ export class Link implements Executor {
   /** Connects once and fails if that fails: at start, a wrong address is better told than retried. */
   async open(): Promise<void> {
     try {
-      this.#client = await this.#connectOnce();
+      const client = await this.#connectOnce();
+      if (this.#closed) throw this.#refuseClosed(client);
+      this.#client = client;
     } catch (error) {
       throw codedDatabaseError(error);
     }
@@ -67,6 +71,7 @@ export class Link implements Executor {
   async close(): Promise<void> {
     this.#closed = true;
     this.#closing.abort();
+    if (this.#opening) destroy(this.#opening);
     const client = this.#client;
     this.#client = undefined;
     if (client) await endOrDestroy(client);
@@ -98,13 +103,20 @@ export class Link implements Executor {
     });
     client.on('error', (error) => this.#drop(client, error));
     client.on('end', () => this.#drop(client, new Error('Connection ended')));
+    this.#opening = client;
+    let timer: NodeJS.Timeout | undefined;
     try {
       await client.connect();
+      // connectionTimeoutMillis ends here; a network that goes silent now must not hold us for ever either.
+      timer = setTimeout(() => destroy(client), this.#options.queryTimeoutMs);
       await this.#options.onConnect?.(client);
       return client;
     } catch (error) {
       destroy(client);
       throw error;
+    } finally {
+      clearTimeout(timer);
+      this.#opening = undefined;
     }
   }
 
@@ -117,23 +129,29 @@ export class Link implements Executor {
 
   async #reconnectForever(): Promise<pg.Client> {
     for (let attempt = 1; ; attempt++) {
-      if (this.#closed) throw new Error('Connection terminated: the relay is closed');
+      if (this.#closed) throw this.#refuseClosed();
       try {
         const client = await this.#connectOnce();
-        if (this.#closed) {
-          destroy(client);
-          continue;
-        }
+        if (this.#closed) throw this.#refuseClosed(client);
         this.#client = client;
         if (attempt > 1) this.#options.logger.info({ attempt }, 'connected to PostgreSQL again');
         return client;
       } catch (error) {
+        if (this.#closed) continue;
         this.#log.say('reconnect', (suppressed) =>
-          this.#options.logger.warn({ attempt, suppressed, err: String(error) }, 'cannot connect to PostgreSQL, trying on'),
+          this.#options.logger.warn(
+            { attempt, suppressed, err: String(error) },
+            'cannot connect to PostgreSQL, trying on',
+          ),
         );
         await this.#pause(reconnectDelayMs(attempt));
       }
     }
+  }
+
+  #refuseClosed(client?: pg.Client): Error {
+    if (client) destroy(client);
+    return new Error('Connection terminated: the relay is closed');
   }
 
   #pause(ms: number): Promise<void> {

@@ -15,16 +15,23 @@ interface Migration {
   checksum: string;
 }
 
+interface AppliedMigration {
+  version: number;
+  checksum: string;
+}
+
 export interface MigrateOptions {
   /** Where to migrate. Needs the right to create the schema, or an existing schema it may create tables in. */
   connectionString: string;
   /** The schema that holds the outbox. Default `postcommit`. */
   schema?: string;
+  /** Only tell what would be applied, and change nothing. Default `false`. */
+  dryRun?: boolean;
 }
 
 export interface MigrateResult {
   schema: string;
-  /** The names of the migrations that this call applied, oldest first. Empty when the database was up to date. */
+  /** The names of the migrations that this call applied, or would apply, oldest first. Empty: it was up to date. */
   applied: string[];
   /** The version the database is at now. */
   version: number;
@@ -48,8 +55,18 @@ function readMigrations(): Migration[] {
 }
 
 function writeSchemaIn(source: string, schema: string): string {
-  return source.replaceAll(':"schema"', quoteIdentifier(schema)).replaceAll(":'schema'", quoteLiteral(schema));
+  const asIdentifier = quoteIdentifier(schema);
+  const asLiteral = quoteLiteral(schema);
+  // In one pass and by a function: the name itself may contain `$&`, or a placeholder.
+  return source.replace(/:"schema"|:'schema'/g, (placeholder) =>
+    placeholder === ':"schema"' ? asIdentifier : asLiteral,
+  );
 }
+
+// A role without CREATE on the database may still own a schema made for it, and IF NOT EXISTS would be refused.
+const createSchemaIfMissing = (schema: string) => `do $postcommit$ begin
+  if to_regnamespace(${quoteLiteral(quoteIdentifier(schema))}) is null then create schema ${quoteIdentifier(schema)}; end if;
+end $postcommit$`;
 
 const bookkeeping = (schema: string) => `create table if not exists ${quoteIdentifier(schema)}.migrations (
   version    integer primary key,
@@ -70,7 +87,7 @@ export function migrationSql(options: { schema?: string; after?: number } = {}):
   const parts = readMigrations()
     .filter((migration) => migration.version > (options.after ?? 0))
     .map((m) => `-- ${m.name}\n${writeSchemaIn(m.source, schema)}\n${record(schema, m)};\n`);
-  return `begin;\ncreate schema if not exists ${quoteIdentifier(schema)};\n${bookkeeping(schema)};\n\n${parts.join('\n')}commit;\n`;
+  return `begin;\n${createSchemaIfMissing(schema)};\n${bookkeeping(schema)};\n\n${parts.join('\n')}commit;\n`;
 }
 
 /**
@@ -83,10 +100,21 @@ export function migrationSql(options: { schema?: string; after?: number } = {}):
 export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
   const schema = options.schema ?? defaultSchema;
   quoteIdentifier(schema);
-  const client = new pg.Client({ connectionString: options.connectionString, connectionTimeoutMillis: 10_000 });
+  // Without one, pg would quietly take whatever database it finds on this host.
+  if (typeof options.connectionString !== 'string' || options.connectionString === '') {
+    throw new PostcommitError('POSTCOMMIT_E_NO_DATABASE_URL');
+  }
+  const client = new pg.Client({
+    connectionString: options.connectionString,
+    connectionTimeoutMillis: 10_000,
+    // Long enough to wait for another process that migrates a large database, and no server that went silent hangs us.
+    query_timeout: 600_000,
+    keepAlive: true,
+  });
   client.on('error', () => {}); // The failing query reports it; an unheard 'error' would end the process.
   try {
     await client.connect();
+    if (options.dryRun) return await findPending(client, schema);
     await client.query('begin');
     // Transaction-scoped, so that it also works behind a transaction pooler.
     await client.query('select pg_advisory_xact_lock(hashtextextended($1, 42))', [`postcommit.migrate.${schema}`]);
@@ -100,22 +128,42 @@ export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
   }
 }
 
-async function applyPending(client: Executor, schema: string): Promise<MigrateResult> {
+async function findPending(client: Executor, schema: string): Promise<MigrateResult> {
+  const { booksExist } = await inspectServer(client, schema);
+  const migrations = readMigrations();
+  const applied = booksExist ? await readBooks(client, schema) : [];
+  checkHistory(migrations, applied);
+  const pending = migrations.slice(applied.length);
+  return { schema, applied: pending.map((m) => m.name), version: applied.at(-1)?.version ?? 0 };
+}
+
+async function inspectServer(client: Executor, schema: string): Promise<{ booksExist: boolean }> {
   const { rows } = await client.query(
-    "select current_setting('server_version_num')::int as version, to_regnamespace($1) is not null as exists",
+    `select current_setting('server_version_num')::int as version,
+            to_regclass($1 || '.migrations') is not null as "booksExist"`,
     [quoteIdentifier(schema)],
   );
-  const server = rows[0] as { version: number; exists: boolean };
+  const server = rows[0] as { version: number; booksExist: boolean };
   if (server.version < 140_000) {
     throw new PostcommitError('POSTCOMMIT_E_POSTGRES_TOO_OLD', `This server is ${server.version / 10_000}.`);
   }
-  // A role without CREATE on the database may still own a schema made for it, and IF NOT EXISTS would be refused.
-  if (!server.exists) await client.query(`create schema ${quoteIdentifier(schema)}`);
+  return server;
+}
+
+async function readBooks(client: Executor, schema: string): Promise<AppliedMigration[]> {
+  const { rows } = await client.query(
+    `select version, checksum from ${quoteIdentifier(schema)}.migrations order by version`,
+  );
+  return rows as unknown as AppliedMigration[];
+}
+
+async function applyPending(client: Executor, schema: string): Promise<MigrateResult> {
+  await inspectServer(client, schema);
+  await client.query(createSchemaIfMissing(schema));
   await client.query(bookkeeping(schema));
 
   const migrations = readMigrations();
-  const applied = (await client.query(`select version, checksum from ${quoteIdentifier(schema)}.migrations order by 1`))
-    .rows as { version: number; checksum: string }[];
+  const applied = await readBooks(client, schema);
   checkHistory(migrations, applied);
   const pending = migrations.slice(applied.length);
   for (const migration of pending) {
@@ -125,7 +173,7 @@ async function applyPending(client: Executor, schema: string): Promise<MigrateRe
   return { schema, applied: pending.map((m) => m.name), version: migrations.at(-1)?.version ?? 0 };
 }
 
-function checkHistory(migrations: Migration[], applied: { version: number; checksum: string }[]): void {
+function checkHistory(migrations: Migration[], applied: AppliedMigration[]): void {
   const newest = applied.at(-1)?.version ?? 0;
   const known = migrations.at(-1)?.version ?? 0;
   if (newest > known) {

@@ -1,3 +1,4 @@
+import { inspect, types } from 'node:util';
 import { context, propagation } from '@opentelemetry/api';
 import type { EventCatalogue } from '../catalogue/catalogue.ts';
 import { checkPayload, definitionOf } from '../catalogue/catalogue.ts';
@@ -32,9 +33,13 @@ export interface EventLimits {
   payloadBytesMax: number;
 }
 
-const nameCharsMax = 500;
+/** Two names share an index entry, and PostgreSQL's end at 2,704 bytes. */
+const nameBytesMax = 1_000;
 const headersBytesMax = 16_384;
 const delayMsMax = 366 * 24 * 3_600_000;
+/** From the year 1 to 9999: outside of it, the ISO format is not the one that PostgreSQL reads. */
+const timeMin = -62_135_596_800_000;
+const timeMax = 253_402_300_799_999;
 
 /** Checks an event and makes it writable. Refuses with a coded error before anything is written. */
 export async function toInsertable(event: OutboxEvent, limits: EventLimits): Promise<InsertableEvent> {
@@ -47,10 +52,10 @@ export async function toInsertable(event: OutboxEvent, limits: EventLimits): Pro
   const [aggregateType, aggregateId] = event.aggregate as unknown[];
   const schemaVersion = event.schemaVersion ?? definition?.version ?? 1;
   if (!Number.isInteger(schemaVersion) || schemaVersion < 1 || schemaVersion > 2_147_483_647) {
-    throw bad(`schemaVersion must be a whole number from 1. Got ${String(schemaVersion)}.`);
+    throw bad(`schemaVersion must be a whole number from 1. Got ${shown(schemaVersion)}.`);
   }
   if (event.id !== undefined && !isUuid(event.id)) {
-    throw new PostcommitError('POSTCOMMIT_E_BAD_ID', `Got ${JSON.stringify(event.id)}.`);
+    throw new PostcommitError('POSTCOMMIT_E_BAD_ID', `Got ${shown(event.id)}.`);
   }
   const insertable: InsertableEvent = {
     id: event.id?.toLowerCase() ?? uuidV7(),
@@ -76,8 +81,8 @@ function isId(value: unknown): value is number | bigint {
 }
 
 function name(value: unknown, what: string): string {
-  if (typeof value !== 'string' || value === '' || value.length > nameCharsMax) {
-    throw bad(`${what} must be a text of 1 to ${nameCharsMax} characters. Got ${shown(value)}.`);
+  if (typeof value !== 'string' || value === '' || Buffer.byteLength(value) > nameBytesMax) {
+    throw bad(`${what} must be a text of 1 to ${nameBytesMax} bytes. Got ${shown(value)}.`);
   }
   return storable(value, what);
 }
@@ -110,10 +115,10 @@ function toJson(payload: unknown, bytesMax: number): string {
 }
 
 function toHeaders(given: OutboxEvent['headers']): Record<string, string> {
-  const headers: Record<string, string> = {};
-  propagation.inject(context.active(), headers);
+  const headers = traceHeaders();
   if (given === undefined) return headers;
-  if (typeof given !== 'object' || given === null || Array.isArray(given)) throw bad('headers must be an object of texts.');
+  if (typeof given !== 'object' || given === null || Array.isArray(given))
+    throw bad('headers must be an object of texts.');
   let bytes = 0;
   for (const [key, value] of Object.entries(given)) {
     if (typeof value !== 'string') throw bad(`headers[${JSON.stringify(key)}] must be a text. Got ${shown(value)}.`);
@@ -125,6 +130,23 @@ function toHeaders(given: OutboxEvent['headers']): Record<string, string> {
   return headers;
 }
 
+/** The active trace context. Tracing that is broken costs the trace, never the event. */
+function traceHeaders(): Record<string, string> {
+  const headers = noHeaders();
+  try {
+    propagation.inject(context.active(), headers);
+  } catch {
+    return noHeaders();
+  }
+  const entries = Object.entries(headers);
+  return entries.every(([key, value]) => isStorable(key) && isStorable(value)) ? headers : noHeaders();
+}
+
+/** Without a prototype: a header may be called `__proto__`. */
+function noHeaders(): Record<string, string> {
+  return Object.create(null) as Record<string, string>;
+}
+
 function toTime(event: OutboxEvent): Pick<InsertableEvent, 'availableAt' | 'delayMs'> {
   const { availableAt, delayMs } = event;
   const refuse = (detail: string) => new PostcommitError('POSTCOMMIT_E_BAD_DELAY', detail);
@@ -132,20 +154,28 @@ function toTime(event: OutboxEvent): Pick<InsertableEvent, 'availableAt' | 'dela
   if (delayMs !== undefined && !(typeof delayMs === 'number' && delayMs >= 0 && delayMs <= delayMsMax)) {
     throw refuse(`delayMs must be from 0 to ${delayMsMax} (a year). Got ${shown(delayMs)}.`);
   }
-  if (availableAt !== undefined && !(availableAt instanceof Date && availableAt.getTime() < 253_402_300_800_000)) {
-    throw refuse(`availableAt must be a valid Date before the year 10000. Got ${shown(availableAt)}.`);
+  if (availableAt !== undefined && !isTime(availableAt)) {
+    throw refuse(`availableAt must be a valid Date of the years 1 to 9999. Got ${shown(availableAt)}.`);
   }
   return { availableAt, delayMs };
 }
 
+function isTime(value: unknown): boolean {
+  // A Date of another realm (vm, some test runners) is no instance of ours.
+  return types.isDate(value) && value.getTime() >= timeMin && value.getTime() <= timeMax;
+}
+
+function isStorable(text: unknown): boolean {
+  return typeof text === 'string' && !text.includes('\0') && text.isWellFormed();
+}
+
 function storable(text: string, what: string): string {
-  if (text.includes('\0') || !text.isWellFormed()) {
-    throw new PostcommitError('POSTCOMMIT_E_TEXT_NOT_STORABLE', `It is in ${what}.`);
-  }
+  if (!isStorable(text)) throw new PostcommitError('POSTCOMMIT_E_TEXT_NOT_STORABLE', `It is in ${what}.`);
   return text;
 }
 
+/** For messages: whatever was given, on one line and never longer than that. */
 function shown(value: unknown): string {
-  const text = typeof value === 'string' ? JSON.stringify(value) : String(value);
+  const text = typeof value === 'string' ? JSON.stringify(value) : inspect(value, { depth: 1, breakLength: Infinity });
   return text.length > 80 ? `${text.slice(0, 80)}…` : text;
 }

@@ -5,11 +5,15 @@ import type { Executor } from '../database/executor.ts';
  * `Tx` is what that client's users call a transaction.
  */
 export interface OutboxDatabase<Tx> {
-  /** The statement runner of an open transaction. Refuses any other handle with POSTCOMMIT_E_NOT_A_TRANSACTION. */
-  inTransaction(tx: Tx): Promise<Executor>;
+  /**
+   * Calls `send` with the statement runner of an open transaction, and refuses any other handle with a coded error.
+   * Nothing may come between the check and the statement: where that cannot be ruled out, `send` gets a mark that this
+   * adapter has set on the transaction, and the statement fails once the transaction has ended.
+   */
+  inTransaction<T>(tx: Tx, send: (executor: Executor, mark?: string) => Promise<T>): Promise<T>;
   /** For statements of the outbox's own, outside of the caller's transactions. */
   readonly side: Executor;
-  /** Calls back some time after the transaction has ended, if this client can tell. */
+  /** Calls back once after the transaction has ended, however it ended, if this client can tell. */
   afterEnd(tx: Tx, callback: () => void): void;
   /** Opens a transaction for `outbox.transaction`. */
   begin(options: TransactionOptions): Promise<OpenTransaction<Tx>>;
@@ -28,7 +32,10 @@ export interface TransactionOptions {
 export interface OpenTransaction<Tx> {
   readonly tx: Tx;
   readonly executor: Executor;
-  /** Runs `last`, then commits, as one round trip if possible. Throws unless the commit is certain. */
+  /**
+   * Sends `last` and then COMMIT, as one round trip if possible. Throws unless the commit is certain. `last` must send
+   * its statement at once: if it failed before, COMMIT would go without it.
+   */
   commit(last?: () => Promise<unknown>): Promise<void>;
   rollback(): Promise<void>;
 }

@@ -1,9 +1,10 @@
+import { OutboxAdmin } from '../admin/admin.ts';
 import type { EventCatalogue } from '../catalogue/catalogue.ts';
 import { codedDatabaseError } from '../database/database-error.ts';
 import { defaultSchema, quoteIdentifier } from '../database/identifier.ts';
 import { PostcommitError } from '../errors.ts';
-import type { InsertableEvent } from '../outbox/insert.ts';
-import { insert } from '../outbox/insert.ts';
+import type { InsertableEvent, InsertStatement } from '../outbox/insert.ts';
+import { insert, insertStatement } from '../outbox/insert.ts';
 import { DoorbellRinger } from './doorbell-ringer.ts';
 import type { OutboxEvent } from './event.ts';
 import { toInsertable } from './event.ts';
@@ -39,7 +40,8 @@ export class Outbox<Tx> {
   readonly #schema: string;
   readonly #limits: { catalogue: EventCatalogue | undefined; payloadBytesMax: number };
   readonly #serialise: boolean;
-  readonly #ringer: DoorbellRinger;
+  readonly #ring: () => void;
+  readonly #admin: OutboxAdmin;
 
   constructor(options: OutboxOptions<Tx>) {
     if (typeof options?.db?.inTransaction !== 'function') {
@@ -55,7 +57,15 @@ export class Outbox<Tx> {
     quoteIdentifier(this.#schema);
     this.#limits = { catalogue: options.catalogue, payloadBytesMax };
     this.#serialise = options.serialise ?? true;
-    this.#ringer = new DoorbellRinger(options.db.side, this.#schema, options.notify ?? true);
+    const notify = options.notify ?? true;
+    const ringer = new DoorbellRinger(options.db.side, this.#schema, notify);
+    this.#ring = () => ringer.ring();
+    this.#admin = new OutboxAdmin({ db: options.db.side, schema: this.#schema, notify });
+  }
+
+  /** Looks events up, lists and counts them, and retries, discards or replays them. */
+  get admin(): OutboxAdmin {
+    return this.#admin;
   }
 
   /**
@@ -71,22 +81,23 @@ export class Outbox<Tx> {
   emit(tx: Tx, event: OutboxEvent): Promise<string>;
   emit(tx: Tx, events: readonly OutboxEvent[]): Promise<string[]>;
   async emit(tx: Tx, given: OutboxEvent | readonly OutboxEvent[]): Promise<string | string[]> {
-    const executor = await this.#db.inTransaction(tx);
     const events = await this.#check(given);
-    if (events.length > 0) {
-      try {
-        await insert(executor, this.#schema, events, this.#serialise);
-      } catch (error) {
-        throw codedDatabaseError(error);
-      }
-      this.#db.afterEnd(tx, () => this.#ringer.ring());
+    const statement = events.length > 0 ? insertStatement(this.#schema, events, this.#serialise) : undefined;
+    try {
+      await this.#db.inTransaction(tx, async (executor, mark) => {
+        if (statement) await insert(executor, statement, mark);
+      });
+    } catch (error) {
+      throw codedDatabaseError(error);
     }
+    if (statement) this.#db.afterEnd(tx, this.#ring);
     return answer(given, events);
   }
 
   /**
    * Opens a transaction, runs `work` in it and commits, or rolls back if `work` throws. Statements are pipelined: BEGIN
-   * travels with the first one, and the events you emit travel with COMMIT, so emitting costs no round trip.
+   * travels with the first one, and the events you emit travel with COMMIT, so emitting costs no round trip. An event
+   * that is refused fails the transaction, whether or not its emit was awaited.
    *
    * @example
    * await outbox.transaction(async (tx, emit) => {
@@ -96,34 +107,38 @@ export class Outbox<Tx> {
    */
   async transaction<T>(work: (tx: Tx, emit: Emit) => Promise<T>, options: TransactionOptions = {}): Promise<T> {
     const open = await this.#db.begin(options);
-    const buffered: InsertableEvent[] = [];
-    const checks: Promise<unknown>[] = [];
+    // In the order of the calls, whichever payload check takes longer.
+    const checks: Promise<InsertableEvent[]>[] = [];
     let ended = false;
     const emit = ((given: OutboxEvent | readonly OutboxEvent[]) => {
-      const checked = (async () => {
-        if (ended) throw new PostcommitError('POSTCOMMIT_E_NOT_A_TRANSACTION', 'The transaction has ended.');
-        const events = await this.#check(given);
-        buffered.push(...events);
-        return answer(given, events);
-      })();
+      if (ended) {
+        return Promise.reject(new PostcommitError('POSTCOMMIT_E_NOT_A_TRANSACTION', 'The transaction has ended.'));
+      }
+      const checked = this.#check(given);
       checks.push(checked);
-      checked.catch(() => {}); // Awaited below, also when the caller does not.
-      return checked;
+      const answered = checked.then((events) => answer(given, events));
+      answered.catch(() => {}); // Awaited below, also when the caller does not.
+      return answered;
     }) as Emit;
     let result: T;
+    let statement: InsertStatement | undefined;
     try {
       result = await work(open.tx, emit);
-      await Promise.all(checks);
+      ended = true;
+      const events = (await Promise.all(checks)).flat();
+      if (events.length > 0) statement = insertStatement(this.#schema, events, this.#serialise);
     } catch (error) {
       ended = true;
       await open.rollback();
       throw error;
     }
-    ended = true;
-    await open.commit(
-      buffered.length > 0 ? () => insert(open.executor, this.#schema, buffered, this.#serialise) : undefined,
-    );
-    if (buffered.length > 0) this.#ringer.ring();
+    if (statement === undefined) {
+      await open.commit();
+    } else {
+      const last = statement;
+      await open.commit(() => insert(open.executor, last));
+      this.#ring();
+    }
     return result;
   }
 
@@ -132,7 +147,8 @@ export class Outbox<Tx> {
     const events: InsertableEvent[] = [];
     for (const event of list) events.push(await toInsertable(event, this.#limits));
     const ids = new Set(events.map((event) => event.id));
-    if (ids.size < events.length) throw new PostcommitError('POSTCOMMIT_E_DUPLICATE_ID', 'It stands twice in this call.');
+    if (ids.size < events.length)
+      throw new PostcommitError('POSTCOMMIT_E_DUPLICATE_ID', 'It stands twice in this call.');
     return events;
   }
 }

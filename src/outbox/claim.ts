@@ -10,6 +10,11 @@ import { perSchema } from '../database/identifier.ts';
  *   of a key that fails this; it and all behind it stay. Checking every predecessor instead is quadratic in the length
  *   of a hot key.
  * - Fencing (G5). `lease` becomes this relay's token. A lease whose relay has ended counts as free: that is the rescue.
+ *   FOR UPDATE reads the latest version of a row and `alive` the statement's snapshot: a lease taken in between by a
+ *   relay that registered in between would look ended. So `candidate` drops leased rows that changed since.
+ * - A claim whose answer was lost may have taken effect, even much later (a statement that waits for a lock does not
+ *   notice that its client is gone). From then on the relay says what it holds ($7): a row under its own token that is
+ *   not among these is an orphan, free to be claimed again and no proof that a predecessor is in good hands.
  * - SKIP LOCKED lets relays claim side by side; MATERIALIZED keeps the planner from locking more rows than LIMIT.
  * - The floor ($2) only saves work: entries of rows deleted since are walked over again and again while some session
  *   holds an old snapshot. It must never decide what is delivered, so the lane keeps coming back to floor 0.
@@ -28,17 +33,20 @@ with alive as materialized (
 ), ready as materialized (
   select q.seq, q.key, q.lease from ${s}.outbox_queue q
    where q.available_at is null and q.seq > $2::bigint
-     and (q.lease is null or q.lease not in (select token from alive))
+     and (q.lease is null or q.lease not in (select token from alive)
+          or (q.lease = $1::bigint and q.seq <> all ($7::bigint[])))
      and (q.key is null or q.key <> all ($5::bigint[]))
    order by q.seq limit $3::integer for update skip locked
 ), due as materialized (
   select q.seq, q.key, q.lease from ${s}.outbox_queue q
    where q.available_at <= now()
-     and (q.lease is null or q.lease not in (select token from alive))
+     and (q.lease is null or q.lease not in (select token from alive)
+          or (q.lease = $1::bigint and q.seq <> all ($7::bigint[])))
      and (q.key is null or q.key <> all ($5::bigint[]))
    order by q.available_at, q.seq limit $4::integer for update skip locked
 ), candidate as materialized (
-  select * from ready union all select * from due
+  select c.* from (select * from ready union all select * from due) c
+   where c.lease is null or c.lease = (select q.lease from ${s}.outbox_queue q where q.seq = c.seq)
 ), judged as materialized (
   select c.seq, c.key, c.lease, p.seq as pred, p.lease as pred_lease, p.available_at as pred_available_at
     from candidate c left join lateral (
@@ -48,7 +56,8 @@ with alive as materialized (
 ), wall as materialized (
   select key, min(seq) as seq, bool_or(pred_lease is null and pred_available_at is not null) as pred_waits
     from judged
-   where pred is not null and pred_lease is distinct from $1::bigint and pred not in (select seq from candidate)
+   where pred is not null and pred not in (select seq from candidate)
+     and (pred_lease is distinct from $1::bigint or pred <> all ($7::bigint[]))
    group by key
 ), claimed as (
   update ${s}.outbox_queue q
@@ -111,6 +120,8 @@ export interface ClaimRequest {
   exceptKeys: readonly string[];
   /** Larger stored payloads are not sent along. */
   inlineBytesMax: number;
+  /** Once the answer of a claim was lost: every seq that this relay holds. */
+  holding: readonly string[] | undefined;
 }
 
 export interface ClaimResult {
@@ -135,6 +146,7 @@ export async function claim(query: ArrayQuery, schema: string, request: ClaimReq
     request.dueMax,
     request.exceptKeys,
     request.inlineBytesMax,
+    request.holding ?? null,
   ]);
   const scan = rows[0] as unknown[];
   const claimed = (scan[0] === null ? [] : rows).map(toClaimedRow);

@@ -33,30 +33,41 @@ export async function defer(db: Executor, schema: string, seqs: readonly string[
   await db.query(deferSql(schema), [seqs]);
 }
 
-const deferKeySql = perSchema(
+// Counted before anything is locked, because a short backlog is left alone and a lock is a write.
+const deferKeysSql = perSchema(
   (s) => `
-with ranked as (
-  select q.seq, row_number() over (order by q.seq) as n from (
-    select seq from ${s}.outbox_queue
-     where key = $1::bigint and lease is null and not held and (available_at is null or available_at <= now())
-     order by seq limit $2::integer for update skip locked
+with long as materialized (
+  select k.key, n.count from unnest($1::bigint[]) as k(key) cross join lateral (
+    select count(*) as count from (
+      select from ${s}.outbox_queue q
+       where q.key = k.key and q.lease is null and not q.held and (q.available_at is null or q.available_at <= now())
+       limit $2::integer
+    ) ready
+  ) n
+   where n.count >= $3::integer
+), backlog as materialized (
+  select q.seq, long.key, long.count from long cross join lateral (
+    select q.seq from ${s}.outbox_queue q
+     where q.key = long.key and q.lease is null and not q.held and (q.available_at is null or q.available_at <= now())
+     order by q.seq limit $2::integer for update skip locked
   ) q
+), deferred as (
+  update ${s}.outbox_queue q set available_at = now() + backlog.count * interval '1 millisecond'
+    from backlog where q.seq = backlog.seq
 )
-update ${s}.outbox_queue q
-   set available_at = now() + least(600000, greatest($3::double precision, $4::double precision * ranked.n / 2))
-                              * interval '1 millisecond'
-  from ranked where ranked.seq = q.seq`,
+select distinct key from backlog`,
 );
 
+/** Shorter backlogs cost a claim next to nothing to walk over. */
+const longBacklog = 1_000;
+const rowsMax = 20_000;
+
 /**
- * The same for a key whose deliveries are slow: its backlog steps aside, those further back for longer, while this
- * relay works off what it holds. Never longer than ten minutes, so that a key that got fast again is not forgotten.
+ * The same for keys whose deliveries are slow: a long backlog steps aside while the relay works off what it holds. For
+ * one millisecond per event, so that a thousand rows are touched per second however long it is, and a relay that takes
+ * over from a crashed one waits for twenty seconds at most. `recall` ends it early. Answers the keys that were deferred.
  */
-export async function deferKey(
-  db: Executor,
-  schema: string,
-  key: string,
-  limits: { rowsMax: number; delayMs: number; serviceMs: number },
-): Promise<void> {
-  await db.query(deferKeySql(schema), [key, limits.rowsMax, limits.delayMs, limits.serviceMs]);
+export async function deferKeys(db: Executor, schema: string, keys: readonly string[]): Promise<string[]> {
+  const { rows } = await db.query(deferKeysSql(schema), [keys, rowsMax, longBacklog]);
+  return rows.map((row) => row['key'] as string);
 }

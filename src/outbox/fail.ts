@@ -1,18 +1,20 @@
 import type { ArrayQuery } from '../database/executor.ts';
 import { perSchema } from '../database/identifier.ts';
 
+// The token alone does not fence a repetition: when the answer to this statement is lost, the relay may have claimed the
+// event again before it repeats it, and the attempt would count twice. So an event must also be as it was claimed.
 const failSql = perSchema(
   (s) => `
 with input as materialized (
   select f.* from jsonb_to_recordset($2::text::jsonb) as f(
-    seq bigint, fate text, delay_ms double precision, done jsonb, reason text, errors jsonb)
+    seq bigint, attempts integer, fate text, delay_ms double precision, done jsonb, reason text, errors jsonb)
 ), owned as materialized (
-  select q.seq from ${s}.outbox_queue q
+  select q.seq, q.attempts from ${s}.outbox_queue q
    where q.seq = any (array(select seq from input)) and q.lease = $1::bigint
    order by q.seq for update
 ), mine as materialized (
   select i.*, case when i.done is null then null else array(select jsonb_array_elements_text(i.done)) end as done_targets
-    from input i join owned o on o.seq = i.seq
+    from input i join owned o on o.seq = i.seq and o.attempts = i.attempts
 ), kept as (
   update ${s}.outbox_queue q
      set lease = null,
@@ -43,7 +45,7 @@ with input as materialized (
     cross join lateral jsonb_array_elements(m.errors) e
    where m.fate <> 'release'
 )
-select array(select i.seq from input i where i.seq not in (select seq from owned))`,
+select array(select i.seq from input i where i.seq not in (select seq from mine))`,
 );
 
 /** What went wrong with one target. Texts are cut to a limit and freed of NUL before they come here. */
@@ -60,16 +62,15 @@ export interface TargetError {
  * - `bury`: it failed for good and becomes a dead letter, its key goes on;
  * - `hold`: the same, and its key waits until the dead letter is resolved.
  */
-export type Failure =
-  | { seq: string; fate: 'retry'; delayMs: number; done: readonly string[]; errors: readonly TargetError[] }
-  | { seq: string; fate: 'release'; delayMs?: number; done?: readonly string[] }
-  | {
-      seq: string;
-      fate: 'bury' | 'hold';
-      reason: DeadReason;
-      done: readonly string[];
-      errors: readonly TargetError[];
-    };
+export type Failure = {
+  seq: string;
+  /** Failed attempts when it was claimed. */
+  attempts: number;
+} & (
+  | { fate: 'retry'; delayMs: number; done: readonly string[]; errors: readonly TargetError[] }
+  | { fate: 'release'; delayMs?: number; done?: readonly string[] }
+  | { fate: 'bury' | 'hold'; reason: DeadReason; done: readonly string[]; errors: readonly TargetError[] }
+);
 
 /** Why an event became a dead letter: its attempts ran out, its handler rejected it, or no handler knew its type. */
 export type DeadReason = 'exhausted' | 'rejected' | 'no_handler';
@@ -83,6 +84,7 @@ export async function fail(
 ): Promise<string[]> {
   const input = failures.map((failure) => ({
     seq: failure.seq,
+    attempts: failure.attempts,
     fate: failure.fate,
     delay_ms: 'delayMs' in failure ? failure.delayMs : undefined,
     done: failure.done,

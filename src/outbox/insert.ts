@@ -1,5 +1,6 @@
 import type { Executor } from '../database/executor.ts';
 import { perSchema } from '../database/identifier.ts';
+import { PostcommitError } from '../errors.ts';
 
 /** An event as the log takes it: checked, with its payload already JSON text. */
 export interface InsertableEvent {
@@ -17,19 +18,44 @@ export interface InsertableEvent {
 }
 
 // One text parameter, because that is what every driver and ORM passes on unchanged.
-const insertSql = perSchema((s) => `select ${s}.emit($1::text::jsonb, $2::text::boolean)`);
+const insertSql = perSchema((s) => `select ${s}.emit($1::text::jsonb, $2::text::boolean, $3::text)`);
+
+/** Three times this is what jsonb holds (256 MiB); characters, because counting bytes would mean encoding twice. */
+const insertCharactersMax = 80_000_000;
+
+/** A statement that is ready to be sent: whatever can fail on this side of the connection has not failed. */
+export interface InsertStatement {
+  text: string;
+  values: unknown[];
+}
 
 /**
- * Appends events to the log and the queue, in the caller's transaction: one statement whatever their number.
- * With `serialise`, writers of the same key wait for each other until they commit, so that seq is commit order.
+ * The statement that appends events to the log and the queue, whatever their number. With `serialise`, writers of the
+ * same key wait for each other until they commit, so that seq is commit order.
  */
-export async function insert(
-  db: Executor,
+export function insertStatement(
   schema: string,
   events: readonly InsertableEvent[],
   serialise: boolean,
-): Promise<void> {
-  await db.query(insertSql(schema), [`[${events.map(toJson).join(',')}]`, String(serialise)]);
+): InsertStatement {
+  const characters = events.reduce((sum, event) => sum + event.payloadJson.length, 0);
+  if (characters > insertCharactersMax) {
+    throw new PostcommitError(
+      'POSTCOMMIT_E_PAYLOAD_TOO_LARGE',
+      `The payloads of one call have ${characters} characters together, the limit is ${insertCharactersMax}: emit them in several calls.`,
+    );
+  }
+  return { text: insertSql(schema), values: [`[${events.map(toJson).join(',')}]`, String(serialise), null] };
+}
+
+/** Sends the statement in the caller's transaction. With a mark it fails unless `markTransaction` is still in force. */
+export async function insert(db: Executor, { text, values }: InsertStatement, mark?: string): Promise<void> {
+  await db.query(text, mark === undefined ? values : [...values.slice(0, -1), mark]);
+}
+
+/** Marks the open transaction. Without one, the mark is gone as soon as it is made. */
+export async function markTransaction(db: Executor, mark: string): Promise<void> {
+  await db.query(`select set_config('postcommit.mark', $1::text, true)`, [mark]);
 }
 
 function toJson(event: InsertableEvent): string {

@@ -44,8 +44,9 @@ export async function renew(
 const reapSql = perSchema(
   (s) => `
 update ${s}.outbox_relays set ended_at = now(), ended_as = 'lost'
- where ended_at is null and lease_until < now() and token <> $1::bigint
+ where ended_at is null and token <> $1::bigint
    and pg_postmaster_start_time() < now() - $2::double precision * interval '1 millisecond'
+   and lease_until < now() - $3::double precision * interval '1 millisecond'
 returning token, name, host, pid`,
 );
 
@@ -56,9 +57,13 @@ export interface LostRelay {
   pid: number;
 }
 
-/** Declares relays lost whose lease ran out. What they held is free for the next claim. */
-export async function reap(db: Executor, schema: string, ownToken: string, leaseMs: number): Promise<LostRelay[]> {
-  const { rows } = await db.query(reapSql(schema), [ownToken, leaseMs]);
+/** Declares relays lost whose lease ran out `overdueMs` ago. What they held is free for the next claim. */
+export async function reap(
+  db: Executor,
+  schema: string,
+  { ownToken, serverUpMs, overdueMs }: { ownToken: string; serverUpMs: number; overdueMs: number },
+): Promise<LostRelay[]> {
+  const { rows } = await db.query(reapSql(schema), [ownToken, serverUpMs, overdueMs]);
   return rows as unknown as LostRelay[];
 }
 

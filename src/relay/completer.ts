@@ -46,7 +46,7 @@ export class Completer {
     return this.#pending;
   }
 
-  /** From now on results count under this token. What was gathered under another one is void. */
+  /** From now on results count under this token; without one they are void, as is what was gathered under another. */
   begin(token: string): void {
     this.#token = token;
     this.#entries = [];
@@ -54,6 +54,7 @@ export class Completer {
   }
 
   add(entry: Entry): void {
+    if (this.#token === '') return;
     this.#entries.push(entry);
     this.#pending++;
     // One turn of the event loop later, so that results which arrive together are written together.

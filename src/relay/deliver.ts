@@ -5,7 +5,7 @@ import { errorText } from '../telemetry/error-text.ts';
 import { DeliveredEvent } from './delivered-event.ts';
 import type { Handler } from './handlers.ts';
 import { HandlerCall } from './handler-call.ts';
-import { Reject } from './handlers.ts';
+import { isReject } from './handlers.ts';
 
 /** What came of one delivery, all of its targets taken together. */
 export type Outcome =
@@ -138,7 +138,7 @@ function toOutcome(row: ClaimedRow, calls: readonly HandlerCall[]): Outcome {
     return calls.every((call) => call.result === 'ok') ? { kind: 'ok', targets: done } : { kind: 'release', done };
   }
   const errors = failed.map((call) => toTargetError(call.handler, call.thrown));
-  return failed.some((call) => call.thrown instanceof Reject)
+  return failed.some((call) => isReject(call.thrown))
     ? { kind: 'reject', reason: 'rejected', done, errors }
     : { kind: 'retry', done, errors };
 }

@@ -19,6 +19,8 @@ export type Verdict =
 export interface DispatcherOptions {
   /** Deliveries under way at once. */
   inFlightMax: number;
+  /** Events held at once. */
+  heldMax: number;
   /** Calls back exactly once, also before it returns. */
   deliver: (row: ClaimedRow, done: (outcome: Outcome) => void) => void;
   onVerdict: (verdict: Verdict) => void;
@@ -31,11 +33,15 @@ interface Line {
   behind: Held[];
   /** When the front's delivery began; 0 while it waits for a free slot. */
   startedAt: number;
+  /** How long the one before it took. */
+  lastTookMs: number;
 }
 
-/** A key whose front takes long is slow; from then on it may hold this many events of the relay's buffer. */
+/** A delivery that takes longer makes its key slow. */
 const slowAfterMs = 100;
-const slowKeyMax = 32;
+/** Slow keys together may hold half of the buffer, and each of them so many events behind its front. */
+const slowShare = 0.5;
+const behindSlowMax = 32;
 
 /**
  * Decides what is delivered when: events of one key one after the other in order of seq, different keys side by side,
@@ -44,7 +50,8 @@ const slowKeyMax = 32;
  *
  * A claim may bring an event whose predecessor is already in this relay's hands. If that predecessor fails before the
  * claim's answer arrives, the newcomer must not be delivered either: `#broken` remembers the key until what was given
- * back is written down and every claim sent before that has answered.
+ * back is written down and every claim sent before that has answered. Meanwhile the key must not be claimed: what such a
+ * claim brings is given back too, and the key would stay broken for as long as it has events.
  */
 export class Dispatcher {
   readonly #options: DispatcherOptions;
@@ -54,6 +61,7 @@ export class Dispatcher {
   /** Keys of which something was given back: how many of those are not written down yet, and the last claim that may
    * not know of them. */
   readonly #broken = new Map<string, { unwritten: number; lastClaim: number }>();
+  #lastAnswered = 0;
   #inFlight = 0;
   #waiting = 0;
   #stopped = false;
@@ -89,7 +97,7 @@ export class Dispatcher {
       if (line) {
         line.behind.push(held);
       } else {
-        this.#lines.set(held.key, { behind: [], startedAt: 0 });
+        this.#lines.set(held.key, { behind: [], startedAt: 0, lastTookMs: 0 });
         this.#startable.push(held);
       }
     }
@@ -102,38 +110,50 @@ export class Dispatcher {
     if (!broken) return;
     broken.unwritten--;
     broken.lastClaim = lastClaim;
+    if (broken.unwritten <= 0 && lastClaim <= this.#lastAnswered) this.#broken.delete(key);
   }
 
   /** Every claim up to this number has been answered and accepted. */
   claimsAnswered(claimNumber: number): void {
+    this.#lastAnswered = claimNumber;
     for (const [key, { unwritten, lastClaim }] of this.#broken) {
       if (unwritten <= 0 && lastClaim <= claimNumber) this.#broken.delete(key);
     }
   }
 
-  /** Keys that should not be claimed for now, with how long their front has been under way. */
-  slowKeys(): Map<string, number> {
-    const slow = new Map<string, number>();
-    if (this.#waiting === 0) return slow;
-    const now = this.#now();
-    for (const [key, line] of this.#lines) {
-      if (line.startedAt === 0 || line.behind.length < slowKeyMax / 2) continue;
-      const tookMs = now - line.startedAt;
-      if (tookMs > slowAfterMs) slow.set(key, tookMs);
-    }
-    return slow;
+  /** Keys of which something was given back a moment ago. */
+  brokenKeys(): Iterable<string> {
+    return this.#broken.keys();
+  }
+
+  isSlow(key: string): boolean {
+    const line = this.#lines.get(key);
+    return line !== undefined && isSlow(line, this.#now());
+  }
+
+  /** Whether a key holds at least half of what it may hold while it is slow. */
+  hasEnough(key: string): boolean {
+    return (this.#lines.get(key)?.behind.length ?? 0) >= behindSlowMax / 2;
   }
 
   /**
    * Gives back what slow keys hold beyond their share: otherwise one slow aggregate with a long backlog fills the
-   * relay's buffer and every other one waits for it.
+   * relay's buffer and every other one waits for it. Answers the keys that have enough and should not be claimed now.
    */
-  shedSlowKeys(slow: ReadonlyMap<string, number>): void {
-    for (const key of slow.keys()) {
-      const excess = this.#lines.get(key)?.behind.splice(slowKeyMax) ?? [];
+  shedSlowKeys(): Set<string> {
+    const slow: [key: string, line: Line][] = [];
+    const now = this.#now();
+    if (this.#inFlight > 0) for (const entry of this.#lines) if (isSlow(entry[1], now)) slow.push(entry);
+    const behindMax = Math.floor((this.#options.heldMax * slowShare) / slow.length) - 1;
+    const share = Math.max(0, Math.min(behindSlowMax, behindMax));
+    const enough = new Set<string>();
+    for (const [key, line] of slow) {
+      const excess = line.behind.splice(share);
       this.#waiting -= excess.length;
       for (const held of excess) this.#giveBack({ held, outcome: 'shed' });
+      if (line.behind.length >= share / 2) enough.add(key);
     }
+    return enough;
   }
 
   /** Starts nothing more, and gives back at once what has not begun. */
@@ -225,12 +245,17 @@ export class Dispatcher {
     if (!line) return;
     const next = line.behind.shift();
     if (next) {
+      line.lastTookMs = this.#now() - line.startedAt;
       line.startedAt = 0;
       this.#startable.push(next);
     } else {
       this.#lines.delete(key);
     }
   }
+}
+
+function isSlow({ startedAt, lastTookMs }: Line, now: number): boolean {
+  return lastTookMs > slowAfterMs || (startedAt !== 0 && now - startedAt > slowAfterMs);
 }
 
 /** A first-in-first-out list whose shift does not move the rest. */

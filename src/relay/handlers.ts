@@ -23,6 +23,8 @@ export type Handler<Payload = any> = (event: DeliveredEvent<Payload>, ctx: Handl
 /** Handlers by event type, each with a name of its own. Progress is kept by that name, so keep it stable. */
 export type Handlers = Readonly<Record<string, Readonly<Record<string, Handler>>>>;
 
+const rejectBrand = Symbol.for('postcommit.Reject');
+
 /**
  * Thrown by a handler that knows that trying again is useless: the event becomes a dead letter at once.
  *
@@ -31,6 +33,12 @@ export type Handlers = Readonly<Record<string, Readonly<Record<string, Handler>>
  */
 export class Reject extends Error {
   override readonly name = 'Reject';
+  // A brand and not instanceof: two copies of this package in one process are no mistake of the handler's.
+  readonly [rejectBrand] = true;
+}
+
+export function isReject(thrown: unknown): boolean {
+  return thrown instanceof Error && (thrown as { [rejectBrand]?: unknown })[rejectBrand] === true;
 }
 
 /** Checks the handlers once and gives each type its list. */

@@ -22,6 +22,9 @@ export interface LeaseOptions {
 
 /** The part of a lease during which the relay relies on it. */
 const safeShare = 0.9;
+/** The part of a lease between two beats, and after one that failed. */
+const beatShare = 1 / 3;
+const beatAgainShare = 1 / 10;
 
 /**
  * The relay's claim to be alive: one row, renewed three times per lease, that covers everything the relay holds. A
@@ -64,8 +67,11 @@ export class Lease {
     this.#running = true;
     await this.#register();
     this.#startedAt = this.#inTouchSince;
-    await forget(this.#options.db, this.#options.schema);
-    this.#schedule();
+    const { db, schema, leaseMs } = this.#options;
+    await forget(db, schema);
+    // At once, and not with the first beat only: a relay that just runs once may end before that.
+    await this.#reap(leaseMs);
+    this.#schedule(leaseMs * beatShare);
     return this.#token;
   }
 
@@ -102,37 +108,47 @@ export class Lease {
     this.#overdue = setTimeout(() => this.#options.onOverdue(), leftMs).unref();
   }
 
-  #schedule(): void {
+  #schedule(afterMs: number): void {
     if (!this.#running) return;
     this.#timer = setTimeout(() => {
-      this.#beating = this.#beat().finally(() => {
+      this.#beating = this.#beat().then((inTouch) => {
         this.#beating = undefined;
-        this.#schedule();
+        this.#schedule(this.#options.leaseMs * (inTouch ? beatShare : beatAgainShare));
       });
-    }, this.#options.leaseMs / 3);
+    }, afterMs);
   }
 
-  async #beat(): Promise<void> {
+  /** Answers whether the database was reached. */
+  async #beat(): Promise<boolean> {
     const { db, schema, leaseMs } = this.#options;
     const token = this.#token;
     const sentAt = performance.now();
     try {
       if (token !== '') {
         const alive = await renew(db, schema, token, leaseMs, this.#options.stats());
-        if (token !== this.#token) return;
+        if (token !== this.#token) return true;
         if (alive) this.#renewed(sentAt);
         else this.#lose();
       }
       // A relay that has just started has seen no outage; reap() itself spares everyone while the server is young.
       if (performance.now() - this.#inTouchSince >= leaseMs || this.#inTouchSince === this.#startedAt) {
-        for (const lost of await reap(db, schema, token || '0', leaseMs)) this.#options.onRescue(lost);
+        await this.#reap(0);
       }
       await this.#options.onBeat?.();
+      return true;
     } catch (error) {
       this.#log.say('beat', (suppressed) =>
         this.#options.logger.warn({ suppressed, err: String(error) }, 'heartbeat failed, trying on'),
       );
+      return false;
     }
+  }
+
+  /** Declares relays lost whose lease ran out so long ago. */
+  async #reap(overdueMs: number): Promise<void> {
+    const { db, schema, leaseMs } = this.#options;
+    const lost = await reap(db, schema, { ownToken: this.#token || '0', serverUpMs: leaseMs, overdueMs });
+    for (const relay of lost) this.#options.onRescue(relay);
   }
 
   #lose(): void {

@@ -42,15 +42,16 @@ export class Lifecycle extends EventEmitter<LifecycleEvents> {
 
   tell<Name extends keyof LifecycleEvents>(name: Name, facts: LifecycleEvents[Name][0]): void {
     diagnosticsChannel(name).publish(facts);
-    // A listener that throws must not break the relay's own flow.
+    // A listener that throws must not break the relay's own flow, nor end the process that delivers events.
     try {
       (this.emit as (name: string, facts: unknown) => boolean)(name, facts);
     } catch (error) {
-      queueMicrotask(() => {
-        throw error;
-      });
+      this.onListenerError?.(name, error);
     }
   }
+
+  /** Told when a listener throws. */
+  protected onListenerError?(name: string, error: unknown): void;
 }
 
 function diagnosticsChannel(name: string): ReturnType<typeof channel> {

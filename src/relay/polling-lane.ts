@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Link } from '../database/link.ts';
-import type { ClaimedRow, ClaimResult } from '../outbox/claim.ts';
+import type { ClaimedRow, ClaimRequest, ClaimResult } from '../outbox/claim.ts';
 import { claim, compareSeq } from '../outbox/claim.ts';
-import { defer, deferKey } from '../outbox/defer.ts';
+import { defer } from '../outbox/defer.ts';
 import type { Logger } from '../telemetry/logging.ts';
 import { SparseLog } from '../telemetry/logging.ts';
 import type { Doorbell } from './doorbell.ts';
@@ -18,8 +18,12 @@ export interface PollingLaneOptions {
   token: () => string | undefined;
   /** How many more events the relay may hold. */
   room: () => number;
-  /** Keys to leave alone, with the milliseconds that one of their deliveries takes. */
-  slowKeys: () => ReadonlyMap<string, number>;
+  /** Keys to leave alone: slow ones, which step aside, and those of which something is just being given back. */
+  keysToSpare: () => Promise<string[]>;
+  /** Only gives back what slow keys hold too much of. */
+  shedSlow: () => void;
+  /** The seqs of all events that the relay holds. */
+  holding: () => string[];
   /** Takes over what a claim brought. Called for every claim, also an empty one. */
   onClaimed: (rows: ClaimedRow[], claimNumber: number, token: string) => void;
 }
@@ -30,8 +34,6 @@ const dueShare = 0.25;
 const inlineBytesMax = 32_768;
 /** How often a claim starts from the oldest event again while a backlog is worked off. */
 const fromStartEveryMs = 250;
-const deferRowsMax = 20_000;
-const deferSlowKeyMs = 1_000;
 
 /**
  * Brings events from the queue by claiming them, again and again while there is room for more.
@@ -49,7 +51,8 @@ export class PollingLane {
   #claimNumber = 0;
   #floor = '0';
   #fromStartAt = Number.NEGATIVE_INFINITY;
-  #slowDeferredAt = 0;
+  /** Whether the answer of a claim was lost, so that the relay may own events it does not know of (see claim.ts). */
+  #answerLost = false;
   /** Whether the last claim may have left ready, or due, events behind. */
   #readySeen = false;
   #dueSeen = false;
@@ -88,32 +91,37 @@ export class PollingLane {
     const token = this.#options.token();
     const limits = this.#limits();
     if (token === undefined || limits === undefined) return { claimed: 0, exhausted: true, dueInMs: undefined };
-    const slow = this.#options.slowKeys();
-    if (slow.size > 0) await this.#deferSlowKeys(slow);
+    const exceptKeys = await this.#options.keysToSpare();
     const floor = this.#nextFloor();
     const claimNumber = ++this.#claimNumber;
-    const result = await claim(this.#options.link.queryArrays, this.#options.schema, {
-      token,
-      floor,
-      ...limits,
-      exceptKeys: [...slow.keys()],
-      inlineBytesMax,
-    });
+    const result = await this.#claim({ token, floor, ...limits, exceptKeys });
     this.#options.onClaimed(result.rows, claimNumber, token);
     if (result.blocked.length > 0) await defer(this.#options.link, this.#options.schema, result.blocked);
-    const atEnd = result.examined < limits.readyMax;
+    const atEnd = limits.readyMax > 0 ? result.examined < limits.readyMax : !this.#readySeen;
     this.#moveFloor(result, atEnd);
     this.#readySeen = !atEnd;
-    this.#dueSeen = result.dueExamined === limits.dueMax;
+    if (limits.dueMax > 0) this.#dueSeen = result.dueExamined === limits.dueMax;
     // At the end of a walk that began in the middle, the beginning is still to be looked at.
     const exhausted = atEnd && floor === '0' && !this.#dueSeen;
     return { claimed: result.rows.length, exhausted, dueInMs: result.dueInMs };
   }
 
+  async #claim(request: Omit<ClaimRequest, 'inlineBytesMax' | 'holding'>): Promise<ClaimResult> {
+    const { link, schema } = this.#options;
+    const holding = this.#answerLost ? this.#options.holding() : undefined;
+    try {
+      return await claim(link.queryArrays, schema, { ...request, inlineBytesMax, holding });
+    } catch (error) {
+      this.#answerLost = true;
+      throw error;
+    }
+  }
+
   /** How many ready and waiting events to claim: together never more than there is room for. */
   #limits(): { readyMax: number; dueMax: number } | undefined {
     const total = Math.min(this.#options.batchSizeMax, this.#options.room());
-    if (total < 2) return undefined;
+    if (total < 1) return undefined;
+    if (total === 1) return this.#claimNumber % 2 === 0 ? { readyMax: 1, dueMax: 0 } : { readyMax: 0, dueMax: 1 };
     let dueMax = 1;
     if (this.#dueSeen) dueMax = this.#readySeen ? Math.ceil(total * dueShare) : total - 1;
     return { readyMax: total - dueMax, dueMax };
@@ -135,23 +143,13 @@ export class PollingLane {
     }
   }
 
-  async #deferSlowKeys(slow: ReadonlyMap<string, number>): Promise<void> {
-    const now = performance.now();
-    if (now - this.#slowDeferredAt < deferSlowKeyMs / 2) return;
-    this.#slowDeferredAt = now;
-    for (const [key, serviceMs] of slow) {
-      const limits = { rowsMax: deferRowsMax, delayMs: deferSlowKeyMs, serviceMs };
-      await deferKey(this.#options.link, this.#options.schema, key, limits);
-    }
-  }
-
   async #run(): Promise<void> {
     let failures = 0;
     while (!this.#stopped) {
       try {
         if (!this.#hasRoom()) {
           await this.#waitForRoom();
-          continue;
+          if (this.#options.room() < 1) continue;
         }
         const { claimed, exhausted, dueInMs } = await this.claimOnce();
         failures = 0;
@@ -168,10 +166,10 @@ export class PollingLane {
   }
 
   #hasRoom(): boolean {
-    return this.#options.room() >= Math.max(2, this.#options.batchSizeMax / 2);
+    return this.#options.room() >= this.#options.batchSizeMax / 2;
   }
 
-  /** Until half a batch fits, or a moment has passed: slow keys are judged by time. */
+  /** Until half a batch fits, or a moment has passed: slow keys are judged by time, and may leave little room. */
   #waitForRoom(): Promise<void> {
     return new Promise((resolve) => {
       const done = () => {
@@ -181,7 +179,7 @@ export class PollingLane {
         resolve();
       };
       const timer = setTimeout(() => {
-        this.#options.slowKeys();
+        this.#options.shedSlow();
         this.#roomMade = undefined;
         resolve();
       }, 50);

@@ -1,6 +1,8 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { codedDatabaseError } from '../database/database-error.ts';
 import { PostcommitError } from '../errors.ts';
+import { errorText } from '../telemetry/error-text.ts';
+import { SparseLog } from '../telemetry/logging.ts';
 import { Lifecycle } from './lifecycle.ts';
 import type { RelayOptions, ResolvedRelayOptions } from './options.ts';
 import { resolveOptions } from './options.ts';
@@ -33,15 +35,18 @@ const outsideOfRequests = AsyncLocalStorage.snapshot();
  * many hosts as you like; they need no coordinator but the database. Made by `createRelay`.
  *
  * States: idle, starting, running, stopping, and idle again. `start` and `stop` may be called in any order and any
- * number of times; a stop during a start waits for it and then stops.
+ * number of times: they are done one after the other, so the last one decides.
  */
 export class Relay extends Lifecycle {
   readonly #options: ResolvedRelayOptions;
   readonly #counters = newCounters();
   #state: RelayState = 'idle';
   #session: RelaySession | undefined;
-  #starting: Promise<void> | undefined;
+  readonly #log = new SparseLog();
+  /** What was asked for last and is not done yet. */
+  #turn: { doing: 'start' | 'stop' | 'runOnce'; done: Promise<unknown> } | undefined;
   #stopping: Promise<void> | undefined;
+  #interrupted = false;
 
   constructor(options: RelayOptions) {
     super();
@@ -50,25 +55,18 @@ export class Relay extends Lifecycle {
 
   /** Connects, registers and begins to deliver. Fails when the database cannot be reached or is not migrated. */
   start(): Promise<void> {
-    if (this.#state === 'running') return Promise.resolve();
-    if (this.#state === 'stopping') return (this.#stopping ?? Promise.resolve()).then(() => this.start());
-    this.#starting ??= outsideOfRequests(() => this.#start()).finally(() => {
-      this.#starting = undefined;
-    });
-    return this.#starting;
+    if (this.#turn === undefined && this.#state === 'running') return Promise.resolve();
+    return this.#inTurn('start', () => (this.#state === 'running' ? Promise.resolve() : this.#start()));
   }
 
   /**
    * Stops claiming, lets deliveries under way finish within `stopTimeoutMs`, gives the rest back and signs off.
    * Never fails; a database that cannot be reached does not hold it up for long.
    */
-  async stop(): Promise<void> {
-    if (this.#state === 'idle') return;
-    if (this.#starting) await this.#starting.catch(() => {});
-    this.#stopping ??= this.#stop().finally(() => {
-      this.#stopping = undefined;
-    });
-    await this.#stopping;
+  stop(): Promise<void> {
+    if (this.#turn?.doing === 'runOnce') return this.#interrupt(this.#turn.done);
+    if (this.#turn === undefined && this.#state === 'idle') return Promise.resolve();
+    return this.#inTurn('stop', () => this.#stop());
   }
 
   /**
@@ -78,16 +76,22 @@ export class Relay extends Lifecycle {
    * const { delivered } = await relay.runOnce();
    */
   async runOnce(): Promise<Pick<Counters, 'delivered' | 'retried' | 'dead'>> {
-    if (this.#state !== 'idle') {
-      throw new PostcommitError('POSTCOMMIT_E_RELAY_STATE', `runOnce() needs a relay that is idle; it is ${this.#state}.`);
+    if (this.#turn !== undefined || this.#state !== 'idle') {
+      const state = this.#turn?.doing === 'runOnce' ? 'in another runOnce()' : this.#state;
+      throw new PostcommitError('POSTCOMMIT_E_RELAY_STATE', `runOnce() needs a relay that is idle; it is ${state}.`);
     }
     const before = { ...this.#counters };
-    await outsideOfRequests(() => this.#open());
-    try {
-      await this.#session?.runToEnd();
-    } finally {
-      await this.stop();
-    }
+    this.#interrupted = false;
+    await this.#inTurn('runOnce', async () => {
+      await this.#open();
+      try {
+        if (!this.#interrupted) await this.#session?.runToEnd();
+      } catch (error) {
+        throw codedDatabaseError(error);
+      } finally {
+        await this.#stop();
+      }
+    });
     return {
       delivered: this.#counters.delivered - before.delivered,
       retried: this.#counters.retried - before.retried,
@@ -111,6 +115,30 @@ export class Relay extends Lifecycle {
     return this.stop();
   }
 
+  protected override onListenerError(name: string, error: unknown): void {
+    this.#log.say(`listener:${name}`, (suppressed) =>
+      this.#options.logger.error({ suppressed, lifecycle: name, err: errorText(error) }, 'a listener of the relay threw'),
+    );
+  }
+
+  /** One after the other, in the order asked for, so that the last word counts. The same word twice is one. */
+  #inTurn(doing: 'start' | 'stop' | 'runOnce', work: () => Promise<void>): Promise<void> {
+    const before = this.#turn;
+    if (before?.doing === doing) return before.done as Promise<void>;
+    const begin = () => outsideOfRequests(work);
+    const done = (before ? before.done.then(begin, begin) : begin()).finally(() => {
+      if (this.#turn?.done === done) this.#turn = undefined;
+    });
+    this.#turn = { doing, done };
+    return done;
+  }
+
+  async #interrupt(runOnce: Promise<unknown>): Promise<void> {
+    this.#interrupted = true;
+    if (this.#session) await this.#stop();
+    await runOnce.catch(() => {}); // Told to whoever called runOnce().
+  }
+
   async #start(): Promise<void> {
     await this.#open();
     this.#session?.run();
@@ -131,7 +159,14 @@ export class Relay extends Lifecycle {
     this.#state = 'running';
   }
 
-  async #stop(): Promise<void> {
+  #stop(): Promise<void> {
+    this.#stopping ??= this.#close().finally(() => {
+      this.#stopping = undefined;
+    });
+    return this.#stopping;
+  }
+
+  async #close(): Promise<void> {
     const session = this.#session;
     if (!session) return;
     this.#state = 'stopping';

@@ -16,10 +16,13 @@ import type { ResolvedRelayOptions } from './options.ts';
 import { PollingLane } from './polling-lane.ts';
 import type { Counters } from './report.ts';
 import { Reporter } from './report.ts';
+import { SlowKeys } from './slow-keys.ts';
 import { toEntry } from './verdict.ts';
 
 /** No answer for this long means a dead connection: well above any statement of ours, below what an operator waits. */
 const queryTimeoutMs = 15_000;
+/** A heartbeat is noticed missing in time for another try before the lease runs out. */
+const beatTimeoutMs = (leaseMs: number) => Math.min(queryTimeoutMs, Math.max(500, leaseMs / 3));
 
 /**
  * One run of a relay, from connecting to signing off: the pipeline wake, claim, dispatch, deliver, settle, with the
@@ -39,8 +42,12 @@ export class RelaySession {
   readonly #dispatcher: Dispatcher;
   readonly #completer: Completer;
   readonly #lane: PollingLane;
+  readonly #slowKeys: SlowKeys;
+  /** Claimed and not yet written down. By object: an event that was given back may come again before that is known. */
+  readonly #inHand = new Set<Held>();
   #releasedAtStop = 0;
   #stopping = false;
+  #closed = false;
   #quiet: (() => void) | undefined;
 
   constructor(options: ResolvedRelayOptions, lifecycle: Lifecycle, counters: Counters) {
@@ -84,12 +91,14 @@ export class RelaySession {
     });
     this.#dispatcher = new Dispatcher({
       inFlightMax: options.inFlightMax,
+      heldMax: options.prefetchMax,
       deliver: (row, done) => {
         if (this.#lease.valid) this.#deliverer.deliver(row, done);
         else done({ kind: 'release', done: row.done });
       },
       onVerdict: (verdict) => this.#onVerdict(verdict),
     });
+    this.#slowKeys = new SlowKeys(this.#dispatcher, this.#claims, schema);
     this.#completer = new Completer({
       schema,
       query: this.#results.queryArrays,
@@ -105,11 +114,9 @@ export class RelaySession {
       logger,
       token: () => (this.#lease.valid ? this.#lease.token : undefined),
       room: () => options.prefetchMax - this.#held,
-      slowKeys: () => {
-        const slow = this.#dispatcher.slowKeys();
-        this.#dispatcher.shedSlowKeys(slow);
-        return slow;
-      },
+      keysToSpare: async () => [...(await this.#slowKeys.putAside()), ...this.#dispatcher.brokenKeys()],
+      shedSlow: () => this.#dispatcher.shedSlowKeys(),
+      holding: () => Array.from(this.#inHand, (held) => held.seq),
       onClaimed: (rows, claimNumber, token) => this.#onClaimed(rows, claimNumber, token),
     });
   }
@@ -157,10 +164,14 @@ export class RelaySession {
 
   /** Delivers what is there now, and resolves when nothing more can be claimed. */
   async runToEnd(): Promise<void> {
-    for (;;) {
-      const { claimed, exhausted } = await this.#lane.claimOnce();
-      await this.#whenIdle();
-      if (claimed === 0 && exhausted) return;
+    try {
+      while (!this.#stopping) {
+        const { claimed, exhausted } = await this.#lane.claimOnce();
+        await this.#whenIdle();
+        if (claimed === 0 && exhausted) return;
+      }
+    } catch (error) {
+      if (!this.#stopping) throw error;
     }
   }
 
@@ -174,26 +185,31 @@ export class RelaySession {
     this.#dispatcher.stop();
     // An answer that comes later than this is void: signing off frees what it brought.
     await within(2_000, this.#lane.stop());
+    const calledBack = this.#slowKeys.callAllBack().catch(() => {});
     await within(deadline - performance.now(), this.#whenDelivered());
     if (this.#dispatcher.inFlight > 0) {
       this.#deliverer.abandon(new Error('The relay is stopping'));
       await within(1_000, this.#whenDelivered());
     }
     // What could not be written down within this time is freed by signing off, or by the lease running out.
-    await within(Math.max(2_000, deadline - performance.now()), this.#completer.drained());
+    const written = Promise.all([this.#completer.drained(), calledBack]);
+    await within(Math.max(2_000, deadline - performance.now()), written);
     await within(2_000, this.#signOff());
+    this.#closed = true;
+    this.#completer.begin('');
     this.#doorbell.close();
+    this.#quiet?.();
     await this.#closeLinks();
     return { released: this.#releasedAtStop };
   }
 
   #link(purpose: string): Link {
-    const { connectionString, logger, name } = this.#options;
+    const { connectionString, logger, name, leaseMs } = this.#options;
     const control = purpose === 'control';
     return new Link({
       connectionString,
       applicationName: `postcommit ${purpose} ${name}`.slice(0, 63),
-      queryTimeoutMs,
+      queryTimeoutMs: control ? beatTimeoutMs(leaseMs) : queryTimeoutMs,
       logger,
       ...(control ? { onConnect: (client) => this.#doorbell.attach(client) } : {}),
       onLost: (error) => {
@@ -208,7 +224,10 @@ export class RelaySession {
     if (token === this.#lease.token && rows.length > 0) {
       this.#reporter.claimed(rows);
       const batch = rows as Held[];
-      for (const held of batch) held.claimNumber = claimNumber;
+      for (const held of batch) {
+        held.claimNumber = claimNumber;
+        this.#inHand.add(held);
+      }
       this.#dispatcher.accept(batch);
     }
     this.#dispatcher.claimsAnswered(claimNumber);
@@ -220,12 +239,14 @@ export class RelaySession {
   }
 
   #onWritten(entry: Entry, fenced: boolean): void {
+    this.#inHand.delete(entry.held);
     if ('failure' in entry) {
       const { failure, held } = entry;
       if (held.key !== null) this.#dispatcher.confirmGivenBack(held.key, this.#lane.lastClaim);
       // A retry due before the next look at the queue, or something another relay may now take.
       this.#doorbell.ringIn(('delayMs' in failure ? failure.delayMs : undefined) ?? 0);
     }
+    if (entry.held.key !== null && this.#slowKeys.wantsMore(entry.held.key)) this.#doorbell.ring();
     this.#reporter.written(entry, fenced);
     this.#lane.roomMade();
     if (this.#held === 0) this.#quiet?.();
@@ -236,6 +257,7 @@ export class RelaySession {
     this.#options.logger.error({ relay: this.#options.name }, 'lost the lease; dropping everything held and starting anew');
     this.#completer.begin('');
     this.#dispatcher.forget();
+    this.#inHand.clear();
     this.#deliverer.abandon(new Error('The relay lost its lease'));
     this.#quiet?.();
     if (!this.#stopping) void this.#registerAnew();
@@ -260,7 +282,7 @@ export class RelaySession {
   }
 
   async #whenIdle(): Promise<void> {
-    while (this.#held > 0) {
+    while (this.#held > 0 && !this.#closed) {
       await new Promise<void>((resolve) => {
         this.#quiet = resolve;
       });

@@ -14,20 +14,20 @@ interface VerdictOptions {
 /** What is to be written down for a verdict: the retry policy and the operator's choice for poison are applied here. */
 export function toEntry(verdict: Verdict, options: VerdictOptions): Entry {
   const { held, outcome } = verdict;
-  const { seq } = held;
-  if (outcome === 'shed') return { held, failure: { seq, fate: 'release', delayMs: shedMs } };
+  const { seq, attempts } = held;
+  if (outcome === 'shed') return { held, failure: { seq, attempts, fate: 'release', delayMs: shedMs } };
   if (outcome === 'release') {
     // Due together with the event it waits for, so that the key goes on in one piece.
     const delayMs = verdict.behind?.retryInMs;
-    return { held, failure: { seq, fate: 'release', ...(delayMs === undefined ? {} : { delayMs }) } };
+    return { held, failure: { seq, attempts, fate: 'release', ...(delayMs === undefined ? {} : { delayMs }) } };
   }
   if (outcome.kind === 'ok') return { held, settlement: { seq, targets: outcome.targets } };
-  if (outcome.kind === 'release') return { held, failure: { seq, fate: 'release', done: outcome.done } };
+  if (outcome.kind === 'release') return { held, failure: { seq, attempts, fate: 'release', done: outcome.done } };
   const fate = options.poison === 'block' ? 'hold' : 'bury';
   const { done, errors } = outcome;
-  if (outcome.kind === 'reject') return { held, failure: { seq, fate, reason: outcome.reason, done, errors } };
-  const delayMs = retryDelayMs(options.retry, held.attempts + 1);
-  if (delayMs === undefined) return { held, failure: { seq, fate, reason: 'exhausted', done, errors } };
+  if (outcome.kind === 'reject') return { held, failure: { seq, attempts, fate, reason: outcome.reason, done, errors } };
+  const delayMs = retryDelayMs(options.retry, attempts + 1);
+  if (delayMs === undefined) return { held, failure: { seq, attempts, fate, reason: 'exhausted', done, errors } };
   held.retryInMs = delayMs;
-  return { held, failure: { seq, fate: 'retry', delayMs, done, errors } };
+  return { held, failure: { seq, attempts, fate: 'retry', delayMs, done, errors } };
 }

@@ -1,26 +1,31 @@
 const errorTextMax = 2_000;
 
-/** The text of whatever was thrown: never empty, bounded, and storable by PostgreSQL. */
+/** The text of whatever was thrown: never empty, bounded, and storable by PostgreSQL. Never throws itself. */
 export function errorText(thrown: unknown): string {
-  let text: string;
   try {
-    if (thrown instanceof Error) {
-      text = thrown.cause === undefined ? describe(thrown) : `${describe(thrown)} (cause: ${causeText(thrown.cause)})`;
-    } else {
-      text = typeof thrown === 'string' ? thrown : `thrown value: ${JSON.stringify(thrown) ?? String(thrown)}`;
-    }
+    const text = thrown instanceof Error ? describe(thrown) + causeOf(thrown) : describeValue(thrown);
+    return storable(text) || 'no message';
   } catch {
-    text = 'thrown value that cannot be shown';
+    return 'thrown value that cannot be shown';
   }
-  return storable(text) || 'no message';
 }
 
+// Fields of an error may hold anything: whoever threw it may have set them.
 function describe(error: Error): string {
-  return error.name && error.name !== 'Error' ? `${error.name}: ${error.message}` : error.message;
+  const message = String(error.message);
+  return error.name && error.name !== 'Error' ? `${String(error.name)}: ${message}` : message;
 }
 
-function causeText(cause: unknown): string {
-  return cause instanceof Error ? describe(cause) : String(cause);
+function causeOf({ cause }: Error): string {
+  if (cause === undefined) return '';
+  return ` (cause: ${cause instanceof Error ? describe(cause) : String(cause)})`;
+}
+
+function describeValue(thrown: unknown): string {
+  if (typeof thrown === 'string') return thrown;
+  // JSON has no word for functions, symbols and undefined, and none for bigint but an exception.
+  const json = typeof thrown === 'bigint' ? undefined : JSON.stringify(thrown);
+  return `thrown value: ${json ?? String(thrown)}`;
 }
 
 /** PostgreSQL cannot store NUL, and a lone surrogate is no UTF-8. Cut by code unit, then repaired. */

@@ -1,0 +1,242 @@
+import { codedDatabaseError } from '../database/database-error.ts';
+import type { Executor } from '../database/executor.ts';
+import type { OutboxCounts } from '../outbox/count.ts';
+import { count } from '../outbox/count.ts';
+import { discard } from '../outbox/discard.ts';
+import type { EventStory } from '../outbox/find.ts';
+import { find } from '../outbox/find.ts';
+import type { EventSummary } from '../outbox/list.ts';
+import { list } from '../outbox/list.ts';
+import type { DeadLetter } from '../outbox/list-dead-letters.ts';
+import { listDeadLetters } from '../outbox/list-dead-letters.ts';
+import type { RelayInfo } from '../outbox/list-relays.ts';
+import { listRelays } from '../outbox/list-relays.ts';
+import { moment } from '../outbox/moment.ts';
+import { replay } from '../outbox/replay.ts';
+import { requeue } from '../outbox/requeue.ts';
+import { ring, ringInProcess } from '../outbox/ring.ts';
+import { wake } from '../outbox/wake.ts';
+import { inChunks, toSeqs } from './chunks.ts';
+import { fromCursor, toCursor } from './cursor.ts';
+import { toReference } from './event-reference.ts';
+import type { DeadLetterFilter, DeadLetterTarget, ListFilter, ReplayTarget } from './filters.ts';
+import { checkDeadLetterFilter, checkDeadLetterTarget, checkListFilter, checkReplayTarget } from './filters.ts';
+import { seqRange } from './seq-range.ts';
+
+export interface OutboxAdminOptions {
+  /** Runs single statements, each in a transaction of its own, on any connection. */
+  db: Executor;
+  schema: string;
+  /** Wake relays of other processes by NOTIFY. */
+  notify: boolean;
+}
+
+/**
+ * What operators do: look events up, list them, and decide what becomes of dead letters. Made by `outbox.admin`.
+ *
+ * Everything stays cheap on an outbox of millions of events: pages are read from where the last one ended, counts are
+ * capped, and bulk operations go in chunks of 1,000, each of them whole or not at all. If one fails half-way, what it
+ * had done stays done, and it can be called again.
+ */
+export class OutboxAdmin {
+  readonly #db: Executor;
+  readonly #schema: string;
+  readonly #notify: boolean;
+
+  constructor(options: OutboxAdminOptions) {
+    this.#db = options.db;
+    this.#schema = options.schema;
+    this.#notify = options.notify;
+  }
+
+  /**
+   * The whole story of one event, by its id or its seq: what it is, where it stands, every failed attempt with its
+   * error, every delivery. `undefined` when there is no such event, or no longer.
+   *
+   * @example
+   * const story = await admin.find('0198c5a2-7d9e-7cc3-98c4-dc0c0c07398f');
+   * for (const { attempt, at, target, error } of story?.failures ?? []) console.log(attempt, at, target, error);
+   */
+  find(idOrSeq: string): Promise<EventStory | undefined> {
+    return coded(() => find(this.#db, this.#schema, toReference(idOrSeq)));
+  }
+
+  /**
+   * A page of events, newest first unless asked otherwise. Hand `next` in as `after` for the page behind it; there is
+   * none when `next` is absent. Events emitted meanwhile neither move a page nor appear twice.
+   *
+   * @example
+   * let after: string | undefined;
+   * do {
+   *   const page = await admin.list({ type: 'order.created', status: 'FAILED', ...(after && { after }) });
+   *   for (const { id, createdAt, lastError } of page.events) console.log(id, createdAt, lastError);
+   *   after = page.next;
+   * } while (after);
+   */
+  list(filter: ListFilter = {}): Promise<{ events: EventSummary[]; next?: string }> {
+    return coded(async () => {
+      const { limit, ...request } = checkListFilter(filter);
+      const kind = request.order === 'newest' ? 'events-newest' : 'events-oldest';
+      const after = fromCursor(kind, filter.after);
+      const range = await seqRange(this.#db, this.#schema, request.events);
+      // One more than asked for tells whether there is another page.
+      const found = await list(this.#db, this.#schema, { ...request, ...range, after, limit: limit + 1 });
+      const events = found.slice(0, limit);
+      return { events, ...nextAfter(found, limit, (seq) => toCursor(kind, seq)) };
+    });
+  }
+
+  /**
+   * A page of dead letters, newest event first; without those that were discarded, unless asked for.
+   *
+   * @example
+   * const { deadLetters } = await admin.deadLetters({ error: 'ECONNREFUSED', limit: 100 });
+   * for (const { id, type, reason, attempts, error } of deadLetters) console.log(id, type, reason, attempts, error);
+   */
+  deadLetters(filter: DeadLetterFilter = {}): Promise<{ deadLetters: DeadLetter[]; next?: string }> {
+    return coded(async () => {
+      const { letters, limit } = checkDeadLetterFilter(filter);
+      const after = fromCursor('dead-letters', filter.after);
+      const found = await listDeadLetters(this.#db, this.#schema, { letters, after, limit: limit + 1 });
+      const deadLetters = found.slice(0, limit);
+      return { deadLetters, ...nextAfter(found, limit, (seq) => toCursor('dead-letters', seq)) };
+    });
+  }
+
+  /**
+   * Puts dead letters back into the queue: due at once, with all of their attempts ahead of them. Targets that already
+   * have the event are not called again, and the errors so far remain part of its story. A key that one of them held
+   * goes on behind it, in order. Discarded ones are taken only when named by id or asked for (`includeDiscarded`).
+   *
+   * Answers how many there were. Ids that are not dead letters do not count; an empty filter is refused.
+   *
+   * @example
+   * await admin.retry({ ids: ['0198c5a2-7d9e-7cc3-98c4-dc0c0c07398f'] });
+   * const { count } = await admin.retry({ type: 'order.created', error: 'ECONNREFUSED' });
+   */
+  retry(target: DeadLetterTarget): Promise<{ count: number }> {
+    return this.#resolve(target, requeue);
+  }
+
+  /**
+   * Gives dead letters up: they are not delivered any more, and a key that one of them held goes on without it. The
+   * events stay FAILED and their story can still be told.
+   *
+   * @example
+   * const weekAgo = new Date(Date.now() - 7 * 24 * 3_600_000);
+   * const { count } = await admin.discard({ reason: 'rejected', to: weekAgo });
+   */
+  discard(target: DeadLetterTarget): Promise<{ count: number }> {
+    return this.#resolve(target, discard);
+  }
+
+  /**
+   * Delivers events again that were delivered before: with the same id, to all of their targets, in order for each
+   * aggregate. Consumers that deduplicate by id will not act on them twice. Events that are in the queue or dead are
+   * left alone. `from` and `to` are about when an event was emitted.
+   *
+   * @example
+   * const { count } = await admin.replay({ type: 'order.created', from: new Date('2026-03-01'), to: new Date('2026-03-02') });
+   */
+  replay(target: ReplayTarget): Promise<{ count: number }> {
+    return coded(async () => {
+      const checked = checkReplayTarget(target);
+      const run = (selection: Parameters<typeof replay>[2]) =>
+        inChunks((chunk) => replay(this.#db, this.#schema, selection, chunk));
+      return this.#thenRing(async () => {
+        if ('references' in checked) return this.#forEach(checked.references, run);
+        const { lastSeq } = await moment(this.#db, this.#schema);
+        const range = await seqRange(this.#db, this.#schema, checked.conditions);
+        return run({ events: checked.conditions, ...range, seqUntil: lastSeq });
+      });
+    });
+  }
+
+  /**
+   * How much of what there is. Figures up to 100,000 are counted, larger ones estimated; `exact` says which is which.
+   *
+   * @example
+   * const { pending, failed, oldestPendingMs, exact } = await admin.counts();
+   * console.log(`${exact.pending ? '' : 'about '}${pending} pending, the oldest for ${oldestPendingMs ?? 0} ms; ${failed} failed`);
+   */
+  counts(): Promise<OutboxCounts> {
+    return coded(() => count(this.#db, this.#schema));
+  }
+
+  /**
+   * The relays that run, and those that ended in the last days.
+   *
+   * @example
+   * const alive = (await admin.relays()).filter(({ state }) => state === 'alive');
+   */
+  relays(): Promise<RelayInfo[]> {
+    return coded(() => listRelays(this.#db, this.#schema));
+  }
+
+  #resolve(target: DeadLetterTarget, change: typeof requeue): Promise<{ count: number }> {
+    return coded(async () => {
+      const checked = checkDeadLetterTarget(target);
+      const run = (selection: Parameters<typeof requeue>[2]) =>
+        inChunks(async (chunk) => {
+          const result = await change(this.#db, this.#schema, selection, chunk);
+          // Not left for the end: a later chunk may fail, and what is parked behind this one would be forgotten.
+          if (result.freed) await wake(this.#db, this.#schema);
+          return result;
+        });
+      return this.#thenRing(async () => {
+        let count: number;
+        if ('references' in checked) {
+          count = await this.#forEach(checked.references, run);
+        } else {
+          const { now } = await moment(this.#db, this.#schema);
+          count = await run({ letters: checked.conditions, diedUntil: now });
+        }
+        // Also when nothing was freed: a call that was killed before it could wake is made good by the next one.
+        await wake(this.#db, this.#schema);
+        return count;
+      });
+    });
+  }
+
+  async #forEach(
+    references: Parameters<typeof toSeqs>[2],
+    run: (selection: { seqs: string[] }) => Promise<number>,
+  ): Promise<number> {
+    let total = 0;
+    for (const seqs of await toSeqs(this.#db, this.#schema, references)) total += await run({ seqs });
+    return total;
+  }
+
+  /** Rings for the relays, also when `work` fails: some of it may be done. A ring that is lost is made up by polling. */
+  async #thenRing(work: () => Promise<number>): Promise<{ count: number }> {
+    const rung = () => {
+      ringInProcess(this.#schema);
+      return this.#notify ? ring(this.#db, this.#schema).catch(() => {}) : undefined;
+    };
+    try {
+      const count = await work();
+      await rung();
+      return { count };
+    } catch (error) {
+      void rung(); // Not awaited: a database that cannot be reached would be waited for twice.
+      throw error;
+    }
+  }
+}
+
+function nextAfter(
+  found: readonly { seq: string }[],
+  limit: number,
+  cursor: (seq: string) => string,
+): { next?: string } {
+  const last = found.length > limit ? found[limit - 1] : undefined;
+  return last ? { next: cursor(last.seq) } : {};
+}
+
+async function coded<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    throw codedDatabaseError(error);
+  }
+}

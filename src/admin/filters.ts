@@ -1,0 +1,199 @@
+import { PostcommitError } from '../errors.ts';
+import type { DeadLetterConditions, EventConditions } from '../outbox/conditions.ts';
+import type { DeadReason } from '../outbox/fail.ts';
+import type { EventStatus, ListOrder } from '../outbox/list.ts';
+import { eventStatuses } from '../outbox/list.ts';
+import type { EventReference } from './event-reference.ts';
+import { toReference } from './event-reference.ts';
+
+/** Which events are meant. All conditions that are given must hold. */
+export interface EventFilter {
+  type?: string;
+  /** `[type]`, or `[type, id]`. */
+  aggregate?: readonly [type: string, id?: string | number | bigint];
+  /** Emitted at this time or later, by the database's clock. */
+  from?: Date;
+  /** Emitted before this time. */
+  to?: Date;
+}
+
+export interface ListFilter extends EventFilter {
+  status?: EventStatus;
+  /** Default `newest`. */
+  order?: ListOrder;
+  /** Events per page, from 1 to 1,000. Default 50. */
+  limit?: number;
+  /** The `next` of the page before. Keep the rest of the filter as it was. */
+  after?: string;
+}
+
+/** Which dead letters are meant. All conditions that are given must hold. */
+export interface DeadLetterSelector {
+  type?: string;
+  /** `[type]`, or `[type, id]`. */
+  aggregate?: readonly [type: string, id?: string | number | bigint];
+  reason?: DeadReason;
+  /** Part of the last error's text, upper and lower case told apart. */
+  error?: string;
+  /** Died at this time or later, by the database's clock. */
+  from?: Date;
+  /** Died before this time. */
+  to?: Date;
+  /** Also those that were discarded. Not a condition by itself. Default `false`. */
+  includeDiscarded?: boolean;
+}
+
+export interface DeadLetterFilter extends DeadLetterSelector {
+  /** Dead letters per page, from 1 to 1,000. Default 50. */
+  limit?: number;
+  /** The `next` of the page before. Keep the rest of the filter as it was. */
+  after?: string;
+}
+
+/** What a bulk operation is for: named events, or those that match, or really all. */
+export type Target<Selector> = { ids: readonly string[] } | Selector | { all: true };
+export type DeadLetterTarget = Target<DeadLetterSelector>;
+export type ReplayTarget = Target<EventFilter>;
+
+const reasons: readonly DeadReason[] = ['exhausted', 'rejected', 'no_handler'];
+const idsMax = 100_000;
+const textCharsMax = 2_000;
+const limitMax = 1_000;
+
+const eventNames = ['type', 'aggregate', 'from', 'to'] as const;
+const letterNames = [...eventNames, 'reason', 'error', 'includeDiscarded'] as const;
+
+function bad(detail: string): PostcommitError {
+  return new PostcommitError('POSTCOMMIT_E_BAD_FILTER', detail);
+}
+
+/** Refuses a name that is not known: a misspelt condition would make the filter wider than it was meant to be. */
+function checkNames(filter: unknown, known: readonly string[]): Record<string, unknown> {
+  if (typeof filter !== 'object' || filter === null || Array.isArray(filter)) {
+    throw bad('It must be an object.');
+  }
+  for (const name of Object.keys(filter)) {
+    if (!known.includes(name)) throw bad(`It has ${JSON.stringify(name)}; known are ${known.join(', ')}.`);
+  }
+  return filter as Record<string, unknown>;
+}
+
+function text(value: unknown, name: string): string | undefined {
+  if (value === undefined) return undefined;
+  if (typeof value !== 'string' || value === '' || value.length > textCharsMax) {
+    throw bad(`${name} must be a text of 1 to ${textCharsMax} characters.`);
+  }
+  if (value.includes('\0') || !value.isWellFormed()) {
+    throw new PostcommitError(
+      'POSTCOMMIT_E_TEXT_NOT_STORABLE',
+      `It is in ${name} of the filter, so nothing can match.`,
+    );
+  }
+  return value;
+}
+
+function oneOf<T extends string>(value: unknown, name: string, allowed: readonly T[]): T | undefined {
+  if (value === undefined) return undefined;
+  if (!allowed.includes(value as T)) throw bad(`${name} must be one of ${allowed.join(', ')}. Got ${String(value)}.`);
+  return value as T;
+}
+
+function time(value: unknown, name: string): string | undefined {
+  if (value === undefined) return undefined;
+  const year = value instanceof Date ? value.getUTCFullYear() : Number.NaN;
+  if (!(year >= 1 && year <= 9_999)) throw bad(`${name} must be a valid Date between the years 1 and 9999.`);
+  return (value as Date).toISOString();
+}
+
+function aggregate(value: unknown): { aggregateType?: string; aggregateId?: string } {
+  if (value === undefined) return {};
+  if (!Array.isArray(value) || value.length < 1 || value.length > 2) {
+    throw bad(`aggregate must be [type] or [type, id], e.g. ['order', '42'].`);
+  }
+  const [type, id] = value as unknown[];
+  const aggregateType = text(type, 'aggregate[0]');
+  if (aggregateType === undefined) throw bad('aggregate[0] must be the type of the aggregate.');
+  const aggregateId = text(typeof id === 'number' || typeof id === 'bigint' ? String(id) : id, 'aggregate[1]');
+  return aggregateId === undefined ? { aggregateType } : { aggregateType, aggregateId };
+}
+
+function toEventConditions(given: Record<string, unknown>): EventConditions {
+  const createdFrom = time(given.from, 'from');
+  const createdBefore = time(given.to, 'to');
+  return { type: text(given.type, 'type'), ...aggregate(given.aggregate), createdFrom, createdBefore };
+}
+
+function toDeadLetterConditions(given: Record<string, unknown>): DeadLetterConditions {
+  const includeDiscarded = given.includeDiscarded;
+  if (includeDiscarded !== undefined && typeof includeDiscarded !== 'boolean') {
+    throw bad('includeDiscarded must be true or false.');
+  }
+  return {
+    type: text(given.type, 'type'),
+    ...aggregate(given.aggregate),
+    reason: oneOf(given.reason, 'reason', reasons),
+    error: text(given.error, 'error'),
+    deadFrom: time(given.from, 'from'),
+    deadBefore: time(given.to, 'to'),
+    includeDiscarded,
+  };
+}
+
+function limit(value: unknown): number {
+  if (value === undefined) return 50;
+  if (!Number.isInteger(value) || (value as number) < 1 || (value as number) > limitMax) {
+    throw bad(`limit must be a whole number from 1 to ${limitMax}. Got ${String(value)}.`);
+  }
+  return value as number;
+}
+
+export function checkListFilter(filter: ListFilter) {
+  const given = checkNames(filter, [...eventNames, 'status', 'order', 'limit', 'after']);
+  return {
+    status: oneOf(given.status, 'status', eventStatuses),
+    events: toEventConditions(given),
+    order: oneOf<ListOrder>(given.order, 'order', ['newest', 'oldest']) ?? 'newest',
+    limit: limit(given.limit),
+  };
+}
+
+export function checkDeadLetterFilter(filter: DeadLetterFilter) {
+  const given = checkNames(filter, [...letterNames, 'limit', 'after']);
+  return { letters: toDeadLetterConditions(given), limit: limit(given.limit) };
+}
+
+/** What a bulk operation was asked for, checked: an empty filter is refused, never taken for everything. */
+export type Checked<Conditions> = { references: EventReference[] } | { conditions: Conditions };
+
+export function checkDeadLetterTarget(target: DeadLetterTarget): Checked<DeadLetterConditions> {
+  return checkTarget(target, letterNames, toDeadLetterConditions);
+}
+
+export function checkReplayTarget(target: ReplayTarget): Checked<EventConditions> {
+  return checkTarget(target, eventNames, toEventConditions);
+}
+
+function checkTarget<Conditions extends object>(
+  target: unknown,
+  names: readonly string[],
+  toConditions: (given: Record<string, unknown>) => Conditions,
+): Checked<Conditions> {
+  const { ids, all, ...rest } = checkNames(target, ['ids', 'all', ...names]);
+  if (all !== undefined && typeof all !== 'boolean') throw bad('all must be true, or left out.');
+  const conditions = toConditions(rest);
+  const { includeDiscarded: _, ...narrowing } = conditions as Conditions & { includeDiscarded?: boolean };
+  const hasConditions = Object.values(narrowing).some((value) => value !== undefined);
+  if ([ids !== undefined, all === true, hasConditions].filter(Boolean).length > 1) {
+    throw bad('Give ids, or conditions, or all: one of the three.');
+  }
+  if (ids !== undefined) return { references: toReferences(ids) };
+  if (all !== true && !hasConditions) throw new PostcommitError('POSTCOMMIT_E_EMPTY_FILTER');
+  return { conditions };
+}
+
+function toReferences(ids: unknown): EventReference[] {
+  if (!Array.isArray(ids)) throw bad('ids must be a list of event ids.');
+  if (ids.length === 0) throw new PostcommitError('POSTCOMMIT_E_EMPTY_FILTER', 'The list of ids is empty.');
+  if (ids.length > idsMax) throw bad(`ids has ${ids.length} entries, at most ${idsMax} are taken at once.`);
+  return ids.map(toReference);
+}

@@ -1,0 +1,60 @@
+import { InvalidArgumentError } from 'commander';
+
+const unitMs: Record<string, number> = {
+  ms: 1,
+  s: 1_000,
+  m: 60_000,
+  min: 60_000,
+  h: 3_600_000,
+  d: 86_400_000,
+  w: 604_800_000,
+};
+
+/** Milliseconds of a text such as `90s`, `2h` or `1h30m`; `undefined` if it is none. A number alone has no unit. */
+export function parseDuration(text: string): number | undefined {
+  if (!/^(\d+(\.\d+)?(ms|min|[smhdw]))+$/.test(text)) return undefined;
+  let ms = 0;
+  for (const [, amount, unit] of text.matchAll(/(\d+(?:\.\d+)?)(ms|min|[smhdw])/g)) {
+    ms += Number(amount) * (unitMs[unit ?? ''] ?? Number.NaN);
+  }
+  return ms;
+}
+
+const isoTime = /^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?$/;
+
+/** A point in time: a duration means so long ago, anything else is an ISO date, in local time unless it has a zone. */
+export function parseTime(text: string, now: Date): Date | undefined {
+  const agoMs = parseDuration(text);
+  // A date without a time is midnight here, as people mean it; JavaScript alone would take it as UTC.
+  const iso = text.length === 10 ? `${text}T00:00:00` : text;
+  const time = agoMs !== undefined ? new Date(now.getTime() - agoMs) : isoTime.test(text) ? new Date(iso) : undefined;
+  return time === undefined || Number.isNaN(time.getTime()) ? undefined : time;
+}
+
+export function timeArgument(text: string): Date {
+  const time = parseTime(text, new Date());
+  if (time === undefined) {
+    throw new InvalidArgumentError('Give a time as 2h, 30m or 7d ago, or as an ISO date such as 2026-01-31T12:00:00Z.');
+  }
+  return time;
+}
+
+/** A whole number within limits. `1e3`, `0x10` and an empty text are mistakes, not numbers. */
+export function wholeNumber(min: number, max: number): (text: string) => number {
+  return (text) => {
+    const value = /^\d{1,15}$/.test(text) ? Number(text) : Number.NaN;
+    if (!(value >= min && value <= max)) throw new InvalidArgumentError(`Give a whole number from ${min} to ${max}.`);
+    return value;
+  };
+}
+
+/** `order` is every aggregate of that type, `order:42` is one. */
+export function aggregateArgument(text: string): [type: string, id?: string] {
+  const colon = text.indexOf(':');
+  const type = colon < 0 ? text : text.slice(0, colon);
+  const id = text.slice(colon + 1);
+  if (type === '' || (colon >= 0 && id === '')) {
+    throw new InvalidArgumentError('Give an aggregate as type:id, e.g. order:42, or its type alone.');
+  }
+  return colon < 0 ? [type] : [type, id];
+}

@@ -1,0 +1,156 @@
+import type { Command } from 'commander';
+import { Option } from 'commander';
+import { PostcommitError } from '../../errors.ts';
+import { wholeNumber } from '../arguments.ts';
+import { contextOf, examples, withAdmin } from '../context.ts';
+import { instant, quantity } from '../output.ts';
+import type { Conditions } from '../selection.ts';
+import { addConditions, confirm, targetOf, tellCount } from '../selection.ts';
+import { tellStory } from '../story.ts';
+import type { Terminal } from '../terminal.ts';
+
+interface DeadConditions extends Conditions {
+  reason?: 'exhausted' | 'rejected' | 'no_handler';
+  error?: string;
+}
+
+interface ListOptions extends DeadConditions {
+  includeDiscarded?: boolean;
+  limit: number;
+  after?: string;
+}
+
+interface BulkOptions extends DeadConditions {
+  all?: boolean;
+  yes?: boolean;
+}
+
+export function addDead(program: Command, terminal: Terminal): void {
+  const dead = program
+    .command('dead')
+    .summary('dead letters: list, show, retry, discard')
+    .description('Events that failed for good: look at them, deliver them again, or give them up.')
+    .addHelpText(
+      'after',
+      examples(['what failed for good?', 'dead list'], ['deliver all of them again', 'dead retry --all']),
+    );
+  addList(dead, terminal);
+  addShow(dead, terminal);
+  addRetry(dead, terminal);
+  addDiscard(dead, terminal);
+}
+
+function addDeadConditions(command: Command): Command {
+  return addConditions(command)
+    .addOption(new Option('--reason <reason>', 'only these').choices(['exhausted', 'rejected', 'no_handler']))
+    .option('--error <text>', 'only those whose last error contains this text');
+}
+
+function addList(dead: Command, terminal: Terminal): void {
+  addDeadConditions(dead.command('list'))
+    .summary('list dead letters')
+    .description('List dead letters, newest event first. --from and --to mean when they failed for good.')
+    .option('--include-discarded', 'also those that were given up')
+    .option('--limit <n>', 'at most so many', wholeNumber(1, 1_000), 20)
+    .option('--after <cursor>', 'go on after this one, as the page before said')
+    .addHelpText(
+      'after',
+      examples(['the newest', 'dead list'], ['timeouts of the last day', 'dead list --error timeout --from 1d']),
+    )
+    .action(async (options: ListOptions, command: Command) => {
+      const context = contextOf(command, terminal);
+      const { output } = context;
+      const page = await withAdmin(context, (admin) => admin.deadLetters(options));
+      output.show(page, () => {
+        if (page.deadLetters.length === 0) {
+          output.line('no dead letters');
+          return;
+        }
+        const rows = page.deadLetters.map((letter) => [
+          letter.id,
+          letter.discardedAt ? `${letter.reason} (discarded)` : letter.reason,
+          String(letter.attempts),
+          letter.held ? 'yes' : 'no',
+          letter.type,
+          `${letter.aggregate.type}:${letter.aggregate.id}`,
+          instant(letter.at),
+          letter.error,
+        ]);
+        output.table(['ID', 'REASON', 'ATTEMPTS', 'BLOCKS', 'TYPE', 'AGGREGATE', 'DEAD SINCE', 'ERROR'], rows);
+        if (page.next !== undefined) output.line(output.paint.dim(`more: the same with --after ${page.next}`));
+      });
+    });
+}
+
+function addShow(dead: Command, terminal: Terminal): void {
+  dead
+    .command('show')
+    .summary('tell the whole story of one')
+    .description('Tell the whole story of one dead letter: every attempt with its error, payload and headers.')
+    .argument('<id>', 'id or seq of the event')
+    .addHelpText('after', examples(['one dead letter', 'dead show 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f']))
+    .action(async (id: string, _options: unknown, command: Command) => {
+      const context = contextOf(command, terminal);
+      const story = await withAdmin(context, (admin) => admin.find(id));
+      if (story?.deadLetter === undefined) {
+        const detail = story ? `${id} is no dead letter: it is ${story.status}.` : `Looked for ${id}.`;
+        throw new PostcommitError('POSTCOMMIT_E_NOT_FOUND', detail);
+      }
+      context.output.show(story, () => tellStory(story, new Date(), context.output));
+    });
+}
+
+function addRetry(dead: Command, terminal: Terminal): void {
+  addDeadConditions(dead.command('retry'))
+    .summary('deliver them again')
+    .description(
+      'Put dead letters back into the queue, with their attempts counted from zero. Targets that already have the event do not get it again.',
+    )
+    .argument('[ids...]', 'ids of events')
+    .option('--all', 'every dead letter that was not discarded')
+    .option('--yes', 'do not ask')
+    .addHelpText(
+      'after',
+      examples(
+        ['one', 'dead retry 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f'],
+        ['what the outage of this morning left', 'dead retry --error ECONNREFUSED --from 6h'],
+        ['all, from a script', 'dead retry --all --yes --json'],
+      ),
+    )
+    .action(async (ids: string[], options: BulkOptions, command: Command) => {
+      const context = contextOf(command, terminal);
+      const { all = false, yes = false, ...conditions } = options;
+      const target = targetOf(ids, conditions, all);
+      if (ids.length === 0) await confirm(context, `Retry ${all ? 'all' : 'the matching'} dead letters?`, yes);
+      const { count } = await withAdmin(context, (admin) => admin.retry(target));
+      tellCount(context, count, { noun: 'dead letter', done: 'put back into the queue', named: ids.length > 0 });
+    });
+}
+
+function addDiscard(dead: Command, terminal: Terminal): void {
+  addDeadConditions(dead.command('discard'))
+    .summary('give them up')
+    .description(
+      'Give dead letters up: they are never delivered, and no longer hold their aggregate back. Their story stays.',
+    )
+    .argument('[ids...]', 'ids of events')
+    .option('--all', 'every dead letter')
+    .option('--yes', 'do not ask')
+    .addHelpText(
+      'after',
+      examples(
+        ['one', 'dead discard 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f'],
+        ['those that a handler rejected, of one type', 'dead discard --reason rejected --type order.created'],
+      ),
+    )
+    .action(async (ids: string[], options: BulkOptions, command: Command) => {
+      const context = contextOf(command, terminal);
+      const { all = false, yes = false, ...conditions } = options;
+      const target = targetOf(ids, conditions, all);
+      const which =
+        ids.length > 0 ? quantity(ids.length, 'dead letter') : `${all ? 'all' : 'the matching'} dead letters`;
+      await confirm(context, `Discard ${which}? They will never be delivered.`, yes);
+      const { count } = await withAdmin(context, (admin) => admin.discard(target));
+      tellCount(context, count, { noun: 'dead letter', done: 'discarded', named: ids.length > 0 });
+    });
+}

@@ -1,0 +1,49 @@
+import { existsSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Command } from 'commander';
+import { Option } from 'commander';
+import { PostcommitError } from '../../errors.ts';
+import { configNames } from '../config.ts';
+import { contextOf, examples } from '../context.ts';
+import { starters } from '../starters.ts';
+import type { Terminal } from '../terminal.ts';
+
+interface InitOptions {
+  format: keyof typeof starters;
+  force?: boolean;
+}
+
+export function addInit(program: Command, terminal: Terminal): void {
+  program
+    .command('init')
+    .summary('write a config file to start from')
+    .description('Write a commented postcommit.config.ts into the current folder. An existing file is left alone.')
+    .addOption(new Option('--format <format>', 'kind of file').choices(Object.keys(starters)).default('ts'))
+    .option('--force', 'overwrite an existing file')
+    .addHelpText('after', examples(['TypeScript', 'init'], ['plain JavaScript', 'init --format js']))
+    .action((options: InitOptions, command: Command) => {
+      const { output } = contextOf(command, terminal);
+      const name = `postcommit.config.${options.format}`;
+      const file = join(terminal.cwd, name);
+      const existing = configNames.find((each) => existsSync(join(terminal.cwd, each)));
+      if (existing !== undefined && !options.force) {
+        throw new PostcommitError(
+          'POSTCOMMIT_E_USAGE',
+          `${existing} exists already. Pass --force to write ${name} anyway.`,
+        );
+      }
+      writeFileSync(file, starters[options.format], { flag: options.force ? 'w' : 'wx' });
+      const next = [
+        ...(options.format === 'json' ? ['write handlers.js, which the config file names'] : []),
+        'set DATABASE_URL, e.g. export DATABASE_URL=postgres://user:password@localhost:5432/app',
+        'npx postcommit migrate   creates the tables',
+        'npx postcommit relay     delivers what your service emits',
+        'npx postcommit status    tells how it goes',
+      ];
+      output.show({ file, next }, () => {
+        output.line(`${output.paint.green('wrote')} ${file}`);
+        output.line('Next:');
+        for (const [index, step] of next.entries()) output.line(`  ${index + 1}. ${step}`);
+      });
+    });
+}

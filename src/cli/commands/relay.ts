@@ -1,0 +1,151 @@
+import type { Command } from 'commander';
+import { Option } from 'commander';
+import { PostcommitError } from '../../errors.ts';
+import type { RelayOptions } from '../../relay/options.ts';
+import type { Relay } from '../../relay/relay.ts';
+import { createRelay } from '../../relay/relay.ts';
+import { errorText } from '../../telemetry/error-text.ts';
+import type { Logger } from '../../telemetry/logging.ts';
+import { jsonLogger } from '../../telemetry/logging.ts';
+import { wholeNumber } from '../arguments.ts';
+import { loadHandlers } from '../config.ts';
+import type { Context } from '../context.ts';
+import { contextOf, examples } from '../context.ts';
+import { ExitWith, exitCodes } from '../exit-codes.ts';
+import { redact } from '../redact.ts';
+import { StopSignals } from '../signals.ts';
+import type { Terminal } from '../terminal.ts';
+
+/** Flags that go before the same option of the config file. */
+type Overrides = Pick<
+  RelayOptions,
+  | 'name'
+  | 'leaseMs'
+  | 'deliverTimeoutMs'
+  | 'inFlightMax'
+  | 'batchSizeMax'
+  | 'prefetchMax'
+  | 'pollIntervalMs'
+  | 'stopTimeoutMs'
+  | 'poison'
+>;
+
+interface RelayFlags extends Overrides {
+  once?: boolean;
+  logLevel: keyof Logger;
+  /** Commander's `--no-listen`: true when it was not given. */
+  listen: boolean;
+}
+
+const logLevels: (keyof Logger)[] = ['debug', 'info', 'warn', 'error'];
+const anyNumber = wholeNumber(0, 999_999_999);
+
+export function addRelay(program: Command, terminal: Terminal): void {
+  program
+    .command('relay')
+    .summary('deliver events to the handlers of the config file')
+    .description(
+      'Deliver events to the handlers of the config file, until SIGTERM or SIGINT: then nothing new is taken, deliveries under way may finish within stopTimeoutMs, and the rest goes back for another relay. A second signal ends it at once. Logs JSON lines to stdout.',
+    )
+    .option('--once', 'deliver what is due now, then stop')
+    .option('--name <name>', 'how operators see this relay (default: host name and process id)')
+    .addOption(new Option('--log-level <level>', 'least level to log').choices(logLevels).default('info'))
+    .option('--lease-ms <n>', 'how long the relay counts as alive without a sign of life', anyNumber)
+    .option('--deliver-timeout-ms <n>', 'a delivery that takes longer counts as failed', anyNumber)
+    .option('--in-flight-max <n>', 'deliveries under way at once', anyNumber)
+    .option('--batch-size-max <n>', 'events per claim', anyNumber)
+    .option('--prefetch-max <n>', 'events the relay holds at once', anyNumber)
+    .option('--poll-interval-ms <n>', 'longest pause between two looks at the queue', anyNumber)
+    .option('--stop-timeout-ms <n>', 'how long a stop waits for deliveries under way', anyNumber)
+    .addOption(new Option('--poison <policy>', 'what a dead letter does to its aggregate').choices(['skip', 'block']))
+    .option('--no-listen', 'do not use LISTEN (behind a transaction pooler)')
+    .addHelpText(
+      'after',
+      examples(
+        ['run until stopped', 'relay'],
+        ['deliver what is due now, e.g. from cron', 'relay --once'],
+        ['a second, gentler relay', 'relay --name night --in-flight-max 10'],
+        ['every delivery in the log', 'relay --log-level debug'],
+      ),
+    )
+    .action((flags: RelayFlags, command: Command) => runRelay(contextOf(command, terminal), flags));
+}
+
+async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
+  const { once, logLevel, listen, ...overrides } = flags;
+  const { settings, terminal, output } = context;
+  const signals = new StopSignals();
+  try {
+    const found = await settings.configFile();
+    if (found === undefined)
+      throw new PostcommitError('POSTCOMMIT_E_NO_CONFIG', `Looked in ${terminal.cwd} and above.`);
+    // With --once --json the answer is the one document on stdout.
+    const logStream = once && output.json ? terminal.stderr : terminal.stdout;
+    const logger = found.config.logger ?? jsonLogger((line) => logStream.write(redact(line)), logLevel);
+    const relay = createRelay({
+      ...found.config,
+      connectionString: await settings.connectionString(),
+      schema: await settings.schema(),
+      handlers: await loadHandlers(found.file, found.config),
+      ...overrides,
+      ...(listen ? {} : { listen: false }),
+      logger,
+    });
+    // While the config file was loading; nothing has begun.
+    if (signals.received) return;
+    if (logLevel === 'debug') logDeliveries(relay, logger);
+    await (once ? runOnce(relay, signals, logger, context) : runUntilSignal(relay, signals, logger));
+  } finally {
+    signals.close();
+  }
+}
+
+async function runUntilSignal(relay: Relay, signals: StopSignals, logger: Logger): Promise<void> {
+  const mishap = watchMishaps();
+  // A signal while it connects: stop() waits for start() and then stops.
+  const ended = Promise.race([signals.first, mishap.first]);
+  await Promise.race([relay.start(), ended]);
+  const cause = await ended;
+  if (typeof cause === 'string') logger.info({ signal: cause }, 'stopping; deliveries under way may finish');
+  else logger.error({ err: errorText(cause.thrown) }, 'an error that nobody caught; stopping');
+  await relay.stop();
+  mishap.close();
+  if (typeof cause !== 'string') throw new ExitWith(exitCodes.failed);
+}
+
+async function runOnce(relay: Relay, signals: StopSignals, logger: Logger, { output }: Context): Promise<void> {
+  const run = relay.runOnce();
+  run.catch(() => {}); // Stopped half-way it may fail, and then nobody looks.
+  const result = await Promise.race([run, signals.first]);
+  if (typeof result === 'string') {
+    logger.info({ signal: result }, 'stopping; deliveries under way may finish');
+    await relay.stop();
+    return;
+  }
+  output.show(result, () => logger.info(result, 'delivered what was due'));
+}
+
+/**
+ * Errors that a handler left behind, in a promise or a callback of its own. The process cannot be trusted any more, but
+ * it can still finish what is under way and give the rest back.
+ */
+function watchMishaps(): { first: Promise<{ thrown: unknown }>; close(): void } {
+  let listener: (thrown: unknown) => void = () => {};
+  const first = new Promise<{ thrown: unknown }>((resolve) => {
+    listener = (thrown) => resolve({ thrown });
+  });
+  process.on('uncaughtException', listener);
+  return { first, close: () => process.off('uncaughtException', listener) };
+}
+
+function logDeliveries(relay: Relay, logger: Logger): void {
+  relay.on('delivered', ({ eventId, eventType, aggregateType, aggregateId, ...rest }) => {
+    const names = {
+      event_id: eventId,
+      event_type: eventType,
+      aggregate_type: aggregateType,
+      aggregate_id: aggregateId,
+    };
+    logger.debug({ ...names, ...rest }, 'delivered');
+  });
+}

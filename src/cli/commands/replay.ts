@@ -1,0 +1,37 @@
+import type { Command } from 'commander';
+import { contextOf, examples, withAdmin } from '../context.ts';
+import type { Conditions } from '../selection.ts';
+import { addConditions, confirm, targetOf, tellCount } from '../selection.ts';
+import type { Terminal } from '../terminal.ts';
+
+interface ReplayOptions extends Conditions {
+  all?: boolean;
+  yes?: boolean;
+}
+
+export function addReplay(program: Command, terminal: Terminal): void {
+  addConditions(program.command('replay'))
+    .summary('deliver delivered events once more')
+    .description(
+      'Deliver events once more that were delivered already, to all of their handlers, under the same ids. In order per aggregate among themselves. Consumers that deduplicate by id will leave them out.',
+    )
+    .argument('[ids...]', 'ids of events')
+    .option('--all', 'every delivered event')
+    .option('--yes', 'do not ask')
+    .addHelpText(
+      'after',
+      examples(
+        ['one', 'replay 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f'],
+        ['what a consumer lost this morning', 'replay --type order.created --from 6h --to 2h'],
+        ['one order from its beginning', 'replay --aggregate order:42'],
+      ),
+    )
+    .action(async (ids: string[], options: ReplayOptions, command: Command) => {
+      const context = contextOf(command, terminal);
+      const { all = false, yes = false, ...conditions } = options;
+      const target = targetOf(ids, conditions, all);
+      if (ids.length === 0) await confirm(context, `Deliver ${all ? 'all' : 'the matching'} events once more?`, yes);
+      const { count } = await withAdmin(context, (admin) => admin.replay(target));
+      tellCount(context, count, { noun: 'delivered event', done: 'put back into the queue', named: ids.length > 0 });
+    });
+}

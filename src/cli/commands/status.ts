@@ -1,0 +1,130 @@
+import type { Command } from 'commander';
+import type { OutboxCounts } from '../../outbox/count.ts';
+import type { RelayInfo } from '../../outbox/list-relays.ts';
+import { wholeNumber } from '../arguments.ts';
+import type { Context } from '../context.ts';
+import { contextOf, examples, withAdmin } from '../context.ts';
+import { ExitWith, exitCodes } from '../exit-codes.ts';
+import { duration } from '../output.ts';
+import { ago } from '../story.ts';
+import type { Terminal } from '../terminal.ts';
+
+interface Thresholds {
+  maxPending?: number;
+  maxAgeMs?: number;
+  maxDead?: number;
+  minRelays?: number;
+}
+
+interface Exceeded {
+  check: keyof Thresholds;
+  limit: number;
+  found: number;
+}
+
+const anyNumber = wholeNumber(0, 999_999_999_999);
+
+export function addStatus(program: Command, terminal: Terminal): void {
+  program
+    .command('status')
+    .summary('how much is pending, how old, how many dead letters, which relays')
+    .description(
+      'Tell how much is pending and since when, how many dead letters there are and which relays are alive. With thresholds it is a check for scripts and monitors: exit code 1 when one is exceeded. Counts over 100,000 are estimates, marked with ~.',
+    )
+    .option('--max-pending <n>', 'fail when more events are pending', anyNumber)
+    .option('--max-age-ms <n>', 'fail when an event has been due for longer', anyNumber)
+    .option('--max-dead <n>', 'fail when there are more dead letters', anyNumber)
+    .option('--min-relays <n>', 'fail when fewer relays are alive', anyNumber)
+    .addHelpText(
+      'after',
+      examples(
+        ['how is it going?', 'status'],
+        ['alert on a stuck outbox', 'status --max-age-ms 60000 --max-dead 0 --min-relays 1'],
+        ['one figure for a script', 'status --json | jq .pending'],
+      ),
+    )
+    .action(async (thresholds: Thresholds, command: Command) => {
+      const context = contextOf(command, terminal);
+      const schema = await context.settings.schema();
+      const { counts, relays } = await withAdmin(context, async (admin) => ({
+        counts: await admin.counts(),
+        relays: (await admin.relays()).filter(({ state }) => state === 'alive' || state === 'overdue'),
+      }));
+      const relaysAlive = relays.filter(({ state }) => state === 'alive').length;
+      const exceeded = check(thresholds, counts, relaysAlive);
+      const answer = { schema, ...counts, relaysAlive, relays, ok: exceeded.length === 0, exceeded };
+      context.output.show(answer, () => tell(context, schema, counts, relays, exceeded));
+      if (exceeded.length > 0) throw new ExitWith(exitCodes.failed);
+    });
+}
+
+function check(thresholds: Thresholds, counts: OutboxCounts, relaysAlive: number): Exceeded[] {
+  const { maxPending, maxAgeMs, maxDead, minRelays } = thresholds;
+  const exceeded: Exceeded[] = [];
+  const atMost = (name: keyof Thresholds, limit: number | undefined, found: number) => {
+    if (limit !== undefined && found > limit) exceeded.push({ check: name, limit, found });
+  };
+  atMost('maxPending', maxPending, counts.pending);
+  atMost('maxAgeMs', maxAgeMs, counts.oldestPendingMs ?? 0);
+  atMost('maxDead', maxDead, counts.failed);
+  if (minRelays !== undefined && relaysAlive < minRelays) {
+    exceeded.push({ check: 'minRelays', limit: minRelays, found: relaysAlive });
+  }
+  return exceeded;
+}
+
+function tell(
+  { output }: Context,
+  schema: string,
+  counts: OutboxCounts,
+  relays: readonly RelayInfo[],
+  exceeded: readonly Exceeded[],
+): void {
+  const { paint } = output;
+  const line = (name: string, figure: keyof OutboxCounts['exact'], note = '', alarming = false) => {
+    const number = `${counts.exact[figure] ? '' : '~'}${counts[figure].toLocaleString('en-US')}`.padStart(13);
+    output.line(`${name.padEnd(13)}${alarming ? paint.red(number) : number}${note && paint.dim(`  ${note}`)}`);
+  };
+  output.line(paint.bold(`outbox in schema ${schema}`));
+  line(
+    'pending',
+    'pending',
+    counts.oldestPendingMs === null ? '' : `oldest due for ${duration(counts.oldestPendingMs)}`,
+  );
+  if (counts.waiting > 0) line('  not due yet', 'waiting', 'delayed, in backoff, or behind such an event');
+  line('processing', 'processing');
+  line('delivered', 'delivered');
+  line('dead letters', 'failed', counts.failed > 0 ? 'see: postcommit dead list' : '', counts.failed > 0);
+  if (counts.blocked > 0) line('blocked', 'blocked', 'aggregates that wait for a dead letter to be resolved', true);
+  output.line();
+  tellRelays(output, relays);
+  for (const { check: name, limit, found } of exceeded) {
+    output.line(paint.red(`failed: ${flagOf(name)} ${limit}, found ${found}`));
+  }
+}
+
+function tellRelays(output: Context['output'], relays: readonly RelayInfo[]): void {
+  if (relays.length === 0) {
+    output.line(output.paint.yellow('no relay is alive: start one with `postcommit relay`'));
+    return;
+  }
+  const now = new Date();
+  const figure = (relay: RelayInfo, name: string) => String(relay.stats[name] ?? 0);
+  output.table(
+    ['RELAY', 'STATE', 'HOST', 'PID', 'STARTED', 'HEARTBEAT', 'DELIVERED', 'RETRIED', 'IN FLIGHT'],
+    relays.map((relay) => [
+      relay.name,
+      relay.state,
+      relay.host,
+      String(relay.pid),
+      ago(relay.startedAt, now),
+      ago(relay.heartbeatAt, now),
+      ...['delivered', 'retried', 'inFlight'].map((name) => figure(relay, name)),
+    ]),
+  );
+}
+
+/** `maxAgeMs` as it is typed: `--max-age-ms`. */
+function flagOf(name: string): string {
+  return `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
+}

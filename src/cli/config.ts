@@ -1,0 +1,157 @@
+import { existsSync, readFileSync } from 'node:fs';
+import { basename, dirname, extname, join, resolve } from 'node:path';
+import type { PostcommitConfig } from '../config.ts';
+import { PostcommitError } from '../errors.ts';
+import type { Handlers } from '../relay/handlers.ts';
+import { jsonErrorLine } from './json-error-line.ts';
+import { nearest } from './nearest.ts';
+
+const extensions = ['.ts', '.mts', '.js', '.mjs', '.json'];
+
+/** The names of a config file, best first: a `.js` beside a `.ts` is usually what the compiler made of it. */
+export const configNames = extensions.map((extension) => `postcommit.config${extension}`);
+
+/** Kept complete by its type: an option that is added to the config and not here does not compile. */
+const knownKeys: Record<keyof PostcommitConfig, true> = {
+  connectionString: true,
+  schema: true,
+  handlers: true,
+  name: true,
+  leaseMs: true,
+  deliverTimeoutMs: true,
+  inFlightMax: true,
+  batchSizeMax: true,
+  prefetchMax: true,
+  retry: true,
+  poison: true,
+  noHandler: true,
+  pollIntervalMs: true,
+  listen: true,
+  stopTimeoutMs: true,
+  logger: true,
+};
+
+/**
+ * Looks for a config file in `folder` and upwards, as far as the folder that holds package.json. Without a
+ * package.json above, only `folder` itself counts: a config file is code, and one that happens to lie in a shared
+ * folder such as /tmp must not run.
+ */
+export function findConfig(folder: string): string | undefined {
+  const folders: string[] = [];
+  for (let current = resolve(folder); ; current = dirname(current)) {
+    folders.push(current);
+    if (existsSync(join(current, 'package.json'))) break;
+    if (dirname(current) === current) {
+      folders.length = 1;
+      break;
+    }
+  }
+  return folders.flatMap((each) => configNames.map((name) => join(each, name))).find((file) => existsSync(file));
+}
+
+/** Runs a config file and checks what it exports. Every failure is POSTCOMMIT_E_BAD_CONFIG with file and reason. */
+export async function loadConfig(file: string): Promise<PostcommitConfig> {
+  const config = await loadDefault(file, 'export default defineConfig({ … })');
+  if (typeof config !== 'object' || config === null || Array.isArray(config)) {
+    throw bad(file, `The default export must be an object of options. Found ${kindOf(config)}.`);
+  }
+  for (const key of Object.keys(config)) {
+    if (Object.hasOwn(knownKeys, key)) continue;
+    const near = nearest(key, Object.keys(knownKeys));
+    const hint = near ? `Did you mean ${near}?` : `Known are: ${Object.keys(knownKeys).join(', ')}.`;
+    throw bad(file, `Unknown option ${JSON.stringify(key)}. ${hint}`);
+  }
+  for (const key of ['connectionString', 'schema'] as const) {
+    const value = (config as Record<string, unknown>)[key];
+    if (value !== undefined && typeof value !== 'string') {
+      throw bad(file, `${key} must be a text. Found ${kindOf(value)}.`);
+    }
+  }
+  return config as PostcommitConfig;
+}
+
+/** The handlers of a config, loaded from their own file where the config names one. */
+export async function loadHandlers(file: string, config: PostcommitConfig): Promise<Handlers> {
+  let { handlers } = config;
+  let from = file;
+  if (typeof handlers === 'string') {
+    from = resolve(dirname(file), handlers);
+    if (!existsSync(from)) throw bad(file, `handlers names ${handlers}, and there is no file ${from}.`);
+    handlers = (await loadDefault(
+      from,
+      "export default { 'order.created': { 'send-receipt': async (event) => {} } }",
+    )) as Handlers | undefined;
+  }
+  if (typeof handlers !== 'object' || handlers === null || Array.isArray(handlers)) {
+    throw bad(from, `handlers must be an object of named handlers by event type. Found ${kindOf(handlers)}.`);
+  }
+  // Without any, each event would fail for want of a handler until its attempts are used up.
+  if (Object.keys(handlers).length === 0) throw bad(from, 'handlers is empty, so the relay has nobody to deliver to.');
+  return handlers;
+}
+
+async function loadDefault(file: string, example: string): Promise<unknown> {
+  const extension = extname(file);
+  if (extension === '.json') return parseJson(file);
+  if (!/^\.[cm]?[jt]s$/.test(extension)) {
+    throw bad(file, `Its extension must be one of ${extensions.join(', ')}. Found ${extension || 'none'}.`);
+  }
+  const [{ createJiti }, ownModule] = await Promise.all([import('jiti'), import('../index.ts')]);
+  let module: object;
+  try {
+    const jiti = createJiti(file, {
+      // A cache of compiled files would keep the connection string, password and all, in a temporary folder.
+      fsCache: false,
+      interopDefault: false,
+      tsconfigPaths: /ts$/.test(extension),
+      // The package that runs is the one the config sees, also under npx, so that its `Reject` is ours.
+      virtualModules: { postcommit: ownModule },
+    });
+    module = await jiti.import<object>(file);
+    if ('default' in module) return await module.default;
+  } catch (error) {
+    throw bad(file, whatFailed(file, error), error);
+  }
+  const named = Object.keys(module);
+  const found = named.length > 0 ? `only named exports: ${named.slice(0, 10).join(', ')}` : 'no exports at all';
+  throw bad(file, `It has no default export. Found ${found}. Write \`${example}\`.`);
+}
+
+function parseJson(file: string): unknown {
+  let text: string;
+  try {
+    text = readFileSync(file, 'utf8').replace(/^\uFEFF/, '');
+  } catch (error) {
+    throw bad(file, (error as Error).message, error);
+  }
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    // V8 quotes what stands around the error, which may be a piece of a password: only its first clause is kept.
+    const what = (error as Error).message.replace(/(,? (\.\.\.)?"| in JSON at| is not valid)[\s\S]*$/, '');
+    throw new PostcommitError('POSTCOMMIT_E_BAD_CONFIG', `${file}:${jsonErrorLine(text)}: ${what}.`);
+  }
+}
+
+/** What went wrong in a module, with the line where that is known. */
+function whatFailed(file: string, error: unknown): string {
+  if (!(error instanceof Error)) return `It threw ${kindOf(error)}.`;
+  const parse = /^ParseError: (.*?)\s*\n\s*(.+):(\d+):(\d+)$/s.exec(error.message);
+  if (parse) {
+    const [, what = '', where = file, line, column] = parse;
+    return `Syntax error at ${where === file ? `line ${line}` : `${where}:${line}`}, column ${column}: ${what.trim()}.`;
+  }
+  const at = error.stack?.split(`${file}:`)[1]?.match(/^\d+/)?.[0];
+  const name = error.name === 'Error' ? '' : `${error.name}: `;
+  return `It failed${at ? ` at line ${at}` : ''}: ${name}${error.message.split('\n')[0]}.`;
+}
+
+function kindOf(value: unknown): string {
+  if (value === undefined || value === null) return String(value);
+  if (Array.isArray(value)) return 'an array';
+  return typeof value === 'object' ? 'an object' : `a ${typeof value}`;
+}
+
+function bad(file: string, detail: string, cause?: unknown): PostcommitError {
+  return new PostcommitError('POSTCOMMIT_E_BAD_CONFIG', `${basename(file)}: ${detail} (${file})`, { cause });
+}

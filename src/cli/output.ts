@@ -1,0 +1,102 @@
+import picocolors from 'picocolors';
+import type { Terminal } from './terminal.ts';
+import { wantsColour } from './terminal.ts';
+
+type Colours = ReturnType<typeof picocolors.createColors>;
+
+/** What a command shows: text for a person, or with --json one JSON document and nothing else. */
+export class Output {
+  readonly json: boolean;
+  readonly paint: Colours;
+  readonly #stdout: Terminal['stdout'];
+
+  constructor(terminal: Terminal, json: boolean) {
+    this.json = json;
+    this.#stdout = terminal.stdout;
+    this.paint = picocolors.createColors(!json && wantsColour(terminal.stdout, terminal.env));
+  }
+
+  /** With --json the value, otherwise what `text` writes. */
+  show(value: unknown, text: () => void): void {
+    if (this.json) this.#stdout.write(`${JSON.stringify(value, undefined, 2)}\n`);
+    else text();
+  }
+
+  /** One line for a person. Left out with --json. */
+  line(text = ''): void {
+    if (!this.json) this.#stdout.write(`${text}\n`);
+  }
+
+  table(headers: readonly string[], rows: readonly (readonly string[])[]): void {
+    const [head = '', ...lines] = renderTable(headers, rows, this.#stdout.columns);
+    this.line(this.paint.bold(head));
+    for (const line of lines) this.line(line);
+  }
+}
+
+/** Room that the last column keeps, however narrow the terminal is: then lines wrap. */
+const lastColumnMin = 40;
+
+/**
+ * Lines of left-aligned columns, two spaces apart. Only the last column, an error text say, is cut where the terminal
+ * ends: an id that lost its end is of no use.
+ */
+export function renderTable(
+  headers: readonly string[],
+  rows: readonly (readonly string[])[],
+  columns = Number.POSITIVE_INFINITY,
+): string[] {
+  const cells = [headers, ...rows.map((row) => row.map(printable))];
+  const widths = headers.map((_, column) => Math.max(...cells.map((row) => row[column]?.length ?? 0)));
+  const last = headers.length - 1;
+  const before = widths.slice(0, last).reduce((sum, width) => sum + width + 2, 0);
+  const room = Math.max(lastColumnMin, columns - before);
+  return cells.map((row) =>
+    row
+      .map((cell, column) => (column === last ? cut(cell, room) : cell.padEnd(widths[column] ?? 0)))
+      .join('  ')
+      .trimEnd(),
+  );
+}
+
+function cut(text: string, length: number): string {
+  return text.length > length ? `${text.slice(0, length - 1)}…` : text;
+}
+
+/**
+ * Text from the database on one line, harmless to a terminal: an error text or an aggregate's id may hold escape
+ * sequences that somebody else chose.
+ */
+export function printable(text: string): string {
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what this is about.
+  return text.replace(/[\x00-\x1f\x7f-\x9f\u2028\u2029]/g, (character) =>
+    character === '\n'
+      ? ' ⏎ '
+      : character === '\t'
+        ? ' '
+        : `\\x${character.charCodeAt(0).toString(16).padStart(2, '0')}`,
+  );
+}
+
+/** A duration as a person says it: two units at most. */
+export function duration(ms: number): string {
+  if (ms < 0) return `-${duration(-ms)}`;
+  if (ms < 1_000) return `${Math.round(ms)} ms`;
+  const seconds = Math.floor(ms / 1_000);
+  if (seconds < 60) return `${seconds} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes} min${seconds % 60 ? ` ${seconds % 60} s` : ''}`;
+  const hours = Math.floor(minutes / 60);
+  if (hours < 48) return `${hours} h${minutes % 60 ? ` ${minutes % 60} min` : ''}`;
+  return `${Math.floor(hours / 24)} d${hours % 24 ? ` ${hours % 24} h` : ''}`;
+}
+
+/** `2026-01-31 12:00:00.000Z`: sortable, and in the zone that servers log in. */
+export function instant(time: Date): string {
+  return time.toISOString().replace('T', ' ');
+}
+
+/** `12,345 events`, `1 event`. */
+export function quantity(count: number, noun: string): string {
+  return `${count.toLocaleString('en-US')} ${noun}${count === 1 ? '' : 's'}`;
+}

@@ -1,0 +1,118 @@
+import { readFileSync } from 'node:fs';
+import type { CommanderError } from 'commander';
+import { Command } from 'commander';
+import { PostcommitError } from '../errors.ts';
+import { addDead } from './commands/dead.ts';
+import { addDemo } from './commands/demo.ts';
+import { addEvents } from './commands/events.ts';
+import { addInit } from './commands/init.ts';
+import { addMigrate } from './commands/migrate.ts';
+import { addRelay } from './commands/relay.ts';
+import { addReplay } from './commands/replay.ts';
+import { addSql } from './commands/sql.ts';
+import { addStatus } from './commands/status.ts';
+import { examples } from './context.ts';
+import { ExitWith, exitCodeOf, exitCodes, exitCodesHelp } from './exit-codes.ts';
+import { redact } from './redact.ts';
+import type { Terminal } from './terminal.ts';
+import { wantsColour } from './terminal.ts';
+
+/** The whole command line. Nothing is read or run before it parses its arguments. */
+export function createProgram(terminal: Terminal): Command {
+  const program = new Command('postcommit');
+  program
+    .description('The transactional outbox for Node.js and PostgreSQL.')
+    .version(version(), '--version', 'print the version')
+    .option('--config <file>', 'config file (default: postcommit.config.ts|mts|js|mjs|json here or above)')
+    .option('--database-url <url>', 'database that holds the outbox (default: DATABASE_URL, then the config file)')
+    .option(
+      '--schema <name>',
+      'schema that holds the outbox (default: POSTCOMMIT_SCHEMA, the config file, "postcommit")',
+    )
+    .option('--json', 'write JSON to stdout, errors as JSON to stderr')
+    .configureHelp({ showGlobalOptions: true })
+    .configureOutput({
+      writeOut: (text) => void terminal.stdout.write(text),
+      writeErr: (text) => void (program.opts().json || terminal.stderr.write(text)),
+      outputError: () => {}, // Told by reportError, so that --json and exit codes are the same for every error.
+      getOutHasColors: () => wantsColour(terminal.stdout, terminal.env),
+      getErrHasColors: () => wantsColour(terminal.stderr, terminal.env),
+    })
+    .addHelpText('after', exitCodesHelp)
+    .addHelpText(
+      'after',
+      examples(
+        ['write a config file, create the tables, deliver', 'init && postcommit migrate && postcommit relay'],
+        ['is everything delivered?', 'status'],
+        ['what happened to this event?', 'events 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f'],
+      ),
+    );
+  for (const add of [addInit, addMigrate, addSql, addRelay, addStatus, addEvents, addDead, addReplay, addDemo]) {
+    add(program, terminal);
+  }
+  throwInsteadOfExit(program);
+  return program;
+}
+
+/** Runs one command line and answers its exit code. Never throws. */
+export async function runCli(args: readonly string[], terminal: Terminal): Promise<number> {
+  const json = args.slice(0, args.includes('--') ? args.indexOf('--') : undefined).includes('--json');
+  try {
+    const program = createProgram(terminal);
+    await program.parseAsync(args, { from: 'user' });
+    return exitCodes.ok;
+  } catch (error) {
+    if (error instanceof ExitWith) return error.exitCode;
+    reportError(error, terminal, json);
+    return exitCodeOf(error);
+  }
+}
+
+function reportError(error: unknown, { stderr, env }: Terminal, json: boolean): void {
+  const code = (error as { code?: unknown } | null)?.code;
+  const known = typeof code === 'string';
+  const message = redact(error instanceof Error ? error.message || String(code ?? error.name) : String(error));
+  if (json) {
+    stderr.write(`${JSON.stringify({ error: { code: known ? code : 'UNEXPECTED', message } })}\n`);
+    return;
+  }
+  const red = (text: string) => (wantsColour(stderr, env) ? `\x1b[31m${text}\x1b[39m` : text);
+  stderr.write(`${red('error:')} ${message}${known ? ` [${code}]` : ''}\n`);
+  // Without a code it is nothing we foresaw, and whoever reports it will need to say where.
+  if (!known && error instanceof Error && error.stack) stderr.write(`${redact(error.stack)}\n`);
+}
+
+/** Commander ends the process by itself; here it throws, and says which command was not understood. */
+function throwInsteadOfExit(command: Command): void {
+  command.exitOverride((error) => {
+    if (error.exitCode === 0) throw new ExitWith(exitCodes.ok);
+    throw new PostcommitError('POSTCOMMIT_E_USAGE', usageDetail(command, error));
+  });
+  for (const child of command.commands) throwInsteadOfExit(child);
+}
+
+function usageDetail(command: Command, error: CommanderError): string {
+  const path = commandPath(command);
+  const names = command.commands.map((each) => each.name());
+  if (error.code === 'commander.help') return `Name a command: ${names.join(', ')}.`;
+  const [what = '', suggestion] = error.message.replace(/^error: /, '').split('\n');
+  const sentences = [`${what.charAt(0).toUpperCase()}${what.slice(1)}${what.endsWith('.') ? '' : '.'}`];
+  if (suggestion) sentences.push(suggestion.replace(/^\(|\)$/g, ''));
+  else if (error.code === 'commander.unknownOption') sentences.push(`It takes ${optionNames(command).join(', ')}.`);
+  else if (error.code === 'commander.unknownCommand') sentences.push(`Known are ${names.join(', ')}.`);
+  return `${sentences.join(' ')} See \`${path} --help\`.`;
+}
+
+function optionNames(command: Command): string[] {
+  const own = command.options.map((option) => option.long ?? option.flags);
+  return command.parent ? [...own, ...optionNames(command.parent)] : own;
+}
+
+function commandPath(command: Command): string {
+  return command.parent ? `${commandPath(command.parent)} ${command.name()}` : command.name();
+}
+
+function version(): string {
+  const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
+  return (JSON.parse(text) as { version: string }).version;
+}

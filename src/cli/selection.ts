@@ -1,0 +1,65 @@
+import { createInterface } from 'node:readline/promises';
+import type { Command } from 'commander';
+import { PostcommitError } from '../errors.ts';
+import { aggregateArgument, timeArgument } from './arguments.ts';
+import type { Context } from './context.ts';
+import { quantity } from './output.ts';
+
+/** Conditions that a command's flags can name. */
+export interface Conditions {
+  type?: string;
+  aggregate?: [type: string, id?: string];
+  from?: Date;
+  to?: Date;
+}
+
+export function addConditions(command: Command): Command {
+  return command
+    .option('--type <type>', 'only this event type')
+    .option('--aggregate <type:id>', 'only this aggregate, or with a type alone all of that type', aggregateArgument)
+    .option('--from <time>', 'not before: 2h, 30m or 7d ago, or an ISO date', timeArgument)
+    .option('--to <time>', 'before: 2h, 30m or 7d ago, or an ISO date', timeArgument);
+}
+
+/** Which events an operation is for. Nothing named at all is a mistake, never everything. */
+export function targetOf<C extends object>(
+  ids: string[],
+  conditions: C,
+  all: boolean,
+): { ids: string[] } | C | { all: true } {
+  const ways = [ids.length > 0, Object.keys(conditions).length > 0, all].filter(Boolean).length;
+  if (ways === 0)
+    throw new PostcommitError('POSTCOMMIT_E_EMPTY_FILTER', 'Here: name ids, conditions such as --type, or --all.');
+  if (ways > 1) {
+    throw new PostcommitError('POSTCOMMIT_E_USAGE', 'Name ids, or conditions, or --all: one of the three.');
+  }
+  if (all) return { all: true };
+  return ids.length > 0 ? { ids } : conditions;
+}
+
+/** Asks a person before something that is hard to undo. A script, --json and --yes are not asked. */
+export async function confirm({ terminal, output }: Context, question: string, yes: boolean): Promise<void> {
+  if (yes || output.json || !terminal.stdin.isTTY) return;
+  const prompt = createInterface({ input: terminal.stdin, output: terminal.stderr });
+  const answer = await Promise.race([
+    prompt.question(`${question} [y/N] `),
+    new Promise<string>((resolve) => prompt.once('close', () => resolve(''))),
+  ]);
+  prompt.close();
+  if (!/^y(es)?$/i.test(answer.trim())) {
+    throw new PostcommitError(
+      'POSTCOMMIT_E_USAGE',
+      'Not confirmed, so nothing was changed. Pass --yes to go on without asking.',
+    );
+  }
+}
+
+/** Says how many it were. Ids of which none fits are a failure; a condition that fits none is an answer. */
+export function tellCount(
+  { output }: Context,
+  count: number,
+  { noun, done, named }: { noun: string; done: string; named: boolean },
+): void {
+  if (named && count === 0) throw new PostcommitError('POSTCOMMIT_E_NOT_FOUND', `None of the ids is a ${noun}.`);
+  output.show({ count }, () => output.line(`${quantity(count, noun)} ${done}`));
+}

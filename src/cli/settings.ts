@@ -1,0 +1,90 @@
+import { existsSync } from 'node:fs';
+import { resolve } from 'node:path';
+import type { PostcommitConfig } from '../config.ts';
+import { defaultSchema, quoteIdentifier } from '../database/identifier.ts';
+import { PostcommitError } from '../errors.ts';
+import { findConfig, loadConfig } from './config.ts';
+import type { Terminal } from './terminal.ts';
+
+/** The options that every command takes. */
+export interface GlobalOptions {
+  config?: string;
+  databaseUrl?: string;
+  schema?: string;
+  json?: boolean;
+}
+
+export interface ConfigFile {
+  file: string;
+  config: PostcommitConfig;
+}
+
+/** Where the outbox is, each value from the first of: flag, environment, config file. The file is read when needed. */
+export class Settings {
+  readonly #options: GlobalOptions;
+  readonly #terminal: Terminal;
+  #configFile: Promise<ConfigFile | undefined> | undefined;
+
+  constructor(options: GlobalOptions, terminal: Terminal) {
+    this.#options = options;
+    this.#terminal = terminal;
+  }
+
+  async connectionString(): Promise<string> {
+    const { env } = this.#terminal;
+    await this.#checkNamedFile();
+    if (this.#options.databaseUrl !== undefined) return checkUrl(this.#options.databaseUrl, '--database-url');
+    if (env.DATABASE_URL) return checkUrl(env.DATABASE_URL, 'DATABASE_URL');
+    const found = await this.configFile();
+    if (found?.config.connectionString) return checkUrl(found.config.connectionString, found.file);
+    throw new PostcommitError(
+      'POSTCOMMIT_E_NO_DATABASE_URL',
+      found ? `${found.file} has no connectionString.` : undefined,
+    );
+  }
+
+  async schema(): Promise<string> {
+    await this.#checkNamedFile();
+    const schema =
+      this.#options.schema ??
+      (this.#terminal.env.POSTCOMMIT_SCHEMA || undefined) ??
+      (await this.configFile())?.config.schema ??
+      defaultSchema;
+    quoteIdentifier(schema);
+    return schema;
+  }
+
+  /** The config file, if there is one. A file named with --config must be there. */
+  configFile(): Promise<ConfigFile | undefined> {
+    this.#configFile ??= this.#load();
+    return this.#configFile;
+  }
+
+  /** Also when flags say everything, a file that was named and cannot be used is a mistake worth telling. */
+  async #checkNamedFile(): Promise<void> {
+    if (this.#options.config !== undefined) await this.configFile();
+  }
+
+  async #load(): Promise<ConfigFile | undefined> {
+    const given = this.#options.config;
+    const file = given === undefined ? findConfig(this.#terminal.cwd) : resolve(this.#terminal.cwd, given);
+    if (file === undefined) return undefined;
+    if (!existsSync(file)) throw new PostcommitError('POSTCOMMIT_E_NO_CONFIG', `There is no file ${file}.`);
+    return { file, config: await loadConfig(file) };
+  }
+}
+
+/** Refuses what the driver would misunderstand, without repeating it: it may hold a password. */
+function checkUrl(url: string, from: string): string {
+  try {
+    if (/^\/|^socket:/.test(url)) return url;
+    // An empty host, as in postgres://user@/db?host=/run/postgresql, is fine for the driver and not for URL.
+    if (/^postgres(ql)?:$/.test(new URL(url.replace('@/', '@localhost/')).protocol)) return url;
+  } catch {
+    // Told below.
+  }
+  throw new PostcommitError(
+    'POSTCOMMIT_E_BAD_OPTION',
+    `The connection string from ${from} must look like postgres://user:password@host:5432/database, with special characters in the password percent-encoded.`,
+  );
+}

@@ -1,0 +1,47 @@
+const starter = `import { defineConfig } from 'postcommit';
+
+export default defineConfig({
+  // The database that holds the outbox. The flag --database-url and the variable DATABASE_URL come first.
+  connectionString: process.env.DATABASE_URL,
+
+  // The schema that holds the outbox. The flag --schema and the variable POSTCOMMIT_SCHEMA come first.
+  schema: 'postcommit',
+
+  // Who gets which events: named handlers by event type. Returning is success, throwing is a retry, and
+  // \`throw new Reject('…')\` (from 'postcommit') gives the event up. A handler may be called again with the same
+  // event, so hand ctx.idempotencyKey to whatever deduplicates on the other side. Keep the names stable: progress is
+  // kept by them.
+  handlers: {
+    'order.created': {
+      'log-it': async (event, ctx) => {
+        console.error(\`\${event.type} \${event.aggregate.id}, attempt \${ctx.attempt}\`, event.payload);
+      },
+    },
+  },
+
+  // When to try again after a failure: exponential with full jitter, here with its defaults (over a day in all), or
+  // fixed delays: retry: { delaysMs: [1_000, 10_000, 60_000] }.
+  // retry: { baseMs: 1_000, capMs: 3_600_000, attemptsMax: 80 },
+
+  // What a dead letter does to the following events of its aggregate: 'skip' goes on, 'block' waits for an operator.
+  // poison: 'skip',
+
+  // Limits.
+  // inFlightMax: 100,          // deliveries under way at once
+  // deliverTimeoutMs: 30_000,  // a delivery that takes longer counts as failed
+  // leaseMs: 30_000,           // how soon a crashed relay's work is taken over
+  // stopTimeoutMs: 10_000,     // how long a stop waits for deliveries under way
+
+  // Behind a transaction pooler such as PgBouncer, where LISTEN hears nothing.
+  // listen: false,
+});
+`;
+
+const jsonStarter = `{
+  "schema": "postcommit",
+  "handlers": "./handlers.js"
+}
+`;
+
+/** What \`postcommit init\` writes, by format. The TypeScript starter needs no types of its own, so it is JavaScript too. */
+export const starters = { ts: starter, js: starter, json: jsonStarter };

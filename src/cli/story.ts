@@ -1,0 +1,110 @@
+import type { EventStory } from '../outbox/find.ts';
+import type { Output } from './output.ts';
+import { duration, instant, printable } from './output.ts';
+
+const payloadCharactersMax = 4_000;
+
+/** Tells all that is known of one event, top down as somebody needs it at three in the morning. */
+export function tellStory(story: EventStory, now: Date, output: Output): void {
+  const { paint } = output;
+  const field = (name: string, value: string) => output.line(`  ${paint.dim(name.padEnd(10))}${value}`);
+  const title = `${printable(story.type)}  ${printable(`${story.aggregate.type}:${story.aggregate.id}`)}`;
+  output.line(`${paint.bold(title)}  ${paintStatus(story, output)}`);
+  field('id', story.id);
+  field('seq', story.seq);
+  field('emitted', `${instant(story.createdAt)} (${ago(story.createdAt, now)})`);
+  field('ordered', story.key === null ? 'not at all' : `by ${printable(story.key)}`);
+  for (const [name, value] of situation(story, now)) field(name, value);
+
+  output.line();
+  output.line(paint.bold('What happened'));
+  for (const { at, text } of history(story)) output.line(`  ${instant(at)}  ${text}`);
+
+  output.line();
+  output.line(paint.bold('Headers'));
+  for (const [name, value] of Object.entries(story.headers)) output.line(`  ${printable(name)}: ${printable(value)}`);
+  if (Object.keys(story.headers).length === 0) output.line('  none');
+  output.line();
+  output.line(`${paint.bold('Payload')} (schema version ${story.schemaVersion})`);
+  for (const line of payloadLines(story.payload)) output.line(`  ${line}`);
+
+  const advice = whatToDo(story);
+  if (advice.length === 0) return;
+  output.line();
+  output.line(paint.bold('What you can do'));
+  for (const line of advice) output.line(`  ${line}`);
+}
+
+/** Where the event stands now, beyond its status. */
+function situation(story: EventStory, now: Date): [string, string][] {
+  const facts: [string, string][] = [];
+  const { availableAt, holder, waitingBehind, deadLetter } = story;
+  if (availableAt) {
+    const wait = availableAt.getTime() - now.getTime();
+    facts.push(['next try', `${instant(availableAt)} (${wait > 0 ? `in ${duration(wait)}` : 'due'})`]);
+  }
+  if (holder)
+    facts.push(['held by', `relay ${printable(holder.name)} (host ${printable(holder.host)}, pid ${holder.pid})`]);
+  if (waitingBehind)
+    facts.push(['waits for', `event ${waitingBehind.id} (seq ${waitingBehind.seq}), which goes first`]);
+  if (story.done.length > 0) facts.push(['done for', story.done.map(printable).join(', ')]);
+  if (deadLetter?.held && !deadLetter.discardedAt) facts.push(['blocks', 'the following events of its key']);
+  return facts;
+}
+
+function history(story: EventStory): { at: Date; text: string }[] {
+  const { deadLetter } = story;
+  const steps = [
+    { at: story.createdAt, text: 'emitted' },
+    ...story.failures.map(({ at, attempt, target, error, relay }) => ({
+      at,
+      text: `attempt ${attempt} failed${target === null ? '' : ` in ${printable(target)}`} (relay ${printable(relay)}): ${printable(error)}`,
+    })),
+    ...story.deliveries.map(({ at, attempts, targets, relay }) => ({
+      at,
+      text: `delivered to ${targets.map(printable).join(', ')} (relay ${printable(relay)}), attempt ${attempts}`,
+    })),
+  ];
+  if (deadLetter) {
+    steps.push({
+      at: deadLetter.at,
+      text: `dead letter: ${reasons[deadLetter.reason]}, attempts ${deadLetter.attempts}`,
+    });
+    if (deadLetter.discardedAt) steps.push({ at: deadLetter.discardedAt, text: 'discarded by an operator' });
+  }
+  return steps.sort((a, b) => a.at.getTime() - b.at.getTime());
+}
+
+const reasons: Record<NonNullable<EventStory['deadLetter']>['reason'], string> = {
+  exhausted: 'all attempts used up',
+  rejected: 'a handler rejected it',
+  no_handler: 'no handler for its type',
+};
+
+function payloadLines(payload: unknown): string[] {
+  const text = JSON.stringify(payload, undefined, 2);
+  const shown = text.slice(0, payloadCharactersMax).split('\n').map(printable);
+  return text.length > payloadCharactersMax ? [...shown, '… (--json shows all of it)'] : shown;
+}
+
+function whatToDo({ id, status, deadLetter, waitingBehind }: EventStory): string[] {
+  if (deadLetter) {
+    const discard = [`postcommit dead discard ${id}   give it up`];
+    return [
+      `postcommit dead retry ${id}     deliver it again, attempts from zero`,
+      ...(deadLetter.discardedAt ? [] : discard),
+    ];
+  }
+  if (waitingBehind) return [`postcommit events ${waitingBehind.id}   the event that goes first`];
+  return status === 'SENT' ? [`postcommit replay ${id}   deliver it once more`] : [];
+}
+
+function paintStatus({ status, deadLetter }: EventStory, { paint }: Output): string {
+  if (deadLetter?.discardedAt) return paint.yellow(`${status} (discarded)`);
+  if (status === 'FAILED') return paint.red('FAILED (dead letter)');
+  return status === 'SENT' ? paint.green(status) : paint.yellow(status);
+}
+
+export function ago(time: Date, now: Date): string {
+  return `${duration(Math.max(0, now.getTime() - time.getTime()))} ago`;
+}

@@ -1,0 +1,32 @@
+import type { Handlers } from './relay/handlers.ts';
+import type { RelayOptions } from './relay/options.ts';
+
+/**
+ * What `postcommit.config.ts` (or `.mts`, `.js`, `.mjs`, `.json`) exports: the options of the relay that
+ * `postcommit relay` runs, and where the other commands find the outbox.
+ */
+export interface PostcommitConfig extends Partial<Omit<RelayOptions, 'connectionString' | 'schema' | 'handlers'>> {
+  /** The database that holds the outbox. `--database-url` and DATABASE_URL come first. */
+  connectionString?: string | undefined;
+  /** The schema that holds the outbox. `--schema` and POSTCOMMIT_SCHEMA come first. Default `postcommit`. */
+  schema?: string | undefined;
+  /**
+   * Named handlers by event type, or the path of a module whose default export they are, relative to the config file
+   * (JSON cannot hold functions). Only `postcommit relay` needs them.
+   */
+  handlers?: Handlers | string;
+}
+
+/**
+ * Gives a config file its types. Returns what it is given.
+ *
+ * @example
+ * // postcommit.config.ts
+ * export default defineConfig({
+ *   connectionString: process.env.DATABASE_URL,
+ *   handlers: { 'order.created': { 'send-receipt': async (event, ctx) => { … } } },
+ * });
+ */
+export function defineConfig(config: PostcommitConfig): PostcommitConfig {
+  return config;
+}

@@ -1,0 +1,82 @@
+import { PostcommitError } from '../errors.ts';
+
+/** The part of a `pg` client that is used. Structural, so that any version and any wrapper of it fits. */
+export interface PgClient {
+  // biome-ignore lint/suspicious/noExplicitAny: pg's own query has more overloads than a structural type can follow.
+  query(text: string, values?: any[]): Promise<any>;
+  /** pg 8.17 and later: `I` idle, `T` in a transaction, `E` in a failed one, as of the last answer. */
+  getTransactionStatus?(): string | null;
+  pipeline?: boolean;
+}
+
+/** The part of a `pg` pool that is used. */
+export interface PgPool<Client extends PgClient> {
+  connect(): Promise<Client & Releasable>;
+  // biome-ignore lint/suspicious/noExplicitAny: see PgClient.
+  query(text: string, values?: any[]): Promise<any>;
+  // biome-ignore lint/suspicious/noExplicitAny: pg's events have arguments of their own.
+  on(event: 'release', listener: (...args: any[]) => void): unknown;
+}
+
+export interface Releasable {
+  release(error?: Error | boolean): void;
+}
+
+/** What `pg` clients have beyond their types. All of it may be missing in a wrapper or another version. */
+interface PgClientInside {
+  /** Nothing is under way: every statement sent has been answered. */
+  readyForQuery?: boolean;
+  _connected?: boolean;
+  _connecting?: boolean;
+  _ending?: boolean;
+  _ended?: boolean;
+  _queryable?: boolean;
+  _activeQuery?: unknown;
+  _sentQueryQueue?: readonly unknown[];
+  _queryQueue?: readonly unknown[];
+  /** Only pools have it. */
+  totalCount?: unknown;
+  on?(event: 'drain', listener: () => void): unknown;
+  removeListener?(event: 'drain', listener: () => void): unknown;
+}
+
+export function insideOf(client: PgClient): PgClientInside {
+  return client as PgClientInside;
+}
+
+/** Whether the client can send nothing any more. */
+export function isDead(client: PgClient): boolean {
+  const inside = insideOf(client);
+  return inside._ending === true || inside._ended === true || inside._queryable === false;
+}
+
+/** Whether statements have been given to the client that are not answered yet. */
+export function isBusy(client: PgClient): boolean {
+  const { _activeQuery, _sentQueryQueue, _queryQueue } = insideOf(client);
+  return Boolean(_activeQuery) || (_sentQueryQueue?.length ?? 0) > 0 || (_queryQueue?.length ?? 0) > 0;
+}
+
+/**
+ * The state of the client's transaction if it is certain now: every statement sent has been answered. `undefined` while
+ * something is under way (it may be a COMMIT), and for a version of pg that cannot tell.
+ */
+export function certainStatus(client: PgClient): string | undefined {
+  if (insideOf(client).readyForQuery !== true) return undefined;
+  return client.getTransactionStatus?.() ?? undefined;
+}
+
+/** Refuses what is not a usable client at all. */
+export function requireClient(client: PgClient): void {
+  if (typeof client?.query !== 'function') {
+    throw new PostcommitError('POSTCOMMIT_E_NOT_A_TRANSACTION', 'This is not a pg client.');
+  }
+  const inside = insideOf(client);
+  // Each query of a pool may run on another connection.
+  if (typeof inside.totalCount === 'number') {
+    throw new PostcommitError('POSTCOMMIT_E_NOT_A_TRANSACTION', 'This is a pool; take a client with pool.connect().');
+  }
+  // A client that was never connected would keep the statement until somebody connects it.
+  if (isDead(client) || (inside._connected === false && inside._connecting === false)) {
+    throw new PostcommitError('POSTCOMMIT_E_CLIENT_CLOSED');
+  }
+}

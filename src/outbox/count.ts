@@ -1,0 +1,140 @@
+import type { Executor } from '../database/executor.ts';
+import { perSchema } from '../database/identifier.ts';
+import { readJson } from './read-json.ts';
+
+// Every count looks at no more than $1 + 1 rows. Where there are more, the table's size is estimated as the planner
+// does it: rows per page as of the last ANALYZE, times the pages there are now.
+const countSql = perSchema(
+  (s) => `
+with size as materialized (
+  select c.relname, case when c.relpages > 0 and c.reltuples > 0
+           then (c.reltuples / c.relpages * (pg_relation_size(c.oid) / current_setting('block_size')::integer))::bigint
+         end as estimate
+    from pg_class c join pg_namespace n on n.oid = c.relnamespace
+   where n.nspname = $2::text and c.relname in ('outbox_events', 'outbox_queue', 'outbox_dead_letters')
+), alive as materialized (
+  select token from ${s}.outbox_relays where ended_at is null
+), queue as materialized (
+  select count(*) as seen, count(*) filter (where held) as held,
+         count(*) filter (where not held and lease in (select token from alive)) as processing
+    from (select held, lease from ${s}.outbox_queue order by seq limit $1::text::integer + 1) q
+), waiting as materialized (
+  select count(*) as seen, count(*) filter (where not held) as waiting
+    from (select held from ${s}.outbox_queue where available_at > now()
+           order by available_at limit $1::text::integer + 1) q
+), blocked as materialized (
+  select count(*) as seen, count(distinct key) filter (where held) as keys
+    from (select held, key from ${s}.outbox_queue where available_at = 'infinity'
+           order by available_at, seq limit $1::text::integer + 1) q
+), dead as materialized (
+  select count(*) as seen, count(*) filter (where discarded_at is null) as failed,
+         count(*) filter (where not held) as settled
+    from (select discarded_at, held from ${s}.outbox_dead_letters order by seq limit $1::text::integer + 1) d
+), log as materialized (
+  -- Where the estimate says that there are too many, they are not even begun to be counted.
+  select case when (select estimate from size where relname = 'outbox_events') > $1::text::integer
+           then $1::text::integer + 1
+           else (select count(*) from (select from ${s}.outbox_events order by seq limit $1::text::integer + 1) e)
+         end as seen
+), oldest as materialized (
+  -- Since when something could have been delivered that is not even begun.
+  select least(
+    (select e.created_at from (
+       select q.seq from ${s}.outbox_queue q
+        where q.available_at is null and (q.lease is null or q.lease not in (select token from alive))
+        order by q.seq limit 1
+     ) f join ${s}.outbox_events e on e.seq = f.seq),
+    (select q.available_at from ${s}.outbox_queue q
+      where q.available_at <= now() and (q.lease is null or q.lease not in (select token from alive))
+      order by q.available_at limit 1)
+  ) as due_at
+)
+select json_build_object(
+  'queue', queue.seen, 'held', queue.held, 'processing', queue.processing,
+  'waitingSeen', waiting.seen, 'waiting', waiting.waiting, 'blockedSeen', blocked.seen, 'blocked', blocked.keys,
+  'dead', dead.seen, 'failed', dead.failed, 'deadSettled', dead.settled, 'log', log.seen,
+  -- GREATEST leaves nulls out, and nothing due is not the same as due for no time.
+  'oldestMs', case when oldest.due_at is not null
+                   then greatest(0, floor(extract(epoch from now() - oldest.due_at) * 1000)) end,
+  'estimates', (select json_object_agg(relname, estimate) from size)
+)::text as json
+  from queue, waiting, blocked, dead, log, oldest`,
+);
+
+/** How much of what there is. `exact` says which figures were counted and which are estimates. */
+export interface OutboxCounts {
+  /** Events to be delivered that no relay has in its hands: those that are due and those that wait. */
+  pending: number;
+  /** Events in the hands of a relay. */
+  processing: number;
+  /** Of the pending ones, those that are not due: delayed, in backoff, or behind such an event. */
+  waiting: number;
+  /** Aggregates (or keys) that wait for a dead letter to be retried or discarded. */
+  blocked: number;
+  /** Dead letters that were not discarded. */
+  failed: number;
+  /** Events delivered and still in the log. */
+  delivered: number;
+  /** For how long the oldest event that is due has been due; `null` when nothing is. */
+  oldestPendingMs: number | null;
+  exact: {
+    pending: boolean;
+    processing: boolean;
+    waiting: boolean;
+    blocked: boolean;
+    failed: boolean;
+    delivered: boolean;
+  };
+}
+
+interface Seen {
+  queue: number;
+  held: number;
+  processing: number;
+  waitingSeen: number;
+  waiting: number;
+  blockedSeen: number;
+  blocked: number;
+  dead: number;
+  failed: number;
+  deadSettled: number;
+  log: number;
+  oldestMs: number | null;
+  estimates: Record<'outbox_events' | 'outbox_queue' | 'outbox_dead_letters', number | null>;
+}
+
+/** Counts what fits below the cap and estimates the rest, so that it costs the same on ten rows and ten million. */
+export async function count(db: Executor, schema: string, cap = 100_000): Promise<OutboxCounts> {
+  const [row] = await readJson<Seen>(db, countSql(schema), [String(cap), schema]);
+  return toCounts(row as Seen, cap);
+}
+
+function toCounts(seen: Seen, cap: number): OutboxCounts {
+  /** The size of a table of which `counted` rows were seen. Past the cap it is at least that, whatever the estimate. */
+  const size = (counted: number, estimate: number | null) =>
+    counted <= cap ? counted : Math.max(counted, estimate ?? 0);
+  const queue = size(seen.queue, seen.estimates.outbox_queue);
+  const dead = size(seen.dead, seen.estimates.outbox_dead_letters);
+  const log = size(seen.log, seen.estimates.outbox_events);
+  // A part of the dead letters that were seen stands for the same part of all.
+  const ofDead = (part: number) => (seen.dead === 0 ? 0 : Math.round((part / seen.dead) * dead));
+  const whole = { queue: seen.queue <= cap, dead: seen.dead <= cap, log: seen.log <= cap };
+  return {
+    pending: queue - seen.held - seen.processing,
+    processing: seen.processing,
+    waiting: seen.waiting,
+    blocked: seen.blocked,
+    failed: ofDead(seen.failed),
+    // Whatever is in the log and neither in the queue nor dead was delivered. A held dead letter is in both.
+    delivered: Math.max(0, log - queue - ofDead(seen.deadSettled)),
+    oldestPendingMs: seen.oldestMs,
+    exact: {
+      pending: whole.queue,
+      processing: whole.queue,
+      waiting: seen.waitingSeen <= cap,
+      blocked: seen.blockedSeen <= cap,
+      failed: whole.dead,
+      delivered: whole.queue && whole.dead && whole.log,
+    },
+  };
+}

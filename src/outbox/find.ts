@@ -1,0 +1,164 @@
+import type { Executor } from '../database/executor.ts';
+import { perSchema } from '../database/identifier.ts';
+import type { DeadReason } from './fail.ts';
+import type { EventStatus } from './list.ts';
+import { optional, readJson, toDate } from './read-json.ts';
+
+const failuresMax = 1_000;
+const deliveriesMax = 1_000;
+
+// One statement, so that all parts are of one moment. The status comes from the view: there is one definition of it.
+const findSql = (column: 'id' | 'seq', type: 'uuid' | 'bigint') =>
+  perSchema(
+    (s) => `
+select json_build_object(
+  'id', e.id, 'seq', e.seq::text, 'type', e.event_type, 'aggregateType', e.aggregate_type,
+  'aggregateId', e.aggregate_id, 'orderingKey', e.ordering_key, 'schemaVersion', e.schema_version,
+  'payload', e.payload, 'headers', e.headers, 'status', v.status, 'createdAt', e.created_at,
+  'availableAt', v.next_retry_at, 'attempts', v.retry_count + (v.status = 'SENT')::integer,
+  'done', coalesce(q.done, d.done, '{}'),
+  'failures', array(
+    select json_build_object('attempt', f.attempt, 'at', f.failed_at, 'target', f.target, 'code', f.code,
+                             'error', f.error, 'relay', coalesce(r.name, f.relay::text))
+      from (select * from ${s}.outbox_failures where seq = e.seq
+             order by failed_at desc, attempt desc, target desc limit ${failuresMax}) f
+      left join ${s}.outbox_relays r on r.token = f.relay
+     order by f.failed_at, f.attempt, f.target),
+  'deliveries', array(
+    select json_build_object('at', x.delivered_at, 'attempts', x.attempts, 'targets', x.targets,
+                             'relay', coalesce(r.name, x.relay::text))
+      from (select * from ${s}.outbox_deliveries where seqs @> e.seq
+             order by delivered_at desc limit ${deliveriesMax}) x
+      left join ${s}.outbox_relays r on r.token = x.relay
+     order by x.delivered_at),
+  'deadLetter', case when d.seq is not null then json_build_object(
+    'at', d.dead_at, 'reason', d.reason, 'attempts', d.attempts, 'error', d.error, 'held', d.held,
+    'discardedAt', d.discarded_at) end,
+  'holder', (
+    select json_build_object('token', r.token::text, 'name', r.name, 'host', r.host, 'pid', r.pid)
+      from ${s}.outbox_relays r where r.token = q.lease and r.ended_at is null),
+  'waitingBehind', (
+    select json_build_object('id', b.id, 'seq', b.seq::text)
+      from (select p.seq from ${s}.outbox_queue p where p.key = q.key and p.seq < q.seq order by p.seq limit 1) p
+      join ${s}.outbox_events b on b.seq = p.seq)
+)::text as json
+  from ${s}.outbox_events e
+  join ${s}.outbox_status v on v.seq = e.seq
+  left join ${s}.outbox_queue q on q.seq = e.seq
+  left join ${s}.outbox_dead_letters d on d.seq = e.seq
+ where e.${column} = $1::text::${type}`,
+  );
+const findByIdSql = findSql('id', 'uuid');
+const findBySeqSql = findSql('seq', 'bigint');
+
+/** Everything that is known of one event. */
+export interface EventStory {
+  id: string;
+  /** Position in the log, as text: it may exceed what a number holds. */
+  seq: string;
+  type: string;
+  aggregate: { type: string; id: string };
+  /** What it is ordered by: its aggregate (`order:42`) or a key of its own; `null` when it is not ordered. */
+  key: string | null;
+  schemaVersion: number;
+  payload: unknown;
+  headers: Record<string, string>;
+  status: EventStatus;
+  createdAt: Date;
+  /** Not before this time: delayed, in backoff, or behind an event of its key that is. */
+  availableAt?: Date;
+  /** Attempts since it was last put into the queue: failed ones, and for a delivered event also the one that worked. */
+  attempts: number;
+  /** Every failed attempt, oldest first; an entry for each target that failed. At most the last 1,000. */
+  failures: FailedAttempt[];
+  /** Every delivery, oldest first: more than one after a replay. At most the last 1,000. */
+  deliveries: Delivery[];
+  /** Targets that already have it, while others do not. */
+  done: string[];
+  /** Present when it failed for good and was not retried since. */
+  deadLetter?: DeadLetterFacts;
+  /** The relay that has it in its hands. */
+  holder?: { token: string; name: string; host: string; pid: number };
+  /** The event of its key that must go first. */
+  waitingBehind?: { id: string; seq: string };
+}
+
+export interface FailedAttempt {
+  attempt: number;
+  at: Date;
+  /** The handler that failed; `null` when there was none. */
+  target: string | null;
+  code: string | null;
+  error: string;
+  /** The relay's name, or its token once the books have forgotten it. */
+  relay: string;
+}
+
+export interface Delivery {
+  at: Date;
+  /** How many attempts it took. */
+  attempts: number;
+  targets: string[];
+  /** The relay's name, or its token once the books have forgotten it. */
+  relay: string;
+}
+
+/** Why and when an event failed for good. */
+export interface DeadLetterFacts {
+  at: Date;
+  reason: DeadReason;
+  attempts: number;
+  /** The last error. */
+  error: string;
+  /** Whether the events of its key wait until it is retried or discarded. */
+  held: boolean;
+  /** When an operator gave it up. */
+  discardedAt?: Date;
+}
+
+/** The same as it comes from the database: times are text, and what is absent is null. */
+interface StoryRow
+  extends Omit<
+    EventStory,
+    'aggregate' | 'key' | 'createdAt' | 'availableAt' | 'failures' | 'deliveries' | 'deadLetter'
+  > {
+  aggregateType: string;
+  aggregateId: string;
+  orderingKey: string | null;
+  createdAt: string;
+  availableAt: string | null;
+  failures: (Omit<FailedAttempt, 'at'> & { at: string })[];
+  deliveries: (Omit<Delivery, 'at'> & { at: string })[];
+  deadLetter: (Omit<DeadLetterFacts, 'at' | 'discardedAt'> & { at: string; discardedAt: string | null }) | null;
+}
+
+/** Looks one event up, by its id (a UUID) or its seq. */
+export async function find(
+  db: Executor,
+  schema: string,
+  event: { id: string } | { seq: string },
+): Promise<EventStory | undefined> {
+  const [text, value] = 'id' in event ? [findByIdSql(schema), event.id] : [findBySeqSql(schema), event.seq];
+  const [row] = await readJson<StoryRow>(db, text, [value]);
+  return row && toStory(row);
+}
+
+function toStory(row: StoryRow): EventStory {
+  const { aggregateType, aggregateId, orderingKey, availableAt, deadLetter, holder, waitingBehind, ...same } = row;
+  return {
+    ...same,
+    aggregate: { type: aggregateType, id: aggregateId },
+    key: orderingKey === null ? `${aggregateType}:${aggregateId}` : orderingKey || null,
+    createdAt: toDate(row.createdAt),
+    ...optional('availableAt', availableAt, toDate),
+    failures: row.failures.map((failure) => ({ ...failure, at: toDate(failure.at) })),
+    deliveries: row.deliveries.map((delivery) => ({ ...delivery, at: toDate(delivery.at) })),
+    ...optional('deadLetter', deadLetter, ({ discardedAt, ...letter }) => ({
+      ...letter,
+      at: toDate(letter.at),
+      ...optional('discardedAt', discardedAt, toDate),
+    })),
+    ...(holder && { holder }),
+    ...(waitingBehind && { waitingBehind }),
+  };
+}

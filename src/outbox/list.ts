@@ -1,0 +1,170 @@
+import type { Executor } from '../database/executor.ts';
+import { perSchema } from '../database/identifier.ts';
+import type { EventConditions } from './conditions.ts';
+import { Conditions, conditionsGoHere, whereEvent } from './conditions.ts';
+import { optional, readJson, toDate } from './read-json.ts';
+
+/** What users know an event's state by. The view `outbox_status` defines it. */
+export type EventStatus = 'PENDING' | 'PROCESSING' | 'SENT' | 'FAILED';
+
+export const eventStatuses: readonly EventStatus[] = ['PENDING', 'PROCESSING', 'SENT', 'FAILED'];
+
+export type ListOrder = 'newest' | 'oldest';
+
+/**
+ * Where the events of a status are found. The view computes the status of each row of the log; to ask it for all that
+ * are PENDING would mean to visit every delivered event. So each status is driven by the smallest table that has all
+ * of its events, in order of that table's primary key, and stops when the page is full; the view is asked only about
+ * the page. An event that is in no table, because somebody deleted its queue row by hand, reads as PENDING but is
+ * listed only without a status.
+ */
+interface Source {
+  /** Ends with a condition, so that more can follow. */
+  from: (s: string, direction: Direction) => string;
+  /** The driving table, which has the seq that orders the page. */
+  driver: 'e' | 'q' | 'd';
+}
+type Direction = 'asc' | 'desc';
+
+const inLog: Source = { from: (s) => `${s}.outbox_events e where true ${conditionsGoHere}`, driver: 'e' };
+
+const sources: Record<EventStatus, Source> = {
+  PENDING: {
+    from: (s) => `${s}.outbox_queue q join ${s}.outbox_events e on e.seq = q.seq
+   where not exists (select from ${s}.outbox_relays r where r.token = q.lease and r.ended_at is null)
+     and not exists (select from ${s}.outbox_dead_letters d where d.seq = q.seq) ${conditionsGoHere}`,
+    driver: 'q',
+  },
+  PROCESSING: {
+    from: (s) => `${s}.outbox_queue q join ${s}.outbox_events e on e.seq = q.seq
+   where q.lease is not null
+     and exists (select from ${s}.outbox_relays r where r.token = q.lease and r.ended_at is null)
+     and not exists (select from ${s}.outbox_dead_letters d where d.seq = q.seq) ${conditionsGoHere}`,
+    driver: 'q',
+  },
+  SENT: { from: deliveredEvents, driver: 'e' },
+  FAILED: {
+    from: (s) => `${s}.outbox_dead_letters d join ${s}.outbox_events e on e.seq = d.seq where true ${conditionsGoHere}`,
+    driver: 'd',
+  },
+};
+
+/**
+ * The events of the log, `e`, that are SENT: nothing is left to do, and there is a record of the delivery. OFFSET 0
+ * keeps the planner from looking for the record first, which costs the most: on top of a backlog of 900,000 events it
+ * made a page take 12 s instead of 0.4 s. A subquery and not EXISTS, because for a join with a multirange the planner
+ * expects one match in a thousand, and then prepares to read the whole log for a page.
+ */
+export function deliveredEvents(s: string, direction: Direction): string {
+  return `(
+    select e.* from ${s}.outbox_events e
+     where not exists (select from ${s}.outbox_queue q where q.seq = e.seq)
+       and not exists (select from ${s}.outbox_dead_letters d where d.seq = e.seq) ${conditionsGoHere}
+     order by e.seq ${direction} offset 0
+  ) e where (select true from ${s}.outbox_deliveries x where x.seqs @> e.seq limit 1) is not null`;
+}
+
+// LIMIT 1 keeps the view from being merged into the page's plan: it is looked up for each row of the page, never scanned.
+const pageSql = (source: Source, direction: Direction) =>
+  perSchema(
+    (s) => `
+with page as materialized (
+  select ${source.driver}.seq from ${source.from(s, direction)}
+   order by ${source.driver}.seq ${direction} limit $1::text::integer
+)
+select json_build_object(
+  'id', v.id, 'seq', v.seq::text, 'type', v.event_type, 'aggregateType', v.aggregate_type,
+  'aggregateId', v.aggregate_id, 'status', v.status, 'attempts', v.retry_count + (v.status = 'SENT')::integer,
+  'createdAt', v.created_at, 'availableAt', v.next_retry_at, 'deliveredAt', v.published_at, 'lastError', v.last_error
+)::text as json
+  from page p cross join lateral (
+    select w.id, w.seq, w.event_type, w.aggregate_type, w.aggregate_id, w.status, w.retry_count, w.created_at,
+           w.next_retry_at, w.published_at, w.last_error
+      from ${s}.outbox_status w where w.seq = p.seq limit 1
+  ) v
+ order by p.seq ${direction}`,
+  );
+
+type Statements = Record<ListOrder, (schema: string) => string>;
+const statementsOf = (source: Source): Statements => ({
+  newest: pageSql(source, 'desc'),
+  oldest: pageSql(source, 'asc'),
+});
+const logStatements = statementsOf(inLog);
+const statusStatements: Record<EventStatus, Statements> = {
+  PENDING: statementsOf(sources.PENDING),
+  PROCESSING: statementsOf(sources.PROCESSING),
+  SENT: statementsOf(sources.SENT),
+  FAILED: statementsOf(sources.FAILED),
+};
+
+export interface ListRequest {
+  status?: EventStatus | undefined;
+  events: EventConditions;
+  /** Bounds that a time range was translated to: see `locate`. */
+  seqFrom?: string | undefined;
+  seqBefore?: string | undefined;
+  order: ListOrder;
+  /** Only what comes after this seq in that order. */
+  after?: string | undefined;
+  limit: number;
+}
+
+/** An event in a list. `find` tells the rest. */
+export interface EventSummary {
+  id: string;
+  /** Position in the log, as text: it may exceed what a number holds. */
+  seq: string;
+  type: string;
+  aggregate: { type: string; id: string };
+  status: EventStatus;
+  /** Attempts since it was last put into the queue: failed ones, and for a delivered event also the one that worked. */
+  attempts: number;
+  createdAt: Date;
+  /** Not before this time: delayed, in backoff, or behind an event of its key that is. */
+  availableAt?: Date;
+  /** The last delivery, if there was one. */
+  deliveredAt?: Date;
+  /** The last error, if there was one. */
+  lastError?: string;
+}
+
+/** The statement and its values: apart from `list`, so that a test can have it explained. */
+export function listStatement(schema: string, request: ListRequest): { text: string; values: string[] } {
+  const { status, order, after } = request;
+  const { driver } = status === undefined ? inLog : sources[status];
+  const statements = status === undefined ? logStatements : statusStatements[status];
+  const conditions = whereEvent(new Conditions([String(request.limit)]), request.events);
+  // The planner knows that the two seqs are equal, but passes no inequality on from one to the other.
+  for (const table of new Set([driver, 'e'])) {
+    conditions
+      .where(request.seqFrom, (v) => `${table}.seq >= ${v}::bigint`)
+      .where(request.seqBefore, (v) => `${table}.seq < ${v}::bigint`)
+      .where(after, (v) => `${table}.seq ${order === 'newest' ? '<' : '>'} ${v}::bigint`);
+  }
+  return { text: conditions.into(statements[order](schema)), values: conditions.values };
+}
+
+interface SummaryRow
+  extends Omit<EventSummary, 'aggregate' | 'createdAt' | 'availableAt' | 'deliveredAt' | 'lastError'> {
+  aggregateType: string;
+  aggregateId: string;
+  createdAt: string;
+  availableAt: string | null;
+  deliveredAt: string | null;
+  lastError: string | null;
+}
+
+/** One page of events, in order of seq. */
+export async function list(db: Executor, schema: string, request: ListRequest): Promise<EventSummary[]> {
+  const { text, values } = listStatement(schema, request);
+  const rows = await readJson<SummaryRow>(db, text, values);
+  return rows.map(({ aggregateType, aggregateId, createdAt, availableAt, deliveredAt, lastError, ...same }) => ({
+    ...same,
+    aggregate: { type: aggregateType, id: aggregateId },
+    createdAt: toDate(createdAt),
+    ...optional('availableAt', availableAt, toDate),
+    ...optional('deliveredAt', deliveredAt, toDate),
+    ...optional('lastError', lastError, (error) => error),
+  }));
+}

@@ -1,0 +1,26 @@
+import type { Executor } from '../database/executor.ts';
+import { perSchema } from '../database/identifier.ts';
+
+// Not what has failed before: that waits for its retry. Not what was emitted with a delay.
+const recallSql = perSchema(
+  (s) => `
+with aside as materialized (
+  select q.seq from unnest($1::bigint[]) as k(key) cross join lateral (
+    select q.seq from ${s}.outbox_queue q
+     where q.key = k.key and q.lease is null and not q.held and q.attempts = 0
+       and q.available_at > now() and q.available_at < 'infinity'
+     order by q.seq limit $2::integer for update skip locked
+  ) q
+)
+update ${s}.outbox_queue q set available_at = null
+  from aside join ${s}.outbox_events e on e.seq = aside.seq
+ where q.seq = aside.seq and (e.available_at is null or e.available_at <= now())`,
+);
+
+/**
+ * Makes the next events of keys that `deferKeys` put aside ready again. An event that in truth waits behind a failing
+ * one is made ready too; the next claim finds that out and defers it anew.
+ */
+export async function recall(db: Executor, schema: string, keys: readonly string[], perKeyMax: number): Promise<void> {
+  await db.query(recallSql(schema), [keys, perKeyMax]);
+}

@@ -1,0 +1,52 @@
+import type { Executor } from '../database/executor.ts';
+import { perSchema } from '../database/identifier.ts';
+import type { Chunk, EventConditions } from './conditions.ts';
+import { Conditions, whereEvent } from './conditions.ts';
+import { deliveredEvents } from './list.ts';
+import { arrayText, readJson } from './read-json.ts';
+import type { ChunkResult } from './requeue.ts';
+
+// Another operator may replay the same event at this moment: then one of the two inserts does nothing.
+const replaySql = perSchema(
+  (s) => `
+with chosen as materialized (
+  select e.seq, ${s}.key_hash(e.aggregate_type, e.aggregate_id, e.ordering_key) as key
+    from ${deliveredEvents(s, 'asc')}
+   order by e.seq limit $1::text::integer
+), back as (
+  insert into ${s}.outbox_queue (seq, key) select seq, key from chosen order by seq
+  on conflict (seq) do nothing
+  returning seq
+)
+select json_build_object('seen', count(*), 'count', (select count(*) from back), 'reached', max(seq)::text,
+                         'freed', false)::text as json
+  from chosen`,
+);
+
+/** Which delivered events to replay: named ones, or all that match within a part of the log. */
+export type ReplaySelection =
+  | { seqs: readonly string[] }
+  | { events: EventConditions; seqFrom?: string | undefined; seqBefore?: string | undefined; seqUntil: string };
+
+/**
+ * Puts delivered events into the queue again, to be delivered to all of their targets with the same id. Those of one
+ * key go in order of seq: lower ones are there first. What is in the queue or dead is left alone.
+ */
+export async function replay(
+  db: Executor,
+  schema: string,
+  selection: ReplaySelection,
+  chunk: Chunk,
+): Promise<ChunkResult> {
+  const conditions = new Conditions([String(chunk.limit)]).where(chunk.after, (v) => `e.seq > ${v}::bigint`);
+  if ('seqs' in selection) {
+    conditions.where(arrayText(selection.seqs), (v) => `e.seq = any (${v}::bigint[])`);
+  } else {
+    whereEvent(conditions, selection.events)
+      .where(selection.seqFrom, (v) => `e.seq >= ${v}::bigint`)
+      .where(selection.seqBefore, (v) => `e.seq < ${v}::bigint`)
+      .where(selection.seqUntil, (v) => `e.seq <= ${v}::bigint`);
+  }
+  const [result] = await readJson<ChunkResult>(db, conditions.into(replaySql(schema)), conditions.values);
+  return result as ChunkResult;
+}

@@ -1,0 +1,40 @@
+import { PassThrough, Writable } from 'node:stream';
+import { runCli } from '../../src/cli/program.ts';
+import type { Terminal } from '../../src/cli/terminal.ts';
+import { projectFolder } from './run-cli.ts';
+
+export interface FakeTerminalOptions {
+  cwd?: string;
+  env?: Record<string, string>;
+  /** What a person types. Given, stdin is a terminal. */
+  typed?: string;
+}
+
+/** A terminal in memory, for what needs no process of its own. */
+export function fakeTerminal({ cwd, env = {}, typed }: FakeTerminalOptions = {}) {
+  const written = { stdout: '', stderr: '' };
+  const sink = (name: keyof typeof written) =>
+    new Writable({
+      write(chunk, _encoding, done) {
+        written[name] += String(chunk);
+        done();
+      },
+    });
+  const stdin: Terminal['stdin'] = new PassThrough();
+  if (typed !== undefined) (stdin as PassThrough).end(typed);
+  stdin.isTTY = typed !== undefined;
+  const terminal: Terminal = {
+    stdin,
+    stdout: sink('stdout'),
+    stderr: sink('stderr'),
+    env,
+    cwd: cwd ?? projectFolder({}),
+  };
+  return { terminal, written };
+}
+
+export async function runHere(args: string[], options: FakeTerminalOptions = {}) {
+  const { terminal, written } = fakeTerminal(options);
+  const code = await runCli(args, terminal);
+  return { code, ...written };
+}

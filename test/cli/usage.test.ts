@@ -1,0 +1,173 @@
+import type { Command } from 'commander';
+import { describe, expect, it } from 'vitest';
+import { createProgram } from '../../src/cli/program.ts';
+import { Settings } from '../../src/cli/settings.ts';
+import { fakeTerminal, runHere } from './fake-terminal.ts';
+import { jsonError, projectFolder, runCli } from './run-cli.ts';
+
+function everyCommand(command: Command): Command[] {
+  return [command, ...command.commands.flatMap(everyCommand)];
+}
+
+function nameOf(command: Command): string {
+  return command.parent ? `${nameOf(command.parent)} ${command.name()}` : command.name();
+}
+
+describe('help', () => {
+  const commands = everyCommand(createProgram(fakeTerminal({ cwd: '/' }).terminal));
+
+  it('knows every command of the design', () => {
+    expect(commands.map(nameOf).sort()).toEqual(
+      [
+        'postcommit',
+        ...['init', 'migrate', 'sql', 'relay', 'status', 'events', 'replay', 'demo', 'dead'].map(
+          (c) => `postcommit ${c}`,
+        ),
+        ...['list', 'show', 'retry', 'discard'].map((c) => `postcommit dead ${c}`),
+      ].sort(),
+    );
+  });
+
+  it.each(commands.map((command) => [nameOf(command)]))('of `%s` has examples that it understands', async (name) => {
+    const path = name.split(' ').slice(1);
+    const { code, stdout, stderr } = await runHere([...path, '--help']);
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    expect(stdout).toContain('--database-url');
+    const examples = stdout.split('Examples:\n')[1]?.match(/postcommit .*/g) ?? [];
+    expect(examples.length).toBeGreaterThan(0);
+    // An example with an option that was renamed since would be worse than none.
+    for (const example of examples) {
+      const known =
+        path.length === 0
+          ? commands
+          : commands.filter((command) => nameOf(command) === name || nameOf(command).startsWith(`${name} `));
+      const flags = example.match(/--[a-z-]+/g) ?? [];
+      const all = [...known, commands[0]].flatMap((command) => command?.options.map(({ long }) => long) ?? []);
+      expect(all).toEqual(expect.arrayContaining(flags));
+    }
+  });
+
+  it('documents the exit codes', async () => {
+    const { stdout } = await runHere(['--help']);
+    expect(stdout).toMatch(/Exit codes:\n {2}0 .*\n {2}1 .*\n {2}2 .*\n {2}3 .*\n {2}4 /);
+  });
+});
+
+describe('mistakes on the command line', () => {
+  it('are refused by the real program, with a suggestion', async () => {
+    const [bogus, typo] = await Promise.all([runCli(['relay', '--bogus']), runCli(['relais'])]);
+    expect(bogus).toMatchObject({ code: 2, stdout: '' });
+    expect(bogus.stderr).toContain("'--bogus'");
+    expect(bogus.stderr).toMatch(/It takes .*--once.*postcommit relay --help/s);
+    expect(typo).toMatchObject({ code: 2, stdout: '' });
+    expect(typo.stderr).toContain('Did you mean relay?');
+  });
+
+  it.each([
+    [['relay', '--log-levl', 'info'], 'Did you mean --log-level?'],
+    [['status', '--databse-url', 'postgres://u:secret@h/d'], 'Did you mean --database-url?'],
+    [['dead', 'lst'], 'Did you mean list?'],
+    [['dead'], 'Name a command: list, show, retry, discard'],
+    [[], 'Name a command: init, migrate'],
+    [['sql', 'extra'], 'Too many arguments'],
+    [['dead', 'show'], "Missing required argument 'id'"],
+    [['postgres://u:secret@h/d'], 'Unknown command'],
+    [['status', '--max-pending', '1.5'], 'whole number from 0'],
+    [['status', '--max-dead', '-1'], 'whole number from 0'],
+    [['events', '--limit', '0'], 'whole number from 1 to 1000'],
+    [['events', '--from', 'yesterday'], '2h, 30m or 7d ago'],
+    [['events', '--status', 'sentt'], 'PENDING, PROCESSING, SENT, FAILED'],
+    [['events', '--aggregate', ':42'], 'type:id'],
+    [['events', '7', '--limit', '3'], '--limit is for lists'],
+    [['relay', '--poison', 'ignore'], 'Allowed choices are skip, block'],
+    [['relay', '--log-level', 'loud'], 'Allowed choices are debug'],
+    [['init', '--format', 'yaml'], 'Allowed choices are ts, js, json'],
+    [['dead', 'retry'], '--all'],
+    [['dead', 'discard'], '--all'],
+    [['replay'], '--all'],
+    [['dead', 'discard', '--all', '--type', 'a'], 'one of the three'],
+    [['replay', '7', '--all'], 'one of the three'],
+  ])('%j', async (args, what) => {
+    const text = await runHere(args);
+    expect(text).toMatchObject({ code: 2, stdout: '' });
+    expect(text.stderr).toContain(what);
+    const json = await runHere([...args, '--json']);
+    expect(json).toMatchObject({ code: 2, stdout: '' });
+    expect(jsonError(json).message).toContain(what);
+    expect(jsonError(json).code).toMatch(/^POSTCOMMIT_E_/);
+    expect(text.stderr + json.stderr).not.toContain('secret');
+  });
+});
+
+describe('settings', () => {
+  const config = "export default { connectionString: 'postgres://file/db', schema: 'from_file' };";
+  const settingsOf = (options: ConstructorParameters<typeof Settings>[0], env: Record<string, string>) =>
+    new Settings(options, fakeTerminal({ env, cwd: projectFolder({ 'postcommit.config.mjs': config }) }).terminal);
+  const env = { DATABASE_URL: 'postgres://env/db', POSTCOMMIT_SCHEMA: 'from_env' };
+
+  it('come from flags first, then the environment, then the config file', async () => {
+    const flags = settingsOf({ databaseUrl: 'postgres://flag/db', schema: 'from_flag' }, env);
+    expect([await flags.connectionString(), await flags.schema()]).toEqual(['postgres://flag/db', 'from_flag']);
+    const environment = settingsOf({}, env);
+    expect([await environment.connectionString(), await environment.schema()]).toEqual([
+      'postgres://env/db',
+      'from_env',
+    ]);
+    const file = settingsOf({}, { DATABASE_URL: '', POSTCOMMIT_SCHEMA: '' });
+    expect([await file.connectionString(), await file.schema()]).toEqual(['postgres://file/db', 'from_file']);
+  });
+
+  it('do not run the config file when everything is named without it', async () => {
+    const cwd = projectFolder({ 'postcommit.config.mjs': "throw new Error('must not run');" });
+    const settings = new Settings({ databaseUrl: 'postgres://flag/db', schema: 'x' }, fakeTerminal({ cwd }).terminal);
+    expect([await settings.connectionString(), await settings.schema()]).toEqual(['postgres://flag/db', 'x']);
+  });
+
+  it.each(['postgres://app:sec#ret@db/shop', 'mysql://app:secret@db/shop', 'app:secret@db', 'not a url', ''])(
+    'refuse the connection string %j without repeating it',
+    async (databaseUrl) => {
+      const { code, stderr } = await runHere(['status', '--database-url', databaseUrl]);
+      expect(code).toBe(2);
+      expect(stderr).toContain('POSTCOMMIT_E_BAD_OPTION');
+      expect(stderr).not.toMatch(/sec#?ret/);
+    },
+  );
+
+  it('refuse a schema name that PostgreSQL would cut off', async () => {
+    const { code, stderr } = await runHere(['sql', '--schema', 'x'.repeat(64)]);
+    expect(code).toBe(2);
+    expect(stderr).toContain('POSTCOMMIT_E_BAD_SCHEMA_NAME');
+  });
+});
+
+describe('asking before something is hard to undo', () => {
+  it.each([
+    [['dead', 'discard', '7']],
+    [['dead', 'discard', '--all']],
+    [['dead', 'retry', '--all']],
+    [['dead', 'retry', '--type', 'a']],
+    [['replay', '--all']],
+    [['replay', '--from', '2h']],
+  ])('%j: no is no', async (args) => {
+    for (const typed of ['n\n', '\n', '']) {
+      const { code, stderr } = await runHere(args, { typed });
+      expect(code).toBe(2);
+      expect(stderr).toContain('[y/N]');
+      expect(stderr).toContain('nothing was changed');
+    }
+  });
+
+  it('goes on after yes, with --yes, and in a script', async () => {
+    // It gets as far as missing its database.
+    for (const [args, typed] of [
+      [[], 'y\n'],
+      [['--yes'], ''],
+      [['--json'], ''],
+      [[], undefined],
+    ] as const) {
+      const run = await runHere(['dead', 'discard', '--all', ...args], typed === undefined ? {} : { typed });
+      expect(run.stderr).toContain('POSTCOMMIT_E_NO_DATABASE_URL');
+      expect(run.stderr.includes('[y/N]')).toBe(typed === 'y\n');
+    }
+  });
+});
