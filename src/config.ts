@@ -24,7 +24,7 @@ export interface PostcommitConfig extends Partial<Omit<RelayOptions, 'connection
  * // postcommit.config.ts
  * export default defineConfig({
  *   connectionString: process.env.DATABASE_URL,
- *   handlers: { 'order.created': { 'send-receipt': async (event, ctx) => { … } } },
+ *   handlers: { 'order.created': { 'send-receipt': async (event) => console.log(event.id) } },
  * });
  */
 export function defineConfig(config: PostcommitConfig): PostcommitConfig {

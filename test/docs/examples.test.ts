@@ -1,0 +1,115 @@
+import { execFile } from 'node:child_process';
+import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { join, relative } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { afterAll, describe, expect, it } from 'vitest';
+
+const root = fileURLToPath(new URL('../..', import.meta.url));
+// Below node_modules, so that imports of packages resolve as they would for a user.
+const scratch = join(root, 'node_modules/.cache', `postcommit-examples-${process.pid}`);
+
+/** What an example may take for granted. Anything else it has to show. */
+const prelude = `
+import type { PoolClient, Pool } from 'pg';
+import type { Outbox, OutboxEvent, Relay, OutboxAdmin } from 'postcommit';
+declare global {
+  const outbox: Outbox<PoolClient>;
+  const admin: OutboxAdmin;
+  const relay: Relay;
+  const pool: Pool;
+  const client: PoolClient;
+  const order: { id: string; total: number };
+  const event: OutboxEvent & { payload: Record<string, string> };
+  const id: string;
+  const total: number;
+  function sendReceipt(payload: unknown, options: { idempotencyKey: string }): Promise<void>;
+}
+`;
+
+interface Example {
+  name: string;
+  code: string;
+}
+
+async function sourceFiles(folder: string): Promise<string[]> {
+  const entries = await readdir(folder, { recursive: true, withFileTypes: true });
+  return entries.filter((e) => e.isFile() && e.name.endsWith('.ts')).map((e) => join(e.parentPath, e.name));
+}
+
+/** The `@example`s of exported symbols, without those in files that are not part of the public API. */
+async function symbolExamples(): Promise<Example[]> {
+  const examples: Example[] = [];
+  for (const file of await sourceFiles(join(root, 'src'))) {
+    const name = relative(root, file);
+    if (/^src\/(cli|demo|embedded|outbox|database\/(identifier|executor))/.test(name)) continue;
+    const text = await readFile(file, 'utf8');
+    for (const [index, comment] of [...text.matchAll(/\/\*\*.*?\*\//gs)].entries()) {
+      const code = comment[0].split('@example')[1];
+      if (code === undefined) continue;
+      const lines = code.replace(/\*\/$/, '').split('\n').slice(1);
+      examples.push({ name: `${name}#${index}`, code: lines.map((line) => line.replace(/^\s*\* ?/, '')).join('\n') });
+    }
+  }
+  return examples;
+}
+
+async function pageExamples(): Promise<Example[]> {
+  const docs = (await readdir(join(root, 'docs'))).filter((file) => file.endsWith('.md')).map((file) => `docs/${file}`);
+  const examples: Example[] = [];
+  for (const page of ['README.md', ...docs]) {
+    const text = await readFile(join(root, page), 'utf8');
+    for (const [index, block] of [...text.matchAll(/```ts\n(.*?)```/gs)].entries()) {
+      examples.push({ name: `${page}#${index}`, code: block[1] ?? '' });
+    }
+  }
+  return examples;
+}
+
+function toModule(example: Example): string {
+  const imports = [...example.code.matchAll(/^import .*$/gm)].map((match) => match[0]);
+  const body = example.code.replace(/^import .*$/gm, '').replace(/^export default /gm, 'void ');
+  const named = [
+    'createOutbox',
+    'createRelay',
+    'defineConfig',
+    'fromPg',
+    'migrate',
+    'migrationSql',
+    'PostcommitError',
+    'Reject',
+  ];
+  const missing = named.filter((name) => !imports.some((line) => line.includes(name)));
+  const pgImport = imports.some((line) => /\bpg\b/.test(line)) ? '' : "import pg from 'pg';";
+  return `${imports.join('\n')}\n${pgImport}\nimport { ${missing.join(', ')} } from 'postcommit';\nasync function example() {\n${body}\n}\nvoid example; void [pg, ${named.join(', ')}];\n`;
+}
+
+describe('examples in the docs and on public symbols', () => {
+  afterAll(() => rm(scratch, { recursive: true, force: true }));
+
+  it('compile as they stand', async () => {
+    const examples = [...(await pageExamples()), ...(await symbolExamples())];
+    expect(examples.length).toBeGreaterThan(10);
+    await mkdir(scratch, { recursive: true });
+    const config = {
+      extends: join(root, 'tsconfig.json'),
+      compilerOptions: { paths: { postcommit: [join(root, 'src/index.ts')] }, noUnusedLocals: false },
+      include: ['*.ts'],
+    };
+    await writeFile(join(scratch, 'tsconfig.json'), JSON.stringify(config));
+    await writeFile(join(scratch, 'package.json'), '{"type":"module"}');
+    await writeFile(join(scratch, 'prelude.ts'), prelude);
+    const names = new Map<string, string>();
+    for (const [index, example] of examples.entries()) {
+      names.set(`example-${index}.ts`, example.name);
+      await writeFile(join(scratch, `example-${index}.ts`), toModule(example));
+    }
+    const tsc = join(root, 'node_modules/.bin/tsc');
+    const output = await promisify(execFile)(tsc, ['-p', scratch], { cwd: root }).then(
+      () => '',
+      (error: { stdout: string }) => error.stdout,
+    );
+    const readable = output.replace(/\S*?(example-\d+\.ts)/g, (_, file: string) => names.get(file) ?? file);
+    expect(readable).toBe('');
+  });
+});
