@@ -158,9 +158,12 @@ async function readBooks(client: Executor, schema: string): Promise<AppliedMigra
 }
 
 async function applyPending(client: Executor, schema: string): Promise<MigrateResult> {
-  await inspectServer(client, schema);
-  await client.query(createSchemaIfMissing(schema));
-  await client.query(bookkeeping(schema));
+  const { booksExist } = await inspectServer(client, schema);
+  // Only then: both need rights that a role does not have who merely starts a service on an up-to-date database.
+  if (!booksExist) {
+    await client.query(createSchemaIfMissing(schema));
+    await client.query(bookkeeping(schema));
+  }
 
   const migrations = readMigrations();
   const applied = await readBooks(client, schema);

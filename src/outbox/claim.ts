@@ -45,32 +45,32 @@ with alive as materialized (
      and (q.key is null or q.key <> all ($5::bigint[]))
    order by q.available_at, q.seq limit $4::integer for update skip locked
 ), candidate as materialized (
-  select c.* from (select * from ready union all select * from due) c
+  select c.* from (select *, false as due from ready union all select *, true from due) c
    where c.lease is null or c.lease = (select q.lease from ${s}.outbox_queue q where q.seq = c.seq)
 ), judged as materialized (
-  select c.seq, c.key, c.lease, p.seq as pred, p.lease as pred_lease, p.available_at as pred_available_at
+  select c.seq, c.key, c.lease, c.due, p.seq as pred, p.lease as pred_lease, p.available_at as pred_available_at
     from candidate c left join lateral (
       select q.seq, q.lease, q.available_at from ${s}.outbox_queue q
        where q.key = c.key and q.seq < c.seq order by q.seq desc limit 1
     ) p on true
 ), wall as materialized (
-  select key, min(seq) as seq, bool_or(pred_lease is null and pred_available_at is not null) as pred_waits
+  select key, min(seq) as seq, bool_or(pred_lease is null and pred_available_at > now()) as pred_waits
     from judged
    where pred is not null and pred not in (select seq from candidate)
      and (pred_lease is distinct from $1::bigint or pred <> all ($7::bigint[]))
    group by key
 ), claimed as (
   update ${s}.outbox_queue q
-     set lease = $1::bigint, rescues = q.rescues + (q.lease is not null)::integer
+     set lease = $1::bigint, rescues = q.rescues + coalesce(q.lease <> $1::bigint, false)::integer
     from judged j left join wall w on w.key = j.key
    where q.seq = j.seq and (w.seq is null or j.seq < w.seq)
-  returning q.seq, q.key, q.attempts, j.lease is not null as rescued, q.done
+  returning q.seq, q.key, q.attempts, coalesce(j.lease <> $1::bigint, false) as rescued, q.done
 ), scan as (
   select (select count(*)::integer from ready) as examined,
          (select max(seq) from ready) as reached,
          (select count(*)::integer from due) as due_examined,
          (select array_agg(j.seq) from judged j join wall w on w.key = j.key
-           where w.pred_waits and j.seq >= w.seq) as blocked,
+           where j.seq >= w.seq and (w.pred_waits or j.due)) as blocked,
          (select (extract(epoch from q.available_at - now()) * 1000)::double precision from ${s}.outbox_queue q
            where q.available_at > now() and q.available_at < 'infinity'
            order by q.available_at limit 1) as due_in_ms
@@ -132,7 +132,7 @@ export interface ClaimResult {
   reached: string | undefined;
   /** How many waiting rows were due: fewer than `dueMax` means that there are no more. */
   dueExamined: number;
-  /** Events that wait behind one that is itself waiting; `defer` takes them out of the way. */
+  /** Events that could not be claimed and would be looked at again by every claim; `defer` takes them out of the way. */
   blocked: string[];
   /** When the next waiting event is due. */
   dueInMs: number | undefined;

@@ -24,7 +24,6 @@ with input as materialized (
          available_at = case
            when m.fate = 'hold' then 'infinity'
            when m.delay_ms is not null then now() + m.delay_ms * interval '1 millisecond'
-           else q.available_at
          end
     from mine m where q.seq = m.seq and m.fate in ('retry', 'hold', 'release')
   returning q.seq, q.key, q.attempts, q.done
@@ -58,7 +57,7 @@ export interface TargetError {
 /**
  * What becomes of an event that was not delivered:
  * - `retry`: it failed, the attempt counts, it is due again after `delayMs`;
- * - `release`: it was not tried or not at fault, nothing counts; due after `delayMs`, or as it was without one;
+ * - `release`: it was not tried or not at fault, nothing counts; due after `delayMs`, or ready without one;
  * - `bury`: it failed for good and becomes a dead letter, its key goes on;
  * - `hold`: the same, and its key waits until the dead letter is resolved.
  */

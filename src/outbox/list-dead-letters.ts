@@ -5,6 +5,7 @@ import { Conditions, conditionsGoHere, whereDeadLetter } from './conditions.ts';
 import type { DeadLetterFacts } from './find.ts';
 import { optional, readJson, toDate } from './read-json.ts';
 
+// LIMIT 1 makes the planner look each event up, instead of walking along the log to where its dead letters begin.
 const listDeadLettersSql = perSchema(
   (s) => `
 select json_build_object(
@@ -13,7 +14,8 @@ select json_build_object(
   'attempts', d.attempts, 'error', d.error, 'done', coalesce(d.done, '{}'), 'held', d.held,
   'discardedAt', d.discarded_at
 )::text as json
-  from ${s}.outbox_dead_letters d join ${s}.outbox_events e on e.seq = d.seq
+  from ${s}.outbox_dead_letters d
+ cross join lateral (select l.* from ${s}.outbox_events l where l.seq = d.seq limit 1) e
  where true ${conditionsGoHere}
  order by d.seq desc limit $1::text::integer`,
 );

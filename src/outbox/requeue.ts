@@ -11,7 +11,8 @@ const requeueSql = perSchema(
   (s) => `
 with chosen as materialized (
   select d.seq, d.key, d.done, d.held
-    from ${s}.outbox_dead_letters d join ${s}.outbox_events e on e.seq = d.seq
+    from ${s}.outbox_dead_letters d
+   cross join lateral (select l.* from ${s}.outbox_events l where l.seq = d.seq limit 1) e
    where true ${conditionsGoHere}
    order by d.seq limit $1::text::integer for update of d
 ), gone as (

@@ -1,0 +1,63 @@
+import type { Executor } from '../database/executor.ts';
+import { deferKeys } from '../outbox/defer.ts';
+import { recall } from '../outbox/recall.ts';
+import type { Dispatcher } from './dispatcher.ts';
+
+const deferEveryMs = 500;
+const keysAtOnceMax = 8;
+/** How many events of a key that is still slow are called back at once, and of one that is not. */
+const recallSlowMax = 64;
+const recallMax = 20_000;
+
+/**
+ * Keeps an aggregate with slow deliveries and a long backlog out of the way of all others: it may hold a share of the
+ * relay's buffer only, it is not claimed while it has enough, and the rest of a long backlog is deferred, so that
+ * claims need not walk over it. When it runs short, or is fast again, its events are called back.
+ */
+export class SlowKeys {
+  readonly #dispatcher: Dispatcher;
+  readonly #db: Executor;
+  readonly #schema: string;
+  readonly #deferred = new Set<string>();
+  #deferredAt = Number.NEGATIVE_INFINITY;
+
+  constructor(dispatcher: Dispatcher, db: Executor, schema: string) {
+    this.#dispatcher = dispatcher;
+    this.#db = db;
+    this.#schema = schema;
+  }
+
+  /** Before each claim. Answers the keys to leave alone. */
+  async putAside(): Promise<string[]> {
+    const slow = this.#dispatcher.shedSlowKeys();
+    if (this.#deferred.size > 0) await this.#callBack(slow);
+    const now = performance.now();
+    if (slow.size > 0 && now - this.#deferredAt >= deferEveryMs) {
+      this.#deferredAt = now;
+      const deferred = await deferKeys(this.#db, this.#schema, [...slow].slice(0, keysAtOnceMax));
+      for (const key of deferred) this.#deferred.add(key);
+    }
+    return [...slow];
+  }
+
+  /** Whether events of this key wait only because it was slow, and it could use more now. */
+  wantsMore(key: string): boolean {
+    return this.#deferred.has(key) && !this.#dispatcher.hasEnough(key);
+  }
+
+  /** Before the relay stops: the next one shall find everything ready. */
+  async callAllBack(): Promise<void> {
+    if (this.#deferred.size === 0) return;
+    await recall(this.#db, this.#schema, [...this.#deferred], recallMax);
+    this.#deferred.clear();
+  }
+
+  async #callBack(slow: ReadonlySet<string>): Promise<void> {
+    const short = [...this.#deferred].filter((key) => !slow.has(key)).slice(0, keysAtOnceMax);
+    const stillSlow = short.filter((key) => this.#dispatcher.isSlow(key));
+    const fast = short.filter((key) => !stillSlow.includes(key));
+    if (stillSlow.length > 0) await recall(this.#db, this.#schema, stillSlow, recallSlowMax);
+    if (fast.length > 0) await recall(this.#db, this.#schema, fast, recallMax);
+    for (const key of fast) this.#deferred.delete(key);
+  }
+}
