@@ -14,7 +14,8 @@ create table :"schema".outbox_events (
   ordering_key   text,
   payload        jsonb not null,
   headers        jsonb not null default '{}' check (jsonb_typeof(headers) = 'object'),
-  available_at   timestamptz,
+  -- Infinity is how the queue marks what waits behind a held dead letter.
+  available_at   timestamptz check (available_at < 'infinity'),
   created_at     timestamptz not null default clock_timestamp()
 );
 comment on column :"schema".outbox_events.ordering_key is
@@ -281,6 +282,7 @@ select e.seq, e.id, e.aggregate_type, e.aggregate_id, e.event_type, e.schema_ver
      where x.seqs @> e.seq order by x.delivered_at desc limit 1
   ) s on true
   left join lateral (
+    -- By time first: a dead letter that is retried starts again at attempt 1.
     select x.error from :"schema".outbox_failures x
-     where x.seq = e.seq order by x.attempt desc, x.failed_at desc limit 1
+     where x.seq = e.seq order by x.failed_at desc, x.attempt desc limit 1
   ) f on true;

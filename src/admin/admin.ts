@@ -1,5 +1,6 @@
 import { codedDatabaseError } from '../database/database-error.ts';
 import type { Executor } from '../database/executor.ts';
+import type { DeadLetterSelection } from '../outbox/conditions.ts';
 import type { OutboxCounts } from '../outbox/count.ts';
 import { count } from '../outbox/count.ts';
 import { discard } from '../outbox/discard.ts';
@@ -12,12 +13,14 @@ import { listDeadLetters } from '../outbox/list-dead-letters.ts';
 import type { RelayInfo } from '../outbox/list-relays.ts';
 import { listRelays } from '../outbox/list-relays.ts';
 import { moment } from '../outbox/moment.ts';
+import type { ReplaySelection } from '../outbox/replay.ts';
 import { replay } from '../outbox/replay.ts';
 import { requeue } from '../outbox/requeue.ts';
 import { ring, ringInProcess } from '../outbox/ring.ts';
 import { wake } from '../outbox/wake.ts';
 import { inChunks, toSeqs } from './chunks.ts';
 import { fromCursor, toCursor } from './cursor.ts';
+import type { EventReference } from './event-reference.ts';
 import { toReference } from './event-reference.ts';
 import type { DeadLetterFilter, DeadLetterTarget, ListFilter, ReplayTarget } from './filters.ts';
 import { checkDeadLetterFilter, checkDeadLetterTarget, checkListFilter, checkReplayTarget } from './filters.ts';
@@ -141,8 +144,7 @@ export class OutboxAdmin {
   replay(target: ReplayTarget): Promise<{ count: number }> {
     return coded(async () => {
       const checked = checkReplayTarget(target);
-      const run = (selection: Parameters<typeof replay>[2]) =>
-        inChunks((chunk) => replay(this.#db, this.#schema, selection, chunk));
+      const run = (selection: ReplaySelection) => inChunks((chunk) => replay(this.#db, this.#schema, selection, chunk));
       return this.#thenRing(async () => {
         if ('references' in checked) return this.#forEach(checked.references, run);
         const { lastSeq } = await moment(this.#db, this.#schema);
@@ -153,7 +155,8 @@ export class OutboxAdmin {
   }
 
   /**
-   * How much of what there is. Figures up to 100,000 are counted, larger ones estimated; `exact` says which is which.
+   * How much of what there is. Figures up to 100,000 are counted, larger ones are estimates or lower bounds; `exact` says
+   * which is which.
    *
    * @example
    * const { pending, failed, oldestPendingMs, exact } = await admin.counts();
@@ -176,7 +179,7 @@ export class OutboxAdmin {
   #resolve(target: DeadLetterTarget, change: typeof requeue): Promise<{ count: number }> {
     return coded(async () => {
       const checked = checkDeadLetterTarget(target);
-      const run = (selection: Parameters<typeof requeue>[2]) =>
+      const run = (selection: DeadLetterSelection) =>
         inChunks(async (chunk) => {
           const result = await change(this.#db, this.#schema, selection, chunk);
           // Not left for the end: a later chunk may fail, and what is parked behind this one would be forgotten.
@@ -199,7 +202,7 @@ export class OutboxAdmin {
   }
 
   async #forEach(
-    references: Parameters<typeof toSeqs>[2],
+    references: readonly EventReference[],
     run: (selection: { seqs: string[] }) => Promise<number>,
   ): Promise<number> {
     let total = 0;

@@ -66,6 +66,7 @@ export function codedDatabaseError(error: unknown): unknown {
     case '53300':
       return coded('POSTCOMMIT_E_DATABASE_REFUSED');
   }
+  if (/after calling end on the pool/.test(String(message))) return coded('POSTCOMMIT_E_CLIENT_CLOSED');
   if (isRefusal(code, String(message))) return coded('POSTCOMMIT_E_DATABASE_REFUSED');
   return isConnectionFailure(error) ? coded('POSTCOMMIT_E_DATABASE_UNREACHABLE') : error;
 }

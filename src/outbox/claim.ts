@@ -21,12 +21,13 @@ import { perSchema } from '../database/identifier.ts';
  * - No index covers `lease`, so this is a HOT update.
  *
  * Payloads over the inline limit are left out and loaded one by one when their turn comes, so that a batch of large
- * events cannot exceed the relay's memory.
+ * events cannot exceed the relay's memory. The stored size is asked first, because it costs nothing; but what is stored
+ * is compressed, a hundredfold perhaps. OFFSET 0 keeps the text from being made twice.
  *
  * Measured: 500 events of 1 KB on 2 cores, PostgreSQL 18: 8 ms, with settling beside it 50,000 events/s, 356 bytes of
  * WAL per delivered event.
  */
-const claimSql = perSchema(
+export const claimSql = perSchema(
   (s) => `
 with alive as materialized (
   select token from ${s}.outbox_relays where ended_at is null
@@ -81,9 +82,10 @@ select e.seq, e.key, e.attempts, e.rescued, e.done, e.id, e.aggregate_type, e.ag
   from scan n left join (
     select c.seq, c.key, c.attempts, c.rescued, c.done, l.id, l.aggregate_type, l.aggregate_id, l.event_type,
            l.schema_version, l.ordering_key, l.headers::text as headers,
-           case when pg_column_size(l.payload) <= $6::integer then l.payload::text end as payload,
+           case when octet_length(t.payload) <= $6::integer then t.payload end as payload,
            extract(epoch from l.created_at) * 1000 as created_at
       from claimed c left join ${s}.outbox_events l on l.seq = c.seq
+      left join lateral (select l.payload::text as payload offset 0) t on pg_column_size(l.payload) <= $6::integer
   ) e on true`,
 );
 
@@ -118,7 +120,7 @@ export interface ClaimRequest {
   dueMax: number;
   /** Keys to leave alone for now. */
   exceptKeys: readonly string[];
-  /** Larger stored payloads are not sent along. */
+  /** Larger payloads are not sent along. */
   inlineBytesMax: number;
   /** Once the answer of a claim was lost: every seq that this relay holds. */
   holding: readonly string[] | undefined;
@@ -188,5 +190,3 @@ export function compareSeq(a: string, b: string): number {
 function bySeq(a: { seq: string }, b: { seq: string }): number {
   return compareSeq(a.seq, b.seq);
 }
-
-export { claimSql };

@@ -22,14 +22,10 @@ with size as materialized (
   select count(*) as seen, count(*) filter (where not held) as waiting
     from (select held from ${s}.outbox_queue where available_at > now()
            order by available_at limit $1::text::integer + 1) q
-), blocked as materialized (
-  select count(*) as seen, count(distinct key) filter (where held) as keys
-    from (select held, key from ${s}.outbox_queue where available_at = 'infinity'
-           order by available_at, seq limit $1::text::integer + 1) q
 ), dead as materialized (
   select count(*) as seen, count(*) filter (where discarded_at is null) as failed,
-         count(*) filter (where not held) as settled
-    from (select discarded_at, held from ${s}.outbox_dead_letters order by seq limit $1::text::integer + 1) d
+         count(*) filter (where not held) as settled, count(distinct key) filter (where held) as blocked
+    from (select discarded_at, held, key from ${s}.outbox_dead_letters order by seq limit $1::text::integer + 1) d
 ), log as materialized (
   -- Where the estimate says that there are too many, they are not even begun to be counted.
   select case when (select estimate from size where relname = 'outbox_events') > $1::text::integer
@@ -51,17 +47,17 @@ with size as materialized (
 )
 select json_build_object(
   'queue', queue.seen, 'held', queue.held, 'processing', queue.processing,
-  'waitingSeen', waiting.seen, 'waiting', waiting.waiting, 'blockedSeen', blocked.seen, 'blocked', blocked.keys,
+  'waitingSeen', waiting.seen, 'waiting', waiting.waiting, 'blocked', dead.blocked,
   'dead', dead.seen, 'failed', dead.failed, 'deadSettled', dead.settled, 'log', log.seen,
   -- GREATEST leaves nulls out, and nothing due is not the same as due for no time.
   'oldestMs', case when oldest.due_at is not null
                    then greatest(0, floor(extract(epoch from now() - oldest.due_at) * 1000)) end,
   'estimates', (select json_object_agg(relname, estimate) from size)
 )::text as json
-  from queue, waiting, blocked, dead, log, oldest`,
+  from queue, waiting, dead, log, oldest`,
 );
 
-/** How much of what there is. `exact` says which figures were counted and which are estimates. */
+/** How much of what there is. `exact` says which figures were counted; the others are estimates, or at least so many. */
 export interface OutboxCounts {
   /** Events to be delivered that no relay has in its hands: those that are due and those that wait. */
   pending: number;
@@ -93,7 +89,6 @@ interface Seen {
   processing: number;
   waitingSeen: number;
   waiting: number;
-  blockedSeen: number;
   blocked: number;
   dead: number;
   failed: number;
@@ -132,7 +127,7 @@ function toCounts(seen: Seen, cap: number): OutboxCounts {
       pending: whole.queue,
       processing: whole.queue,
       waiting: seen.waitingSeen <= cap,
-      blocked: seen.blockedSeen <= cap,
+      blocked: whole.dead,
       failed: whole.dead,
       delivered: whole.queue && whole.dead && whole.log,
     },

@@ -3,7 +3,7 @@ import { perSchema } from '../database/identifier.ts';
 
 // The token alone does not fence a repetition: when the answer to this statement is lost, the relay may have claimed the
 // event again before it repeats it, and the attempt would count twice. So an event must also be as it was claimed.
-const failSql = perSchema(
+export const failSql = perSchema(
   (s) => `
 with input as materialized (
   select f.* from jsonb_to_recordset($2::text::jsonb) as f(

@@ -144,15 +144,23 @@ export async function find(
 }
 
 function toStory(row: StoryRow): EventStory {
-  const { aggregateType, aggregateId, orderingKey, availableAt, deadLetter, holder, waitingBehind, ...same } = row;
+  const { aggregateType, aggregateId, orderingKey, deadLetter, holder, waitingBehind } = row;
   return {
-    ...same,
+    id: row.id,
+    seq: row.seq,
+    type: row.type,
     aggregate: { type: aggregateType, id: aggregateId },
     key: orderingKey === null ? `${aggregateType}:${aggregateId}` : orderingKey || null,
+    schemaVersion: row.schemaVersion,
+    payload: row.payload,
+    headers: row.headers,
+    status: row.status,
     createdAt: toDate(row.createdAt),
-    ...optional('availableAt', availableAt, toDate),
+    ...optional('availableAt', row.availableAt, toDate),
+    attempts: row.attempts,
     failures: row.failures.map((failure) => ({ ...failure, at: toDate(failure.at) })),
     deliveries: row.deliveries.map((delivery) => ({ ...delivery, at: toDate(delivery.at) })),
+    done: row.done,
     ...optional('deadLetter', deadLetter, ({ discardedAt, ...letter }) => ({
       ...letter,
       at: toDate(letter.at),

@@ -67,11 +67,14 @@ export async function listDeadLetters(
 ): Promise<DeadLetter[]> {
   const { text, values } = listDeadLettersStatement(schema, request);
   const rows = await readJson<DeadLetterRow>(db, text, values);
-  return rows.map(({ aggregateType, aggregateId, createdAt, at, discardedAt, ...same }) => ({
-    ...same,
+  return rows.map(({ id, seq, type, aggregateType, aggregateId, createdAt, at, discardedAt, ...same }) => ({
+    id,
+    seq,
+    type,
     aggregate: { type: aggregateType, id: aggregateId },
     createdAt: toDate(createdAt),
     at: toDate(at),
+    ...same,
     ...optional('discardedAt', discardedAt, toDate),
   }));
 }

@@ -170,12 +170,16 @@ interface SummaryRow
 export async function list(db: Executor, schema: string, request: ListRequest): Promise<EventSummary[]> {
   const { text, values } = listStatement(schema, request);
   const rows = await readJson<SummaryRow>(db, text, values);
-  return rows.map(({ aggregateType, aggregateId, createdAt, availableAt, deliveredAt, lastError, ...same }) => ({
-    ...same,
-    aggregate: { type: aggregateType, id: aggregateId },
-    createdAt: toDate(createdAt),
-    ...optional('availableAt', availableAt, toDate),
-    ...optional('deliveredAt', deliveredAt, toDate),
-    ...optional('lastError', lastError, (error) => error),
+  return rows.map((row) => ({
+    id: row.id,
+    seq: row.seq,
+    type: row.type,
+    aggregate: { type: row.aggregateType, id: row.aggregateId },
+    status: row.status,
+    attempts: row.attempts,
+    createdAt: toDate(row.createdAt),
+    ...optional('availableAt', row.availableAt, toDate),
+    ...optional('deliveredAt', row.deliveredAt, toDate),
+    ...optional('lastError', row.lastError, (error) => error),
   }));
 }

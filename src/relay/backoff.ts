@@ -22,20 +22,28 @@ export type RetryPolicy = RetrySchedule | RetryExponential;
 
 export const defaultRetry: Required<RetryExponential> = { baseMs: 1_000, capMs: 3_600_000, attemptsMax: 80 };
 
-/** Checks a policy once, so that no delay can be NaN, negative or endless later. */
+const exponentialFields = Object.keys(defaultRetry);
+
+/** Checks a policy once, so that no delay can be NaN, negative or endless later, and no misspelt limit is ignored. */
 export function resolveRetry(policy: RetryPolicy = {}): RetrySchedule | Required<RetryExponential> {
+  if (typeof policy !== 'object' || policy === null || Array.isArray(policy)) {
+    throw badRetry('retry must be { delaysMs } or { baseMs, capMs, attemptsMax }');
+  }
+  const allowed = 'delaysMs' in policy ? ['delaysMs'] : exponentialFields;
+  const unknown = Object.keys(policy).find((field) => !allowed.includes(field));
+  if (unknown !== undefined) throw badRetry(`retry.${unknown} does not belong here, only ${allowed.join(', ')}`);
   if ('delaysMs' in policy) {
     const ok = Array.isArray(policy.delaysMs) && policy.delaysMs.length <= 1_000 && policy.delaysMs.every(isDelay);
     if (!ok) throw badRetry('retry.delaysMs must be a list of at most 1,000 numbers of milliseconds, each 0 or more');
     return { delaysMs: [...policy.delaysMs] };
   }
-  const resolved = { ...defaultRetry, ...policy };
-  if (!isDelay(resolved.baseMs)) throw badRetry('retry.baseMs must be 0 or more milliseconds');
-  if (!isDelay(resolved.capMs)) throw badRetry('retry.capMs must be 0 or more milliseconds');
-  if (!Number.isInteger(resolved.attemptsMax) || resolved.attemptsMax < 1 || resolved.attemptsMax > 1_000) {
+  const { baseMs = defaultRetry.baseMs, capMs = defaultRetry.capMs, attemptsMax = defaultRetry.attemptsMax } = policy;
+  if (!isDelay(baseMs)) throw badRetry('retry.baseMs must be 0 or more milliseconds');
+  if (!isDelay(capMs)) throw badRetry('retry.capMs must be 0 or more milliseconds');
+  if (!Number.isInteger(attemptsMax) || attemptsMax < 1 || attemptsMax > 1_000) {
     throw badRetry('retry.attemptsMax must be a whole number from 1 to 1,000');
   }
-  return resolved;
+  return { baseMs, capMs, attemptsMax };
 }
 
 /**

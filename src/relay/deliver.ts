@@ -144,6 +144,14 @@ function toOutcome(row: ClaimedRow, calls: readonly HandlerCall[]): Outcome {
 }
 
 function toTargetError(target: string | null, thrown: unknown): TargetError {
-  const code = thrown instanceof PostcommitError ? thrown.code : 'POSTCOMMIT_E_HANDLER_FAILED';
-  return { target, code, error: errorText(thrown) };
+  return { target, code: codeOf(thrown), error: errorText(thrown) };
+}
+
+function codeOf(thrown: unknown): string {
+  try {
+    if (thrown instanceof PostcommitError) return thrown.code;
+  } catch {
+    // A proxy may throw when it is asked.
+  }
+  return 'POSTCOMMIT_E_HANDLER_FAILED';
 }

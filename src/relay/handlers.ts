@@ -38,7 +38,11 @@ export class Reject extends Error {
 }
 
 export function isReject(thrown: unknown): boolean {
-  return thrown instanceof Error && (thrown as { [rejectBrand]?: unknown })[rejectBrand] === true;
+  try {
+    return thrown instanceof Error && (thrown as { [rejectBrand]?: unknown })[rejectBrand] === true;
+  } catch {
+    return false; // A proxy may throw when it is asked.
+  }
 }
 
 /** Checks the handlers once and gives each type its list. */

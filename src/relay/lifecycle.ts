@@ -42,11 +42,13 @@ export class Lifecycle extends EventEmitter<LifecycleEvents> {
 
   tell<Name extends keyof LifecycleEvents>(name: Name, facts: LifecycleEvents[Name][0]): void {
     diagnosticsChannel(name).publish(facts);
-    // A listener that throws must not break the relay's own flow, nor end the process that delivers events.
-    try {
-      (this.emit as (name: string, facts: unknown) => boolean)(name, facts);
-    } catch (error) {
-      this.onListenerError?.(name, error);
+    // A listener that throws must not break the relay's own flow, keep the others from hearing, nor end the process.
+    for (const listener of this.rawListeners(name)) {
+      try {
+        Reflect.apply(listener, this, [facts]);
+      } catch (error) {
+        this.onListenerError?.(name, error);
+      }
     }
   }
 

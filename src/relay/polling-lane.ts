@@ -30,7 +30,7 @@ export interface PollingLaneOptions {
 
 /** The share of a claim for waiting events that are due, while there are ready ones too. */
 const dueShare = 0.25;
-/** Payloads larger than this in storage are loaded when their turn comes: a thousand of them still fit in memory. */
+/** Payloads larger than this are loaded when their turn comes: a thousand of them still fit in memory. */
 const inlineBytesMax = 32_768;
 /** How often a claim starts from the oldest event again while a backlog is worked off. */
 const fromStartEveryMs = 250;

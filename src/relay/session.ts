@@ -4,6 +4,7 @@ import { Link } from '../database/link.ts';
 import type { ClaimedRow } from '../outbox/claim.ts';
 import { load } from '../outbox/load.ts';
 import { ring } from '../outbox/ring.ts';
+import { wake } from '../outbox/wake.ts';
 import type { Entry } from './completer.ts';
 import { Completer } from './completer.ts';
 import { Deliverer } from './deliver.ts';
@@ -151,6 +152,8 @@ export class RelaySession {
     try {
       await Promise.all([this.#claims.open(), this.#results.open(), this.#control.open()]);
       this.#completer.begin(await this.#lease.begin());
+      // An operator's process may have died between resolving a held dead letter and waking what waited behind it.
+      await wake(this.#claims, this.#options.schema);
     } catch (error) {
       this.#doorbell.close();
       await this.#closeLinks();
