@@ -68,7 +68,8 @@ export async function reap(
 }
 
 const endSql = perSchema(
-  (s) => `update ${s}.outbox_relays set ended_at = now(), ended_as = 'stopped' where token = $1::bigint and ended_at is null`,
+  (s) =>
+    `update ${s}.outbox_relays set ended_at = now(), ended_as = 'stopped' where token = $1::bigint and ended_at is null`,
 );
 
 /** Signs a relay off. Whatever it might still hold is free at once. */

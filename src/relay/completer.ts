@@ -10,9 +10,7 @@ import { SparseLog } from '../telemetry/logging.ts';
 import type { Held } from './dispatcher.ts';
 
 /** What is to be written down about an event. */
-export type Entry =
-  | { held: Held; settlement: Settlement }
-  | { held: Held; failure: Failure };
+export type Entry = { held: Held; settlement: Settlement } | { held: Held; failure: Failure };
 
 export interface CompleterOptions {
   schema: string;
@@ -113,7 +111,10 @@ export class Completer {
       } catch (error) {
         uncertain ||= isConnectionFailure(error);
         this.#log.say('flush', (suppressed) =>
-          this.#options.logger.warn({ attempt, suppressed, err: String(error) }, 'cannot write results down, trying on'),
+          this.#options.logger.warn(
+            { attempt, suppressed, err: String(error) },
+            'cannot write results down, trying on',
+          ),
         );
         await sleep(Math.min(1_000, 20 * 2 ** Math.min(attempt, 6)));
       }

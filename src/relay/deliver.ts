@@ -3,8 +3,8 @@ import type { ClaimedRow } from '../outbox/claim.ts';
 import type { DeadReason, TargetError } from '../outbox/fail.ts';
 import { errorText } from '../telemetry/error-text.ts';
 import { DeliveredEvent } from './delivered-event.ts';
-import type { Handler } from './handlers.ts';
 import { HandlerCall } from './handler-call.ts';
+import type { Handler } from './handlers.ts';
 import { isReject } from './handlers.ts';
 
 /** What came of one delivery, all of its targets taken together. */
@@ -76,10 +76,9 @@ export class Deliverer {
       done({ kind: 'release', done: row.done });
       return;
     }
-    const event = new DeliveredEvent(row, payloadJson);
     const sole = targets[0];
     if (targets.length === 1 && sole && row.done.length === 0) {
-      this.#call(event, row, sole, (call) => {
+      this.#call(new DeliveredEvent(row, payloadJson), row, sole, (call) => {
         const soleTargets = this.#soleTargets.get(row.type) ?? [sole[0]];
         done(call.result === 'ok' ? { kind: 'ok', targets: soleTargets } : toOutcome(row, [call]));
       });
@@ -92,14 +91,20 @@ export class Deliverer {
     }
     const ended: HandlerCall[] = [];
     for (const target of open) {
-      this.#call(event, row, target, (call) => {
+      // An event of its own for each: what one handler changes is no business of the others.
+      this.#call(new DeliveredEvent(row, payloadJson), row, target, (call) => {
         ended.push(call);
         if (ended.length === open.length) done(toOutcome(row, ended));
       });
     }
   }
 
-  #call(event: DeliveredEvent, row: ClaimedRow, target: readonly [string, Handler], done: (call: HandlerCall) => void): void {
+  #call(
+    event: DeliveredEvent,
+    row: ClaimedRow,
+    target: readonly [string, Handler],
+    done: (call: HandlerCall) => void,
+  ): void {
     const call = new HandlerCall(row, target[0], this.#options.deliverTimeoutMs, (ended) => {
       this.#calls.delete(ended);
       done(ended);
@@ -111,12 +116,15 @@ export class Deliverer {
 
   #sweep(): void {
     if (this.#sweeper !== undefined) return;
-    this.#sweeper = setTimeout(() => {
-      this.#sweeper = undefined;
-      const now = performance.now();
-      for (const call of this.#calls) call.checkTime(now);
-      if (this.#calls.size > 0) this.#sweep();
-    }, Math.min(sweepMsMax, this.#options.deliverTimeoutMs));
+    this.#sweeper = setTimeout(
+      () => {
+        this.#sweeper = undefined;
+        const now = performance.now();
+        for (const call of this.#calls) call.checkTime(now);
+        if (this.#calls.size > 0) this.#sweep();
+      },
+      Math.min(sweepMsMax, this.#options.deliverTimeoutMs),
+    );
   }
 
   #withoutHandler(row: ClaimedRow): Outcome {
@@ -137,10 +145,11 @@ function toOutcome(row: ClaimedRow, calls: readonly HandlerCall[]): Outcome {
   if (failed.length === 0) {
     return calls.every((call) => call.result === 'ok') ? { kind: 'ok', targets: done } : { kind: 'release', done };
   }
-  const errors = failed.map((call) => toTargetError(call.handler, call.thrown));
-  return failed.some((call) => isReject(call.thrown))
-    ? { kind: 'reject', reason: 'rejected', done, errors }
-    : { kind: 'retry', done, errors };
+  // What decided comes last: that is what a dead letter shows.
+  const rejected = failed.filter((call) => isReject(call.thrown));
+  const inOrder = [...failed.filter((call) => !rejected.includes(call)), ...rejected];
+  const errors = inOrder.map((call) => toTargetError(call.handler, call.thrown));
+  return rejected.length > 0 ? { kind: 'reject', reason: 'rejected', done, errors } : { kind: 'retry', done, errors };
 }
 
 function toTargetError(target: string | null, thrown: unknown): TargetError {

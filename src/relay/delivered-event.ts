@@ -34,7 +34,9 @@ export class DeliveredEvent<Payload = unknown> {
   }
   /** What it is ordered by when that is not its aggregate; `null` when it is not ordered. */
   get key(): string | null {
-    return this.#row.orderingKey === null ? `${this.#row.aggregateType}:${this.#row.aggregateId}` : this.#row.orderingKey || null;
+    return this.#row.orderingKey === null
+      ? `${this.#row.aggregateType}:${this.#row.aggregateId}`
+      : this.#row.orderingKey || null;
   }
   /** When it was emitted, by the database's clock. */
   get occurredAt(): Date {

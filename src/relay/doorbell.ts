@@ -58,14 +58,15 @@ export class Doorbell {
   /** The listening connection is gone. */
   detach(): void {
     this.#hearing = false;
+    this.ring(); // Whoever waits in the belief that it would ring must wait in short pauses instead.
   }
 
   /** Rings for itself and checks that the last time was heard. */
   async probe(db: Executor): Promise<void> {
     if (!this.#options.listen) return;
-    if (!this.#probeHeard) {
-      if (this.#hearing) this.#options.onDeaf(performance.now() - this.#probeSentAt);
-      this.#hearing = false;
+    if (!this.#probeHeard && this.#hearing) {
+      this.#options.onDeaf(performance.now() - this.#probeSentAt);
+      this.detach();
     }
     this.#probeHeard = false;
     this.#probeSentAt = performance.now();

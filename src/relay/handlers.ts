@@ -47,21 +47,28 @@ export function isReject(thrown: unknown): boolean {
 
 /** Checks the handlers once and gives each type its list. */
 export function resolveHandlers(handlers: Handlers): Map<string, [name: string, handler: Handler][]> {
+  const example = "e.g. { 'order.created': { 'send-receipt': async (event) => {} } }";
+  if (!hasNames(handlers)) throw badHandlers(`handlers must be an object of event types, ${example}`);
   const byType = new Map<string, [string, Handler][]>();
   for (const [type, named] of Object.entries(handlers)) {
-    if (typeof named !== 'object' || named === null) {
-      throw new PostcommitError(
-        'POSTCOMMIT_E_BAD_OPTION',
-        `handlers['${type}'] must be an object of named handlers, e.g. { '${type}': { 'send-receipt': async (event) => {} } }.`,
-      );
-    }
+    if (!hasNames(named)) throw badHandlers(`handlers['${type}'] must be an object of named handlers, ${example}`);
     const list = Object.entries(named);
     for (const [name, handler] of list) {
-      if (typeof handler !== 'function' || name === '' || name.includes('\0')) {
-        throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', `handlers['${type}']['${name}'] must be a function.`);
+      if (typeof handler !== 'function') throw badHandlers(`handlers['${type}']['${name}'] must be a function`);
+      if (name === '' || name.includes('\0') || !name.isWellFormed()) {
+        throw badHandlers(`handlers['${type}'] has a name that is empty or cannot be stored as text`);
       }
     }
     if (list.length > 0) byType.set(type, list);
   }
   return byType;
+}
+
+/** A list or a Map would pass for an object whose names are numbers, or that has none. */
+function hasNames(value: unknown): boolean {
+  return typeof value === 'object' && value !== null && !(Symbol.iterator in value);
+}
+
+function badHandlers(detail: string): PostcommitError {
+  return new PostcommitError('POSTCOMMIT_E_BAD_OPTION', `${detail}.`);
 }

@@ -117,7 +117,10 @@ export class Relay extends Lifecycle {
 
   protected override onListenerError(name: string, error: unknown): void {
     this.#log.say(`listener:${name}`, (suppressed) =>
-      this.#options.logger.error({ suppressed, lifecycle: name, err: errorText(error) }, 'a listener of the relay threw'),
+      this.#options.logger.error(
+        { suppressed, lifecycle: name, err: errorText(error) },
+        'a listener of the relay threw',
+      ),
     );
   }
 

@@ -75,16 +75,27 @@ export class Reporter {
     if (failure.fate === 'retry') {
       this.#counters.retried++;
       this.#lifecycle.tell('retried', { ...facts(row), delayMs: failure.delayMs, error, target });
-      this.#warn(`retry:${row.type}`, { ...facts(row), target, delayMs: failure.delayMs, error }, 'delivery failed, will retry');
+      this.#warn(
+        `retry:${row.type}`,
+        { ...facts(row), target, delayMs: failure.delayMs, error },
+        'delivery failed, will retry',
+      );
     } else {
       this.#counters.dead++;
       const held = failure.fate === 'hold';
       this.#lifecycle.tell('dead', { ...facts(row), reason: failure.reason, error, held });
-      this.#logger.error({ ...logFields(facts(row)), target, reason: failure.reason, held, error }, 'event is a dead letter');
+      this.#logger.error(
+        { ...logFields(facts(row)), target, reason: failure.reason, held, error },
+        'event is a dead letter',
+      );
     }
   }
 
-  #warn(kind: string, fields: EventFacts & { target?: string | null; delayMs?: number; error?: string }, message: string): void {
+  #warn(
+    kind: string,
+    fields: EventFacts & { target?: string | null; delayMs?: number; error?: string },
+    message: string,
+  ): void {
     this.#log.say(kind, (suppressed) => this.#logger.warn({ ...logFields(fields), suppressed }, message));
   }
 }
@@ -102,5 +113,11 @@ function facts(row: ClaimedRow): EventFacts {
 
 /** The names that every log line about an event carries. */
 function logFields({ eventId, eventType, aggregateType, aggregateId, ...rest }: EventFacts): object {
-  return { event_id: eventId, event_type: eventType, aggregate_type: aggregateType, aggregate_id: aggregateId, ...rest };
+  return {
+    event_id: eventId,
+    event_type: eventType,
+    aggregate_type: aggregateType,
+    aggregate_id: aggregateId,
+    ...rest,
+  };
 }

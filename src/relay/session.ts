@@ -156,6 +156,11 @@ export class RelaySession {
       await wake(this.#claims, this.#options.schema);
     } catch (error) {
       this.#doorbell.close();
+      // If it had registered already, it must neither go on beating nor count as alive.
+      await within(
+        2_000,
+        this.#lease.end().catch(() => {}),
+      );
       await this.#closeLinks();
       throw error;
     }
@@ -209,7 +214,7 @@ export class RelaySession {
   #link(purpose: string): Link {
     const { connectionString, logger, name, leaseMs } = this.#options;
     const control = purpose === 'control';
-    return new Link({
+    const link: Link = new Link({
       connectionString,
       applicationName: `postcommit ${purpose} ${name}`.slice(0, 63),
       queryTimeoutMs: control ? beatTimeoutMs(leaseMs) : queryTimeoutMs,
@@ -218,8 +223,10 @@ export class RelaySession {
       onLost: (error) => {
         if (control) this.#doorbell.detach();
         this.#lifecycle.tell('disconnected', { connection: purpose, error: String(error) });
+        link.ensure(); // Not with the next statement only: until then nothing could be heard on it.
       },
     });
+    return link;
   }
 
   #onClaimed(rows: ClaimedRow[], claimNumber: number, token: string): void {
@@ -257,7 +264,10 @@ export class RelaySession {
 
   #onLeaseLost(): void {
     this.#lifecycle.tell('leaseLost', { relay: this.#options.name, token: this.#lease.token });
-    this.#options.logger.error({ relay: this.#options.name }, 'lost the lease; dropping everything held and starting anew');
+    this.#options.logger.error(
+      { relay: this.#options.name },
+      'lost the lease; dropping everything held and starting anew',
+    );
     this.#completer.begin('');
     this.#dispatcher.forget();
     this.#inHand.clear();

@@ -25,7 +25,8 @@ export function toEntry(verdict: Verdict, options: VerdictOptions): Entry {
   if (outcome.kind === 'release') return { held, failure: { seq, attempts, fate: 'release', done: outcome.done } };
   const fate = options.poison === 'block' ? 'hold' : 'bury';
   const { done, errors } = outcome;
-  if (outcome.kind === 'reject') return { held, failure: { seq, attempts, fate, reason: outcome.reason, done, errors } };
+  if (outcome.kind === 'reject')
+    return { held, failure: { seq, attempts, fate, reason: outcome.reason, done, errors } };
   const delayMs = retryDelayMs(options.retry, attempts + 1);
   if (delayMs === undefined) return { held, failure: { seq, attempts, fate, reason: 'exhausted', done, errors } };
   held.retryInMs = delayMs;

@@ -22,12 +22,17 @@ export function jsonLogger(write: (line: string) => void, minimum: keyof Logger 
   return { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') };
 }
 
+/** Kinds may carry names from outside (an event type), so their number is bounded too. */
+const kindsMax = 1_000;
+const otherKinds = 'other kinds';
+
 /**
  * Lets a repeated message through at most once per interval and says how many were left out: an outage that fails
  * thousands of times must not fill the disk with its log.
  */
 export class SparseLog {
   readonly #intervalMs: number;
+  /** Oldest first. */
   readonly #seen = new Map<string, { at: number; suppressed: number }>();
 
   constructor(intervalMs = 10_000) {
@@ -37,14 +42,24 @@ export class SparseLog {
   /** Calls `write` with the number of messages of this kind left out since the last one, if it is time. */
   say(kind: string, write: (suppressed: number) => void): void {
     const now = performance.now();
-    const last = this.#seen.get(kind);
+    const bounded = this.#bounded(kind, now);
+    const last = this.#seen.get(bounded);
     if (last && now - last.at < this.#intervalMs) {
       last.suppressed++;
       return;
     }
-    // Kinds may carry names from outside (an event type), so their number is bounded too.
-    if (!last && this.#seen.size >= 1_000) this.#seen.clear();
-    this.#seen.set(kind, { at: now, suppressed: 0 });
+    this.#seen.delete(bounded);
+    this.#seen.set(bounded, { at: now, suppressed: 0 });
     write(last?.suppressed ?? 0);
+  }
+
+  /** The kind itself while there is room; beyond that, all that are new share one. */
+  #bounded(kind: string, now: number): string {
+    if (this.#seen.has(kind) || this.#seen.size < kindsMax) return kind;
+    for (const [old, { at }] of this.#seen) {
+      if (now - at < this.#intervalMs) break;
+      this.#seen.delete(old);
+    }
+    return this.#seen.size < kindsMax ? kind : otherKinds;
   }
 }

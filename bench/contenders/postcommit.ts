@@ -1,0 +1,78 @@
+import pg from 'pg';
+import { aggregateOf, type Contender, chunks, payloadOf } from './contender.ts';
+
+/** The part of Postcommit that is used here. The build is imported, not the source, so that no loader costs anything. */
+interface Postcommit {
+  migrate(options: { connectionString: string }): Promise<unknown>;
+  createRelay(options: {
+    [option: string]: unknown;
+    connectionString: string;
+    handlers: Record<string, Record<string, (event: { seq: string }) => Promise<void>>>;
+  }): { start(): Promise<void>; stop(): Promise<void> };
+}
+
+const load = (): Promise<Postcommit> => import(new URL('../../dist/index.js', import.meta.url).href);
+
+/**
+ * Ourselves with default options: polling lane, order per aggregate, delivery records written. `--set` takes any numeric
+ * option of the relay.
+ */
+export const postcommit: Contender = {
+  name: 'postcommit',
+  packageJson: new URL('../../package.json', import.meta.url),
+  settings: {},
+  claimStatement: /outbox_queue[\s\S]*skip locked/i,
+
+  async prepare({ connectionString }) {
+    await (await load()).migrate({ connectionString });
+  },
+
+  async fill({ connectionString, backlog }) {
+    const client = new pg.Client({ connectionString });
+    await client.connect();
+    for (const indexes of chunks(backlog)) {
+      await client.query(
+        `insert into postcommit.outbox_events (aggregate_type, aggregate_id, event_type, payload)
+         select 'order', aggregate_id, 'order.created', payload::jsonb
+         from unnest($1::text[], $2::text[]) as given (aggregate_id, payload)`,
+        [
+          indexes.map((index) => aggregateOf(index, backlog.aggregates)),
+          indexes.map((index) => JSON.stringify(payloadOf(index, backlog.payloadBytes))),
+        ],
+      );
+    }
+    await client.end();
+  },
+
+  async start({ connectionString, settings }, onEvent) {
+    const { createRelay } = await load();
+    const relay = createRelay({
+      ...settings,
+      connectionString,
+      handlers: { 'order.created': { noop: async (event) => onEvent(event.seq) } },
+    });
+    await relay.start();
+    return { stop: () => relay.stop() };
+  },
+
+  async unsettled(db, ids) {
+    const { rows } = await db.query(
+      `select exists (
+         select from unnest($1::bigint[]) as recent (seq)
+         join postcommit.outbox_queue using (seq)
+       ) as found`,
+      [ids],
+    );
+    return rows[0]?.found === true;
+  },
+
+  // Counted in the delivery records and not in the queue alone: a dead letter also leaves the queue.
+  async remaining(db, backlog) {
+    const { rows } = await db.query(
+      `select (select count(*) from postcommit.outbox_queue)::int as queued,
+              (select coalesce(sum(upper(range) - lower(range)), 0)
+               from postcommit.outbox_deliveries, unnest(seqs) as range)::int as delivered`,
+    );
+    return Math.max(Number(rows[0]?.queued), backlog.events - Number(rows[0]?.delivered));
+  },
+};

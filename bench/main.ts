@@ -1,0 +1,143 @@
+// npm run bench -- [suite ...] [options]. Figures go to stdout, everything else to stderr.
+import { parseArgs } from 'node:util';
+import { payloadBytesMin, type Settings } from './contenders/contender.ts';
+import { jsonLine, type Measurement, table } from './report.ts';
+import { drain } from './suites/drain.ts';
+import { type BenchOptions, type Suite, UsageError } from './suites/suite.ts';
+
+const suites: readonly Suite[] = [drain];
+
+const usage = `Usage: npm run bench -- [suite ...] [options]
+
+Suites (all of them if none is named):
+${suites.map(({ name, summary }) => `  ${name.padEnd(10)} ${summary}`).join('\n')}
+
+Options:
+  --json                      one line of JSON per figure (npm run --silent bench -- ... for nothing else on stdout)
+  --events <n>                events in the backlog (default 50000)
+  --rounds <n>                rounds per contender, of which the median counts (default 3)
+  --payload-bytes <n>         size of a payload (default 1024)
+  --aggregates <n>            aggregates the events are spread over (default 1000)
+  --only <name>               only this contender; may be repeated
+  --set <name.key=number>     override a contender's setting; may be repeated
+  --database-url <url>        a PostgreSQL to measure on instead of an embedded one; the role must be a superuser
+                              that may create databases, and only databases of the benchmark's own are touched
+  --help                      print this
+
+Exit code: 0 measured and every goal met, 1 a goal missed or a measurement failed, 2 wrong usage.`;
+
+interface CommandLine {
+  chosen: Suite[];
+  json: boolean;
+  help: boolean;
+  options: BenchOptions;
+}
+
+function readCommandLine(args: string[], interrupted: AbortSignal): CommandLine {
+  const { values, positionals } = parse(args);
+  const chosen = positionals.map((given) => {
+    const found = suites.find(({ name }) => name === given);
+    if (!found)
+      throw new UsageError(`There is no suite "${given}"; there are: ${suites.map(({ name }) => name).join(', ')}.`);
+    return found;
+  });
+  return {
+    chosen: chosen.length > 0 ? chosen : [...suites],
+    json: values.json,
+    help: values.help,
+    options: {
+      events: count('events', values.events, 1),
+      rounds: count('rounds', values.rounds, 1),
+      payloadBytes: count('payload-bytes', values['payload-bytes'], payloadBytesMin),
+      aggregates: count('aggregates', values.aggregates, 1),
+      only: values.only,
+      overrides: overrides(values.set),
+      databaseUrl: databaseUrl(values['database-url']),
+      interrupted,
+    },
+  };
+}
+
+function parse(args: string[]) {
+  try {
+    return parseArgs({
+      args,
+      allowPositionals: true,
+      options: {
+        json: { type: 'boolean', default: false },
+        help: { type: 'boolean', default: false },
+        events: { type: 'string', default: '50000' },
+        rounds: { type: 'string', default: '3' },
+        'payload-bytes': { type: 'string', default: '1024' },
+        aggregates: { type: 'string', default: '1000' },
+        only: { type: 'string', multiple: true, default: [] },
+        set: { type: 'string', multiple: true, default: [] },
+        'database-url': { type: 'string' },
+      },
+    });
+  } catch (error) {
+    throw new UsageError((error as Error).message);
+  }
+}
+
+function databaseUrl(given: string | undefined): string | undefined {
+  // An unset variable on the command line, and not a wish for the embedded server.
+  if (given === '') throw new UsageError('--database-url is empty.');
+  return given;
+}
+
+function count(option: string, given: string, min: number): number {
+  const value = Number(given.replaceAll('_', ''));
+  if (!Number.isSafeInteger(value) || value < min) {
+    throw new UsageError(`--${option} takes a whole number from ${min} on, not "${given}".`);
+  }
+  return value;
+}
+
+function overrides(given: string[]): Record<string, Settings> {
+  const byContender: Record<string, Settings> = {};
+  for (const assignment of given) {
+    const match = /^(?<name>[^.=]+)\.(?<key>[^.=]+)=(?<value>-?\d+)$/.exec(assignment);
+    const { name, key, value } = match?.groups ?? {};
+    if (!name || !key) throw new UsageError(`--set takes name.key=number, not "${assignment}".`);
+    byContender[name] = { ...byContender[name], [key]: Number(value) };
+  }
+  return byContender;
+}
+
+async function main(interrupted: AbortSignal): Promise<number> {
+  const { chosen, json, help, options } = readCommandLine(process.argv.slice(2), interrupted);
+  if (help) {
+    console.log(usage);
+    return 0;
+  }
+  const missed: Measurement[] = [];
+  for (const suite of chosen) {
+    const measurements = await suite.run(options);
+    console.log(json ? measurements.map(jsonLine).join('\n') : `\n${suite.name}\n${table(measurements)}\n`);
+    missed.push(...measurements.filter(({ pass }) => pass === false));
+  }
+  for (const { suite, name, ratio, goal } of missed) {
+    console.error(`Goal missed: ${suite}, ${name}: ${ratio} is not above ${goal}.`);
+  }
+  return missed.length > 0 ? 1 : 0;
+}
+
+// The first Ctrl-C ends the child and lets the suite drop its database; a second one ends this process.
+const interruption = new AbortController();
+for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => interruption.abort());
+
+try {
+  process.exitCode = await main(interruption.signal);
+} catch (error) {
+  if (interruption.signal.aborted) {
+    console.error('Interrupted.');
+    process.exitCode = 130;
+  } else if (error instanceof UsageError) {
+    console.error(`${error.message}\n\n${usage}`);
+    process.exitCode = 2;
+  } else {
+    console.error(error);
+    process.exitCode = 1;
+  }
+}

@@ -1,0 +1,63 @@
+import pg from 'pg';
+import { startEmbeddedPostgres } from '../src/embedded/postgres-server.ts';
+
+/** The PostgreSQL that a run measures on. */
+export interface Server {
+  /** Its version, e.g. `18.4`. */
+  version: string;
+  /** Drops the database of this name if there is one and creates it anew; returns its connection string. */
+  createDatabase(name: string): Promise<string>;
+  dropDatabase(name: string): Promise<void>;
+  stop(): Promise<void>;
+}
+
+/**
+ * Starts a PostgreSQL with durable commits and otherwise default settings, or uses the one at `databaseUrl`. There it
+ * works in databases of its own and leaves all others alone.
+ */
+export async function startServer(databaseUrl: string | undefined): Promise<Server> {
+  const embedded = databaseUrl
+    ? undefined
+    : await startEmbeddedPostgres({ settings: { fsync: 'on', synchronous_commit: 'on' } });
+  const connectionString = embedded?.connectionString ?? (databaseUrl as string);
+  const admin = new pg.Client({ connectionString });
+  try {
+    await admin.connect();
+    const version = await show(admin, 'server_version');
+    await requireDurableCommits(admin);
+    return {
+      version: version.split(' ')[0] ?? version,
+      async createDatabase(name) {
+        await admin.query(`drop database if exists ${pg.escapeIdentifier(name)} with (force)`);
+        await admin.query(`create database ${pg.escapeIdentifier(name)}`);
+        const url = new URL(connectionString);
+        url.pathname = `/${encodeURIComponent(name)}`;
+        return url.href;
+      },
+      async dropDatabase(name) {
+        await admin.query(`drop database if exists ${pg.escapeIdentifier(name)} with (force)`);
+      },
+      async stop() {
+        await admin.end();
+        await embedded?.stop();
+      },
+    };
+  } catch (error) {
+    await admin.end().catch(() => {});
+    await embedded?.stop();
+    throw error;
+  }
+}
+
+/** A queue on a server that may forget its commits is a different product; no figure from there is printed. */
+async function requireDurableCommits(admin: pg.Client): Promise<void> {
+  for (const setting of ['fsync', 'synchronous_commit', 'full_page_writes']) {
+    const value = await show(admin, setting);
+    if (value !== 'on') throw new Error(`Commits are not durable on this server: ${setting} is ${value}.`);
+  }
+}
+
+async function show(client: pg.Client, setting: string): Promise<string> {
+  const { rows } = await client.query('select current_setting($1) as value', [setting]);
+  return rows[0].value;
+}

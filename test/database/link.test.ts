@@ -1,0 +1,297 @@
+import { randomUUID } from 'node:crypto';
+import fc from 'fast-check';
+import type pg from 'pg';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import { Link, type LinkOptions, reconnectDelayMs } from '../../src/database/link.ts';
+import { startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
+import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { seededRandom } from '../support/random.ts';
+import { startTcpProxy, type TcpProxy } from '../support/tcp-proxy.ts';
+import { deferred, until, within } from '../support/wait.ts';
+
+interface Line {
+  level: string;
+  message: string;
+  attempt?: number;
+  suppressed?: number;
+}
+
+describe('Link', () => {
+  let database: TestDatabase;
+  let proxy: TcpProxy;
+  let lines: Line[];
+  let lost: number;
+  /** Of its own for each test: a session whose client is gone may still sleep on the server. */
+  let applicationName: string;
+  const links: Link[] = [];
+
+  beforeAll(async () => {
+    database = await createTestDatabase();
+  });
+  beforeEach(async () => {
+    const { hostname, port } = new URL(database.url);
+    proxy = await startTcpProxy({ host: hostname, port: Number(port) });
+    lines = [];
+    lost = 0;
+    applicationName = `link ${randomUUID()}`;
+  });
+  afterEach(async () => {
+    await Promise.all(links.splice(0).map((link) => link.close()));
+    await proxy.close();
+  });
+  afterAll(() => database.close());
+
+  function makeLink(options: Partial<LinkOptions> = {}): Link {
+    const log = (level: string) => (fields: object, message: string) => void lines.push({ level, message, ...fields });
+    const link = new Link({
+      connectionString: proxy.url(database.url),
+      applicationName,
+      queryTimeoutMs: 5_000,
+      logger: { debug: log('debug'), info: log('info'), warn: log('warn'), error: log('error') },
+      onLost: () => lost++,
+      ...options,
+    });
+    links.push(link);
+    return link;
+  }
+
+  async function one(link: Link): Promise<unknown> {
+    return (await link.query('select 1 as one')).rows[0]?.one;
+  }
+
+  test('comes back after a cut, and the statement under way fails rather than run twice', async () => {
+    const connected: number[] = [];
+    const link = makeLink({ onConnect: async (client) => void connected.push(pidOf(client)) });
+    await link.open();
+    for (let cut = 1; cut <= 3; cut++) {
+      const underWay = link.query('select pg_sleep(60)');
+      underWay.catch(() => {});
+      await until(() => isActive('pg_sleep'), { what: 'the statement has reached the server' });
+      proxy.cut();
+      await expect(underWay).rejects.toThrow(/ECONNRESET|terminated/);
+      expect(link.connected).toBe(false);
+      expect(lost).toBe(cut);
+      expect(await one(link)).toBe(1);
+      expect(link.connected).toBe(true);
+      expect(connected).toHaveLength(cut + 1);
+    }
+    expect(new Set(connected).size).toBe(4);
+  });
+
+  test('gives a connection up that has gone silent', async () => {
+    const link = makeLink({ queryTimeoutMs: 300 });
+    await link.open();
+    proxy.stall();
+    await expect(within(one(link), { timeoutMs: 3_000, what: 'it gave up' })).rejects.toThrow(/terminated/);
+    expect(lost).toBe(1);
+    const next = one(link);
+    proxy.resume();
+    expect(await next).toBe(1);
+  });
+
+  test('gives a connection up that goes silent while it is being prepared', async () => {
+    let prepared = 0;
+    const link = makeLink({
+      queryTimeoutMs: 300,
+      onConnect: async (client) => {
+        if (prepared++ === 1) proxy.stall();
+        await client.query('listen nothing');
+      },
+    });
+    await link.open();
+    proxy.cut();
+    await until(() => !link.connected, { what: 'the cut was noticed' });
+    const waiting = one(link);
+    await until(() => prepared === 2, { what: 'a new connection is being prepared' });
+    await until(() => lines.some(({ message }) => message.startsWith('cannot connect')), { what: 'it was given up' });
+    proxy.resume();
+    expect(await waiting).toBe(1);
+    expect(prepared).toBeGreaterThanOrEqual(3);
+  });
+
+  test.each(['fast', 'immediate'] as const)('survives a restart of the server: %s', async (mode) => {
+    const server = await startEmbeddedPostgres();
+    try {
+      const link = makeLink({ connectionString: server.connectionString });
+      await link.open();
+      const restarted = server.restart(mode);
+      await until(() => !link.connected, { what: 'the connection was lost' });
+      const waiting = one(link);
+      await restarted;
+      // Sent while there was no server: it waited for the connection, and a failure would be the connection's.
+      expect(await until(() => waiting.catch(() => one(link)), { what: 'it came back' })).toBe(1);
+    } finally {
+      await server.stop();
+    }
+  });
+
+  test('never gives up, and writes few lines about it', async () => {
+    const link = makeLink();
+    await link.open();
+    proxy.refuse();
+    proxy.cut();
+    await until(() => !link.connected, { what: 'the cut was noticed' });
+    // From here on time is ours: a hundred attempts take minutes.
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] });
+    try {
+      const start = performance.now();
+      const waiting = link.query('select 1 as one');
+      for (let attempt = 1; attempt <= 100; attempt++) {
+        await turnsUntil(() => vi.getTimerCount() === 1); // The pause after the failed attempt, and nothing else.
+        await vi.advanceTimersByTimeAsync(5_000);
+      }
+      const minutes = (performance.now() - start) / 60_000;
+      const told = lines.filter(({ message }) => message.startsWith('cannot connect'));
+      expect(told.length).toBeGreaterThan(1);
+      expect(told.length).toBeLessThanOrEqual(minutes * 6 + 1);
+      // What was left out is counted.
+      const counted = told.reduce((sum, line) => sum + (line.suppressed ?? 0), 0) + told.length;
+      expect(counted).toBe(told.at(-1)?.attempt);
+      expect(told.at(-1)?.attempt).toBeGreaterThan(90);
+      // The statement of the beginning still waits, and gets its answer.
+      proxy.accept();
+      await turnsUntil(() => vi.getTimerCount() === 1);
+      const advancing = vi.advanceTimersByTimeAsync(5_000);
+      expect((await waiting).rows).toEqual([{ one: 1 }]);
+      await advancing;
+    } finally {
+      vi.useRealTimers();
+    }
+  });
+
+  test('a hundred lost connections write few lines as well', async () => {
+    const link = makeLink();
+    for (let i = 0; i < 100; i++) {
+      await one(link);
+      proxy.cut();
+      await until(() => !link.connected, { what: 'the cut was noticed' });
+    }
+    expect(lost).toBe(100);
+    expect(lines.length).toBeLessThanOrEqual(10);
+  });
+
+  test('open() fails with a code instead of waiting', async () => {
+    proxy.refuse();
+    await expect(makeLink().open()).rejects.toMatchObject({ code: 'POSTCOMMIT_E_DATABASE_UNREACHABLE' });
+    expect(lines).toEqual([]);
+  });
+
+  describe('close()', () => {
+    const soon = { timeoutMs: 2_500, what: 'it is closed' };
+
+    test('while it waits to try again', async () => {
+      const link = makeLink();
+      await link.open();
+      proxy.refuse();
+      proxy.cut();
+      await until(() => !link.connected, { what: 'the cut was noticed' });
+      const waiting = one(link);
+      waiting.catch(() => {});
+      await until(() => lines.some(({ message }) => message.startsWith('cannot connect')), { what: 'it waits' });
+      await within(link.close(), soon);
+      await expect(within(waiting, soon)).rejects.toThrow(/terminated/);
+      proxy.accept();
+      await expect(one(link)).rejects.toThrow(/closed/);
+      expect(await sessions()).toBe(0);
+    });
+
+    test.each(['reconnecting', 'opening'])('while it is %s into a silence', async (phase) => {
+      const link = makeLink({ queryTimeoutMs: 60_000 });
+      if (phase === 'reconnecting') {
+        await link.open();
+        proxy.cut();
+        await until(() => !link.connected, { what: 'the cut was noticed' });
+      }
+      proxy.stall();
+      const waiting = phase === 'opening' ? link.open() : one(link);
+      waiting.catch(() => {});
+      await until(() => proxy.connections === 1, { what: 'it is connecting' });
+      await within(link.close(), soon);
+      await expect(within(waiting, soon)).rejects.toThrow();
+      proxy.resume();
+      await until(() => proxy.connections === 0, { what: 'nothing is left open' });
+      expect(link.connected).toBe(false);
+    });
+
+    test('between connecting and being ready', async () => {
+      const preparing = deferred();
+      const goOn = deferred();
+      const link = makeLink({
+        onConnect: async () => {
+          preparing.resolve();
+          await goOn.promise;
+        },
+      });
+      const opened = link.open();
+      opened.catch(() => {});
+      await preparing.promise;
+      await within(link.close(), soon);
+      goOn.resolve();
+      await expect(opened).rejects.toThrow(/terminated|closed/);
+      expect(link.connected).toBe(false);
+      await until(async () => (await sessions()) === 0, { what: 'no session is left' });
+    });
+
+    test('with a statement under way on a connection that has gone silent', async () => {
+      const link = makeLink({ queryTimeoutMs: 60_000 });
+      await link.open();
+      proxy.stall();
+      const waiting = one(link);
+      waiting.catch(() => {});
+      await within(link.close(), soon);
+      await expect(within(waiting, soon)).rejects.toThrow(/terminated/);
+    });
+
+    test('twice, and before anything', async () => {
+      const link = makeLink();
+      await link.close();
+      await link.close();
+      await expect(link.open()).rejects.toThrow(/terminated|closed/);
+    });
+  });
+
+  async function isActive(text: string): Promise<boolean> {
+    const rows = await database.query(
+      `select from pg_stat_activity where application_name = $1 and state = 'active' and query like $2`,
+      [applicationName, `%${text}%`],
+    );
+    return rows.length > 0;
+  }
+
+  async function sessions(): Promise<number> {
+    return (await database.query('select from pg_stat_activity where application_name = $1', [applicationName])).length;
+  }
+});
+
+describe('reconnectDelayMs', () => {
+  test('doubles from 50 ms to 5 s, half of it at random', () => {
+    const { seed } = seededRandom();
+    const attempts = fc.integer({ min: 1, max: Number.MAX_SAFE_INTEGER });
+    const chances = fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true });
+    fc.assert(
+      fc.property(attempts, chances, (attempt, chance) => {
+        const delay = reconnectDelayMs(attempt, () => chance);
+        const ceiling = attempt > 7 ? 5_000 : 50 * 2 ** (attempt - 1);
+        expect(delay).toBeGreaterThanOrEqual(ceiling / 2);
+        expect(delay).toBeLessThanOrEqual(ceiling); // Equal by rounding only.
+      }),
+      { seed },
+    );
+    expect(Array.from({ length: 9 }, (_, i) => reconnectDelayMs(i + 1, () => 0))).toEqual([
+      25, 50, 100, 200, 400, 800, 1_600, 2_500, 2_500,
+    ]);
+  });
+});
+
+function pidOf(client: pg.Client): number {
+  return (client as unknown as { processID: number }).processID;
+}
+
+/** Turns of the event loop, which go on while timers stand still. */
+async function turnsUntil(condition: () => boolean): Promise<void> {
+  for (let turn = 0; turn < 100_000; turn++) {
+    if (condition()) return;
+    await new Promise((next) => setImmediate(next));
+  }
+  throw new Error('it did not happen');
+}

@@ -1,0 +1,227 @@
+import { randomUUID } from 'node:crypto';
+import { createServer } from 'node:net';
+import pg from 'pg';
+import { afterAll, afterEach, beforeAll, describe, expect, inject, test } from 'vitest';
+import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
+import { createOutbox, createRelay, fromPg, migrate, migrationSql } from '../../src/index.ts';
+import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { recordServer } from '../support/servers-used.ts';
+import { within } from '../support/wait.ts';
+import { schemaDump } from './schema-dump.ts';
+
+describe.each([18, 14] as const)('migrate on PostgreSQL %i', (version) => {
+  let server: EmbeddedPostgres | undefined;
+  let serverUrl: string;
+  const open: TestDatabase[] = [];
+
+  beforeAll(async () => {
+    if (version !== 18) server = await startEmbeddedPostgres({ version });
+    serverUrl = server?.connectionString ?? inject('serverUrl');
+  });
+  afterEach(async () => {
+    await Promise.all(open.splice(0).map((database) => database.close()));
+  });
+  afterAll(() => server?.stop());
+
+  async function emptyDatabase(): Promise<TestDatabase> {
+    const database = await createTestDatabase({ migrate: false, serverUrl });
+    open.push(database);
+    return database;
+  }
+
+  async function books(database: TestDatabase, schema = 'postcommit'): Promise<number[]> {
+    const rows = await database.query<{ version: number }>(`select version from "${schema}".migrations order by 1`);
+    return rows.map((row) => row.version);
+  }
+
+  async function expectToWork(database: TestDatabase, schema?: string): Promise<void> {
+    const seen: unknown[] = [];
+    const outbox = createOutbox({ db: fromPg(database.pool), ...(schema ? { schema } : {}), notify: false });
+    const relay = createRelay({
+      connectionString: database.url,
+      ...(schema ? { schema } : {}),
+      handlers: { x: { see: (event) => void seen.push(event.payload) } },
+    });
+    await outbox.transaction((_tx, emit) =>
+      emit([1, 2].map((payload) => ({ type: 'x', aggregate: ['a', 1] as const, payload }))),
+    );
+    expect(await relay.runOnce()).toEqual({ delivered: 2, retried: 0, dead: 0 });
+    expect(seen).toEqual([1, 2]);
+  }
+
+  test('a fresh database, and again', async () => {
+    const database = await emptyDatabase();
+    const [row] = await database.query('show server_version');
+    recordServer(`PostgreSQL ${row.server_version}`);
+    expect(row.server_version).toMatch(new RegExp(`^${version}\\.`));
+
+    const first = await migrate({ connectionString: database.url });
+    expect(first).toEqual({ schema: 'postcommit', applied: ['0001_outbox'], version: 1 });
+    const before = await schemaDump(database);
+    expect(await migrate({ connectionString: database.url })).toEqual({ ...first, applied: [] });
+    expect(await schemaDump(database)).toEqual(before);
+    expect(await books(database)).toEqual([1]);
+    await expectToWork(database);
+  });
+
+  test('ten at once: one applies, the others find nothing to do', async () => {
+    const database = await emptyDatabase();
+    const results = await Promise.all(Array.from({ length: 10 }, () => migrate({ connectionString: database.url })));
+    expect(results.map(({ applied }) => applied.length).sort()).toEqual([0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+    expect(new Set(results.map((result) => result.version))).toEqual(new Set([1]));
+    expect(await books(database)).toEqual([1]);
+  });
+
+  test('the printed SQL makes the same, and migrate() then finds nothing to do', async () => {
+    const [printed, migrated] = await Promise.all([emptyDatabase(), emptyDatabase()]);
+    for (const schema of ['postcommit', 'Some "Other" $$ $& schema']) {
+      await migrate({ connectionString: migrated.url, schema });
+      await printed.query(migrationSql({ schema }));
+      const dump = await schemaDump(printed, schema);
+      expect(dump).toEqual(await schemaDump(migrated, schema));
+      for (const [part, rows] of Object.entries(dump)) expect(rows.length, part).toBeGreaterThan(0);
+      expect((await migrate({ connectionString: printed.url, schema })).applied).toEqual([]);
+      await expectToWork(printed, schema);
+    }
+    await printed.query(migrationSql({ after: 1 })); // Nothing left: runs and changes nothing.
+    expect(await books(printed)).toEqual([1]);
+  });
+
+  test('two schemas have nothing in common', async () => {
+    const database = await emptyDatabase();
+    for (const schema of ['one', 'two']) await migrate({ connectionString: database.url, schema });
+    await expectToWork(database, 'two');
+    expect(await database.query('select * from one.outbox_events')).toEqual([]);
+    await database.query('drop schema one cascade');
+    await expectToWork(database, 'two');
+  });
+
+  test('a database that is newer is refused, and nothing is changed', async () => {
+    const database = await emptyDatabase();
+    await migrate({ connectionString: database.url });
+    await database.query(`insert into postcommit.migrations (version, name, checksum) values (2, '0002_later', 'x')`);
+    const before = await schemaDump(database);
+    await expect(migrate({ connectionString: database.url })).rejects.toMatchObject({
+      code: 'POSTCOMMIT_E_MIGRATION_NEWER',
+    });
+    await expect(migrate({ connectionString: database.url })).rejects.toThrow('at 2, this package knows 1');
+    expect(await schemaDump(database)).toEqual(before);
+    expect(await books(database)).toEqual([1, 2]);
+  });
+
+  test('a migration that was changed after it was applied is refused', async () => {
+    const database = await emptyDatabase();
+    await migrate({ connectionString: database.url });
+    await database.query(`update postcommit.migrations set checksum = 'something else'`);
+    const refused = migrate({ connectionString: database.url });
+    await expect(refused).rejects.toMatchObject({ code: 'POSTCOMMIT_E_MIGRATION_CHANGED' });
+    await expect(refused).rejects.toThrow('number 1');
+  });
+
+  test('a migration that fails changes nothing', async () => {
+    const database = await emptyDatabase();
+    await database.query('create schema postcommit; create table postcommit.outbox_relays (mine text)');
+    await expect(migrate({ connectionString: database.url })).rejects.toMatchObject({ code: '42P07' });
+    const rows = await database.query(`select relname from pg_class where relnamespace = 'postcommit'::regnamespace`);
+    expect(rows).toEqual([{ relname: 'outbox_relays' }]);
+  });
+
+  test('a role that owns its schema but may create no other', async () => {
+    const database = await emptyDatabase();
+    const role = `owner_${randomUUID().slice(0, 8)}`;
+    await database.query(`create role ${role} login password 'secret'`);
+    try {
+      await database.query(
+        `create schema postcommit authorization ${role}; create schema by_hand authorization ${role}`,
+      );
+      const url = new URL(database.url);
+      url.username = role;
+      url.password = 'secret';
+      expect((await migrate({ connectionString: url.href })).applied).toEqual(['0001_outbox']);
+      const client = new pg.Client({ connectionString: url.href });
+      await client.connect();
+      await client.query(migrationSql({ schema: 'by_hand' }));
+      await client.end();
+      expect(await books(database, 'by_hand')).toEqual([1]);
+      await expect(migrate({ connectionString: url.href, schema: 'third' })).rejects.toMatchObject({
+        code: 'POSTCOMMIT_E_PERMISSION_DENIED',
+      });
+    } finally {
+      await database.query(`drop owned by ${role} cascade; drop role ${role}`);
+    }
+  });
+
+  test('a role that may only use the outbox finds nothing to do', async () => {
+    const database = await emptyDatabase();
+    const role = `service_${randomUUID().slice(0, 8)}`;
+    await migrate({ connectionString: database.url });
+    await database.query(`create role ${role} login password 'secret'`);
+    try {
+      await database.query(
+        `grant usage on schema postcommit to ${role}; grant select on postcommit.migrations to ${role}`,
+      );
+      const url = new URL(database.url);
+      url.username = role;
+      url.password = 'secret';
+      expect((await migrate({ connectionString: url.href })).applied).toEqual([]);
+    } finally {
+      await database.query(`drop owned by ${role} cascade; drop role ${role}`);
+    }
+  });
+});
+
+describe('what migrate refuses', () => {
+  const quickly = { timeoutMs: 5_000, what: 'it was refused' };
+
+  test.each(['', 'a\0b', 'x'.repeat(64), '€'.repeat(22), 'pg_mine', '\ud800', 7 as never])(
+    'the schema name %j',
+    async (schema) => {
+      const refused = { code: 'POSTCOMMIT_E_BAD_SCHEMA_NAME' };
+      await expect(migrate({ connectionString: inject('serverUrl'), schema })).rejects.toMatchObject(refused);
+      expect(() => migrationSql({ schema })).toThrowError(expect.objectContaining(refused));
+    },
+  );
+
+  test.each([undefined, '', null])('%j as connection string: it would be some other database', async (given) => {
+    await expect(migrate({ connectionString: given as never })).rejects.toMatchObject({
+      code: 'POSTCOMMIT_E_NO_DATABASE_URL',
+    });
+  });
+
+  test('a server that is not there', async () => {
+    // A port that was free a moment ago.
+    const probe = createServer().listen(0, '127.0.0.1');
+    await new Promise((ready) => probe.once('listening', ready));
+    const { port } = probe.address() as { port: number };
+    await new Promise((closed) => probe.close(closed));
+    for (const host of ['127.0.0.1', 'localhost', 'no-such-host.invalid']) {
+      const refused = migrate({ connectionString: `postgres://a:b@${host}:${port}/c` });
+      await within(expect(refused).rejects.toMatchObject({ code: 'POSTCOMMIT_E_DATABASE_UNREACHABLE' }), quickly);
+      await expect(refused).rejects.toThrow(/ECONNREFUSED|ENOTFOUND|EAI_AGAIN/);
+    }
+  });
+
+  test('a wrong password, a user and a database that do not exist', async () => {
+    const good = inject('serverUrl');
+    const changes: ((url: URL) => void)[] = [
+      (url) => (url.password = 'wrong'),
+      (url) => (url.username = 'nobody_here'),
+      (url) => (url.pathname = '/no_such_database'),
+    ];
+    for (const change of changes) {
+      const url = new URL(good);
+      change(url);
+      const refused = migrate({ connectionString: url.href });
+      await within(expect(refused).rejects.toMatchObject({ code: 'POSTCOMMIT_E_DATABASE_REFUSED' }), quickly);
+      await refused.catch((error) => expect(error.message).not.toContain('wrong'));
+    }
+  });
+
+  test('a relay on a database that was never migrated says which command to run', async () => {
+    const database = await createTestDatabase({ migrate: false });
+    const relay = createRelay({ connectionString: database.url, handlers: {} });
+    await expect(relay.start()).rejects.toMatchObject({ code: 'POSTCOMMIT_E_MIGRATION_MISSING' });
+    await expect(relay.start()).rejects.toThrow('npx postcommit migrate');
+    await database.close();
+  });
+});

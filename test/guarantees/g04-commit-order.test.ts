@@ -1,0 +1,276 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type pg from 'pg';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { createOutbox, fromPg, migrate, type Outbox, type OutboxEvent } from '../../src/index.ts';
+import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { quietPool } from '../support/quiet-pool.ts';
+import { seededRandom } from '../support/random.ts';
+import { until, within } from '../support/wait.ts';
+
+const event = (id: string, more: Partial<OutboxEvent> = {}): OutboxEvent => ({
+  type: 'order.changed',
+  aggregate: ['order', id],
+  payload: null,
+  ...more,
+});
+
+describe('G4 order per aggregate: seq follows commit order', () => {
+  let database: TestDatabase;
+  let pool: pg.Pool;
+  let outbox: Outbox<pg.PoolClient>;
+  const random = seededRandom();
+
+  beforeAll(async () => {
+    database = await createTestDatabase();
+    pool = quietPool(database.url, { max: 60 });
+    outbox = createOutbox<pg.PoolClient>({ db: fromPg(pool), notify: false });
+    // Who commits when, told by the database and not by seq: at COMMIT, after everything else, the transaction counts up
+    // its aggregate's row, and holds it until it has committed.
+    await database.query(`
+      create table aggregates (id text primary key, version bigint not null default 0);
+      create table commits (event_seq bigint, aggregate text, version bigint);
+      create function count_commit() returns trigger language plpgsql as $$
+      declare counted bigint;
+      begin
+        insert into aggregates values (new.aggregate_id) on conflict do nothing;
+        update aggregates set version = version + 1 where id = new.aggregate_id returning version into counted;
+        insert into commits values (new.seq, new.aggregate_id, counted);
+        return null;
+      end $$;
+      create constraint trigger count_commit after insert on postcommit.outbox_events
+        deferrable initially deferred for each row when (new.event_type = 'order.counted')
+        execute function count_commit()`);
+  });
+
+  afterEach(async () => {
+    // Nothing of one test may keep the next one waiting.
+    const [row] = await database.query(
+      `select count(*)::integer as held from pg_locks l join pg_database d on d.oid = l.database
+        where l.locktype = 'advisory' and d.datname = current_database()`,
+    );
+    expect(row).toEqual({ held: 0 });
+  });
+
+  afterAll(async () => {
+    await pool.end();
+    await database.close();
+  });
+
+  async function begin(): Promise<{ tx: pg.PoolClient; pid: number; end(how: 'commit' | 'rollback'): Promise<void> }> {
+    const tx = await pool.connect();
+    await tx.query('begin');
+    const pid = (tx as unknown as { processID: number }).processID;
+    return {
+      tx,
+      pid,
+      async end(how) {
+        await tx.query(how);
+        tx.release();
+      },
+    };
+  }
+
+  async function locksOf(pid: number): Promise<{ all: number; advisory: number }> {
+    const [row] = await database.query<{ all: number; advisory: number }>(
+      `select count(*)::integer as "all", (count(*) filter (where locktype = 'advisory'))::integer as advisory
+         from pg_locks where pid = $1`,
+      [pid],
+    );
+    return row ?? { all: 0, advisory: 0 };
+  }
+
+  function waits(pid: number, forPid: number): Promise<boolean> {
+    return until(
+      async () =>
+        (
+          await database.query<{ yes: boolean }>('select $2::integer = any (pg_blocking_pids($1)) as yes', [
+            pid,
+            forPid,
+          ])
+        )[0]?.yes,
+      { what: `${pid} waits for ${forPid}` },
+    );
+  }
+
+  async function orderViolations(): Promise<number> {
+    const [row] = await database.query<{ violations: number }>(
+      `select count(*)::integer as violations from (
+         select event_seq < lag(event_seq) over (partition by aggregate order by version) as wrong from commits) c
+        where wrong`,
+    );
+    return row?.violations ?? -1;
+  }
+
+  /** 50 writers, 5 aggregates, every transaction takes its time between emit and COMMIT. */
+  async function writeConcurrently(emitting: Outbox<pg.PoolClient>): Promise<void> {
+    await database.query('truncate aggregates, commits');
+    const counted = () => event(`hot-${random.integer(1, 5)}`, { type: 'order.counted' });
+    const writer = async () => {
+      for (let i = 0; i < 6; i++) {
+        if (random.chance(0.4)) {
+          await emitting.transaction(async (_tx, emit) => void (await emit(counted())), {
+            pipeline: random.chance(0.5),
+          });
+          continue;
+        }
+        const { tx, end } = await begin();
+        await emitting.emit(tx, counted());
+        await sleep(random.integer(0, 3));
+        if (random.chance(0.3)) await emitting.emit(tx, event('other', { key: null }));
+        await end(random.chance(0.1) ? 'rollback' : 'commit');
+      }
+    };
+    await Promise.all(Array.from({ length: 50 }, writer));
+    const [row] = await database.query<{ count: number }>('select count(*)::integer as count from commits');
+    expect(row?.count).toBeGreaterThan(200);
+  }
+
+  test('50 concurrent writers of 5 aggregates', async () => {
+    await writeConcurrently(outbox);
+    expect(await orderViolations()).toBe(0);
+  });
+
+  test('and the same without serialising shows that this would be seen', async () => {
+    await writeConcurrently(createOutbox<pg.PoolClient>({ db: fromPg(pool), notify: false, serialise: false }));
+    expect(await orderViolations()).toBeGreaterThan(0);
+  });
+
+  test('the same keys in another order do not deadlock', async () => {
+    const keys = Array.from({ length: 30 }, (_, i) => `shared-${i}`);
+    const writer = async () => {
+      for (let i = 0; i < 15; i++) {
+        const { tx, end } = await begin();
+        await outbox.emit(
+          tx,
+          random.shuffle(keys).map((key) => event(key)),
+        );
+        await end('commit');
+      }
+    };
+    await Promise.all(Array.from({ length: 8 }, writer));
+  });
+
+  describe('a transaction that emits for very many aggregates', () => {
+    const many = Array.from({ length: 10_000 }, (_, i) => event(`many-${i}`));
+
+    async function expectToExclude(emitMany: (tx: pg.PoolClient) => Promise<unknown>, id: string): Promise<void> {
+      const large = await begin();
+      await emitMany(large.tx);
+      expect((await locksOf(large.pid)).all).toBeLessThan(600);
+      const small = await begin();
+      const emitted = outbox.emit(small.tx, event(id, { type: 'order.last' }));
+      await waits(small.pid, large.pid);
+      await large.end('commit');
+      await emitted;
+      await small.end('commit');
+      const rows = await database.query<{ event_type: string }>(
+        'select event_type from postcommit.outbox_events where aggregate_id = $1 order by seq',
+        [id],
+      );
+      expect(rows.map((row) => row.event_type)).toEqual(['order.changed', 'order.last']);
+    }
+
+    test('10,000 in one call: bounded locks, and others are kept out', async () => {
+      await expectToExclude((tx) => outbox.emit(tx, many), 'many-7777');
+    });
+
+    test('1,000 one by one: bounded locks, and others are kept out', async () => {
+      await expectToExclude(async (tx) => {
+        for (let i = 0; i < 1_000; i++) await outbox.emit(tx, event(`single-${i}`));
+      }, 'single-3');
+    });
+
+    test('it waits for who came first', async () => {
+      const small = await begin();
+      await outbox.emit(small.tx, event('many-1', { type: 'order.first' }));
+      const large = await begin();
+      const emitted = outbox.emit(large.tx, many);
+      await waits(large.pid, small.pid);
+      // Whoever is inside goes on, also for other keys, while the large one waits: no deadlock.
+      const more = Array.from({ length: 40 }, (_, i) => event(`many-${100 + i}`, { type: 'order.first' }));
+      for (const one of more) await within(outbox.emit(small.tx, one), { what: 'the small transaction goes on' });
+      await small.end('commit');
+      await emitted;
+      await large.end('commit');
+      const rows = await database.query<{ event_type: string }>(
+        `select event_type from postcommit.outbox_events where aggregate_id = 'many-139' order by seq desc limit 2`,
+      );
+      expect(rows.map((row) => row.event_type)).toEqual(['order.changed', 'order.first']);
+    });
+
+    test('several that emit for 200 aggregates each, one by one, do not disturb each other', async () => {
+      const batch = async (name: string) => {
+        const { tx, pid, end } = await begin();
+        for (let i = 0; i < 200; i++) await outbox.emit(tx, event(`${name}-${i}`));
+        expect((await locksOf(pid)).all).toBeLessThan(600);
+        await end('commit');
+      };
+      await Promise.all(['a', 'b', 'c', 'd'].map((name) => batch(`batch-${name}`)));
+    });
+  });
+
+  describe('what is locked', () => {
+    async function locksFor(emitting: Outbox<pg.PoolClient>, events: OutboxEvent[]): Promise<number> {
+      const { tx, pid, end } = await begin();
+      await emitting.emit(tx, events);
+      const { advisory } = await locksOf(pid);
+      await end('rollback');
+      return advisory;
+    }
+
+    test('each key once, and the gate', async () => {
+      expect(await locksFor(outbox, [event('1')])).toBe(2);
+      expect(await locksFor(outbox, [event('1'), event('2'), event('1')])).toBe(3);
+      const { tx, pid, end } = await begin();
+      for (const id of ['1', '2', '1', '2']) await outbox.emit(tx, event(id));
+      expect((await locksOf(pid)).advisory).toBe(3);
+      await end('rollback');
+    });
+
+    test('nothing with serialise: false, and nothing for an event without order', async () => {
+      const unserialised = createOutbox<pg.PoolClient>({ db: fromPg(pool), notify: false, serialise: false });
+      expect(await locksFor(unserialised, [event('1'), event('2')])).toBe(0);
+      expect(await locksFor(outbox, [event('1', { key: null }), event('2', { key: null })])).toBe(0);
+    });
+
+    test('what a savepoint locked is locked again after a rollback to it', async () => {
+      const { tx, pid, end } = await begin();
+      await tx.query('savepoint attempt');
+      await outbox.emit(tx, event('1'));
+      await tx.query('rollback to savepoint attempt');
+      expect((await locksOf(pid)).advisory).toBe(0);
+      await outbox.emit(tx, event('1'));
+      expect((await locksOf(pid)).advisory).toBe(2);
+      await end('rollback');
+    });
+
+    test('a key of one’s own orders across aggregates', async () => {
+      const first = await begin();
+      await outbox.emit(first.tx, event('1', { key: 'customer 5' }));
+      const second = await begin();
+      // The aggregate itself is free: it is not what the first event is ordered by.
+      await within(outbox.emit(second.tx, event('1')), { what: 'the aggregate is free' });
+      const emitted = outbox.emit(second.tx, event('2', { key: 'customer 5' }));
+      await waits(second.pid, first.pid);
+      await first.end('commit');
+      await emitted;
+      await second.end('commit');
+    });
+
+    test('an outbox in another schema does not wait', async () => {
+      await migrate({ connectionString: database.url, schema: 'other' });
+      const other = createOutbox<pg.PoolClient>({ db: fromPg(pool), notify: false, schema: 'other' });
+      const first = await begin();
+      await outbox.emit(first.tx, event('1'));
+      const second = await begin();
+      await within(other.emit(second.tx, event('1')), { what: 'the other outbox goes on' });
+      const all = Array.from({ length: 300 }, (_, i) => event(String(i)));
+      await within(other.emit(second.tx, all), { what: 'also with very many keys' });
+      await second.end('rollback');
+      // And what is held in one schema is not taken for held in the other.
+      await other.emit(first.tx, event('1'));
+      expect((await locksOf(first.pid)).advisory).toBe(4);
+      await first.end('rollback');
+    });
+  });
+});

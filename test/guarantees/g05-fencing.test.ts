@@ -1,0 +1,195 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { type Failure, fail } from '../../src/outbox/fail.ts';
+import { end, reap, register, renew } from '../../src/outbox/relays.ts';
+import { settle } from '../../src/outbox/settle.ts';
+import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { statement } from '../support/postgres-proxy.ts';
+import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';
+import { nextEvent, until, within } from '../support/wait.ts';
+
+const limits = { leaseMs: 1_000, batchSizeMax: 10, prefetchMax: 20, inFlightMax: 4, pollIntervalMs: 100 };
+
+/** Each event's number of delivery records. */
+async function recorded(scenario: RelayScenario): Promise<number[]> {
+  const rows = await scenario.db.query(
+    `select count(d)::integer as n from postcommit.outbox_events e
+       left join postcommit.outbox_deliveries d on d.seqs @> e.seq group by e.seq order by e.seq`,
+  );
+  return rows.map(({ n }) => n);
+}
+
+describe('G5 fencing: a relay that stalled past its lease', () => {
+  test(
+    'cannot settle what the new owner has, is told so, and works on under a new token',
+    withScenario(async (scenario) => {
+      const proxy = await scenario.proxy();
+      const stalled = await scenario.relay('stalled', { ...limits, connectionString: proxy.url(scenario.db.url) });
+      const firstToken = stalled.stats().token;
+      const settled = proxy.holdRequest({ text: statement.settle });
+      await scenario.emitLine('a', 6);
+      await within(settled.caught, { what: 'its result is on the way' });
+      proxy.stall('control');
+      await scenario.relay('owner', limits);
+      await until(async () => (await scenario.queued()) === 0, { what: 'the new owner delivered all' });
+
+      const fenced = nextEvent<{ attempt: number }>(stalled, 'fenced');
+      const lost = nextEvent<{ token: string }>(stalled, 'leaseLost');
+      settled.release();
+      expect(await fenced).toMatchObject({ eventType: 'scripted', aggregateId: 'a', attempt: 1 });
+      proxy.resume('control');
+      await lost;
+      await until(() => stalled.stats().token !== undefined, { what: 'it has a new token' });
+      expect(stalled.stats().token).not.toBe(firstToken);
+      expect(stalled.stats().fenced).toBeGreaterThan(0);
+      expect(stalled.stats().delivered).toBe(0);
+      expect(await recorded(scenario)).toEqual([1, 1, 1, 1, 1, 1]);
+
+      await scenario.emit(
+        Array.from({ length: 200 }, (_, n) => ({ aggregateId: `b${n % 20}`, script: { workMs: 5 } })),
+      );
+      await scenario.drained();
+      await until(() => stalled.stats().delivered > 0, { what: 'it delivers again' });
+    }),
+  );
+
+  test(
+    'stopped by the system and continued: it begins nothing that it held',
+    withScenario(async (scenario) => {
+      await scenario.emit(
+        Array.from({ length: 40 }, (_, n) => ({ aggregateId: `a${n % 8}`, script: { workMs: 100 } })),
+      );
+      const sleeper = await scenario.child('sleeper', limits);
+      await until(() => scenario.journal.ends().length >= 4, { what: 'it is at work' });
+      process.kill(sleeper.pid, 'SIGSTOP');
+      const before = scenario.journal.read().length;
+      const owner = await scenario.relay('owner', limits);
+      await scenario.drained();
+      await owner.stop();
+      process.kill(sleeper.pid, 'SIGCONT');
+      await sleeper.next(({ event }) => event === 'leaseLost');
+
+      // Under a new token it goes on with what comes.
+      await scenario.emitLine('later', 5);
+      await until(
+        () => scenario.journal.read().filter(({ key, phase }) => key === 'thing:later' && phase === 'end').length === 5,
+        {
+          what: 'it delivers again',
+        },
+      );
+      await scenario.drained();
+      const begunLate = scenario.journal
+        .read()
+        .slice(before)
+        .filter(({ relay, phase, key }) => relay === 'sleeper' && phase === 'begin' && key !== 'thing:later');
+      expect(begunLate).toEqual([]);
+      const findings = await scenario.findings({ killed: ['sleeper'] });
+      expect(findings).toMatchObject({ lost: [], orderViolations: [], overlaps: [] });
+      expect(findings.duplicates).toBeLessThanOrEqual(limits.inFlightMax);
+      expect(new Set(await recorded(scenario))).toEqual(new Set([1]));
+    }),
+  );
+
+  test(
+    'aborts its handlers before anyone can take over, and their events cost no attempt',
+    withScenario(async (scenario) => {
+      const proxy = await scenario.proxy();
+      let aborted: unknown;
+      const stalled = await scenario.relay('stalled', {
+        ...limits,
+        connectionString: proxy.url(scenario.db.url),
+        handlers: {
+          scripted: {
+            script: (_event, ctx) =>
+              new Promise((_, reject) => {
+                ctx.signal.addEventListener('abort', () => {
+                  aborted = ctx.signal.reason;
+                  reject(ctx.signal.reason);
+                });
+              }),
+          },
+        },
+      });
+      await scenario.emitLine('a', 3);
+      await until(() => stalled.stats().inFlight === 1, { what: 'the handler runs' });
+      proxy.stall('control');
+      await until(() => aborted !== undefined, { what: 'the handler was aborted' });
+      const [{ alive }] = await scenario.db.query(
+        'select lease_until > now() as alive from postcommit.outbox_relays where ended_at is null',
+      );
+      expect(alive).toBe(true);
+      await scenario.relay('owner', limits);
+      await scenario.drained();
+      expect(await scenario.db.query('select * from postcommit.outbox_failures')).toEqual([]);
+    }),
+  );
+});
+
+describe('G5 fencing: the statements', () => {
+  let db: TestDatabase;
+  let stale: string;
+  let owner: string;
+  const query = (text: string, values: unknown[]) => db.pool.query({ text, values, rowMode: 'array' });
+  const relay = { name: 'r', host: 'h', pid: 1 };
+
+  beforeAll(async () => {
+    db = await createTestDatabase();
+  });
+  afterAll(() => db.close());
+  beforeEach(async () => {
+    await db.query('truncate postcommit.outbox_events, postcommit.outbox_queue, postcommit.outbox_relays');
+    stale = await register(db.pool, 'postcommit', { ...relay, leaseMs: 1 });
+    owner = await register(db.pool, 'postcommit', { ...relay, leaseMs: 60_000 });
+    await db.query(`select postcommit.emit('t', 'a', '1', 'null') from generate_series(1, 3)`);
+    await db.query('update postcommit.outbox_queue set lease = $1', [owner]);
+  });
+
+  const story = async () => ({
+    queue: await db.query('select * from postcommit.outbox_queue order by seq'),
+    deliveries: await db.query('select * from postcommit.outbox_deliveries'),
+    failures: await db.query('select * from postcommit.outbox_failures'),
+    deadLetters: await db.query('select * from postcommit.outbox_dead_letters'),
+  });
+  const seqs = async () =>
+    (await db.query('select seq::text from postcommit.outbox_queue order by seq')).map((r) => r.seq);
+  const errors = [{ target: 't', code: 'c', error: 'e' }];
+  const fates: [string, object][] = [
+    ['retry', { fate: 'retry', delayMs: 0, done: [], errors }],
+    ['release', { fate: 'release' }],
+    ['bury', { fate: 'bury', reason: 'rejected', done: [], errors }],
+    ['hold', { fate: 'hold', reason: 'rejected', done: [], errors }],
+  ];
+
+  test('settle', async () => {
+    const before = await story();
+    const given = (await seqs()).map((seq) => ({ seq, targets: ['t'] }));
+    expect(await settle(query, 'postcommit', stale, given)).toEqual(await seqs());
+    expect(await story()).toEqual(before);
+  });
+
+  test.each(fates)('%s', async (_name, failure) => {
+    const before = await story();
+    const given = (await seqs()).map((seq) => ({ seq, attempts: 0, ...failure }) as Failure);
+    expect(await fail(query, 'postcommit', stale, given)).toEqual(await seqs());
+    expect(await story()).toEqual(before);
+  });
+
+  test('a relay declared lost cannot renew, and a heartbeat that came first keeps it alive', async () => {
+    const rivals = { ownToken: owner, serverUpMs: 0, overdueMs: 0 };
+    await until(
+      async () => (await db.query('select from postcommit.outbox_relays where lease_until < now()')).length === 1,
+      {
+        what: 'its lease ran out',
+      },
+    );
+    expect(await renew(db.pool, 'postcommit', stale, 60_000, {})).toBe(true);
+    expect(await reap(db.pool, 'postcommit', rivals)).toEqual([]);
+    await db.query(`update postcommit.outbox_relays set lease_until = now() - interval '1 second' where token = $1`, [
+      stale,
+    ]);
+    expect(await reap(db.pool, 'postcommit', rivals)).toMatchObject([{ token: stale, name: 'r', host: 'h', pid: 1 }]);
+    expect(await renew(db.pool, 'postcommit', stale, 60_000, {})).toBe(false);
+    await end(db.pool, 'postcommit', stale);
+    const [row] = await db.query('select ended_as from postcommit.outbox_relays where token = $1', [stale]);
+    expect(row.ended_as).toBe('lost');
+  });
+});

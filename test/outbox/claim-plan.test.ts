@@ -1,0 +1,142 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { claimSql } from '../../src/outbox/claim.ts';
+import { failSql } from '../../src/outbox/fail.ts';
+import { register } from '../../src/outbox/relays.ts';
+import { settleSql } from '../../src/outbox/settle.ts';
+import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+
+const delivered = 1_000_000;
+
+interface PlanNode {
+  'Node Type': string;
+  'Relation Name'?: string;
+  'Index Name'?: string;
+  'Subplan Name'?: string;
+  Plans?: PlanNode[];
+}
+
+let db: TestDatabase;
+let token: string;
+
+function* nodes(node: PlanNode): Generator<PlanNode> {
+  yield node;
+  for (const child of node.Plans ?? []) yield* nodes(child);
+}
+
+async function explain(sql: string, values: unknown[]): Promise<PlanNode[]> {
+  const client = await db.pool.connect();
+  try {
+    await client.query('begin');
+    const { rows } = await client.query(`explain (format json, analyze, timing off) ${sql}`, values);
+    return [...nodes(rows[0]['QUERY PLAN'][0].Plan)];
+  } finally {
+    await client.query('rollback');
+    client.release();
+  }
+}
+
+/** The real statement with the real parameters, as a relay with default options sends it. */
+const explainClaim = (floor = '0') => explain(claimSql('postcommit'), [token, floor, 499, 1, [], 32_768, null]);
+
+/** No table that grows is read from end to end, and nothing of it is sorted. */
+function expectNoScan(plan: PlanNode[]): void {
+  const scanned = plan.filter((node) => node['Node Type'] === 'Seq Scan').map((node) => node['Relation Name']);
+  expect(scanned).not.toContain('outbox_events');
+  expect(scanned).not.toContain('outbox_queue');
+  for (const sort of plan.filter((node) => node['Node Type'].includes('Sort'))) {
+    const below = [...nodes(sort)].map((node) => node['Relation Name']).filter(Boolean);
+    expect(below, `below ${sort['Node Type']}`).not.toContain('outbox_queue');
+    expect(below, `below ${sort['Node Type']}`).not.toContain('outbox_events');
+  }
+}
+
+const indexes = (plan: PlanNode[]) => plan.map((node) => node['Index Name']).filter(Boolean);
+
+async function fillQueue(count: number, availableAt: string): Promise<void> {
+  await db.query('truncate postcommit.outbox_queue');
+  await db.query(
+    `insert into postcommit.outbox_queue (seq, key, available_at)
+     select seq, postcommit.key_hash('order', (seq % 1000)::text, null), ${availableAt}
+       from generate_series($1::bigint - $2::bigint + 1, $1::bigint) seq`,
+    [delivered, count],
+  );
+  await db.query('vacuum analyze postcommit.outbox_queue');
+}
+
+beforeAll(async () => {
+  db = await createTestDatabase();
+  token = await register(db.pool, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 60_000 });
+  // A million delivered events: in the log, not in the queue. The indexes that a claim does not use would only cost time.
+  await db.query(`
+    drop index postcommit.outbox_events_aggregate_idx, postcommit.outbox_events_type_idx, postcommit.outbox_events_id_key;
+    alter table postcommit.outbox_events disable trigger user;
+    insert into postcommit.outbox_events (aggregate_type, aggregate_id, event_type, payload)
+      select 'order', (n % 1000)::text, 'order.created', '{"total": 1}' from generate_series(1, ${delivered}) n;
+    alter table postcommit.outbox_events enable trigger user`);
+  await db.query('vacuum analyze postcommit.outbox_events');
+}, 120_000);
+afterAll(() => db.close());
+
+describe('with a million delivered events', () => {
+  test('a claim of 50,000 queued ones reads by index and sorts nothing', async () => {
+    await fillQueue(50_000, 'null');
+    for (const floor of ['0', String(delivered - 25_000)]) {
+      const plan = await explainClaim(floor);
+      expectNoScan(plan);
+      expect(indexes(plan)).toEqual(
+        expect.arrayContaining([
+          'outbox_queue_ready_idx',
+          'outbox_queue_due_idx',
+          'outbox_queue_key_idx',
+          'outbox_events_pkey',
+        ]),
+      );
+    }
+  });
+
+  test('the same with 100,000 in backoff', async () => {
+    await fillQueue(100_000, `now() + interval '1 hour'`);
+    const plan = await explainClaim();
+    expectNoScan(plan);
+    expect(indexes(plan)).toEqual(expect.arrayContaining(['outbox_queue_ready_idx', 'outbox_queue_due_idx']));
+  });
+
+  test('the same with 100,000 due at once', async () => {
+    await fillQueue(100_000, `now() - interval '1 hour'`);
+    const plan = await explain(claimSql('postcommit'), [token, '0', 1, 499, [], 32_768, null]);
+    expectNoScan(plan);
+    expect(indexes(plan)).toEqual(expect.arrayContaining(['outbox_queue_ready_idx', 'outbox_queue_due_idx']));
+  });
+
+  test('the same with statistics of an empty queue', async () => {
+    await db.query('truncate postcommit.outbox_queue');
+    await db.query('vacuum analyze postcommit.outbox_queue');
+    await db.query(
+      `insert into postcommit.outbox_queue (seq, key) select seq, seq % 1000 from generate_series(1, 20000) seq`,
+    );
+    const plan = await explainClaim();
+    expectNoScan(plan);
+    expect(indexes(plan)).toEqual(expect.arrayContaining(['outbox_queue_ready_idx', 'outbox_events_pkey']));
+  });
+
+  test('results are written by primary key', async () => {
+    await fillQueue(50_000, 'null');
+    await db.query('update postcommit.outbox_queue set lease = $1 where seq > $2', [token, delivered - 500]);
+    const seqs = Array.from({ length: 500 }, (_, n) => String(delivered - n));
+    const settled = await explain(settleSql('postcommit'), [token, seqs, seqs.map(() => 1), '[["t"]]']);
+    expectNoScan(settled);
+    expect(indexes(settled)).toContain('outbox_queue_pkey');
+    const failures = seqs.map((seq) => ({
+      seq,
+      attempts: 0,
+      fate: 'retry',
+      delay_ms: 1,
+      done: [],
+      errors: [{ target: 't', code: 'c', error: 'e' }],
+    }));
+    const failed = await explain(failSql('postcommit'), [token, JSON.stringify(failures)]);
+    const scanned = failed.filter((node) => node['Node Type'] === 'Seq Scan').map((node) => node['Relation Name']);
+    expect(scanned).not.toContain('outbox_queue');
+    expect(indexes(failed)).toContain('outbox_queue_pkey');
+  });
+});

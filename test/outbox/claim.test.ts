@@ -1,0 +1,153 @@
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { type ClaimRequest, claim, claimSql, compareSeq } from '../../src/outbox/claim.ts';
+import { defer } from '../../src/outbox/defer.ts';
+import { register } from '../../src/outbox/relays.ts';
+import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { until } from '../support/wait.ts';
+
+let db: TestDatabase;
+beforeEach(async () => {
+  db = await createTestDatabase();
+});
+afterEach(() => db.close());
+
+const query = (text: string, values: unknown[]) => db.pool.query({ text, values, rowMode: 'array' });
+const relay = (name: string) => register(db.pool, 'postcommit', { name, host: 'h', pid: 1, leaseMs: 60_000 });
+const request = { floor: '0', readyMax: 10, dueMax: 5, exceptKeys: [], inlineBytesMax: 1_000, holding: undefined };
+const claimAs = (token: string, more: Partial<ClaimRequest> = {}) =>
+  claim(query, 'postcommit', { token, ...request, ...more });
+
+async function emit(aggregateId: string, count: number): Promise<string[]> {
+  const rows = await db.query(
+    `with e as (insert into postcommit.outbox_events (aggregate_type, aggregate_id, event_type, payload)
+       select 'a', $1, 't', '{}' from generate_series(1, $2::integer) returning seq) select seq::text from e order by e.seq`,
+    [aggregateId, count],
+  );
+  return rows.map(({ seq }) => seq);
+}
+
+describe('claim', () => {
+  test('takes nothing from a relay that registered after the claim’s snapshot', async () => {
+    const early = await relay('early');
+    await emit('x', 3);
+    const sql = claimSql('postcommit')
+      .replace('with alive as', 'with pause as materialized (select pg_sleep(1)), alive as')
+      .replace('where q.available_at is null', 'where (select count(*) from pause) = 1 and q.available_at is null');
+    expect(sql).toContain('pause) = 1');
+    const slow = query(sql, [early, '0', 10, 5, [], 1_000, null]);
+    await until(
+      async () => (await db.query(`select from pg_stat_activity where wait_event = 'PgSleep'`)).length === 1,
+      {
+        what: 'the slow claim has its snapshot',
+      },
+    );
+    const late = await relay('late');
+    expect((await claimAs(late)).rows).toHaveLength(3);
+    await slow;
+    const owners = await db.query('select distinct lease from postcommit.outbox_queue');
+    expect(owners).toEqual([{ lease: late }]);
+  });
+
+  test('brings the followers of what this relay holds, and not those of what another one holds', async () => {
+    const [one, two] = [await relay('one'), await relay('two')];
+    const [first, second, third] = await emit('x', 3);
+    expect((await claimAs(one, { readyMax: 1 })).rows.map(({ seq }) => seq)).toEqual([first]);
+    expect((await claimAs(two)).rows).toEqual([]);
+    expect((await claimAs(one)).rows.map(({ seq }) => seq)).toEqual([second, third]);
+  });
+
+  test('after a lost answer, brings what this relay owns and does not hold, before its followers', async () => {
+    const token = await relay('one');
+    const [first, second, third] = await emit('x', 3);
+    await claimAs(token, { readyMax: 1 }); // Its answer is lost.
+    expect((await claimAs(token, { holding: [] })).rows.map(({ seq }) => seq)).toEqual([first, second, third]);
+    const other = await emit('x', 1);
+    // Now it holds all but the second: what follows must not pass.
+    const holding = [first, third] as string[];
+    expect((await claimAs(token, { holding, floor: third as string })).rows.map(({ seq }) => seq)).toEqual(other);
+    expect((await claimAs(token, { holding: [...holding, ...other] })).rows.map(({ seq }) => seq)).toEqual([second]);
+  });
+
+  test('leaves the keys alone that it is told to, and takes unordered events as they are', async () => {
+    const token = await relay('one');
+    await emit('x', 2);
+    await db.query(
+      `insert into postcommit.outbox_events (aggregate_type, aggregate_id, event_type, payload, ordering_key)
+       select 'a', 'x', 'unordered', '{}', '' from generate_series(1, 2)`,
+    );
+    const [{ key }] = await db.query(`select postcommit.key_hash('a', 'x', null) as key`);
+    const { rows } = await claimAs(token, { exceptKeys: [key] });
+    expect(rows.map(({ type }) => type)).toEqual(['unordered', 'unordered']);
+  });
+
+  test('is not held up by due events that wait behind one that is due later', async () => {
+    const token = await relay('one');
+    const [first] = await emit('x', 40);
+    await db.query(
+      `update postcommit.outbox_queue set available_at = now() - case when seq = $1 then interval '1 s' else interval '9 s' end`,
+      [first],
+    );
+    await until(
+      async () => {
+        const { rows, blocked } = await claimAs(token);
+        await defer(db.pool, 'postcommit', blocked);
+        return rows.some(({ seq }) => seq === first);
+      },
+      { what: 'the first one was claimed' },
+    );
+  });
+
+  test('is not held up by due events that wait behind one that another relay holds', async () => {
+    const [one, two] = [await relay('one'), await relay('two')];
+    await emit('x', 40);
+    await claimAs(two, { readyMax: 1 });
+    const [other] = await emit('y', 1);
+    await db.query(
+      `update postcommit.outbox_queue set available_at = now() - case when seq = $1 then interval '1 s' else interval '9 s' end
+        where lease is null`,
+      [other],
+    );
+    await until(
+      async () => {
+        const { rows, blocked } = await claimAs(one);
+        await defer(db.pool, 'postcommit', blocked);
+        return rows.some(({ seq }) => seq === other);
+      },
+      { what: 'the other one was claimed' },
+    );
+  });
+
+  test('events behind a waiting one become due with it', async () => {
+    const token = await relay('one');
+    const [first, second] = await emit('x', 2);
+    await db.query(`update postcommit.outbox_queue set available_at = now() + interval '1 hour' where seq = $1`, [
+      first,
+    ]);
+    const { rows, blocked, dueInMs } = await claimAs(token);
+    expect(rows).toEqual([]);
+    expect(blocked).toEqual([second]);
+    expect(dueInMs).toBeGreaterThan(3_500_000);
+    await defer(db.pool, 'postcommit', blocked);
+    const [{ same }] = await db.query('select count(distinct available_at) = 1 as same from postcommit.outbox_queue');
+    expect(same).toBe(true);
+  });
+
+  test('seqs are compared as numbers, past what a JavaScript number holds', () => {
+    expect(['9', '10', '9007199254740993', '9007199254740992'].sort(compareSeq)).toEqual([
+      '9',
+      '10',
+      '9007199254740992',
+      '9007199254740993',
+    ]);
+  });
+
+  test('seqs past 2^53 and 2^31 stay exact', async () => {
+    const token = await relay('one');
+    await db.query(`select setval('postcommit.outbox_events_seq_seq', 9007199254740992)`);
+    const seqs = await emit('x', 3);
+    expect(seqs).toEqual(['9007199254740993', '9007199254740994', '9007199254740995']);
+    const { rows, reached } = await claimAs(token);
+    expect(rows.map(({ seq }) => seq)).toEqual(seqs);
+    expect(reached).toBe(seqs[2]);
+  });
+});

@@ -1,0 +1,154 @@
+import { describe, expect, test } from 'vitest';
+import { doorbellChannel } from '../../src/database/identifier.ts';
+import { statement } from '../support/postgres-proxy.ts';
+import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';
+import { until } from '../support/wait.ts';
+
+/** So long that no test waits for it. */
+const pollIntervalMs = 600_000;
+/** Three heartbeats a second, so that a probe is soon sent and missed. */
+const leaseMs = 1_000;
+const channel = doorbellChannel('postcommit');
+
+/** Emits as another language would: nobody in this process rings, and nobody notifies. */
+async function insertSilently(scenario: RelayScenario, aggregateId: string): Promise<void> {
+  await scenario.db.query(
+    `insert into postcommit.outbox_events (aggregate_type, aggregate_id, event_type, payload)
+     values ('thing', $1, 'scripted', 'null')`,
+    [aggregateId],
+  );
+}
+
+async function notify(scenario: RelayScenario, message = ''): Promise<void> {
+  await scenario.db.query('select pg_notify($1, $2)', [channel, message]);
+}
+
+const delivered = (scenario: RelayScenario, count: number) =>
+  until(() => scenario.journal.ends().length === count, { what: `${count} are delivered` });
+
+describe('a relay that hears', () => {
+  test(
+    'looks at the queue only when something rings',
+    withScenario(async (scenario) => {
+      const proxy = await scenario.proxy();
+      const connectionString = proxy.url(scenario.db.url);
+      await scenario.relay('one', { pollIntervalMs, leaseMs, connectionString });
+      const claims = () => proxy.count({ text: statement.claim });
+      const beats = () => proxy.count({ text: statement.renew });
+      await until(() => claims() > 0 && beats() > 0, { what: 'it has begun' });
+      const before = { claims: claims(), beats: beats() };
+      // The probes of this relay, which come with its heartbeats, and those of others are no reason.
+      for (let n = 0; n < 20; n++) await notify(scenario, `probe:${n}`);
+      await until(() => beats() >= before.beats + 3, { what: 'some time has passed' });
+      expect(claims() - before.claims).toBeLessThanOrEqual(1);
+      await insertSilently(scenario, 'a');
+      await notify(scenario);
+      await delivered(scenario, 1);
+    }),
+  );
+
+  test(
+    'listens again at once when its connection breaks, and polls until then',
+    withScenario(async (scenario) => {
+      const proxy = await scenario.proxy();
+      const connectionString = proxy.url(scenario.db.url);
+      const deaf: object[] = [];
+      // The next heartbeat is ten seconds away: it is not what brings the connection back.
+      const relay = await scenario.relay('one', { pollIntervalMs, connectionString });
+      relay.on('doorbellDeaf', (facts) => deaf.push(facts));
+      proxy.refuse();
+      proxy.cut('control');
+      await until(() => !relay.stats().hearing, { what: 'the loss is noticed' });
+      await insertSilently(scenario, 'a');
+      await delivered(scenario, 1);
+      proxy.accept();
+      await until(() => relay.stats().hearing, { timeoutMs: 8_000, what: 'it listens again' });
+      expect(relay.stats().connected).toBe(true);
+      await insertSilently(scenario, 'b');
+      await notify(scenario);
+      await delivered(scenario, 2);
+      expect(deaf).toEqual([]);
+    }),
+  );
+});
+
+describe('a LISTEN that is dead without an error', () => {
+  test(
+    'is told once each time, also to the log, and the relay stops waiting for rings',
+    withScenario(async (scenario) => {
+      const proxy = await scenario.proxy();
+      const connectionString = proxy.url(scenario.db.url);
+      const warnings: string[] = [];
+      const ignore = () => {};
+      const warn = (_fields: object, text: string) => void warnings.push(text);
+      const logger = { debug: ignore, info: ignore, warn, error: ignore };
+      const relay = scenario.idleRelay('one', { pollIntervalMs, leaseMs, connectionString, logger });
+      const deaf: { silentMs: number }[] = [];
+      relay.on('doorbellDeaf', (facts) => deaf.push(facts));
+      await relay.start();
+      const probes = () => proxy.count({ text: /pg_notify/, connection: 'control' });
+      for (const episode of [1, 2]) {
+        proxy.muteNotifications(true);
+        // Nobody rings, and the next look is far away: only the relay's own suspicion can find this event.
+        await insertSilently(scenario, `unheard ${episode}`);
+        await delivered(scenario, 2 * episode - 1);
+        await until(() => !relay.stats().hearing, { what: 'it knows that it is deaf' });
+        const before = probes();
+        await until(() => probes() >= before + 3, { what: 'it probes on' });
+        expect(deaf).toHaveLength(episode);
+        await insertSilently(scenario, `polled ${episode}`);
+        await delivered(scenario, 2 * episode);
+        proxy.muteNotifications(false);
+        await until(() => relay.stats().hearing, { what: 'it hears again' });
+      }
+      for (const { silentMs } of deaf) expect(silentMs).toBeGreaterThan(0);
+      expect(warnings.filter((text) => /LISTEN hears nothing/.test(text))).toHaveLength(2);
+    }),
+  );
+
+  test(
+    'because its connection stalls: the next look at the queue finds the event',
+    withScenario(async (scenario) => {
+      const proxy = await scenario.proxy();
+      const connectionString = proxy.url(scenario.db.url);
+      const relay = await scenario.relay('one', { pollIntervalMs: 300, leaseMs: 9_000, connectionString });
+      proxy.stall('control');
+      await insertSilently(scenario, 'a');
+      await notify(scenario);
+      await delivered(scenario, 1);
+      await until(() => !relay.stats().hearing, { what: 'the stalled connection is given up' });
+      await insertSilently(scenario, 'b');
+      await delivered(scenario, 2);
+      proxy.resume('control');
+      await until(() => relay.stats().hearing, { timeoutMs: 20_000, what: 'it listens again' });
+      expect(relay.stats()).toMatchObject({ fenced: 0, rescued: 0 });
+    }),
+  );
+});
+
+describe('listen: false', () => {
+  test(
+    'polls in short pauses that grow, and is never called deaf',
+    withScenario(async (scenario) => {
+      const proxy = await scenario.proxy();
+      const connectionString = proxy.url(scenario.db.url);
+      const deaf: object[] = [];
+      const relay = scenario.idleRelay('one', { pollIntervalMs, leaseMs, listen: false, connectionString });
+      relay.on('doorbellDeaf', (facts) => deaf.push(facts));
+      await relay.start();
+      const claims = () => proxy.count({ text: statement.claim });
+      const beats = () => proxy.count({ text: statement.renew });
+      await until(() => beats() > 1, { what: 'it has been idle for a while' });
+      const [startedAt, before] = [performance.now(), claims()];
+      await until(() => claims() >= before + 4, { what: 'it polls' });
+      expect(performance.now() - startedAt).toBeGreaterThan(500);
+      for (const id of ['a', 'b', 'c']) {
+        await insertSilently(scenario, id);
+        await scenario.drained();
+      }
+      await until(() => beats() >= 5, { what: 'several probes would have been missed' });
+      expect(deaf).toEqual([]);
+      expect(proxy.count({ text: /listen|pg_notify/i, connection: 'control' })).toBe(0);
+    }),
+  );
+});

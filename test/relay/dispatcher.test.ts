@@ -1,0 +1,101 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { type ModelOptions, QueueModel } from './queue-model.ts';
+
+type Step =
+  | { do: 'emit'; key: string | null }
+  | { do: 'claim'; limit: number }
+  | { do: 'finish'; pick: number; kind: 'ok' | 'retry' | 'reject' | 'release' }
+  | { do: 'write' | 'confirm'; count: number }
+  | { do: 'shed'; passMs: number }
+  | { do: 'loseLease' };
+
+const key = fc.option(fc.constantFrom('a', 'b', 'c'), { freq: 6 });
+const kind = fc.oneof(
+  { weight: 4, arbitrary: fc.constant('ok' as const) },
+  { weight: 1, arbitrary: fc.constantFrom('retry' as const, 'reject' as const, 'release' as const) },
+);
+const step: fc.Arbitrary<Step> = fc.oneof(
+  { weight: 8, arbitrary: fc.record({ do: fc.constant('emit' as const), key }) },
+  { weight: 12, arbitrary: fc.record({ do: fc.constant('claim' as const), limit: fc.integer({ min: 1, max: 6 }) }) },
+  { weight: 8, arbitrary: fc.record({ do: fc.constant('finish' as const), pick: fc.nat(9), kind }) },
+  {
+    weight: 8,
+    arbitrary: fc.record({
+      do: fc.constantFrom('write' as const, 'confirm' as const),
+      count: fc.integer({ min: 1, max: 4 }),
+    }),
+  },
+  { weight: 1, arbitrary: fc.record({ do: fc.constant('shed' as const), passMs: fc.constantFrom(1, 150) }) },
+  { weight: 1, arbitrary: fc.record({ do: fc.constant('loseLease' as const) }) },
+);
+const steps = fc.array(step, { maxLength: 150, size: 'max' });
+const options = fc.record({ inFlightMax: fc.integer({ min: 1, max: 4 }), heldMax: fc.integer({ min: 2, max: 12 }) });
+
+function play(given: readonly Step[], limits: ModelOptions): QueueModel {
+  const model = new QueueModel(limits);
+  for (const each of given) {
+    if (each.do === 'emit') model.emit(each.key);
+    else if (each.do === 'claim') model.stepClaim(each.limit);
+    else if (each.do === 'finish') model.finish(each.pick, each.kind);
+    else if (each.do === 'write') model.write(each.count);
+    else if (each.do === 'confirm') model.confirm(each.count);
+    else if (each.do === 'shed') model.shed(each.passMs);
+    else model.loseLease();
+    expect(model.dispatcher.inFlight).toBeLessThanOrEqual(limits.inFlightMax);
+    expect(model.dispatcher.waiting).toBeGreaterThanOrEqual(0);
+  }
+  return model;
+}
+
+describe('the dispatcher, whatever happens in whatever order', () => {
+  test('keeps the order of each key, one at a time, and gives one verdict about every event', () => {
+    fc.assert(
+      fc.property(steps, options, (given, limits) => {
+        const model = play(given, limits);
+        expect(model.violations).toEqual([]);
+      }),
+      { numRuns: 1_500 },
+    );
+  });
+
+  test('forgets nothing: all events are delivered in the end', () => {
+    fc.assert(
+      fc.property(steps, options, (given, limits) => {
+        const model = play(given, limits);
+        expect(model.settle()).toBe(true);
+        expect(model.violations).toEqual([]);
+        expect(model).toMatchObject({ undelivered: 0, open: 0 });
+        expect(model.dispatcher).toMatchObject({ inFlight: 0, waiting: 0 });
+      }),
+      { numRuns: 1_000 },
+    );
+  });
+
+  test('stopped, gives everything back', () => {
+    fc.assert(
+      fc.property(steps, options, (given, limits) => {
+        const model = play(given, limits);
+        model.stop();
+        expect(model.settle()).toBe(true);
+        expect(model.violations).toEqual([]);
+        expect(model).toMatchObject({ leased: 0, open: 0 });
+        expect(model.dispatcher).toMatchObject({ inFlight: 0, waiting: 0 });
+      }),
+      { numRuns: 1_000 },
+    );
+  });
+
+  test('lets a slow key hold a share of the buffer only', () => {
+    const model = new QueueModel({ inFlightMax: 2, heldMax: 40 });
+    for (let n = 0; n < 100; n++) model.emit('slow');
+    for (let n = 0; n < 4; n++) model.stepClaim(40);
+    expect(model.dispatcher).toMatchObject({ inFlight: 1, waiting: 39 });
+    model.shed(50);
+    expect(model.dispatcher.waiting).toBe(39);
+    model.shed(51);
+    expect(model.dispatcher.waiting).toBe(19);
+    expect([...model.dispatcher.shedSlowKeys()]).toEqual(['slow']);
+    expect(model.violations).toEqual([]);
+  });
+});

@@ -1,0 +1,81 @@
+import { describe, expect, test } from 'vitest';
+import { ring } from '../../src/outbox/ring.ts';
+import { statement } from '../support/postgres-proxy.ts';
+import { withScenario } from '../support/relay-scenario.ts';
+import { nextEvent, until } from '../support/wait.ts';
+
+/** As another process would, whose rings this one does not hear without NOTIFY. */
+const emitElsewhere = `select postcommit.emit('scripted', 'thing', 'a', 'null')`;
+
+describe('the doorbell', () => {
+  test(
+    'NOTIFY wakes a relay that would look only once in a minute',
+    withScenario(async (scenario) => {
+      const relay = await scenario.relay('one', { pollIntervalMs: 60_000 });
+      expect(relay.stats().hearing).toBe(true);
+      await scenario.db.query(emitElsewhere);
+      await ring(scenario.db.pool, 'postcommit');
+      await until(() => scenario.journal.ends().length === 1, { what: 'it was delivered' });
+    }),
+  );
+
+  test(
+    'an emit in the same process wakes it without NOTIFY',
+    withScenario(async (scenario) => {
+      await scenario.relay('one', { pollIntervalMs: 60_000, listen: false });
+      await scenario.emitLine('a', 1);
+      await until(() => scenario.journal.ends().length === 1, { what: 'it was delivered' });
+    }),
+  );
+
+  test(
+    'listen: false: polling delivers, and no LISTEN is sent',
+    withScenario(async (scenario) => {
+      const proxy = await scenario.proxy();
+      const relay = await scenario.relay('one', { connectionString: proxy.url(scenario.db.url), listen: false });
+      await scenario.db.query(emitElsewhere);
+      await until(() => scenario.journal.ends().length === 1, { what: 'it was delivered' });
+      expect(relay.stats().hearing).toBe(false);
+      expect(proxy.count({ text: statement.listen })).toBe(0);
+    }),
+  );
+
+  test(
+    'a LISTEN that is dead without an error is noticed, polling delivers, and it recovers',
+    withScenario(async (scenario) => {
+      const proxy = await scenario.proxy();
+      const connectionString = proxy.url(scenario.db.url);
+      const relay = await scenario.relay('one', { connectionString, leaseMs: 600, pollIntervalMs: 60_000 });
+      const deaf = nextEvent<{ silentMs: number }>(relay, 'doorbellDeaf');
+      proxy.muteNotifications(true);
+      expect((await deaf).silentMs).toBeGreaterThan(0);
+      expect(relay.stats().hearing).toBe(false);
+      await scenario.db.query(emitElsewhere);
+      await until(() => scenario.journal.ends().length === 1, { timeoutMs: 3_000, what: 'polling delivered it' });
+      proxy.muteNotifications(false);
+      await until(() => relay.stats().hearing, { what: 'it hears again' });
+    }),
+  );
+
+  test(
+    'a silent control connection costs neither the lease nor events',
+    withScenario(async (scenario) => {
+      const proxy = await scenario.proxy();
+      const connectionString = proxy.url(scenario.db.url);
+      const relay = await scenario.relay('one', { connectionString, leaseMs: 3_000, pollIntervalMs: 100 });
+      const lost: unknown[] = [];
+      relay.on('leaseLost', (facts) => lost.push(facts));
+      const { token } = relay.stats();
+      // Packets of this one connection vanish; a new connection would work.
+      const renew = proxy.holdRequest({ connection: 'control', text: statement.renew });
+      const told = await nextEvent<{ connection: string }>(relay, 'disconnected', 5_000);
+      expect(told.connection).toBe('control');
+      await until(() => relay.stats().connected && relay.stats().hearing, { what: 'it connected anew' });
+      renew.cut();
+      await scenario.db.query(emitElsewhere);
+      await until(() => scenario.journal.ends().length === 1, { what: 'it was delivered' });
+      expect(relay.stats().token).toBe(token);
+      expect(lost).toEqual([]);
+    }),
+  );
+});

@@ -1,0 +1,129 @@
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
+import { describe, expect, test } from 'vitest';
+import { createRelay, type LifecycleEvents } from '../../src/index.ts';
+import { withScenario } from '../support/relay-scenario.ts';
+import { nextEvent, until } from '../support/wait.ts';
+
+const names: (keyof LifecycleEvents)[] = [
+  'started',
+  'stopped',
+  'claimed',
+  'delivered',
+  'retried',
+  'dead',
+  'released',
+  'rescued',
+];
+
+describe('what a relay tells', () => {
+  test(
+    'on its emitter and on node:diagnostics_channel, the same',
+    withScenario(async (scenario) => {
+      const heard: [string, object][] = [];
+      const published: [string, object][] = [];
+      const relay = scenario.idleRelay('teller', { retry: { delaysMs: [0] }, inFlightMax: 1 });
+      const subscriptions = names.map((name) => {
+        relay.on(name, (facts: object) => heard.push([name, facts]));
+        const listener = (facts: unknown) => void published.push([name, facts as object]);
+        subscribe(`postcommit:relay:${name}`, listener);
+        return () => unsubscribe(`postcommit:relay:${name}`, listener);
+      });
+      try {
+        const [id] = await scenario.emit([
+          { aggregateId: 'a', script: { failTimes: 1 } },
+          { aggregateId: 'b', script: { reject: true } },
+        ]);
+        await relay.start();
+        await scenario.drained();
+        await scenario.emitLine('c', 20, { workMs: 50 });
+        await until(() => relay.stats().waiting > 0, { what: 'some wait' });
+        await relay.stop();
+        expect(published).toEqual(heard);
+        const of = (name: string) => heard.filter(([told]) => told === name).map(([, facts]) => facts);
+        expect(of('started')).toEqual([{ relay: 'teller', token: expect.stringMatching(/^\d+$/) }]);
+        const facts = { eventId: id, eventType: 'scripted', aggregateType: 'thing', aggregateId: 'a', seq: '1' };
+        expect(of('retried')).toEqual([
+          { ...facts, attempt: 1, delayMs: 0, error: 'attempt 1 fails', target: 'script' },
+        ]);
+        expect(of('delivered')[0]).toEqual({
+          ...facts,
+          attempt: 2,
+          targets: ['script'],
+          latencyMs: expect.any(Number),
+        });
+        expect(of('dead')).toMatchObject([{ aggregateId: 'b', reason: 'rejected', held: false, attempt: 1 }]);
+        expect(of('released').length).toBeGreaterThan(0);
+        expect(of('stopped')).toEqual([{ relay: 'teller', released: of('released').length }]);
+        const claimed = of('claimed').reduce((sum, each) => sum + (each as { count: number }).count, 0);
+        expect(claimed).toBe(relay.stats().claimed);
+      } finally {
+        for (const end of subscriptions) end();
+      }
+    }),
+  );
+
+  test(
+    'stats: what it does now, and what it did',
+    withScenario(async (scenario) => {
+      const relay = scenario.idleRelay('one', { inFlightMax: 2, leaseMs: 300 });
+      const nothing = { claimed: 0, delivered: 0, retried: 0, dead: 0, released: 0, fenced: 0, rescued: 0 };
+      const idle = { state: 'idle', token: undefined, inFlight: 0, waiting: 0, connected: false, hearing: false };
+      expect(relay.stats()).toEqual({ ...nothing, ...idle });
+      await relay.start();
+      expect(relay.stats()).toMatchObject({ ...nothing, state: 'running', connected: true, hearing: true });
+      await scenario.emit(Array.from({ length: 10 }, (_, n) => ({ aggregateId: `a${n}`, script: { workMs: 200 } })));
+      await until(() => relay.stats().inFlight === 2, { what: 'two are under way' });
+      expect(relay.stats()).toMatchObject({ claimed: 10, waiting: 8 });
+      await until(
+        async () => {
+          const [row] = await scenario.db.query('select stats from postcommit.outbox_relays');
+          return row.stats.claimed === 10 && row.stats.inFlight === 2;
+        },
+        { what: 'operators see it too' },
+      );
+      await scenario.drained();
+      await until(() => relay.stats().inFlight === 0, { what: 'it is done' });
+      await relay.stop();
+      expect(relay.stats()).toEqual({ ...nothing, ...idle, claimed: 10, delivered: 10 });
+    }),
+  );
+
+  test(
+    'a relay that is gone is told by the one that takes over',
+    withScenario(async (scenario) => {
+      const victim = await scenario.child('victim', { leaseMs: 600 });
+      await scenario.emit([{ aggregateId: 'a', script: { hangIn: 'victim' } }]);
+      await until(() => scenario.journal.read().length === 1, { what: 'the handler runs' });
+      const relay = await scenario.relay('survivor', { leaseMs: 600 });
+      const rescued = nextEvent(relay, 'rescued');
+      victim.kill('SIGKILL');
+      expect(await rescued).toMatchObject({ name: 'victim', pid: victim.pid, token: expect.stringMatching(/^\d+$/) });
+      await scenario.drained();
+      expect(relay.stats()).toMatchObject({ rescued: 1, delivered: 1 });
+    }),
+  );
+});
+
+test('options are checked before anything happens', () => {
+  const good = { connectionString: 'postgres://nowhere/x', handlers: {} };
+  const bad: [string, object][] = [
+    ['connectionString', { connectionString: '' }],
+    ['leaseMs', { leaseMs: 10 }],
+    ['inFlightMax', { inFlightMax: 0 }],
+    ['batchSizeMax', { batchSizeMax: 1.5 }],
+    ['prefetchMax', { prefetchMax: 10, batchSizeMax: 20 }],
+    ['poison', { poison: 'ignore' }],
+    ['noHandler', { noHandler: 'drop' }],
+    ['retry', { retry: { attemptsMax: -1 } }],
+    ['must be a function', { handlers: { 'order.created': { mail: 'mail@example.com' } } }],
+    ['named handlers', { handlers: { 'order.created': null } }],
+  ];
+  for (const [text, options] of bad) {
+    expect(() => createRelay({ ...good, ...options } as never), text).toThrow(
+      expect.objectContaining({ code: 'POSTCOMMIT_E_BAD_OPTION', message: expect.stringContaining(text) }),
+    );
+  }
+  expect(() => createRelay({ ...good, schema: 'x'.repeat(64) })).toThrow(
+    expect.objectContaining({ code: 'POSTCOMMIT_E_BAD_SCHEMA_NAME' }),
+  );
+});

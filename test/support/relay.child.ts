@@ -1,0 +1,45 @@
+// A relay in a process of its own, for tests that kill it. Its argument is a RelayChildConfig as JSON; it stops on
+// SIGTERM. What it has to tell goes to standard output, one JSON object a line.
+import type { RelayOptions } from '../../src/relay/options.ts';
+
+export interface RelayChildConfig {
+  name: string;
+  journalPath: string;
+  options: Omit<RelayOptions, 'handlers' | 'logger'>;
+  /** How far its clock is off. */
+  clockSkewMs?: number;
+}
+
+const { name, journalPath, options, clockSkewMs = 0 } = JSON.parse(process.argv[2] ?? '{}') as RelayChildConfig;
+
+if (clockSkewMs !== 0) {
+  const TrueDate = Date;
+  globalThis.Date = class extends TrueDate {
+    constructor(...given: [] | [number]) {
+      super(...((given.length === 0 ? [TrueDate.now() + clockSkewMs] : given) as [number]));
+    }
+    static override now(): number {
+      return TrueDate.now() + clockSkewMs;
+    }
+  } as DateConstructor;
+}
+
+// After the clock is set, so that nothing has seen the true one.
+const { createRelay } = await import('../../src/relay/relay.ts');
+const { Journal } = await import('./journal.ts');
+const { scriptedHandler } = await import('./scripted-handler.ts');
+
+const tell = (message: object) => console.log(JSON.stringify(message));
+const relay = createRelay({
+  ...options,
+  name,
+  handlers: { scripted: { script: scriptedHandler(new Journal(journalPath), name) } },
+});
+for (const event of ['started', 'stopped', 'rescued', 'leaseLost', 'fenced', 'released', 'claimed'] as const) {
+  relay.on(event, (facts: object) => tell({ event, ...facts }));
+}
+process.once('SIGTERM', () => {
+  tell({ event: 'stopping' });
+  void relay.stop();
+});
+await relay.start();

@@ -1,0 +1,35 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { DeliveredEvent } from '../../src/relay/delivered-event.ts';
+import { type Handler, type HandlerContext, Reject } from '../../src/relay/handlers.ts';
+import type { Journal } from './journal.ts';
+
+/** What the handler is to do with an event: its payload says it, so that it is the same in every process. */
+export interface Script {
+  /** How long the work takes. */
+  workMs?: number;
+  /** How many attempts fail first. */
+  failTimes?: number;
+  /** Rejects it for good. */
+  reject?: boolean;
+  /** Never settles, in the relay of this name. */
+  hangIn?: string;
+}
+
+/** Does what the payload says and writes it down. */
+export function scriptedHandler(journal: Journal, relay: string): Handler<Script | null> {
+  return async (event: DeliveredEvent<Script | null>, ctx: HandlerContext) => {
+    const { workMs = 0, failTimes = 0, reject = false, hangIn } = event.payload ?? {};
+    const { seq, id, key } = event;
+    const { attempt, idempotencyKey, handler } = ctx;
+    const note = (phase: 'begin' | 'end' | 'fail') =>
+      journal.write({ phase, relay, seq, id, key, handler, attempt, idempotencyKey });
+    note('begin');
+    if (hangIn === relay) await new Promise<never>(() => {});
+    if (workMs > 0) await sleep(workMs);
+    if (reject || attempt <= failTimes) {
+      note('fail');
+      throw reject ? new Reject('the script says so') : new Error(`attempt ${attempt} fails`);
+    }
+    note('end');
+  };
+}
