@@ -168,6 +168,8 @@ create trigger outbox_events_enqueue after insert on :"schema".outbox_events
 -- everyone passes one of 16 gates (shared) before the first key, and closing all of them (exclusive) shuts every other
 -- emitter out until the commit. Whoever waits at a gate for the first time holds no key yet, and whoever is inside does
 -- not pass it again, so the two kinds do not deadlock. Sixteen, because one lock that all commits touch would be hot.
+-- Only a transaction that grows past the limit call by call closes the gates from inside: two of these at once may
+-- deadlock, and PostgreSQL then fails one. Emitting the whole list in one call avoids it.
 --
 -- 1886352483 and the numbers after it are our own class of advisory locks; the salt keeps outboxes in other schemas
 -- apart; the setting remembers what this transaction holds, and forgets it with the locks at a rollback to a savepoint.

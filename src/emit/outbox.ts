@@ -21,7 +21,8 @@ export interface OutboxOptions<Tx> {
   payloadBytesMax?: number;
   /**
    * Make concurrent writers of one aggregate wait for each other, so that events are ordered by commit. Turn it off
-   * only if every writer locks its aggregate's row first. Default `true`.
+   * only if every writer locks its aggregate's row first. A transaction that emits for more than 256 aggregates makes
+   * all other emitters wait until it ends; emit these in one call. Default `true`.
    */
   serialise?: boolean;
   /** Wake relays of other processes after a commit (NOTIFY on a side connection). Default `true`. */

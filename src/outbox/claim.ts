@@ -19,6 +19,9 @@ import { perSchema } from '../database/identifier.ts';
  * - The floor ($2) only saves work: entries of rows deleted since are walked over again and again while some session
  *   holds an old snapshot. It must never decide what is delivered, so the lane keeps coming back to floor 0.
  * - No index covers `lease`, so this is a HOT update.
+ * - What is due and has to wait for another event of its key becomes ready (`passed`). Ready events that wait cost
+ *   little, because the lane walks past them; the due ones are always looked at from the first, and enough of them would
+ *   keep all others, also the one they wait for, from ever being seen.
  *
  * Payloads over the inline limit are left out and loaded one by one when their turn comes, so that a batch of large
  * events cannot exceed the relay's memory. The stored size is asked first, because it costs nothing; but what is stored
@@ -66,12 +69,16 @@ with alive as materialized (
     from judged j left join wall w on w.key = j.key
    where q.seq = j.seq and (w.seq is null or j.seq < w.seq)
   returning q.seq, q.key, q.attempts, coalesce(j.lease <> $1::bigint, false) as rescued, q.done
+), passed as (
+  update ${s}.outbox_queue q set lease = null, available_at = null
+    from judged j join wall w on w.key = j.key
+   where q.seq = j.seq and j.seq >= w.seq and (j.due or j.lease is not null)
 ), scan as (
   select (select count(*)::integer from ready) as examined,
          (select max(seq) from ready) as reached,
          (select count(*)::integer from due) as due_examined,
          (select array_agg(j.seq) from judged j join wall w on w.key = j.key
-           where j.seq >= w.seq and (w.pred_waits or j.due)) as blocked,
+           where w.pred_waits and j.seq >= w.seq) as blocked,
          (select (extract(epoch from q.available_at - now()) * 1000)::double precision from ${s}.outbox_queue q
            where q.available_at > now() and q.available_at < 'infinity'
            order by q.available_at limit 1) as due_in_ms
@@ -134,7 +141,7 @@ export interface ClaimResult {
   reached: string | undefined;
   /** How many waiting rows were due: fewer than `dueMax` means that there are no more. */
   dueExamined: number;
-  /** Events that could not be claimed and would be looked at again by every claim; `defer` takes them out of the way. */
+  /** Events that wait behind one that is itself waiting; `defer` takes them out of the way. */
   blocked: string[];
   /** When the next waiting event is due. */
   dueInMs: number | undefined;

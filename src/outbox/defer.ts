@@ -6,7 +6,7 @@ import { perSchema } from '../database/identifier.ts';
 const deferSql = perSchema(
   (s) => `
 with blocked as materialized (
-  select q.seq, q.key, q.available_at from ${s}.outbox_queue q
+  select q.seq, q.key from ${s}.outbox_queue q
    where q.seq = any ($1::bigint[]) and q.lease is null and not q.held
      and (q.available_at is null or q.available_at <= now())
    order by q.seq for update skip locked
@@ -20,18 +20,14 @@ with blocked as materialized (
     ) p
 )
 update ${s}.outbox_queue q set available_at = front.available_at
-  from blocked left join front on front.key = blocked.key
- where q.seq = blocked.seq and (front.key is not null or blocked.available_at is not null)`,
+  from blocked join front on front.key = blocked.key
+ where q.seq = blocked.seq`,
 );
 
 /**
- * Takes events that wait behind another one of their key out of the way of the next claims:
- * - Behind a waiting event they wait until that is due: a long queue behind one failing aggregate must not be walked
- *   over by every claim. They become due together with it, so nobody has to wake them; behind a held dead letter they
- *   wait for whoever resolves it.
- * - Else those that are due become ready. Ready events that are blocked cost little, because claims walk past them; the
- *   due ones are always looked at from the first, and enough of them would keep all others, also the one they wait
- *   for, from ever being seen.
+ * Takes events that wait behind a waiting event of their key out of the ready index, until that event is due: a long
+ * queue behind one failing aggregate must not be walked over by every claim. They become due together with it, so
+ * nobody has to wake them; behind a held dead letter they wait for whoever resolves it.
  */
 export async function defer(db: Executor, schema: string, seqs: readonly string[]): Promise<void> {
   await db.query(deferSql(schema), [seqs]);

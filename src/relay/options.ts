@@ -27,9 +27,12 @@ export interface RelayOptions {
   deliverTimeoutMs?: number;
   /** Deliveries under way at once, over all aggregates. Default 100. */
   inFlightMax?: number;
-  /** Events per claim. Larger is faster and holds more in memory. Default 500. */
+  /** Events per claim. Larger is faster and holds more in memory. Default 2,000. */
   batchSizeMax?: number;
-  /** Events the relay holds at once: waiting, under way, and not yet written down. Default 2,000. */
+  /**
+   * Events the relay holds at once: waiting, under way, and not yet written down. It holds fewer, down to twice
+   * `inFlightMax`, when a quarter of a second's work is less. Default 4,000.
+   */
   prefetchMax?: number;
   /** When to try again after a failure. Default: exponential with full jitter, from 1 s to 1 h, 80 attempts. */
   retry?: RetryPolicy;
@@ -83,8 +86,8 @@ export function resolveOptions(given: RelayOptions) {
     leaseMs: whole('leaseMs', 30_000, 300, 3_600_000),
     deliverTimeoutMs: whole('deliverTimeoutMs', 30_000, 1, 86_400_000),
     inFlightMax: whole('inFlightMax', 100, 1, 10_000),
-    batchSizeMax: whole('batchSizeMax', 500, 2, 5_000),
-    prefetchMax: whole('prefetchMax', Math.max(2_000, given.batchSizeMax ?? 0), 2, 100_000),
+    batchSizeMax: whole('batchSizeMax', 2_000, 2, 5_000),
+    prefetchMax: whole('prefetchMax', Math.max(4_000, given.batchSizeMax ?? 0), 2, 100_000),
     retry: resolveRetry(given.retry),
     poison: oneOf('poison', 'skip', ['skip', 'block']),
     noHandler: oneOf('noHandler', 'retry', ['retry', 'fail']),

@@ -16,8 +16,9 @@ export interface PollingLaneOptions {
   logger: Logger;
   /** The fencing token; `undefined` while there is no valid lease, and then nothing is claimed. */
   token: () => string | undefined;
-  /** How many more events the relay may hold. */
-  room: () => number;
+  /** How many events the relay should hold at most, and how many it holds. */
+  holdMax: () => number;
+  held: () => number;
   /** Keys to leave alone: slow ones, which step aside, and those of which something is just being given back. */
   keysToSpare: () => Promise<string[]>;
   /** Only gives back what slow keys hold too much of. */
@@ -31,7 +32,7 @@ export interface PollingLaneOptions {
 /** The share of a claim for waiting events that are due, while there are ready ones too. */
 const dueShare = 0.25;
 /** Payloads larger than this are loaded when their turn comes: a thousand of them still fit in memory. */
-const inlineBytesMax = 32_768;
+const inlineBytesMax = 16_384;
 /** How often a claim starts from the oldest event again while a backlog is worked off. */
 const fromStartEveryMs = 250;
 
@@ -119,7 +120,7 @@ export class PollingLane {
 
   /** How many ready and waiting events to claim: together never more than there is room for. */
   #limits(): { readyMax: number; dueMax: number } | undefined {
-    const total = Math.min(this.#options.batchSizeMax, this.#options.room());
+    const total = Math.min(this.#options.batchSizeMax, this.#options.holdMax() - this.#options.held());
     if (total < 1) return undefined;
     if (total === 1) return this.#claimNumber % 2 === 0 ? { readyMax: 1, dueMax: 0 } : { readyMax: 0, dueMax: 1 };
     let dueMax = 1;
@@ -149,7 +150,7 @@ export class PollingLane {
       try {
         if (!this.#hasRoom()) {
           await this.#waitForRoom();
-          if (this.#options.room() < 1) continue;
+          if (this.#options.held() >= this.#options.holdMax()) continue;
         }
         const { claimed, exhausted, dueInMs } = await this.claimOnce();
         failures = 0;
@@ -166,7 +167,8 @@ export class PollingLane {
   }
 
   #hasRoom(): boolean {
-    return this.#options.room() >= this.#options.batchSizeMax / 2;
+    const max = this.#options.holdMax();
+    return max - this.#options.held() >= Math.min(this.#options.batchSizeMax, max) / 2;
   }
 
   /** Until half a batch fits, or a moment has passed: slow keys are judged by time, and may leave little room. */

@@ -14,6 +14,7 @@ import { Doorbell } from './doorbell.ts';
 import { Lease } from './lease.ts';
 import type { Lifecycle } from './lifecycle.ts';
 import type { ResolvedRelayOptions } from './options.ts';
+import { Pace } from './pace.ts';
 import { PollingLane } from './polling-lane.ts';
 import type { Counters } from './report.ts';
 import { Reporter } from './report.ts';
@@ -44,6 +45,7 @@ export class RelaySession {
   readonly #completer: Completer;
   readonly #lane: PollingLane;
   readonly #slowKeys: SlowKeys;
+  readonly #pace: Pace;
   /** Claimed and not yet written down. By object: an event that was given back may come again before that is known. */
   readonly #inHand = new Set<Held>();
   #releasedAtStop = 0;
@@ -103,10 +105,11 @@ export class RelaySession {
     this.#completer = new Completer({
       schema,
       query: this.#results.queryArrays,
-      flushSizeMax: 1_000,
+      flushSizeMax: 2_000,
       logger,
       onWritten: (entry, fenced) => this.#onWritten(entry, fenced),
     });
+    this.#pace = new Pace({ min: 2 * options.inFlightMax, max: options.prefetchMax });
     this.#lane = new PollingLane({
       schema,
       link: this.#claims,
@@ -114,7 +117,8 @@ export class RelaySession {
       batchSizeMax: options.batchSizeMax,
       logger,
       token: () => (this.#lease.valid ? this.#lease.token : undefined),
-      room: () => options.prefetchMax - this.#held,
+      holdMax: () => this.#pace.holdMax(performance.now()),
+      held: () => this.#held,
       keysToSpare: async () => [...(await this.#slowKeys.putAside()), ...this.#dispatcher.brokenKeys()],
       shedSlow: () => this.#dispatcher.shedSlowKeys(),
       holding: () => Array.from(this.#inHand, (held) => held.seq),
@@ -233,6 +237,7 @@ export class RelaySession {
     // Claimed under a lease that was lost meanwhile: the rows are free for whoever claims next.
     if (token === this.#lease.token && rows.length > 0) {
       this.#reporter.claimed(rows);
+      this.#pace.busy(performance.now());
       const batch = rows as Held[];
       for (const held of batch) {
         held.claimNumber = claimNumber;
@@ -250,6 +255,7 @@ export class RelaySession {
 
   #onWritten(entry: Entry, fenced: boolean): void {
     this.#inHand.delete(entry.held);
+    this.#pace.done();
     if ('failure' in entry) {
       const { failure, held } = entry;
       if (held.key !== null) this.#dispatcher.confirmGivenBack(held.key, this.#lane.lastClaim);
@@ -259,7 +265,10 @@ export class RelaySession {
     if (entry.held.key !== null && this.#slowKeys.wantsMore(entry.held.key)) this.#doorbell.ring();
     this.#reporter.written(entry, fenced);
     this.#lane.roomMade();
-    if (this.#held === 0) this.#quiet?.();
+    if (this.#held === 0) {
+      this.#pace.idle(performance.now());
+      this.#quiet?.();
+    }
   }
 
   #onLeaseLost(): void {

@@ -80,12 +80,16 @@ describe('claim', () => {
     expect(rows.map(({ type }) => type)).toEqual(['unordered', 'unordered']);
   });
 
-  test('is not held up by due events that wait behind one that is due later', async () => {
+  test.each([
+    ['free', null],
+    ['held by a relay that is gone', -1],
+  ])('is not held up by due events, %s, that wait behind one that is due later', async (_name, lease) => {
     const token = await relay('one');
     const [first] = await emit('x', 40);
     await db.query(
-      `update postcommit.outbox_queue set available_at = now() - case when seq = $1 then interval '1 s' else interval '9 s' end`,
-      [first],
+      `update postcommit.outbox_queue
+          set lease = $2, available_at = now() - case when seq = $1 then interval '1 s' else interval '9 s' end`,
+      [first, lease],
     );
     await until(
       async () => {
@@ -93,7 +97,7 @@ describe('claim', () => {
         await defer(db.pool, 'postcommit', blocked);
         return rows.some(({ seq }) => seq === first);
       },
-      { what: 'the first one was claimed' },
+      { timeoutMs: 2_000, what: 'the first one was claimed' },
     );
   });
 
@@ -117,12 +121,17 @@ describe('claim', () => {
     );
   });
 
-  test('events behind a waiting one become due with it', async () => {
+  test.each([
+    ['free', null],
+    ['held by a relay that is gone', -1],
+  ])('events behind a waiting one, %s, become due with it', async (_name, lease) => {
     const token = await relay('one');
     const [first, second] = await emit('x', 2);
-    await db.query(`update postcommit.outbox_queue set available_at = now() + interval '1 hour' where seq = $1`, [
-      first,
-    ]);
+    await db.query(
+      `update postcommit.outbox_queue
+          set lease = case when seq = $2 then $3::bigint end, available_at = case when seq = $1 then now() + interval '1 hour' end`,
+      [first, second, lease],
+    );
     const { rows, blocked, dueInMs } = await claimAs(token);
     expect(rows).toEqual([]);
     expect(blocked).toEqual([second]);

@@ -56,6 +56,7 @@ describe('a relay that hears', () => {
       // The next heartbeat is ten seconds away: it is not what brings the connection back.
       const relay = await scenario.relay('one', { pollIntervalMs, connectionString });
       relay.on('doorbellDeaf', (facts) => deaf.push(facts));
+      await until(() => proxy.count({ text: statement.claim }) >= 2, { what: 'it has looked, and waits for a ring' });
       proxy.refuse();
       proxy.cut('control');
       await until(() => !relay.stats().hearing, { what: 'the loss is noticed' });

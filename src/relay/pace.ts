@@ -1,0 +1,51 @@
+/** How much work, in time, a relay keeps in hand. */
+const inHandMs = 250;
+const sampleMsMin = 10;
+
+/**
+ * How many events to hold, by how fast they are being delivered: a quarter of a second's work. Fast handlers need a
+ * long buffer to stay busy; with slow ones a long buffer would only keep events from other relays, and give more back
+ * at a stop. A pure function of what it is told, and of the time it is told with.
+ */
+export class Pace {
+  readonly #min: number;
+  readonly #max: number;
+  #perMs = 0;
+  #done = 0;
+  #busyMs = 0;
+  #busySince: number | undefined;
+
+  constructor(limits: { min: number; max: number }) {
+    this.#max = limits.max;
+    this.#min = Math.min(limits.min, limits.max);
+  }
+
+  /** There is something to do from now on. */
+  busy(now: number): void {
+    this.#busySince ??= now;
+  }
+
+  /** There is nothing to do from now on. */
+  idle(now: number): void {
+    if (this.#busySince !== undefined) this.#busyMs += now - this.#busySince;
+    this.#busySince = undefined;
+  }
+
+  /** One event is done with. */
+  done(): void {
+    this.#done++;
+  }
+
+  /** How many events to hold now. */
+  holdMax(now: number): number {
+    const busyMs = this.#busyMs + (this.#busySince === undefined ? 0 : now - this.#busySince);
+    if (busyMs >= sampleMsMin && (this.#done > 0 || busyMs >= inHandMs)) {
+      const perMs = this.#done / busyMs;
+      this.#perMs = this.#perMs === 0 ? perMs : (this.#perMs + perMs) / 2;
+      this.#done = 0;
+      this.#busyMs = 0;
+      if (this.#busySince !== undefined) this.#busySince = now;
+    }
+    return Math.min(this.#max, Math.max(this.#min, Math.ceil(this.#perMs * inHandMs)));
+  }
+}
