@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import pg from 'pg';
 import { PostcommitError } from '../errors.ts';
+import { checkConnectionString } from './connection-string.ts';
 import { codedDatabaseError } from './database-error.ts';
 import type { Executor } from './executor.ts';
 import { defaultSchema, quoteIdentifier, quoteLiteral } from './identifier.ts';
@@ -105,7 +106,7 @@ export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
     throw new PostcommitError('POSTCOMMIT_E_NO_DATABASE_URL');
   }
   const client = new pg.Client({
-    connectionString: options.connectionString,
+    connectionString: checkConnectionString(options.connectionString),
     connectionTimeoutMillis: 10_000,
     // Long enough to wait for another process that migrates a large database, and no server that went silent hangs us.
     query_timeout: 600_000,

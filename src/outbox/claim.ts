@@ -72,7 +72,7 @@ with alive as materialized (
 ), passed as (
   update ${s}.outbox_queue q set lease = null, available_at = null
     from judged j join wall w on w.key = j.key
-   where q.seq = j.seq and j.seq >= w.seq and (j.due or j.lease is not null)
+   where q.seq = j.seq and j.seq >= w.seq and (j.lease is not null or (j.due and not w.pred_waits))
 ), scan as (
   select (select count(*)::integer from ready) as examined,
          (select max(seq) from ready) as reached,

@@ -69,5 +69,5 @@ const rowsMax = 20_000;
  */
 export async function deferKeys(db: Executor, schema: string, keys: readonly string[]): Promise<string[]> {
   const { rows } = await db.query(deferKeysSql(schema), [keys, rowsMax, longBacklog]);
-  return rows.map((row) => row['key'] as string);
+  return rows.map((row) => row.key as string);
 }

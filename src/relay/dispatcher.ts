@@ -1,5 +1,6 @@
 import type { ClaimedRow } from '../outbox/claim.ts';
 import type { Outcome } from './deliver.ts';
+import { Line } from './line.ts';
 
 /** An event in this relay's hands, with the number of the claim that brought it. */
 export interface Held extends ClaimedRow {
@@ -19,29 +20,16 @@ export type Verdict =
 export interface DispatcherOptions {
   /** Deliveries under way at once. */
   inFlightMax: number;
-  /** Events held at once. */
-  heldMax: number;
+  /** Events held at once, at the moment. */
+  holdMax: () => number;
   /** Calls back exactly once, also before it returns. */
   deliver: (row: ClaimedRow, done: (outcome: Outcome) => void) => void;
   onVerdict: (verdict: Verdict) => void;
   now?: () => number;
 }
 
-/** The events of one key that this relay holds. */
-interface Line {
-  /** What waits behind the one that is being delivered or next to be. */
-  behind: Held[];
-  /** When the front's delivery began; 0 while it waits for a free slot. */
-  startedAt: number;
-  /** How long the one before it took. */
-  lastTookMs: number;
-}
-
-/** A delivery that takes longer makes its key slow. */
-const slowAfterMs = 100;
-/** Slow keys together may hold half of the buffer, and each of them so many events behind its front. */
-const slowShare = 0.5;
-const behindSlowMax = 32;
+/** Keys with much work in hand may together hold this part of the buffer. */
+const crowdedShare = 0.5;
 
 /**
  * Decides what is delivered when: events of one key one after the other in order of seq, different keys side by side,
@@ -97,7 +85,7 @@ export class Dispatcher {
       if (line) {
         line.behind.push(held);
       } else {
-        this.#lines.set(held.key, { behind: [], startedAt: 0, lastTookMs: 0 });
+        this.#lines.set(held.key, new Line());
         this.#startable.push(held);
       }
     }
@@ -127,33 +115,38 @@ export class Dispatcher {
   }
 
   isSlow(key: string): boolean {
-    const line = this.#lines.get(key);
-    return line !== undefined && isSlow(line, this.#now());
+    return this.#lines.get(key)?.isSlow(this.#now()) ?? false;
   }
 
-  /** Whether a key holds at least half of what it may hold while it is slow. */
+  /** Whether a key holds at least half of what it should. */
   hasEnough(key: string): boolean {
-    return (this.#lines.get(key)?.behind.length ?? 0) >= behindSlowMax / 2;
+    const line = this.#lines.get(key);
+    return line !== undefined && line.behind.length * 2 >= line.share(this.#now());
   }
 
   /**
-   * Gives back what slow keys hold beyond their share: otherwise one slow aggregate with a long backlog fills the
-   * relay's buffer and every other one waits for it. Answers the keys that have enough and should not be claimed now.
+   * Answers the keys that have enough work in hand and should not be claimed now, and gives back what they hold beyond
+   * their share: otherwise one aggregate with a long backlog fills the relay's buffer and every other one waits for it.
    */
-  shedSlowKeys(): Set<string> {
-    const slow: [key: string, line: Line][] = [];
+  shedCrowded(): Set<string> {
     const now = this.#now();
-    if (this.#inFlight > 0) for (const entry of this.#lines) if (isSlow(entry[1], now)) slow.push(entry);
-    const behindMax = Math.floor((this.#options.heldMax * slowShare) / slow.length) - 1;
-    const share = Math.max(0, Math.min(behindSlowMax, behindMax));
+    const holdMax = this.#options.holdMax();
+    const isShort = this.#waiting + this.#inFlight > holdMax / 2;
+    const crowded = [...this.#lines].filter(([key, line]) => line.isSlow(now) || this.hasEnough(key));
+    const fairShare = Math.max(0, Math.floor((holdMax * crowdedShare) / crowded.length) - 1);
     const enough = new Set<string>();
-    for (const [key, line] of slow) {
-      const excess = line.behind.splice(share);
-      this.#waiting -= excess.length;
-      for (const held of excess) this.#giveBack({ held, outcome: 'shed' });
-      if (line.behind.length >= share / 2) enough.add(key);
+    for (const [key, line] of crowded) {
+      const share = Math.min(line.share(now), fairShare);
+      const isSlow = line.isSlow(now);
+      if (isSlow || isShort) this.#shed(line.behind.splice(share), isSlow);
+      if (line.behind.length * 2 >= share) enough.add(key);
     }
     return enough;
+  }
+
+  #shed(excess: readonly Held[], isSlow: boolean): void {
+    this.#waiting -= excess.length;
+    for (const held of excess) this.#giveBack({ held, outcome: isSlow ? 'shed' : 'release' });
   }
 
   /** Starts nothing more, and gives back at once what has not begun. */
@@ -176,7 +169,7 @@ export class Dispatcher {
     for (const [key, line] of this.#lines) {
       waiting.push(...line.behind);
       line.behind = [];
-      if (line.startedAt === 0) this.#lines.delete(key);
+      if (!line.begun) this.#lines.delete(key);
     }
     this.#waiting -= waiting.length;
     for (const held of waiting) this.#giveBack({ held, outcome: 'release' });
@@ -213,10 +206,7 @@ export class Dispatcher {
   #start(held: Held): void {
     this.#waiting--;
     this.#inFlight++;
-    if (held.key !== null) {
-      const line = this.#lines.get(held.key);
-      if (line) line.startedAt = this.#now();
-    }
+    if (held.key !== null) this.#lines.get(held.key)?.begin(this.#now());
     const generation = this.#generation;
     this.#options.deliver(held, (outcome) => {
       this.#inFlight--;
@@ -243,19 +233,13 @@ export class Dispatcher {
   #advance(key: string): void {
     const line = this.#lines.get(key);
     if (!line) return;
-    const next = line.behind.shift();
+    const next = line.advance(this.#now());
     if (next) {
-      line.lastTookMs = this.#now() - line.startedAt;
-      line.startedAt = 0;
       this.#startable.push(next);
     } else {
       this.#lines.delete(key);
     }
   }
-}
-
-function isSlow({ startedAt, lastTookMs }: Line, now: number): boolean {
-  return lastTookMs > slowAfterMs || (startedAt !== 0 && now - startedAt > slowAfterMs);
 }
 
 /** A first-in-first-out list whose shift does not move the rest. */

@@ -1,4 +1,5 @@
 import { hostname } from 'node:os';
+import { checkConnectionString } from '../database/connection-string.ts';
 import { defaultSchema, quoteIdentifier } from '../database/identifier.ts';
 import { PostcommitError } from '../errors.ts';
 import type { Logger } from '../telemetry/logging.ts';
@@ -60,10 +61,7 @@ export type ResolvedRelayOptions = ReturnType<typeof resolveOptions>;
 
 /** Fills in the defaults and checks the options against each other, once. */
 export function resolveOptions(given: RelayOptions) {
-  const fail = (detail: string) => new PostcommitError('POSTCOMMIT_E_BAD_OPTION', detail);
-  if (typeof given?.connectionString !== 'string' || given.connectionString === '') {
-    throw fail('connectionString must be a PostgreSQL URL, e.g. postgres://user:password@host:5432/database.');
-  }
+  if (typeof given !== 'object' || given === null) throw fail('createRelay() takes an object of options.');
   const whole = (name: keyof RelayOptions, fallback: number, min: number, max: number): number => {
     const value = (given[name] as number | undefined) ?? fallback;
     if (!Number.isInteger(value) || value < min || value > max) {
@@ -78,26 +76,56 @@ export function resolveOptions(given: RelayOptions) {
   };
   const schema = given.schema ?? defaultSchema;
   quoteIdentifier(schema);
+  // Whichever of the two is given, the other one's default suits it.
+  const prefetchMax = whole('prefetchMax', 4_000, 2, 100_000);
+  const batchSizeMax = whole('batchSizeMax', Math.min(2_000, prefetchMax), 2, 5_000);
   const options = {
-    connectionString: given.connectionString,
+    connectionString: checkConnectionString(given.connectionString),
     schema,
     handlers: resolveHandlers(given.handlers ?? {}),
-    name: given.name ?? `${hostname()}:${process.pid}`,
+    name: checkName(given.name ?? `${hostname()}:${process.pid}`),
     leaseMs: whole('leaseMs', 30_000, 300, 3_600_000),
     deliverTimeoutMs: whole('deliverTimeoutMs', 30_000, 1, 86_400_000),
     inFlightMax: whole('inFlightMax', 100, 1, 10_000),
-    batchSizeMax: whole('batchSizeMax', 2_000, 2, 5_000),
-    prefetchMax: whole('prefetchMax', Math.max(4_000, given.batchSizeMax ?? 0), 2, 100_000),
+    batchSizeMax,
+    prefetchMax: given.prefetchMax ?? Math.max(prefetchMax, batchSizeMax),
     retry: resolveRetry(given.retry),
     poison: oneOf('poison', 'skip', ['skip', 'block']),
     noHandler: oneOf('noHandler', 'retry', ['retry', 'fail']),
     pollIntervalMs: whole('pollIntervalMs', 1_000, 10, 3_600_000),
-    listen: given.listen ?? true,
+    listen: checkListen(given.listen ?? true),
     stopTimeoutMs: whole('stopTimeoutMs', 10_000, 0, 3_600_000),
-    logger: given.logger ?? silentLogger,
+    logger: checkLogger(given.logger ?? silentLogger),
   };
+  // A misspelt limit would silently be no limit.
+  const known = Object.keys(options);
+  const unknown = Object.keys(given).find((name) => !known.includes(name));
+  if (unknown !== undefined) throw fail(`There is no option ${unknown}. Known are: ${known.join(', ')}.`);
   if (options.prefetchMax < options.batchSizeMax) {
     throw fail(`prefetchMax (${options.prefetchMax}) must not be below batchSizeMax (${options.batchSizeMax}).`);
   }
   return options;
+}
+
+function checkName(name: unknown): string {
+  if (typeof name === 'string' && name !== '' && name.length <= 200 && name.isWellFormed() && !name.includes('\0')) {
+    return name;
+  }
+  throw fail('name must be a text of 1 to 200 characters.');
+}
+
+function checkListen(listen: unknown): boolean {
+  if (typeof listen === 'boolean') return listen;
+  throw fail(`listen must be true or false. Got ${String(listen)}.`);
+}
+
+function checkLogger(logger: Logger): Logger {
+  for (const level of ['debug', 'info', 'warn', 'error'] as const) {
+    if (typeof logger?.[level] !== 'function') throw fail(`logger must have a function ${level}, as pino's has.`);
+  }
+  return logger;
+}
+
+function fail(detail: string): PostcommitError {
+  return new PostcommitError('POSTCOMMIT_E_BAD_OPTION', detail);
 }

@@ -14,10 +14,17 @@ export class Pace {
   #done = 0;
   #busyMs = 0;
   #busySince: number | undefined;
+  #hold: number;
 
   constructor(limits: { min: number; max: number }) {
     this.#max = limits.max;
     this.#min = Math.min(limits.min, limits.max);
+    this.#hold = this.#min;
+  }
+
+  /** What `holdMax` answered last. */
+  get hold(): number {
+    return this.#hold;
   }
 
   /** There is something to do from now on. */
@@ -46,6 +53,7 @@ export class Pace {
       this.#busyMs = 0;
       if (this.#busySince !== undefined) this.#busySince = now;
     }
-    return Math.min(this.#max, Math.max(this.#min, Math.ceil(this.#perMs * inHandMs)));
+    this.#hold = Math.min(this.#max, Math.max(this.#min, Math.ceil(this.#perMs * inHandMs)));
+    return this.#hold;
   }
 }

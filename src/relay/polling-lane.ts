@@ -19,10 +19,10 @@ export interface PollingLaneOptions {
   /** How many events the relay should hold at most, and how many it holds. */
   holdMax: () => number;
   held: () => number;
-  /** Keys to leave alone: slow ones, which step aside, and those of which something is just being given back. */
+  /** Keys to leave alone: those with enough work in hand, and those of which something is just being given back. */
   keysToSpare: () => Promise<string[]>;
-  /** Only gives back what slow keys hold too much of. */
-  shedSlow: () => void;
+  /** Only gives back what keys hold beyond their share. */
+  shedCrowded: () => void;
   /** The seqs of all events that the relay holds. */
   holding: () => string[];
   /** Takes over what a claim brought. Called for every claim, also an empty one. */
@@ -181,7 +181,7 @@ export class PollingLane {
         resolve();
       };
       const timer = setTimeout(() => {
-        this.#options.shedSlow();
+        this.#options.shedCrowded();
         this.#roomMade = undefined;
         resolve();
       }, 50);

@@ -78,7 +78,10 @@ export class RelaySession {
       logger,
       stats: () => ({ ...counters, inFlight: this.#dispatcher.inFlight, waiting: this.#dispatcher.waiting }),
       onLost: () => this.#onLeaseLost(),
-      onOverdue: () => this.#deliverer.abandon(new Error('The relay could not renew its lease')),
+      onOverdue: () => {
+        this.#deliverer.abandon(new Error('The relay could not renew its lease'));
+        this.#quiet?.();
+      },
       onRescue: (lost) => {
         lifecycle.tell('rescued', lost);
         logger.warn({ ...lost }, 'a relay is gone; taking over what it held');
@@ -94,7 +97,7 @@ export class RelaySession {
     });
     this.#dispatcher = new Dispatcher({
       inFlightMax: options.inFlightMax,
-      heldMax: options.prefetchMax,
+      holdMax: () => this.#pace.hold,
       deliver: (row, done) => {
         if (this.#lease.valid) this.#deliverer.deliver(row, done);
         else done({ kind: 'release', done: row.done });
@@ -120,7 +123,7 @@ export class RelaySession {
       holdMax: () => this.#pace.holdMax(performance.now()),
       held: () => this.#held,
       keysToSpare: async () => [...(await this.#slowKeys.putAside()), ...this.#dispatcher.brokenKeys()],
-      shedSlow: () => this.#dispatcher.shedSlowKeys(),
+      shedCrowded: () => this.#dispatcher.shedCrowded(),
       holding: () => Array.from(this.#inHand, (held) => held.seq),
       onClaimed: (rows, claimNumber, token) => this.#onClaimed(rows, claimNumber, token),
     });
@@ -174,13 +177,18 @@ export class RelaySession {
     this.#lane.start();
   }
 
-  /** Delivers what is there now, and resolves when nothing more can be claimed. */
+  /**
+   * Delivers what is there now, and resolves when nothing more can be claimed. Fails when the database is away for
+   * longer than a lease: whoever waits for this run is better told than left waiting.
+   */
   async runToEnd(): Promise<void> {
     try {
       while (!this.#stopping) {
+        await this.#whenLeased();
         const { claimed, exhausted } = await this.#lane.claimOnce();
         await this.#whenIdle();
-        if (claimed === 0 && exhausted) return;
+        // Without a lease nothing was claimed, whatever there is.
+        if (claimed === 0 && exhausted && this.#lease.valid) return;
       }
     } catch (error) {
       if (!this.#stopping) throw error;
@@ -303,8 +311,16 @@ export class RelaySession {
     while (this.#dispatcher.inFlight > 0) await sleep(5);
   }
 
+  async #whenLeased(): Promise<void> {
+    const deadline = performance.now() + this.#options.leaseMs;
+    while (!this.#lease.valid && !this.#stopping) {
+      if (performance.now() > deadline) throw new Error('Connection terminated: the lease could not be renewed');
+      await sleep(20);
+    }
+  }
+
   async #whenIdle(): Promise<void> {
-    while (this.#held > 0 && !this.#closed) {
+    while (this.#held > 0 && !this.#closed && this.#lease.valid) {
       await new Promise<void>((resolve) => {
         this.#quiet = resolve;
       });

@@ -10,15 +10,16 @@ const recallSlowMax = 64;
 const recallMax = 20_000;
 
 /**
- * Keeps an aggregate with slow deliveries and a long backlog out of the way of all others: it may hold a share of the
- * relay's buffer only, it is not claimed while it has enough, and the rest of a long backlog is deferred, so that
- * claims need not walk over it. When it runs short, or is fast again, its events are called back.
+ * Keeps an aggregate with a long backlog out of the way of all others: it may hold a share of the relay's buffer only,
+ * and it is not claimed while it has enough. If its deliveries are slow, the rest of a long backlog is deferred, so that
+ * claims need not walk over it; when it runs short, or is fast again, its events are called back.
  */
 export class SlowKeys {
   readonly #dispatcher: Dispatcher;
   readonly #db: Executor;
   readonly #schema: string;
   readonly #deferred = new Set<string>();
+  #spared: ReadonlySet<string> = new Set();
   #deferredAt = Number.NEGATIVE_INFINITY;
 
   constructor(dispatcher: Dispatcher, db: Executor, schema: string) {
@@ -29,20 +30,22 @@ export class SlowKeys {
 
   /** Before each claim. Answers the keys to leave alone. */
   async putAside(): Promise<string[]> {
-    const slow = this.#dispatcher.shedSlowKeys();
-    if (this.#deferred.size > 0) await this.#callBack(slow);
+    const enough = this.#dispatcher.shedCrowded();
+    this.#spared = enough;
+    if (this.#deferred.size > 0) await this.#callBack(enough);
     const now = performance.now();
-    if (slow.size > 0 && now - this.#deferredAt >= deferEveryMs) {
+    if (enough.size > 0 && now - this.#deferredAt >= deferEveryMs) {
       this.#deferredAt = now;
-      const deferred = await deferKeys(this.#db, this.#schema, [...slow].slice(0, keysAtOnceMax));
+      const slow = [...enough].filter((key) => this.#dispatcher.isSlow(key)).slice(0, keysAtOnceMax);
+      const deferred = slow.length > 0 ? await deferKeys(this.#db, this.#schema, slow) : [];
       for (const key of deferred) this.#deferred.add(key);
     }
-    return [...slow];
+    return [...enough];
   }
 
-  /** Whether events of this key wait only because it was slow, and it could use more now. */
+  /** Whether events of this key were left alone because it had enough, and it could use more now. */
   wantsMore(key: string): boolean {
-    return this.#deferred.has(key) && !this.#dispatcher.hasEnough(key);
+    return (this.#spared.has(key) || this.#deferred.has(key)) && !this.#dispatcher.hasEnough(key);
   }
 
   /** Before the relay stops: the next one shall find everything ready. */
@@ -52,8 +55,8 @@ export class SlowKeys {
     this.#deferred.clear();
   }
 
-  async #callBack(slow: ReadonlySet<string>): Promise<void> {
-    const short = [...this.#deferred].filter((key) => !slow.has(key)).slice(0, keysAtOnceMax);
+  async #callBack(enough: ReadonlySet<string>): Promise<void> {
+    const short = [...this.#deferred].filter((key) => !enough.has(key)).slice(0, keysAtOnceMax);
     const stillSlow = short.filter((key) => this.#dispatcher.isSlow(key));
     const fast = short.filter((key) => !stillSlow.includes(key));
     if (stillSlow.length > 0) await recall(this.#db, this.#schema, stillSlow, recallSlowMax);

@@ -95,7 +95,7 @@ describe('the dispatcher, whatever happens in whatever order', () => {
     expect(model.dispatcher.waiting).toBe(39);
     model.shed(51);
     expect(model.dispatcher.waiting).toBe(19);
-    expect([...model.dispatcher.shedSlowKeys()]).toEqual(['slow']);
+    expect([...model.dispatcher.shedCrowded()]).toEqual(['slow']);
     expect(model.violations).toEqual([]);
   });
 });

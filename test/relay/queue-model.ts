@@ -59,7 +59,8 @@ export class QueueModel {
   constructor(options: ModelOptions) {
     this.#options = options;
     this.dispatcher = new Dispatcher({
-      ...options,
+      inFlightMax: options.inFlightMax,
+      holdMax: () => options.heldMax,
       now: () => this.#now,
       deliver: (row, done) => this.#begin(row as Held, done),
       onVerdict: (verdict) => this.#take(verdict),
@@ -131,7 +132,7 @@ export class QueueModel {
 
   shed(passMs: number): void {
     this.#now += passMs;
-    this.dispatcher.shedSlowKeys();
+    this.dispatcher.shedCrowded();
   }
 
   loseLease(): void {
@@ -164,7 +165,7 @@ export class QueueModel {
   #sendClaim(limit: number): void {
     if (this.#stopped) return;
     const room = this.#options.heldMax - this.dispatcher.inFlight - this.dispatcher.waiting - this.#verdicts.length;
-    const except = new Set([...this.dispatcher.shedSlowKeys(), ...this.dispatcher.brokenKeys()]);
+    const except = new Set([...this.dispatcher.shedCrowded(), ...this.dispatcher.brokenKeys()]);
     const claimNumber = ++this.#claimNumber;
     const wanted = Math.min(limit, room);
     this.#claim = { claimNumber, lease: this.#lease, limit: wanted, except, seen: undefined, claimed: undefined };

@@ -1,0 +1,118 @@
+import { describe, expect, test } from 'vitest';
+import { createRelay, type RelayOptions } from '../../src/index.ts';
+import { resolveOptions } from '../../src/relay/options.ts';
+
+const good: RelayOptions = { connectionString: 'postgres://user:secret@127.0.0.1:5432/orders', handlers: {} };
+
+/** Every option, with what is taken and what is refused. A new option that is missing here fails the build. */
+const options: Record<keyof RelayOptions, { taken: unknown[]; refused: unknown[] }> = {
+  connectionString: {
+    taken: [
+      'postgresql://host/orders',
+      'postgres://',
+      'POSTGRES://user@[::1]:5432/orders?sslmode=disable',
+      '/var/run/postgresql orders',
+    ],
+    refused: [
+      undefined,
+      null,
+      '',
+      5,
+      {},
+      new URL('postgres://user:secret@host/orders'),
+      'orders',
+      'host=localhost dbname=orders',
+      'mysql://user:secret@host/orders',
+      'postgres://user:secret@host:99999/orders',
+    ],
+  },
+  schema: { taken: ['my outbox', 'Ünïcode', undefined], refused: ['', 'x'.repeat(64), 'a\0b', 'pg_outbox', 5] },
+  handlers: {
+    taken: [{}, { 'order.paid': { mail: () => {} } }],
+    refused: ['handlers.ts', [() => {}], { 'order.paid': () => {} }],
+  },
+  name: { taken: ['mail 1', 'x'.repeat(200)], refused: ['', 'x'.repeat(201), 'a\0b', 'a\ud800', 5, {}] },
+  leaseMs: wholeNumbers(300, 3_600_000),
+  deliverTimeoutMs: wholeNumbers(1, 86_400_000),
+  inFlightMax: wholeNumbers(1, 10_000),
+  batchSizeMax: wholeNumbers(2, 5_000),
+  prefetchMax: wholeNumbers(2, 100_000),
+  pollIntervalMs: wholeNumbers(10, 3_600_000),
+  stopTimeoutMs: wholeNumbers(0, 3_600_000),
+  retry: { taken: [{}, { delaysMs: [] }, { attemptsMax: 1 }], refused: [5, [1], { attempts: 3 }, { baseMs: -1 }] },
+  poison: { taken: ['skip', 'block'], refused: ['ignore', '', true, 1] },
+  noHandler: { taken: ['retry', 'fail'], refused: ['skip', '', false, 1] },
+  listen: { taken: [true, false], refused: ['false', 0, {}] },
+  logger: { taken: [console], refused: ['console', {}, { ...console, warn: undefined }, () => {}] },
+};
+
+function wholeNumbers(min: number, max: number): { taken: unknown[]; refused: unknown[] } {
+  const never = [
+    Number.NaN,
+    Number.POSITIVE_INFINITY,
+    -1,
+    min + 0.5,
+    String(min),
+    BigInt(min),
+    {},
+    true,
+    new Date(min),
+  ];
+  return { taken: [min, max, undefined], refused: [min - 1, max + 1, ...never] };
+}
+
+const make = (option: string, value: unknown) => createRelay({ ...good, [option]: value } as RelayOptions);
+
+describe.each(Object.entries(options))('%s', (option, { taken, refused }) => {
+  test('takes what it should', () => {
+    for (const value of taken) expect(() => make(option, value), shown(value)).not.toThrow();
+  });
+
+  test('refuses the rest by code, says which option it was, and never a password', () => {
+    const code = option === 'schema' ? 'POSTCOMMIT_E_BAD_SCHEMA_NAME' : 'POSTCOMMIT_E_BAD_OPTION';
+    for (const value of refused) {
+      expect(() => make(option, value), shown(value)).toThrow(
+        expect.objectContaining({ name: 'PostcommitError', code, message: expect.stringContaining(option) }),
+      );
+      expect(() => make(option, value)).not.toThrow(/secret/);
+    }
+  });
+
+  function shown(value: unknown): string {
+    return typeof value === 'object' ? JSON.stringify(value) : `${typeof value} ${String(value)}`;
+  }
+});
+
+describe('taken together', () => {
+  test('prefetchMax below batchSizeMax is refused', () => {
+    expect(() => createRelay({ ...good, prefetchMax: 10, batchSizeMax: 20 })).toThrow(
+      expect.objectContaining({
+        code: 'POSTCOMMIT_E_BAD_OPTION',
+        message: expect.stringMatching(/prefetchMax.*batchSizeMax/),
+      }),
+    );
+  });
+
+  test('but either may be given alone', () => {
+    expect(resolveOptions({ ...good, prefetchMax: 10 })).toMatchObject({ prefetchMax: 10, batchSizeMax: 10 });
+    const { prefetchMax, batchSizeMax } = resolveOptions({ ...good, batchSizeMax: 5_000 });
+    expect(batchSizeMax).toBe(5_000);
+    expect(prefetchMax).toBeGreaterThanOrEqual(batchSizeMax);
+  });
+
+  test('a misspelt option is refused, and the right ones are named', () => {
+    const given = { ...good, inflightMax: 5 } as RelayOptions;
+    expect(() => createRelay(given)).toThrow(
+      expect.objectContaining({
+        code: 'POSTCOMMIT_E_BAD_OPTION',
+        message: expect.stringMatching(/inflightMax.*inFlightMax/),
+      }),
+    );
+  });
+
+  test.each([undefined, null, 'postgres://host/orders', 5])('%s is no set of options', (given) => {
+    expect(() => createRelay(given as unknown as RelayOptions)).toThrow(
+      expect.objectContaining({ code: 'POSTCOMMIT_E_BAD_OPTION' }),
+    );
+  });
+});
