@@ -78,10 +78,7 @@ export class RelaySession {
       logger,
       stats: () => ({ ...counters, inFlight: this.#dispatcher.inFlight, waiting: this.#dispatcher.waiting }),
       onLost: () => this.#onLeaseLost(),
-      onOverdue: () => {
-        this.#deliverer.abandon(new Error('The relay could not renew its lease'));
-        this.#quiet?.();
-      },
+      onOverdue: () => this.#deliverer.abandon(new Error('The relay could not renew its lease')),
       onRescue: (lost) => {
         lifecycle.tell('rescued', lost);
         logger.warn({ ...lost }, 'a relay is gone; taking over what it held');
@@ -321,9 +318,10 @@ export class RelaySession {
 
   async #whenIdle(): Promise<void> {
     while (this.#held > 0 && !this.#closed && this.#lease.valid) {
-      await new Promise<void>((resolve) => {
+      const quiet = new Promise<void>((resolve) => {
         this.#quiet = resolve;
       });
+      await within(250, quiet); // Nothing tells the exact moment at which the lease is no longer valid.
     }
     this.#quiet = undefined;
   }

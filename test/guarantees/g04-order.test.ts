@@ -116,7 +116,8 @@ describe('G4 order per aggregate', () => {
       const begins = ({ key, phase }: JournalEntry) => key === 'thing:late' && phase === 'begin';
       await until(() => scenario.journal.read().some(begins), { what: 'the late one came' });
       const entries = scenario.journal.read();
-      const meanwhile = entries.slice(0, entries.findIndex(begins)).filter(({ phase }) => phase === 'end').length - before;
+      const meanwhile =
+        entries.slice(0, entries.findIndex(begins)).filter(({ phase }) => phase === 'end').length - before;
       expect(meanwhile).toBeLessThan(1_500);
       const [{ seq }] = await scenario.db.query(
         `select seq::text from postcommit.outbox_events where aggregate_id = 'late'`,
