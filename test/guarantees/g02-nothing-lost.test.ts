@@ -100,7 +100,7 @@ describe('G2 nothing lost: a relay killed', () => {
       await scenario.emit(['a', 'b', 'c', 'd'].map((aggregateId) => ({ aggregateId, script: { hangIn: 'victim' } })));
       await emitSome(scenario);
       await until(() => scenario.journal.read().length === 4, { what: 'all slots are taken' });
-      await until(async () => (await leasedSeqs(scenario)).length > 10, { what: 'more are claimed' });
+      await until(async () => (await leasedSeqs(scenario)).length > limits.inFlightMax, { what: 'more are claimed' });
     }),
   );
 
@@ -146,7 +146,7 @@ describe('G2 nothing lost: a relay killed', () => {
     crashAt(async ({ scenario, proxy, victim }) => {
       await scenario.emit(['a', 'b', 'c', 'd'].map((aggregateId) => ({ aggregateId, script: { hangIn: 'victim' } })));
       await emitSome(scenario);
-      await until(async () => (await leasedSeqs(scenario)).length > 10, { what: 'more are claimed' });
+      await until(async () => (await leasedSeqs(scenario)).length > limits.inFlightMax, { what: 'more are claimed' });
       const release = proxy.holdRequest({ text: statement.fail });
       victim.kill('SIGTERM');
       await within(release.caught, { what: 'it gives back' });
@@ -158,7 +158,7 @@ describe('G2 nothing lost: a relay killed', () => {
     crashAt(async ({ scenario, proxy, victim }) => {
       await scenario.emit(['a', 'b', 'c', 'd'].map((aggregateId) => ({ aggregateId, script: { hangIn: 'victim' } })));
       await emitSome(scenario);
-      await until(async () => (await leasedSeqs(scenario)).length > 10, { what: 'more are claimed' });
+      await until(async () => (await leasedSeqs(scenario)).length > limits.inFlightMax, { what: 'more are claimed' });
       const end = proxy.holdRequest({ text: statement.end });
       victim.kill('SIGTERM');
       await within(end.caught, { what: 'it signs off' });

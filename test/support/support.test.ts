@@ -43,6 +43,7 @@ test('a child sends messages, ends by a signal, and shows its stderr when it fai
   try {
     expect(await child.next(({ text }) => text === 'two!')).toEqual({ text: 'two!' });
     expect(await child.next()).toEqual({ text: 'one!' });
+    await until(() => child.stderr().includes('not json'), { what: 'all of its output came' });
     child.kill('SIGTERM');
     expect(await child.exited).toEqual({ code: null, signal: 'SIGTERM' });
     await expect(child.next()).rejects.toThrow(/ended without the message; it wrote:\nnot json/);
