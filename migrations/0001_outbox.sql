@@ -163,13 +163,18 @@ create trigger outbox_events_enqueue after insert on :"schema".outbox_events
 
 -- Serialises the writers of one key until they commit, so that seq, drawn after the lock, follows commit order.
 --
--- Keys are locked in order, so that two emitters of the same keys do not deadlock. A transaction that emits for
--- thousands of keys would fill PostgreSQL's lock table for everybody, so past 256 keys it closes the gates instead:
--- everyone passes one of 16 gates (shared) before the first key, and closing all of them (exclusive) shuts every other
--- emitter out until the commit. Whoever waits at a gate for the first time holds no key yet, and whoever is inside does
--- not pass it again, so the two kinds do not deadlock. Sixteen, because one lock that all commits touch would be hot.
--- Only a transaction that grows past the limit call by call closes the gates from inside: two of these at once may
--- deadlock, and PostgreSQL then fails one. Emitting the whole list in one call avoids it.
+-- The keys of one call are locked in order, so that two transactions of one call each do not deadlock. Separate calls
+-- lock in the order of the calls, and can deadlock as row locks can.
+--
+-- Thousands of keys would fill PostgreSQL's lock table for everybody, so a first call with more than 256 keys closes the
+-- gates instead: everyone passes one of 16 gates (shared) before the first key, and closing all of them (exclusive)
+-- shuts every other emitter out until the commit. Whoever waits at a gate holds no key of this outbox yet, and whoever
+-- is inside does not wait there again, so the two kinds do not deadlock. Sixteen, because one lock that all commits
+-- touch would be hot.
+--
+-- A transaction that holds keys already goes on key by key: to close the gates it would have to wait for everyone
+-- inside, who may wait for its keys. Only past 1,000 keys it does so all the same; PostgreSQL fails one of the two if
+-- that is a deadlock.
 --
 -- 1886352483 and the numbers after it are our own class of advisory locks; the salt keeps outboxes in other schemas
 -- apart; the setting remembers what this transaction holds, and forgets it with the locks at a rollback to a savepoint.
@@ -187,7 +192,7 @@ begin
     if k is null or strpos(holding, ',' || k || ',') > 0 or strpos(holding, ',all' || gates || ',') > 0 then
       return;
     end if;
-    if length(holding) - length(replace(holding, ',', '')) <= 256 then
+    if length(holding) - length(replace(holding, ',', '')) <= 1000 then
       perform pg_advisory_xact_lock_shared(gates, pg_backend_pid() & 15), pg_advisory_xact_lock(k);
       perform set_config('postcommit.locked_keys', holding || k || ',', true);
       return;
@@ -199,7 +204,8 @@ begin
   if fresh is null or strpos(holding, ',all' || gates || ',') > 0 then
     return;
   end if;
-  if length(holding) - length(replace(holding, ',', '')) - 1 + cardinality(fresh) > 256 then
+  if (holding = ',' and cardinality(fresh) > 256)
+     or length(holding) - length(replace(holding, ',', '')) - 1 + cardinality(fresh) > 1000 then
     for gate in 0 .. 15 loop
       perform pg_advisory_xact_lock(gates, gate);
     end loop;

@@ -91,6 +91,7 @@ export class OutboxAdmin {
 
   /**
    * A page of dead letters, newest event first; without those that were discarded, unless asked for.
+   * One whose event was deleted from outbox_events has no id any more: name it by its seq.
    *
    * @example
    * const { deadLetters } = await admin.deadLetters({ error: 'ECONNREFUSED', limit: 100 });

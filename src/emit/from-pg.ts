@@ -39,8 +39,7 @@ async function inTransaction<T>(client: PgClient, send: (executor: Executor, mar
   if (status === 'E') throw new PostcommitError('POSTCOMMIT_E_TRANSACTION_ABORTED');
   if (status !== undefined) throw new PostcommitError('POSTCOMMIT_E_NOT_A_TRANSACTION');
   // A statement under way may be BEGIN or COMMIT: only the server knows what comes of it.
-  const mark = randomUUID();
-  await markTransaction(executor, mark);
+  const mark = await markTransaction(executor, randomUUID());
   return send(executor, mark);
 }
 

@@ -32,6 +32,8 @@ export interface TransactionOptions {
 export interface OpenTransaction<Tx> {
   readonly tx: Tx;
   readonly executor: Executor;
+  /** Set with BEGIN. A statement that carries it fails once the transaction has ended, also inside of another one. */
+  readonly mark: string;
   /**
    * Sends `last` and then COMMIT, as one round trip if possible. Throws unless the commit is certain. `last` must send
    * its statement at once: if it failed before, COMMIT would go without it.

@@ -21,8 +21,7 @@ export interface OutboxOptions<Tx> {
   payloadBytesMax?: number;
   /**
    * Make concurrent writers of one aggregate wait for each other, so that events are ordered by commit. Turn it off
-   * only if every writer locks its aggregate's row first. A transaction that emits for more than 256 aggregates makes
-   * all other emitters wait until it ends; emit these in one call. Default `true`.
+   * only if every writer locks its aggregate's row first. Default `true`.
    */
   serialise?: boolean;
   /** Wake relays of other processes after a commit (NOTIFY on a side connection). Default `true`. */
@@ -72,6 +71,11 @@ export class Outbox<Tx> {
   /**
    * Writes events in the transaction you have open: one statement, one round trip, whatever their number. They exist
    * exactly when it commits. Answers their ids.
+   *
+   * Until then, others that emit for the same aggregates wait. Separate calls for several aggregates, in another order
+   * than another transaction's, can deadlock as row locks can: PostgreSQL fails one of the two with 40P01, to be retried
+   * as a whole. One call with an array cannot, and more than 256 aggregates in one call make all other emitters wait
+   * until the commit.
    *
    * @example
    * await client.query('begin');
@@ -137,7 +141,7 @@ export class Outbox<Tx> {
       await open.commit();
     } else {
       const last = statement;
-      await open.commit(() => insert(open.executor, last));
+      await open.commit(() => insert(open.executor, last, open.mark));
       this.#ring();
     }
     return result;

@@ -1,6 +1,8 @@
+import { randomUUID } from 'node:crypto';
 import { codedDatabaseError, isConnectionFailure } from '../database/database-error.ts';
 import type { Executor } from '../database/executor.ts';
 import { PostcommitError } from '../errors.ts';
+import { beginMarked } from '../outbox/insert.ts';
 import type { OpenTransaction, TransactionOptions } from './outbox-database.ts';
 import type { PgClient, PgPool, Releasable } from './pg-client.ts';
 import { certainStatus, isBusy, isDead } from './pg-client.ts';
@@ -12,7 +14,8 @@ export async function begin<Client extends PgClient>(
   pool: PgPool<Client>,
   options: TransactionOptions,
 ): Promise<OpenTransaction<Client>> {
-  const text = beginText(options.isolation);
+  const mark = randomUUID();
+  const text = beginMarked(beginText(options.isolation), mark);
   const client = await connect(pool);
   const before = client.pipeline;
   const pipelined = options.pipeline !== false && before !== undefined;
@@ -29,13 +32,14 @@ export async function begin<Client extends PgClient>(
     try {
       await begun;
     } catch (error) {
-      release(error);
+      await rollback(client, release);
       throw codedDatabaseError(error);
     }
   }
   return {
     tx: client,
     executor: client as Executor,
+    mark,
     commit: (last) => commit(client, begun, last, release),
     rollback: () => rollback(client, release),
   };
@@ -76,10 +80,10 @@ async function commit(
   release: Release,
 ): Promise<void> {
   try {
-    // Answered long ago if any statement was awaited. Without it, the events would be committed by themselves.
+    // Answered long ago if any statement was awaited. Without it, whatever else was sent has committed by itself.
     await begun;
   } catch (error) {
-    release(error);
+    await rollback(client, release);
     throw codedDatabaseError(error);
   }
   refuseEnded(client, release);
@@ -110,7 +114,7 @@ async function commit(
   throw failed === emitted ? codedDatabaseError(failed.reason) : failed.reason;
 }
 
-/** Before COMMIT is sent: a transaction that is known to be over must not get its events committed by themselves. */
+/** Before COMMIT is sent: outside of a transaction it succeeds, and says nothing of what was rolled back before. */
 function refuseEnded(client: PgClient, release: Release): void {
   if (isDead(client)) {
     release(new Error('Connection terminated'));

@@ -5,13 +5,14 @@ import { conditionsGoHere, whereSelected } from './conditions.ts';
 import { readJson } from './read-json.ts';
 import type { ChunkResult } from './requeue.ts';
 
-// Locks as requeue does, and for the same reasons.
+// Locks as requeue does, and for the same reasons. A left join as there, too: an event that is no longer in the log
+// must not hold its key for good.
 const discardSql = perSchema(
   (s) => `
 with chosen as materialized (
   select d.seq, d.held
     from ${s}.outbox_dead_letters d
-   cross join lateral (select l.* from ${s}.outbox_events l where l.seq = d.seq limit 1) e
+    left join lateral (select l.* from ${s}.outbox_events l where l.seq = d.seq limit 1) e on true
    where d.discarded_at is null ${conditionsGoHere}
    order by d.seq limit $1::text::integer for update of d
 ), marked as (

@@ -48,14 +48,31 @@ export function insertStatement(
   return { text: insertSql(schema), values: [`[${events.map(toJson).join(',')}]`, String(serialise), null] };
 }
 
-/** Sends the statement in the caller's transaction. With a mark it fails unless `markTransaction` is still in force. */
+/** Sends the statement in the caller's transaction. With a mark it fails unless the transaction still has that mark. */
 export async function insert(db: Executor, { text, values }: InsertStatement, mark?: string): Promise<void> {
   await db.query(text, mark === undefined ? values : [...values.slice(0, -1), mark]);
 }
 
-/** Marks the open transaction. Without one, the mark is gone as soon as it is made. */
-export async function markTransaction(db: Executor, mark: string): Promise<void> {
-  await db.query(`select set_config('postcommit.mark', $1::text, true)`, [mark]);
+/**
+ * Marks the open transaction, unless it has a mark, and answers the mark. Without a transaction it is gone as soon as it
+ * is made. A mark is never replaced: a statement under way may be counting on it.
+ */
+export async function markTransaction(db: Executor, mark: string): Promise<string> {
+  const { rows } = await db.query(
+    `select set_config('postcommit.mark', coalesce(nullif(current_setting('postcommit.mark', true), ''), $1::text), true)
+         as mark`,
+    [mark],
+  );
+  return (rows[0] as { mark: string }).mark;
+}
+
+/**
+ * Marks a transaction in the same message as its BEGIN, so without a round trip of its own. SET, because a SELECT would
+ * take the snapshot of a repeatable read transaction. It takes no parameters.
+ */
+export function beginMarked(begin: string, mark: string): string {
+  if (!/^[0-9a-f-]+$/.test(mark)) throw new TypeError('A mark is hexadecimal.');
+  return `${begin}; set local postcommit.mark = '${mark}'`;
 }
 
 function toJson(event: InsertableEvent): string {

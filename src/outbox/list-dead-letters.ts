@@ -15,27 +15,27 @@ select json_build_object(
   'discardedAt', d.discarded_at
 )::text as json
   from ${s}.outbox_dead_letters d
- cross join lateral (select l.* from ${s}.outbox_events l where l.seq = d.seq limit 1) e
+  left join lateral (select l.* from ${s}.outbox_events l where l.seq = d.seq limit 1) e on true
  where true ${conditionsGoHere}
  order by d.seq desc limit $1::text::integer`,
 );
 
-/** An event that failed for good. */
+/** An event that failed for good. What only the log knows is `null` once the event was deleted from there. */
 export interface DeadLetter extends DeadLetterFacts {
-  id: string;
-  /** Position in the log, as text: it may exceed what a number holds. */
+  id: string | null;
+  /** Position in the log, as text: it may exceed what a number holds. Names the event also when its id is lost. */
   seq: string;
-  type: string;
-  aggregate: { type: string; id: string };
-  createdAt: Date;
+  type: string | null;
+  aggregate: { type: string; id: string } | null;
+  createdAt: Date | null;
   /** Targets that have it nevertheless. */
   done: string[];
 }
 
 interface DeadLetterRow extends Omit<DeadLetter, 'aggregate' | 'createdAt' | 'at' | 'discardedAt'> {
-  aggregateType: string;
-  aggregateId: string;
-  createdAt: string;
+  aggregateType: string | null;
+  aggregateId: string | null;
+  createdAt: string | null;
   at: string;
   discardedAt: string | null;
 }
@@ -71,8 +71,8 @@ export async function listDeadLetters(
     id,
     seq,
     type,
-    aggregate: { type: aggregateType, id: aggregateId },
-    createdAt: toDate(createdAt),
+    aggregate: aggregateType === null || aggregateId === null ? null : { type: aggregateType, id: aggregateId },
+    createdAt: createdAt === null ? null : toDate(createdAt),
     at: toDate(at),
     ...same,
     ...optional('discardedAt', discardedAt, toDate),

@@ -6,13 +6,14 @@ import { readJson } from './read-json.ts';
 
 // The dead letters are locked first and in order of seq, so that two operators take turns instead of deadlocking, and
 // whoever comes second finds the rows gone. A held one still has its queue row; that is freed in place, and waits for a
-// `defer` that is putting an event behind it at this moment (see wake.ts).
+// `defer` that is putting an event behind it at this moment (see wake.ts). One whose event is no longer in the log is
+// taken as well: it may hold its key, and the relay buries it again without holding.
 const requeueSql = perSchema(
   (s) => `
 with chosen as materialized (
   select d.seq, d.key, d.done, d.held
     from ${s}.outbox_dead_letters d
-   cross join lateral (select l.* from ${s}.outbox_events l where l.seq = d.seq limit 1) e
+    left join lateral (select l.* from ${s}.outbox_events l where l.seq = d.seq limit 1) e on true
    where true ${conditionsGoHere}
    order by d.seq limit $1::text::integer for update of d
 ), gone as (

@@ -29,7 +29,7 @@ const sweepMsMax = 250;
 /**
  * Brings one event to its targets, and answers through a callback exactly once: every failure is an outcome, nothing is
  * thrown. Callbacks instead of promises, and one sweep for all time limits instead of a timer each, because this is the
- * hot path: it took the relay's own CPU from 25 to 12 microseconds per event.
+ * hot path and garbage is what it costs most.
  */
 export class Deliverer {
   readonly #options: DelivererOptions;

@@ -5,6 +5,7 @@ import type { ClaimedRow } from '../outbox/claim.ts';
 import { load } from '../outbox/load.ts';
 import { ring } from '../outbox/ring.ts';
 import { wake } from '../outbox/wake.ts';
+import { SparseLog } from '../telemetry/logging.ts';
 import type { Entry } from './completer.ts';
 import { Completer } from './completer.ts';
 import { Deliverer } from './deliver.ts';
@@ -23,6 +24,8 @@ import { toEntry } from './verdict.ts';
 
 /** No answer for this long means a dead connection: well above any statement of ours, below what an operator waits. */
 const queryTimeoutMs = 15_000;
+/** How long events may stay parked that an operator's process freed but, killed, did not wake. */
+const sweepEveryMs = (leaseMs: number) => Math.min(60_000, 2 * leaseMs);
 /** A heartbeat is noticed missing in time for another try before the lease runs out. */
 const beatTimeoutMs = (leaseMs: number) => Math.min(queryTimeoutMs, Math.max(500, leaseMs / 3));
 
@@ -52,6 +55,8 @@ export class RelaySession {
   #stopping = false;
   #closed = false;
   #quiet: (() => void) | undefined;
+  readonly #log = new SparseLog();
+  #nextSweepAt = Number.POSITIVE_INFINITY;
 
   constructor(options: ResolvedRelayOptions, lifecycle: Lifecycle, counters: Counters) {
     this.#options = options;
@@ -84,7 +89,10 @@ export class RelaySession {
         logger.warn({ ...lost }, 'a relay is gone; taking over what it held');
         this.#doorbell.ring();
       },
-      onBeat: () => this.#doorbell.probe(this.#control),
+      onBeat: () => {
+        this.#wakeForgotten();
+        return this.#doorbell.probe(this.#control);
+      },
     });
     this.#deliverer = new Deliverer({
       handlers: options.handlers,
@@ -156,8 +164,9 @@ export class RelaySession {
     try {
       await Promise.all([this.#claims.open(), this.#results.open(), this.#control.open()]);
       this.#completer.begin(await this.#lease.begin());
-      // An operator's process may have died between resolving a held dead letter and waking what waited behind it.
+      // At once, and not with a beat only: a relay that just runs once may end before that.
       await wake(this.#claims, this.#options.schema);
+      this.#nextSweepAt = performance.now() + sweepEveryMs(this.#options.leaseMs);
     } catch (error) {
       this.#doorbell.close();
       // If it had registered already, it must neither go on beating nor count as alive.
@@ -238,6 +247,28 @@ export class RelaySession {
     return link;
   }
 
+  /**
+   * An operator's process may have died between resolving a held dead letter and waking what waited behind it. Not
+   * awaited, and not on the heartbeat's connection: a sign of life must not wait for this.
+   */
+  #wakeForgotten(): void {
+    if (this.#stopping || performance.now() < this.#nextSweepAt) return;
+    this.#nextSweepAt = Number.POSITIVE_INFINITY; // One at a time.
+    const { schema, leaseMs, logger } = this.#options;
+    wake(this.#results, schema)
+      .then((woken) => woken > 0 && this.#doorbell.ring())
+      .catch((error) => {
+        if (this.#stopping) return;
+        const fields = { err: String(error) };
+        this.#log.say('sweep', (suppressed) =>
+          logger.warn({ ...fields, suppressed }, 'could not look for forgotten events, trying on'),
+        );
+      })
+      .finally(() => {
+        this.#nextSweepAt = performance.now() + sweepEveryMs(leaseMs);
+      });
+  }
+
   #onClaimed(rows: ClaimedRow[], claimNumber: number, token: string): void {
     // Claimed under a lease that was lost meanwhile: the rows are free for whoever claims next.
     if (token === this.#lease.token && rows.length > 0) {
@@ -267,7 +298,10 @@ export class RelaySession {
       // A retry due before the next look at the queue, or something another relay may now take.
       this.#doorbell.ringIn(('delayMs' in failure ? failure.delayMs : undefined) ?? 0);
     }
-    if (entry.held.key !== null && this.#slowKeys.wantsMore(entry.held.key)) this.#doorbell.ring();
+    const { key, attempts } = entry.held;
+    if (key !== null && 'failure' in entry && entry.failure.fate !== 'release') this.#slowKeys.failed(key);
+    if (key !== null && 'settlement' in entry && attempts > 0) this.#slowKeys.recovered(key);
+    if (key !== null && this.#slowKeys.wantsMore(key)) this.#doorbell.ring();
     this.#reporter.written(entry, fenced);
     this.#lane.roomMade();
     if (this.#held === 0) {

@@ -8,6 +8,8 @@ const keysAtOnceMax = 8;
 /** How many events of a key that is still slow are called back at once, and of one that is not. */
 const recallSlowMax = 64;
 const recallMax = 20_000;
+/** And of one that has recovered: what is called back comes before newer events of others, so not too many. */
+const recallRecoveredMax = 4_000;
 
 /**
  * Keeps an aggregate with a long backlog out of the way of all others: it may hold a share of the relay's buffer only,
@@ -19,6 +21,7 @@ export class SlowKeys {
   readonly #db: Executor;
   readonly #schema: string;
   readonly #deferred = new Set<string>();
+  readonly #recovered = new Set<string>();
   #spared: ReadonlySet<string> = new Set();
   #deferredAt = Number.NEGATIVE_INFINITY;
 
@@ -33,6 +36,7 @@ export class SlowKeys {
     const enough = this.#dispatcher.shedCrowded();
     this.#spared = enough;
     if (this.#deferred.size > 0) await this.#callBack(enough);
+    if (this.#recovered.size > 0) await this.#callRecoveredBack();
     const now = performance.now();
     if (enough.size > 0 && now - this.#deferredAt >= deferEveryMs) {
       this.#deferredAt = now;
@@ -45,7 +49,18 @@ export class SlowKeys {
 
   /** Whether events of this key were left alone because it had enough, and it could use more now. */
   wantsMore(key: string): boolean {
-    return (this.#spared.has(key) || this.#deferred.has(key)) && !this.#dispatcher.hasEnough(key);
+    const mayHaveMore = this.#spared.has(key) || this.#deferred.has(key) || this.#recovered.has(key);
+    return mayHaveMore && !this.#dispatcher.hasEnough(key);
+  }
+
+  /** An event that had failed was delivered: what stepped aside behind it need not wait any longer. */
+  recovered(key: string): void {
+    this.#recovered.add(key);
+  }
+
+  /** What stepped aside behind this key's failing event stays there. */
+  failed(key: string): void {
+    this.#recovered.delete(key);
   }
 
   /** Before the relay stops: the next one shall find everything ready. */
@@ -53,6 +68,14 @@ export class SlowKeys {
     if (this.#deferred.size === 0) return;
     await recall(this.#db, this.#schema, [...this.#deferred], recallMax);
     this.#deferred.clear();
+  }
+
+  /** A part at a time, until nothing is left: whatever has its turn too early would find its predecessor waiting. */
+  async #callRecoveredBack(): Promise<void> {
+    const short = [...this.#recovered].filter((key) => !this.#dispatcher.hasEnough(key));
+    if (short.length === 0) return;
+    const more = new Set(await recall(this.#db, this.#schema, short, recallRecoveredMax));
+    for (const key of short) if (!more.has(key)) this.#recovered.delete(key);
   }
 
   async #callBack(enough: ReadonlySet<string>): Promise<void> {

@@ -23,7 +23,8 @@ export function toEntry(verdict: Verdict, options: VerdictOptions): Entry {
   }
   if (outcome.kind === 'ok') return { held, settlement: { seq, targets: outcome.targets } };
   if (outcome.kind === 'release') return { held, failure: { seq, attempts, fate: 'release', done: outcome.done } };
-  const fate = options.poison === 'block' ? 'hold' : 'bury';
+  // What is no longer in the log can never be delivered: nothing is gained by waiting for it.
+  const fate = options.poison === 'block' && held.id !== '' ? 'hold' : 'bury';
   const { done, errors } = outcome;
   if (outcome.kind === 'reject')
     return { held, failure: { seq, attempts, fate, reason: outcome.reason, done, errors } };

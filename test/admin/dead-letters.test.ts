@@ -46,7 +46,7 @@ describe('dead letters', () => {
     return createOutbox({ db: { ...fromPg(scene.db.pool), side } }).admin;
   }
 
-  async function idsOf(filter: DeadLetterFilter): Promise<string[]> {
+  async function idsOf(filter: DeadLetterFilter): Promise<(string | null)[]> {
     const { deadLetters } = await scene.admin.deadLetters(filter);
     return deadLetters.map(({ id }) => id).reverse();
   }
@@ -86,7 +86,7 @@ describe('dead letters', () => {
     test('pages through them, also past 2^53', async () => {
       await scene.useHugeSeqs();
       const ids = await deadLetters(7);
-      const seen: string[] = [];
+      const seen: (string | null)[] = [];
       let after: string | undefined;
       do {
         const page = await scene.admin.deadLetters({ limit: 3, ...(after && { after }) });

@@ -116,7 +116,7 @@ describe('G1 atomic, COMMIT over a network', () => {
 
   describe('round trips', () => {
     test('BEGIN travels with the first statement, and the events with COMMIT', async () => {
-      const begin = scenario.proxy.holdAnswer({ text: /^begin$/ });
+      const begin = scenario.proxy.holdAnswer({ text: /^begin;/ });
       const emit = scenario.proxy.holdAnswer({ text: /emit/ });
       const done = scenario.outbox.transaction(async (tx, emit) => {
         await order(tx);
@@ -135,7 +135,7 @@ describe('G1 atomic, COMMIT over a network', () => {
     });
 
     test('pipeline: false waits for each answer', async () => {
-      const begin = scenario.proxy.holdAnswer({ text: /^begin$/ });
+      const begin = scenario.proxy.holdAnswer({ text: /^begin;/ });
       const emit = scenario.proxy.holdAnswer({ text: /emit/ });
       const done = scenario.outbox.transaction(
         async (tx, emit) => {

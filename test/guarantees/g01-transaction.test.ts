@@ -179,13 +179,56 @@ describe('G1 atomic, outbox.transaction', () => {
     },
   );
 
-  test('outbox.emit(tx, …) works inside as well', async () => {
+  describe.each([{}, { pipeline: false }])('ended inside, unnoticed by the client: %j', (options) => {
+    test.each([
+      ['rollback', 0],
+      ['commit', 1],
+      ['rollback and chain', 0],
+    ])('%s that nobody awaited', async (end, orders) => {
+      const failing = scenario.outbox.transaction(async (tx, emit) => {
+        await order(tx);
+        await emit(orderCreated('1'));
+        void tx.query(end);
+      }, options);
+      await expect(failing).rejects.toMatchObject({ code: 'POSTCOMMIT_E_NOT_A_TRANSACTION' });
+      expect(await written(scenario.database)).toEqual({ ...nothing, orders });
+    });
+
+    test.each([
+      ['rollback', 0],
+      ['commit', 1],
+    ])('%s, and another begin', async (end, orders) => {
+      const failing = scenario.outbox.transaction(async (tx, emit) => {
+        await order(tx);
+        await emit(orderCreated('1'));
+        await tx.query(end);
+        await tx.query('begin');
+        await order(tx, '2');
+      }, options);
+      await expect(failing).rejects.toMatchObject({ code: 'POSTCOMMIT_E_NOT_A_TRANSACTION' });
+      expect(await written(scenario.database)).toEqual({ ...nothing, orders });
+    });
+
+    test('a failing statement that nobody awaited', async () => {
+      const failing = scenario.outbox.transaction(async (tx, emit) => {
+        await order(tx);
+        await emit(orderCreated('1'));
+        tx.query('select 1 / 0').catch(() => {});
+      }, options);
+      await expect(failing).rejects.toMatchObject({ code: 'POSTCOMMIT_E_TRANSACTION_ABORTED' });
+      expect(await written(scenario.database)).toEqual(nothing);
+    });
+  });
+
+  test.each([{}, { pipeline: false }])('outbox.emit(tx, …) works inside as well: %j', async (options) => {
     await scenario.outbox.transaction(async (tx, emit) => {
       await scenario.outbox.emit(tx, orderCreated('1'));
       await order(tx);
       await emit(orderCreated('1'));
-    });
-    expect(await written(scenario.database)).toEqual({ orders: 1, events: 2, queued: 2 });
+      // At once: only the server knows the state of the transaction then.
+      await Promise.all(['2', '3', '4'].map((id) => scenario.outbox.emit(tx, orderCreated(id))));
+    }, options);
+    expect(await written(scenario.database)).toEqual({ orders: 1, events: 5, queued: 5 });
   });
 
   test.each(['read committed', 'repeatable read', 'serializable'] as const)('isolation %s', async (isolation) => {

@@ -69,6 +69,39 @@ describe('G4 other aggregates never wait', () => {
   );
 
   test(
+    'for a busy one with a backlog of 8,000, which loses nothing by that',
+    withScenario(async (scenario) => {
+      await scenario.emitLine('busy', 8_000, { workMs: 1 });
+      await scenario.relay('one');
+      const delivered = () => scenario.journal.ends().length;
+      await until(() => delivered() > 300, { what: 'the busy one is at work' });
+      expect(await deliveriesMeanwhile(scenario, 'thing:busy')).toBeLessThan(1_000);
+      // It is left alone while it has enough in hand, and must not run dry meanwhile: a pause would be a poll's length.
+      const startedAt = performance.now();
+      const before = delivered();
+      await until(() => delivered() > before + 1_000, { what: 'the busy one went on' });
+      const perEventMs = (performance.now() - startedAt) / 1_000;
+      expect(perEventMs).toBeLessThan(8);
+    }),
+  );
+
+  test(
+    'and those whose events fail now and then go on quickly themselves',
+    withScenario(async (scenario) => {
+      await scenario.emit(
+        Array.from({ length: 900 }, (_, n) => ({
+          aggregateId: `a${n % 3}`,
+          script: { failTimes: n % 5 === 3 ? 1 : 0 },
+        })),
+      );
+      // A relay that is busy giving back what it claims would deliver some forty a second.
+      await scenario.relay('one', { batchSizeMax: 50, prefetchMax: 100, inFlightMax: 50, retry: { delaysMs: [10] } });
+      await scenario.drained(12_000);
+      expect(await scenario.findings()).toMatchObject({ lost: [], orderViolations: [], overlaps: [], duplicates: 0 });
+    }),
+  );
+
+  test(
     'and one that was slow for a moment is soon fast again',
     withScenario(async (scenario) => {
       await scenario.emitLine('hot', 1, { workMs: 400 });
@@ -86,7 +119,7 @@ describe('G4 other aggregates never wait', () => {
     'and the backlog of a slow one is there for the next relay at once',
     withScenario(async (scenario) => {
       await scenario.emitLine('slow', 40, { workMs: 300 });
-      await scenario.emitLine('slow', 4_000);
+      await scenario.emitLine('slow', 8_000);
       const first = await scenario.relay('first');
       await until(() => scenario.journal.ends().length >= 2, { what: 'the slow one is at work' });
       await first.stop();

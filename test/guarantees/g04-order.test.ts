@@ -104,12 +104,14 @@ describe('G4 order per aggregate', () => {
       const late = await scenario.db.pool.connect();
       await late.query('begin');
       await late.query(`select postcommit.emit('scripted', 'thing', 'late', 'null')`);
-      await scenario.relay('one');
-      await scenario.emitLine('early', 2_000);
-      await until(() => scenario.journal.ends().length === 2_000, { what: 'the later ones were delivered' });
-      // A backlog keeps the relay from looking at the start of the queue each time.
-      await scenario.emitLine('backlog', 4_000, { workMs: 1 });
-      await until(() => scenario.journal.ends().length > 2_300, { what: 'the backlog is being delivered' });
+      await scenario.relay('one', { inFlightMax: 4, batchSizeMax: 20 });
+      await scenario.emitLine('early', 100);
+      await until(() => scenario.journal.ends().length === 100, { what: 'the later ones were delivered' });
+      // A backlog of many aggregates keeps the relay from looking at the start of the queue each time.
+      await scenario.emit(
+        Array.from({ length: 6_000 }, (_, n) => ({ aggregateId: `b${n % 200}`, script: { workMs: 1 } })),
+      );
+      await until(() => scenario.journal.ends().length > 400, { what: 'the backlog is being delivered' });
       const before = scenario.journal.ends().length;
       await late.query('commit');
       late.release();

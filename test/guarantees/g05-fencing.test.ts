@@ -59,7 +59,12 @@ describe('G5 fencing: a relay that stalled past its lease', () => {
         Array.from({ length: 40 }, (_, n) => ({ aggregateId: `a${n % 8}`, script: { workMs: 100 } })),
       );
       const sleeper = await scenario.child('sleeper', limits);
-      await until(() => scenario.journal.ends().length >= 4, { what: 'it is at work' });
+      // More than it can deliver at once, so that something waits in its hands when it is stopped.
+      const held = async () => {
+        const [{ n }] = await scenario.db.query('select count(lease)::integer as n from postcommit.outbox_queue');
+        return n > limits.inFlightMax + 1;
+      };
+      await until(() => scenario.journal.ends().length >= 4 && held(), { what: 'it is at work' });
       process.kill(sleeper.pid, 'SIGSTOP');
       const before = scenario.journal.read().length;
       const owner = await scenario.relay('owner', limits);

@@ -1,6 +1,7 @@
 import type pg from 'pg';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { defer } from '../../src/outbox/defer.ts';
+import { discard } from '../../src/outbox/discard.ts';
 import { requeue } from '../../src/outbox/requeue.ts';
 import { wake } from '../../src/outbox/wake.ts';
 import { Scene } from '../admin/scene.ts';
@@ -103,6 +104,20 @@ describe('events parked behind a held one', () => {
     expect(await scene.admin.retry({ ids: [held] })).toEqual({ count: 0 });
     expect(await scene.parked()).toBe(0);
     await deliverAll([held, parked, ready]);
+  });
+
+  test.each([
+    ['retry', requeue],
+    ['discard', discard],
+  ])('are woken by a running relay when an operator was killed in a %s before it could', async (operation, resolve) => {
+    await scene.relay({ poison: 'block', leaseMs: 500 });
+    const [held, ...followers] = (await scene.emit([{ payload: { does: 'reject' } }, {}, {}])) as [string, ...string[]];
+    await scene.untilParked(2);
+    scene.healed = true;
+    await resolve(scene.db.pool, 'postcommit', { seqs: [await scene.seqOf(held)] }, { after: '0', limit: 1 });
+    const expected = operation === 'retry' ? [held, ...followers] : followers;
+    await until(() => scene.delivered.length === expected.length, { what: 'the key goes on', timeoutMs: 20_000 });
+    expect(scene.delivered).toEqual(expected);
   });
 
   test('stay parked when another held one is still before them', async () => {

@@ -1,47 +1,53 @@
-import { describe, expect, it } from 'vitest';
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
 import { Pace } from '../../src/relay/pace.ts';
 
-/** Delivers `perMs` events each millisecond for a while, asking now and then how many to hold. */
-function deliver(pace: Pace, perMs: number, fromMs: number, durationMs: number): number {
-  let owed = 0;
-  let hold = 0;
-  pace.busy(fromMs);
-  for (let now = fromMs + 1; now <= fromMs + durationMs; now++) {
-    for (owed += perMs; owed >= 1; owed--) pace.done();
-    hold = pace.holdMax(now);
+/** Tells it of `perSecond` deliveries a second, for so long, and asks every 20 ms. */
+function run(pace: Pace, from: number, perSecond: number, forMs: number): number {
+  pace.busy(from);
+  for (let now = from + 20; now <= from + forMs; now += 20) {
+    for (let n = 0; n < perSecond / 50; n++) pace.done();
+    pace.holdMax(now);
   }
-  return hold;
+  return from + forMs;
 }
 
-describe('Pace', () => {
-  it('begins with little, so that other relays get their share', () => {
-    expect(new Pace({ min: 200, max: 4_000 }).holdMax(0)).toBe(200);
+describe('how much a relay holds', () => {
+  test('is a quarter of a second’s work', () => {
+    const pace = new Pace({ min: 10, max: 5_000 });
+    let now = run(pace, 1, 1_000, 1_000);
+    expect(pace.hold).toBeGreaterThanOrEqual(240);
+    expect(pace.hold).toBeLessThanOrEqual(260);
+    now = run(pace, now, 10_000, 1_000);
+    expect(pace.hold).toBeGreaterThanOrEqual(2_400);
+    run(pace, now, 50, 2_000);
+    expect(pace.hold).toBeLessThanOrEqual(20);
   });
 
-  it('holds up to the limit when events are delivered fast, and soon', () => {
-    expect(deliver(new Pace({ min: 200, max: 4_000 }), 40, 0, 30)).toBe(4_000);
+  test('does not shrink while there is nothing to do', () => {
+    const pace = new Pace({ min: 10, max: 5_000 });
+    const now = run(pace, 1, 4_000, 1_000);
+    const before = pace.hold;
+    pace.idle(now);
+    expect(pace.holdMax(now + 60_000)).toBeGreaterThan(before / 2);
   });
 
-  it('holds a quarter of a second of work', () => {
-    expect(deliver(new Pace({ min: 20, max: 4_000 }), 2, 0, 500)).toBe(500);
-  });
-
-  it('holds little again once handlers have become slow, even when none of them ends', () => {
-    const pace = new Pace({ min: 20, max: 4_000 });
-    deliver(pace, 40, 0, 100);
-    expect(deliver(pace, 0.01, 100, 3_000)).toBe(20);
-    deliver(pace, 40, 4_000, 200);
-    expect(deliver(pace, 0, 4_200, 3_000)).toBe(20);
-  });
-
-  it('does not take time without work for slowness', () => {
-    const pace = new Pace({ min: 20, max: 4_000 });
-    deliver(pace, 40, 0, 100);
-    pace.idle(100);
-    expect(pace.holdMax(60_000)).toBe(4_000);
-  });
-
-  it('never exceeds the limit, also when that is below the minimum', () => {
-    expect(deliver(new Pace({ min: 200, max: 10 }), 40, 0, 100)).toBe(10);
+  test('stays within its limits, whatever it is told', () => {
+    const call = fc.tuple(fc.constantFrom('busy', 'idle', 'done', 'holdMax'), fc.nat(500));
+    fc.assert(
+      fc.property(fc.array(call, { maxLength: 200 }), fc.nat(100), fc.nat(1_000), (calls, min, max) => {
+        const pace = new Pace({ min, max });
+        let now = 0;
+        for (const [what, passMs] of calls) {
+          now += passMs;
+          if (what === 'done') pace.done();
+          else if (what === 'busy') pace.busy(now);
+          else if (what === 'idle') pace.idle(now);
+          else expect(pace.holdMax(now)).toBe(pace.hold);
+          expect(pace.hold).toBeGreaterThanOrEqual(Math.min(min, max));
+          expect(pace.hold).toBeLessThanOrEqual(max);
+        }
+      }),
+    );
   });
 });

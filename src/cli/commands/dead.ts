@@ -67,12 +67,12 @@ function addList(dead: Command, terminal: Terminal): void {
           return;
         }
         const rows = page.deadLetters.map((letter) => [
-          letter.id,
+          letter.id ?? letter.seq,
           letter.discardedAt ? `${letter.reason} (discarded)` : letter.reason,
           String(letter.attempts),
           letter.held ? 'yes' : 'no',
-          letter.type,
-          `${letter.aggregate.type}:${letter.aggregate.id}`,
+          letter.type ?? '(deleted)',
+          letter.aggregate ? `${letter.aggregate.type}:${letter.aggregate.id}` : '-',
           instant(letter.at),
           letter.error,
         ]);
