@@ -12,7 +12,7 @@ export interface LeaseOptions {
   logger: Logger;
   stats: () => unknown;
   /** Declared lost by another relay, which may have taken over. */
-  onLost: () => void;
+  onLost: (token: string) => void;
   /** Not renewed for almost a lease: from now on another relay may take over at any time. */
   onOverdue: () => void;
   onRescue: (lost: LostRelay) => void;
@@ -152,7 +152,8 @@ export class Lease {
   }
 
   #lose(): void {
+    const token = this.#token;
     this.#token = '';
-    this.#options.onLost();
+    this.#options.onLost(token);
   }
 }

@@ -82,7 +82,7 @@ export class RelaySession {
       leaseMs: options.leaseMs,
       logger,
       stats: () => ({ ...counters, inFlight: this.#dispatcher.inFlight, waiting: this.#dispatcher.waiting }),
-      onLost: () => this.#onLeaseLost(),
+      onLost: (token) => this.#onLeaseLost(token),
       onOverdue: () => this.#deliverer.abandon(new Error('The relay could not renew its lease')),
       onRescue: (lost) => {
         lifecycle.tell('rescued', lost);
@@ -310,8 +310,8 @@ export class RelaySession {
     }
   }
 
-  #onLeaseLost(): void {
-    this.#lifecycle.tell('leaseLost', { relay: this.#options.name, token: this.#lease.token });
+  #onLeaseLost(token: string): void {
+    this.#lifecycle.tell('leaseLost', { relay: this.#options.name, token });
     this.#options.logger.error(
       { relay: this.#options.name },
       'lost the lease; dropping everything held and starting anew',
