@@ -92,6 +92,7 @@ describe('G6 outage is not poison', () => {
       await within(load.caught, { what: 'the payload was asked for' });
       load.cut();
       await scenario.drained();
+      await until(() => relay.stats().delivered === 1, { what: 'the relay knows that it delivered' });
       expect(relay.stats()).toMatchObject({ delivered: 1, retried: 0, dead: 0 });
       await expectNoAttemptSpent(scenario);
     }),

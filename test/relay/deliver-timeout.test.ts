@@ -55,6 +55,7 @@ describe('a handler that never settles', () => {
       ]);
       await until(() => relay.stats().dead === 4, { what: 'those that hang were given up' });
       await scenario.drained();
+      await until(() => relay.stats().delivered === 20, { what: 'the relay knows that all others were delivered' });
       expect(relay.stats()).toMatchObject({ delivered: 20, dead: 4, inFlight: 0 });
     }),
   );
