@@ -58,7 +58,7 @@ with alive as materialized (
        where q.key = c.key and q.seq < c.seq order by q.seq desc limit 1
     ) p on true
 ), wall as materialized (
-  select key, min(seq) as seq, bool_or(pred_lease is null and pred_available_at > now()) as pred_waits
+  select key, min(seq) as seq, coalesce(bool_or(pred_lease is null and pred_available_at > now()), false) as pred_waits
     from judged
    where pred is not null and pred not in (select seq from candidate)
      and (pred_lease is distinct from $1::bigint or pred <> all ($7::bigint[]))
