@@ -101,6 +101,25 @@ describe('claim', () => {
     );
   });
 
+  test('is not held up by due events that wait behind one that is ready and not looked at', async () => {
+    const token = await relay('one');
+    const [first] = await emit('x', 40);
+    const [other] = await emit('y', 1);
+    await db.query(
+      `update postcommit.outbox_queue set available_at = now() - interval '1 s' * (100 - seq) where seq <> $1`,
+      [first],
+    );
+    await until(
+      async () => {
+        // The walk through the ready ones is past the first.
+        const { rows, blocked } = await claimAs(token, { floor: first as string });
+        await defer(db.pool, 'postcommit', blocked);
+        return rows.some(({ seq }) => seq === other);
+      },
+      { timeoutMs: 2_000, what: 'the other one was claimed' },
+    );
+  });
+
   test('is not held up by due events that wait behind one that another relay holds', async () => {
     const [one, two] = [await relay('one'), await relay('two')];
     await emit('x', 40);
