@@ -17,7 +17,7 @@ const importRules = [
   },
   {
     in: 'publishers/',
-    only: ['publishers/publisher.ts', 'errors.ts'],
+    only: ['publishers/publisher.ts', 'publishers/key-order.ts', 'errors.ts'],
     fix: 'a publisher knows the contract in publishers/publisher.ts and its own client, nothing else of Postcommit',
   },
   {
@@ -36,6 +36,15 @@ const importRules = [
 
 /** Which folder may import which npm package. A package that is not here may be imported nowhere. */
 const packageRules = {
+  kafkajs: ['publishers/kafka'],
+  '@confluentinc/kafka-javascript': ['publishers/kafka'],
+  '@platformatic/kafka': ['publishers/kafka'],
+  amqplib: ['publishers/rabbitmq.ts'],
+  '@nats-io/transport-node': ['publishers/nats.ts'],
+  '@nats-io/jetstream': ['publishers/nats.ts'],
+  redis: ['publishers/redis.ts'],
+  '@aws-sdk/client-sqs': ['publishers/sqs.ts'],
+  '@aws-sdk/client-sns': ['publishers/sns.ts'],
   pg: ['database/', 'emit/', 'relay/', 'demo/'],
   commander: ['cli/'],
   jiti: ['cli/'],

@@ -51,6 +51,17 @@ export const errorCodes = {
   POSTCOMMIT_E_HANDLER_FAILED: 'The handler failed.',
   POSTCOMMIT_E_DELIVER_TIMEOUT:
     'The handler did not settle within deliverTimeoutMs. Its ctx.signal was aborted; pass the signal on, or raise the limit.',
+  POSTCOMMIT_E_DESTINATION_REFUSED:
+    'The broker refuses this relay, and waiting does not change that. Check the credentials, the certificates and the rights of the user.',
+  POSTCOMMIT_E_DESTINATION_UNAVAILABLE:
+    'The broker is away. Its events wait and lose no attempt; check that it runs and can be reached from here.',
+  POSTCOMMIT_E_UNKNOWN_DESTINATION:
+    'route() named a destination that this relay does not have. Add it to `destinations` or correct the name.',
+  POSTCOMMIT_E_ROUTE_FAILED: 'route() failed for this event. Correct it; the event is tried again.',
+  POSTCOMMIT_E_SERIALIZER_FAILED: 'The serializer failed for this event. Correct it; the event is tried again.',
+  POSTCOMMIT_E_PUBLISH_FAILED: 'The broker did not take the event.',
+  POSTCOMMIT_E_PUBLISH_REJECTED: 'The broker can never take this event as it is.',
+  POSTCOMMIT_E_PACKAGE_MISSING: 'A package that this destination needs is not installed.',
   POSTCOMMIT_E_RELAY_STATE: 'The relay cannot do this in its present state.',
   POSTCOMMIT_E_EMPTY_FILTER:
     'An empty filter would touch every row. Name ids or at least one condition, or pass `all: true` if you mean all.',

@@ -1,0 +1,90 @@
+/**
+ * The contract between the relay and a broker. A publisher puts messages that are already routed and serialized into
+ * one broker, and says for each what came of it. Everything else (retries, dead letters, the circuit breaker, order
+ * across relays, routing, the wire format) is the relay's.
+ *
+ * `postcommit/testing` has the conformance suite that a publisher must pass against its real broker.
+ */
+export interface Publisher {
+  /** What it speaks to, e.g. `kafka`. Shown to operators, and part of error texts. */
+  readonly kind: string;
+  readonly capabilities: PublisherCapabilities;
+  /**
+   * Opens what it needs, once, before the first `publish`. A connection that breaks later is mended by the publisher
+   * itself, on the next call of `publish` or `health`. After `close()` it can be called again.
+   *
+   * Throws a `PostcommitError` with `POSTCOMMIT_E_DESTINATION_REFUSED` for what waiting does not mend (credentials, an
+   * untrusted certificate): the relay then refuses to start. Whatever else it throws means that the broker is away: the
+   * relay starts all the same and treats it as an outage. Ends soon after the signal is aborted.
+   */
+  connect(signal: AbortSignal): Promise<void>;
+  /**
+   * Publishes a batch and answers with one outcome per message, in the order of the batch. Never rejects for a failure
+   * that is to be expected, and answers soon after the signal is aborted (with `unavailable` for what is not known to be
+   * delivered).
+   *
+   * Order: messages of one key reach the broker in the order of the batch. When one of them fails, none behind it with
+   * the same key may be delivered by this call; its outcome is then `retry`, and the relay does not hold it against it.
+   * One message that is too large or malformed never takes others of its batch along.
+   *
+   * The relay calls it up to `batchesInFlightMax` times at once, but never with a key that another call has in hand.
+   */
+  publish(batch: readonly Message[], signal: AbortSignal): Promise<readonly PublishOutcome[]>;
+  /** Asks the broker for a sign of life. Rejects when there is none. */
+  health(signal: AbortSignal): Promise<void>;
+  /** Flushes what is under way and lets go of everything that would keep the process alive. Never rejects. */
+  close(): Promise<void>;
+}
+
+export interface PublisherCapabilities {
+  /** Messages per batch at most. */
+  readonly batchSizeMax: number;
+  /** Bytes of bodies, keys and headers per batch at most. A single larger message comes alone. */
+  readonly batchBytesMax: number;
+  /** Calls of `publish` under way at once at most. */
+  readonly batchesInFlightMax: number;
+  /** Whether the broker hands messages of one key to its consumers in the order they were published. */
+  readonly ordered: boolean;
+  /**
+   * Whether several messages of one key may share a batch without making it slow. True where the broker takes or
+   * refuses them together (Kafka). Otherwise the relay puts at most one message of a key into a batch.
+   */
+  readonly keyRuns: boolean;
+  /** Whether the broker itself drops a second message with the same event id, within its own limits. */
+  readonly deduplicates: boolean;
+  /** How CloudEvents' binary mode names attributes in this broker's headers: `ce_type` in Kafka, `ce-type` in HTTP. */
+  readonly cloudEventsPrefix: string;
+}
+
+/** An event on its way to a broker. */
+export interface Message {
+  /** The event's id: to be put into the broker's own field for deduplication. */
+  readonly eventId: string;
+  readonly eventType: string;
+  /** Where to, in the broker's terms: topic, routing key, subject, stream, queue, URL. */
+  readonly topic: string;
+  /** RabbitMQ only: the exchange, where the route names one. */
+  readonly exchange?: string | undefined;
+  /** What it is ordered by, and Kafka's partitioning key; `null` when it is not ordered. */
+  readonly key: string | null;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly contentType: string;
+  readonly body: string | Uint8Array;
+  /** When it was emitted, by the database's clock. */
+  readonly occurredAtMs: number;
+  /** Bytes of body, key and headers. */
+  readonly bytes: number;
+}
+
+/** What came of one message. */
+export type PublishOutcome =
+  /** The broker has it, durably as far as it promises that. */
+  | { readonly kind: 'ok' }
+  /** It failed by itself and may succeed later: costs an attempt. `retryAfterMs`: not before that. */
+  | { readonly kind: 'retry'; readonly reason: string; readonly retryAfterMs?: number }
+  /** It can never succeed: a dead letter at once. */
+  | { readonly kind: 'reject'; readonly reason: string }
+  /** The broker is away: costs no attempt, and opens the destination's circuit breaker. */
+  | { readonly kind: 'unavailable'; readonly reason: string; readonly retryAfterMs?: number };
+
+export const published: PublishOutcome = { kind: 'ok' };

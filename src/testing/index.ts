@@ -1,0 +1,1 @@
+export type { ConformanceCheck, PublisherHarness, ReceivedMessage } from './publisher-conformance.ts';
