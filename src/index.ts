@@ -1,4 +1,5 @@
 export { OutboxAdmin } from './admin/admin.ts';
+export type { PauseOptions } from './admin/destinations.ts';
 export type {
   DeadLetterFilter,
   DeadLetterSelector,
@@ -24,9 +25,17 @@ export type { DeadReason } from './outbox/fail.ts';
 export type { DeadLetterFacts, Delivery, EventStory, FailedAttempt } from './outbox/find.ts';
 export type { EventStatus, EventSummary, ListOrder } from './outbox/list.ts';
 export type { DeadLetter } from './outbox/list-dead-letters.ts';
+export type { DestinationInfo } from './outbox/list-destinations.ts';
 export type { RelayInfo } from './outbox/list-relays.ts';
+export type {
+  Message,
+  Publisher,
+  PublisherCapabilities,
+  PublishOutcome,
+} from './publishers/publisher.ts';
 export type { RetryExponential, RetryPolicy, RetrySchedule } from './relay/backoff.ts';
 export type { DeliveredEvent } from './relay/delivered-event.ts';
+export type { DestinationSettings, Destinations } from './relay/destination-options.ts';
 export type { Handler, HandlerContext, Handlers } from './relay/handlers.ts';
 export { Reject } from './relay/handlers.ts';
 export type { EventFacts, LifecycleEvents } from './relay/lifecycle.ts';
@@ -34,4 +43,10 @@ export type { RelayOptions } from './relay/options.ts';
 export type { RelayState, RelayStats } from './relay/relay.ts';
 export { createRelay, Relay } from './relay/relay.ts';
 export type { Counters } from './relay/report.ts';
+export type { Route, RouteFunction } from './relay/route.ts';
 export type { Logger } from './telemetry/logging.ts';
+export type { CloudEventsOptions } from './wire/cloud-events.ts';
+export { cloudEvents } from './wire/cloud-events.ts';
+export { envelope } from './wire/envelope.ts';
+export { raw } from './wire/raw.ts';
+export type { Serialized, Serializer, WireBinding } from './wire/serializer.ts';

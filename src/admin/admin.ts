@@ -10,9 +10,12 @@ import type { EventSummary } from '../outbox/list.ts';
 import { list } from '../outbox/list.ts';
 import type { DeadLetter } from '../outbox/list-dead-letters.ts';
 import { listDeadLetters } from '../outbox/list-dead-letters.ts';
+import type { DestinationInfo } from '../outbox/list-destinations.ts';
+import { listDestinations } from '../outbox/list-destinations.ts';
 import type { RelayInfo } from '../outbox/list-relays.ts';
 import { listRelays } from '../outbox/list-relays.ts';
 import { moment } from '../outbox/moment.ts';
+import { pause, resume } from '../outbox/pause.ts';
 import type { ReplaySelection } from '../outbox/replay.ts';
 import { replay } from '../outbox/replay.ts';
 import { requeue } from '../outbox/requeue.ts';
@@ -20,6 +23,8 @@ import { ring, ringInProcess } from '../outbox/ring.ts';
 import { wake } from '../outbox/wake.ts';
 import { inChunks, toSeqs } from './chunks.ts';
 import { fromCursor, toCursor } from './cursor.ts';
+import type { PauseOptions } from './destinations.ts';
+import { changeDestination, checkPauseOptions } from './destinations.ts';
 import type { EventReference } from './event-reference.ts';
 import { toReference } from './event-reference.ts';
 import type { DeadLetterFilter, DeadLetterTarget, ListFilter, ReplayTarget } from './filters.ts';
@@ -35,7 +40,8 @@ export interface OutboxAdminOptions {
 }
 
 /**
- * What operators do: look events up, list them, and decide what becomes of dead letters. Made by `outbox.admin`.
+ * What operators do: look events up, list them, decide what becomes of dead letters, pause and resume destinations. Made
+ * by `outbox.admin`.
  *
  * Everything stays cheap on an outbox of millions of events: pages are read from where the last one ended, counts are
  * capped, and bulk operations go in chunks of 1,000, each of them whole or not at all. If one fails half-way, what it
@@ -136,8 +142,8 @@ export class OutboxAdmin {
 
   /**
    * Delivers events again that were delivered before: with the same id, to all of their targets, in order for each
-   * aggregate. Consumers that deduplicate by id will not act on them twice. Events that are in the queue or dead are
-   * left alone. `from` and `to` are about when an event was emitted.
+   * aggregate. Consumers that deduplicate by id will not act on them twice. Events that are in the queue, wait for a
+   * destination or are dead are left alone. `from` and `to` are about when an event was emitted.
    *
    * @example
    * const { count } = await admin.replay({ type: 'order.created', from: new Date('2026-03-01'), to: new Date('2026-03-02') });
@@ -147,10 +153,10 @@ export class OutboxAdmin {
       const checked = checkReplayTarget(target);
       const run = (selection: ReplaySelection) => inChunks((chunk) => replay(this.#db, this.#schema, selection, chunk));
       return this.#thenRing(async () => {
-        if ('references' in checked) return this.#forEach(checked.references, run);
+        if ('references' in checked) return { count: await this.#forEach(checked.references, run) };
         const { lastSeq } = await moment(this.#db, this.#schema);
         const range = await seqRange(this.#db, this.#schema, checked.conditions);
-        return run({ events: checked.conditions, ...range, seqUntil: lastSeq });
+        return { count: await run({ events: checked.conditions, ...range, seqUntil: lastSeq }) };
       });
     });
   }
@@ -177,6 +183,48 @@ export class OutboxAdmin {
     return coded(() => listRelays(this.#db, this.#schema));
   }
 
+  /**
+   * Every destination that a relay was ever started with, by name: whether it is up, since when it is away and why, and
+   * how many events wait for it.
+   *
+   * @example
+   * for (const { name, state, waiting, error } of await admin.destinations()) {
+   *   if (state !== 'up') console.log(`${name} is ${state}, ${waiting} events wait for it`, error);
+   * }
+   */
+  destinations(): Promise<DestinationInfo[]> {
+    return coded(() => listDestinations(this.#db, this.#schema));
+  }
+
+  /**
+   * Stops sending to a destination, in every relay, until `resume`. Its events wait and lose no attempt; what is under
+   * way may still arrive, and other destinations go on. To pause it again changes its reason only.
+   *
+   * @example
+   * await admin.pause('kafka', { reason: 'cluster upgrade, until 14:00' });
+   */
+  pause(destination: string, options: PauseOptions = {}): Promise<void> {
+    return coded(async () => {
+      const reason = checkPauseOptions(options);
+      await this.#change(destination, (db, schema, name) => pause(db, schema, name, reason));
+    });
+  }
+
+  /**
+   * Ends a pause: the events that waited are sent, oldest first, at no more than the relays' `drainRateMax`. A destination
+   * that is down is tried at once instead of at its next probe.
+   *
+   * @example
+   * await admin.resume('kafka');
+   */
+  resume(destination: string): Promise<void> {
+    return coded(() => this.#change(destination, resume));
+  }
+
+  #change(destination: string, change: Parameters<typeof changeDestination>[3]): Promise<void> {
+    return this.#thenRing(() => changeDestination(this.#db, this.#schema, destination, change));
+  }
+
   #resolve(target: DeadLetterTarget, change: typeof requeue): Promise<{ count: number }> {
     return coded(async () => {
       const checked = checkDeadLetterTarget(target);
@@ -197,7 +245,7 @@ export class OutboxAdmin {
         }
         // Also when nothing was freed: a call that was killed before it could wake is made good by the next one.
         await wake(this.#db, this.#schema);
-        return count;
+        return { count };
       });
     });
   }
@@ -212,15 +260,15 @@ export class OutboxAdmin {
   }
 
   /** Rings for the relays, also when `work` fails: some of it may be done. A ring that is lost is made up by polling. */
-  async #thenRing(work: () => Promise<number>): Promise<{ count: number }> {
+  async #thenRing<T>(work: () => Promise<T>): Promise<T> {
     const rung = () => {
       ringInProcess(this.#schema);
       return this.#notify ? ring(this.#db, this.#schema).catch(() => {}) : undefined;
     };
     try {
-      const count = await work();
+      const result = await work();
       await rung();
-      return { count };
+      return result;
     } catch (error) {
       void rung(); // Not awaited: a database that cannot be reached would be waited for twice.
       throw error;

@@ -2,9 +2,9 @@ import { existsSync, readFileSync } from 'node:fs';
 import { basename, dirname, extname, join, resolve } from 'node:path';
 import type { PostcommitConfig } from '../config.ts';
 import { PostcommitError } from '../errors.ts';
+import { nearest } from '../nearest.ts';
 import type { Handlers } from '../relay/handlers.ts';
 import { jsonErrorLine } from './json-error-line.ts';
-import { nearest } from './nearest.ts';
 
 const extensions = ['.ts', '.mts', '.js', '.mjs', '.json'];
 
@@ -16,6 +16,8 @@ const knownKeys: Record<keyof PostcommitConfig, true> = {
   connectionString: true,
   schema: true,
   handlers: true,
+  destinations: true,
+  route: true,
   name: true,
   leaseMs: true,
   deliverTimeoutMs: true,

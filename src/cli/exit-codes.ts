@@ -13,7 +13,7 @@ export const exitCodes = {
 export const exitCodesHelp = `
 Exit codes:
   0  done
-  1  the check or the operation failed: a threshold exceeded, no such event
+  1  the check or the operation failed: a threshold exceeded, no such event or destination
   2  wrong usage: an unknown option or command, a config file that cannot be used
   3  the database cannot be reached, refused the connection or the right
   4  the outbox tables are missing, too old or too new: run \`postcommit migrate\``;

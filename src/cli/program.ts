@@ -4,6 +4,7 @@ import { Command } from 'commander';
 import { PostcommitError } from '../errors.ts';
 import { addDead } from './commands/dead.ts';
 import { addDemo } from './commands/demo.ts';
+import { addDestinations, addPause, addResume } from './commands/destinations.ts';
 import { addEvents } from './commands/events.ts';
 import { addInit } from './commands/init.ts';
 import { addMigrate } from './commands/migrate.ts';
@@ -47,9 +48,9 @@ export function createProgram(terminal: Terminal): Command {
         ['what happened to this event?', 'events 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f'],
       ),
     );
-  for (const add of [addInit, addMigrate, addSql, addRelay, addStatus, addEvents, addDead, addReplay, addDemo]) {
-    add(program, terminal);
-  }
+  const beginning = [addInit, addMigrate, addSql, addRelay];
+  const operating = [addStatus, addEvents, addDead, addReplay, addDestinations, addPause, addResume];
+  for (const add of [...beginning, ...operating, addDemo]) add(program, terminal);
   throwInsteadOfExit(program);
   return program;
 }

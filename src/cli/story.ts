@@ -1,11 +1,21 @@
 import type { EventStory } from '../outbox/find.ts';
+import type { DestinationInfo } from '../outbox/list-destinations.ts';
+import { situationOf } from './destination-text.ts';
 import type { Output } from './output.ts';
 import { duration, instant, printable } from './output.ts';
 
 const payloadCharactersMax = 4_000;
 
-/** Tells all that is known of one event, top down as somebody needs it at three in the morning. */
-export function tellStory(story: EventStory, now: Date, output: Output): void {
+/**
+ * Tells all that is known of one event, top down as somebody needs it at three in the morning. `destinations`: how those
+ * stand that it waits for.
+ */
+export function tellStory(
+  story: EventStory,
+  destinations: readonly DestinationInfo[],
+  now: Date,
+  output: Output,
+): void {
   const { paint } = output;
   const field = (name: string, value: string) => output.line(`  ${paint.dim(name.padEnd(10))}${value}`);
   const title = `${printable(story.type)}  ${printable(`${story.aggregate.type}:${story.aggregate.id}`)}`;
@@ -14,7 +24,7 @@ export function tellStory(story: EventStory, now: Date, output: Output): void {
   field('seq', story.seq);
   field('emitted', `${instant(story.createdAt)} (${ago(story.createdAt, now)})`);
   field('ordered', story.key === null ? 'not at all' : `by ${printable(story.key)}`);
-  for (const [name, value] of situation(story, now)) field(name, value);
+  for (const [name, value] of situation(story, destinations, now)) field(name, value);
 
   output.line();
   output.line(paint.bold('What happened'));
@@ -36,7 +46,7 @@ export function tellStory(story: EventStory, now: Date, output: Output): void {
 }
 
 /** Where the event stands now, beyond its status. */
-function situation(story: EventStory, now: Date): [string, string][] {
+function situation(story: EventStory, destinations: readonly DestinationInfo[], now: Date): [string, string][] {
   const facts: [string, string][] = [];
   const { availableAt, holder, waitingBehind, deadLetter } = story;
   if (availableAt) {
@@ -47,6 +57,11 @@ function situation(story: EventStory, now: Date): [string, string][] {
     facts.push(['held by', `relay ${printable(holder.name)} (host ${printable(holder.host)}, pid ${holder.pid})`]);
   if (waitingBehind)
     facts.push(['waits for', `event ${waitingBehind.id} (seq ${waitingBehind.seq}), which goes first`]);
+  for (const name of story.waitingFor) {
+    const destination = destinations.find((each) => each.name === name);
+    const standing = destination ? `, which is ${situationOf(destination, now)}` : '';
+    facts.push(['waits for', `destination ${printable(name)}${standing}`]);
+  }
   if (story.done.length > 0) facts.push(['done for', story.done.map(printable).join(', ')]);
   if (deadLetter?.held && !deadLetter.discardedAt) facts.push(['blocks', 'the following events of its key']);
   return facts;
@@ -65,6 +80,13 @@ function history(story: EventStory): { at: Date; text: string }[] {
       text: `delivered to ${targets.map(printable).join(', ')} (relay ${printable(relay)}), attempt ${attempts}`,
     })),
   ];
+  if (story.waitingSince) {
+    const names = story.waitingFor.map(printable).join(', ');
+    steps.push({
+      at: story.waitingSince,
+      text: `put on the shelf, without loss of an attempt, until ${names} can have it`,
+    });
+  }
   if (deadLetter) {
     steps.push({
       at: deadLetter.at,
@@ -87,12 +109,18 @@ function payloadLines(payload: unknown): string[] {
   return text.length > payloadCharactersMax ? [...shown, '… (--json shows all of it)'] : shown;
 }
 
-function whatToDo({ id, status, deadLetter, waitingBehind }: EventStory): string[] {
+function whatToDo({ id, status, deadLetter, waitingBehind, waitingFor }: EventStory): string[] {
   if (deadLetter) {
     const discard = [`postcommit dead discard ${id}   give it up`];
     return [
       `postcommit dead retry ${id}     deliver it again, attempts from zero`,
       ...(deadLetter.discardedAt ? [] : discard),
+    ];
+  }
+  if (waitingFor.length > 0) {
+    return [
+      'postcommit destinations   which are away, and how much waits for them',
+      ...waitingFor.map((name) => `postcommit resume ${printable(name)}   end its pause, or try it at once`),
     ];
   }
   if (waitingBehind) return [`postcommit events ${waitingBehind.id}   the event that goes first`];

@@ -43,7 +43,8 @@ export function codedDatabaseError(error: unknown): unknown {
     case '3F000': // undefined schema
     case '42883': // undefined function
     case '42703': // undefined column
-      return /outbox_|processed_events|migrations|emit|lock_keys|schema/.test(String(message))
+      // Our statements give their tables names of one letter: `column c.state does not exist`.
+      return /outbox_|processed_events|migrations|emit|lock_keys|schema|^column [a-z]\.\w+ /.test(String(message))
         ? coded('POSTCOMMIT_E_MIGRATION_MISSING')
         : error;
     case '25P02':

@@ -23,6 +23,9 @@ import { perSchema } from '../database/identifier.ts';
  *   little, because the lane walks past them; the due ones are always looked at from the first, and enough of them would
  *   keep all others, also the one they wait for, from ever being seen.
  *
+ * - An event on the shelf does not hold its key up: it has left the queue in the same statement that put it there, so
+ *   whoever claims the next event of that key sees it on the shelf, and delivers that one only to other destinations.
+ *
  * Payloads over the inline limit are left out and loaded one by one when their turn comes, so that a batch of large
  * events cannot exceed the relay's memory. The stored size is asked first, because it costs nothing; but what is stored
  * is compressed, a hundredfold perhaps. OFFSET 0 keeps the text from being made twice.
@@ -85,12 +88,14 @@ with alive as materialized (
 )
 select e.seq, e.key, e.attempts, e.rescued, e.done, e.id, e.aggregate_type, e.aggregate_id, e.event_type,
        e.schema_version, e.ordering_key, e.payload, e.headers, e.created_at,
-       n.examined, n.reached, n.due_examined, n.blocked, n.due_in_ms
+       n.examined, n.reached, n.due_examined, n.blocked, n.due_in_ms, e.shelved
   from scan n left join (
     select c.seq, c.key, c.attempts, c.rescued, c.done, l.id, l.aggregate_type, l.aggregate_id, l.event_type,
            l.schema_version, l.ordering_key, l.headers::text as headers,
            case when octet_length(t.payload) <= $6::integer then t.payload end as payload,
-           extract(epoch from l.created_at) * 1000 as created_at
+           extract(epoch from l.created_at) * 1000 as created_at,
+           (select array_agg(distinct h.destination) from ${s}.outbox_shelf h
+             where h.key = c.key and h.seq < c.seq) as shelved
       from claimed c left join ${s}.outbox_events l on l.seq = c.seq
       left join lateral (select l.payload::text as payload offset 0) t on pg_column_size(l.payload) <= $6::integer
   ) e on true`,
@@ -117,6 +122,8 @@ export interface ClaimedRow {
   payloadJson: string | undefined;
   headersJson: string;
   createdAtMs: number;
+  /** Destinations for which earlier events of its key wait on the shelf: this one must not pass them there. */
+  shelved: readonly string[];
 }
 
 export interface ClaimRequest {
@@ -170,6 +177,8 @@ export async function claim(query: ArrayQuery, schema: string, request: ClaimReq
   };
 }
 
+const none: readonly string[] = [];
+
 function toClaimedRow(row: unknown[]): ClaimedRow {
   return {
     seq: row[0] as string,
@@ -186,6 +195,7 @@ function toClaimedRow(row: unknown[]): ClaimedRow {
     payloadJson: (row[11] as string | null) ?? undefined,
     headersJson: row[12] as string,
     createdAtMs: Number(row[13]),
+    shelved: (row[19] as string[] | null) ?? none,
   };
 }
 

@@ -1,6 +1,6 @@
 import { arrayText } from './read-json.ts';
 
-/** Stands in a statement where the conditions go; as a comment, the statement is valid without any. */
+/** Stands in a statement wherever the conditions go; as a comment, the statement is valid without any. */
 export const conditionsGoHere = '/* conditions */';
 
 /**
@@ -32,7 +32,7 @@ export class Conditions {
   }
 
   into(sql: string): string {
-    return sql.replace(conditionsGoHere, () => this.#texts.join(''));
+    return sql.replaceAll(conditionsGoHere, () => this.#texts.join(''));
   }
 }
 

@@ -11,7 +11,7 @@ with size as materialized (
            then (c.reltuples / c.relpages * (pg_relation_size(c.oid) / current_setting('block_size')::integer))::bigint
          end as estimate
     from pg_class c join pg_namespace n on n.oid = c.relnamespace
-   where n.nspname = $2::text and c.relname in ('outbox_events', 'outbox_queue', 'outbox_dead_letters')
+   where n.nspname = $2::text and c.relname in ('outbox_events', 'outbox_queue', 'outbox_shelf', 'outbox_dead_letters')
 ), alive as materialized (
   select token from ${s}.outbox_relays where ended_at is null
 ), queue as materialized (
@@ -22,6 +22,10 @@ with size as materialized (
   select count(*) as seen, count(*) filter (where not held) as waiting
     from (select held from ${s}.outbox_queue where available_at > now()
            order by available_at limit $1::text::integer + 1) q
+), shelf as materialized (
+  -- One row for each destination that an event waits for.
+  select count(*) as seen, count(distinct seq) as events
+    from (select seq from ${s}.outbox_shelf order by seq limit $1::text::integer + 1) h
 ), dead as materialized (
   select count(*) as seen, count(*) filter (where discarded_at is null) as failed,
          count(*) filter (where not held) as settled, count(distinct key) filter (where held) as blocked
@@ -33,7 +37,8 @@ with size as materialized (
            else (select count(*) from (select from ${s}.outbox_events order by seq limit $1::text::integer + 1) e)
          end as seen
 ), oldest as materialized (
-  -- Since when something could have been delivered that is not even begun.
+  -- Since when something could have been delivered that nobody is at. What is on the shelf counts: an outage that made
+  -- the figure disappear would be the last one that a monitor notices.
   select least(
     (select e.created_at from (
        select q.seq from ${s}.outbox_queue q
@@ -42,41 +47,50 @@ with size as materialized (
      ) f join ${s}.outbox_events e on e.seq = f.seq),
     (select q.available_at from ${s}.outbox_queue q
       where q.available_at <= now() and (q.lease is null or q.lease not in (select token from alive))
-      order by q.available_at limit 1)
+      order by q.available_at limit 1),
+    (select greatest(e.created_at, e.available_at) from (
+       select h.seq from ${s}.outbox_shelf h order by h.seq limit 1
+     ) f join ${s}.outbox_events e on e.seq = f.seq)
   ) as due_at
 )
 select json_build_object(
   'queue', queue.seen, 'held', queue.held, 'processing', queue.processing,
-  'waitingSeen', waiting.seen, 'waiting', waiting.waiting, 'blocked', dead.blocked,
+  'waitingSeen', waiting.seen, 'waiting', waiting.waiting, 'shelfRows', shelf.seen, 'shelved', shelf.events, 'blocked', dead.blocked,
   'dead', dead.seen, 'failed', dead.failed, 'deadSettled', dead.settled, 'log', log.seen,
   -- GREATEST leaves nulls out, and nothing due is not the same as due for no time.
   'oldestMs', case when oldest.due_at is not null
                    then greatest(0, floor(extract(epoch from now() - oldest.due_at) * 1000)) end,
   'estimates', (select json_object_agg(relname, estimate) from size)
 )::text as json
-  from queue, waiting, dead, log, oldest`,
+  from queue, waiting, shelf, dead, log, oldest`,
 );
 
 /** How much of what there is. `exact` says which figures were counted; the others are estimates, or at least so many. */
 export interface OutboxCounts {
-  /** Events to be delivered that no relay has in its hands: those that are due and those that wait. */
+  /** Events to be delivered that no relay has in its hands: those that are due, those that wait, and the shelved ones. */
   pending: number;
   /** Events in the hands of a relay. */
   processing: number;
   /** Of the pending ones, those that are not due: delayed, in backoff, or behind such an event. */
   waiting: number;
+  /** Of the pending ones, those that wait for a destination that is away or paused, and have reached all others. */
+  shelved: number;
   /** Aggregates (or keys) that wait for a dead letter to be retried or discarded. */
   blocked: number;
   /** Dead letters that were not discarded. */
   failed: number;
   /** Events delivered and still in the log. */
   delivered: number;
-  /** For how long the oldest event that is due has been due; `null` when nothing is. */
+  /**
+   * For how long the oldest event that is due has been due; `null` when nothing is. One that waits for a destination
+   * that is away or paused is due as before, so an outage shows here.
+   */
   oldestPendingMs: number | null;
   exact: {
     pending: boolean;
     processing: boolean;
     waiting: boolean;
+    shelved: boolean;
     blocked: boolean;
     failed: boolean;
     delivered: boolean;
@@ -89,13 +103,15 @@ interface Seen {
   processing: number;
   waitingSeen: number;
   waiting: number;
+  shelfRows: number;
+  shelved: number;
   blocked: number;
   dead: number;
   failed: number;
   deadSettled: number;
   log: number;
   oldestMs: number | null;
-  estimates: Record<'outbox_events' | 'outbox_queue' | 'outbox_dead_letters', number | null>;
+  estimates: Record<'outbox_events' | 'outbox_queue' | 'outbox_shelf' | 'outbox_dead_letters', number | null>;
 }
 
 /** Counts what fits below the cap and estimates the rest, so that it costs the same on ten rows and ten million. */
@@ -111,25 +127,35 @@ function toCounts(seen: Seen, cap: number): OutboxCounts {
   const queue = size(seen.queue, seen.estimates.outbox_queue);
   const dead = size(seen.dead, seen.estimates.outbox_dead_letters);
   const log = size(seen.log, seen.estimates.outbox_events);
-  // A part of the dead letters that were seen stands for the same part of all.
+  // A part of the dead letters that were seen stands for the same part of all, and so on the shelf.
   const ofDead = (part: number) => (seen.dead === 0 ? 0 : Math.round((part / seen.dead) * dead));
-  const whole = { queue: seen.queue <= cap, dead: seen.dead <= cap, log: seen.log <= cap };
+  const shelfRows = size(seen.shelfRows, seen.estimates.outbox_shelf);
+  const shelved = seen.shelfRows === 0 ? 0 : Math.round((seen.shelved / seen.shelfRows) * shelfRows);
+  const whole = {
+    queue: seen.queue <= cap,
+    shelf: seen.shelfRows <= cap,
+    dead: seen.dead <= cap,
+    log: seen.log <= cap,
+  };
   return {
-    pending: queue - seen.held - seen.processing,
+    pending: queue - seen.held - seen.processing + shelved,
     processing: seen.processing,
     waiting: seen.waiting,
+    shelved,
     blocked: seen.blocked,
     failed: ofDead(seen.failed),
-    // Whatever is in the log and neither in the queue nor dead was delivered. A held dead letter is in both.
-    delivered: Math.max(0, log - queue - ofDead(seen.deadSettled)),
+    // Whatever is in the log and neither in the queue, on the shelf nor dead was delivered. A held dead letter is in the
+    // queue too.
+    delivered: Math.max(0, log - queue - shelved - ofDead(seen.deadSettled)),
     oldestPendingMs: seen.oldestMs,
     exact: {
-      pending: whole.queue,
+      pending: whole.queue && whole.shelf,
       processing: whole.queue,
       waiting: seen.waitingSeen <= cap,
+      shelved: whole.shelf,
       blocked: whole.dead,
       failed: whole.dead,
-      delivered: whole.queue && whole.dead && whole.log,
+      delivered: whole.queue && whole.shelf && whole.dead && whole.log,
     },
   };
 }

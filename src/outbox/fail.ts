@@ -7,7 +7,8 @@ export const failSql = perSchema(
   (s) => `
 with input as materialized (
   select f.* from jsonb_to_recordset($2::text::jsonb) as f(
-    seq bigint, attempts integer, fate text, delay_ms double precision, done jsonb, reason text, errors jsonb)
+    seq bigint, attempts integer, fate text, delay_ms double precision, done jsonb, reason text, errors jsonb,
+    waits_for jsonb)
 ), owned as materialized (
   select q.seq, q.attempts from ${s}.outbox_queue q
    where q.seq = any (array(select seq from input)) and q.lease = $1::bigint
@@ -30,6 +31,13 @@ with input as materialized (
 ), buried as (
   delete from ${s}.outbox_queue q using mine m where q.seq = m.seq and m.fate = 'bury'
   returning q.seq, q.key, q.attempts + 1 as attempts, coalesce(m.done_targets, q.done) as done
+), shelved as (
+  delete from ${s}.outbox_queue q using mine m where q.seq = m.seq and m.fate = 'shelve'
+  returning q.seq, q.key, q.attempts, q.rescues, coalesce(m.done_targets, q.done) as done, m.waits_for
+), shelf as (
+  insert into ${s}.outbox_shelf (destination, seq, key, attempts, rescues, done)
+  select w.destination, x.seq, x.key, x.attempts, x.rescues, x.done
+    from shelved x cross join lateral jsonb_array_elements_text(x.waits_for) as w(destination)
 ), letters as (
   insert into ${s}.outbox_dead_letters (seq, reason, attempts, done, key, held, error)
   select m.seq, m.reason, x.attempts, x.done, x.key, m.fate = 'hold', m.errors -> -1 ->> 'error'
@@ -42,7 +50,7 @@ with input as materialized (
   select m.seq, x.attempts, $1::bigint, e.value ->> 'target', e.value ->> 'code', e.value ->> 'error'
     from mine m join (select * from kept union all select * from buried) x on x.seq = m.seq
     cross join lateral jsonb_array_elements(m.errors) e
-   where m.fate <> 'release'
+   where m.fate not in ('release', 'shelve')
 )
 select array(select i.seq from input i where i.seq not in (select seq from mine))`,
 );
@@ -58,6 +66,7 @@ export interface TargetError {
  * What becomes of an event that was not delivered:
  * - `retry`: it failed, the attempt counts, it is due again after `delayMs`;
  * - `release`: it was not tried or not at fault, nothing counts; due after `delayMs`, or ready without one;
+ * - `shelve`: it has reached all of its targets but those that are away, and waits for these outside of the queue;
  * - `bury`: it failed for good and becomes a dead letter, its key goes on;
  * - `hold`: the same, and its key waits until the dead letter is resolved.
  */
@@ -68,6 +77,7 @@ export type Failure = {
 } & (
   | { fate: 'retry'; delayMs: number; done: readonly string[]; errors: readonly TargetError[] }
   | { fate: 'release'; delayMs?: number; done?: readonly string[] }
+  | { fate: 'shelve'; done: readonly string[]; waitsFor: readonly string[] }
   | { fate: 'bury' | 'hold'; reason: DeadReason; done: readonly string[]; errors: readonly TargetError[] }
 );
 
@@ -89,6 +99,7 @@ export async function fail(
     done: failure.done,
     reason: 'reason' in failure ? failure.reason : undefined,
     errors: 'errors' in failure ? failure.errors : undefined,
+    waits_for: 'waitsFor' in failure ? failure.waitsFor : undefined,
   }));
   const { rows } = await query(failSql(schema), [token, JSON.stringify(input)]);
   return rows[0]?.[0] as string[];

@@ -16,7 +16,9 @@ select json_build_object(
   'aggregateId', e.aggregate_id, 'orderingKey', e.ordering_key, 'schemaVersion', e.schema_version,
   'payload', e.payload, 'headers', e.headers, 'status', v.status, 'createdAt', e.created_at,
   'availableAt', v.next_retry_at, 'attempts', v.retry_count + (v.status = 'SENT')::integer,
-  'done', coalesce(q.done, d.done, '{}'),
+  'done', coalesce(q.done, (select h.done from ${s}.outbox_shelf h where h.seq = e.seq limit 1), d.done, '{}'),
+  'waitingFor', array(select h.destination from ${s}.outbox_shelf h where h.seq = e.seq order by h.destination),
+  'waitingSince', (select min(h.shelved_at) from ${s}.outbox_shelf h where h.seq = e.seq),
   'failures', array(
     select json_build_object('attempt', f.attempt, 'at', f.failed_at, 'target', f.target, 'code', f.code,
                              'error', f.error, 'relay', coalesce(r.name, f.relay::text))
@@ -79,6 +81,10 @@ export interface EventStory {
   deadLetter?: DeadLetterFacts;
   /** The relay that has it in its hands. */
   holder?: { token: string; name: string; host: string; pid: number };
+  /** Destinations that are away or paused and still lack it, by name; the others in its route have it. */
+  waitingFor: string[];
+  /** Since when it waits for these. */
+  waitingSince?: Date;
   /** The event of its key that must go first. */
   waitingBehind?: { id: string; seq: string };
 }
@@ -120,13 +126,14 @@ export interface DeadLetterFacts {
 interface StoryRow
   extends Omit<
     EventStory,
-    'aggregate' | 'key' | 'createdAt' | 'availableAt' | 'failures' | 'deliveries' | 'deadLetter'
+    'aggregate' | 'key' | 'createdAt' | 'availableAt' | 'failures' | 'deliveries' | 'deadLetter' | 'waitingSince'
   > {
   aggregateType: string;
   aggregateId: string;
   orderingKey: string | null;
   createdAt: string;
   availableAt: string | null;
+  waitingSince: string | null;
   failures: (Omit<FailedAttempt, 'at'> & { at: string })[];
   deliveries: (Omit<Delivery, 'at'> & { at: string })[];
   deadLetter: (Omit<DeadLetterFacts, 'at' | 'discardedAt'> & { at: string; discardedAt: string | null }) | null;
@@ -161,6 +168,8 @@ function toStory(row: StoryRow): EventStory {
     failures: row.failures.map((failure) => ({ ...failure, at: toDate(failure.at) })),
     deliveries: row.deliveries.map((delivery) => ({ ...delivery, at: toDate(delivery.at) })),
     done: row.done,
+    waitingFor: row.waitingFor,
+    ...optional('waitingSince', row.waitingSince, toDate),
     ...optional('deadLetter', deadLetter, ({ discardedAt, ...letter }) => ({
       ...letter,
       at: toDate(letter.at),

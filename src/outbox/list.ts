@@ -21,7 +21,7 @@ export type ListOrder = 'newest' | 'oldest';
 interface Source {
   /** Tables and conditions. `log` joins the log, `e`, to the driving table. */
   from: (s: string, direction: Direction, log: (seq: string) => string) => string;
-  /** The driving table, whose seq orders the page. */
+  /** The driving table, whose seq orders the page. `q` stands for the queue and for the shelf. */
   driver: 'e' | 'q' | 'd';
 }
 type Direction = 'asc' | 'desc';
@@ -32,11 +32,7 @@ const isDead = (s: string) => `exists (select from ${s}.outbox_dead_letters d wh
 
 const sources: Record<EventStatus | 'ANY', Source> = {
   ANY: { from: (s) => `${s}.outbox_events e where true ${conditionsGoHere}`, driver: 'e' },
-  PENDING: {
-    from: (s, _, log) => `${s}.outbox_queue q ${log('q.seq')}
-   where not ${isHeldByRelay(s)} and not ${isDead(s)} ${conditionsGoHere}`,
-    driver: 'q',
-  },
+  PENDING: { from: waitingEvents, driver: 'q' },
   PROCESSING: {
     from: (s, _, log) => `${s}.outbox_queue q ${log('q.seq')}
    where q.lease is not null and ${isHeldByRelay(s)} and not ${isDead(s)} ${conditionsGoHere}`,
@@ -50,6 +46,22 @@ const sources: Record<EventStatus | 'ANY', Source> = {
 };
 
 /**
+ * The events, `q`, that are PENDING: in the queue, and on the shelf. Each side is read in order and ends with the page;
+ * what both have is merged then. An event that waits for several destinations has as many rows on the shelf. That it is
+ * not in the queue is asked for each row of the page, as in `deliveredEvents`, and never by reading the queue.
+ */
+function waitingEvents(s: string, direction: Direction, log: (seq: string) => string): string {
+  const page = `${conditionsGoHere} order by q.seq ${direction} limit $1::text::integer`;
+  return `(
+    (select q.seq from ${s}.outbox_queue q ${log('q.seq')}
+      where not ${isHeldByRelay(s)} and not ${isDead(s)} ${page})
+    union all
+    (select distinct q.seq from ${s}.outbox_shelf q ${log('q.seq')}
+      where coalesce((select false from ${s}.outbox_queue p where p.seq = q.seq), true) and not ${isDead(s)} ${page})
+  ) q`;
+}
+
+/**
  * The events of the log, `e`, that are SENT: nothing is left to do, and there is a record of the delivery.
  *
  * Written so that the planner can only walk along an index of the log and look each event up, whatever it believes.
@@ -61,7 +73,8 @@ export function deliveredEvents(s: string, direction: Direction): string {
   return `(
     select e.* from ${s}.outbox_events e
      where coalesce((select false from ${s}.outbox_queue q where q.seq = e.seq), true)
-       and coalesce((select false from ${s}.outbox_dead_letters d where d.seq = e.seq), true) ${conditionsGoHere}
+       and coalesce((select false from ${s}.outbox_dead_letters d where d.seq = e.seq), true)
+       and coalesce((select false from ${s}.outbox_shelf h where h.seq = e.seq limit 1), true) ${conditionsGoHere}
      order by e.seq ${direction} offset 0
   ) e where coalesce((select true from ${s}.outbox_deliveries x where x.seqs @> e.seq limit 1), false)`;
 }

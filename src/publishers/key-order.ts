@@ -5,28 +5,39 @@ import type { Message, PublishOutcome } from './publisher.ts';
  * those of one key one after the other. Once a message fails, what is behind it with the same key is not sent, so that
  * nothing can pass it. `send` answers every failure as an outcome; what it throws is taken for an outage.
  */
-export async function sendInKeyOrder(
+export function sendInKeyOrder(
   batch: readonly Message[],
   atOnceMax: number,
   send: (message: Message) => Promise<PublishOutcome>,
 ): Promise<PublishOutcome[]> {
+  const { heads, behind } = inLines(batch);
   const outcomes = new Array<PublishOutcome>(batch.length);
-  const lines = inLines(batch);
-  const sendLine = async (line: readonly number[]) => {
-    let failed = false;
-    for (const index of line) {
-      const outcome: PublishOutcome = failed ? notTried : await sendSafely(batch[index] as Message, send);
-      failed ||= outcome.kind !== 'ok';
+  if (batch.length === 0) return Promise.resolve(outcomes);
+  // Callbacks, not async functions: with thousands of messages under way the collector's time goes to their promises.
+  // Redis, 500 keys a batch: half of what a bare pipeline does with async functions, nine tenths of it so.
+  return new Promise((resolve) => {
+    let left = batch.length;
+    let started = 0;
+    const start = (index: number) => {
+      sendSafely(batch[index] as Message, send).then(
+        (outcome) => settle(index, outcome),
+        (error) => settle(index, outage(error)),
+      );
+    };
+    const settle = (index: number, outcome: PublishOutcome) => {
       outcomes[index] = outcome;
-    }
-  };
-  // One iterator for all: each worker takes the next line when it is done with its own.
-  const rest = lines.values();
-  const worker = async () => {
-    for (const line of rest) await sendLine(line);
-  };
-  await Promise.all(Array.from({ length: Math.min(atOnceMax, lines.length) }, worker));
-  return outcomes;
+      left--;
+      let next = behind[index] as number;
+      for (; outcome.kind !== 'ok' && next !== none; next = behind[next] as number) {
+        outcomes[next] = notTried;
+        left--;
+      }
+      if (next !== none) start(next);
+      else if (started < heads.length) start(heads[started++] as number);
+      else if (left === 0) resolve(outcomes);
+    };
+    while (started < Math.min(atOnceMax, heads.length)) start(heads[started++] as number);
+  });
 }
 
 export const notTried: PublishOutcome = {
@@ -34,30 +45,31 @@ export const notTried: PublishOutcome = {
   reason: 'Not sent: an earlier event of the same key in this batch failed.',
 };
 
-/** The indexes of messages that must go one after the other. */
-function inLines(batch: readonly Message[]): number[][] {
-  const byKey = new Map<string, number[]>();
-  const lines: number[][] = [];
-  for (const [index, { key }] of batch.entries()) {
-    const line = key === null ? undefined : byKey.get(key);
-    if (line) {
-      line.push(index);
-      continue;
-    }
-    const started = [index];
-    lines.push(started);
-    if (key !== null) byKey.set(key, started);
+const none = -1;
+
+/** The indexes of the first message of each line, and for each message that of the one behind it, with its key. */
+function inLines(batch: readonly Message[]): { heads: number[]; behind: Int32Array } {
+  const heads: number[] = [];
+  const behind = new Int32Array(batch.length).fill(none);
+  const last = new Map<string, number>();
+  for (let index = 0; index < batch.length; index++) {
+    const { key } = batch[index] as Message;
+    const before = key === null ? undefined : last.get(key);
+    if (before === undefined) heads.push(index);
+    else behind[before] = index;
+    if (key !== null) last.set(key, index);
   }
-  return lines;
+  return { heads, behind };
 }
 
-async function sendSafely(
-  message: Message,
-  send: (message: Message) => Promise<PublishOutcome>,
-): Promise<PublishOutcome> {
+function sendSafely(message: Message, send: (message: Message) => Promise<PublishOutcome>): Promise<PublishOutcome> {
   try {
-    return await send(message);
+    return send(message);
   } catch (error) {
-    return { kind: 'unavailable', reason: error instanceof Error ? error.message : String(error) };
+    return Promise.resolve(outage(error));
   }
+}
+
+function outage(error: unknown): PublishOutcome {
+  return { kind: 'unavailable', reason: error instanceof Error ? error.message : String(error) };
 }

@@ -10,8 +10,8 @@ export interface Publisher {
   readonly kind: string;
   readonly capabilities: PublisherCapabilities;
   /**
-   * Opens what it needs, once, before the first `publish`. A connection that breaks later is mended by the publisher
-   * itself, on the next call of `publish` or `health`. After `close()` it can be called again.
+   * Opens what it needs, once, before the first `publish`. A connection that could not be made, or breaks later, is
+   * mended by the publisher itself, on the next call of `publish` or `health`. After `close()` it can be called again.
    *
    * Throws a `PostcommitError` with `POSTCOMMIT_E_DESTINATION_REFUSED` for what waiting does not mend (credentials, an
    * untrusted certificate): the relay then refuses to start. Whatever else it throws means that the broker is away: the

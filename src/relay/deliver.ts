@@ -3,25 +3,41 @@ import type { ClaimedRow } from '../outbox/claim.ts';
 import type { DeadReason, TargetError } from '../outbox/fail.ts';
 import { errorText } from '../telemetry/error-text.ts';
 import { DeliveredEvent } from './delivered-event.ts';
+import type { Destination, SendResult } from './destination.ts';
+import type { Held } from './dispatcher.ts';
 import { HandlerCall } from './handler-call.ts';
 import type { Handler } from './handlers.ts';
 import { isReject } from './handlers.ts';
+import type { Leg, RouteFunction } from './route.ts';
+import { Router } from './route.ts';
 
 /** What came of one delivery, all of its targets taken together. */
 export type Outcome =
   | { kind: 'ok'; targets: readonly string[] }
-  | { kind: 'retry'; done: readonly string[]; errors: TargetError[] }
+  | { kind: 'retry'; done: readonly string[]; errors: TargetError[]; retryAfterMs?: number }
   | { kind: 'reject'; reason: DeadReason; done: readonly string[]; errors: TargetError[] }
+  /** All that is left are destinations that are away: it waits for these, and no attempt counts. */
+  | { kind: 'shelve'; done: readonly string[]; waitsFor: readonly string[] }
   /** Not the event's fault: it goes back and no attempt counts. */
   | { kind: 'release'; done: readonly string[] };
 
+/** Where an event goes: handlers by name, and destinations. */
+export type Plan = { event: DeliveredEvent; handlers: NamedHandlers; legs: readonly Leg[] } | { error: unknown };
+
+type NamedHandlers = readonly (readonly [name: string, handler: Handler])[];
+
 export interface DelivererOptions {
-  handlers: ReadonlyMap<string, readonly [name: string, handler: Handler][]>;
+  handlers: ReadonlyMap<string, NamedHandlers>;
+  destinations: ReadonlyMap<string, Destination>;
+  route: RouteFunction | undefined;
   deliverTimeoutMs: number;
   noHandler: 'retry' | 'fail';
   /** Fetches a payload that was too large to come with its claim. */
   loadPayload: (seq: string) => Promise<string | undefined>;
 }
+
+const noHandlers: NamedHandlers = [];
+const noLegs: readonly Leg[] = [];
 
 /** How often deliveries are checked against their time limit, at the most. */
 const sweepMsMax = 250;
@@ -34,84 +50,154 @@ const sweepMsMax = 250;
 export class Deliverer {
   readonly #options: DelivererOptions;
   readonly #calls = new Set<HandlerCall>();
-  /** For events that went to the only handler of their type: one list for all of them. */
+  readonly #router: Router | undefined;
+  /** For events that went to one target only: one list for all of them. */
   readonly #soleTargets = new Map<string, readonly string[]>();
   #sweeper: NodeJS.Timeout | undefined;
 
   constructor(options: DelivererOptions) {
     this.#options = options;
-    for (const [type, targets] of options.handlers) {
-      if (targets.length === 1) this.#soleTargets.set(type, [(targets[0] as [string, Handler])[0]]);
-    }
+    const destinations = [...options.destinations.keys()];
+    this.#router = destinations.length > 0 ? new Router(options.route, destinations) : undefined;
   }
 
-  deliver(row: ClaimedRow, done: (outcome: Outcome) => void): void {
-    const targets = this.#options.handlers.get(row.type);
-    if (row.id === '') {
-      done(rejected(row, new PostcommitError('POSTCOMMIT_E_NOT_FOUND', 'It was deleted from outbox_events.')));
-    } else if (targets === undefined) {
-      done(this.#withoutHandler(row));
-    } else if (row.payloadJson === undefined) {
-      this.#options.loadPayload(row.seq).then(
-        (payloadJson) => this.#toTargets(row, payloadJson, targets, done),
-        () => done({ kind: 'release', done: row.done }), // The database's failure, not the event's.
-      );
-    } else {
-      this.#toTargets(row, row.payloadJson, targets, done);
+  /** Whether the delivery occupies the process: not if it only goes to destinations, which have limits of their own. */
+  takesSlot(held: Held): boolean {
+    if (!this.#router) return true;
+    const plan = this.#planOf(held);
+    return !plan || 'error' in plan || plan.handlers.length > 0 || plan.legs.length === 0;
+  }
+
+  /** How many events of a key may be under way at once, if `next` follows `previous`. */
+  runMax(previous: Held, next: Held): number {
+    const one = this.#soleDestination(previous);
+    return one !== undefined && one === this.#soleDestination(next) ? one.runMax : 1;
+  }
+
+  deliver(held: Held, done: (outcome: Outcome) => void): void {
+    if (held.id === '') {
+      done(rejected(held, new PostcommitError('POSTCOMMIT_E_NOT_FOUND', 'It was deleted from outbox_events.')));
+      return;
     }
+    const plan = this.#planOf(held);
+    if (plan) {
+      this.#follow(held, plan, done);
+      return;
+    }
+    this.#options.loadPayload(held.seq).then(
+      (payloadJson) => {
+        if (payloadJson === undefined) done({ kind: 'release', done: held.done });
+        else this.#follow(held, this.#makePlan(held, payloadJson), done);
+      },
+      () => done({ kind: 'release', done: held.done }), // The database's failure, not the event's.
+    );
   }
 
   /** Gives up all deliveries under way. Those that still finish count; the others go back without an attempt. */
   abandon(reason: Error): void {
     for (const call of this.#calls) call.abandon(reason);
+    for (const destination of this.#options.destinations.values()) destination.abandon(reason);
+  }
+
+  #planOf(held: Held): Plan | undefined {
+    if (held.plan === undefined && held.id !== '' && held.payloadJson !== undefined) {
+      held.plan = this.#makePlan(held, held.payloadJson);
+    }
+    return held.plan;
+  }
+
+  #makePlan(held: Held, payloadJson: string): Plan {
+    const event = new DeliveredEvent(held, payloadJson);
+    const handlers = this.#options.handlers.get(held.type) ?? noHandlers;
+    if (!this.#router) return { event, handlers, legs: noLegs };
+    try {
+      return { event, handlers, legs: this.#router.legs(event) };
+    } catch (error) {
+      return { error };
+    }
+  }
+
+  /** The destination that is all an event goes to, if nothing else is to be minded. */
+  #soleDestination(held: Held): Destination | undefined {
+    if (held.done.length > 0 || held.shelved.length > 0) return undefined;
+    const plan = this.#planOf(held);
+    if (!plan || 'error' in plan || plan.handlers.length > 0 || plan.legs.length !== 1) return undefined;
+    return this.#options.destinations.get((plan.legs[0] as Leg).to);
+  }
+
+  #follow(held: Held, plan: Plan, done: (outcome: Outcome) => void): void {
+    if ('error' in plan) {
+      done({ kind: 'retry', done: held.done, errors: [toTargetError(null, plan.error)] });
+      return;
+    }
+    const { event, handlers, legs } = plan;
+    if (handlers.length + legs.length === 0) {
+      done(this.#withoutHandler(held));
+    } else if (handlers.length + legs.length === 1 && held.done.length === 0) {
+      const settle = (result: TargetResult) =>
+        done(result.kind === 'ok' ? this.#soleTarget(result.target) : toOutcome(held, [result]));
+      const [handler, leg] = [handlers[0], legs[0]];
+      if (handler) this.#call(event, held, handler, settle);
+      else if (leg) this.#send(event, held, leg, settle);
+    } else {
+      this.#toTargets(held, plan, done);
+    }
   }
 
   #toTargets(
-    row: ClaimedRow,
-    payloadJson: string | undefined,
-    targets: readonly (readonly [string, Handler])[],
+    held: Held,
+    { event, handlers, legs }: Exclude<Plan, { error: unknown }>,
     done: (outcome: Outcome) => void,
   ): void {
-    if (payloadJson === undefined) {
-      done({ kind: 'release', done: row.done });
+    const openHandlers = handlers.filter(([name]) => !held.done.includes(name));
+    const openLegs = legs.filter(({ target }) => !held.done.includes(target));
+    const count = openHandlers.length + openLegs.length;
+    if (count === 0) {
+      done({ kind: 'ok', targets: held.done });
       return;
     }
-    const sole = targets[0];
-    if (targets.length === 1 && sole && row.done.length === 0) {
-      this.#call(new DeliveredEvent(row, payloadJson), row, sole, (call) => {
-        const soleTargets = this.#soleTargets.get(row.type) ?? [sole[0]];
-        done(call.result === 'ok' ? { kind: 'ok', targets: soleTargets } : toOutcome(row, [call]));
-      });
-      return;
-    }
-    const open = targets.filter(([name]) => !row.done.includes(name));
-    if (open.length === 0) {
-      done({ kind: 'ok', targets: row.done });
-      return;
-    }
-    const ended: HandlerCall[] = [];
-    for (const target of open) {
+    const results: TargetResult[] = [];
+    const settle = (result: TargetResult) => {
+      results.push(result);
+      if (results.length === count) done(toOutcome(held, results));
+    };
+    for (const leg of openLegs) this.#send(event, held, leg, settle);
+    for (const handler of openHandlers) {
       // An event of its own for each: what one handler changes is no business of the others.
-      this.#call(new DeliveredEvent(row, payloadJson), row, target, (call) => {
-        ended.push(call);
-        if (ended.length === open.length) done(toOutcome(row, ended));
-      });
+      this.#call(new DeliveredEvent(held, event.payloadJson), held, handler, settle);
     }
+  }
+
+  #soleTarget(target: string): Outcome {
+    let targets = this.#soleTargets.get(target);
+    if (targets === undefined) {
+      targets = [target];
+      // Handlers and destinations are few; a second topic of a destination makes a name of its own, and may be any.
+      if (this.#soleTargets.size < 1_000) this.#soleTargets.set(target, targets);
+    }
+    return { kind: 'ok', targets };
+  }
+
+  #send(event: DeliveredEvent, held: Held, leg: Leg, done: (result: TargetResult) => void): void {
+    const { target, to } = leg;
+    const destination = this.#options.destinations.get(to) as Destination;
+    if (held.shelved.includes(to)) done({ target, kind: 'waits', destination: to });
+    else destination.send(event, leg, held.key, (result) => done({ target, destination: to, ...result }));
   }
 
   #call(
     event: DeliveredEvent,
-    row: ClaimedRow,
-    target: readonly [string, Handler],
-    done: (call: HandlerCall) => void,
+    held: Held,
+    [name, handler]: readonly [string, Handler],
+    done: (result: TargetResult) => void,
   ): void {
-    const call = new HandlerCall(row, target[0], this.#options.deliverTimeoutMs, (ended) => {
+    const call = new HandlerCall(held, name, this.#options.deliverTimeoutMs, (ended) => {
       this.#calls.delete(ended);
-      done(ended);
+      done(toResult(ended));
     });
     this.#calls.add(call);
     this.#sweep();
-    call.run(event, target[1]);
+    call.run(event, handler);
   }
 
   #sweep(): void {
@@ -138,18 +224,38 @@ function rejected(row: ClaimedRow, error: PostcommitError) {
   return { kind: 'reject', reason: 'rejected', done: row.done, errors: [toTargetError(null, error)] } satisfies Outcome;
 }
 
-/** All targets together: one that rejects decides, else one that failed, else one that was given up. */
-function toOutcome(row: ClaimedRow, calls: readonly HandlerCall[]): Outcome {
-  const done = [...row.done, ...calls.filter((call) => call.result === 'ok').map((call) => call.handler)];
-  const failed = calls.filter((call) => call.result === 'failed');
-  if (failed.length === 0) {
-    return calls.every((call) => call.result === 'ok') ? { kind: 'ok', targets: done } : { kind: 'release', done };
+/** What came of one target. */
+type TargetResult = { target: string; destination?: string } & SendResult;
+
+function toResult({ handler: target, result, thrown }: HandlerCall): TargetResult {
+  if (result === 'ok') return { target, kind: 'ok' };
+  if (result !== 'failed') return { target, kind: 'released' };
+  return { target, kind: isReject(thrown) ? 'reject' : 'retry', error: thrown };
+}
+
+/** All targets together: one that rejects decides, else one that failed, else one that was given up, else who waits. */
+function toOutcome(held: Held, results: readonly TargetResult[]): Outcome {
+  const done = [...held.done];
+  const rejects: TargetError[] = [];
+  const failures: TargetError[] = [];
+  const waitsFor: string[] = [];
+  let retryAfterMs = 0;
+  let isReleased = false;
+  for (const result of results) {
+    if (result.kind === 'ok') done.push(result.target);
+    else if (result.kind === 'reject') rejects.push(toTargetError(result.target, result.error));
+    else if (result.kind === 'retry') {
+      failures.push(toTargetError(result.target, result.error));
+      retryAfterMs = Math.max(retryAfterMs, result.retryAfterMs ?? 0);
+    } else if (result.kind === 'waits') waitsFor.push(result.destination ?? result.target);
+    else isReleased = true;
   }
   // What decided comes last: that is what a dead letter shows.
-  const rejected = failed.filter((call) => isReject(call.thrown));
-  const inOrder = [...failed.filter((call) => !rejected.includes(call)), ...rejected];
-  const errors = inOrder.map((call) => toTargetError(call.handler, call.thrown));
-  return rejected.length > 0 ? { kind: 'reject', reason: 'rejected', done, errors } : { kind: 'retry', done, errors };
+  if (rejects.length > 0) return { kind: 'reject', reason: 'rejected', done, errors: [...failures, ...rejects] };
+  if (failures.length > 0) return { kind: 'retry', done, errors: failures, retryAfterMs };
+  if (isReleased) return { kind: 'release', done };
+  if (waitsFor.length > 0) return { kind: 'shelve', done, waitsFor: [...new Set(waitsFor)] };
+  return { kind: 'ok', targets: done };
 }
 
 function toTargetError(target: string | null, thrown: unknown): TargetError {

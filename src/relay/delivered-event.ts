@@ -38,9 +38,17 @@ export class DeliveredEvent<Payload = unknown> {
       ? `${this.#row.aggregateType}:${this.#row.aggregateId}`
       : this.#row.orderingKey || null;
   }
+  /** What brokers order and partition by: the aggregate's id, or the key it was emitted with; `null` for no order. */
+  get partitionKey(): string | null {
+    return this.#row.orderingKey === null ? this.#row.aggregateId : this.#row.orderingKey || null;
+  }
   /** When it was emitted, by the database's clock. */
   get occurredAt(): Date {
     return new Date(this.#row.createdAtMs);
+  }
+  /** The same in milliseconds since 1970. */
+  get occurredAtMs(): number {
+    return this.#row.createdAtMs;
   }
   /** The payload as JSON text, as stored. */
   get payloadJson(): string {

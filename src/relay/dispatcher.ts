@@ -1,5 +1,7 @@
 import type { ClaimedRow } from '../outbox/claim.ts';
-import type { Outcome } from './deliver.ts';
+import type { Outcome, Plan } from './deliver.ts';
+import { Fifo } from './fifo.ts';
+import { KeyMemory } from './key-memory.ts';
 import { Line } from './line.ts';
 
 /** An event in this relay's hands, with the number of the claim that brought it. */
@@ -7,6 +9,8 @@ export interface Held extends ClaimedRow {
   claimNumber: number;
   /** How long until its next try, once it has failed: what waits behind it waits as long. */
   retryInMs?: number;
+  /** Where it goes, once that was asked. */
+  plan?: Plan;
 }
 
 /** What the dispatcher decided about an event; the completer writes it down. */
@@ -18,12 +22,16 @@ export type Verdict =
   | { held: Held; outcome: 'shed' };
 
 export interface DispatcherOptions {
-  /** Deliveries under way at once. */
+  /** Deliveries under way at once, of those that take a slot. */
   inFlightMax: number;
+  /** Whether the delivery of this event takes a slot. What goes to destinations only does not: they have limits. */
+  takesSlot?: (held: Held) => boolean;
+  /** How many events of a key may be under way when `next` follows `previous`: more than 1 only where order is kept. */
+  runMax?: (previous: Held, next: Held) => number;
   /** Events held at once, at the moment. */
   holdMax: () => number;
   /** Calls back exactly once, also before it returns. */
-  deliver: (row: ClaimedRow, done: (outcome: Outcome) => void) => void;
+  deliver: (held: Held, done: (outcome: Outcome) => void) => void;
   onVerdict: (verdict: Verdict) => void;
   now?: () => number;
 }
@@ -40,17 +48,22 @@ const crowdedShare = 0.5;
  * claim's answer arrives, the newcomer must not be delivered either: `#broken` remembers the key until what was given
  * back is written down and every claim sent before that has answered. Meanwhile the key must not be claimed: what such a
  * claim brings is given back too, and the key would stay broken for as long as it has events.
+ *
+ * An event that waits for a destination which is away does not hold its key up; those behind it are only kept from
+ * passing it there. `#shelved` remembers that in the same way.
  */
 export class Dispatcher {
   readonly #options: DispatcherOptions;
   readonly #now: () => number;
   readonly #lines = new Map<string, Line>();
+  /** What may begin: with a slot, and without. */
   readonly #startable = new Fifo<Held>();
-  /** Keys of which something was given back: how many of those are not written down yet, and the last claim that may
-   * not know of them. */
-  readonly #broken = new Map<string, { unwritten: number; lastClaim: number }>();
-  #lastAnswered = 0;
+  readonly #unlimited = new Fifo<Held>();
+  /** Keys of which something was given back, and keys of which something was put on the shelf. */
+  readonly #broken = new KeyMemory();
+  readonly #shelved = new KeyMemory();
   #inFlight = 0;
+  #slotsTaken = 0;
   #waiting = 0;
   #stopped = false;
   #pumping = false;
@@ -72,41 +85,34 @@ export class Dispatcher {
 
   accept(batch: readonly Held[]): void {
     for (const held of batch) {
-      if (this.#stopped || this.#isBroken(held)) {
+      if (this.#stopped || this.#broken.unknownTo(held) !== undefined) {
         this.#giveBack({ held, outcome: 'release' });
         continue;
       }
+      const shelved = this.#shelved.unknownTo(held);
+      if (shelved !== undefined) mayNotPass(held, shelved);
       this.#waiting++;
       if (held.key === null) {
-        this.#startable.push(held);
+        this.#offer(held);
         continue;
       }
-      const line = this.#lines.get(held.key);
-      if (line) {
-        line.behind.push(held);
-      } else {
-        this.#lines.set(held.key, new Line());
-        this.#startable.push(held);
-      }
+      const line = this.#lines.get(held.key) ?? new Line();
+      this.#lines.set(held.key, line);
+      line.behind.push(held);
+      this.#lead(line);
     }
     this.#pump();
   }
 
-  /** One event of this key that was given back is written down; claims up to `lastClaim` may still not have seen it. */
-  confirmGivenBack(key: string, lastClaim: number): void {
-    const broken = this.#broken.get(key);
-    if (!broken) return;
-    broken.unwritten--;
-    broken.lastClaim = lastClaim;
-    if (broken.unwritten <= 0 && lastClaim <= this.#lastAnswered) this.#broken.delete(key);
+  /** One event of this key that was given back, or shelved, is written down; claims up to `lastClaim` may not know. */
+  confirm(key: string, as: 'given back' | 'shelved', lastClaim: number): void {
+    (as === 'shelved' ? this.#shelved : this.#broken).confirm(key, lastClaim);
   }
 
   /** Every claim up to this number has been answered and accepted. */
   claimsAnswered(claimNumber: number): void {
-    this.#lastAnswered = claimNumber;
-    for (const [key, { unwritten, lastClaim }] of this.#broken) {
-      if (unwritten <= 0 && lastClaim <= claimNumber) this.#broken.delete(key);
-    }
+    this.#broken.claimsAnswered(claimNumber);
+    this.#shelved.claimsAnswered(claimNumber);
   }
 
   /** Keys of which something was given back a moment ago. */
@@ -160,56 +166,71 @@ export class Dispatcher {
     this.#generation++;
     this.#lines.clear();
     this.#broken.clear();
+    this.#shelved.clear();
     this.#startable.clear();
+    this.#unlimited.clear();
     this.#waiting = 0;
   }
 
   #returnWaiting(): void {
-    const waiting: Held[] = this.#startable.drain();
+    const waiting: Held[] = [...this.#startable.drain(), ...this.#unlimited.drain()];
     for (const [key, line] of this.#lines) {
       waiting.push(...line.behind);
       line.behind = [];
+      line.leaveUnbegun();
       if (!line.begun) this.#lines.delete(key);
     }
     this.#waiting -= waiting.length;
     for (const held of waiting) this.#giveBack({ held, outcome: 'release' });
   }
 
-  /** Whether an earlier event of the same key was given back and the claim that brought this one may not know it. */
-  #isBroken(held: Held): boolean {
-    const broken = held.key === null ? undefined : this.#broken.get(held.key);
-    return broken !== undefined && (broken.unwritten > 0 || held.claimNumber <= broken.lastClaim);
-  }
-
   #giveBack(verdict: Verdict): void {
     const { key } = verdict.held;
-    if (key !== null) {
-      const broken = this.#broken.get(key);
-      if (broken) broken.unwritten++;
-      else this.#broken.set(key, { unwritten: 1, lastClaim: 0 });
-    }
+    if (key !== null) this.#broken.add(key);
     this.#options.onVerdict(verdict);
+  }
+
+  /** Lets the next events of a key begin, as far as they may. */
+  #lead(line: Line): void {
+    for (let next = line.behind[0]; next !== undefined; next = line.behind[0]) {
+      const runMax = line.front === 0 ? 1 : (this.#options.runMax?.(line.tail as Held, next) ?? 1);
+      if (line.front >= runMax) return;
+      line.behind.shift();
+      line.lead(next);
+      this.#offer(next);
+    }
+  }
+
+  #offer(held: Held): void {
+    (this.#takesSlot(held) ? this.#startable : this.#unlimited).push(held);
+  }
+
+  #takesSlot(held: Held): boolean {
+    return this.#options.takesSlot?.(held) ?? true;
   }
 
   /** Starts what may start. A delivery that ends at once comes back here, so it loops instead of nesting. */
   #pump(): void {
     if (this.#pumping) return;
     this.#pumping = true;
-    while (this.#inFlight < this.#options.inFlightMax) {
-      const held = this.#startable.shift();
+    for (;;) {
+      const free = this.#unlimited.shift();
+      const held = free ?? (this.#slotsTaken < this.#options.inFlightMax ? this.#startable.shift() : undefined);
       if (held === undefined) break;
-      this.#start(held);
+      this.#start(held, free === undefined);
     }
     this.#pumping = false;
   }
 
-  #start(held: Held): void {
+  #start(held: Held, takesSlot: boolean): void {
     this.#waiting--;
     this.#inFlight++;
+    if (takesSlot) this.#slotsTaken++;
     if (held.key !== null) this.#lines.get(held.key)?.begin(this.#now());
     const generation = this.#generation;
     this.#options.deliver(held, (outcome) => {
       this.#inFlight--;
+      if (takesSlot) this.#slotsTaken--;
       if (generation === this.#generation) this.#finish(held, outcome);
       this.#pump();
     });
@@ -221,54 +242,49 @@ export class Dispatcher {
       if (held.key !== null) this.#advance(held.key);
       return;
     }
+    if (outcome.kind === 'shelve') {
+      this.#shelve(held, outcome);
+      return;
+    }
     // Also for a dead letter: until that is written down, a crash would bring the event back behind its followers.
     this.#giveBack({ held, outcome });
     const line = held.key === null ? undefined : this.#lines.get(held.key);
     if (!line || held.key === null) return;
     this.#lines.delete(held.key);
-    this.#waiting -= line.behind.length;
-    for (const follower of line.behind) this.#giveBack({ held: follower, outcome: 'release', behind: held });
+    const followers = this.#notBegun(held.key, line);
+    if (line.waits) {
+      for (const fifo of [this.#unlimited, this.#startable]) fifo.remove((other) => other.key === held.key);
+    }
+    this.#waiting -= followers.length;
+    for (const follower of followers) this.#giveBack({ held: follower, outcome: 'release', behind: held });
+  }
+
+  /** What is behind the events of a key that are under way. Of a run, some that may begin may not have yet. */
+  #notBegun(key: string, line = this.#lines.get(key)): Held[] {
+    if (!line) return [];
+    const isOfKey = (held: Held) => held.key === key;
+    const front = line.waits ? [...this.#unlimited.items(), ...this.#startable.items()].filter(isOfKey) : [];
+    return [...front, ...line.behind];
+  }
+
+  #shelve(held: Held, outcome: Outcome & { kind: 'shelve' }): void {
+    if (held.key !== null) {
+      this.#shelved.add(held.key, held.seq, outcome.waitsFor);
+      for (const follower of this.#notBegun(held.key)) mayNotPass(follower, outcome.waitsFor);
+    }
+    this.#options.onVerdict({ held, outcome });
+    if (held.key !== null) this.#advance(held.key);
   }
 
   #advance(key: string): void {
     const line = this.#lines.get(key);
     if (!line) return;
-    const next = line.advance(this.#now());
-    if (next) {
-      this.#startable.push(next);
-    } else {
-      this.#lines.delete(key);
-    }
+    line.advance(this.#now());
+    this.#lead(line);
+    if (line.front === 0) this.#lines.delete(key);
   }
 }
 
-/** A first-in-first-out list whose shift does not move the rest. */
-class Fifo<T> {
-  #items: T[] = [];
-  #head = 0;
-
-  push(item: T): void {
-    this.#items.push(item);
-  }
-
-  shift(): T | undefined {
-    if (this.#head === this.#items.length) return undefined;
-    const item = this.#items[this.#head++];
-    if (this.#head > 1_024 && this.#head * 2 > this.#items.length) {
-      this.#items = this.#items.slice(this.#head);
-      this.#head = 0;
-    }
-    return item;
-  }
-
-  drain(): T[] {
-    const rest = this.#items.slice(this.#head);
-    this.clear();
-    return rest;
-  }
-
-  clear(): void {
-    this.#items = [];
-    this.#head = 0;
-  }
+function mayNotPass(held: Held, destinations: Iterable<string>): void {
+  held.shelved = [...new Set([...held.shelved, ...destinations])];
 }

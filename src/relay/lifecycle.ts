@@ -21,6 +21,13 @@ export interface LifecycleEvents {
   retried: [EventFacts & { delayMs: number; error: string; target: string | null }];
   dead: [EventFacts & { reason: string; error: string; held: boolean }];
   released: [EventFacts];
+  /** It has all but these destinations, which are away or paused, and waits for them without losing an attempt. */
+  shelved: [EventFacts & { waitsFor: readonly string[] }];
+  /** A destination is away: its events wait from now on. Told by every relay that learns of it. */
+  destinationDown: [{ destination: string; error: string }];
+  destinationUp: [{ destination: string }];
+  destinationPaused: [{ destination: string }];
+  destinationResumed: [{ destination: string }];
   /** A result came too late: another relay owns the event now. */
   fenced: [EventFacts];
   /** Another relay was declared lost; what it held is free. */

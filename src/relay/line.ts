@@ -11,34 +11,61 @@ const groupMs = 20;
 
 /** The events of one key that a relay holds, and how long their deliveries take. */
 export class Line {
-  /** What waits behind the front: the one that is being delivered or next to be. */
+  /** What waits behind the front: those that are being delivered or next to be. */
   behind: Held[] = [];
-  /** 0 while the front waits for a free slot. */
+  /** The last event of the front. */
+  tail: Held | undefined;
+  /** How many events the front has, and how many of these are being delivered. */
+  #front = 0;
+  #underWay = 0;
+  /** 0 while nothing is being delivered; else since when the first of what is. */
   #startedAt = 0;
   #groupMs = 0;
   #groupSize = 0;
   #tookMs = 0;
 
-  /** Whether the front is being delivered. */
+  get front(): number {
+    return this.#front;
+  }
+
+  /** Whether something is being delivered. */
   get begun(): boolean {
-    return this.#startedAt !== 0;
+    return this.#underWay > 0;
+  }
+
+  /** Whether some of the front wait for their turn. */
+  get waits(): boolean {
+    return this.#front > this.#underWay;
+  }
+
+  /** The front grows by this event. */
+  lead(held: Held): void {
+    this.tail = held;
+    this.#front++;
+  }
+
+  /** Events of the front that had not begun were given back. */
+  leaveUnbegun(): void {
+    this.#front = this.#underWay;
   }
 
   begin(now: number): void {
-    this.#startedAt = now;
+    this.#underWay++;
+    if (this.#startedAt === 0) this.#startedAt = now;
   }
 
-  /** The front is delivered; the next one takes its place, if there is one. */
-  advance(now: number): Held | undefined {
+  /** One of the front is delivered. */
+  advance(now: number): void {
+    this.#front--;
+    this.#underWay--;
     this.#groupMs += now - this.#startedAt;
     this.#groupSize++;
-    this.#startedAt = 0;
+    this.#startedAt = this.#underWay > 0 ? now : 0;
     if (this.#groupMs >= groupMs || this.#groupSize >= groupSize) {
       this.#tookMs = this.#groupMs / this.#groupSize;
       this.#groupMs = 0;
       this.#groupSize = 0;
     }
-    return this.behind.shift();
   }
 
   isSlow(now: number): boolean {

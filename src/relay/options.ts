@@ -6,8 +6,11 @@ import type { Logger } from '../telemetry/logging.ts';
 import { silentLogger } from '../telemetry/logging.ts';
 import type { RetryPolicy } from './backoff.ts';
 import { resolveRetry } from './backoff.ts';
+import type { Destinations } from './destination-options.ts';
+import { resolveDestinations } from './destination-options.ts';
 import type { Handlers } from './handlers.ts';
 import { resolveHandlers } from './handlers.ts';
+import type { RouteFunction } from './route.ts';
 
 /** What `createRelay` takes. Every limit has a default that suits a service of some hundred events a second and more. */
 export interface RelayOptions {
@@ -16,7 +19,14 @@ export interface RelayOptions {
   /** The schema that holds the outbox. Default `postcommit`. */
   schema?: string;
   /** Named handlers by event type. */
-  handlers: Handlers;
+  handlers?: Handlers;
+  /** Brokers and endpoints by name, e.g. `{ events: kafka({ brokers }) }`. */
+  destinations?: Destinations;
+  /**
+   * Where an event goes, e.g. `(event) => ({ to: 'events', topic: event.type })`. Default: to every destination, with
+   * the event's type as topic.
+   */
+  route?: RouteFunction;
   /** Shown to operators. Default: host name and process id. */
   name?: string;
   /**
@@ -26,7 +36,7 @@ export interface RelayOptions {
   leaseMs?: number;
   /** A delivery that takes longer is aborted and counts as failed. Default 30,000. */
   deliverTimeoutMs?: number;
-  /** Deliveries under way at once, over all aggregates. Default 100. */
+  /** Handlers under way at once, over all aggregates. Destinations have limits of their own. Default 100. */
   inFlightMax?: number;
   /** Events per claim. Larger is faster and holds more in memory. Default 2,000. */
   batchSizeMax?: number;
@@ -43,7 +53,7 @@ export interface RelayOptions {
    */
   poison?: 'skip' | 'block';
   /**
-   * What happens to an event whose type has no handler. `retry` (default): it waits for one, with the usual attempts;
+   * What happens to an event that has no handler and is routed to no destination. `retry` (default): it waits for one, with the usual attempts;
    * right for rolling deployments. `fail`: it becomes a dead letter at once.
    */
   noHandler?: 'retry' | 'fail';
@@ -79,10 +89,14 @@ export function resolveOptions(given: RelayOptions) {
   // Whichever of the two is given, the other one's default suits it.
   const prefetchMax = whole('prefetchMax', 4_000, 2, 100_000);
   const batchSizeMax = whole('batchSizeMax', Math.min(2_000, prefetchMax), 2, 5_000);
+  const handlers = resolveHandlers(given.handlers ?? {});
+  const handlerNames = new Set([...handlers.values()].flatMap((named) => named.map(([name]) => name)));
   const options = {
     connectionString: checkConnectionString(given.connectionString),
     schema,
-    handlers: resolveHandlers(given.handlers ?? {}),
+    handlers,
+    destinations: resolveDestinations(given.destinations ?? {}, handlerNames),
+    route: checkRoute(given.route),
     name: checkName(given.name ?? `${hostname()}:${process.pid}`),
     leaseMs: whole('leaseMs', 30_000, 300, 3_600_000),
     deliverTimeoutMs: whole('deliverTimeoutMs', 30_000, 1, 86_400_000),
@@ -101,6 +115,9 @@ export function resolveOptions(given: RelayOptions) {
   const known = Object.keys(options);
   const unknown = Object.keys(given).find((name) => !known.includes(name));
   if (unknown !== undefined) throw fail(`There is no option ${unknown}. Known are: ${known.join(', ')}.`);
+  if (options.route !== undefined && options.destinations.length === 0) {
+    throw fail('route needs destinations to choose from.');
+  }
   if (options.prefetchMax < options.batchSizeMax) {
     throw fail(`prefetchMax (${options.prefetchMax}) must not be below batchSizeMax (${options.batchSizeMax}).`);
   }
@@ -112,6 +129,11 @@ function checkName(name: unknown): string {
     return name;
   }
   throw fail('name must be a text of 1 to 200 characters.');
+}
+
+function checkRoute(route: unknown): RouteFunction | undefined {
+  if (route === undefined || typeof route === 'function') return route as RouteFunction | undefined;
+  throw fail("route must be a function, e.g. (event) => ({ to: 'events', topic: event.type }).");
 }
 
 function checkListen(listen: unknown): boolean {

@@ -17,6 +17,8 @@ export interface Counters {
   dead: number;
   /** Events given back without an attempt. */
   released: number;
+  /** Events put on the shelf, without an attempt, because a destination is away or paused. */
+  shelved: number;
   /** Results that came too late, because another relay had taken over. */
   fenced: number;
   /** Events taken over from relays that ended. */
@@ -24,7 +26,7 @@ export interface Counters {
 }
 
 export function newCounters(): Counters {
-  return { claimed: 0, delivered: 0, retried: 0, dead: 0, released: 0, fenced: 0, rescued: 0 };
+  return { claimed: 0, delivered: 0, retried: 0, dead: 0, released: 0, shelved: 0, fenced: 0, rescued: 0 };
 }
 
 /** Tells the world what was written down: counters, lifecycle events, and a log line for what went wrong. */
@@ -67,6 +69,12 @@ export class Reporter {
     if (failure.fate === 'release') {
       this.#counters.released++;
       if (this.#lifecycle.wants('released')) this.#lifecycle.tell('released', facts(row));
+      return;
+    }
+    if (failure.fate === 'shelve') {
+      this.#counters.shelved++;
+      const { waitsFor } = failure;
+      if (this.#lifecycle.wants('shelved')) this.#lifecycle.tell('shelved', { ...facts(row), waitsFor });
       return;
     }
     const last = failure.errors.at(-1);

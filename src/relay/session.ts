@@ -4,14 +4,14 @@ import { Link } from '../database/link.ts';
 import type { ClaimedRow } from '../outbox/claim.ts';
 import { load } from '../outbox/load.ts';
 import { ring } from '../outbox/ring.ts';
-import { wake } from '../outbox/wake.ts';
-import { SparseLog } from '../telemetry/logging.ts';
 import type { Entry } from './completer.ts';
 import { Completer } from './completer.ts';
 import { Deliverer } from './deliver.ts';
+import { DestinationSet } from './destination-set.ts';
 import type { Held, Verdict } from './dispatcher.ts';
 import { Dispatcher } from './dispatcher.ts';
 import { Doorbell } from './doorbell.ts';
+import { ForgottenSweep } from './forgotten-sweep.ts';
 import { Lease } from './lease.ts';
 import type { Lifecycle } from './lifecycle.ts';
 import type { ResolvedRelayOptions } from './options.ts';
@@ -21,11 +21,10 @@ import type { Counters } from './report.ts';
 import { Reporter } from './report.ts';
 import { SlowKeys } from './slow-keys.ts';
 import { toEntry } from './verdict.ts';
+import { within } from './within.ts';
 
 /** No answer for this long means a dead connection: well above any statement of ours, below what an operator waits. */
 const queryTimeoutMs = 15_000;
-/** How long events may stay parked that an operator's process freed but, killed, did not wake. */
-const sweepEveryMs = (leaseMs: number) => Math.min(60_000, 2 * leaseMs);
 /** A heartbeat is noticed missing in time for another try before the lease runs out. */
 const beatTimeoutMs = (leaseMs: number) => Math.min(queryTimeoutMs, Math.max(500, leaseMs / 3));
 
@@ -42,7 +41,9 @@ export class RelaySession {
   readonly #results: Link;
   readonly #control: Link;
   readonly #lease: Lease;
+  readonly #sweep: ForgottenSweep;
   readonly #doorbell: Doorbell;
+  readonly #destinations: DestinationSet;
   readonly #deliverer: Deliverer;
   readonly #dispatcher: Dispatcher;
   readonly #completer: Completer;
@@ -55,8 +56,6 @@ export class RelaySession {
   #stopping = false;
   #closed = false;
   #quiet: (() => void) | undefined;
-  readonly #log = new SparseLog();
-  #nextSweepAt = Number.POSITIVE_INFINITY;
 
   constructor(options: ResolvedRelayOptions, lifecycle: Lifecycle, counters: Counters) {
     this.#options = options;
@@ -75,6 +74,13 @@ export class RelaySession {
     this.#claims = this.#link('claims');
     this.#results = this.#link('results');
     this.#control = this.#link('control');
+    this.#sweep = new ForgottenSweep({
+      schema,
+      db: this.#results, // Not the heartbeat's connection: a sign of life must not wait for this.
+      leaseMs: options.leaseMs,
+      logger,
+      onWoken: () => this.#doorbell.ring(),
+    });
     this.#lease = new Lease({
       schema,
       db: this.#control,
@@ -90,18 +96,32 @@ export class RelaySession {
         this.#doorbell.ring();
       },
       onBeat: () => {
-        this.#wakeForgotten();
+        this.#sweep.beat();
         return this.#doorbell.probe(this.#control);
       },
     });
+    this.#destinations = new DestinationSet({
+      schema,
+      settings: options.destinations,
+      hasHandlers: options.handlers.size > 0,
+      db: this.#control,
+      shelfDb: this.#claims,
+      lifecycle,
+      logger,
+      onUnshelved: () => this.#doorbell.ring(),
+    });
     this.#deliverer = new Deliverer({
       handlers: options.handlers,
+      destinations: this.#destinations.byName,
+      route: options.route,
       deliverTimeoutMs: options.deliverTimeoutMs,
       noHandler: options.noHandler,
       loadPayload: (seq) => load(this.#claims, schema, seq),
     });
     this.#dispatcher = new Dispatcher({
       inFlightMax: options.inFlightMax,
+      takesSlot: (held) => this.#deliverer.takesSlot(held),
+      runMax: (previous, next) => this.#deliverer.runMax(previous, next),
       holdMax: () => this.#pace.hold,
       deliver: (row, done) => {
         if (this.#lease.valid) this.#deliverer.deliver(row, done);
@@ -126,7 +146,8 @@ export class RelaySession {
       logger,
       token: () => (this.#lease.valid ? this.#lease.token : undefined),
       holdMax: () => this.#pace.holdMax(performance.now()),
-      held: () => this.#held,
+      // What is stuck in a destination that does not answer must not keep the others from getting theirs.
+      held: () => this.#held - this.#destinations.stuck,
       keysToSpare: async () => [...(await this.#slowKeys.putAside()), ...this.#dispatcher.brokenKeys()],
       shedCrowded: () => this.#dispatcher.shedCrowded(),
       holding: () => Array.from(this.#inHand, (held) => held.seq),
@@ -156,7 +177,8 @@ export class RelaySession {
 
   /** Events in this relay's hands: not begun, under way, or not yet written down. */
   get #held(): number {
-    return this.#dispatcher.waiting + this.#dispatcher.inFlight + this.#completer.pending;
+    const { waiting, inFlight } = this.#dispatcher;
+    return waiting + inFlight + this.#completer.pending;
   }
 
   /** Connects and registers. Fails, and leaves nothing open, when the database cannot be used. */
@@ -164,11 +186,11 @@ export class RelaySession {
     try {
       await Promise.all([this.#claims.open(), this.#results.open(), this.#control.open()]);
       this.#completer.begin(await this.#lease.begin());
-      // At once, and not with a beat only: a relay that just runs once may end before that.
-      await wake(this.#claims, this.#options.schema);
-      this.#nextSweepAt = performance.now() + sweepEveryMs(this.#options.leaseMs);
+      await this.#sweep.begin();
+      await this.#destinations.open();
     } catch (error) {
       this.#doorbell.close();
+      await this.#destinations.close();
       // If it had registered already, it must neither go on beating nor count as alive.
       await within(
         2_000,
@@ -180,6 +202,7 @@ export class RelaySession {
   }
 
   run(): void {
+    this.#destinations.run();
     this.#lane.start();
   }
 
@@ -191,10 +214,11 @@ export class RelaySession {
     try {
       while (!this.#stopping) {
         await this.#whenLeased();
+        const unshelved = await this.#destinations.turn();
         const { claimed, exhausted } = await this.#lane.claimOnce();
         await this.#whenIdle();
         // Without a lease nothing was claimed, whatever there is.
-        if (claimed === 0 && exhausted && this.#lease.valid) return;
+        if (claimed === 0 && unshelved === 0 && exhausted && this.#lease.valid) return;
       }
     } catch (error) {
       if (!this.#stopping) throw error;
@@ -207,8 +231,10 @@ export class RelaySession {
    */
   async close(): Promise<{ released: number }> {
     this.#stopping = true;
+    this.#sweep.stop();
     const deadline = performance.now() + this.#options.stopTimeoutMs;
     this.#dispatcher.stop();
+    this.#destinations.stop();
     // An answer that comes later than this is void: signing off frees what it brought.
     await within(2_000, this.#lane.stop());
     const calledBack = this.#slowKeys.callAllBack().catch(() => {});
@@ -218,6 +244,7 @@ export class RelaySession {
       await within(1_000, this.#whenDelivered());
     }
     // What could not be written down within this time is freed by signing off, or by the lease running out.
+    const closed = this.#destinations.close();
     const written = Promise.all([this.#completer.drained(), calledBack]);
     await within(Math.max(2_000, deadline - performance.now()), written);
     await within(2_000, this.#signOff());
@@ -225,6 +252,7 @@ export class RelaySession {
     this.#completer.begin('');
     this.#doorbell.close();
     this.#quiet?.();
+    await closed;
     await this.#closeLinks();
     return { released: this.#releasedAtStop };
   }
@@ -245,28 +273,6 @@ export class RelaySession {
       },
     });
     return link;
-  }
-
-  /**
-   * An operator's process may have died between resolving a held dead letter and waking what waited behind it. Not
-   * awaited, and not on the heartbeat's connection: a sign of life must not wait for this.
-   */
-  #wakeForgotten(): void {
-    if (this.#stopping || performance.now() < this.#nextSweepAt) return;
-    this.#nextSweepAt = Number.POSITIVE_INFINITY; // One at a time.
-    const { schema, leaseMs, logger } = this.#options;
-    wake(this.#results, schema)
-      .then((woken) => woken > 0 && this.#doorbell.ring())
-      .catch((error) => {
-        if (this.#stopping) return;
-        const fields = { err: String(error) };
-        this.#log.say('sweep', (suppressed) =>
-          logger.warn({ ...fields, suppressed }, 'could not look for forgotten events, trying on'),
-        );
-      })
-      .finally(() => {
-        this.#nextSweepAt = performance.now() + sweepEveryMs(leaseMs);
-      });
   }
 
   #onClaimed(rows: ClaimedRow[], claimNumber: number, token: string): void {
@@ -294,12 +300,13 @@ export class RelaySession {
     this.#pace.done();
     if ('failure' in entry) {
       const { failure, held } = entry;
-      if (held.key !== null) this.#dispatcher.confirmGivenBack(held.key, this.#lane.lastClaim);
+      const as = failure.fate === 'shelve' ? 'shelved' : 'given back';
+      if (held.key !== null) this.#dispatcher.confirm(held.key, as, this.#lane.lastClaim);
       // A retry due before the next look at the queue, or something another relay may now take.
-      this.#doorbell.ringIn(('delayMs' in failure ? failure.delayMs : undefined) ?? 0);
+      if (failure.fate !== 'shelve') this.#doorbell.ringIn(('delayMs' in failure ? failure.delayMs : undefined) ?? 0);
+      if (held.key !== null && 'errors' in failure) this.#slowKeys.failed(held.key);
     }
     const { key, attempts } = entry.held;
-    if (key !== null && 'failure' in entry && entry.failure.fate !== 'release') this.#slowKeys.failed(key);
     if (key !== null && 'settlement' in entry && attempts > 0) this.#slowKeys.recovered(key);
     if (key !== null && this.#slowKeys.wantsMore(key)) this.#doorbell.ring();
     this.#reporter.written(entry, fenced);
@@ -372,11 +379,4 @@ export class RelaySession {
   async #closeLinks(): Promise<void> {
     await Promise.all([this.#claims.close(), this.#results.close(), this.#control.close()]);
   }
-}
-
-/** Waits for the promise, but no longer than this. */
-async function within(ms: number, promise: Promise<unknown>): Promise<void> {
-  const timer = new AbortController();
-  await Promise.race([promise, sleep(Math.max(0, ms), undefined, { signal: timer.signal }).catch(() => {})]);
-  timer.abort();
 }

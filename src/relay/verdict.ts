@@ -23,13 +23,19 @@ export function toEntry(verdict: Verdict, options: VerdictOptions): Entry {
   }
   if (outcome.kind === 'ok') return { held, settlement: { seq, targets: outcome.targets } };
   if (outcome.kind === 'release') return { held, failure: { seq, attempts, fate: 'release', done: outcome.done } };
+  if (outcome.kind === 'shelve') {
+    const { done, waitsFor } = outcome;
+    return { held, failure: { seq, attempts, fate: 'shelve', done, waitsFor } };
+  }
   // What is no longer in the log can never be delivered: nothing is gained by waiting for it.
   const fate = options.poison === 'block' && held.id !== '' ? 'hold' : 'bury';
   const { done, errors } = outcome;
   if (outcome.kind === 'reject')
     return { held, failure: { seq, attempts, fate, reason: outcome.reason, done, errors } };
-  const delayMs = retryDelayMs(options.retry, attempts + 1);
-  if (delayMs === undefined) return { held, failure: { seq, attempts, fate, reason: 'exhausted', done, errors } };
+  const policyMs = retryDelayMs(options.retry, attempts + 1);
+  if (policyMs === undefined) return { held, failure: { seq, attempts, fate, reason: 'exhausted', done, errors } };
+  // A receiver that says when to come again is obeyed.
+  const delayMs = Math.max(policyMs, outcome.retryAfterMs ?? 0);
   held.retryInMs = delayMs;
   return { held, failure: { seq, attempts, fate: 'retry', delayMs, done, errors } };
 }

@@ -6,6 +6,8 @@ import type { DeliveredEvent } from '../relay/delivered-event.ts';
  * up.
  *
  * @example
+ * import type { Serializer } from 'postcommit';
+ *
  * const avro: Serializer = {
  *   serialize: (event) => ({ body: orderType.toBuffer(event.payload), contentType: 'application/avro' }),
  * };

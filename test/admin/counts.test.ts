@@ -3,7 +3,15 @@ import { count } from '../../src/outbox/count.ts';
 import { until } from '../support/wait.ts';
 import { Scene } from './scene.ts';
 
-const allExact = { pending: true, processing: true, waiting: true, blocked: true, failed: true, delivered: true };
+const allExact = {
+  pending: true,
+  processing: true,
+  waiting: true,
+  shelved: true,
+  blocked: true,
+  failed: true,
+  delivered: true,
+};
 
 describe('admin.counts', () => {
   let scene: Scene;
@@ -21,6 +29,7 @@ describe('admin.counts', () => {
       pending: 0,
       processing: 0,
       waiting: 0,
+      shelved: 0,
       blocked: 0,
       failed: 0,
       delivered: 0,
@@ -54,6 +63,7 @@ describe('admin.counts', () => {
       pending: 5,
       processing: 1,
       waiting: 5,
+      shelved: 0,
       blocked: 1,
       failed: 2,
       delivered: 2,

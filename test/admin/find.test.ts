@@ -50,6 +50,7 @@ describe('admin.find', () => {
       })),
       deliveries: [{ at: expect.any(Date), attempts: 3, targets: ['work'], relay: 'first relay' }],
       done: [],
+      waitingFor: [],
     });
     const times = [story?.createdAt, ...(story?.failures ?? []).map(({ at }) => at), story?.deliveries[0]?.at];
     const milliseconds = times.map((time) => (time as Date).getTime());
@@ -200,6 +201,9 @@ describe('admin without its tables', () => {
       ['replay all', () => admin.replay({ all: true })],
       ['counts', () => admin.counts()],
       ['relays', () => admin.relays()],
+      ['destinations', () => admin.destinations()],
+      ['pause', () => admin.pause('kafka')],
+      ['resume', () => admin.resume('kafka')],
     ];
     for (const [name, call] of calls) {
       await expect(call(), name).rejects.toMatchObject({

@@ -12,6 +12,9 @@ import {
   type Relay,
   type RelayOptions,
 } from '../../src/index.ts';
+import { registerDestinations } from '../../src/outbox/circuit.ts';
+import { fail } from '../../src/outbox/fail.ts';
+import { end, register } from '../../src/outbox/relays.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { type Deferred, deferred, until } from '../support/wait.ts';
 
@@ -131,6 +134,24 @@ export class Scene {
       id,
     ]);
     return row?.seq ?? '';
+  }
+
+  /** Lets events wait for destinations, as a relay does it, after it has delivered them to `done`. */
+  async shelve(ids: readonly string[], waitsFor: readonly string[], done: readonly string[] = []): Promise<void> {
+    const { pool } = this.db;
+    await registerDestinations(pool, 'postcommit', waitsFor);
+    const token = await register(pool, 'postcommit', { name: 'shelving', host: 'host', pid: 1, leaseMs: 60_000 });
+    const held = await this.db.query<{ seq: string; attempts: number }>(
+      `update postcommit.outbox_queue q set lease = $1 from postcommit.outbox_events e
+        where e.seq = q.seq and e.id = any ($2::uuid[]) returning q.seq::text, q.attempts`,
+      [token, ids],
+    );
+    const failures = held.map((row) => ({ ...row, fate: 'shelve' as const, done, waitsFor }));
+    const query = (text: string, values: unknown[]) => pool.query({ text, values, rowMode: 'array' });
+    const lost = await fail(query, 'postcommit', token, failures);
+    await end(pool, 'postcommit', token);
+    if (held.length !== ids.length || lost.length > 0)
+      throw new Error(`shelved ${held.length} of ${ids.length} events`);
   }
 
   /** Seqs that no number can tell apart: from past 2^53 on. */

@@ -49,15 +49,15 @@ describe('an operator with the command line', () => {
     expect(await runJson('migrate', '--dry-run')).toMatchObject({
       schema: 'orders',
       version: 0,
-      pending: ['0001_outbox'],
+      pending: ['0001_outbox', '0002_destinations'],
     });
     expect((await db.query("select to_regnamespace('orders') as schema"))[0].schema).toBeNull();
     const applied = await run('migrate');
     expect(applied).toMatchObject({ code: 0, stderr: '' });
-    expect(applied.stdout).toContain('applied 0001_outbox');
+    expect(applied.stdout).toContain('applied 0001_outbox\napplied 0002_destinations\n');
     const [again, dryRun] = await Promise.all([runJson('migrate'), here('migrate', '--dry-run')]);
-    expect(again).toEqual({ schema: 'orders', version: 1, applied: [] });
-    expect(dryRun.stdout).toBe('up to date: schema orders is at version 1\n');
+    expect(again).toEqual({ schema: 'orders', version: 2, applied: [] });
+    expect(dryRun.stdout).toBe('up to date: schema orders is at version 2\n');
   });
 
   it('prints the same migration as SQL, without a database', async () => {
@@ -67,11 +67,11 @@ describe('an operator with the command line', () => {
       expect(code).toBe(0);
       await other.pool.query(stdout);
       const args = ['migrate', '--schema', 'by "hand"', '--database-url', other.url, '--json'];
-      expect(answer(await runHere(args))).toEqual({ schema: 'by "hand"', version: 1, applied: [] });
+      expect(answer(await runHere(args))).toEqual({ schema: 'by "hand"', version: 2, applied: [] });
     } finally {
       await other.close();
     }
-    const { schema, sql } = await runJson('sql', '--after', '1');
+    const { schema, sql } = await runJson('sql', '--after', '2');
     expect({ schema, sql }).toEqual({ schema: 'orders', sql: expect.not.stringContaining('outbox_events') });
   });
 

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { nearest } from '../../src/cli/nearest.ts';
 import { duration, printable, quantity, renderTable } from '../../src/cli/output.ts';
 import { redact } from '../../src/cli/redact.ts';
 import { wantsColour } from '../../src/cli/terminal.ts';
+import { nearest } from '../../src/nearest.ts';
 
 describe('tables', () => {
   it('aligns columns and leaves no blanks at the end', () => {

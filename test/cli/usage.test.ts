@@ -23,6 +23,7 @@ describe('help', () => {
         ...['init', 'migrate', 'sql', 'relay', 'status', 'events', 'replay', 'demo', 'dead'].map(
           (c) => `postcommit ${c}`,
         ),
+        ...['destinations', 'pause', 'resume'].map((c) => `postcommit ${c}`),
         ...['list', 'show', 'retry', 'discard'].map((c) => `postcommit dead ${c}`),
       ].sort(),
     );
@@ -71,6 +72,11 @@ describe('mistakes on the command line', () => {
     [[], 'Name a command: init, migrate'],
     [['sql', 'extra'], 'Too many arguments'],
     [['dead', 'show'], "Missing required argument 'id'"],
+    [['pause'], "Missing required argument 'destination'"],
+    [['resume'], "Missing required argument 'destination'"],
+    [['resume', 'kafka', '--reason', 'x'], "'--reason'"],
+    [['pause', 'kafka', '--reson', 'x'], 'Did you mean --reason?'],
+    [['destinations', 'kafka'], 'Too many arguments'],
     [['postgres://u:secret@h/d'], 'Unknown command'],
     [['status', '--max-pending', '1.5'], 'whole number from 0'],
     [['status', '--max-dead', '-1'], 'whole number from 0'],

@@ -9,6 +9,10 @@ import { recordServer } from '../support/servers-used.ts';
 import { within } from '../support/wait.ts';
 import { schemaDump } from './schema-dump.ts';
 
+const everything = ['0001_outbox', '0002_destinations'];
+const latest = everything.length;
+const everyVersion = everything.map((_, i) => i + 1);
+
 describe.each([18, 14] as const)('migrate on PostgreSQL %i', (version) => {
   let server: EmbeddedPostgres | undefined;
   let serverUrl: string;
@@ -56,20 +60,20 @@ describe.each([18, 14] as const)('migrate on PostgreSQL %i', (version) => {
     expect(row.server_version).toMatch(new RegExp(`^${version}\\.`));
 
     const first = await migrate({ connectionString: database.url });
-    expect(first).toEqual({ schema: 'postcommit', applied: ['0001_outbox'], version: 1 });
+    expect(first).toEqual({ schema: 'postcommit', applied: everything, version: latest });
     const before = await schemaDump(database);
     expect(await migrate({ connectionString: database.url })).toEqual({ ...first, applied: [] });
     expect(await schemaDump(database)).toEqual(before);
-    expect(await books(database)).toEqual([1]);
+    expect(await books(database)).toEqual(everyVersion);
     await expectToWork(database);
   });
 
   test('ten at once: one applies, the others find nothing to do', async () => {
     const database = await emptyDatabase();
     const results = await Promise.all(Array.from({ length: 10 }, () => migrate({ connectionString: database.url })));
-    expect(results.map(({ applied }) => applied.length).sort()).toEqual([0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
-    expect(new Set(results.map((result) => result.version))).toEqual(new Set([1]));
-    expect(await books(database)).toEqual([1]);
+    expect(results.map(({ applied }) => applied.length).sort()).toEqual([0, 0, 0, 0, 0, 0, 0, 0, 0, latest]);
+    expect(new Set(results.map((result) => result.version))).toEqual(new Set([latest]));
+    expect(await books(database)).toEqual(everyVersion);
   });
 
   test('the printed SQL makes the same, and migrate() then finds nothing to do', async () => {
@@ -83,8 +87,8 @@ describe.each([18, 14] as const)('migrate on PostgreSQL %i', (version) => {
       expect((await migrate({ connectionString: printed.url, schema })).applied).toEqual([]);
       await expectToWork(printed, schema);
     }
-    await printed.query(migrationSql({ after: 1 })); // Nothing left: runs and changes nothing.
-    expect(await books(printed)).toEqual([1]);
+    await printed.query(migrationSql({ after: latest })); // Nothing left: runs and changes nothing.
+    expect(await books(printed)).toEqual(everyVersion);
   });
 
   test('two schemas have nothing in common', async () => {
@@ -99,14 +103,18 @@ describe.each([18, 14] as const)('migrate on PostgreSQL %i', (version) => {
   test('a database that is newer is refused, and nothing is changed', async () => {
     const database = await emptyDatabase();
     await migrate({ connectionString: database.url });
-    await database.query(`insert into postcommit.migrations (version, name, checksum) values (2, '0002_later', 'x')`);
+    await database.query(`insert into postcommit.migrations (version, name, checksum) values ($1, 'later', 'x')`, [
+      latest + 1,
+    ]);
     const before = await schemaDump(database);
     await expect(migrate({ connectionString: database.url })).rejects.toMatchObject({
       code: 'POSTCOMMIT_E_MIGRATION_NEWER',
     });
-    await expect(migrate({ connectionString: database.url })).rejects.toThrow('at 2, this package knows 1');
+    await expect(migrate({ connectionString: database.url })).rejects.toThrow(
+      `at ${latest + 1}, this package knows ${latest}`,
+    );
     expect(await schemaDump(database)).toEqual(before);
-    expect(await books(database)).toEqual([1, 2]);
+    expect(await books(database)).toEqual([...everyVersion, latest + 1]);
   });
 
   test('a migration that was changed after it was applied is refused', async () => {
@@ -137,12 +145,12 @@ describe.each([18, 14] as const)('migrate on PostgreSQL %i', (version) => {
       const url = new URL(database.url);
       url.username = role;
       url.password = 'secret';
-      expect((await migrate({ connectionString: url.href })).applied).toEqual(['0001_outbox']);
+      expect((await migrate({ connectionString: url.href })).applied).toEqual(everything);
       const client = new pg.Client({ connectionString: url.href });
       await client.connect();
       await client.query(migrationSql({ schema: 'by_hand' }));
       await client.end();
-      expect(await books(database, 'by_hand')).toEqual([1]);
+      expect(await books(database, 'by_hand')).toEqual(everyVersion);
       await expect(migrate({ connectionString: url.href, schema: 'third' })).rejects.toMatchObject({
         code: 'POSTCOMMIT_E_PERMISSION_DENIED',
       });

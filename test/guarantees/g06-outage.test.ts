@@ -1,100 +1,276 @@
 import { describe, expect, test } from 'vitest';
-import { statement } from '../support/postgres-proxy.ts';
+import { pause, resume } from '../../src/outbox/pause.ts';
+import { seededRandom } from '../support/random.ts';
 import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';
-import { deferred, until, within } from '../support/wait.ts';
+import { ScriptedPublisher } from '../support/scripted-publisher.ts';
+import { until } from '../support/wait.ts';
 
-async function expectNoAttemptSpent(scenario: RelayScenario): Promise<void> {
-  expect(await scenario.db.query('select * from postcommit.outbox_failures')).toEqual([]);
-  expect(await scenario.db.query('select * from postcommit.outbox_dead_letters')).toEqual([]);
-  expect(await scenario.db.query('select * from postcommit.outbox_deliveries where attempts <> 1')).toEqual([]);
+const fast = { handlers: {}, pollIntervalMs: 50, listen: true };
+const quick = (publisher: ScriptedPublisher) => ({ publisher, probeDelayMs: 50, probeDelayMsMax: 200 });
+
+const ids = (publisher: ScriptedPublisher) => publisher.received.map(({ eventId }) => eventId);
+
+async function shelved(scenario: RelayScenario, destination?: string): Promise<number> {
+  const [row] = await scenario.db.query(
+    `select count(*)::integer as n from postcommit.outbox_shelf where $1::text is null or destination = $1`,
+    [destination ?? null],
+  );
+  return row.n;
 }
 
-describe('G6 outage is not poison', () => {
+async function attemptsUsed(scenario: RelayScenario) {
+  const [row] = await scenario.db.query(
+    `select (select count(*) from postcommit.outbox_failures)::integer as failures,
+            (select count(*) from postcommit.outbox_dead_letters)::integer as dead,
+            (select count(*) from postcommit.outbox_deliveries where attempts > 1)::integer as later`,
+  );
+  return row;
+}
+const none = { failures: 0, dead: 0, later: 0 };
+
+async function settled(scenario: RelayScenario): Promise<void> {
+  // In one statement: an event may be on its way from the shelf to the queue.
+  const left = `select (select count(*) from postcommit.outbox_queue) + (select count(*) from postcommit.outbox_shelf) as n`;
+  await until(async () => (await scenario.db.query(left))[0].n === '0', {
+    what: 'nothing is left to do',
+    timeoutMs: 40_000,
+  });
+}
+
+describe('G6: an outage is not poison', () => {
   test(
-    'the database is away while a handler works: its result is kept, and written when it is back',
+    'events wait without losing an attempt, and arrive in order when the destination is back',
     withScenario(async (scenario) => {
-      const proxy = await scenario.proxy();
-      const work = deferred();
-      let calls = 0;
-      const relay = await scenario.relay('one', {
-        connectionString: proxy.url(scenario.db.url),
-        retry: { delaysMs: [] },
-        handlers: {
-          scripted: {
-            script: async () => {
-              calls++;
-              await work.promise;
-            },
-          },
-        },
-      });
-      await scenario.emit([{ aggregateId: 'a' }, { aggregateId: 'b' }, { aggregateId: 'b' }]);
-      await until(() => calls === 2, { what: 'both aggregates are at work' });
-      proxy.refuse();
-      proxy.cut();
-      await until(() => !relay.stats().connected, { what: 'the connections are gone' });
-      work.resolve();
-      await until(() => calls === 3, { what: 'it goes on with what it holds while its lease lasts' });
-      expect(relay.stats().delivered).toBe(0);
-      proxy.accept();
-      await scenario.drained();
-      expect(calls).toBe(3);
-      await expectNoAttemptSpent(scenario);
+      const events = new ScriptedPublisher();
+      const relay = await scenario.relay('r', { ...fast, destinations: { events: quick(events) } });
+      const before = await scenario.emitLine('a', 20);
+      await until(() => events.received.length === 20, { what: 'all is well' });
+      events.mood = 'away';
+      const during = [...(await scenario.emitLine('a', 200)), ...(await scenario.emitLine('b', 50))];
+      await until(async () => (await shelved(scenario)) === 250, { what: 'all wait' });
+      expect(await scenario.db.query(`select distinct status from postcommit.outbox_status`)).toEqual(
+        expect.arrayContaining([{ status: 'PENDING' }, { status: 'SENT' }]),
+      );
+      events.mood = 'up';
+      const after = await scenario.emitLine('a', 20);
+      await settled(scenario);
+      const ofA = ids(events).filter((id) => !during.slice(200).includes(id));
+      expect(ofA).toEqual([...before, ...during.slice(0, 200), ...after]);
+      expect(events.received).toHaveLength(290);
+      expect(await attemptsUsed(scenario)).toEqual(none);
+      expect(relay.stats()).toMatchObject({ retried: 0, dead: 0 });
     }),
   );
 
   test(
-    'the database is away for longer than the lease: what was not begun is given back',
+    'one destination down never delays another, nor a handler, for the very same aggregates',
     withScenario(async (scenario) => {
-      const proxy = await scenario.proxy();
-      let running = 0;
-      const relay = await scenario.relay('one', {
-        connectionString: proxy.url(scenario.db.url),
-        retry: { delaysMs: [] },
-        leaseMs: 600,
-        inFlightMax: 1,
-        handlers: {
-          scripted: {
-            script: (_event, ctx) => {
-              running++;
-              if (running > 1) return undefined;
-              return new Promise((_, reject) => ctx.signal.addEventListener('abort', () => reject(ctx.signal.reason)));
-            },
-          },
-        },
+      const [down, up] = [new ScriptedPublisher(), new ScriptedPublisher()];
+      down.mood = 'away';
+      const handled: string[] = [];
+      await scenario.relay('r', {
+        ...fast,
+        handlers: { scripted: { hear: ({ id }) => handled.push(id) } },
+        destinations: { down: quick(down), up: quick(up) },
       });
-      await scenario.emitLine('a', 20);
-      await until(() => running === 1, { what: 'the handler runs' });
-      proxy.refuse();
-      proxy.cut();
-      // The handler is aborted when the lease can no longer be trusted; nothing else begins then.
-      await until(() => relay.stats().inFlight === 0 && relay.stats().waiting === 0, { what: 'all work is given up' });
-      expect(running).toBe(1);
-      proxy.accept();
-      await scenario.drained();
-      expect(running).toBe(21);
-      await expectNoAttemptSpent(scenario);
+      const expected: string[] = [];
+      for (let round = 0; round < 10; round++) expected.push(...(await scenario.emitLine('a', 20)));
+      await until(() => up.received.length === 200 && handled.length === 200, { what: 'the others have all' });
+      expect(down.received).toEqual([]);
+      expect(ids(up)).toEqual(expected);
+      expect(handled).toEqual(expected);
+      down.mood = 'up';
+      await settled(scenario);
+      expect(ids(down)).toEqual(expected);
+      expect([up.received.length, handled.length]).toEqual([200, 200]); // Nothing twice.
+      expect(await attemptsUsed(scenario)).toEqual(none);
     }),
   );
 
   test(
-    'a payload that cannot be loaded now is loaded later',
+    'a destination that accepts everything and never answers does not delay another for long, and becomes an outage',
     withScenario(async (scenario) => {
-      const proxy = await scenario.proxy();
-      const relay = await scenario.relay('one', {
-        connectionString: proxy.url(scenario.db.url),
-        retry: { delaysMs: [] },
-        handlers: { scripted: { script: (event) => void (event.payload.text.length satisfies number) } },
+      const [silent, up] = [new ScriptedPublisher(), new ScriptedPublisher()];
+      await scenario.relay('r', {
+        ...fast,
+        prefetchMax: 200,
+        batchSizeMax: 100,
+        destinations: { silent: { ...quick(silent), publishTimeoutMs: 6_000 }, up: quick(up) },
+        route: ({ type }) => ({ to: type }),
       });
-      const load = proxy.holdAnswer({ text: statement.load });
-      const text = Array.from({ length: 20_000 }, () => Math.random().toString(36)).join('');
-      await scenario.emit([{ aggregateId: 'a', payload: { text } }]);
-      await within(load.caught, { what: 'the payload was asked for' });
-      load.cut();
-      await scenario.drained();
-      await until(() => relay.stats().delivered === 1, { what: 'the relay knows that it delivered' });
-      expect(relay.stats()).toMatchObject({ delivered: 1, retried: 0, dead: 0 });
-      await expectNoAttemptSpent(scenario);
+      silent.mood = 'silent';
+      await scenario.emit(Array.from({ length: 1_000 }, (_, n) => ({ aggregateId: `s${n}`, type: 'silent' })));
+      await until(() => silent.underWay > 0, { what: 'it hangs' });
+      const begun = performance.now();
+      await scenario.emit(Array.from({ length: 100 }, (_, n) => ({ aggregateId: `u${n}`, type: 'up' })));
+      await until(() => up.received.length === 100, { what: 'the other one has all' });
+      expect(performance.now() - begun).toBeLessThan(5_500); // Well before the first one's time is over.
+      await until(async () => (await shelved(scenario, 'silent')) === 1_000, { what: 'all wait', timeoutMs: 20_000 });
+      silent.mood = 'up';
+      await settled(scenario);
+      expect(silent.received).toHaveLength(1_000);
+      expect(await attemptsUsed(scenario)).toEqual(none);
+    }),
+  );
+
+  test(
+    'relays share the circuit: one meets the outage, all wait, one at a time probes',
+    withScenario(async (scenario) => {
+      const [first, second] = [new ScriptedPublisher(), new ScriptedPublisher()];
+      first.mood = 'away';
+      second.mood = 'away';
+      const down: string[] = [];
+      const relays = [];
+      for (const [name, publisher] of Object.entries({ first, second })) {
+        const relay = scenario.idleRelay(name, {
+          ...fast,
+          destinations: { events: { publisher, probeDelayMs: 400, probeDelayMsMax: 400 } },
+        });
+        relay.on('destinationDown', ({ error }) => down.push(`${name}: ${error}`));
+        relays.push(relay);
+      }
+      // The second one learns of it from the books alone: its own connect would not fail.
+      second.mood = 'up';
+      await relays[0]?.start();
+      await until(() => down.length === 1, { what: 'the first one met it' });
+      const up: string[] = [];
+      for (const relay of relays) relay.on('destinationUp', ({ destination }) => up.push(destination));
+      await relays[1]?.start();
+      await until(() => down.length === 2, { what: 'the second one heard of it' });
+      expect(down[1]).toContain('connection refused');
+      // The second one's probe succeeds, and that counts for both.
+      await until(() => up.length === 2, { what: 'both heard that it is back', timeoutMs: 20_000 });
+      first.mood = 'up';
+      const sent = await scenario.emitLine('a', 30);
+      await settled(scenario);
+      expect([...ids(first), ...ids(second)].sort()).toEqual([...sent].sort());
+      expect(await attemptsUsed(scenario)).toEqual(none);
+    }),
+  );
+
+  test(
+    'what waited is sent at drainRateMax, new events of other aggregates at once',
+    withScenario(async (scenario) => {
+      const events = new ScriptedPublisher();
+      events.mood = 'away';
+      await scenario.relay('r', { ...fast, destinations: { events: { ...quick(events), drainRateMax: 100 } } });
+      await scenario.emit(Array.from({ length: 300 }, (_, n) => ({ aggregateId: `a${n}` })));
+      await until(async () => (await shelved(scenario)) === 300, { what: 'all wait' });
+      events.mood = 'up';
+      await until(() => events.received.length > 0, { what: 'the drain began' });
+      const begun = performance.now();
+      const [fresh] = await scenario.emit([{ aggregateId: 'fresh' }]);
+      await until(() => ids(events).includes(fresh as string), { what: 'the new one has arrived' });
+      expect(events.received.length).toBeLessThan(200);
+      await settled(scenario);
+      // 300 at 100 a second: three seconds, less what had been sent when the clock was started.
+      expect(performance.now() - begun).toBeGreaterThan(1_200);
+      expect(events.received).toHaveLength(301);
+    }),
+  );
+
+  test(
+    'an operator pauses a destination and resumes it; its events wait meanwhile, others go on',
+    withScenario(async (scenario) => {
+      const [one, two] = [new ScriptedPublisher(), new ScriptedPublisher()];
+      const relay = await scenario.relay('r', { ...fast, destinations: { one: quick(one), two: quick(two) } });
+      const seen: string[] = [];
+      relay.on('destinationPaused', ({ destination }) => seen.push(`paused ${destination}`));
+      relay.on('destinationResumed', ({ destination }) => seen.push(`resumed ${destination}`));
+      expect(await pause(scenario.db.pool, 'postcommit', 'one', 'maintenance')).toBe(true);
+      await until(() => seen.includes('paused one'), { what: 'the relay obeys' });
+      const sent = await scenario.emitLine('a', 10);
+      await until(() => two.received.length === 10, { what: 'the other one has all' });
+      expect(one.received).toEqual([]);
+      expect(await resume(scenario.db.pool, 'postcommit', 'one')).toBe(true);
+      await settled(scenario);
+      expect(ids(one)).toEqual(sent);
+      expect(seen).toEqual(['paused one', 'resumed one']);
+      expect(await pause(scenario.db.pool, 'postcommit', 'three', '')).toBe(false);
+    }),
+  );
+
+  test(
+    'a pause outlives the relays, and a destination that no relay has any more gives its events back',
+    withScenario(async (scenario) => {
+      const [old, current] = [new ScriptedPublisher(), new ScriptedPublisher()];
+      old.mood = 'away';
+      const first = await scenario.relay('first', { ...fast, destinations: { old: quick(old) } });
+      const sent = await scenario.emitLine('a', 5);
+      await until(async () => (await shelved(scenario, 'old')) === 5, { what: 'all wait' });
+      await first.stop();
+      await scenario.relay('second', { ...fast, destinations: { current: quick(current) } });
+      await resume(scenario.db.pool, 'postcommit', 'old');
+      await settled(scenario);
+      expect(ids(current)).toEqual(sent);
+    }),
+  );
+
+  test(
+    'whatever comes and goes: nothing lost, order per aggregate at each destination, no attempt used',
+    withScenario(async (scenario) => {
+      const random = seededRandom();
+      // One broker each, reached by every relay through a publisher of its own.
+      const names = ['x', 'y'] as const;
+      const brokers = Object.fromEntries(names.map((name) => [name, [] as { id: string; key: string | null }[]]));
+      const moods: Record<string, 'up' | 'away'> = { x: 'up', y: 'up' };
+      const publisherOf = (name: string) => {
+        const publisher = new ScriptedPublisher({
+          batchSizeMax: random.integer(1, 40),
+          keyRuns: random.chance(0.5),
+          batchesInFlightMax: random.integer(1, 3),
+        });
+        publisher.tookMs = random.integer(0, 3);
+        publisher.outcomeOf = ({ eventId, key }) => {
+          if (moods[name] === 'away') return { kind: 'unavailable', reason: 'away' };
+          brokers[name]?.push({ id: eventId, key });
+          return { kind: 'ok' };
+        };
+        publisher.health = async () => {
+          if (moods[name] === 'away') throw new Error('away');
+        };
+        return quick(publisher);
+      };
+      const start = (n: number) =>
+        scenario.relay(`r${n}`, {
+          ...fast,
+          destinations: { x: publisherOf('x'), y: publisherOf('y') },
+          route: ({ type }) => (type === 'both' ? names.map((to) => ({ to })) : { to: type }),
+        });
+      const relays = [await start(1), await start(2)];
+      const sent: { id: string; key: string; to: string }[] = [];
+      for (let round = 0; round < 40; round++) {
+        const batch = Array.from({ length: random.integer(1, 30) }, () => ({
+          aggregateId: `k${random.integer(0, 5)}`,
+          type: random.pick(['x', 'y', 'both']),
+        }));
+        const emitted = await scenario.emit(batch);
+        for (const [index, id] of emitted.entries()) {
+          const { aggregateId, type } = batch[index] as (typeof batch)[0];
+          sent.push({ id, key: aggregateId, to: type });
+        }
+        if (random.chance(0.4)) moods[random.pick(names)] = random.pick(['up', 'away']);
+        if (random.chance(0.1)) {
+          await relays.shift()?.stop();
+          relays.push(await start(3 + round));
+        }
+      }
+      moods.x = 'up';
+      moods.y = 'up';
+      await settled(scenario);
+      for (const name of names) {
+        const wanted = sent.filter(({ to }) => to === name || to === 'both');
+        const got = brokers[name] ?? [];
+        expect(new Set(got.map(({ id }) => id)).size, `${name} has each once`).toBe(wanted.length);
+        for (let key = 0; key <= 5; key++) {
+          // The first arrival of each: a relay that is stopped may have sent what it could not write down.
+          const arrived = [...new Set(got.filter((each) => each.key === `k${key}`).map(({ id }) => id))];
+          expect(arrived, `${name}, k${key}`).toEqual(
+            wanted.filter((each) => each.key === `k${key}`).map(({ id }) => id),
+          );
+        }
+      }
+      expect(await attemptsUsed(scenario)).toEqual(none);
     }),
   );
 });

@@ -20,6 +20,9 @@ const states = {
   behindBackoff: 'PENDING',
   behindHeld: 'PENDING',
   leftByLostRelay: 'PENDING',
+  shelved: 'PENDING',
+  shelvedAfterFailure: 'PENDING',
+  shelvedAfterDelivery: 'PENDING',
   underWay: 'PROCESSING',
   claimed: 'PROCESSING',
 } as const satisfies Record<string, EventStatus>;
@@ -43,10 +46,11 @@ describe('the view outbox_status', () => {
     await emit(['deliveredAtSecondAttempt', { payload: { does: 'fail', times: 1 } }]);
     await emit(['deliveredAgain']);
     await emit(['toBeDeliveredAgain']);
+    await emit(['shelvedAfterDelivery']);
     for (const state of ['deliveredAfterRetry', 'dead', 'discarded'] as const) {
       await emit([state, { payload: { does: 'reject' } }]);
     }
-    await scene.untilStatus('SENT', 4);
+    await scene.untilStatus('SENT', 5);
     await scene.untilStatus('FAILED', 3);
     scene.healed = true;
     await scene.admin.retry({ ids: [ids.deliveredAfterRetry] });
@@ -55,13 +59,24 @@ describe('the view outbox_status', () => {
     await until(async () => (await scene.admin.find(ids.deliveredAgain))?.deliveries.length === 2, {
       what: 'a replay',
     });
-    await scene.untilStatus('SENT', 5);
-    await emit(['deadAfterReplay', { payload: { does: 'reject' } }]);
     await scene.untilStatus('SENT', 6);
+    await emit(['deadAfterReplay', { payload: { does: 'reject' } }]);
+    await scene.untilStatus('SENT', 7);
     scene.healed = false;
     await scene.admin.replay({ ids: [ids.deadAfterReplay] });
     await scene.untilStatus('FAILED', 3);
     await skipping.stop();
+
+    await emit(['shelved']);
+    await emit(['shelvedAfterFailure']);
+    await scene.db.query(
+      `update postcommit.outbox_queue set attempts = 2
+        where seq = (select seq from postcommit.outbox_events where id = $1)`,
+      [ids.shelvedAfterFailure],
+    );
+    await scene.admin.replay({ ids: [ids.shelvedAfterDelivery] });
+    const waiting = [ids.shelved, ids.shelvedAfterFailure, ids.shelvedAfterDelivery];
+    await scene.shelve(waiting, ['kafka', 'webhooks'], ['work']);
 
     await emit(['leftByLostRelay', { delayMs: 3_600_000 }]);
     await scene.db.query(
@@ -99,6 +114,20 @@ describe('the view outbox_status', () => {
     expect(rows.length).toBe(Object.keys(states).length);
   });
 
+  test('counts the attempts of a shelved event, and keeps the time of an earlier delivery', async () => {
+    const rowOf = async (state: State) =>
+      (
+        await scene.db.query(
+          'select status, retry_count, next_retry_at, published_at from postcommit.outbox_status where id = $1',
+          [ids[state]],
+        )
+      )[0];
+    const pending = { status: 'PENDING', next_retry_at: null };
+    expect(await rowOf('shelved')).toEqual({ ...pending, retry_count: 0, published_at: null });
+    expect(await rowOf('shelvedAfterFailure')).toEqual({ ...pending, retry_count: 2, published_at: null });
+    expect(await rowOf('shelvedAfterDelivery')).toEqual({ ...pending, retry_count: 0, published_at: expect.any(Date) });
+  });
+
   test('agrees with admin.list, without a status and with each of them', async () => {
     const all = (await scene.admin.list({ limit: 1_000 })).events;
     const found = Object.fromEntries(
@@ -134,6 +163,7 @@ describe('the view outbox_status', () => {
       failed: count('FAILED') - 1, // One of them was discarded.
       blocked: 1,
       waiting: 5,
+      shelved: 3,
     });
   });
 });

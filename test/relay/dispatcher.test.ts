@@ -5,24 +5,24 @@ import { type ModelOptions, QueueModel } from './queue-model.ts';
 type Step =
   | { do: 'emit'; key: string | null }
   | { do: 'claim'; limit: number }
-  | { do: 'finish'; pick: number; kind: 'ok' | 'retry' | 'reject' | 'release' }
-  | { do: 'write' | 'confirm'; count: number }
+  | { do: 'finish'; pick: number; kind: 'ok' | 'retry' | 'reject' | 'release' | 'shelve' }
+  | { do: 'write' | 'confirm' | 'unshelve'; count: number }
   | { do: 'shed'; passMs: number }
   | { do: 'loseLease' };
 
 const key = fc.option(fc.constantFrom('a', 'b', 'c'), { freq: 6 });
 const kind = fc.oneof(
   { weight: 4, arbitrary: fc.constant('ok' as const) },
-  { weight: 1, arbitrary: fc.constantFrom('retry' as const, 'reject' as const, 'release' as const) },
+  { weight: 1, arbitrary: fc.constantFrom('retry' as const, 'reject' as const, 'release' as const, 'shelve' as const) },
 );
 const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 8, arbitrary: fc.record({ do: fc.constant('emit' as const), key }) },
   { weight: 12, arbitrary: fc.record({ do: fc.constant('claim' as const), limit: fc.integer({ min: 1, max: 6 }) }) },
   { weight: 8, arbitrary: fc.record({ do: fc.constant('finish' as const), pick: fc.nat(9), kind }) },
   {
-    weight: 8,
+    weight: 12,
     arbitrary: fc.record({
-      do: fc.constantFrom('write' as const, 'confirm' as const),
+      do: fc.constantFrom('write' as const, 'confirm' as const, 'unshelve' as const),
       count: fc.integer({ min: 1, max: 4 }),
     }),
   },
@@ -30,7 +30,11 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 1, arbitrary: fc.record({ do: fc.constant('loseLease' as const) }) },
 );
 const steps = fc.array(step, { maxLength: 150, size: 'max' });
-const options = fc.record({ inFlightMax: fc.integer({ min: 1, max: 4 }), heldMax: fc.integer({ min: 2, max: 12 }) });
+const options = fc.record({
+  inFlightMax: fc.integer({ min: 1, max: 4 }),
+  heldMax: fc.integer({ min: 2, max: 12 }),
+  runMax: fc.constantFrom(1, 3),
+});
 
 function play(given: readonly Step[], limits: ModelOptions): QueueModel {
   const model = new QueueModel(limits);
@@ -40,6 +44,7 @@ function play(given: readonly Step[], limits: ModelOptions): QueueModel {
     else if (each.do === 'finish') model.finish(each.pick, each.kind);
     else if (each.do === 'write') model.write(each.count);
     else if (each.do === 'confirm') model.confirm(each.count);
+    else if (each.do === 'unshelve') model.unshelve(each.count);
     else if (each.do === 'shed') model.shed(each.passMs);
     else model.loseLease();
     expect(model.dispatcher.inFlight).toBeLessThanOrEqual(limits.inFlightMax);

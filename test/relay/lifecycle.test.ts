@@ -66,7 +66,7 @@ describe('what a relay tells', () => {
     'stats: what it does now, and what it did',
     withScenario(async (scenario) => {
       const relay = scenario.idleRelay('one', { inFlightMax: 2, leaseMs: 300 });
-      const nothing = { claimed: 0, delivered: 0, retried: 0, dead: 0, released: 0, fenced: 0, rescued: 0 };
+      const nothing = { claimed: 0, delivered: 0, retried: 0, dead: 0, released: 0, shelved: 0, fenced: 0, rescued: 0 };
       const idle = { state: 'idle', token: undefined, inFlight: 0, waiting: 0, connected: false, hearing: false };
       expect(relay.stats()).toEqual({ ...nothing, ...idle });
       await relay.start();

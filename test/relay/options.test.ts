@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { createRelay, type RelayOptions } from '../../src/index.ts';
 import { resolveOptions } from '../../src/relay/options.ts';
+import { ScriptedPublisher } from '../support/scripted-publisher.ts';
 
 const good: RelayOptions = { connectionString: 'postgres://user:secret@127.0.0.1:5432/orders', handlers: {} };
 
@@ -31,6 +32,23 @@ const options: Record<keyof RelayOptions, { taken: unknown[]; refused: unknown[]
     taken: [{}, { 'order.paid': { mail: () => {} } }],
     refused: ['handlers.ts', [() => {}], { 'order.paid': () => {} }],
   },
+  destinations: {
+    taken: [{}, undefined],
+    refused: [
+      'kafka',
+      [],
+      new Map(),
+      { '': new ScriptedPublisher() },
+      { events: {} },
+      { events: { publisher: {} } },
+      { events: { publisher: new ScriptedPublisher(), drainRate: 5 } },
+      { events: { publisher: new ScriptedPublisher(), drainRateMax: 0 } },
+      { events: { publisher: new ScriptedPublisher(), publishTimeoutMs: '5' } },
+      { events: { publisher: new ScriptedPublisher(), serializer: {} } },
+    ],
+  },
+  // Without destinations there is nothing to choose from.
+  route: { taken: [undefined], refused: ['events', {}, () => null] },
   name: { taken: ['mail 1', 'x'.repeat(200)], refused: ['', 'x'.repeat(201), 'a\0b', 'a\ud800', 5, {}] },
   leaseMs: wholeNumbers(300, 3_600_000),
   deliverTimeoutMs: wholeNumbers(1, 86_400_000),

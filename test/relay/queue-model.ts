@@ -7,6 +7,8 @@ interface QueuedEvent {
   /** Of which lease it is, 0 for none. */
   lease: number;
   dead: boolean;
+  /** Whether it was shelved, and so has been everywhere but at `x`. */
+  onlyX: boolean;
 }
 
 interface Snapshot {
@@ -14,8 +16,9 @@ interface Snapshot {
   lease: number;
   limit: number;
   except: Set<string>;
-  /** What the claim sees; `undefined` until it is executed. */
+  /** What the claim sees, and what is on the shelf then; `undefined` until it is executed. */
   seen: Map<number, QueuedEvent> | undefined;
+  shelf: QueuedEvent[];
   claimed: QueuedEvent[] | undefined;
 }
 
@@ -28,12 +31,17 @@ interface Delivery {
 export interface ModelOptions {
   inFlightMax: number;
   heldMax: number;
+  /** How many events of the key `a` may be under way at once. */
+  runMax?: number;
 }
 
 /**
  * The dispatcher between a queue that behaves like the database and deliveries that end whenever the test says: claims
  * see a snapshot, lock rows later and are answered later still; verdicts are written some time after they were given
  * and confirmed later. Checks at the start of each delivery that it may begin.
+ *
+ * Every event goes to two places, of which one, `x`, may be away: then it waits on the shelf for it. What arrives there
+ * is checked to be in order as well.
  */
 export class QueueModel {
   readonly dispatcher: Dispatcher;
@@ -42,8 +50,11 @@ export class QueueModel {
   #deliveries: Delivery[] = [];
   /** Verdicts given, not yet written. */
   #verdicts: Verdict[] = [];
-  /** Written, not yet confirmed: keys of what was given back. */
-  #unconfirmed: (string | null)[] = [];
+  /** Written, not yet confirmed. */
+  #unconfirmed: { key: string | null; as: 'given back' | 'shelved' }[] = [];
+  readonly #shelf = new Map<number, QueuedEvent>();
+  /** All that has ever arrived at `x`. */
+  readonly #arrivedAtX = new Set<number>();
   /** Delivered under the present lease, perhaps not yet written. */
   readonly #delivered = new Set<number>();
   /** Accepted under the present lease and without a verdict. */
@@ -62,13 +73,15 @@ export class QueueModel {
       inFlightMax: options.inFlightMax,
       holdMax: () => options.heldMax,
       now: () => this.#now,
-      deliver: (row, done) => this.#begin(row as Held, done),
+      runMax: (previous, next) =>
+        next.key === 'a' && previous.shelved.length + next.shelved.length === 0 ? (options.runMax ?? 1) : 1,
+      deliver: (held, done) => this.#begin(held, done),
       onVerdict: (verdict) => this.#take(verdict),
     });
   }
 
   get undelivered(): number {
-    return [...this.#queue.values()].filter(({ dead }) => !dead).length;
+    return [...this.#queue.values()].filter(({ dead }) => !dead).length + this.#shelf.size;
   }
 
   get leased(): number {
@@ -81,29 +94,65 @@ export class QueueModel {
 
   emit(key: string | null): void {
     const seq = ++this.#lastSeq;
-    this.#queue.set(seq, { seq, key, lease: 0, dead: false });
+    this.#queue.set(seq, { seq, key, lease: 0, dead: false, onlyX: false });
   }
 
   /** The next step of the claim under way, or a new one. */
   stepClaim(limit: number): void {
     if (this.#claim === undefined) this.#sendClaim(limit);
-    else if (this.#claim.seen === undefined)
+    else if (this.#claim.seen === undefined) {
       this.#claim.seen = new Map([...this.#queue].map(([seq, e]) => [seq, { ...e }]));
-    else if (this.#claim.claimed === undefined) this.#executeClaim(this.#claim, this.#claim.seen);
+      this.#claim.shelf = [...this.#shelf.values()];
+    } else if (this.#claim.claimed === undefined) this.#executeClaim(this.#claim, this.#claim.seen);
     else this.#answerClaim(this.#claim);
   }
 
+  /** Ends a delivery: of a key the first that is under way. Those behind it go with it if it fails. */
   finish(pick: number, kind: Outcome['kind']): void {
-    if (this.#deliveries.length === 0) return;
-    const [delivery] = this.#deliveries.splice(pick % this.#deliveries.length, 1);
-    if (delivery === undefined) return;
-    const { held, lease } = delivery;
-    if (kind === 'ok' && lease === this.#lease) this.#delivered.add(Number(held.seq));
+    const picked = this.#deliveries[pick % this.#deliveries.length];
+    if (picked === undefined) return;
+    const ofKey = ({ held, lease }: Delivery) =>
+      held === picked.held || (held.key !== null && held.key === picked.held.key && lease === picked.lease);
+    const run = this.#deliveries.filter(ofKey).sort((a, b) => Number(a.held.seq) - Number(b.held.seq));
+    const ended = kind === 'ok' ? run.slice(0, 1) : run;
+    for (const [index, delivery] of ended.entries()) {
+      this.#deliveries.splice(this.#deliveries.indexOf(delivery), 1);
+      const behind = kind === 'shelve' || index === 0 ? kind : 'release';
+      this.#end(delivery, behind === 'ok' && delivery.held.shelved.includes('x') ? 'shelve' : behind);
+    }
+  }
+
+  #end({ held, lease, done }: Delivery, kind: Outcome['kind']): void {
+    const seq = Number(held.seq);
+    if (lease === this.#lease && (kind === 'ok' || kind === 'shelve')) this.#delivered.add(seq);
+    if (lease === this.#lease && kind === 'ok') this.#arriveAtX(seq, held.key);
     const errors = [{ target: null, code: '', error: 'failed' }];
-    if (kind === 'ok') delivery.done({ kind, targets: ['t'] });
-    else if (kind === 'release') delivery.done({ kind, done: [] });
-    else if (kind === 'retry') delivery.done({ kind, done: [], errors });
-    else delivery.done({ kind, reason: 'rejected', done: [], errors });
+    if (kind === 'ok') done({ kind, targets: ['t'] });
+    else if (kind === 'shelve') done({ kind, done: ['y'], waitsFor: ['x'] });
+    else if (kind === 'release') done({ kind, done: [] });
+    else if (kind === 'retry') done({ kind, done: [], errors });
+    else done({ kind, reason: 'rejected', done: [], errors });
+  }
+
+  #arriveAtX(seq: number, key: string | null): void {
+    this.#arrivedAtX.add(seq);
+    if (key === null) return;
+    for (const other of [...this.#queue.values(), ...this.#shelf.values()]) {
+      if (other.key !== key || other.seq >= seq || other.dead || this.#arrivedAtX.has(other.seq)) continue;
+      this.violations.push(`${seq} arrived at x before ${other.seq} of ${key}`);
+    }
+  }
+
+  /** Takes the first events from the shelf, in one transaction. */
+  unshelve(count: number): void {
+    const first = [...this.#shelf.values()].sort((a, b) => a.seq - b.seq).slice(0, count);
+    for (const event of first) {
+      this.#shelf.delete(event.seq);
+      this.#queue.set(event.seq, event);
+    }
+    const inOrder = [...this.#queue].sort(([a], [b]) => a - b);
+    this.#queue.clear();
+    for (const [seq, event] of inOrder) this.#queue.set(seq, event);
   }
 
   /** Writes the oldest verdicts down, in one transaction. */
@@ -119,14 +168,22 @@ export class QueueModel {
         this.#queue.delete(event.seq);
         continue;
       }
+      if (typeof outcome === 'object' && outcome.kind === 'shelve') {
+        this.#queue.delete(event.seq);
+        this.#shelf.set(event.seq, event);
+        event.onlyX = true;
+        this.#delivered.delete(event.seq);
+        this.#unconfirmed.push({ key: held.key, as: 'shelved' });
+        continue;
+      }
       if (typeof outcome === 'object' && outcome.kind === 'reject') event.dead = true;
-      this.#unconfirmed.push(held.key);
+      this.#unconfirmed.push({ key: held.key, as: 'given back' });
     }
   }
 
   confirm(count: number): void {
-    for (const key of this.#unconfirmed.splice(0, count)) {
-      if (key !== null) this.dispatcher.confirmGivenBack(key, this.#claimNumber);
+    for (const { key, as } of this.#unconfirmed.splice(0, count)) {
+      if (key !== null) this.dispatcher.confirm(key, as, this.#claimNumber);
     }
   }
 
@@ -155,6 +212,7 @@ export class QueueModel {
       this.confirm(this.#unconfirmed.length);
       this.write(this.#verdicts.length);
       this.finish(round, 'ok');
+      this.unshelve(2);
       if (!this.#stopped || this.#claim !== undefined) this.stepClaim(3);
       const idle = this.#deliveries.length === 0 && this.#verdicts.length === 0 && this.#unconfirmed.length === 0;
       if (idle && this.#claim === undefined && (this.#stopped || this.undelivered === 0)) return true;
@@ -168,7 +226,15 @@ export class QueueModel {
     const except = new Set([...this.dispatcher.shedCrowded(), ...this.dispatcher.brokenKeys()]);
     const claimNumber = ++this.#claimNumber;
     const wanted = Math.min(limit, room);
-    this.#claim = { claimNumber, lease: this.#lease, limit: wanted, except, seen: undefined, claimed: undefined };
+    this.#claim = {
+      claimNumber,
+      lease: this.#lease,
+      limit: wanted,
+      except,
+      seen: undefined,
+      shelf: [],
+      claimed: undefined,
+    };
   }
 
   /** As claim.ts does it: rows by their latest state, predecessors by the snapshot. */
@@ -202,9 +268,10 @@ export class QueueModel {
         seq: String(seq),
         key,
         claimNumber: claim.claimNumber,
-      }));
-      for (const held of batch as Held[]) this.#open.add(held);
-      this.dispatcher.accept(batch as Held[]);
+        shelved: claim.shelf.some((other) => key !== null && other.key === key && other.seq < seq) ? ['x'] : [],
+      })) as readonly Partial<Held>[] as Held[];
+      for (const held of batch) this.#open.add(held);
+      this.dispatcher.accept(batch);
     }
     this.dispatcher.claimsAnswered(claim.claimNumber);
   }
@@ -217,10 +284,14 @@ export class QueueModel {
     if (held.key === null) return;
     for (const other of this.#queue.values()) {
       if (other.key !== held.key || other.seq >= seq || other.dead) continue;
-      if (!this.#delivered.has(other.seq)) this.violations.push(`${seq} began before ${other.seq} of ${held.key}`);
+      if (other.onlyX && held.shelved.includes('x')) continue; // It cannot pass that one anywhere.
+      const isAhead = this.#deliveries.some((d) => d.lease === this.#lease && Number(d.held.seq) === other.seq);
+      if (!this.#delivered.has(other.seq) && !isAhead)
+        this.violations.push(`${seq} began before ${other.seq} of ${held.key}`);
     }
     const together = this.#deliveries.filter((d) => d.lease === this.#lease && d.held.key === held.key);
-    if (together.length > 1) this.violations.push(`${together.length} of ${held.key} at once`);
+    if (together.length > (held.key === 'a' ? (this.#options.runMax ?? 1) : 1))
+      this.violations.push(`${together.length} of ${held.key} at once`);
   }
 
   #take(verdict: Verdict): void {

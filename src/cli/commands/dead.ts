@@ -96,7 +96,7 @@ function addShow(dead: Command, terminal: Terminal): void {
         const detail = story ? `${id} is no dead letter: it is ${story.status}.` : `Looked for ${id}.`;
         throw new PostcommitError('POSTCOMMIT_E_NOT_FOUND', detail);
       }
-      context.output.show(story, () => tellStory(story, new Date(), context.output));
+      context.output.show(story, () => tellStory(story, [], new Date(), context.output));
     });
 }
 

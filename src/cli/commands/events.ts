@@ -79,9 +79,12 @@ function row(event: EventSummary): string[] {
 
 /** Shows one event, or fails because there is none. */
 async function showEvent(context: Context, id: string): Promise<void> {
-  const story = await withAdmin(context, (admin) => admin.find(id));
+  const { story, destinations } = await withAdmin(context, async (admin) => {
+    const found = await admin.find(id);
+    return { story: found, destinations: found?.waitingFor.length ? await admin.destinations() : [] };
+  });
   if (story === undefined) throw new PostcommitError('POSTCOMMIT_E_NOT_FOUND', `Looked for ${id}.`);
-  context.output.show(story, () => tellStory(story, new Date(), context.output));
+  context.output.show(story, () => tellStory(story, destinations, new Date(), context.output));
 }
 
 function statusArgument(text: string): EventStatus {

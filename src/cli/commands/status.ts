@@ -1,9 +1,11 @@
 import type { Command } from 'commander';
 import type { OutboxCounts } from '../../outbox/count.ts';
+import type { DestinationInfo } from '../../outbox/list-destinations.ts';
 import type { RelayInfo } from '../../outbox/list-relays.ts';
 import { wholeNumber } from '../arguments.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
+import { tellDestinations } from '../destination-text.ts';
 import { ExitWith, exitCodes } from '../exit-codes.ts';
 import { duration } from '../output.ts';
 import { ago } from '../story.ts';
@@ -27,9 +29,9 @@ const anyNumber = wholeNumber(0, 999_999_999_999);
 export function addStatus(program: Command, terminal: Terminal): void {
   program
     .command('status')
-    .summary('how much is pending, how old, how many dead letters, which relays')
+    .summary('how much is pending, how old, how many dead letters, which relays and destinations')
     .description(
-      'Tell how much is pending and since when, how many dead letters there are and which relays are alive. With thresholds it is a check for scripts and monitors: exit code 1 when one is exceeded. Counts over 100,000 are estimates, marked with ~.',
+      'Tell how much is pending and since when, how many dead letters there are, which destinations are down or paused and which relays are alive. With thresholds it is a check for scripts and monitors: exit code 1 when one is exceeded. Counts over 100,000 are estimates, marked with ~.',
     )
     .option('--max-pending <n>', 'fail when more events are pending', anyNumber)
     .option('--max-age-ms <n>', 'fail when an event has been due for longer', anyNumber)
@@ -46,15 +48,18 @@ export function addStatus(program: Command, terminal: Terminal): void {
     .action(async (thresholds: Thresholds, command: Command) => {
       const context = contextOf(command, terminal);
       const schema = await context.settings.schema();
-      const { counts, relays } = await withAdmin(context, async (admin) => ({
+      const { counts, destinations, relays } = await withAdmin(context, async (admin) => ({
         counts: await admin.counts(),
+        destinations: await admin.destinations(),
         relays: (await admin.relays()).filter(({ state }) => state === 'alive' || state === 'overdue'),
       }));
       const relaysAlive = relays.filter(({ state }) => state === 'alive').length;
       const exceeded = check(thresholds, counts, relaysAlive);
-      const answer = { schema, ...counts, relaysAlive, relays, ok: exceeded.length === 0, exceeded };
-      context.output.show(answer, () => tell(context, schema, counts, relays, exceeded));
-      if (exceeded.length > 0) throw new ExitWith(exitCodes.failed);
+      const ok = exceeded.length === 0;
+      context.output.show({ schema, ...counts, destinations, relaysAlive, relays, ok, exceeded }, () =>
+        tell(context, { schema, counts, destinations, relays, exceeded }),
+      );
+      if (!ok) throw new ExitWith(exitCodes.failed);
     });
 }
 
@@ -73,14 +78,17 @@ function check(thresholds: Thresholds, counts: OutboxCounts, relaysAlive: number
   return exceeded;
 }
 
-function tell(
-  { output }: Context,
-  schema: string,
-  counts: OutboxCounts,
-  relays: readonly RelayInfo[],
-  exceeded: readonly Exceeded[],
-): void {
+interface Standing {
+  schema: string;
+  counts: OutboxCounts;
+  destinations: readonly DestinationInfo[];
+  relays: readonly RelayInfo[];
+  exceeded: readonly Exceeded[];
+}
+
+function tell({ output }: Context, { schema, counts, destinations, relays, exceeded }: Standing): void {
   const { paint } = output;
+  const now = new Date();
   const line = (name: string, figure: keyof OutboxCounts['exact'], note = '', alarming = false) => {
     const number = `${counts.exact[figure] ? '' : '~'}${counts[figure].toLocaleString('en-US')}`.padStart(13);
     output.line(`${name.padEnd(13)}${alarming ? paint.red(number) : number}${note && paint.dim(`  ${note}`)}`);
@@ -92,23 +100,28 @@ function tell(
     counts.oldestPendingMs === null ? '' : `oldest due for ${duration(counts.oldestPendingMs)}`,
   );
   if (counts.waiting > 0) line('  not due yet', 'waiting', 'delayed, in backoff, or behind such an event');
+  if (counts.shelved > 0) line('  shelved', 'shelved', 'for a destination that is down or paused', true);
   line('processing', 'processing');
   line('delivered', 'delivered');
   line('dead letters', 'failed', counts.failed > 0 ? 'see: postcommit dead list' : '', counts.failed > 0);
   if (counts.blocked > 0) line('blocked', 'blocked', 'aggregates that wait for a dead letter to be resolved', true);
   output.line();
-  tellRelays(output, relays);
+  const notable = destinations.filter(({ state, waiting }) => state !== 'up' || waiting > 0);
+  if (notable.length > 0) {
+    tellDestinations(output, notable, now);
+    output.line();
+  }
+  tellRelays(output, relays, now);
   for (const { check: name, limit, found } of exceeded) {
     output.line(paint.red(`failed: ${flagOf(name)} ${limit}, found ${found}`));
   }
 }
 
-function tellRelays(output: Context['output'], relays: readonly RelayInfo[]): void {
+function tellRelays(output: Context['output'], relays: readonly RelayInfo[], now: Date): void {
   if (relays.length === 0) {
     output.line(output.paint.yellow('no relay is alive: start one with `postcommit relay`'));
     return;
   }
-  const now = new Date();
   const figure = (relay: RelayInfo, name: string) => String(relay.stats[name] ?? 0);
   output.table(
     ['RELAY', 'STATE', 'HOST', 'PID', 'STARTED', 'HEARTBEAT', 'DELIVERED', 'RETRIED', 'IN FLIGHT'],

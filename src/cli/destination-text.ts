@@ -1,0 +1,45 @@
+import type { DestinationInfo } from '../outbox/list-destinations.ts';
+import type { Output } from './output.ts';
+import { duration, instant, printable, quantity } from './output.ts';
+
+/** Where the database stops counting what waits for a destination. */
+const countedMax = 100_000;
+
+/** `12 events`, or that there are at least so many. */
+export function waitingEvents({ waiting }: DestinationInfo): string {
+  return `${waiting >= countedMax ? 'at least ' : ''}${quantity(waiting, 'event')}`;
+}
+
+/** What a destination is at, since when and why, in plain words: `down since …: connect ECONNREFUSED`. */
+export function situationOf(destination: DestinationInfo, now: Date): string {
+  const { state, downSince, error, pausedAt, reason, waiting } = destination;
+  if (state === 'up') return waiting > 0 ? 'up again: what waited for it is being sent' : 'up';
+  const [since, why] = state === 'paused' ? [pausedAt, reason] : [downSince, error];
+  const when = since ? ` since ${instant(since)} (${duration(Math.max(0, now.getTime() - since.getTime()))})` : '';
+  return `${state}${when}${why ? `: ${printable(why)}` : ''}`;
+}
+
+/** A table of destinations, with what an operator needs to judge them. */
+export function tellDestinations(output: Output, destinations: readonly DestinationInfo[], now: Date): void {
+  output.table(
+    ['DESTINATION', 'STATE', 'WAITING', 'OLDEST', 'SINCE', 'NEXT PROBE', 'WHY'],
+    destinations.map((destination) => {
+      const { name, state, waiting, oldestWaitingAt, downSince, pausedAt, probeAt, error, reason } = destination;
+      const since = state === 'paused' ? pausedAt : downSince;
+      return [
+        name,
+        state === 'up' && waiting > 0 ? 'draining' : state,
+        `${waiting.toLocaleString('en-US')}${waiting >= countedMax ? '+' : ''}`,
+        oldestWaitingAt ? duration(Math.max(0, now.getTime() - oldestWaitingAt.getTime())) : '-',
+        since ? instant(since) : '-',
+        state === 'down' && probeAt ? untilProbe(probeAt, now) : '-',
+        (state === 'paused' ? reason : error) ?? '-',
+      ];
+    }),
+  );
+}
+
+function untilProbe(probeAt: Date, now: Date): string {
+  const wait = probeAt.getTime() - now.getTime();
+  return wait > 0 ? `in ${duration(wait)}` : 'due';
+}

@@ -1,0 +1,109 @@
+import { notTried } from '../publishers/key-order.ts';
+import type { Message, Publisher, PublishOutcome } from '../publishers/publisher.ts';
+import { errorText } from '../telemetry/error-text.ts';
+
+/** How long a publisher may take to notice that its time is over, or that nobody waits for it any more. */
+const timeoutGraceMs = 2_000;
+const abandonGraceMs = 250;
+
+/** One call of a publisher: its time limit, and an answer in any case, whatever the publisher does. */
+export class Batch {
+  readonly #publisher: Publisher;
+  readonly #messages: readonly Message[];
+  readonly #timeoutMs: number;
+  readonly #controller = new AbortController();
+  #giveUp: (() => void) | undefined;
+  #abandoned = false;
+
+  constructor(publisher: Publisher, messages: readonly Message[], timeoutMs: number) {
+    this.#publisher = publisher;
+    this.#messages = messages;
+    this.#timeoutMs = timeoutMs;
+  }
+
+  get size(): number {
+    return this.#messages.length;
+  }
+
+  /** Whether nobody wants to know any more what could not be delivered. */
+  get abandoned(): boolean {
+    return this.#abandoned;
+  }
+
+  async run(): Promise<readonly PublishOutcome[]> {
+    const timer = setTimeout(() => {
+      this.#controller.abort(new Error(`no answer within ${this.#timeoutMs} ms`));
+      grace = setTimeout(() => this.#giveUp?.(), timeoutGraceMs);
+    }, this.#timeoutMs);
+    let grace: NodeJS.Timeout | undefined;
+    const unanswered = new Promise<readonly PublishOutcome[]>((resolve) => {
+      this.#giveUp = () => {
+        const outcome: PublishOutcome = { kind: 'unavailable', reason: `No answer within ${this.#timeoutMs} ms.` };
+        resolve(this.#messages.map(() => outcome));
+      };
+    });
+    try {
+      return await Promise.race([this.#publish(), unanswered]);
+    } finally {
+      clearTimeout(timer);
+      clearTimeout(grace);
+    }
+  }
+
+  /** The publisher is told, and then has a moment to say what it has delivered. */
+  abandon(reason: Error): void {
+    if (this.#abandoned) return;
+    this.#abandoned = true;
+    this.#controller.abort(reason);
+    setTimeout(() => this.#giveUp?.(), abandonGraceMs);
+  }
+
+  async #publish(): Promise<readonly PublishOutcome[]> {
+    try {
+      return await this.#call(this.#messages);
+    } catch (error) {
+      return this.#messages.length > 1 ? await this.#oneByOne() : [await this.#thrown(error)];
+    }
+  }
+
+  async #call(messages: readonly Message[]): Promise<readonly PublishOutcome[]> {
+    const { signal } = this.#controller;
+    const outcomes = await this.#publisher.publish(messages, signal);
+    if (outcomes?.length !== messages.length) {
+      throw new Error(`the publisher answered ${outcomes?.length} outcomes for ${messages.length} messages`);
+    }
+    return outcomes;
+  }
+
+  /** A publisher that throws breaks its contract. Which message made it do so is found out by sending them alone. */
+  async #oneByOne(): Promise<PublishOutcome[]> {
+    const failedKeys = new Set<string>();
+    const outcomes: PublishOutcome[] = [];
+    for (const message of this.#messages) {
+      const { key } = message;
+      const outcome = key !== null && failedKeys.has(key) ? notTried : await this.#alone(message);
+      if (key !== null && outcome.kind !== 'ok') failedKeys.add(key);
+      outcomes.push(outcome);
+    }
+    return outcomes;
+  }
+
+  async #alone(message: Message): Promise<PublishOutcome> {
+    try {
+      return (await this.#call([message]))[0] as PublishOutcome;
+    } catch (error) {
+      return await this.#thrown(error);
+    }
+  }
+
+  /** The broker's failure or the message's? The broker is asked. */
+  async #thrown(error: unknown): Promise<PublishOutcome> {
+    const reason = `The publisher threw: ${errorText(error)}`;
+    try {
+      await this.#publisher.health(this.#controller.signal);
+      return { kind: 'retry', reason };
+    } catch {
+      return { kind: 'unavailable', reason };
+    }
+  }
+}

@@ -1,0 +1,138 @@
+import type { Executor } from '../database/executor.ts';
+import type { Circuit } from '../outbox/circuit.ts';
+import { circuitProven, closeCircuit, openCircuit, probeFailed, takeProbe } from '../outbox/circuit.ts';
+import { errorText } from '../telemetry/error-text.ts';
+import type { Logger } from '../telemetry/logging.ts';
+import type { Destination } from './destination.ts';
+import type { ResolvedDestination } from './destination-options.ts';
+import type { Lifecycle } from './lifecycle.ts';
+
+export interface CircuitBreakerOptions {
+  schema: string;
+  db: Executor;
+  settings: ResolvedDestination;
+  destination: () => Destination;
+  lifecycle: Lifecycle;
+  logger: Logger;
+}
+
+/**
+ * Whether one destination may be sent to. Its state is shared by all relays through outbox_controls: one relay that
+ * meets an outage opens the circuit for all, and one at a time probes. This relay does not wait for its own note to be
+ * written: from the first failure on nothing more is sent.
+ */
+export class CircuitBreaker {
+  readonly #options: CircuitBreakerOptions;
+  #down = false;
+  #paused = false;
+  /** An outage that the books do not know of yet. */
+  #unwritten: { error: string; retryAfterMs: number } | undefined;
+  /** Grows with each change that the books may not know of. */
+  #version = 0;
+  #probing = false;
+  #unproven = false;
+
+  constructor(options: CircuitBreakerOptions) {
+    this.#options = options;
+  }
+
+  get isUp(): boolean {
+    return !this.#down && !this.#paused;
+  }
+
+  /** To be taken before the books are read, and handed in with what they say. */
+  get version(): number {
+    return this.#version;
+  }
+
+  /** The destination is away. */
+  trip(error: string, retryAfterMs: number): void {
+    if (this.#down) return;
+    this.#version++;
+    this.#goDown(error);
+    this.#unwritten = { error, retryAfterMs };
+    void this.writeDown().catch(() => {}); // Tried again with each look at the books.
+  }
+
+  /** Something got through: the next outage is probed soon again. */
+  proven(): void {
+    if (!this.#unproven) return;
+    this.#unproven = false;
+    const { db, schema, settings } = this.#options;
+    circuitProven(db, schema, settings.name).catch(() => {
+      this.#unproven = true;
+    });
+  }
+
+  /** Writes an outage down that could not be before. */
+  async writeDown(): Promise<void> {
+    const outage = this.#unwritten;
+    if (outage === undefined) return;
+    const { db, schema, settings } = this.#options;
+    await openCircuit(db, schema, { destination: settings.name, ...outage }, settings);
+    this.#version++;
+    this.#unwritten = undefined;
+  }
+
+  /** What the books say, as of a moment at which `version` was this. */
+  apply(circuit: Circuit, version: number): void {
+    const { lifecycle, logger, settings, destination } = this.#options;
+    const { name } = settings;
+    if (circuit.paused !== this.#paused) {
+      this.#paused = circuit.paused;
+      lifecycle.tell(circuit.paused ? 'destinationPaused' : 'destinationResumed', { destination: name });
+      logger.info({ destination: name }, circuit.paused ? 'destination is paused' : 'destination is resumed');
+      if (circuit.paused) destination().putAside();
+    }
+    if (version !== this.#version || this.#unwritten !== undefined) return;
+    if (circuit.open && !this.#down) this.#goDown(circuit.error ?? 'unknown');
+    if (!circuit.open && this.#down) {
+      this.#down = false;
+      lifecycle.tell('destinationUp', { destination: name });
+      logger.info({ destination: name }, 'destination is back; sending what waited for it');
+    }
+    this.#unproven = !circuit.open && circuit.probes > 0;
+    if (circuit.probeDue && !this.#probing) void this.#probe();
+  }
+
+  #goDown(error: string): void {
+    const { lifecycle, logger, settings, destination } = this.#options;
+    this.#down = true;
+    lifecycle.tell('destinationDown', { destination: settings.name, error });
+    logger.warn(
+      { destination: settings.name, error },
+      'destination is away; its events wait and lose no attempt, others go on',
+    );
+    destination().putAside();
+  }
+
+  /** One relay at a time. A failure to write the result down only means that another probe follows. */
+  async #probe(): Promise<void> {
+    this.#probing = true;
+    const { db, schema, settings } = this.#options;
+    const { name, publisher, publishTimeoutMs } = settings;
+    try {
+      if (!(await takeProbe(db, schema, name, 2 * publishTimeoutMs))) return;
+      const error = await failureOf(publisher.health(AbortSignal.timeout(publishTimeoutMs)), publishTimeoutMs);
+      if (error === undefined) await closeCircuit(db, schema, name);
+      else await probeFailed(db, schema, { destination: name, error }, settings);
+    } catch {
+      // The database is away: the books stay as they are.
+    } finally {
+      this.#probing = false;
+    }
+  }
+}
+
+/** Why it failed; `undefined` when it did not. A health check that ignores its signal has failed as well. */
+async function failureOf(check: Promise<unknown>, timeoutMs: number): Promise<string | undefined> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<string>((resolve) => {
+    timer = setTimeout(() => resolve(`no answer within ${timeoutMs} ms`), timeoutMs + 500);
+  });
+  try {
+    return await Promise.race([check.then(() => undefined, errorText), late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

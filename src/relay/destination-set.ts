@@ -1,0 +1,177 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Executor } from '../database/executor.ts';
+import { PostcommitError } from '../errors.ts';
+import type { Circuit } from '../outbox/circuit.ts';
+import { readCircuits, registerDestinations } from '../outbox/circuit.ts';
+import { unshelve } from '../outbox/unshelve.ts';
+import { errorText } from '../telemetry/error-text.ts';
+import type { Logger } from '../telemetry/logging.ts';
+import { SparseLog } from '../telemetry/logging.ts';
+import { CircuitBreaker } from './circuit-breaker.ts';
+import { Destination } from './destination.ts';
+import type { ResolvedDestination } from './destination-options.ts';
+import type { Lifecycle } from './lifecycle.ts';
+import { within } from './within.ts';
+
+export interface DestinationSetOptions {
+  schema: string;
+  settings: readonly ResolvedDestination[];
+  /** Whether the relay has handlers too. */
+  hasHandlers: boolean;
+  /** For short statements, and for taking events from the shelf. */
+  db: Executor;
+  shelfDb: Executor;
+  lifecycle: Lifecycle;
+  logger: Logger;
+  /** Events are back in the queue. */
+  onUnshelved: () => void;
+}
+
+/** How often the books are looked at: when all is well, when something is away, and while a shelf is emptied. */
+const everyMs = { calm: 1_000, away: 500, draining: 100 };
+const unshelveMax = 2_000;
+/** For a destination that no relay has any more: `route` decides anew where its events go. */
+const orphanRateMax = 10_000;
+const closeTimeoutMs = 5_000;
+
+/**
+ * A relay's destinations: connects and closes them, keeps their circuits in step with what other relays know, and
+ * brings back what waited for one that has recovered, at a bounded rate.
+ */
+export class DestinationSet {
+  readonly byName: ReadonlyMap<string, Destination>;
+  readonly #options: DestinationSetOptions;
+  readonly #breakers = new Map<string, CircuitBreaker>();
+  readonly #log = new SparseLog();
+  #running: Promise<void> | undefined;
+  #stopped = new AbortController();
+
+  constructor(options: DestinationSetOptions) {
+    this.#options = options;
+    const { settings, hasHandlers } = options;
+    this.byName = new Map(settings.map((each) => [each.name, this.#make(each, hasHandlers || settings.length > 1)]));
+  }
+
+  /** Events stuck in destinations that do not answer. */
+  get stuck(): number {
+    let stuck = 0;
+    for (const destination of this.byName.values()) stuck += destination.stuck;
+    return stuck;
+  }
+
+  /** Connects. A destination that is away is an outage; one that refuses this relay is a mistake, and is thrown. */
+  async open(): Promise<void> {
+    const { db, schema, settings } = this.#options;
+    if (settings.length === 0) return;
+    await registerDestinations(db, schema, [...this.byName.keys()]);
+    await this.turn();
+    const failures = await Promise.all(settings.map((each) => this.#connect(each)));
+    const refused = failures.find((failure) => failure !== undefined);
+    if (refused) throw refused;
+  }
+
+  /** Begins to look at the books again and again. */
+  run(): void {
+    if (this.byName.size > 0) this.#running ??= this.#loop();
+  }
+
+  /** Sends nothing more; what has not begun goes back at once. */
+  stop(): void {
+    this.#stopped.abort();
+    for (const destination of this.byName.values()) destination.stop();
+  }
+
+  async close(): Promise<void> {
+    this.stop();
+    await this.#running;
+    const closing = this.#options.settings.map(({ publisher }) => publisher.close().catch(() => {}));
+    await within(closeTimeoutMs, Promise.all(closing));
+  }
+
+  /** One look at the books. Answers how many events it brought back. */
+  async turn(): Promise<number> {
+    const { db, schema } = this.#options;
+    if (this.byName.size === 0) return 0;
+    await Promise.all(Array.from(this.#breakers.values(), (breaker) => breaker.writeDown()));
+    const versions = new Map(Array.from(this.#breakers, ([name, breaker]) => [name, breaker.version]));
+    const circuits = await readCircuits(db, schema);
+    let unshelved = 0;
+    for (const circuit of circuits) {
+      const { destination } = circuit;
+      this.#breakers.get(destination)?.apply(circuit, versions.get(destination) as number);
+      if (circuit.hasShelved) unshelved += await this.#unshelve(circuit);
+    }
+    if (unshelved > 0) this.#options.onUnshelved();
+    return unshelved;
+  }
+
+  #make(settings: ResolvedDestination, hasNeighbours: boolean): Destination {
+    const { schema, db, lifecycle, logger } = this.#options;
+    const breaker: CircuitBreaker = new CircuitBreaker({
+      schema,
+      db,
+      settings,
+      lifecycle,
+      logger,
+      destination: () => destination,
+    });
+    this.#breakers.set(settings.name, breaker);
+    const { name, publisher, serializer, publishTimeoutMs } = settings;
+    const destination = new Destination({
+      name,
+      publisher,
+      serializer,
+      publishTimeoutMs,
+      hasNeighbours,
+      isUp: () => breaker.isUp,
+      onUnavailable: (reason, retryAfterMs) => breaker.trip(reason, retryAfterMs),
+      onProven: () => breaker.proven(),
+    });
+    return destination;
+  }
+
+  async #connect({ name, publisher, publishTimeoutMs }: ResolvedDestination): Promise<PostcommitError | undefined> {
+    try {
+      await publisher.connect(AbortSignal.timeout(publishTimeoutMs));
+      return undefined;
+    } catch (error) {
+      if (isLasting(error)) return new PostcommitError(error.code, `(${name}) ${error.detail}`, { cause: error });
+      this.#breakers.get(name)?.trip(errorText(error), 0);
+      return undefined;
+    }
+  }
+
+  async #unshelve({ destination, open, paused }: Circuit): Promise<number> {
+    const { shelfDb, schema, settings } = this.#options;
+    if (open || paused || this.#stopped.signal.aborted) return 0;
+    const breaker = this.#breakers.get(destination);
+    if (breaker && !breaker.isUp) return 0;
+    if (this.byName.get(destination)?.stalled) return 0;
+    const rateMax = settings.find(({ name }) => name === destination)?.drainRateMax ?? orphanRateMax;
+    return await unshelve(shelfDb, schema, { destination, rateMax, countMax: unshelveMax });
+  }
+
+  async #loop(): Promise<void> {
+    const { signal } = this.#stopped;
+    while (!signal.aborted) {
+      let pauseMs = everyMs.calm;
+      try {
+        const unshelved = await this.turn();
+        if (unshelved > 0) pauseMs = everyMs.draining;
+        else if (Array.from(this.#breakers.values()).some((breaker) => !breaker.isUp)) pauseMs = everyMs.away;
+      } catch (error) {
+        this.#log.say('turn', (suppressed) =>
+          this.#options.logger.warn({ suppressed, err: String(error) }, 'cannot look after destinations, trying on'),
+        );
+      }
+      // Not in step with other relays: the one that cannot reach the destination might always be the first to probe it.
+      await sleep(pauseMs * (0.75 + Math.random() / 2), undefined, { signal }).catch(() => {});
+    }
+  }
+}
+
+/** What waiting does not mend. */
+function isLasting(error: unknown): error is PostcommitError {
+  if (!(error instanceof PostcommitError)) return false;
+  return error.code !== 'POSTCOMMIT_E_DESTINATION_UNAVAILABLE';
+}

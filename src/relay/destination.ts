@@ -1,0 +1,330 @@
+import { PostcommitError } from '../errors.ts';
+import type { Message, Publisher, PublishOutcome } from '../publishers/publisher.ts';
+import { errorText } from '../telemetry/error-text.ts';
+import type { Serialized, Serializer } from '../wire/serializer.ts';
+import { Batch } from './batch.ts';
+import type { DeliveredEvent } from './delivered-event.ts';
+import { isReject } from './handlers.ts';
+import { toMessage } from './message.ts';
+import type { Leg } from './route.ts';
+
+/** What came of sending one event to one destination. */
+export type SendResult =
+  | { kind: 'ok' }
+  | { kind: 'retry'; error: unknown; retryAfterMs?: number }
+  | { kind: 'reject'; error: unknown }
+  /** The destination is away, or an earlier event of the key waits for it: no attempt counts. */
+  | { kind: 'waits' }
+  /** Not sent, and not its fault. */
+  | { kind: 'released' };
+
+export interface DestinationOptions {
+  name: string;
+  publisher: Publisher;
+  serializer: Serializer;
+  publishTimeoutMs: number;
+  /** Whether something else is delivered by this relay too, which must not wait for this destination. */
+  hasNeighbours: boolean;
+  /** Whether it may be sent to at the moment. */
+  isUp: () => boolean;
+  /** A batch could not be delivered because the destination is away. */
+  onUnavailable: (reason: string, retryAfterMs: number) => void;
+  /** Something got through. */
+  onProven: () => void;
+}
+
+interface Entry {
+  key: string | null;
+  message: Message;
+  done: (result: SendResult) => void;
+}
+
+/** With neighbours: how long a batch may take before what waits behind it is put aside instead. */
+const stalledAfterMs = 2_000;
+/** How many entries of busy keys are skipped to fill a batch. */
+const skipMax = 4_096;
+
+const sent: SendResult = { kind: 'ok' };
+const waits: SendResult = { kind: 'waits' };
+const released: SendResult = { kind: 'released' };
+
+/**
+ * Sends events to one destination in batches as large as the publisher takes them: whatever gathers while its batches
+ * are under way goes into the next. No key is in two batches at once, and what is behind a failed event of its key is
+ * not sent, so the order per key is kept (G4). When the destination is away, all that is waiting is handed back (G6).
+ *
+ * How much gathers here is bounded by what the relay holds.
+ */
+export class Destination {
+  readonly #options: DestinationOptions;
+  #buffer: Entry[] = [];
+  readonly #busyKeys = new Set<string>();
+  readonly #serializing = new Map<string, Promise<void>>();
+  readonly #batches = new Set<Batch>();
+  #scheduled = false;
+  #stopped = false;
+  #stalled = 0;
+
+  constructor(options: DestinationOptions) {
+    this.#options = options;
+  }
+
+  get name(): string {
+    return this.#options.name;
+  }
+
+  get publisher(): Publisher {
+    return this.#options.publisher;
+  }
+
+  /** Events of one key that may be under way at once. */
+  get runMax(): number {
+    const { keyRuns, batchSizeMax } = this.#options.publisher.capabilities;
+    return keyRuns ? batchSizeMax : 1;
+  }
+
+  /** Whether it neither answers nor is known to be away. */
+  get stalled(): boolean {
+    return this.#stalled > 0;
+  }
+
+  /** Events that are stuck in it, for who counts what the relay can do something about. */
+  get stuck(): number {
+    if (!this.stalled) return 0;
+    let count = 0;
+    for (const batch of this.#batches) count += batch.size;
+    return count;
+  }
+
+  /** Calls back exactly once. Sends of one key are to be made in order. */
+  send(event: DeliveredEvent, leg: Leg, key: string | null, done: (result: SendResult) => void): void {
+    const refused = this.#refusal();
+    if (refused) {
+      done(refused);
+      return;
+    }
+    let serialized: Serialized | Promise<Serialized>;
+    try {
+      serialized = this.#options.serializer.serialize(event, this.#options.publisher.capabilities);
+    } catch (error) {
+      done(serializerFailed(error));
+      return;
+    }
+    const before = key === null ? undefined : this.#serializing.get(key);
+    if (before === undefined && !(serialized instanceof Promise)) {
+      this.#add(event, leg, key, serialized, done);
+      return;
+    }
+    void this.#addLater(before, event, leg, key, serialized, done);
+  }
+
+  /** Sends nothing more; what has not begun goes back at once. */
+  stop(): void {
+    this.#stopped = true;
+    this.#flush(released);
+  }
+
+  start(): void {
+    this.#stopped = false;
+  }
+
+  /** Gives up what is under way. What still arrives in time counts. */
+  abandon(reason: Error): void {
+    this.#flush(released);
+    for (const batch of this.#batches) batch.abandon(reason);
+  }
+
+  /** The destination is away: nothing that waits here is sent. */
+  putAside(): void {
+    this.#flush(waits);
+  }
+
+  async #addLater(
+    before: Promise<void> | undefined,
+    event: DeliveredEvent,
+    leg: Leg,
+    key: string | null,
+    serialized: Serialized | Promise<Serialized>,
+    done: (result: SendResult) => void,
+  ): Promise<void> {
+    const finished = (async () => {
+      await before;
+      try {
+        this.#add(event, leg, key, await serialized, done);
+      } catch (error) {
+        done(serializerFailed(error));
+      }
+    })();
+    if (key === null) return;
+    this.#serializing.set(key, finished);
+    await finished;
+    if (this.#serializing.get(key) === finished) this.#serializing.delete(key);
+  }
+
+  #add(
+    event: DeliveredEvent,
+    leg: Leg,
+    key: string | null,
+    serialized: Serialized,
+    done: (result: SendResult) => void,
+  ): void {
+    let message: Message;
+    try {
+      message = toMessage(event, leg, serialized);
+    } catch (error) {
+      done(serializerFailed(error));
+      return;
+    }
+    const refused = this.#refusal();
+    if (refused) {
+      done(refused);
+      return;
+    }
+    this.#buffer.push({ key, message, done });
+    this.#schedule();
+  }
+
+  /** Why nothing can be sent at the moment. */
+  #refusal(): SendResult | undefined {
+    if (this.#stopped) return released;
+    return this.#options.isUp() && !this.stalled ? undefined : waits;
+  }
+
+  /** One turn of the event loop later, so that what arrives together is sent together. */
+  #schedule(): void {
+    if (this.#scheduled) return;
+    this.#scheduled = true;
+    setImmediate(() => {
+      this.#scheduled = false;
+      this.#sendBatches();
+    });
+  }
+
+  #sendBatches(): void {
+    while (
+      this.#batches.size < this.#options.publisher.capabilities.batchesInFlightMax &&
+      this.#buffer.length > 0 &&
+      this.#options.isUp()
+    ) {
+      const entries = this.#nextEntries();
+      if (entries.length === 0) return;
+      this.#sendBatch(entries);
+    }
+  }
+
+  /** The first entries that fit, without those whose key is in another batch. */
+  #nextEntries(): Entry[] {
+    const { batchSizeMax, batchBytesMax, keyRuns } = this.#options.publisher.capabilities;
+    const chosen: Entry[] = [];
+    const skipped: Entry[] = [];
+    const own = new Set<string>();
+    let bytes = 0;
+    let at = 0;
+    for (; at < this.#buffer.length && chosen.length < batchSizeMax && skipped.length < skipMax; at++) {
+      const entry = this.#buffer[at] as Entry;
+      const { key, message } = entry;
+      if (key !== null && (this.#busyKeys.has(key) || (!keyRuns && own.has(key)))) {
+        skipped.push(entry);
+        continue;
+      }
+      if (chosen.length > 0 && bytes + message.bytes > batchBytesMax) break;
+      bytes += message.bytes;
+      chosen.push(entry);
+      if (key !== null) own.add(key);
+    }
+    this.#buffer = skipped.length > 0 ? [...skipped, ...this.#buffer.slice(at)] : this.#buffer.slice(at);
+    for (const key of own) this.#busyKeys.add(key);
+    return chosen;
+  }
+
+  #sendBatch(entries: readonly Entry[]): void {
+    const { publisher, publishTimeoutMs } = this.#options;
+    const messages = entries.map(({ message }) => message);
+    const batch = new Batch(publisher, messages, publishTimeoutMs);
+    this.#batches.add(batch);
+    let stalled = false;
+    const timer = this.#options.hasNeighbours
+      ? setTimeout(() => {
+          stalled = true;
+          this.#stalled++;
+          this.#flush(waits);
+        }, stalledAfterMs)
+      : undefined;
+    void batch.run().then((outcomes) => {
+      clearTimeout(timer);
+      if (stalled) this.#stalled--;
+      this.#batches.delete(batch);
+      for (const { key } of entries) if (key !== null) this.#busyKeys.delete(key);
+      if (batch.abandoned) this.#finishAbandoned(entries, outcomes);
+      else this.#finish(entries, outcomes);
+      this.#sendBatches();
+    });
+  }
+
+  #finishAbandoned(entries: readonly Entry[], outcomes: readonly PublishOutcome[]): void {
+    for (const [index, { done }] of entries.entries()) done(outcomes[index]?.kind === 'ok' ? sent : released);
+  }
+
+  #finish(entries: readonly Entry[], outcomes: readonly PublishOutcome[]): void {
+    const away = outcomes.find((outcome) => outcome.kind === 'unavailable');
+    // First, so that nothing that the results below set free is sent into the outage.
+    if (away) this.#options.onUnavailable(away.reason, away.retryAfterMs ?? 0);
+    else this.#options.onProven();
+    const results = this.#results(entries, outcomes);
+    const failedKeys = new Set<string>();
+    for (const [index, { key }] of entries.entries()) {
+      const { kind } = results[index] as SendResult;
+      if (key !== null && (kind === 'retry' || kind === 'reject')) failedKeys.add(key);
+    }
+    const behind = failedKeys.size > 0 ? this.#take(({ key }) => key !== null && failedKeys.has(key)) : [];
+    for (const [index, { done }] of entries.entries()) done(results[index] as SendResult);
+    for (const { done } of behind) done(released);
+  }
+
+  /** What is behind a failed event of its key was not tried: it goes back, or waits with it. */
+  #results(entries: readonly Entry[], outcomes: readonly PublishOutcome[]): SendResult[] {
+    const first = new Map<string, SendResult>();
+    return entries.map(({ key }, index) => {
+      const result = toResult(outcomes[index] as PublishOutcome);
+      if (key === null || result.kind === 'ok') return result;
+      const earlier = first.get(key);
+      if (earlier === undefined) {
+        first.set(key, result);
+        return result;
+      }
+      return earlier.kind === 'waits' ? waits : released;
+    });
+  }
+
+  #flush(result: SendResult): void {
+    for (const { done } of this.#take(() => true)) done(result);
+  }
+
+  #take(matches: (entry: Entry) => boolean): Entry[] {
+    const taken = this.#buffer.filter(matches);
+    if (taken.length > 0) this.#buffer = this.#buffer.filter((entry) => !matches(entry));
+    return taken;
+  }
+}
+
+function toResult(outcome: PublishOutcome): SendResult {
+  switch (outcome.kind) {
+    case 'ok':
+      return sent;
+    case 'unavailable':
+      return waits;
+    case 'reject':
+      return { kind: 'reject', error: new PostcommitError('POSTCOMMIT_E_PUBLISH_REJECTED', outcome.reason) };
+    default: {
+      const error = new PostcommitError('POSTCOMMIT_E_PUBLISH_FAILED', outcome.reason);
+      const { retryAfterMs } = outcome;
+      return { kind: 'retry', error, ...(retryAfterMs === undefined ? {} : { retryAfterMs }) };
+    }
+  }
+}
+
+function serializerFailed(thrown: unknown): SendResult {
+  if (isReject(thrown)) return { kind: 'reject', error: thrown };
+  const detail = `It said: ${errorText(thrown)}`;
+  return { kind: 'retry', error: new PostcommitError('POSTCOMMIT_E_SERIALIZER_FAILED', detail, { cause: thrown }) };
+}

@@ -1,0 +1,39 @@
+/** A first-in-first-out list whose shift does not move the rest. */
+export class Fifo<T> {
+  #items: T[] = [];
+  #head = 0;
+
+  push(item: T): void {
+    this.#items.push(item);
+  }
+
+  shift(): T | undefined {
+    if (this.#head === this.#items.length) return undefined;
+    const item = this.#items[this.#head++];
+    if (this.#head > 1_024 && this.#head * 2 > this.#items.length) {
+      this.#items = this.#items.slice(this.#head);
+      this.#head = 0;
+    }
+    return item;
+  }
+
+  items(): T[] {
+    return this.#items.slice(this.#head);
+  }
+
+  remove(matches: (item: T) => boolean): void {
+    this.#items = this.items().filter((item) => !matches(item));
+    this.#head = 0;
+  }
+
+  drain(): T[] {
+    const rest = this.items();
+    this.clear();
+    return rest;
+  }
+
+  clear(): void {
+    this.#items = [];
+    this.#head = 0;
+  }
+}

@@ -1,0 +1,42 @@
+import type { Message } from '../publishers/publisher.ts';
+import type { Serialized } from '../wire/serializer.ts';
+import type { DeliveredEvent } from './delivered-event.ts';
+import type { Leg } from './route.ts';
+
+/** Puts together what goes to the publisher: what the serializer wrote, the event's own headers, and the route's. */
+export function toMessage(event: DeliveredEvent, leg: Leg, serialized: Serialized): Message {
+  const { body, contentType } = serialized;
+  if (typeof body !== 'string' && !(body instanceof Uint8Array))
+    throw new Error('it answered no body of text or bytes');
+  if (typeof contentType !== 'string') throw new Error('it answered no contentType');
+  const headers: Record<string, string> = {};
+  for (const [name, value] of Object.entries(event.headers)) if (value !== null) headers[name] = asText(value);
+  Object.assign(headers, leg.headers, serialized.headers);
+  return {
+    eventId: event.id,
+    eventType: event.type,
+    topic: leg.topic,
+    exchange: leg.exchange,
+    key: leg.key,
+    headers,
+    contentType,
+    body,
+    occurredAtMs: event.occurredAtMs,
+    bytes: byteLength(body) + (leg.key === null ? 0 : Buffer.byteLength(leg.key)) + headerBytes(headers),
+  };
+}
+
+/** Events emitted by plain SQL may have headers that are not text. */
+function asText(value: unknown): string {
+  return typeof value === 'string' ? value : JSON.stringify(value);
+}
+
+function byteLength(body: string | Uint8Array): number {
+  return typeof body === 'string' ? Buffer.byteLength(body) : body.byteLength;
+}
+
+function headerBytes(headers: Readonly<Record<string, string>>): number {
+  let bytes = 0;
+  for (const name in headers) bytes += name.length + Buffer.byteLength(headers[name] as string) + 2;
+  return bytes;
+}

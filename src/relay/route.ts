@@ -1,0 +1,98 @@
+import { PostcommitError } from '../errors.ts';
+import type { DeliveredEvent } from './delivered-event.ts';
+
+/** Where an event goes. */
+export interface Route {
+  /** The destination's name. */
+  to: string;
+  /** Where in the broker: topic, routing key, subject, stream, queue, URL. Default: the event's type. */
+  topic?: string;
+  /** What the broker orders or partitions by. Default: the aggregate's id, or the event's own key; `null` for none. */
+  key?: string | null;
+  /** Added to the event's own headers. */
+  headers?: Readonly<Record<string, string>>;
+  /** RabbitMQ only: the exchange, instead of the destination's own. */
+  exchange?: string;
+}
+
+/**
+ * Decides where an event goes: to one destination, to several, or (with `null` or an empty list) to none. It should
+ * answer the same each time it is asked about an event: progress is kept per destination.
+ */
+// biome-ignore lint/suspicious/noExplicitAny: a route names the payload types it knows; the relay cannot know them.
+export type RouteFunction = (event: DeliveredEvent<any>) => Route | readonly Route[] | null | undefined;
+
+/** A route with its defaults filled in, and the name that progress is kept by. */
+export interface Leg {
+  target: string;
+  to: string;
+  topic: string;
+  key: string | null;
+  headers: Readonly<Record<string, string>> | undefined;
+  exchange: string | undefined;
+}
+
+/** Asks `route` about an event, and checks the answer: each mistake in it is a coded error about this event. */
+export class Router {
+  readonly #route: RouteFunction;
+  readonly #known: ReadonlySet<string>;
+
+  constructor(route: RouteFunction | undefined, destinations: readonly string[]) {
+    const all = destinations.map((to) => ({ to }));
+    this.#route = route ?? (() => all);
+    this.#known = new Set(destinations);
+  }
+
+  legs(event: DeliveredEvent): Leg[] {
+    const answer = this.#ask(event);
+    if (answer === null || answer === undefined) return [];
+    const routes = Array.isArray(answer) ? (answer as readonly Route[]) : [answer as Route];
+    const targets = new Set<string>();
+    return routes.map((route) => {
+      const leg = this.#leg(route, event);
+      // Two topics of one destination are two targets: the second needs a name of its own.
+      if (targets.has(leg.target)) leg.target = `${leg.to}:${leg.topic}`;
+      if (targets.has(leg.target)) throw failed(`it names ${leg.to} with the topic ${leg.topic} twice.`);
+      targets.add(leg.target);
+      return leg;
+    });
+  }
+
+  #ask(event: DeliveredEvent): ReturnType<RouteFunction> {
+    try {
+      return this.#route(event);
+    } catch (error) {
+      throw new PostcommitError('POSTCOMMIT_E_ROUTE_FAILED', `It threw: ${String(error)}`, { cause: error });
+    }
+  }
+
+  #leg(route: Route, event: DeliveredEvent): Leg {
+    if (typeof route !== 'object' || route === null || typeof route.to !== 'string') {
+      throw failed(`it answered ${shown(route)}, not e.g. { to: 'events', topic: event.type }.`);
+    }
+    if (!this.#known.has(route.to)) {
+      const known = [...this.#known].join(', ') || 'none';
+      throw new PostcommitError('POSTCOMMIT_E_UNKNOWN_DESTINATION', `It is '${route.to}'; known are: ${known}.`);
+    }
+    const topic = route.topic ?? event.type;
+    if (typeof topic !== 'string' || topic === '') throw failed(`the topic is ${shown(topic)}, not a text.`);
+    const key = route.key === undefined ? event.partitionKey : route.key;
+    if (key !== null && typeof key !== 'string') throw failed(`the key is ${shown(key)}, not a text or null.`);
+    for (const [name, value] of Object.entries(route.headers ?? {})) {
+      if (typeof value !== 'string') throw failed(`the header ${name} is ${shown(value)}, not a text.`);
+    }
+    return { target: route.to, to: route.to, topic, key, headers: route.headers, exchange: route.exchange };
+  }
+}
+
+function shown(value: unknown): string {
+  try {
+    return (JSON.stringify(value) ?? String(value)).slice(0, 200);
+  } catch {
+    return typeof value;
+  }
+}
+
+function failed(detail: string): PostcommitError {
+  return new PostcommitError('POSTCOMMIT_E_ROUTE_FAILED', `This time ${detail}`);
+}

@@ -1,0 +1,33 @@
+import type { DeliveredEvent } from '../relay/delivered-event.ts';
+import { factHeaders, isoTime, traceIdOf } from './event-facts.ts';
+import type { Serializer } from './serializer.ts';
+
+/**
+ * The default wire format: a JSON object that says what happened, when and to what, with the payload as `data`, and the
+ * same facts as headers. Its schema is docs/wire-format/envelope.schema.json.
+ *
+ * The payload is put in as the text that the database has, so numbers of any size arrive digit by digit.
+ *
+ * @example
+ * import { envelope } from 'postcommit';
+ *
+ * // { "eventId": "…", "eventType": "order.created", "schemaVersion": 1, "occurredAt": "2026-01-31T12:00:00.000Z",
+ * //   "traceId": null, "aggregate": { "type": "order", "id": "42" }, "data": { "total": 3 } }
+ * const serializer = envelope();
+ */
+export function envelope(): Serializer {
+  return { serialize };
+}
+
+const contentType = 'application/json';
+
+function serialize(event: DeliveredEvent) {
+  const traceId = traceIdOf(event);
+  const { type, id } = event.aggregate;
+  const body = `{"eventId":"${event.id}","eventType":${JSON.stringify(event.type)},"schemaVersion":${
+    event.schemaVersion
+  },"occurredAt":"${isoTime(event.occurredAtMs)}","traceId":${
+    traceId === undefined ? 'null' : `"${traceId}"`
+  },"aggregate":{"type":${JSON.stringify(type)},"id":${JSON.stringify(id)}},"data":${event.payloadJson}}`;
+  return { body, contentType, headers: factHeaders(event, traceId) };
+}

@@ -1,0 +1,186 @@
+import pg from 'pg';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { doorbellChannel } from '../../src/database/identifier.ts';
+import { createOutbox, fromPg, type PauseOptions } from '../../src/index.ts';
+import { openCircuit, registerDestinations } from '../../src/outbox/circuit.ts';
+import { hearInProcess } from '../../src/outbox/ring.ts';
+import { unshelve } from '../../src/outbox/unshelve.ts';
+import { within } from '../support/wait.ts';
+import { Scene } from './scene.ts';
+
+let scene: Scene;
+
+beforeEach(async () => {
+  scene = await Scene.create();
+});
+
+afterEach(() => scene.close());
+
+const know = (...names: string[]) => registerDestinations(scene.db.pool, 'postcommit', names);
+const breakDown = (destination: string, error: string) =>
+  openCircuit(
+    scene.db.pool,
+    'postcommit',
+    { destination, error, retryAfterMs: 0 },
+    { probeDelayMs: 60_000, probeDelayMsMax: 60_000 },
+  );
+const stateOf = async (name: string) => (await scene.admin.destinations()).find((each) => each.name === name);
+
+describe('admin.destinations', () => {
+  test('are none before a relay has entered any', async () => {
+    expect(await scene.admin.destinations()).toEqual([]);
+  });
+
+  test('tells which are up, down and paused, why, and what waits for each', async () => {
+    await know('webhooks', 'kafka', 'nats', 'both');
+    const ids = await scene.emit(Array.from({ length: 5 }, (_, i) => ({ aggregate: ['order', String(i)] as const })));
+    await scene.shelve(ids.slice(0, 3), ['kafka'], ['nats']);
+    await scene.shelve(ids.slice(3), ['webhooks', 'kafka']);
+    await breakDown('kafka', 'connect ECONNREFUSED 10.0.0.7:9092');
+    await scene.admin.pause('webhooks', { reason: 'the partner migrates' });
+    await breakDown('both', 'gone');
+    await scene.admin.pause('both');
+    const [first] = await scene.db.query('select created_at from postcommit.outbox_events order by seq limit 1');
+
+    expect(await scene.admin.destinations()).toEqual([
+      {
+        name: 'both',
+        state: 'paused',
+        waiting: 0,
+        downSince: expect.any(Date),
+        error: 'gone',
+        probeAt: expect.any(Date),
+        pausedAt: expect.any(Date),
+      },
+      {
+        name: 'kafka',
+        state: 'down',
+        waiting: 5,
+        oldestWaitingAt: first.created_at,
+        downSince: expect.any(Date),
+        error: 'connect ECONNREFUSED 10.0.0.7:9092',
+        probeAt: expect.any(Date),
+      },
+      { name: 'nats', state: 'up', waiting: 0 },
+      {
+        name: 'webhooks',
+        state: 'paused',
+        waiting: 2,
+        oldestWaitingAt: expect.any(Date),
+        pausedAt: expect.any(Date),
+        reason: 'the partner migrates',
+      },
+    ]);
+  });
+});
+
+describe('admin.pause and admin.resume', () => {
+  test('keep the events of a paused destination on the shelf, and let them go in order', async () => {
+    const ids = await scene.emit([{}, {}, {}]);
+    await scene.shelve(ids, ['kafka']);
+    await scene.admin.pause('kafka');
+    const request = { destination: 'kafka', rateMax: 1_000, countMax: 10 };
+    expect(await unshelve(scene.db.pool, 'postcommit', request)).toBe(0);
+    expect(await scene.admin.counts()).toMatchObject({ pending: 3, shelved: 3 });
+
+    await scene.admin.resume('kafka');
+    expect(await stateOf('kafka')).toMatchObject({ state: 'up', waiting: 3 });
+    await scene.db.query(`update postcommit.outbox_controls set unshelved_at = now() - interval '1 second'`);
+    expect(await unshelve(scene.db.pool, 'postcommit', request)).toBe(3);
+    expect(await scene.admin.counts()).toMatchObject({ pending: 3, shelved: 0 });
+  });
+
+  test('again: the time stays, a new reason replaces the old one, none leaves it', async () => {
+    await know('kafka');
+    await scene.admin.pause('kafka', { reason: 'upgrade' });
+    const first = await stateOf('kafka');
+    await scene.admin.pause('kafka');
+    expect(await stateOf('kafka')).toEqual(first);
+    await scene.admin.pause('kafka', { reason: ' still upgrading ' });
+    expect(await stateOf('kafka')).toEqual({ ...first, reason: 'still upgrading' });
+    await scene.admin.resume('kafka');
+    await scene.admin.resume('kafka');
+    expect(await stateOf('kafka')).toEqual({ name: 'kafka', state: 'up', waiting: 0 });
+    await scene.admin.pause('kafka');
+    expect(await stateOf('kafka')).not.toHaveProperty('reason');
+  });
+
+  test('resume ends an outage too', async () => {
+    await know('kafka');
+    await breakDown('kafka', 'away');
+    expect(await stateOf('kafka')).toMatchObject({ state: 'down' });
+    await scene.admin.resume('kafka');
+    expect(await stateOf('kafka')).toEqual({ name: 'kafka', state: 'up', waiting: 0 });
+  });
+
+  test('wake the relays of this process and of others', async () => {
+    await know('kafka');
+    const listener = new pg.Client({ connectionString: scene.db.url });
+    await listener.connect();
+    await listener.query(`listen ${doorbellChannel('postcommit')}`);
+    let heardHere = 0;
+    const stopHearing = hearInProcess('postcommit', () => heardHere++);
+    try {
+      for (const [i, change] of [() => scene.admin.pause('kafka'), () => scene.admin.resume('kafka')].entries()) {
+        const rung = new Promise((resolve) => listener.once('notification', resolve));
+        await change();
+        await within(rung, { timeoutMs: 10_000, what: 'a notification' });
+        expect(heardHere).toBe(i + 1);
+      }
+    } finally {
+      stopHearing();
+      await listener.end();
+    }
+  });
+
+  test('refuse a destination that no relay has, and tell which is meant', async () => {
+    const none = scene.admin.pause('kafka');
+    await expect(none).rejects.toMatchObject({ code: 'POSTCOMMIT_E_NO_SUCH_DESTINATION' });
+    await expect(none).rejects.toThrow('there is none yet');
+    await know('kafka', 'webhooks');
+    for (const change of [scene.admin.pause, scene.admin.resume].map((method) => method.bind(scene.admin))) {
+      const refused = change('kafak');
+      await expect(refused).rejects.toMatchObject({ code: 'POSTCOMMIT_E_NO_SUCH_DESTINATION' });
+      await expect(refused).rejects.toThrow('Got "kafak"; known are kafka, webhooks. Did you mean kafka?');
+      for (const name of ['', 'a\0b', '\ud800', 'x'.repeat(10_000), 7, null, undefined, ['kafka']]) {
+        const odd = change(name as string);
+        await expect(odd, JSON.stringify(name)).rejects.toMatchObject({ code: 'POSTCOMMIT_E_NO_SUCH_DESTINATION' });
+        await odd.catch((error: Error) => expect(error.message.length).toBeLessThan(400));
+      }
+    }
+    await know(...Array.from({ length: 30 }, (_, i) => `queue-${i}`));
+    await expect(scene.admin.pause('elsewhere')).rejects.toThrow('and 12 more.');
+    expect((await scene.admin.destinations()).every(({ state }) => state === 'up')).toBe(true);
+  });
+
+  test('refuse a reason that cannot be kept', async () => {
+    await know('kafka');
+    const refused: [unknown, string?][] = [
+      [{ reason: 7 }],
+      [{ reason: 'x'.repeat(501) }],
+      [{ reson: 'typo' }],
+      ['why'],
+      [null],
+      [[]],
+      [{ reason: 'a\0b' }, 'POSTCOMMIT_E_TEXT_NOT_STORABLE'],
+      [{ reason: '\udc00' }, 'POSTCOMMIT_E_TEXT_NOT_STORABLE'],
+    ];
+    for (const [options, code = 'POSTCOMMIT_E_BAD_OPTION'] of refused) {
+      await expect(scene.admin.pause('kafka', options as PauseOptions), JSON.stringify(options)).rejects.toMatchObject({
+        code,
+      });
+    }
+    expect(await stateOf('kafka')).toMatchObject({ state: 'up' });
+    await scene.admin.pause('kafka', { reason: 'x'.repeat(500) });
+    expect((await stateOf('kafka'))?.reason).toHaveLength(500);
+  });
+
+  test('work without NOTIFY, and in their own schema only', async () => {
+    await know('kafka');
+    const { admin } = createOutbox({ db: fromPg(scene.db.pool), notify: false });
+    await admin.pause('kafka');
+    expect(await stateOf('kafka')).toMatchObject({ state: 'paused' });
+    const elsewhere = createOutbox({ db: fromPg(scene.db.pool), schema: 'elsewhere' }).admin;
+    await expect(elsewhere.resume('kafka')).rejects.toMatchObject({ code: 'POSTCOMMIT_E_MIGRATION_MISSING' });
+  });
+});

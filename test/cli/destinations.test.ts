@@ -1,0 +1,183 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { openCircuit, registerDestinations } from '../../src/outbox/circuit.ts';
+import { Scene } from '../admin/scene.ts';
+import { runHere } from './fake-terminal.ts';
+import { jsonError, runCli } from './run-cli.ts';
+
+describe('an operator whose broker is away', () => {
+  let scene: Scene;
+  let ids: string[];
+  const here = (...args: string[]) => runHere(args, { env: { DATABASE_URL: scene.db.url } });
+  /** In a process of its own, as users run it. */
+  const run = (...args: string[]) => runCli(args, { env: { DATABASE_URL: scene.db.url } });
+  // biome-ignore lint/suspicious/noExplicitAny: a test knows the fields of the answer it asked for.
+  const json = async (...args: string[]): Promise<any> => {
+    const result = await here(...args, '--json');
+    expect(result, result.stderr).toMatchObject({ code: 0, stderr: '' });
+    return JSON.parse(result.stdout);
+  };
+
+  beforeAll(async () => {
+    scene = await Scene.create();
+    ids = await scene.emit(Array.from({ length: 4 }, (_, i) => ({ aggregate: ['order', String(i)] as const })));
+    await scene.shelve(ids.slice(0, 2), ['kafka'], ['audit']);
+    await scene.shelve(ids.slice(2, 3), ['kafka', 'webhooks']);
+    await registerDestinations(scene.db.pool, 'postcommit', ['nats']);
+  });
+  afterAll(() => scene.close());
+
+  beforeEach(async () => {
+    for (const name of ['kafka', 'webhooks', 'nats']) await scene.admin.resume(name);
+    await openCircuit(
+      scene.db.pool,
+      'postcommit',
+      { destination: 'kafka', error: 'connect ECONNREFUSED\x1b[2J', retryAfterMs: 0 },
+      { probeDelayMs: 600_000, probeDelayMsMax: 600_000 },
+    );
+  });
+
+  it('sees every destination', async () => {
+    await scene.admin.pause('webhooks', { reason: 'the partner migrates' });
+    const [text, answer] = await Promise.all([run('destinations'), json('destinations')]);
+    expect(text).toMatchObject({ code: 0, stderr: '' });
+    const [head, ...lines] = text.stdout.trimEnd().split('\n');
+    expect(head).toMatch(/^DESTINATION +STATE +WAITING +OLDEST +SINCE +NEXT PROBE +WHY$/);
+    expect(lines).toEqual([
+      expect.stringMatching(/^kafka +down +3 +\d+ m?s +20\S+ \S+Z +in \d+ min.* connect ECONNREFUSED\\x1b\[2J$/),
+      expect.stringMatching(/^nats +up +0 +- +- +- +-$/),
+      expect.stringMatching(/^webhooks +paused +1 +\d+ m?s +20\S+ \S+Z +- +the partner migrates$/),
+    ]);
+    expect(answer).toEqual({
+      destinations: [
+        expect.objectContaining({ name: 'kafka', state: 'down', waiting: 3, error: 'connect ECONNREFUSED\x1b[2J' }),
+        { name: 'nats', state: 'up', waiting: 0 },
+        expect.objectContaining({ name: 'webhooks', state: 'paused', waiting: 1, reason: 'the partner migrates' }),
+      ],
+    });
+  });
+
+  it('sees in the status what is down or paused, and how much waits', async () => {
+    await scene.admin.pause('nats');
+    const [text, answer, late] = await Promise.all([
+      here('status'),
+      json('status'),
+      here('status', '--max-age-ms', '0', '--max-pending', '3', '--json'),
+    ]);
+    expect(text.stdout).toMatch(/pending +4 +oldest due for/);
+    expect(text.stdout).toMatch(/ {2}shelved +3 +for a destination that is down or paused/);
+    expect(text.stdout).toMatch(/delivered +0\n/);
+    expect(text.stdout).toMatch(/\nkafka +down +3 .*ECONNREFUSED/);
+    expect(text.stdout).toMatch(/\nnats +paused +0 /);
+    // It is up, and what waited is about to be sent.
+    expect(text.stdout).toMatch(/\nwebhooks +draining +1 /);
+    expect(answer).toMatchObject({
+      pending: 4,
+      shelved: 3,
+      exact: { shelved: true },
+      destinations: [
+        { name: 'kafka', state: 'down', waiting: 3 },
+        { name: 'nats', state: 'paused', waiting: 0 },
+        { name: 'webhooks', state: 'up', waiting: 1 },
+      ],
+    });
+    expect(late.code).toBe(1);
+    expect(JSON.parse(late.stdout).exceeded).toMatchObject([{ check: 'maxPending' }, { check: 'maxAgeMs' }]);
+  });
+
+  it('reads in an event’s story what it waits for, in plain words', async () => {
+    await scene.admin.pause('webhooks', { reason: 'the partner\nmigrates' });
+    const [one, both, answer] = await Promise.all([
+      run('events', ids[0] ?? ''),
+      here('events', ids[2] ?? ''),
+      json('events', ids[2] ?? ''),
+    ]);
+    expect(one).toMatchObject({ code: 0, stderr: '' });
+    for (const part of [
+      'order.created  order:0  PENDING',
+      /waits for +destination kafka, which is down since 20\S+ \S+Z \(\d+ m?s\): connect ECONNREFUSED\\x1b\[2J\n/,
+      /done for +audit\n/,
+      /Z {2}put on the shelf, without loss of an attempt, until kafka can have it\n/,
+      'postcommit resume kafka ',
+      'postcommit destinations ',
+    ]) {
+      expect(one.stdout).toMatch(part);
+    }
+    expect(one.stdout).not.toContain('\x1b');
+    expect(both.stdout).toMatch(/waits for +destination kafka, which is down since/);
+    expect(both.stdout).toMatch(/waits for +destination webhooks, which is paused since .*: the partner ⏎ migrates\n/);
+    expect(answer).toMatchObject({ status: 'PENDING', waitingFor: ['kafka', 'webhooks'] });
+    expect(Date.parse(answer.waitingSince)).toBeGreaterThan(0);
+
+    await scene.admin.resume('kafka');
+    const back = await here('events', ids[0] ?? '');
+    expect(back.stdout).toMatch(/destination kafka, which is up again: what waited for it is being sent\n/);
+    // A destination that the books have forgotten is still named.
+    await scene.db.query(`delete from postcommit.outbox_controls where destination = 'webhooks'`);
+    const forgotten = await here('events', ids[2] ?? '');
+    expect(forgotten.stdout).toMatch(/waits for +destination webhooks\n/);
+    await registerDestinations(scene.db.pool, 'postcommit', ['webhooks']);
+  });
+
+  it('lists it with the pending events', async () => {
+    const page = await json('events', '--status', 'pending', '--order', 'oldest');
+    expect(page.events.map(({ id }: { id: string }) => id)).toEqual(ids);
+  });
+
+  it('pauses and resumes', async () => {
+    const paused = await run('pause', 'kafka', '--reason', 'cluster upgrade');
+    expect(paused).toEqual({
+      code: 0,
+      stdout:
+        'kafka is paused: nothing is sent to it, and its events wait. Waiting now: 3 events.\ngo on with: postcommit resume kafka\n',
+      stderr: '',
+    });
+    expect(await scene.admin.destinations()).toMatchObject([
+      { name: 'kafka', state: 'paused', reason: 'cluster upgrade' },
+      { name: 'nats', state: 'up' },
+      { name: 'webhooks', state: 'up' },
+    ]);
+    expect(await run('resume', 'kafka')).toEqual({
+      code: 0,
+      stdout: 'kafka is resumed: 3 events that waited will be sent\n',
+      stderr: '',
+    });
+    expect(await json('pause', 'nats')).toEqual({
+      name: 'nats',
+      state: 'paused',
+      waiting: 0,
+      pausedAt: expect.any(String),
+    });
+    expect(await json('resume', 'nats')).toEqual({ name: 'nats', state: 'up', waiting: 0 });
+    expect((await here('resume', 'nats')).stdout).toBe('nats is resumed\n');
+  });
+
+  it('is told which destination is meant, and nothing changes', async () => {
+    for (const command of ['pause', 'resume']) {
+      const [text, asJson] = await Promise.all([here(command, 'kafak'), here(command, 'kafak', '--json')]);
+      expect(text).toMatchObject({ code: 1, stdout: '' });
+      expect(text.stderr).toContain('known are kafka, nats, webhooks. Did you mean kafka?');
+      expect(asJson).toMatchObject({ code: 1, stdout: '' });
+      expect(jsonError(asJson)).toMatchObject({ code: 'POSTCOMMIT_E_NO_SUCH_DESTINATION' });
+    }
+    const long = await here('pause', 'kafka', '--reason', 'x'.repeat(501));
+    expect(long).toMatchObject({ code: 2, stdout: '' });
+    expect(await scene.admin.destinations()).toMatchObject([{ name: 'kafka', state: 'down' }, {}, {}]);
+  });
+});
+
+it('without any destination, the commands say so', async () => {
+  const scene = await Scene.create();
+  const options = { env: { DATABASE_URL: scene.db.url } };
+  expect(await runHere(['destinations'], options)).toMatchObject({
+    code: 0,
+    stdout: 'no destinations: a relay tells of its own when it starts\n',
+  });
+  expect(JSON.parse((await runHere(['destinations', '--json'], options)).stdout)).toEqual({ destinations: [] });
+  const status = await runHere(['status'], options);
+  expect(status.stdout).not.toMatch(/DESTINATION|shelved/);
+  expect(JSON.parse((await runHere(['status', '--json'], options)).stdout)).toMatchObject({ destinations: [] });
+  const pause = await runHere(['pause', 'kafka'], options);
+  expect(pause.code).toBe(1);
+  expect(pause.stderr).toContain('there is none yet');
+  await scene.close();
+});
