@@ -1,9 +1,10 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { runFolder } from './folders.ts';
 import { startGuardian } from './guardian.ts';
 import { type Instance, launch, launchOnFreePorts, portNumbers, type RunningInstance } from './instance.ts';
-import type { ProcessIdentity } from './process-identity.ts';
+import { isGroupStopped, type ProcessIdentity } from './process-identity.ts';
 import { services } from './registry.ts';
 import { endServer, forgetPid, logFile, signalServer } from './server-process.ts';
 import type { ServiceName } from './service.ts';
@@ -34,7 +35,7 @@ export interface PrivateService {
   kill(): Promise<void>;
   restart(): Promise<void>;
   /** It keeps its connections and accepts new ones, and answers nothing until thaw(). */
-  freeze(): void;
+  freeze(): Promise<void>;
   thaw(): void;
   /** Ends it and removes its data. It cannot be started again. */
   remove(): Promise<void>;
@@ -119,8 +120,11 @@ class RunningService implements PrivateService {
     await this.start();
   }
 
-  freeze(): void {
-    if (this.#server) signalServer(this.#server, 'SIGSTOP');
+  async freeze(): Promise<void> {
+    if (this.#server === undefined) return;
+    signalServer(this.#server, 'SIGSTOP');
+    // A thread that is still running may answer.
+    while (!(await isGroupStopped(this.#server.pid))) await sleep(5);
   }
 
   thaw(): void {

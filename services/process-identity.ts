@@ -42,7 +42,23 @@ export async function isGroupRunning(groupId: number): Promise<boolean> {
   return statuses.some((status) => status?.groupId === groupId && !status.ended);
 }
 
+/** Whether every thread of the group is stopped. Where the system does not tell, it is taken to be so. */
+export async function isGroupStopped(groupId: number): Promise<boolean> {
+  if (process.platform !== 'linux') return true;
+  const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name));
+  const stopped = await Promise.all(
+    pids.map(async (pid) => {
+      if ((await readStatus(Number(pid)))?.groupId !== groupId) return true;
+      const threads = await readdir(`/proc/${pid}/task`).catch(() => []);
+      const states = await Promise.all(threads.map((thread) => readStatus(Number(thread))));
+      return states.every((status) => status === undefined || status.ended || status.stopped);
+    }),
+  );
+  return stopped.every(Boolean);
+}
+
 interface Status {
+  stopped: boolean;
   ended: boolean;
   groupId: number;
   startedAt: string;
@@ -53,5 +69,11 @@ async function readStatus(pid: number): Promise<Status | undefined> {
   if (text === undefined) return undefined;
   // After the name, which may itself hold blanks and brackets: state, parent, group, …, and as the 20th the start.
   const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
-  return { ended: 'ZX'.includes(fields[0] ?? 'X'), groupId: Number(fields[2]), startedAt: fields[19] ?? '' };
+  const state = fields[0] ?? 'X';
+  return {
+    stopped: 'Tt'.includes(state),
+    ended: 'ZX'.includes(state),
+    groupId: Number(fields[2]),
+    startedAt: fields[19] ?? '',
+  };
 }

@@ -60,11 +60,11 @@ describe('a private server', () => {
 
   test('that is frozen accepts connections and answers nothing', { timeout: timeoutMs }, async (context) => {
     const server = await privateService('redis', context);
-    server.freeze();
+    await server.freeze();
     await expect(services.redis.check(server.env)).rejects.toThrow(/no answer/);
     server.thaw();
     expect(await services.redis.check(server.env)).toBe(server.version);
-    server.freeze();
+    await server.freeze();
     await within(server.stop(), { what: 'a frozen server stopped' });
   });
 

@@ -1,6 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import pg from 'pg';
 import type { TestProject } from 'vitest/node';
+import { services } from '../../services/registry.ts';
+import { NotAvailable } from '../../services/service.ts';
 import { startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { recordServer, startServerRecord } from './servers-used.ts';
 
@@ -10,14 +12,20 @@ declare module 'vitest' {
     serverUrl: string;
     /** Part of the names of this run's databases. */
     runId: string;
+    /** Brokers that this machine cannot have, by name, with the reason. */
+    missingServices: Record<string, string>;
   }
 }
 
-/** One PostgreSQL 18 for all tests, or the one in POSTCOMMIT_TEST_DATABASE_URL (its user must be a superuser). */
+/**
+ * One PostgreSQL 18 for all tests, or the one in POSTCOMMIT_TEST_DATABASE_URL (its user must be a superuser), and the
+ * files of the brokers. Tests start brokers of their own, one or two at a time: most of them stop and freeze theirs.
+ */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   startServerRecord();
   const runId = randomBytes(4).toString('hex');
   const given = process.env.POSTCOMMIT_TEST_DATABASE_URL;
+  const fetching = fetchServices();
   const server = given
     ? undefined
     : await startEmbeddedPostgres({ version: 18, settings: { wal_level: 'logical', max_connections: '200' } });
@@ -25,11 +33,27 @@ export default async function setup(project: TestProject): Promise<() => Promise
   recordServer(await serverVersion(serverUrl));
   project.provide('serverUrl', serverUrl);
   project.provide('runId', runId);
+  project.provide('missingServices', await fetching);
 
   return async () => {
     if (server === undefined) await dropLeftovers(serverUrl, runId);
     else await server.stop();
   };
+}
+
+/** Once and before all tests, so that no test's timeout has a download in it. Quick when the files are there. */
+async function fetchServices(): Promise<Record<string, string>> {
+  const missing: Record<string, string> = {};
+  const wanted = Object.values(services).filter(({ variable }) => !process.env[variable]);
+  await Promise.all(
+    wanted.map(({ name, install }) =>
+      install((line) => process.stderr.write(`${name}: ${line}\n`)).catch((error) => {
+        // Anything else is told by the tests that need the server.
+        if (error instanceof NotAvailable) missing[name] = error.message;
+      }),
+    ),
+  );
+  return missing;
 }
 
 async function serverVersion(connectionString: string): Promise<string> {
