@@ -1,1 +1,3 @@
 export type { ConformanceCheck, PublisherHarness, ReceivedMessage } from './publisher-conformance.ts';
+export { publisherConformance } from './publisher-conformance.ts';
+export { testMessage } from './test-message.ts';
