@@ -1,0 +1,60 @@
+import { PostcommitError } from '../errors.ts';
+
+const reasonCharactersMax = 500;
+
+/** What an operator reads: the broker's or the system's own words, cut to a length that fits a table. */
+export function reasonOf(error: unknown): string {
+  return cutReason(wordsOf(error));
+}
+
+export function cutReason(words: string): string {
+  return words.length <= reasonCharactersMax ? words : `${words.slice(0, reasonCharactersMax - 1)}…`;
+}
+
+function wordsOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  // A host with two addresses fails with one error for each, and no message of its own.
+  if (error instanceof AggregateError && error.errors.length > 0) return wordsOf(error.errors[0]);
+  const { code } = error as NodeJS.ErrnoException;
+  return error.message || (typeof code === 'string' && code) || error.name;
+}
+
+/** The server's certificate is not one to be trusted: waiting does not change that. */
+export function isUntrustedCertificate(error: unknown): boolean {
+  const { code } = (error ?? {}) as { code?: unknown };
+  return typeof code === 'string' && certificateCodes.test(code);
+}
+
+const certificateCodes =
+  /^(?:CERT_|ERR_TLS_CERT_|UNABLE_TO_(?:VERIFY|GET_ISSUER)|SELF_SIGNED_CERT|DEPTH_ZERO_SELF_SIGNED)|^(?:HOSTNAME_MISMATCH|INVALID_CA)$/;
+
+/** `promise`, or a rejection once the signal is aborted; what becomes of the promise then is nobody's concern. */
+export async function untilAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
+  promise.catch(() => {});
+  if (signal.aborted) throw aborted(signal);
+  let stop = () => {};
+  const abort = new Promise<never>((_, reject) => {
+    stop = () => reject(aborted(signal));
+  });
+  signal.addEventListener('abort', stop, { once: true });
+  try {
+    return await Promise.race([promise, abort]);
+  } finally {
+    signal.removeEventListener('abort', stop);
+  }
+}
+
+function aborted({ reason }: AbortSignal): Error {
+  if (!(reason instanceof Error) || reason.name === 'AbortError') return new Error('The call was aborted.');
+  return reason.name === 'TimeoutError' ? new Error('No answer in time.') : reason;
+}
+
+/** Loads a client that is an optional peer, when it is needed. */
+export async function importClient<T>(name: string, load: () => Promise<T>): Promise<T> {
+  try {
+    return await load();
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ERR_MODULE_NOT_FOUND') throw error;
+    throw new PostcommitError('POSTCOMMIT_E_PACKAGE_MISSING', `Run: npm install ${name}`, { cause: error });
+  }
+}

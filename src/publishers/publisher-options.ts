@@ -1,0 +1,39 @@
+import { PostcommitError } from '../errors.ts';
+
+/** Reads what a publisher's factory was given. Whatever is wrong is refused at once, before anything is connected. */
+export interface OptionReader<T extends object> {
+  whole(name: keyof T & string, fallback: number, min: number, max: number): number;
+  flag(name: keyof T & string, fallback: boolean): boolean;
+  text(name: keyof T & string): string | undefined;
+  fail(detail: string): PostcommitError;
+}
+
+export function readOptions<T extends object>(
+  factory: string,
+  given: T,
+  known: readonly (keyof T & string)[],
+): OptionReader<T> {
+  const fail = (detail: string) => new PostcommitError('POSTCOMMIT_E_BAD_OPTION', `${factory}(): ${detail}`);
+  if (typeof given !== 'object' || given === null) throw fail('takes an object of options.');
+  // A misspelt limit would silently be no limit.
+  const unknown = Object.keys(given).find((name) => !(known as readonly string[]).includes(name));
+  if (unknown !== undefined) throw fail(`There is no option ${unknown}. Known are: ${known.join(', ')}.`);
+  return {
+    fail,
+    whole(name, fallback, min, max) {
+      const value: unknown = given[name] ?? fallback;
+      if (Number.isInteger(value) && (value as number) >= min && (value as number) <= max) return value as number;
+      throw fail(`${name} must be a whole number from ${min} to ${max}. Got ${String(value)}.`);
+    },
+    flag(name, fallback) {
+      const value: unknown = given[name] ?? fallback;
+      if (typeof value === 'boolean') return value;
+      throw fail(`${name} must be true or false. Got ${String(value)}.`);
+    },
+    text(name) {
+      const value: unknown = given[name];
+      if (value === undefined || (typeof value === 'string' && value !== '')) return value;
+      throw fail(`${name} must be a text that is not empty.`);
+    },
+  };
+}
