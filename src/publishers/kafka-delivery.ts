@@ -1,0 +1,176 @@
+import { reasonOf } from './failure.ts';
+import { type KafkaFailure, kafkaFailure } from './kafka-failure.ts';
+import { type KafkaPort, type KafkaRecord, SomeFailed } from './kafka-port.ts';
+import { notTried } from './key-order.ts';
+import { type Message, type PublishOutcome, published } from './publisher.ts';
+
+/** A record on its way: which message of the batch it is, and where it goes. */
+export interface Parcel {
+  readonly index: number;
+  readonly record: KafkaRecord;
+  readonly bytes: number;
+  /** Topic and partition: what the broker takes together or not at all. */
+  readonly place: string;
+  readonly leader: number;
+}
+
+/** What becomes of one batch. Knows which keys have failed, so that nothing behind them is sent. */
+export class Delivery {
+  readonly #batch: readonly Message[];
+  readonly #outcomes: (PublishOutcome | undefined)[];
+  /** The first message that failed, by key. */
+  readonly #failedAt = new Map<string, number>();
+  #ended = false;
+
+  constructor(batch: readonly Message[]) {
+    this.#batch = batch;
+    this.#outcomes = new Array(batch.length).fill(undefined);
+  }
+
+  /** False once `end` was called: nothing may be sent any more. */
+  get open(): boolean {
+    return !this.#ended;
+  }
+
+  settle(index: number, outcome: PublishOutcome): void {
+    if (this.#ended) return;
+    this.#outcomes[index] = outcome;
+    const key = this.#batch[index]?.key;
+    if (outcome.kind === 'ok' || typeof key !== 'string') return;
+    this.#failedAt.set(key, Math.min(index, this.#failedAt.get(key) ?? index));
+  }
+
+  /** Whether an earlier message of its key has failed; that is then its outcome. */
+  isHeldBack(index: number): boolean {
+    const key = this.#batch[index]?.key;
+    if (typeof key !== 'string' || (this.#failedAt.get(key) ?? index) >= index) return false;
+    this.#outcomes[index] = notTried;
+    return true;
+  }
+
+  /** The outcomes, with `unavailable` for all that are not known. What comes in later is ignored. */
+  end(reason: string): PublishOutcome[] {
+    this.#ended = true;
+    const failedKeys = new Set<string>();
+    return this.#outcomes.map((known, index) => {
+      const key = this.#batch[index]?.key;
+      let outcome: PublishOutcome = known ?? { kind: 'unavailable', reason };
+      // It was found bad before the one ahead of it failed; its turn comes after that one.
+      if (outcome.kind === 'reject' && typeof key === 'string' && failedKeys.has(key)) outcome = notTried;
+      if (outcome.kind !== 'ok' && typeof key === 'string') failedKeys.add(key);
+      return outcome;
+    });
+  }
+}
+
+export interface RoundSenderOptions {
+  readonly delivery: Delivery;
+  /** The broker does not take this many bytes together. */
+  onTooLarge(topic: string, bytes: number): void;
+  /** A new producer in place of one that failed. */
+  replace(port: KafkaPort): Promise<KafkaPort>;
+}
+
+/**
+ * Sends the parcels of a round over one producer, a request for each broker, and settles them. When a request fails for
+ * another reason than an outage, its partitions are sent one by one, and a partition that fails for one of its records
+ * is halved until that record stands alone: it fails, and all others arrive.
+ */
+export class RoundSender {
+  readonly #delivery: Delivery;
+  readonly #onTooLarge: (topic: string, bytes: number) => void;
+  readonly #replace: (port: KafkaPort) => Promise<KafkaPort>;
+  port: KafkaPort;
+  /** Whether anything failed: this producer should not be used for another batch. */
+  failed = false;
+  /** Whether the broker is away: there is no use in sending more. */
+  outage: string | undefined;
+
+  constructor(port: KafkaPort, { delivery, onTooLarge, replace }: RoundSenderOptions) {
+    this.port = port;
+    this.#delivery = delivery;
+    this.#onTooLarge = onTooLarge;
+    this.#replace = replace;
+  }
+
+  async send(round: readonly Parcel[]): Promise<void> {
+    const byLeader = groupBy(this.#sendable(round), ({ leader }) => leader);
+    await Promise.all([...byLeader.values()].map((parcels) => this.#sendToLeader(parcels)));
+  }
+
+  async #sendToLeader(parcels: readonly Parcel[]): Promise<void> {
+    const failure = await this.#try(parcels);
+    if (failure === undefined) return;
+    const places = [...groupBy(parcels, ({ place }) => place).values()];
+    if (this.#ends(failure, parcels)) return;
+    if (places.length === 1) return this.#isolate(parcels, failure);
+    // Which partition failed is not known. The others may have been stored, and are not stored again.
+    for (const place of places) await this.#sendPlace(place);
+  }
+
+  async #sendPlace(given: readonly Parcel[]): Promise<void> {
+    const parcels = this.#sendable(given);
+    const failure = await this.#try(parcels);
+    if (failure === undefined || this.#ends(failure, parcels)) return;
+    await this.#isolate(parcels, failure);
+  }
+
+  /** All go to one partition, and one of them or their topic was refused. */
+  async #isolate(parcels: readonly Parcel[], { about, outcome }: KafkaFailure): Promise<void> {
+    const [first] = parcels;
+    if (about === 'tooLarge' && first) this.#onTooLarge(first.record.topic, sumBytes(parcels));
+    if (about === 'topic' || parcels.length === 1) {
+      for (const { index } of parcels) this.#delivery.settle(index, outcome);
+      return;
+    }
+    const half = parcels.length >> 1;
+    await this.#sendPlace(parcels.slice(0, half));
+    await this.#sendPlace(parcels.slice(half));
+  }
+
+  /** Settles what was stored and what the client knows to have failed; answers why the rest was not stored. */
+  async #try(parcels: readonly Parcel[]): Promise<KafkaFailure | undefined> {
+    if (parcels.length === 0 || !this.#delivery.open) return undefined;
+    if (this.outage !== undefined) return { about: 'outage', outcome: { kind: 'unavailable', reason: this.outage } };
+    try {
+      if (this.failed && !this.port.resendsSafely) this.port = await this.#replace(this.port);
+      await this.port.send(parcels.map(({ record }) => record));
+      for (const { index } of parcels) this.#delivery.settle(index, published);
+      return undefined;
+    } catch (error) {
+      this.failed = true;
+      if (!(error instanceof SomeFailed)) return kafkaFailure(error);
+      for (const { index, record } of parcels) {
+        const reason = error.errors.get(record);
+        this.#delivery.settle(index, reason === undefined ? published : kafkaFailure(reason).outcome);
+      }
+      return undefined;
+    }
+  }
+
+  #ends({ about, outcome }: KafkaFailure, parcels: readonly Parcel[]): boolean {
+    if (about !== 'outage' && about !== 'refused') return false;
+    this.outage ??= outcome.kind === 'ok' ? reasonOf(about) : outcome.reason;
+    for (const { index } of parcels) this.#delivery.settle(index, outcome);
+    return true;
+  }
+
+  #sendable(parcels: readonly Parcel[]): Parcel[] {
+    return parcels.filter(({ index }) => !this.#delivery.isHeldBack(index));
+  }
+}
+
+function sumBytes(parcels: readonly Parcel[]): number {
+  return parcels.reduce((sum, { bytes }) => sum + bytes, 0);
+}
+
+function groupBy<T, K>(items: readonly T[], keyOf: (item: T) => K): Map<K, T[]> {
+  const groups = new Map<K, T[]>();
+  for (const item of items) {
+    const key = keyOf(item);
+    const group = groups.get(key);
+    if (group) group.push(item);
+    else groups.set(key, [item]);
+  }
+  return groups;
+}

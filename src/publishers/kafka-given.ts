@@ -1,0 +1,95 @@
+import { ConfluentPort, type ConfluentProducer } from './kafka-confluent.ts';
+import { PlatformaticPort, type PlatformaticProducer } from './kafka-platformatic.ts';
+import type { KafkaCompression, KafkaPort, KafkaRecord } from './kafka-port.ts';
+
+/** What is used of a producer of kafkajs, or of one like it. */
+export interface KafkajsProducer {
+  connect(): Promise<unknown>;
+  disconnect(): Promise<unknown>;
+  sendBatch(batch: never): Promise<unknown>;
+  isIdempotent?(): boolean;
+}
+
+/** A producer of kafkajs, of `@confluentinc/kafka-javascript` or of `@platformatic/kafka`. */
+export type KafkaProducer = KafkajsProducer | ConfluentProducer | PlatformaticProducer;
+
+/** Why this is no producer that can be used, or `undefined`. */
+export function refuseProducer(producer: unknown, owned: boolean): string | undefined {
+  const { sendBatch, isIdempotent } = (producer ?? {}) as Partial<KafkajsProducer>;
+  if (isPlatformatic(producer) || isConfluent(producer)) return undefined;
+  if (typeof sendBatch !== 'function') {
+    return 'producer must be a producer of kafkajs, @confluentinc/kafka-javascript or @platformatic/kafka, or a function that makes one.';
+  }
+  if (owned || isIdempotent?.call(producer) !== true) return undefined;
+  return 'An idempotent producer of kafkajs must not be used after a failure, or it loses records: give a function that makes one (`producer: () => kafka.producer({ idempotent: true })`), so that it can be replaced.';
+}
+
+/** `owned`: it was made for us, so it is ours to close. */
+export function givenPort(producer: KafkaProducer, owned: boolean, compression: KafkaCompression): KafkaPort {
+  if (isPlatformatic(producer)) return new PlatformaticPort(producer, { owned });
+  if (isConfluent(producer)) return new ConfluentPort(producer, owned);
+  return new KafkajsLikePort(producer as KafkajsProducer, owned, compression);
+}
+
+function isPlatformatic(producer: unknown): producer is PlatformaticProducer {
+  const { initIdempotentProducer, metadata } = (producer ?? {}) as Partial<PlatformaticProducer>;
+  return typeof initIdempotentProducer === 'function' && typeof metadata === 'function';
+}
+
+function isConfluent(producer: unknown): producer is ConfluentProducer {
+  return typeof ((producer ?? {}) as Partial<ConfluentProducer>).dependentAdmin === 'function';
+}
+
+interface Calls {
+  sendBatch(batch: object): Promise<unknown>;
+}
+
+const compressionTypes = { none: 0, gzip: 1, snappy: 2, lz4: 3, zstd: 4 } as const;
+
+/** It chooses partitions itself and does not tell which of them failed, so a record may be stored twice after a failure. */
+class KafkajsLikePort implements KafkaPort {
+  readonly resendsSafely: boolean;
+  readonly #producer: KafkajsProducer;
+  readonly #owned: boolean;
+  readonly #compression: KafkaCompression;
+  #pending: Promise<unknown> = Promise.resolve();
+
+  constructor(producer: KafkajsProducer, owned: boolean, compression: KafkaCompression) {
+    this.#producer = producer;
+    this.#owned = owned;
+    this.#compression = compression;
+    this.resendsSafely = !owned;
+  }
+
+  async open(): Promise<void> {
+    await this.#producer.connect();
+  }
+
+  async send(records: readonly KafkaRecord[]): Promise<void> {
+    const byTopic = new Map<string, object[]>();
+    for (const { topic, key, value, headers } of records) {
+      const messages = byTopic.get(topic) ?? [];
+      messages.push({ key, value, headers });
+      byTopic.set(topic, messages);
+    }
+    const topicMessages = [...byTopic].map(([topic, messages]) => ({ topic, messages }));
+    const batch = { acks: -1, compression: compressionTypes[this.#compression], topicMessages };
+    const sent = (this.#producer as unknown as Calls).sendBatch(batch);
+    this.#pending = sent.catch(() => {});
+    await sent;
+  }
+
+  /** All that its interface offers: it connects when it is not connected. */
+  async ping(): Promise<void> {
+    await this.#producer.connect();
+  }
+
+  async discard(): Promise<void> {
+    // Closing waits for what is under way, and kafkajs retries that for long: it is not waited for in turn.
+    await Promise.all([this.#pending, this.close()]);
+  }
+
+  async close(): Promise<void> {
+    if (this.#owned) await this.#producer.disconnect().catch(() => {});
+  }
+}

@@ -1,0 +1,120 @@
+import type { Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { importClient } from './failure.ts';
+import type { KafkaConnection, KafkaPartition, KafkaPort, KafkaRecord } from './kafka-port.ts';
+import { cutSocket } from './kafka-socket.ts';
+
+/** What is used of a producer of `@platformatic/kafka`. */
+export interface PlatformaticProducer {
+  send(options: never): Promise<unknown>;
+  metadata(options: never): Promise<unknown>;
+  initIdempotentProducer(options: never): Promise<unknown>;
+  close(force?: boolean): Promise<unknown>;
+}
+
+interface Calls {
+  send(options: { messages: object[]; acks: number }): Promise<unknown>;
+  metadata(options: { topics: string[]; autocreateTopics?: boolean; forceUpdate?: boolean }): Promise<Metadata>;
+  initIdempotentProducer(options: object): Promise<unknown>;
+  close(force: boolean): Promise<unknown>;
+  connections?: Iterable<[string, { socket?: Socket }]>;
+}
+
+interface Metadata {
+  topics: Map<string, { partitions: { leader: number }[] } | undefined>;
+}
+
+// A topic that is being created is unknown for a moment.
+const creationDelaysMs = [50, 100, 200, 400];
+
+export async function platformaticPort(connection: KafkaConnection): Promise<KafkaPort> {
+  const name: string = '@platformatic/kafka';
+  const { Producer } = (await importClient(name, () => import(name))) as {
+    Producer: new (options: object) => PlatformaticProducer;
+  };
+  const { sasl, ssl } = connection;
+  const producer = new Producer({
+    clientId: connection.clientId,
+    bootstrapBrokers: [...connection.brokers],
+    idempotent: true,
+    // The least that it does not take for "without end".
+    retries: 2,
+    retryDelay: 100,
+    timeout: connection.requestTimeoutMs,
+    requestTimeout: connection.requestTimeoutMs,
+    connectTimeout: connection.connectTimeoutMs,
+    compression: connection.compression,
+    autocreateTopics: connection.autoCreateTopics,
+    ...(ssl && { tls: ssl === true ? {} : ssl }),
+    ...(sasl && { sasl: { ...sasl, mechanism: String(sasl.mechanism).toUpperCase() } }),
+    ...connection.clientOptions,
+  });
+  return new PlatformaticPort(producer, { owned: true, autoCreateTopics: connection.autoCreateTopics });
+}
+
+/**
+ * Like kafkajs, it uses the sequence numbers of a failed request again, also of the partitions that were stored. So the
+ * same care is taken: one request at a time, partitions chosen here, a new producer id after a failure.
+ */
+export class PlatformaticPort implements KafkaPort {
+  readonly resendsSafely = true;
+  readonly #producer: Calls;
+  readonly #owned: boolean;
+  readonly #autoCreateTopics: boolean;
+  #pending: Promise<unknown> = Promise.resolve();
+
+  constructor(producer: PlatformaticProducer, { owned = false, autoCreateTopics = true } = {}) {
+    this.#producer = producer as unknown as Calls;
+    this.#owned = owned;
+    this.#autoCreateTopics = autoCreateTopics;
+  }
+
+  async open(): Promise<void> {
+    await this.#producer.initIdempotentProducer({});
+  }
+
+  async partitionsOf(topic: string): Promise<readonly KafkaPartition[]> {
+    for (const delayMs of [...creationDelaysMs, undefined]) {
+      try {
+        const { topics } = await this.#producer.metadata({ topics: [topic], autocreateTopics: this.#autoCreateTopics });
+        return (topics.get(topic)?.partitions ?? []).map(({ leader }, partition) => ({ partition, leader }));
+      } catch (error) {
+        // It says so in a sentence, without the protocol's number.
+        const isUnknown = error instanceof Error && error.message.startsWith('Unknown topic');
+        if (isUnknown && (delayMs === undefined || !this.#autoCreateTopics)) {
+          throw Object.assign(new Error(error.message, { cause: error }), { apiCode: 3 });
+        }
+        if (!isUnknown || delayMs === undefined) throw error;
+        await sleep(delayMs);
+      }
+    }
+    return [];
+  }
+
+  async send(records: readonly KafkaRecord[]): Promise<void> {
+    const messages = records.map(({ topic, partition, key, value, headers }) => ({
+      topic,
+      partition,
+      ...(key !== null && { key: Buffer.from(key) }),
+      value: Buffer.isBuffer(value) ? value : Buffer.from(value),
+      headers: new Map(Object.entries(headers).map(([name, text]) => [Buffer.from(name), Buffer.from(text)])),
+    }));
+    const sent = this.#producer.send({ messages, acks: -1 });
+    this.#pending = sent.catch(() => {});
+    await sent;
+  }
+
+  async ping(): Promise<void> {
+    await this.#producer.metadata({ topics: [], forceUpdate: true });
+  }
+
+  async discard(): Promise<void> {
+    if (!this.#owned) return void (await this.#pending);
+    for (const [, { socket }] of this.#producer.connections ?? []) if (socket) cutSocket(socket);
+    await this.close();
+  }
+
+  async close(): Promise<void> {
+    if (this.#owned) await this.#producer.close(true).catch(() => {});
+  }
+}

@@ -1,0 +1,76 @@
+/**
+ * What the Kafka publisher needs of a client: one producer, used by one call of `publish` at a time. A producer that
+ * failed is not used by a later call, so that no sequence number of an idempotent producer is ever given out twice.
+ */
+export interface KafkaPort {
+  /** Connects, and has its producer id. */
+  open(): Promise<void>;
+  /**
+   * The partitions of a topic and who leads them; creates the topic where broker and client allow that. Left out where
+   * the client chooses the partition itself.
+   */
+  partitionsOf?(topic: string): Promise<readonly KafkaPartition[]>;
+  /**
+   * Stores the records of a partition together or not at all, and resolves when all are stored on all replicas in sync.
+   * Rejects with `SomeFailed` where the client knows what became of each. After any other failure a second call with the
+   * same records of a partition stores none of them twice, if `resendsSafely`.
+   */
+  send(records: readonly KafkaRecord[]): Promise<void>;
+  readonly resendsSafely: boolean;
+  /** Asks the cluster for a sign of life. */
+  ping(): Promise<void>;
+  /**
+   * Cuts the connections and gives up what is under way, as far as the client lets us. Resolves, and never rejects, once
+   * this producer can deliver nothing any more; until then no other takes its place.
+   */
+  discard(): Promise<void>;
+  /** In good order, once nothing is under way. */
+  close(): Promise<void>;
+}
+
+export interface KafkaPartition {
+  readonly partition: number;
+  /** The broker that leads it. */
+  readonly leader: number;
+}
+
+export interface KafkaRecord {
+  readonly topic: string;
+  /** `undefined` where the client chooses it. */
+  readonly partition: number | undefined;
+  readonly key: string | null;
+  readonly value: string | Buffer;
+  readonly headers: Record<string, string>;
+}
+
+/** Some records were not stored; all others of the call were. */
+export class SomeFailed extends Error {
+  readonly errors: ReadonlyMap<KafkaRecord, unknown>;
+
+  constructor(errors: ReadonlyMap<KafkaRecord, unknown>) {
+    super(`${errors.size} records were not stored.`);
+    this.errors = errors;
+  }
+}
+
+/** What a client is made from, whichever it is. */
+export interface KafkaConnection {
+  readonly brokers: readonly string[];
+  readonly clientId: string;
+  readonly ssl: boolean | object | undefined;
+  readonly sasl: KafkaSasl | undefined;
+  readonly compression: KafkaCompression;
+  readonly connectTimeoutMs: number;
+  readonly requestTimeoutMs: number;
+  readonly autoCreateTopics: boolean;
+  readonly messageBytesMax: number;
+  /** In the client's own words, on top of ours. */
+  readonly clientOptions: Readonly<Record<string, unknown>>;
+}
+
+export type KafkaCompression = 'none' | 'gzip' | 'snappy' | 'lz4' | 'zstd';
+
+/** How to log in. With kafkajs, further mechanisms of its own (`aws`, `oauthbearer`) are handed through as they are. */
+export type KafkaSasl =
+  | { mechanism: 'plain' | 'scram-sha-256' | 'scram-sha-512'; username: string; password: string }
+  | { mechanism: string; [option: string]: unknown };

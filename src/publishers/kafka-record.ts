@@ -1,0 +1,62 @@
+import type { KafkaRecord } from './kafka-port.ts';
+import type { Message } from './publisher.ts';
+
+/** The header that carries the event's id: what consumers deduplicate by. */
+const eventIdHeader = 'event-id';
+const contentTypeHeader = 'content-type';
+
+/** A record that has no partition yet. */
+export interface LooseRecord extends Omit<KafkaRecord, 'partition'> {
+  readonly bytes: number;
+}
+
+/** The record of a message, or why Kafka can never take it. */
+export function toRecord(message: Message, messageBytesMax: number): LooseRecord | string {
+  const { topic, key, body } = message;
+  if (!isTopicName(topic)) {
+    const rule = 'it must have 1 to 249 letters, digits, dots, underscores or hyphens, and be neither . nor ..';
+    return `INVALID_TOPIC_EXCEPTION: ${JSON.stringify(String(topic).slice(0, 260))} is not a topic name: ${rule}.`;
+  }
+  if (key !== null && typeof key !== 'string') return `The key must be a text or null, not ${typeof key}.`;
+  const headers: Record<string, string> = { [contentTypeHeader]: message.contentType };
+  for (const [name, value] of Object.entries(message.headers)) {
+    if (typeof value !== 'string')
+      return `The header ${name} must be a text, not ${value === null ? null : typeof value}.`;
+    headers[name] = value;
+  }
+  headers[eventIdHeader] = message.eventId;
+  const value = typeof body === 'string' ? body : Buffer.from(body.buffer, body.byteOffset, body.byteLength);
+  const bytes = recordBytes({ key, value, headers });
+  if (bytes > messageBytesMax) {
+    return `MESSAGE_TOO_LARGE: the record has ${bytes} bytes, and messageBytesMax is ${messageBytesMax} (on the broker: max.message.bytes).`;
+  }
+  return { topic, key, value, headers, bytes };
+}
+
+function isTopicName(topic: unknown): boolean {
+  return typeof topic === 'string' && /^[a-zA-Z0-9._-]{1,249}$/.test(topic) && topic !== '.' && topic !== '..';
+}
+
+const batchHeadBytes = 61;
+
+/** As the broker counts it against max.message.bytes: the record as the only one of its batch, without compression. */
+export function recordBytes({ key, value, headers }: Pick<KafkaRecord, 'key' | 'value' | 'headers'>): number {
+  const names = Object.keys(headers);
+  // One byte each: attributes, difference of time, difference of offset, and the length of a key that is not there.
+  let bytes = 3 + (key === null ? 1 : textBytes(key)) + textBytes(value) + varintBytes(names.length);
+  for (const name of names) bytes += textBytes(name) + textBytes(headers[name] as string);
+  return batchHeadBytes + varintBytes(bytes) + bytes;
+}
+
+function textBytes(text: string | Buffer): number {
+  const bytes = Buffer.byteLength(text);
+  return varintBytes(bytes) + bytes;
+}
+
+/** Kafka's varints have the sign in the lowest bit and seven bits in a byte. */
+function varintBytes(number: number): number {
+  if (number < 0x40) return 1;
+  if (number < 0x2000) return 2;
+  if (number < 0x100000) return 3;
+  return number < 0x8000000 ? 4 : 5;
+}

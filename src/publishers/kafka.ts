@@ -1,0 +1,297 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { cutReason, reasonOf, untilAborted } from './failure.ts';
+import { confluentPort } from './kafka-confluent.ts';
+import { Delivery, type Parcel, RoundSender } from './kafka-delivery.ts';
+import { connectError, type KafkaFailure, kafkaFailure } from './kafka-failure.ts';
+import { givenPort, type KafkaProducer, refuseProducer } from './kafka-given.ts';
+import { kafkajsPort } from './kafka-kafkajs.ts';
+import { type KafkaOptions, type ResolvedKafkaOptions, resolveKafkaOptions } from './kafka-options.ts';
+import { partitionOfKey } from './kafka-partition.ts';
+import { platformaticPort } from './kafka-platformatic.ts';
+import type { KafkaCompression, KafkaPartition, KafkaPort, KafkaSasl } from './kafka-port.ts';
+import { type LooseRecord, toRecord } from './kafka-record.ts';
+import { planRounds } from './kafka-rounds.ts';
+import type { Message, Publisher, PublisherCapabilities, PublishOutcome } from './publisher.ts';
+
+export type { KafkaCompression, KafkaOptions, KafkaProducer, KafkaSasl };
+
+/**
+ * Publishes to Apache Kafka, or what speaks its protocol: idempotent producer, acknowledged by all replicas in sync, in
+ * order per key. The event's id is in the header `event-id`.
+ *
+ * @example
+ * import { kafka } from 'postcommit/kafka';
+ * const events = kafka({
+ *   brokers: ['kafka-1:9092', 'kafka-2:9092'],
+ *   ssl: true,
+ *   sasl: { mechanism: 'scram-sha-512', username: 'relay', password: 'secret' },
+ * });
+ */
+export function kafka(options: KafkaOptions): Publisher {
+  return new KafkaPublisher(resolveKafkaOptions(options));
+}
+
+/** Bytes for one partition in one request: the broker counts them together against `max.message.bytes`. */
+const partitionBytesMax = 900_000;
+/** A topic that does not exist is not asked for again before: each question costs the whole batch some time. */
+const missingTopicMs = 2_000;
+const topicsRememberedMax = 10_000;
+const leaveTimeoutMs = 5_000;
+
+class KafkaPublisher implements Publisher {
+  readonly kind = 'kafka';
+  readonly capabilities: PublisherCapabilities;
+  readonly #options: ResolvedKafkaOptions;
+  readonly #idle: KafkaPort[] = [];
+  /** Producers that were given up and may still deliver something. */
+  readonly #leaving = new Set<Promise<void>>();
+  readonly #calls = new Set<Promise<unknown>>();
+  /** What a topic's broker takes together, where that is less than usual. */
+  readonly #topicBytesMax = new Map<string, number>();
+  readonly #missingTopics = new Map<string, { failure: KafkaFailure; untilMs: number }>();
+  #nextPartition = 0;
+
+  constructor(options: ResolvedKafkaOptions) {
+    this.#options = options;
+    this.capabilities = {
+      batchSizeMax: options.batchSizeMax,
+      batchBytesMax: 4_000_000,
+      batchesInFlightMax: options.batchesInFlightMax,
+      ordered: true,
+      keyRuns: true,
+      deduplicates: false,
+      cloudEventsPrefix: 'ce_',
+    };
+  }
+
+  async connect(signal: AbortSignal): Promise<void> {
+    try {
+      this.#release(await this.#take(signal));
+    } catch (error) {
+      throw connectError(error);
+    }
+  }
+
+  async publish(batch: readonly Message[], signal: AbortSignal): Promise<readonly PublishOutcome[]> {
+    const delivery = new Delivery(batch);
+    try {
+      const reason = await untilAborted(this.#track(this.#deliver(batch, delivery, signal)), signal);
+      return delivery.end(reason ?? 'It was not sent.');
+    } catch (error) {
+      const { outcome } = kafkaFailure(error);
+      return delivery.end(outcome.kind === 'ok' ? reasonOf(error) : cutReason(outcome.reason));
+    }
+  }
+
+  async health(signal: AbortSignal): Promise<void> {
+    if (this.#isShared)
+      return untilAborted(
+        this.#create().then((port) => port.ping()),
+        signal,
+      );
+    const port = await this.#take(signal);
+    try {
+      await untilAborted(port.ping(), signal);
+    } catch (error) {
+      this.#giveUp(port);
+      throw error;
+    }
+    this.#release(port);
+  }
+
+  /** Whether there is one producer only, which is not ours. */
+  get #isShared(): boolean {
+    const { producer } = this.#options;
+    return producer !== undefined && typeof producer !== 'function';
+  }
+
+  async close(): Promise<void> {
+    await Promise.allSettled(this.#calls);
+    await Promise.allSettled(this.#idle.splice(0).map((port) => port.close()));
+    // A producer that was given may retry for as long as it likes.
+    await Promise.race([Promise.allSettled(this.#leaving), sleep(leaveTimeoutMs, undefined, { ref: false })]);
+    this.#topicBytesMax.clear();
+    this.#missingTopics.clear();
+  }
+
+  /** Sends what can be sent. Answers why the rest, if any, was not. */
+  async #deliver(batch: readonly Message[], delivery: Delivery, signal: AbortSignal): Promise<string | undefined> {
+    const loose = this.#prepare(batch, delivery);
+    if (loose.length === 0) return undefined;
+    const sender = new RoundSender(await this.#take(signal), {
+      delivery,
+      onTooLarge: (topic, bytes) => this.#learnLimit(topic, bytes),
+      replace: (port) => this.#replace(port, signal),
+    });
+    let isClean = false;
+    try {
+      const parcels = await untilAborted(this.#place(loose, delivery, sender, signal), signal);
+      for (const round of planRounds(parcels, (topic) => this.#bytesMax(topic))) {
+        if (sender.outage !== undefined) break;
+        await untilAborted(sender.send(round), signal);
+      }
+      isClean = !sender.failed;
+    } finally {
+      if (isClean) this.#release(sender.port);
+      else this.#giveUp(sender.port);
+    }
+    return sender.outage;
+  }
+
+  #prepare(batch: readonly Message[], delivery: Delivery): Loose[] {
+    const loose: Loose[] = [];
+    for (const [index, message] of batch.entries()) {
+      if (delivery.isHeldBack(index)) continue;
+      const record = toRecord(message, this.#options.messageBytesMax);
+      if (typeof record === 'string') delivery.settle(index, { kind: 'reject', reason: cutReason(record) });
+      else loose.push({ index, record });
+    }
+    return loose;
+  }
+
+  /** Chooses a partition for each record; settles those whose topic cannot be had. */
+  async #place(loose: Loose[], delivery: Delivery, sender: RoundSender, signal: AbortSignal): Promise<Parcel[]> {
+    const topics = new Set(loose.map(({ record }) => record.topic));
+    const known = await this.#lookUp(topics, sender, signal);
+    const parcels: Parcel[] = [];
+    for (const { index, record } of loose) {
+      if (delivery.isHeldBack(index)) continue;
+      const { topic, bytes } = record;
+      const found = known.get(topic);
+      if (found === undefined || 'outcome' in found) {
+        delivery.settle(index, found?.outcome ?? { kind: 'unavailable', reason: 'The topic was not looked up.' });
+        continue;
+      }
+      const chosen = this.#choose(record, found);
+      const place = `${topic}/${chosen?.partition}`;
+      parcels.push({
+        index,
+        record: { ...record, partition: chosen?.partition },
+        bytes,
+        place,
+        leader: chosen?.leader ?? 0,
+      });
+    }
+    return parcels;
+  }
+
+  #choose({ key }: LooseRecord, partitions: readonly KafkaPartition[]): KafkaPartition | undefined {
+    if (partitions.length === 0) return undefined;
+    return partitions[
+      key === null ? this.#nextPartition++ % partitions.length : partitionOfKey(key, partitions.length)
+    ];
+  }
+
+  async #lookUp(topics: ReadonlySet<string>, sender: RoundSender, signal: AbortSignal): Promise<Map<string, Found>> {
+    const found = new Map<string, Found>();
+    const ask = async (topic: string) => found.set(topic, await this.#partitionsOf(sender.port, topic));
+    await Promise.all([...topics].map(ask));
+    const missing = [...found].flatMap(([topic, result]) =>
+      'outcome' in result && result.about === 'topic' ? [topic] : [],
+    );
+    const unexpected = missing.filter((topic) => !this.#missingTopics.has(topic));
+    if (unexpected.length === 0) return found;
+    // kafkajs asks for all topics it ever sent to, and fails for all when one is gone: a new one asks for these alone.
+    sender.port = await this.#replace(sender.port, signal);
+    await Promise.all(unexpected.map(ask));
+    for (const topic of unexpected) {
+      const result = found.get(topic);
+      if (result && 'outcome' in result) this.#remember(this.#missingTopics, topic, missingFor(result));
+    }
+    return found;
+  }
+
+  async #partitionsOf(port: KafkaPort, topic: string): Promise<Found> {
+    const missing = this.#missingTopics.get(topic);
+    if (missing !== undefined && missing.untilMs > Date.now()) return missing.failure;
+    this.#missingTopics.delete(topic);
+    try {
+      const partitions = (await port.partitionsOf?.(topic)) ?? [];
+      // In the order of their numbers, whatever the broker's: a key's partition depends on it.
+      return [...partitions].sort((a, b) => a.partition - b.partition);
+    } catch (error) {
+      return kafkaFailure(error);
+    }
+  }
+
+  #bytesMax(topic: string): number {
+    return this.#topicBytesMax.get(topic) ?? Math.min(partitionBytesMax, this.#options.messageBytesMax);
+  }
+
+  #learnLimit(topic: string, refusedBytes: number): void {
+    const bytes = Math.min(this.#bytesMax(topic), Math.max(1, refusedBytes >> 1));
+    this.#remember(this.#topicBytesMax, topic, bytes);
+  }
+
+  #remember<T>(memory: Map<string, T>, topic: string, value: T): void {
+    if (memory.size >= topicsRememberedMax) memory.clear();
+    memory.set(topic, value);
+  }
+
+  async #take(signal: AbortSignal): Promise<KafkaPort> {
+    const idle = this.#idle.pop();
+    if (idle !== undefined) return idle;
+    await untilAborted(Promise.all(this.#leaving), signal);
+    const port = await untilAborted(this.#create(), signal);
+    try {
+      await untilAborted(port.open(), signal);
+      return port;
+    } catch (error) {
+      this.#giveUp(port);
+      throw error;
+    }
+  }
+
+  async #create(): Promise<KafkaPort> {
+    const { client, connection, producer } = this.#options;
+    if (producer !== undefined) {
+      const owned = typeof producer === 'function';
+      const made = owned ? await producer() : producer;
+      const refusal = refuseProducer(made, owned);
+      if (refusal !== undefined) throw new TypeError(refusal);
+      return givenPort(made, owned, connection.compression);
+    }
+    if (client === 'confluent') return confluentPort(connection);
+    return client === 'platformatic' ? platformaticPort(connection) : kafkajsPort(connection);
+  }
+
+  async #replace(port: KafkaPort, signal: AbortSignal): Promise<KafkaPort> {
+    this.#giveUp(port);
+    const next = await this.#take(signal);
+    if (!signal.aborted) return next;
+    this.#giveUp(next);
+    throw new Error('No answer in time.');
+  }
+
+  #release(port: KafkaPort): void {
+    if (this.#idle.length < this.#options.batchesInFlightMax) this.#idle.push(port);
+    else this.#leave(port.close());
+  }
+
+  #giveUp(port: KafkaPort): void {
+    this.#leave(port.discard());
+  }
+
+  #leave(ending: Promise<void>): void {
+    const left = ending.catch(() => {}).finally(() => this.#leaving.delete(left));
+    this.#leaving.add(left);
+  }
+
+  #track<T>(call: Promise<T>): Promise<T> {
+    const done = call.finally(() => this.#calls.delete(done));
+    done.catch(() => {});
+    this.#calls.add(done);
+    return done;
+  }
+}
+
+interface Loose {
+  readonly index: number;
+  readonly record: LooseRecord;
+}
+
+type Found = readonly KafkaPartition[] | KafkaFailure;
+
+function missingFor(failure: KafkaFailure): { failure: KafkaFailure; untilMs: number } {
+  return { failure, untilMs: Date.now() + missingTopicMs };
+}

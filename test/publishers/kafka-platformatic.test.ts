@@ -1,0 +1,51 @@
+import { spawn } from 'node:child_process';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import { beforeAll, describe, expect, it } from 'vitest';
+import { publisherConformance } from '../../src/testing/index.ts';
+import { recordServer } from '../support/servers-used.ts';
+import { kafkaHarness } from './kafka-clients/harness.ts';
+import { installKafkaClients } from './kafka-clients/install.ts';
+import { kafkaReader } from './kafka-reader.ts';
+
+const script = fileURLToPath(new URL('kafka-clients/platformatic.child.ts', import.meta.url));
+const noReader = kafkaReader(() => '');
+const noFreeze = { freeze: { freeze: async () => {}, thaw: async () => {} } };
+// For their names alone: they run in the other process.
+const checks = publisherConformance({ ...kafkaHarness(noReader, () => ({ brokers: ['none:1'] })), ...noFreeze });
+const errors = new Map<string, string | undefined>();
+let reasonToSkip: string | undefined;
+
+describe('the Kafka publisher over @platformatic/kafka', () => {
+  beforeAll(async () => {
+    try {
+      await runChecks(await installKafkaClients());
+    } catch (error) {
+      if (process.env.CI === 'true') throw error;
+      reasonToSkip = (error as Error).message.split('\n', 1)[0] ?? '';
+      recordServer(`no @platformatic/kafka (${reasonToSkip})`);
+    }
+  }, 240_000);
+
+  for (const { name } of checks) {
+    it(name, (context) => {
+      if (reasonToSkip !== undefined) context.skip(reasonToSkip);
+      expect([...errors.keys()]).toContain(name);
+      expect(errors.get(name)).toBeUndefined();
+    });
+  }
+});
+
+async function runChecks(node: string): Promise<void> {
+  const child = spawn(node, ['--disable-warning=ExperimentalWarning', script], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  const endWithThis = () => child.kill('SIGKILL');
+  process.once('exit', endWithThis);
+  for await (const line of createInterface({ input: child.stdout })) {
+    const { name, error, notAvailable } = JSON.parse(line) as { name: string; error?: string; notAvailable?: string };
+    if (notAvailable !== undefined) throw new Error(notAvailable);
+    errors.set(name, error);
+  }
+  process.off('exit', endWithThis);
+}

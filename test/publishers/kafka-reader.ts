@@ -1,0 +1,82 @@
+import { randomUUID } from 'node:crypto';
+import { type Admin, Kafka, logLevel, type RecordBatchEntry } from 'kafkajs';
+import type { ReceivedMessage } from '../../src/testing/publisher-conformance.ts';
+import { until, within } from '../support/wait.ts';
+
+export interface KafkaReader {
+  createTopic(configuration?: Record<string, string>, partitions?: number): Promise<string>;
+  /** Everything that is in the topic, once it is `count` records or more; in order within a partition. */
+  read(topic: string, count: number): Promise<ReceivedMessage[]>;
+  /** How many records the topic has. */
+  count(topic: string): Promise<number>;
+}
+
+/** What a consumer sees, with a client of its own. */
+export function kafkaReader(brokers: () => string): KafkaReader {
+  const connect = () => new Kafka({ brokers: [brokers()], clientId: 'reader', logLevel: logLevel.NOTHING });
+  // A new one each time: kafkajs asks for all topics it ever saw, and fails when one of them is gone.
+  const asAdmin = async <T>(work: (admin: Admin) => Promise<T>) => {
+    const admin = connect().admin();
+    await admin.connect();
+    return work(admin).finally(() => admin.disconnect());
+  };
+  const hasAtLeast = (topic: string, wanted: number) =>
+    asAdmin((admin) => {
+      const isThere = async () => (await countIn(admin, topic)) >= wanted;
+      return until(isThere, { what: `${wanted} records in ${topic}`, timeoutMs: 20_000 });
+    });
+  const count = (topic: string) => asAdmin((admin) => countIn(admin, topic));
+
+  return {
+    count,
+    async createTopic(configuration = {}, partitions = 3) {
+      const topic = `orders.${randomUUID()}`;
+      const configEntries = Object.entries(configuration).map(([name, value]) => ({ name, value }));
+      const topics = [{ topic, numPartitions: partitions, configEntries }];
+      // Its own waiting fails when it asks too early.
+      await asAdmin((admin) => admin.createTopics({ topics, waitForLeaders: false }));
+      await hasAtLeast(topic, 0);
+      return topic;
+    },
+    async read(topic, wanted) {
+      await hasAtLeast(topic, wanted);
+      const total = await count(topic);
+      if (total === 0) return [];
+      const consumer = connect().consumer({ groupId: randomUUID(), maxWaitTimeInMs: 100 });
+      try {
+        await consumer.connect();
+        await consumer.subscribe({ topic, fromBeginning: true });
+        const received: ReceivedMessage[] = [];
+        const all = new Promise<void>((resolve) => {
+          const eachMessage = async ({ message }: { message: unknown }) => {
+            received.push(toReceived(message as RecordBatchEntry));
+            if (received.length === total) resolve();
+          };
+          void consumer.run({ eachMessage });
+        });
+        await within(all, { what: `${total} records read from ${topic}`, timeoutMs: 20_000 });
+        return received;
+      } finally {
+        await consumer.disconnect();
+      }
+    },
+  };
+}
+
+async function countIn(admin: Admin, topic: string): Promise<number> {
+  const offsets = await admin.fetchTopicOffsets(topic);
+  if (offsets.length === 0) throw new Error(`${topic} has no partitions yet`);
+  return offsets.reduce((sum, { high, low }) => sum + Number(high) - Number(low), 0);
+}
+
+function toReceived({ key, value, headers }: RecordBatchEntry): ReceivedMessage {
+  const texts = Object.fromEntries(Object.entries(headers).map(([name, text]) => [name, String(text)]));
+  return {
+    body: String(value),
+    bodyBytes: value ?? new Uint8Array(),
+    key: key === null ? null : String(key),
+    headers: texts,
+    contentType: texts['content-type'],
+    deduplicationId: texts['event-id'],
+  };
+}

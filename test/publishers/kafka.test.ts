@@ -1,0 +1,342 @@
+import { Kafka, logLevel, Partitioners } from 'kafkajs';
+import { afterEach, describe, expect, it } from 'vitest';
+import { type KafkaOptions, kafka } from '../../src/publishers/kafka.ts';
+import { partitionOfKey } from '../../src/publishers/kafka-partition.ts';
+import { recordBytes } from '../../src/publishers/kafka-record.ts';
+import type { Message, Publisher, PublishOutcome } from '../../src/publishers/publisher.ts';
+import { testMessage } from '../../src/testing/index.ts';
+import { fileService } from '../support/services.ts';
+import { until } from '../support/wait.ts';
+import { kafkaReader } from './kafka-reader.ts';
+import { testCertificate, testCertificateKey } from './webhook-certificate.ts';
+
+const inOneLine = (pem: string) => pem.replaceAll('\n', '\\n');
+const settings = {
+  'auto.create.topics.enable': 'false',
+  'listener.security.protocol.map': 'CLIENT:PLAINTEXT,SASL:SASL_SSL,CONTROLLER:PLAINTEXT',
+  'listener.name.sasl.ssl.keystore.type': 'PEM',
+  'listener.name.sasl.ssl.keystore.certificate.chain': inOneLine(testCertificate),
+  'listener.name.sasl.ssl.keystore.key': inOneLine(testCertificateKey),
+};
+const server = fileService('kafka', { settings });
+const reader = kafkaReader(() => server.url);
+const opened: Publisher[] = [];
+
+afterEach(async () => {
+  await Promise.all(opened.splice(0).map((publisher) => publisher.close()));
+});
+
+async function connected(options: Partial<KafkaOptions> = {}): Promise<Publisher> {
+  const publisher = kafka(options.producer ? options : { brokers: [server.url], ...options });
+  opened.push(publisher);
+  await publisher.connect(AbortSignal.timeout(20_000));
+  return publisher;
+}
+
+const send = (publisher: Publisher, batch: readonly Message[], timeoutMs = 30_000) =>
+  publisher.publish(batch, AbortSignal.timeout(timeoutMs));
+
+const kinds = (outcomes: readonly PublishOutcome[]) => outcomes.map(({ kind }) => kind);
+
+function reasonAt(outcomes: readonly PublishOutcome[], index: number): string {
+  const outcome = outcomes[index];
+  return outcome && outcome.kind !== 'ok' ? outcome.reason : '';
+}
+
+/** `count` messages over `keys` keys, each of about a kilobyte. */
+function messages(topic: string, count: number, keys: number): Message[] {
+  return Array.from({ length: count }, (_, number) =>
+    testMessage({ topic, key: `order:${number % keys}`, body: JSON.stringify({ number, padding: 'x'.repeat(1_000) }) }),
+  );
+}
+
+/** The numbers that arrived, by key, in the order of their arrival. */
+async function arrived(topic: string, count: number): Promise<Map<string, number[]>> {
+  const byKey = new Map<string, number[]>();
+  for (const { key, body } of await reader.read(topic, count)) {
+    const numbers = byKey.get(key ?? '') ?? [];
+    numbers.push((JSON.parse(body) as { number: number }).number);
+    byKey.set(key ?? '', numbers);
+  }
+  return byKey;
+}
+
+const sorted = (numbers: number[]) => numbers.toSorted((a, b) => a - b);
+
+/** Sends again what may be sent again, as the relay does, until all is settled. */
+async function deliverAll(publisher: Publisher, batch: readonly Message[]): Promise<Map<Message, string>> {
+  const rejected = new Map<Message, string>();
+  let left = batch;
+  for (let turn = 0; left.length > 0; turn++) {
+    expect(turn).toBeLessThan(50);
+    const outcomes = await send(publisher, left);
+    for (const [index, message] of left.entries()) {
+      if (outcomes[index]?.kind === 'reject') rejected.set(message, reasonAt(outcomes, index));
+    }
+    left = left.filter((_, index) => outcomes[index]?.kind === 'retry' || outcomes[index]?.kind === 'unavailable');
+  }
+  return rejected;
+}
+
+describe('a record that is too large', () => {
+  it('of 2 MB among 1,000 is rejected alone, and the others arrive in order, once', async () => {
+    const publisher = await connected({ messageBytesMax: 4_000_000 });
+    const topic = await reader.createTopic({}, 3);
+    const batch = messages(topic, 1_000, 10);
+    const guilty = { ...(batch[500] as Message), body: 'y'.repeat(2_000_000) };
+    batch[500] = guilty;
+    const rejected = await deliverAll(publisher, batch);
+    expect([...rejected.keys()]).toEqual([guilty]);
+    // Its own limit allows it: this is the broker's word.
+    expect(rejected.get(guilty)).toMatch(
+      /MESSAGE_TOO_LARGE: .*larger than the max message size the server will accept/,
+    );
+    const received = await arrived(topic, 999);
+    expect([...received.values()].flat()).toHaveLength(999);
+    for (const numbers of received.values()) expect(numbers).toEqual(sorted(numbers));
+  });
+
+  it('is found before it is sent where messageBytesMax says so', async () => {
+    const publisher = await connected();
+    const topic = await reader.createTopic();
+    const batch = messages(topic, 9, 3);
+    batch[4] = { ...(batch[4] as Message), body: 'y'.repeat(1_048_576) };
+    const outcomes = await send(publisher, batch);
+    expect(kinds(outcomes)).toEqual(['ok', 'ok', 'ok', 'ok', 'reject', 'ok', 'ok', 'retry', 'ok']);
+    expect(reasonAt(outcomes, 4)).toMatch(/^MESSAGE_TOO_LARGE: the record has 10487\d\d bytes, .*1048588/);
+  });
+
+  it('of exactly the broker’s limit is taken, and one byte more is not', async () => {
+    const publisher = await connected();
+    const topic = await reader.createTopic();
+    const fits = (body: string) => testMessage({ topic, key: 'k', body });
+    const { eventId, contentType } = fits('');
+    const headers = { 'event-id': eventId, 'content-type': contentType };
+    const spare = 1_048_588 - recordBytes({ key: 'k', value: 'x'.repeat(1_048_000), headers });
+    const largest = 'x'.repeat(1_048_000 + spare);
+    expect(kinds(await send(publisher, [fits(largest)]))).toEqual(['ok']);
+    expect(kinds(await send(publisher, [fits(`${largest}x`)]))).toEqual(['reject']);
+    const lenient = await connected({ messageBytesMax: 2_000_000 });
+    const outcomes = await send(lenient, [fits(`${largest}x`)]);
+    expect(reasonAt(outcomes, 0)).toMatch(/larger than the max message size the server will accept/);
+  });
+
+  it('for its topic’s own, lower limit is the only one that fails; batches shrink to what the broker takes', async () => {
+    const publisher = await connected();
+    const topic = await reader.createTopic({ 'max.message.bytes': '20000' }, 2);
+    const batch = messages(topic, 200, 5);
+    const guilty = { ...(batch[77] as Message), body: 'y'.repeat(30_000) };
+    batch[77] = guilty;
+    const outcomes = await send(publisher, batch);
+    expect(outcomes[77]?.kind).toBe('reject');
+    const behind = batch.map((message, index) => index > 77 && message.key === guilty.key);
+    for (const [index, { kind }] of outcomes.entries()) {
+      if (index !== 77) expect(kind).toBe(behind[index] ? 'retry' : 'ok');
+    }
+    const left = batch.filter((_, index) => outcomes[index]?.kind === 'retry');
+    expect(kinds(await send(publisher, left))).toEqual(left.map(() => 'ok'));
+    const received = await arrived(topic, 199);
+    expect([...received.values()].flat()).toHaveLength(199);
+    for (const numbers of received.values()) expect(numbers).toEqual(sorted(numbers));
+  });
+
+  it('does not make the broker drop what is sent next to the partitions that were stored', async () => {
+    const publisher = await connected({ messageBytesMax: 2_000_000, batchesInFlightMax: 1 });
+    const topic = await reader.createTopic({}, 2);
+    const keyIn = (wanted: number) => ['a', 'b', 'c', 'd', 'e'].find((key) => partitionOfKey(key, 2) === wanted) ?? '';
+    const small = (number: number) => testMessage({ topic, key: keyIn(0), body: JSON.stringify({ number }) });
+    const large = testMessage({ topic, key: keyIn(1), body: 'x'.repeat(1_500_000) });
+    expect(kinds(await send(publisher, [small(0), large]))).toEqual(['ok', 'reject']);
+    expect(kinds(await send(publisher, [small(1)]))).toEqual(['ok']);
+    expect((await arrived(topic, 2)).get(keyIn(0))).toEqual([0, 1]);
+  });
+
+  it('together with others is divided: 3 MB for one partition', async () => {
+    const publisher = await connected();
+    const topic = await reader.createTopic({}, 1);
+    const batch = messages(topic, 3_000, 1);
+    expect(new Set(kinds(await send(publisher, batch)))).toEqual(new Set(['ok']));
+    expect((await arrived(topic, 3_000)).get('order:0')).toEqual(batch.map((_, number) => number));
+  });
+});
+
+describe('a topic', () => {
+  it('that does not exist is a retry for its own events alone', async () => {
+    const publisher = await connected();
+    const topic = await reader.createTopic();
+    const batch = [...messages(topic, 2, 1), ...messages('nowhere', 1, 1), ...messages(topic, 2, 1)];
+    batch[2] = { ...(batch[2] as Message), key: 'other' };
+    const outcomes = await send(publisher, batch);
+    expect(kinds(outcomes)).toEqual(['ok', 'ok', 'retry', 'ok', 'ok']);
+    expect(reasonAt(outcomes, 2)).toMatch(/UNKNOWN_TOPIC_OR_PARTITION/);
+  });
+
+  it('that was deleted does not take the others along', async () => {
+    const publisher = await connected();
+    const [kept, deleted] = [await reader.createTopic(), await reader.createTopic()];
+    expect(kinds(await send(publisher, [...messages(kept, 1, 1), ...messages(deleted, 1, 1)]))).toEqual(['ok', 'ok']);
+    const client = new Kafka({ brokers: [server.url], logLevel: logLevel.NOTHING });
+    const admin = client.admin();
+    await admin.connect();
+    await admin.deleteTopics({ topics: [deleted] });
+    await until(async () => !(await admin.listTopics()).includes(deleted), { what: 'the topic is gone' });
+    await admin.disconnect();
+    const added = await reader.createTopic();
+    const batch = [deleted, kept, added].map((topic) => testMessage({ topic, key: topic }));
+    const outcomes = await send(publisher, batch);
+    expect(kinds(outcomes)).toEqual(['retry', 'ok', 'ok']);
+  });
+
+  it('that holds back a key in one topic holds it back in the next', async () => {
+    const publisher = await connected({ messageBytesMax: 3_000_000 });
+    const [first, second] = [await reader.createTopic(), await reader.createTopic()];
+    const large = testMessage({ topic: first, key: 'a', body: 'x'.repeat(2_000_000) });
+    const batch = [large, testMessage({ topic: second, key: 'a' }), testMessage({ topic: second, key: 'b' })];
+    expect(kinds(await send(publisher, batch))).toEqual(['reject', 'retry', 'ok']);
+    expect(await reader.count(second)).toBe(1);
+  });
+
+  it('with an impossible name, and a header that is no text, are rejected', async () => {
+    const publisher = await connected();
+    const topic = await reader.createTopic();
+    const odd = { ...testMessage({ topic }), headers: { tries: 3 as unknown as string } };
+    const batch = [testMessage({ topic: 'no spaces' }), odd, testMessage({ topic: '..' }), testMessage({ topic })];
+    const outcomes = await send(publisher, batch);
+    expect(kinds(outcomes)).toEqual(['reject', 'reject', 'reject', 'ok']);
+    expect(reasonAt(outcomes, 0)).toMatch(/INVALID_TOPIC_EXCEPTION: "no spaces"/);
+    expect(reasonAt(outcomes, 1)).toBe('The header tries must be a text, not number.');
+  });
+});
+
+describe('a refusal', () => {
+  const sasl = { mechanism: 'plain', username: 'postcommit', password: 'postcommit' } as const;
+  const ssl = { ca: testCertificate, servername: 'localhost' };
+  const brokers = () => [server.env.KAFKA_SASL_BROKERS ?? ''];
+
+  it('of nothing: the right password over a trusted connection', async () => {
+    const publisher = await connected({ brokers: brokers(), ssl, sasl });
+    const topic = await reader.createTopic();
+    expect(kinds(await send(publisher, [testMessage({ topic })]))).toEqual(['ok']);
+    await publisher.health(AbortSignal.timeout(10_000));
+  });
+
+  it('of wrong credentials is told at connect, with the broker’s words', async () => {
+    const wrong = { ...sasl, password: 'wrong' };
+    await expect(connected({ brokers: brokers(), ssl, sasl: wrong })).rejects.toMatchObject({
+      code: 'POSTCOMMIT_E_DESTINATION_REFUSED',
+      message: expect.stringMatching(/Invalid username or password/),
+    });
+  });
+
+  it('of a certificate that is not trusted, or not for this host, is told at connect', async () => {
+    const untrusted = connected({ brokers: brokers(), ssl: { servername: 'localhost' }, sasl });
+    await expect(untrusted).rejects.toMatchObject({
+      code: 'POSTCOMMIT_E_DESTINATION_REFUSED',
+      message: expect.stringMatching(/self.signed certificate/),
+    });
+    const elsewhere = connected({ brokers: brokers(), ssl: { ca: testCertificate, servername: 'kafka' }, sasl });
+    await expect(elsewhere).rejects.toMatchObject({ code: 'POSTCOMMIT_E_DESTINATION_REFUSED' });
+  });
+
+  it('of options that cannot work is told at once', () => {
+    const brokers = ['localhost:9092'];
+    const producer = new Kafka({ brokers, logLevel: logLevel.NOTHING }).producer({ idempotent: true });
+    const refused: [KafkaOptions, RegExp][] = [
+      [{}, /brokers must be a list of host:port/],
+      [{ brokers: ['localhost'] }, /brokers must be a list/],
+      [{ brokers, batchSize: 3 } as KafkaOptions, /no option batchSize/],
+      [{ brokers, compression: 'zip' as 'gzip' }, /compression must be one of none, gzip/],
+      [{ brokers, messageBytesMax: 1 }, /messageBytesMax must be a whole number/],
+      [{ brokers, producer }, /brokers has no effect/],
+      [{ producer }, /give a function/],
+      [{ producer: {} as never }, /must be a producer of kafkajs/],
+      [{ brokers, sasl: {} as never }, /sasl must be/],
+    ];
+    for (const [options, reason] of refused) {
+      expect(() => kafka(options)).toThrow(expect.objectContaining({ code: 'POSTCOMMIT_E_BAD_OPTION' }));
+      expect(() => kafka(options)).toThrow(reason);
+    }
+  });
+});
+
+describe('a broker that never answers', () => {
+  it('gets nothing later of what was given up', async () => {
+    const publisher = await connected({ messageBytesMax: 2_000_000 });
+    const topic = await reader.createTopic({ 'max.message.bytes': '2000000' }, 1);
+    expect(kinds(await send(publisher, [testMessage({ topic, key: 'a', body: '{"number":0}' })]))).toEqual(['ok']);
+    await server.own.freeze();
+    try {
+      // More than the sockets' buffers hold, so that the system still has some of it to send.
+      const batch = messages(topic, 3_000, 1);
+      const started = performance.now();
+      const outcomes = await send(publisher, batch, 1_000);
+      expect(performance.now() - started).toBeLessThan(2_000);
+      expect(new Set(kinds(outcomes))).toEqual(new Set(['unavailable']));
+    } finally {
+      server.own.thaw();
+    }
+    await until(() => publisher.health(AbortSignal.timeout(5_000)).then(() => true), { what: 'it answers again' });
+    expect(kinds(await send(publisher, [testMessage({ topic, key: 'a', body: '{"number":1}' })]))).toEqual(['ok']);
+    expect((await arrived(topic, 2)).get('a')).toEqual([0, 1]);
+    expect(await reader.count(topic)).toBe(2);
+  });
+});
+
+describe('a producer that is given', () => {
+  const client = () => new Kafka({ brokers: [server.url], logLevel: logLevel.NOTHING });
+
+  it('stays its owner’s: it is connected and not closed', async () => {
+    const producer = client().producer({ createPartitioner: Partitioners.DefaultPartitioner });
+    const publisher = await connected({ producer });
+    const topic = await reader.createTopic();
+    expect(kinds(await send(publisher, messages(topic, 50, 5)))).toEqual(Array(50).fill('ok'));
+    await publisher.health(AbortSignal.timeout(10_000));
+    await publisher.close();
+    await producer.send({ topic, messages: [{ key: 'order:0', value: '{"number":50}' }] });
+    await producer.disconnect();
+    expect((await arrived(topic, 51)).get('order:0')).toEqual([...Array(11).keys()].map((n) => n * 5));
+  });
+
+  it('from a function is replaced after a failure, and loses nothing', async () => {
+    let made = 0;
+    const producer = () => {
+      made++;
+      return client().producer({ idempotent: true, createPartitioner: Partitioners.DefaultPartitioner });
+    };
+    const publisher = await connected({ producer, messageBytesMax: 2_000_000 });
+    const topic = await reader.createTopic({}, 3);
+    const batch = messages(topic, 60, 6);
+    const guilty = { ...(batch[30] as Message), body: 'y'.repeat(1_500_000) };
+    batch[30] = guilty;
+    const rejected = await deliverAll(publisher, batch);
+    expect([...rejected.keys()]).toEqual([guilty]);
+    expect(made).toBeGreaterThan(1);
+    const received = await arrived(topic, 59);
+    expect(new Set([...received.values()].flat()).size).toBe(59);
+  });
+});
+
+it('puts a key where Kafka’s own clients put it', () => {
+  const choose = Partitioners.DefaultPartitioner();
+  const partitionMetadata = Array.from({ length: 7 }, (_, partitionId) => ({
+    partitionId,
+    leader: 1,
+    partitionErrorCode: 0,
+    replicas: [1],
+    isr: [1],
+  }));
+  for (const key of ['', 'a', 'ab', 'abc', 'abcd', 'order:1', 'Žluťoučký kůň', 'x'.repeat(1_001)]) {
+    const expected = choose({ topic: 't', partitionMetadata, message: { key, value: null } });
+    expect([key, partitionOfKey(key, 7)]).toEqual([key, expected]);
+  }
+});
+
+it('compresses', async () => {
+  const publisher = await connected({ compression: 'gzip' });
+  const topic = await reader.createTopic({ 'max.message.bytes': '50000' }, 1);
+  // Far over the limit before, far below it after.
+  const body = JSON.stringify({ number: 7, padding: 'x'.repeat(900_000) });
+  expect(kinds(await send(publisher, [testMessage({ topic, key: 'a', body })]))).toEqual(['ok']);
+  expect((await arrived(topic, 1)).get('a')).toEqual([7]);
+  await expect(connected({ compression: 'zstd' })).rejects.toThrow(/no codec for compression zstd/);
+});
