@@ -1,0 +1,182 @@
+import type { ChannelModel } from 'amqplib';
+import { reasonOf } from './failure.ts';
+import type { Link } from './link-keeper.ts';
+import type { PublishOutcome } from './publisher.ts';
+import { type AmqpMessage, blame, RabbitmqLane, type Settle } from './rabbitmq-lane.ts';
+
+/** Opens a socket and logs in; the socket is destroyed when the signal is aborted, then and later. */
+export type Dial = (signal: AbortSignal) => Promise<ChannelModel>;
+
+// RabbitMQ allows 2,047 channels per connection. Exchanges are named by routes, so their number is not ours to bound.
+const lanesMax = 64;
+const closeTimeoutMs = 2_000;
+// No exchange is called like this: names have no NUL.
+const aloneLane = '\0alone';
+
+/**
+ * One connection to RabbitMQ. It is never mended, but replaced once it is `lost`.
+ *
+ * RabbitMQ answers a publish that it does not like (no such exchange, no right, too large) by closing the channel, and
+ * with it goes the fate of every message under way there. So each exchange has a channel to itself, its lane: a missing
+ * exchange concerns its own messages only. Where one message of a lane is to blame, those that were under way are sent
+ * again, one at a time, until the guilty one is found.
+ */
+export class RabbitmqLink implements Link {
+  readonly #model: ChannelModel;
+  readonly #socket: AbortController;
+  readonly #openings = new Map<string, Promise<RabbitmqLane>>();
+  readonly #lanes = new Map<string, RabbitmqLane>();
+  /** Called when the link goes down, to end what waits for an answer. */
+  readonly #waiting = new Set<() => void>();
+  #lost: string | undefined;
+  #blocked: string | undefined;
+  #alone: Promise<unknown> = Promise.resolve();
+
+  static async open(dial: Dial, signal: AbortSignal): Promise<RabbitmqLink> {
+    const socket = new AbortController();
+    const giveUp = () => socket.abort(signal.reason);
+    if (signal.aborted) throw signal.reason;
+    signal.addEventListener('abort', giveUp, { once: true });
+    try {
+      const link = new RabbitmqLink(await dial(socket.signal), socket);
+      if (signal.aborted) throw signal.reason;
+      return link;
+    } catch (error) {
+      socket.abort();
+      throw signal.aborted ? signal.reason : error;
+    } finally {
+      signal.removeEventListener('abort', giveUp);
+    }
+  }
+
+  private constructor(model: ChannelModel, socket: AbortController) {
+    this.#model = model;
+    this.#socket = socket;
+    // The reason comes with `error` or, when RabbitMQ is shut down in good order, with `close` alone.
+    model.on('error', (error) => this.#lose(error.message));
+    model.on('close', (error) => this.#lose(error?.message ?? 'it was closed'));
+    model.on('blocked', (reason) => {
+      this.#blocked = reason || 'no reason given';
+      this.#tellDown();
+    });
+    model.on('unblocked', () => {
+      this.#blocked = undefined;
+    });
+  }
+
+  get lost(): boolean {
+    return this.#lost !== undefined;
+  }
+
+  /** Why nothing can be sent now; `undefined` while it can. */
+  get down(): string | undefined {
+    if (this.#lost !== undefined) return `The connection to RabbitMQ is lost: ${this.#lost}`;
+    // A memory or disk alarm: RabbitMQ has stopped reading from this connection.
+    if (this.#blocked !== undefined) return `RabbitMQ takes no messages now: ${this.#blocked}`;
+    return undefined;
+  }
+
+  send(message: AmqpMessage): Promise<PublishOutcome> {
+    return new Promise((resolve) => {
+      this.#sendOn(message.exchange, message, (settled) => {
+        resolve(settled.kind === 'suspect' ? this.#sendAlone(message) : settled);
+      });
+    });
+  }
+
+  /** A round trip. Rejects when the link is down. */
+  async check(): Promise<void> {
+    const channel = await this.#unlessDown(() => this.#model.createChannel());
+    channel.on('error', () => {});
+    await this.#unlessDown(() => channel.close());
+  }
+
+  /**
+   * Ends it without waiting for anybody, so that what was not sent yet never is. A blocked connection is kept: RabbitMQ
+   * will publish what it has of it when the alarm ends, and only on the same channel does that come before a repetition.
+   */
+  giveUp(reason: string): void {
+    if (this.#blocked === undefined) this.#lose(reason);
+  }
+
+  async close(): Promise<void> {
+    const timer = setTimeout(() => this.#lose('it did not answer to being closed'), closeTimeoutMs);
+    await this.#unlessDown(() => this.#model.close()).catch(() => {});
+    clearTimeout(timer);
+    this.#lose('the publisher was closed');
+  }
+
+  #sendOn(laneName: string, message: AmqpMessage, settle: Settle): void {
+    const lane = this.#lanes.get(laneName);
+    if (lane) {
+      lane.send(message, settle);
+      return;
+    }
+    this.#openLane(laneName).then(
+      (opened) => opened.send(message, settle),
+      (error) => settle({ kind: 'unavailable', reason: this.down ?? `RabbitMQ opened no channel: ${reasonOf(error)}` }),
+    );
+  }
+
+  /** With nothing else under way on its channel, so that the channel's end can only be its doing. */
+  #sendAlone(message: AmqpMessage): Promise<PublishOutcome> {
+    const send = (): Promise<PublishOutcome> =>
+      new Promise((resolve) => {
+        this.#sendOn(aloneLane, message, (settled) => {
+          resolve(settled.kind === 'suspect' ? blame(settled.error, message) : settled);
+        });
+      });
+    const turn = this.#alone.then(send);
+    this.#alone = turn;
+    return turn;
+  }
+
+  #openLane(name: string): Promise<RabbitmqLane> {
+    const underWay = this.#openings.get(name);
+    if (underWay) return underWay;
+    if (this.#lanes.size >= lanesMax) this.#closeIdleLane();
+    const opening = this.#unlessDown(() => this.#model.createConfirmChannel())
+      .then((channel) => {
+        const lane = new RabbitmqLane(channel, () => this.down);
+        this.#lanes.set(name, lane);
+        channel.on('close', () => this.#lanes.delete(name));
+        return lane;
+      })
+      .finally(() => this.#openings.delete(name));
+    this.#openings.set(name, opening);
+    return opening;
+  }
+
+  #closeIdleLane(): void {
+    for (const [name, lane] of this.#lanes) {
+      if (!lane.idle) continue;
+      this.#lanes.delete(name);
+      lane.close();
+      return;
+    }
+  }
+
+  #unlessDown<T>(work: () => Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const isDown = () => reject(new Error(this.down));
+      if (this.down !== undefined) return isDown();
+      this.#waiting.add(isDown);
+      work()
+        .then(resolve, reject)
+        .finally(() => this.#waiting.delete(isDown));
+    });
+  }
+
+  #lose(reason: string): void {
+    if (this.#lost !== undefined) return;
+    this.#lost = reason;
+    this.#tellDown();
+    // Also after RabbitMQ said goodbye: amqplib half-closes the socket then, which leaves it open if nobody answers.
+    this.#socket.abort();
+  }
+
+  #tellDown(): void {
+    for (const isDown of [...this.#waiting]) isDown();
+    for (const lane of this.#lanes.values()) lane.interrupt();
+  }
+}

@@ -1,0 +1,190 @@
+import type { ConnectionOptions } from 'node:tls';
+import type { Options } from 'amqplib';
+import { PostcommitError } from '../errors.ts';
+import { cutReason, importClient, isUntrustedCertificate, reasonOf } from './failure.ts';
+import { sendInKeyOrder } from './key-order.ts';
+import { LinkKeeper } from './link-keeper.ts';
+import type { Message, Publisher, PublisherCapabilities, PublishOutcome } from './publisher.ts';
+import { readOptions } from './publisher-options.ts';
+import { RabbitmqLink } from './rabbitmq-link.ts';
+import { toAmqp } from './rabbitmq-message.ts';
+
+/** What `rabbitmq()` takes. */
+export interface RabbitmqOptions {
+  /**
+   * Where RabbitMQ is: `amqp://user:password@host:5672/vhost`, `amqps://…` for TLS, or the same as an object
+   * (`{ protocol, hostname, port, username, password, vhost }`).
+   */
+  url: string | Options.Connect;
+  /** TLS for `amqps`: `ca`, `cert`, `key`, `servername` and whatever else `tls.connect` of Node.js takes. */
+  tls?: Omit<ConnectionOptions, 'timeout'>;
+  /** Another way to log in than by user and password, made by amqplib, e.g. `credentials.external()`. */
+  credentials?: { mechanism: string; response(): Buffer };
+  /** The exchange of messages whose route names none. Default `''`, the default exchange: the topic is a queue's name. */
+  exchange?: string;
+  /** A message that reaches no queue has failed. Without it RabbitMQ drops such a message and says ok. Default `true`. */
+  mandatory?: boolean;
+  /** Messages survive a restart of RabbitMQ, in durable queues. Default `true`. */
+  persistent?: boolean;
+  /** Messages sent and not yet confirmed at most. Default 1,000. */
+  inFlightMax?: number;
+  /**
+   * A larger body is refused without being sent. Must not be above RabbitMQ's `max_message_size`: RabbitMQ closes the
+   * channel over such a message. Default 16,777,216: that of RabbitMQ 4 (before, it was 134,217,728).
+   */
+  messageBytesMax?: number;
+  /** How long RabbitMQ may take to let us in. Default 10,000. */
+  connectTimeoutMs?: number;
+  /** A connection without a sign of life for twice this time is dead. Default 10. */
+  heartbeatSeconds?: number;
+  /** Shown in RabbitMQ's list of connections. Default `postcommit`. */
+  connectionName?: string;
+}
+
+/**
+ * Publishes to RabbitMQ with publisher confirms. The topic of a message is its routing key, its exchange comes from the
+ * route or the option; the event id is the message id.
+ *
+ * @example
+ * import { rabbitmq } from 'postcommit/rabbitmq';
+ *
+ * const events = rabbitmq({ url: 'amqps://relay:secret@rabbit.internal/shop', exchange: 'events' });
+ */
+export function rabbitmq(options: RabbitmqOptions): Publisher {
+  return new RabbitmqPublisher(resolveOptions(options));
+}
+
+const batchesInFlightMax = 8;
+
+class RabbitmqPublisher implements Publisher {
+  readonly kind = 'rabbitmq';
+  readonly capabilities: PublisherCapabilities;
+  readonly #options: ResolvedOptions;
+  readonly #keeper: LinkKeeper<RabbitmqLink>;
+
+  constructor(options: ResolvedOptions) {
+    this.#options = options;
+    this.#keeper = new LinkKeeper('RabbitMQ', options.connectTimeoutMs, (signal) =>
+      RabbitmqLink.open((socket) => dial(options, socket), signal),
+    );
+    this.capabilities = {
+      batchSizeMax: Math.ceil(options.inFlightMax / batchesInFlightMax),
+      batchBytesMax: 8_388_608,
+      batchesInFlightMax: Math.min(batchesInFlightMax, options.inFlightMax),
+      ordered: true,
+      keyRuns: false,
+      deduplicates: false,
+      cloudEventsPrefix: 'cloudEvents_',
+    };
+  }
+
+  connect(signal: AbortSignal): Promise<void> {
+    return this.#keeper.open(signal);
+  }
+
+  async publish(batch: readonly Message[], signal: AbortSignal): Promise<readonly PublishOutcome[]> {
+    const { inFlightMax } = this.#options;
+    try {
+      return await this.#keeper.use(signal, (link) =>
+        sendInKeyOrder(batch, inFlightMax, (message) => {
+          const amqp = toAmqp(message, this.#options);
+          return 'kind' in amqp ? Promise.resolve(amqp) : link.send(amqp);
+        }),
+      );
+    } catch (error) {
+      const outcome: PublishOutcome = { kind: 'unavailable', reason: reasonOf(error) };
+      return batch.map(() => outcome);
+    }
+  }
+
+  health(signal: AbortSignal): Promise<void> {
+    return this.#keeper.use(signal, (link) => link.check());
+  }
+
+  close(): Promise<void> {
+    return this.#keeper.close();
+  }
+}
+
+async function dial(options: ResolvedOptions, signal: AbortSignal) {
+  const { connect } = await importClient('amqplib', () => import('amqplib'));
+  signal.throwIfAborted();
+  const socketOptions = {
+    ...options.tls,
+    ...(options.credentials && { credentials: options.credentials }),
+    noDelay: true,
+    keepAlive: true,
+    clientProperties: { connection_name: options.connectionName },
+    // Not in amqplib's types, but it hands everything on to Node.js, which destroys the socket with it.
+    signal,
+  };
+  try {
+    return await connect(options.url, socketOptions);
+  } catch (error) {
+    const refusal = refusalOf(error);
+    if (refusal === undefined) throw error;
+    throw new PostcommitError('POSTCOMMIT_E_DESTINATION_REFUSED', `RabbitMQ: ${cutReason(refusal)}`, { cause: error });
+  }
+}
+
+/** The reason where waiting does not help. */
+function refusalOf(error: unknown): string | undefined {
+  const words = reasonOf(error);
+  // The broker's words are lost in amqplib: it only says that it was answered with a close.
+  if (/Expected ConnectionOpenOk; got <ConnectionClose/.test(words)) {
+    return 'the virtual host does not exist, or this user may not use it.';
+  }
+  const { code } = error as NodeJS.ErrnoException;
+  const isRefused = /ACCESS[-_]REFUSED|SASL mechanism \S+ is not provided/.test(words) || isUntrustedCertificate(error);
+  return isRefused || code?.startsWith('ERR_SSL_') ? words : undefined;
+}
+
+type ResolvedOptions = ReturnType<typeof resolveOptions>;
+
+function resolveOptions(given: RabbitmqOptions) {
+  const { whole, flag, text, fail } = readOptions('rabbitmq', given, [
+    'url',
+    'tls',
+    'credentials',
+    'exchange',
+    'mandatory',
+    'persistent',
+    'inFlightMax',
+    'messageBytesMax',
+    'connectTimeoutMs',
+    'heartbeatSeconds',
+    'connectionName',
+  ]);
+  const heartbeatSeconds = whole('heartbeatSeconds', 10, 1, 3_600);
+  const { exchange = '' } = given;
+  if (typeof exchange !== 'string' || Buffer.byteLength(exchange) > 255) {
+    throw fail('exchange must be a name of at most 255 bytes.');
+  }
+  return {
+    url: withHeartbeat(given.url, heartbeatSeconds, fail),
+    tls: given.tls,
+    credentials: given.credentials,
+    exchange,
+    mandatory: flag('mandatory', true),
+    persistent: flag('persistent', true),
+    inFlightMax: whole('inFlightMax', 1_000, 1, 10_000),
+    messageBytesMax: whole('messageBytesMax', 16_777_216, 1, 536_870_912),
+    connectTimeoutMs: whole('connectTimeoutMs', 10_000, 1, 600_000),
+    connectionName: text('connectionName') ?? 'postcommit',
+  };
+}
+
+function withHeartbeat(
+  url: RabbitmqOptions['url'],
+  heartbeat: number,
+  fail: (detail: string) => PostcommitError,
+): string | Options.Connect {
+  const isObject = typeof url === 'object' && url !== null;
+  const parsed = typeof url === 'string' && URL.canParse(url) ? new URL(url) : undefined;
+  const protocol = isObject ? `${url.protocol ?? 'amqp'}:` : parsed?.protocol;
+  // Without the text that was given: it may hold a password.
+  if (protocol !== 'amqp:' && protocol !== 'amqps:') throw fail('url must begin with amqp:// or amqps://.');
+  if (isObject) return { heartbeat, ...url };
+  if (parsed && !parsed.searchParams.has('heartbeat')) parsed.searchParams.set('heartbeat', String(heartbeat));
+  return parsed?.href ?? '';
+}
