@@ -1,0 +1,176 @@
+import type { Authenticator, ConnectionOptions, TlsOptions } from '@nats-io/transport-node';
+import { PostcommitError } from '../errors.ts';
+import { importClient, isUntrustedCertificate, reasonOf } from './failure.ts';
+import { sendInKeyOrder } from './key-order.ts';
+import { LinkKeeper } from './link-keeper.ts';
+import { dialNats } from './nats-dial.ts';
+import { NatsLink } from './nats-link.ts';
+import { toNats } from './nats-message.ts';
+import type { Message, Publisher, PublisherCapabilities, PublishOutcome } from './publisher.ts';
+import { readOptions } from './publisher-options.ts';
+
+/** What `nats()` takes. */
+export interface NatsOptions {
+  /** `host:port`, `nats://host:4222`, or several of them: of one cluster. */
+  servers: string | string[];
+  /** With `pass`: who we are. */
+  user?: string;
+  pass?: string;
+  /** Instead of `user` and `pass`. */
+  token?: string;
+  /** Other ways to log in, made by the client, e.g. `credsAuthenticator(bytes)` or `nkeyAuthenticator(seed)`. */
+  authenticator?: Authenticator | Authenticator[];
+  /** TLS: `ca` or `caFile`, `cert`, `key`, `handshakeFirst`. `{}` insists on TLS with the usual authorities. */
+  tls?: TlsOptions;
+  /** The JetStream domain. Default: that of the server. */
+  domain?: string;
+  /** What subjects for answers begin with, where the user may not use `_INBOX`. */
+  inboxPrefix?: string;
+  /** Messages sent and not yet acknowledged at most. Default 256. */
+  inFlightMax?: number;
+  /** How long a stream may take to acknowledge a message. Default 5,000. */
+  ackTimeoutMs?: number;
+  /** How long a server may take to let us in. Default 10,000. */
+  connectTimeoutMs?: number;
+  /** A connection without a sign of life for two of these is dead. Default 10,000. */
+  pingIntervalMs?: number;
+  /** Shown in the server's list of connections. Default `postcommit`. */
+  connectionName?: string;
+}
+
+/**
+ * Publishes to NATS JetStream and waits for the stream's acknowledgement. The topic of a message is its subject, the
+ * event id its `Nats-Msg-Id`: a stream drops what it has seen within its duplicate window.
+ *
+ * @example
+ * import { nats } from 'postcommit/nats';
+ *
+ * const events = nats({ servers: 'nats.internal:4222', user: 'relay', pass: 'secret' });
+ */
+export function nats(options: NatsOptions): Publisher {
+  return new NatsPublisher(resolveOptions(options));
+}
+
+const batchesInFlightMax = 4;
+
+class NatsPublisher implements Publisher {
+  readonly kind = 'nats';
+  readonly capabilities: PublisherCapabilities;
+  readonly #options: ResolvedOptions;
+  readonly #keeper: LinkKeeper<NatsLink>;
+
+  constructor(options: ResolvedOptions) {
+    this.#options = options;
+    this.#keeper = new LinkKeeper('NATS', options.connectTimeoutMs, (signal) => openLink(options, signal));
+    this.capabilities = {
+      batchSizeMax: Math.ceil(options.inFlightMax / batchesInFlightMax),
+      batchBytesMax: 8_388_608,
+      batchesInFlightMax: Math.min(batchesInFlightMax, options.inFlightMax),
+      ordered: true,
+      keyRuns: false,
+      deduplicates: true,
+      cloudEventsPrefix: 'ce-',
+    };
+  }
+
+  connect(signal: AbortSignal): Promise<void> {
+    return this.#keeper.open(signal);
+  }
+
+  async publish(batch: readonly Message[], signal: AbortSignal): Promise<readonly PublishOutcome[]> {
+    const { inFlightMax } = this.#options;
+    try {
+      return await this.#keeper.use(signal, (link) =>
+        sendInKeyOrder(batch, inFlightMax, (message) => {
+          const prepared = toNats(message, link.createHeaders);
+          return 'kind' in prepared ? Promise.resolve(prepared) : link.send(prepared);
+        }),
+      );
+    } catch (error) {
+      const outcome: PublishOutcome = { kind: 'unavailable', reason: reasonOf(error) };
+      return batch.map(() => outcome);
+    }
+  }
+
+  health(signal: AbortSignal): Promise<void> {
+    return this.#keeper.use(signal, (link) => link.check());
+  }
+
+  close(): Promise<void> {
+    return this.#keeper.close();
+  }
+}
+
+async function openLink(options: ResolvedOptions, signal: AbortSignal): Promise<NatsLink> {
+  const [{ connect, headers }, { jetstream }] = await Promise.all([
+    importClient('@nats-io/transport-node', () => import('@nats-io/transport-node')),
+    importClient('@nats-io/jetstream', () => import('@nats-io/jetstream')),
+  ]);
+  try {
+    const connection = await dialNats(connect, { ...options.connection, servers: [...options.servers] }, signal);
+    const client = jetstream(connection, { timeout: options.ackTimeoutMs, ...options.jetstream });
+    return new NatsLink(connection, client, await client.jetstreamManager(false), headers);
+  } catch (error) {
+    if (!isRefusal(error)) throw error;
+    throw new PostcommitError('POSTCOMMIT_E_DESTINATION_REFUSED', `NATS: ${reasonOf(error)}`, { cause: error });
+  }
+}
+
+/** Whether waiting does not help. */
+function isRefusal(error: unknown): boolean {
+  const { name, message, code } = error as NodeJS.ErrnoException;
+  if (name === 'AuthorizationError' || name === 'UserAuthenticationExpiredError') return true;
+  if (isUntrustedCertificate(error) || code?.startsWith('ERR_SSL_')) return true;
+  return name === 'ConnectionError' && message.includes("does not support 'tls'");
+}
+
+type ResolvedOptions = ReturnType<typeof resolveOptions>;
+
+function resolveOptions(given: NatsOptions) {
+  const { whole, text, fail } = readOptions('nats', given, [
+    'servers',
+    'user',
+    'pass',
+    'token',
+    'authenticator',
+    'tls',
+    'domain',
+    'inboxPrefix',
+    'inFlightMax',
+    'ackTimeoutMs',
+    'connectTimeoutMs',
+    'pingIntervalMs',
+    'connectionName',
+  ]);
+  const servers = Array.isArray(given.servers) ? given.servers : [given.servers];
+  if (servers.length === 0 || servers.some((server) => typeof server !== 'string' || server === '')) {
+    throw fail('servers must be an address, or a list of them.');
+  }
+  if (servers.some((server) => /^wss?:/i.test(server))) throw fail('servers cannot be reached over WebSockets.');
+  const connectTimeoutMs = whole('connectTimeoutMs', 10_000, 1, 600_000);
+  const domain = text('domain');
+  const connection: ConnectionOptions = {
+    name: text('connectionName') ?? 'postcommit',
+    timeout: connectTimeoutMs,
+    pingInterval: whole('pingIntervalMs', 10_000, 100, 600_000),
+    // A new connection is opened for the next batch. The client's own way would keep what it could not send and send it
+    // later, when it was long answered for; and it gives up for good after some attempts.
+    reconnect: false,
+    // They cost a stack trace per message.
+    noAsyncTraces: true,
+  };
+  for (const name of ['user', 'pass', 'token', 'inboxPrefix'] as const) {
+    const value = text(name);
+    if (value !== undefined) connection[name] = value;
+  }
+  if (given.authenticator) connection.authenticator = given.authenticator;
+  if (given.tls) connection.tls = given.tls;
+  return {
+    servers,
+    connection,
+    jetstream: domain === undefined ? {} : { domain },
+    inFlightMax: whole('inFlightMax', 256, 1, 10_000),
+    ackTimeoutMs: whole('ackTimeoutMs', 5_000, 1, 600_000),
+    connectTimeoutMs,
+  };
+}
