@@ -1,0 +1,94 @@
+import { cutReason, isUntrustedCertificate, reasonOf } from './failure.ts';
+import type { PublishOutcome } from './publisher.ts';
+
+/** How AWS reports that one entry of a request failed. */
+export interface AwsEntryFailure {
+  readonly Id?: string | undefined;
+  readonly Code?: string | undefined;
+  readonly Message?: string | undefined;
+}
+
+/** What the publisher makes of a failed request. */
+export type AwsFailure =
+  /** The same for every message of the request. */
+  | { readonly of: 'all'; readonly outcome: PublishOutcome }
+  /** It may be the fault of one entry: each is to be tried alone. */
+  | { readonly of: 'some'; readonly outcome: PublishOutcome };
+
+/** AWS does not know who we are: nothing can be sent anywhere until an operator mends it. */
+const unknownIdentity =
+  /^(?:InvalidClientTokenId|UnrecognizedClient|SignatureDoesNotMatch|InvalidSignature|InvalidAccessKeyId|IncompleteSignature|MissingAuthenticationToken|InvalidSecurity|ExpiredToken|RequestExpired|OptInRequired|CredentialsProviderError|TokenProviderError)$/;
+const accessDenied = /^(?:AccessDenied|AuthorizationError|Forbidden)$/;
+const overloaded =
+  /Throttl|^(?:OverLimit|TooManyRequests|RequestLimitExceeded|SlowDown|InternalError|InternalFailure|ServiceUnavailable)$/;
+const noSuchTarget = /^(?:QueueDoesNotExist|NonExistentQueue|QueueDeletedRecently|NotFound|ResourceNotFound)$/;
+const encryption = /^kms/i;
+/** Said of a parameter that is the message itself. Wrong queues and topics are invalid parameters, too. */
+const tooLong = /too long|shorter than|maximum message size|message size|invalid character/i;
+
+/** At connect: what waiting does not mend. */
+export function isRefusal(error: unknown): boolean {
+  if (isUntrustedCertificate(error) || unknownIdentity.test(codeOf(error))) return true;
+  return error instanceof Error && error.message === 'Region is missing';
+}
+
+export function isAccessDenied(error: unknown): boolean {
+  return accessDenied.test(codeOf(error));
+}
+
+export function isNoSuchTarget(error: unknown): boolean {
+  return noSuchTarget.test(codeOf(error));
+}
+
+/** The service answered, so it is alive, whatever it thinks of the request. */
+export function isAnswer(error: unknown): boolean {
+  const status = statusOf(error);
+  return status !== undefined && status < 500;
+}
+
+export function failureOfRequest(error: unknown, target: string): AwsFailure {
+  const code = codeOf(error);
+  const words = wordsOf(code, reasonOf(error));
+  const status = statusOf(error);
+  if (status === undefined || status >= 500 || status === 429 || overloaded.test(code) || unknownIdentity.test(code)) {
+    return { of: 'all', outcome: { kind: 'unavailable', reason: words } };
+  }
+  const reason = cutReason(`${target}: ${words}`);
+  const wholeTarget = accessDenied.test(code) || noSuchTarget.test(code) || encryption.test(code);
+  if (wholeTarget) return { of: 'all', outcome: { kind: 'retry', reason } };
+  return { of: 'some', outcome: { kind: isBadMessage(code, words) ? 'reject' : 'retry', reason } };
+}
+
+export function outcomeOfEntry({ Code = '', Message = '' }: AwsEntryFailure): PublishOutcome {
+  const code = plainCode(Code);
+  const reason = wordsOf(code, Message);
+  if (overloaded.test(code)) return { kind: 'unavailable', reason };
+  return { kind: isBadMessage(code, Message) ? 'reject' : 'retry', reason };
+}
+
+/** What is wrong with the message itself stays wrong. */
+function isBadMessage(code: string, words: string): boolean {
+  if (code === 'InvalidMessageContents' || code === 'BatchRequestTooLong') return true;
+  return /^(?:InvalidParameter|Validation)/.test(code) && tooLong.test(words);
+}
+
+function wordsOf(code: string, message: string): string {
+  if (message === '' || message === code) return code || 'AWS gave no reason.';
+  return cutReason(code === '' ? message : `${code}: ${message}`);
+}
+
+function codeOf(error: unknown): string {
+  // Others are the system's, and say in their message what they are.
+  if (!(error instanceof Error) || /^(?:Error|TypeError|AggregateError)$/.test(error.name)) return '';
+  return plainCode(error.name);
+}
+
+/** The same code comes as `AWS.SimpleQueueService.NonExistentQueue`, `NotFound` and `NotFoundException`. */
+function plainCode(code: string): string {
+  return code.replace(/^.*[.#]/, '').replace(/Exception$/, '');
+}
+
+function statusOf(error: unknown): number | undefined {
+  const { $metadata } = (error ?? {}) as { $metadata?: { httpStatusCode?: number } };
+  return $metadata?.httpStatusCode;
+}

@@ -1,0 +1,112 @@
+import type { AwsEntry } from './aws-entry.ts';
+import { failureOfRequest, isNoSuchTarget, outcomeOfEntry } from './aws-errors.ts';
+import type { AwsAnswer, AwsService, AwsSession } from './aws-publisher.ts';
+import { untilAborted } from './failure.ts';
+import type { PublishOutcome } from './publisher.ts';
+import { published } from './publisher.ts';
+
+/** AWS's limit, in SQS and SNS alike. */
+const entriesMax = 10;
+
+interface Waiting {
+  readonly entry: AwsEntry;
+  readonly settle: (outcome: PublishOutcome) => void;
+}
+
+/**
+ * Packs entries into requests and sends these side by side, for one call of `publish`. It never has two entries of one
+ * key at once: the second is added when the first is answered, because AWS may take the second of a request and not the
+ * first.
+ */
+export class AwsRequests {
+  readonly #session: AwsSession;
+  readonly #limits: Pick<AwsService, 'messageBytesMax' | 'requestsAtOnceMax'>;
+  readonly #signal: AbortSignal;
+  readonly #waiting = new Map<string, Waiting[]>();
+  #underWay = 0;
+  #scheduled = false;
+
+  constructor(
+    session: AwsSession,
+    limits: Pick<AwsService, 'messageBytesMax' | 'requestsAtOnceMax'>,
+    signal: AbortSignal,
+  ) {
+    this.#session = session;
+    this.#limits = limits;
+    this.#signal = signal;
+  }
+
+  add(target: string, entry: AwsEntry): Promise<PublishOutcome> {
+    return new Promise((settle) => {
+      const line = this.#waiting.get(target) ?? [];
+      line.push({ entry, settle });
+      this.#waiting.set(target, line);
+      this.#schedule();
+    });
+  }
+
+  /** After everything that is ready now has been added, so that requests are full. */
+  #schedule(): void {
+    if (this.#scheduled) return;
+    this.#scheduled = true;
+    setImmediate(() => {
+      this.#scheduled = false;
+      this.#start();
+    });
+  }
+
+  #start(): void {
+    for (const [target, line] of this.#waiting) {
+      while (line.length > 0 && this.#underWay < this.#limits.requestsAtOnceMax) {
+        const request = line.splice(0, this.#fitting(line));
+        this.#underWay++;
+        void this.#send(target, request).finally(() => {
+          this.#underWay--;
+          this.#schedule();
+        });
+      }
+      if (line.length === 0) this.#waiting.delete(target);
+    }
+  }
+
+  /** How many of the line fit into one request: at least the first, whose size is checked. */
+  #fitting(line: readonly Waiting[]): number {
+    let bytes = 0;
+    let count = 0;
+    for (const { entry } of line) {
+      bytes += entry.bytes;
+      if (count === entriesMax || (count > 0 && bytes > this.#limits.messageBytesMax)) break;
+      count++;
+    }
+    return count;
+  }
+
+  async #send(target: string, request: readonly Waiting[]): Promise<void> {
+    try {
+      this.#signal.throwIfAborted();
+      const entries = request.map(({ entry }) => entry);
+      settleAll(request, await untilAborted(this.#session.send(target, entries, this.#signal), this.#signal));
+    } catch (error) {
+      if (isNoSuchTarget(error)) this.#session.forget(target);
+      const failure = failureOfRequest(error, target);
+      if (failure.of === 'some' && request.length > 1) {
+        await Promise.all(request.map((one) => this.#send(target, [one])));
+        return;
+      }
+      for (const { settle } of request) settle(failure.outcome);
+    }
+  }
+}
+
+function settleAll(request: readonly Waiting[], answer: AwsAnswer): void {
+  const failed = new Map(answer.Failed?.map((failure) => [failure.Id, failure]));
+  const successful = new Set(answer.Successful?.map(({ Id }) => Id));
+  for (const [index, { settle }] of request.entries()) {
+    const id = String(index);
+    const failure = failed.get(id);
+    if (failure) settle(outcomeOfEntry(failure));
+    else settle(successful.has(id) ? published : unanswered);
+  }
+}
+
+const unanswered: PublishOutcome = { kind: 'retry', reason: 'AWS did not say what became of the message.' };

@@ -1,0 +1,151 @@
+import { randomUUID } from 'node:crypto';
+import { createServer } from 'node:https';
+import type { AddressInfo } from 'node:net';
+import { CreateQueueCommand, SQSClient } from '@aws-sdk/client-sqs';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import type { Message, Publisher } from '../../src/publishers/publisher.ts';
+import { type SqsOptions, sqs } from '../../src/publishers/sqs.ts';
+import { testMessage } from '../../src/testing/test-message.ts';
+import { fileService } from '../support/services.ts';
+import { type AwsFaults, sqsError, startAwsFaults } from './aws-faults.ts';
+import { QueueConsumer, testAccess } from './aws-queue.ts';
+import { testCertificate, testCertificateKey } from './webhook-certificate.ts';
+
+const server = fileService('sqs');
+let consumer: QueueConsumer;
+let admin: SQSClient;
+let faults: AwsFaults;
+beforeAll(async () => {
+  consumer = new QueueConsumer(server.url);
+  admin = new SQSClient({ ...testAccess, endpoint: server.url });
+  faults = await startAwsFaults(server.url);
+});
+afterAll(async () => {
+  consumer?.close();
+  admin?.destroy();
+  await faults?.close();
+});
+
+let publisher: Publisher;
+const open = (options: SqsOptions = {}) => {
+  publisher = sqs({ ...testAccess, endpoint: faults.url, ...options });
+  return publisher;
+};
+beforeEach(() => open());
+afterEach(async () => {
+  faults.fault = undefined;
+  await publisher.close();
+});
+
+const soon = () => AbortSignal.timeout(10_000);
+const message = (topic: string, more: Partial<Message> = {}) => testMessage({ topic, key: 'order:1', ...more });
+
+describe('what AWS answers', () => {
+  const sending = (answer: { status: number; body: string }) => {
+    faults.fault = ({ action }) => (action === 'SendMessageBatch' ? answer : undefined);
+  };
+
+  it.each([
+    [400, 'ThrottlingException', 'unavailable'],
+    [403, 'RequestThrottled', 'unavailable'],
+    [503, 'ServiceUnavailable', 'unavailable'],
+    [500, 'InternalFailure', 'unavailable'],
+    [403, 'ExpiredToken', 'unavailable'],
+    [403, 'AccessDenied', 'retry'],
+    [400, 'AccessDeniedException', 'retry'],
+    [400, 'KmsAccessDenied', 'retry'],
+    [400, 'InvalidAddress', 'retry'],
+    [400, 'SomethingNew', 'retry'],
+    [400, 'InvalidMessageContents', 'reject'],
+  ])('%i %s is %s', async (status, code, kind) => {
+    const queueUrl = await consumer.createQueue('standard');
+    sending(sqsError(status, code));
+    const [outcome] = await publisher.publish([message(queueUrl)], soon());
+    expect(outcome).toMatchObject({ kind, reason: expect.stringContaining(code.replace(/Exception$/, '')) });
+    faults.fault = undefined;
+    expect(await publisher.publish([message(queueUrl)], soon())).toEqual([{ kind: 'ok' }]);
+  });
+
+  it('a request that is refused for one of its messages costs the others nothing', async () => {
+    const queueUrl = await consumer.createQueue('standard');
+    const batch = Array.from({ length: 10 }, (_, n) => message(queueUrl, { key: `order:${n}`, body: `body ${n}` }));
+    faults.fault = ({ body }) => (body.includes('body 7') ? sqsError(400, 'BatchRequestTooLong') : undefined);
+    const outcomes = await publisher.publish(batch, soon());
+    expect(outcomes.map(({ kind }, n) => (kind === 'ok' ? '' : `${n} ${kind}`)).join('')).toBe('7 reject');
+    expect(await consumer.read(queueUrl, 9)).toHaveLength(9);
+  });
+
+  it('a message over the limit of its queue is rejected alone', async () => {
+    const Attributes = { MaximumMessageSize: '1024' };
+    const { QueueUrl = '' } = await admin.send(new CreateQueueCommand({ QueueName: `s-${randomUUID()}`, Attributes }));
+    const batch = [message(QueueUrl, { body: 'x'.repeat(2_000) }), message(QueueUrl, { key: 'order:2' })];
+    expect(await publisher.publish(batch, soon())).toMatchObject([
+      { kind: 'reject', reason: expect.stringMatching(/Message must be shorter than 1024 bytes/) },
+      { kind: 'ok' },
+    ]);
+  });
+
+  it('one entry that is throttled leaves the others ok', async () => {
+    const queueUrl = await consumer.createQueue('standard');
+    sending({
+      status: 200,
+      body: JSON.stringify({ Failed: [{ Id: '0', Code: 'RequestThrottled', SenderFault: true }], Successful: [] }),
+    });
+    expect(await publisher.publish([message(queueUrl)], soon())).toEqual([
+      { kind: 'unavailable', reason: 'RequestThrottled' },
+    ]);
+  });
+});
+
+describe('connect()', () => {
+  it.each([
+    [403, 'InvalidClientTokenId'],
+    [403, 'SignatureDoesNotMatch'],
+    [400, 'UnrecognizedClientException'],
+    [403, 'ExpiredToken'],
+  ])('is refused with %i %s', async (status, code) => {
+    faults.fault = () => sqsError(status, code, 'The security token is invalid.');
+    await expect(publisher.connect(soon())).rejects.toMatchObject({
+      code: 'POSTCOMMIT_E_DESTINATION_REFUSED',
+      message: expect.stringMatching(new RegExp(`sqs: ${code}: The security token is invalid.`)),
+    });
+  });
+
+  it('needs no right to list queues, but where the queue is known that to send', async () => {
+    faults.fault = () => sqsError(403, 'AccessDenied', 'not you');
+    await publisher.connect(soon());
+    await publisher.close();
+    open({ queueUrl: await consumer.createQueue('standard') });
+    await expect(publisher.connect(soon())).rejects.toMatchObject({ code: 'POSTCOMMIT_E_DESTINATION_REFUSED' });
+  });
+
+  it('is refused by us when the certificate is not trusted, and options of TLS are handed through', async () => {
+    const secure = createServer({ cert: testCertificate, key: testCertificateKey }, (_, response) =>
+      response.end('{}'),
+    );
+    await new Promise<void>((ready) => secure.listen(0, 'localhost', ready));
+    const endpoint = `https://localhost:${(secure.address() as AddressInfo).port}`;
+    open({ endpoint });
+    await expect(publisher.connect(soon())).rejects.toMatchObject({
+      code: 'POSTCOMMIT_E_DESTINATION_REFUSED',
+      message: expect.stringMatching(/self-signed certificate/),
+    });
+    await publisher.close();
+    open({ endpoint, clientOptions: { requestHandler: { httpsAgent: { ca: testCertificate } } } });
+    await publisher.connect(soon());
+    await publisher.close();
+    await new Promise((closed) => secure.close(closed));
+  });
+
+  it('is refused without credentials', async () => {
+    open({
+      credentials: async () => {
+        throw Object.assign(new Error('Could not load credentials from any providers'), {
+          name: 'CredentialsProviderError',
+        });
+      },
+    });
+    await expect(publisher.connect(soon())).rejects.toMatchObject({ code: 'POSTCOMMIT_E_DESTINATION_REFUSED' });
+    expect(await publisher.publish([message('http://x/1/q')], soon())).toMatchObject([{ kind: 'unavailable' }]);
+  });
+});
