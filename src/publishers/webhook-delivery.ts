@@ -1,0 +1,150 @@
+import { reasonOf, untilAborted } from './failure.ts';
+import type { Message, PublishOutcome } from './publisher.ts';
+import type { Connections } from './webhook-connections.ts';
+import { IllegalHeader, requestHeaders } from './webhook-headers.ts';
+import type { HostSlots } from './webhook-hosts.ts';
+import { type ResolvedWebhookOptions, readUrl } from './webhook-options.ts';
+import { clean, outcomeOfAnswer, outcomeOfFailure } from './webhook-outcome.ts';
+import { exchange, type HttpAnswer, limited, Stopped, TimeUp } from './webhook-request.ts';
+import { readSecrets, signatureHeaders } from './webhook-signature.ts';
+
+interface Target {
+  url: URL;
+  /** Whether the route named the URL, and not the operator. */
+  fromRoute: boolean;
+}
+
+/** Sends one event to its URL and says what came of it. */
+export class Delivery {
+  readonly #options: ResolvedWebhookOptions;
+  readonly #connections: Connections;
+  readonly #slots: HostSlots;
+
+  constructor(options: ResolvedWebhookOptions, connections: Connections, slots: HostSlots) {
+    this.#options = options;
+    this.#connections = connections;
+    this.#slots = slots;
+  }
+
+  async deliver(message: Message, signal: AbortSignal): Promise<PublishOutcome> {
+    const target = this.#targetOf(message);
+    if (typeof target === 'string') return { kind: 'reject', reason: clean(target) };
+    if (typeof message.body !== 'string' && !(message.body instanceof Uint8Array)) {
+      return { kind: 'reject', reason: 'The body is neither a text nor bytes.' };
+    }
+    let headers: Record<string, string>;
+    try {
+      const own = !target.fromRoute || this.#options.url === undefined;
+      headers = requestHeaders(message, own ? this.#options.headers : {});
+    } catch (error) {
+      if (!(error instanceof IllegalHeader)) throw error;
+      return { kind: 'reject', reason: clean(error.message) };
+    }
+    const keys = await this.#keysFor(message, target.url, signal);
+    if (!Array.isArray(keys)) return keys;
+    return this.#inTurn(target, signal, () => this.#send(message, target, headers, keys, signal));
+  }
+
+  /** The URL, or why there is none. */
+  #targetOf({ topic }: Message): Target | string {
+    if (typeof topic === 'string' && /^https?:/i.test(topic)) {
+      const url = readUrl(topic);
+      if (url !== undefined) return { url, fromRoute: true };
+      const shown = topic.replace(/\/\/.*@/s, '//…@');
+      return `The topic ${JSON.stringify(shown)} is not a valid URL.`;
+    }
+    if (this.#options.url !== undefined) return { url: this.#options.url, fromRoute: false };
+    return `No URL: the topic ${JSON.stringify(topic)} is none, and the destination has no url of its own.`;
+  }
+
+  /** What to sign with, or what came of asking for it. */
+  async #keysFor(message: Message, url: URL, signal: AbortSignal): Promise<Uint8Array[] | PublishOutcome> {
+    const { secret, timeoutMs } = this.#options;
+    if (secret === null) return [];
+    if (typeof secret !== 'function') return secret;
+    const { topic, eventId, eventType } = message;
+    try {
+      const answer = await limited(signal, timeoutMs, (limit) =>
+        untilAborted(
+          Promise.resolve().then(() => secret({ url: url.href, topic, eventId, eventType })),
+          limit,
+        ),
+      );
+      return answer === null ? [] : readSecrets(answer);
+    } catch (error) {
+      if (error instanceof Stopped) return { kind: 'unavailable', reason: error.message };
+      return { kind: 'retry', reason: clean(`Not sent: the secret could not be had. ${reasonOf(error)}`) };
+    }
+  }
+
+  /**
+   * Waits no longer for a slot than for an answer: a host that is too slow for what it gets must not fill the relay with
+   * events that wait for it.
+   */
+  async #inTurn({ url }: Target, signal: AbortSignal, send: () => Promise<PublishOutcome>): Promise<PublishOutcome> {
+    const { timeoutMs, perHostMax } = this.#options;
+    let giveBack = this.#slots.takeFree(url.host);
+    try {
+      giveBack ??= await limited(signal, timeoutMs, (limit) => this.#slots.take(url.host, limit));
+    } catch (error) {
+      if (!(error instanceof TimeUp)) return { kind: 'unavailable', reason: clean(reasonOf(error)) };
+      const reason = `Not sent: ${url.host} has been busy with ${perHostMax} other requests for ${timeoutMs} ms.`;
+      return { kind: 'retry', reason };
+    }
+    try {
+      return await send();
+    } finally {
+      giveBack();
+    }
+  }
+
+  async #send(
+    message: Message,
+    { url, fromRoute }: Target,
+    headers: Record<string, string>,
+    keys: Uint8Array[],
+    signal: AbortSignal,
+  ): Promise<PublishOutcome> {
+    const { timeoutMs, outcomeOf, onConnectionError } = this.#options;
+    const { eventId, eventType } = message;
+    const body = Buffer.from(message.body as string);
+    const signed = keys.length === 0 ? headers : { ...headers, ...signatureHeaders(keys, eventId, body, Date.now()) };
+    try {
+      const answer = await limited(signal, timeoutMs, (limit) =>
+        this.#followed({ url, fromRoute }, (at) => {
+          const agents = this.#connections.agentsFor(at, fromRoute);
+          return exchange({ url: at, method: 'POST', headers: signed, body }, agents, limit);
+        }),
+      );
+      return outcomeOfAnswer(answer, { ...answer, url: url.href, eventId, eventType }, outcomeOf);
+    } catch (error) {
+      return outcomeOfFailure(error, url, onConnectionError ?? (fromRoute ? 'retry' : 'unavailable'));
+    }
+  }
+
+  async #followed({ url }: Target, send: (url: URL) => Promise<HttpAnswer>): Promise<HttpAnswer> {
+    let at = url;
+    for (let redirects = 0; ; redirects += 1) {
+      const answer = await send(at);
+      const next = redirects < this.#options.redirectsMax ? nextUrl(answer, at) : undefined;
+      if (next === undefined) return answer;
+      at = next;
+    }
+  }
+}
+
+/**
+ * Where a redirect leads, if it may be followed. Not to another host: it would get a body and a signature that are not
+ * meant for it.
+ */
+function nextUrl({ status, headers }: HttpAnswer, from: URL): URL | undefined {
+  const { location } = headers;
+  if ((status !== 307 && status !== 308) || location === undefined || !URL.canParse(location, from.href))
+    return undefined;
+  const to = new URL(location, from);
+  const upgraded = from.protocol === 'http:' && to.protocol === 'https:' && to.hostname === from.hostname;
+  if (to.origin !== from.origin && !upgraded) return undefined;
+  to.username = from.username;
+  to.password = from.password;
+  return to;
+}

@@ -1,0 +1,153 @@
+import { lookup as dnsLookup } from 'node:dns';
+import type { LookupFunction } from 'node:net';
+import { createSecureContext } from 'node:tls';
+import type { PostcommitError } from '../errors.ts';
+import { readOptions } from './publisher-options.ts';
+import type { WebhookTlsOptions } from './webhook-connections.ts';
+import { checkedHeaders } from './webhook-headers.ts';
+import { clean, type WebhookOutcomeKind, type WebhookResponse } from './webhook-outcome.ts';
+import { readSecrets, type WebhookSecrets } from './webhook-signature.ts';
+
+/** Where an event goes, for `secret` as a function. */
+export interface WebhookTarget {
+  readonly url: string;
+  /** What the route says; the event's type where it says nothing. */
+  readonly topic: string;
+  readonly eventId: string;
+  readonly eventType: string;
+}
+
+export interface WebhookOptions {
+  /** Where events go whose route names no URL. Without it every route must: `topic: 'https://…'`. */
+  url?: string;
+  /**
+   * What requests are signed with, after Standard Webhooks: `whsec_` and base64 of 24 to 64 bytes, or raw bytes. A list
+   * signs with each, while one secret replaces another. A function chooses by receiver: customers must not share a
+   * secret. `null` sends without a signature.
+   */
+  secret: WebhookSecrets | null | ((target: WebhookTarget) => WebhookSecrets | null | Promise<WebhookSecrets | null>);
+  /**
+   * Added to every request, over headers of the same name from the event and the route. With `url` given they belong to
+   * it alone: a URL from the route does not get them.
+   */
+  headers?: Readonly<Record<string, string>>;
+  /** Certificates, handed to `node:tls`: `ca`, `cert`, `key`, … With `url` given they belong to it alone. */
+  tls?: WebhookTlsOptions;
+  /** A request without an answer in this time has failed; redirects included. Default 10,000. */
+  timeoutMs?: number;
+  /** Requests under way at once per host and port. Default 10. */
+  perHostMax?: number;
+  /** Requests under way at once over all hosts. Default: `perHostMax` when `url` is given, otherwise 100. */
+  inFlightMax?: number;
+  /**
+   * Lets URLs from the route reach private, loopback and link-local addresses. Off by default, as such URLs are mostly
+   * customers'. `url` may be private in any case: it is the operator's. Default `false`.
+   */
+  allowPrivateAddresses?: boolean;
+  /**
+   * Redirects followed per request: 307 and 308 alone, as others lose the body, and only on the same host, never from
+   * https to http. Default 0.
+   */
+  redirectsMax?: number;
+  /**
+   * What it means that there was no answer: refused, reset, unresolved, untrusted, too slow. `unavailable` stops the
+   * destination until it is back, at no attempt; `retry` costs this event an attempt and stops nothing. Default:
+   * `unavailable` for `url`, `retry` for URLs from the route, so that one customer's outage is not everybody's.
+   */
+  onConnectionError?: 'retry' | 'unavailable';
+  /** Decides what an answer means; `undefined` leaves it to the defaults (2xx ok; 408, 425, 429, 3xx, 5xx retry; 4xx reject). */
+  outcomeOf?: (response: WebhookResponse) => WebhookOutcomeKind | undefined;
+  /** Asked with GET for a sign of life, and must answer 2xx. Default: only a connection to the host of `url` is opened. */
+  healthUrl?: string;
+  /** Resolves host names, as `lookup` of `node:dns` does, e.g. with a cache. Its answers are checked. */
+  lookup?: LookupFunction;
+}
+
+export type ResolvedWebhookOptions = ReturnType<typeof resolveWebhookOptions>;
+
+const optionNames = [
+  'url',
+  'secret',
+  'headers',
+  'tls',
+  'timeoutMs',
+  'perHostMax',
+  'inFlightMax',
+  'allowPrivateAddresses',
+  'redirectsMax',
+  'onConnectionError',
+  'outcomeOf',
+  'healthUrl',
+  'lookup',
+] as const;
+
+export function resolveWebhookOptions(given: WebhookOptions) {
+  const { whole, flag, fail } = readOptions('webhook', given, optionNames);
+  const url = readUrlOption('url', given.url, fail);
+  const perHostMax = whole('perHostMax', 10, 1, 1_000);
+  return {
+    url,
+    secret: readSecretOption(given.secret, fail),
+    headers: readHeaders(given.headers ?? {}, fail),
+    tls: readTls(given.tls ?? {}, fail),
+    timeoutMs: whole('timeoutMs', 10_000, 1, 600_000),
+    perHostMax,
+    inFlightMax: whole('inFlightMax', url === undefined ? 100 : perHostMax, 1, 10_000),
+    allowPrivateAddresses: flag('allowPrivateAddresses', false),
+    redirectsMax: whole('redirectsMax', 0, 0, 10),
+    onConnectionError: readOnConnectionError(given.onConnectionError, fail),
+    outcomeOf: readFunction('outcomeOf', given.outcomeOf, fail),
+    healthUrl: readUrlOption('healthUrl', given.healthUrl, fail),
+    lookup: readFunction('lookup', given.lookup, fail) ?? (dnsLookup as LookupFunction),
+  };
+}
+
+type Fail = (detail: string) => PostcommitError;
+
+/** An http(s) URL without characters that the URL parser would silently drop. Otherwise undefined. */
+export function readUrl(text: string): URL | undefined {
+  if (!/^https?:\/\//i.test(text) || /[\0-\x20\x7f]/.test(text)) return undefined;
+  return URL.canParse(text) ? new URL(text) : undefined;
+}
+
+function readUrlOption(name: string, value: unknown, fail: Fail): URL | undefined {
+  if (value === undefined) return undefined;
+  const url = typeof value === 'string' ? readUrl(value) : undefined;
+  if (url === undefined) throw fail(`${name} must be an absolute http or https URL.`);
+  return url;
+}
+
+/** Ready to sign with: the keys, or a function to ask for the secret. */
+function readSecretOption(secret: WebhookOptions['secret'], fail: Fail) {
+  if (secret === undefined) throw fail('secret is missing. Pass null to send without a signature.');
+  return secret === null || typeof secret === 'function' ? secret : readSecrets(secret);
+}
+
+function readHeaders(headers: Readonly<Record<string, string>>, fail: Fail): Record<string, string> {
+  if (typeof headers !== 'object' || headers === null) throw fail('headers must be an object of texts.');
+  try {
+    return checkedHeaders(headers);
+  } catch (error) {
+    throw fail(`headers: ${(error as Error).message}`);
+  }
+}
+
+function readTls(tls: WebhookTlsOptions, fail: Fail): WebhookTlsOptions {
+  if (typeof tls !== 'object' || tls === null) throw fail('tls must be an object of options for node:tls.');
+  try {
+    createSecureContext(tls);
+  } catch (error) {
+    throw fail(clean(`tls: ${(error as Error).message}`));
+  }
+  return tls;
+}
+
+function readOnConnectionError(value: WebhookOptions['onConnectionError'], fail: Fail) {
+  if (value === undefined || value === 'retry' || value === 'unavailable') return value;
+  throw fail(`onConnectionError must be one of retry, unavailable. Got ${String(value)}.`);
+}
+
+function readFunction<T>(name: string, value: T | undefined, fail: Fail): T | undefined {
+  if (value === undefined || typeof value === 'function') return value;
+  throw fail(`${name} must be a function.`);
+}

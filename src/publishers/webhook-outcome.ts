@@ -1,0 +1,112 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import { cutReason, isUntrustedCertificate, reasonOf } from './failure.ts';
+import { type PublishOutcome, published } from './publisher.ts';
+import { PrivateAddress } from './webhook-address.ts';
+import { type HttpAnswer, Stopped, TimeUp } from './webhook-request.ts';
+
+export type WebhookOutcomeKind = PublishOutcome['kind'];
+
+/** What a receiver answered, for `outcomeOf`. */
+export interface WebhookResponse {
+  readonly status: number;
+  readonly headers: Readonly<IncomingHttpHeaders>;
+  /** The first 8 KB of the body; less where it was slow. */
+  readonly body: string;
+  readonly url: string;
+  readonly eventId: string;
+  readonly eventType: string;
+}
+
+const retryAfterMsMax = 86_400_000;
+const outcomeKinds: readonly unknown[] = ['ok', 'retry', 'reject', 'unavailable'];
+
+/** What an answer means. `outcomeOf` has the first word. */
+export function outcomeOfAnswer(
+  answer: HttpAnswer,
+  response: WebhookResponse,
+  outcomeOf: ((response: WebhookResponse) => WebhookOutcomeKind | undefined) | undefined,
+): PublishOutcome {
+  let chosen: WebhookOutcomeKind | undefined;
+  try {
+    chosen = outcomeOf?.(response);
+  } catch (error) {
+    return { kind: 'retry', reason: clean(`outcomeOf() threw: ${reasonOf(error)}`) };
+  }
+  if (chosen !== undefined && !outcomeKinds.includes(chosen)) {
+    return { kind: 'retry', reason: clean(`outcomeOf() answered ${String(chosen)}, which is no outcome.`) };
+  }
+  const kind = chosen ?? outcomeOfStatus(answer.status);
+  if (kind === 'ok') return published;
+  const reason = clean(`${new URL(response.url).host} ${describe(answer)}`);
+  if (kind === 'reject') return { kind, reason };
+  const retryAfterMs = retryAfter(answer.headers);
+  return { kind, reason, ...(retryAfterMs !== undefined && { retryAfterMs }) };
+}
+
+function outcomeOfStatus(status: number): WebhookOutcomeKind {
+  if (status >= 200 && status <= 299) return 'ok';
+  // Timeout, too early, too many requests: the receiver says itself that later is another matter.
+  if (status === 408 || status === 425 || status === 429) return 'retry';
+  return status >= 400 && status <= 499 ? 'reject' : 'retry';
+}
+
+function describe({ status, headers, body }: HttpAnswer): string {
+  const said = body.trim() === '' ? '' : `: ${body}`;
+  if (status === 410) return `answered 410 Gone: it wants no more of these${said}`;
+  if (status >= 300 && status <= 399 && headers.location !== undefined) {
+    return `answered ${status}, a redirect to ${headers.location}, which is not followed. Correct the URL${said}`;
+  }
+  return `answered ${status}${said}`;
+}
+
+/** Milliseconds until the receiver wants to be asked again, at most a day; both forms of the header. */
+export function retryAfter(headers: IncomingHttpHeaders): number | undefined {
+  const value = headers['retry-after']?.trim() ?? '';
+  const ms = /^\d{1,15}$/.test(value) ? Number(value) * 1_000 : dateOf(value) - nowOf(headers);
+  return ms > 0 ? Math.min(ms, retryAfterMsMax) : undefined;
+}
+
+/** The receiver's own clock where it tells it: then it does not matter that the clocks differ. */
+function nowOf(headers: IncomingHttpHeaders): number {
+  const told = dateOf(headers.date ?? '');
+  return Number.isNaN(told) ? Date.now() : told;
+}
+
+/** Date.parse alone takes `-5` and much else for a date. One of the three forms of HTTP has no zone, and means GMT. */
+function dateOf(text: string): number {
+  if (!/^(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,? /.test(text)) return Number.NaN;
+  return Date.parse(text.endsWith(' GMT') ? text : `${text} GMT`);
+}
+
+/** What it means that there was no answer. */
+export function outcomeOfFailure(error: unknown, url: URL, onConnectionError: 'retry' | 'unavailable'): PublishOutcome {
+  if (error instanceof PrivateAddress) {
+    return { kind: 'reject', reason: clean(`Not sent: ${error.message}, and the URL comes from the route.`) };
+  }
+  // Not known to be delivered, and for no fault of the receiver.
+  if (error instanceof Stopped) return { kind: 'unavailable', reason: error.message };
+  return { kind: onConnectionError, reason: clean(failureText(error, url)) };
+}
+
+export function failureText(error: unknown, url: URL): string {
+  const { code = '' } = error as NodeJS.ErrnoException;
+  const words = reasonOf(error);
+  if (error instanceof TimeUp || error instanceof Stopped)
+    return `${url.host} accepted no connection or did not answer. ${words}`;
+  if (isUntrustedCertificate(error)) return `The certificate of ${url.host} is not trusted (${code}): ${words}`;
+  if (code === 'ECONNREFUSED') return `${url.host} refused the connection.`;
+  if (code === 'ENOTFOUND' || code === 'EAI_AGAIN') return `The name ${url.hostname} cannot be resolved (${code}).`;
+  if (code === 'ECONNRESET' || code === 'EPIPE')
+    return `${url.host} broke the connection before it answered (${code}).`;
+  if (code.startsWith('HPE_')) return `${url.host} did not answer in HTTP (${code}): ${words}`;
+  return `The request to ${url.host} failed: ${words}${code === '' || words.includes(code) ? '' : ` (${code})`}`;
+}
+
+/** A receiver's words go into logs and terminals: no control characters, one line, bounded. */
+export function clean(text: string): string {
+  const line = text
+    .slice(0, 10_000)
+    .replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\s]+/gu, ' ')
+    .trim();
+  return cutReason(line).toWellFormed();
+}
