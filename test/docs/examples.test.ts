@@ -12,8 +12,12 @@ const scratch = join(root, 'node_modules/.cache', `postcommit-examples-${process
 /** What an example may take for granted. Anything else it has to show. */
 const prelude = `
 import type { PoolClient, Pool } from 'pg';
-import type { Outbox, OutboxEvent, Relay, OutboxAdmin } from 'postcommit';
+import type { Outbox, OutboxEvent, Publisher, Relay, OutboxAdmin } from 'postcommit';
+import type { PublisherHarness } from 'postcommit/testing';
 declare global {
+  const harness: PublisherHarness;
+  const FilePublisher: new (path: string) => Publisher;
+  const orderType: { toBuffer(payload: unknown): Uint8Array };
   const outbox: Outbox<PoolClient>;
   const admin: OutboxAdmin;
   const relay: Relay;
@@ -55,7 +59,8 @@ async function symbolExamples(): Promise<Example[]> {
 }
 
 async function pageExamples(): Promise<Example[]> {
-  const docs = (await readdir(join(root, 'docs'))).filter((file) => file.endsWith('.md')).map((file) => `docs/${file}`);
+  const files = await readdir(join(root, 'docs'), { recursive: true });
+  const docs = files.filter((file) => file.endsWith('.md')).map((file) => `docs/${file}`);
   const examples: Example[] = [];
   for (const page of ['README.md', ...docs]) {
     const text = await readFile(join(root, page), 'utf8');
@@ -64,6 +69,20 @@ async function pageExamples(): Promise<Example[]> {
     }
   }
   return examples;
+}
+
+/** What the package exports, e.g. `postcommit/webhook`, and the source it is built from. */
+async function entryPoints(): Promise<Record<string, string[]>> {
+  const { exports } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8')) as {
+    exports: Record<string, string | { default: string }>;
+  };
+  const paths: Record<string, string[]> = {};
+  for (const [name, target] of Object.entries(exports)) {
+    if (typeof target === 'string') continue;
+    const source = target.default.replace('./dist/', 'src/').replace(/\.js$/, '.ts');
+    paths[name.replace('.', 'postcommit')] = [join(root, source)];
+  }
+  return paths;
 }
 
 function toModule(example: Example): string {
@@ -93,7 +112,7 @@ describe('examples in the docs and on public symbols', () => {
     await mkdir(scratch, { recursive: true });
     const config = {
       extends: join(root, 'tsconfig.json'),
-      compilerOptions: { paths: { postcommit: [join(root, 'src/index.ts')] }, noUnusedLocals: false },
+      compilerOptions: { paths: await entryPoints(), noUnusedLocals: false },
       include: ['*.ts'],
     };
     await writeFile(join(scratch, 'tsconfig.json'), JSON.stringify(config));

@@ -1,0 +1,122 @@
+import { spawn } from 'node:child_process';
+import { readdirSync, readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import pg from 'pg';
+import { describe, expect, inject, it, type TestContext } from 'vitest';
+import { services } from '../../services/registry.ts';
+import { NotAvailable, type ServiceName } from '../../services/service.ts';
+import { fileService } from '../support/services.ts';
+
+const root = fileURLToPath(new URL('../..', import.meta.url));
+/** Every example, and the broker it needs. */
+const examples: Record<string, ServiceName | undefined> = {
+  'orders-to-kafka': 'kafka',
+  'orders-to-rabbitmq': 'rabbitmq',
+  'orders-to-webhooks': undefined,
+};
+const rabbitMq = fileService('rabbitmq');
+const timeoutMs = 240_000;
+
+/** Runs it as its README says, with the variables of the environment but for those given here. */
+function runExample(name: string, env: Record<string, string | undefined>) {
+  const child = spawn(process.execPath, ['--import', 'tsx', `examples/${name}/main.ts`], {
+    cwd: root,
+    env: { ...process.env, ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const endWithTest = () => child.kill('SIGKILL');
+  process.once('exit', endWithTest);
+  const output = { stdout: '', stderr: '' };
+  for (const stream of ['stdout', 'stderr'] as const) {
+    child[stream].setEncoding('utf8').on('data', (text) => {
+      output[stream] += text;
+    });
+  }
+  return new Promise<{ code: number | null; lines: string[]; stderr: string }>((ended) => {
+    child.once('close', (code) => {
+      process.removeListener('exit', endWithTest);
+      ended({ code, lines: output.stdout.split('\n').filter(Boolean), stderr: output.stderr });
+    });
+  });
+}
+
+/** An example cannot start what this machine cannot have. */
+async function requireService(name: ServiceName, context: TestContext): Promise<void> {
+  if (process.env[services[name].variable]) return;
+  try {
+    await services[name].install(() => {});
+  } catch (error) {
+    if (!(error instanceof NotAvailable) || process.env.CI === 'true') throw error;
+    context.skip(error.message);
+  }
+}
+
+/** What its lines say: every event once, those of an order in order, a repetition recognised. */
+function expectWholeStory({ code, lines, stderr }: Awaited<ReturnType<typeof runExample>>): void {
+  expect(stderr).toBe('');
+  const billing = lines.filter((line) => line.startsWith('billing'));
+  for (let order = 1; order <= 5; order++) {
+    const heard = billing.filter((line) => line.includes(`of order ${order}`)).map((line) => line.slice(9));
+    const again = ' again: known by its id, ignored';
+    const once = [`order.created of order ${order}`, `order.paid of order ${order}`];
+    expect(heard).toEqual(order === 1 ? [...once, ...once.map((line) => line + again)] : once);
+  }
+  expect(billing).toHaveLength(12);
+  expect(lines).toContain('orders   5 committed, each placed and paid; one more was sold out and rolled back');
+  expect(lines.at(-1)).toMatch(/^ok +all 10 events arrived/);
+  expect(code).toBe(0);
+}
+
+async function databasesLeft(): Promise<string[]> {
+  const client = new pg.Client({ connectionString: inject('serverUrl') });
+  await client.connect();
+  try {
+    const { rows } = await client.query(
+      `select datname from pg_database where datname like 'postcommit\\_example\\_%'`,
+    );
+    return rows.map(({ datname }) => datname);
+  } finally {
+    await client.end();
+  }
+}
+
+describe('examples', () => {
+  for (const [name, broker] of Object.entries(examples)) {
+    it(`${name} starts what it needs, and every committed event arrives`, { timeout: timeoutMs }, async (context) => {
+      if (broker !== undefined) await requireService(broker, context);
+      expectWholeStory(await runExample(name, { DATABASE_URL: undefined }));
+    });
+  }
+
+  it('servers that are given are used, and left as they were', { timeout: timeoutMs }, async () => {
+    const ended = await runExample('orders-to-rabbitmq', { DATABASE_URL: inject('serverUrl'), ...rabbitMq.env });
+    expectWholeStory(ended);
+    expect(ended.lines[0]).toMatch(/^servers +the database postcommit_example_\w+ was created in DATABASE_URL$/);
+    expect(ended.lines[1]).toBe('servers  RabbitMQ is the one of RABBITMQ_URL');
+    expect(await databasesLeft()).toEqual([]);
+  });
+
+  it('one that cannot work says why, ends with a failure and leaves nothing', { timeout: timeoutMs }, async () => {
+    const ended = await runExample('orders-to-rabbitmq', {
+      DATABASE_URL: inject('serverUrl'),
+      RABBITMQ_URL: 'amqp://127.0.0.1:1',
+    });
+    expect(ended.code).toBe(1);
+    expect(ended.stderr).toContain('ECONNREFUSED');
+    expect(await databasesLeft()).toEqual([]);
+  });
+
+  it('every folder is run here, and imports only what the package exports', () => {
+    const files = readdirSync(join(root, 'examples'), { recursive: true, encoding: 'utf8' });
+    const folders = files.filter((file) => file.endsWith('main.ts')).map((file) => dirname(file));
+    expect(folders.sort()).toEqual(Object.keys(examples).sort());
+    const { exports } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
+    for (const file of files.filter((each) => each.endsWith('.ts'))) {
+      const code = readFileSync(join(root, 'examples', file), 'utf8');
+      for (const [, specifier = ''] of code.matchAll(/from '(postcommit[^']*)'/g)) {
+        expect(exports, `${file} imports ${specifier}`).toHaveProperty([specifier.replace('postcommit', '.')]);
+      }
+    }
+  });
+});
