@@ -2,10 +2,11 @@
 import { parseArgs } from 'node:util';
 import { payloadBytesMin, type Settings } from './contenders/contender.ts';
 import { jsonLine, type Measurement, table } from './report.ts';
+import { brokers } from './suites/brokers.ts';
 import { drain } from './suites/drain.ts';
 import { type BenchOptions, type Suite, UsageError } from './suites/suite.ts';
 
-const suites: readonly Suite[] = [drain];
+const suites: readonly Suite[] = [drain, brokers];
 
 const usage = `Usage: npm run bench -- [suite ...] [options]
 
@@ -118,7 +119,7 @@ async function main(interrupted: AbortSignal): Promise<number> {
     missed.push(...measurements.filter(({ pass }) => pass === false));
   }
   for (const { suite, name, ratio, goal } of missed) {
-    console.error(`Goal missed: ${suite}, ${name}: ${ratio} is not above ${goal}.`);
+    console.error(`Goal missed: ${suite}, ${name}: ${ratio} is below ${goal}.`);
   }
   return missed.length > 0 ? 1 : 0;
 }

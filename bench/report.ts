@@ -8,7 +8,7 @@ export interface Measurement {
   rounds?: number[];
   baseline?: string;
   ratio?: number;
-  /** The ratio has to be above it. */
+  /** What the ratio has to reach. */
   goal?: number;
   pass?: boolean;
   /** Further figures of the same measurement, units in their names. */
@@ -29,7 +29,7 @@ export function median(values: readonly number[]): number {
 export const rounded = (value: number): number => Number(value.toPrecision(4));
 
 /** How a measurement with a baseline is written, so that every suite does it alike. */
-export function compare(measured: Measurement, baseline: Measurement, goal: number): Measurement {
+export function compare(measured: Measurement, baseline: Measurement, goal?: number): Measurement {
   const ratio = measured.value / baseline.value;
   return {
     suite: measured.suite,
@@ -38,8 +38,7 @@ export function compare(measured: Measurement, baseline: Measurement, goal: numb
     unit: 'x',
     baseline: baseline.name,
     ratio: rounded(ratio),
-    goal,
-    pass: ratio > goal,
+    ...(goal === undefined ? {} : { goal, pass: ratio >= goal }),
     versions: { ...baseline.versions, ...measured.versions },
     settings: measured.settings,
   };
@@ -68,6 +67,6 @@ function notes({ rounds, goal, pass, details }: Measurement): string {
     parts.push(`${Math.min(...rounds).toLocaleString('en')} to ${Math.max(...rounds).toLocaleString('en')}`);
   }
   for (const [name, value] of Object.entries(details ?? {})) parts.push(`${name} ${value.toLocaleString('en')}`);
-  if (goal !== undefined) parts.push(`goal: above ${goal}, ${pass ? 'met' : 'MISSED'}`);
+  if (goal !== undefined) parts.push(`goal: at least ${goal}, ${pass ? 'met' : 'MISSED'}`);
   return parts.join(', ');
 }

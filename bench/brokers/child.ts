@@ -1,0 +1,85 @@
+// One measurement in a process of its own: the relay, or the client alone. Answers by IPC.
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Message } from '../../src/publishers/publisher.ts';
+import { aggregateOf, type Backlog, payloadOf } from '../contenders/contender.ts';
+import { postcommit } from '../contenders/postcommit.ts';
+import { watchFirstClaim } from '../first-claim.ts';
+import type { Broker } from './broker.ts';
+import { brokerNamed } from './registry.ts';
+
+export interface BrokerTask {
+  phase: 'relay' | 'client';
+  broker: string;
+  url: string;
+  topic: string;
+  connectionString: string;
+  backlog: Backlog;
+}
+
+export interface BrokerResult {
+  tookMs: number;
+  node: string;
+}
+
+const dist = (path: string) => import(new URL(`../../dist/${path}`, import.meta.url).href);
+
+/** What the relay would hand to the publisher, made beforehand: from memory means that nothing of it is counted. */
+async function messagesOf({ backlog, topic }: BrokerTask): Promise<Message[]> {
+  const [{ envelope }, { DeliveredEvent }, { toMessage }, { uuidV7 }] = await Promise.all([
+    dist('wire/envelope.js'),
+    dist('relay/delivered-event.js'),
+    dist('relay/message.js'),
+    dist('emit/uuid-v7.js'),
+  ]);
+  const serializer = envelope();
+  return Array.from({ length: backlog.events }, (_, index) => {
+    const aggregateId = aggregateOf(index + 1, backlog.aggregates);
+    const row = {
+      seq: String(index + 1),
+      key: aggregateId,
+      attempts: 0,
+      done: [],
+      id: uuidV7(),
+      aggregateType: 'order',
+      aggregateId,
+      type: 'order.created',
+      schemaVersion: 1,
+      orderingKey: null,
+      headersJson: '{}',
+      createdAtMs: Date.now(),
+      shelved: [],
+    };
+    const event = new DeliveredEvent(row, JSON.stringify(payloadOf(index + 1, backlog.payloadBytes)));
+    const leg = { target: 'b', to: 'b', topic, key: aggregateId, headers: undefined, exchange: undefined };
+    return toMessage(event, leg, serializer.serialize(event, { cloudEventsPrefix: 'ce-' }));
+  });
+}
+
+/** From the first claim to the last event that is settled in the database: delivered counts what is written down. */
+async function relay(broker: Broker, { url, topic, connectionString, backlog }: BrokerTask): Promise<number> {
+  const { createRelay } = await dist('index.js');
+  const firstClaim = watchFirstClaim(postcommit.packageJson, postcommit.claimStatement);
+  const running = createRelay({
+    connectionString,
+    destinations: { b: await broker.createPublisher(url) },
+    route: () => ({ to: 'b', topic }),
+  });
+  await running.start();
+  while (running.stats().delivered < backlog.events) await sleep(2);
+  const endedAtMs = performance.now();
+  await running.stop();
+  const { retried, dead, shelved } = running.stats();
+  if (retried + dead + shelved > 0)
+    throw new Error(`${broker.name}: ${retried} retries, ${dead} dead, ${shelved} shelved.`);
+  return endedAtMs - (firstClaim.atMs() ?? Number.NaN);
+}
+
+const task = JSON.parse(process.argv[2] ?? '') as BrokerTask;
+const broker = brokerNamed(task.broker);
+const tookMs =
+  task.phase === 'relay'
+    ? await relay(broker, task)
+    : await broker.publishAll(task.url, task.topic, await messagesOf(task));
+const result: BrokerResult = { tookMs, node: process.version };
+if (!process.send) console.log(JSON.stringify(result));
+process.send?.(result, () => process.exit(0));

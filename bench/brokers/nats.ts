@@ -1,0 +1,35 @@
+import { randomUUID } from 'node:crypto';
+import { jetstream, jetstreamManager } from '@nats-io/jetstream';
+import { connect, headers as natsHeaders } from '@nats-io/transport-node';
+import { type Broker, timed } from './broker.ts';
+
+const unacknowledgedMax = 256;
+
+export const nats: Broker = {
+  name: 'nats',
+  service: 'nats',
+  client: '@nats-io/jetstream',
+  share: 0.4,
+  async createTopic(url) {
+    const name = `bench-${randomUUID()}`;
+    const connection = await connect({ servers: url });
+    await (await jetstreamManager(connection)).streams.add({ name, subjects: [name] });
+    await connection.close();
+    return name;
+  },
+  async createPublisher(url) {
+    const { nats } = await import(new URL('../../dist/publishers/nats.js', import.meta.url).href);
+    return nats({ servers: url });
+  },
+  async publishAll(url, subject, messages) {
+    const connection = await connect({ servers: url });
+    const stream = jetstream(connection);
+    const tookMs = await timed(messages, unacknowledgedMax, ({ body, headers, eventId }) => {
+      const all = natsHeaders();
+      for (const [name, value] of Object.entries(headers)) all.set(name, value);
+      return stream.publish(subject, body as string, { msgID: eventId, headers: all });
+    });
+    await connection.close();
+    return tookMs;
+  },
+};

@@ -1,0 +1,37 @@
+import { randomUUID } from 'node:crypto';
+import amqplib from 'amqplib';
+import { type Broker, timed } from './broker.ts';
+
+const unconfirmedMax = 1_000;
+
+export const rabbitmq: Broker = {
+  name: 'rabbitmq',
+  service: 'rabbitmq',
+  client: 'amqplib',
+  share: 0.4,
+  async createTopic(url) {
+    const connection = await amqplib.connect(url);
+    const channel = await connection.createChannel();
+    const { queue } = await channel.assertQueue(`bench-${randomUUID()}`, { durable: true });
+    await connection.close();
+    return queue;
+  },
+  async createPublisher(url) {
+    const { rabbitmq } = await import(new URL('../../dist/publishers/rabbitmq.js', import.meta.url).href);
+    return rabbitmq({ url });
+  },
+  async publishAll(url, queue, messages) {
+    const connection = await amqplib.connect(url);
+    const channel = await connection.createConfirmChannel();
+    const tookMs = await timed(messages, unconfirmedMax, ({ body, headers, eventId, contentType }) => {
+      const options = { persistent: true, mandatory: true, messageId: eventId, contentType, headers };
+      return new Promise<void>((resolve, reject) => {
+        channel.publish('', queue, Buffer.from(body as string), options, (error) =>
+          error ? reject(error) : resolve(),
+        );
+      });
+    });
+    await connection.close();
+    return tookMs;
+  },
+};

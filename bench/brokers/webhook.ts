@@ -1,0 +1,34 @@
+import { Agent, request } from 'node:http';
+import { type Broker, timed } from './broker.ts';
+
+const requestsAtOnce = 10;
+const secret = `whsec_${Buffer.from('a secret of twenty-four b').toString('base64')}`;
+
+export const webhook: Broker = {
+  name: 'webhook',
+  service: 'http',
+  client: undefined,
+  share: 0.2,
+  createTopic: async () => 'orders',
+  async createPublisher(url) {
+    const { webhook } = await import(new URL('../../dist/publishers/webhook.js', import.meta.url).href);
+    return webhook({ url, secret, perHostMax: requestsAtOnce });
+  },
+  async publishAll(url, _topic, messages) {
+    const agent = new Agent({ keepAlive: true, maxSockets: requestsAtOnce });
+    const post = ({ body, headers, contentType }: (typeof messages)[0]) =>
+      new Promise<void>((resolve, reject) => {
+        const sent = request(
+          url,
+          { method: 'POST', agent, headers: { ...headers, 'content-type': contentType } },
+          (response) => {
+            response.resume().on('end', resolve);
+          },
+        );
+        sent.on('error', reject).end(body);
+      });
+    const tookMs = await timed(messages, requestsAtOnce, post);
+    agent.destroy();
+    return tookMs;
+  },
+};

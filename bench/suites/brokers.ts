@@ -1,0 +1,160 @@
+import { type ChildProcess, fork } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import os from 'node:os';
+import { fileURLToPath } from 'node:url';
+import pg from 'pg';
+import { startService } from '../../services/private-service.ts';
+import type { Broker } from '../brokers/broker.ts';
+import type { BrokerResult, BrokerTask } from '../brokers/child.ts';
+import { brokers as allBrokers } from '../brokers/registry.ts';
+import type { Backlog } from '../contenders/contender.ts';
+import { build, contenderNode, installPeers, packageAt } from '../peers.ts';
+import { compare, type Measurement, median, rounded } from '../report.ts';
+import { forkChild, runChild } from '../run-child.ts';
+import { type Server, startServer } from '../server.ts';
+import { type BenchOptions, type Suite, UsageError } from './suite.ts';
+
+interface BrokerServer {
+  url: string;
+  version: string;
+  stop(): Promise<void>;
+}
+
+/**
+ * What is left of a broker client's speed when the relay feeds it: order per aggregate, every event claimed from the
+ * database, confirmed by the broker, and its delivery written down. The baseline is the same client in a process of its
+ * own that publishes the same messages from memory. The two take turns, on the same broker and machine.
+ */
+export const brokers: Suite = {
+  name: 'brokers',
+  summary: 'a relay drains a backlog into each broker, against the same client publishing from memory',
+
+  async run(options) {
+    const chosen = choose(options);
+    installPeers();
+    build();
+    const node = contenderNode();
+    const server = await startServer(options.databaseUrl);
+    try {
+      const measurements: Measurement[] = [];
+      for (const broker of chosen) measurements.push(...(await measure(broker, server, node, options)));
+      return measurements;
+    } finally {
+      await server.stop();
+    }
+  },
+};
+
+function choose({ only }: BenchOptions): Broker[] {
+  const known = allBrokers.map(({ name }) => name);
+  const unknown = only.find((name) => !known.includes(name));
+  if (unknown !== undefined) throw new UsageError(`There is no broker "${unknown}"; there are ${known.join(', ')}.`);
+  return allBrokers.filter(({ name }) => only.length === 0 || only.includes(name));
+}
+
+async function measure(broker: Broker, server: Server, node: string, options: BenchOptions): Promise<Measurement[]> {
+  const events = Math.max(1, Math.round(options.events * broker.share));
+  const backlog: Backlog = { events, payloadBytes: options.payloadBytes, aggregates: options.aggregates };
+  const broken = await startBroker(broker);
+  const rates: Record<BrokerTask['phase'], number[]> = { client: [], relay: [] };
+  let nodeVersion = '';
+  try {
+    for (let round = 1; round <= options.rounds; round++) {
+      for (const phase of ['client', 'relay'] as const) {
+        const { tookMs, node: version } = await once(broker, phase, broken.url, backlog, server, node, options);
+        nodeVersion = version;
+        const rate = (events / tookMs) * 1_000;
+        rates[phase].push(rate);
+        const shown = Math.round(rate).toLocaleString('en');
+        console.error(`round ${round} of ${options.rounds}: ${broker.name} ${phase} ${shown} events/s`);
+      }
+    }
+  } finally {
+    await broken.stop();
+  }
+  const figure = (phase: BrokerTask['phase'], name: string): Measurement => ({
+    suite: 'brokers',
+    name,
+    value: rounded(median(rates[phase])),
+    unit: 'events/s',
+    rounds: rates[phase].map(rounded),
+    versions: {
+      node: nodeVersion,
+      postgres: server.version,
+      [broker.service]: broken.version,
+      postcommit: packageAt(new URL('../../package.json', import.meta.url)).version,
+      ...(broker.client && { [broker.client]: versionOf(broker.client) }),
+    },
+    settings: { ...backlog, rounds: options.rounds, processes: 1, cpus: os.availableParallelism() },
+  });
+  const client = figure('client', `${broker.name} client from memory`);
+  const relay = figure('relay', `${broker.name} relay`);
+  return [client, relay, compare(relay, client, broker.goal)];
+}
+
+function versionOf(client: string): string {
+  return packageAt(new URL(`../../node_modules/${client}/package.json`, import.meta.url)).version;
+}
+
+async function once(
+  broker: Broker,
+  phase: BrokerTask['phase'],
+  url: string,
+  backlog: Backlog,
+  server: Server,
+  node: string,
+  { interrupted }: BenchOptions,
+): Promise<BrokerResult> {
+  const topic = await broker.createTopic(url);
+  const task = { phase, broker: broker.name, url, topic, connectionString: '', backlog };
+  if (phase === 'client') return await runBroker(node, task, interrupted);
+  const database = `postcommit_bench_${process.pid}`;
+  const connectionString = await server.createDatabase(database);
+  const db = new pg.Client({ connectionString });
+  try {
+    const target = { connectionString, backlog, settings: {} };
+    await runChild(node, { phase: 'fill', contender: 'postcommit', target }, interrupted);
+    await db.connect();
+    await db.query('vacuum (analyze)');
+    await db.query('checkpoint');
+    return await runBroker(node, { ...task, connectionString }, interrupted);
+  } finally {
+    await db.end();
+    await server.dropDatabase(database);
+  }
+}
+
+async function runBroker(node: string, task: BrokerTask, interrupted: AbortSignal): Promise<BrokerResult> {
+  const what = `${task.broker} ${task.phase}`;
+  return (await forkChild(node, 'brokers/child.ts', task, {
+    what,
+    events: task.backlog.events,
+    interrupted,
+  })) as BrokerResult;
+}
+
+async function startBroker({ service }: Broker): Promise<BrokerServer> {
+  if (service === 'http') return await startReceiver();
+  const running = await startService(service);
+  return { url: running.url, version: running.version ?? '', stop: () => running.remove() };
+}
+
+async function startReceiver(): Promise<BrokerServer> {
+  const file = fileURLToPath(new URL('../brokers/http-receiver.ts', import.meta.url));
+  if (!existsSync(file)) throw new Error(`${file} is missing.`);
+  const child: ChildProcess = fork(file, {
+    execPath: contenderNode(),
+    execArgv: ['--disable-warning=ExperimentalWarning'],
+  });
+  const { port } = await new Promise<{ port: number }>((resolve, reject) => {
+    child.once('message', (message) => resolve(message as { port: number }));
+    child.once('error', reject);
+  });
+  return {
+    url: `http://127.0.0.1:${port}/hooks`,
+    version: `Node ${process.version}`,
+    async stop() {
+      child.disconnect();
+    },
+  };
+}
