@@ -1,5 +1,7 @@
 import type { ClaimedRow } from '../outbox/claim.ts';
 
+const noHeaders: Readonly<Record<string, string>> = Object.freeze({});
+
 /**
  * An event as a handler or publisher gets it. The payload stays the text that PostgreSQL sent and is parsed when
  * somebody looks: half of what a row costs in Node is JSON.parse.
@@ -59,7 +61,8 @@ export class DeliveredEvent<Payload = unknown> {
     return this.#payload;
   }
   get headers(): Readonly<Record<string, string>> {
-    this.#headers ??= JSON.parse(this.#row.headersJson) as Record<string, string>;
+    const { headersJson } = this.#row;
+    this.#headers ??= headersJson === '{}' ? noHeaders : (JSON.parse(headersJson) as Record<string, string>);
     return this.#headers;
   }
 }

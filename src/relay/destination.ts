@@ -266,6 +266,11 @@ export class Destination {
   }
 
   #finish(entries: readonly Entry[], outcomes: readonly PublishOutcome[]): void {
+    if (outcomes.every(({ kind }) => kind === 'ok')) {
+      this.#options.onProven();
+      for (const { done } of entries) done(sent);
+      return;
+    }
     const away = outcomes.find((outcome) => outcome.kind === 'unavailable');
     // First, so that nothing that the results below set free is sent into the outage.
     if (away) this.#options.onUnavailable(away.reason, away.retryAfterMs ?? 0);

@@ -9,9 +9,7 @@ export function toMessage(event: DeliveredEvent, leg: Leg, serialized: Serialize
   if (typeof body !== 'string' && !(body instanceof Uint8Array))
     throw new Error('it answered no body of text or bytes');
   if (typeof contentType !== 'string') throw new Error('it answered no contentType');
-  const headers: Record<string, string> = {};
-  for (const [name, value] of Object.entries(event.headers)) if (value !== null) headers[name] = asText(value);
-  Object.assign(headers, leg.headers, serialized.headers);
+  const headers = allHeaders(event.headers, leg.headers, serialized.headers);
   return {
     eventId: event.id,
     eventType: event.type,
@@ -24,6 +22,22 @@ export function toMessage(event: DeliveredEvent, leg: Leg, serialized: Serialize
     occurredAtMs: event.occurredAtMs,
     bytes: byteLength(body) + (leg.key === null ? 0 : Buffer.byteLength(leg.key)) + headerBytes(headers),
   };
+}
+
+/** The serializer's win over the route's, and these over the event's own. Mostly there are the serializer's alone. */
+function allHeaders(
+  ofEvent: Readonly<Record<string, unknown>>,
+  ofRoute: Readonly<Record<string, string>> | undefined,
+  ofSerializer: Readonly<Record<string, string>> = {},
+): Readonly<Record<string, string>> {
+  const headers: Record<string, string> = {};
+  let isAlone = ofRoute === undefined;
+  for (const name in ofEvent) {
+    isAlone = false;
+    const value = ofEvent[name];
+    if (value !== null) headers[name] = asText(value);
+  }
+  return isAlone ? ofSerializer : Object.assign(headers, ofRoute, ofSerializer);
 }
 
 /** Events emitted by plain SQL may have headers that are not text. */

@@ -46,7 +46,8 @@ export class Router {
   legs(event: DeliveredEvent): Leg[] {
     const answer = this.#ask(event);
     if (answer === null || answer === undefined) return [];
-    const routes = Array.isArray(answer) ? (answer as readonly Route[]) : [answer as Route];
+    if (!Array.isArray(answer)) return [this.#leg(answer as Route, event)];
+    const routes = answer as readonly Route[];
     const targets = new Set<string>();
     return routes.map((route) => {
       const leg = this.#leg(route, event);
@@ -78,7 +79,8 @@ export class Router {
     if (typeof topic !== 'string' || topic === '') throw failed(`the topic is ${shown(topic)}, not a text.`);
     const key = route.key === undefined ? event.partitionKey : route.key;
     if (key !== null && typeof key !== 'string') throw failed(`the key is ${shown(key)}, not a text or null.`);
-    for (const [name, value] of Object.entries(route.headers ?? {})) {
+    for (const name in route.headers) {
+      const value = route.headers[name];
       if (typeof value !== 'string') throw failed(`the header ${name} is ${shown(value)}, not a text.`);
     }
     return { target: route.to, to: route.to, topic, key, headers: route.headers, exchange: route.exchange };
