@@ -23,20 +23,24 @@ export interface Drained {
 /** Runs one phase in a process of its own and returns what it reports. */
 export function runChild(execPath: string, task: ChildTask, interrupted: AbortSignal): Promise<unknown> {
   const what = `${task.contender} ${task.phase}`;
-  return forkChild(execPath, 'child.ts', task, { what, events: task.target.backlog.events, interrupted });
+  return forkChild(execPath, new URL('child.ts', import.meta.url), task, {
+    what,
+    events: task.target.backlog.events,
+    interrupted,
+  });
 }
 
-/** Runs a file of this folder with a task as its argument, and returns the message it sends. */
+/** Runs a file with a task as its argument, and returns the message it sends. */
 export function forkChild(
   execPath: string,
-  file: string,
+  file: URL,
   task: object,
   { what, events, interrupted }: { what: string; events: number; interrupted: AbortSignal },
 ): Promise<unknown> {
   // Nothing measured here comes near this; a contender that hangs should not hang the benchmark.
   const timeoutMs = 120_000 + events * 5;
   return new Promise((resolve, reject) => {
-    const child = fork(fileURLToPath(new URL(file, import.meta.url)), [JSON.stringify(task)], {
+    const child = fork(fileURLToPath(file), [JSON.stringify(task)], {
       execPath,
       // Not the parent's: that runs under a loader. Node 22 strips the types by itself.
       execArgv: ['--disable-warning=ExperimentalWarning'],

@@ -81,5 +81,4 @@ const tookMs =
     ? await relay(broker, task)
     : await broker.publishAll(task.url, task.topic, await messagesOf(task));
 const result: BrokerResult = { tookMs, node: process.version };
-if (!process.send) console.log(JSON.stringify(result));
 process.send?.(result, () => process.exit(0));

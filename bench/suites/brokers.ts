@@ -1,5 +1,4 @@
 import { type ChildProcess, fork } from 'node:child_process';
-import { existsSync } from 'node:fs';
 import os from 'node:os';
 import { fileURLToPath } from 'node:url';
 import pg from 'pg';
@@ -55,13 +54,13 @@ function choose({ only }: BenchOptions): Broker[] {
 async function measure(broker: Broker, server: Server, node: string, options: BenchOptions): Promise<Measurement[]> {
   const events = Math.max(1, Math.round(options.events * broker.share));
   const backlog: Backlog = { events, payloadBytes: options.payloadBytes, aggregates: options.aggregates };
-  const broken = await startBroker(broker);
+  const running = await startBroker(broker);
   const rates: Record<BrokerTask['phase'], number[]> = { client: [], relay: [] };
   let nodeVersion = '';
   try {
     for (let round = 1; round <= options.rounds; round++) {
       for (const phase of ['client', 'relay'] as const) {
-        const { tookMs, node: version } = await once(broker, phase, broken.url, backlog, server, node, options);
+        const { tookMs, node: version } = await once(broker, phase, running.url, backlog, server, node, options);
         nodeVersion = version;
         const rate = (events / tookMs) * 1_000;
         rates[phase].push(rate);
@@ -70,7 +69,7 @@ async function measure(broker: Broker, server: Server, node: string, options: Be
       }
     }
   } finally {
-    await broken.stop();
+    await running.stop();
   }
   const figure = (phase: BrokerTask['phase'], name: string): Measurement => ({
     suite: 'brokers',
@@ -81,7 +80,7 @@ async function measure(broker: Broker, server: Server, node: string, options: Be
     versions: {
       node: nodeVersion,
       postgres: server.version,
-      [broker.service]: broken.version,
+      [broker.service]: running.version,
       postcommit: packageAt(new URL('../../package.json', import.meta.url)).version,
       ...(broker.client && { [broker.client]: versionOf(broker.client) }),
     },
@@ -126,7 +125,7 @@ async function once(
 
 async function runBroker(node: string, task: BrokerTask, interrupted: AbortSignal): Promise<BrokerResult> {
   const what = `${task.broker} ${task.phase}`;
-  return (await forkChild(node, 'brokers/child.ts', task, {
+  return (await forkChild(node, new URL('../brokers/child.ts', import.meta.url), task, {
     what,
     events: task.backlog.events,
     interrupted,
@@ -141,7 +140,6 @@ async function startBroker({ service }: Broker): Promise<BrokerServer> {
 
 async function startReceiver(): Promise<BrokerServer> {
   const file = fileURLToPath(new URL('../brokers/http-receiver.ts', import.meta.url));
-  if (!existsSync(file)) throw new Error(`${file} is missing.`);
   const child: ChildProcess = fork(file, {
     execPath: contenderNode(),
     execArgv: ['--disable-warning=ExperimentalWarning'],
