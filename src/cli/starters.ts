@@ -19,6 +19,11 @@ export default defineConfig({
     },
   },
 
+  // Brokers and endpoints, and where an event goes (default: everywhere, with its type as topic):
+  // import { kafka } from 'postcommit/kafka';
+  // destinations: { events: kafka({ brokers: ['localhost:9092'] }) },
+  // route: (event) => ({ to: 'events', topic: event.type }),
+
   // When to try again after a failure: exponential with full jitter, here with its defaults (over a day in all), or
   // fixed delays: retry: { delaysMs: [1_000, 10_000, 60_000] }.
   // retry: { baseMs: 1_000, capMs: 3_600_000, attemptsMax: 80 },
@@ -27,8 +32,8 @@ export default defineConfig({
   // poison: 'skip',
 
   // Limits.
-  // inFlightMax: 100,          // deliveries under way at once
-  // deliverTimeoutMs: 30_000,  // a delivery that takes longer counts as failed
+  // inFlightMax: 100,          // handlers under way at once
+  // deliverTimeoutMs: 30_000,  // a handler that takes longer has failed
   // leaseMs: 30_000,           // how soon a crashed relay's work is taken over
   // stopTimeoutMs: 10_000,     // how long a stop waits for deliveries under way
 

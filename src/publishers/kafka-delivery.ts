@@ -8,9 +8,16 @@ import { type Message, type PublishOutcome, published } from './publisher.ts';
 export interface Parcel {
   readonly index: number;
   readonly record: KafkaRecord;
+  /** At most. */
   readonly bytes: number;
-  /** Topic and partition: what the broker takes together or not at all. */
-  readonly place: string;
+  readonly place: Place;
+}
+
+/** A partition of a topic: what the broker takes together or not at all. One object for all parcels of a batch. */
+export interface Place {
+  readonly topic: string;
+  /** `undefined` where the client chooses it. */
+  readonly partition: number | undefined;
   readonly leader: number;
 }
 
@@ -42,6 +49,7 @@ export class Delivery {
 
   /** Whether an earlier message of its key has failed; that is then its outcome. */
   isHeldBack(index: number): boolean {
+    if (this.#failedAt.size === 0) return false;
     const key = this.#batch[index]?.key;
     if (typeof key !== 'string' || (this.#failedAt.get(key) ?? index) >= index) return false;
     this.#outcomes[index] = notTried;
@@ -94,7 +102,7 @@ export class RoundSender {
   }
 
   async send(round: readonly Parcel[]): Promise<void> {
-    const byLeader = groupBy(this.#sendable(round), ({ leader }) => leader);
+    const byLeader = groupBy(this.#sendable(round), ({ place }) => place.leader);
     await Promise.all([...byLeader.values()].map((parcels) => this.#sendToLeader(parcels)));
   }
 

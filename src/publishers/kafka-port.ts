@@ -36,8 +36,8 @@ export interface KafkaPartition {
 
 export interface KafkaRecord {
   readonly topic: string;
-  /** `undefined` where the client chooses it. */
-  readonly partition: number | undefined;
+  /** `undefined` until it is chosen, and where the client chooses it. */
+  partition: number | undefined;
   readonly key: string | null;
   readonly value: string | Buffer;
   readonly headers: Record<string, string>;

@@ -1,15 +1,15 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { cutReason, reasonOf, untilAborted } from './failure.ts';
 import { confluentPort } from './kafka-confluent.ts';
-import { Delivery, type Parcel, RoundSender } from './kafka-delivery.ts';
+import { Delivery, type Parcel, type Place, RoundSender } from './kafka-delivery.ts';
 import { connectError, type KafkaFailure, kafkaFailure } from './kafka-failure.ts';
 import { givenPort, type KafkaProducer, refuseProducer } from './kafka-given.ts';
 import { kafkajsPort } from './kafka-kafkajs.ts';
 import { type KafkaOptions, type ResolvedKafkaOptions, resolveKafkaOptions } from './kafka-options.ts';
 import { partitionOfKey } from './kafka-partition.ts';
 import { platformaticPort } from './kafka-platformatic.ts';
-import type { KafkaCompression, KafkaPartition, KafkaPort, KafkaSasl } from './kafka-port.ts';
-import { type LooseRecord, toRecord } from './kafka-record.ts';
+import type { KafkaCompression, KafkaPartition, KafkaPort, KafkaRecord, KafkaSasl } from './kafka-port.ts';
+import { bytesAtMost, toRecord } from './kafka-record.ts';
 import { planRounds } from './kafka-rounds.ts';
 import type { Message, Publisher, PublisherCapabilities, PublishOutcome } from './publisher.ts';
 
@@ -144,7 +144,7 @@ class KafkaPublisher implements Publisher {
       if (delivery.isHeldBack(index)) continue;
       const record = toRecord(message, this.#options.messageBytesMax);
       if (typeof record === 'string') delivery.settle(index, { kind: 'reject', reason: cutReason(record) });
-      else loose.push({ index, record });
+      else loose.push({ index, record, bytes: bytesAtMost(message) });
     }
     return loose;
   }
@@ -153,33 +153,25 @@ class KafkaPublisher implements Publisher {
   async #place(loose: Loose[], delivery: Delivery, sender: RoundSender, signal: AbortSignal): Promise<Parcel[]> {
     const topics = new Set(loose.map(({ record }) => record.topic));
     const known = await this.#lookUp(topics, sender, signal);
+    const places = new Map(Array.from(known, ([topic, found]) => [topic, placesOf(topic, found)]));
     const parcels: Parcel[] = [];
-    for (const { index, record } of loose) {
+    for (const { index, record, bytes } of loose) {
       if (delivery.isHeldBack(index)) continue;
-      const { topic, bytes } = record;
-      const found = known.get(topic);
+      const found = places.get(record.topic);
       if (found === undefined || 'outcome' in found) {
         delivery.settle(index, found?.outcome ?? { kind: 'unavailable', reason: 'The topic was not looked up.' });
         continue;
       }
-      const chosen = this.#choose(record, found);
-      const place = `${topic}/${chosen?.partition}`;
-      parcels.push({
-        index,
-        record: { ...record, partition: chosen?.partition },
-        bytes,
-        place,
-        leader: chosen?.leader ?? 0,
-      });
+      const place = this.#choose(record.key, found);
+      record.partition = place.partition;
+      parcels.push({ index, record, bytes, place });
     }
     return parcels;
   }
 
-  #choose({ key }: LooseRecord, partitions: readonly KafkaPartition[]): KafkaPartition | undefined {
-    if (partitions.length === 0) return undefined;
-    return partitions[
-      key === null ? this.#nextPartition++ % partitions.length : partitionOfKey(key, partitions.length)
-    ];
+  #choose(key: string | null, places: readonly Place[]): Place {
+    const index = key === null ? this.#nextPartition++ % places.length : partitionOfKey(key, places.length);
+    return places[places.length === 1 ? 0 : index] as Place;
   }
 
   async #lookUp(topics: ReadonlySet<string>, sender: RoundSender, signal: AbortSignal): Promise<Map<string, Found>> {
@@ -287,7 +279,15 @@ class KafkaPublisher implements Publisher {
 
 interface Loose {
   readonly index: number;
-  readonly record: LooseRecord;
+  readonly record: KafkaRecord;
+  readonly bytes: number;
+}
+
+/** Where the client chooses the partition itself, all of the topic is one place. */
+function placesOf(topic: string, found: Found): readonly Place[] | KafkaFailure {
+  if ('outcome' in found) return found;
+  if (found.length === 0) return [{ topic, partition: undefined, leader: 0 }];
+  return found.map(({ partition, leader }) => ({ topic, partition, leader }));
 }
 
 type Found = readonly KafkaPartition[] | KafkaFailure;

@@ -13,9 +13,9 @@ export interface Publisher {
    * Opens what it needs, once, before the first `publish`. A connection that could not be made, or breaks later, is
    * mended by the publisher itself, on the next call of `publish` or `health`. After `close()` it can be called again.
    *
-   * Throws a `PostcommitError` with `POSTCOMMIT_E_DESTINATION_REFUSED` for what waiting does not mend (credentials, an
-   * untrusted certificate): the relay then refuses to start. Whatever else it throws means that the broker is away: the
-   * relay starts all the same and treats it as an outage. Ends soon after the signal is aborted.
+   * Throws a `PostcommitError` for what waiting does not mend, above all `POSTCOMMIT_E_DESTINATION_REFUSED` (credentials,
+   * an untrusted certificate): the relay then refuses to start. Whatever else it throws means that the broker is away:
+   * the relay starts all the same and treats it as an outage. Ends soon after the signal is aborted.
    */
   connect(signal: AbortSignal): Promise<void>;
   /**

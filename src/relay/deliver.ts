@@ -136,9 +136,9 @@ export class Deliverer {
     } else if (handlers.length + legs.length === 1 && held.done.length === 0) {
       const settle = (result: TargetResult) =>
         done(result.kind === 'ok' ? this.#soleTarget(result.target) : toOutcome(held, [result]));
-      const [handler, leg] = [handlers[0], legs[0]];
+      const handler = handlers[0];
       if (handler) this.#call(event, held, handler, settle);
-      else if (leg) this.#send(event, held, leg, settle);
+      else this.#send(event, held, legs[0] as Leg, settle);
     } else {
       this.#toTargets(held, plan, done);
     }
@@ -182,7 +182,11 @@ export class Deliverer {
     const { target, to } = leg;
     const destination = this.#options.destinations.get(to) as Destination;
     if (held.shelved.includes(to)) done({ target, kind: 'waits', destination: to });
-    else destination.send(event, leg, held.key, (result) => done({ target, destination: to, ...result }));
+    else {
+      destination.send(event, leg, held.key, (result) =>
+        done(result.kind === 'ok' ? { target, kind: 'ok' } : { target, destination: to, ...result }),
+      );
+    }
   }
 
   #call(

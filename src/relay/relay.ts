@@ -31,8 +31,8 @@ export interface RelayStats extends Counters {
 const outsideOfRequests = AsyncLocalStorage.snapshot();
 
 /**
- * Delivers committed events to handlers: at least once, in commit order per aggregate. Run as many as you like, on as
- * many hosts as you like; they need no coordinator but the database. Made by `createRelay`.
+ * Delivers committed events to handlers and destinations: at least once, in commit order per aggregate. Run as many as
+ * you like, on as many hosts as you like; they need no coordinator but the database. Made by `createRelay`.
  *
  * States: idle, starting, running, stopping, and idle again. `start` and `stop` may be called in any order and any
  * number of times: they are done one after the other, so the last one decides.
