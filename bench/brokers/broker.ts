@@ -16,10 +16,15 @@ export interface Broker {
   createTopic(url: string): Promise<string>;
   createPublisher(url: string): Promise<Publisher>;
   /**
-   * Publishes all messages with the client alone, as its own documentation would have it done for speed, with the same
+   * Publishes all events with the client alone, as its own documentation would have it done for speed, with the same
    * promise: every one confirmed. Resolves with the milliseconds it took; connecting is not counted.
    */
-  publishAll(url: string, topic: string, messages: readonly Message[]): Promise<number>;
+  publishAll(url: string, topic: string, events: readonly MemoryEvent[]): Promise<number>;
+}
+
+/** An event of an application that would publish it right away: writing it in the wire format is part of publishing. */
+export interface MemoryEvent {
+  toMessage(): Message;
 }
 
 /** Runs `work` for each item, so many at once; answers the milliseconds. */

@@ -1,10 +1,9 @@
 // One measurement in a process of its own: the relay, or the client alone. Answers by IPC.
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Message } from '../../src/publishers/publisher.ts';
 import { aggregateOf, type Backlog, payloadOf } from '../contenders/contender.ts';
 import { postcommit } from '../contenders/postcommit.ts';
 import { watchFirstClaim } from '../first-claim.ts';
-import type { Broker } from './broker.ts';
+import type { Broker, MemoryEvent } from './broker.ts';
 import { brokerNamed } from './registry.ts';
 
 export interface BrokerTask {
@@ -23,8 +22,8 @@ export interface BrokerResult {
 
 const dist = (path: string) => import(new URL(`../../dist/${path}`, import.meta.url).href);
 
-/** What the relay would hand to the publisher, made beforehand: from memory means that nothing of it is counted. */
-async function messagesOf({ backlog, topic }: BrokerTask): Promise<Message[]> {
+/** The events of the backlog as objects. Their messages are the same, byte for byte, that the relay hands to the publisher. */
+async function eventsOf({ backlog, topic }: BrokerTask): Promise<MemoryEvent[]> {
   const [{ envelope }, { DeliveredEvent }, { toMessage }, { uuidV7 }] = await Promise.all([
     dist('wire/envelope.js'),
     dist('relay/delivered-event.js'),
@@ -49,9 +48,14 @@ async function messagesOf({ backlog, topic }: BrokerTask): Promise<Message[]> {
       createdAtMs: Date.now(),
       shelved: [],
     };
-    const event = new DeliveredEvent(row, JSON.stringify(payloadOf(index + 1, backlog.payloadBytes)));
+    const payload = payloadOf(index + 1, backlog.payloadBytes);
     const leg = { target: 'b', to: 'b', topic, key: aggregateId, headers: undefined, exchange: undefined };
-    return toMessage(event, leg, serializer.serialize(event, { cloudEventsPrefix: 'ce-' }));
+    return {
+      toMessage() {
+        const event = new DeliveredEvent(row, JSON.stringify(payload));
+        return toMessage(event, leg, serializer.serialize(event, { cloudEventsPrefix: 'ce-' }));
+      },
+    };
   });
 }
 
@@ -79,6 +83,6 @@ const broker = brokerNamed(task.broker);
 const tookMs =
   task.phase === 'relay'
     ? await relay(broker, task)
-    : await broker.publishAll(task.url, task.topic, await messagesOf(task));
+    : await broker.publishAll(task.url, task.topic, await eventsOf(task));
 const result: BrokerResult = { tookMs, node: process.version };
 process.send?.(result, () => process.exit(0));

@@ -21,10 +21,11 @@ export const nats: Broker = {
     const { nats } = await import(new URL('../../dist/publishers/nats.js', import.meta.url).href);
     return nats({ servers: url });
   },
-  async publishAll(url, subject, messages) {
+  async publishAll(url, subject, events) {
     const connection = await connect({ servers: url });
     const stream = jetstream(connection);
-    const tookMs = await timed(messages, unacknowledgedMax, ({ body, headers, eventId }) => {
+    const tookMs = await timed(events, unacknowledgedMax, (event) => {
+      const { body, headers, eventId } = event.toMessage();
       const all = natsHeaders();
       for (const [name, value] of Object.entries(headers)) all.set(name, value);
       return stream.publish(subject, body as string, { msgID: eventId, headers: all });

@@ -20,10 +20,11 @@ export const rabbitmq: Broker = {
     const { rabbitmq } = await import(new URL('../../dist/publishers/rabbitmq.js', import.meta.url).href);
     return rabbitmq({ url });
   },
-  async publishAll(url, queue, messages) {
+  async publishAll(url, queue, events) {
     const connection = await amqplib.connect(url);
     const channel = await connection.createConfirmChannel();
-    const tookMs = await timed(messages, unconfirmedMax, ({ body, headers, eventId, contentType }) => {
+    const tookMs = await timed(events, unconfirmedMax, (event) => {
+      const { body, headers, eventId, contentType } = event.toMessage();
       const options = { persistent: true, mandatory: true, messageId: eventId, contentType, headers };
       return new Promise<void>((resolve, reject) => {
         channel.publish('', queue, Buffer.from(body as string), options, (error) =>

@@ -30,17 +30,16 @@ export const sqs: Broker = {
     const { sqs } = await import(new URL('../../dist/publishers/sqs.js', import.meta.url).href);
     return sqs(settingsOf(url));
   },
-  async publishAll(url, QueueUrl, messages) {
+  async publishAll(url, QueueUrl, events) {
     const client = new SQSClient(settingsOf(url));
-    const tookMs = await timed(chunked(messages, 10), requestsAtOnce, (chunk) =>
+    const tookMs = await timed(chunked(events, 10), requestsAtOnce, (chunk) =>
       client.send(
         new SendMessageBatchCommand({
           QueueUrl,
-          Entries: chunk.map(({ body, headers }, index) => ({
-            Id: String(index),
-            MessageBody: body as string,
-            MessageAttributes: attributesOf(headers),
-          })),
+          Entries: chunk.map((event, index) => {
+            const { body, headers } = event.toMessage();
+            return { Id: String(index), MessageBody: body as string, MessageAttributes: attributesOf(headers) };
+          }),
         }),
       ),
     );
@@ -64,17 +63,16 @@ export const sns: Broker = {
     const { sns } = await import(new URL('../../dist/publishers/sns.js', import.meta.url).href);
     return sns(settingsOf(url));
   },
-  async publishAll(url, TopicArn, messages) {
+  async publishAll(url, TopicArn, events) {
     const client = new SNSClient(settingsOf(url));
-    const tookMs = await timed(chunked(messages, 10), requestsAtOnce, (chunk) =>
+    const tookMs = await timed(chunked(events, 10), requestsAtOnce, (chunk) =>
       client.send(
         new PublishBatchCommand({
           TopicArn,
-          PublishBatchRequestEntries: chunk.map(({ body, headers }, index) => ({
-            Id: String(index),
-            Message: body as string,
-            MessageAttributes: attributesOf(headers),
-          })),
+          PublishBatchRequestEntries: chunk.map((event, index) => {
+            const { body, headers } = event.toMessage();
+            return { Id: String(index), Message: body as string, MessageAttributes: attributesOf(headers) };
+          }),
         }),
       ),
     );

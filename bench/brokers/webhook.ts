@@ -1,5 +1,5 @@
 import { Agent, request } from 'node:http';
-import { type Broker, timed } from './broker.ts';
+import { type Broker, type MemoryEvent, timed } from './broker.ts';
 
 const requestsAtOnce = 10;
 const secret = `whsec_${Buffer.from('a secret of twenty-four b').toString('base64')}`;
@@ -14,10 +14,11 @@ export const webhook: Broker = {
     const { webhook } = await import(new URL('../../dist/publishers/webhook.js', import.meta.url).href);
     return webhook({ url, secret, perHostMax: requestsAtOnce });
   },
-  async publishAll(url, _topic, messages) {
+  async publishAll(url, _topic, events) {
     const agent = new Agent({ keepAlive: true, maxSockets: requestsAtOnce });
-    const post = ({ body, headers, contentType }: (typeof messages)[0]) =>
+    const post = (event: MemoryEvent) =>
       new Promise<void>((resolve, reject) => {
+        const { body, headers, contentType } = event.toMessage();
         const sent = request(
           url,
           { method: 'POST', agent, headers: { ...headers, 'content-type': contentType } },
@@ -27,7 +28,7 @@ export const webhook: Broker = {
         );
         sent.on('error', reject).end(body);
       });
-    const tookMs = await timed(messages, requestsAtOnce, post);
+    const tookMs = await timed(events, requestsAtOnce, post);
     agent.destroy();
     return tookMs;
   },

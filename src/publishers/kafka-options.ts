@@ -29,7 +29,7 @@ export interface KafkaOptions {
    * counts after it, ten times that.
    */
   messageBytesMax?: number;
-  /** Messages per batch. Larger is faster and repeats more after a crash. Default 500. */
+  /** Messages per batch. Larger is faster and repeats more after a crash. Default 1,000. */
   batchSizeMax?: number;
   /** Batches under way at once, each over a producer of its own. Default 2; always 1 with a `producer` that is given. */
   batchesInFlightMax?: number;
@@ -116,7 +116,7 @@ export function resolveKafkaOptions(given: KafkaOptions) {
     connection,
     producer,
     messageBytesMax,
-    batchSizeMax: read.whole('batchSizeMax', 500, 1, 10_000),
+    batchSizeMax: read.whole('batchSizeMax', 1_000, 1, 10_000),
     batchesInFlightMax: isShared ? 1 : read.whole('batchesInFlightMax', 2, 1, 10),
   };
 }

@@ -35,8 +35,14 @@ export interface DestinationOptions {
 
 interface Entry {
   key: string | null;
-  message: Message;
+  event: DeliveredEvent;
+  leg: Leg;
   done: (result: SendResult) => void;
+  /** Written when its turn comes: until then the event is all that is kept of it. */
+  message: Message | undefined;
+  /** Its serializer takes its time. */
+  isBeingWritten: boolean;
+  failure: SendResult | undefined;
 }
 
 /** With neighbours: how long a batch may take before what waits behind it is put aside instead. */
@@ -59,11 +65,11 @@ export class Destination {
   readonly #options: DestinationOptions;
   #buffer: Entry[] = [];
   readonly #busyKeys = new Set<string>();
-  readonly #serializing = new Map<string, Promise<void>>();
   readonly #batches = new Set<Batch>();
   #scheduled = false;
   #stopped = false;
   #stalled = 0;
+  #hasUnwritable = false;
 
   constructor(options: DestinationOptions) {
     this.#options = options;
@@ -98,34 +104,21 @@ export class Destination {
 
   /** Calls back exactly once. Sends of one key are to be made in order. */
   send(event: DeliveredEvent, leg: Leg, key: string | null, done: (result: SendResult) => void): void {
-    const refused = this.#refusal();
-    if (refused) {
-      done(refused);
-      return;
+    if (this.#stopped) {
+      done(released);
+    } else if (!this.#options.isUp() || this.stalled) {
+      done(waits);
+    } else {
+      const entry = { key, event, leg, done, message: undefined, isBeingWritten: false, failure: undefined };
+      this.#buffer.push(entry);
+      this.#schedule();
     }
-    let serialized: Serialized | Promise<Serialized>;
-    try {
-      serialized = this.#options.serializer.serialize(event, this.#options.publisher.capabilities);
-    } catch (error) {
-      done(serializerFailed(error));
-      return;
-    }
-    const before = key === null ? undefined : this.#serializing.get(key);
-    if (before === undefined && !(serialized instanceof Promise)) {
-      this.#add(event, leg, key, serialized, done);
-      return;
-    }
-    void this.#addLater(before, event, leg, key, serialized, done);
   }
 
   /** Sends nothing more; what has not begun goes back at once. */
   stop(): void {
     this.#stopped = true;
     this.#flush(released);
-  }
-
-  start(): void {
-    this.#stopped = false;
   }
 
   /** Gives up what is under way. What still arrives in time counts. */
@@ -137,57 +130,6 @@ export class Destination {
   /** The destination is away: nothing that waits here is sent. */
   putAside(): void {
     this.#flush(waits);
-  }
-
-  async #addLater(
-    before: Promise<void> | undefined,
-    event: DeliveredEvent,
-    leg: Leg,
-    key: string | null,
-    serialized: Serialized | Promise<Serialized>,
-    done: (result: SendResult) => void,
-  ): Promise<void> {
-    const finished = (async () => {
-      await before;
-      try {
-        this.#add(event, leg, key, await serialized, done);
-      } catch (error) {
-        done(serializerFailed(error));
-      }
-    })();
-    if (key === null) return;
-    this.#serializing.set(key, finished);
-    await finished;
-    if (this.#serializing.get(key) === finished) this.#serializing.delete(key);
-  }
-
-  #add(
-    event: DeliveredEvent,
-    leg: Leg,
-    key: string | null,
-    serialized: Serialized,
-    done: (result: SendResult) => void,
-  ): void {
-    let message: Message;
-    try {
-      message = toMessage(event, leg, serialized);
-    } catch (error) {
-      done(serializerFailed(error));
-      return;
-    }
-    const refused = this.#refusal();
-    if (refused) {
-      done(refused);
-      return;
-    }
-    this.#buffer.push({ key, message, done });
-    this.#schedule();
-  }
-
-  /** Why nothing can be sent at the moment. */
-  #refusal(): SendResult | undefined {
-    if (this.#stopped) return released;
-    return this.#options.isUp() && !this.stalled ? undefined : waits;
   }
 
   /** One turn of the event loop later, so that what arrives together is sent together. */
@@ -207,24 +149,29 @@ export class Destination {
       this.#options.isUp()
     ) {
       const entries = this.#nextEntries();
-      if (entries.length === 0) return;
-      this.#sendBatch(entries);
+      const wasSent = entries.length > 0;
+      if (wasSent) this.#sendBatch(entries);
+      if (!this.#giveUpFailed() && !wasSent) return;
     }
   }
 
-  /** The first entries that fit, without those whose key is in another batch. */
+  /** The first entries that fit, without those whose key is in another batch, or is not ready to be sent. */
   #nextEntries(): Entry[] {
     const { batchSizeMax, batchBytesMax, keyRuns } = this.#options.publisher.capabilities;
     const chosen: Entry[] = [];
     const skipped: Entry[] = [];
     const own = new Set<string>();
+    const held = new Set<string>();
     let bytes = 0;
     let at = 0;
     for (; at < this.#buffer.length && chosen.length < batchSizeMax && skipped.length < skipMax; at++) {
       const entry = this.#buffer[at] as Entry;
-      const { key, message } = entry;
-      if (key !== null && (this.#busyKeys.has(key) || (!keyRuns && own.has(key)))) {
+      const { key } = entry;
+      const isHeld = key !== null && (this.#busyKeys.has(key) || held.has(key) || (!keyRuns && own.has(key)));
+      const message = isHeld ? undefined : this.#write(entry);
+      if (message === undefined) {
         skipped.push(entry);
+        if (key !== null) held.add(key);
         continue;
       }
       if (chosen.length > 0 && bytes + message.bytes > batchBytesMax) break;
@@ -237,9 +184,60 @@ export class Destination {
     return chosen;
   }
 
+  /** The message of an entry; `undefined` if it is not there yet, or cannot be made. */
+  #write(entry: Entry): Message | undefined {
+    if (entry.message !== undefined || entry.isBeingWritten || entry.failure !== undefined) return entry.message;
+    const { event, leg } = entry;
+    const { serializer, publisher } = this.#options;
+    try {
+      const serialized = serializer.serialize(event, publisher.capabilities);
+      if ('then' in serialized) {
+        entry.isBeingWritten = true;
+        void this.#writeLater(entry, serialized);
+      } else {
+        entry.message = toMessage(event, leg, serialized);
+      }
+    } catch (error) {
+      this.#failedToWrite(entry, error);
+    }
+    return entry.message;
+  }
+
+  async #writeLater(entry: Entry, serialized: Promise<Serialized>): Promise<void> {
+    try {
+      entry.message = toMessage(entry.event, entry.leg, await serialized);
+    } catch (error) {
+      this.#failedToWrite(entry, error);
+    }
+    entry.isBeingWritten = false;
+    this.#schedule();
+  }
+
+  #failedToWrite(entry: Entry, error: unknown): void {
+    entry.failure = serializerFailed(error);
+    this.#hasUnwritable = true;
+  }
+
+  /** Answers whether there were entries that could not be written. What is behind them with their key goes back. */
+  #giveUpFailed(): boolean {
+    if (!this.#hasUnwritable) return false;
+    this.#hasUnwritable = false;
+    const failed = this.#buffer.filter(({ failure }) => failure !== undefined);
+    const keys = new Set(failed.map(({ key }) => key).filter((key) => key !== null));
+    const gone = this.#take(({ key, failure }) => failure !== undefined || (key !== null && keys.has(key)));
+    // Of a key the first that failed; those behind it were not tried.
+    const answered = new Set<string>();
+    for (const { key, failure, done } of gone) {
+      const isFirst = failure !== undefined && (key === null || !answered.has(key));
+      if (key !== null) answered.add(key);
+      done(isFirst ? failure : released);
+    }
+    return true;
+  }
+
   #sendBatch(entries: readonly Entry[]): void {
     const { publisher, publishTimeoutMs } = this.#options;
-    const messages = entries.map(({ message }) => message);
+    const messages = entries.map(({ message }) => message as Message);
     const batch = new Batch(publisher, messages, publishTimeoutMs);
     this.#batches.add(batch);
     let stalled = false;

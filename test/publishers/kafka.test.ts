@@ -100,7 +100,7 @@ describe('a record that is too large', () => {
     const publisher = await connected();
     const topic = await reader.createTopic();
     const batch = messages(topic, 9, 3);
-    batch[4] = { ...(batch[4] as Message), body: 'y'.repeat(1_048_576) };
+    batch[4] = testMessage({ ...(batch[4] as Message), body: 'y'.repeat(1_048_576) });
     const outcomes = await send(publisher, batch);
     expect(kinds(outcomes)).toEqual(['ok', 'ok', 'ok', 'ok', 'reject', 'ok', 'ok', 'retry', 'ok']);
     expect(reasonAt(outcomes, 4)).toMatch(/^MESSAGE_TOO_LARGE: the record has 10487\d\d bytes, .*1048588/);
@@ -125,7 +125,7 @@ describe('a record that is too large', () => {
     const publisher = await connected();
     const topic = await reader.createTopic({ 'max.message.bytes': '20000' }, 2);
     const batch = messages(topic, 200, 5);
-    const guilty = { ...(batch[77] as Message), body: 'y'.repeat(30_000) };
+    const guilty = testMessage({ ...(batch[77] as Message), body: 'y'.repeat(30_000) });
     batch[77] = guilty;
     const outcomes = await send(publisher, batch);
     expect(outcomes[77]?.kind).toBe('reject');
