@@ -255,7 +255,9 @@ export class Destination {
       for (const { key } of entries) if (key !== null) this.#busyKeys.delete(key);
       if (batch.abandoned) this.#finishAbandoned(entries, outcomes);
       else this.#finish(entries, outcomes);
-      this.#sendBatches();
+      // Not at once: to encode a batch may take the client some 20 ms, and the results above are to be on their way to
+      // the database by then.
+      this.#schedule();
     });
   }
 
