@@ -1,16 +1,16 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { cutReason, reasonOf, untilAborted } from './failure.ts';
-import { confluentPort } from './kafka-confluent.ts';
-import { Delivery, type Parcel, type Place, RoundSender } from './kafka-delivery.ts';
-import { connectError, type KafkaFailure, kafkaFailure } from './kafka-failure.ts';
-import { givenPort, type KafkaProducer, refuseProducer } from './kafka-given.ts';
-import { kafkajsPort } from './kafka-kafkajs.ts';
-import { type KafkaOptions, type ResolvedKafkaOptions, resolveKafkaOptions } from './kafka-options.ts';
-import { partitionOfKey } from './kafka-partition.ts';
-import { platformaticPort } from './kafka-platformatic.ts';
-import type { KafkaCompression, KafkaPartition, KafkaPort, KafkaRecord, KafkaSasl } from './kafka-port.ts';
-import { bytesAtMost, toRecord } from './kafka-record.ts';
-import { planRounds } from './kafka-rounds.ts';
+import { confluentPort } from './kafka/confluent.ts';
+import { Delivery, type Parcel, type Place, RoundSender } from './kafka/delivery.ts';
+import { connectError, type KafkaFailure, kafkaFailure } from './kafka/failure.ts';
+import { givenPort, type KafkaProducer, refuseProducer } from './kafka/given.ts';
+import { kafkajsPort } from './kafka/kafkajs.ts';
+import { type KafkaOptions, type ResolvedKafkaOptions, resolveKafkaOptions } from './kafka/options.ts';
+import { partitionOfKey } from './kafka/partition.ts';
+import { platformaticPort } from './kafka/platformatic.ts';
+import type { KafkaCompression, KafkaPartition, KafkaPort, KafkaRecord, KafkaSasl } from './kafka/port.ts';
+import { bytesAtMost, toRecord } from './kafka/record.ts';
+import { planRounds } from './kafka/rounds.ts';
 import type { Message, Publisher, PublisherCapabilities, PublishOutcome } from './publisher.ts';
 
 export type { KafkaCompression, KafkaOptions, KafkaProducer, KafkaSasl };

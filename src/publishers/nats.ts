@@ -3,9 +3,9 @@ import { PostcommitError } from '../errors.ts';
 import { importClient, isUntrustedCertificate, reasonOf } from './failure.ts';
 import { sendInKeyOrder } from './key-order.ts';
 import { LinkKeeper } from './link-keeper.ts';
-import { dialNats } from './nats-dial.ts';
-import { NatsLink } from './nats-link.ts';
-import { toNats } from './nats-message.ts';
+import { dialNats } from './nats/dial.ts';
+import { NatsLink } from './nats/link.ts';
+import { toNats } from './nats/message.ts';
 import type { Message, Publisher, PublisherCapabilities, PublishOutcome } from './publisher.ts';
 import { readOptions } from './publisher-options.ts';
 

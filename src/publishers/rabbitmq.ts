@@ -6,8 +6,8 @@ import { sendInKeyOrder } from './key-order.ts';
 import { LinkKeeper } from './link-keeper.ts';
 import type { Message, Publisher, PublisherCapabilities, PublishOutcome } from './publisher.ts';
 import { readOptions } from './publisher-options.ts';
-import { RabbitmqLink } from './rabbitmq-link.ts';
-import { toAmqp } from './rabbitmq-message.ts';
+import { RabbitmqLink } from './rabbitmq/link.ts';
+import { toAmqp } from './rabbitmq/message.ts';
 
 /** What `rabbitmq()` takes. */
 export interface RabbitmqOptions {

@@ -6,7 +6,7 @@ import { sendInKeyOrder } from './key-order.ts';
 import type { Message, Publisher, PublisherCapabilities, PublishOutcome } from './publisher.ts';
 import { published } from './publisher.ts';
 import { readOptions } from './publisher-options.ts';
-import { type CreateRedisClient, lostReason, type RedisClient, RedisConnector, replyCode } from './redis-connection.ts';
+import { type CreateRedisClient, lostReason, type RedisClient, RedisConnector, replyCode } from './redis/connection.ts';
 
 export interface RedisOptions {
   /** `redis[s]://[[user][:password]@]host[:port][/database]`; `rediss` is TLS. Default `redis://localhost:6379`. */

@@ -1,7 +1,7 @@
 import type { SNSClient, SNSClientConfig } from '@aws-sdk/client-sns';
-import { checkConnection, clientConfiguration } from './aws-client.ts';
-import { isFifo } from './aws-entry.ts';
-import { AwsPublisher, type AwsService, type AwsSession, NoTarget } from './aws-publisher.ts';
+import { checkConnection, clientConfiguration } from './aws/client.ts';
+import { isFifo } from './aws/entry.ts';
+import { AwsPublisher, type AwsService, type AwsSession, NoTarget } from './aws/publisher.ts';
 import { importClient } from './failure.ts';
 import type { Publisher } from './publisher.ts';
 import { readOptions } from './publisher-options.ts';

@@ -1,7 +1,7 @@
 import type { SQSClient, SQSClientConfig } from '@aws-sdk/client-sqs';
-import { checkConnection, clientConfiguration } from './aws-client.ts';
-import { isFifo } from './aws-entry.ts';
-import { AwsPublisher, type AwsService, type AwsSession } from './aws-publisher.ts';
+import { checkConnection, clientConfiguration } from './aws/client.ts';
+import { isFifo } from './aws/entry.ts';
+import { AwsPublisher, type AwsService, type AwsSession } from './aws/publisher.ts';
 import { importClient } from './failure.ts';
 import type { Publisher } from './publisher.ts';
 import { readOptions } from './publisher-options.ts';

@@ -4,24 +4,24 @@ import { CallsUnderWay } from './calls-under-way.ts';
 import { isUntrustedCertificate } from './failure.ts';
 import { sendInKeyOrder } from './key-order.ts';
 import type { Message, Publisher, PublisherCapabilities, PublishOutcome } from './publisher.ts';
-import { Connections } from './webhook-connections.ts';
-import { Delivery } from './webhook-delivery.ts';
-import { HostSlots } from './webhook-hosts.ts';
-import { type ResolvedWebhookOptions, resolveWebhookOptions, type WebhookOptions } from './webhook-options.ts';
-import { clean, failureText } from './webhook-outcome.ts';
-import { exchange, limited } from './webhook-request.ts';
+import { Connections } from './webhook/connections.ts';
+import { Delivery } from './webhook/delivery.ts';
+import { HostSlots } from './webhook/hosts.ts';
+import { type ResolvedWebhookOptions, resolveWebhookOptions, type WebhookOptions } from './webhook/options.ts';
+import { clean, failureText } from './webhook/outcome.ts';
+import { exchange, limited } from './webhook/request.ts';
 
-export type { WebhookTlsOptions } from './webhook-connections.ts';
-export type { WebhookOptions, WebhookTarget } from './webhook-options.ts';
-export type { WebhookOutcomeKind, WebhookResponse } from './webhook-outcome.ts';
+export type { WebhookTlsOptions } from './webhook/connections.ts';
+export type { WebhookOptions, WebhookTarget } from './webhook/options.ts';
+export type { WebhookOutcomeKind, WebhookResponse } from './webhook/outcome.ts';
 export type {
   SignWebhookOptions,
   VerifyWebhookOptions,
   WebhookSecret,
   WebhookSecrets,
   WebhookSignatureHeaders,
-} from './webhook-signature.ts';
-export { signWebhook, verifyWebhook } from './webhook-signature.ts';
+} from './webhook/signature.ts';
+export { signWebhook, verifyWebhook } from './webhook/signature.ts';
 
 /**
  * Sends each event as a signed POST request (Standard Webhooks), to one URL or to the one that the route names as topic.

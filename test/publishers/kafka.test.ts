@@ -1,8 +1,8 @@
 import { Kafka, logLevel, Partitioners } from 'kafkajs';
 import { afterEach, describe, expect, it } from 'vitest';
+import { partitionOfKey } from '../../src/publishers/kafka/partition.ts';
+import { recordBytes } from '../../src/publishers/kafka/record.ts';
 import { type KafkaOptions, kafka } from '../../src/publishers/kafka.ts';
-import { partitionOfKey } from '../../src/publishers/kafka-partition.ts';
-import { recordBytes } from '../../src/publishers/kafka-record.ts';
 import type { Message, Publisher, PublishOutcome } from '../../src/publishers/publisher.ts';
 import { testMessage } from '../../src/testing/index.ts';
 import { fileService } from '../support/services.ts';

@@ -2,8 +2,8 @@ import type { LookupAddress } from 'node:dns';
 import type { LookupFunction } from 'node:net';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { Message, Publisher, PublishOutcome } from '../../src/publishers/publisher.ts';
+import { isPublicAddress, publicOnly } from '../../src/publishers/webhook/address.ts';
 import { type WebhookOptions, webhook } from '../../src/publishers/webhook.ts';
-import { isPublicAddress, publicOnly } from '../../src/publishers/webhook-address.ts';
 import { testMessage } from '../../src/testing/index.ts';
 import { Receiver } from './webhook-receiver.ts';
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { HostSlots } from '../../src/publishers/webhook-hosts.ts';
+import { HostSlots } from '../../src/publishers/webhook/hosts.ts';
 
 const never = new AbortController().signal;
 

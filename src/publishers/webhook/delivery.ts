@@ -1,12 +1,12 @@
-import { reasonOf, untilAborted } from './failure.ts';
-import type { Message, PublishOutcome } from './publisher.ts';
-import type { Connections } from './webhook-connections.ts';
-import { IllegalHeader, requestHeaders } from './webhook-headers.ts';
-import type { HostSlots } from './webhook-hosts.ts';
-import { type ResolvedWebhookOptions, readUrl } from './webhook-options.ts';
-import { clean, outcomeOfAnswer, outcomeOfFailure } from './webhook-outcome.ts';
-import { exchange, type HttpAnswer, limited, Stopped, TimeUp } from './webhook-request.ts';
-import { readSecrets, signatureHeaders } from './webhook-signature.ts';
+import { reasonOf, untilAborted } from '../failure.ts';
+import type { Message, PublishOutcome } from '../publisher.ts';
+import type { Connections } from './connections.ts';
+import { IllegalHeader, requestHeaders } from './headers.ts';
+import type { HostSlots } from './hosts.ts';
+import { type ResolvedWebhookOptions, readUrl } from './options.ts';
+import { clean, outcomeOfAnswer, outcomeOfFailure } from './outcome.ts';
+import { exchange, type HttpAnswer, limited, Stopped, TimeUp } from './request.ts';
+import { readSecrets, signatureHeaders } from './signature.ts';
 
 interface Target {
   url: URL;

@@ -1,12 +1,12 @@
 import { lookup as dnsLookup } from 'node:dns';
 import type { LookupFunction } from 'node:net';
 import { createSecureContext } from 'node:tls';
-import type { PostcommitError } from '../errors.ts';
-import { readOptions } from './publisher-options.ts';
-import type { WebhookTlsOptions } from './webhook-connections.ts';
-import { checkedHeaders } from './webhook-headers.ts';
-import { clean, type WebhookOutcomeKind, type WebhookResponse } from './webhook-outcome.ts';
-import { readSecrets, type WebhookSecrets } from './webhook-signature.ts';
+import type { PostcommitError } from '../../errors.ts';
+import { readOptions } from '../publisher-options.ts';
+import type { WebhookTlsOptions } from './connections.ts';
+import { checkedHeaders } from './headers.ts';
+import { clean, type WebhookOutcomeKind, type WebhookResponse } from './outcome.ts';
+import { readSecrets, type WebhookSecrets } from './signature.ts';
 
 /** Where an event goes, for `secret` as a function. */
 export interface WebhookTarget {

@@ -1,6 +1,6 @@
-import { ConfluentPort, type ConfluentProducer } from './kafka-confluent.ts';
-import { PlatformaticPort, type PlatformaticProducer } from './kafka-platformatic.ts';
-import type { KafkaCompression, KafkaPort, KafkaRecord } from './kafka-port.ts';
+import { ConfluentPort, type ConfluentProducer } from './confluent.ts';
+import { PlatformaticPort, type PlatformaticProducer } from './platformatic.ts';
+import type { KafkaCompression, KafkaPort, KafkaRecord } from './port.ts';
 
 /** What is used of a producer of kafkajs, or of one like it. */
 export interface KafkajsProducer {

@@ -1,7 +1,7 @@
 import type { ConnectionOptions } from 'node:tls';
-import { type KafkaProducer, refuseProducer } from './kafka-given.ts';
-import type { KafkaCompression, KafkaConnection, KafkaSasl } from './kafka-port.ts';
-import { readOptions } from './publisher-options.ts';
+import { readOptions } from '../publisher-options.ts';
+import { type KafkaProducer, refuseProducer } from './given.ts';
+import type { KafkaCompression, KafkaConnection, KafkaSasl } from './port.ts';
 
 /** What `kafka` takes: `brokers` for a producer made here, or `producer` for one of yours. */
 export interface KafkaOptions {

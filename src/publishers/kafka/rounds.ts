@@ -1,4 +1,4 @@
-import type { Parcel, Place } from './kafka-delivery.ts';
+import type { Parcel, Place } from './delivery.ts';
 
 /**
  * Divides parcels into rounds that are sent one after the other. In a round no partition gets more bytes than its limit,

@@ -1,8 +1,8 @@
 import type { Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { importClient } from './failure.ts';
-import type { KafkaConnection, KafkaPartition, KafkaPort, KafkaRecord } from './kafka-port.ts';
-import { cutSocket } from './kafka-socket.ts';
+import { importClient } from '../failure.ts';
+import type { KafkaConnection, KafkaPartition, KafkaPort, KafkaRecord } from './port.ts';
+import { cutSocket } from './socket.ts';
 
 /** What is used of a producer of `@platformatic/kafka`. */
 export interface PlatformaticProducer {

@@ -2,7 +2,7 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import type { Socket } from 'node:net';
 import type { ConnectionOptions, NatsConnection } from '@nats-io/transport-node';
-import { untilAborted } from './failure.ts';
+import { untilAborted } from '../failure.ts';
 
 /**
  * Connects to NATS until the signal is aborted. The client cannot be told to stop, and when a server accepts the

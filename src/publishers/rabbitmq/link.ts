@@ -1,8 +1,8 @@
 import type { ChannelModel } from 'amqplib';
-import { reasonOf } from './failure.ts';
-import type { Link } from './link-keeper.ts';
-import type { PublishOutcome } from './publisher.ts';
-import { type AmqpMessage, blame, RabbitmqLane, type Settle } from './rabbitmq-lane.ts';
+import { reasonOf } from '../failure.ts';
+import type { Link } from '../link-keeper.ts';
+import type { PublishOutcome } from '../publisher.ts';
+import { type AmqpMessage, blame, RabbitmqLane, type Settle } from './lane.ts';
 
 /** Opens a socket and logs in; the socket is destroyed when the signal is aborted, then and later. */
 export type Dial = (signal: AbortSignal) => Promise<ChannelModel>;

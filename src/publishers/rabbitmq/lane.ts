@@ -1,6 +1,6 @@
 import type { ConfirmChannel, Options } from 'amqplib';
-import { cutReason, reasonOf } from './failure.ts';
-import { type PublishOutcome, published } from './publisher.ts';
+import { cutReason, reasonOf } from '../failure.ts';
+import { type PublishOutcome, published } from '../publisher.ts';
 
 /** A message in AMQP's terms. */
 export interface AmqpMessage {

@@ -1,5 +1,5 @@
 import type { RedisArgument } from 'redis';
-import { cutReason, reasonOf, untilAborted } from './failure.ts';
+import { cutReason, reasonOf, untilAborted } from '../failure.ts';
 
 /** What this publisher uses of a node-redis client. */
 export interface RedisClient {

@@ -1,6 +1,6 @@
-import { cutReason } from './failure.ts';
-import type { Message, PublishOutcome } from './publisher.ts';
-import type { AmqpMessage } from './rabbitmq-lane.ts';
+import { cutReason } from '../failure.ts';
+import type { Message, PublishOutcome } from '../publisher.ts';
+import type { AmqpMessage } from './lane.ts';
 
 interface AmqpDefaults {
   readonly exchange: string;

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
-import { cutReason } from './failure.ts';
-import type { Message, PublishOutcome } from './publisher.ts';
+import { cutReason } from '../failure.ts';
+import type { Message, PublishOutcome } from '../publisher.ts';
 
 /** A message as SQS and SNS take it, but for the name that each has for the body. */
 export interface AwsEntry {

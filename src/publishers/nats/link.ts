@@ -1,9 +1,9 @@
 import type { JetStreamClient, JetStreamManager } from '@nats-io/jetstream';
 import type { MsgHdrs, NatsConnection } from '@nats-io/transport-node';
-import { cutReason, reasonOf } from './failure.ts';
-import type { Link } from './link-keeper.ts';
-import type { NatsMessage } from './nats-message.ts';
-import { type PublishOutcome, published } from './publisher.ts';
+import { cutReason, reasonOf } from '../failure.ts';
+import type { Link } from '../link-keeper.ts';
+import { type PublishOutcome, published } from '../publisher.ts';
+import type { NatsMessage } from './message.ts';
 
 // "message size exceeds maximum allowed" of the stream, "header size exceeds maximum allowed of 64k".
 const tooLargeCodes = new Set([10054, 10097]);

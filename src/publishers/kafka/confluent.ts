@@ -1,5 +1,5 @@
-import { importClient } from './failure.ts';
-import { type KafkaConnection, type KafkaPort, type KafkaRecord, SomeFailed } from './kafka-port.ts';
+import { importClient } from '../failure.ts';
+import { type KafkaConnection, type KafkaPort, type KafkaRecord, SomeFailed } from './port.ts';
 
 /** What is used of a producer of `@confluentinc/kafka-javascript`, in its KafkaJS-compatible form. */
 export interface ConfluentProducer {

@@ -1,5 +1,5 @@
 import { validateHeaderName, validateHeaderValue } from 'node:http';
-import type { Message } from './publisher.ts';
+import type { Message } from '../publisher.ts';
 
 /** They belong to the connection, or frame the body: a message that could set them could smuggle a second request. */
 const connectionHeaders = new Set([

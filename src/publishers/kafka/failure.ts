@@ -1,6 +1,6 @@
-import { PostcommitError } from '../errors.ts';
-import { isUntrustedCertificate, reasonOf } from './failure.ts';
-import type { PublishOutcome } from './publisher.ts';
+import { PostcommitError } from '../../errors.ts';
+import { isUntrustedCertificate, reasonOf } from '../failure.ts';
+import type { PublishOutcome } from '../publisher.ts';
 
 /**
  * What a failure is about. `refused`: credentials, certificates. `tooLarge` and `badRecord`: one of the records. `topic`:

@@ -1,4 +1,4 @@
-import type { OptionReader } from './publisher-options.ts';
+import type { OptionReader } from '../publisher-options.ts';
 
 /** How SQS and SNS are reached. */
 export interface AwsConnectionOptions {

@@ -1,6 +1,6 @@
 import { type ClientRequest, request as httpRequest, type IncomingHttpHeaders, type IncomingMessage } from 'node:http';
 import { request as httpsRequest } from 'node:https';
-import type { Agents } from './webhook-connections.ts';
+import type { Agents } from './connections.ts';
 
 /** Of a response's body this much is kept: enough for a reason. */
 const bodyKeptBytesMax = 8_192;

@@ -1,12 +1,12 @@
 import { setMaxListeners } from 'node:events';
-import { PostcommitError } from '../errors.ts';
-import { type AwsEntry, isFifo, toEntry } from './aws-entry.ts';
-import { type AwsEntryFailure, failureOfRequest, isAccessDenied, isAnswer, isRefusal } from './aws-errors.ts';
-import { AwsRequests } from './aws-requests.ts';
-import { CallsUnderWay } from './calls-under-way.ts';
-import { cutReason, reasonOf, untilAborted } from './failure.ts';
-import { sendInKeyOrder } from './key-order.ts';
-import type { Message, Publisher, PublisherCapabilities, PublishOutcome } from './publisher.ts';
+import { PostcommitError } from '../../errors.ts';
+import { CallsUnderWay } from '../calls-under-way.ts';
+import { cutReason, reasonOf, untilAborted } from '../failure.ts';
+import { sendInKeyOrder } from '../key-order.ts';
+import type { Message, Publisher, PublisherCapabilities, PublishOutcome } from '../publisher.ts';
+import { type AwsEntry, isFifo, toEntry } from './entry.ts';
+import { type AwsEntryFailure, failureOfRequest, isAccessDenied, isAnswer, isRefusal } from './errors.ts';
+import { AwsRequests } from './requests.ts';
 
 /** What SQS and SNS do each in their own way. */
 export interface AwsService {

@@ -1,5 +1,5 @@
-import type { KafkaRecord } from './kafka-port.ts';
-import type { Message } from './publisher.ts';
+import type { Message } from '../publisher.ts';
+import type { KafkaRecord } from './port.ts';
 
 /** The header that carries the event's id: what consumers deduplicate by. */
 const eventIdHeader = 'event-id';

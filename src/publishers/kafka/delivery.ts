@@ -1,8 +1,8 @@
-import { reasonOf } from './failure.ts';
-import { type KafkaFailure, kafkaFailure } from './kafka-failure.ts';
-import { type KafkaPort, type KafkaRecord, SomeFailed } from './kafka-port.ts';
-import { notTried } from './key-order.ts';
-import { type Message, type PublishOutcome, published } from './publisher.ts';
+import { reasonOf } from '../failure.ts';
+import { notTried } from '../key-order.ts';
+import { type Message, type PublishOutcome, published } from '../publisher.ts';
+import { type KafkaFailure, kafkaFailure } from './failure.ts';
+import { type KafkaPort, type KafkaRecord, SomeFailed } from './port.ts';
 
 /** A record on its way: which message of the batch it is, and where it goes. */
 export interface Parcel {

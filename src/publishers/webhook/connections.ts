@@ -2,7 +2,7 @@ import { Agent as HttpAgent } from 'node:http';
 import { Agent as HttpsAgent } from 'node:https';
 import { isIP, type LookupFunction, connect as openTcp, type Socket } from 'node:net';
 import { connect as openTls, type SecureContextOptions } from 'node:tls';
-import { publicOnly, refusePrivateLiteral } from './webhook-address.ts';
+import { publicOnly, refusePrivateLiteral } from './address.ts';
 
 /** What `node:tls` needs to trust the receiver and to be trusted by it. */
 export interface WebhookTlsOptions extends SecureContextOptions {

@@ -1,10 +1,10 @@
 import { connect as connectTcp, isIP, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import type { Kafka, KafkaConfig, PartitionMetadata, Producer } from 'kafkajs';
-import { PostcommitError } from '../errors.ts';
-import { importClient } from './failure.ts';
-import type { KafkaConnection, KafkaPartition, KafkaPort, KafkaRecord } from './kafka-port.ts';
-import { cutSocket } from './kafka-socket.ts';
+import { PostcommitError } from '../../errors.ts';
+import { importClient } from '../failure.ts';
+import type { KafkaConnection, KafkaPartition, KafkaPort, KafkaRecord } from './port.ts';
+import { cutSocket } from './socket.ts';
 
 type Kafkajs = typeof import('kafkajs');
 

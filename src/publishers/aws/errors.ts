@@ -1,5 +1,5 @@
-import { cutReason, isUntrustedCertificate, reasonOf } from './failure.ts';
-import type { PublishOutcome } from './publisher.ts';
+import { cutReason, isUntrustedCertificate, reasonOf } from '../failure.ts';
+import type { PublishOutcome } from '../publisher.ts';
 
 /** How AWS reports that one entry of a request failed. */
 export interface AwsEntryFailure {

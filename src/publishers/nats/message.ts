@@ -1,6 +1,6 @@
 import type { MsgHdrs } from '@nats-io/transport-node';
-import { cutReason, reasonOf } from './failure.ts';
-import type { Message, PublishOutcome } from './publisher.ts';
+import { cutReason, reasonOf } from '../failure.ts';
+import type { Message, PublishOutcome } from '../publisher.ts';
 
 /** A message in the terms of NATS. */
 export interface NatsMessage {

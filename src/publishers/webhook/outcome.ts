@@ -1,8 +1,8 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import { cutReason, isUntrustedCertificate, reasonOf } from './failure.ts';
-import { type PublishOutcome, published } from './publisher.ts';
-import { PrivateAddress } from './webhook-address.ts';
-import { type HttpAnswer, Stopped, TimeUp } from './webhook-request.ts';
+import { cutReason, isUntrustedCertificate, reasonOf } from '../failure.ts';
+import { type PublishOutcome, published } from '../publisher.ts';
+import { PrivateAddress } from './address.ts';
+import { type HttpAnswer, Stopped, TimeUp } from './request.ts';
 
 export type WebhookOutcomeKind = PublishOutcome['kind'];
 

@@ -1,9 +1,9 @@
-import type { AwsEntry } from './aws-entry.ts';
-import { failureOfRequest, isNoSuchTarget, outcomeOfEntry } from './aws-errors.ts';
-import type { AwsAnswer, AwsService, AwsSession } from './aws-publisher.ts';
-import { untilAborted } from './failure.ts';
-import type { PublishOutcome } from './publisher.ts';
-import { published } from './publisher.ts';
+import { untilAborted } from '../failure.ts';
+import type { PublishOutcome } from '../publisher.ts';
+import { published } from '../publisher.ts';
+import type { AwsEntry } from './entry.ts';
+import { failureOfRequest, isNoSuchTarget, outcomeOfEntry } from './errors.ts';
+import type { AwsAnswer, AwsService, AwsSession } from './publisher.ts';
 
 /** AWS's limit, in SQS and SNS alike. */
 const entriesMax = 10;
