@@ -47,7 +47,7 @@ export const errorCodes = {
   POSTCOMMIT_E_NO_DATABASE_URL:
     'No database was named. Set DATABASE_URL, pass --database-url, or put connectionString in postcommit.config.ts.',
   POSTCOMMIT_E_NO_HANDLER:
-    'No handler is registered for this event type. Register one, or set noHandler to choose what happens.',
+    'No handler is registered for this event type, and it is routed to no destination. Register one, route it, or set noHandler to choose what happens.',
   POSTCOMMIT_E_HANDLER_FAILED: 'The handler failed.',
   POSTCOMMIT_E_DELIVER_TIMEOUT:
     'The handler did not settle within deliverTimeoutMs. Its ctx.signal was aborted; pass the signal on, or raise the limit.',

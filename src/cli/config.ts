@@ -84,11 +84,15 @@ export async function loadHandlers(file: string, config: PostcommitConfig): Prom
       "export default { 'order.created': { 'send-receipt': async (event) => {} } }",
     )) as Handlers | undefined;
   }
+  const hasDestinations = Object.keys(config.destinations ?? {}).length > 0;
+  if (handlers === undefined && hasDestinations) return {};
   if (typeof handlers !== 'object' || handlers === null || Array.isArray(handlers)) {
     throw bad(from, `handlers must be an object of named handlers by event type. Found ${kindOf(handlers)}.`);
   }
   // Without any, each event would fail for want of a handler until its attempts are used up.
-  if (Object.keys(handlers).length === 0) throw bad(from, 'handlers is empty, so the relay has nobody to deliver to.');
+  if (Object.keys(handlers).length === 0 && !hasDestinations) {
+    throw bad(from, 'handlers is empty and there are no destinations, so the relay has nobody to deliver to.');
+  }
   return handlers;
 }
 

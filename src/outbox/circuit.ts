@@ -44,7 +44,7 @@ export async function readCircuits(db: Executor, schema: string): Promise<Circui
 const openCircuitSql = perSchema(
   (s) => `
 update ${s}.outbox_controls c
-   set state = 'open', opened_at = now(), error = $2::text, changed_at = now(), probes = c.probes + 1,
+   set state = 'open', opened_at = coalesce(c.opened_at, now()), error = $2::text, changed_at = now(), probes = c.probes + 1,
        probe_at = now() + greatest($5::double precision * interval '1 millisecond',
                                    ${backoff('$3::double precision', '$4::double precision')})
  where c.destination = $1::text and c.state = 'closed'`,
@@ -104,17 +104,20 @@ export async function probeFailed(
 const closeCircuitSql = perSchema(
   (s) => `
 update ${s}.outbox_controls c
-   set state = 'closed', opened_at = null, error = null, probe_at = null, changed_at = now(), unshelved_at = now()
+   set state = 'closed', probe_at = null, changed_at = now(), unshelved_at = now()
  where c.destination = $1::text and c.state = 'open'`,
 );
 
-/** The destination is back. `probes` stays until an event got through: a broker that only pretends is probed less often. */
+/**
+ * The destination answers again. Until an event got through it is not known to be back: `probes` stays, so that a broker
+ * that only pretends is probed less and less often, and so does what operators are told of the outage.
+ */
 export async function closeCircuit(db: Executor, schema: string, destination: string): Promise<void> {
   await db.query(closeCircuitSql(schema), [destination]);
 }
 
 const provenSql = perSchema(
-  (s) => `update ${s}.outbox_controls c set probes = 0
+  (s) => `update ${s}.outbox_controls c set probes = 0, opened_at = null, error = null
  where c.destination = $1::text and c.state = 'closed' and c.probes > 0`,
 );
 

@@ -6,7 +6,11 @@ import { optional, readJson, toDate } from './read-json.ts';
 const listDestinationsSql = perSchema(
   (s) => `
 select json_build_object(
-  'name', c.destination, 'open', c.state = 'open', 'pausedAt', c.paused_at, 'reason', c.reason,
+  'name', c.destination,
+  -- One that answers, but has taken nothing of what waits for it yet, is not known to be back.
+  'down', c.state = 'open' or (c.probes > 0 and exists (
+     select from ${s}.outbox_shelf h where h.destination = c.destination)),
+  'pausedAt', c.paused_at, 'reason', c.reason,
   'openedAt', c.opened_at, 'error', c.error, 'probeAt', c.probe_at,
   'waiting', (select count(*) from (
      select from ${s}.outbox_shelf h where h.destination = c.destination limit $1::text::integer) h),
@@ -40,7 +44,7 @@ export interface DestinationInfo {
 
 interface DestinationRow {
   name: string;
-  open: boolean;
+  down: boolean;
   waiting: number;
   oldestWaitingAt: string | null;
   openedAt: string | null;
@@ -57,11 +61,11 @@ export async function listDestinations(db: Executor, schema: string): Promise<De
   const rows = await readJson<DestinationRow>(db, listDestinationsSql(schema), [String(cap)]);
   return rows.map((row) => ({
     name: row.name,
-    state: row.pausedAt !== null ? 'paused' : row.open ? 'down' : 'up',
+    state: row.pausedAt !== null ? 'paused' : row.down ? 'down' : 'up',
     waiting: row.waiting,
     ...optional('oldestWaitingAt', row.oldestWaitingAt, toDate),
-    ...optional('downSince', row.openedAt, toDate),
-    ...optional('error', row.error, (error) => error),
+    ...(row.down && optional('downSince', row.openedAt, toDate)),
+    ...(row.down && optional('error', row.error, (error) => error)),
     ...optional('probeAt', row.probeAt, toDate),
     ...optional('pausedAt', row.pausedAt, toDate),
     ...optional('reason', row.reason, (reason) => reason),

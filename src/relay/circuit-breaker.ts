@@ -1,7 +1,7 @@
 import type { Executor } from '../database/executor.ts';
 import type { Circuit } from '../outbox/circuit.ts';
 import { circuitProven, closeCircuit, openCircuit, probeFailed, takeProbe } from '../outbox/circuit.ts';
-import { errorText } from '../telemetry/error-text.ts';
+import { causeText } from '../telemetry/error-text.ts';
 import type { Logger } from '../telemetry/logging.ts';
 import type { Destination } from './destination.ts';
 import type { ResolvedDestination } from './destination-options.ts';
@@ -30,7 +30,11 @@ export class CircuitBreaker {
   /** Grows with each change that the books may not know of. */
   #version = 0;
   #probing = false;
+  /** It answers again, and nothing has got through yet. */
   #unproven = false;
+  /** Whether the world was told that it is away. */
+  #toldDown = false;
+  #stopped = false;
 
   constructor(options: CircuitBreakerOptions) {
     this.#options = options;
@@ -38,6 +42,16 @@ export class CircuitBreaker {
 
   get isUp(): boolean {
     return !this.#down && !this.#paused;
+  }
+
+  /** Whether it is known to take events. Until then one event at a time is enough to find out. */
+  get isProven(): boolean {
+    return !this.#unproven;
+  }
+
+  /** Nothing is probed or written down any more. */
+  stop(): void {
+    this.#stopped = true;
   }
 
   /** To be taken before the books are read, and handed in with what they say. */
@@ -58,10 +72,10 @@ export class CircuitBreaker {
   proven(): void {
     if (!this.#unproven) return;
     this.#unproven = false;
+    this.#version++;
+    this.#tellUp();
     const { db, schema, settings } = this.#options;
-    circuitProven(db, schema, settings.name).catch(() => {
-      this.#unproven = true;
-    });
+    circuitProven(db, schema, settings.name).catch(() => {}); // The next one that gets through tries again.
   }
 
   /** Writes an outage down that could not be before. */
@@ -86,24 +100,34 @@ export class CircuitBreaker {
     }
     if (version !== this.#version || this.#unwritten !== undefined) return;
     if (circuit.open && !this.#down) this.#goDown(circuit.error ?? 'unknown');
-    if (!circuit.open && this.#down) {
-      this.#down = false;
-      lifecycle.tell('destinationUp', { destination: name });
-      logger.info({ destination: name }, 'destination is back; sending what waited for it');
-    }
+    if (!circuit.open) this.#down = false;
     this.#unproven = !circuit.open && circuit.probes > 0;
+    // With nothing to send, its answer to the probe has to do.
+    if (!circuit.open && (circuit.probes === 0 || !circuit.hasShelved)) this.#tellUp();
+    if (this.#stopped) return;
     if (circuit.probeDue && !this.#probing) void this.#probe();
   }
 
   #goDown(error: string): void {
     const { lifecycle, logger, settings, destination } = this.#options;
     this.#down = true;
-    lifecycle.tell('destinationDown', { destination: settings.name, error });
-    logger.warn(
-      { destination: settings.name, error },
-      'destination is away; its events wait and lose no attempt, others go on',
-    );
+    if (!this.#toldDown) {
+      this.#toldDown = true;
+      lifecycle.tell('destinationDown', { destination: settings.name, error });
+      logger.warn(
+        { destination: settings.name, error },
+        'destination is away; its events wait and lose no attempt, others go on',
+      );
+    }
     destination().putAside();
+  }
+
+  #tellUp(): void {
+    if (!this.#toldDown) return;
+    this.#toldDown = false;
+    const { lifecycle, logger, settings } = this.#options;
+    lifecycle.tell('destinationUp', { destination: settings.name });
+    logger.info({ destination: settings.name }, 'destination is back; sending what waited for it');
   }
 
   /** One relay at a time. A failure to write the result down only means that another probe follows. */
@@ -114,6 +138,7 @@ export class CircuitBreaker {
     try {
       if (!(await takeProbe(db, schema, name, 2 * publishTimeoutMs))) return;
       const error = await failureOf(publisher.health(AbortSignal.timeout(publishTimeoutMs)), publishTimeoutMs);
+      if (this.#stopped) return; // It may have failed only because the publisher is being closed.
       if (error === undefined) await closeCircuit(db, schema, name);
       else await probeFailed(db, schema, { destination: name, error }, settings);
     } catch {
@@ -131,7 +156,7 @@ async function failureOf(check: Promise<unknown>, timeoutMs: number): Promise<st
     timer = setTimeout(() => resolve(`no answer within ${timeoutMs} ms`), timeoutMs + 500);
   });
   try {
-    return await Promise.race([check.then(() => undefined, errorText), late]);
+    return await Promise.race([check.then(() => undefined, causeText), late]);
   } finally {
     clearTimeout(timer);
   }

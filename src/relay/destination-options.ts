@@ -36,8 +36,8 @@ export function resolveDestinations(given: unknown, handlerNames: ReadonlySet<st
     throw bad('destinations must be an object of publishers by name, e.g. { events: kafka({ brokers }) }.');
   }
   return Object.entries(given as Destinations).map(([name, value]) => {
-    if (name === '' || name.length > 200 || name.includes('\0') || !name.isWellFormed()) {
-      throw bad('a name in destinations must be a text of 1 to 200 characters.');
+    if (name === '' || name.length > 200 || /[\0:]/.test(name) || !name.isWellFormed()) {
+      throw bad('a name in destinations must be a text of 1 to 200 characters without a colon.');
     }
     if (handlerNames.has(name))
       throw bad(`destinations: '${name}' is the name of a handler and of a destination. Rename one.`);
@@ -64,6 +64,9 @@ function resolveDestination(name: string, value: Publisher | DestinationSettings
       throw bad(`destinations['${name}'].${option} must be a whole number from 1 to ${max}. Got ${String(number)}.`);
     }
     numbers[option as keyof typeof defaults] = number;
+  }
+  if (numbers.probeDelayMs > numbers.probeDelayMsMax) {
+    throw bad(`destinations['${name}'].probeDelayMs is above probeDelayMsMax (${numbers.probeDelayMsMax}).`);
   }
   return { name, publisher, serializer, ...numbers };
 }

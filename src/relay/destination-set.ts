@@ -4,7 +4,7 @@ import { PostcommitError } from '../errors.ts';
 import type { Circuit } from '../outbox/circuit.ts';
 import { readCircuits, registerDestinations } from '../outbox/circuit.ts';
 import { unshelve } from '../outbox/unshelve.ts';
-import { errorText } from '../telemetry/error-text.ts';
+import { causeText } from '../telemetry/error-text.ts';
 import type { Logger } from '../telemetry/logging.ts';
 import { SparseLog } from '../telemetry/logging.ts';
 import { CircuitBreaker } from './circuit-breaker.ts';
@@ -30,9 +30,12 @@ export interface DestinationSetOptions {
 /** How often the books are looked at: when all is well, when something is away, and while a shelf is emptied. */
 const everyMs = { calm: 1_000, away: 500, draining: 100 };
 const unshelveMax = 2_000;
+const trialMax = 10;
 /** For a destination that no relay has any more: `route` decides anew where its events go. */
 const orphanRateMax = 10_000;
 const closeTimeoutMs = 5_000;
+/** How long the start waits for a destination, to hear whether it refuses this relay. */
+const connectWaitMs = 3_000;
 
 /**
  * A relay's destinations: connects and closes them, keeps their circuits in step with what other relays know, and
@@ -63,11 +66,22 @@ export class DestinationSet {
   async open(): Promise<void> {
     const { db, schema, settings } = this.#options;
     if (settings.length === 0) return;
-    await registerDestinations(db, schema, [...this.byName.keys()]);
-    await this.turn();
+    const known = await readCircuits(db, schema);
     const failures = await Promise.all(settings.map((each) => this.#connect(each)));
-    const refused = failures.find((failure) => failure !== undefined);
-    if (refused) throw refused;
+    for (const [index, { name }] of settings.entries()) {
+      const failure = failures[index];
+      if (failure === undefined || !isLasting(failure)) continue;
+      // Somebody keeps it back already, perhaps because its password is just being changed.
+      const isPaused = known.some(({ destination, paused }) => destination === name && paused);
+      if (!isPaused) throw new PostcommitError(failure.code, `(${name}) ${failure.detail}`, { cause: failure });
+    }
+    // Only now: what refuses this relay at its first start is a mistake, and nobody's destination yet.
+    await registerDestinations(db, schema, [...this.byName.keys()]);
+    for (const [index, { name }] of settings.entries()) {
+      const failure = failures[index];
+      if (failure !== undefined) this.#breakers.get(name)?.trip(causeText(failure), 0);
+    }
+    await this.turn();
   }
 
   /** Begins to look at the books again and again. */
@@ -78,6 +92,7 @@ export class DestinationSet {
   /** Sends nothing more; what has not begun goes back at once. */
   stop(): void {
     this.#stopped.abort();
+    for (const breaker of this.#breakers.values()) breaker.stop();
     for (const destination of this.byName.values()) destination.stop();
   }
 
@@ -124,21 +139,31 @@ export class DestinationSet {
       publishTimeoutMs,
       hasNeighbours,
       isUp: () => breaker.isUp,
+      isProven: () => breaker.isProven,
       onUnavailable: (reason, retryAfterMs) => breaker.trip(reason, retryAfterMs),
       onProven: () => breaker.proven(),
     });
     return destination;
   }
 
-  async #connect({ name, publisher, publishTimeoutMs }: ResolvedDestination): Promise<PostcommitError | undefined> {
-    try {
-      await publisher.connect(AbortSignal.timeout(publishTimeoutMs));
-      return undefined;
-    } catch (error) {
-      if (isLasting(error)) return new PostcommitError(error.code, `(${name}) ${error.detail}`, { cause: error });
-      this.#breakers.get(name)?.trip(errorText(error), 0);
-      return undefined;
-    }
+  /**
+   * Answers why it did not work. Not for long: one that hangs must not keep the others from getting their events. It may
+   * go on connecting; a probe finds out.
+   */
+  async #connect({ publisher, publishTimeoutMs }: ResolvedDestination): Promise<unknown> {
+    const waitMs = Math.min(connectWaitMs, publishTimeoutMs);
+    const signal = AbortSignal.any([AbortSignal.timeout(publishTimeoutMs), this.#stopped.signal]);
+    let failure: unknown = new Error(`no answer within ${waitMs} ms`);
+    const connecting = (async () => publisher.connect(signal))().then(
+      () => {
+        failure = undefined;
+      },
+      (error) => {
+        failure = error ?? new Error('no reason given');
+      },
+    );
+    await within(waitMs, connecting);
+    return failure;
   }
 
   async #unshelve({ destination, open, paused }: Circuit): Promise<number> {
@@ -148,7 +173,9 @@ export class DestinationSet {
     if (breaker && !breaker.isUp) return 0;
     if (this.byName.get(destination)?.stalled) return 0;
     const rateMax = settings.find(({ name }) => name === destination)?.drainRateMax ?? orphanRateMax;
-    return await unshelve(shelfDb, schema, { destination, rateMax, countMax: unshelveMax });
+    // One that is not known to be back gets a few, to find out: most likely they will be shelved again if it is not.
+    const countMax = breaker && !breaker.isProven ? trialMax : unshelveMax;
+    return await unshelve(shelfDb, schema, { destination, rateMax, countMax });
   }
 
   async #loop(): Promise<void> {

@@ -27,6 +27,8 @@ export interface DestinationOptions {
   hasNeighbours: boolean;
   /** Whether it may be sent to at the moment. */
   isUp: () => boolean;
+  /** Whether it is known to take events. If not, one is sent to find out. */
+  isProven: () => boolean;
   /** A batch could not be delivered because the destination is away. */
   onUnavailable: (reason: string, retryAfterMs: number) => void;
   /** Something got through. */
@@ -143,11 +145,7 @@ export class Destination {
   }
 
   #sendBatches(): void {
-    while (
-      this.#batches.size < this.#options.publisher.capabilities.batchesInFlightMax &&
-      this.#buffer.length > 0 &&
-      this.#options.isUp()
-    ) {
+    while (this.#batches.size < this.#batchesMax() && this.#buffer.length > 0 && this.#options.isUp()) {
       const entries = this.#nextEntries();
       const wasSent = entries.length > 0;
       if (wasSent) this.#sendBatch(entries);
@@ -155,9 +153,14 @@ export class Destination {
     }
   }
 
+  #batchesMax(): number {
+    return this.#options.isProven() ? this.#options.publisher.capabilities.batchesInFlightMax : 1;
+  }
+
   /** The first entries that fit, without those whose key is in another batch, or is not ready to be sent. */
   #nextEntries(): Entry[] {
-    const { batchSizeMax, batchBytesMax, keyRuns } = this.#options.publisher.capabilities;
+    const { batchBytesMax, keyRuns } = this.#options.publisher.capabilities;
+    const batchSizeMax = this.#options.isProven() ? this.#options.publisher.capabilities.batchSizeMax : 1;
     const chosen: Entry[] = [];
     const skipped: Entry[] = [];
     const own = new Set<string>();
@@ -331,5 +334,5 @@ function toResult(outcome: PublishOutcome): SendResult {
 function serializerFailed(thrown: unknown): SendResult {
   if (isReject(thrown)) return { kind: 'reject', error: thrown };
   const detail = `It said: ${errorText(thrown)}`;
-  return { kind: 'retry', error: new PostcommitError('POSTCOMMIT_E_SERIALIZER_FAILED', detail, { cause: thrown }) };
+  return { kind: 'retry', error: new PostcommitError('POSTCOMMIT_E_SERIALIZER_FAILED', detail) };
 }

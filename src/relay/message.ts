@@ -24,20 +24,30 @@ export function toMessage(event: DeliveredEvent, leg: Leg, serialized: Serialize
   };
 }
 
-/** The serializer's win over the route's, and these over the event's own. Mostly there are the serializer's alone. */
+/**
+ * The serializer's win over the route's, and these over the event's own, whatever the case of their letters; the content
+ * type is the serializer's in any case. Mostly there are the serializer's headers alone.
+ */
 function allHeaders(
   ofEvent: Readonly<Record<string, unknown>>,
   ofRoute: Readonly<Record<string, string>> | undefined,
   ofSerializer: Readonly<Record<string, string>> = {},
 ): Readonly<Record<string, string>> {
+  if (ofRoute === undefined && isEmpty(ofEvent)) return ofSerializer;
+  const others: Record<string, unknown> = { ...ofEvent, ...ofRoute };
+  const names = Object.keys(others);
+  const taken = new Set(['content-type', ...Object.keys(ofSerializer).map((name) => name.toLowerCase())]);
   const headers: Record<string, string> = {};
-  let isAlone = ofRoute === undefined;
-  for (const name in ofEvent) {
-    isAlone = false;
-    const value = ofEvent[name];
-    if (value !== null) headers[name] = asText(value);
+  for (const name of names) {
+    const value = others[name];
+    if (value !== null && !taken.has(name.toLowerCase())) headers[name] = asText(value);
   }
-  return isAlone ? ofSerializer : Object.assign(headers, ofRoute, ofSerializer);
+  return Object.assign(headers, ofSerializer);
+}
+
+function isEmpty(object: object): boolean {
+  for (const _name in object) return false;
+  return true;
 }
 
 /** Events emitted by plain SQL may have headers that are not text. */

@@ -71,12 +71,14 @@ export class Router {
     if (typeof route !== 'object' || route === null || typeof route.to !== 'string') {
       throw failed(`it answered ${shown(route)}, not e.g. { to: 'events', topic: event.type }.`);
     }
+    for (const name in route) if (!routeNames.has(name)) throw failed(`it has ${name}, which no route has.`);
     if (!this.#known.has(route.to)) {
       const known = [...this.#known].join(', ') || 'none';
       throw new PostcommitError('POSTCOMMIT_E_UNKNOWN_DESTINATION', `It is '${route.to}'; known are: ${known}.`);
     }
     const topic = route.topic ?? event.type;
-    if (typeof topic !== 'string' || topic === '') throw failed(`the topic is ${shown(topic)}, not a text.`);
+    if (typeof topic !== 'string' || topic === '')
+      throw failed(`the topic is ${shown(topic)}; it must be a text that is not empty.`);
     const key = route.key === undefined ? event.partitionKey : route.key;
     if (key !== null && typeof key !== 'string') throw failed(`the key is ${shown(key)}, not a text or null.`);
     for (const name in route.headers) {
@@ -86,6 +88,9 @@ export class Router {
     return { target: route.to, to: route.to, topic, key, headers: route.headers, exchange: route.exchange };
   }
 }
+
+/** A misspelt one would silently be its default. */
+const routeNames = new Set(['to', 'topic', 'key', 'headers', 'exchange']);
 
 function shown(value: unknown): string {
   try {

@@ -1,3 +1,5 @@
+import { PostcommitError } from '../errors.ts';
+
 const errorTextMax = 2_000;
 
 /** The text of whatever was thrown: never empty, bounded, and storable by PostgreSQL. Never throws itself. */
@@ -8,6 +10,11 @@ export function errorText(thrown: unknown): string {
   } catch {
     return 'thrown value that cannot be shown';
   }
+}
+
+/** The same without what our own errors say in general: for places where only the cause is wanted. */
+export function causeText(thrown: unknown): string {
+  return thrown instanceof PostcommitError && thrown.detail !== '' ? storable(thrown.detail) : errorText(thrown);
 }
 
 // Fields of an error may hold anything: whoever threw it may have set them.

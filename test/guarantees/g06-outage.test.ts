@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest';
+import { listDestinations } from '../../src/outbox/list-destinations.ts';
 import { pause, resume } from '../../src/outbox/pause.ts';
 import { seededRandom } from '../support/random.ts';
 import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';
@@ -144,6 +145,31 @@ describe('G6: an outage is not poison', () => {
       const sent = await scenario.emitLine('a', 30);
       await settled(scenario);
       expect([...ids(first), ...ids(second)].sort()).toEqual([...sent].sort());
+      expect(await attemptsUsed(scenario)).toEqual(none);
+    }),
+  );
+
+  test(
+    'a destination that answers probes and takes nothing is told to be down once, and is tried with single events',
+    withScenario(async (scenario) => {
+      const events = new ScriptedPublisher();
+      events.outcomeOf = () => ({ kind: 'unavailable', reason: 'accepts and never answers' });
+      const relay = await scenario.relay('r', { ...fast, destinations: { events: quick(events) } });
+      const told: string[] = [];
+      relay.on('destinationDown', () => told.push('down'));
+      relay.on('destinationUp', () => told.push('up'));
+      const sent = await scenario.emitLine('a', 300);
+      await until(() => events.batches.length >= 4, { what: 'it was tried some times', timeoutMs: 30_000 });
+      expect(events.batches.slice(1)).toEqual(events.batches.slice(1).map(() => 1));
+      const [listed] = await listDestinations(scenario.db.pool, 'postcommit');
+      expect(listed).toMatchObject({ state: 'down', error: 'accepts and never answers', downSince: expect.any(Date) });
+      expect(told).toEqual(['down']);
+      events.outcomeOf = () => ({ kind: 'ok' });
+      await settled(scenario);
+      expect(ids(events)).toEqual(sent);
+      expect(told).toEqual(['down', 'up']);
+      const [after] = await listDestinations(scenario.db.pool, 'postcommit');
+      expect(after).toEqual({ name: 'events', state: 'up', waiting: 0 });
       expect(await attemptsUsed(scenario)).toEqual(none);
     }),
   );

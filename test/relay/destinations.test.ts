@@ -1,6 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import { PostcommitError } from '../../src/errors.ts';
 import { Reject } from '../../src/index.ts';
+import { listDestinations } from '../../src/outbox/list-destinations.ts';
+import { pause } from '../../src/outbox/pause.ts';
 import type { Message } from '../../src/publishers/publisher.ts';
 import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';
@@ -84,6 +86,7 @@ describe('routing', () => {
         key: { to: 'events', key: 5 },
         headers: { to: 'events', headers: { retries: 5 } },
         twice: [{ to: 'events' }, { to: 'events' }, { to: 'events' }],
+        misspelt: { to: 'events', topc: 'orders' },
       };
       const relay = scenario.idleRelay('r', {
         ...noHandlers,
@@ -95,15 +98,50 @@ describe('routing', () => {
         },
       });
       await scenario.emit([...Object.keys(wrong), 'fine'].map((type) => ({ aggregateId: type, type })));
-      expect(await relay.runOnce()).toEqual({ delivered: 1, retried: 7, dead: 0 });
+      expect(await relay.runOnce()).toEqual({ delivered: 1, retried: 8, dead: 0 });
       expect(events.received).toHaveLength(1);
       const found = await failures(scenario);
       const codes = found.map(({ code }) => code).sort();
-      expect(codes).toEqual([...Array(6).fill('POSTCOMMIT_E_ROUTE_FAILED'), 'POSTCOMMIT_E_UNKNOWN_DESTINATION']);
+      expect(codes).toEqual([...Array(7).fill('POSTCOMMIT_E_ROUTE_FAILED'), 'POSTCOMMIT_E_UNKNOWN_DESTINATION']);
       const texts = found.map(({ error }) => error).join('\n');
-      for (const part of ['no such region', "'evnts'; known are: events", 'the header retries', 'the topic is 5']) {
+      for (const part of [
+        'no such region',
+        "'evnts'; known are: events",
+        'the header retries',
+        'the topic is 5',
+        'it has topc',
+      ]) {
         expect(texts).toContain(part);
       }
+    }),
+  );
+
+  test(
+    'headers that are no text become text, and none can stand in for a fact or the content type',
+    withScenario(async (scenario) => {
+      const events = new ScriptedPublisher();
+      const headers = {
+        n: 5,
+        yes: true,
+        list: [1],
+        nothing: null,
+        'Event-Id': 'forged',
+        'Content-Type': 'text/x',
+        ok: 'é',
+      };
+      await scenario.db.query(
+        `insert into postcommit.outbox_events (aggregate_type, aggregate_id, event_type, payload, headers)
+         values ('thing', '1', 'scripted', '{}', $1)`,
+        [JSON.stringify(headers)],
+      );
+      const route = () => ({ to: 'events', headers: { n: '6', 'EVENT-TYPE': 'forged' } });
+      await scenario.idleRelay('r', { ...noHandlers, destinations: { events }, route }).runOnce();
+      const [message] = events.received as [Message];
+      expect(message.headers).toMatchObject({ n: '6', yes: 'true', list: '[1]', ok: 'é', 'event-id': message.eventId });
+      for (const name of ['nothing', 'Event-Id', 'EVENT-TYPE', 'Content-Type']) {
+        expect(message.headers).not.toHaveProperty(name);
+      }
+      expect(message.contentType).toBe('application/json');
     }),
   );
 
@@ -331,6 +369,54 @@ describe('start and stop', () => {
       });
       expect(relay.stats().state).toBe('idle');
       expect(events.closes).toBe(1);
+    }),
+  );
+
+  test(
+    'and it is not listed then; one that an operator has paused may refuse, and the relay starts',
+    withScenario(async (scenario) => {
+      const events = new ScriptedPublisher();
+      const relay = scenario.idleRelay('r', { ...noHandlers, destinations: { events } });
+      const { connect } = events;
+      events.connect = async () => {
+        throw new PostcommitError('POSTCOMMIT_E_DESTINATION_REFUSED', 'SASL: wrong password.');
+      };
+      await expect(relay.start()).rejects.toThrow('wrong password');
+      expect(await listDestinations(scenario.db.pool, 'postcommit')).toEqual([]);
+      events.connect = connect;
+      await relay.start();
+      await relay.stop();
+      await pause(scenario.db.pool, 'postcommit', 'events', 'new password');
+      events.connect = async () => {
+        throw new PostcommitError('POSTCOMMIT_E_DESTINATION_REFUSED', 'SASL: wrong password.');
+      };
+      await relay.start();
+      expect(relay.stats().state).toBe('running');
+    }),
+  );
+
+  test(
+    'one whose connect() never ends holds neither the start up for long, nor the events of others, nor a stop',
+    withScenario(async (scenario) => {
+      const [hole, events] = [new ScriptedPublisher(), new ScriptedPublisher()];
+      hole.connect = () => new Promise(() => {});
+      hole.health = () => new Promise(() => {});
+      await scenario.emit([{ aggregateId: '1' }]);
+      const begun = performance.now();
+      const relay = await scenario.relay('r', {
+        ...noHandlers,
+        destinations: { hole, events },
+        route: () => ({ to: 'events' }),
+      });
+      await until(() => events.received.length === 1, { what: 'the other one has its event' });
+      expect(performance.now() - begun).toBeLessThan(6_000);
+      expect(await listDestinations(scenario.db.pool, 'postcommit')).toMatchObject([
+        { name: 'events', state: 'up' },
+        { name: 'hole', state: 'down', error: 'no answer within 3000 ms' },
+      ]);
+      const stopping = performance.now();
+      await relay.stop();
+      expect(performance.now() - stopping).toBeLessThan(5_000);
     }),
   );
 

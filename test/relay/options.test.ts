@@ -39,6 +39,8 @@ const options: Record<keyof RelayOptions, { taken: unknown[]; refused: unknown[]
       [],
       new Map(),
       { '': new ScriptedPublisher() },
+      { 'a:b': new ScriptedPublisher() },
+      { events: { publisher: new ScriptedPublisher(), probeDelayMs: 50_000 } },
       { events: {} },
       { events: { publisher: {} } },
       { events: { publisher: new ScriptedPublisher(), drainRate: 5 } },

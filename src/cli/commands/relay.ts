@@ -43,16 +43,16 @@ const anyNumber = wholeNumber(0, 999_999_999);
 export function addRelay(program: Command, terminal: Terminal): void {
   program
     .command('relay')
-    .summary('deliver events to the handlers of the config file')
+    .summary('deliver events to the handlers and destinations of the config file')
     .description(
-      'Deliver events to the handlers of the config file, until SIGTERM or SIGINT: then nothing new is taken, deliveries under way may finish within stopTimeoutMs, and the rest goes back for another relay. A second signal ends it at once. Logs JSON lines to stdout.',
+      'Deliver events to the handlers and destinations of the config file, until SIGTERM or SIGINT: then nothing new is taken, deliveries under way may finish within stopTimeoutMs, and the rest goes back for another relay. A second signal ends it at once. Logs JSON lines to stdout.',
     )
     .option('--once', 'deliver what is due now, then stop')
     .option('--name <name>', 'how operators see this relay (default: host name and process id)')
     .addOption(new Option('--log-level <level>', 'least level to log').choices(logLevels).default('info'))
     .option('--lease-ms <n>', 'how long the relay counts as alive without a sign of life', anyNumber)
-    .option('--deliver-timeout-ms <n>', 'a delivery that takes longer counts as failed', anyNumber)
-    .option('--in-flight-max <n>', 'deliveries under way at once', anyNumber)
+    .option('--deliver-timeout-ms <n>', 'a handler that takes longer has failed', anyNumber)
+    .option('--in-flight-max <n>', 'handlers under way at once', anyNumber)
     .option('--batch-size-max <n>', 'events per claim', anyNumber)
     .option('--prefetch-max <n>', 'events the relay holds at once', anyNumber)
     .option('--poll-interval-ms <n>', 'longest pause between two looks at the queue', anyNumber)

@@ -36,6 +36,9 @@ export function kafkaFailure(error: unknown): KafkaFailure {
 export function connectError(error: unknown): unknown {
   if (error instanceof PostcommitError) return error;
   const { about, outcome } = kafkaFailure(error);
+  if (about === 'outage' && outcome.kind !== 'ok' && /closed connection|initProducerId failed/i.test(outcome.reason)) {
+    return new Error(`${outcome.reason} The broker hung up: does this listener expect TLS or SASL?`, { cause: error });
+  }
   if (about !== 'refused' || outcome.kind === 'ok') return error;
   return new PostcommitError('POSTCOMMIT_E_DESTINATION_REFUSED', outcome.reason, { cause: error });
 }

@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { PostcommitError } from '../../errors.ts';
 import { importClient } from '../failure.ts';
 import type { KafkaConnection, KafkaPartition, KafkaPort, KafkaRecord } from './port.ts';
 import { cutSocket } from './socket.ts';
@@ -27,7 +28,15 @@ interface Metadata {
 // A topic that is being created is unknown for a moment.
 const creationDelaysMs = [50, 100, 200, 400];
 
+/** What it uses and earlier versions do not have. */
+const nodeVersionMin = [22, 22] as const;
+
 export async function platformaticPort(connection: KafkaConnection): Promise<KafkaPort> {
+  const [major = 0, minor = 0] = process.versions.node.split('.').map(Number);
+  if (major < nodeVersionMin[0] || (major === nodeVersionMin[0] && minor < nodeVersionMin[1])) {
+    const detail = `kafka: client 'platformatic' needs Node ${nodeVersionMin.join('.')} or later, and this is ${process.version}.`;
+    throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', detail);
+  }
   const name: string = '@platformatic/kafka';
   const { Producer } = (await importClient(name, () => import(name))) as {
     Producer: new (options: object) => PlatformaticProducer;

@@ -50,6 +50,8 @@ function subjectRefusal(subject: unknown): string | undefined {
 function headerRefusal(headers: Message['headers']): string | undefined {
   for (const [name, value] of Object.entries<unknown>(headers)) {
     if (name === '') return 'A header has no name.';
+    // They are commands to the stream: Nats-Rollup deletes what it holds, Nats-Expected-… refuses what is sent.
+    if (/^nats-/i.test(name) && !ownHeaders.has(name.toLowerCase())) return `The header ${name} belongs to NATS.`;
     if (typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean') continue;
     return `The header ${name} is no text (${value === null ? 'null' : typeof value}).`;
   }

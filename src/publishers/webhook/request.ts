@@ -119,7 +119,7 @@ export async function limited<T>(
   work: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
   const limit = new AbortController();
-  const stop = () => limit.abort(new Stopped('The relay did not wait for the answer.'));
+  const stop = () => limit.abort(new Stopped('No answer in the time that the relay gives it.'));
   if (outer.aborted) stop();
   const timer = setTimeout(() => limit.abort(new TimeUp(`No answer within ${timeoutMs} ms.`)), timeoutMs);
   outer.addEventListener('abort', stop, { once: true });
