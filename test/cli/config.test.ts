@@ -4,6 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { findConfig, loadConfig, loadHandlers } from '../../src/cli/config.ts';
 import { jsonErrorLine } from '../../src/cli/json-error-line.ts';
 import { PostcommitError, Reject } from '../../src/index.ts';
+import { ScriptedPublisher } from '../support/scripted-publisher.ts';
 import { projectFolder } from './run-cli.ts';
 
 async function refusal(load: Promise<unknown>): Promise<string> {
@@ -151,6 +152,12 @@ describe('loading handlers', () => {
     expect(await refusal(loadHandlers('/x/postcommit.config.ts', {}))).toContain('Found undefined');
     expect(await refusal(loadHandlers('/x/postcommit.config.ts', { handlers: {} }))).toContain('handlers is empty');
     expect(await refusal(loadHandlers('/x/postcommit.config.ts', { handlers: './no.ts' }))).toContain('/x/no.ts');
+  });
+
+  it('takes one that has destinations only', async () => {
+    const destinations = { events: new ScriptedPublisher() };
+    expect(await loadHandlers('/x/postcommit.config.ts', { destinations })).toEqual({});
+    expect(await loadHandlers('/x/postcommit.config.ts', { destinations, handlers: {} })).toEqual({});
   });
 });
 

@@ -1,4 +1,4 @@
-import { existsSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -85,6 +85,38 @@ describe('postcommit relay', () => {
     (await db.query('select status from postcommit.outbox_status where id = $1', [id]))[0].status;
   const handlerHasBegun = () =>
     until(() => existsSync(join(cwd, 'begun')), { timeoutMs: 20_000, what: 'the handler has begun' });
+
+  it('needs no handlers where there are destinations', async () => {
+    const folder = projectFolder({
+      'postcommit.config.ts': `
+import { appendFileSync } from 'node:fs';
+import { defineConfig } from 'postcommit';
+
+const capabilities = {
+  batchSizeMax: 10, batchBytesMax: 1_000_000, batchesInFlightMax: 1,
+  ordered: true, keyRuns: true, deduplicates: false, cloudEventsPrefix: 'ce-',
+};
+export default defineConfig({
+  destinations: {
+    file: {
+      kind: 'file',
+      capabilities,
+      connect: async () => {},
+      publish: async (batch) => batch.map(({ topic }) => (appendFileSync('sent', topic), { kind: 'ok' })),
+      health: async () => {},
+      close: async () => {},
+    },
+  },
+  route: (event) => ({ to: 'file', topic: event.type }),
+});
+`,
+    });
+    const id = await emit('order.created');
+    const relay = startRelay(folder, db.url, '--once');
+    expect(await relay.exited(), relay.stderr()).toBe(0);
+    expect(readFileSync(join(folder, 'sent'), 'utf8')).toBe('order.created');
+    expect(await statusOf(id)).toBe('SENT');
+  });
 
   it('G10: lets the delivery under way finish on SIGTERM and exits with 0', async () => {
     const id = await emit('order.created');

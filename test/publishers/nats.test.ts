@@ -106,7 +106,15 @@ describe('the NATS publisher', () => {
 
   it('rejects headers that NATS cannot carry, and keeps the event id its own', async () => {
     const publisher = await connected();
-    const headers = [{ 'a:b': 'x' }, { 'a b': 'x' }, { '': 'x' }, { a: 'x\r\ny' }, { a: null }, { a: {} }];
+    const headers = [
+      { 'a:b': 'x' },
+      { 'a b': 'x' },
+      { '': 'x' },
+      { a: 'x\r\ny' },
+      { a: null },
+      { a: {} },
+      { 'Nats-Rollup': 'all' },
+    ];
     const batch = headers.map((each) => message({ headers: each as Record<string, string> }));
     for (const broken of [{ body: 7 }, { contentType: undefined }]) batch.push({ ...message(), ...(broken as object) });
     const good = message({ headers: { 'nats-msg-id': 'mine', 'Nats-Msg-Id': 'mine', count: 3 as unknown as string } });
