@@ -19,7 +19,7 @@ create table :"schema".outbox_shelf (
   autovacuum_vacuum_cost_delay = 0
 );
 -- A claim asks, for each event, whether an earlier one of its key waits for a destination.
-create index outbox_shelf_key_idx on :"schema".outbox_shelf (key, seq) where key is not null;
+create index outbox_shelf_key_idx on :"schema".outbox_shelf (key, destination, seq) where key is not null;
 create index outbox_shelf_seq_idx on :"schema".outbox_shelf (seq);
 
 -- The circuit breaker, shared by all relays.

@@ -94,9 +94,9 @@ select e.seq, e.key, e.attempts, e.rescued, e.done, e.id, e.aggregate_type, e.ag
            l.schema_version, l.ordering_key, l.headers::text as headers,
            case when octet_length(t.payload) <= $6::integer then t.payload end as payload,
            extract(epoch from l.created_at) * 1000 as created_at,
-           case when exists (select from ${s}.outbox_shelf h where h.key = c.key and h.seq < c.seq)
-                then array(select distinct h.destination from ${s}.outbox_shelf h where h.key = c.key and h.seq < c.seq)
-           end as shelved
+           array(select d.destination from ${s}.outbox_controls d
+                  where exists (select from ${s}.outbox_shelf h
+                                 where h.key = c.key and h.destination = d.destination and h.seq < c.seq)) as shelved
       from claimed c left join ${s}.outbox_events l on l.seq = c.seq
       left join lateral (select l.payload::text as payload offset 0) t on pg_column_size(l.payload) <= $6::integer
   ) e on true`,

@@ -38,6 +38,7 @@ with input as materialized (
   insert into ${s}.outbox_shelf (destination, seq, key, attempts, rescues, done)
   select w.destination, x.seq, x.key, x.attempts, x.rescues, x.done
     from shelved x cross join lateral jsonb_array_elements_text(x.waits_for) as w(destination)
+  on conflict (destination, seq) do nothing
 ), letters as (
   insert into ${s}.outbox_dead_letters (seq, reason, attempts, done, key, held, error)
   select m.seq, m.reason, x.attempts, x.done, x.key, m.fate = 'hold', m.errors -> -1 ->> 'error'

@@ -12,7 +12,7 @@ with gate as materialized (
      and pg_try_advisory_xact_lock(hashtextextended('postcommit.unshelve', hashtextextended($4::text, 0)))
      for update
 ), allowed as materialized (
-  select least($3::integer, ceil($2::double precision * least(1, coalesce(
+  select least($3::integer, floor($2::double precision * least(1, coalesce(
            extract(epoch from clock_timestamp() - gate.unshelved_at)::double precision, 0.25))))::integer as count
     from gate
 ), chosen as materialized (
@@ -26,7 +26,10 @@ with gate as materialized (
   select distinct on (seq) seq, key, attempts, rescues, done from gone order by seq
   on conflict (seq) do nothing
 ), marked as (
-  update ${s}.outbox_controls c set unshelved_at = clock_timestamp()
+  update ${s}.outbox_controls c
+     set unshelved_at = greatest(coalesce(c.unshelved_at, clock_timestamp() - interval '250 milliseconds'),
+                                 clock_timestamp() - interval '1 second')
+                        + (select count(*) from chosen) / $2::double precision * interval '1 second'
    where c.destination = (select destination from gate) and exists (select from chosen)
 )
 select count(*)::integer as count from chosen`,

@@ -6,6 +6,8 @@ import { errorText } from '../telemetry/error-text.ts';
 const timeoutGraceMs = 2_000;
 const abandonGraceMs = 250;
 
+const kinds: ReadonlySet<unknown> = new Set(['ok', 'retry', 'reject', 'unavailable']);
+
 /** One call of a publisher: its time limit, and an answer in any case, whatever the publisher does. */
 export class Batch {
   readonly #publisher: Publisher;
@@ -14,11 +16,16 @@ export class Batch {
   readonly #controller = new AbortController();
   #giveUp: (() => void) | undefined;
   #abandoned = false;
+  readonly #startedAt = performance.now();
 
   constructor(publisher: Publisher, messages: readonly Message[], timeoutMs: number) {
     this.#publisher = publisher;
     this.#messages = messages;
     this.#timeoutMs = timeoutMs;
+  }
+
+  get ageMs(): number {
+    return performance.now() - this.#startedAt;
   }
 
   get size(): number {
@@ -38,7 +45,7 @@ export class Batch {
     let grace: NodeJS.Timeout | undefined;
     const unanswered = new Promise<readonly PublishOutcome[]>((resolve) => {
       this.#giveUp = () => {
-        const outcome: PublishOutcome = { kind: 'unavailable', reason: `No answer within ${this.#timeoutMs} ms.` };
+        const outcome = this.#unanswered();
         resolve(this.#messages.map(() => outcome));
       };
     });
@@ -58,6 +65,10 @@ export class Batch {
     setTimeout(() => this.#giveUp?.(), abandonGraceMs);
   }
 
+  #unanswered(): PublishOutcome {
+    return { kind: 'unavailable', reason: `No answer within ${this.#timeoutMs} ms.` };
+  }
+
   async #publish(): Promise<readonly PublishOutcome[]> {
     try {
       return await this.#call(this.#messages);
@@ -72,6 +83,7 @@ export class Batch {
     if (outcomes?.length !== messages.length) {
       throw new Error(`the publisher answered ${outcomes?.length} outcomes for ${messages.length} messages`);
     }
+    if (!outcomes.every((outcome) => kinds.has(outcome?.kind))) throw new Error('the publisher answered no outcome');
     return outcomes;
   }
 
@@ -81,7 +93,8 @@ export class Batch {
     const outcomes: PublishOutcome[] = [];
     for (const message of this.#messages) {
       const { key } = message;
-      const outcome = key !== null && failedKeys.has(key) ? notTried : await this.#alone(message);
+      const isBehind = key !== null && failedKeys.has(key);
+      const outcome = isBehind ? notTried : await this.#alone(message);
       if (key !== null && outcome.kind !== 'ok') failedKeys.add(key);
       outcomes.push(outcome);
     }
@@ -89,6 +102,7 @@ export class Batch {
   }
 
   async #alone(message: Message): Promise<PublishOutcome> {
+    if (this.#controller.signal.aborted) return this.#unanswered();
     try {
       return (await this.#call([message]))[0] as PublishOutcome;
     } catch (error) {

@@ -6,6 +6,7 @@ import type { Logger } from '../telemetry/logging.ts';
 import type { Destination } from './destination.ts';
 import type { ResolvedDestination } from './destination-options.ts';
 import type { Lifecycle } from './lifecycle.ts';
+import { within } from './within.ts';
 
 export interface CircuitBreakerOptions {
   schema: string;
@@ -29,9 +30,13 @@ export class CircuitBreaker {
   #unwritten: { error: string; retryAfterMs: number } | undefined;
   /** Grows with each change that the books may not know of. */
   #version = 0;
-  #probing = false;
+  #probing: Promise<void> | undefined;
   /** It answers again, and nothing has got through yet. */
   #unproven = false;
+  /** This relay itself could not reach it: that another one can is not enough. */
+  #unreached = false;
+  /** A probe succeeded since the last look at the books. */
+  #closed = false;
   /** Whether the world was told that it is away. */
   #toldDown = false;
   #stopped = false;
@@ -59,10 +64,17 @@ export class CircuitBreaker {
     return this.#version;
   }
 
+  /** Waits for a probe under way. True: the destination is back, and nobody has looked at the books since. */
+  async probed(): Promise<boolean> {
+    await this.#probing;
+    return this.#closed;
+  }
+
   /** The destination is away. */
   trip(error: string, retryAfterMs: number): void {
     if (this.#down) return;
     this.#version++;
+    this.#unreached = true;
     this.#goDown(error);
     this.#unwritten = { error, retryAfterMs };
     void this.writeDown().catch(() => {}); // Tried again with each look at the books.
@@ -100,12 +112,16 @@ export class CircuitBreaker {
     }
     if (version !== this.#version || this.#unwritten !== undefined) return;
     if (circuit.open && !this.#down) this.#goDown(circuit.error ?? 'unknown');
+    if (!circuit.open) this.#closed = false;
+    if (!circuit.open && this.#down && this.#unreached) {
+      if (!this.#stopped) this.#probing ??= this.#reach();
+      return;
+    }
     if (!circuit.open) this.#down = false;
     this.#unproven = !circuit.open && circuit.probes > 0;
     // With nothing to send, its answer to the probe has to do.
     if (!circuit.open && (circuit.probes === 0 || !circuit.hasShelved)) this.#tellUp();
-    if (this.#stopped) return;
-    if (circuit.probeDue && !this.#probing) void this.#probe();
+    if (circuit.probeDue && !this.#stopped) this.#probing ??= this.#probe();
   }
 
   #goDown(error: string): void {
@@ -130,34 +146,48 @@ export class CircuitBreaker {
     logger.info({ destination: settings.name }, 'destination is back; sending what waited for it');
   }
 
+  /** The others can reach it. Can this relay? */
+  async #reach(): Promise<void> {
+    this.#unreached = (await this.#failure()) !== undefined;
+    this.#probing = undefined;
+  }
+
   /** One relay at a time. A failure to write the result down only means that another probe follows. */
   async #probe(): Promise<void> {
-    this.#probing = true;
     const { db, schema, settings } = this.#options;
-    const { name, publisher, publishTimeoutMs } = settings;
+    const { name, publishTimeoutMs } = settings;
     try {
       if (!(await takeProbe(db, schema, name, 2 * publishTimeoutMs))) return;
-      const error = await failureOf(publisher.health(AbortSignal.timeout(publishTimeoutMs)), publishTimeoutMs);
+      const error = await this.#failure();
       if (this.#stopped) return; // It may have failed only because the publisher is being closed.
-      if (error === undefined) await closeCircuit(db, schema, name);
-      else await probeFailed(db, schema, { destination: name, error }, settings);
+      this.#unreached = error !== undefined;
+      if (error !== undefined) {
+        await probeFailed(db, schema, { destination: name, error }, settings);
+        return;
+      }
+      await closeCircuit(db, schema, name);
+      this.#closed = true;
     } catch {
       // The database is away: the books stay as they are.
     } finally {
-      this.#probing = false;
+      this.#probing = undefined;
     }
   }
-}
 
-/** Why it failed; `undefined` when it did not. A health check that ignores its signal has failed as well. */
-async function failureOf(check: Promise<unknown>, timeoutMs: number): Promise<string | undefined> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<string>((resolve) => {
-    timer = setTimeout(() => resolve(`no answer within ${timeoutMs} ms`), timeoutMs + 500);
-  });
-  try {
-    return await Promise.race([check.then(() => undefined, causeText), late]);
-  } finally {
-    clearTimeout(timer);
+  /** Why it gives no sign of life; `undefined` if it does. One that ignores its signal gives none. */
+  async #failure(): Promise<string | undefined> {
+    const { publisher, publishTimeoutMs } = this.#options.settings;
+    const signal = AbortSignal.timeout(publishTimeoutMs);
+    let failure: string | undefined = `no answer within ${publishTimeoutMs} ms`;
+    const check = (async () => publisher.health(signal))().then(
+      () => {
+        failure = undefined;
+      },
+      (error) => {
+        failure = causeText(error);
+      },
+    );
+    await within(publishTimeoutMs + 500, check);
+    return failure;
   }
 }

@@ -65,7 +65,9 @@ export class Deliverer {
   takesSlot(held: Held): boolean {
     if (!this.#router) return true;
     const plan = this.#planOf(held);
-    return !plan || 'error' in plan || plan.handlers.length > 0 || plan.legs.length === 0;
+    if (!plan || 'error' in plan || plan.legs.length === 0) return true;
+    // By what is left, as `#soleDestination`: events of one run must wait in one line.
+    return plan.handlers.some(([name]) => !held.done.includes(name));
   }
 
   /** How many events of a key may be under way at once, if `next` follows `previous`. */
@@ -119,10 +121,14 @@ export class Deliverer {
 
   /** The destination that is all an event goes to, if nothing else is to be minded. */
   #soleDestination(held: Held): Destination | undefined {
-    if (held.done.length > 0 || held.shelved.length > 0) return undefined;
+    if (held.shelved.length > 0) return undefined;
     const plan = this.#planOf(held);
-    if (!plan || 'error' in plan || plan.handlers.length > 0 || plan.legs.length !== 1) return undefined;
-    return this.#options.destinations.get((plan.legs[0] as Leg).to);
+    if (!plan || 'error' in plan) return undefined;
+    const { done } = held;
+    if (done.length === 0 && plan.handlers.length + plan.legs.length !== 1) return undefined;
+    if (plan.handlers.some(([name]) => !done.includes(name))) return undefined;
+    const legs = done.length === 0 ? plan.legs : plan.legs.filter(({ target }) => !done.includes(target));
+    return legs.length === 1 ? this.#options.destinations.get((legs[0] as Leg).to) : undefined;
   }
 
   #follow(held: Held, plan: Plan, done: (outcome: Outcome) => void): void {

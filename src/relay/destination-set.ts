@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Executor } from '../database/executor.ts';
 import { PostcommitError } from '../errors.ts';
 import type { Circuit } from '../outbox/circuit.ts';
-import { readCircuits, registerDestinations } from '../outbox/circuit.ts';
+import { closeCircuit, readCircuits, registerDestinations } from '../outbox/circuit.ts';
 import { unshelve } from '../outbox/unshelve.ts';
 import { causeText } from '../telemetry/error-text.ts';
 import type { Logger } from '../telemetry/logging.ts';
@@ -23,6 +23,8 @@ export interface DestinationSetOptions {
   shelfDb: Executor;
   lifecycle: Lifecycle;
   logger: Logger;
+  /** Events that the relay holds at once, at the moment. */
+  holdMax: () => number;
   /** Events are back in the queue. */
   onUnshelved: () => void;
 }
@@ -31,6 +33,8 @@ export interface DestinationSetOptions {
 const everyMs = { calm: 1_000, away: 500, draining: 100 };
 const unshelveMax = 2_000;
 const trialMax = 10;
+/** The least that a slow destination may hold back. */
+const bufferMin = 16;
 /** For a destination that no relay has any more: `route` decides anew where its events go. */
 const orphanRateMax = 10_000;
 const closeTimeoutMs = 5_000;
@@ -65,8 +69,9 @@ export class DestinationSet {
   /** Connects. A destination that is away is an outage; one that refuses this relay is a mistake, and is thrown. */
   async open(): Promise<void> {
     const { db, schema, settings } = this.#options;
-    if (settings.length === 0) return;
+    // Also without destinations: every claim looks at the shelf, so a database that has none must be refused here.
     const known = await readCircuits(db, schema);
+    if (settings.length === 0) return;
     const failures = await Promise.all(settings.map((each) => this.#connect(each)));
     for (const [index, { name }] of settings.entries()) {
       const failure = failures[index];
@@ -99,8 +104,8 @@ export class DestinationSet {
   async close(): Promise<void> {
     this.stop();
     await this.#running;
-    const closing = this.#options.settings.map(({ publisher }) => publisher.close().catch(() => {}));
-    await within(closeTimeoutMs, Promise.all(closing));
+    const closing = this.#options.settings.map(async ({ publisher }) => publisher.close());
+    await within(closeTimeoutMs, Promise.allSettled(closing));
   }
 
   /** One look at the books. Answers how many events it brought back. */
@@ -114,10 +119,17 @@ export class DestinationSet {
     for (const circuit of circuits) {
       const { destination } = circuit;
       this.#breakers.get(destination)?.apply(circuit, versions.get(destination) as number);
+      // Nobody probes it: no relay has it any more.
+      if (circuit.forsaken && !this.#breakers.has(destination)) await closeCircuit(db, schema, destination);
       if (circuit.hasShelved) unshelved += await this.#unshelve(circuit);
     }
     if (unshelved > 0) this.#options.onUnshelved();
     return unshelved;
+  }
+
+  /** Waits for probes under way. True: another look at the books is worth while. */
+  async probed(): Promise<boolean> {
+    return (await Promise.all(Array.from(this.#breakers.values(), (breaker) => breaker.probed()))).includes(true);
   }
 
   #make(settings: ResolvedDestination, hasNeighbours: boolean): Destination {
@@ -138,6 +150,7 @@ export class DestinationSet {
       serializer,
       publishTimeoutMs,
       hasNeighbours,
+      bufferMax: () => Math.max(bufferMin, Math.floor(this.#options.holdMax() / 2)),
       isUp: () => breaker.isUp,
       isProven: () => breaker.isProven,
       onUnavailable: (reason, retryAfterMs) => breaker.trip(reason, retryAfterMs),
@@ -174,7 +187,9 @@ export class DestinationSet {
     if (this.byName.get(destination)?.stalled) return 0;
     const rateMax = settings.find(({ name }) => name === destination)?.drainRateMax ?? orphanRateMax;
     // One that is not known to be back gets a few, to find out: most likely they will be shelved again if it is not.
-    const countMax = breaker && !breaker.isProven ? trialMax : unshelveMax;
+    const room = breaker && !breaker.isProven ? trialMax : unshelveMax;
+    const countMax = Math.min(room, this.byName.get(destination)?.room ?? room);
+    if (countMax === 0) return 0;
     return await unshelve(shelfDb, schema, { destination, rateMax, countMax });
   }
 

@@ -25,6 +25,8 @@ export interface DestinationOptions {
   publishTimeoutMs: number;
   /** Whether something else is delivered by this relay too, which must not wait for this destination. */
   hasNeighbours: boolean;
+  /** How many events it may hold back while it is slow. */
+  bufferMax: () => number;
   /** Whether it may be sent to at the moment. */
   isUp: () => boolean;
   /** Whether it is known to take events. If not, one is sent to find out. */
@@ -49,8 +51,12 @@ interface Entry {
 
 /** With neighbours: how long a batch may take before what waits behind it is put aside instead. */
 const stalledAfterMs = 2_000;
+/** With neighbours: a batch that takes longer makes the destination a slow one, which may hold a part of the buffer only. */
+const slowAfterMs = 250;
 /** How many entries of busy keys are skipped to fill a batch. */
 const skipMax = 4_096;
+
+const retryAfterMsMax = 86_400_000;
 
 const sent: SendResult = { kind: 'ok' };
 const waits: SendResult = { kind: 'waits' };
@@ -96,19 +102,25 @@ export class Destination {
     return this.#stalled > 0;
   }
 
-  /** Events that are stuck in it, for who counts what the relay can do something about. */
+  /** Events that it takes its time with, for who counts what the relay can do something about. */
   get stuck(): number {
-    if (!this.stalled) return 0;
+    if (!this.#options.hasNeighbours) return 0;
     let count = 0;
-    for (const batch of this.#batches) count += batch.size;
+    for (const batch of this.#batches) if (batch.ageMs > slowAfterMs) count += batch.size;
     return count;
+  }
+
+  /** How many events it could use: no limit of its own unless it is slow. */
+  get room(): number {
+    if (!this.#isSlow()) return Number.POSITIVE_INFINITY;
+    return Math.max(0, this.#options.bufferMax() - this.#buffer.length);
   }
 
   /** Calls back exactly once. Sends of one key are to be made in order. */
   send(event: DeliveredEvent, leg: Leg, key: string | null, done: (result: SendResult) => void): void {
     if (this.#stopped) {
       done(released);
-    } else if (!this.#options.isUp() || this.stalled) {
+    } else if (!this.#options.isUp() || this.stalled || this.room === 0) {
       done(waits);
     } else {
       const entry = { key, event, leg, done, message: undefined, isBeingWritten: false, failure: undefined };
@@ -132,6 +144,12 @@ export class Destination {
   /** The destination is away: nothing that waits here is sent. */
   putAside(): void {
     this.#flush(waits);
+  }
+
+  #isSlow(): boolean {
+    if (!this.#options.hasNeighbours) return false;
+    for (const batch of this.#batches) if (batch.ageMs > slowAfterMs) return true;
+    return false;
   }
 
   /** One turn of the event loop later, so that what arrives together is sent together. */
@@ -208,12 +226,21 @@ export class Destination {
 
   async #writeLater(entry: Entry, serialized: Promise<Serialized>): Promise<void> {
     try {
-      entry.message = toMessage(entry.event, entry.leg, await serialized);
+      entry.message = toMessage(entry.event, entry.leg, await this.#inTime(serialized));
     } catch (error) {
       this.#failedToWrite(entry, error);
     }
     entry.isBeingWritten = false;
     this.#schedule();
+  }
+
+  async #inTime(serialized: Promise<Serialized>): Promise<Serialized> {
+    const { publishTimeoutMs } = this.#options;
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<never>((_, reject) => {
+      timer = setTimeout(() => reject(new Error(`no answer within ${publishTimeoutMs} ms`)), publishTimeoutMs);
+    });
+    return await Promise.race([serialized, late]).finally(() => clearTimeout(timer));
   }
 
   #failedToWrite(entry: Entry, error: unknown): void {
@@ -243,17 +270,9 @@ export class Destination {
     const messages = entries.map(({ message }) => message as Message);
     const batch = new Batch(publisher, messages, publishTimeoutMs);
     this.#batches.add(batch);
-    let stalled = false;
-    const timer = this.#options.hasNeighbours
-      ? setTimeout(() => {
-          stalled = true;
-          this.#stalled++;
-          this.#flush(waits);
-        }, stalledAfterMs)
-      : undefined;
+    const watch = this.#options.hasNeighbours ? this.#watch() : undefined;
     void batch.run().then((outcomes) => {
-      clearTimeout(timer);
-      if (stalled) this.#stalled--;
+      watch?.end();
       this.#batches.delete(batch);
       for (const { key } of entries) if (key !== null) this.#busyKeys.delete(key);
       if (batch.abandoned) this.#finishAbandoned(entries, outcomes);
@@ -262,6 +281,24 @@ export class Destination {
       // the database by then.
       this.#schedule();
     });
+  }
+
+  /** While a batch is under way: what waits behind it steps aside when it takes long, for the sake of the neighbours. */
+  #watch(): { end: () => void } {
+    let stalled = false;
+    const slow = setTimeout(() => this.#handOver(this.#buffer.splice(this.#options.bufferMax()), waits), slowAfterMs);
+    const timer = setTimeout(() => {
+      stalled = true;
+      this.#stalled++;
+      this.#flush(waits);
+    }, stalledAfterMs);
+    return {
+      end: () => {
+        clearTimeout(slow);
+        clearTimeout(timer);
+        if (stalled) this.#stalled--;
+      },
+    };
   }
 
   #finishAbandoned(entries: readonly Entry[], outcomes: readonly PublishOutcome[]): void {
@@ -276,13 +313,13 @@ export class Destination {
     }
     const away = outcomes.find((outcome) => outcome.kind === 'unavailable');
     // First, so that nothing that the results below set free is sent into the outage.
-    if (away) this.#options.onUnavailable(away.reason, away.retryAfterMs ?? 0);
+    if (away) this.#options.onUnavailable(errorText(away.reason), bounded(away.retryAfterMs) ?? 0);
     else this.#options.onProven();
     const results = this.#results(entries, outcomes);
     const failedKeys = new Set<string>();
     for (const [index, { key }] of entries.entries()) {
       const { kind } = results[index] as SendResult;
-      if (key !== null && (kind === 'retry' || kind === 'reject')) failedKeys.add(key);
+      if (key !== null && (kind === 'retry' || kind === 'reject' || kind === 'released')) failedKeys.add(key);
     }
     const behind = failedKeys.size > 0 ? this.#take(({ key }) => key !== null && failedKeys.has(key)) : [];
     for (const [index, { done }] of entries.entries()) done(results[index] as SendResult);
@@ -292,20 +329,28 @@ export class Destination {
   /** What is behind a failed event of its key was not tried: it goes back, or waits with it. */
   #results(entries: readonly Entry[], outcomes: readonly PublishOutcome[]): SendResult[] {
     const first = new Map<string, SendResult>();
-    return entries.map(({ key }, index) => {
+    // The publisher minds the key of the message, which is the route's choice: several aggregates may share it.
+    const firstOfMessageKey = new Map<string, SendResult>();
+    return entries.map(({ key, message }, index) => {
       const result = toResult(outcomes[index] as PublishOutcome);
-      if (key === null || result.kind === 'ok') return result;
-      const earlier = first.get(key);
-      if (earlier === undefined) {
-        first.set(key, result);
-        return result;
-      }
-      return earlier.kind === 'waits' ? waits : released;
+      if (result.kind === 'ok') return result;
+      const messageKey = message?.key ?? null;
+      const earlier =
+        (key === null ? undefined : first.get(key)) ??
+        (messageKey === null || result.kind !== 'retry' ? undefined : firstOfMessageKey.get(messageKey));
+      const own = earlier === undefined ? result : earlier.kind === 'waits' ? waits : released;
+      if (key !== null && !first.has(key)) first.set(key, own);
+      if (messageKey !== null && !firstOfMessageKey.has(messageKey)) firstOfMessageKey.set(messageKey, own);
+      return own;
     });
   }
 
   #flush(result: SendResult): void {
-    for (const { done } of this.#take(() => true)) done(result);
+    this.#handOver(this.#buffer.splice(0), result);
+  }
+
+  #handOver(entries: readonly Entry[], result: SendResult): void {
+    for (const { done } of entries) done(result);
   }
 
   #take(matches: (entry: Entry) => boolean): Entry[] {
@@ -325,10 +370,15 @@ function toResult(outcome: PublishOutcome): SendResult {
       return { kind: 'reject', error: new PostcommitError('POSTCOMMIT_E_PUBLISH_REJECTED', outcome.reason) };
     default: {
       const error = new PostcommitError('POSTCOMMIT_E_PUBLISH_FAILED', outcome.reason);
-      const { retryAfterMs } = outcome;
+      const retryAfterMs = bounded(outcome.retryAfterMs);
       return { kind: 'retry', error, ...(retryAfterMs === undefined ? {} : { retryAfterMs }) };
     }
   }
+}
+
+/** A publisher may answer anything; PostgreSQL has an end of time. */
+function bounded(ms: unknown): number | undefined {
+  return typeof ms === 'number' && ms > 0 ? Math.min(ms, retryAfterMsMax) : undefined;
 }
 
 function serializerFailed(thrown: unknown): SendResult {

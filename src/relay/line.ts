@@ -58,18 +58,20 @@ export class Line {
   advance(now: number): void {
     this.#front--;
     this.#underWay--;
-    this.#groupMs += now - this.#startedAt;
-    this.#groupSize++;
-    this.#startedAt = this.#underWay > 0 ? now : 0;
-    if (this.#groupMs >= groupMs || this.#groupSize >= groupSize) {
+    const tookMs = now - this.#startedAt;
+    // Events of a run end together: a group ends only when time has passed since.
+    if (tookMs >= 1 && (this.#groupMs >= groupMs || this.#groupSize >= groupSize)) {
       this.#tookMs = this.#groupMs / this.#groupSize;
       this.#groupMs = 0;
       this.#groupSize = 0;
     }
+    this.#groupMs += tookMs;
+    this.#groupSize++;
+    this.#startedAt = this.#underWay > 0 ? now : 0;
   }
 
   isSlow(now: number): boolean {
-    return this.#tookMs > slowAfterMs || (this.begun && now - this.#startedAt > slowAfterMs);
+    return this.#tookMs > slowAfterMs || (this.begun && (now - this.#startedAt) / this.#underWay > slowAfterMs);
   }
 
   /** How many events it should hold behind its front at most. */

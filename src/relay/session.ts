@@ -106,6 +106,7 @@ export class RelaySession {
       hasHandlers: options.handlers.size > 0,
       db: this.#control,
       shelfDb: this.#claims,
+      holdMax: () => this.#pace.hold,
       lifecycle,
       logger,
       onUnshelved: () => this.#doorbell.ring(),
@@ -218,7 +219,7 @@ export class RelaySession {
         const { claimed, exhausted } = await this.#lane.claimOnce();
         await this.#whenIdle();
         // Without a lease nothing was claimed, whatever there is.
-        if (claimed === 0 && unshelved === 0 && exhausted && this.#lease.valid) return;
+        if (claimed + unshelved === 0 && exhausted && this.#lease.valid && !(await this.#destinations.probed())) return;
       }
     } catch (error) {
       if (!this.#stopping) throw error;
