@@ -14,6 +14,8 @@ export interface Broker {
   readonly share: number;
   /** Makes a place to publish to, and answers its name. */
   createTopic(url: string): Promise<string>;
+  /** Removes it, so that what one round left behind does not slow the next. */
+  removeTopic?(url: string, topic: string): Promise<void>;
   createPublisher(url: string): Promise<Publisher>;
   /**
    * Publishes all events with the client alone, as its own documentation would have it done for speed, with the same

@@ -68,6 +68,7 @@ async function relay(broker: Broker, { url, topic, connectionString, backlog }: 
     destinations: { b: await broker.createPublisher(url) },
     route: () => ({ to: 'b', topic }),
   });
+  running.on('destinationDown', ({ error }: { error: string }) => console.error(`${broker.name} is away: ${error}`));
   await running.start();
   while (running.stats().delivered < backlog.events) await sleep(2);
   const endedAtMs = performance.now();

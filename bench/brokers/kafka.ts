@@ -22,6 +22,12 @@ export const kafka: Broker = {
     await admin.disconnect();
     return topic;
   },
+  async removeTopic(url, topic) {
+    const admin = clientOf(url).admin();
+    await admin.connect();
+    await admin.deleteTopics({ topics: [topic] });
+    await admin.disconnect();
+  },
   async createPublisher(url) {
     const { kafka } = await import(new URL('../../dist/publishers/kafka.js', import.meta.url).href);
     return kafka({ brokers: [url] });

@@ -17,6 +17,11 @@ export const nats: Broker = {
     await connection.close();
     return name;
   },
+  async removeTopic(url, name) {
+    const connection = await connect({ servers: url });
+    await (await jetstreamManager(connection)).streams.delete(name);
+    await connection.close();
+  },
   async createPublisher(url) {
     const { nats } = await import(new URL('../../dist/publishers/nats.js', import.meta.url).href);
     return nats({ servers: url });

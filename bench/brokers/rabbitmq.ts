@@ -16,6 +16,11 @@ export const rabbitmq: Broker = {
     await connection.close();
     return queue;
   },
+  async removeTopic(url, queue) {
+    const connection = await amqplib.connect(url);
+    await (await connection.createChannel()).deleteQueue(queue);
+    await connection.close();
+  },
   async createPublisher(url) {
     const { rabbitmq } = await import(new URL('../../dist/publishers/rabbitmq.js', import.meta.url).href);
     return rabbitmq({ url });

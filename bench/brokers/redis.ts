@@ -11,6 +11,12 @@ export const redis: Broker = {
   client: 'redis',
   share: 1,
   createTopic: async () => `bench-${randomUUID()}`,
+  async removeTopic(url, stream) {
+    const client = createClient({ url });
+    await client.connect();
+    await client.unlink(stream);
+    await client.close();
+  },
   async createPublisher(url) {
     const { redis } = await import(new URL('../../dist/publishers/redis.js', import.meta.url).href);
     return redis({ url });

@@ -105,8 +105,25 @@ async function once(
   { interrupted }: BenchOptions,
 ): Promise<BrokerResult> {
   const topic = await broker.createTopic(url);
-  const task = { phase, broker: broker.name, url, topic, connectionString: '', backlog };
-  if (phase === 'client') return await runBroker(node, task, interrupted);
+  try {
+    const task = { phase, broker: broker.name, url, topic, connectionString: '', backlog };
+    if (phase === 'client') return await runBroker(node, task, interrupted);
+    return await withBacklog(server, node, backlog, interrupted, (connectionString) =>
+      runBroker(node, { ...task, connectionString }, interrupted),
+    );
+  } finally {
+    await broker.removeTopic?.(url, topic);
+  }
+}
+
+/** Runs `work` on a database of its own that holds the backlog. */
+async function withBacklog<T>(
+  server: Server,
+  node: string,
+  backlog: Backlog,
+  interrupted: AbortSignal,
+  work: (connectionString: string) => Promise<T>,
+): Promise<T> {
   const database = `postcommit_bench_${process.pid}`;
   const connectionString = await server.createDatabase(database);
   const db = new pg.Client({ connectionString });
@@ -116,7 +133,7 @@ async function once(
     await db.connect();
     await db.query('vacuum (analyze)');
     await db.query('checkpoint');
-    return await runBroker(node, { ...task, connectionString }, interrupted);
+    return await work(connectionString);
   } finally {
     await db.end();
     await server.dropDatabase(database);

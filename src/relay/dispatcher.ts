@@ -226,7 +226,7 @@ export class Dispatcher {
     this.#waiting--;
     this.#inFlight++;
     if (takesSlot) this.#slotsTaken++;
-    if (held.key !== null) this.#lines.get(held.key)?.begin(this.#now());
+    if (held.key !== null) this.#lines.get(held.key)?.begin(this.#now(), takesSlot);
     const generation = this.#generation;
     this.#options.deliver(held, (outcome) => {
       this.#inFlight--;

@@ -18,6 +18,7 @@ export class Line {
   /** How many events the front has, and how many of these are being delivered. */
   #front = 0;
   #underWay = 0;
+  #occupies = false;
   /** 0 while nothing is being delivered; else since when the first of what is. */
   #startedAt = 0;
   #groupMs = 0;
@@ -49,8 +50,10 @@ export class Line {
     this.#front = this.#underWay;
   }
 
-  begin(now: number): void {
+  /** `occupies`: whether it takes one of the relay's slots. */
+  begin(now: number, occupies: boolean): void {
     this.#underWay++;
+    this.#occupies = occupies;
     if (this.#startedAt === 0) this.#startedAt = now;
   }
 
@@ -70,7 +73,12 @@ export class Line {
     this.#startedAt = this.#underWay > 0 ? now : 0;
   }
 
+  /**
+   * Whether its deliveries take so long that it should step aside. Not for destinations: how long a broker takes is not
+   * the key's doing, and if all keys stepped aside nothing would be left to send.
+   */
   isSlow(now: number): boolean {
+    if (!this.#occupies) return false;
     return this.#tookMs > slowAfterMs || (this.begun && (now - this.#startedAt) / this.#underWay > slowAfterMs);
   }
 
