@@ -62,15 +62,19 @@ export class Line {
     this.#front--;
     this.#underWay--;
     const tookMs = now - this.#startedAt;
-    // Events of a run end together: a group ends only when time has passed since.
-    if (tookMs >= 1 && (this.#groupMs >= groupMs || this.#groupSize >= groupSize)) {
-      this.#tookMs = this.#groupMs / this.#groupSize;
-      this.#groupMs = 0;
-      this.#groupSize = 0;
-    }
+    // Events of a run end together, and the first of them has all the time: the group ends when time passes again.
+    if (tookMs >= 1) this.#endGroup();
     this.#groupMs += tookMs;
     this.#groupSize++;
     this.#startedAt = this.#underWay > 0 ? now : 0;
+    if (this.#underWay === 0) this.#endGroup();
+  }
+
+  #endGroup(): void {
+    if (this.#groupMs < groupMs && this.#groupSize < groupSize) return;
+    this.#tookMs = this.#groupMs / this.#groupSize;
+    this.#groupMs = 0;
+    this.#groupSize = 0;
   }
 
   /**
