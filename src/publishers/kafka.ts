@@ -142,9 +142,10 @@ class KafkaPublisher implements Publisher {
     const loose: Loose[] = [];
     for (const [index, message] of batch.entries()) {
       if (delivery.isHeldBack(index)) continue;
-      const record = toRecord(message, this.#options.messageBytesMax);
+      const bytes = bytesAtMost(message);
+      const record = toRecord(message, bytes, this.#options.messageBytesMax);
       if (typeof record === 'string') delivery.settle(index, { kind: 'reject', reason: cutReason(record) });
-      else loose.push({ index, record, bytes: bytesAtMost(message) });
+      else loose.push({ index, record, bytes });
     }
     return loose;
   }

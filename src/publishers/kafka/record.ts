@@ -7,24 +7,22 @@ const contentTypeHeader = 'content-type';
 const batchHeadBytes = 61;
 
 /** The record of a message, without a partition yet; or why Kafka can never take it. */
-export function toRecord(message: Message, messageBytesMax: number): KafkaRecord | string {
+export function toRecord(message: Message, bytesMost: number, messageBytesMax: number): KafkaRecord | string {
   const { topic, key, body } = message;
   if (!isTopicName(topic)) {
     const rule = 'it must have 1 to 249 letters, digits, dots, underscores or hyphens, and be neither . nor ..';
     return `INVALID_TOPIC_EXCEPTION: ${JSON.stringify(String(topic).slice(0, 260))} is not a topic name: ${rule}.`;
   }
   if (key !== null && typeof key !== 'string') return `The key must be a text or null, not ${typeof key}.`;
-  const headers: Record<string, string> = { [contentTypeHeader]: message.contentType };
   for (const name in message.headers) {
     const value: unknown = message.headers[name];
     if (typeof value !== 'string')
       return `The header ${name} must be a text, not ${value === null ? null : typeof value}.`;
-    headers[name] = value;
   }
-  headers[eventIdHeader] = message.eventId;
+  const headers = { [contentTypeHeader]: message.contentType, ...message.headers, [eventIdHeader]: message.eventId };
   const value = typeof body === 'string' ? body : Buffer.from(body.buffer, body.byteOffset, body.byteLength);
   // Counting exactly takes as long as all the rest of this, and most are nowhere near the limit.
-  if (bytesAtMost(message) > messageBytesMax) {
+  if (bytesMost > messageBytesMax) {
     const bytes = recordBytes({ key, value, headers });
     if (bytes > messageBytesMax) {
       return `MESSAGE_TOO_LARGE: the record has ${bytes} bytes, and messageBytesMax is ${messageBytesMax} (on the broker: max.message.bytes).`;
