@@ -29,7 +29,7 @@ export function median(values: readonly number[]): number {
 export const rounded = (value: number): number => Number(value.toPrecision(4));
 
 /** How a measurement with a baseline is written, so that every suite does it alike. */
-export function compare(measured: Measurement, baseline: Measurement, goal?: number): Measurement {
+export function compare(measured: Measurement, baseline: Measurement, goal: number): Measurement {
   const ratio = measured.value / baseline.value;
   return {
     suite: measured.suite,
@@ -38,7 +38,8 @@ export function compare(measured: Measurement, baseline: Measurement, goal?: num
     unit: 'x',
     baseline: baseline.name,
     ratio: rounded(ratio),
-    ...(goal === undefined ? {} : { goal, pass: ratio >= goal }),
+    goal,
+    pass: ratio >= goal,
     versions: { ...baseline.versions, ...measured.versions },
     settings: measured.settings,
   };

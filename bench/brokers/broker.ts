@@ -8,8 +8,8 @@ export interface Broker {
   readonly service: ServiceName | 'http';
   /** The client's package, for its version; `undefined` where Node brings it. */
   readonly client: string | undefined;
-  /** The ratio that the relay has to reach. */
-  readonly goal?: number;
+  /** The ratio that the relay has to reach: for Kafka what was asked for, for others a floor well below what was measured. */
+  readonly goal: number;
   /** Events in its backlog, if it is much slower than others: part of what the command line says. */
   readonly share: number;
   /** Makes a place to publish to, and answers its name. */

@@ -9,6 +9,7 @@ export const nats: Broker = {
   name: 'nats',
   service: 'nats',
   client: '@nats-io/jetstream',
+  goal: 0.4,
   share: 0.4,
   async createTopic(url) {
     const name = `bench-${randomUUID()}`;

@@ -8,6 +8,7 @@ export const rabbitmq: Broker = {
   name: 'rabbitmq',
   service: 'rabbitmq',
   client: 'amqplib',
+  goal: 0.5,
   share: 0.4,
   async createTopic(url) {
     const connection = await amqplib.connect(url);

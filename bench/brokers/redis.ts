@@ -9,6 +9,7 @@ export const redis: Broker = {
   name: 'redis',
   service: 'redis',
   client: 'redis',
+  goal: 0.25,
   share: 1,
   createTopic: async () => `bench-${randomUUID()}`,
   async removeTopic(url, stream) {

@@ -19,6 +19,7 @@ export const sqs: Broker = {
   name: 'sqs',
   service: 'sqs',
   client: '@aws-sdk/client-sqs',
+  goal: 0.5,
   share: 0.1,
   async createTopic(url) {
     const client = new SQSClient(settingsOf(url));
@@ -52,6 +53,7 @@ export const sns: Broker = {
   name: 'sns',
   service: 'sqs',
   client: '@aws-sdk/client-sns',
+  goal: 0.5,
   share: 0.1,
   async createTopic(url) {
     const client = new SNSClient(settingsOf(url));

@@ -8,6 +8,7 @@ export const webhook: Broker = {
   name: 'webhook',
   service: 'http',
   client: undefined,
+  goal: 0.35,
   share: 0.2,
   createTopic: async () => 'orders',
   async createPublisher(url) {
