@@ -29,6 +29,7 @@ const importRules = [
       'publishers/rabbitmq/',
       'publishers/nats/',
       'publishers/link-keeper.ts',
+      'publishers/link-publisher.ts',
       'publishers/aws/',
       'errors.ts',
     ],

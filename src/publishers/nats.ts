@@ -1,12 +1,11 @@
 import type { Authenticator, ConnectionOptions, TlsOptions } from '@nats-io/transport-node';
 import { PostcommitError } from '../errors.ts';
 import { importClient, isUntrustedCertificate, reasonOf } from './failure.ts';
-import { sendInKeyOrder } from './key-order.ts';
-import { LinkKeeper } from './link-keeper.ts';
+import { linkPublisher } from './link-publisher.ts';
 import { dialNats } from './nats/dial.ts';
 import { NatsLink } from './nats/link.ts';
 import { toNats } from './nats/message.ts';
-import type { Message, Publisher, PublisherCapabilities, PublishOutcome } from './publisher.ts';
+import type { Publisher } from './publisher.ts';
 import { readOptions } from './publisher-options.ts';
 
 /** What `nats()` takes. */
@@ -48,57 +47,17 @@ export interface NatsOptions {
  * const events = nats({ servers: 'nats.internal:4222', user: 'relay', pass: 'secret' });
  */
 export function nats(options: NatsOptions): Publisher {
-  return new NatsPublisher(resolveOptions(options));
-}
-
-const batchesInFlightMax = 4;
-
-class NatsPublisher implements Publisher {
-  readonly kind = 'nats';
-  readonly capabilities: PublisherCapabilities;
-  readonly #options: ResolvedOptions;
-  readonly #keeper: LinkKeeper<NatsLink>;
-
-  constructor(options: ResolvedOptions) {
-    this.#options = options;
-    this.#keeper = new LinkKeeper('NATS', options.connectTimeoutMs, (signal) => openLink(options, signal));
-    this.capabilities = {
-      batchSizeMax: Math.ceil(options.inFlightMax / batchesInFlightMax),
-      batchBytesMax: 8_388_608,
-      batchesInFlightMax: Math.min(batchesInFlightMax, options.inFlightMax),
-      ordered: true,
-      keyRuns: false,
-      deduplicates: true,
-      cloudEventsPrefix: 'ce-',
-    };
-  }
-
-  connect(signal: AbortSignal): Promise<void> {
-    return this.#keeper.open(signal);
-  }
-
-  async publish(batch: readonly Message[], signal: AbortSignal): Promise<readonly PublishOutcome[]> {
-    const { inFlightMax } = this.#options;
-    try {
-      return await this.#keeper.use(signal, (link) =>
-        sendInKeyOrder(batch, inFlightMax, (message) => {
-          const prepared = toNats(message, link.createHeaders);
-          return 'kind' in prepared ? Promise.resolve(prepared) : link.send(prepared);
-        }),
-      );
-    } catch (error) {
-      const outcome: PublishOutcome = { kind: 'unavailable', reason: reasonOf(error) };
-      return batch.map(() => outcome);
-    }
-  }
-
-  health(signal: AbortSignal): Promise<void> {
-    return this.#keeper.use(signal, (link) => link.check());
-  }
-
-  close(): Promise<void> {
-    return this.#keeper.close();
-  }
+  const resolved = resolveOptions(options);
+  return linkPublisher({
+    kind: 'nats',
+    broker: 'NATS',
+    inFlightMax: resolved.inFlightMax,
+    batchesInFlightMax: 4,
+    connectTimeoutMs: resolved.connectTimeoutMs,
+    capabilities: { deduplicates: true, cloudEventsPrefix: 'ce-' },
+    openLink: (signal) => openLink(resolved, signal),
+    prepare: (message, link) => toNats(message, link.createHeaders),
+  });
 }
 
 async function openLink(options: ResolvedOptions, signal: AbortSignal): Promise<NatsLink> {

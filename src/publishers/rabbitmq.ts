@@ -2,9 +2,8 @@ import type { ConnectionOptions } from 'node:tls';
 import type { Options } from 'amqplib';
 import { PostcommitError } from '../errors.ts';
 import { cutReason, importClient, isUntrustedCertificate, reasonOf } from './failure.ts';
-import { sendInKeyOrder } from './key-order.ts';
-import { LinkKeeper } from './link-keeper.ts';
-import type { Message, Publisher, PublisherCapabilities, PublishOutcome } from './publisher.ts';
+import { linkPublisher } from './link-publisher.ts';
+import type { Publisher } from './publisher.ts';
 import { readOptions } from './publisher-options.ts';
 import { RabbitmqLink } from './rabbitmq/link.ts';
 import { toAmqp } from './rabbitmq/message.ts';
@@ -51,59 +50,17 @@ export interface RabbitmqOptions {
  * const events = rabbitmq({ url: 'amqps://relay:secret@rabbit.internal/shop', exchange: 'events' });
  */
 export function rabbitmq(options: RabbitmqOptions): Publisher {
-  return new RabbitmqPublisher(resolveOptions(options));
-}
-
-const batchesInFlightMax = 8;
-
-class RabbitmqPublisher implements Publisher {
-  readonly kind = 'rabbitmq';
-  readonly capabilities: PublisherCapabilities;
-  readonly #options: ResolvedOptions;
-  readonly #keeper: LinkKeeper<RabbitmqLink>;
-
-  constructor(options: ResolvedOptions) {
-    this.#options = options;
-    this.#keeper = new LinkKeeper('RabbitMQ', options.connectTimeoutMs, (signal) =>
-      RabbitmqLink.open((socket) => dial(options, socket), signal),
-    );
-    this.capabilities = {
-      batchSizeMax: Math.ceil(options.inFlightMax / batchesInFlightMax),
-      batchBytesMax: 8_388_608,
-      batchesInFlightMax: Math.min(batchesInFlightMax, options.inFlightMax),
-      ordered: true,
-      keyRuns: false,
-      deduplicates: false,
-      cloudEventsPrefix: 'cloudEvents_',
-    };
-  }
-
-  connect(signal: AbortSignal): Promise<void> {
-    return this.#keeper.open(signal);
-  }
-
-  async publish(batch: readonly Message[], signal: AbortSignal): Promise<readonly PublishOutcome[]> {
-    const { inFlightMax } = this.#options;
-    try {
-      return await this.#keeper.use(signal, (link) =>
-        sendInKeyOrder(batch, inFlightMax, (message) => {
-          const amqp = toAmqp(message, this.#options);
-          return 'kind' in amqp ? Promise.resolve(amqp) : link.send(amqp);
-        }),
-      );
-    } catch (error) {
-      const outcome: PublishOutcome = { kind: 'unavailable', reason: reasonOf(error) };
-      return batch.map(() => outcome);
-    }
-  }
-
-  health(signal: AbortSignal): Promise<void> {
-    return this.#keeper.use(signal, (link) => link.check());
-  }
-
-  close(): Promise<void> {
-    return this.#keeper.close();
-  }
+  const resolved = resolveOptions(options);
+  return linkPublisher({
+    kind: 'rabbitmq',
+    broker: 'RabbitMQ',
+    inFlightMax: resolved.inFlightMax,
+    batchesInFlightMax: 8,
+    connectTimeoutMs: resolved.connectTimeoutMs,
+    capabilities: { deduplicates: false, cloudEventsPrefix: 'cloudEvents_' },
+    openLink: (signal) => RabbitmqLink.open((socket) => dial(resolved, socket), signal),
+    prepare: (message) => toAmqp(message, resolved),
+  });
 }
 
 async function dial(options: ResolvedOptions, signal: AbortSignal) {

@@ -6,7 +6,7 @@ import type { Logger } from '../telemetry/logging.ts';
 import type { Destination } from './destination.ts';
 import type { ResolvedDestination } from './destination-options.ts';
 import type { Lifecycle } from './lifecycle.ts';
-import { within } from './within.ts';
+import { failureWithin } from './within.ts';
 
 export interface CircuitBreakerOptions {
   schema: string;
@@ -16,6 +16,9 @@ export interface CircuitBreakerOptions {
   lifecycle: Lifecycle;
   logger: Logger;
 }
+
+/** How long a publisher may take to notice that its time is over. */
+const signalGraceMs = 500;
 
 /**
  * Whether one destination may be sent to. Its state is shared by all relays through outbox_controls: one relay that
@@ -178,16 +181,7 @@ export class CircuitBreaker {
   async #failure(): Promise<string | undefined> {
     const { publisher, publishTimeoutMs } = this.#options.settings;
     const signal = AbortSignal.timeout(publishTimeoutMs);
-    let failure: string | undefined = `no answer within ${publishTimeoutMs} ms`;
-    const check = (async () => publisher.health(signal))().then(
-      () => {
-        failure = undefined;
-      },
-      (error) => {
-        failure = causeText(error);
-      },
-    );
-    await within(publishTimeoutMs + 500, check);
-    return failure;
+    const failure = await failureWithin(publishTimeoutMs + signalGraceMs, () => publisher.health(signal));
+    return failure === undefined ? undefined : causeText(failure);
   }
 }

@@ -11,7 +11,7 @@ import { CircuitBreaker } from './circuit-breaker.ts';
 import { Destination } from './destination.ts';
 import type { ResolvedDestination } from './destination-options.ts';
 import type { Lifecycle } from './lifecycle.ts';
-import { within } from './within.ts';
+import { failureWithin, within } from './within.ts';
 
 export interface DestinationSetOptions {
   schema: string;
@@ -32,6 +32,7 @@ export interface DestinationSetOptions {
 /** How often the books are looked at: when all is well, when something is away, and while a shelf is emptied. */
 const everyMs = { calm: 1_000, away: 500, draining: 100 };
 const unshelveMax = 2_000;
+/** How many are tried with a destination that is not known to be back. */
 const trialMax = 10;
 /** The least that a slow destination may hold back. */
 const bufferMin = 16;
@@ -59,7 +60,7 @@ export class DestinationSet {
     this.byName = new Map(settings.map((each) => [each.name, this.#make(each, hasHandlers || settings.length > 1)]));
   }
 
-  /** Events stuck in destinations that do not answer. */
+  /** Events that slow destinations take their time with. */
   get stuck(): number {
     let stuck = 0;
     for (const destination of this.byName.values()) stuck += destination.stuck;
@@ -143,9 +144,8 @@ export class DestinationSet {
       destination: () => destination,
     });
     this.#breakers.set(settings.name, breaker);
-    const { name, publisher, serializer, publishTimeoutMs } = settings;
+    const { publisher, serializer, publishTimeoutMs } = settings;
     const destination = new Destination({
-      name,
       publisher,
       serializer,
       publishTimeoutMs,
@@ -166,17 +166,7 @@ export class DestinationSet {
   async #connect({ publisher, publishTimeoutMs }: ResolvedDestination): Promise<unknown> {
     const waitMs = Math.min(connectWaitMs, publishTimeoutMs);
     const signal = AbortSignal.any([AbortSignal.timeout(publishTimeoutMs), this.#stopped.signal]);
-    let failure: unknown = new Error(`no answer within ${waitMs} ms`);
-    const connecting = (async () => publisher.connect(signal))().then(
-      () => {
-        failure = undefined;
-      },
-      (error) => {
-        failure = error ?? new Error('no reason given');
-      },
-    );
-    await within(waitMs, connecting);
-    return failure;
+    return await failureWithin(waitMs, () => publisher.connect(signal));
   }
 
   async #unshelve({ destination, open, paused }: Circuit): Promise<number> {
@@ -186,7 +176,7 @@ export class DestinationSet {
     if (breaker && !breaker.isUp) return 0;
     if (this.byName.get(destination)?.stalled) return 0;
     const rateMax = settings.find(({ name }) => name === destination)?.drainRateMax ?? orphanRateMax;
-    // One that is not known to be back gets a few, to find out: most likely they will be shelved again if it is not.
+    // What is sent to one that is not back after all has to be shelved again.
     const room = breaker && !breaker.isProven ? trialMax : unshelveMax;
     const countMax = Math.min(room, this.byName.get(destination)?.room ?? room);
     if (countMax === 0) return 0;

@@ -19,7 +19,6 @@ export type SendResult =
   | { kind: 'released' };
 
 export interface DestinationOptions {
-  name: string;
   publisher: Publisher;
   serializer: Serializer;
   publishTimeoutMs: number;
@@ -81,14 +80,6 @@ export class Destination {
 
   constructor(options: DestinationOptions) {
     this.#options = options;
-  }
-
-  get name(): string {
-    return this.#options.name;
-  }
-
-  get publisher(): Publisher {
-    return this.#options.publisher;
   }
 
   /** Events of one key that may be under way at once. */

@@ -6,3 +6,18 @@ export async function within(ms: number, promise: Promise<unknown>): Promise<voi
   await Promise.race([promise, sleep(Math.max(0, ms), undefined, { signal: timer.signal }).catch(() => {})]);
   timer.abort();
 }
+
+/** Why a call failed, an answer that is late included; `undefined` if it did not. Also for one that throws at once. */
+export async function failureWithin(ms: number, call: () => Promise<unknown>): Promise<unknown> {
+  let failure: unknown = new Error(`no answer within ${ms} ms`);
+  const answered = (async () => call())().then(
+    () => {
+      failure = undefined;
+    },
+    (error) => {
+      failure = error ?? new Error('no reason given');
+    },
+  );
+  await within(ms, answered);
+  return failure;
+}

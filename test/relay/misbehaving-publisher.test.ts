@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest';
 import type { PublishOutcome } from '../../src/publishers/publisher.ts';
 import { withScenario } from '../support/relay-scenario.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';
-import { until, within } from '../support/wait.ts';
+import { deferred, until, within } from '../support/wait.ts';
 
 const noHandlers = { handlers: {}, pollIntervalMs: 50 };
 const soon = { probeDelayMs: 50, probeDelayMsMax: 100 };
@@ -123,15 +123,12 @@ describe('a publisher that does not keep its contract harms nobody but its own d
       let takesBatches = false;
       const arrived: string[] = [];
       let calls = 0;
-      let underWay: Promise<unknown> = Promise.resolve();
+      const answer = deferred();
       events.publish = async (batch) => {
         calls++;
         if (!takesBatches && batch.length > 1) throw new Error('no batches today');
         // Ignores its signal, and takes longer than it has.
-        if (!takesBatches) {
-          underWay = new Promise((resolve) => setTimeout(resolve, 250));
-          await underWay;
-        }
+        if (!takesBatches) await answer.promise;
         for (const { eventId } of batch) arrived.push(eventId);
         return batch.map(() => ({ kind: 'ok' as const }));
       };
@@ -141,7 +138,7 @@ describe('a publisher that does not keep its contract harms nobody but its own d
         destinations: { events: { publisher: events, publishTimeoutMs: 600, ...soon } },
       });
       await until(() => relay.stats().shelved > 0, { what: 'it was given up' });
-      await underWay;
+      answer.resolve();
       const callsBefore = calls;
       takesBatches = true;
       await until(() => relay.stats().delivered === 20, { what: 'all are delivered' });
