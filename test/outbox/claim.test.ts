@@ -30,11 +30,22 @@ describe('claim', () => {
   test('takes nothing from a relay that registered after the claim’s snapshot', async () => {
     const early = await relay('early');
     await emit('x', 3);
-    const sql = claimSql('postcommit')
+    const [{ definition }] = await db.query(`select pg_get_functiondef('postcommit.claim'::regproc) as definition`);
+    const slowly = definition
+      .replace('postcommit.claim(', 'postcommit.claim_slowly(')
       .replace('with alive as', 'with pause as materialized (select pg_sleep(1)), alive as')
       .replace('where q.available_at is null', 'where (select count(*) from pause) = 1 and q.available_at is null');
-    expect(sql).toContain('pause) = 1');
-    const slow = query(sql, [early, '0', 10, 5, [], 1_000, null]);
+    expect(slowly).toContain('pause) = 1');
+    await db.query(slowly);
+    const slow = query(claimSql('postcommit').replace('.claim(', '.claim_slowly('), [
+      early,
+      '0',
+      10,
+      5,
+      [],
+      1_000,
+      null,
+    ]);
     await until(
       async () => (await db.query(`select from pg_stat_activity where wait_event = 'PgSleep'`)).length === 1,
       {

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { readCircuits } from '../../src/outbox/circuit.ts';
 import { claimSql } from '../../src/outbox/claim.ts';
+import { nestedPlans } from '../support/nested-plans.ts';
 import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';
 import { until } from '../support/wait.ts';
@@ -155,18 +156,16 @@ describe('a shelf of 100,000 events of one aggregate', () => {
         `insert into postcommit.outbox_relays (name, host, pid, lease_until) values ('r', 'h', 1, now() + interval '1 hour')
          returning token`,
       );
-      const plan = await pool.query(`explain (analyze, buffers, format json) ${claimSql('postcommit')}`, [
-        relay.token,
-        '0',
-        500,
-        1,
-        [],
-        16_384,
-        null,
-      ]);
-      const [{ Plan: top }] = plan.rows[0]['QUERY PLAN'];
+      const client = await pool.connect();
+      const plans = await nestedPlans(client, claimSql('postcommit'), [relay.token, '0', 500, 1, [], 16_384, null]);
+      client.release();
       // Some dozen blocks an event, and not the shelf for each of them.
-      expect(top['Shared Hit Blocks'] + top['Shared Read Blocks']).toBeLessThan(25_000);
+      const blocks = plans.reduce(
+        (sum, top) => sum + (top['Shared Hit Blocks'] ?? 0) + (top['Shared Read Blocks'] ?? 0),
+        0,
+      );
+      expect(blocks).toBeGreaterThan(500);
+      expect(blocks).toBeLessThan(25_000);
       const circuits = await readCircuits(pool, 'postcommit');
       expect(circuits.map(({ destination, hasShelved }) => [destination, hasShelved]).sort()).toEqual([
         ['away', true],

@@ -291,8 +291,8 @@ function messageLength(buffer: Buffer, typeBytes: number): number | undefined {
 
 /** How to recognise the relay's statements. */
 export const statement = {
-  claim: /with alive as/,
-  settle: /insert into \S+outbox_deliveries/,
+  claim: /\.claim\(/,
+  settle: /\.settle\(/,
   fail: /insert into \S+outbox_dead_letters/,
   register: /insert into \S+outbox_relays/,
   renew: /set heartbeat_at/,
