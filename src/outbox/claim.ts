@@ -2,7 +2,7 @@ import type { ArrayQuery } from '../database/executor.ts';
 import { perSchema } from '../database/identifier.ts';
 
 /** What a claim does, and why so, is told in migrations/0004_relay.sql. */
-export const claimSql = perSchema((s) => `select * from ${s}.claim($1, $2, $3, $4, $5, $6, $7)`);
+export const claimSql = perSchema((s) => `select * from ${s}.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`);
 
 /** A claimed event as it comes from the database. Seqs stay text: a bigint does not fit a JavaScript number. */
 export interface ClaimedRow {
@@ -41,6 +41,21 @@ export interface ClaimRequest {
   inlineBytesMax: number;
   /** Once the answer of a claim was lost: every seq that this relay holds. */
   holding: readonly string[] | undefined;
+  /** Nothing below `mark` is in the queue, as long as `returns` is what it was. */
+  lowWater: { mark: string; returns: string };
+  /** Whether to take stock for the low-water mark. */
+  survey: boolean;
+}
+
+/** What the low-water mark is made from, all of one snapshot. */
+export interface Survey {
+  /** How often events came back into the queue. */
+  returns: string;
+  /** The lowest seq in the queue from the mark on, whatever its state; `null` when there is none. */
+  lowest: string | null;
+  /** The oldest transaction under way, and the first one that had not begun. */
+  xmin: string;
+  xmax: string;
 }
 
 export interface ClaimResult {
@@ -55,6 +70,7 @@ export interface ClaimResult {
   blocked: string[];
   /** When the next waiting event is due. */
   dueInMs: number | undefined;
+  survey: Survey | undefined;
 }
 
 export async function claim(query: ArrayQuery, schema: string, request: ClaimRequest): Promise<ClaimResult> {
@@ -66,6 +82,9 @@ export async function claim(query: ArrayQuery, schema: string, request: ClaimReq
     request.exceptKeys,
     request.inlineBytesMax,
     request.holding ?? null,
+    request.lowWater.mark,
+    request.lowWater.returns,
+    request.survey,
   ]);
   const scan = JSON.parse(rows[0]?.[7] as string) as Scan;
   return {
@@ -75,6 +94,7 @@ export async function claim(query: ArrayQuery, schema: string, request: ClaimReq
     dueExamined: scan.dueExamined,
     blocked: scan.blocked ?? [],
     dueInMs: scan.dueInMs ?? undefined,
+    survey: scan.survey ?? undefined,
   };
 }
 
@@ -91,6 +111,7 @@ interface Scan {
   dueExamined: number;
   blocked: string[] | null;
   dueInMs: number | null;
+  survey: Survey | null;
 }
 
 const none: readonly string[] = [];

@@ -6,6 +6,7 @@ import { defer } from '../outbox/defer.ts';
 import type { Logger } from '../telemetry/logging.ts';
 import { SparseLog } from '../telemetry/logging.ts';
 import type { Doorbell } from './doorbell.ts';
+import { LowWater } from './low-water.ts';
 
 export interface PollingLaneOptions {
   schema: string;
@@ -51,6 +52,9 @@ export class PollingLane {
   #stopped = false;
   #claimNumber = 0;
   #floor = '0';
+  readonly #lowWater = new LowWater();
+  /** The highest seq looked at so far. */
+  #reached = '0';
   #fromStartAt = Number.NEGATIVE_INFINITY;
   /** Whether the answer of a claim was lost, so that the relay may own events it does not know of (see claim.ts). */
   #answerLost = false;
@@ -96,6 +100,8 @@ export class PollingLane {
     const floor = this.#nextFloor();
     const claimNumber = ++this.#claimNumber;
     const result = await this.#claim({ token, floor, ...limits, exceptKeys });
+    if (result.reached !== undefined && compareSeq(result.reached, this.#reached) > 0) this.#reached = result.reached;
+    if (result.survey) this.#lowWater.surveyed(result.survey, this.#reached);
     this.#options.onClaimed(result.rows, claimNumber, token);
     if (result.blocked.length > 0) await defer(this.#options.link, this.#options.schema, result.blocked);
     const atEnd = limits.readyMax > 0 ? result.examined < limits.readyMax : !this.#readySeen;
@@ -107,11 +113,21 @@ export class PollingLane {
     return { claimed: result.rows.length, exhausted, dueInMs: result.dueInMs };
   }
 
-  async #claim(request: Omit<ClaimRequest, 'inlineBytesMax' | 'holding'>): Promise<ClaimResult> {
+  async #claim(
+    request: Omit<ClaimRequest, 'inlineBytesMax' | 'holding' | 'lowWater' | 'survey'>,
+  ): Promise<ClaimResult> {
     const { link, schema } = this.#options;
+    const survey = request.floor === '0';
+    if (survey) this.#lowWater.beforeSurvey(performance.now());
     const holding = this.#answerLost ? this.#options.holding() : undefined;
     try {
-      return await claim(link.queryArrays, schema, { ...request, inlineBytesMax, holding });
+      return await claim(link.queryArrays, schema, {
+        ...request,
+        inlineBytesMax,
+        holding,
+        lowWater: this.#lowWater.mark,
+        survey,
+      });
     } catch (error) {
       this.#answerLost = true;
       throw error;

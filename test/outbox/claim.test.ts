@@ -13,7 +13,16 @@ afterEach(() => db.close());
 
 const query = (text: string, values: unknown[]) => db.pool.query({ text, values, rowMode: 'array' });
 const relay = (name: string) => register(db.pool, 'postcommit', { name, host: 'h', pid: 1, leaseMs: 60_000 });
-const request = { floor: '0', readyMax: 10, dueMax: 5, exceptKeys: [], inlineBytesMax: 1_000, holding: undefined };
+const request = {
+  floor: '0',
+  readyMax: 10,
+  dueMax: 5,
+  exceptKeys: [],
+  inlineBytesMax: 1_000,
+  holding: undefined,
+  lowWater: { mark: '0', returns: '0' },
+  survey: false,
+};
 const claimAs = (token: string, more: Partial<ClaimRequest> = {}) =>
   claim(query, 'postcommit', { token, ...request, ...more });
 
@@ -45,6 +54,9 @@ describe('claim', () => {
       [],
       1_000,
       null,
+      '0',
+      '0',
+      false,
     ]);
     await until(
       async () => (await db.query(`select from pg_stat_activity where wait_event = 'PgSleep'`)).length === 1,

@@ -157,7 +157,18 @@ describe('a shelf of 100,000 events of one aggregate', () => {
          returning token`,
       );
       const client = await pool.connect();
-      const plans = await nestedPlans(client, claimSql('postcommit'), [relay.token, '0', 500, 1, [], 16_384, null]);
+      const plans = await nestedPlans(client, claimSql('postcommit'), [
+        relay.token,
+        '0',
+        500,
+        1,
+        [],
+        16_384,
+        null,
+        '0',
+        '0',
+        true,
+      ]);
       client.release();
       // Some dozen blocks an event, and not the shelf for each of them.
       const blocks = plans.reduce(

@@ -1,0 +1,56 @@
+import { compareSeq, type Survey } from '../outbox/claim.ts';
+
+/** How often everything is looked at all the same. */
+const fullLookEveryMs = 30_000;
+
+/**
+ * The low-water mark: a seq below which nothing is in the queue and nothing will be. It only saves work: while a session
+ * holds an old snapshot, PostgreSQL keeps the index entries of every settled event, and whoever looks from the very
+ * beginning walks over all of them.
+ *
+ * Why nothing can turn up below it. A seq is drawn before its event commits, so the lowest seq in the queue is no mark
+ * yet: a transaction that drew a lower one may still be under way. It is a candidate, with the transactions of that
+ * moment. Any seq drawn later is higher than all drawn until then. Once every transaction of that moment has ended (the
+ * oldest one under way is younger than all of them), all lower seqs that will ever commit have done so; the survey that
+ * sees this also sees their events. What comes back into the queue from elsewhere is counted (`returns`) before its
+ * transaction commits: if that is after the candidate, the claim that could meet it finds another number and does without
+ * the mark; if before, its transaction is one of that moment.
+ *
+ * Should all of this be wrong one day, a look at everything twice a minute still finds what there is.
+ */
+export class LowWater {
+  #mark = '0';
+  #returns = '-1';
+  #candidate: { seq: string; xmax: bigint } | undefined;
+  #fullLookAt = Number.NEGATIVE_INFINITY;
+
+  get mark(): { mark: string; returns: string } {
+    return { mark: this.#mark, returns: this.#returns };
+  }
+
+  /** Before a claim that takes stock. Now and then it forgets the mark. */
+  beforeSurvey(now: number): void {
+    if (now - this.#fullLookAt < fullLookEveryMs) return;
+    this.#fullLookAt = now;
+    this.#forget('-1');
+  }
+
+  /** After a claim that took stock. `reached`: the highest seq this relay has seen so far. */
+  surveyed(survey: Survey, reached: string): void {
+    // The claim did not use the mark, and so `lowest` is the lowest of all.
+    if (survey.returns !== this.#returns) this.#forget(survey.returns);
+    const lowest = survey.lowest ?? reached;
+    if (this.#candidate && BigInt(survey.xmin) >= this.#candidate.xmax) {
+      const { seq } = this.#candidate;
+      this.#mark = compareSeq(lowest, seq) < 0 ? lowest : seq;
+      this.#candidate = undefined;
+    }
+    this.#candidate ??= { seq: lowest, xmax: BigInt(survey.xmax) };
+  }
+
+  #forget(returns: string): void {
+    this.#mark = '0';
+    this.#returns = returns;
+    this.#candidate = undefined;
+  }
+}

@@ -1,0 +1,157 @@
+import type pg from 'pg';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { claim } from '../../src/outbox/claim.ts';
+import { register } from '../../src/outbox/relays.ts';
+import { settle } from '../../src/outbox/settle.ts';
+import { LowWater } from '../../src/relay/low-water.ts';
+import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { seededRandom } from '../support/random.ts';
+
+const writers = 4;
+let db: TestDatabase;
+let token: string;
+let open: (pg.PoolClient | undefined)[];
+let water: LowWater;
+let reached: string;
+
+beforeEach(async () => {
+  db = await createTestDatabase();
+  token = await register(db.pool, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 600_000 });
+  open = new Array(writers).fill(undefined);
+  water = new LowWater();
+  reached = '0';
+});
+afterEach(async () => {
+  for (const client of open) client?.release(true);
+  await db.close();
+});
+
+const query = (text: string, values: unknown[]) => db.pool.query({ text, values, rowMode: 'array' });
+
+async function emitOpen(writer: number, aggregate: string): Promise<void> {
+  const client = open[writer] ?? (await db.pool.connect());
+  if (!open[writer]) await client.query('begin');
+  open[writer] = client;
+  await client.query(`select postcommit.emit('t', 'a', $1, '{}')`, [aggregate]);
+}
+
+async function end(writer: number, how: 'commit' | 'rollback'): Promise<void> {
+  await open[writer]?.query(how);
+  open[writer]?.release();
+  open[writer] = undefined;
+}
+
+async function claimSome(readyMax: number): Promise<string[]> {
+  const result = await claim(query, 'postcommit', {
+    token,
+    floor: '0',
+    readyMax,
+    dueMax: 5,
+    exceptKeys: [],
+    inlineBytesMax: 1_000,
+    holding: undefined,
+    lowWater: water.mark,
+    survey: true,
+  });
+  if (result.reached && BigInt(result.reached) > BigInt(reached)) reached = result.reached;
+  if (result.survey) water.surveyed(result.survey, reached);
+  return result.rows.map(({ seq }) => seq);
+}
+
+/** What the mark promises, asked in one snapshot. */
+async function expectNothingBelow(): Promise<void> {
+  const { mark, returns } = water.mark;
+  const [row] = await db.query(
+    `select (select min(seq)::text from postcommit.outbox_queue) as lowest, last_value::text as returns from postcommit.outbox_returns`,
+  );
+  if (row.returns === returns && row.lowest !== null) expect(BigInt(row.lowest)).toBeGreaterThanOrEqual(BigInt(mark));
+}
+
+const bury = (seq: string) =>
+  db.query(
+    `with gone as (delete from postcommit.outbox_queue where seq = $1 returning *)
+     insert into postcommit.outbox_dead_letters (seq, reason, attempts, key, error)
+     select seq, 'rejected', 1, key, 'e' from gone`,
+    [seq],
+  );
+const unbury = `with gone as (delete from postcommit.outbox_dead_letters returning *)
+  insert into postcommit.outbox_queue (seq, key) select seq, key from gone`;
+const shelve = (seq: string) =>
+  db.query(
+    `with gone as (delete from postcommit.outbox_queue where seq = $1 returning *)
+     insert into postcommit.outbox_shelf (destination, seq, key, attempts, rescues) select 'd', seq, key, 0, 0 from gone`,
+    [seq],
+  );
+const unshelve = `with gone as (delete from postcommit.outbox_shelf returning *)
+  insert into postcommit.outbox_queue (seq, key) select seq, key from gone`;
+const replayOne = `select postcommit.replay(array(
+  select e.seq from postcommit.outbox_events e where not exists (select from postcommit.outbox_queue q where q.seq = e.seq)
+  and not exists (select from postcommit.outbox_shelf h where h.seq = e.seq)
+  and not exists (select from postcommit.outbox_dead_letters d where d.seq = e.seq) order by random() limit 1))`;
+
+describe('the low-water mark', () => {
+  test('nothing is ever in the queue below it, whatever commits late or comes back', async () => {
+    const { next: random, pick } = seededRandom();
+    const held: string[] = [];
+    let risen = 0;
+    for (let step = 0; step < 600; step++) {
+      const before = water.mark.mark;
+      const dice = random();
+      const writer = Math.floor(random() * writers);
+      // Each writer has aggregates of its own: one connection must not wait for another's lock.
+      if (dice < 0.3) await emitOpen(writer, `${writer}-${Math.floor(random() * 3)}`);
+      else if (dice < 0.55) await end(writer, random() < 0.9 ? 'commit' : 'rollback');
+      else if (dice < 0.75) held.push(...(await claimSome(1 + Math.floor(random() * 10))));
+      else if (dice < 0.93) {
+        const done = held.splice(0, 1 + Math.floor(random() * held.length));
+        await settle(
+          query,
+          'postcommit',
+          token,
+          done.map((seq) => ({ seq, targets: ['t'] })),
+        );
+      } else if (held.length > 0 && dice < 0.98) {
+        await pick([bury, shelve])(held.splice(Math.floor(random() * held.length), 1)[0] as string);
+      } else await db.query(pick([unbury, unshelve, replayOne]));
+      if (water.mark.mark !== before) risen++;
+      await expectNothingBelow();
+    }
+    expect(risen).toBeGreaterThan(3);
+  });
+
+  test('an event that commits late is not passed by a later one of its aggregate', async () => {
+    await emitOpen(0, 'late');
+    const other = async () => {
+      await db.query(`select postcommit.emit('t', 'a', 'other', '{}')`);
+      const seqs = await claimSome(10);
+      await settle(
+        query,
+        'postcommit',
+        token,
+        seqs.map((seq) => ({ seq, targets: ['t'] })),
+      );
+    };
+    for (let n = 0; n < 5; n++) await other();
+    expect(water.mark.mark).toBe('0'); // The first one's transaction is still under way.
+    await end(0, 'commit');
+    await db.query(`select postcommit.emit('t', 'a', 'late', '{}')`);
+    expect(await claimSome(10)).toEqual(['1', '7']);
+  });
+
+  test('what comes back from the shelf is seen by the very next claim', async () => {
+    await db.query(`select postcommit.emit('t', 'a', 'x', '{}'), postcommit.emit('t', 'a', 'y', '{}')`);
+    const [first] = await claimSome(1);
+    await shelve(first as string);
+    const rest = await claimSome(10);
+    await settle(
+      query,
+      'postcommit',
+      token,
+      rest.map((seq) => ({ seq, targets: ['t'] })),
+    );
+    for (let n = 0; n < 3; n++) await claimSome(10);
+    expect(BigInt(water.mark.mark)).toBeGreaterThan(1n);
+    await db.query(unshelve);
+    expect(await claimSome(10)).toEqual([first]);
+  });
+});
