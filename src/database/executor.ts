@@ -5,3 +5,9 @@ export interface Executor {
 
 /** The same with rows as arrays: a claim moves megabytes, and objects by column name cost twice the CPU. */
 export type ArrayQuery = (text: string, values: unknown[]) => Promise<{ rows: unknown[][] }>;
+
+/** A statement and its values, for whoever sends it. */
+export interface Statement {
+  text: string;
+  values?: unknown[];
+}

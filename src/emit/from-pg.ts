@@ -5,7 +5,7 @@ import { markTransaction } from '../outbox/insert.ts';
 import type { OutboxDatabase } from './outbox-database.ts';
 import type { PgClient, PgPool } from './pg-client.ts';
 import { certainStatus, insideOf, requireClient } from './pg-client.ts';
-import { begin } from './pg-transaction.ts';
+import { begin, run } from './pg-transaction.ts';
 
 export type { PgClient, PgPool } from './pg-client.ts';
 
@@ -28,6 +28,7 @@ export function fromPg<Client extends PgClient>(pool: PgPool<Client>): OutboxDat
     inTransaction,
     afterEnd: (client, callback) => ends.await(client, callback),
     begin: (options) => begin(pool, options),
+    run: (statements, last, options) => run(pool, statements, last, options),
   };
 }
 

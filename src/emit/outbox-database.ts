@@ -1,4 +1,4 @@
-import type { Executor } from '../database/executor.ts';
+import type { Executor, Statement } from '../database/executor.ts';
 
 /**
  * How the outbox talks to one kind of database client. One small file per client implements it (`fromPg`, …).
@@ -17,6 +17,16 @@ export interface OutboxDatabase<Tx> {
   afterEnd(tx: Tx, callback: () => void): void;
   /** Opens a transaction for `outbox.transaction`. */
   begin(options: TransactionOptions): Promise<OpenTransaction<Tx>>;
+  /**
+   * Carries out statements that are all known in a transaction of their own, and `last` after them: everything in one
+   * round trip if possible. `last` gets the mark that was set with BEGIN, `null` where nothing can end the transaction
+   * before it. Throws unless the commit is certain.
+   */
+  run(
+    statements: readonly Statement[],
+    last: ((mark: string | null) => Statement) | undefined,
+    options: TransactionOptions,
+  ): Promise<void>;
 }
 
 export interface TransactionOptions {
@@ -31,13 +41,9 @@ export interface TransactionOptions {
 
 export interface OpenTransaction<Tx> {
   readonly tx: Tx;
-  readonly executor: Executor;
   /** Set with BEGIN. A statement that carries it fails once the transaction has ended, also inside of another one. */
   readonly mark: string;
-  /**
-   * Sends `last` and then COMMIT, as one round trip if possible. Throws unless the commit is certain. `last` must send
-   * its statement at once: if it failed before, COMMIT would go without it.
-   */
-  commit(last?: () => Promise<unknown>): Promise<void>;
+  /** Sends `last` and then COMMIT, as one round trip if possible. Throws unless the commit is certain. */
+  commit(last?: Statement): Promise<void>;
   rollback(): Promise<void>;
 }

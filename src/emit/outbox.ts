@@ -1,10 +1,11 @@
 import { OutboxAdmin } from '../admin/admin.ts';
 import type { EventCatalogue } from '../catalogue/catalogue.ts';
 import { codedDatabaseError } from '../database/database-error.ts';
+import type { Statement } from '../database/executor.ts';
 import { defaultSchema, quoteIdentifier } from '../database/identifier.ts';
 import { PostcommitError } from '../errors.ts';
-import type { InsertableEvent, InsertStatement } from '../outbox/insert.ts';
-import { insert, insertStatement } from '../outbox/insert.ts';
+import type { InsertableEvent } from '../outbox/insert.ts';
+import { insertStatement } from '../outbox/insert.ts';
 import { DoorbellRinger } from './doorbell-ringer.ts';
 import type { OutboxEvent } from './event.ts';
 import { toInsertable } from './event.ts';
@@ -27,6 +28,9 @@ export interface OutboxOptions<Tx> {
   /** Wake relays of other processes after a commit (NOTIFY on a side connection). Default `true`. */
   notify?: boolean;
 }
+
+/** Makes the statement that writes events, for a transaction with a mark or without. */
+type Insert = (mark: string | null) => Statement;
 
 /** Emits one event, or several, and answers the id or the ids. */
 export interface Emit {
@@ -87,15 +91,17 @@ export class Outbox<Tx> {
   emit(tx: Tx, events: readonly OutboxEvent[]): Promise<string[]>;
   async emit(tx: Tx, given: OutboxEvent | readonly OutboxEvent[]): Promise<string | string[]> {
     const events = await this.#check(given);
-    const statement = events.length > 0 ? insertStatement(this.#schema, events, this.#serialise) : undefined;
+    const insert = this.#insert(events);
     try {
       await this.#db.inTransaction(tx, async (executor, mark) => {
-        if (statement) await insert(executor, statement, mark);
+        if (!insert) return;
+        const { text, values } = insert(mark ?? null);
+        await executor.query(text, values);
       });
     } catch (error) {
       throw codedDatabaseError(error);
     }
-    if (statement) this.#db.afterEnd(tx, this.#ring);
+    if (insert) this.#db.afterEnd(tx, this.#ring);
     return answer(given, events);
   }
 
@@ -110,7 +116,35 @@ export class Outbox<Tx> {
    *   await emit({ type: 'order.created', aggregate: ['order', id], payload: { id, total } });
    * });
    */
-  async transaction<T>(work: (tx: Tx, emit: Emit) => Promise<T>, options: TransactionOptions = {}): Promise<T> {
+  transaction<T>(work: (tx: Tx, emit: Emit) => Promise<T>, options?: TransactionOptions): Promise<T>;
+  /**
+   * The same for statements that are all known beforehand: the whole transaction is one round trip, so one with an event
+   * takes no longer than one without that sends BEGIN, its statement and COMMIT in turn. The first statement that fails
+   * fails all of it, with its own error. Answers the id or the ids of the events; what the statements answer is not kept.
+   *
+   * @example
+   * await outbox.transaction(
+   *   [{ text: 'insert into orders (id, total) values ($1, $2)', values: [id, total] }],
+   *   { type: 'order.created', aggregate: ['order', id], payload: { id, total } },
+   * );
+   */
+  transaction(statements: readonly Statement[], event: OutboxEvent, options?: TransactionOptions): Promise<string>;
+  transaction(
+    statements: readonly Statement[],
+    events: readonly OutboxEvent[],
+    options?: TransactionOptions,
+  ): Promise<string[]>;
+  transaction(
+    given: ((tx: Tx, emit: Emit) => Promise<unknown>) | readonly Statement[],
+    second?: TransactionOptions | OutboxEvent | readonly OutboxEvent[],
+    options?: TransactionOptions,
+  ): Promise<unknown> {
+    return typeof given === 'function'
+      ? this.#work(given, (second ?? {}) as TransactionOptions)
+      : this.#run(given, second as OutboxEvent | readonly OutboxEvent[], options ?? {});
+  }
+
+  async #work<T>(work: (tx: Tx, emit: Emit) => Promise<T>, options: TransactionOptions): Promise<T> {
     const open = await this.#db.begin(options);
     // In the order of the calls, whichever payload check takes longer.
     const checks: Promise<InsertableEvent[]>[] = [];
@@ -126,25 +160,41 @@ export class Outbox<Tx> {
       return answered;
     }) as Emit;
     let result: T;
-    let statement: InsertStatement | undefined;
+    let insert: Insert | undefined;
     try {
       result = await work(open.tx, emit);
       ended = true;
-      const events = (await Promise.all(checks)).flat();
-      if (events.length > 0) statement = insertStatement(this.#schema, events, this.#serialise);
+      insert = this.#insert((await Promise.all(checks)).flat());
     } catch (error) {
       ended = true;
       await open.rollback();
       throw error;
     }
-    if (statement === undefined) {
-      await open.commit();
-    } else {
-      const last = statement;
-      await open.commit(() => insert(open.executor, last, open.mark));
-      this.#ring();
-    }
+    await open.commit(insert?.(open.mark));
+    if (insert) this.#ring();
     return result;
+  }
+
+  async #run(
+    statements: readonly Statement[],
+    given: OutboxEvent | readonly OutboxEvent[],
+    options: TransactionOptions,
+  ): Promise<string | string[]> {
+    if (!Array.isArray(statements) || !statements.every((statement) => typeof statement?.text === 'string')) {
+      throw new PostcommitError(
+        'POSTCOMMIT_E_BAD_OPTION',
+        'outbox.transaction() takes a function, or a list of statements: [{ text, values }].',
+      );
+    }
+    const events = await this.#check(given);
+    const insert = this.#insert(events);
+    await this.#db.run(statements, insert, options);
+    if (insert) this.#ring();
+    return answer(given, events);
+  }
+
+  #insert(events: readonly InsertableEvent[]): Insert | undefined {
+    return events.length > 0 ? insertStatement(this.#schema, events, this.#serialise) : undefined;
   }
 
   async #check(given: OutboxEvent | readonly OutboxEvent[]): Promise<InsertableEvent[]> {

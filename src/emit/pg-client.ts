@@ -22,6 +22,15 @@ export interface Releasable {
   release(error?: Error | boolean): void;
 }
 
+/** What is used of the connection that `pg` hands to whatever is submitted to a client. */
+export interface PgConnection {
+  stream?: { cork?(): void; uncork?(): void };
+  parse(message: { text: string }): void;
+  bind(message: { values: unknown[] }): void;
+  execute(message: object): void;
+  sync(): void;
+}
+
 /** What `pg` clients have beyond their types. All of it may be missing in a wrapper or another version. */
 interface PgClientInside {
   /** Nothing is under way: every statement sent has been answered. */
@@ -34,6 +43,8 @@ interface PgClientInside {
   _activeQuery?: unknown;
   _sentQueryQueue?: readonly unknown[];
   _queryQueue?: readonly unknown[];
+  /** Missing in the native client. */
+  connection?: Partial<PgConnection>;
   /** Only pools have it. */
   totalCount?: unknown;
   on?(event: 'drain', listener: () => void): unknown;

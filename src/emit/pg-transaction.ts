@@ -1,11 +1,12 @@
 import { randomUUID } from 'node:crypto';
 import { codedDatabaseError, isConnectionFailure } from '../database/database-error.ts';
-import type { Executor } from '../database/executor.ts';
+import type { Statement } from '../database/executor.ts';
 import { PostcommitError } from '../errors.ts';
-import { beginMarked } from '../outbox/insert.ts';
+import { markSql } from '../outbox/insert.ts';
 import type { OpenTransaction, TransactionOptions } from './outbox-database.ts';
+import { sendBatch, sendInTurn, takesBatches } from './pg-batch.ts';
 import type { PgClient, PgPool, Releasable } from './pg-client.ts';
-import { certainStatus, isBusy, isDead } from './pg-client.ts';
+import { certainStatus, insideOf, isBusy, isDead } from './pg-client.ts';
 
 type Release = (error?: unknown) => void;
 
@@ -15,7 +16,7 @@ export async function begin<Client extends PgClient>(
   options: TransactionOptions,
 ): Promise<OpenTransaction<Client>> {
   const mark = randomUUID();
-  const text = beginMarked(beginText(options.isolation), mark);
+  const text = `${beginText(options.isolation)}; ${markSql(mark)}`;
   const client = await connect(pool);
   const before = client.pipeline;
   const pipelined = options.pipeline !== false && before !== undefined;
@@ -23,9 +24,9 @@ export async function begin<Client extends PgClient>(
   if (before !== undefined) client.pipeline = pipelined;
   const release: Release = (error) => {
     if (before !== undefined) client.pipeline = before;
-    // A statement that `work` left behind: whoever gets the client next must not meet it, nor its answer.
-    client.release(isBusy(client) || (isConnectionFailure(error) ? (error as Error) : undefined));
+    giveBack(client, error);
   };
+  if (pipelined) corkForThisTick(client);
   const begun = client.query(text);
   begun.catch(() => {}); // Reported by commit(), or by the first statement.
   if (!pipelined) {
@@ -38,11 +39,57 @@ export async function begin<Client extends PgClient>(
   }
   return {
     tx: client,
-    executor: client as Executor,
     mark,
-    commit: (last) => commit(client, begun, last, release),
+    commit: (last) => commit(client, pipelined, begun, last, release),
     rollback: () => rollback(client, release),
   };
+}
+
+/** BEGIN and the first statement, which most often follows at once, are written together: one system call less. */
+function corkForThisTick(client: PgClient): void {
+  const stream = insideOf(client).connection?.stream;
+  if (typeof stream?.cork !== 'function' || typeof stream.uncork !== 'function') return;
+  stream.cork();
+  process.nextTick(() => stream.uncork?.());
+}
+
+/**
+ * A whole transaction, in one round trip if this is a client of `pg` itself.
+ *
+ * What is sent under one Sync is one transaction without BEGIN and COMMIT, and those two would add 5 % to its time. That
+ * holds for statements that can neither end a transaction nor open one; with any other, BEGIN and the mark are sent.
+ */
+export async function run<Client extends PgClient>(
+  pool: PgPool<Client>,
+  statements: readonly Statement[],
+  last: ((mark: string | null) => Statement) | undefined,
+  options: TransactionOptions,
+): Promise<void> {
+  const mark = randomUUID();
+  const opening = [{ text: beginText(options.isolation) }, { text: markSql(mark) }];
+  const client = await connect(pool);
+  const together = options.pipeline !== false && takesBatches(client);
+  const implicit = together && options.isolation === undefined && statements.every(({ text }) => isPlain(text));
+  const before = implicit ? statements : [...opening, ...statements];
+  const all = last ? [...before, last(implicit ? null : mark)] : before;
+  const first = before.length - statements.length;
+  await commitAll(client, all, {
+    together,
+    implicit,
+    // What failed of the caller's own statements is the caller's to read.
+    toThrow: (error, at) => (at >= first && at < before.length ? error : codedDatabaseError(error)),
+    release: (error) => giveBack(client, error),
+  });
+}
+
+/** Whether a statement leaves transactions alone. Procedures and DO do not: outside of BEGIN they may commit. */
+function isPlain(text: string): boolean {
+  return /^\s*(?:insert|update|delete|merge|select|with|values)\b/i.test(text);
+}
+
+function giveBack(client: PgClient & Releasable, error: unknown): void {
+  // A statement that `work` left behind: whoever gets the client next must not meet it, nor its answer.
+  client.release(isBusy(client) || (isConnectionFailure(error) ? (error as Error) : undefined));
 }
 
 function beginText(isolation: TransactionOptions['isolation']): string {
@@ -75,8 +122,9 @@ async function rollback(client: PgClient, release: Release): Promise<void> {
 
 async function commit(
   client: PgClient,
+  pipelined: boolean,
   begun: Promise<unknown>,
-  last: (() => Promise<unknown>) | undefined,
+  last: Statement | undefined,
   release: Release,
 ): Promise<void> {
   try {
@@ -87,31 +135,43 @@ async function commit(
     throw codedDatabaseError(error);
   }
   refuseEnded(client, release);
-  // Sent together. If the last statement fails, COMMIT answers ROLLBACK, and nothing was committed.
-  const lastDone = last?.();
-  lastDone?.catch(() => {});
-  if (client.pipeline !== true) {
-    try {
-      await lastDone;
-    } catch (error) {
-      await rollback(client, release);
-      throw codedDatabaseError(error);
-    }
-  }
-  const committed = client.query('commit');
-  const [emitted, answer] = await Promise.allSettled([lastDone, committed]);
-  const failed = [emitted, answer].find((result) => result.status === 'rejected');
-  release(failed?.reason);
-  if (failed === undefined) {
-    if ((answer as PromiseFulfilledResult<{ command: string }>).value.command === 'COMMIT') return;
+  const together = pipelined && takesBatches(client);
+  await commitAll(client, last ? [last] : [], { together, toThrow: codedDatabaseError, release });
+}
+
+interface CommitOptions {
+  /** Everything as one message. */
+  together: boolean;
+  /** Without BEGIN and COMMIT: what is sent together is carried out together. */
+  implicit?: boolean;
+  /** What is thrown for the error of the statement at this place. */
+  toThrow(error: unknown, at: number): unknown;
+  release: Release;
+}
+
+/** Carries out statements and COMMIT. If a statement fails, COMMIT is not carried out. */
+async function commitAll(
+  client: PgClient,
+  statements: readonly Statement[],
+  { together, implicit = false, toThrow, release }: CommitOptions,
+): Promise<void> {
+  const all = implicit ? statements : [...statements, { text: 'commit' }];
+  const answer = await (together ? sendBatch : sendInTurn)(client, all).catch((error) => ({ error, failedAt: -1 }));
+  if ('command' in answer) {
+    release();
+    if (implicit || answer.command === 'COMMIT') return;
     throw new PostcommitError('POSTCOMMIT_E_TRANSACTION_ABORTED');
   }
-  // What the server itself refused is certain. Whatever else happened to COMMIT, it may have been carried out.
-  if (answer.status === 'rejected' && !isRefusal(answer.reason) && !isRefusal(failed.reason)) {
-    throw new PostcommitError('POSTCOMMIT_E_COMMIT_UNKNOWN', undefined, { cause: answer.reason });
+  const { error, failedAt } = answer;
+  const commitFailed = failedAt === statements.length;
+  if (commitFailed || implicit) release(error);
+  else await rollback(client, release);
+  // What the server itself refused is certain. Whatever else happened once COMMIT was sent, it may have been carried out.
+  if ((commitFailed || (together && failedAt >= 0)) && !isRefusal(error)) {
+    throw new PostcommitError('POSTCOMMIT_E_COMMIT_UNKNOWN', undefined, { cause: error });
   }
   // A COMMIT that was refused (a deferred constraint, a conflict of serializable transactions) is the caller's to read.
-  throw failed === emitted ? codedDatabaseError(failed.reason) : failed.reason;
+  throw commitFailed ? error : toThrow(error, failedAt);
 }
 
 /** Before COMMIT is sent: outside of a transaction it succeeds, and says nothing of what was rolled back before. */

@@ -1,9 +1,24 @@
 import { EventEmitter } from 'node:events';
 import type { Executor } from '../database/executor.ts';
-import { doorbellChannel } from '../database/identifier.ts';
+import { doorbellChannel, quoteIdentifier } from '../database/identifier.ts';
 
-/** Wakes every listening relay. Without a payload: one of 8,000 bytes would fail, and the relay would not read it. */
-export async function ring(db: Executor, schema: string, message = ''): Promise<void> {
+const notifySql = new Map<string, string>();
+
+/**
+ * Wakes every listening relay. Without a payload: one of 8,000 bytes would fail, and the relay would not read it. NOTIFY,
+ * because pg_notify costs twice as much here and three times as much in the server, beside the transactions it is for.
+ */
+export async function ring(db: Executor, schema: string): Promise<void> {
+  let text = notifySql.get(schema);
+  if (text === undefined) {
+    text = `notify ${quoteIdentifier(doorbellChannel(schema))}`;
+    notifySql.set(schema, text);
+  }
+  await db.query(text);
+}
+
+/** Sends a message to whoever listens, for a relay to see that it still hears. */
+export async function ringWith(db: Executor, schema: string, message: string): Promise<void> {
   await db.query('select pg_notify($1::text, $2::text)', [doorbellChannel(schema), message]);
 }
 

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type pg from 'pg';
 import type { Executor } from '../database/executor.ts';
 import { doorbellChannel } from '../database/identifier.ts';
-import { hearInProcess, ring } from '../outbox/ring.ts';
+import { hearInProcess, ringWith } from '../outbox/ring.ts';
 
 export interface DoorbellOptions {
   schema: string;
@@ -70,7 +70,7 @@ export class Doorbell {
     }
     this.#probeHeard = false;
     this.#probeSentAt = performance.now();
-    await ring(db, this.#options.schema, this.#probe);
+    await ringWith(db, this.#options.schema, this.#probe);
   }
 
   ring(): void {

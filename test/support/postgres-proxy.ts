@@ -153,12 +153,15 @@ class Connection {
   readonly #client: Socket;
   readonly #upstream: Socket;
   readonly #state: ProxyState;
-  /** Statements sent whose ReadyForQuery has not come; the first stands for the startup. */
-  readonly #unanswered: { text: string; trap: Trap | undefined }[] = [{ text: '', trap: undefined }];
+  /** The traps of what was sent up to each Sync whose ReadyForQuery has not come; the first stands for the startup. */
+  readonly #unanswered: Trap[][] = [[]];
   #requests = Buffer.alloc(0);
   #answers = Buffer.alloc(0);
   #begun = false;
-  #parsing: { text: string; trap: Trap | undefined } | undefined;
+  /** The statement whose request is looked at, and kept back for now. */
+  #parsing: { trap: Trap | undefined } | undefined;
+  /** The traps of statements since the last Sync: several may be sent under one. */
+  #unsynced: Trap[] = [];
   name = '';
 
   constructor(client: Socket, upstream: Socket, state: ProxyState, onGone: () => void) {
@@ -227,8 +230,8 @@ class Connection {
     }
     if (kind === 'Q' && !this.#parse(message.toString('utf8', 5).split('\0')[0] ?? '')) return false;
     if (kind === 'S' || kind === 'Q') {
-      this.#unanswered.push(this.#parsing ?? { text: '', trap: undefined });
-      this.#parsing = undefined;
+      this.#unanswered.push(this.#unsynced);
+      this.#unsynced = [];
     }
     return true;
   }
@@ -236,12 +239,16 @@ class Connection {
   #parse(text: string): boolean {
     if (this.#parsing === undefined) {
       this.#state.statements.push({ connection: this.name, text });
-      this.#parsing = { text, trap: this.#trapFor(text) };
+      this.#parsing = { trap: this.#trapFor(text) };
     }
     const { trap } = this.#parsing;
-    if (trap?.side !== 'request' || trap.released) return true;
-    trap.hit.resolve();
-    return false;
+    if (trap?.side === 'request' && !trap.released) {
+      trap.hit.resolve();
+      return false;
+    }
+    if (trap) this.#unsynced.push(trap);
+    this.#parsing = undefined;
+    return true;
   }
 
   #trapFor(text: string): Trap | undefined {
@@ -259,8 +266,8 @@ class Connection {
     while (!this.#stalled) {
       const length = messageLength(this.#answers, 1);
       if (length === undefined) return;
-      const trap = this.#unanswered[0]?.trap;
-      if (trap?.side === 'answer' && !trap.released) {
+      const trap = this.#unanswered[0]?.find(({ side, released }) => side === 'answer' && !released);
+      if (trap) {
         // Only once ReadyForQuery is here has the server committed.
         if (this.#hasReady()) trap.hit.resolve();
         return;
