@@ -1,12 +1,16 @@
 // npm run bench -- [suite ...] [options]. Figures go to stdout, everything else to stderr.
 import { parseArgs } from 'node:util';
 import { payloadBytesMin, type Settings } from './contenders/contender.ts';
-import { jsonLine, type Measurement, table } from './report.ts';
+import { goalText, jsonLine, type Measurement, table } from './report.ts';
 import { brokers } from './suites/brokers.ts';
 import { drain } from './suites/drain.ts';
+import { emit } from './suites/emit.ts';
+import { latency } from './suites/latency.ts';
+import { peers } from './suites/peers.ts';
+import { scale } from './suites/scale.ts';
 import { type BenchOptions, type Suite, UsageError } from './suites/suite.ts';
 
-const suites: readonly Suite[] = [drain, brokers];
+const suites: readonly Suite[] = [emit, drain, latency, scale, brokers, peers];
 
 const usage = `Usage: npm run bench -- [suite ...] [options]
 
@@ -16,11 +20,11 @@ ${suites.map(({ name, summary }) => `  ${name.padEnd(10)} ${summary}`).join('\n'
 Options:
   --json                      one line of JSON per figure (npm run --silent bench -- ... for nothing else on stdout)
   --events <n>                events in the backlog (default 50000)
-  --rounds <n>                rounds per contender, of which the median counts (default 3)
+  --rounds <n>                rounds for each figure, of which the median counts (default 3)
   --payload-bytes <n>         size of a payload (default 1024)
   --aggregates <n>            aggregates the events are spread over (default 1000)
-  --only <name>               only this contender; may be repeated
-  --set <name.key=number>     override a contender's setting; may be repeated
+  --only <name>               only this contender, broker, …; may be repeated
+  --set <name.key=number>     override a setting of a contender or a suite; may be repeated
   --database-url <url>        a PostgreSQL to measure on instead of an embedded one; the role must be a superuser
                               that may create databases, and only databases of the benchmark's own are touched
   --help                      print this
@@ -36,14 +40,18 @@ interface CommandLine {
 
 function readCommandLine(args: string[], interrupted: AbortSignal): CommandLine {
   const { values, positionals } = parse(args);
-  const chosen = positionals.map((given) => {
+  const named = positionals.map((given) => {
     const found = suites.find(({ name }) => name === given);
     if (!found)
       throw new UsageError(`There is no suite "${given}"; there are: ${suites.map(({ name }) => name).join(', ')}.`);
     return found;
   });
+  const chosen = named.length > 0 ? named : [...suites];
+  const settings = overrides(values.set);
+  checkNames(chosen, values.only, settings);
   return {
-    chosen: chosen.length > 0 ? chosen : [...suites],
+    // A suite of which nothing was chosen has nothing to say.
+    chosen: chosen.filter(({ names }) => values.only.length === 0 || values.only.some((name) => names.includes(name))),
     json: values.json,
     help: values.help,
     options: {
@@ -52,7 +60,7 @@ function readCommandLine(args: string[], interrupted: AbortSignal): CommandLine 
       payloadBytes: count('payload-bytes', values['payload-bytes'], payloadBytesMin),
       aggregates: count('aggregates', values.aggregates, 1),
       only: values.only,
-      overrides: overrides(values.set),
+      overrides: settings,
       databaseUrl: databaseUrl(values['database-url']),
       interrupted,
     },
@@ -78,6 +86,24 @@ function parse(args: string[]) {
     });
   } catch (error) {
     throw new UsageError((error as Error).message);
+  }
+}
+
+/** A name that no chosen suite knows would silently change nothing. */
+function checkNames(chosen: readonly Suite[], only: readonly string[], set: Record<string, Settings>): void {
+  const names = [...new Set(chosen.flatMap((suite) => suite.names))];
+  const tunable = chosen.filter(({ settings }) => settings !== undefined);
+  const refuse = (given: string, known: readonly string[]) =>
+    new UsageError(
+      `There is no "${given}" in ${chosen.map(({ name }) => name).join(', ')}; there are ${known.join(', ')}.`,
+    );
+  for (const name of only) if (!names.includes(name)) throw refuse(name, names);
+  for (const [name, settings] of Object.entries(set)) {
+    if (names.includes(name)) continue; // Contenders have settings of their own.
+    const known = Object.keys(tunable.find((suite) => suite.name === name)?.settings ?? {});
+    if (known.length === 0) throw refuse(name, [...names, ...tunable.map((suite) => suite.name)]);
+    const unknown = Object.keys(settings).find((key) => !known.includes(key));
+    if (unknown !== undefined) throw refuse(`${name}.${unknown}`, known);
   }
 }
 
@@ -118,8 +144,9 @@ async function main(interrupted: AbortSignal): Promise<number> {
     console.log(json ? measurements.map(jsonLine).join('\n') : `\n${suite.name}\n${table(measurements)}\n`);
     missed.push(...measurements.filter(({ pass }) => pass === false));
   }
-  for (const { suite, name, ratio, goal } of missed) {
-    console.error(`Goal missed: ${suite}, ${name}: ${ratio} is below ${goal}.`);
+  for (const measurement of missed) {
+    const { suite, name, value, unit } = measurement;
+    console.error(`Goal missed: ${suite}, ${name}: ${value} ${unit}, and the goal is ${goalText(measurement)}.`);
   }
   return missed.length > 0 ? 1 : 0;
 }

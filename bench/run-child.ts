@@ -1,44 +1,24 @@
-import { fork } from 'node:child_process';
+import { fork, type Serializable } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
-import type { Target } from './contenders/contender.ts';
 
-export interface ChildTask {
-  phase: 'fill' | 'drain';
-  contender: string;
-  target: Target;
+/** What a child sends before its report, e.g. that it is ready; whoever started it may answer. */
+export interface Note {
+  note: string;
+  [fact: string]: unknown;
 }
 
-/** What a drain measured. */
-export interface Drained {
-  /** Handler calls until everything was settled and the contender had stopped. */
-  calls: number;
-  /** The version of Node it ran under. */
-  node: string;
-  /** From the call that starts the contender, loading its modules included, to its first claim. */
-  startupMs: number;
-  /** From the first claim to the last event settled in the database. */
-  drainMs: number;
+export interface ChildOptions {
+  /** For messages: what failed. */
+  what: string;
+  /** Nothing measured here comes near this; what hangs should not hang the benchmark. */
+  timeoutMs: number;
+  interrupted: AbortSignal;
+  onNote?: (note: Note, answer: (message: Serializable) => void) => void;
 }
 
-/** Runs one phase in a process of its own and returns what it reports. */
-export function runChild(execPath: string, task: ChildTask, interrupted: AbortSignal): Promise<unknown> {
-  const what = `${task.contender} ${task.phase}`;
-  return forkChild(execPath, new URL('child.ts', import.meta.url), task, {
-    what,
-    events: task.target.backlog.events,
-    interrupted,
-  });
-}
-
-/** Runs a file with a task as its argument, and returns the message it sends. */
-export function forkChild(
-  execPath: string,
-  file: URL,
-  task: object,
-  { what, events, interrupted }: { what: string; events: number; interrupted: AbortSignal },
-): Promise<unknown> {
-  // Nothing measured here comes near this; a contender that hangs should not hang the benchmark.
-  const timeoutMs = 120_000 + events * 5;
+/** Runs a file with a task as its argument in a process of its own, and returns what it reports. */
+export function forkChild(execPath: string, file: URL, task: object, options: ChildOptions): Promise<unknown> {
+  const { what, timeoutMs, interrupted, onNote } = options;
   return new Promise((resolve, reject) => {
     const child = fork(fileURLToPath(file), [JSON.stringify(task)], {
       execPath,
@@ -56,7 +36,8 @@ export function forkChild(
       child.kill('SIGKILL');
     }, timeoutMs);
     child.on('message', (message) => {
-      report = message;
+      if (isNote(message)) onNote?.(message, (answer) => void (child.connected && child.send(answer)));
+      else report = message;
     });
     child.on('error', reject);
     child.on('close', (code, signal) => {
@@ -66,4 +47,8 @@ export function forkChild(
       reject(new Error(`${what} ${why}.`));
     });
   });
+}
+
+function isNote(message: unknown): message is Note {
+  return typeof (message as Note | null)?.note === 'string';
 }

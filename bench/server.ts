@@ -15,16 +15,19 @@ export interface Server {
  * Starts a PostgreSQL with durable commits and otherwise default settings, or uses the one at `databaseUrl`. There it
  * works in databases of its own and leaves all others alone.
  */
-export async function startServer(databaseUrl: string | undefined): Promise<Server> {
+export async function startServer(
+  databaseUrl: string | undefined,
+  settings: Record<string, string> = {},
+): Promise<Server> {
   const embedded = databaseUrl
     ? undefined
-    : await startEmbeddedPostgres({ settings: { fsync: 'on', synchronous_commit: 'on' } });
+    : await startEmbeddedPostgres({ settings: { fsync: 'on', synchronous_commit: 'on', ...settings } });
   const connectionString = embedded?.connectionString ?? (databaseUrl as string);
   const admin = new pg.Client({ connectionString });
   try {
     await admin.connect();
     const version = await show(admin, 'server_version');
-    await requireDurableCommits(admin);
+    await requireSettings(admin, { fsync: 'on', synchronous_commit: 'on', full_page_writes: 'on', ...settings });
     return {
       version: version.split(' ')[0] ?? version,
       async createDatabase(name) {
@@ -49,11 +52,14 @@ export async function startServer(databaseUrl: string | undefined): Promise<Serv
   }
 }
 
-/** A queue on a server that may forget its commits is a different product; no figure from there is printed. */
-async function requireDurableCommits(admin: pg.Client): Promise<void> {
-  for (const setting of ['fsync', 'synchronous_commit', 'full_page_writes']) {
+/**
+ * A queue on a server that may forget its commits is a different product, and some contenders need a setting; no figure
+ * from a server without is printed.
+ */
+async function requireSettings(admin: pg.Client, settings: Record<string, string>): Promise<void> {
+  for (const [setting, needed] of Object.entries(settings)) {
     const value = await show(admin, setting);
-    if (value !== 'on') throw new Error(`Commits are not durable on this server: ${setting} is ${value}.`);
+    if (value !== needed) throw new Error(`On this server ${setting} is ${value}; the benchmark needs ${needed}.`);
   }
 }
 

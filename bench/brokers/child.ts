@@ -1,5 +1,6 @@
 // One measurement in a process of its own: the relay, or the client alone. Answers by IPC.
 import { setTimeout as sleep } from 'node:timers/promises';
+import { monotonicMs } from '../clock.ts';
 import { aggregateOf, type Backlog, payloadOf } from '../contenders/contender.ts';
 import { postcommit } from '../contenders/postcommit.ts';
 import { watchFirstClaim } from '../first-claim.ts';
@@ -71,12 +72,12 @@ async function relay(broker: Broker, { url, topic, connectionString, backlog }: 
   running.on('destinationDown', ({ error }: { error: string }) => console.error(`${broker.name} is away: ${error}`));
   await running.start();
   while (running.stats().delivered < backlog.events) await sleep(2);
-  const endedAtMs = performance.now();
+  const endedAtMs = monotonicMs();
   await running.stop();
   const { retried, dead, shelved } = running.stats();
   if (retried + dead + shelved > 0)
     throw new Error(`${broker.name}: ${retried} retries, ${dead} dead, ${shelved} shelved.`);
-  return endedAtMs - (firstClaim.atMs() ?? Number.NaN);
+  return endedAtMs - (firstClaim.moment()?.atMs ?? Number.NaN);
 }
 
 const task = JSON.parse(process.argv[2] ?? '') as BrokerTask;

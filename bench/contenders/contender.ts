@@ -24,6 +24,30 @@ export interface Target {
   settings: Settings;
 }
 
+/** What a contender calls for each event: its id, and the event as its own handler gets it (see `orderOf`). */
+export type OnEvent = (id: string, event: unknown) => void;
+
+/** Writes one business row and one event about it in one transaction, the way the product's documentation has it. */
+export interface Emitter {
+  emit(order: number): Promise<CommitTimes>;
+  stop(): Promise<void>;
+}
+
+/** By the monotonic clock that all processes share. */
+export interface CommitTimes {
+  /** Just before COMMIT was handed to the client. */
+  commitSentAtMs: number;
+  /** When its answer had arrived. */
+  committedAtMs: number;
+}
+
+/** Slow contenders get less to do: nobody waits an hour for a figure that is clear after a second. */
+export interface Limits {
+  events: number;
+  rounds: number;
+  processes: number;
+}
+
 /**
  * One product in the race. Parent and child process share this file: `prepare`, `fill` and `start` run in a child under
  * the Node that the peers need, `unsettled` and `remaining` wherever the truth in the database is asked for.
@@ -36,13 +60,20 @@ export interface Contender {
   readonly settings: Settings;
   /** What tells its claim from every other statement; the clock starts at the first one. */
   readonly claimStatement: RegExp;
+  readonly limits?: Partial<Limits>;
+  /** What it needs of the server beyond the default settings. */
+  readonly serverSettings?: Readonly<Record<string, string>>;
 
   /** Creates its tables in an empty database. */
   prepare(target: Target): Promise<void>;
   /** Puts the backlog in. Not timed. */
   fill(target: Target): Promise<void>;
   /** Starts one worker process's worth of delivery to a no-op handler that only reports the id it was called for. */
-  start(target: Target, onEvent: (id: string) => void): Promise<Running>;
+  start(target: Target, onEvent: OnEvent): Promise<Running>;
+  /** The `orderId` in the payload of an event that its handler got. */
+  orderOf?(event: unknown): number;
+  /** For measuring latency. The table `orders` is there. */
+  connectEmitter?(target: Target): Promise<Emitter>;
 
   /** Whether any of these ids, newest last, is not durably settled yet. Must be cheap: it is polled. */
   unsettled(db: Database, ids: string[]): Promise<boolean>;

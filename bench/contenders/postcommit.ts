@@ -1,13 +1,21 @@
 import pg from 'pg';
+import { monotonicMs } from '../clock.ts';
 import { aggregateOf, type Contender, chunks, payloadOf } from './contender.ts';
+import { insertOrderSql, orderValues } from './orders.ts';
+
+type Emit = (event: { type: string; aggregate: [string, number]; payload: unknown }) => Promise<string>;
 
 /** The part of Postcommit that is used here. The build is imported, not the source, so that no loader costs anything. */
 interface Postcommit {
   migrate(options: { connectionString: string }): Promise<unknown>;
+  fromPg(pool: pg.Pool): unknown;
+  createOutbox(options: { db: unknown }): {
+    transaction(work: (tx: pg.PoolClient, emit: Emit) => Promise<void>): Promise<void>;
+  };
   createRelay(options: {
     [option: string]: unknown;
     connectionString: string;
-    handlers: Record<string, Record<string, (event: { seq: string }) => Promise<void>>>;
+    handlers: Record<string, Record<string, (event: { seq: string; payload: unknown }) => Promise<void>>>;
   }): { start(): Promise<void>; stop(): Promise<void> };
 }
 
@@ -21,7 +29,7 @@ export const postcommit: Contender = {
   name: 'postcommit',
   packageJson: new URL('../../package.json', import.meta.url),
   settings: {},
-  claimStatement: /outbox_queue[\s\S]*skip locked/i,
+  claimStatement: /outbox_queue[\s\S]*skip locked|\.claim\s*\(/i,
 
   async prepare({ connectionString }) {
     await (await load()).migrate({ connectionString });
@@ -49,10 +57,34 @@ export const postcommit: Contender = {
     const relay = createRelay({
       ...settings,
       connectionString,
-      handlers: { 'order.created': { noop: async (event) => onEvent(event.seq) } },
+      handlers: { 'order.created': { noop: async (event) => onEvent(event.seq, event) } },
     });
     await relay.start();
     return { stop: () => relay.stop() };
+  },
+
+  orderOf: (event) => (event as { payload: { orderId: number } }).payload.orderId,
+
+  async connectEmitter({ connectionString, backlog }) {
+    const { createOutbox, fromPg } = await load();
+    const pool = new pg.Pool({ connectionString });
+    const outbox = createOutbox({ db: fromPg(pool) });
+    return {
+      async emit(order) {
+        let commitSentAtMs = 0;
+        await outbox.transaction(async (tx, emit) => {
+          await tx.query(insertOrderSql, orderValues(order));
+          await emit({
+            type: 'order.created',
+            aggregate: ['order', order],
+            payload: payloadOf(order, backlog.payloadBytes),
+          });
+          commitSentAtMs = monotonicMs();
+        });
+        return { commitSentAtMs, committedAtMs: monotonicMs() };
+      },
+      stop: () => pool.end(),
+    };
   },
 
   async unsettled(db, ids) {

@@ -1,9 +1,21 @@
 import type { Contender } from './contender.ts';
-import { graphileWorkerLocalQueue } from './graphile-worker.ts';
-import { pgBossBatch } from './pg-boss.ts';
+import { graphileWorkerDefault, graphileWorkerLocalQueue } from './graphile-worker.ts';
+import { pgBossBatch, pgBossDefault, pgBossNotify } from './pg-boss.ts';
+import { pgTransactionalOutboxPolling, pgTransactionalOutboxReplication } from './pg-transactional-outbox.ts';
 import { postcommit } from './postcommit.ts';
+import { textbook } from './textbook.ts';
 
-export const contenders: readonly Contender[] = [postcommit, graphileWorkerLocalQueue, pgBossBatch];
+const contenders: readonly Contender[] = [
+  postcommit,
+  graphileWorkerLocalQueue,
+  graphileWorkerDefault,
+  pgBossBatch,
+  pgBossDefault,
+  pgBossNotify,
+  pgTransactionalOutboxPolling,
+  pgTransactionalOutboxReplication,
+  textbook,
+];
 
 export function contenderNamed(name: string): Contender {
   const found = contenders.find((contender) => contender.name === name);

@@ -1,5 +1,4 @@
 import { type ChildProcess, fork } from 'node:child_process';
-import os from 'node:os';
 import { fileURLToPath } from 'node:url';
 import pg from 'pg';
 import { startService } from '../../services/private-service.ts';
@@ -7,11 +6,14 @@ import type { Broker } from '../brokers/broker.ts';
 import type { BrokerResult, BrokerTask } from '../brokers/child.ts';
 import { brokers as allBrokers } from '../brokers/registry.ts';
 import type { Backlog } from '../contenders/contender.ts';
+import { postcommit } from '../contenders/postcommit.ts';
+import { fill } from '../drain-once.ts';
+import { machine } from '../machine.ts';
 import { build, contenderNode, installPeers, packageAt } from '../peers.ts';
 import { compare, type Measurement, median, rounded } from '../report.ts';
-import { forkChild, runChild } from '../run-child.ts';
+import { forkChild } from '../run-child.ts';
 import { type Server, startServer } from '../server.ts';
-import { type BenchOptions, type Suite, UsageError } from './suite.ts';
+import { type BenchOptions, chosen, type Suite } from './suite.ts';
 
 interface BrokerServer {
   url: string;
@@ -28,28 +30,23 @@ export const brokers: Suite = {
   name: 'brokers',
   summary: 'a relay drains a backlog into each broker, against the same client publishing from memory',
 
+  names: allBrokers.map(({ name }) => name),
+
   async run(options) {
-    const chosen = choose(options);
     installPeers();
     build();
     const node = contenderNode();
     const server = await startServer(options.databaseUrl);
     try {
       const measurements: Measurement[] = [];
-      for (const broker of chosen) measurements.push(...(await measure(broker, server, node, options)));
+      for (const broker of chosen(allBrokers, options))
+        measurements.push(...(await measure(broker, server, node, options)));
       return measurements;
     } finally {
       await server.stop();
     }
   },
 };
-
-function choose({ only }: BenchOptions): Broker[] {
-  const known = allBrokers.map(({ name }) => name);
-  const unknown = only.find((name) => !known.includes(name));
-  if (unknown !== undefined) throw new UsageError(`There is no broker "${unknown}"; there are ${known.join(', ')}.`);
-  return allBrokers.filter(({ name }) => only.length === 0 || only.includes(name));
-}
 
 async function measure(broker: Broker, server: Server, node: string, options: BenchOptions): Promise<Measurement[]> {
   const events = Math.max(1, Math.round(options.events * broker.share));
@@ -84,11 +81,11 @@ async function measure(broker: Broker, server: Server, node: string, options: Be
       postcommit: packageAt(new URL('../../package.json', import.meta.url)).version,
       ...(broker.client && { [broker.client]: versionOf(broker.client) }),
     },
-    settings: { ...backlog, rounds: options.rounds, processes: 1, cpus: os.availableParallelism() },
+    settings: { ...backlog, rounds: options.rounds, processes: 1, ...machine() },
   });
   const client = figure('client', `${broker.name} client from memory`);
   const relay = figure('relay', `${broker.name} relay`);
-  return [client, relay, compare(relay, client, broker.goal)];
+  return [client, relay, compare(relay, client, { atLeast: broker.goal })];
 }
 
 function versionOf(client: string): string {
@@ -129,7 +126,7 @@ async function withBacklog<T>(
   const db = new pg.Client({ connectionString });
   try {
     const target = { connectionString, backlog, settings: {} };
-    await runChild(node, { phase: 'fill', contender: 'postcommit', target }, interrupted);
+    await fill(node, postcommit, target, interrupted);
     await db.connect();
     await db.query('vacuum (analyze)');
     await db.query('checkpoint');
@@ -144,7 +141,7 @@ async function runBroker(node: string, task: BrokerTask, interrupted: AbortSigna
   const what = `${task.broker} ${task.phase}`;
   return (await forkChild(node, new URL('../brokers/child.ts', import.meta.url), task, {
     what,
-    events: task.backlog.events,
+    timeoutMs: 120_000 + task.backlog.events * 5,
     interrupted,
   })) as BrokerResult;
 }

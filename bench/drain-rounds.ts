@@ -1,0 +1,91 @@
+import type { Contender, Settings } from './contenders/contender.ts';
+import { type Drained, drainOnce } from './drain-once.ts';
+import { machine } from './machine.ts';
+import { packageAt } from './peers.ts';
+import { type Measurement, median, rounded } from './report.ts';
+import type { Server } from './server.ts';
+import type { BenchOptions } from './suites/suite.ts';
+
+/** A contender, and with how many processes. */
+export interface Entrant {
+  contender: Contender;
+  processes: number;
+  server: Server;
+}
+
+export interface EntrantResult extends Entrant {
+  rounds: Drained[];
+}
+
+export const labelOf = ({ contender, processes }: Entrant): string =>
+  processes === 1 ? contender.name : `${contender.name}, ${processes} processes`;
+
+/** Everybody's first drain, then everybody's second, and so on: a slow minute of the machine hits all alike. */
+export async function drainInTurns(
+  entrants: readonly Entrant[],
+  node: string,
+  options: BenchOptions,
+): Promise<EntrantResult[]> {
+  const results = entrants.map((entrant): EntrantResult => ({ ...entrant, rounds: [] }));
+  for (let round = 1; round <= options.rounds; round++) {
+    for (const result of results) {
+      const { contender, processes, server } = result;
+      if (round > (contender.limits?.rounds ?? Number.POSITIVE_INFINITY)) continue;
+      const drained = await drainOnce({
+        server,
+        node,
+        contender,
+        backlog: { ...options, events: eventsOf(contender, options) },
+        settings: settingsOf(contender, options),
+        processes,
+        interrupted: options.interrupted,
+      });
+      result.rounds.push(drained);
+      const rate = Math.round(drained.eventsPerSecond).toLocaleString('en');
+      console.error(`round ${round} of ${options.rounds}: ${labelOf(result)} ${rate} events/s`);
+    }
+  }
+  return results;
+}
+
+const eventsOf = ({ limits }: Contender, { events }: BenchOptions): number =>
+  Math.min(events, limits?.events ?? events);
+
+function settingsOf(contender: Contender, { overrides }: BenchOptions): Settings {
+  return { ...contender.settings, ...overrides[contender.name] };
+}
+
+/** The rate of an entrant, with `details` taken from its drains. */
+export function rateOf(
+  suite: string,
+  result: EntrantResult,
+  options: BenchOptions,
+  details: Record<string, (drained: Drained) => number | undefined>,
+): Measurement {
+  const { contender, processes, rounds, server } = result;
+  const rates = rounds.map(({ eventsPerSecond }) => eventsPerSecond);
+  const { name, version } = packageAt(contender.packageJson);
+  const figures = Object.entries(details).flatMap(([key, pick]) => {
+    const values = rounds.flatMap((drained) => pick(drained) ?? []);
+    return values.length > 0 ? [[key, rounded(median(values))] as const] : [];
+  });
+  return {
+    suite,
+    name: labelOf(result),
+    value: rounded(median(rates)),
+    unit: 'events/s',
+    rounds: rates.map(rounded),
+    details: Object.fromEntries(figures),
+    versions: { node: rounds[0]?.node ?? '', postgres: server.version, [name]: version },
+    settings: {
+      events: eventsOf(contender, options),
+      payloadBytes: options.payloadBytes,
+      aggregates: options.aggregates,
+      rounds: rounds.length,
+      processes,
+      ...machine(),
+      ...contender.serverSettings,
+      ...settingsOf(contender, options),
+    },
+  };
+}

@@ -1,0 +1,132 @@
+// Runs transactions of every style in turns, in a process of its own. Answers by IPC.
+import pg from 'pg';
+import { createOrdersSql } from '../contenders/orders.ts';
+import { createBareTableSql, type Postcommit, type Scene, type Style, styles } from './styles.ts';
+
+export interface EmitTask {
+  /** For preparing, straight to the server. */
+  connectionString: string;
+  /** What the transactions use: the same, or through the delaying proxy. */
+  throughUrl: string;
+  styles: string[];
+  clients: number;
+  rounds: number;
+  turns: number;
+  transactionsPerTurn: number;
+  payloadBytes: number;
+}
+
+export interface EmitReport {
+  node: string;
+  /** Of `select 1`, the median. */
+  roundTripMs: number;
+  /** By style, for each round: how long each transaction took, and how long all turns took together. */
+  rounds: Record<string, { latenciesMs: number[]; busyMs: number }[]>;
+}
+
+/** Between two turns, so that what one style leaves to the background (a NOTIFY) does not fall into the next. */
+const pauseMs = 15;
+
+async function measure(task: EmitTask): Promise<EmitReport> {
+  const { createOutbox, fromPg, migrate }: Postcommit = await import(
+    new URL('../../dist/index.js', import.meta.url).href
+  );
+  await migrate({ connectionString: task.connectionString });
+  const admin = new pg.Client({ connectionString: task.connectionString });
+  await admin.connect();
+  await admin.query(createOrdersSql);
+  await admin.query(createBareTableSql);
+
+  // One more than there are clients, for the outbox's own statements.
+  const pool = new pg.Pool({ connectionString: task.throughUrl, max: task.clients + 1 });
+  const scene: Scene = { pool, outbox: createOutbox({ db: fromPg(pool) }), payloadBytes: task.payloadBytes };
+  const entrants = styles.filter(({ name }) => task.styles.includes(name));
+  const roundTripMs = await roundTrip(pool);
+  const next = orderNumbers();
+  await oneTurn(scene, entrants, task, next); // Not counted: connections, plans and the JIT warm up.
+  const rounds: EmitReport['rounds'] = Object.fromEntries(entrants.map(({ name }) => [name, []]));
+  for (let round = 0; round < task.rounds; round++) {
+    await admin.query('checkpoint');
+    for (const { name } of entrants) rounds[name]?.push({ latenciesMs: [], busyMs: 0 });
+    for (let turn = 0; turn < task.turns; turn++) {
+      for (const [name, { latenciesMs, busyMs }] of await oneTurn(scene, entrants, task, next)) {
+        const sum = rounds[name]?.[round];
+        if (!sum) continue;
+        sum.latenciesMs.push(...latenciesMs);
+        sum.busyMs += busyMs;
+      }
+    }
+  }
+  await verify(admin, next.drawn(), entrants, task);
+  await pool.end();
+  await admin.end();
+  return { node: process.version, roundTripMs, rounds };
+}
+
+function orderNumbers(): { next(): number; drawn(): number } {
+  let last = 0;
+  return { next: () => ++last, drawn: () => last };
+}
+
+/** Some transactions of every style, in an order that is new each time, so that nobody always comes after the same. */
+async function oneTurn(
+  scene: Scene,
+  entrants: readonly Style[],
+  { clients, transactionsPerTurn }: EmitTask,
+  numbers: { next(): number },
+): Promise<Map<string, { latenciesMs: number[]; busyMs: number }>> {
+  const results = new Map<string, { latenciesMs: number[]; busyMs: number }>();
+  for (const style of shuffled(entrants)) {
+    await new Promise((resolve) => setTimeout(resolve, pauseMs));
+    const latenciesMs: number[] = [];
+    let left = transactionsPerTurn;
+    const client = async () => {
+      while (left-- > 0) {
+        const startedAtMs = performance.now();
+        await style.run(scene, numbers.next());
+        latenciesMs.push(performance.now() - startedAtMs);
+      }
+    };
+    const startedAtMs = performance.now();
+    await Promise.all(Array.from({ length: clients }, client));
+    results.set(style.name, { latenciesMs, busyMs: performance.now() - startedAtMs });
+  }
+  return results;
+}
+
+function shuffled<T>(items: readonly T[]): T[] {
+  return items
+    .map((item) => ({ item, at: Math.random() }))
+    .sort((a, b) => a.at - b.at)
+    .map(({ item }) => item);
+}
+
+async function roundTrip(pool: pg.Pool): Promise<number> {
+  const client = await pool.connect();
+  const tookMs: number[] = [];
+  for (let i = 0; i < 500; i++) {
+    const startedAtMs = performance.now();
+    await client.query('select 1');
+    tookMs.push(performance.now() - startedAtMs);
+  }
+  client.release();
+  return tookMs.sort((a, b) => a - b)[250] as number;
+}
+
+/** Every order was committed, and every event of a style that emits. */
+async function verify(admin: pg.Client, orders: number, entrants: readonly Style[], task: EmitTask): Promise<void> {
+  const { rows } = await admin.query(
+    `select (select count(*) from orders)::int as orders,
+            (select count(*) from postcommit.outbox_events)::int as events,
+            (select count(*) from postcommit.outbox_queue)::int as queued`,
+  );
+  const emitting = entrants.filter(({ name }) => !/^bare|no event$/.test(name)).length;
+  const expected = (1 + task.rounds * task.turns) * task.transactionsPerTurn * emitting;
+  const found = rows[0] as { orders: number; events: number; queued: number };
+  if (found.orders !== orders || found.events !== expected || found.queued !== expected) {
+    throw new Error(`${orders} orders and ${expected} events were to be there, but found ${JSON.stringify(found)}.`);
+  }
+}
+
+const report = await measure(JSON.parse(process.argv[2] ?? '') as EmitTask);
+process.send?.(report, () => process.exit(0));
