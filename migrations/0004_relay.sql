@@ -17,6 +17,7 @@ begin
   perform nextval(format('%I.outbox_returns', :'schema')::regclass);
 end
 $postcommit$;
+revoke execute on function :"schema".note_returns() from public;
 
 -- By triggers where rows leave for the queue, so that relays of an earlier version count too.
 create function :"schema".note_rows_returned() returns trigger

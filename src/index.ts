@@ -1,5 +1,9 @@
 export { OutboxAdmin } from './admin/admin.ts';
 export type { PauseOptions } from './admin/destinations.ts';
+export type { CheckName } from './admin/doctor/checks.ts';
+export type { Diagnosis, DoctorOptions, Finding } from './admin/doctor/doctor.ts';
+export type { Judgement, Severity } from './admin/doctor/finding.ts';
+export type { DoctorLimits } from './admin/doctor/limits.ts';
 export type {
   DeadLetterFilter,
   DeadLetterSelector,
@@ -8,10 +12,16 @@ export type {
   ListFilter,
   ReplayTarget,
 } from './admin/filters.ts';
+export type { Conversion, PatienceOptions } from './admin/partitions.ts';
+export { PartitionAdmin } from './admin/partitions.ts';
+export type { PruneOptions, PruneResult } from './admin/prune.ts';
 export type { EventCatalogue, EventDefinition } from './catalogue/catalogue.ts';
 export type { PostcommitConfig } from './config.ts';
 export { defineConfig } from './config.ts';
-export type { MigrateOptions, MigrateResult } from './database/migrate.ts';
+export type { Statement } from './database/executor.ts';
+export type { GrantsOptions } from './database/grants.ts';
+export { grantsSql } from './database/grants.ts';
+export type { MigrateOptions, MigrateResult, PartitionChoice } from './database/migrate.ts';
 export { migrate, migrationSql } from './database/migrate.ts';
 export type { OutboxEvent } from './emit/event.ts';
 export { fromPg } from './emit/from-pg.ts';
@@ -26,7 +36,11 @@ export type { DeadLetterFacts, Delivery, EventStory, FailedAttempt } from './out
 export type { EventStatus, EventSummary, ListOrder } from './outbox/list.ts';
 export type { DeadLetter } from './outbox/list-dead-letters.ts';
 export type { DestinationInfo } from './outbox/list-destinations.ts';
+export type { MaintenanceInfo, MaintenanceLeader, MaintenanceTaskInfo } from './outbox/list-maintenance.ts';
+export type { PartitionInfo, Partitioning, PartitionState } from './outbox/list-partitions.ts';
 export type { RelayInfo } from './outbox/list-relays.ts';
+export type { PartitionUnit } from './outbox/partition.ts';
+export type { Rotation } from './outbox/rotate.ts';
 export type {
   Message,
   Publisher,
@@ -39,6 +53,8 @@ export type { DestinationSettings, Destinations } from './relay/destination-opti
 export type { Handler, HandlerContext, Handlers } from './relay/handlers.ts';
 export { Reject } from './relay/handlers.ts';
 export type { EventFacts, LifecycleEvents } from './relay/lifecycle.ts';
+export type { MaintenanceRun } from './relay/maintenance.ts';
+export type { MaintenanceOptions, MaintenanceTask } from './relay/maintenance-options.ts';
 export type { RelayOptions } from './relay/options.ts';
 export type { RelayState, RelayStats } from './relay/relay.ts';
 export { createRelay, Relay } from './relay/relay.ts';

@@ -12,6 +12,8 @@ import type { DeadLetter } from '../outbox/list-dead-letters.ts';
 import { listDeadLetters } from '../outbox/list-dead-letters.ts';
 import type { DestinationInfo } from '../outbox/list-destinations.ts';
 import { listDestinations } from '../outbox/list-destinations.ts';
+import type { MaintenanceInfo } from '../outbox/list-maintenance.ts';
+import { listMaintenance } from '../outbox/list-maintenance.ts';
 import type { RelayInfo } from '../outbox/list-relays.ts';
 import { listRelays } from '../outbox/list-relays.ts';
 import { moment } from '../outbox/moment.ts';
@@ -25,10 +27,15 @@ import { inChunks, toSeqs } from './chunks.ts';
 import { fromCursor, toCursor } from './cursor.ts';
 import type { PauseOptions } from './destinations.ts';
 import { changeDestination, checkPauseOptions } from './destinations.ts';
+import type { Diagnosis, DoctorOptions } from './doctor/doctor.ts';
+import { examine } from './doctor/doctor.ts';
 import type { EventReference } from './event-reference.ts';
 import { toReference } from './event-reference.ts';
 import type { DeadLetterFilter, DeadLetterTarget, ListFilter, ReplayTarget } from './filters.ts';
 import { checkDeadLetterFilter, checkDeadLetterTarget, checkListFilter, checkReplayTarget } from './filters.ts';
+import { PartitionAdmin } from './partitions.ts';
+import type { PruneOptions, PruneResult } from './prune.ts';
+import { prune } from './prune.ts';
 import { seqRange } from './seq-range.ts';
 
 export interface OutboxAdminOptions {
@@ -51,11 +58,14 @@ export class OutboxAdmin {
   readonly #db: Executor;
   readonly #schema: string;
   readonly #notify: boolean;
+  /** The partitions of the log: list, convert, rotate, drop. */
+  readonly partitions: PartitionAdmin;
 
   constructor(options: OutboxAdminOptions) {
     this.#db = options.db;
     this.#schema = options.schema;
     this.#notify = options.notify;
+    this.partitions = new PartitionAdmin(options.db, options.schema);
   }
 
   /**
@@ -219,6 +229,41 @@ export class OutboxAdmin {
    */
   resume(destination: string): Promise<void> {
     return coded(() => this.#change(destination, resume));
+  }
+
+  /**
+   * Examines the outbox and its PostgreSQL: settings, indexes, dead rows and who keeps them, backlog, relays, rights.
+   * Answers every finding, worst first, with its consequence and the command that mends it. Changes nothing.
+   *
+   * @example
+   * const { worst, findings } = await admin.doctor({ limits: { snapshotMs: 60_000 } });
+   * if (worst === 'critical') for (const { what, consequence, fix } of findings) console.log(what, consequence, fix);
+   */
+  doctor(options: DoctorOptions = {}): Promise<Diagnosis> {
+    return coded(() => examine(this.#db, this.#schema, options));
+  }
+
+  /**
+   * Removes events that were emitted longer ago than `olderThanMs`, and what is remembered of processed ones, now and to
+   * the end. Relays do the same by themselves (`maintenance`), bit by bit. What is not delivered, or is a dead letter
+   * that nobody has discarded, stays whatever its age; `kept` tells how many.
+   *
+   * @example
+   * const { events, kept } = await admin.prune({ olderThanMs: 30 * 24 * 3_600_000, dryRun: true });
+   * console.log(`${events} would go; ${kept.dead} dead letters would stay`);
+   */
+  prune(options: PruneOptions): Promise<PruneResult> {
+    return coded(() => prune(this.#db, this.#schema, options));
+  }
+
+  /**
+   * Which relay does maintenance for all, and what each of its tasks did last.
+   *
+   * @example
+   * for (const { task, error } of (await admin.maintenance()).tasks) if (error) console.log(task, error);
+   */
+  maintenance(): Promise<MaintenanceInfo> {
+    return coded(() => listMaintenance(this.#db, this.#schema));
   }
 
   #change(destination: string, change: Parameters<typeof changeDestination>[3]): Promise<void> {

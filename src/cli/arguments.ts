@@ -20,6 +20,12 @@ export function parseDuration(text: string): number | undefined {
   return ms;
 }
 
+export function durationArgument(text: string): number {
+  const ms = parseDuration(text);
+  if (ms === undefined) throw new InvalidArgumentError('Give a duration with its unit, such as 30d, 12h or 90m.');
+  return Math.round(ms);
+}
+
 const isoTime = /^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?$/;
 
 /** A point in time: a duration means so long ago, anything else is an ISO date, in local time unless it has a zone. */

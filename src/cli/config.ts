@@ -15,6 +15,7 @@ export const configNames = extensions.map((extension) => `postcommit.config${ext
 const knownKeys: Record<keyof PostcommitConfig, true> = {
   connectionString: true,
   schema: true,
+  partitions: true,
   handlers: true,
   destinations: true,
   route: true,
@@ -30,6 +31,7 @@ const knownKeys: Record<keyof PostcommitConfig, true> = {
   pollIntervalMs: true,
   listen: true,
   stopTimeoutMs: true,
+  maintenance: true,
   logger: true,
 };
 

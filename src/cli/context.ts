@@ -21,9 +21,13 @@ export function contextOf(command: Command, terminal: Terminal): Context {
 }
 
 /** Runs `work` on the outbox that the settings name, and closes the connections whatever comes of it. */
-export async function withAdmin<T>({ settings }: Context, work: (admin: OutboxAdmin) => Promise<T>): Promise<T> {
+export async function withAdmin<T>(
+  { settings }: Context,
+  work: (admin: OutboxAdmin) => Promise<T>,
+  { queryTimeoutMs }: { queryTimeoutMs?: number } = {},
+): Promise<T> {
   const [connectionString, schema] = [await settings.connectionString(), await settings.schema()];
-  const pool = openPool(connectionString, 'postcommit cli');
+  const pool = openPool(connectionString, 'postcommit cli', queryTimeoutMs);
   try {
     return await work(createOutbox({ db: fromPg(pool), schema }).admin);
   } finally {

@@ -1,6 +1,7 @@
 import type { DestinationInfo } from '../outbox/list-destinations.ts';
+import { duration, quantity } from '../plain-words.ts';
 import type { Output } from './output.ts';
-import { duration, instant, printable, quantity } from './output.ts';
+import { instant, printable } from './output.ts';
 
 /** Where the database stops counting what waits for a destination. */
 const countedMax = 100_000;

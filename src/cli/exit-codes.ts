@@ -8,6 +8,7 @@ export const exitCodes = {
   usage: 2,
   database: 3,
   notMigrated: 4,
+  critical: 5,
 } as const;
 
 export const exitCodesHelp = `
@@ -16,7 +17,8 @@ Exit codes:
   1  the check or the operation failed: a threshold exceeded, no such event or destination
   2  wrong usage: an unknown option or command, a config file that cannot be used
   3  the database cannot be reached, refused the connection or the right
-  4  the outbox tables are missing, too old or too new: run \`postcommit migrate\``;
+  4  the outbox tables are missing, too old or too new: run \`postcommit migrate\`
+  5  \`postcommit doctor\` found something critical`;
 
 const byErrorCode: Partial<Record<ErrorCode, number>> = {
   POSTCOMMIT_E_USAGE: exitCodes.usage,

@@ -1,4 +1,5 @@
 import picocolors from 'picocolors';
+
 import type { Terminal } from './terminal.ts';
 import { wantsColour } from './terminal.ts';
 
@@ -78,25 +79,7 @@ export function printable(text: string): string {
   );
 }
 
-/** A duration as a person says it: two units at most. */
-export function duration(ms: number): string {
-  if (ms < 0) return `-${duration(-ms)}`;
-  if (ms < 1_000) return `${Math.round(ms)} ms`;
-  const seconds = Math.floor(ms / 1_000);
-  if (seconds < 60) return `${seconds} s`;
-  const minutes = Math.floor(seconds / 60);
-  if (minutes < 60) return `${minutes} min${seconds % 60 ? ` ${seconds % 60} s` : ''}`;
-  const hours = Math.floor(minutes / 60);
-  if (hours < 48) return `${hours} h${minutes % 60 ? ` ${minutes % 60} min` : ''}`;
-  return `${Math.floor(hours / 24)} d${hours % 24 ? ` ${hours % 24} h` : ''}`;
-}
-
 /** `2026-01-31 12:00:00.000Z`: sortable, and in the zone that servers log in. */
 export function instant(time: Date): string {
   return time.toISOString().replace('T', ' ');
-}
-
-/** `12,345 events`, `1 event`. */
-export function quantity(count: number, noun: string): string {
-  return `${count.toLocaleString('en-US')} ${noun}${count === 1 ? '' : 's'}`;
 }

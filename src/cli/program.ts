@@ -5,9 +5,13 @@ import { PostcommitError } from '../errors.ts';
 import { addDead } from './commands/dead.ts';
 import { addDemo } from './commands/demo.ts';
 import { addDestinations, addPause, addResume } from './commands/destinations.ts';
+import { addDoctor } from './commands/doctor.ts';
 import { addEvents } from './commands/events.ts';
+import { addGrants } from './commands/grants.ts';
 import { addInit } from './commands/init.ts';
 import { addMigrate } from './commands/migrate.ts';
+import { addPartitions } from './commands/partitions.ts';
+import { addPrune } from './commands/prune.ts';
 import { addRelay } from './commands/relay.ts';
 import { addReplay } from './commands/replay.ts';
 import { addSql } from './commands/sql.ts';
@@ -48,8 +52,19 @@ export function createProgram(terminal: Terminal): Command {
         ['what happened to this event?', 'events 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f'],
       ),
     );
-  const beginning = [addInit, addMigrate, addSql, addRelay];
-  const operating = [addStatus, addEvents, addDead, addReplay, addDestinations, addPause, addResume];
+  const beginning = [addInit, addMigrate, addSql, addGrants, addRelay];
+  const operating = [
+    addStatus,
+    addDoctor,
+    addEvents,
+    addDead,
+    addReplay,
+    addDestinations,
+    addPause,
+    addResume,
+    addPrune,
+    addPartitions,
+  ];
   for (const add of [...beginning, ...operating, addDemo]) add(program, terminal);
   throwInsteadOfExit(program);
   return program;

@@ -1,9 +1,9 @@
 import { createInterface } from 'node:readline/promises';
 import type { Command } from 'commander';
 import { PostcommitError } from '../errors.ts';
+import { quantity } from '../plain-words.ts';
 import { aggregateArgument, timeArgument } from './arguments.ts';
 import type { Context } from './context.ts';
-import { quantity } from './output.ts';
 
 /** Conditions that a command's flags can name. */
 export interface Conditions {

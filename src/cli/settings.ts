@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import type { PostcommitConfig } from '../config.ts';
 import { defaultSchema, quoteIdentifier } from '../database/identifier.ts';
+import type { PartitionChoice } from '../database/migrate.ts';
 import { PostcommitError } from '../errors.ts';
 import { findConfig, loadConfig } from './config.ts';
 import type { Terminal } from './terminal.ts';
@@ -52,6 +53,11 @@ export class Settings {
       defaultSchema;
     quoteIdentifier(schema);
     return schema;
+  }
+
+  /** How `migrate` is to begin a new outbox, if the config file says so. */
+  async partitions(): Promise<PartitionChoice | undefined> {
+    return (await this.configFile())?.config.partitions;
   }
 
   /** The config file, if there is one. A file named with --config must be there. */

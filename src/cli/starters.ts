@@ -1,3 +1,5 @@
+import type { PartitionChoice } from '../database/migrate.ts';
+
 const starter = `import { defineConfig } from 'postcommit';
 
 export default defineConfig({
@@ -6,6 +8,10 @@ export default defineConfig({
 
   // The schema that holds the outbox. The flag --schema and the variable POSTCOMMIT_SCHEMA come first.
   schema: 'postcommit',
+
+  // How \`postcommit migrate\` begins a new outbox: 'day' or 'month' partitions, which retention drops whole, or 'none',
+  // one table that is pruned row by row. \`postcommit partitions convert\` changes it later.
+  // partitions: 'day',
 
   // Who gets which events: named handlers by event type. Returning is success, throwing is a retry, and
   // \`throw new Reject('…')\` (from 'postcommit') gives the event up. A handler may be called again with the same
@@ -37,6 +43,9 @@ export default defineConfig({
   // leaseMs: 30_000,           // how soon a crashed relay's work is taken over
   // stopTimeoutMs: 10_000,     // how long a stop waits for deliveries under way
 
+  // How long delivered events stay in the log, for questions and replays.
+  // maintenance: { keepEventsMs: 30 * 86_400_000 },
+
   // Behind a transaction pooler such as PgBouncer, where LISTEN hears nothing.
   // listen: false,
 });
@@ -50,3 +59,12 @@ const jsonStarter = `{
 
 /** What \`postcommit init\` writes, by format. The TypeScript starter needs no types of its own, so it is JavaScript too. */
 export const starters = { ts: starter, js: starter, json: jsonStarter };
+
+/** The same with a choice made about partitions. */
+export function starterOf(format: keyof typeof starters, partitions?: PartitionChoice): string {
+  const text = starters[format];
+  if (partitions === undefined) return text;
+  return format === 'json'
+    ? text.replace('",\n', `",\n  "partitions": "${partitions}",\n`)
+    : text.replace("// partitions: 'day',", `partitions: '${partitions}',`);
+}

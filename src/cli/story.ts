@@ -1,8 +1,9 @@
 import type { EventStory } from '../outbox/find.ts';
 import type { DestinationInfo } from '../outbox/list-destinations.ts';
+import { duration } from '../plain-words.ts';
 import { situationOf } from './destination-text.ts';
 import type { Output } from './output.ts';
-import { duration, instant, printable } from './output.ts';
+import { instant, printable } from './output.ts';
 
 const payloadCharactersMax = 4_000;
 

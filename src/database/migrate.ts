@@ -21,6 +21,11 @@ interface AppliedMigration {
   checksum: string;
 }
 
+/** How the log is kept: in partitions of a day or a month, which retention drops whole, or as one table. */
+export type PartitionChoice = 'none' | 'day' | 'month';
+
+export const partitionChoices: readonly PartitionChoice[] = ['none', 'day', 'month'];
+
 export interface MigrateOptions {
   /** Where to migrate. Needs the right to create the schema, or an existing schema it may create tables in. */
   connectionString: string;
@@ -28,6 +33,12 @@ export interface MigrateOptions {
   schema?: string;
   /** Only tell what would be applied, and change nothing. Default `false`. */
   dryRun?: boolean;
+  /**
+   * What a new outbox begins with. One that has had events is left as it is: `admin.partitions.convert()` changes it.
+   * Partitions make retention cheap, however many events a day there are; an event's id is then unique within its
+   * partition only. Default `none`.
+   */
+  partitions?: PartitionChoice;
 }
 
 export interface MigrateResult {
@@ -36,11 +47,14 @@ export interface MigrateResult {
   applied: string[];
   /** The version the database is at now. */
   version: number;
+  /** How the log is kept now; only if `partitions` was given, and not by a dry run. */
+  partitions?: PartitionChoice;
 }
 
 const directory = new URL('../../migrations/', import.meta.url);
 
-function readMigrations(): Migration[] {
+/** The migrations of this package, oldest first. */
+export function readMigrations(): Migration[] {
   return readdirSync(directory)
     .filter((file) => /^\d{4}_.+\.sql$/.test(file))
     .sort()
@@ -83,12 +97,13 @@ const record = (schema: string, migration: Migration) =>
  * The whole migration as SQL text, for teams that apply it with a tool of their own. It keeps the same books as
  * `migrate()`, so the two can be mixed. `after` leaves out the migrations up to that version.
  */
-export function migrationSql(options: { schema?: string; after?: number } = {}): string {
+export function migrationSql(options: { schema?: string; after?: number; partitions?: PartitionChoice } = {}): string {
   const schema = options.schema ?? defaultSchema;
+  checkPartitions(options.partitions);
   const parts = readMigrations()
     .filter((migration) => migration.version > (options.after ?? 0))
     .map((m) => `-- ${m.name}\n${writeSchemaIn(m.source, schema)}\n${record(schema, m)};\n`);
-  return `begin;\n${createSchemaIfMissing(schema)};\n${bookkeeping(schema)};\n\n${parts.join('\n')}commit;\n`;
+  return `begin;\n${createSchemaIfMissing(schema)};\n${bookkeeping(schema)};\n\n${parts.join('\n')}${partitionNew(schema, options.partitions)}commit;\n`;
 }
 
 /**
@@ -101,6 +116,7 @@ export function migrationSql(options: { schema?: string; after?: number } = {}):
 export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
   const schema = options.schema ?? defaultSchema;
   quoteIdentifier(schema);
+  checkPartitions(options.partitions);
   // Without one, pg would quietly take whatever database it finds on this host.
   if (typeof options.connectionString !== 'string' || options.connectionString === '') {
     throw new PostcommitError('POSTCOMMIT_E_NO_DATABASE_URL');
@@ -116,12 +132,14 @@ export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
   try {
     await client.connect();
     if (options.dryRun) return await findPending(client, schema);
-    await client.query('begin');
+    // Whoever waited for another process must see what that one has done, whatever the role's default is.
+    await client.query('begin isolation level read committed');
     // Transaction-scoped, so that it also works behind a transaction pooler.
     await client.query('select pg_advisory_xact_lock(hashtextextended($1, 42))', [`postcommit.migrate.${schema}`]);
     const result = await applyPending(client, schema);
+    const partitions = await applyPartitions(client, schema, options.partitions);
     await client.query('commit');
-    return result;
+    return { ...result, ...(partitions && { partitions }) };
   } catch (error) {
     throw codedDatabaseError(error);
   } finally {
@@ -175,6 +193,39 @@ async function applyPending(client: Executor, schema: string): Promise<MigrateRe
     await client.query(record(schema, migration));
   }
   return { schema, applied: pending.map((m) => m.name), version: migrations.at(-1)?.version ?? 0 };
+}
+
+/** As a block of its own, so that it can be printed. Nothing for an outbox that has had events, or is partitioned. */
+function partitionNew(schema: string, choice: PartitionChoice = 'none'): string {
+  if (choice === 'none') return '';
+  const [s, events] = [quoteIdentifier(schema), quoteLiteral(`${quoteIdentifier(schema)}.outbox_events`)];
+  return `do $postcommit$ begin
+  if (select relkind = 'r' from pg_class where oid = ${events}::regclass)
+     and not (select is_called from ${s}.outbox_events_seq_seq) then
+    perform ${s}.partition_log(${quoteLiteral(choice)}), ${s}.rotate_partitions();
+  end if;
+end $postcommit$;\n`;
+}
+
+async function applyPartitions(
+  client: Executor,
+  schema: string,
+  choice: PartitionChoice | undefined,
+): Promise<PartitionChoice | undefined> {
+  if (choice === undefined) return undefined;
+  if (choice !== 'none') await client.query(partitionNew(schema, choice));
+  const { rows } = await client.query(
+    `select value from ${quoteIdentifier(schema)}.outbox_settings where name = 'partitions'`,
+  );
+  return (rows[0]?.value as PartitionChoice | undefined) ?? 'none';
+}
+
+function checkPartitions(choice: unknown): void {
+  if (choice === undefined || partitionChoices.includes(choice as PartitionChoice)) return;
+  throw new PostcommitError(
+    'POSTCOMMIT_E_BAD_OPTION',
+    `partitions must be one of ${partitionChoices.join(', ')}. Got ${JSON.stringify(choice) ?? String(choice)}.`,
+  );
 }
 
 function checkHistory(migrations: Migration[], applied: AppliedMigration[]): void {

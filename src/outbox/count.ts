@@ -3,15 +3,21 @@ import { perSchema } from '../database/identifier.ts';
 import { readJson } from './read-json.ts';
 
 // Every count looks at no more than $1 + 1 rows. Where there are more, the table's size is estimated as the planner
-// does it: rows per page as of the last ANALYZE, times the pages there are now.
+// does it: rows per page as of the last ANALYZE, times the pages there are now. A partitioned log is the sum of its
+// partitions; one that was never analysed is taken to be as dense as the others.
 const countSql = perSchema(
   (s) => `
 with size as materialized (
-  select c.relname, case when c.relpages > 0 and c.reltuples > 0
-           then (c.reltuples / c.relpages * (pg_relation_size(c.oid) / current_setting('block_size')::integer))::bigint
-         end as estimate
-    from pg_class c join pg_namespace n on n.oid = c.relnamespace
-   where n.nspname = $2::text and c.relname in ('outbox_events', 'outbox_queue', 'outbox_shelf', 'outbox_dead_letters')
+  select t.relname, (
+           sum(c.reltuples) filter (where c.relpages > 0 and c.reltuples > 0)
+           / sum(c.relpages) filter (where c.relpages > 0 and c.reltuples > 0)
+           * sum(pg_relation_size(c.oid) / current_setting('block_size')::integer)
+         )::bigint as estimate
+    from pg_class t join pg_namespace n on n.oid = t.relnamespace
+    left join pg_inherits i on i.inhparent = t.oid
+    join pg_class c on c.oid = coalesce(i.inhrelid, t.oid)
+   where n.nspname = $2::text and t.relname in ('outbox_events', 'outbox_queue', 'outbox_shelf', 'outbox_dead_letters')
+   group by t.relname
 ), alive as materialized (
   select token from ${s}.outbox_relays where ended_at is null
 ), queue as materialized (

@@ -2,6 +2,7 @@ import type { Executor } from '../database/executor.ts';
 import { perSchema } from '../database/identifier.ts';
 import type { DeadReason } from './fail.ts';
 import type { EventStatus } from './list.ts';
+import { covers } from './partition.ts';
 import { optional, readJson, toDate } from './read-json.ts';
 
 const failuresMax = 1_000;
@@ -29,8 +30,8 @@ select json_build_object(
   'deliveries', array(
     select json_build_object('at', x.delivered_at, 'attempts', x.attempts, 'targets', x.targets,
                              'relay', coalesce(r.name, x.relay::text))
-      from (select * from ${s}.outbox_deliveries where seqs @> e.seq
-             order by delivered_at desc limit ${deliveriesMax}) x
+      from (select x.* from ${s}.outbox_deliveries x where ${covers('x', 'e.seq')}
+             order by x.delivered_at desc limit ${deliveriesMax}) x
       left join ${s}.outbox_relays r on r.token = x.relay
      order by x.delivered_at),
   'deadLetter', case when d.seq is not null then json_build_object(

@@ -2,6 +2,7 @@ import type { Executor } from '../database/executor.ts';
 import { perSchema } from '../database/identifier.ts';
 import type { EventConditions } from './conditions.ts';
 import { Conditions, conditionsGoHere, whereEvent } from './conditions.ts';
+import { covers } from './partition.ts';
 import { optional, readJson, toDate } from './read-json.ts';
 
 /** What users know an event's state by. The view `outbox_status` defines it. */
@@ -66,17 +67,17 @@ function waitingEvents(s: string, direction: Direction, log: (seq: string) => st
  *
  * Written so that the planner can only walk along an index of the log and look each event up, whatever it believes.
  * With NOT EXISTS it expects from old statistics of the queue that hardly an event remains, and with EXISTS that one
- * multirange in a thousand matches; either way it prepares to read the whole log for one page. OFFSET 0 keeps it from
- * looking for the record first, which costs the most: on top of a backlog of 900,000 events 12 s instead of 1.4 s.
+ * multirange in a thousand matches; either way it prepares to read the whole log for one page. CASE keeps it from looking
+ * for the record first, which costs the most: on top of a backlog of 900,000 events 12 s instead of 1.4 s. A subquery with
+ * OFFSET 0 does so too, but there it forgets that only a page is wanted, and sorts all partitions of the log.
  */
-export function deliveredEvents(s: string, direction: Direction): string {
-  return `(
-    select e.* from ${s}.outbox_events e
-     where coalesce((select false from ${s}.outbox_queue q where q.seq = e.seq), true)
-       and coalesce((select false from ${s}.outbox_dead_letters d where d.seq = e.seq), true)
-       and coalesce((select false from ${s}.outbox_shelf h where h.seq = e.seq limit 1), true) ${conditionsGoHere}
-     order by e.seq ${direction} offset 0
-  ) e where coalesce((select true from ${s}.outbox_deliveries x where x.seqs @> e.seq limit 1), false)`;
+export function deliveredEvents(s: string): string {
+  return `${s}.outbox_events e where case
+     when coalesce((select false from ${s}.outbox_queue q where q.seq = e.seq), true)
+      and coalesce((select false from ${s}.outbox_dead_letters d where d.seq = e.seq), true)
+      and coalesce((select false from ${s}.outbox_shelf h where h.seq = e.seq limit 1), true)
+     then coalesce((select true from ${s}.outbox_deliveries x where ${covers('x', 'e.seq')} limit 1), false)
+     else false end ${conditionsGoHere}`;
 }
 
 /**

@@ -76,14 +76,3 @@ const endSql = perSchema(
 export async function end(db: Executor, schema: string, token: string): Promise<void> {
   await db.query(endSql(schema), [token]);
 }
-
-const forgetSql = perSchema(
-  (s) => `
-delete from ${s}.outbox_relays
- where token in (select token from ${s}.outbox_relays where ended_at < now() - interval '7 days' limit 1000)`,
-);
-
-/** Removes relays that ended over a week ago from the books. */
-export async function forget(db: Executor, schema: string): Promise<void> {
-  await db.query(forgetSql(schema));
-}

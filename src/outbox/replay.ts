@@ -6,20 +6,14 @@ import { deliveredEvents } from './list.ts';
 import { arrayText, readJson } from './read-json.ts';
 import type { ChunkResult } from './requeue.ts';
 
-// Another operator may replay the same event at this moment: then one of the two inserts does nothing.
+// What is chosen may be old enough to be pruned at this moment: the function looks once more, under a lock against that.
 const replaySql = perSchema(
   (s) => `
 with chosen as materialized (
-  select e.seq, ${s}.key_hash(e.aggregate_type, e.aggregate_id, e.ordering_key) as key
-    from ${deliveredEvents(s, 'asc')}
-   order by e.seq limit $1::text::integer
-), back as (
-  insert into ${s}.outbox_queue (seq, key) select seq, key from chosen order by seq
-  on conflict (seq) do nothing
-  returning seq
+  select e.seq from ${deliveredEvents(s)} order by e.seq limit $1::text::integer
 )
-select json_build_object('seen', count(*), 'count', (select count(*) from back), 'reached', max(seq)::text,
-                         'freed', false)::text as json
+select json_build_object('seen', count(*), 'count', ${s}.replay(coalesce(array_agg(seq), '{}')),
+                         'reached', max(seq)::text, 'freed', false)::text as json
   from chosen`,
 );
 

@@ -1,6 +1,6 @@
 import type { Executor } from '../database/executor.ts';
 import type { LostRelay } from '../outbox/relays.ts';
-import { end, forget, reap, register, renew } from '../outbox/relays.ts';
+import { end, reap, register, renew } from '../outbox/relays.ts';
 import type { Logger } from '../telemetry/logging.ts';
 import { SparseLog } from '../telemetry/logging.ts';
 
@@ -67,8 +67,7 @@ export class Lease {
     this.#running = true;
     await this.#register();
     this.#startedAt = this.#inTouchSince;
-    const { db, schema, leaseMs } = this.#options;
-    await forget(db, schema);
+    const { leaseMs } = this.#options;
     // At once, and not with the first beat only: a relay that just runs once may end before that.
     await this.#reap(leaseMs);
     this.#schedule(leaseMs * beatShare);

@@ -34,6 +34,13 @@ export interface LifecycleEvents {
   rescued: [{ token: string; name: string; host: string; pid: number }];
   /** This relay lost its own lease; it dropped what it held and registered anew. */
   leaseLost: [{ relay: string; token: string }];
+  /** This relay is the one that does maintenance from now on. The epoch grows with each change. */
+  leading: [{ relay: string; epoch: string }];
+  /** Another relay does, or may do, maintenance from now on. */
+  deposed: [{ relay: string; epoch: string }];
+  /** A task of maintenance was done. `changed`: rows it removed, or other things it did. */
+  maintained: [{ task: string; durationMs: number; changed: number; note?: string }];
+  maintenanceFailed: [{ task: string; durationMs: number; error: string }];
   disconnected: [{ connection: string; error: string }];
   /** The doorbell does not ring although it should; polling goes on underneath. */
   doorbellDeaf: [{ silentMs: number }];

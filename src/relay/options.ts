@@ -10,11 +10,13 @@ import type { Destinations } from './destination-options.ts';
 import { resolveDestinations } from './destination-options.ts';
 import type { Handlers } from './handlers.ts';
 import { resolveHandlers } from './handlers.ts';
+import type { MaintenanceOptions } from './maintenance-options.ts';
+import { resolveMaintenance } from './maintenance-options.ts';
 import type { RouteFunction } from './route.ts';
 
 /** What `createRelay` takes. Every limit has a default that suits a service of some hundred events a second and more. */
 export interface RelayOptions {
-  /** The database that holds the outbox. The relay opens three connections of its own. */
+  /** The database that holds the outbox. The relay opens three connections of its own, and one more while it does maintenance. */
   connectionString: string;
   /** The schema that holds the outbox. Default `postcommit`. */
   schema?: string;
@@ -38,7 +40,7 @@ export interface RelayOptions {
   deliverTimeoutMs?: number;
   /** Handlers under way at once, over all aggregates. Destinations have limits of their own. Default 100. */
   inFlightMax?: number;
-  /** Events per claim. Larger is faster and holds more in memory. Default 2,000. */
+  /** Events per claim. Larger is faster and holds more in memory. Default 1,000. */
   batchSizeMax?: number;
   /**
    * Events the relay holds at once: waiting, under way, and not yet written down. It holds fewer, down to twice
@@ -63,6 +65,11 @@ export interface RelayOptions {
   listen?: boolean;
   /** How long `stop()` waits for deliveries under way before it gives them back. Default 10,000. */
   stopTimeoutMs?: number;
+  /**
+   * What one of the relays does for all: partitions, and how long events and the inbox are kept. `false`: this relay
+   * never does it. Default: events and processed events are kept for 30 days, a look every minute.
+   */
+  maintenance?: MaintenanceOptions | false;
   /** Where to log. A pino logger fits. Default: nowhere. */
   logger?: Logger;
 }
@@ -88,7 +95,7 @@ export function resolveOptions(given: RelayOptions) {
   quoteIdentifier(schema);
   // Whichever of the two is given, the other one's default suits it.
   const prefetchMax = whole('prefetchMax', 4_000, 2, 100_000);
-  const batchSizeMax = whole('batchSizeMax', Math.min(2_000, prefetchMax), 2, 5_000);
+  const batchSizeMax = whole('batchSizeMax', Math.min(1_000, prefetchMax), 2, 5_000);
   const handlers = resolveHandlers(given.handlers ?? {});
   const handlerNames = new Set([...handlers.values()].flatMap((named) => named.map(([name]) => name)));
   const options = {
@@ -109,6 +116,7 @@ export function resolveOptions(given: RelayOptions) {
     pollIntervalMs: whole('pollIntervalMs', 1_000, 10, 3_600_000),
     listen: checkListen(given.listen ?? true),
     stopTimeoutMs: whole('stopTimeoutMs', 10_000, 0, 3_600_000),
+    maintenance: resolveMaintenance(given.maintenance),
     logger: checkLogger(given.logger ?? silentLogger),
   };
   // A misspelt limit would silently be no limit.

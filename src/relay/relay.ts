@@ -4,6 +4,7 @@ import { PostcommitError } from '../errors.ts';
 import { errorText } from '../telemetry/error-text.ts';
 import { SparseLog } from '../telemetry/logging.ts';
 import { Lifecycle } from './lifecycle.ts';
+import type { MaintenanceRun } from './maintenance.ts';
 import type { RelayOptions, ResolvedRelayOptions } from './options.ts';
 import { resolveOptions } from './options.ts';
 import type { Counters } from './report.ts';
@@ -25,6 +26,10 @@ export interface RelayStats extends Counters {
   connected: boolean;
   /** Whether LISTEN is known to work. */
   hearing: boolean;
+  /** Whether it is the one of all relays that does maintenance now. */
+  leading: boolean;
+  /** What each task of maintenance did when this relay last ran it. */
+  maintenance: MaintenanceRun[];
 }
 
 // Timers and sockets keep the AsyncLocalStorage of whoever made them; a relay started in a request must not keep it.
@@ -108,6 +113,8 @@ export class Relay extends Lifecycle {
       waiting: this.#session?.waiting ?? 0,
       connected: this.#session?.connected ?? false,
       hearing: this.#session?.hearing ?? false,
+      leading: this.#session?.leading ?? false,
+      maintenance: this.#session?.maintenance ?? [],
     };
   }
 

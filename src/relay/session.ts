@@ -1,6 +1,5 @@
 import { hostname } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Link } from '../database/link.ts';
 import type { ClaimedRow } from '../outbox/claim.ts';
 import { load } from '../outbox/load.ts';
 import { ring } from '../outbox/ring.ts';
@@ -14,34 +13,30 @@ import { Doorbell } from './doorbell.ts';
 import { ForgottenSweep } from './forgotten-sweep.ts';
 import { Lease } from './lease.ts';
 import type { Lifecycle } from './lifecycle.ts';
+import type { MaintenanceRun } from './maintenance.ts';
+import { Maintenance } from './maintenance.ts';
 import type { ResolvedRelayOptions } from './options.ts';
 import { Pace } from './pace.ts';
 import { PollingLane } from './polling-lane.ts';
+import { RelayLinks } from './relay-links.ts';
 import type { Counters } from './report.ts';
 import { Reporter } from './report.ts';
 import { SlowKeys } from './slow-keys.ts';
 import { toEntry } from './verdict.ts';
 import { within } from './within.ts';
 
-/** No answer for this long means a dead connection: well above any statement of ours, below what an operator waits. */
-const queryTimeoutMs = 15_000;
-/** A heartbeat is noticed missing in time for another try before the lease runs out. */
-const beatTimeoutMs = (leaseMs: number) => Math.min(queryTimeoutMs, Math.max(500, leaseMs / 3));
-
 /**
  * One run of a relay, from connecting to signing off: the pipeline wake, claim, dispatch, deliver, settle, with the
- * lease that all of it stands on. Three connections: claims, results, and the heartbeat with the doorbell, so that
- * neither a long claim nor a burst of results can delay a sign of life.
+ * lease that all of it stands on, and maintenance beside it.
  */
 export class RelaySession {
   readonly #options: ResolvedRelayOptions;
   readonly #lifecycle: Lifecycle;
   readonly #reporter: Reporter;
-  readonly #claims: Link;
-  readonly #results: Link;
-  readonly #control: Link;
+  readonly #links: RelayLinks;
   readonly #lease: Lease;
   readonly #sweep: ForgottenSweep;
+  readonly #maintenance: Maintenance | undefined;
   readonly #doorbell: Doorbell;
   readonly #destinations: DestinationSet;
   readonly #deliverer: Deliverer;
@@ -71,19 +66,18 @@ export class RelaySession {
         logger.warn({ silentMs }, 'LISTEN hears nothing, polling instead; behind a pooler set listen: false');
       },
     });
-    this.#claims = this.#link('claims');
-    this.#results = this.#link('results');
-    this.#control = this.#link('control');
+    this.#links = new RelayLinks({ ...options, lifecycle, doorbell: this.#doorbell });
+    const { claims, results, control } = this.#links;
     this.#sweep = new ForgottenSweep({
       schema,
-      db: this.#results, // Not the heartbeat's connection: a sign of life must not wait for this.
+      db: results, // Not the heartbeat's connection: a sign of life must not wait for this.
       leaseMs: options.leaseMs,
       logger,
       onWoken: () => this.#doorbell.ring(),
     });
     this.#lease = new Lease({
       schema,
-      db: this.#control,
+      db: control,
       relay: { name: options.name, host: hostname(), pid: process.pid },
       leaseMs: options.leaseMs,
       logger,
@@ -95,17 +89,30 @@ export class RelaySession {
         logger.warn({ ...lost }, 'a relay is gone; taking over what it held');
         this.#doorbell.ring();
       },
-      onBeat: () => {
+      onBeat: async () => {
         this.#sweep.beat();
-        return this.#doorbell.probe(this.#control);
+        await Promise.all([this.#doorbell.probe(control), this.#maintenance?.beat()]);
       },
     });
+    this.#maintenance =
+      options.maintenance &&
+      new Maintenance({
+        schema,
+        relay: options.name,
+        connectionString: options.connectionString,
+        options: options.maintenance,
+        control,
+        leaseMs: options.leaseMs,
+        token: () => this.#lease.token,
+        lifecycle,
+        logger,
+      });
     this.#destinations = new DestinationSet({
       schema,
       settings: options.destinations,
       hasHandlers: options.handlers.size > 0,
-      db: this.#control,
-      shelfDb: this.#claims,
+      db: control,
+      shelfDb: claims,
       holdMax: () => this.#pace.hold,
       lifecycle,
       logger,
@@ -117,7 +124,7 @@ export class RelaySession {
       route: options.route,
       deliverTimeoutMs: options.deliverTimeoutMs,
       noHandler: options.noHandler,
-      loadPayload: (seq) => load(this.#claims, schema, seq),
+      loadPayload: (seq) => load(claims, schema, seq),
     });
     this.#dispatcher = new Dispatcher({
       inFlightMax: options.inFlightMax,
@@ -130,10 +137,10 @@ export class RelaySession {
       },
       onVerdict: (verdict) => this.#onVerdict(verdict),
     });
-    this.#slowKeys = new SlowKeys(this.#dispatcher, this.#claims, schema);
+    this.#slowKeys = new SlowKeys(this.#dispatcher, claims, schema);
     this.#completer = new Completer({
       schema,
-      query: this.#results.queryArrays,
+      query: results.queryArrays,
       flushSizeMax: 2_000,
       logger,
       onWritten: (entry, fenced) => this.#onWritten(entry, fenced),
@@ -141,7 +148,7 @@ export class RelaySession {
     this.#pace = new Pace({ min: 2 * options.inFlightMax, max: options.prefetchMax });
     this.#lane = new PollingLane({
       schema,
-      link: this.#claims,
+      link: claims,
       doorbell: this.#doorbell,
       batchSizeMax: options.batchSizeMax,
       logger,
@@ -172,8 +179,16 @@ export class RelaySession {
     return this.#doorbell.hearing;
   }
 
+  get leading(): boolean {
+    return this.#maintenance?.leading ?? false;
+  }
+
+  get maintenance(): MaintenanceRun[] {
+    return this.#maintenance?.runs ?? [];
+  }
+
   get connected(): boolean {
-    return this.#claims.connected && this.#results.connected && this.#control.connected;
+    return this.#links.connected;
   }
 
   /** Events in this relay's hands: not begun, under way, or not yet written down. */
@@ -185,7 +200,7 @@ export class RelaySession {
   /** Connects and registers. Fails, and leaves nothing open, when the database cannot be used. */
   async open(): Promise<void> {
     try {
-      await Promise.all([this.#claims.open(), this.#results.open(), this.#control.open()]);
+      await this.#links.open();
       this.#completer.begin(await this.#lease.begin());
       await this.#sweep.begin();
       await this.#destinations.open();
@@ -197,7 +212,7 @@ export class RelaySession {
         2_000,
         this.#lease.end().catch(() => {}),
       );
-      await this.#closeLinks();
+      await this.#links.close();
       throw error;
     }
   }
@@ -205,6 +220,7 @@ export class RelaySession {
   run(): void {
     this.#destinations.run();
     this.#lane.start();
+    this.#maintenance?.start();
   }
 
   /**
@@ -219,8 +235,9 @@ export class RelaySession {
         const { claimed, exhausted } = await this.#lane.claimOnce();
         await this.#whenIdle();
         // Without a lease nothing was claimed, whatever there is.
-        if (claimed + unshelved === 0 && exhausted && this.#lease.valid && !(await this.#destinations.probed())) return;
+        if (claimed + unshelved === 0 && exhausted && this.#lease.valid && !(await this.#destinations.probed())) break;
       }
+      if (!this.#stopping) await this.#maintenance?.once();
     } catch (error) {
       if (!this.#stopping) throw error;
     }
@@ -233,6 +250,7 @@ export class RelaySession {
   async close(): Promise<{ released: number }> {
     this.#stopping = true;
     this.#sweep.stop();
+    const retired = this.#maintenance?.stop();
     const deadline = performance.now() + this.#options.stopTimeoutMs;
     this.#dispatcher.stop();
     this.#destinations.stop();
@@ -248,32 +266,15 @@ export class RelaySession {
     const closed = this.#destinations.close();
     const written = Promise.all([this.#completer.drained(), calledBack]);
     await within(Math.max(2_000, deadline - performance.now()), written);
+    await retired;
     await within(2_000, this.#signOff());
     this.#closed = true;
     this.#completer.begin('');
     this.#doorbell.close();
     this.#quiet?.();
     await closed;
-    await this.#closeLinks();
+    await this.#links.close();
     return { released: this.#releasedAtStop };
-  }
-
-  #link(purpose: string): Link {
-    const { connectionString, logger, name, leaseMs } = this.#options;
-    const control = purpose === 'control';
-    const link: Link = new Link({
-      connectionString,
-      applicationName: `postcommit ${purpose} ${name}`.slice(0, 63),
-      queryTimeoutMs: control ? beatTimeoutMs(leaseMs) : queryTimeoutMs,
-      logger,
-      ...(control ? { onConnect: (client) => this.#doorbell.attach(client) } : {}),
-      onLost: (error) => {
-        if (control) this.#doorbell.detach();
-        this.#lifecycle.tell('disconnected', { connection: purpose, error: String(error) });
-        link.ensure(); // Not with the next statement only: until then nothing could be heard on it.
-      },
-    });
-    return link;
   }
 
   #onClaimed(rows: ClaimedRow[], claimNumber: number, token: string): void {
@@ -371,13 +372,9 @@ export class RelaySession {
   async #signOff(): Promise<void> {
     try {
       await this.#lease.end();
-      await ring(this.#control, this.#options.schema); // Another relay may go on with what was given back.
+      await ring(this.#links.control, this.#options.schema); // Another relay may go on with what was given back.
     } catch (error) {
       this.#options.logger.warn({ err: String(error) }, 'could not sign off; the lease will run out instead');
     }
-  }
-
-  async #closeLinks(): Promise<void> {
-    await Promise.all([this.#claims.close(), this.#results.close(), this.#control.close()]);
   }
 }

@@ -1,8 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import { duration, printable, quantity, renderTable } from '../../src/cli/output.ts';
+import { printable, renderTable } from '../../src/cli/output.ts';
 import { redact } from '../../src/cli/redact.ts';
 import { wantsColour } from '../../src/cli/terminal.ts';
 import { nearest } from '../../src/nearest.ts';
+import { duration, quantity } from '../../src/plain-words.ts';
 
 describe('tables', () => {
   it('aligns columns and leaves no blanks at the end', () => {

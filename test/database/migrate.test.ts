@@ -9,7 +9,14 @@ import { recordServer } from '../support/servers-used.ts';
 import { within } from '../support/wait.ts';
 import { schemaDump } from './schema-dump.ts';
 
-const everything = ['0001_outbox', '0002_destinations'];
+const everything = [
+  '0001_outbox',
+  '0002_destinations',
+  '0003_emit',
+  '0004_relay',
+  '0005_partitions',
+  '0006_maintenance',
+];
 const latest = everything.length;
 const everyVersion = everything.map((_, i) => i + 1);
 

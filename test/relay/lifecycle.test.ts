@@ -67,7 +67,16 @@ describe('what a relay tells', () => {
     withScenario(async (scenario) => {
       const relay = scenario.idleRelay('one', { inFlightMax: 2, leaseMs: 300 });
       const nothing = { claimed: 0, delivered: 0, retried: 0, dead: 0, released: 0, shelved: 0, fenced: 0, rescued: 0 };
-      const idle = { state: 'idle', token: undefined, inFlight: 0, waiting: 0, connected: false, hearing: false };
+      const idle = {
+        state: 'idle',
+        token: undefined,
+        inFlight: 0,
+        waiting: 0,
+        connected: false,
+        hearing: false,
+        leading: false,
+        maintenance: [],
+      };
       expect(relay.stats()).toEqual({ ...nothing, ...idle });
       await relay.start();
       expect(relay.stats()).toMatchObject({ ...nothing, state: 'running', connected: true, hearing: true });

@@ -100,7 +100,6 @@ describe('a connection that breaks while the relay starts', () => {
   const steps: [string, RegExp][] = [
     ['LISTEN', statement.listen],
     ['register', statement.register],
-    ['forget old relays', /delete from \S+outbox_relays/],
     ['look for dead ones', /ended_as = 'lost'/],
     ['wake what was left parked', /with parked as/],
   ];

@@ -1,9 +1,10 @@
 import type { Command } from 'commander';
 import { Option } from 'commander';
 import { PostcommitError } from '../../errors.ts';
+import { quantity } from '../../plain-words.ts';
 import { wholeNumber } from '../arguments.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
-import { instant, quantity } from '../output.ts';
+import { instant } from '../output.ts';
 import type { Conditions } from '../selection.ts';
 import { addConditions, confirm, targetOf, tellCount } from '../selection.ts';
 import { tellStory } from '../story.ts';

@@ -2,15 +2,18 @@ import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Command } from 'commander';
 import { Option } from 'commander';
+import type { PartitionChoice } from '../../database/migrate.ts';
+import { partitionChoices } from '../../database/migrate.ts';
 import { PostcommitError } from '../../errors.ts';
 import { configNames } from '../config.ts';
 import { contextOf, examples } from '../context.ts';
-import { starters } from '../starters.ts';
+import { starterOf, starters } from '../starters.ts';
 import type { Terminal } from '../terminal.ts';
 
 interface InitOptions {
   format: keyof typeof starters;
   force?: boolean;
+  partitions?: PartitionChoice;
 }
 
 export function addInit(program: Command, terminal: Terminal): void {
@@ -20,7 +23,17 @@ export function addInit(program: Command, terminal: Terminal): void {
     .description('Write a commented postcommit.config.ts into the current folder. An existing file is left alone.')
     .addOption(new Option('--format <format>', 'kind of file').choices(Object.keys(starters)).default('ts'))
     .option('--force', 'overwrite an existing file')
-    .addHelpText('after', examples(['TypeScript', 'init'], ['plain JavaScript', 'init --format js']))
+    .addOption(
+      new Option('--partitions <unit>', 'how `postcommit migrate` is to begin a new outbox').choices(partitionChoices),
+    )
+    .addHelpText(
+      'after',
+      examples(
+        ['TypeScript', 'init'],
+        ['plain JavaScript', 'init --format js'],
+        ['for millions of events a day', 'init --partitions day'],
+      ),
+    )
     .action((options: InitOptions, command: Command) => {
       const { output } = contextOf(command, terminal);
       const name = `postcommit.config.${options.format}`;
@@ -32,7 +45,7 @@ export function addInit(program: Command, terminal: Terminal): void {
           `${existing} exists already. Pass --force to write ${name} anyway.`,
         );
       }
-      writeFileSync(file, starters[options.format], { flag: options.force ? 'w' : 'wx' });
+      writeFileSync(file, starterOf(options.format, options.partitions), { flag: options.force ? 'w' : 'wx' });
       const next = [
         ...(options.format === 'json' ? ['write handlers.js, which the config file names'] : []),
         'set DATABASE_URL, e.g. export DATABASE_URL=postgres://user:password@localhost:5432/app',

@@ -1,5 +1,7 @@
 import type { Command } from 'commander';
-import { migrate } from '../../database/migrate.ts';
+import { Option } from 'commander';
+import type { PartitionChoice } from '../../database/migrate.ts';
+import { migrate, partitionChoices } from '../../database/migrate.ts';
 import { contextOf, examples } from '../context.ts';
 import type { Terminal } from '../terminal.ts';
 
@@ -11,30 +13,50 @@ export function addMigrate(program: Command, terminal: Terminal): void {
       'Create or update the outbox tables, in one transaction. Safe to run from any number of processes at once, and again at any time.',
     )
     .option('--dry-run', 'only tell what would be applied')
+    .addOption(
+      new Option(
+        '--partitions <unit>',
+        'how a new outbox keeps its log; one that has events is left as it is (default: the config file, "none")',
+      ).choices(partitionChoices),
+    )
     .addHelpText(
       'after',
       examples(
         ['bring the tables up to date', 'migrate'],
         ['what would it do?', 'migrate --dry-run'],
+        ['a new outbox for millions of events a day', 'migrate --partitions day'],
         [
           'in another schema of another database',
           'migrate --database-url postgres://localhost/app --schema billing_outbox',
         ],
       ),
     )
-    .action(async (options: { dryRun?: boolean }, command: Command) => {
+    .action(async (options: { dryRun?: boolean; partitions?: PartitionChoice }, command: Command) => {
       const { output, settings } = contextOf(command, terminal);
       const dryRun = options.dryRun ?? false;
+      const partitions = options.partitions ?? (await settings.partitions());
       const result = await migrate({
         connectionString: await settings.connectionString(),
         schema: await settings.schema(),
         dryRun,
+        ...(partitions && { partitions }),
       });
-      const { schema, applied, version } = result;
-      const answer = dryRun ? { schema, version, pending: applied } : { schema, version, applied };
+      const { schema, applied, version, ...kept } = result;
+      const answer = dryRun ? { schema, version, pending: applied } : { schema, version, applied, ...kept };
+      const tellKept = () => {
+        if (kept.partitions === undefined) return;
+        output.line(
+          kept.partitions === 'none' ? 'the log is one table' : `the log is partitioned by ${kept.partitions}`,
+        );
+        if (partitions === 'none' || kept.partitions === partitions) return;
+        output.line(
+          output.paint.dim(`it has had events; to change it: postcommit partitions convert --by ${partitions}`),
+        );
+      };
       output.show(answer, () => {
         if (applied.length === 0) {
           output.line(`${output.paint.green('up to date')}: schema ${schema} is at version ${version}`);
+          tellKept();
           return;
         }
         for (const name of applied) output.line(dryRun ? `would apply ${name}` : `applied ${name}`);
@@ -43,6 +65,7 @@ export function addMigrate(program: Command, terminal: Terminal): void {
             ? `schema ${schema} is at version ${version}; nothing was changed. \`postcommit sql --after ${version}\` prints the SQL.`
             : `${output.paint.green('done')}: schema ${schema} is at version ${version}`,
         );
+        tellKept();
       });
     });
 }

@@ -1,5 +1,7 @@
 import type { Command } from 'commander';
-import { migrationSql } from '../../database/migrate.ts';
+import { Option } from 'commander';
+import type { PartitionChoice } from '../../database/migrate.ts';
+import { migrationSql, partitionChoices } from '../../database/migrate.ts';
 import { wholeNumber } from '../arguments.ts';
 import { contextOf, examples } from '../context.ts';
 import type { Terminal } from '../terminal.ts';
@@ -12,6 +14,9 @@ export function addSql(program: Command, terminal: Terminal): void {
       'Print the migrations as SQL, for teams that apply them with a tool of their own. Needs no database; the SQL keeps the same books as `postcommit migrate`, so the two can be mixed.',
     )
     .option('--after <version>', 'leave out the migrations up to this version', wholeNumber(0, 9_999))
+    .addOption(
+      new Option('--partitions <unit>', 'how a new outbox keeps its log').choices(partitionChoices).default('none'),
+    )
     .addHelpText(
       'after',
       examples(
@@ -20,7 +25,7 @@ export function addSql(program: Command, terminal: Terminal): void {
         ['for another schema', 'sql --schema billing_outbox | psql "$DATABASE_URL"'],
       ),
     )
-    .action(async (options: { after?: number }, command: Command) => {
+    .action(async (options: { after?: number; partitions: PartitionChoice }, command: Command) => {
       const { output, settings } = contextOf(command, terminal);
       const schema = await settings.schema();
       const sql = migrationSql({ schema, ...options });

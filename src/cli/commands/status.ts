@@ -1,13 +1,15 @@
 import type { Command } from 'commander';
 import type { OutboxCounts } from '../../outbox/count.ts';
 import type { DestinationInfo } from '../../outbox/list-destinations.ts';
+import type { MaintenanceInfo } from '../../outbox/list-maintenance.ts';
 import type { RelayInfo } from '../../outbox/list-relays.ts';
+import { duration } from '../../plain-words.ts';
 import { wholeNumber } from '../arguments.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
 import { tellDestinations } from '../destination-text.ts';
 import { ExitWith, exitCodes } from '../exit-codes.ts';
-import { duration } from '../output.ts';
+import { printable } from '../output.ts';
 import { ago } from '../story.ts';
 import type { Terminal } from '../terminal.ts';
 
@@ -48,16 +50,17 @@ export function addStatus(program: Command, terminal: Terminal): void {
     .action(async (thresholds: Thresholds, command: Command) => {
       const context = contextOf(command, terminal);
       const schema = await context.settings.schema();
-      const { counts, destinations, relays } = await withAdmin(context, async (admin) => ({
+      const { counts, destinations, relays, maintenance } = await withAdmin(context, async (admin) => ({
         counts: await admin.counts(),
         destinations: await admin.destinations(),
+        maintenance: await admin.maintenance(),
         relays: (await admin.relays()).filter(({ state }) => state === 'alive' || state === 'overdue'),
       }));
       const relaysAlive = relays.filter(({ state }) => state === 'alive').length;
       const exceeded = check(thresholds, counts, relaysAlive);
       const ok = exceeded.length === 0;
-      context.output.show({ schema, ...counts, destinations, relaysAlive, relays, ok, exceeded }, () =>
-        tell(context, { schema, counts, destinations, relays, exceeded }),
+      context.output.show({ schema, ...counts, destinations, relaysAlive, relays, maintenance, ok, exceeded }, () =>
+        tell(context, { schema, counts, destinations, relays, maintenance, exceeded }),
       );
       if (!ok) throw new ExitWith(exitCodes.failed);
     });
@@ -83,10 +86,12 @@ interface Standing {
   counts: OutboxCounts;
   destinations: readonly DestinationInfo[];
   relays: readonly RelayInfo[];
+  maintenance: MaintenanceInfo;
   exceeded: readonly Exceeded[];
 }
 
-function tell({ output }: Context, { schema, counts, destinations, relays, exceeded }: Standing): void {
+function tell({ output }: Context, standing: Standing): void {
+  const { schema, counts, destinations, relays, maintenance, exceeded } = standing;
   const { paint } = output;
   const now = new Date();
   const line = (name: string, figure: keyof OutboxCounts['exact'], note = '', alarming = false) => {
@@ -112,6 +117,7 @@ function tell({ output }: Context, { schema, counts, destinations, relays, excee
     output.line();
   }
   tellRelays(output, relays, now);
+  tellMaintenance(output, maintenance, now);
   for (const { check: name, limit, found } of exceeded) {
     output.line(paint.red(`failed: ${flagOf(name)} ${limit}, found ${found}`));
   }
@@ -135,6 +141,24 @@ function tellRelays(output: Context['output'], relays: readonly RelayInfo[], now
       ...['delivered', 'retried', 'inFlight'].map((name) => figure(relay, name)),
     ]),
   );
+}
+
+/** Who leads; and of the tasks only those that somebody should look at. */
+function tellMaintenance(output: Context['output'], { leader, tasks }: MaintenanceInfo, now: Date): void {
+  const lastRun = Math.max(...tasks.map(({ ranAt }) => ranAt.getTime()));
+  const last = tasks.length === 0 ? 'not run yet' : `last run ${ago(new Date(lastRun), now)}`;
+  output.line();
+  output.line(`maintenance  ${leader ? `by ${printable(leader.name)}` : 'by no relay'}, ${last}`);
+  for (const { task, error, failures, note, succeededAt } of tasks) {
+    if (error !== undefined) {
+      const since = succeededAt ? `, last done ${ago(succeededAt, now)}` : '';
+      output.line(
+        output.paint.red(`  ${task} failed${failures > 1 ? ` ${failures} times` : ''}${since}: ${printable(error)}`),
+      );
+    } else if (note !== undefined) {
+      output.line(output.paint.dim(`  ${task}: ${printable(note)}`));
+    }
+  }
 }
 
 /** `maxAgeMs` as it is typed: `--max-age-ms`. */

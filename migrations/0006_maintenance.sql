@@ -1,0 +1,147 @@
+-- Maintenance: what the leader among the relays did last, and retention that never takes what is still needed.
+
+-- One row per task. Only the leader writes here, fenced by its epoch: a leader that was deposed while it worked cannot
+-- write over what its successor did.
+create table :"schema".outbox_maintenance (
+  task         text primary key,
+  epoch        bigint not null,
+  ran_at       timestamptz not null default now(),
+  duration_ms  integer not null,
+  changed      bigint not null,
+  note         text,
+  error        text,
+  failures     integer not null default 0,
+  succeeded_at timestamptz,
+  -- How far the log has been looked through, and since when: what was passed over is looked at again in the next cycle.
+  cursor_seq   bigint not null default 0,
+  cycle_at     timestamptz
+);
+comment on column :"schema".outbox_maintenance.changed is 'Rows that the last run removed, or other things it did.';
+comment on column :"schema".outbox_maintenance.note is 'What the last run left undone, and why.';
+comment on column :"schema".outbox_maintenance.error is 'Why the last run failed; NULL when it did not.';
+comment on column :"schema".outbox_maintenance.failures is 'Runs that failed in a row.';
+
+-- Not BRIN: where pruning frees pages that new rows then fill, a block range keeps its oldest time, and every run would
+-- read it again.
+create index processed_events_processed_at_idx on :"schema".processed_events (processed_at);
+
+-- Every claim and every heartbeat asks who is alive, among all that ever were. A heartbeat changes nothing that this
+-- index covers, so it stays a HOT update.
+create index outbox_relays_alive_idx on :"schema".outbox_relays (token) where ended_at is null;
+
+-- Removes a chunk of old events from the log, with all that is told of them: the lowest seqs after `after`, no more than
+-- `rows_max` of them looked at. Stays: what is in the queue, on the shelf, or a dead letter that nobody discarded,
+-- whatever its age. Where the log is partitioned, this is about its default partition; the others are dropped whole.
+--
+-- Why nothing that is still needed can go. An event that is in none of queue, shelf and dead letters in one snapshot can
+-- only come back by `replay`, which takes the lock below (shared), or by the retry of a dead letter that was discarded,
+-- which locks that row, as is done here. Both are taken before the snapshot that decides: every statement of this
+-- function has its own, so the isolation must be READ COMMITTED. The three are looked at in one statement, because an
+-- event may move from one to the other at any moment.
+--
+-- The answer: `reached` is where the next chunk begins, `finished` says that nothing old is left behind it. Time goes
+-- along with seq but for a clock that was set: events of the future (it was ahead) are passed over, and the first chunk
+-- without anything old ends the search.
+create function :"schema".prune_events(after bigint, keep_ms double precision, rows_max integer, dry_run boolean)
+returns jsonb
+language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $postcommit$
+declare
+  log regclass := coalesce(to_regclass(format('%I.outbox_events_default', :'schema')),
+                           format('%I.outbox_events', :'schema')::regclass);
+  deliveries regclass := coalesce(to_regclass(format('%I.outbox_deliveries_default', :'schema')),
+                                  format('%I.outbox_deliveries', :'schema')::regclass);
+  cutoff constant timestamptz := now() - keep_ms * interval '1 millisecond';
+  seen integer;
+  young bigint;
+  aged bigint[];
+  reached bigint;
+  discarded bigint[] := '{}';
+  doomed bigint[];
+  pruned integer;
+  queued integer;
+  shelved integer;
+  dead integer;
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'events can only be pruned under READ COMMITTED' using
+      errcode = 'invalid_transaction_state',
+      hint = 'Set default_transaction_isolation to ''read committed'' for this role.';
+  end if;
+  execute format($q$
+    select count(*), min(young), coalesce(array_agg(seq order by seq) filter (where created_at < $2), '{}'),
+           max(seq) filter (where created_at < $2 or created_at > now() and (young is null or seq < young))
+      from (select seq, created_at, min(seq) filter (where created_at between $2 and now()) over () as young
+              from (select seq, created_at from %s where seq > $1 order by seq limit $3) e) e $q$, log)
+    into seen, young, aged, reached using after, cutoff, rows_max;
+
+  if not dry_run then
+    perform pg_advisory_xact_lock(hashtextextended('postcommit.prune.' || :'schema', 42));
+    select coalesce(array_agg(d.seq), '{}') into discarded
+      from (select seq from :"schema".outbox_dead_letters
+             where seq = any (aged) and discarded_at is not null order by seq for update skip locked) d;
+  end if;
+  -- Each by LATERAL … LIMIT: as joins, the planner may read all of the queue, or of the log below, for each chunk.
+  select coalesce(array_agg(x.seq order by x.seq) filter (where not (x.queued or x.shelved or x.dead)), '{}'),
+         count(*) filter (where x.queued and not x.dead), count(*) filter (where x.shelved and not x.queued),
+         count(*) filter (where x.dead)
+    into doomed, queued, shelved, dead
+    from (
+      select o.seq, q.seq is not null as queued, h.seq is not null as shelved,
+             d.seq is not null and (d.discarded_at is null or not (dry_run or d.seq = any (discarded))) as dead
+        from unnest(aged) as o(seq)
+        left join lateral (select x.seq from :"schema".outbox_queue x where x.seq = o.seq limit 1) q on true
+        left join lateral (select x.seq from :"schema".outbox_shelf x where x.seq = o.seq limit 1) h on true
+        left join lateral (
+          select x.seq, x.discarded_at from :"schema".outbox_dead_letters x where x.seq = o.seq limit 1
+        ) d on true
+    ) x;
+
+  pruned := cardinality(doomed);
+  if not dry_run and pruned > 0 then
+    execute format('delete from %s where seq = any ($1)', log) using doomed;
+    get diagnostics pruned = row_count;
+    delete from :"schema".outbox_failures f where f.seq = any (doomed);
+    delete from :"schema".outbox_dead_letters d where d.seq = any (doomed);
+    -- A record of a batch goes with the last of its events, which as a rule is its highest: that one is looked for first,
+    -- or each chunk would look through all of a record that reaches far. Then by range of the multirange: one that is
+    -- scattered would have to be compared with everything that lies between.
+    execute format($q$
+      delete from %1$s d where d.seqs && $1
+         and coalesce((select false from %2$I.outbox_events e where e.seq = upper(d.seqs) - 1 limit 1), true)
+         and coalesce((select false from unnest(d.seqs) r cross join lateral (
+               select from %2$I.outbox_events e where e.seq >= lower(r) and e.seq < upper(r) order by e.seq limit 1) e
+             limit 1), true) $q$, deliveries, :'schema')
+      using int8range(doomed[1], doomed[cardinality(doomed)], '[]');
+  end if;
+  return jsonb_build_object(
+    'pruned', pruned, 'reached', coalesce(reached, after)::text,
+    'finished', seen < rows_max or (cardinality(aged) = 0 and young is not null),
+    'queued', queued, 'shelved', shelved, 'dead', dead);
+end
+$postcommit$;
+
+-- With its owner's rights: a relay that may delete from the log, and from a default partition that was made after its
+-- grants, could delete anything; like this it can only prune. So it is not for everybody to call.
+revoke execute on function :"schema".prune_events(bigint, double precision, integer, boolean) from public;
+
+-- Puts delivered events back into the queue. They may be older than the time events are kept, and pruned at this very
+-- moment: so under the lock that prune_events takes, with a look at the log that comes after it.
+create function :"schema".replay(seqs bigint[]) returns integer
+language plpgsql as $postcommit$
+declare
+  replayed integer;
+begin
+  perform pg_advisory_xact_lock_shared(hashtextextended('postcommit.prune.' || :'schema', 42));
+  with back as (
+    insert into :"schema".outbox_queue (seq, key)
+      select e.seq, :"schema".key_hash(e.aggregate_type, e.aggregate_id, e.ordering_key)
+        from :"schema".outbox_events e where e.seq = any (seqs) order by e.seq
+      -- Another operator may replay the same event: then one of the two inserts does nothing.
+      on conflict (seq) do nothing
+      returning seq
+  )
+  select count(*) into replayed from back;
+  perform :"schema".note_returns();
+  return replayed;
+end
+$postcommit$;

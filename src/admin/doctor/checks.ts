@@ -1,0 +1,93 @@
+import type { Executor } from '../../database/executor.ts';
+import { readMigrations } from '../../database/migrate.ts';
+import { probeSession } from '../../database/session-probe.ts';
+import { count } from '../../outbox/count.ts';
+import { examineIndexes } from '../../outbox/examine-indexes.ts';
+import { examineMigrations } from '../../outbox/examine-migrations.ts';
+import { examineRights } from '../../outbox/examine-rights.ts';
+import { examineServer } from '../../outbox/examine-server.ts';
+import { examineSlots } from '../../outbox/examine-slots.ts';
+import { examineSnapshots } from '../../outbox/examine-snapshots.ts';
+import { examineTables } from '../../outbox/examine-tables.ts';
+import { listDestinations } from '../../outbox/list-destinations.ts';
+import { listMaintenance } from '../../outbox/list-maintenance.ts';
+import { listPartitions } from '../../outbox/list-partitions.ts';
+import { listRelays } from '../../outbox/list-relays.ts';
+import type { Judgement } from './finding.ts';
+import { judgeIndexes } from './judge-indexes.ts';
+import { judgeMaintenance } from './judge-maintenance.ts';
+import { judgeMigrations } from './judge-migrations.ts';
+import { judgePartitions } from './judge-partitions.ts';
+import { judgeRights } from './judge-rights.ts';
+import { judgeClock, judgeConnections, judgePooler, judgeServer, judgeSettings } from './judge-server.ts';
+import { judgeSlots, judgeSnapshots } from './judge-snapshots.ts';
+import { judgeAutovacuum, judgeBloat } from './judge-tables.ts';
+import { judgeBacklog, judgeDeadLetters, judgeDestinations, judgeRelays } from './judge-work.ts';
+import type { DoctorLimits } from './limits.ts';
+
+/** Whom to examine. */
+export interface Patient {
+  db: Executor;
+  schema: string;
+  limits: DoctorLimits;
+  /** To find out what lies between this process and PostgreSQL. */
+  connectionString?: string;
+}
+
+type Check = (patient: Patient) => Promise<Judgement[]>;
+
+/** Every check by its name: gathers facts, which takes SQL, and judges them, which does not. */
+export const checks = {
+  server: async ({ db }) => judgeServer(await examineServer(db)),
+  settings: async ({ db }) => judgeSettings(await examineServer(db)),
+  connections: async ({ db }) => judgeConnections(await examineServer(db)),
+  clock: async ({ db }) => {
+    await examineServer(db); // The first answer may have to wait for a connection.
+    const asked = Date.now();
+    const { nowMs } = await examineServer(db);
+    return judgeClock(nowMs, { asked, answered: Date.now() });
+  },
+  pooler: async ({ connectionString }) =>
+    judgePooler(connectionString === undefined ? undefined : await probeSession(connectionString)),
+  migrations: async ({ db, schema }) => judgeMigrations(readMigrations(), await examineMigrations(db, schema)),
+  rights: async ({ db, schema }) => judgeRights(await examineRights(db, schema)),
+  indexes: async ({ db, schema }) =>
+    judgeIndexes(schema, await examineTables(db, schema), await examineIndexes(db, schema)),
+  autovacuum: async ({ db, schema }) => judgeAutovacuum(schema, await examineTables(db, schema)),
+  bloat: async ({ db, schema, limits }) => {
+    const facts = { tables: await examineTables(db, schema), indexes: await examineIndexes(db, schema) };
+    return judgeBloat(schema, facts, limits);
+  },
+  snapshots: async ({ db, schema, limits }) => {
+    const { currentRole } = await examineRights(db, schema);
+    return judgeSnapshots(await examineSnapshots(db), limits, currentRole);
+  },
+  slots: async ({ db, limits }) => judgeSlots(await examineSlots(db), limits),
+  backlog: async ({ db, schema, limits }) => judgeBacklog(await count(db, schema), limits),
+  relays: async ({ db, schema }) => judgeRelays(await listRelays(db, schema), await count(db, schema)),
+  destinations: async ({ db, schema }) => judgeDestinations(await listDestinations(db, schema)),
+  'dead-letters': async ({ db, schema }) => judgeDeadLetters(await count(db, schema)),
+  partitions: async ({ db, schema }) => {
+    const { nowMs } = await examineServer(db);
+    return judgePartitions(schema, await listPartitions(db, schema), nowMs);
+  },
+  maintenance: async ({ db, schema }) => {
+    const { nowMs } = await examineServer(db);
+    return judgeMaintenance(await listMaintenance(db, schema), await listRelays(db, schema), nowMs);
+  },
+} satisfies Record<string, Check>;
+
+export type CheckName = keyof typeof checks;
+
+export const checkNames = Object.keys(checks) as CheckName[];
+
+/** Checks that make sense where there is no outbox yet. */
+export const withoutTables: readonly CheckName[] = [
+  'server',
+  'settings',
+  'connections',
+  'clock',
+  'pooler',
+  'migrations',
+  'slots',
+];

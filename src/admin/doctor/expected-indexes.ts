@@ -1,0 +1,105 @@
+import type { Severity } from './finding.ts';
+
+/** An index that the migrations make. A test compares the list with a fresh database. */
+export interface ExpectedIndex {
+  table: string;
+  /** As `examineIndexes` tells it. */
+  definition: string;
+  /** How bad it is when it is missing. */
+  missing: Exclude<Severity, 'ok'>;
+  consequence: string;
+}
+
+const wholeQueue = 'Every claim or settlement reads the whole table: delivery slows down as the backlog grows.';
+const unfenced = 'Rows that must be unique are no longer kept from being there twice.';
+const slowStory = 'What became of an event is looked up by reading the whole table.';
+
+export const expectedIndexes: readonly ExpectedIndex[] = [
+  { table: 'outbox_events', definition: 'unique btree (seq)', missing: 'critical', consequence: wholeQueue },
+  { table: 'outbox_events', definition: 'unique btree (id)', missing: 'critical', consequence: unfenced },
+  {
+    table: 'outbox_events',
+    definition: 'btree (aggregate_type, aggregate_id, seq)',
+    missing: 'note',
+    consequence: '`postcommit events --aggregate` reads the whole log.',
+  },
+  {
+    table: 'outbox_events',
+    definition: 'btree (event_type, seq)',
+    missing: 'note',
+    consequence: '`postcommit events --type` and replays by type read the whole log.',
+  },
+  {
+    table: 'outbox_events',
+    definition: "brin (created_at) WITH (pages_per_range='32')",
+    missing: 'note',
+    consequence: 'Queries by time over the log read all of it.',
+  },
+  { table: 'outbox_queue', definition: 'unique btree (seq)', missing: 'critical', consequence: wholeQueue },
+  {
+    table: 'outbox_queue',
+    definition: 'btree (seq) WHERE (available_at IS NULL)',
+    missing: 'critical',
+    consequence: wholeQueue,
+  },
+  {
+    table: 'outbox_queue',
+    definition: 'btree (available_at, seq) WHERE (available_at IS NOT NULL)',
+    missing: 'critical',
+    consequence: wholeQueue,
+  },
+  {
+    table: 'outbox_queue',
+    definition: 'btree (key, seq) WHERE (key IS NOT NULL)',
+    missing: 'critical',
+    consequence: wholeQueue,
+  },
+  { table: 'outbox_deliveries', definition: 'gist (seqs)', missing: 'warning', consequence: slowStory },
+  { table: 'outbox_deliveries', definition: 'brin (delivered_at)', missing: 'note', consequence: slowStory },
+  { table: 'outbox_failures', definition: 'btree (seq, attempt)', missing: 'warning', consequence: slowStory },
+  { table: 'outbox_dead_letters', definition: 'unique btree (seq)', missing: 'critical', consequence: unfenced },
+  {
+    table: 'outbox_dead_letters',
+    definition: 'btree (dead_at, seq)',
+    missing: 'warning',
+    consequence: 'Dead letters are listed and retried by reading all of them.',
+  },
+  { table: 'outbox_relays', definition: 'unique btree (token)', missing: 'critical', consequence: unfenced },
+  {
+    table: 'outbox_relays',
+    definition: 'btree (token) WHERE (ended_at IS NULL)',
+    missing: 'warning',
+    consequence: 'Every claim reads all relays that ever were to find those that are alive.',
+  },
+  {
+    table: 'processed_events',
+    definition: 'btree (processed_at)',
+    missing: 'warning',
+    consequence: 'Retention reads the whole inbox to find what is old.',
+  },
+  {
+    table: 'processed_events',
+    definition: 'unique btree (consumer_name, event_id)',
+    missing: 'critical',
+    consequence: 'Consumers act on events twice: nothing keeps an event from being processed again.',
+  },
+  { table: 'outbox_leases', definition: 'unique btree (name)', missing: 'critical', consequence: unfenced },
+  { table: 'outbox_controls', definition: 'unique btree (destination)', missing: 'critical', consequence: unfenced },
+  {
+    table: 'outbox_shelf',
+    definition: 'unique btree (destination, seq)',
+    missing: 'critical',
+    consequence: wholeQueue,
+  },
+  {
+    table: 'outbox_shelf',
+    definition: 'btree (key, destination, seq) WHERE (key IS NOT NULL)',
+    missing: 'critical',
+    consequence: wholeQueue,
+  },
+  { table: 'outbox_shelf', definition: 'btree (seq)', missing: 'critical', consequence: wholeQueue },
+  { table: 'outbox_maintenance', definition: 'unique btree (task)', missing: 'critical', consequence: unfenced },
+  { table: 'outbox_partitions', definition: 'unique btree (number)', missing: 'critical', consequence: unfenced },
+  { table: 'outbox_settings', definition: 'unique btree (name)', missing: 'critical', consequence: unfenced },
+  { table: 'migrations', definition: 'unique btree (version)', missing: 'warning', consequence: unfenced },
+];

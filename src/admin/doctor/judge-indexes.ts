@@ -1,0 +1,102 @@
+import { quoteIdentifier } from '../../database/identifier.ts';
+import type { IndexFacts } from '../../outbox/examine-indexes.ts';
+import type { TableFacts } from '../../outbox/examine-tables.ts';
+import { quantity, size } from '../../plain-words.ts';
+import type { ExpectedIndex } from './expected-indexes.ts';
+import { expectedIndexes } from './expected-indexes.ts';
+import type { Judgement } from './finding.ts';
+import { note, ok, warning } from './finding.ts';
+
+/** Smaller ones cost next to nothing, whether anybody uses them or not. */
+const unusedBytesMin = 100 * 1_048_576;
+
+/** Compares the indexes of every table that holds rows, partitions included, with those that the migrations make. */
+export function judgeIndexes(
+  schema: string,
+  tables: readonly TableFacts[],
+  indexes: readonly IndexFacts[],
+): Judgement[] {
+  const found: Judgement[] = [];
+  for (const table of tables.filter(({ partitioned }) => !partitioned)) {
+    const unmatched = indexes.filter((index) => index.table === table.name);
+    for (const expected of expectedIndexes) {
+      if (expected.table !== (table.partitionOf ?? table.name)) continue;
+      // A valid one first: an interrupted build beside it is only in the way.
+      const same = unmatched.filter(({ definition }) => definition === expected.definition);
+      const index = same.find(({ valid }) => valid) ?? same[0];
+      if (index === undefined) found.push(missing(schema, table.name, expected));
+      else {
+        unmatched.splice(unmatched.indexOf(index), 1);
+        if (!index.valid)
+          found.push(invalid(schema, index, `reindex index concurrently ${named(schema, index.name)};`));
+        else if (isUnused(index, expected)) found.push(unused(schema, index, expected));
+      }
+    }
+    for (const index of unmatched) {
+      const drop = dropping(schema, index);
+      found.push(index.valid ? foreign(index, drop) : invalid(schema, index, drop));
+    }
+  }
+  return found.length > 0 ? found : [ok(`all ${indexes.length} indexes are there and valid`)];
+}
+
+function named(schema: string, name: string): string {
+  return `${quoteIdentifier(schema)}.${quoteIdentifier(name)}`;
+}
+
+function dropping(schema: string, { name, table, constraint }: IndexFacts): string {
+  return constraint === null
+    ? `drop index concurrently ${named(schema, name)};`
+    : `alter table ${named(schema, table)} drop constraint ${quoteIdentifier(constraint)};`;
+}
+
+function missing(
+  schema: string,
+  table: string,
+  { definition, missing: severity, consequence }: ExpectedIndex,
+): Judgement {
+  const unique = definition.startsWith('unique ');
+  const method = unique ? definition.slice('unique '.length) : definition;
+  return {
+    severity,
+    what: `the index ${definition} of ${table} is missing`,
+    consequence,
+    fix: `create ${unique ? 'unique ' : ''}index concurrently on ${named(schema, table)} using ${method};`,
+  };
+}
+
+function invalid(schema: string, index: IndexFacts, fix: string): Judgement {
+  if (index.building) {
+    return note(`the index ${index.name} of ${index.table} is being built`, 'Queries do without it until then.');
+  }
+  return warning(
+    `the index ${index.name} of ${index.table} is invalid: its build was interrupted`,
+    `Every write to ${quoteIdentifier(schema)}.${index.table} pays for it and no query can use it.`,
+    fix,
+  );
+}
+
+function foreign(index: IndexFacts, fix: string): Judgement {
+  const what = `the index ${index.name} of ${index.table} is none of Postcommit's (${index.definition}; ${used(index)})`;
+  // A claim is an in-place update of a narrow row only as long as no index covers what it changes.
+  const hot = index.table === 'outbox_queue' || index.table === 'outbox_shelf';
+  return hot
+    ? warning(what, 'Every claim, retry and settlement writes it too, which can cost half of the throughput.', fix)
+    : note(what, 'Every write to the table pays for it; worth it only if your own queries need it.', fix);
+}
+
+function isUnused({ scans, bytes }: IndexFacts, { missing: severity }: ExpectedIndex): boolean {
+  return severity === 'note' && scans === 0 && bytes >= unusedBytesMin;
+}
+
+function unused(schema: string, index: IndexFacts, { consequence }: ExpectedIndex): Judgement {
+  return note(
+    `the index ${index.name} of ${index.table} (${size(index.bytes)}) was never used since the statistics were reset`,
+    `Every emit pays for it. Without it: ${consequence}`,
+    `drop index concurrently ${named(schema, index.name)}; -- only if nobody looks events up that way`,
+  );
+}
+
+function used({ scans }: IndexFacts): string {
+  return scans === 0 ? 'never used' : `used ${quantity(scans, 'time')}`;
+}

@@ -1,0 +1,118 @@
+import { quoteIdentifier } from '../../database/identifier.ts';
+import type { IndexFacts } from '../../outbox/examine-indexes.ts';
+import type { TableFacts } from '../../outbox/examine-tables.ts';
+import { duration, quantity, size } from '../../plain-words.ts';
+import type { Judgement } from './finding.ts';
+import { critical, note, ok, severityOver, warning } from './finding.ts';
+import type { DoctorLimits } from './limits.ts';
+
+/** Tables whose rows come and go all the time. */
+const turnover = ['outbox_queue', 'outbox_shelf'];
+
+/** As the migrations set them: vacuum by a fixed number of dead rows, and without pausing. */
+const vacuumOptions: Readonly<Record<string, string>> = {
+  autovacuum_vacuum_scale_factor: '0',
+  autovacuum_vacuum_threshold: '5000',
+  autovacuum_vacuum_insert_scale_factor: '0',
+  autovacuum_vacuum_insert_threshold: '100000',
+  autovacuum_analyze_scale_factor: '0',
+  autovacuum_analyze_threshold: '50000',
+  autovacuum_vacuum_cost_delay: '0',
+};
+
+const staleRows = 200_000;
+const staleMs = 3_600_000;
+
+export function judgeAutovacuum(schema: string, tables: readonly TableFacts[]): Judgement[] {
+  const s = quoteIdentifier(schema);
+  const found: Judgement[] = [];
+  for (const table of tables.filter(({ partitioned }) => !partitioned)) {
+    const options = new Map(table.options.map((option) => option.split('=', 2) as [string, string]));
+    const busy = turnover.includes(table.name);
+    if (/^(false|off|no|0)$/i.test(options.get('autovacuum_enabled') ?? '')) {
+      found.push(
+        (busy ? critical : warning)(
+          `autovacuum is disabled for ${table.name}`,
+          busy
+            ? 'Nobody removes the dead rows that every delivery leaves: claims slow down without end.'
+            : 'Its dead rows are never removed and its statistics never refreshed.',
+          `alter table ${s}.${quoteIdentifier(table.name)} reset (autovacuum_enabled);`,
+        ),
+      );
+    }
+    const other = busy ? Object.entries(vacuumOptions).filter(([name, value]) => options.get(name) !== value) : [];
+    if (other.length > 0) {
+      found.push(
+        warning(
+          `autovacuum of ${table.name} is not set as migrated: ${other.map(([name]) => `${name} is ${options.get(name) ?? 'not set'}`).join(', ')}`,
+          'The queue turns over completely all the time; vacuumed by the defaults it fills with dead rows.',
+          `alter table ${s}.${table.name} set (${other.map(([name, value]) => `${name} = ${value}`).join(', ')});`,
+        ),
+      );
+    }
+    if (table.changedSinceAnalyze > staleRows && (table.analyzedMsAgo ?? Number.POSITIVE_INFINITY) > staleMs) {
+      const last = table.analyzedMsAgo === null ? 'never analyzed' : `analyzed ${duration(table.analyzedMsAgo)} ago`;
+      const what = `the statistics of ${table.name} are stale: ${last}, ${quantity(table.changedSinceAnalyze, 'row')} changed since`;
+      found.push(note(what, 'The planner may choose slow plans.', `analyze ${s}.${quoteIdentifier(table.name)};`));
+    }
+  }
+  return found.length > 0 ? found : [ok(`autovacuum is set as migrated; ${lastVacuum(tables)}`)];
+}
+
+function lastVacuum(tables: readonly TableFacts[]): string {
+  const queue = tables.find(({ name }) => name === 'outbox_queue');
+  if (queue === undefined || queue.vacuumedMsAgo === null) return 'the queue was not vacuumed yet';
+  return `the queue was vacuumed ${duration(queue.vacuumedMsAgo)} ago`;
+}
+
+/** A queue row with its page's free half, and an entry of one of its indexes: generous, so that only a lot counts. */
+const rowBytes = 250;
+const entryBytes = 60;
+const bloatBytesMin = 64 * 1_048_576;
+
+export function judgeBloat(
+  schema: string,
+  { tables, indexes }: { tables: readonly TableFacts[]; indexes: readonly IndexFacts[] },
+  limits: Pick<DoctorLimits, 'deadRows'>,
+): Judgement[] {
+  const s = quoteIdentifier(schema);
+  const found: Judgement[] = [];
+  const isBloated = (bytes: number, usefulBytes: number) => bytes > bloatBytesMin && bytes > 4 * usefulBytes;
+  for (const { name, deadRows, liveRows, bytes } of tables.filter((table) => turnover.includes(table.name))) {
+    const severity = severityOver(deadRows, limits.deadRows);
+    if (severity !== 'ok') {
+      found.push({
+        severity,
+        what: `${name} has ${quantity(deadRows, 'dead row')} for ${quantity(liveRows, 'live one')}`,
+        consequence: 'Claims and settlements walk over dead rows: delivery slows down until vacuum gets rid of them.',
+        fix: `vacuum (analyze) ${s}.${name}; -- in vain while an old snapshot is held: postcommit doctor --only snapshots`,
+      });
+    } else if (isBloated(bytes, liveRows * rowBytes)) {
+      found.push(
+        note(
+          `${name} takes ${size(bytes)} for ${quantity(liveRows, 'row')}`,
+          'A backlog was here: the room is used again by the next one, and until then scans of the whole table are slow.',
+          `vacuum full ${s}.${name}; -- emitters and relays wait meanwhile: moments when there are few rows`,
+        ),
+      );
+    }
+    for (const index of indexes.filter(({ table }) => table === name)) {
+      if (!isBloated(index.bytes, index.liveRows * entryBytes)) continue;
+      found.push(
+        note(
+          `the index ${index.name} takes ${size(index.bytes)} for ${quantity(index.liveRows, 'row')}`,
+          'It is larger than what is in it, and reads more pages than it needs to.',
+          `reindex index concurrently ${s}.${quoteIdentifier(index.name)};`,
+        ),
+      );
+    }
+  }
+  const queue = tables.find(({ name }) => name === 'outbox_queue');
+  return found.length > 0 || queue === undefined
+    ? found
+    : [
+        ok(
+          `the queue takes ${size(queue.bytes)}: ${quantity(queue.liveRows, 'live row')}, ${quantity(queue.deadRows, 'dead one')}`,
+        ),
+      ];
+}

@@ -1,0 +1,74 @@
+import type { OutboxCounts } from '../../outbox/count.ts';
+import type { DestinationInfo } from '../../outbox/list-destinations.ts';
+import type { RelayInfo } from '../../outbox/list-relays.ts';
+import { duration, quantity } from '../../plain-words.ts';
+import type { Judgement } from './finding.ts';
+import { critical, note, ok, severityOver, warning } from './finding.ts';
+import type { DoctorLimits } from './limits.ts';
+
+export function judgeBacklog(counts: OutboxCounts, limits: Pick<DoctorLimits, 'oldestPendingMs'>): Judgement[] {
+  const { pending, waiting, shelved, oldestPendingMs, exact } = counts;
+  const amount = `${exact.pending ? '' : 'about '}${quantity(pending, 'pending event')}`;
+  if (oldestPendingMs === null) return [ok(`${amount}, nothing is due`)];
+  const what = `the oldest undelivered event has been due for ${duration(oldestPendingMs)} (${amount}, ${waiting} not due yet, ${shelved} shelved)`;
+  const severity = severityOver(oldestPendingMs, limits.oldestPendingMs);
+  if (severity === 'ok') return [ok(what)];
+  const consequence = 'Consumers work with what was true then.';
+  return [{ severity, what, consequence, fix: 'postcommit events --status pending --order oldest --limit 10' }];
+}
+
+export function judgeDeadLetters({ failed, blocked, exact }: OutboxCounts): Judgement[] {
+  const found: Judgement[] = [];
+  if (failed > 0) {
+    const what = `${exact.failed ? '' : 'about '}${quantity(failed, 'dead letter')} to be decided on`;
+    found.push(
+      warning(what, 'Nobody gets these events until somebody retries or discards them.', 'postcommit dead list'),
+    );
+  }
+  if (blocked > 0) {
+    const what = `${quantity(blocked, 'aggregate')} held back by a dead letter`;
+    const consequence = 'All later events of theirs wait until it is retried or discarded.';
+    found.push(warning(what, consequence, 'postcommit dead list'));
+  }
+  return found.length > 0 ? found : [ok('no dead letters')];
+}
+
+export function judgeDestinations(destinations: readonly DestinationInfo[]): Judgement[] {
+  const found = destinations.flatMap((destination): Judgement[] => {
+    const { name, state, waiting, error, reason } = destination;
+    const wait = `${quantity(waiting, 'event')} ${waiting === 1 ? 'waits' : 'wait'} for it`;
+    if (state === 'down') {
+      const what = `the destination ${name} is down${error ? ` (${error.slice(0, 200)})` : ''}, ${wait}`;
+      return [
+        warning(what, 'They are sent when a probe finds it up again; no attempt is lost.', 'postcommit destinations'),
+      ];
+    }
+    if (state !== 'paused') return [];
+    const what = `the destination ${name} is paused${reason ? ` (${reason.slice(0, 200)})` : ''}, ${wait}`;
+    return [note(what, 'Nothing is sent to it until somebody resumes it.', `postcommit resume ${name}`)];
+  });
+  return found.length > 0 ? found : [ok(`${quantity(destinations.length, 'destination')}, none is away`)];
+}
+
+export function judgeRelays(relays: readonly RelayInfo[], counts: OutboxCounts): Judgement[] {
+  const alive = relays.filter(({ state }) => state === 'alive').length;
+  const found = relays
+    .filter(({ state }) => state === 'overdue')
+    .map(({ name, host, pid }) =>
+      warning(
+        `the relay ${name} (host ${host}, pid ${pid}) is overdue: its lease ran out`,
+        'What it holds waits until another relay declares it lost.',
+        'postcommit relay',
+      ),
+    );
+  if (alive === 0) {
+    const due = counts.pending + counts.processing - counts.waiting;
+    const amount = `${counts.exact.pending ? '' : 'about '}${quantity(due, 'event')}`;
+    found.unshift(
+      due > 0
+        ? critical(`no relay is alive, and ${amount} due`, 'Nothing is delivered.', 'postcommit relay')
+        : note('no relay is alive', 'Nothing is delivered; nothing is due now either.', 'postcommit relay'),
+    );
+  }
+  return found.length > 0 ? found : [ok(`${quantity(alive, 'relay')} alive`)];
+}

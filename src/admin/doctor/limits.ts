@@ -1,0 +1,41 @@
+import { PostcommitError } from '../../errors.ts';
+
+/** From where on the doctor warns. Ten times of a limit is critical. */
+export interface DoctorLimits {
+  /** For how long an event may have been due. Default 300,000 (5 minutes). */
+  oldestPendingMs: number;
+  /** For how long a session may hold a snapshot. Reports and dumps need a while. Default 300,000 (5 minutes). */
+  snapshotMs: number;
+  /** Dead rows in the queue, or on the shelf. Autovacuum begins at 5,000. Default 100,000. */
+  deadRows: number;
+  /** WAL that the server keeps for one replication slot. Default 1,073,741,824 (1 GiB). */
+  slotBytes: number;
+}
+
+const defaults: DoctorLimits = {
+  oldestPendingMs: 300_000,
+  snapshotMs: 300_000,
+  deadRows: 100_000,
+  slotBytes: 1_073_741_824,
+};
+
+export function resolveLimits(given: Partial<DoctorLimits> = {}): DoctorLimits {
+  const known = Object.keys(defaults) as (keyof DoctorLimits)[];
+  const unknown = Object.keys(given).find((name) => !known.includes(name as keyof DoctorLimits));
+  if (unknown !== undefined) {
+    throw new PostcommitError(
+      'POSTCOMMIT_E_BAD_OPTION',
+      `There is no limit ${unknown}: known are ${known.join(', ')}.`,
+    );
+  }
+  const limits = { ...defaults, ...given };
+  for (const name of known) {
+    if (!Number.isSafeInteger(limits[name]) || limits[name] < 0) {
+      throw new PostcommitError(
+        'POSTCOMMIT_E_BAD_OPTION',
+        `${name} must be a whole number from 0. Got ${limits[name]}.`,
+      );
+    }
+  }
+  return limits;
+}

@@ -1,0 +1,191 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { codedDatabaseError, sqlState } from '../database/database-error.ts';
+import type { Executor } from '../database/executor.ts';
+import { PostcommitError } from '../errors.ts';
+import { boundLog, findLockHolder, partitionLog, validateLog } from '../outbox/convert.ts';
+import { dropPartition, reasonOf, sweepPartition } from '../outbox/drop-partition.ts';
+import type { Partitioning } from '../outbox/list-partitions.ts';
+import { listPartitions } from '../outbox/list-partitions.ts';
+import type { PartitionUnit } from '../outbox/partition.ts';
+import { partitionUnits } from '../outbox/partition.ts';
+import type { Rotation } from '../outbox/rotate.ts';
+import { rotate } from '../outbox/rotate.ts';
+import { queryText } from './query-text.ts';
+
+export interface PatienceOptions {
+  /**
+   * For how long to try again when other sessions use the log. Each attempt of a conversion or a drop makes writers wait
+   * for 200 ms at the most. Default 60,000.
+   */
+  patienceMs?: number;
+}
+
+/** What a conversion did. */
+export interface Conversion {
+  unit: PartitionUnit;
+  /** Whether the log was converted; false when it was partitioned before. */
+  converted: boolean;
+  /** The partition that new events go into. */
+  current: number;
+}
+
+/** Between two attempts, so that writers get more time than we take from them. */
+const pauseMs = 500;
+const patienceMsDefault = 60_000;
+const patienceMsMax = 86_400_000;
+
+/**
+ * The partitions of the log, for operators. Made by `admin.partitions`.
+ *
+ * Relays keep partitions ahead and drop old ones by themselves; none of this is needed day by day.
+ */
+export class PartitionAdmin {
+  readonly #db: Executor;
+  readonly #schema: string;
+
+  constructor(db: Executor, schema: string) {
+    this.#db = db;
+    this.#schema = schema;
+  }
+
+  /**
+   * Every partition, oldest first: since when, how large, and what keeps it from being dropped.
+   *
+   * @example
+   * const { unit, partitions } = await admin.partitions.list();
+   * for (const { number, state, bytes } of partitions) console.log(unit, number, state, bytes);
+   */
+  list(): Promise<Partitioning> {
+    return coded(() => listPartitions(this.#db, this.#schema));
+  }
+
+  /**
+   * Partitions a log that is not, while writers and relays go on: reads it once without blocking anybody, and then needs
+   * it alone for some ten milliseconds. What there is becomes partition 0. On a log that is partitioned it changes what the
+   * next partitions hold. If it fails half-way nothing is lost, and it can be called again.
+   *
+   * @example
+   * const { converted, current } = await admin.partitions.convert('day');
+   */
+  convert(unit: PartitionUnit, options: PatienceOptions = {}): Promise<Conversion> {
+    return coded(async () => {
+      if (!partitionUnits.includes(unit)) {
+        throw new PostcommitError(
+          'POSTCOMMIT_E_BAD_OPTION',
+          `Partitions are by 'day' or by 'month'. Got ${JSON.stringify(unit) ?? String(unit)}.`,
+        );
+      }
+      const patienceMs = checkPatience(options);
+      const before = await listPartitions(this.#db, this.#schema);
+      if (before.unit === 'none') {
+        await this.#patiently(patienceMs, () => boundLog(this.#db, this.#schema));
+        await this.#patiently(patienceMs, () => validateLog(this.#db, this.#schema));
+      }
+      const converted = await this.#patiently(patienceMs, () => partitionLog(this.#db, this.#schema, unit));
+      const { current = 0 } = await rotate(this.#db, this.#schema);
+      return { unit, converted, current };
+    });
+  }
+
+  /**
+   * Opens the next partition now, and makes what is missing ahead. Relays do so when the day or month is over. One that was
+   * made just now is opened when the transactions have ended that began before.
+   *
+   * @example
+   * const { opened, error } = await admin.partitions.rotate();
+   */
+  rotate(options: PatienceOptions = {}): Promise<Rotation> {
+    return coded(async () => {
+      const until = performance.now() + checkPatience(options);
+      const created: number[] = [];
+      for (;;) {
+        const rotation = await rotate(this.#db, this.#schema, { now: true });
+        if (rotation.unit === 'none') throw new PostcommitError('POSTCOMMIT_E_NOT_PARTITIONED');
+        created.push(...rotation.created);
+        if (!rotation.waiting || performance.now() >= until) return { ...rotation, created };
+        await sleep(pauseMs / 10);
+      }
+    });
+  }
+
+  /**
+   * Drops a closed partition at once, whatever its age. Refused while anything in it is not delivered. Dead letters that
+   * nobody has resolved survive. Answers how many these were.
+   *
+   * @example
+   * const { deadLetters } = await admin.partitions.drop(3);
+   */
+  drop(number: number, options: PatienceOptions = {}): Promise<{ number: number; deadLetters: number }> {
+    return coded(async () => {
+      if (!Number.isSafeInteger(number) || number < 0 || number > 9_000_000) {
+        throw new PostcommitError(
+          'POSTCOMMIT_E_NO_SUCH_PARTITION',
+          `Got ${JSON.stringify(number) ?? String(number)}; a partition is named by its number.`,
+        );
+      }
+      const until = performance.now() + checkPatience(options);
+      let result = await dropPartition(this.#db, this.#schema, number);
+      while ('kept' in result && result.kept === 'locked' && performance.now() < until) {
+        await sleep(pauseMs);
+        result = await dropPartition(this.#db, this.#schema, number);
+      }
+      if ('kept' in result) throw await this.#explain(number, result);
+      await sweepPartition(this.#db, this.#schema, number);
+      return { number, deadLetters: result.deadLetters };
+    });
+  }
+
+  async #explain(number: number, kept: Parameters<typeof reasonOf>[0]): Promise<PostcommitError> {
+    if (kept.kept === 'locked') return this.#tellWhoHolds();
+    if (kept.kept !== 'unknown') {
+      return new PostcommitError('POSTCOMMIT_E_PARTITION_KEPT', `Number ${number}: ${reasonOf(kept)}.`);
+    }
+    const { unit, partitions } = await listPartitions(this.#db, this.#schema);
+    if (unit === 'none') return new PostcommitError('POSTCOMMIT_E_NOT_PARTITIONED');
+    const [first, last] = [partitions.at(0)?.number, partitions.at(-1)?.number];
+    return new PostcommitError('POSTCOMMIT_E_NO_SUCH_PARTITION', `Got ${number}; there are ${first} to ${last}.`);
+  }
+
+  /** Repeats what could not lock the log in time, with pauses in between. */
+  async #patiently<T>(patienceMs: number, attempt: () => Promise<T>): Promise<T> {
+    const until = performance.now() + patienceMs;
+    for (;;) {
+      try {
+        return await attempt();
+      } catch (error) {
+        const code = sqlState(error);
+        if (code === '2BP01') {
+          const message = error instanceof Error ? error.message : String(error);
+          throw new PostcommitError('POSTCOMMIT_E_CANNOT_PARTITION', `(${message})`, { cause: error });
+        }
+        if (code !== '55P03' && code !== '40P01') throw error;
+        if (performance.now() >= until) throw await this.#tellWhoHolds(error);
+        await sleep(pauseMs);
+      }
+    }
+  }
+
+  async #tellWhoHolds(cause?: unknown): Promise<PostcommitError> {
+    const holder = await findLockHolder(this.#db, this.#schema).catch(() => undefined);
+    const who =
+      holder &&
+      `Process ${holder.pid} (${[holder.user, holder.application, holder.state].filter(Boolean).join(', ')}) is in a transaction since ${Math.round(holder.sinceMs / 1_000)} s: ${queryText(holder.query ?? '')}`;
+    return new PostcommitError('POSTCOMMIT_E_LOG_IN_USE', who, { cause });
+  }
+}
+
+function checkPatience(options: PatienceOptions): number {
+  const { patienceMs = patienceMsDefault } = options;
+  if (typeof patienceMs !== 'number' || !(patienceMs >= 0 && patienceMs <= patienceMsMax)) {
+    throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', `patienceMs must be a number from 0 to ${patienceMsMax}.`);
+  }
+  return patienceMs;
+}
+
+async function coded<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    throw codedDatabaseError(error);
+  }
+}

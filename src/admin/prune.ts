@@ -1,0 +1,116 @@
+import type { Executor } from '../database/executor.ts';
+import { PostcommitError } from '../errors.ts';
+import type { DropExpiredResult } from '../outbox/drop-partition.ts';
+import { dropExpired, reasonOf } from '../outbox/drop-partition.ts';
+import { listPartitions } from '../outbox/list-partitions.ts';
+import { moment } from '../outbox/moment.ts';
+import { pruneEvents } from '../outbox/prune-events.ts';
+import { firstTime, pruneProcessed } from '../outbox/prune-processed.ts';
+import { pruneRelays } from '../outbox/prune-relays.ts';
+import { checkKeepMs } from '../retention.ts';
+
+export interface PruneOptions {
+  /** Events that were emitted longer ago are removed, unless they are still needed. `Infinity`: none. */
+  olderThanMs: number;
+  /** What consumers processed longer ago is forgotten. `Infinity`: none. Default: `olderThanMs`. */
+  processedOlderThanMs?: number;
+  /** Only count, and change nothing. Default `false`. */
+  dryRun?: boolean;
+  /** Ends it after the chunk that is under way. What is done stays done. */
+  signal?: AbortSignal;
+}
+
+export interface PruneResult {
+  /** Events removed from the log, or with `dryRun` those that would be. */
+  events: number;
+  /** Old enough, and kept all the same. */
+  kept: {
+    /** Not delivered yet: in the queue. */
+    queued: number;
+    /** They wait for a destination that is away or paused. */
+    shelved: number;
+    /** Dead letters: retry or discard them first. */
+    dead: number;
+  };
+  /** Entries of `processed_events` removed. */
+  processed: number;
+  /** Partitions dropped with all that was in them, by number. */
+  partitions: number[];
+  /** Partitions that are old enough and stay, with the reason. */
+  keptPartitions: { number: number; reason: string }[];
+  /** False when `signal` ended it before all was done. */
+  finished: boolean;
+}
+
+/** Rows per statement: some ten milliseconds of work. */
+const chunkRowsMax = 1_000;
+
+/** The whole log from its beginning, whatever the leader's cursor says: so it can tell of everything that had to stay. */
+export async function prune(db: Executor, schema: string, given: PruneOptions): Promise<PruneResult> {
+  const { olderThanMs, processedOlderThanMs, dryRun, signal } = check(given);
+  const goesOn = () => signal?.aborted !== true;
+  const result: PruneResult = {
+    events: 0,
+    kept: { queued: 0, shelved: 0, dead: 0 },
+    processed: 0,
+    partitions: [],
+    keptPartitions: [],
+    finished: false,
+  };
+  for (let more = true; more && goesOn(); ) {
+    const { dropped, kept } = await (dryRun ? findDroppable : dropExpired)(db, schema, { keepMs: olderThanMs });
+    result.partitions.push(...dropped);
+    result.keptPartitions = kept;
+    more = !dryRun && dropped.length > 0;
+  }
+  for (let after = '0'; olderThanMs !== Number.POSITIVE_INFINITY; ) {
+    if (!goesOn()) return result;
+    const chunk = await pruneEvents(db, schema, { after, keepMs: olderThanMs, rowsMax: chunkRowsMax, dryRun });
+    result.events += chunk.pruned;
+    result.kept.queued += chunk.queued;
+    result.kept.shelved += chunk.shelved;
+    result.kept.dead += chunk.dead;
+    after = chunk.reached;
+    if (chunk.finished) break;
+  }
+  for (let after = firstTime; processedOlderThanMs !== Number.POSITIVE_INFINITY; ) {
+    if (!goesOn()) return result;
+    const chunk = { after, keepMs: processedOlderThanMs, rowsMax: chunkRowsMax, dryRun };
+    const { count, reached } = await pruneProcessed(db, schema, chunk);
+    result.processed += count;
+    after = reached;
+    if (count < chunkRowsMax) break;
+  }
+  if (!dryRun) while (goesOn() && (await pruneRelays(db, schema, chunkRowsMax)) === chunkRowsMax);
+  return { ...result, finished: goesOn() };
+}
+
+/** What `dropExpired` would do, as far as can be told without its locks. */
+async function findDroppable(db: Executor, schema: string, { keepMs }: { keepMs: number }): Promise<DropExpiredResult> {
+  const { now } = await moment(db, schema);
+  const { partitions } = await listPartitions(db, schema);
+  const expired = partitions.filter(({ closedAt }) => closedAt && Date.parse(now) - closedAt.getTime() >= keepMs);
+  const result: DropExpiredResult = { dropped: [], kept: [] };
+  for (const { number, undelivered: count } of expired) {
+    if (count === 0) result.dropped.push(number);
+    else result.kept.push({ number, reason: reasonOf({ kept: 'undelivered', count }) });
+  }
+  return result;
+}
+
+function check(given: PruneOptions) {
+  const known = ['olderThanMs', 'processedOlderThanMs', 'dryRun', 'signal'];
+  const example = 'prune() takes its options as an object, e.g. { olderThanMs: 2_592_000_000 } for 30 days.';
+  if (typeof given !== 'object' || given === null) throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', example);
+  const unknown = Object.keys(given).find((name) => !known.includes(name));
+  if (unknown !== undefined) {
+    throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', `prune() knows ${known.join(', ')}. Got ${unknown}.`);
+  }
+  const olderThanMs = checkKeepMs('olderThanMs', given.olderThanMs);
+  return {
+    olderThanMs,
+    processedOlderThanMs: checkKeepMs('processedOlderThanMs', given.processedOlderThanMs ?? olderThanMs),
+    dryRun: given.dryRun === true,
+    signal: given.signal,
+  };
+}

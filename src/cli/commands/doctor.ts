@@ -1,0 +1,108 @@
+import type { Command } from 'commander';
+import { InvalidArgumentError } from 'commander';
+import type { CheckName } from '../../admin/doctor/checks.ts';
+import { checkNames } from '../../admin/doctor/checks.ts';
+import type { Diagnosis, Finding } from '../../admin/doctor/doctor.ts';
+import type { DoctorLimits } from '../../admin/doctor/limits.ts';
+import { nearest } from '../../nearest.ts';
+import { quantity } from '../../plain-words.ts';
+import { wholeNumber } from '../arguments.ts';
+import { contextOf, examples, withAdmin } from '../context.ts';
+import { ExitWith, exitCodes } from '../exit-codes.ts';
+import type { Output } from '../output.ts';
+import { printable } from '../output.ts';
+import type { Terminal } from '../terminal.ts';
+
+interface DoctorFlags {
+  only?: CheckName[];
+  maxAgeMs?: number;
+  maxSnapshotMs?: number;
+  maxDeadRows?: number;
+  maxSlotBytes?: number;
+}
+
+const anyNumber = wholeNumber(0, 999_999_999_999);
+
+export function addDoctor(program: Command, terminal: Terminal): void {
+  program
+    .command('doctor')
+    .summary('find what is wrong, or about to be, and the command that mends it')
+    .description(
+      `Examine the outbox and its PostgreSQL, and tell what is wrong or about to be: worst first, each with its consequence and the command that mends it. Changes nothing. Exit code 1 for warnings, 5 when something is critical, 4 when the tables are not those of this version. Ten times of a limit is critical. Checks: ${checkNames.join(', ')}.`,
+    )
+    .option('--only <checks>', 'only these checks, separated by commas', checksArgument)
+    .option('--max-age-ms <n>', 'warn when an event has been due for longer (default: 300000)', anyNumber)
+    .option('--max-snapshot-ms <n>', 'warn when a session holds a snapshot for longer (default: 300000)', anyNumber)
+    .option('--max-dead-rows <n>', 'warn when the queue has more dead rows (default: 100000)', anyNumber)
+    .option('--max-slot-bytes <n>', 'warn when a replication slot keeps more WAL (default: 1073741824)', anyNumber)
+    .addHelpText(
+      'after',
+      examples(
+        ['is all well?', 'doctor'],
+        ['who keeps vacuum from the queue?', 'doctor --only snapshots,bloat --max-snapshot-ms 10000'],
+        ['what a monitor needs', 'doctor --json | jq \'.findings[] | select(.severity == "critical")\''],
+      ),
+    )
+    .action(async (flags: DoctorFlags, command: Command) => {
+      const context = contextOf(command, terminal);
+      const [connectionString, schema] = [await context.settings.connectionString(), await context.settings.schema()];
+      const diagnosis = await withAdmin(context, (admin) =>
+        admin.doctor({ connectionString, limits: limitsOf(flags), ...(flags.only && { only: flags.only }) }),
+      );
+      context.output.show({ schema, ...diagnosis }, () => tell(context.output, schema, diagnosis));
+      const exitCode = exitCodeFor(diagnosis);
+      if (exitCode !== exitCodes.ok) throw new ExitWith(exitCode);
+    });
+}
+
+function checksArgument(text: string): CheckName[] {
+  return text.split(',').map((part) => {
+    const name = checkNames.find((each) => each === part.trim());
+    if (name !== undefined) return name;
+    const meant = nearest(part.trim(), checkNames);
+    throw new InvalidArgumentError(meant ? `Did you mean ${meant}?` : `There are ${checkNames.join(', ')}.`);
+  });
+}
+
+function limitsOf({ maxAgeMs, maxSnapshotMs, maxDeadRows, maxSlotBytes }: DoctorFlags): Partial<DoctorLimits> {
+  return {
+    ...(maxAgeMs !== undefined && { oldestPendingMs: maxAgeMs }),
+    ...(maxSnapshotMs !== undefined && { snapshotMs: maxSnapshotMs }),
+    ...(maxDeadRows !== undefined && { deadRows: maxDeadRows }),
+    ...(maxSlotBytes !== undefined && { slotBytes: maxSlotBytes }),
+  };
+}
+
+function exitCodeFor({ worst, findings }: Diagnosis): number {
+  if (worst !== 'critical') return worst === 'warning' ? exitCodes.failed : exitCodes.ok;
+  const notMigrated = findings.some(({ check, severity }) => check === 'migrations' && severity === 'critical');
+  return notMigrated ? exitCodes.notMigrated : exitCodes.critical;
+}
+
+function tell(output: Output, schema: string, { findings }: Diagnosis): void {
+  const { paint } = output;
+  const colour = { critical: paint.red, warning: paint.yellow, note: paint.cyan, ok: paint.green };
+  output.line(paint.bold(`doctor of the outbox in schema ${printable(schema)}`));
+  for (const { check, severity, what, consequence, fix } of findings.filter(({ severity }) => severity !== 'ok')) {
+    output.line();
+    output.line(`${colour[severity](severity)}  ${paint.bold(check)}: ${printable(what)}`);
+    if (consequence) output.line(`  ${printable(consequence)}`);
+    if (fix) output.line(`  ${paint.dim('fix:')} ${printable(fix)}`);
+  }
+  output.line();
+  for (const { check, what } of findings.filter(({ severity }) => severity === 'ok')) {
+    output.line(`${paint.green('ok')}  ${check}: ${printable(what)}`);
+  }
+  output.line();
+  output.line(summary(findings, output));
+}
+
+function summary(findings: readonly Finding[], { paint }: Output): string {
+  const how = (severity: Finding['severity']) => findings.filter((each) => each.severity === severity).length;
+  const parts = [
+    how('critical') > 0 && paint.red(`${how('critical')} critical`),
+    how('warning') > 0 && paint.yellow(quantity(how('warning'), 'warning')),
+    how('note') > 0 && quantity(how('note'), 'note'),
+  ].filter((part) => part !== false);
+  return parts.length > 0 ? parts.join(', ') : paint.green('all is well');
+}

@@ -1,0 +1,121 @@
+/** What a database role is there for. */
+export type OutboxRole = 'emitter' | 'relay' | 'reader' | 'consumer';
+
+export type Privilege = 'select' | 'insert' | 'update' | 'delete';
+
+/** What a role may do with one table or view. */
+export interface TableRight {
+  table: string;
+  privileges: readonly Privilege[];
+  /** Only these columns. Default: the whole table. */
+  columns?: readonly string[];
+}
+
+export interface RoleRights {
+  /** In a few words, for whoever reads the grants. */
+  purpose: string;
+  tables: readonly TableRight[];
+  /** Functions and procedures, as GRANT names them: with the types of their arguments where a name is not unique. */
+  routines: readonly string[];
+}
+
+const work: readonly Privilege[] = ['select', 'insert', 'update', 'delete'];
+
+const emitRoutines = [
+  'emit(jsonb, boolean, text)',
+  'emit(text, text, text, jsonb, jsonb, uuid, integer, text, timestamptz)',
+  'emit_one',
+  'lock_keys',
+  'key_hash',
+];
+
+/**
+ * The least that each role needs: the one list behind `postcommit grants` and what the doctor looks for. A test runs
+ * the product as each of them.
+ */
+export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
+  emitter: {
+    purpose: 'inserts events, and can neither read, change nor delete anything',
+    tables: [
+      {
+        table: 'outbox_events',
+        privileges: ['insert'],
+        // Without seq: OVERRIDING SYSTEM VALUE would let it choose its place in the order, or take everybody's next one.
+        columns: [
+          'id',
+          'aggregate_type',
+          'aggregate_id',
+          'event_type',
+          'schema_version',
+          'ordering_key',
+          'payload',
+          'headers',
+          'available_at',
+          'created_at',
+        ],
+      },
+    ],
+    routines: emitRoutines,
+  },
+  relay: {
+    purpose:
+      'delivers, and is what operators use: dead letters, replay, pause; cannot forge, change or delete an event',
+    tables: [
+      { table: 'outbox_events', privileges: ['select'] },
+      { table: 'outbox_queue', privileges: work },
+      { table: 'outbox_shelf', privileges: work },
+      { table: 'outbox_deliveries', privileges: ['select', 'insert'] },
+      { table: 'outbox_failures', privileges: ['select', 'insert'] },
+      { table: 'outbox_dead_letters', privileges: work },
+      { table: 'outbox_returns', privileges: ['select'] },
+      { table: 'outbox_relays', privileges: work },
+      { table: 'outbox_leases', privileges: ['select', 'insert', 'update'] },
+      { table: 'outbox_controls', privileges: ['select', 'insert', 'update'] },
+      { table: 'outbox_maintenance', privileges: ['select', 'insert', 'update'] },
+      { table: 'outbox_partitions', privileges: ['select'] },
+      { table: 'outbox_settings', privileges: ['select'] },
+      { table: 'processed_events', privileges: ['select', 'delete'] },
+      { table: 'outbox_status', privileges: ['select'] },
+      { table: 'migrations', privileges: ['select'] },
+    ],
+    // What changes the log itself runs with its owner's rights and checks what it does: prune, rotate, drop.
+    routines: [
+      'key_hash',
+      'claim',
+      'settle',
+      'note_returns',
+      'replay',
+      'prune_events',
+      'rotate_partitions',
+      'drop_partition',
+      'sweep_partition',
+    ],
+  },
+  reader: {
+    purpose: 'reads everything: dashboards, BI tools, `postcommit status` and `events`',
+    tables: [
+      'outbox_status',
+      'outbox_events',
+      'outbox_queue',
+      'outbox_shelf',
+      'outbox_deliveries',
+      'outbox_failures',
+      'outbox_dead_letters',
+      'outbox_returns',
+      'outbox_relays',
+      'outbox_leases',
+      'outbox_controls',
+      'outbox_maintenance',
+      'outbox_partitions',
+      'outbox_settings',
+      'processed_events',
+      'migrations',
+    ].map((table) => ({ table, privileges: ['select'] })),
+    routines: ['key_hash'],
+  },
+  consumer: {
+    purpose: 'remembers in the inbox which events it has processed',
+    tables: [{ table: 'processed_events', privileges: ['select', 'insert'] }],
+    routines: [],
+  },
+};

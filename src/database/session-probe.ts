@@ -1,0 +1,55 @@
+import pg from 'pg';
+import { codedDatabaseError } from './database-error.ts';
+
+/** What lies between this process and PostgreSQL. */
+export interface SessionFacts {
+  /** Something other than PostgreSQL answered the login: a pooler, a proxy. */
+  pooled: boolean;
+  /** Statements of one connection meet different sessions: transaction or statement pooling. */
+  shared: boolean;
+}
+
+const waitMsMax = 3_000;
+
+/**
+ * Opens two connections and looks whether each of them has a session of its own. PostgreSQL announces the session's
+ * process id at login; a pooler makes one up. In transaction mode it takes the session that rested longest, and then two
+ * statements in a row meet different ones; or the one that was used last, and then a second connection, with a
+ * transaction open, takes the first one's away.
+ */
+export async function probeSession(connectionString: string): Promise<SessionFacts> {
+  const [one, other] = [newClient(connectionString), newClient(connectionString)];
+  try {
+    await one.connect();
+    await other.connect();
+    const announced = (one as unknown as { processID: number | null }).processID;
+    const met = [await sessionOf(one), await sessionOf(one)];
+    await other.query('begin');
+    const occupied = await sessionOf(other);
+    // Served by nobody: the only session there is has the other's transaction in it.
+    met.push(await sessionOf(one).catch(() => occupied));
+    const shared = met.includes(occupied) || new Set(met).size > 1;
+    return { pooled: shared || announced !== met[0], shared };
+  } catch (error) {
+    throw codedDatabaseError(error);
+  } finally {
+    // Not awaited: to a peer that is silent a goodbye takes for ever.
+    for (const client of [one, other]) client.end().catch(() => {});
+  }
+}
+
+function newClient(connectionString: string): pg.Client {
+  const client = new pg.Client({
+    connectionString,
+    application_name: 'postcommit doctor',
+    connectionTimeoutMillis: 8_000,
+    query_timeout: waitMsMax,
+  });
+  client.on('error', () => {}); // The failing query reports it; an unheard 'error' would end the process.
+  return client;
+}
+
+async function sessionOf(client: pg.Client): Promise<number> {
+  const { rows } = await client.query<{ pid: number }>('select pg_backend_pid() as pid');
+  return rows[0]?.pid ?? 0;
+}
