@@ -20,7 +20,9 @@ revoke execute on function :"schema".enqueue() from public;
 -- needs no plan, and all parameters are text, so that every driver passes them on unchanged.
 --
 -- The first key of a transaction is locked right here, as lock_keys would do it: nothing is held yet, so neither can it
--- be held already, nor is it too many. The arms of CASE are evaluated in their order: the gate, then the key.
+-- be held already, nor is it too many. The arms of CASE are evaluated in their order: the transaction's id, which the
+-- relays' low-water mark counts on being there before the seq is drawn (src/relay/low-water.ts), the gate, the key. The
+-- `last` event of a transaction need not be remembered: nobody in it locks another key, and this one may be locked twice.
 create procedure :"schema".emit_one(
   id text, aggregate_type text, aggregate_id text, event_type text, schema_version text, ordering_key text,
   payload text, headers text, available_at text, delay_ms text, serialise text, mark text
@@ -30,17 +32,26 @@ language plpgsql as $postcommit$
 declare
   key bigint;
   held text;
+  locked boolean;
 begin
   if mark <> coalesce(current_setting('postcommit.mark', true), '') then
     raise exception 'the transaction that was to emit has ended' using errcode = 'no_active_sql_transaction';
   end if;
-  if serialise = 'true' then
+  if serialise <> 'false' then
     key := :"schema".key_hash(aggregate_type, aggregate_id, ordering_key) # hashtextextended(:'schema', 0);
-    if current_setting('postcommit.locked_keys', true) <> '' then
+    if serialise = 'last' then
+      locked := case
+        when key is null then true
+        when pg_current_xact_id() is null then false
+        when pg_advisory_xact_lock_shared(
+          1886352483 + (hashtextextended(:'schema', 0) & 1048575)::integer, pg_backend_pid() & 15) is null then false
+        else pg_advisory_xact_lock(key) is not null end;
+    elsif current_setting('postcommit.locked_keys', true) <> '' then
       perform :"schema".lock_keys(array[key # hashtextextended(:'schema', 0)]);
     else
       held := set_config('postcommit.locked_keys', case
         when key is null then ''
+        when pg_current_xact_id() is null then ''
         when pg_advisory_xact_lock_shared(
           1886352483 + (hashtextextended(:'schema', 0) & 1048575)::integer, pg_backend_pid() & 15) is null then ''
         when pg_advisory_xact_lock(key) is null then ''

@@ -1,7 +1,7 @@
 // Runs transactions of every style in turns, in a process of its own. Answers by IPC.
 import pg from 'pg';
 import { createOrdersSql } from '../contenders/orders.ts';
-import { createBareTableSql, type Postcommit, type Scene, type Style, styles } from './styles.ts';
+import { createBareTableSql, type Postcommit, payloadsOf, type Scene, type Style, styles } from './styles.ts';
 
 export interface EmitTask {
   /** For preparing, straight to the server. */
@@ -24,8 +24,12 @@ export interface EmitReport {
   rounds: Record<string, { latenciesMs: number[]; busyMs: number }[]>;
 }
 
-/** Between two turns, so that what one style leaves to the background (a NOTIFY) does not fall into the next. */
-const pauseMs = 15;
+/**
+ * Between two turns, so that what one style leaves to the background (a NOTIFY) does not fall into the next. Spent on
+ * round trips: a pause would let the processors go to sleep, and each turn would measure how they wake up.
+ */
+const betweenTurnsMs = 15;
+const warmUpTurns = 10;
 
 async function measure(task: EmitTask): Promise<EmitReport> {
   const { createOutbox, fromPg, migrate }: Postcommit = await import(
@@ -39,14 +43,17 @@ async function measure(task: EmitTask): Promise<EmitReport> {
 
   // One more than there are clients, for the outbox's own statements.
   const pool = new pg.Pool({ connectionString: task.throughUrl, max: task.clients + 1 });
-  const scene: Scene = { pool, outbox: createOutbox({ db: fromPg(pool) }), payloadBytes: task.payloadBytes };
+  const scene: Scene = { pool, outbox: createOutbox({ db: fromPg(pool) }), payloads: payloadsOf(task.payloadBytes) };
   const entrants = styles.filter(({ name }) => task.styles.includes(name));
   const roundTripMs = await roundTrip(pool);
   const next = orderNumbers();
-  await oneTurn(scene, entrants, task, next); // Not counted: connections, plans and the JIT warm up.
+  // One checkpoint, as a server has one in minutes: after it, whoever touches a page first writes all of it to the log,
+  // and with one before each round that would be most transactions of all styles.
+  await admin.query('checkpoint');
+  // Not counted: connections, plans and the JIT warm up.
+  for (let turn = 0; turn < warmUpTurns; turn++) await oneTurn(scene, entrants, task, next);
   const rounds: EmitReport['rounds'] = Object.fromEntries(entrants.map(({ name }) => [name, []]));
   for (let round = 0; round < task.rounds; round++) {
-    await admin.query('checkpoint');
     for (const { name } of entrants) rounds[name]?.push({ latenciesMs: [], busyMs: 0 });
     for (let turn = 0; turn < task.turns; turn++) {
       for (const [name, { latenciesMs, busyMs }] of await oneTurn(scene, entrants, task, next)) {
@@ -77,7 +84,7 @@ async function oneTurn(
 ): Promise<Map<string, { latenciesMs: number[]; busyMs: number }>> {
   const results = new Map<string, { latenciesMs: number[]; busyMs: number }>();
   for (const style of shuffled(entrants)) {
-    await new Promise((resolve) => setTimeout(resolve, pauseMs));
+    await keepBusy(scene.pool);
     const latenciesMs: number[] = [];
     let left = transactionsPerTurn;
     const client = async () => {
@@ -92,6 +99,11 @@ async function oneTurn(
     results.set(style.name, { latenciesMs, busyMs: performance.now() - startedAtMs });
   }
   return results;
+}
+
+async function keepBusy(pool: pg.Pool): Promise<void> {
+  const until = performance.now() + betweenTurnsMs;
+  while (performance.now() < until) await pool.query('select 1');
 }
 
 function shuffled<T>(items: readonly T[]): T[] {
@@ -121,7 +133,7 @@ async function verify(admin: pg.Client, orders: number, entrants: readonly Style
             (select count(*) from postcommit.outbox_queue)::int as queued`,
   );
   const emitting = entrants.filter(({ name }) => !/^bare|no event$/.test(name)).length;
-  const expected = (1 + task.rounds * task.turns) * task.transactionsPerTurn * emitting;
+  const expected = (warmUpTurns + task.rounds * task.turns) * task.transactionsPerTurn * emitting;
   const found = rows[0] as { orders: number; events: number; queued: number };
   if (found.orders !== orders || found.events !== expected || found.queued !== expected) {
     throw new Error(`${orders} orders and ${expected} events were to be there, but found ${JSON.stringify(found)}.`);

@@ -91,7 +91,7 @@ export class Outbox<Tx> {
   emit(tx: Tx, events: readonly OutboxEvent[]): Promise<string[]>;
   async emit(tx: Tx, given: OutboxEvent | readonly OutboxEvent[]): Promise<string | string[]> {
     const events = await this.#check(given);
-    const insert = this.#insert(events);
+    const insert = this.#insert(events, false);
     try {
       await this.#db.inTransaction(tx, async (executor, mark) => {
         if (!insert) return;
@@ -164,7 +164,7 @@ export class Outbox<Tx> {
     try {
       result = await work(open.tx, emit);
       ended = true;
-      insert = this.#insert((await Promise.all(checks)).flat());
+      insert = this.#insert((await Promise.all(checks)).flat(), true);
     } catch (error) {
       ended = true;
       await open.rollback();
@@ -187,14 +187,14 @@ export class Outbox<Tx> {
       );
     }
     const events = await this.#check(given);
-    const insert = this.#insert(events);
+    const insert = this.#insert(events, true);
     await this.#db.run(statements, insert, options);
     if (insert) this.#ring();
     return answer(given, events);
   }
 
-  #insert(events: readonly InsertableEvent[]): Insert | undefined {
-    return events.length > 0 ? insertStatement(this.#schema, events, this.#serialise) : undefined;
+  #insert(events: readonly InsertableEvent[], last: boolean): Insert | undefined {
+    return events.length > 0 ? insertStatement(this.#schema, events, { serialise: this.#serialise, last }) : undefined;
   }
 
   async #check(given: OutboxEvent | readonly OutboxEvent[]): Promise<InsertableEvent[]> {

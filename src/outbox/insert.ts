@@ -28,12 +28,12 @@ const insertCharactersMax = 80_000_000;
 /**
  * Makes the statement that appends events to the log and the queue, whatever their number: whatever can fail on this side
  * of the connection fails here. With `serialise`, writers of the same key wait for each other until they commit, so that
- * seq is commit order. With a mark it fails unless the transaction still has that mark.
+ * seq is commit order; `last` promises that the transaction ends with this statement. With a mark it fails unless the transaction still has that mark.
  */
 export function insertStatement(
   schema: string,
   events: readonly InsertableEvent[],
-  serialise: boolean,
+  { serialise, last }: { serialise: boolean; last: boolean },
 ): (mark: string | null) => Statement {
   const characters = events.reduce((sum, event) => sum + event.payloadJson.length, 0);
   if (characters > insertCharactersMax) {
@@ -46,7 +46,9 @@ export function insertStatement(
     events.length === 1
       ? [insertOneSql(schema), toTexts(events[0] as InsertableEvent)]
       : [insertSql(schema), [`[${events.map(toJson).join(',')}]`]];
-  return (mark) => ({ text, values: [...values, String(serialise), mark] });
+  // Several events remember their keys for themselves.
+  const locking = serialise && last && events.length === 1 ? 'last' : String(serialise);
+  return (mark) => ({ text, values: [...values, locking, mark] });
 }
 
 /**

@@ -15,6 +15,13 @@ export interface DoorbellOptions {
 
 const firstPauseMs = 10;
 const pauseWithoutListenMsMax = 250;
+/**
+ * A claim that brings this many after a wait is part of a stream, for which emitters ring only now and then
+ * (emit/doorbell-ringer.ts). So the relay looks by itself, for as long as it takes until they would ring again.
+ */
+const streamMin = 3;
+const streamPauseMs = 5;
+const streamEndsAfterMs = 100;
 
 /**
  * Tells the lane when to look at the queue: at once when somebody rings, else after a pause. Rings come from this
@@ -29,6 +36,7 @@ export class Doorbell {
   #wake: (() => void) | undefined;
   #rung = false;
   #idleRounds = 0;
+  #streamUntil = Number.NEGATIVE_INFINITY;
   #alarm: NodeJS.Timeout | undefined;
   #alarmAt: number | undefined;
   #probeSentAt = 0;
@@ -91,9 +99,10 @@ export class Doorbell {
     }, ms).unref();
   }
 
-  /** There was work: the next pause is short again. */
-  busy(): void {
+  /** There was work, so many events: the next pause is short again. */
+  busy(claimed: number): void {
     this.#idleRounds = 0;
+    if (claimed >= streamMin) this.#streamUntil = performance.now() + streamEndsAfterMs;
   }
 
   /** Resolves when somebody rings, or after a pause of at most `dueInMs`. A ring since the last wait counts. */
@@ -120,6 +129,7 @@ export class Doorbell {
   }
 
   #pauseMs(): number {
+    if (performance.now() < this.#streamUntil) return Math.min(streamPauseMs, this.#options.pollIntervalMs);
     const max = this.#hearing
       ? this.#options.pollIntervalMs
       : Math.min(this.#options.pollIntervalMs, pauseWithoutListenMsMax);

@@ -170,7 +170,7 @@ export class PollingLane {
         }
         const { claimed, exhausted, dueInMs } = await this.claimOnce();
         failures = 0;
-        if (claimed > 0) this.#options.doorbell.busy();
+        if (claimed > 0) this.#options.doorbell.busy(claimed);
         if (exhausted && !this.#stopped) await this.#options.doorbell.wait(dueInMs);
       } catch (error) {
         failures++;
