@@ -65,3 +65,48 @@ begin
               else clock_timestamp() + delay_ms::double precision * interval '1 millisecond' end);
 end
 $postcommit$;
+
+-- As before, but the transaction has its id before any seq is drawn: the relays' low-water mark waits for the transactions
+-- that may still bring a lower seq by their ids.
+create or replace function :"schema".lock_keys(keys bigint[]) returns void
+language plpgsql as $postcommit$
+declare
+  salt constant bigint := hashtextextended(:'schema', 0);
+  gates constant integer := 1886352483 + (salt & 1048575)::integer;
+  holding text := coalesce(nullif(current_setting('postcommit.locked_keys', true), ''), ',');
+  fresh bigint[];
+  k bigint;
+begin
+  perform pg_current_xact_id();
+  if cardinality(keys) = 1 then
+    k := keys[1] # salt;
+    if k is null or strpos(holding, ',' || k || ',') > 0 or strpos(holding, ',all' || gates || ',') > 0 then
+      return;
+    end if;
+    if length(holding) - length(replace(holding, ',', '')) <= 1000 then
+      perform pg_advisory_xact_lock_shared(gates, pg_backend_pid() & 15), pg_advisory_xact_lock(k);
+      perform set_config('postcommit.locked_keys', holding || k || ',', true);
+      return;
+    end if;
+  end if;
+
+  select array_agg(distinct x # salt order by x # salt) into fresh
+    from unnest(keys) x where x is not null and strpos(holding, ',' || (x # salt) || ',') = 0;
+  if fresh is null or strpos(holding, ',all' || gates || ',') > 0 then
+    return;
+  end if;
+  if (holding = ',' and cardinality(fresh) > 256)
+     or length(holding) - length(replace(holding, ',', '')) - 1 + cardinality(fresh) > 1000 then
+    for gate in 0 .. 15 loop
+      perform pg_advisory_xact_lock(gates, gate);
+    end loop;
+    perform set_config('postcommit.locked_keys', holding || 'all' || gates || ',', true);
+    return;
+  end if;
+  perform pg_advisory_xact_lock_shared(gates, pg_backend_pid() & 15);
+  foreach k in array fresh loop
+    perform pg_advisory_xact_lock(k);
+  end loop;
+  perform set_config('postcommit.locked_keys', holding || array_to_string(fresh, ',') || ',', true);
+end
+$postcommit$;

@@ -83,6 +83,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       'key_hash',
       'claim',
       'settle',
+      'survey_queue',
       'note_returns',
       'replay',
       'prune_events',

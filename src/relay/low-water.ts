@@ -1,5 +1,6 @@
 import { compareSeq, type Survey } from '../outbox/claim.ts';
 
+const surveyEveryMs = 200;
 /** How often everything is looked at all the same. */
 const fullLookEveryMs = 30_000;
 
@@ -22,17 +23,22 @@ export class LowWater {
   #mark = '0';
   #returns = '-1';
   #candidate: { seq: string; xmax: bigint } | undefined;
+  #surveyAt = Number.NEGATIVE_INFINITY;
   #fullLookAt = Number.NEGATIVE_INFINITY;
 
   get mark(): { mark: string; returns: string } {
     return { mark: this.#mark, returns: this.#returns };
   }
 
-  /** Before a claim that takes stock. Now and then it forgets the mark. */
-  beforeSurvey(now: number): void {
-    if (now - this.#fullLookAt < fullLookEveryMs) return;
-    this.#fullLookAt = now;
-    this.#forget('-1');
+  /** Whether a claim from the start is to take stock. Now and then the mark is forgotten for it. */
+  surveyDue(now: number): boolean {
+    if (now - this.#surveyAt < surveyEveryMs) return false;
+    this.#surveyAt = now;
+    if (now - this.#fullLookAt >= fullLookEveryMs) {
+      this.#fullLookAt = now;
+      this.#forget('-1');
+    }
+    return true;
   }
 
   /** After a claim that took stock. `reached`: the highest seq this relay has seen so far. */

@@ -117,8 +117,7 @@ export class PollingLane {
     request: Omit<ClaimRequest, 'inlineBytesMax' | 'holding' | 'lowWater' | 'survey'>,
   ): Promise<ClaimResult> {
     const { link, schema } = this.#options;
-    const survey = request.floor === '0';
-    if (survey) this.#lowWater.beforeSurvey(performance.now());
+    const survey = request.floor === '0' && this.#lowWater.surveyDue(performance.now());
     const holding = this.#answerLost ? this.#options.holding() : undefined;
     try {
       return await claim(link.queryArrays, schema, {

@@ -43,7 +43,10 @@ describe('claim', () => {
     const slowly = definition
       .replace('postcommit.claim(', 'postcommit.claim_slowly(')
       .replace('with alive as', 'with pause as materialized (select pg_sleep(1)), alive as')
-      .replace('where q.available_at is null', 'where (select count(*) from pause) = 1 and q.available_at is null');
+      .replace(
+        'q.seq >= (select seq from ground)',
+        'q.seq >= (select seq from ground) and (select count(*) from pause) = 1',
+      );
     expect(slowly).toContain('pause) = 1');
     await db.query(slowly);
     const slow = query(claimSql('postcommit').replace('.claim(', '.claim_slowly('), [
@@ -69,6 +72,50 @@ describe('claim', () => {
     await slow;
     const owners = await db.query('select distinct lease from postcommit.outbox_queue');
     expect(owners).toEqual([{ lease: late }]);
+  });
+
+  // One event alone is claimed by statements of its own, which must judge as the large one does.
+  test.each([
+    ['is in this relay’s hands', (me: string) => `lease = ${me}`, {}, true],
+    ['is in this relay’s hands, as it says', (me: string) => `lease = ${me}`, { holding: ['1'] }, true],
+    ['is under its token, but lost', (me: string) => `lease = ${me}`, { holding: [], floor: '1' }, false],
+    ['is in another one’s hands', (_me: string, other: string) => `lease = ${other}`, {}, false],
+    ['waits for a retry', () => `available_at = now() + interval '1 hour'`, {}, false],
+    ['is held', () => `available_at = 'infinity', held = true`, {}, false],
+    ['is ready, below the floor', () => 'attempts = 0', { floor: '1' }, false],
+  ])('a single event whose predecessor %s', async (_what, change, more, claimed) => {
+    const [me, other] = [await relay('one'), await relay('two')];
+    const [first, second] = await emit('x', 2);
+    expect(first).toBe('1');
+    await db.query(`update postcommit.outbox_queue set ${change(me, other)} where seq = 1`);
+    const result = await claimAs(me, more);
+    expect(result.rows.map(({ seq }) => seq)).toEqual(claimed ? [second] : []);
+    expect(result).toMatchObject({ examined: 1, reached: second });
+    const [row] = await db.query('select lease from postcommit.outbox_queue where seq = 2');
+    expect(row.lease).toBe(claimed ? me : null);
+  });
+
+  test('a single event that has failed before, and one that another claim is just taking', async () => {
+    const me = await relay('one');
+    await emit('x', 1);
+    await db.query(`update postcommit.outbox_queue set attempts = 2, done = '{a,b}'`);
+    const client = await db.pool.connect();
+    await client.query('begin; select from postcommit.outbox_queue for update');
+    expect((await claimAs(me)).rows).toEqual([]);
+    await client.query('commit');
+    client.release();
+    expect((await claimAs(me)).rows).toMatchObject([{ seq: '1', attempts: 2, done: ['a', 'b'], rescued: false }]);
+  });
+
+  test('a single event behind one on the shelf is told so', async () => {
+    const me = await relay('one');
+    await emit('x', 2);
+    await db.query(`insert into postcommit.outbox_controls (destination) values ('away')`);
+    await db.query(
+      `with gone as (delete from postcommit.outbox_queue where seq = 1 returning *)
+       insert into postcommit.outbox_shelf (destination, seq, key, attempts, rescues) select 'away', seq, key, 0, 0 from gone`,
+    );
+    expect((await claimAs(me)).rows).toMatchObject([{ seq: '2', shelved: ['away'] }]);
   });
 
   test('brings the followers of what this relay holds, and not those of what another one holds', async () => {

@@ -11,7 +11,7 @@ const survey = (more: Partial<Parameters<LowWater['surveyed']>[0]>) => ({
 
 function begun(): LowWater {
   const water = new LowWater();
-  water.beforeSurvey(0);
+  expect(water.surveyDue(0)).toBe(true);
   return water;
 }
 
@@ -50,9 +50,10 @@ describe('the low-water mark', () => {
     expect(water.mark).toEqual({ mark: '0', returns: '1' });
     for (let n = 0; n < 2; n++) water.surveyed(survey({ lowest: '50', returns: '1' }), '60');
     expect(water.mark.mark).toBe('50');
-    water.beforeSurvey(29_999);
+    expect(water.surveyDue(29_700)).toBe(true);
     expect(water.mark.mark).toBe('50');
-    water.beforeSurvey(30_000);
+    expect(water.surveyDue(29_899)).toBe(false);
+    expect(water.surveyDue(30_000)).toBe(true);
     expect(water.mark).toEqual({ mark: '0', returns: '-1' });
   });
 
