@@ -1,3 +1,4 @@
+/// <reference path="./pg-utils.d.ts" />
 import { prepareValue } from 'pg/lib/utils.js';
 import type { Statement } from '../database/executor.ts';
 import type { PgClient, PgConnection } from './pg-client.ts';
