@@ -20,8 +20,7 @@ revoke execute on function :"schema".enqueue() from public;
 -- needs no plan, and all parameters are text, so that every driver passes them on unchanged.
 --
 -- The first key of a transaction is locked right here, as lock_keys would do it: nothing is held yet, so neither can it
--- be held already, nor is it too many. The arms of CASE are evaluated in their order: the transaction's id, which the
--- relays' low-water mark counts on being there before the seq is drawn (src/relay/low-water.ts), the gate, the key. The
+-- be held already, nor is it too many. The arms of CASE are evaluated in their order: the gate, then the key. The
 -- `last` event of a transaction need not be remembered: nobody in it locks another key, and this one may be locked twice.
 create procedure :"schema".emit_one(
   id text, aggregate_type text, aggregate_id text, event_type text, schema_version text, ordering_key text,
@@ -42,7 +41,6 @@ begin
     if serialise = 'last' then
       locked := case
         when key is null then true
-        when pg_current_xact_id() is null then false
         when pg_advisory_xact_lock_shared(
           1886352483 + (hashtextextended(:'schema', 0) & 1048575)::integer, pg_backend_pid() & 15) is null then false
         else pg_advisory_xact_lock(key) is not null end;
@@ -51,7 +49,6 @@ begin
     else
       held := set_config('postcommit.locked_keys', case
         when key is null then ''
-        when pg_current_xact_id() is null then ''
         when pg_advisory_xact_lock_shared(
           1886352483 + (hashtextextended(:'schema', 0) & 1048575)::integer, pg_backend_pid() & 15) is null then ''
         when pg_advisory_xact_lock(key) is null then ''
@@ -66,47 +63,8 @@ begin
 end
 $postcommit$;
 
--- As before, but the transaction has its id before any seq is drawn: the relays' low-water mark waits for the transactions
--- that may still bring a lower seq by their ids.
-create or replace function :"schema".lock_keys(keys bigint[]) returns void
-language plpgsql as $postcommit$
-declare
-  salt constant bigint := hashtextextended(:'schema', 0);
-  gates constant integer := 1886352483 + (salt & 1048575)::integer;
-  holding text := coalesce(nullif(current_setting('postcommit.locked_keys', true), ''), ',');
-  fresh bigint[];
-  k bigint;
-begin
-  perform pg_current_xact_id();
-  if cardinality(keys) = 1 then
-    k := keys[1] # salt;
-    if k is null or strpos(holding, ',' || k || ',') > 0 or strpos(holding, ',all' || gates || ',') > 0 then
-      return;
-    end if;
-    if length(holding) - length(replace(holding, ',', '')) <= 1000 then
-      perform pg_advisory_xact_lock_shared(gates, pg_backend_pid() & 15), pg_advisory_xact_lock(k);
-      perform set_config('postcommit.locked_keys', holding || k || ',', true);
-      return;
-    end if;
-  end if;
-
-  select array_agg(distinct x # salt order by x # salt) into fresh
-    from unnest(keys) x where x is not null and strpos(holding, ',' || (x # salt) || ',') = 0;
-  if fresh is null or strpos(holding, ',all' || gates || ',') > 0 then
-    return;
-  end if;
-  if (holding = ',' and cardinality(fresh) > 256)
-     or length(holding) - length(replace(holding, ',', '')) - 1 + cardinality(fresh) > 1000 then
-    for gate in 0 .. 15 loop
-      perform pg_advisory_xact_lock(gates, gate);
-    end loop;
-    perform set_config('postcommit.locked_keys', holding || 'all' || gates || ',', true);
-    return;
-  end if;
-  perform pg_advisory_xact_lock_shared(gates, pg_backend_pid() & 15);
-  foreach k in array fresh loop
-    perform pg_advisory_xact_lock(k);
-  end loop;
-  perform set_config('postcommit.locked_keys', holding || array_to_string(fresh, ',') || ',', true);
-end
-$postcommit$;
+-- A transaction has its id before it draws a seq: the relays' low-water mark waits for the transactions that may still
+-- bring a lower seq, and knows them by their ids (src/relay/low-water.ts). Without this a row's seq is drawn first, and
+-- its other values may take their time. The condition does it; it never holds, and the function is never called.
+create trigger outbox_events_begin before insert on :"schema".outbox_events
+  for each statement when (pg_current_xact_id() is null) execute function :"schema".enqueue();

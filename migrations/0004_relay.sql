@@ -34,16 +34,20 @@ create trigger outbox_shelf_return after delete on :"schema".outbox_shelf
 create trigger outbox_dead_letters_return after delete on :"schema".outbox_dead_letters
   referencing old table as left_for_queue for each statement execute function :"schema".note_rows_returned();
 
--- What a relay's low-water mark is made from, all of one snapshot; NULL unless it is asked for.
+-- What a relay's low-water mark is made from; NULL unless it is asked for. All of one snapshot but for the number of
+-- returns, which is read before it: whoever is counted in it had his transaction's id by then, so the snapshot knows him.
 create function :"schema".survey_queue(low bigint, low_returns bigint, asked boolean) returns json
 language plpgsql as $postcommit$
+declare
+  returns_before bigint;
 begin
   if not asked then
     return null;
   end if;
+  returns_before := (select last_value from :"schema".outbox_returns);
   return (
     select json_build_object(
-             'returns', r.last_value::text,
+             'returns', returns_before::text,
              'lowest', (select min(q.seq)::text from :"schema".outbox_queue q
                          where q.seq >= case when r.last_value = low_returns then low else 0 end),
              'xmin', pg_snapshot_xmin(pg_current_snapshot())::text,

@@ -33,6 +33,7 @@ export class Link implements Executor {
   #connecting: Promise<pg.Client> | undefined;
   /** Not usable yet, but close() must not wait for it. */
   #opening: pg.Client | undefined;
+  #connections = 0;
   #closed = false;
   readonly #closing = new AbortController();
 
@@ -42,6 +43,11 @@ export class Link implements Executor {
 
   get connected(): boolean {
     return this.#client !== undefined;
+  }
+
+  /** How many connections it has had: another one may lead to another server, which may know less. */
+  get connections(): number {
+    return this.#connections;
   }
 
   /** Connects once and fails if that fails: at start, a wrong address is better told than retried. */
@@ -110,6 +116,7 @@ export class Link implements Executor {
       // connectionTimeoutMillis ends here; a network that goes silent now must not hold us for ever either.
       timer = setTimeout(() => destroy(client), this.#options.queryTimeoutMs);
       await this.#options.onConnect?.(client);
+      this.#connections++;
       return client;
     } catch (error) {
       destroy(client);

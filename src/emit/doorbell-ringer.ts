@@ -3,12 +3,15 @@ import type { Executor } from '../database/executor.ts';
 import { ring, ringInProcess } from '../outbox/ring.ts';
 
 const outsideOfRequests = AsyncLocalStorage.snapshot();
-const pauseMs = 5;
+const pauseMs = 2;
 /**
- * In a stream of commits, this many in a pause, NOTIFY becomes rare: each takes some of the time of the transactions
- * beside it, and a relay that finds several events at once goes on looking by itself (relay/doorbell.ts).
+ * In a stream of commits, this many within this time, NOTIFY becomes rare: each takes some of the time of the transactions
+ * beside it, and a relay that finds several events at once goes on looking by itself (relay/doorbell.ts). The first pause
+ * of a stream is just long enough for several to gather.
  */
-const streamMin = 4;
+const streamMin = 8;
+const streamWithinMs = 10;
+const firstStreamPauseMs = 5;
 const streamPauseMs = 50;
 
 /**
@@ -21,7 +24,9 @@ export class DoorbellRinger {
   readonly #db: Executor;
   readonly #schema: string;
   readonly #notify: boolean;
-  /** Commits since the last NOTIFY. */
+  #pending = false;
+  /** When the last commits were, as a ring. */
+  readonly #commitsAt: number[] = new Array(streamMin).fill(Number.NEGATIVE_INFINITY);
   #commits = 0;
   #busy = false;
 
@@ -34,20 +39,27 @@ export class DoorbellRinger {
   ring(): void {
     ringInProcess(this.#schema);
     if (!this.#notify) return;
-    this.#commits++;
+    this.#pending = true;
+    this.#commitsAt[this.#commits++ % streamMin] = performance.now();
     if (!this.#busy) outsideOfRequests(() => void this.#send());
   }
 
   async #send(): Promise<void> {
     this.#busy = true;
-    let pause = pauseMs;
-    while (this.#commits > 0) {
-      const stream = this.#commits / pause >= streamMin / pauseMs;
-      pause = stream ? streamPauseMs : pauseMs;
-      this.#commits = 0;
+    let inStream = false;
+    while (this.#pending) {
+      this.#pending = false;
       await ring(this.#db, this.#schema).catch(() => {});
-      await new Promise<void>((resolve) => setTimeout(resolve, pause).unref());
+      const wasInStream = inStream;
+      inStream = this.#isStream();
+      const streamMs = wasInStream ? streamPauseMs : firstStreamPauseMs;
+      await new Promise<void>((resolve) => setTimeout(resolve, inStream ? streamMs : pauseMs).unref());
     }
     this.#busy = false;
+  }
+
+  #isStream(): boolean {
+    const oldest = this.#commitsAt[this.#commits % streamMin] as number;
+    return performance.now() - oldest < streamWithinMs;
   }
 }

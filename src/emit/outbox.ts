@@ -186,6 +186,13 @@ export class Outbox<Tx> {
         'outbox.transaction() takes a function, or a list of statements: [{ text, values }].',
       );
     }
+    const ending = statements.find(({ text }) => endsTransaction.test(text));
+    if (ending) {
+      throw new PostcommitError(
+        'POSTCOMMIT_E_BAD_OPTION',
+        `outbox.transaction() commits by itself, and nothing was sent: take "${ending.text.trim().slice(0, 40)}" out of its statements.`,
+      );
+    }
     const events = await this.#check(given);
     const insert = this.#insert(events, true);
     await this.#db.run(statements, insert, options);
@@ -207,6 +214,10 @@ export class Outbox<Tx> {
     return events;
   }
 }
+
+/** What would commit or undo the statements before it on its own. Rolling back to a savepoint does not. */
+const endsTransaction =
+  /^\s*(?:commit|end|abort|prepare\s+transaction|rollback(?!\s+(?:work\s+|transaction\s+)?to\b))\b/i;
 
 function answer(given: unknown, events: readonly InsertableEvent[]): string | string[] {
   const ids = events.map((event) => event.id);

@@ -47,8 +47,8 @@ interface PgClientInside {
   connection?: Partial<PgConnection>;
   /** Only pools have it. */
   totalCount?: unknown;
-  on?(event: 'drain', listener: () => void): unknown;
-  removeListener?(event: 'drain', listener: () => void): unknown;
+  on?(event: 'drain' | 'error', listener: () => void): unknown;
+  removeListener?(event: 'drain' | 'error', listener: () => void): unknown;
 }
 
 export function insideOf(client: PgClient): PgClientInside {

@@ -87,9 +87,14 @@ function isPlain(text: string): boolean {
   return /^\s*(?:insert|update|delete|merge|select|with|values)\b/i.test(text);
 }
 
+/** Its pool listens to a client only while it lies there, and an error that nobody hears ends the process. */
+const ignoreError = (): void => {};
+
 function giveBack(client: PgClient & Releasable, error: unknown): void {
   // A statement that `work` left behind: whoever gets the client next must not meet it, nor its answer.
-  client.release(isBusy(client) || (isConnectionFailure(error) ? (error as Error) : undefined));
+  const destroy = isBusy(client) || (isConnectionFailure(error) ? (error as Error) : undefined);
+  if (!destroy) insideOf(client).removeListener?.('error', ignoreError);
+  client.release(destroy);
 }
 
 function beginText(isolation: TransactionOptions['isolation']): string {
@@ -102,7 +107,9 @@ function beginText(isolation: TransactionOptions['isolation']): string {
 
 async function connect<Client extends PgClient>(pool: PgPool<Client>): Promise<Client & Releasable> {
   try {
-    return await pool.connect();
+    const client = await pool.connect();
+    insideOf(client).on?.('error', ignoreError);
+    return client;
   } catch (error) {
     if (error instanceof Error && /after calling end on the pool/.test(error.message)) {
       throw new PostcommitError('POSTCOMMIT_E_CLIENT_CLOSED', `(${error.message})`, { cause: error });
@@ -191,6 +198,9 @@ function refuseEnded(client: PgClient, release: Release): void {
 
 /** Whether PostgreSQL answered with an error of the statement, rather than the connection failing under it. */
 function isRefusal(error: unknown): boolean {
-  const code = (error as { code?: unknown } | null)?.code;
-  return typeof code === 'string' && /^[0-9A-Z]{5}$/.test(code) && !isConnectionFailure(error);
+  const { code, severity } = (error ?? {}) as { code?: unknown; severity?: unknown };
+  if (typeof severity !== 'string' || typeof code !== 'string') return false;
+  // Values that do not fit their statement have the code of a connection whose two sides lost each other.
+  const misfit = code === '08P01' && severity !== 'FATAL' && severity !== 'PANIC';
+  return misfit || !isConnectionFailure(error);
 }

@@ -14,8 +14,8 @@ const fullLookEveryMs = 30_000;
  * moment. Any seq drawn later is higher than all drawn until then. Once every transaction of that moment has ended (the
  * oldest one under way is younger than all of them), all lower seqs that will ever commit have done so; the survey that
  * sees this also sees their events. What comes back into the queue from elsewhere is counted (`returns`) before its
- * transaction commits: if that is after the candidate, the claim that could meet it finds another number and does without
- * the mark; if before, its transaction is one of that moment.
+ * transaction commits, and a survey reads the number before its snapshot. Counted later than that, the claim that could
+ * meet it finds another number and does without the mark; counted before, its transaction is one of that moment.
  *
  * Should all of this be wrong one day, a look at everything twice a minute still finds what there is.
  */
@@ -23,6 +23,8 @@ export class LowWater {
   #mark = '0';
   #returns = '-1';
   #candidate: { seq: string; xmax: bigint } | undefined;
+  /** The highest seq seen in the queue since everything was looked at. */
+  #reached = '0';
   #surveyAt = Number.NEGATIVE_INFINITY;
   #fullLookAt = Number.NEGATIVE_INFINITY;
 
@@ -36,16 +38,27 @@ export class LowWater {
     this.#surveyAt = now;
     if (now - this.#fullLookAt >= fullLookEveryMs) {
       this.#fullLookAt = now;
-      this.#forget('-1');
+      this.forget();
     }
     return true;
   }
 
-  /** After a claim that took stock. `reached`: the highest seq this relay has seen so far. */
-  surveyed(survey: Survey, reached: string): void {
-    // The claim did not use the mark, and so `lowest` is the lowest of all.
+  /** The server may be another one now, that knows less: after a failover, or a restore. */
+  forget(): void {
+    this.#forget('-1');
+    this.#reached = '0';
+  }
+
+  /** A claim has looked at ready events up to this one. */
+  seen(seq: string): void {
+    if (compareSeq(seq, this.#reached) > 0) this.#reached = seq;
+  }
+
+  /** After a claim that took stock. */
+  surveyed(survey: Survey): void {
+    // Whatever `lowest` is worth then: a mark is made from two surveys, and the second one looks at everything.
     if (survey.returns !== this.#returns) this.#forget(survey.returns);
-    const lowest = survey.lowest ?? reached;
+    const lowest = survey.lowest ?? this.#reached;
     if (this.#candidate && BigInt(survey.xmin) >= this.#candidate.xmax) {
       const { seq } = this.#candidate;
       this.#mark = compareSeq(lowest, seq) < 0 ? lowest : seq;

@@ -53,8 +53,7 @@ export class PollingLane {
   #claimNumber = 0;
   #floor = '0';
   readonly #lowWater = new LowWater();
-  /** The highest seq looked at so far. */
-  #reached = '0';
+  #connections = 0;
   #fromStartAt = Number.NEGATIVE_INFINITY;
   /** Whether the answer of a claim was lost, so that the relay may own events it does not know of (see claim.ts). */
   #answerLost = false;
@@ -97,11 +96,12 @@ export class PollingLane {
     const limits = this.#limits();
     if (token === undefined || limits === undefined) return { claimed: 0, exhausted: true, dueInMs: undefined };
     const exceptKeys = await this.#options.keysToSpare();
+    this.#noticeNewConnection();
     const floor = this.#nextFloor();
     const claimNumber = ++this.#claimNumber;
     const result = await this.#claim({ token, floor, ...limits, exceptKeys });
-    if (result.reached !== undefined && compareSeq(result.reached, this.#reached) > 0) this.#reached = result.reached;
-    if (result.survey) this.#lowWater.surveyed(result.survey, this.#reached);
+    if (result.reached !== undefined) this.#lowWater.seen(result.reached);
+    if (result.survey) this.#lowWater.surveyed(result.survey);
     this.#options.onClaimed(result.rows, claimNumber, token);
     if (result.blocked.length > 0) await defer(this.#options.link, this.#options.schema, result.blocked);
     const atEnd = limits.readyMax > 0 ? result.examined < limits.readyMax : !this.#readySeen;
@@ -141,6 +141,14 @@ export class PollingLane {
     let dueMax = 1;
     if (this.#dueSeen) dueMax = this.#readySeen ? Math.ceil(total * dueShare) : total - 1;
     return { readyMax: total - dueMax, dueMax };
+  }
+
+  #noticeNewConnection(): void {
+    const { connections } = this.#options.link;
+    if (connections === this.#connections) return;
+    this.#connections = connections;
+    this.#lowWater.forget();
+    this.#floor = '0';
   }
 
   #nextFloor(): string {

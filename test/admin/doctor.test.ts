@@ -29,7 +29,7 @@ describe('the doctor', () => {
     const { worst, findings } = await scene.admin.doctor({ connectionString: scene.db.url });
     expect(findings.filter(({ severity }) => severity === 'warning' || severity === 'critical')).toEqual([]);
     expect(worst).toBe('note');
-    expect(new Set(findings.map(({ check }) => check)).size).toBe(18);
+    expect(new Set(findings.map(({ check }) => check)).size).toBe(19);
     expect(findings.map(({ what }) => what)).toContain('the role "postgres" is a superuser');
   });
 
@@ -40,6 +40,25 @@ describe('the doctor', () => {
     );
     expect(row.n).toBe(expectedIndexes.length);
     await healthy('indexes');
+  });
+
+  it('notices a trigger that is off, a function that is gone, and seqs drawn ahead', async () => {
+    await healthy('triggers');
+    await scene.db.query(`alter table postcommit.outbox_events disable trigger outbox_events_enqueue;
+      alter function postcommit.settle rename to unsettle; drop trigger outbox_shelf_return on postcommit.outbox_shelf;
+      alter table postcommit.outbox_events alter seq set cache 50`);
+    const found = await look('triggers');
+    expect(found.map(({ severity, what }) => [severity, what])).toEqual([
+      ['critical', 'the trigger outbox_events_enqueue on outbox_events is disabled'],
+      ['critical', 'the trigger outbox_shelf_return on outbox_shelf is missing'],
+      ['critical', 'missing: settle()'],
+      ['critical', 'each session draws 50 seqs ahead'],
+    ]);
+    for (const { fix } of found.filter(({ what }) => /disabled|ahead/.test(what))) await scene.db.query(fix ?? '');
+    await scene.db.query(`alter function postcommit.unsettle rename to settle;
+      create trigger outbox_shelf_return after delete on postcommit.outbox_shelf
+        referencing old table as left_for_queue for each statement execute function postcommit.note_rows_returned()`);
+    await healthy('triggers');
   });
 
   it('names the session that holds the oldest snapshot, and ends it with the command it gives', async () => {

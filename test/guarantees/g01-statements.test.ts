@@ -38,6 +38,20 @@ describe('G1 atomic, outbox.transaction of known statements', () => {
       expect(await written(scenario.database)).toEqual(one);
     });
 
+    test('values that do not fit their statement are an error of that statement', async () => {
+      const misfit = { text: 'insert into orders (id) values ($1 || $2)', values: ['1'] };
+      await expect(run([order(), misfit], options)).rejects.toMatchObject({ code: '08P01' });
+      expect(await written(scenario.database)).toEqual(nothing);
+    });
+
+    test.each(['commit', 'commit and chain', ' END', 'rollback', 'Rollback Work', 'abort', "prepare transaction 'x'"])(
+      'a statement that would end the transaction is refused: %s',
+      async (text) => {
+        await expect(run([order(), { text }], options)).rejects.toMatchObject({ code: 'POSTCOMMIT_E_BAD_OPTION' });
+        expect(await written(scenario.database)).toEqual(nothing);
+      },
+    );
+
     test('values are written as pg writes them, and rows are ignored', async () => {
       const at = new Date('2026-01-02T03:04:05.678Z');
       await run(
@@ -90,15 +104,12 @@ describe('G1 atomic, outbox.transaction of known statements', () => {
       expect(await written(scenario.database)).toEqual(nothing);
     });
 
-    test.each(['commit', 'rollback', '/* */ commit', 'END', 'rollback and chain'])(
-      '%s among them: the event is not written by itself',
-      async (end) => {
-        await expect(run([order(), { text: end }], options)).rejects.toMatchObject({
-          code: 'POSTCOMMIT_E_NOT_A_TRANSACTION',
-        });
-        expect(await written(scenario.database)).toMatchObject({ events: 0, queued: 0 });
-      },
-    );
+    test.each(['/* */ commit', '/* */ rollback'])('%s among them: the event is not written by itself', async (end) => {
+      await expect(run([order(), { text: end }], options)).rejects.toMatchObject({
+        code: 'POSTCOMMIT_E_NOT_A_TRANSACTION',
+      });
+      expect(await written(scenario.database)).toMatchObject({ events: 0, queued: 0 });
+    });
 
     test('a BEGIN among them changes nothing', async () => {
       await run([{ text: 'begin' }, order()], options);

@@ -9,6 +9,11 @@ const survey = (more: Partial<Parameters<LowWater['surveyed']>[0]>) => ({
   ...more,
 });
 
+function look(water: LowWater, found: ReturnType<typeof survey>, reached: string): void {
+  water.seen(reached);
+  water.surveyed(found);
+}
+
 function begun(): LowWater {
   const water = new LowWater();
   expect(water.surveyDue(0)).toBe(true);
@@ -18,37 +23,37 @@ function begun(): LowWater {
 describe('the low-water mark', () => {
   test('rises to the lowest event once every transaction of that moment has ended', () => {
     const water = begun();
-    water.surveyed(survey({ lowest: '50', xmin: '90', xmax: '100' }), '60');
+    look(water, survey({ lowest: '50', xmin: '90', xmax: '100' }), '60');
     expect(water.mark).toEqual({ mark: '0', returns: '0' });
-    water.surveyed(survey({ lowest: '70', xmin: '99', xmax: '120' }), '80');
+    look(water, survey({ lowest: '70', xmin: '99', xmax: '120' }), '80');
     expect(water.mark.mark).toBe('0');
-    water.surveyed(survey({ lowest: '90', xmin: '100', xmax: '130' }), '99');
+    look(water, survey({ lowest: '90', xmin: '100', xmax: '130' }), '99');
     expect(water.mark.mark).toBe('50');
-    water.surveyed(survey({ lowest: '95', xmin: '130', xmax: '130' }), '99');
+    look(water, survey({ lowest: '95', xmin: '130', xmax: '130' }), '99');
     expect(water.mark.mark).toBe('90');
   });
 
   test('stays below an event that committed late', () => {
     const water = begun();
-    water.surveyed(survey({ lowest: '50', xmin: '90', xmax: '100' }), '60');
-    water.surveyed(survey({ lowest: '7', xmin: '100', xmax: '130' }), '99');
+    look(water, survey({ lowest: '50', xmin: '90', xmax: '100' }), '60');
+    look(water, survey({ lowest: '7', xmin: '100', xmax: '130' }), '99');
     expect(water.mark.mark).toBe('7');
   });
 
   test('rises to the highest seq seen when the queue is empty', () => {
     const water = begun();
-    water.surveyed(survey({ xmin: '100', xmax: '100' }), '1000');
-    water.surveyed(survey({ xmin: '100', xmax: '100' }), '1000');
+    look(water, survey({ xmin: '100', xmax: '100' }), '1000');
+    look(water, survey({ xmin: '100', xmax: '100' }), '1000');
     expect(water.mark.mark).toBe('1000');
   });
 
   test('falls when something came back into the queue, and with every look at all', () => {
     const water = begun();
-    for (let n = 0; n < 2; n++) water.surveyed(survey({ lowest: '50' }), '60');
+    for (let n = 0; n < 2; n++) look(water, survey({ lowest: '50' }), '60');
     expect(water.mark).toEqual({ mark: '50', returns: '0' });
-    water.surveyed(survey({ lowest: '3', returns: '1' }), '60');
+    look(water, survey({ lowest: '3', returns: '1' }), '60');
     expect(water.mark).toEqual({ mark: '0', returns: '1' });
-    for (let n = 0; n < 2; n++) water.surveyed(survey({ lowest: '50', returns: '1' }), '60');
+    for (let n = 0; n < 2; n++) look(water, survey({ lowest: '50', returns: '1' }), '60');
     expect(water.mark.mark).toBe('50');
     expect(water.surveyDue(29_700)).toBe(true);
     expect(water.mark.mark).toBe('50');
@@ -59,8 +64,18 @@ describe('the low-water mark', () => {
 
   test('compares seqs as numbers', () => {
     const water = begun();
-    water.surveyed(survey({ lowest: '99', xmax: '100' }), '100');
-    water.surveyed(survey({ lowest: '1000000000000', xmin: '101', xmax: '101' }), '1000000000001');
+    look(water, survey({ lowest: '99', xmax: '100' }), '100');
+    look(water, survey({ lowest: '1000000000000', xmin: '101', xmax: '101' }), '1000000000001');
     expect(water.mark.mark).toBe('99');
+  });
+
+  test('is forgotten with everything seen when the server may be another one', () => {
+    const water = begun();
+    for (let n = 0; n < 2; n++) look(water, survey({}), '1000');
+    expect(water.mark.mark).toBe('1000');
+    water.forget();
+    expect(water.mark).toEqual({ mark: '0', returns: '-1' });
+    for (let n = 0; n < 2; n++) water.surveyed(survey({}));
+    expect(water.mark.mark).toBe('0');
   });
 });

@@ -9,6 +9,7 @@ import { examineServer } from '../../outbox/examine-server.ts';
 import { examineSlots } from '../../outbox/examine-slots.ts';
 import { examineSnapshots } from '../../outbox/examine-snapshots.ts';
 import { examineTables } from '../../outbox/examine-tables.ts';
+import { examineTriggers } from '../../outbox/examine-triggers.ts';
 import { listDestinations } from '../../outbox/list-destinations.ts';
 import { listMaintenance } from '../../outbox/list-maintenance.ts';
 import { listPartitions } from '../../outbox/list-partitions.ts';
@@ -22,6 +23,7 @@ import { judgeRights } from './judge-rights.ts';
 import { judgeClock, judgeConnections, judgePooler, judgeServer, judgeSettings } from './judge-server.ts';
 import { judgeSlots, judgeSnapshots } from './judge-snapshots.ts';
 import { judgeAutovacuum, judgeBloat } from './judge-tables.ts';
+import { judgeTriggers } from './judge-triggers.ts';
 import { judgeBacklog, judgeDeadLetters, judgeDestinations, judgeRelays } from './judge-work.ts';
 import type { DoctorLimits } from './limits.ts';
 
@@ -51,6 +53,7 @@ export const checks = {
     judgePooler(connectionString === undefined ? undefined : await probeSession(connectionString)),
   migrations: async ({ db, schema }) => judgeMigrations(readMigrations(), await examineMigrations(db, schema)),
   rights: async ({ db, schema }) => judgeRights(await examineRights(db, schema)),
+  triggers: async ({ db, schema }) => judgeTriggers(schema, await examineTriggers(db, schema)),
   indexes: async ({ db, schema }) =>
     judgeIndexes(schema, await examineTables(db, schema), await examineIndexes(db, schema)),
   autovacuum: async ({ db, schema }) => judgeAutovacuum(schema, await examineTables(db, schema)),

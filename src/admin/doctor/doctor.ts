@@ -61,6 +61,8 @@ async function isThere({ db, schema }: Patient): Promise<boolean> {
     return (await examineMigrations(db, schema)).length > 0;
   } catch (error) {
     if (isRefused(error)) return true;
+    // A table of that name, but not ours.
+    if (codeOf(codedDatabaseError(error)) === 'POSTCOMMIT_E_MIGRATION_MISSING') return false;
     throw error;
   }
 }
