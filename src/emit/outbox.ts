@@ -25,7 +25,10 @@ export interface OutboxOptions<Tx> {
    * only if every writer locks its aggregate's row first. Default `true`.
    */
   serialise?: boolean;
-  /** Wake relays of other processes after a commit (NOTIFY on a side connection). Default `true`. */
+  /**
+   * Wake relays of other processes after a commit (NOTIFY on a side connection). A process that ends at once after its
+   * last emit may not come to that: its event is then found by polling, within a second. Default `true`.
+   */
   notify?: boolean;
 }
 
