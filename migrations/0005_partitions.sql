@@ -70,8 +70,11 @@ language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
 begin
   execute format('create table %1$I.%2$I (like %1$I.%3$I including defaults including constraints including comments
                   including generated including storage including compression)', :'schema', leaf, parent);
-  -- An id can be unique within a partition only: an index over all of them would have to contain the seq.
-  if parent = 'outbox_events' then
+  -- An id can be unique within a partition only: an index over all of them would have to contain the seq. The default
+  -- partition gathers dead letters of many, and so cannot promise even that.
+  if leaf = 'outbox_events_default' then
+    execute format('create index %I on %I.%I (id)', leaf || '_id_idx', :'schema', leaf);
+  elsif parent = 'outbox_events' then
     execute format('create unique index %I on %I.%I (id)', leaf || '_id_key', :'schema', leaf);
   end if;
 end
@@ -155,6 +158,8 @@ begin
     update :"schema".outbox_partitions set opened_at = coalesce(opened_at, now()), closed_at = now()
      where number < current and closed_at is null;
     update :"schema".outbox_partitions set opened_at = now() where number = current and opened_at is null;
+    -- By a clock that was far ahead: it would be kept until that time.
+    update :"schema".outbox_partitions set closed_at = now() where closed_at > now() + interval '1 hour';
     spares := '{}';
     next := current;
     while cardinality(spares) < 2 and failed is null loop
@@ -218,9 +223,12 @@ declare
   first constant bigint := n * 1000000000000;
   beyond constant bigint := (n + 1) * 1000000000000;
   letters_max constant integer := 10000;
+  letters_bytes_max constant integer := 4194304;
+  columns text;
   part :"schema".outbox_partitions;
   undelivered bigint;
   letters bigint[];
+  leaf text;
 begin
   perform :"schema".require_read_committed();
   perform set_config('lock_timeout', lock_timeout_ms::text, true);
@@ -247,21 +255,34 @@ begin
       if undelivered > 0 then
         return jsonb_build_object('kept', 'undelivered', 'count', undelivered);
       end if;
+      letters := array(select seq from :"schema".outbox_dead_letters
+                        where seq >= first and seq < beyond and discarded_at is null limit letters_max + 1);
+      -- They are copied while writers wait: not too many of them, nor too large.
+      if cardinality(letters) > letters_max or letters_bytes_max < (
+        select sum(pg_column_size(e.payload) + pg_column_size(e.headers)) from :"schema".outbox_events e
+         where e.seq = any (letters) and e.seq >= first and e.seq < beyond) then
+        return jsonb_build_object('kept', 'dead letters', 'count', cardinality(letters));
+      end if;
       exit when look = 2;
+      -- Its own tables first: nobody writes there any more, so nobody waits while we do.
+      foreach leaf in array array['outbox_deliveries_p' || n, 'outbox_events_p' || n] loop
+        if :"schema".is_attached(leaf) then
+          execute format('lock table only %I.%I in access exclusive mode', :'schema', leaf);
+        end if;
+      end loop;
       lock table only :"schema".outbox_deliveries, only :"schema".outbox_events in access exclusive mode;
     end loop;
-    letters := array(select seq from :"schema".outbox_dead_letters
-                      where seq >= first and seq < beyond and discarded_at is null limit letters_max + 1);
-    if cardinality(letters) > letters_max then
-      return jsonb_build_object('kept', 'dead letters', 'count', letters_max);
-    end if;
 
     -- What was detached by hand is not ours to drop.
     if :"schema".is_attached('outbox_events_p' || n) then
       execute format('alter table %1$I.outbox_events detach partition %1$I.%2$I', :'schema', 'outbox_events_p' || n);
       if cardinality(letters) > 0 then
-        execute format('insert into %1$I.outbox_events_default overriding system value
-                        select * from %1$I.%2$I where seq = any ($1)', :'schema', 'outbox_events_p' || n) using letters;
+        columns := (select string_agg(quote_ident(attname), ', ' order by attnum) from pg_attribute
+                     where attrelid = format('%I.outbox_events_p%s', :'schema', n)::regclass
+                       and attnum > 0 and not attisdropped and attgenerated = '');
+        execute format('insert into %1$I.outbox_events_default (%3$s) overriding system value
+                        select %3$s from %1$I.%2$I where seq = any ($1)',
+                       :'schema', 'outbox_events_p' || n, columns) using letters;
       end if;
       execute format('drop table %I.%I', :'schema', 'outbox_events_p' || n);
     end if;
@@ -273,6 +294,9 @@ begin
   exception
     when lock_not_available or deadlock_detected then
       return jsonb_build_object('kept', 'locked');
+    -- Something of somebody's stands on it, a view say. The partitions after it can be dropped all the same.
+    when others then
+      return jsonb_build_object('kept', 'failed', 'error', sqlerrm);
   end;
 end
 $postcommit$;
@@ -313,11 +337,25 @@ $postcommit$;
 -- second step, which blocks no writer: alter table … validate constraint.
 create function :"schema".bound_log() returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '200ms' as $postcommit$
+declare
+  hindrance text;
+  last bigint;
 begin
   perform :"schema".require_read_committed();
   perform pg_advisory_xact_lock(hashtextextended('postcommit.partitions', hashtextextended(:'schema', 0)));
   if (select relkind = 'p' from pg_class where oid = format('%I.outbox_events', :'schema')::regclass) then
     return;
+  end if;
+  -- Before anything is changed.
+  hindrance := :"schema".hindrance_of(array[format('%I.outbox_events', :'schema')::regclass,
+                                            format('%I.outbox_deliveries', :'schema')::regclass]);
+  if hindrance is not null then
+    raise exception '%', hindrance using errcode = 'dependent_objects_still_exist';
+  end if;
+  execute format('select last_value from %s', pg_get_serial_sequence(format('%I.outbox_events', :'schema'), 'seq')) into last;
+  if greatest(last, (select max(seq) from :"schema".outbox_events)) >= 1000000000000 then
+    raise exception 'the log has seqs from 10^12 on, more than its first partition may hold' using
+      errcode = 'dependent_objects_still_exist';
   end if;
   if not exists (select from pg_constraint where conrelid = format('%I.outbox_events', :'schema')::regclass
                                              and conname = 'outbox_events_bound') then
@@ -329,6 +367,18 @@ begin
     alter table :"schema".outbox_deliveries add constraint outbox_deliveries_bound
       check (lower(seqs) is not null and lower(seqs) >= 0 and lower(seqs) < 1000000000000) not valid;
   end if;
+end
+$postcommit$;
+
+-- Takes the promise back, when the conversion is given up.
+create function :"schema".unbound_log() returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '200ms' as $postcommit$
+begin
+  if (select relkind = 'p' from pg_class where oid = format('%I.outbox_events', :'schema')::regclass) then
+    return;
+  end if;
+  alter table :"schema".outbox_events drop constraint if exists outbox_events_bound;
+  alter table :"schema".outbox_deliveries drop constraint if exists outbox_deliveries_bound;
 end
 $postcommit$;
 
@@ -356,6 +406,10 @@ language sql stable set search_path = pg_catalog, pg_temp as $postcommit$
     select pg_get_indexdef(indexrelid) from pg_index where indrelid = given and indisvalid and not indisunique
     union all
     select pg_get_triggerdef(oid) from pg_trigger where tgrelid = given and not tgisinternal
+    union all
+    select format('alter table %s %s trigger %I', given,
+                  case tgenabled when 'D' then 'disable' when 'A' then 'enable always' else 'enable replica' end, tgname)
+      from pg_trigger where tgrelid = given and not tgisinternal and tgenabled <> 'O'
     union all
     select format('comment on table %s is %L', given, obj_description(given, 'pg_class'))
      where obj_description(given, 'pg_class') is not null)
@@ -399,6 +453,30 @@ language sql stable set search_path = pg_catalog, pg_temp as $postcommit$
     join pg_depend d on d.classid = 'pg_rewrite'::regclass and d.objid = r.oid
    where (v.relkind = 'm' or v.relkind = 'v' and not pg_has_role(v.relowner, 'usage'))
      and d.refclassid = 'pg_class'::regclass and d.refobjid = any (given)
+  union all
+  select format('row level security is on for %s', oid::regclass) from pg_class
+   where oid = any (given) and relrowsecurity
+  union all
+  select format('a policy reads %s', d.refobjid::regclass) from pg_depend d
+   where d.classid = 'pg_policy'::regclass and d.refclassid = 'pg_class'::regclass and d.refobjid = any (given)
+  union all
+  select format('function %s is bound to the log', d.objid::regprocedure) from pg_depend d
+   where d.classid = 'pg_proc'::regclass and d.refclassid = 'pg_class'::regclass and d.refobjid = any (given)
+  union all
+  select format('rule %s of %s uses the log', r.rulename, r.ev_class::regclass) from pg_rewrite r
+    join pg_class c on c.oid = r.ev_class and c.relkind in ('r', 'p')
+    join pg_depend d on d.classid = 'pg_rewrite'::regclass and d.objid = r.oid
+   where d.refclassid = 'pg_class'::regclass and d.refobjid = any (given)
+  union all
+  select format('constraint %s refers from %s', conname, conrelid::regclass) from pg_constraint
+   where contype = 'f' and conrelid = any (given)
+  union all
+  select format('unique index %s cannot span partitions', indexrelid::regclass) from pg_index
+   where indrelid = any (given) and indisunique and not indisprimary
+     and indexrelid <> coalesce(to_regclass(format('%I.outbox_events_id_key', :'schema')), 0::oid)
+  union all
+  select format('%s is in the publication %s', r.prrelid::regclass, p.pubname)
+    from pg_publication_rel r join pg_publication p on p.oid = r.prpubid where r.prrelid = any (given)
   limit 1
 $postcommit$;
 
@@ -440,7 +518,7 @@ begin
     raise exception '%', statement using errcode = 'dependent_objects_still_exist';
   end if;
   views := :"schema".views_of(array[events, deliveries]);
-  execute format('select is_called from %s', pg_get_serial_sequence(events::text, 'seq')) into drawn;
+  execute format('select is_called or last_value > 1 from %s', pg_get_serial_sequence(events::text, 'seq')) into drawn;
   begun := (select created_at from :"schema".outbox_events order by seq limit 1);
 
   foreach given in array array[deliveries, events] loop
@@ -476,10 +554,6 @@ begin
     execute format('alter table %I.%I drop constraint if exists %I', :'schema', leaf, parent || '_bound');
     perform :"schema".create_leaf(parent, parent || '_default');
     execute format('alter table %1$I.%2$I attach partition %1$I.%3$I default', :'schema', parent, parent || '_default');
-    -- It is pruned row by row, so whoever may do that with the log must be able to do it with this table.
-    foreach statement in array :"schema".grants_of(given, parent || '_default') loop
-      execute statement;
-    end loop;
   end loop;
 
   foreach statement in array views loop
@@ -499,7 +573,7 @@ revoke execute on function
   :"schema".require_read_committed(), :"schema".is_attached(text), :"schema".has_partition(bigint),
   :"schema".create_leaf(text, text), :"schema".create_partition(bigint),
   :"schema".rotate_partitions(boolean), :"schema".drop_partition(bigint, double precision, integer),
-  :"schema".sweep_partition(bigint, integer), :"schema".bound_log(), :"schema".validate_log(),
+  :"schema".sweep_partition(bigint, integer), :"schema".bound_log(), :"schema".unbound_log(), :"schema".validate_log(),
   :"schema".copies_of(regclass), :"schema".grants_of(regclass, text), :"schema".views_of(regclass[]),
   :"schema".hindrance_of(regclass[]), :"schema".partition_log(text)
   from public;

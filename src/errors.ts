@@ -33,7 +33,7 @@ export const errorCodes = {
     'A migration that was already applied differs from the one in this package. Install the version that applied it; nothing was changed.',
   POSTCOMMIT_E_POSTGRES_TOO_OLD: 'Postcommit needs PostgreSQL 14 or later.',
   POSTCOMMIT_E_BAD_SCHEMA_NAME:
-    'The schema name is not usable: give 1 to 63 bytes without a NUL character, and not beginning with pg_.',
+    'The schema name is not usable: give 1 to 63 bytes without a NUL character or a line break, and not beginning with pg_.',
   POSTCOMMIT_E_DATABASE_UNREACHABLE:
     'The database cannot be reached. Check the host, the port and that PostgreSQL accepts connections.',
   POSTCOMMIT_E_DATABASE_REFUSED:

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { codedDatabaseError, sqlState } from '../database/database-error.ts';
 import type { Executor } from '../database/executor.ts';
 import { PostcommitError } from '../errors.ts';
-import { boundLog, findLockHolder, partitionLog, validateLog } from '../outbox/convert.ts';
+import { boundLog, findLockHolder, partitionLog, unboundLog, validateLog } from '../outbox/convert.ts';
 import { dropPartition, reasonOf, sweepPartition } from '../outbox/drop-partition.ts';
 import type { Partitioning } from '../outbox/list-partitions.ts';
 import { listPartitions } from '../outbox/list-partitions.ts';
@@ -28,6 +28,9 @@ export interface Conversion {
   /** The partition that new events go into. */
   current: number;
 }
+
+/** Something stands on the log, a name is taken, a row does not fit, or PostgreSQL cannot do it with partitions. */
+const cannotPartition = ['2BP01', '42P07', '42P16', '0A000', '23514'];
 
 /** Between two attempts, so that writers get more time than we take from them. */
 const pauseMs = 500;
@@ -77,11 +80,19 @@ export class PartitionAdmin {
       }
       const patienceMs = checkPatience(options);
       const before = await listPartitions(this.#db, this.#schema);
-      if (before.unit === 'none') {
-        await this.#patiently(patienceMs, () => boundLog(this.#db, this.#schema));
-        await this.#patiently(patienceMs, () => validateLog(this.#db, this.#schema));
+      let converted: boolean;
+      try {
+        if (before.unit === 'none') {
+          await this.#patiently(patienceMs, () => boundLog(this.#db, this.#schema));
+          await this.#patiently(patienceMs, () => validateLog(this.#db, this.#schema));
+        }
+        converted = await this.#patiently(patienceMs, () => partitionLog(this.#db, this.#schema, unit));
+      } catch (error) {
+        // Whoever only had to wait goes on from there the next time, and would have to wait for this as well.
+        const inUse = error instanceof PostcommitError && error.code === 'POSTCOMMIT_E_LOG_IN_USE';
+        if (!inUse) await this.#patiently(patienceMs, () => unboundLog(this.#db, this.#schema)).catch(() => {});
+        throw error;
       }
-      const converted = await this.#patiently(patienceMs, () => partitionLog(this.#db, this.#schema, unit));
       const { current = 0 } = await rotate(this.#db, this.#schema);
       return { unit, converted, current };
     });
@@ -154,7 +165,7 @@ export class PartitionAdmin {
         return await attempt();
       } catch (error) {
         const code = sqlState(error);
-        if (code === '2BP01') {
+        if (code !== undefined && cannotPartition.includes(code)) {
           const message = error instanceof Error ? error.message : String(error);
           throw new PostcommitError('POSTCOMMIT_E_CANNOT_PARTITION', `(${message})`, { cause: error });
         }

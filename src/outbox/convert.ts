@@ -6,12 +6,18 @@ import { readJson } from './read-json.ts';
 // Three statements, each a transaction of its own. The first and the last lock the log for a moment and give up after
 // 200 ms if they cannot; the second reads all of it and blocks nobody. Whoever is interrupted begins again.
 const boundSql = perSchema((s) => `select ${s}.bound_log()`);
+const unboundSql = perSchema((s) => `select ${s}.unbound_log()`);
 const validateSql = perSchema((s) => `select ${s}.validate_log()`);
 const partitionSql = perSchema((s) => `select to_json(${s}.partition_log($1::text))::text as json`);
 
 /** Promises that every row fits the first partition. */
 export async function boundLog(db: Executor, schema: string): Promise<void> {
   await db.query(boundSql(schema));
+}
+
+/** Takes it back: a conversion that was given up leaves nothing behind. */
+export async function unboundLog(db: Executor, schema: string): Promise<void> {
+  await db.query(unboundSql(schema));
 }
 
 /** Has the promise checked, which takes as long as reading the log. Afterwards the conversion need not. */

@@ -7,12 +7,15 @@ const dropSql = perSchema(
     `select ${s}.drop_partition($1::text::bigint, nullif($2::text, '')::double precision, $3::text::integer)::text as json`,
 );
 
-/** `unknown`, `spare`, `open`, `young`: not to be dropped at all, or not yet. `locked`: somebody is at it; try again. */
-export type WhyKept = 'unknown' | 'spare' | 'open' | 'young' | 'undelivered' | 'dead letters' | 'locked';
+/**
+ * `unknown`, `spare`, `open`, `young`: not to be dropped at all, or not yet. `locked`: somebody is at it; try again.
+ * `failed`: PostgreSQL refused, because something of the user's stands on it.
+ */
+export type WhyKept = 'unknown' | 'spare' | 'open' | 'young' | 'undelivered' | 'dead letters' | 'locked' | 'failed';
 
 export type DropResult =
   | { dropped: number; deadLetters: number }
-  | { kept: WhyKept; count?: number; closedAt?: string };
+  | { kept: WhyKept; count?: number; closedAt?: string; error?: string };
 
 export interface DropOptions {
   /** Only if it was closed so long ago. Default: at any age. */
@@ -110,7 +113,7 @@ export async function dropExpired(
 }
 
 /** Why a partition stays, in plain words. */
-export function reasonOf({ kept, count = 0 }: Extract<DropResult, { kept: WhyKept }>): string {
+export function reasonOf({ kept, count = 0, error = '' }: Extract<DropResult, { kept: WhyKept }>): string {
   switch (kept) {
     case 'unknown':
       return 'there is no such partition';
@@ -123,7 +126,9 @@ export function reasonOf({ kept, count = 0 }: Extract<DropResult, { kept: WhyKep
     case 'undelivered':
       return `${count >= 1_000 ? 'at least ' : ''}${count} of its events ${count === 1 ? 'is' : 'are'} not delivered yet`;
     case 'dead letters':
-      return `over ${count} dead letters of it are not resolved`;
+      return `${count} dead letters of it are not resolved, too many or too large to be kept without it`;
+    case 'failed':
+      return `PostgreSQL refuses to drop it: ${error}`;
     case 'locked':
       return 'another session uses the log; it is tried again';
   }

@@ -36,10 +36,14 @@ const cycleMs = 3_600_000;
  */
 export const runTask: Record<MaintenanceTask, (context: TaskContext) => Promise<TaskResult>> = {
   async rotate({ db, schema }) {
-    const { opened, created, missing, error } = await rotate(db, schema);
+    const { opened, created, missing, waiting, error } = await rotate(db, schema);
     // As an error: until it is mended, all events go into one partition, and none can be dropped.
     if (error) throw new Error(`no partition can be made, and writers go on where they are: ${error.message}`);
-    const note = missing === undefined ? undefined : `partition ${missing} is missing: events go into the default one`;
+    const notes = [
+      missing !== undefined && `partition ${missing} is missing: events go into the default one`,
+      waiting && 'the next partition waits for a long transaction to end',
+    ];
+    const note = notes.filter(Boolean).join('; ') || undefined;
     return { changed: created.length + (opened === undefined ? 0 : 1), note };
   },
   async drop({ db, schema, options }) {
