@@ -19,8 +19,9 @@ export function judgeIndexes(
   const found: Judgement[] = [];
   for (const table of tables.filter(({ partitioned }) => !partitioned)) {
     const unmatched = indexes.filter((index) => index.table === table.name);
-    for (const expected of expectedIndexes) {
-      if (expected.table !== (table.partitionOf ?? table.name)) continue;
+    for (const listed of expectedIndexes) {
+      if (listed.table !== (table.partitionOf ?? table.name)) continue;
+      const expected = inTable(table.name, listed);
       // A valid one first: an interrupted build beside it is only in the way.
       const same = unmatched.filter(({ definition }) => definition === expected.definition);
       const index = same.find(({ valid }) => valid) ?? same[0];
@@ -38,6 +39,12 @@ export function judgeIndexes(
     }
   }
   return found.length > 0 ? found : [ok(`all ${indexes.length} indexes are there and valid`)];
+}
+
+/** The default partition gathers dead letters of many others, and cannot promise that an id is there once. */
+function inTable(table: string, expected: ExpectedIndex): ExpectedIndex {
+  if (table !== 'outbox_events_default' || expected.definition !== 'unique btree (id)') return expected;
+  return { ...expected, definition: 'btree (id)' };
 }
 
 function named(schema: string, name: string): string {
