@@ -199,7 +199,8 @@ function refuseEnded(client: PgClient, release: Release): void {
 /** Whether PostgreSQL answered with an error of the statement, rather than the connection failing under it. */
 function isRefusal(error: unknown): boolean {
   const { code, severity } = (error ?? {}) as { code?: unknown; severity?: unknown };
-  if (typeof severity !== 'string' || typeof code !== 'string') return false;
+  // A digit tells a code of PostgreSQL's from one of the system's, EPERM say.
+  if (typeof code !== 'string' || !/^(?=.*\d)[0-9A-Z]{5}$/.test(code)) return false;
   // Values that do not fit their statement have the code of a connection whose two sides lost each other.
   const misfit = code === '08P01' && severity !== 'FATAL' && severity !== 'PANIC';
   return misfit || !isConnectionFailure(error);
