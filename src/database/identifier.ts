@@ -7,9 +7,7 @@ export const defaultSchema = 'postcommit';
 /** Quotes an identifier. The only place where a name becomes part of a statement; values are always bound. */
 export function quoteIdentifier(name: string): string {
   // PostgreSQL cuts a longer name off silently, and two schemas could then be one.
-  // A line break would end a comment of a migration, and the tag the body of a function.
-  const usable =
-    typeof name === 'string' && name !== '' && name.isWellFormed() && !/[\0\r\n]|^pg_|\$postcommit\$/.test(name);
+  const usable = typeof name === 'string' && name !== '' && name.isWellFormed() && !/\0|^pg_/.test(name);
   if (!usable || Buffer.byteLength(name) > 63) {
     throw new PostcommitError('POSTCOMMIT_E_BAD_SCHEMA_NAME', `Got ${JSON.stringify(name)}.`);
   }

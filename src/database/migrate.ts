@@ -72,6 +72,10 @@ export function readMigrations(): Migration[] {
 function writeSchemaIn(source: string, schema: string): string {
   const asIdentifier = quoteIdentifier(schema);
   const asLiteral = quoteLiteral(schema);
+  // A line break would end a comment that has the name in it, and the tag the body of a function.
+  if (/[\r\n]|\$postcommit\$/.test(schema)) {
+    throw new PostcommitError('POSTCOMMIT_E_BAD_SCHEMA_NAME', `Got ${JSON.stringify(schema)}.`);
+  }
   // In one pass and by a function: the name itself may contain `$&`, or a placeholder.
   return source.replace(/:"schema"|:'schema'/g, (placeholder) =>
     placeholder === ':"schema"' ? asIdentifier : asLiteral,

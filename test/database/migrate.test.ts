@@ -188,14 +188,21 @@ describe.each([18, 14] as const)('migrate on PostgreSQL %i', (version) => {
 describe('what migrate refuses', () => {
   const quickly = { timeoutMs: 5_000, what: 'it was refused' };
 
-  test.each(['', 'a\0b', 'x'.repeat(64), '€'.repeat(22), 'pg_mine', '\ud800', 7 as never])(
-    'the schema name %j',
-    async (schema) => {
-      const refused = { code: 'POSTCOMMIT_E_BAD_SCHEMA_NAME' };
-      await expect(migrate({ connectionString: inject('serverUrl'), schema })).rejects.toMatchObject(refused);
-      expect(() => migrationSql({ schema })).toThrowError(expect.objectContaining(refused));
-    },
-  );
+  test.each([
+    '',
+    'a\0b',
+    'two\nlines',
+    'x$postcommit$',
+    'x'.repeat(64),
+    '€'.repeat(22),
+    'pg_mine',
+    '\ud800',
+    7 as never,
+  ])('the schema name %j', async (schema) => {
+    const refused = { code: 'POSTCOMMIT_E_BAD_SCHEMA_NAME' };
+    await expect(migrate({ connectionString: inject('serverUrl'), schema })).rejects.toMatchObject(refused);
+    expect(() => migrationSql({ schema })).toThrowError(expect.objectContaining(refused));
+  });
 
   test.each([undefined, '', null])('%j as connection string: it would be some other database', async (given) => {
     await expect(migrate({ connectionString: given as never })).rejects.toMatchObject({
