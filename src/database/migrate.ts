@@ -69,13 +69,16 @@ export function readMigrations(): Migration[] {
     });
 }
 
+/** A line break would end a comment that has the name in it, and the tag the body of a function. */
+function requireWritable(schema: string): void {
+  if (!/[\r\n]|\$postcommit\$/.test(schema)) return;
+  throw new PostcommitError('POSTCOMMIT_E_BAD_SCHEMA_NAME', `Got ${JSON.stringify(schema)}.`);
+}
+
 function writeSchemaIn(source: string, schema: string): string {
   const asIdentifier = quoteIdentifier(schema);
   const asLiteral = quoteLiteral(schema);
-  // A line break would end a comment that has the name in it, and the tag the body of a function.
-  if (/[\r\n]|\$postcommit\$/.test(schema)) {
-    throw new PostcommitError('POSTCOMMIT_E_BAD_SCHEMA_NAME', `Got ${JSON.stringify(schema)}.`);
-  }
+  requireWritable(schema);
   // In one pass and by a function: the name itself may contain `$&`, or a placeholder.
   return source.replace(/:"schema"|:'schema'/g, (placeholder) =>
     placeholder === ':"schema"' ? asIdentifier : asLiteral,
@@ -120,6 +123,7 @@ export function migrationSql(options: { schema?: string; after?: number; partiti
 export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
   const schema = options.schema ?? defaultSchema;
   quoteIdentifier(schema);
+  requireWritable(schema);
   checkPartitions(options.partitions);
   // Without one, pg would quietly take whatever database it finds on this host.
   if (typeof options.connectionString !== 'string' || options.connectionString === '') {
