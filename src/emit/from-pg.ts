@@ -28,7 +28,7 @@ export function fromPg<Client extends PgClient>(pool: PgPool<Client>): OutboxDat
     inTransaction,
     afterEnd: (client, callback) => ends.await(client, callback),
     begin: (options) => begin(pool, options),
-    run: (statements, last, options) => run(pool, statements, last, options),
+    run: (statements, last, options, behind) => run(pool, statements, last, options, behind),
   };
 }
 

@@ -20,12 +20,14 @@ export interface OutboxDatabase<Tx> {
   /**
    * Carries out statements that are all known in a transaction of their own, and `last` after them: everything in one
    * round trip if possible. `last` gets the mark that was set with BEGIN, `null` where nothing can end the transaction
-   * before it. Throws unless the commit is certain.
+   * before it. Throws unless the commit is certain. `behind` is sent after the commit without waiting for its answer;
+   * nobody waits for what comes of it.
    */
   run(
     statements: readonly Statement[],
     last: ((mark: string | null) => Statement) | undefined,
     options: TransactionOptions,
+    behind?: string,
   ): Promise<void>;
 }
 
@@ -43,7 +45,10 @@ export interface OpenTransaction<Tx> {
   readonly tx: Tx;
   /** Set with BEGIN. A statement that carries it fails once the transaction has ended, also inside of another one. */
   readonly mark: string;
-  /** Sends `last` and then COMMIT, as one round trip if possible. Throws unless the commit is certain. */
-  commit(last?: Statement): Promise<void>;
+  /**
+   * Sends `last` and then COMMIT, as one round trip if possible. Throws unless the commit is certain. `behind` is sent after
+   * it as in `run`.
+   */
+  commit(last?: Statement, behind?: string): Promise<void>;
   rollback(): Promise<void>;
 }

@@ -26,7 +26,7 @@ export interface OutboxOptions<Tx> {
    */
   serialise?: boolean;
   /**
-   * Wake relays of other processes after a commit (NOTIFY on a side connection). A process that ends at once after its
+   * Wake relays of other processes after a commit (NOTIFY, outside of your transaction). A process that ends at once after its
    * last emit may not come to that: its event is then found by polling, within a second. Default `true`.
    */
   notify?: boolean;
@@ -47,7 +47,7 @@ export class Outbox<Tx> {
   readonly #schema: string;
   readonly #limits: { catalogue: EventCatalogue | undefined; payloadBytesMax: number };
   readonly #serialise: boolean;
-  readonly #ring: () => void;
+  readonly #ringer: DoorbellRinger;
   readonly #admin: OutboxAdmin;
 
   constructor(options: OutboxOptions<Tx>) {
@@ -65,8 +65,7 @@ export class Outbox<Tx> {
     this.#limits = { catalogue: options.catalogue, payloadBytesMax };
     this.#serialise = options.serialise ?? true;
     const notify = options.notify ?? true;
-    const ringer = new DoorbellRinger(options.db.side, this.#schema, notify);
-    this.#ring = () => ringer.ring();
+    this.#ringer = new DoorbellRinger(options.db.side, this.#schema, notify);
     this.#admin = new OutboxAdmin({ db: options.db.side, schema: this.#schema, notify });
   }
 
@@ -104,7 +103,7 @@ export class Outbox<Tx> {
     } catch (error) {
       throw codedDatabaseError(error);
     }
-    if (insert) this.#db.afterEnd(tx, this.#ring);
+    if (insert) this.#db.afterEnd(tx, () => this.#ringer.ring());
     return answer(given, events);
   }
 
@@ -173,8 +172,9 @@ export class Outbox<Tx> {
       await open.rollback();
       throw error;
     }
-    await open.commit(insert?.(open.mark));
-    if (insert) this.#ring();
+    const behind = insert && this.#ringer.along();
+    await open.commit(insert?.(open.mark), behind);
+    if (insert) this.#ringer.ring(behind !== undefined);
     return result;
   }
 
@@ -198,8 +198,9 @@ export class Outbox<Tx> {
     }
     const events = await this.#check(given);
     const insert = this.#insert(events, true);
-    await this.#db.run(statements, insert, options);
-    if (insert) this.#ring();
+    const behind = insert && this.#ringer.along();
+    await this.#db.run(statements, insert, options, behind);
+    if (insert) this.#ringer.ring(behind !== undefined);
     return answer(given, events);
   }
 

@@ -40,7 +40,7 @@ export async function begin<Client extends PgClient>(
   return {
     tx: client,
     mark,
-    commit: (last) => commit(client, pipelined, begun, last, release),
+    commit: (last, behind) => commit(client, { pipelined, begun, last, behind, release }),
     rollback: () => rollback(client, release),
   };
 }
@@ -64,6 +64,7 @@ export async function run<Client extends PgClient>(
   statements: readonly Statement[],
   last: ((mark: string | null) => Statement) | undefined,
   options: TransactionOptions,
+  behind?: string,
 ): Promise<void> {
   const mark = randomUUID();
   const opening = [{ text: beginText(options.isolation) }, { text: markSql(mark) }];
@@ -73,12 +74,18 @@ export async function run<Client extends PgClient>(
   const before = implicit ? statements : [...opening, ...statements];
   const all = last ? [...before, last(implicit ? null : mark)] : before;
   const first = before.length - statements.length;
+  const pipeline = client.pipeline;
+  if (together && pipeline !== undefined) client.pipeline = true;
   await commitAll(client, all, {
     together,
     implicit,
+    behind,
     // What failed of the caller's own statements is the caller's to read.
     toThrow: (error, at) => (at >= first && at < before.length ? error : codedDatabaseError(error)),
-    release: (error) => giveBack(client, error),
+    release: (error) => {
+      if (pipeline !== undefined) client.pipeline = pipeline;
+      giveBack(client, error);
+    },
   });
 }
 
@@ -127,13 +134,15 @@ async function rollback(client: PgClient, release: Release): Promise<void> {
   }
 }
 
-async function commit(
-  client: PgClient,
-  pipelined: boolean,
-  begun: Promise<unknown>,
-  last: Statement | undefined,
-  release: Release,
-): Promise<void> {
+interface OpenCommit {
+  pipelined: boolean;
+  begun: Promise<unknown>;
+  last: Statement | undefined;
+  behind: string | undefined;
+  release: Release;
+}
+
+async function commit(client: PgClient, { pipelined, begun, last, behind, release }: OpenCommit): Promise<void> {
   try {
     // Answered long ago if any statement was awaited. Without it, whatever else was sent has committed by itself.
     await begun;
@@ -143,7 +152,7 @@ async function commit(
   }
   refuseEnded(client, release);
   const together = pipelined && takesBatches(client);
-  await commitAll(client, last ? [last] : [], { together, toThrow: codedDatabaseError, release });
+  await commitAll(client, last ? [last] : [], { together, behind, toThrow: codedDatabaseError, release });
 }
 
 interface CommitOptions {
@@ -151,6 +160,8 @@ interface CommitOptions {
   together: boolean;
   /** Without BEGIN and COMMIT: what is sent together is carried out together. */
   implicit?: boolean;
+  /** Sent after it, in a transaction of its own. The client is given back when that is answered, and nobody else waits. */
+  behind?: string | undefined;
   /** What is thrown for the error of the statement at this place. */
   toThrow(error: unknown, at: number): unknown;
   release: Release;
@@ -160,15 +171,20 @@ interface CommitOptions {
 async function commitAll(
   client: PgClient,
   statements: readonly Statement[],
-  { together, implicit = false, toThrow, release }: CommitOptions,
+  { together, implicit = false, behind, toThrow, release }: CommitOptions,
 ): Promise<void> {
   const all = implicit ? statements : [...statements, { text: 'commit' }];
-  const answer = await (together ? sendBatch : sendInTurn)(client, all).catch((error) => ({ error, failedAt: -1 }));
+  const answering = (together ? sendBatch : sendInTurn)(client, all).catch((error) => ({ error, failedAt: -1 }));
+  // What cannot be pipelined is sent when all is answered; in a transaction that failed it fails too.
+  const sendBehind = async () => (behind === undefined ? undefined : client.query(behind).catch(() => {}));
+  const sent = together && client.pipeline === true ? sendBehind() : undefined;
+  const answer = await answering;
   if ('command' in answer) {
-    release();
+    void (sent ?? sendBehind()).then(() => release());
     if (implicit || answer.command === 'COMMIT') return;
     throw new PostcommitError('POSTCOMMIT_E_TRANSACTION_ABORTED');
   }
+  await sent;
   const { error, failedAt } = answer;
   const commitFailed = failedAt === statements.length;
   if (commitFailed || implicit) release(error);

@@ -5,16 +5,22 @@ import { doorbellChannel, quoteIdentifier } from '../database/identifier.ts';
 const notifySql = new Map<string, string>();
 
 /**
- * Wakes every listening relay. Without a payload: one of 8,000 bytes would fail, and the relay would not read it. NOTIFY,
- * because pg_notify costs twice as much here and three times as much in the server, beside the transactions it is for.
+ * The statement that wakes every listening relay. Without a payload: one of 8,000 bytes would fail, and the relay would not
+ * read it. NOTIFY, because pg_notify costs twice as much here and three times as much in the server, beside the
+ * transactions it is for.
  */
-export async function ring(db: Executor, schema: string): Promise<void> {
+export function ringSql(schema: string): string {
   let text = notifySql.get(schema);
   if (text === undefined) {
     text = `notify ${quoteIdentifier(doorbellChannel(schema))}`;
     notifySql.set(schema, text);
   }
-  await db.query(text);
+  return text;
+}
+
+/** Wakes every listening relay. */
+export async function ring(db: Executor, schema: string): Promise<void> {
+  await db.query(ringSql(schema));
 }
 
 /** Sends a message to whoever listens, for a relay to see that it still hears. */

@@ -218,7 +218,7 @@ describe('the doorbell', () => {
 
     test('a side connection that fails costs nothing but the ring', async () => {
       const outbox = createOutbox({ db: { ...db, side: { query: () => Promise.reject(new Error('no connection')) } } });
-      for (let i = 0; i < 3; i++) await outbox.transaction((_tx, emit) => emit(event));
+      for (const [, emit] of ways.slice(1)) await emit(outbox); // outbox.transaction has it sent along with COMMIT.
       expect(await heardSoFar()).toEqual([]);
     });
   });
@@ -236,7 +236,7 @@ describe('the doorbell', () => {
         },
       };
       const outbox = createOutbox({ db: { ...db, side } });
-      for (const [, emit] of ways) {
+      for (const [, emit] of ways.slice(1)) {
         const before = seen.length;
         await storage.run('request', () => emit(outbox));
         await until(() => seen.length > before, { what: 'it rang' });
