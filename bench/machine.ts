@@ -6,7 +6,7 @@ export function machine(): Record<string, unknown> {
     cpus: os.availableParallelism(),
     cpu: os.cpus()[0]?.model.trim() ?? 'unknown',
     memoryGb: Math.round(os.totalmem() / 2 ** 30),
-    os: `${os.type()} ${os.release()}`,
+    os: `${os.type()} ${os.release().split('-')[0]}`,
   };
 }
 
