@@ -9,7 +9,8 @@ import type { Backlog } from '../contenders/contender.ts';
 import { postcommit } from '../contenders/postcommit.ts';
 import { fill } from '../drain-once.ts';
 import { machine } from '../machine.ts';
-import { build, contenderNode, installPeers, packageAt } from '../peers.ts';
+import { contenderNode, packageAt } from '../peers.ts';
+import { makeReady } from '../ready.ts';
 import { compare, type Measurement, median, rounded } from '../report.ts';
 import { forkChild } from '../run-child.ts';
 import { type Server, startServer } from '../server.ts';
@@ -33,9 +34,7 @@ export const brokers: Suite = {
   names: allBrokers.map(({ name }) => name),
 
   async run(options) {
-    installPeers();
-    build();
-    const node = contenderNode();
+    const node = makeReady();
     const server = await startServer(options.databaseUrl);
     try {
       const measurements: Measurement[] = [];

@@ -2,8 +2,7 @@ import { graphileWorkerLocalQueue } from '../contenders/graphile-worker.ts';
 import { pgBossBatch } from '../contenders/pg-boss.ts';
 import { postcommit } from '../contenders/postcommit.ts';
 import { drainInTurns, rateOf } from '../drain-rounds.ts';
-import { warnIfBusy } from '../machine.ts';
-import { build, contenderNode, installPeers } from '../peers.ts';
+import { makeReady } from '../ready.ts';
 import { compare } from '../report.ts';
 import { startServer } from '../server.ts';
 import { chosen, type Suite } from './suite.ts';
@@ -24,10 +23,7 @@ export const drain: Suite = {
   names: contenders.map(({ name }) => name),
 
   async run(options) {
-    warnIfBusy();
-    installPeers();
-    const node = contenderNode();
-    build();
+    const node = makeReady();
     const server = await startServer(options.databaseUrl);
     try {
       const entrants = chosen(contenders, options).map((contender) => ({ contender, processes: 1, server }));

@@ -2,8 +2,9 @@ import { fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import type { EmitReport, EmitTask } from '../emit/child.ts';
 import { bareInsert, outboxTransactionAtOnce, plainEmit, type Style, styles, withoutEvent } from '../emit/styles.ts';
-import { machine, warnIfBusy } from '../machine.ts';
-import { build, contenderNode, installPeers, packageAt } from '../peers.ts';
+import { machine } from '../machine.ts';
+import { packageAt } from '../peers.ts';
+import { makeReady } from '../ready.ts';
 import { compare, type Goal, type Measurement, median, percentile, rounded } from '../report.ts';
 import { forkChild } from '../run-child.ts';
 import { type Server, startServer } from '../server.ts';
@@ -40,10 +41,7 @@ export const emit: Suite = {
   settings: defaults,
 
   async run(options) {
-    warnIfBusy();
-    installPeers();
-    const node = contenderNode();
-    build();
+    const node = makeReady();
     const { loopbackTurns, remoteTurns, remoteDelayMicros } = { ...defaults, ...options.overrides.emit };
     const settings: Setting[] = [
       { name: 'one client on loopback', clients: 1, delayMs: 0, turns: loopbackTurns, transactionsPerTurn: 100 },

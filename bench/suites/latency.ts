@@ -7,8 +7,9 @@ import { postcommit } from '../contenders/postcommit.ts';
 import { fill } from '../drain-once.ts';
 import type { EmitterReport, EmitterTask } from '../latency/emitter.ts';
 import type { WorkerReport, WorkerTask } from '../latency/worker.ts';
-import { machine, warnIfBusy } from '../machine.ts';
-import { build, contenderNode, installPeers, packageAt } from '../peers.ts';
+import { machine } from '../machine.ts';
+import { packageAt } from '../peers.ts';
+import { makeReady } from '../ready.ts';
 import { compare, type Measurement, median, percentile, rounded } from '../report.ts';
 import { forkChild } from '../run-child.ts';
 import { type Server, startServer } from '../server.ts';
@@ -42,10 +43,7 @@ export const latency: Suite = {
   settings: defaults,
 
   async run(options) {
-    warnIfBusy();
-    installPeers();
-    const node = contenderNode();
-    build();
+    const node = makeReady();
     const server = await startServer(options.databaseUrl);
     try {
       const entrants = chosen(contenders, options);

@@ -9,8 +9,7 @@ import { postcommit } from '../contenders/postcommit.ts';
 import { textbook } from '../contenders/textbook.ts';
 import type { Drained } from '../drain-once.ts';
 import { drainInTurns, type Entrant, type EntrantResult, labelOf, rateOf } from '../drain-rounds.ts';
-import { warnIfBusy } from '../machine.ts';
-import { build, contenderNode, installPeers } from '../peers.ts';
+import { makeReady } from '../ready.ts';
 import { compare, type Goal, type Measurement, median, rounded } from '../report.ts';
 import { type Server, startServer } from '../server.ts';
 import { type BenchOptions, chosen, type Suite } from './suite.ts';
@@ -48,10 +47,7 @@ export const peers: Suite = {
   names: contenders.map(({ name }) => name),
 
   async run(options) {
-    warnIfBusy();
-    installPeers();
-    const node = contenderNode();
-    build();
+    const node = makeReady();
     const running = new Map<string, Server>();
     try {
       const entrants: Entrant[] = [];

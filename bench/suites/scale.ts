@@ -3,8 +3,9 @@ import { migrate } from '../../src/database/migrate.ts';
 import type { Backlog, Target } from '../contenders/contender.ts';
 import { postcommit } from '../contenders/postcommit.ts';
 import { type Drained, drainOnce, fill } from '../drain-once.ts';
-import { machine, warnIfBusy } from '../machine.ts';
-import { build, contenderNode, installPeers, packageAt } from '../peers.ts';
+import { machine } from '../machine.ts';
+import { packageAt } from '../peers.ts';
+import { makeReady } from '../ready.ts';
 import { compare, judged, type Measurement, median, percentile, rounded } from '../report.ts';
 import { forkChild } from '../run-child.ts';
 import type { ClaimsReport, ClaimsTask } from '../scale/claims.ts';
@@ -44,10 +45,7 @@ export const scale: Suite = {
   settings: defaults,
 
   async run(options) {
-    warnIfBusy();
-    installPeers();
-    const node = contenderNode();
-    build();
+    const node = makeReady();
     const server = await startServer(options.databaseUrl);
     try {
       const sizes = { ...defaults, ...options.overrides.scale };

@@ -3,25 +3,12 @@ import type { ListRequest } from '../../src/outbox/list.ts';
 import { eventStatuses, listStatement } from '../../src/outbox/list.ts';
 import { listDeadLettersStatement } from '../../src/outbox/list-dead-letters.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { nodesOf, type PlanNode } from '../support/plans.ts';
 
 const size = 200_000;
 const queued = 2_000;
 const dead = 500;
 const shelved = 1_000;
-
-interface PlanNode {
-  'Node Type': string;
-  'Relation Name'?: string;
-  'Actual Rows': number;
-  'Actual Loops': number;
-  'Rows Removed by Filter'?: number;
-  'Rows Removed by Index Recheck'?: number;
-  Plans?: PlanNode[];
-}
-
-function nodes(plan: PlanNode): PlanNode[] {
-  return [plan, ...(plan.Plans ?? []).flatMap(nodes)];
-}
 
 describe('a page of a long list', () => {
   let database: TestDatabase;
@@ -89,7 +76,7 @@ describe('a page of a long list', () => {
 
   async function explain(options: string, statement: { text: string; values: string[] }): Promise<PlanNode[]> {
     const [row] = await database.query(`explain (${options}, format json) ${statement.text}`, statement.values);
-    return nodes(row['QUERY PLAN'][0].Plan);
+    return [...nodesOf(row['QUERY PLAN'][0].Plan)];
   }
 
   function scansOf(plan: PlanNode[], table: string): PlanNode[] {
@@ -157,7 +144,7 @@ describe('a page of a long list', () => {
           if (request.events.type || request.events.aggregateId) continue;
           const { text, values } = listStatement('postcommit', request);
           const { rows } = await client.query(`explain (analyze, timing off, format json) ${text}`, values);
-          const plan = nodes(rows[0]['QUERY PLAN'][0].Plan);
+          const plan = [...nodesOf(rows[0]['QUERY PLAN'][0].Plan)];
           for (const table of ['outbox_queue', 'outbox_shelf', 'outbox_events']) {
             const scans = scansOf(plan, table);
             expect(scans.map((node) => node['Node Type']).join(), `${name}, ${when}: ${table}`).not.toContain(

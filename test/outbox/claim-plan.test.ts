@@ -5,7 +5,7 @@ import { failSql } from '../../src/outbox/fail.ts';
 import { register } from '../../src/outbox/relays.ts';
 import { settleSql } from '../../src/outbox/settle.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
-import { nestedPlans, nodesOf, type PlanNode } from '../support/nested-plans.ts';
+import { nestedPlans, nodesOf, type PlanNode } from '../support/plans.ts';
 
 const delivered = 1_000_000;
 

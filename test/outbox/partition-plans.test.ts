@@ -2,23 +2,11 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { migrate } from '../../src/index.ts';
 import { listStatement } from '../../src/outbox/list.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { nodesOf, type PlanNode } from '../support/plans.ts';
 import { room } from './partitioned-outbox.ts';
 
 const days = 30;
 const perDay = 1_000;
-
-interface PlanNode {
-  'Node Type': string;
-  'Relation Name'?: string;
-  'Actual Rows': number;
-  'Actual Loops': number;
-  'Rows Removed by Filter'?: number;
-  Plans?: PlanNode[];
-}
-
-function nodes(plan: PlanNode): PlanNode[] {
-  return [plan, ...(plan.Plans ?? []).flatMap(nodes)];
-}
 
 describe('with a month of partitions', () => {
   let db: TestDatabase;
@@ -46,7 +34,7 @@ describe('with a month of partitions', () => {
   /** The scans that ran, of the log and of the record. */
   async function scans(text: string, values: unknown[] = []): Promise<{ log: PlanNode[]; record: PlanNode[] }> {
     const [row] = await db.query(`explain (analyze, timing off, format json) ${text}`, values);
-    const ran = nodes(row['QUERY PLAN'][0].Plan).filter((node) => node['Actual Loops'] > 0);
+    const ran = [...nodesOf(row['QUERY PLAN'][0].Plan)].filter((node) => node['Actual Loops'] > 0);
     const of = (table: string) => ran.filter((node) => node['Relation Name']?.startsWith(table));
     return { log: of('outbox_events'), record: of('outbox_deliveries') };
   }

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { readCircuits } from '../../src/outbox/circuit.ts';
 import { claimSql } from '../../src/outbox/claim.ts';
-import { nestedPlans } from '../support/nested-plans.ts';
+import { nestedPlans } from '../support/plans.ts';
 import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';
 import { until } from '../support/wait.ts';

@@ -1,13 +1,16 @@
 import type pg from 'pg';
 
+/** A node of a plan as EXPLAIN (ANALYZE, FORMAT JSON) and auto_explain tell it. */
 export interface PlanNode {
   'Node Type': string;
   'Relation Name'?: string;
   'Index Name'?: string;
-  'Subplan Name'?: string;
+  'Actual Rows': number;
+  'Actual Loops': number;
+  'Rows Removed by Filter'?: number;
+  'Rows Removed by Index Recheck'?: number;
   'Shared Hit Blocks'?: number;
   'Shared Read Blocks'?: number;
-  'Subplans Removed'?: number;
   Plans?: PlanNode[];
 }
 
