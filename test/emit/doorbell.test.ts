@@ -1,7 +1,8 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import pg from 'pg';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { doorbellChannel } from '../../src/database/identifier.ts';
+import { DoorbellRinger } from '../../src/emit/doorbell-ringer.ts';
 import { createOutbox, createRelay, fromPg, type Outbox, type OutboxDatabase, type Relay } from '../../src/index.ts';
 import { hearInProcess } from '../../src/outbox/ring.ts';
 import { type Child, endChild, startChild } from '../support/child.ts';
@@ -168,8 +169,9 @@ describe('the doorbell', () => {
     /** What was heard until now: notifications come in the order of their commits, so a last one of ours ends the list. */
     async function heardSoFar(): Promise<pg.Notification[]> {
       await database.query(`select pg_notify($1, 'last')`, [doorbellChannel('postcommit')]);
-      await until(() => heard.at(-1)?.payload === 'last', { what: 'the last notification came' });
-      return heard.splice(0).slice(0, -1);
+      const isLast = ({ payload }: pg.Notification) => payload === 'last';
+      await until(() => heard.some(isLast), { what: 'the last notification came' });
+      return heard.splice(0, heard.findIndex(isLast) + 1).slice(0, -1);
     }
 
     test('none while it is open; afterwards one from another connection', async () => {
@@ -197,29 +199,144 @@ describe('the doorbell', () => {
     });
 
     test('many commits share few notifications', async () => {
-      const { side: ownSide } = db; // The last ring comes when the next test has a pool of its own already.
+      const writers = 8;
+      const many = quietPool(database.url, { max: writers + 1 });
       let sent = 0;
       const side = {
         query: async (text: string, values?: unknown[]) => {
           sent++;
-          return ownSide.query(text, values);
+          return many.query(text, values);
         },
       };
-      const outbox = createOutbox({ db: { ...db, side } });
+      const outbox = createOutbox({ db: { ...(fromPg(many) as typeof db), side } });
+      await Promise.all(Array.from({ length: writers }, () => many.query('select pg_sleep(0.01)')));
       const start = performance.now();
       const writer = async () => {
-        for (let i = 0; i < 100; i++) await outbox.transaction((_tx, emit) => emit({ ...event, key: null }));
+        for (let i = 0; i < 50; i++) await outbox.transaction((_tx, emit) => emit({ ...event, key: null }));
       };
-      await Promise.all([writer(), writer()]);
-      expect(sent).toBeGreaterThan(0);
-      // One each 5 ms at most, and the first at once.
-      expect(sent).toBeLessThanOrEqual((performance.now() - start) / 5 + 2);
+      await Promise.all(Array.from({ length: writers }, writer));
+      const rings = await heardSoFar();
+      // At once while there are few, which is not known of the first; then with 2 ms between them, however they are sent.
+      const most = (performance.now() - start) / 2 + writers + 4;
+      expect(rings.length).toBeGreaterThan(0);
+      expect(rings.length).toBeLessThanOrEqual(most);
+      expect(sent).toBeLessThanOrEqual(most);
+      await many.end();
     });
 
     test('a side connection that fails costs nothing but the ring', async () => {
       const outbox = createOutbox({ db: { ...db, side: { query: () => Promise.reject(new Error('no connection')) } } });
       for (const [, emit] of ways.slice(1)) await emit(outbox); // outbox.transaction has it sent along with COMMIT.
       expect(await heardSoFar()).toEqual([]);
+    });
+  });
+
+  describe('the pace of NOTIFY, on a clock of our own', () => {
+    let rungAt: number[];
+    let underWay: number;
+    let ringer: DoorbellRinger;
+    let start: number;
+
+    beforeEach(async () => {
+      rungAt = [];
+      underWay = 0;
+      await pool.query('select 1'); // What it takes to connect has timers too.
+      vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] });
+      start = performance.now();
+      const side = {
+        query: async (text: string, values?: unknown[]) => {
+          rungAt.push(performance.now() - start);
+          underWay++;
+          return pool.query(text, values).finally(() => underWay--);
+        },
+      };
+      ringer = new DoorbellRinger(side, 'postcommit', true);
+    });
+    afterEach(() => {
+      vi.useRealTimers();
+    });
+
+    /** While time stands still, the server answers. */
+    async function answered(): Promise<void> {
+      do await new Promise((turn) => setImmediate(turn));
+      while (underWay > 0);
+      await new Promise((turn) => setImmediate(turn));
+    }
+
+    async function pass(ms: number): Promise<void> {
+      for (let passed = 0; passed < ms; passed++) {
+        await vi.advanceTimersByTimeAsync(1);
+        await answered();
+      }
+    }
+
+    /** Answers when they were. */
+    async function commit(count: number, ...everyMs: number[]): Promise<number[]> {
+      const times: number[] = [];
+      for (let n = 0; n < count; n++) {
+        times.push(performance.now() - start);
+        ringer.ring();
+        await answered();
+        await pass(everyMs[n % everyMs.length] as number);
+      }
+      return times;
+    }
+
+    const gaps = (times: number[]) => times.slice(1).map((time, n) => time - (times[n] as number));
+
+    test('each of a few is rung for at once', async () => {
+      const spread = await commit(20, 4);
+      expect(rungAt).toEqual(spread);
+      await pass(20);
+      const three = await commit(3, 1);
+      expect(rungAt.slice(20)).toEqual(three);
+    });
+
+    test('when there are more, with 2 ms between them', async () => {
+      const times = await commit(60, 1, 2);
+      expect(rungAt.slice(0, 4)).toEqual(times.slice(0, 4));
+      for (const gap of gaps(rungAt.slice(3))) expect(gap).toBeGreaterThanOrEqual(2);
+      expect(rungAt.length).toBeLessThan(times.length);
+      for (const time of times) expect(rungAt.some((at) => at >= time && at <= time + 2)).toBe(true);
+    });
+
+    test('in a stream every 50 ms, after a first pause of 5 ms; the last one is rung for', async () => {
+      const times = await commit(400, 1);
+      const before = rungAt.length;
+      await pass(60);
+      const pauses = gaps(rungAt);
+      const first = pauses.findIndex((gap) => gap >= 5);
+      expect(pauses.slice(0, first).every((gap) => gap <= 2)).toBe(true);
+      expect(first).toBeLessThan(8);
+      expect(pauses[first]).toBe(5);
+      expect(new Set(pauses.slice(first + 1))).toEqual(new Set([50]));
+      expect(rungAt.length).toBe(before + 1);
+      expect(rungAt.at(-1)).toBeGreaterThanOrEqual(times.at(-1) as number);
+      await pass(20);
+      const [single] = await commit(1, 1);
+      expect(rungAt.at(-1)).toBe(single);
+    });
+
+    test('of many that are sent together the first few are rung for at once, and the last one later', async () => {
+      const sent = Array.from({ length: 50 }, () => ringer.along() !== undefined);
+      expect(sent.filter(Boolean).length).toBeLessThanOrEqual(4);
+      for (const along of sent) ringer.ring(along);
+      await pass(10);
+      expect(rungAt.length).toBeGreaterThan(0);
+      expect(rungAt.length).toBeLessThanOrEqual(3);
+    });
+
+    test('what is sent along with COMMIT counts like what is sent beside it', async () => {
+      let along = 0;
+      for (let n = 0; n < 400; n++) {
+        const isAlong = ringer.along() !== undefined;
+        if (isAlong) along++;
+        ringer.ring(isAlong);
+        await answered();
+        await pass(1);
+      }
+      expect(along).toBeGreaterThan(0);
+      expect(along + rungAt.length).toBeLessThanOrEqual(400 / 50 + 10);
     });
   });
 
