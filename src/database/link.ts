@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import pg from 'pg';
 import type { Logger } from '../telemetry/logging.ts';
 import { SparseLog } from '../telemetry/logging.ts';
@@ -14,7 +15,12 @@ export interface LinkOptions {
   /** Runs on every new connection before anything else does, e.g. LISTEN. */
   onConnect?: (client: pg.Client) => Promise<void>;
   onLost?: (error: unknown) => void;
+  /** Whether the connection is known to be one session of the server, rather than a pooler's. Default: it is not known. */
+  isSession?: () => boolean;
 }
+
+/** A prepared statement that is not there, or is already, or answers otherwise since a migration. */
+const unpreparedCodes: ReadonlySet<unknown> = new Set(['26000', '42P05', '0A000']);
 
 /** How long to wait before reconnect attempt `n` (from 1): doubling from 50 ms to 5 s, half of it at random. */
 export function reconnectDelayMs(attempt: number, random: () => number = Math.random): number {
@@ -34,6 +40,9 @@ export class Link implements Executor {
   /** Not usable yet, but close() must not wait for it. */
   #opening: pg.Client | undefined;
   #connections = 0;
+  #underWay = 0;
+  #prepares = true;
+  readonly #names = new Map<string, string>();
   #closed = false;
   readonly #closing = new AbortController();
 
@@ -43,6 +52,11 @@ export class Link implements Executor {
 
   get connected(): boolean {
     return this.#client !== undefined;
+  }
+
+  /** Whether a statement is under way. */
+  get busy(): boolean {
+    return this.#underWay > 0;
   }
 
   /** How many connections it has had: another one may lead to another server, which may know less. */
@@ -65,9 +79,32 @@ export class Link implements Executor {
     return this.#send((client) => client.query(text, values));
   }
 
-  /** The same with rows as arrays. */
-  readonly queryArrays: ArrayQuery = (text, values) =>
-    this.#send((client) => client.query<unknown[]>({ text, values, rowMode: 'array' }));
+  /**
+   * The same with rows as arrays. A prepared statement saves 0.05 to 0.1 ms of parsing and planning; should it meet a pooler
+   * after all, it is refused before anything is carried out.
+   */
+  readonly queryArrays: ArrayQuery = async (text, values, often = false) => {
+    const query = { text, values, rowMode: 'array' as const };
+    if (often && this.#prepares && this.#options.isSession?.()) {
+      try {
+        return await this.#send((client) => client.query<unknown[]>({ ...query, name: this.#nameOf(text) }));
+      } catch (error) {
+        if (!unpreparedCodes.has((error as { code?: unknown } | null)?.code)) throw error;
+        this.#prepares = false;
+      }
+    }
+    return this.#send((client) => client.query<unknown[]>(query));
+  };
+
+  /** By its text: behind a pooler, others may have statements too. */
+  #nameOf(text: string): string {
+    let name = this.#names.get(text);
+    if (name === undefined) {
+      name = `postcommit_${createHash('sha256').update(text).digest('hex').slice(0, 24)}`;
+      this.#names.set(text, name);
+    }
+    return name;
+  }
 
   /** Starts reconnecting when there is no connection, without sending anything. */
   ensure(): void {
@@ -89,12 +126,14 @@ export class Link implements Executor {
     const timer = setTimeout(() => {
       this.#drop(client, new Error(`No answer from PostgreSQL within ${this.#options.queryTimeoutMs} ms`));
     }, this.#options.queryTimeoutMs);
+    this.#underWay++;
     try {
       return await run(client);
     } catch (error) {
       if (isConnectionFailure(error)) this.#drop(client, error);
       throw error;
     } finally {
+      this.#underWay--;
       clearTimeout(timer);
     }
   }

@@ -82,6 +82,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
     routines: [
       'key_hash',
       'claim',
+      'claim_next',
       'settle',
       'survey_queue',
       'note_returns',

@@ -11,6 +11,8 @@ export interface DoorbellOptions {
   /** The longest pause between two looks at the queue. */
   pollIntervalMs: number;
   onDeaf: (silentMs: number) => void;
+  /** Whether a statement is under way on the connection that listens: until it ends, nothing can be heard. */
+  isBusy: () => boolean;
 }
 
 const firstPauseMs = 10;
@@ -42,6 +44,7 @@ export class Doorbell {
   #probeSentAt = 0;
   #probeHeard = true;
   #hearing = false;
+  #proven = false;
 
   constructor(options: DoorbellOptions) {
     this.#options = options;
@@ -53,9 +56,15 @@ export class Doorbell {
     return this.#hearing;
   }
 
+  /** Whether something was heard on the connection that listens: then it is one session, and no pooler's. */
+  get proven(): boolean {
+    return this.#proven;
+  }
+
   /** To run on every new connection that is to listen. */
   async attach(client: pg.Client): Promise<void> {
     if (!this.#options.listen) return;
+    this.#proven = false;
     client.on('notification', (message) => this.#hear(message.payload ?? ''));
     await client.query(`listen ${doorbellChannel(this.#options.schema)}`);
     this.#probeHeard = true;
@@ -66,12 +75,14 @@ export class Doorbell {
   /** The listening connection is gone. */
   detach(): void {
     this.#hearing = false;
+    this.#proven = false;
     this.ring(); // Whoever waits in the belief that it would ring must wait in short pauses instead.
   }
 
   /** Rings for itself and checks that the last time was heard. */
   async probe(db: Executor): Promise<void> {
     if (!this.#options.listen) return;
+    if (!this.#probeHeard && this.#options.isBusy()) return;
     if (!this.#probeHeard && this.#hearing) {
       this.#options.onDeaf(performance.now() - this.#probeSentAt);
       this.detach();
@@ -137,6 +148,7 @@ export class Doorbell {
   }
 
   #hear(payload: string): void {
+    this.#proven = true;
     if (payload === this.#probe) {
       this.#probeHeard = true;
       this.#hearing = true;

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Link } from '../database/link.ts';
 import type { ClaimedRow, ClaimRequest, ClaimResult } from '../outbox/claim.ts';
-import { claim, compareSeq } from '../outbox/claim.ts';
+import { claim, claimNext, compareSeq } from '../outbox/claim.ts';
 import { defer } from '../outbox/defer.ts';
 import type { Logger } from '../telemetry/logging.ts';
 import { SparseLog } from '../telemetry/logging.ts';
@@ -36,6 +36,8 @@ const dueShare = 0.25;
 const inlineBytesMax = 16_384;
 /** How often a claim starts from the oldest event again while a backlog is worked off. */
 const fromStartEveryMs = 250;
+/** How long no single event is expected after something else was found. */
+const notOneForMs = 500;
 
 /**
  * Brings events from the queue by claiming them, again and again while there is room for more.
@@ -60,6 +62,7 @@ export class PollingLane {
   /** Whether the last claim may have left ready, or due, events behind. */
   #readySeen = false;
   #dueSeen = false;
+  #notOneUntil = Number.NEGATIVE_INFINITY;
   #roomMade: (() => void) | undefined;
 
   constructor(options: PollingLaneOptions) {
@@ -119,18 +122,26 @@ export class PollingLane {
     const { link, schema } = this.#options;
     const survey = request.floor === '0' && this.#lowWater.surveyDue(performance.now());
     const holding = this.#answerLost ? this.#options.holding() : undefined;
+    const lowWater = this.#lowWater.mark;
+    const whole = { ...request, inlineBytesMax, holding, lowWater, survey };
     try {
-      return await claim(link.queryArrays, schema, {
-        ...request,
-        inlineBytesMax,
-        holding,
-        lowWater: this.#lowWater.mark,
-        survey,
-      });
+      if (this.#mayBeOne(whole)) {
+        const next = await claimNext(link.queryArrays, schema, whole);
+        if (typeof next === 'object') return next;
+        // What it does not know of, say an outage, may last: asking it in vain costs a round trip.
+        if (next === 'other') this.#notOneUntil = performance.now() + notOneForMs;
+      }
+      return await claim(link.queryArrays, schema, whole);
     } catch (error) {
       this.#answerLost = true;
       throw error;
     }
+  }
+
+  /** Whether this is a look after a ring that one event may have caused, and nothing else is to be done with it. */
+  #mayBeOne({ floor, readyMax, survey }: ClaimRequest): boolean {
+    const isWalking = floor !== '0' || this.#readySeen || this.#dueSeen;
+    return !isWalking && readyMax > 1 && !survey && performance.now() >= this.#notOneUntil;
   }
 
   /** How many ready and waiting events to claim: together never more than there is room for. */

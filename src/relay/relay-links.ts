@@ -10,8 +10,8 @@ export interface RelayLinksOptions {
   leaseMs: number;
   logger: Logger;
   lifecycle: Lifecycle;
-  /** What is listened for is heard on the connection `control`. */
-  doorbell: { attach(client: pg.Client): Promise<void>; detach(): void };
+  /** Heard on the connection `claims`. */
+  doorbell: { attach(client: pg.Client): Promise<void>; detach(): void; readonly proven: boolean };
 }
 
 /** No answer for this long means a dead connection: well above any statement of ours, below what an operator waits. */
@@ -20,8 +20,9 @@ const queryTimeoutMs = 15_000;
 const beatTimeoutMs = (leaseMs: number) => Math.min(queryTimeoutMs, Math.max(500, leaseMs / 3));
 
 /**
- * The three connections of a relay: claims, results, and the heartbeat with the doorbell, so that neither a long claim
- * nor a burst of results can delay a sign of life.
+ * The three connections of a relay: claims, results, and the heartbeat, so that neither a long claim nor a burst of
+ * results can delay a sign of life. Claims are made on the connection that hears the doorbell: its server process is
+ * awake by then, and while a claim is under way nobody needs to be woken.
  */
 export class RelayLinks {
   readonly claims: Link;
@@ -54,15 +55,15 @@ export class RelayLinks {
 
 function link(purpose: 'claims' | 'results' | 'control', options: RelayLinksOptions): Link {
   const { connectionString, logger, name, leaseMs, lifecycle, doorbell } = options;
-  const control = purpose === 'control';
+  const hears = purpose === 'claims';
   const made: Link = new Link({
     connectionString,
     applicationName: `postcommit ${purpose} ${name}`.slice(0, 63),
-    queryTimeoutMs: control ? beatTimeoutMs(leaseMs) : queryTimeoutMs,
+    queryTimeoutMs: purpose === 'control' ? beatTimeoutMs(leaseMs) : queryTimeoutMs,
     logger,
-    ...(control ? { onConnect: (client) => doorbell.attach(client) } : {}),
+    ...(hears && { onConnect: (client) => doorbell.attach(client), isSession: () => doorbell.proven }),
     onLost: (error) => {
-      if (control) doorbell.detach();
+      if (hears) doorbell.detach();
       lifecycle.tell('disconnected', { connection: purpose, error: String(error) });
       made.ensure(); // Not with the next statement only: until then nothing could be heard on it.
     },

@@ -61,6 +61,7 @@ export class RelaySession {
       schema,
       listen: options.listen,
       pollIntervalMs: options.pollIntervalMs,
+      isBusy: () => this.#links.claims.busy,
       onDeaf: (silentMs) => {
         lifecycle.tell('doorbellDeaf', { silentMs });
         logger.warn({ silentMs }, 'LISTEN hears nothing, polling instead; behind a pooler set listen: false');

@@ -176,6 +176,117 @@ describe('Link', () => {
     expect(lines).toEqual([]);
   });
 
+  describe('a statement that is sent often', () => {
+    const text = 'select $1::integer + 1';
+    const isSession = () => true;
+
+    /** Those of the session, by name; pg names none by itself. */
+    async function prepared(link: Link): Promise<unknown[]> {
+      const { rows } = await link.query('select name, statement from pg_prepared_statements order by statement');
+      return rows.map(({ name, statement }) => {
+        expect(name).toMatch(/^postcommit_[0-9a-f]{24}$/);
+        return statement;
+      });
+    }
+
+    async function expectAnswers(link: Link, count = 3): Promise<void> {
+      for (let n = 1; n <= count; n++) expect((await link.queryArrays(text, [n], true)).rows).toEqual([[n + 1]]);
+    }
+
+    test('is kept prepared, by its text, on each new connection', async () => {
+      const link = makeLink({ isSession });
+      await expectAnswers(link);
+      expect((await link.queryArrays('select 7', [], true)).rows).toEqual([[7]]);
+      expect(await prepared(link)).toEqual([text, 'select 7']);
+      proxy.cut();
+      await until(() => !link.connected, { what: 'the cut was noticed' });
+      expect(await prepared(link)).toEqual([]);
+      await expectAnswers(link);
+      expect(await prepared(link)).toEqual([text]);
+    });
+
+    test('is not, unless the connection is known to be a session', async () => {
+      let known = false;
+      const unknown = makeLink();
+      const asked = makeLink({ isSession: () => known });
+      for (const link of [unknown, asked]) {
+        await expectAnswers(link);
+        expect(await prepared(link)).toEqual([]);
+      }
+      known = true;
+      await expectAnswers(asked);
+      expect(await prepared(asked)).toEqual([text]);
+      known = false;
+      await asked.queryArrays('select 7', [], true);
+      expect(await prepared(asked)).toEqual([text]);
+    });
+
+    test('is not, unless its sender says so', async () => {
+      const link = makeLink({ isSession });
+      for (let n = 0; n < 3; n++) {
+        await link.query(text, [n]);
+        await link.queryArrays(text, [n]);
+        await link.queryArrays(text, [n], false);
+      }
+      expect(await prepared(link)).toEqual([]);
+    });
+
+    test('is answered when the server has forgotten it, and is never prepared again', async () => {
+      const link = makeLink({ isSession });
+      await expectAnswers(link);
+      await link.query('deallocate all');
+      await expectAnswers(link);
+      expect(await prepared(link)).toEqual([]);
+      proxy.cut();
+      await until(() => !link.connected, { what: 'the cut was noticed' });
+      await expectAnswers(link);
+      expect(await prepared(link)).toEqual([]);
+      expect(lost).toBe(1);
+    });
+
+    test('is answered when several are under way as the server forgets it', async () => {
+      const link = makeLink({ isSession });
+      await expectAnswers(link);
+      const answers = await Promise.all([
+        link.queryArrays(text, [1], true),
+        link.query('deallocate all'),
+        ...[2, 3, 4].map((n) => link.queryArrays(text, [n], true)),
+      ]);
+      expect([0, 2, 3, 4].map((n) => answers[n]?.rows)).toEqual([[[2]], [[3]], [[4]], [[5]]]);
+    });
+
+    test('is answered when the server has one of that name already', async () => {
+      const link = makeLink({ isSession });
+      await expectAnswers(link);
+      const [{ name }] = (await link.query('select name from pg_prepared_statements')).rows as [{ name: string }];
+      const other = makeLink({ isSession });
+      await other.query(`prepare ${name} as select 'of somebody else'`);
+      await expectAnswers(other);
+    });
+
+    test('is answered when its result has another type since', async () => {
+      const link = makeLink({ isSession });
+      const call = async () => (await link.queryArrays('select * from changing()', [], true)).rows;
+      await database.query(`create function changing(out a integer) language plpgsql as 'begin a := 1; end'`);
+      for (let n = 0; n < 3; n++) expect(await call()).toEqual([[1]]);
+      expect(await prepared(link)).toEqual(['select * from changing()']);
+      await database.query(`drop function changing();
+        create function changing(out a text, out b integer) language plpgsql as 'begin a := ''one''; b := 2; end'`);
+      for (let n = 0; n < 3; n++) expect(await call()).toEqual([['one', 2]]);
+    });
+
+    test('runs once, also when it fails', async () => {
+      const link = makeLink({ isSession });
+      await link.query('create temporary sequence runs');
+      const counting = `select nextval('runs') / $1::integer`;
+      await expect(link.queryArrays(counting, [0], true)).rejects.toMatchObject({ code: '22012' });
+      expect((await link.queryArrays(counting, [1], true)).rows).toEqual([['2']]);
+      expect(await prepared(link)).toEqual([counting]);
+      await link.query('deallocate all');
+      expect((await link.queryArrays(counting, [1], true)).rows).toEqual([['3']]);
+    });
+  });
+
   describe('close()', () => {
     const soon = { timeoutMs: 2_500, what: 'it is closed' };
 

@@ -16,6 +16,7 @@ const everything = [
   '0004_relay',
   '0005_partitions',
   '0006_maintenance',
+  '0007_claim_next',
 ];
 const latest = everything.length;
 const everyVersion = everything.map((_, i) => i + 1);

@@ -34,7 +34,14 @@ const inFlight = `
   -- 8 is delayed.
   update postcommit.outbox_queue set available_at = now() + interval '1 day' where seq = 8`;
 
-const since = ['0002_destinations', '0003_emit', '0004_relay', '0005_partitions', '0006_maintenance'];
+const since = [
+  '0002_destinations',
+  '0003_emit',
+  '0004_relay',
+  '0005_partitions',
+  '0006_maintenance',
+  '0007_claim_next',
+];
 const tables = ['status', 'events', 'queue', 'deliveries', 'failures', 'dead_letters', 'relays'];
 
 async function everyRow(database: TestDatabase): Promise<Record<string, { status?: string }[]>> {

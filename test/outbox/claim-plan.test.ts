@@ -1,6 +1,6 @@
 import type pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { claimSql } from '../../src/outbox/claim.ts';
+import { claimNextSql, claimSql } from '../../src/outbox/claim.ts';
 import { failSql } from '../../src/outbox/fail.ts';
 import { register } from '../../src/outbox/relays.ts';
 import { settleSql } from '../../src/outbox/settle.ts';
@@ -22,6 +22,8 @@ async function explain(sql: string, values: unknown[]): Promise<PlanNode[]> {
 /** The real statement with the real parameters, as a relay with default options sends it. */
 const explainClaim = (floor = '0') =>
   explain(claimSql('postcommit'), [token, floor, 499, 1, [], 32_768, null, '0', '0', true]);
+
+const explainNext = () => explain(claimNextSql('postcommit'), [token, [], 16_384, null, '0', '0']);
 
 /** No table that grows is read from end to end, and nothing of it is sorted. */
 function expectNoScan(plan: PlanNode[]): void {
@@ -60,7 +62,10 @@ beforeAll(async () => {
     alter table postcommit.outbox_events enable trigger user`);
   session = await db.pool.connect();
   await db.query('vacuum analyze');
-  for (let n = 0; n < 10; n++) await explainClaim();
+  for (let n = 0; n < 10; n++) {
+    await explainClaim();
+    await explainNext();
+  }
   await db.query('vacuum analyze postcommit.outbox_events');
 }, 120_000);
 afterAll(async () => {
@@ -113,6 +118,57 @@ describe('with a million delivered events', () => {
     const plan = await explainClaim();
     expectNoScan(plan);
     expect(indexes(plan)).toEqual(expect.arrayContaining(['outbox_queue_ready_idx', 'outbox_events_pkey']));
+  });
+
+  describe('a look for a single one', () => {
+    /** Everything that it may have to look at, by index, and next to nothing of it. */
+    function expectFewByIndex(plan: PlanNode[]): void {
+      expectNoScan(plan);
+      expect(indexes(plan)).toEqual(
+        expect.arrayContaining([
+          'outbox_queue_ready_idx',
+          'outbox_queue_due_idx',
+          'outbox_queue_key_idx',
+          'outbox_queue_pkey',
+          'outbox_events_pkey',
+        ]),
+      );
+      for (const node of plan.filter((each) => each['Index Name']?.startsWith('outbox_'))) {
+        const rows = node['Actual Rows'] * node['Actual Loops'] + (node['Rows Removed by Filter'] ?? 0);
+        expect(rows, node['Index Name']).toBeLessThanOrEqual(2);
+      }
+    }
+
+    test('with 50,000 queued', async () => {
+      await fillQueue(50_000, 'null');
+      expectFewByIndex(await explainNext());
+    });
+
+    test('with 100,000 in backoff, and it is there', async () => {
+      await fillQueue(100_000, `now() + interval '1 hour'`);
+      await db.query('update postcommit.outbox_queue set available_at = null, key = null where seq = $1', [delivered]);
+      expectFewByIndex(await explainNext());
+    });
+
+    test('with 100,000 in backoff, one of which stands before it', async () => {
+      await fillQueue(100_000, `now() + interval '1 hour'`);
+      await db.query('update postcommit.outbox_queue set available_at = null where seq = $1', [delivered]);
+      expectFewByIndex(await explainNext());
+    });
+
+    test('with 100,000 due at once', async () => {
+      await fillQueue(100_000, `now() - interval '1 hour'`);
+      expectFewByIndex(await explainNext());
+    });
+
+    test('with statistics of an empty queue', async () => {
+      await db.query('truncate postcommit.outbox_queue');
+      await db.query('vacuum analyze postcommit.outbox_queue');
+      await db.query(
+        `insert into postcommit.outbox_queue (seq, key) select seq, seq % 1000 from generate_series(1, 20000) seq`,
+      );
+      expectFewByIndex(await explainNext());
+    });
   });
 
   test('results are written by primary key', async () => {

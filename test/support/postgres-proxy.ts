@@ -160,6 +160,9 @@ class Connection {
   #begun = false;
   /** The statement whose request is looked at, and kept back for now. */
   #parsing: { trap: Trap | undefined } | undefined;
+  /** The texts of prepared statements, and the one that was prepared or looked at last. */
+  readonly #prepared = new Map<string, string>();
+  #parsed = '';
   /** The traps of statements since the last Sync: several may be sent under one. */
   #unsynced: Trap[] = [];
   name = '';
@@ -225,8 +228,19 @@ class Connection {
     const kind = String.fromCharCode(message[0] ?? 0);
     if (kind === 'P') {
       const [statement = '', text = ''] = message.toString('utf8', 5).split('\0');
-      if (statement !== '') this.#state.namedStatements.push(statement);
-      return this.#parse(text);
+      if (!this.#parse(text)) return false;
+      if (statement !== '') {
+        this.#state.namedStatements.push(statement);
+        this.#prepared.set(statement, text);
+      }
+      this.#parsed = statement;
+      return true;
+    }
+    if (kind === 'B') {
+      const [, statement = ''] = message.toString('utf8', 5).split('\0');
+      const isAnew = statement !== this.#parsed;
+      if (isAnew && !this.#parse(this.#prepared.get(statement) ?? '')) return false;
+      this.#parsed = '';
     }
     if (kind === 'Q' && !this.#parse(message.toString('utf8', 5).split('\0')[0] ?? '')) return false;
     if (kind === 'S' || kind === 'Q') {
@@ -298,7 +312,7 @@ function messageLength(buffer: Buffer, typeBytes: number): number | undefined {
 
 /** How to recognise the relay's statements. */
 export const statement = {
-  claim: /\.claim\(/,
+  claim: /\.claim(?:_next)?\(/,
   settle: /\.settle\(/,
   fail: /insert into \S+outbox_dead_letters/,
   register: /insert into \S+outbox_relays/,
