@@ -12,7 +12,7 @@ export const kafka: Broker = {
   service: 'kafka',
   client: 'kafkajs',
   goal: 0.7,
-  share: 1,
+  share: 4,
   async createTopic(url) {
     const topic = `bench-${randomUUID()}`;
     const admin = clientOf(url).admin();

@@ -10,7 +10,7 @@ export const nats: Broker = {
   service: 'nats',
   client: '@nats-io/jetstream',
   goal: 0.4,
-  share: 0.4,
+  share: 1.6,
   async createTopic(url) {
     const name = `bench-${randomUUID()}`;
     const connection = await connect({ servers: url });

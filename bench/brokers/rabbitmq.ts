@@ -9,7 +9,7 @@ export const rabbitmq: Broker = {
   service: 'rabbitmq',
   client: 'amqplib',
   goal: 0.5,
-  share: 0.4,
+  share: 1,
   async createTopic(url) {
     const connection = await amqplib.connect(url);
     const channel = await connection.createChannel();

@@ -20,7 +20,7 @@ export const sqs: Broker = {
   service: 'sqs',
   client: '@aws-sdk/client-sqs',
   goal: 0.5,
-  share: 0.1,
+  share: 0.5,
   async createTopic(url) {
     const client = new SQSClient(settingsOf(url));
     const { QueueUrl = '' } = await client.send(new CreateQueueCommand({ QueueName: `bench-${randomUUID()}` }));
@@ -54,7 +54,7 @@ export const sns: Broker = {
   service: 'sqs',
   client: '@aws-sdk/client-sns',
   goal: 0.5,
-  share: 0.1,
+  share: 0.5,
   async createTopic(url) {
     const client = new SNSClient(settingsOf(url));
     const { TopicArn = '' } = await client.send(new CreateTopicCommand({ Name: `bench-${randomUUID()}` }));

@@ -9,7 +9,7 @@ export const webhook: Broker = {
   service: 'http',
   client: undefined,
   goal: 0.35,
-  share: 0.2,
+  share: 0.8,
   createTopic: async () => 'orders',
   async createPublisher(url) {
     const { webhook } = await import(new URL('../../dist/publishers/webhook.js', import.meta.url).href);
