@@ -10,7 +10,7 @@ export interface Broker {
   readonly client: string | undefined;
   /** The ratio that the relay has to reach: for Kafka what was asked for, for others a floor well below what was measured. */
   readonly goal: number;
-  /** Events in its backlog, as a part or a multiple of what the command line says: enough for several seconds. */
+  /** Events in its backlog, as a part or a multiple of what the command line says: for several seconds, if it can. */
   readonly share: number;
   /** Makes a place to publish to, and answers its name. */
   createTopic(url: string): Promise<string>;

@@ -10,7 +10,7 @@ export const redis: Broker = {
   service: 'redis',
   client: 'redis',
   goal: 0.25,
-  share: 4,
+  share: 2,
   createTopic: async () => `bench-${randomUUID()}`,
   async removeTopic(url, stream) {
     const client = createClient({ url });

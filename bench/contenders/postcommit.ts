@@ -29,7 +29,7 @@ export const postcommit: Contender = {
   name: 'postcommit',
   packageJson: new URL('../../package.json', import.meta.url),
   settings: {},
-  claimStatement: /outbox_queue[\s\S]*skip locked|\.claim(?:_next)?\s*\(/i,
+  claimStatement: /outbox_queue[\s\S]*skip locked|\.claim_(?:next|many)\s*\(/i,
 
   async prepare({ connectionString }) {
     await (await load()).migrate({ connectionString });

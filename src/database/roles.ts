@@ -83,6 +83,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       'key_hash',
       'claim',
       'claim_next',
+      'claim_many',
       'settle',
       'survey_queue',
       'note_returns',

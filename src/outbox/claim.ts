@@ -1,8 +1,8 @@
 import type { ArrayQuery } from '../database/executor.ts';
 import { perSchema } from '../database/identifier.ts';
 
-/** What a claim does, and why so, is told in migrations/0004_relay.sql. */
-export const claimSql = perSchema((s) => `select * from ${s}.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`);
+/** What a claim does, and why so, is told in migrations/0004_relay.sql; what shares are, in 0008_shares.sql. */
+export const claimSql = perSchema((s) => `select * from ${s}.claim_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`);
 
 /** A claimed event as it comes from the database. Seqs stay text: a bigint does not fit a JavaScript number. */
 export interface ClaimedRow {
@@ -45,6 +45,8 @@ export interface ClaimRequest {
   lowWater: { mark: string; returns: string };
   /** Whether to take stock for the low-water mark. */
   survey: boolean;
+  /** Whether to keep to the keys that are this relay's among all that live. */
+  ownShare: boolean;
 }
 
 /** What the low-water mark is made from, all of one snapshot. */
@@ -85,6 +87,7 @@ export async function claim(query: ArrayQuery, schema: string, request: ClaimReq
     request.lowWater.mark,
     request.lowWater.returns,
     request.survey,
+    request.ownShare,
   ]);
   const scan = JSON.parse(rows[0]?.[7] as string) as Scan;
   return {

@@ -45,7 +45,8 @@ const notOneForMs = 500;
  * A backlog is walked through from the floor, the highest seq looked at so far, so that what is leased or blocked is
  * not looked at by every claim. But seq is drawn at insert and seen at commit, leases end, and blocked events become
  * free: so a claim from the start is made four times a second and whenever the walk has reached the end. The floor
- * decides when an event is found, never whether.
+ * decides when an event is found, never whether. On the walk a relay keeps to its own share of the keys, so that several
+ * do not get in each other's way; from the start it takes what there is.
  */
 export class PollingLane {
   readonly #options: PollingLaneOptions;
@@ -117,13 +118,14 @@ export class PollingLane {
   }
 
   async #claim(
-    request: Omit<ClaimRequest, 'inlineBytesMax' | 'holding' | 'lowWater' | 'survey'>,
+    request: Omit<ClaimRequest, 'inlineBytesMax' | 'holding' | 'lowWater' | 'survey' | 'ownShare'>,
   ): Promise<ClaimResult> {
     const { link, schema } = this.#options;
     const survey = request.floor === '0' && this.#lowWater.surveyDue(performance.now());
     const holding = this.#answerLost ? this.#options.holding() : undefined;
     const lowWater = this.#lowWater.mark;
-    const whole = { ...request, inlineBytesMax, holding, lowWater, survey };
+    const ownShare = request.floor !== '0';
+    const whole = { ...request, inlineBytesMax, holding, lowWater, survey, ownShare };
     try {
       if (this.#mayBeOne(whole)) {
         const next = await claimNext(link.queryArrays, schema, whole);

@@ -36,7 +36,7 @@ const on = (queryable: Queryable) => (text: string, values: unknown[]) =>
 const relay = (name: string) => register(db.pool, 'postcommit', { name, host: 'h', pid: 1, leaseMs: 60_000 });
 
 const request = { exceptKeys: [], inlineBytesMax: 1_000, holding: undefined, lowWater: { mark: '0', returns: '0' } };
-const large = { floor: '0', readyMax: 10, dueMax: 5, survey: false };
+const large = { floor: '0', readyMax: 10, dueMax: 5, survey: false, ownShare: false };
 const next = (more: Partial<ClaimNextRequest> = {}, queryable: Queryable = db.pool) =>
   claimNext(on(queryable), 'postcommit', { token: me, ...request, ...more });
 const claimAll = (more: Partial<ClaimRequest> = {}, queryable: Queryable = db.pool) =>

@@ -22,6 +22,7 @@ const request = {
   holding: undefined,
   lowWater: { mark: '0', returns: '0' },
   survey: false,
+  ownShare: false,
 };
 const claimAs = (token: string, more: Partial<ClaimRequest> = {}) =>
   claim(query, 'postcommit', { token, ...request, ...more });
@@ -39,9 +40,11 @@ describe('claim', () => {
   test('takes nothing from a relay that registered after the claim’s snapshot', async () => {
     const early = await relay('early');
     await emit('x', 3);
-    const [{ definition }] = await db.query(`select pg_get_functiondef('postcommit.claim'::regproc) as definition`);
+    const [{ definition }] = await db.query(
+      `select pg_get_functiondef('postcommit.claim_many'::regproc) as definition`,
+    );
     const slowly = definition
-      .replace('postcommit.claim(', 'postcommit.claim_slowly(')
+      .replace('postcommit.claim_many(', 'postcommit.claim_slowly(')
       .replace('with alive as', 'with pause as materialized (select pg_sleep(1)), alive as')
       .replace(
         'q.seq >= (select seq from ground)',
@@ -49,7 +52,7 @@ describe('claim', () => {
       );
     expect(slowly).toContain('pause) = 1');
     await db.query(slowly);
-    const slow = query(claimSql('postcommit').replace('.claim(', '.claim_slowly('), [
+    const slow = query(claimSql('postcommit').replace('.claim_many(', '.claim_slowly('), [
       early,
       '0',
       10,
@@ -59,6 +62,7 @@ describe('claim', () => {
       null,
       '0',
       '0',
+      false,
       false,
     ]);
     await until(
@@ -148,6 +152,53 @@ describe('claim', () => {
     const [{ key }] = await db.query(`select postcommit.key_hash('a', 'x', null) as key`);
     const { rows } = await claimAs(token, { exceptKeys: [key] });
     expect(rows.map(({ type }) => type)).toEqual(['unordered', 'unordered']);
+  });
+
+  describe('with shares', () => {
+    async function emitToMany(): Promise<Set<string>> {
+      for (let n = 0; n < 30; n++) await emit(`aggregate ${n}`, 2);
+      await db.query(
+        `insert into postcommit.outbox_events (aggregate_type, aggregate_id, event_type, payload, ordering_key)
+         select 'a', 'x', 'unordered', '{}', '' from generate_series(1, 30)`,
+      );
+      return new Set((await db.query('select seq from postcommit.outbox_queue')).map(({ seq }) => seq));
+    }
+    const shareOf = async (token: string) => (await claimAs(token, { readyMax: 1_000, ownShare: true })).rows;
+
+    test('living relays divide everything among them, an aggregate to each as a whole', async () => {
+      const all = await emitToMany();
+      const ended = await relay('ended');
+      const tokens = [await relay('one'), await relay('two'), await relay('three')];
+      await db.query('update postcommit.outbox_relays set ended_at = now() where token = $1', [ended]);
+      const shares = [];
+      for (const token of tokens) shares.push(await shareOf(token));
+      expect(new Set(shares.flat().map(({ seq }) => seq))).toEqual(all);
+      expect(shares.flat()).toHaveLength(all.size);
+      for (const share of shares) {
+        expect(share.length).toBeGreaterThan(0);
+        expect(share.some(({ key }) => key === null)).toBe(true);
+      }
+    });
+
+    test('the share of a relay that ends is divided anew', async () => {
+      const all = await emitToMany();
+      const [one, two] = [await relay('one'), await relay('two')];
+      const before = await shareOf(one);
+      expect(before.length).toBeLessThan(all.size);
+      await db.query('update postcommit.outbox_relays set ended_at = now() where token = $1', [two]);
+      expect((await shareOf(one)).length).toBe(all.size - before.length);
+    });
+
+    test('without regard to them a relay takes all there is, also a single event that is another one’s', async () => {
+      const [one] = [await relay('one'), await relay('two')];
+      const all = await emitToMany();
+      expect((await claimAs(one, { readyMax: 1_000 })).rows).toHaveLength(all.size);
+      await db.query('delete from postcommit.outbox_queue');
+      for (let n = 0; n < 10; n++) {
+        const [seq] = await emit(`single ${n}`, 1);
+        expect((await claimAs(one)).rows).toMatchObject([{ seq }]);
+      }
+    });
   });
 
   test.each([

@@ -51,6 +51,7 @@ async function claimSome(readyMax: number): Promise<string[]> {
     holding: undefined,
     lowWater: water.mark,
     survey: true,
+    ownShare: false,
   });
   if (result.reached) water.seen(result.reached);
   if (result.survey) water.surveyed(result.survey);

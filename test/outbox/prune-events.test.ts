@@ -199,6 +199,7 @@ describe('beside the work', () => {
         holding: undefined,
         lowWater: { mark: '0', returns: '0' },
         survey: false,
+        ownShare: false,
       };
       expect((await claim(query, 'postcommit', request)).rows).toHaveLength(1);
     } finally {

@@ -168,6 +168,7 @@ describe('a shelf of 100,000 events of one aggregate', () => {
         '0',
         '0',
         true,
+        false,
       ]);
       client.release();
       // Some dozen blocks an event, and not the shelf for each of them.

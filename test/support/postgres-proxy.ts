@@ -312,7 +312,7 @@ function messageLength(buffer: Buffer, typeBytes: number): number | undefined {
 
 /** How to recognise the relay's statements. */
 export const statement = {
-  claim: /\.claim(?:_next)?\(/,
+  claim: /\.claim_(?:next|many)\(/,
   settle: /\.settle\(/,
   fail: /insert into \S+outbox_dead_letters/,
   register: /insert into \S+outbox_relays/,

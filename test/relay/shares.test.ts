@@ -1,0 +1,35 @@
+import { describe, expect, test } from 'vitest';
+import { register } from '../../src/outbox/relays.ts';
+import { withScenario } from '../support/relay-scenario.ts';
+import { until } from '../support/wait.ts';
+
+const backlog = (aggregates: number, each: number) =>
+  Array.from({ length: aggregates * each }, (_, n) => ({ aggregateId: `a${n % aggregates}` }));
+
+describe('a backlog that several relays share', () => {
+  test(
+    'is delivered whole, though one of them lives and takes nothing',
+    withScenario(async (scenario) => {
+      const idle = { name: 'idle', host: 'h', pid: 1, leaseMs: 600_000 };
+      await register(scenario.db.pool, 'postcommit', idle);
+      await scenario.emit(backlog(200, 15));
+      await scenario.relay('one', { batchSizeMax: 100, prefetchMax: 200 });
+      await scenario.drained();
+      expect(await scenario.findings()).toMatchObject({ lost: [], orderViolations: [] });
+    }),
+  );
+
+  test(
+    'is worked off by each, and by those that are left when one stops',
+    withScenario(async (scenario) => {
+      await scenario.emit(backlog(300, 10));
+      const relays = await Promise.all(
+        ['one', 'two', 'three'].map((name) => scenario.relay(name, { batchSizeMax: 50, prefetchMax: 100 })),
+      );
+      await until(() => relays.every((relay) => relay.stats().delivered > 0), { what: 'each has delivered something' });
+      await relays[1]?.stop();
+      await scenario.drained();
+      expect(await scenario.findings()).toMatchObject({ lost: [], orderViolations: [] });
+    }),
+  );
+});
