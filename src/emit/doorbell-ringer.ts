@@ -4,7 +4,7 @@ import { ring, ringInProcess, ringSql } from '../outbox/ring.ts';
 
 const outsideOfRequests = AsyncLocalStorage.snapshot();
 /** A commit is rung for at once while there are fewer than this in the time of `recentMs`; then after a pause. */
-const briskMin = 4;
+const briskMin = 6;
 const recentMs = 10;
 const briskPauseMs = 2;
 /**

@@ -32,15 +32,17 @@ export class LowWater {
     return { mark: this.#mark, returns: this.#returns };
   }
 
-  /** Whether a claim from the start is to take stock. Now and then the mark is forgotten for it. */
-  surveyDue(now: number): boolean {
-    if (now - this.#surveyAt < surveyEveryMs) return false;
+  /** Whether it is time for a claim from the start to take stock. */
+  surveyIsDue(now: number): boolean {
+    return now - this.#surveyAt >= surveyEveryMs;
+  }
+
+  /** Before a claim that takes stock. Now and then the mark is forgotten for it. */
+  beginSurvey(now: number): void {
     this.#surveyAt = now;
-    if (now - this.#fullLookAt >= fullLookEveryMs) {
-      this.#fullLookAt = now;
-      this.forget();
-    }
-    return true;
+    if (now - this.#fullLookAt < fullLookEveryMs) return;
+    this.#fullLookAt = now;
+    this.forget();
   }
 
   /** The server may be another one now, that knows less: after a failover, or a restore. */

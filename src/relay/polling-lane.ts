@@ -64,6 +64,8 @@ export class PollingLane {
   #readySeen = false;
   #dueSeen = false;
   #notOneUntil = Number.NEGATIVE_INFINITY;
+  /** Whether the next claim is to take stock, because the last one should have. */
+  #surveyOwed = false;
   #roomMade: (() => void) | undefined;
 
   constructor(options: PollingLaneOptions) {
@@ -113,7 +115,7 @@ export class PollingLane {
     this.#readySeen = !atEnd;
     if (limits.dueMax > 0) this.#dueSeen = result.dueExamined === limits.dueMax;
     // At the end of a walk that began in the middle, the beginning is still to be looked at.
-    const exhausted = atEnd && floor === '0' && !this.#dueSeen;
+    const exhausted = atEnd && floor === '0' && !this.#dueSeen && !this.#surveyOwed;
     return { claimed: result.rows.length, exhausted, dueInMs: result.dueInMs };
   }
 
@@ -121,18 +123,24 @@ export class PollingLane {
     request: Omit<ClaimRequest, 'inlineBytesMax' | 'holding' | 'lowWater' | 'survey' | 'ownShare'>,
   ): Promise<ClaimResult> {
     const { link, schema } = this.#options;
-    const survey = request.floor === '0' && this.#lowWater.surveyDue(performance.now());
+    const now = performance.now();
     const holding = this.#answerLost ? this.#options.holding() : undefined;
-    const lowWater = this.#lowWater.mark;
-    const ownShare = request.floor !== '0';
-    const whole = { ...request, inlineBytesMax, holding, lowWater, survey, ownShare };
+    const surveyIsDue = request.floor === '0' && this.#lowWater.surveyIsDue(now);
     try {
-      if (this.#mayBeOne(whole)) {
-        const next = await claimNext(link.queryArrays, schema, whole);
+      if (this.#mayBeOne(request, now)) {
+        const lowWater = this.#lowWater.mark;
+        const next = await claimNext(link.queryArrays, schema, { ...request, inlineBytesMax, holding, lowWater });
+        // Taking stock is slow when it is rare: it is left to the next claim, so that no event waits for it.
+        this.#surveyOwed = surveyIsDue && typeof next === 'object';
         if (typeof next === 'object') return next;
         // What it does not know of, say an outage, may last: asking it in vain costs a round trip.
-        if (next === 'other') this.#notOneUntil = performance.now() + notOneForMs;
+        if (next === 'other') this.#notOneUntil = now + notOneForMs;
       }
+      this.#surveyOwed = false;
+      if (surveyIsDue) this.#lowWater.beginSurvey(now);
+      const lowWater = this.#lowWater.mark;
+      const ownShare = request.floor !== '0';
+      const whole = { ...request, inlineBytesMax, holding, lowWater, survey: surveyIsDue, ownShare };
       return await claim(link.queryArrays, schema, whole);
     } catch (error) {
       this.#answerLost = true;
@@ -141,9 +149,9 @@ export class PollingLane {
   }
 
   /** Whether this is a look after a ring that one event may have caused, and nothing else is to be done with it. */
-  #mayBeOne({ floor, readyMax, survey }: ClaimRequest): boolean {
+  #mayBeOne({ floor, readyMax }: Pick<ClaimRequest, 'floor' | 'readyMax'>, now: number): boolean {
     const isWalking = floor !== '0' || this.#readySeen || this.#dueSeen;
-    return !isWalking && readyMax > 1 && !survey && performance.now() >= this.#notOneUntil;
+    return !isWalking && readyMax > 1 && !this.#surveyOwed && now >= this.#notOneUntil;
   }
 
   /** How many ready and waiting events to claim: together never more than there is room for. */

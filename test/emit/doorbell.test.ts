@@ -217,7 +217,7 @@ describe('the doorbell', () => {
       await Promise.all(Array.from({ length: writers }, writer));
       const rings = await heardSoFar();
       // At once while there are few, which is not known of the first; then with 2 ms between them, however they are sent.
-      const most = (performance.now() - start) / 2 + writers + 4;
+      const most = (performance.now() - start) / 2 + writers + 6;
       expect(rings.length).toBeGreaterThan(0);
       expect(rings.length).toBeLessThanOrEqual(most);
       expect(sent).toBeLessThanOrEqual(most);
@@ -294,8 +294,8 @@ describe('the doorbell', () => {
 
     test('when there are more, with 2 ms between them', async () => {
       const times = await commit(60, 1, 2);
-      expect(rungAt.slice(0, 4)).toEqual(times.slice(0, 4));
-      for (const gap of gaps(rungAt.slice(3))) expect(gap).toBeGreaterThanOrEqual(2);
+      expect(rungAt.slice(0, 6)).toEqual(times.slice(0, 6));
+      for (const gap of gaps(rungAt.slice(5))) expect(gap).toBeGreaterThanOrEqual(2);
       expect(rungAt.length).toBeLessThan(times.length);
       for (const time of times) expect(rungAt.some((at) => at >= time && at <= time + 2)).toBe(true);
     });
@@ -319,7 +319,7 @@ describe('the doorbell', () => {
 
     test('of many that are sent together the first few are rung for at once, and the last one later', async () => {
       const sent = Array.from({ length: 50 }, () => ringer.along() !== undefined);
-      expect(sent.filter(Boolean).length).toBeLessThanOrEqual(4);
+      expect(sent.filter(Boolean).length).toBeLessThanOrEqual(6);
       for (const along of sent) ringer.ring(along);
       await pass(10);
       expect(rungAt.length).toBeGreaterThan(0);

@@ -16,7 +16,8 @@ function look(water: LowWater, found: ReturnType<typeof survey>, reached: string
 
 function begun(): LowWater {
   const water = new LowWater();
-  expect(water.surveyDue(0)).toBe(true);
+  expect(water.surveyIsDue(0)).toBe(true);
+  water.beginSurvey(0);
   return water;
 }
 
@@ -55,10 +56,13 @@ describe('the low-water mark', () => {
     expect(water.mark).toEqual({ mark: '0', returns: '1' });
     for (let n = 0; n < 2; n++) look(water, survey({ lowest: '50', returns: '1' }), '60');
     expect(water.mark.mark).toBe('50');
-    expect(water.surveyDue(29_700)).toBe(true);
+    expect(water.surveyIsDue(29_700)).toBe(true);
+    water.beginSurvey(29_700);
     expect(water.mark.mark).toBe('50');
-    expect(water.surveyDue(29_899)).toBe(false);
-    expect(water.surveyDue(30_000)).toBe(true);
+    expect(water.surveyIsDue(29_899)).toBe(false);
+    expect(water.surveyIsDue(30_000)).toBe(true);
+    expect(water.mark.mark).toBe('50');
+    water.beginSurvey(30_000);
     expect(water.mark).toEqual({ mark: '0', returns: '-1' });
   });
 
