@@ -19,7 +19,7 @@ ${suites.map(({ name, summary }) => `  ${name.padEnd(10)} ${summary}`).join('\n'
 
 Options:
   --json                      one line of JSON per figure (npm run --silent bench -- ... for nothing else on stdout)
-  --events <n>                events in the backlog (default 50000)
+  --events <n>                events in the backlog (default 50000; some brokers get more or fewer)
   --rounds <n>                rounds for each figure, of which the median counts (default 3)
   --payload-bytes <n>         size of a payload (default 1024)
   --aggregates <n>            aggregates the events are spread over (default 1000)

@@ -1,17 +1,16 @@
 -- What an event of a quiet outbox waits for: the claim that a ring is followed by. Most often there is exactly one event,
--- that nothing stands before. claim() needs four statements and a JSON text for it, this one statement: 0.31 ms instead of
+-- that nothing stands before. claim() needs four statements and a JSON text for it, this two small ones: 0.31 ms instead of
 -- 0.39 on loopback when both are warm, 0.55 instead of 0.69 at a hundred a second.
 --
--- Answers one row: how many events a claim could begin with (2 stands for more), when the next waiting one is due, and the
--- claimed event. Nothing is claimed, and claim() is to be asked, when there are several, or what there is needs more than
--- this: a waiting event that is due, a lease to take over, a predecessor, anything on the shelf. All of that is seen in
--- the snapshot of the one statement, and what claim() says of order, fencing and the low-water mark holds here too.
---
--- The event's row of the log is as visible as that of the queue: it was written before it, or in the same transaction.
+-- Answers one row: how many events a claim could begin with (2 stands for more), whether the one there is fits, when the next
+-- waiting one is due, and the claimed event. Nothing is claimed, and claim() is to be asked, when there are several, or what
+-- there is needs more than this: a waiting event that is due, a lease to take over, a predecessor, anything on the shelf. All of
+-- that is seen in the snapshot of one statement, and what claim() says of order, fencing and the low-water mark holds here
+-- too. One that fits and is not claimed was locked: another relay is just taking it.
 create function :"schema".claim_next(
   relay bigint, except_keys bigint[], inline_bytes_max integer, holding bigint[], low bigint, low_returns bigint,
-  out seen bigint, out due_in_ms double precision,
-  out seq bigint, out key bigint, out attempts integer, out done text[],
+  out seen bigint, out fits boolean, out due_in_ms double precision,
+  out claimed_seq bigint, out key bigint, out attempts integer, out done text[],
   out id uuid, out aggregate_type text, out aggregate_id text, out event_type text, out schema_version integer,
   out ordering_key text, out payload text, out headers text, out created_us bigint
 )
@@ -36,30 +35,38 @@ begin
   ), waiting as materialized (
     select q.available_at from :"schema".outbox_queue q
      where q.available_at < 'infinity' order by q.available_at limit 1
-  ), one as materialized (
-    select q.seq from :"schema".outbox_queue q
-     where q.seq = (select f.seq from first f where f.seen = 1 and f.leased = 0)
-       and q.lease is null and q.available_at is null
+  ), fit as materialized (
+    select f.seq from first f
+     where f.seen = 1 and f.leased = 0
        and not exists (select from waiting w where w.available_at <= now())
        and not exists (select from :"schema".outbox_shelf)
        and coalesce((select p.lease is not distinct from relay and coalesce(p.seq = any (holding), true)
                        from :"schema".outbox_queue p
-                      where p.key = (select f.key from first f) and p.seq < (select f.seq from first f)
-                        and p.seq >= (select seq from ground)
+                      where p.key = f.key and p.seq < f.seq and p.seq >= (select seq from ground)
                       order by p.seq desc limit 1), true)
-       for update skip locked
+  ), one as materialized (
+    select q.seq from :"schema".outbox_queue q
+     where q.seq = (select t.seq from fit t) and q.lease is null and q.available_at is null for update skip locked
   ), claimed as (
     update :"schema".outbox_queue q set lease = relay where q.seq = (select o.seq from one o) and q.lease is null
     returning q.seq, q.key, q.attempts, q.done
   )
-  select f.seen, date_part('epoch', w.available_at - now()) * 1000, c.seq, c.key, c.attempts, c.done,
-         l.id, l.aggregate_type, l.aggregate_id, l.event_type, nullif(l.schema_version, 1), l.ordering_key,
-         case when octet_length(t.payload) <= inline_bytes_max then t.payload end,
-         nullif(l.headers::text, '{}'), (date_part('epoch', l.created_at) * 1000000)::bigint
-    into seen, due_in_ms, seq, key, attempts, done, id, aggregate_type, aggregate_id, event_type, schema_version,
-         ordering_key, payload, headers, created_us
-    from first f left join waiting w on true left join claimed c on true
-    left join :"schema".outbox_events l on l.seq = c.seq
-    left join lateral (select l.payload::text as payload offset 0) t on pg_column_size(l.payload) <= inline_bytes_max;
+  select f.seen, exists (select from fit),
+         case when w.available_at > now() then date_part('epoch', w.available_at - now()) * 1000
+              when w.available_at is not null then 0 end,
+         c.seq, c.key, c.attempts, c.done
+    into seen, fits, due_in_ms, claimed_seq, key, attempts, done
+    from first f left join waiting w on true left join claimed c on true;
+
+  -- By a statement of its own, so that partitions are left out before they are opened.
+  if claimed_seq is not null then
+    select l.id, l.aggregate_type, l.aggregate_id, l.event_type, nullif(l.schema_version, 1), l.ordering_key,
+           case when octet_length(t.payload) <= inline_bytes_max then t.payload end,
+           nullif(l.headers::text, '{}'), (date_part('epoch', l.created_at) * 1000000)::bigint
+      into id, aggregate_type, aggregate_id, event_type, schema_version, ordering_key, payload, headers, created_us
+      from :"schema".outbox_events l
+      left join lateral (select l.payload::text as payload offset 0) t on pg_column_size(l.payload) <= inline_bytes_max
+     where l.seq = claimed_seq;
+  end if;
 end
 $postcommit$;

@@ -4,9 +4,9 @@
 -- are divided among the living relays by their hash (50,000 to 52,000 together).
 --
 -- Shares decide who looks first, never who may deliver: what claim() in 0004_relay.sql says of order, fencing and rescue is
--- what keeps events safe, and holds here word for word. Relays may disagree for a moment about who lives. Whoever finds no
--- more of its own share, and everybody four times a second, claims without regard to shares: a relay that is slow, or has
--- just died, leaves nothing behind.
+-- what keeps events safe, and holds here word for word. Relays may disagree for a moment about who lives. Four times a
+-- second, and on every other walk, everybody claims without regard to shares: what is free never waits for a relay that is
+-- stuck or has just died.
 --
 -- claim() itself stays for relays of an earlier version.
 create function :"schema".claim_many(

@@ -130,7 +130,7 @@ export class Link implements Executor {
     try {
       return await run(client);
     } catch (error) {
-      if (isConnectionFailure(error)) this.#drop(client, error);
+      if (isConnectionFailure(error) || isReadOnly(error)) this.#drop(client, error);
       throw error;
     } finally {
       this.#underWay--;
@@ -144,6 +144,7 @@ export class Link implements Executor {
       application_name: this.#options.applicationName,
       connectionTimeoutMillis: Math.min(10_000, this.#options.queryTimeoutMs),
       keepAlive: true,
+      types: { getTypeParser },
       pipeline: true, // Concurrent statements travel together instead of queueing in the client.
     });
     client.on('error', (error) => this.#drop(client, error));
@@ -223,6 +224,25 @@ export class Link implements Executor {
     this.#options.onLost?.(error);
   }
 }
+
+/** A standby, after a failover: the same address may lead to the primary again. */
+function isReadOnly(error: unknown): boolean {
+  return (error as { code?: unknown } | null)?.code === '25006';
+}
+
+const asText = (value: string): string => value;
+/** What our statements answer, whatever parsers the application has set for all of its own: bool, int8, int4, text, float8, uuid. */
+const parsers = new Map<number, (value: string) => unknown>([
+  [16, (value) => value === 't'],
+  [20, asText],
+  [23, Number],
+  [25, asText],
+  [701, Number],
+  [2950, asText],
+]);
+
+const getTypeParser = ((oid: number, format?: 'text') =>
+  parsers.get(oid) ?? pg.types.getTypeParser(oid, format)) as typeof pg.types.getTypeParser;
 
 /** Ends at once, without the goodbye that a dead peer would never answer. Pending statements fail. */
 function destroy(client: pg.Client): void {

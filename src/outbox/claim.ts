@@ -106,8 +106,11 @@ export const claimNextSql = perSchema((s) => `select * from ${s}.claim_next($1, 
 
 export type ClaimNextRequest = Pick<ClaimRequest, 'token' | 'exceptKeys' | 'inlineBytesMax' | 'holding' | 'lowWater'>;
 
-/** `more`: nothing was claimed, because there are several events. `other`: because of something that only `claim` knows of. */
-export type ClaimNextResult = ClaimResult | 'more' | 'other';
+/**
+ * `more`: nothing was claimed, because there are several events. `raced`: because another relay is just taking it. `other`:
+ * because of something that only `claim` knows of.
+ */
+export type ClaimNextResult = ClaimResult | 'more' | 'raced' | 'other';
 
 /** Claims the one event that there is, in less time than `claim`, which is to be called when there is more to do. */
 export async function claimNext(
@@ -117,11 +120,12 @@ export async function claimNext(
 ): Promise<ClaimNextResult> {
   const values = [token, exceptKeys, inlineBytesMax, holding ?? null, lowWater.mark, lowWater.returns];
   const { rows } = await query(claimNextSql(schema), values, true);
-  const [seen, dueInMs, seq, key, attempts, done, ...event] = rows[0] as NextRow;
+  const [seen, fits, dueInMs, seq, key, attempts, done, ...event] = rows[0] as NextRow;
   const examined = Number(seen);
   const row = event[0] === null ? undefined : [seq, ...event];
   if (seq === null) {
     if (examined > 1) return 'more';
+    if (fits) return 'raced';
     if (examined === 1 || (dueInMs !== null && dueInMs <= 0)) return 'other';
   }
   return {
@@ -137,6 +141,7 @@ export async function claimNext(
 
 type NextRow = [
   seen: string,
+  fits: boolean,
   dueInMs: number | null,
   seq: string | null,
   key: string | null,

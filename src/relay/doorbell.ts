@@ -56,7 +56,7 @@ export class Doorbell {
     return this.#hearing;
   }
 
-  /** Whether something was heard on the connection that listens: then it is one session, and no pooler's. */
+  /** Whether something was heard on the connection that listens: then it is one session, and most likely no pooler's. */
   get proven(): boolean {
     return this.#proven;
   }

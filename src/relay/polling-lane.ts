@@ -37,7 +37,7 @@ const inlineBytesMax = 16_384;
 /** How often a claim starts from the oldest event again while a backlog is worked off. */
 const fromStartEveryMs = 250;
 /** How long no single event is expected after something else was found. */
-const notOneForMs = 500;
+const notOneForMs = { more: 20, raced: 0, other: 500 };
 
 /**
  * Brings events from the queue by claiming them, again and again while there is room for more.
@@ -45,8 +45,8 @@ const notOneForMs = 500;
  * A backlog is walked through from the floor, the highest seq looked at so far, so that what is leased or blocked is
  * not looked at by every claim. But seq is drawn at insert and seen at commit, leases end, and blocked events become
  * free: so a claim from the start is made four times a second and whenever the walk has reached the end. The floor
- * decides when an event is found, never whether. On the walk a relay keeps to its own share of the keys, so that several
- * do not get in each other's way; from the start it takes what there is.
+ * decides when an event is found, never whether. On every other walk a relay keeps to its own share of the keys, so that
+ * several do not get in each other's way; from the start it takes what there is.
  */
 export class PollingLane {
   readonly #options: PollingLaneOptions;
@@ -55,6 +55,8 @@ export class PollingLane {
   #stopped = false;
   #claimNumber = 0;
   #floor = '0';
+  /** Whether this walk regards no shares: every other one does not, or nobody would look behind what a stuck relay holds. */
+  #walksAll = false;
   readonly #lowWater = new LowWater();
   #connections = 0;
   #fromStartAt = Number.NEGATIVE_INFINITY;
@@ -111,6 +113,7 @@ export class PollingLane {
     this.#options.onClaimed(result.rows, claimNumber, token);
     if (result.blocked.length > 0) await defer(this.#options.link, this.#options.schema, result.blocked);
     const atEnd = limits.readyMax > 0 ? result.examined < limits.readyMax : !this.#readySeen;
+    if (atEnd) this.#walksAll = floor !== '0' && !this.#walksAll;
     this.#moveFloor(result, atEnd);
     this.#readySeen = !atEnd;
     if (limits.dueMax > 0) this.#dueSeen = result.dueExamined === limits.dueMax;
@@ -133,13 +136,13 @@ export class PollingLane {
         // Taking stock is slow when it is rare: it is left to the next claim, so that no event waits for it.
         this.#surveyOwed = surveyIsDue && typeof next === 'object';
         if (typeof next === 'object') return next;
-        // What it does not know of, say an outage, may last: asking it in vain costs a round trip.
-        if (next === 'other') this.#notOneUntil = now + notOneForMs;
+        // A stream, or what it does not know of, say an outage, may last: asking it in vain costs a round trip.
+        this.#notOneUntil = now + notOneForMs[next];
       }
       this.#surveyOwed = false;
       if (surveyIsDue) this.#lowWater.beginSurvey(now);
       const lowWater = this.#lowWater.mark;
-      const ownShare = request.floor !== '0';
+      const ownShare = request.floor !== '0' && !this.#walksAll;
       const whole = { ...request, inlineBytesMax, holding, lowWater, survey: surveyIsDue, ownShare };
       return await claim(link.queryArrays, schema, whole);
     } catch (error) {

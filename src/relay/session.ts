@@ -2,6 +2,7 @@ import { hostname } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ClaimedRow } from '../outbox/claim.ts';
 import { load } from '../outbox/load.ts';
+import { requireFunctions } from '../outbox/require-functions.ts';
 import { ring } from '../outbox/ring.ts';
 import type { Entry } from './completer.ts';
 import { Completer } from './completer.ts';
@@ -202,6 +203,7 @@ export class RelaySession {
   async open(): Promise<void> {
     try {
       await this.#links.open();
+      await requireFunctions(this.#links.control, this.#options.schema);
       this.#completer.begin(await this.#lease.begin());
       await this.#sweep.begin();
       await this.#destinations.open();

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import fc from 'fast-check';
-import type pg from 'pg';
+import pg from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { Link, type LinkOptions, reconnectDelayMs } from '../../src/database/link.ts';
 import { startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
@@ -285,6 +285,28 @@ describe('Link', () => {
       await link.query('deallocate all');
       expect((await link.queryArrays(counting, [1], true)).rows).toEqual([['3']]);
     });
+  });
+
+  test('reads answers in its own way, whatever parsers the application has set', async () => {
+    const oids = [16, 20, 23, 25, 701, 2950] as const;
+    const before = oids.map((oid) => pg.types.getTypeParser(oid));
+    for (const oid of oids) pg.types.setTypeParser(oid, () => 'parsed by the application');
+    try {
+      const text = `select true, 9007199254740993::bigint, 7, 'seven'::text, 0.5::double precision, gen_random_uuid()`;
+      const { rows } = await makeLink().queryArrays(text, []);
+      expect(rows).toEqual([[true, '9007199254740993', 7, 'seven', 0.5, expect.stringMatching(/^[\da-f-]{36}$/)]]);
+    } finally {
+      for (const [index, oid] of oids.entries())
+        pg.types.setTypeParser(oid, before[index] as (text: string) => unknown);
+    }
+  });
+
+  test('gives a connection up whose server takes no writes any more: the address may lead to another', async () => {
+    const link = makeLink();
+    await link.query('set default_transaction_read_only = on');
+    await expect(link.query('create table refused ()')).rejects.toMatchObject({ code: '25006' });
+    expect(lost).toBe(1);
+    await link.query('create temporary table taken ()');
   });
 
   describe('close()', () => {

@@ -130,7 +130,6 @@ describe('with a million delivered events', () => {
           'outbox_queue_due_idx',
           'outbox_queue_key_idx',
           'outbox_queue_pkey',
-          'outbox_events_pkey',
         ]),
       );
       for (const node of plan.filter((each) => each['Index Name']?.startsWith('outbox_'))) {
@@ -147,7 +146,9 @@ describe('with a million delivered events', () => {
     test('with 100,000 in backoff, and it is there', async () => {
       await fillQueue(100_000, `now() + interval '1 hour'`);
       await db.query('update postcommit.outbox_queue set available_at = null, key = null where seq = $1', [delivered]);
-      expectFewByIndex(await explainNext());
+      const plan = await explainNext();
+      expectFewByIndex(plan);
+      expect(indexes(plan)).toContain('outbox_events_pkey');
     });
 
     test('with 100,000 in backoff, one of which stands before it', async () => {

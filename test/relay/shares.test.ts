@@ -20,6 +20,22 @@ describe('a backlog that several relays share', () => {
   );
 
   test(
+    'nothing that is free waits for one of them that is stuck, however much waits behind what that one holds',
+    withScenario(async (scenario) => {
+      const stuck = { name: 'stuck', host: 'h', pid: 1, leaseMs: 600_000 };
+      const token = await register(scenario.db.pool, 'postcommit', stuck);
+      await scenario.emit(Array.from({ length: 600 }, (_, n) => ({ aggregateId: `held ${n % 20}` })));
+      await scenario.db.query(
+        `update postcommit.outbox_queue set lease = $1 where seq in (select min(seq) from postcommit.outbox_queue group by key)`,
+        [token],
+      );
+      await scenario.emit(Array.from({ length: 300 }, (_, n) => ({ aggregateId: `free ${n}` })));
+      await scenario.relay('one', { batchSizeMax: 100, prefetchMax: 200 });
+      await until(() => scenario.journal.ends().length === 300, { what: 'all that is free was delivered' });
+    }),
+  );
+
+  test(
     'is worked off by each, and by those that are left when one stops',
     withScenario(async (scenario) => {
       await scenario.emit(backlog(300, 10));

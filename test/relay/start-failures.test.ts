@@ -9,11 +9,18 @@ import { until, within } from '../support/wait.ts';
 
 let database: TestDatabase;
 let empty: TestDatabase;
+let older: TestDatabase;
 let silent: Server;
 const noRights = `postcommit_test_no_rights_${randomUUID()}`;
 
 beforeAll(async () => {
-  [database, empty] = await Promise.all([createTestDatabase(), createTestDatabase({ migrate: false })]);
+  [database, empty, older] = await Promise.all([
+    createTestDatabase(),
+    createTestDatabase({ migrate: false }),
+    createTestDatabase(),
+  ]);
+  const [{ signature }] = await older.query(`select 'postcommit.claim_many'::regproc::regprocedure as signature`);
+  await older.query(`drop function ${signature}`);
   silent = createServer((socket) => void socket.on('error', () => {}));
   await new Promise<void>((ready) => silent.listen(0, '127.0.0.1', ready));
   await database.query(`create role "${noRights}" login password 'p'`);
@@ -21,7 +28,7 @@ beforeAll(async () => {
 afterAll(async () => {
   silent.close();
   await database.query(`drop role "${noRights}"`); // Roles are the server's, not the database's.
-  await Promise.all([database.close(), empty.close()]);
+  await Promise.all([database.close(), empty.close(), older.close()]);
 });
 
 /** The same connection string with something changed. */
@@ -60,6 +67,7 @@ const failures: [string, ErrorCode, () => Partial<RelayOptions>][] = [
     () => ({ connectionString: changed(database.url, (url) => Object.assign(url, { pathname: '/no_such_database' })) }),
   ],
   ['no tables', 'POSTCOMMIT_E_MIGRATION_MISSING', () => ({ connectionString: empty.url })],
+  ['an outbox older than the package', 'POSTCOMMIT_E_MIGRATION_MISSING', () => ({ connectionString: older.url })],
   ['no such schema', 'POSTCOMMIT_E_MIGRATION_MISSING', () => ({ connectionString: database.url, schema: 'elsewhere' })],
   [
     'no rights',
@@ -91,6 +99,7 @@ describe.each(failures)('%s', (_name, code, options) => {
     expect(relay.stats()).toMatchObject({ state: 'idle', connected: false, token: undefined });
     await expectNothingOpen(database);
     await expectNothingOpen(empty);
+    await expectNothingOpen(older);
     await relay.stop();
   });
 });
