@@ -1,6 +1,9 @@
 import { compareSeq, type Survey } from '../outbox/claim.ts';
 
+/** How often stock is taken: while so many events pass, and when there are few. */
 const surveyEveryMs = 200;
+const surveyEvents = 1_000;
+const surveyQuietMs = 5_000;
 /** How often everything is looked at all the same. */
 const fullLookEveryMs = 30_000;
 
@@ -26,6 +29,8 @@ export class LowWater {
   /** The highest seq seen in the queue since everything was looked at. */
   #reached = '0';
   #surveyAt = Number.NEGATIVE_INFINITY;
+  /** Events claimed since then. */
+  #claimed = 0;
   #fullLookAt = Number.NEGATIVE_INFINITY;
 
   get mark(): { mark: string; returns: string } {
@@ -34,12 +39,14 @@ export class LowWater {
 
   /** Whether it is time for a claim from the start to take stock. */
   surveyIsDue(now: number): boolean {
-    return now - this.#surveyAt >= surveyEveryMs;
+    const sinceMs = now - this.#surveyAt;
+    return sinceMs >= surveyQuietMs || (sinceMs >= surveyEveryMs && this.#claimed >= surveyEvents);
   }
 
   /** Before a claim that takes stock. Now and then the mark is forgotten for it. */
   beginSurvey(now: number): void {
     this.#surveyAt = now;
+    this.#claimed = 0;
     if (now - this.#fullLookAt < fullLookEveryMs) return;
     this.#fullLookAt = now;
     this.forget();
@@ -51,8 +58,9 @@ export class LowWater {
     this.#reached = '0';
   }
 
-  /** A claim has looked at ready events up to this one. */
-  seen(seq: string): void {
+  /** A claim has looked at ready events up to this one, and claimed so many. */
+  seen(seq: string, claimed: number): void {
+    this.#claimed += claimed;
     if (compareSeq(seq, this.#reached) > 0) this.#reached = seq;
   }
 

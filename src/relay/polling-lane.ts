@@ -108,7 +108,7 @@ export class PollingLane {
     const floor = this.#nextFloor();
     const claimNumber = ++this.#claimNumber;
     const result = await this.#claim({ token, floor, ...limits, exceptKeys });
-    if (result.reached !== undefined) this.#lowWater.seen(result.reached);
+    if (result.reached !== undefined) this.#lowWater.seen(result.reached, result.rows.length);
     if (result.survey) this.#lowWater.surveyed(result.survey);
     this.#options.onClaimed(result.rows, claimNumber, token);
     if (result.blocked.length > 0) await defer(this.#options.link, this.#options.schema, result.blocked);

@@ -53,7 +53,7 @@ async function claimSome(readyMax: number): Promise<string[]> {
     survey: true,
     ownShare: false,
   });
-  if (result.reached) water.seen(result.reached);
+  if (result.reached) water.seen(result.reached, result.rows.length);
   if (result.survey) water.surveyed(result.survey);
   return result.rows.map(({ seq }) => seq);
 }

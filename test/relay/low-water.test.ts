@@ -10,7 +10,7 @@ const survey = (more: Partial<Parameters<LowWater['surveyed']>[0]>) => ({
 });
 
 function look(water: LowWater, found: ReturnType<typeof survey>, reached: string): void {
-  water.seen(reached);
+  water.seen(reached, 0);
   water.surveyed(found);
 }
 
@@ -56,14 +56,24 @@ describe('the low-water mark', () => {
     expect(water.mark).toEqual({ mark: '0', returns: '1' });
     for (let n = 0; n < 2; n++) look(water, survey({ lowest: '50', returns: '1' }), '60');
     expect(water.mark.mark).toBe('50');
-    expect(water.surveyIsDue(29_700)).toBe(true);
-    water.beginSurvey(29_700);
-    expect(water.mark.mark).toBe('50');
-    expect(water.surveyIsDue(29_899)).toBe(false);
-    expect(water.surveyIsDue(30_000)).toBe(true);
+    water.beginSurvey(29_900);
     expect(water.mark.mark).toBe('50');
     water.beginSurvey(30_000);
     expect(water.mark).toEqual({ mark: '0', returns: '-1' });
+  });
+
+  test('is looked after five times a second while many events pass, and every five seconds when there are few', () => {
+    const water = begun();
+    expect(water.surveyIsDue(4_999)).toBe(false);
+    expect(water.surveyIsDue(5_000)).toBe(true);
+    water.beginSurvey(5_000);
+    water.seen('999', 999);
+    expect(water.surveyIsDue(5_300)).toBe(false);
+    water.seen('1000', 1);
+    expect(water.surveyIsDue(5_199)).toBe(false);
+    expect(water.surveyIsDue(5_200)).toBe(true);
+    water.beginSurvey(5_200);
+    expect(water.surveyIsDue(5_500)).toBe(false);
   });
 
   test('compares seqs as numbers', () => {
