@@ -5,7 +5,7 @@
 --
 -- Shares decide who looks first, never who may deliver: what claim() in 0004_relay.sql says of order, fencing and rescue is
 -- what keeps events safe, and holds here word for word. Relays may disagree for a moment about who lives. Four times a
--- second, and on every other walk, everybody claims without regard to shares: what is free never waits for a relay that is
+-- second, and on one walk a second, everybody claims without regard to shares: what is free never waits for a relay that is
 -- stuck or has just died.
 --
 -- claim() itself stays for relays of an earlier version.

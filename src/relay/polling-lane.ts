@@ -36,6 +36,8 @@ const dueShare = 0.25;
 const inlineBytesMax = 16_384;
 /** How often a claim starts from the oldest event again while a backlog is worked off. */
 const fromStartEveryMs = 250;
+/** How often a walk regards no shares. */
+const walkAllEveryMs = 1_000;
 /** How long no single event is expected after something else was found. */
 const notOneForMs = { more: 20, raced: 0, other: 500 };
 
@@ -45,8 +47,8 @@ const notOneForMs = { more: 20, raced: 0, other: 500 };
  * A backlog is walked through from the floor, the highest seq looked at so far, so that what is leased or blocked is
  * not looked at by every claim. But seq is drawn at insert and seen at commit, leases end, and blocked events become
  * free: so a claim from the start is made four times a second and whenever the walk has reached the end. The floor
- * decides when an event is found, never whether. On every other walk a relay keeps to its own share of the keys, so that
- * several do not get in each other's way; from the start it takes what there is.
+ * decides when an event is found, never whether. On most walks a relay keeps to its own share of the keys, so that several
+ * do not get in each other's way; on one in a second, and from the start, it takes what there is.
  */
 export class PollingLane {
   readonly #options: PollingLaneOptions;
@@ -55,8 +57,9 @@ export class PollingLane {
   #stopped = false;
   #claimNumber = 0;
   #floor = '0';
-  /** Whether this walk regards no shares: every other one does not, or nobody would look behind what a stuck relay holds. */
+  /** Whether this walk regards no shares. Some do not, or nobody would look behind what a stuck relay holds. */
   #walksAll = false;
+  #walkedAllAt = performance.now();
   readonly #lowWater = new LowWater();
   #connections = 0;
   #fromStartAt = Number.NEGATIVE_INFINITY;
@@ -113,7 +116,7 @@ export class PollingLane {
     this.#options.onClaimed(result.rows, claimNumber, token);
     if (result.blocked.length > 0) await defer(this.#options.link, this.#options.schema, result.blocked);
     const atEnd = limits.readyMax > 0 ? result.examined < limits.readyMax : !this.#readySeen;
-    if (atEnd) this.#walksAll = floor !== '0' && !this.#walksAll;
+    if (atEnd) this.#beginWalk(floor);
     this.#moveFloor(result, atEnd);
     this.#readySeen = !atEnd;
     if (limits.dueMax > 0) this.#dueSeen = result.dueExamined === limits.dueMax;
@@ -180,6 +183,13 @@ export class PollingLane {
     if (now - this.#fromStartAt < fromStartEveryMs) return this.#floor;
     this.#fromStartAt = now;
     return '0';
+  }
+
+  /** After one that began at this floor has ended. */
+  #beginWalk(floor: string): void {
+    const now = performance.now();
+    this.#walksAll = floor !== '0' && !this.#walksAll && now - this.#walkedAllAt >= walkAllEveryMs;
+    if (this.#walksAll) this.#walkedAllAt = now;
   }
 
   #moveFloor(result: ClaimResult, atEnd: boolean): void {
