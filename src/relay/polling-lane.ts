@@ -185,7 +185,7 @@ export class PollingLane {
     return '0';
   }
 
-  /** After one that began at this floor has ended. */
+  /** A claim from this floor has found the end: the next walk begins. */
   #beginWalk(floor: string): void {
     const now = performance.now();
     this.#walksAll = floor !== '0' && !this.#walksAll && now - this.#walkedAllAt >= walkAllEveryMs;

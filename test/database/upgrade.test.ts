@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { readMigrations } from '../../src/database/migrate.ts';
 import { createOutbox, createRelay, fromPg, migrate, migrationSql } from '../../src/index.ts';
 import { settle } from '../../src/outbox/settle.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
@@ -34,15 +35,9 @@ const inFlight = `
   -- 8 is delayed.
   update postcommit.outbox_queue set available_at = now() + interval '1 day' where seq = 8`;
 
-const since = [
-  '0002_destinations',
-  '0003_emit',
-  '0004_relay',
-  '0005_partitions',
-  '0006_maintenance',
-  '0007_claim_next',
-  '0008_shares',
-];
+const since = readMigrations()
+  .slice(1)
+  .map(({ name }) => name);
 const tables = ['status', 'events', 'queue', 'deliveries', 'failures', 'dead_letters', 'relays'];
 
 async function everyRow(database: TestDatabase): Promise<Record<string, { status?: string }[]>> {
