@@ -56,24 +56,25 @@ export class Completer {
     this.#entries.push(entry);
     this.#pending++;
     // One turn of the event loop later, so that results which arrive together are written together.
-    this.#flushing ??= new Promise<void>((resolve) => setImmediate(resolve))
-      .then(() => this.#flushAll())
-      .finally(() => {
-        this.#flushing = undefined;
-      });
+    this.#flushing ??= this.#flushSoon();
+  }
+
+  async #flushSoon(): Promise<void> {
+    await new Promise<void>((resolve) => setImmediate(resolve));
+    try {
+      while (this.#entries.length > 0) {
+        const token = this.#token;
+        const batch = this.#entries.splice(0, this.#options.flushSizeMax);
+        await this.#flush(batch, token);
+      }
+    } finally {
+      this.#flushing = undefined; // Nothing can have been added since the look at the entries.
+    }
   }
 
   /** Resolves when everything added so far is durable or void. */
   async drained(): Promise<void> {
     while (this.#flushing) await this.#flushing;
-  }
-
-  async #flushAll(): Promise<void> {
-    while (this.#entries.length > 0) {
-      const token = this.#token;
-      const batch = this.#entries.splice(0, this.#options.flushSizeMax);
-      await this.#flush(batch, token);
-    }
   }
 
   async #flush(batch: Entry[], token: string): Promise<void> {
@@ -83,14 +84,15 @@ export class Completer {
       if ('settlement' in entry) settlements.push(entry.settlement);
       else failures.push(entry.failure);
     }
-    const [unsettled, unfailed] = await Promise.all([
-      settlements.length > 0 ? this.#untilWritten(token, () => this.#settle(token, settlements)) : none,
-      failures.length > 0 ? this.#untilWritten(token, () => this.#fail(token, failures)) : none,
-    ]);
+    // Both are sent before the first is waited for; neither fails.
+    const settling = settlements.length > 0 && this.#untilWritten(token, () => this.#settle(token, settlements));
+    const failing = failures.length > 0 && this.#untilWritten(token, () => this.#fail(token, failures));
+    const unsettled = settling ? await settling : none;
+    const unfailed = failing ? await failing : none;
     if (token !== this.#token) return;
     this.#pending -= batch.length;
-    const fenced = new Set([...unsettled, ...unfailed]);
-    for (const entry of batch) this.#options.onWritten(entry, fenced.has(entry.held.seq));
+    const fenced = unsettled.length + unfailed.length > 0 ? new Set([...unsettled, ...unfailed]) : undefined;
+    for (const entry of batch) this.#options.onWritten(entry, fenced?.has(entry.held.seq) ?? false);
   }
 
   #settle(token: string, settlements: Settlement[]): Promise<string[]> {
