@@ -1,6 +1,6 @@
-/** A first-in-first-out list whose shift does not move the rest. */
+/** A first-in-first-out list whose shift does not move the rest, and that keeps nothing of what has left it. */
 export class Fifo<T> {
-  #items: T[] = [];
+  #items: (T | undefined)[] = [];
   #head = 0;
 
   push(item: T): void {
@@ -9,8 +9,12 @@ export class Fifo<T> {
 
   shift(): T | undefined {
     if (this.#head === this.#items.length) return undefined;
-    const item = this.#items[this.#head++];
-    if (this.#head > 1_024 && this.#head * 2 > this.#items.length) {
+    const item = this.#items[this.#head];
+    // Else an event with its payload would live until a thousand more have passed, minutes later when it is quiet.
+    this.#items[this.#head++] = undefined;
+    if (this.#head === this.#items.length) {
+      this.clear();
+    } else if (this.#head > 1_024 && this.#head * 2 > this.#items.length) {
       this.#items = this.#items.slice(this.#head);
       this.#head = 0;
     }
@@ -18,7 +22,7 @@ export class Fifo<T> {
   }
 
   items(): T[] {
-    return this.#items.slice(this.#head);
+    return this.#items.slice(this.#head) as T[];
   }
 
   remove(matches: (item: T) => boolean): void {
@@ -33,7 +37,7 @@ export class Fifo<T> {
   }
 
   clear(): void {
-    this.#items = [];
+    this.#items.length = 0;
     this.#head = 0;
   }
 }
