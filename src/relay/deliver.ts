@@ -2,6 +2,7 @@ import { PostcommitError } from '../errors.ts';
 import type { ClaimedRow } from '../outbox/claim.ts';
 import type { DeadReason, TargetError } from '../outbox/fail.ts';
 import { errorText } from '../telemetry/error-text.ts';
+import { Bag } from './bag.ts';
 import { DeliveredEvent } from './delivered-event.ts';
 import type { Destination, SendResult } from './destination.ts';
 import type { Held } from './dispatcher.ts';
@@ -49,7 +50,7 @@ const sweepMsMax = 250;
  */
 export class Deliverer {
   readonly #options: DelivererOptions;
-  readonly #calls = new Set<HandlerCall>();
+  readonly #calls = new Bag<HandlerCall>();
   readonly #router: Router | undefined;
   /** For events that went to one target only: one list for all of them. */
   readonly #soleTargets = new Map<string, readonly string[]>();
@@ -97,7 +98,7 @@ export class Deliverer {
 
   /** Gives up all deliveries under way. Those that still finish count; the others go back without an attempt. */
   abandon(reason: Error): void {
-    for (const call of this.#calls) call.abandon(reason);
+    for (const call of this.#calls.items()) call.abandon(reason);
     for (const destination of this.#options.destinations.values()) destination.abandon(reason);
   }
 
@@ -216,7 +217,7 @@ export class Deliverer {
       () => {
         this.#sweeper = undefined;
         const now = performance.now();
-        for (const call of this.#calls) call.checkTime(now);
+        for (const call of this.#calls.items()) call.checkTime(now);
         if (this.#calls.size > 0) this.#sweep();
       },
       Math.min(sweepMsMax, this.#options.deliverTimeoutMs),

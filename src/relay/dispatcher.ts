@@ -1,11 +1,12 @@
 import type { ClaimedRow } from '../outbox/claim.ts';
+import type { Bagged } from './bag.ts';
 import type { Outcome, Plan } from './deliver.ts';
 import { Fifo } from './fifo.ts';
 import { KeyMemory } from './key-memory.ts';
 import { Line } from './line.ts';
 
 /** An event in this relay's hands, with the number of the claim that brought it. */
-export interface Held extends ClaimedRow {
+export interface Held extends ClaimedRow, Bagged {
   claimNumber: number;
   /** How long until its next try, once it has failed: what waits behind it waits as long. */
   retryInMs?: number;
@@ -55,7 +56,7 @@ const crowdedShare = 0.5;
 export class Dispatcher {
   readonly #options: DispatcherOptions;
   readonly #now: () => number;
-  readonly #lines = new Map<string, Line>();
+  #lines = new Map<string, Line>();
   /** What may begin: with a slot, and without. */
   readonly #startable = new Fifo<Held>();
   readonly #unlimited = new Fifo<Held>();
@@ -113,6 +114,15 @@ export class Dispatcher {
   claimsAnswered(claimNumber: number): void {
     this.#broken.claimsAnswered(claimNumber);
     this.#shelved.claimsAnswered(claimNumber);
+  }
+
+  /** Whether it holds events that have a key. */
+  get hasLines(): boolean {
+    return this.#lines.size > 0;
+  }
+
+  get hasBroken(): boolean {
+    return this.#broken.size > 0;
   }
 
   /** Keys of which something was given back a moment ago. */
@@ -281,7 +291,13 @@ export class Dispatcher {
     if (!line) return;
     line.advance(this.#now());
     this.#lead(line);
-    if (line.front === 0) this.#lines.delete(key);
+    if (line.front === 0) this.#drop(key);
+  }
+
+  #drop(key: string): void {
+    this.#lines.delete(key);
+    // Not the same one again: see Bag.
+    if (this.#lines.size === 0) this.#lines = new Map();
   }
 }
 

@@ -39,6 +39,8 @@ export class Doorbell {
   #rung = false;
   #idleRounds = 0;
   #streamUntil = Number.NEGATIVE_INFINITY;
+  /** Ends a wait that nobody rings for; kept from one to the next. */
+  #pause: { ms: number; timer: NodeJS.Timeout } | undefined;
   #alarm: NodeJS.Timeout | undefined;
   #alarmAt: number | undefined;
   #probeSentAt = 0;
@@ -121,12 +123,9 @@ export class Doorbell {
     if (!this.#rung) {
       const pauseMs = Math.max(1, Math.min(dueInMs, this.#pauseMs()));
       this.#idleRounds++;
+      this.#wakeIn(pauseMs);
       await new Promise<void>((resolve) => {
-        const timer = setTimeout(resolve, pauseMs);
-        this.#wake = () => {
-          clearTimeout(timer);
-          resolve();
-        };
+        this.#wake = resolve;
       });
       this.#wake = undefined;
     }
@@ -135,8 +134,18 @@ export class Doorbell {
 
   close(): void {
     this.#unhear();
+    clearTimeout(this.#pause?.timer);
     clearTimeout(this.#alarm);
     this.ring();
+  }
+
+  #wakeIn(ms: number): void {
+    if (this.#pause?.ms === ms) {
+      this.#pause.timer.refresh();
+      return;
+    }
+    clearTimeout(this.#pause?.timer);
+    this.#pause = { ms, timer: setTimeout(() => this.#wake?.(), ms) };
   }
 
   #pauseMs(): number {

@@ -21,7 +21,7 @@ export interface PollingLaneOptions {
   holdMax: () => number;
   held: () => number;
   /** Keys to leave alone: those with enough work in hand, and those of which something is just being given back. */
-  keysToSpare: () => Promise<string[]>;
+  keysToSpare: () => readonly string[] | Promise<readonly string[]>;
   /** Only gives back what keys hold beyond their share. */
   shedCrowded: () => void;
   /** The seqs of all events that the relay holds. */
@@ -106,7 +106,8 @@ export class PollingLane {
     const token = this.#options.token();
     const limits = this.#limits();
     if (token === undefined || limits === undefined) return { claimed: 0, exhausted: true, dueInMs: undefined };
-    const exceptKeys = await this.#options.keysToSpare();
+    const spared = this.#options.keysToSpare();
+    const exceptKeys = spared instanceof Promise ? await spared : spared;
     this.#noticeNewConnection();
     const floor = this.#nextFloor();
     const claimNumber = ++this.#claimNumber;

@@ -4,6 +4,7 @@ import type { ClaimedRow } from '../outbox/claim.ts';
 import { load } from '../outbox/load.ts';
 import { requireFunctions } from '../outbox/require-functions.ts';
 import { ring } from '../outbox/ring.ts';
+import { Bag } from './bag.ts';
 import type { Entry } from './completer.ts';
 import { Completer } from './completer.ts';
 import { Deliverer } from './deliver.ts';
@@ -26,6 +27,8 @@ import { SlowKeys } from './slow-keys.ts';
 import { toEntry } from './verdict.ts';
 import { within } from './within.ts';
 
+const none: readonly string[] = [];
+
 /**
  * One run of a relay, from connecting to signing off: the pipeline wake, claim, dispatch, deliver, settle, with the
  * lease that all of it stands on, and maintenance beside it.
@@ -47,7 +50,7 @@ export class RelaySession {
   readonly #slowKeys: SlowKeys;
   readonly #pace: Pace;
   /** Claimed and not yet written down. By object: an event that was given back may come again before that is known. */
-  readonly #inHand = new Set<Held>();
+  readonly #inHand = new Bag<Held>();
   #releasedAtStop = 0;
   #stopping = false;
   #closed = false;
@@ -158,9 +161,9 @@ export class RelaySession {
       holdMax: () => this.#pace.holdMax(performance.now()),
       // What is stuck in a destination that does not answer must not keep the others from getting theirs.
       held: () => this.#held - this.#destinations.stuck,
-      keysToSpare: async () => [...(await this.#slowKeys.putAside()), ...this.#dispatcher.brokenKeys()],
+      keysToSpare: () => (this.#slowKeys.isQuiet() && !this.#dispatcher.hasBroken ? none : this.#keysToSpare()),
       shedCrowded: () => this.#dispatcher.shedCrowded(),
-      holding: () => Array.from(this.#inHand, (held) => held.seq),
+      holding: () => this.#inHand.items().map((held) => held.seq),
       onClaimed: (rows, claimNumber, token) => this.#onClaimed(rows, claimNumber, token),
     });
   }
@@ -278,6 +281,10 @@ export class RelaySession {
     await closed;
     await this.#links.close();
     return { released: this.#releasedAtStop };
+  }
+
+  async #keysToSpare(): Promise<string[]> {
+    return [...(await this.#slowKeys.putAside()), ...this.#dispatcher.brokenKeys()];
   }
 
   #onClaimed(rows: ClaimedRow[], claimNumber: number, token: string): void {

@@ -3,6 +3,7 @@ import { deferKeys } from '../outbox/defer.ts';
 import { recall } from '../outbox/recall.ts';
 import type { Dispatcher } from './dispatcher.ts';
 
+const none: ReadonlySet<string> = new Set();
 const deferEveryMs = 500;
 const keysAtOnceMax = 8;
 /** How many events of a key that is still slow are called back at once, and of one that is not. */
@@ -22,7 +23,7 @@ export class SlowKeys {
   readonly #schema: string;
   readonly #deferred = new Set<string>();
   readonly #recovered = new Set<string>();
-  #spared: ReadonlySet<string> = new Set();
+  #spared = none;
   #deferredAt = Number.NEGATIVE_INFINITY;
 
   constructor(dispatcher: Dispatcher, db: Executor, schema: string) {
@@ -31,7 +32,14 @@ export class SlowKeys {
     this.#schema = schema;
   }
 
-  /** Before each claim. Answers the keys to leave alone. */
+  /** Before each claim. Whether there is nothing to put aside or to call back: the relay holds nothing. */
+  isQuiet(): boolean {
+    if (this.#dispatcher.hasLines || this.#deferred.size > 0 || this.#recovered.size > 0) return false;
+    this.#spared = none;
+    return true;
+  }
+
+  /** Before each claim, unless it is quiet. Answers the keys to leave alone. */
   async putAside(): Promise<string[]> {
     const enough = this.#dispatcher.shedCrowded();
     this.#spared = enough;

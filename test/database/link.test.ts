@@ -89,6 +89,40 @@ describe('Link', () => {
     expect(await next).toBe(1);
   });
 
+  test('gives a connection up that goes silent after it was busy for longer than that', async () => {
+    const queryTimeoutMs = 300;
+    const link = makeLink({ queryTimeoutMs });
+    await link.open();
+    const startedAt = performance.now();
+    while (performance.now() - startedAt < 2 * queryTimeoutMs) await one(link);
+    expect(lost).toBe(0);
+    proxy.stall();
+    await expect(within(one(link), { timeoutMs: 3_000, what: 'it gave up' })).rejects.toThrow(/terminated/);
+    expect(lost).toBe(1);
+  });
+
+  test('keeps a connection on which every answer comes in time, however many are awaited', async () => {
+    const link = makeLink({ queryTimeoutMs: 500 });
+    await link.open();
+    await Promise.all(Array.from({ length: 5 }, () => link.query('select pg_sleep(0.2)')));
+    expect(lost).toBe(0);
+  });
+
+  test('keeps a connection that nobody uses', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] });
+    try {
+      const link = makeLink();
+      await link.open();
+      expect(await one(link)).toBe(1);
+      await vi.advanceTimersByTimeAsync(60_000);
+      expect(vi.getTimerCount()).toBe(0);
+      expect(lost).toBe(0);
+      expect(await one(link)).toBe(1);
+    } finally {
+      vi.useRealTimers();
+    }
+  });
+
   test('gives a connection up that goes silent while it is being prepared', async () => {
     let prepared = 0;
     const link = makeLink({

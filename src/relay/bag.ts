@@ -1,0 +1,40 @@
+/** What can lie in a bag: it knows its place there. */
+export interface Bagged {
+  /** Set by the bag. */
+  place: number;
+}
+
+/**
+ * A set that takes and loses elements all the time. A Set of V8 makes a new table now and then when it does, and a discarded
+ * table refers to its successor: once one has become old, all that follow are kept until the next full collection.
+ */
+export class Bag<T extends Bagged> {
+  readonly #items: T[] = [];
+
+  get size(): number {
+    return this.#items.length;
+  }
+
+  add(item: T): void {
+    item.place = this.#items.length;
+    this.#items.push(item);
+  }
+
+  /** Does nothing if it is not there. */
+  delete(item: T): void {
+    if (this.#items[item.place] !== item) return;
+    const last = this.#items.pop() as T;
+    if (last === item) return;
+    this.#items[item.place] = last;
+    last.place = item.place;
+  }
+
+  clear(): void {
+    this.#items.length = 0;
+  }
+
+  /** All that are in it now, in no order. */
+  items(): readonly T[] {
+    return [...this.#items];
+  }
+}
