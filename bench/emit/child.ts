@@ -1,6 +1,7 @@
 // Runs transactions of every style in turns, in a process of its own. Answers by IPC.
 import pg from 'pg';
 import { createOrdersSql } from '../contenders/orders.ts';
+import { shuffled } from '../shuffled.ts';
 import { createBareTableSql, type Postcommit, payloadsOf, type Scene, type Style, styles } from './styles.ts';
 
 export interface EmitTask {
@@ -104,13 +105,6 @@ async function oneTurn(
 async function keepBusy(pool: pg.Pool): Promise<void> {
   const until = performance.now() + betweenTurnsMs;
   while (performance.now() < until) await pool.query('select 1');
-}
-
-function shuffled<T>(items: readonly T[]): T[] {
-  return items
-    .map((item) => ({ item, at: Math.random() }))
-    .sort((a, b) => a.at - b.at)
-    .map(({ item }) => item);
 }
 
 async function roundTrip(pool: pg.Pool): Promise<number> {

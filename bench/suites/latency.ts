@@ -1,24 +1,27 @@
-import pg from 'pg';
-import type { Contender, Target } from '../contenders/contender.ts';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Contender } from '../contenders/contender.ts';
 import { graphileWorkerDefault, graphileWorkerLocalQueue } from '../contenders/graphile-worker.ts';
-import { createOrdersSql } from '../contenders/orders.ts';
 import { pgBossNotify } from '../contenders/pg-boss.ts';
 import { postcommit } from '../contenders/postcommit.ts';
-import { fill } from '../drain-once.ts';
-import type { EmitterReport, EmitterTask } from '../latency/emitter.ts';
-import type { WorkerReport, WorkerTask } from '../latency/worker.ts';
+import type { EmitterReport } from '../latency/emitter.ts';
+import { Pair } from '../latency/pair.ts';
+import type { WorkerReport } from '../latency/worker.ts';
 import { machine } from '../machine.ts';
 import { packageAt } from '../peers.ts';
 import { makeReady } from '../ready.ts';
 import { compare, type Measurement, median, percentile, rounded } from '../report.ts';
-import { forkChild } from '../run-child.ts';
 import { type Server, startServer } from '../server.ts';
+import { shuffled } from '../shuffled.ts';
 import { type BenchOptions, chosen, type Suite } from './suite.ts';
 
 const contenders: readonly Contender[] = [postcommit, graphileWorkerDefault, graphileWorkerLocalQueue, pgBossNotify];
 const toBeat: readonly Contender[] = [graphileWorkerDefault, graphileWorkerLocalQueue];
 
-const defaults = { perSecond: 100, turnsPerRound: 2, orders: 1_000, warmUpOrders: 2_000 };
+const defaults = { perSecond: 100, turnsPerRound: 36, ordersPerTurn: 100, warmUpOrders: 3_000 };
+/** Between two turns: what one leaves to be done afterwards should not fall into the next. */
+const pauseMs = 100;
+/** And for the workers to be done with the warm-up. */
+const warmUpEndsMs = 1_000;
 
 interface Sample {
   /** From the answer to COMMIT, and from just before COMMIT was sent, to the handler's first line. */
@@ -33,9 +36,9 @@ interface Round {
 
 /**
  * How long after its commit an event reaches its handler at a hundred transactions a second, each with a business row
- * and one event. Emitter and worker are two processes on one machine, so one clock serves both. Contenders take turns,
- * one at a time, each time in new processes and a database of its own. What is measured is a service that has run for a
- * while: in its first thousand events, both processes of everybody mostly compile.
+ * and one event. Emitter and worker are two processes on one machine, so one clock serves both. In each round there are new
+ * processes and databases for all, that warm up and then take turns of a second, in random order: the machine changes from
+ * one minute to the next by more than what is to be told apart.
  */
 export const latency: Suite = {
   name: 'latency',
@@ -49,18 +52,12 @@ export const latency: Suite = {
     try {
       const entrants = chosen(contenders, options);
       const results = new Map<Contender, Round[]>(entrants.map((contender) => [contender, []]));
-      const { turnsPerRound } = settingsOf(options);
-      for (let turn = 0; turn < options.rounds * turnsPerRound; turn++) {
-        const round = Math.floor(turn / turnsPerRound);
-        // Everybody goes first in turn: what a minute does to the machine should not always meet the same one.
-        const first = turn % entrants.length;
-        for (const contender of [...entrants.slice(first), ...entrants.slice(0, first)]) {
-          const measured = await measure(server, node, contender, options);
-          const rounds = results.get(contender) as Round[];
-          rounds[round] = { ...measured, samples: [...(rounds[round]?.samples ?? []), ...measured.samples] };
+      for (let round = 1; round <= options.rounds; round++) {
+        for (const [contender, measured] of await runRound(server, node, entrants, options)) {
+          results.get(contender)?.push(measured);
           const since = measured.samples.map(({ sinceCommittedMs }) => sinceCommittedMs);
           const [p50, p99] = [0.5, 0.99].map((share) => percentile(since, share).toFixed(2));
-          console.error(`round ${round + 1} of ${options.rounds}: ${contender.name} p50 ${p50} ms, p99 ${p99} ms`);
+          console.error(`round ${round} of ${options.rounds}: ${contender.name} p50 ${p50} ms, p99 ${p99} ms`);
         }
       }
       return report(results, server, options);
@@ -72,47 +69,46 @@ export const latency: Suite = {
 
 const settingsOf = (options: BenchOptions) => ({ ...defaults, ...options.overrides.latency });
 
-async function measure(server: Server, node: string, contender: Contender, options: BenchOptions): Promise<Round> {
-  const { perSecond, orders, warmUpOrders } = settingsOf(options);
-  const database = `postcommit_bench_${process.pid}`;
-  const target: Target = {
-    connectionString: await server.createDatabase(database),
-    backlog: { events: 0, payloadBytes: options.payloadBytes, aggregates: options.aggregates },
-    settings: { ...contender.settings, ...options.overrides[contender.name] },
-  };
-  const { interrupted } = options;
-  const db = new pg.Client({ connectionString: target.connectionString });
+async function runRound(
+  server: Server,
+  node: string,
+  entrants: readonly Contender[],
+  options: BenchOptions,
+): Promise<Map<Contender, Round>> {
+  const { perSecond, turnsPerRound, ordersPerTurn, warmUpOrders } = settingsOf(options);
+  const orders = warmUpOrders + turnsPerRound * ordersPerTurn;
+  const timeoutMs = 60_000 + entrants.length * (30_000 + warmUpOrders * 20 + (orders / perSecond) * 2_000);
+  const pairs = entrants.map((contender, index) => {
+    const target = {
+      backlog: { events: 0, payloadBytes: options.payloadBytes, aggregates: options.aggregates },
+      settings: { ...contender.settings, ...options.overrides[contender.name] },
+    };
+    const database = `postcommit_bench_${process.pid}_${index}`;
+    const { interrupted } = options;
+    return { contender, pair: new Pair({ node, server, database, contender, target, orders, timeoutMs, interrupted }) };
+  });
+  const started: Pair[] = [];
   try {
-    await fill(node, contender, target, interrupted);
-    await db.connect();
-    await db.query(createOrdersSql);
-    await db.query('checkpoint');
-    const all = orders + warmUpOrders;
-    const timeoutMs = 60_000 + warmUpOrders * 20 + (orders / perSecond) * 2_000;
-    const workerTask: WorkerTask = { contender: contender.name, target, orders: all };
-    const emitterTask: EmitterTask = { contender: contender.name, target, warmUpOrders, orders, perSecond };
-    // If one fails the other would wait for ever.
-    const failed = new AbortController();
-    const ended = AbortSignal.any([interrupted, failed.signal]);
-    const run = (file: string, task: object, onNote?: () => void) =>
-      forkChild(node, new URL(`../latency/${file}`, import.meta.url), task, {
-        what: `${contender.name} ${file}`,
-        timeoutMs,
-        interrupted: ended,
-        ...(onNote && { onNote }),
-      }).catch((error) => {
-        failed.abort();
-        throw error;
-      });
-    let emitter: Promise<unknown> | undefined;
-    const worker = (await run('worker.ts', workerTask, () => {
-      emitter = run('emitter.ts', emitterTask);
-      emitter.catch(() => {}); // Awaited below.
-    })) as WorkerReport;
-    return { node: worker.node, samples: samples(contender, worker, (await emitter) as EmitterReport, warmUpOrders) };
+    for (const { pair } of pairs) {
+      started.push(pair);
+      await pair.start();
+      if (warmUpOrders > 0) await pair.emit({ orders: warmUpOrders });
+      await sleep(warmUpEndsMs);
+    }
+    for (let turn = 0; turn < turnsPerRound; turn++) {
+      for (const { pair } of shuffled(pairs)) {
+        await pair.emit({ orders: ordersPerTurn, perSecond });
+        await sleep(pauseMs);
+      }
+    }
+    const rounds = new Map<Contender, Round>();
+    for (const { contender, pair } of pairs) {
+      const [worker, emitter] = await pair.finish();
+      rounds.set(contender, { node: worker.node, samples: samples(contender, worker, emitter, warmUpOrders) });
+    }
+    return rounds;
   } finally {
-    await db.end();
-    await server.dropDatabase(database);
+    for (const pair of started) await pair.close();
   }
 }
 
