@@ -135,6 +135,7 @@ export class Doorbell {
   close(): void {
     this.#unhear();
     clearTimeout(this.#pause?.timer);
+    this.#pause = undefined; // A cleared timer cannot be started again.
     clearTimeout(this.#alarm);
     this.ring();
   }
