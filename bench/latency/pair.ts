@@ -43,10 +43,13 @@ export class Pair {
     };
     await fill(node, contender, target, interrupted);
     const db = new pg.Client({ connectionString: target.connectionString });
-    await db.connect();
-    await db.query(createOrdersSql);
-    await db.query('checkpoint'); // The next one is minutes away.
-    await db.end();
+    try {
+      await db.connect();
+      await db.query(createOrdersSql);
+      await db.query('checkpoint'); // The next one is minutes away.
+    } finally {
+      await db.end();
+    }
     const worker: WorkerTask = { contender: contender.name, target, orders: this.#options.orders };
     await new Promise<void>((ready, reject) => {
       this.#worker = this.#run<WorkerReport>('worker.ts', worker, () => ready());
@@ -102,8 +105,9 @@ export class Pair {
         onNote: (note, answer) => onNote(note, (turn) => answer({ ...turn })),
       })) as Report;
     } catch (error) {
-      this.#failed.abort();
-      throw error;
+      // The other one ends with an AbortError: whichever is seen first, the cause is what is told.
+      this.#failed.abort(error);
+      throw this.#failed.signal.reason;
     }
   }
 }

@@ -32,7 +32,7 @@ export class SlowKeys {
     this.#schema = schema;
   }
 
-  /** Before each claim. Whether there is nothing to put aside or to call back: the relay holds nothing. */
+  /** Before each claim. Whether there is nothing to put aside or to call back: no event that has a key is held. */
   isQuiet(): boolean {
     if (this.#dispatcher.hasLines || this.#deferred.size > 0 || this.#recovered.size > 0) return false;
     this.#spared = none;
