@@ -141,8 +141,7 @@ export class Link implements Executor {
 
   /**
    * Gives a connection up on which an answer is awaited for too long: pg's own query_timeout would leave it waiting for the
-   * late answer. One timer for all statements, which are answered in turn: a timer for each was a tenth of the garbage of
-   * an event.
+   * late answer. One timer for all statements, which are answered in turn, because a timer for each is garbage.
    */
   #watch(afterMs: number): NodeJS.Timeout {
     return setTimeout(() => {
