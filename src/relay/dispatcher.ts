@@ -121,10 +121,6 @@ export class Dispatcher {
     return this.#lines.size > 0;
   }
 
-  get hasBroken(): boolean {
-    return this.#broken.size > 0;
-  }
-
   /** Keys of which something was given back a moment ago. */
   brokenKeys(): Iterable<string> {
     return this.#broken.keys();

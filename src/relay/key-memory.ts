@@ -55,10 +55,6 @@ export class KeyMemory {
     return compareSeq(event.seq, memory.after) > 0 ? memory.destinations : undefined;
   }
 
-  get size(): number {
-    return this.#keys.size;
-  }
-
   keys(): Iterable<string> {
     return this.#keys.keys();
   }

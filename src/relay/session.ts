@@ -27,8 +27,6 @@ import { SlowKeys } from './slow-keys.ts';
 import { toEntry } from './verdict.ts';
 import { within } from './within.ts';
 
-const none: readonly string[] = [];
-
 /**
  * One run of a relay, from connecting to signing off: the pipeline wake, claim, dispatch, deliver, settle, with the
  * lease that all of it stands on, and maintenance beside it.
@@ -161,7 +159,7 @@ export class RelaySession {
       holdMax: () => this.#pace.holdMax(performance.now()),
       // What is stuck in a destination that does not answer must not keep the others from getting theirs.
       held: () => this.#held - this.#destinations.stuck,
-      keysToSpare: () => (this.#slowKeys.isQuiet() && !this.#dispatcher.hasBroken ? none : this.#keysToSpare()),
+      keysToSpare: () => this.#keysToSpare(),
       shedCrowded: () => this.#dispatcher.shedCrowded(),
       holding: () => this.#inHand.items().map((held) => held.seq),
       onClaimed: (rows, claimNumber, token) => this.#onClaimed(rows, claimNumber, token),
@@ -283,8 +281,10 @@ export class RelaySession {
     return { released: this.#releasedAtStop };
   }
 
-  async #keysToSpare(): Promise<string[]> {
-    return [...(await this.#slowKeys.putAside()), ...this.#dispatcher.brokenKeys()];
+  #keysToSpare(): readonly string[] | Promise<readonly string[]> {
+    const withBroken = (keys: readonly string[]) => [...keys, ...this.#dispatcher.brokenKeys()];
+    const aside = this.#slowKeys.putAside();
+    return aside instanceof Promise ? aside.then(withBroken) : withBroken(aside);
   }
 
   #onClaimed(rows: ClaimedRow[], claimNumber: number, token: string): void {

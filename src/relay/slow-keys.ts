@@ -32,15 +32,17 @@ export class SlowKeys {
     this.#schema = schema;
   }
 
-  /** Before each claim. Whether there is nothing to put aside or to call back: no event that has a key is held. */
-  isQuiet(): boolean {
-    if (this.#dispatcher.hasLines || this.#deferred.size > 0 || this.#recovered.size > 0) return false;
+  /**
+   * Before each claim. Answers the keys to leave alone: at once while no event that has a key is held, because what is awaited
+   * before a claim is what a single event waits for.
+   */
+  putAside(): readonly string[] | Promise<readonly string[]> {
+    if (this.#dispatcher.hasLines || this.#deferred.size > 0 || this.#recovered.size > 0) return this.#putAside();
     this.#spared = none;
-    return true;
+    return [];
   }
 
-  /** Before each claim, unless it is quiet. Answers the keys to leave alone. */
-  async putAside(): Promise<string[]> {
+  async #putAside(): Promise<string[]> {
     const enough = this.#dispatcher.shedCrowded();
     this.#spared = enough;
     if (this.#deferred.size > 0) await this.#callBack(enough);
