@@ -65,7 +65,9 @@ begin
            nullif(l.headers::text, '{}'), (date_part('epoch', l.created_at) * 1000000)::bigint
       into id, aggregate_type, aggregate_id, event_type, schema_version, ordering_key, payload, headers, created_us
       from :"schema".outbox_events l
-      left join lateral (select l.payload::text as payload offset 0) t on pg_column_size(l.payload) <= inline_bytes_max
+      left join lateral (
+        select l.payload::text as payload where pg_column_size(l.payload) <= inline_bytes_max offset 0
+      ) t on true
      where l.seq = claimed_seq;
   end if;
 end

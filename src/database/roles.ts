@@ -81,7 +81,6 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
     // What changes the log itself runs with its owner's rights and checks what it does: prune, rotate, drop.
     routines: [
       'key_hash',
-      'claim',
       'claim_next',
       'claim_many',
       'settle',

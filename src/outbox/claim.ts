@@ -1,7 +1,7 @@
 import type { ArrayQuery } from '../database/executor.ts';
 import { perSchema } from '../database/identifier.ts';
 
-/** What a claim does, and why so, is told in migrations/0004_relay.sql; what shares are, in 0008_shares.sql. */
+/** See migrations/0004_relay.sql for the contract and the rationale. */
 export const claimSql = perSchema((s) => `select * from ${s}.claim_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`);
 
 /** A claimed event as it comes from the database. Seqs stay text: a bigint does not fit a JavaScript number. */

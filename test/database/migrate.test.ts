@@ -17,7 +17,6 @@ const everything = [
   '0005_partitions',
   '0006_maintenance',
   '0007_claim_next',
-  '0008_shares',
 ];
 const latest = everything.length;
 const everyVersion = everything.map((_, i) => i + 1);

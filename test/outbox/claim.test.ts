@@ -154,20 +154,6 @@ describe('claim', () => {
     expect(rows.map(({ type }) => type)).toEqual(['unordered', 'unordered']);
   });
 
-  test('a relay of an earlier version, which knows no shares, claims beside this one, in order', async () => {
-    const [older, me] = [await relay('older'), await relay('me')];
-    await emit('x', 2);
-    await emit('y', 1);
-    const olderSql = 'select * from postcommit.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)';
-    const asOlder = async (ready: number) =>
-      (await query(olderSql, [older, '0', ready, 1, [], 1_000, null, '0', '0', false])).rows
-        .slice(1)
-        .map(([seq]) => seq);
-    expect(await asOlder(1)).toEqual(['1']);
-    expect((await claimAs(me)).rows.map(({ seq }) => seq)).toEqual(['3']);
-    expect(await asOlder(10)).toEqual(['2']);
-  });
-
   describe('with shares', () => {
     async function emitToMany(): Promise<Set<string>> {
       for (let n = 0; n < 30; n++) await emit(`aggregate ${n}`, 2);
