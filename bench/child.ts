@@ -1,84 +1,134 @@
 // One phase of one contender in a process of its own: `fill` or `drain`. Started by drain-once.ts, answers by IPC.
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
+import { holdClaims } from './claim-gate.ts';
 import { monotonicMs } from './clock.ts';
-import type { Contender, Running, Target } from './contenders/contender.ts';
+import type { Contender, Target } from './contenders/contender.ts';
 import { contenderNamed } from './contenders/registry.ts';
-import type { ChildTask, DrainReport } from './drain-once.ts';
-import { momentNow, watchFirstClaim } from './first-claim.ts';
+import type { ChildTask, DrainReport } from './drain-processes.ts';
+import { momentNow } from './first-claim.ts';
+import type { Note } from './run-child.ts';
 
 /** How many of the events handled last are asked for while the last settle is awaited; more than any claim holds. */
 const recentMax = 5_000;
 const pollIntervalMs = 2;
+const firstClaimTimeoutMs = 60_000;
+/** How often the parent is told how far this process is. Rarely, because telling costs processor time in each process. */
+const tellIntervalMs = 50;
 
 /**
- * The clock runs from the first claim (see first-claim.ts) until the database says that every event is settled. What
- * comes before, connecting and checking the schema, is `startupMs`.
+ * The contender starts, connects and comes to its first claim, which is held until every process of the drain has got
+ * that far (claim-gate.ts). The clock runs from the parent's signal to the time at which the database says that every
+ * event is settled. What comes before is `startupMs`.
  */
-async function drain(contender: Contender, target: Target, processes: number): Promise<DrainReport> {
+async function drain(contender: Contender, target: Target, watchClaims: boolean): Promise<DrainReport> {
   const db = new pg.Client({ connectionString: target.connectionString });
   await db.connect();
-  const firstClaim = watchFirstClaim(contender.packageJson, contender.claimStatement);
+  const backend = await db.query('select pg_backend_pid() as pid');
+  const gate = holdClaims(
+    contender.packageJson,
+    contender.claimStatement,
+    watchClaims ? contender.readClaim : undefined,
+  );
   const { events } = target.backlog;
 
   let calls = 0;
   // Not all of them: the memory of a million ids would be counted as the contender's.
   const recent: string[] = [];
-  const others = processes > 1 ? followOthers(() => calls) : undefined;
-  await others?.go;
+  const parent = followParent(() => calls);
+  let handledAll = () => {};
+  const allHandled = Promise.race([
+    parent.allHandled,
+    new Promise<void>((resolve) => {
+      handledAll = resolve;
+    }),
+  ]);
   const startedAtMs = monotonicMs();
-  let running: Running | undefined;
-  await new Promise<void>((allHandled, failed) => {
-    const onEvent = (id: string): void => {
+  const [running] = await Promise.all([
+    contender.start(target, (id) => {
       recent[calls++ % recentMax] = id;
-      if (calls === events) allHandled();
-    };
-    others?.allHandled.then(allHandled, failed);
-    contender.start(target, onEvent).then((started) => {
-      running = started;
-    }, failed);
-  });
-  others?.stop();
+      if (calls === events) handledAll();
+    }),
+    claimReached(gate.reached),
+  ]);
+  const readyAtMs = monotonicMs();
+  parent.note({ note: 'ready', backendPid: backend.rows[0].pid });
+  await parent.go;
+  const opened = gate.open();
+  parent.startTelling();
+  await allHandled;
+  parent.stopTelling();
   const newest = calls % recentMax;
   const settledAtMs = await settled(contender, db, target, [...recent.slice(newest), ...recent.slice(0, newest)]);
-  const cpuMs = momentNow().cpuMs - (firstClaim.moment()?.cpuMs ?? Number.NaN);
-  await running?.stop();
+  const cpuMs = momentNow().cpuMs - opened.cpuMs;
+  const claims = { ...gate.counts };
+  parent.note({ note: 'settled' });
+  await parent.stop;
+  await running.stop();
   await db.end();
   return {
     calls,
     node: process.version,
     startedAtMs,
-    firstClaimAtMs: firstClaim.moment()?.atMs,
+    readyAtMs,
+    openedAtMs: opened.atMs,
     settledAtMs,
-    cpuMs: Number.isNaN(cpuMs) ? 0 : cpuMs,
+    cpuMs,
     residentBytesMax: process.resourceUsage().maxRSS * 1_024,
+    claims,
   };
 }
 
-/** With several processes, all start at once, and only whoever started them knows when everything has been handled. */
-function followOthers(calls: () => number): { go: Promise<void>; allHandled: Promise<void>; stop(): void } {
-  const heard = (message: string) =>
+async function claimReached(reached: Promise<void>): Promise<void> {
+  const timer = setTimeout(() => {
+    throw new Error(`No statement looked like a claim within ${firstClaimTimeoutMs / 1_000} s.`);
+  }, firstClaimTimeoutMs);
+  await reached;
+  clearTimeout(timer);
+}
+
+/** Only the parent knows when every process is ready, and when all of them together have handled everything. */
+function followParent(calls: () => number) {
+  const received = (message: string) =>
     new Promise<void>((resolve) => {
       process.on('message', (said) => {
         if (said === message) resolve();
       });
     });
-  const go = heard('go');
-  const allHandled = heard('all handled');
-  process.send?.({ note: 'ready' });
+  const note = (content: Note) => void process.send?.(content);
   let told = 0;
   const tell = () => {
     if (calls() === told) return;
     told = calls();
-    process.send?.({ note: 'calls', calls: told });
+    note({ note: 'calls', calls: told });
   };
-  const timer = setInterval(tell, pollIntervalMs);
+  let timer: NodeJS.Timeout | undefined;
+  const tellEvery = (ms: number) => {
+    clearInterval(timer);
+    timer = setInterval(tell, ms);
+  };
+  const [go, allHandled, stop] = ['go', 'all handled', 'stop'].map(received) as [
+    Promise<void>,
+    Promise<void>,
+    Promise<void>,
+  ];
+  let telling = false;
+  void received('nearly done').then(() => {
+    if (telling) tellEvery(pollIntervalMs);
+  });
   return {
     go,
     allHandled,
-    stop() {
+    stop,
+    note,
+    startTelling() {
+      telling = true;
+      tellEvery(tellIntervalMs);
+    },
+    stopTelling() {
+      telling = false;
       clearInterval(timer);
-      tell(); // One that did everything by itself knows it first.
+      tell(); // A process that did everything by itself knows it first.
     },
   };
 }
@@ -113,6 +163,6 @@ if (task.phase === 'fill') {
   await contender.prepare(task.target);
   await contender.fill(task.target);
 } else {
-  answer = await drain(contender, task.target, task.processes);
+  answer = await drain(contender, task.target, task.watchClaims ?? false);
 }
 process.send?.(answer, () => process.exit(0));

@@ -1,43 +1,27 @@
-import type { Serializable } from 'node:child_process';
 import pg from 'pg';
+import type { ClaimCounts } from './claim-gate.ts';
 import type { Backlog, Contender, Settings, Target } from './contenders/contender.ts';
 import { type Costs, watchCosts } from './drain-costs.ts';
-import { forkChild, type Note } from './run-child.ts';
+import { type DrainReport, drainInProcesses, fill } from './drain-processes.ts';
 import type { Server } from './server.ts';
-
-export interface ChildTask {
-  phase: 'fill' | 'drain';
-  contender: string;
-  target: Target;
-  processes: number;
-}
-
-/** What one process of a drain reports; times by the clock that all processes share. */
-export interface DrainReport {
-  /** Handler calls until everything was settled and the contender had stopped. */
-  calls: number;
-  /** The version of Node it ran under. */
-  node: string;
-  startedAtMs: number;
-  /** Undefined if others had done everything before it came to claim. */
-  firstClaimAtMs: number | undefined;
-  settledAtMs: number;
-  /** Processor time from the first claim on. */
-  cpuMs: number;
-  residentBytesMax: number;
-}
 
 /** What a drain measured. */
 export interface Drained extends Costs {
   events: number;
   node: string;
-  /** From the call that starts the contender, loading its modules included, to its first claim. */
+  /** From starting the contender, loading its modules included, until every process has come to its first claim. */
   startupMs: number;
-  /** From the first claim to the last event settled in the database. */
+  /** From the start signal, which releases the first claims, to the last event settled in the database. */
   drainMs: number;
   eventsPerSecond: number;
-  /** Processor time of the contender's processes. */
+  /** Processor time of the contender's processes from the start signal until everything is settled. */
   clientCpuMs: number;
+  /** The same of all of the server's processes except the benchmark's own backends; undefined where it cannot be told. */
+  drainServerCpuMs: number | undefined;
+  /** Handler calls of each process. */
+  callsByProcess: number[];
+  /** Of all processes together; all zero unless the claims were watched. */
+  claims: ClaimCounts;
   /** The highest of its processes. */
   residentBytesMax: number;
 }
@@ -52,6 +36,10 @@ export interface Drain {
   interrupted: AbortSignal;
   /** Puts the backlog in, where the contender's own way would take too long for so many. */
   fill?: (target: Target) => Promise<void>;
+  /** Counts the contender's claims, which costs some processor time for each. */
+  watchClaims?: boolean;
+  /** Reads what else the database knows about the drain, before it is dropped. */
+  inspect?: (db: pg.Client) => Promise<void>;
   /** Somebody keeps a transaction with an old snapshot open all the time. */
   holdSnapshot?: boolean;
 }
@@ -74,74 +62,16 @@ export async function drainOnce(drain: Drain): Promise<Drained> {
     await db.query('checkpoint');
     const release = drain.holdSnapshot ? await holdSnapshot(connectionString) : undefined;
     const costs = await watchCosts(db);
-    const reports = await drainInProcesses(drain, target);
-    const drained = summary(reports, backlog, await costs());
+    const { reports, serverCpuMs } = await drainInProcesses(drain, target, db);
+    const drained = summary(reports, backlog, await costs(), serverCpuMs);
     await release?.();
     await verify(db, contender, backlog, reports);
+    await drain.inspect?.(db);
     return drained;
   } finally {
     await db.end();
     await server.dropDatabase(database);
   }
-}
-
-/** Creates the contender's tables in an empty database and puts the backlog in. */
-export async function fill(
-  node: string,
-  contender: Contender,
-  target: Target,
-  interrupted: AbortSignal,
-): Promise<void> {
-  await child(node, { phase: 'fill', contender: contender.name, target, processes: 1 }, interrupted);
-}
-
-async function drainInProcesses(
-  { node, contender, processes, interrupted }: Drain,
-  target: Target,
-): Promise<DrainReport[]> {
-  const answers: ((message: Serializable) => void)[] = [];
-  const calls: number[] = new Array(processes).fill(0);
-  let ready = 0;
-  const tellAll = (message: string) => {
-    for (const answer of answers) answer(message);
-  };
-  const onNote = (index: number) => (note: Note, answer: (message: Serializable) => void) => {
-    answers[index] = answer;
-    if (note.note === 'ready') {
-      if (++ready === processes) tellAll('go');
-      return;
-    }
-    calls[index] = note.calls as number;
-    if (calls.reduce((sum, count) => sum + count, 0) >= target.backlog.events) tellAll('all handled');
-  };
-  // If one fails the others would wait for ever.
-  const failed = new AbortController();
-  const ended = AbortSignal.any([interrupted, failed.signal]);
-  try {
-    return await Promise.all(
-      calls.map((_, index) =>
-        child(node, { phase: 'drain', contender: contender.name, target, processes }, ended, onNote(index)),
-      ),
-    );
-  } catch (error) {
-    failed.abort();
-    throw error;
-  }
-}
-
-async function child(
-  node: string,
-  task: ChildTask,
-  interrupted: AbortSignal,
-  onNote?: (note: Note, answer: (message: Serializable) => void) => void,
-): Promise<DrainReport> {
-  const options = {
-    what: `${task.contender} ${task.phase}`,
-    timeoutMs: 120_000 + task.target.backlog.events * 5,
-    interrupted,
-    ...(onNote && { onNote }),
-  };
-  return (await forkChild(node, new URL('child.ts', import.meta.url), task, options)) as DrainReport;
 }
 
 async function holdSnapshot(connectionString: string): Promise<() => Promise<void>> {
@@ -152,20 +82,34 @@ async function holdSnapshot(connectionString: string): Promise<() => Promise<voi
   return () => holder.end();
 }
 
-function summary(reports: DrainReport[], { events }: Backlog, costs: Costs): Drained {
-  const claims = reports.flatMap(({ firstClaimAtMs }) => firstClaimAtMs ?? []);
-  if (claims.length === 0) throw new Error('No statement looked like a claim.');
-  const firstClaimAtMs = Math.min(...claims);
-  const drainMs = Math.max(...reports.map(({ settledAtMs }) => settledAtMs)) - firstClaimAtMs;
+function summary(
+  reports: DrainReport[],
+  { events }: Backlog,
+  costs: Costs,
+  drainServerCpuMs: number | undefined,
+): Drained {
+  const times = (pick: (report: DrainReport) => number) => reports.map(pick);
+  const sum = (pick: (report: DrainReport) => number) => times(pick).reduce((total, value) => total + value, 0);
+  const drainMs =
+    Math.max(...times(({ settledAtMs }) => settledAtMs)) - Math.min(...times(({ openedAtMs }) => openedAtMs));
   return {
     ...costs,
     events,
     node: reports[0]?.node ?? '',
-    startupMs: firstClaimAtMs - Math.min(...reports.map(({ startedAtMs }) => startedAtMs)),
+    startupMs: Math.max(...times(({ readyAtMs }) => readyAtMs)) - Math.min(...times(({ startedAtMs }) => startedAtMs)),
     drainMs,
     eventsPerSecond: (events / drainMs) * 1_000,
-    clientCpuMs: reports.reduce((sum, { cpuMs }) => sum + cpuMs, 0),
-    residentBytesMax: Math.max(...reports.map(({ residentBytesMax }) => residentBytesMax)),
+    clientCpuMs: sum(({ cpuMs }) => cpuMs),
+    drainServerCpuMs,
+    callsByProcess: times(({ calls }) => calls),
+    claims: {
+      claims: sum(({ claims }) => claims.claims),
+      empty: sum(({ claims }) => claims.empty),
+      claimed: sum(({ claims }) => claims.claimed),
+      examined: sum(({ claims }) => claims.examined),
+      waitedMs: sum(({ claims }) => claims.waitedMs),
+    },
+    residentBytesMax: Math.max(...times(({ residentBytesMax }) => residentBytesMax)),
   };
 }
 

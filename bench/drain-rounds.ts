@@ -1,9 +1,10 @@
 import type { Contender, Settings } from './contenders/contender.ts';
-import { type Drained, drainOnce } from './drain-once.ts';
+import { type Drain, type Drained, drainOnce } from './drain-once.ts';
 import { machine } from './machine.ts';
 import { packageAt } from './peers.ts';
 import { type Measurement, median, rounded } from './report.ts';
 import type { Server } from './server.ts';
+import { seededRandom, shuffled } from './shuffled.ts';
 import type { BenchOptions } from './suites/suite.ts';
 
 /** A contender, and with how many processes. */
@@ -20,15 +21,17 @@ export interface EntrantResult extends Entrant {
 export const labelOf = ({ contender, processes }: Entrant): string =>
   processes === 1 ? contender.name : `${contender.name}, ${processes} processes`;
 
-/** Everybody's first drain, then everybody's second, and so on: a slow minute of the machine hits all alike. */
+/** Each round drains every entrant's backlog once, in random order, so that rounds can be compared within themselves. */
 export async function drainInTurns(
   entrants: readonly Entrant[],
   node: string,
   options: BenchOptions,
+  watch: Pick<Drain, 'watchClaims' | 'inspect'> = {},
 ): Promise<EntrantResult[]> {
   const results = entrants.map((entrant): EntrantResult => ({ ...entrant, rounds: [] }));
+  const random = seededRandom(options.seed);
   for (let round = 1; round <= options.rounds; round++) {
-    for (const result of results) {
+    for (const result of shuffled(results, random)) {
       const { contender, processes, server } = result;
       if (round > (contender.limits?.rounds ?? Number.POSITIVE_INFINITY)) continue;
       const drained = await drainOnce({
@@ -39,6 +42,7 @@ export async function drainInTurns(
         settings: settingsOf(contender, options),
         processes,
         interrupted: options.interrupted,
+        ...watch,
       });
       result.rounds.push(drained);
       const rate = Math.round(drained.eventsPerSecond).toLocaleString('en');

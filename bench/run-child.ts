@@ -1,5 +1,6 @@
 import { fork, type Serializable } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
+import { isNodeNewEnough } from './peers.ts';
 
 /** What a child sends before its report, e.g. that it is ready; whoever started it may answer. */
 export interface Note {
@@ -22,8 +23,7 @@ export function forkChild(execPath: string, file: URL, task: object, options: Ch
   return new Promise((resolve, reject) => {
     const child = fork(fileURLToPath(file), [JSON.stringify(task)], {
       execPath,
-      // Not the parent's: that runs under a loader. Node 22 strips the types by itself.
-      execArgv: ['--disable-warning=ExperimentalWarning'],
+      execArgv: execArgvOf(execPath),
       // stdout belongs to the measurements.
       stdio: ['ignore', process.stderr, process.stderr, 'ipc'],
       signal: interrupted,
@@ -47,6 +47,12 @@ export function forkChild(execPath: string, file: URL, task: object, options: Ch
       reject(new Error(`${what} ${why}.`));
     });
   });
+}
+
+/** Node strips types by itself from 22.18 on; what is measured is `dist`, so a loader only costs time before it. */
+function execArgvOf(execPath: string): string[] {
+  const older = execPath === process.execPath && !isNodeNewEnough();
+  return older ? ['--import', 'tsx'] : ['--disable-warning=ExperimentalWarning'];
 }
 
 function isNote(message: unknown): message is Note {

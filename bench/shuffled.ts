@@ -1,7 +1,18 @@
-/** The same in random order: whoever takes turns should not always follow the same one. */
-export function shuffled<T>(items: readonly T[]): T[] {
+/** Numbers from 0 to 1 that are the same for the same seed (mulberry32). */
+export function seededRandom(seed: number): () => number {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+/** The same items in random order, so that no contender always follows the same one. */
+export function shuffled<T>(items: readonly T[], random: () => number): T[] {
   return items
-    .map((item) => ({ item, at: Math.random() }))
+    .map((item) => ({ item, at: random() }))
     .sort((a, b) => a.at - b.at)
     .map(({ item }) => item);
 }

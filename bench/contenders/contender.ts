@@ -48,6 +48,12 @@ export interface Limits {
   processes: number;
 }
 
+export interface ClaimSummary {
+  claimed: number;
+  /** Queue rows that the claim looked at and could have taken. */
+  examined: number;
+}
+
 /**
  * One product in the race. Parent and child process share this file: `prepare`, `fill` and `start` run in a child under
  * the Node that the peers need, `unsettled` and `remaining` wherever the truth in the database is asked for.
@@ -61,6 +67,8 @@ export interface Contender {
   /** What tells its claim from every other statement; the clock starts at the first one. */
   readonly claimStatement: RegExp;
   readonly limits?: Partial<Limits>;
+  /** What a claim did, read from the rows of its answer. Only for `bench/relays.ts`. */
+  readonly readClaim?: (rows: unknown[]) => ClaimSummary;
   /** What it needs of the server beyond the default settings. */
   readonly serverSettings?: Readonly<Record<string, string>>;
 

@@ -34,6 +34,14 @@ export const postcommit: Contender = {
   packageJson: new URL('../../package.json', import.meta.url),
   settings: {},
   claimStatement: /outbox_queue[\s\S]*skip locked|\.claim_(?:next|many)\s*\(/i,
+  // `claim_many` describes itself in a JSON column of its first row; `claim_next` takes one event or none.
+  readClaim(rows) {
+    const columns = (rows[0] ?? []) as unknown[];
+    const scan = columns.find((value): value is string => typeof value === 'string' && value.includes('"examined"'));
+    if (scan === undefined) return { claimed: columns[3] ? 1 : 0, examined: Number(columns[0] ?? 0) };
+    const { seqs, examined } = JSON.parse(scan) as { seqs: string | null; examined: number };
+    return { claimed: seqs ? seqs.split(',').length : 0, examined };
+  },
 
   async prepare({ connectionString }) {
     await (await load()).migrate({ connectionString });

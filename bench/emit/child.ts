@@ -1,7 +1,7 @@
 // Runs transactions of every style in turns, in a process of its own. Answers by IPC.
 import pg from 'pg';
 import { createOrdersSql } from '../contenders/orders.ts';
-import { shuffled } from '../shuffled.ts';
+import { seededRandom, shuffled } from '../shuffled.ts';
 import { createBareTableSql, type Postcommit, payloadsOf, type Scene, type Style, styles } from './styles.ts';
 
 export interface EmitTask {
@@ -15,6 +15,7 @@ export interface EmitTask {
   turns: number;
   transactionsPerTurn: number;
   payloadBytes: number;
+  seed: number;
 }
 
 export interface EmitReport {
@@ -48,16 +49,17 @@ async function measure(task: EmitTask): Promise<EmitReport> {
   const entrants = styles.filter(({ name }) => task.styles.includes(name));
   const roundTripMs = await roundTrip(pool);
   const next = orderNumbers();
+  const random = seededRandom(task.seed);
   // One checkpoint, as a server has one in minutes: after it, whoever touches a page first writes all of it to the log,
   // and with one before each round that would be most transactions of all styles.
   await admin.query('checkpoint');
   // Not counted: connections, plans and the JIT warm up.
-  for (let turn = 0; turn < warmUpTurns; turn++) await oneTurn(scene, entrants, task, next);
+  for (let turn = 0; turn < warmUpTurns; turn++) await oneTurn(scene, shuffled(entrants, random), task, next);
   const rounds: EmitReport['rounds'] = Object.fromEntries(entrants.map(({ name }) => [name, []]));
   for (let round = 0; round < task.rounds; round++) {
     for (const { name } of entrants) rounds[name]?.push({ latenciesMs: [], busyMs: 0 });
     for (let turn = 0; turn < task.turns; turn++) {
-      for (const [name, { latenciesMs, busyMs }] of await oneTurn(scene, entrants, task, next)) {
+      for (const [name, { latenciesMs, busyMs }] of await oneTurn(scene, shuffled(entrants, random), task, next)) {
         const sum = rounds[name]?.[round];
         if (!sum) continue;
         sum.latenciesMs.push(...latenciesMs);
@@ -76,15 +78,15 @@ function orderNumbers(): { next(): number; drawn(): number } {
   return { next: () => ++last, drawn: () => last };
 }
 
-/** Some transactions of every style, in an order that is new each time, so that nobody always comes after the same. */
+/** Some transactions of every style. The caller shuffles, so that no style always follows the same one. */
 async function oneTurn(
   scene: Scene,
-  entrants: readonly Style[],
+  inOrder: readonly Style[],
   { clients, transactionsPerTurn }: EmitTask,
   numbers: { next(): number },
 ): Promise<Map<string, { latenciesMs: number[]; busyMs: number }>> {
   const results = new Map<string, { latenciesMs: number[]; busyMs: number }>();
-  for (const style of shuffled(entrants)) {
+  for (const style of inOrder) {
     await keepBusy(scene.pool);
     const latenciesMs: number[] = [];
     let left = transactionsPerTurn;

@@ -1,7 +1,7 @@
 import pg from 'pg';
 import type { Contender, Target } from '../contenders/contender.ts';
 import { createOrdersSql } from '../contenders/orders.ts';
-import { fill } from '../drain-once.ts';
+import { fill } from '../drain-processes.ts';
 import type { Note } from '../run-child.ts';
 import { forkChild } from '../run-child.ts';
 import type { Server } from '../server.ts';

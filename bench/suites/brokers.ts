@@ -7,7 +7,7 @@ import type { BrokerResult, BrokerTask } from '../brokers/child.ts';
 import { brokers as allBrokers } from '../brokers/registry.ts';
 import type { Backlog } from '../contenders/contender.ts';
 import { postcommit } from '../contenders/postcommit.ts';
-import { fill } from '../drain-once.ts';
+import { fill } from '../drain-processes.ts';
 import { machine } from '../machine.ts';
 import { contenderNode, packageAt } from '../peers.ts';
 import { makeReady } from '../ready.ts';

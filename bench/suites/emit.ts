@@ -79,6 +79,7 @@ async function measure(server: Server, node: string, setting: Setting, options: 
       styles: chosen(styles, options).map(({ name }) => name),
       rounds: options.rounds,
       payloadBytes: options.payloadBytes,
+      seed: options.seed,
       ...setting,
     };
     const file = new URL('../emit/child.ts', import.meta.url);

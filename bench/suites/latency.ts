@@ -11,7 +11,7 @@ import { packageAt } from '../peers.ts';
 import { makeReady } from '../ready.ts';
 import { compare, type Measurement, median, percentile, rounded } from '../report.ts';
 import { type Server, startServer } from '../server.ts';
-import { shuffled } from '../shuffled.ts';
+import { seededRandom, shuffled } from '../shuffled.ts';
 import { type BenchOptions, chosen, type Suite } from './suite.ts';
 
 const contenders: readonly Contender[] = [postcommit, graphileWorkerDefault, graphileWorkerLocalQueue, pgBossNotify];
@@ -52,8 +52,9 @@ export const latency: Suite = {
     try {
       const entrants = chosen(contenders, options);
       const results = new Map<Contender, Round[]>(entrants.map((contender) => [contender, []]));
+      const random = seededRandom(options.seed);
       for (let round = 1; round <= options.rounds; round++) {
-        for (const [contender, measured] of await runRound(server, node, entrants, options)) {
+        for (const [contender, measured] of await runRound(server, node, shuffled(entrants, random), random, options)) {
           results.get(contender)?.push(measured);
           const since = measured.samples.map(({ sinceCommittedMs }) => sinceCommittedMs);
           const [p50, p99] = [0.5, 0.99].map((share) => percentile(since, share).toFixed(2));
@@ -73,6 +74,7 @@ async function runRound(
   server: Server,
   node: string,
   entrants: readonly Contender[],
+  random: () => number,
   options: BenchOptions,
 ): Promise<Map<Contender, Round>> {
   const { perSecond, turnsPerRound, ordersPerTurn, warmUpOrders } = settingsOf(options);
@@ -96,7 +98,7 @@ async function runRound(
       await sleep(warmUpEndsMs);
     }
     for (let turn = 0; turn < turnsPerRound; turn++) {
-      for (const { pair } of shuffled(pairs)) {
+      for (const { pair } of shuffled(pairs, random)) {
         await pair.emit({ orders: ordersPerTurn, perSecond });
         await sleep(pauseMs);
       }

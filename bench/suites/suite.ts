@@ -11,6 +11,8 @@ export interface BenchOptions {
   only: string[];
   /** Overridden settings by name, from `--set name.key=number`. */
   overrides: Record<string, Settings>;
+  /** Of the order in which the contenders of a round take turns. */
+  seed: number;
   databaseUrl: string | undefined;
   /** Aborted by Ctrl-C: clean up and leave. */
   interrupted: AbortSignal;
