@@ -2,7 +2,8 @@ import type { Contender, Settings } from './contenders/contender.ts';
 import { type Drain, type Drained, drainOnce } from './drain-once.ts';
 import { machine } from './machine.ts';
 import { packageAt } from './peers.ts';
-import { type Measurement, median, rounded } from './report.ts';
+import { median } from './ratio.ts';
+import type { Measurement } from './report.ts';
 import type { Server } from './server.ts';
 import { seededRandom, shuffled } from './shuffled.ts';
 import type { BenchOptions } from './suites/suite.ts';
@@ -71,14 +72,14 @@ export function rateOf(
   const { name, version } = packageAt(contender.packageJson);
   const figures = Object.entries(details).flatMap(([key, pick]) => {
     const values = rounds.flatMap((drained) => pick(drained) ?? []);
-    return values.length > 0 ? [[key, rounded(median(values))] as const] : [];
+    return values.length > 0 ? [[key, median(values)] as const] : [];
   });
   return {
     suite,
     name: labelOf(result),
-    value: rounded(median(rates)),
+    value: median(rates),
     unit: 'events/s',
-    rounds: rates.map(rounded),
+    rounds: rates,
     details: Object.fromEntries(figures),
     versions: { node: rounds[0]?.node ?? '', postgres: server.version, [name]: version },
     settings: {

@@ -2,7 +2,7 @@
 import { randomInt } from 'node:crypto';
 import { parseArgs } from 'node:util';
 import { payloadBytesMin, type Settings } from './contenders/contender.ts';
-import { goalText, jsonLine, type Measurement, table } from './report.ts';
+import { goalText, jsonLine, type Measurement, printed, table } from './report.ts';
 import { brokers } from './suites/brokers.ts';
 import { drain } from './suites/drain.ts';
 import { emit } from './suites/emit.ts';
@@ -145,7 +145,7 @@ async function main(interrupted: AbortSignal): Promise<number> {
   console.error(`Order of the rounds: --seed ${options.seed}`);
   const missed: Measurement[] = [];
   for (const suite of chosen) {
-    const measurements = await suite.run(options);
+    const measurements = (await suite.run(options)).map(printed);
     console.log(json ? measurements.map(jsonLine).join('\n') : `\n${suite.name}\n${table(measurements)}\n`);
     missed.push(...measurements.filter(({ pass }) => pass === false));
   }

@@ -1,4 +1,4 @@
-import { goalText, type Measurement } from './report.ts';
+import { goalText, type Measurement, spreadText } from './report.ts';
 
 /** What a suite asks, for readers who have not seen it run. */
 const suites: Record<string, { title: string; text: string }> = {
@@ -24,7 +24,7 @@ const suites: Record<string, { title: string; text: string }> = {
   },
   peers: {
     title: 'Every peer, every mode',
-    text: 'The same drain for all, with one and two processes, and what it costs: WAL, processor time (contender and server together) and dead rows for each event. Peers that are slow get a smaller backlog.',
+    text: 'The same drain for all, with one and two processes, and what it costs: WAL, processor time (contender and server together) and dead rows for each event. Peers that are slow get a smaller backlog. Then one, two and four processes of Postcommit and of graphile-worker on one backlog, PostgreSQL on the same machine.',
   },
 };
 
@@ -41,7 +41,7 @@ export function benchmarksPage(measurements: readonly Measurement[]): string {
   return `${[
     '# Benchmarks',
     '<!-- Generated from bench/results.jsonl by `npm run bench:docs`. Do not edit. -->',
-    'Ratios are what counts: they were measured side by side, in turns, in one run on one machine, and a figure is the median of its rounds. Absolute figures are that machine’s.',
+    'Compare ratios. Each round ran every contender once, on one machine, and a ratio is the median of the rounds’ own ratios, so that a slow minute of the machine does not count as a difference. “Ratio of medians” is one contender’s median over all rounds by the other’s, which is how the ratio was computed before. A figure is the median of its rounds. Absolute figures hold for that machine only.',
     measurements.length > 0 ? environment(measurements) : 'Nothing has been measured yet.',
     '## Reproduce',
     '```sh\nnpm run --silent bench -- --json > results.jsonl    # every suite, or name some: -- emit latency --json\nnpm run bench:docs -- results.jsonl                 # writes this page\n```',
@@ -82,15 +82,26 @@ function section(suite: string, measurements: readonly Measurement[]): string {
 }
 
 function comparisonTable(comparisons: readonly Measurement[]): string {
-  return table(
-    ['comparison', 'measured', 'goal', ''],
-    comparisons.map((measurement) => [
-      measurement.name,
-      `${shown(measurement.value)} ${measurement.unit}`,
-      measurement.goal === undefined ? '' : goalText(measurement),
-      measurement.pass === undefined ? '' : measurement.pass ? 'met' : '**missed**',
-    ]),
-  );
+  const rows = comparisons.map((measurement) => [
+    measurement.name,
+    `${shown(measurement.value)} ${measurement.unit}`,
+    measurement.baseline === undefined ? '' : spreadText(measurement),
+    // A comparison that was recorded without its rounds is a ratio of medians itself.
+    measurement.baseline === undefined ? '' : `${shown(measurement.ratioOfMedians ?? measurement.value)} x`,
+    measurement.goal === undefined ? '' : goalText(measurement),
+    measurement.pass === undefined ? '' : measurement.pass ? 'met' : '**missed**',
+    measurement.next === undefined ? '' : `${shown(measurement.next)}: ${measurement.nextPass ? 'met' : 'not yet'}`,
+  ]);
+  const headings = [
+    'comparison',
+    'measured',
+    'rounds: min / median / max',
+    'ratio of medians',
+    'goal',
+    '',
+    'next goal',
+  ];
+  return usedColumns(headings, rows, 2);
 }
 
 function figureTable(figures: readonly Measurement[], common: Record<string, unknown>): string {
@@ -98,18 +109,19 @@ function figureTable(figures: readonly Measurement[], common: Record<string, unk
   const rows = figures.map((figure) => [
     figure.name,
     `${shown(figure.value)} ${figure.unit}`,
-    figure.rounds && figure.rounds.length > 1
-      ? `${shown(Math.min(...figure.rounds))} to ${shown(Math.max(...figure.rounds))}`
-      : '',
+    spreadText(figure),
     ...details.map((name) => shown(figure.details?.[name] ?? '')),
     Object.entries(figure.settings)
       .filter(([name]) => !machineKeys.includes(name) && !(name in common))
       .map(([name, value]) => `${words(name)} ${shown(value)}`)
       .join(', '),
   ]);
-  const headings = ['', 'median', 'rounds', ...details.map(words), 'settings'];
-  // A column that nobody fills is left out.
-  const used = headings.map((_, column) => column < 2 || rows.some((row) => row[column] !== ''));
+  return usedColumns(['', 'median', 'rounds', ...details.map(words), 'settings'], rows, 2);
+}
+
+/** A table without its empty columns, except the first ones. */
+function usedColumns(headings: readonly string[], rows: readonly (readonly string[])[], always: number): string {
+  const used = headings.map((_, column) => column < always || rows.some((row) => row[column] !== ''));
   const keep = (row: readonly string[]) => row.filter((_, column) => used[column]);
   return table(keep(headings), rows.map(keep));
 }
@@ -131,6 +143,7 @@ function words(name: string): string {
     .toLowerCase()
     .replace(/ (ms|mb|gb)$/, ', $1')
     .replace(/\bcpu micros\b/, 'CPU µs')
+    .replace(/ percent$/, ', %')
     .replace(/\bwal\b/, 'WAL')
     .replace(/(, )(mb|gb)$/, (_, comma: string, unit: string) => comma + unit.toUpperCase());
 }

@@ -1,4 +1,10 @@
-import { median } from './report.ts';
+export function median(values: readonly number[]): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  const middle = sorted.length >> 1;
+  const upper = sorted[middle];
+  if (upper === undefined) throw new Error('There is no median of nothing.');
+  return sorted.length % 2 === 1 ? upper : ((sorted[middle - 1] ?? upper) + upper) / 2;
+}
 
 export interface Ratio {
   /** The median of the rounds' own ratios. Goals are judged by it. */

@@ -8,8 +8,7 @@ import type { Drained } from './drain-once.ts';
 import { drainInTurns, type EntrantResult } from './drain-rounds.ts';
 import { warnIfBusy } from './machine.ts';
 import { build } from './peers.ts';
-import { ratioWithinRounds } from './ratio.ts';
-import { median } from './report.ts';
+import { median, ratioWithinRounds } from './ratio.ts';
 import { startServer } from './server.ts';
 import type { BenchOptions } from './suites/suite.ts';
 

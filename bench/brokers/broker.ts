@@ -10,6 +10,8 @@ export interface Broker {
   readonly client: string | undefined;
   /** The ratio that the relay has to reach: for Kafka what was asked for, for others a floor well below what was measured. */
   readonly goal: number;
+  /** The ratio to reach next. A run does not fail for it. */
+  readonly nextGoal: number;
   /** Events in its backlog, as a part or a multiple of what the command line says: for several seconds, if it can. */
   readonly share: number;
   /** Makes a place to publish to, and answers its name. */

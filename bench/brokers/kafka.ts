@@ -12,6 +12,7 @@ export const kafka: Broker = {
   service: 'kafka',
   client: 'kafkajs',
   goal: 0.7,
+  nextGoal: 0.85,
   share: 4,
   async createTopic(url) {
     const topic = `bench-${randomUUID()}`;

@@ -10,6 +10,7 @@ export const nats: Broker = {
   service: 'nats',
   client: '@nats-io/jetstream',
   goal: 0.4,
+  nextGoal: 0.8,
   share: 1.6,
   async createTopic(url) {
     const name = `bench-${randomUUID()}`;

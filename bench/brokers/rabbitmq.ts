@@ -9,6 +9,7 @@ export const rabbitmq: Broker = {
   service: 'rabbitmq',
   client: 'amqplib',
   goal: 0.5,
+  nextGoal: 0.75,
   share: 0.4, // Of more in one queue its server runs low on memory, and stops taking messages.
   async createTopic(url) {
     const connection = await amqplib.connect(url);

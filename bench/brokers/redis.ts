@@ -10,6 +10,7 @@ export const redis: Broker = {
   service: 'redis',
   client: 'redis',
   goal: 0.25,
+  nextGoal: 0.5,
   share: 2,
   createTopic: async () => `bench-${randomUUID()}`,
   async removeTopic(url, stream) {

@@ -20,6 +20,7 @@ export const sqs: Broker = {
   service: 'sqs',
   client: '@aws-sdk/client-sqs',
   goal: 0.5,
+  nextGoal: 0.8,
   share: 0.5,
   async createTopic(url) {
     const client = new SQSClient(settingsOf(url));
@@ -54,6 +55,7 @@ export const sns: Broker = {
   service: 'sqs',
   client: '@aws-sdk/client-sns',
   goal: 0.5,
+  nextGoal: 0.8,
   share: 0.5,
   async createTopic(url) {
     const client = new SNSClient(settingsOf(url));

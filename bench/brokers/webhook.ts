@@ -9,6 +9,7 @@ export const webhook: Broker = {
   service: 'http',
   client: undefined,
   goal: 0.35,
+  nextGoal: 0.7,
   share: 0.8,
   createTopic: async () => 'orders',
   async createPublisher(url) {

@@ -5,6 +5,7 @@ import type { ClaimedRow } from '../../src/outbox/claim.ts';
 import type * as Relays from '../../src/outbox/relays.ts';
 import type * as Settle from '../../src/outbox/settle.ts';
 import type * as Lane from '../../src/relay/polling-lane.ts';
+import { seededRandom, shuffled } from '../shuffled.ts';
 
 export interface ClaimsTask {
   /** Connection strings by name. */
@@ -14,6 +15,7 @@ export interface ClaimsTask {
   warmUpClaims: number;
   /** How many claims of which size a round makes. */
   batches: { size: number; claims: number }[];
+  seed: number;
 }
 
 export interface ClaimsReport {
@@ -91,27 +93,32 @@ class Claimer {
   }
 }
 
-async function measure({ outboxes, rounds, warmUpClaims, batches }: ClaimsTask): Promise<ClaimsReport> {
+async function measure({ outboxes, rounds, warmUpClaims, batches, seed }: ClaimsTask): Promise<ClaimsReport> {
   const claimers = Object.entries(outboxes).map(([name, url]) => new Claimer(name, url));
   for (const claimer of claimers) await claimer.connect();
-  for (const { size } of batches) await claimInTurns(claimers, size, warmUpClaims);
+  const random = seededRandom(seed);
+  for (const { size } of batches) await claimInTurns(claimers, size, warmUpClaims, random);
   const tookMs: ClaimsReport['tookMs'] = {};
   for (const { name } of claimers) tookMs[name] = Object.fromEntries(batches.map(({ size }) => [size, []]));
   for (let round = 0; round < rounds; round++) {
     for (const { size, claims } of batches) {
-      for (const [name, took] of await claimInTurns(claimers, size, claims)) tookMs[name]?.[size]?.push(took);
+      for (const [name, took] of await claimInTurns(claimers, size, claims, random)) tookMs[name]?.[size]?.push(took);
     }
   }
   for (const claimer of claimers) await claimer.end();
   return { node: process.version, tookMs };
 }
 
-/** One claim here, one there; each goes first as often as any other. */
-async function claimInTurns(claimers: Claimer[], size: number, claims: number): Promise<Map<string, number[]>> {
+/** One claim from each outbox in random order, again and again. */
+async function claimInTurns(
+  claimers: Claimer[],
+  size: number,
+  claims: number,
+  random: () => number,
+): Promise<Map<string, number[]>> {
   const tookMs = new Map(claimers.map(({ name }): [string, number[]] => [name, []]));
   for (let i = 0; i < claims; i++) {
-    for (let turn = 0; turn < claimers.length; turn++) {
-      const claimer = claimers[(i + turn) % claimers.length] as Claimer;
+    for (const claimer of shuffled(claimers, random)) {
       tookMs.get(claimer.name)?.push(await claimer.claimAndSettle(size));
     }
   }

@@ -9,8 +9,9 @@ import { postcommit } from '../contenders/postcommit.ts';
 import { textbook } from '../contenders/textbook.ts';
 import type { Drained } from '../drain-once.ts';
 import { drainInTurns, type Entrant, type EntrantResult, labelOf, rateOf } from '../drain-rounds.ts';
+import { median } from '../ratio.ts';
 import { makeReady } from '../ready.ts';
-import { compare, type Goal, type Measurement, median, rounded } from '../report.ts';
+import { compare, type Goal, type Measurement } from '../report.ts';
 import { type Server, startServer } from '../server.ts';
 import { type BenchOptions, chosen, type Suite } from './suite.ts';
 
@@ -113,8 +114,9 @@ function walOf(result: EntrantResult, { versions, settings }: Measurement): Meas
   return {
     suite: 'peers',
     name: `WAL of ${labelOf(result)}`,
-    value: rounded(median(bytes)),
+    value: median(bytes),
     unit: 'bytes/event',
+    rounds: bytes,
     versions,
     settings,
   };

@@ -6,13 +6,15 @@ import { type Drained, drainOnce } from '../drain-once.ts';
 import { fill } from '../drain-processes.ts';
 import { machine } from '../machine.ts';
 import { packageAt } from '../peers.ts';
+import { median } from '../ratio.ts';
 import { makeReady } from '../ready.ts';
-import { compare, judged, type Measurement, median, percentile, rounded } from '../report.ts';
+import { compare, judged, type Measurement, percentile } from '../report.ts';
 import { forkChild } from '../run-child.ts';
 import type { ClaimsReport, ClaimsTask } from '../scale/claims.ts';
 import { insertBacklog, insertBacklogs } from '../scale/history.ts';
 import { counted, defaults, type Scene, type Sizes, scenesOf } from '../scale/scenes.ts';
 import { type Server, startServer } from '../server.ts';
+import { seededRandom, shuffled } from '../shuffled.ts';
 import { type BenchOptions, chosen, type Suite } from './suite.ts';
 
 /** How many claims of which size a round makes in each outbox: what a busy relay asks for, and an idle one. */
@@ -74,7 +76,7 @@ async function claims(run: Run): Promise<Measurement[]> {
       outboxes[scene.name] = await prepareOutbox(run, database, scene);
     }
     await fillOutboxes(Object.values(outboxes), options);
-    const task: ClaimsTask = { outboxes, rounds: options.rounds, warmUpClaims, batches };
+    const task: ClaimsTask = { outboxes, rounds: options.rounds, warmUpClaims, batches, seed: options.seed };
     const file = new URL('../scale/claims.ts', import.meta.url);
     const { interrupted } = options;
     const report = (await forkChild(node, file, task, {
@@ -125,10 +127,10 @@ function claimFigure(run: Run, { node, tookMs }: ClaimsReport, scene: Scene, siz
   return {
     suite: 'scale',
     name: `claim of ${size.toLocaleString('en')} beside ${scene.name}`,
-    value: rounded(median(values)),
+    value: median(values),
     unit: 'ms',
-    rounds: values.map(rounded),
-    details: { p95Ms: rounded(median(rounds.map((round) => percentile(round, 0.95)))) },
+    rounds: values,
+    details: { p95Ms: median(rounds.map((round) => percentile(round, 0.95))) },
     ...environment(run, node, { claimsPerRound: rounds[0]?.length ?? 0, historyPayload: 'some 30 bytes' }),
   };
 }
@@ -139,8 +141,9 @@ async function snapshot(run: Run): Promise<Measurement[]> {
     holdSnapshot,
     rounds: [],
   }));
+  const random = seededRandom(run.options.seed);
   for (let round = 1; round <= run.options.rounds; round++) {
-    for (const { holdSnapshot, rounds } of results) {
+    for (const { holdSnapshot, rounds } of shuffled(results, random)) {
       const drained = await drain(run, run.sizes.snapshotEvents, holdSnapshot);
       rounds.push(drained);
       const rate = Math.round(drained.eventsPerSecond).toLocaleString('en');
@@ -152,9 +155,9 @@ async function snapshot(run: Run): Promise<Measurement[]> {
     return {
       suite: 'scale',
       name: holdSnapshot ? 'drain while an old snapshot is held' : 'drain',
-      value: rounded(median(rates)),
+      value: median(rates),
       unit: 'events/s',
-      rounds: rates.map(rounded),
+      rounds: rates,
       ...environment(run, rounds[0]?.node ?? '', { events: run.sizes.snapshotEvents }),
     };
   }) as [Measurement, Measurement];
@@ -168,12 +171,12 @@ async function memory(run: Run): Promise<Measurement[]> {
   const measurement: Measurement = {
     suite: 'scale',
     name: `memory of a relay that drains ${counted(run.sizes.memoryEvents, 'events')}`,
-    value: rounded(megabytes),
+    value: megabytes,
     unit: 'MB',
-    details: { eventsPerSecond: rounded(drained.eventsPerSecond) },
+    details: { eventsPerSecond: drained.eventsPerSecond },
     ...environment(run, drained.node, { events: run.sizes.memoryEvents }),
   };
-  return [judged(measurement, { atMost: 200 }, megabytes)];
+  return [judged(measurement, { atMost: 200 })];
 }
 
 async function drain({ server, node, options }: Run, events: number, holdSnapshot: boolean): Promise<Drained> {

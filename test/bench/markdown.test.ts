@@ -20,13 +20,22 @@ describe('the page of benchmarks', () => {
   const theirs = figure('theirs', 30_000, { settings: { events: 5_000, rounds: 3, ...machine } });
 
   it('has comparisons with their goals, and figures with what only some of them have', () => {
-    const page = benchmarksPage([ours, theirs, compare(ours, theirs, { atLeast: 1.2 })]);
+    const page = benchmarksPage([ours, theirs, compare(ours, theirs, { atLeast: 1.2, next: 1.5 })]);
     expect(page).toContain('## Every peer, every mode');
     expect(page).toContain('Settings: rounds 3.');
-    expect(page).toContain('| ours against theirs | 1.333 x | at least 1.2 | met |');
+    expect(page).toContain('| comparison | measured | ratio of medians | goal |  | next goal |');
+    expect(page).toContain('| ours against theirs | 1.3 x | 1.333 x | at least 1.2 | met | 1.5: not yet |');
     expect(page).toContain('|  | median | rounds | WAL bytes per event | settings |');
     expect(page).toContain('| ours | 40,000 events/s | 39,000 to 41,000 | 366.4 | events 50,000 |');
     expect(page).toContain('| theirs | 30,000 events/s |  |  | events 5,000 |');
+  });
+
+  it('has the ratio of each round between its lowest and highest, and the ratio of medians beside it', () => {
+    const a = figure('a', 1.28, { rounds: [1.01, 1.28, 1.29] });
+    const b = figure('b', 1.02, { rounds: [1.0, 1.02, 1.28] });
+    const page = benchmarksPage([a, b, compare(a, b, { atMost: 1.2 })]);
+    expect(page).toContain('| comparison | measured | rounds: min / median / max | ratio of medians | goal |  |');
+    expect(page).toContain('| a against b | 1.01 x | 1.008 / 1.01 / 1.255 | 1.255 x | at most 1.2 | met |');
   });
 
   it('tells missed goals, also of a figure by itself', () => {
