@@ -56,11 +56,15 @@ async function drain(contender: Contender, target: Target, watchClaims: boolean)
   await parent.go;
   const opened = gate.open();
   parent.startTelling();
+  let half: DrainReport['half'];
+  void parent.half.then(() => {
+    half = { ...momentNow(), calls };
+  });
   await allHandled;
   parent.stopTelling();
   const newest = calls % recentMax;
   const settledAtMs = await settled(contender, db, target, [...recent.slice(newest), ...recent.slice(0, newest)]);
-  const cpuMs = momentNow().cpuMs - opened.cpuMs;
+  const ended = momentNow();
   const claims = { ...gate.counts };
   parent.note({ note: 'settled' });
   await parent.stop;
@@ -73,7 +77,8 @@ async function drain(contender: Contender, target: Target, watchClaims: boolean)
     readyAtMs,
     openedAtMs: opened.atMs,
     settledAtMs,
-    cpuMs,
+    cpuMs: ended.cpuMs - opened.cpuMs,
+    half: half && { ...half, cpuMs: ended.cpuMs - half.cpuMs },
     residentBytesMax: process.resourceUsage().maxRSS * 1_024,
     claims,
   };
@@ -107,17 +112,14 @@ function followParent(calls: () => number) {
     clearInterval(timer);
     timer = setInterval(tell, ms);
   };
-  const [go, allHandled, stop] = ['go', 'all handled', 'stop'].map(received) as [
-    Promise<void>,
-    Promise<void>,
-    Promise<void>,
-  ];
+  const [go, half, allHandled, stop] = [received('go'), received('half'), received('all handled'), received('stop')];
   let telling = false;
   void received('nearly done').then(() => {
     if (telling) tellEvery(pollIntervalMs);
   });
   return {
     go,
+    half,
     allHandled,
     stop,
     note,

@@ -2,8 +2,15 @@ import pg from 'pg';
 import type { ClaimCounts } from './claim-gate.ts';
 import type { Backlog, Contender, Settings, Target } from './contenders/contender.ts';
 import { type Costs, watchCosts } from './drain-costs.ts';
-import { type DrainReport, drainInProcesses, fill } from './drain-processes.ts';
+import { type DrainReport, drainInProcesses, fill, type ServerCpu } from './drain-processes.ts';
 import type { Server } from './server.ts';
+
+interface SecondHalf {
+  events: number;
+  ms: number;
+  clientCpuMs: number;
+  serverCpuMs: number | undefined;
+}
 
 /** What a drain measured. */
 export interface Drained extends Costs {
@@ -18,6 +25,11 @@ export interface Drained extends Costs {
   clientCpuMs: number;
   /** The same of all of the server's processes except the benchmark's own backends; undefined where it cannot be told. */
   drainServerCpuMs: number | undefined;
+  /**
+   * What was handled after the first half of the backlog. Processes are new, and compiling their code costs each of them
+   * some 0.3 s of processor time, most of it in the first half. `undefined` if the drain was over before it was noticed.
+   */
+  secondHalf: SecondHalf | undefined;
   /** Handler calls of each process. */
   callsByProcess: number[];
   /** Of all processes together; all zero unless the claims were watched. */
@@ -62,8 +74,8 @@ export async function drainOnce(drain: Drain): Promise<Drained> {
     await db.query('checkpoint');
     const release = drain.holdSnapshot ? await holdSnapshot(connectionString) : undefined;
     const costs = await watchCosts(db);
-    const { reports, serverCpuMs } = await drainInProcesses(drain, target, db);
-    const drained = summary(reports, backlog, await costs(), serverCpuMs);
+    const { reports, serverCpu } = await drainInProcesses(drain, target, db);
+    const drained = summary(reports, backlog, await costs(), serverCpu);
     await release?.();
     await verify(db, contender, backlog, reports);
     await drain.inspect?.(db);
@@ -82,12 +94,7 @@ async function holdSnapshot(connectionString: string): Promise<() => Promise<voi
   return () => holder.end();
 }
 
-function summary(
-  reports: DrainReport[],
-  { events }: Backlog,
-  costs: Costs,
-  drainServerCpuMs: number | undefined,
-): Drained {
+function summary(reports: DrainReport[], { events }: Backlog, costs: Costs, serverCpu: ServerCpu): Drained {
   const times = (pick: (report: DrainReport) => number) => reports.map(pick);
   const sum = (pick: (report: DrainReport) => number) => times(pick).reduce((total, value) => total + value, 0);
   const drainMs =
@@ -100,7 +107,8 @@ function summary(
     drainMs,
     eventsPerSecond: (events / drainMs) * 1_000,
     clientCpuMs: sum(({ cpuMs }) => cpuMs),
-    drainServerCpuMs,
+    drainServerCpuMs: serverCpu.drainMs,
+    secondHalf: secondHalfOf(reports, events, serverCpu),
     callsByProcess: times(({ calls }) => calls),
     claims: {
       claims: sum(({ claims }) => claims.claims),
@@ -110,6 +118,19 @@ function summary(
       waitedMs: sum(({ claims }) => claims.waitedMs),
     },
     residentBytesMax: Math.max(...times(({ residentBytesMax }) => residentBytesMax)),
+  };
+}
+
+function secondHalfOf(reports: DrainReport[], events: number, { secondHalfMs }: ServerCpu): SecondHalf | undefined {
+  const halves = reports.flatMap(({ half }) => half ?? []);
+  if (halves.length < reports.length) return undefined;
+  const sum = (pick: (half: (typeof halves)[number]) => number) =>
+    halves.reduce((total, half) => total + pick(half), 0);
+  return {
+    events: events - sum(({ calls }) => calls),
+    ms: Math.max(...reports.map(({ settledAtMs }) => settledAtMs)) - sum(({ atMs }) => atMs) / halves.length,
+    clientCpuMs: sum(({ cpuMs }) => cpuMs),
+    serverCpuMs: secondHalfMs,
   };
 }
 

@@ -27,8 +27,18 @@ export interface DrainReport {
   settledAtMs: number;
   /** Processor time between the two. */
   cpuMs: number;
+  /** When all processes together had handled half of the backlog: its calls until then, its processor time since. */
+  half: { atMs: number; calls: number; cpuMs: number } | undefined;
   residentBytesMax: number;
   claims: ClaimCounts;
+}
+
+/** The server's processor time without the backends of the benchmark; undefined where it cannot be told. */
+export interface ServerCpu {
+  /** From the start signal until everything is settled. */
+  drainMs: number | undefined;
+  /** Of that, since half of the backlog was handled. */
+  secondHalfMs: number | undefined;
 }
 
 /** From this share of the backlog on, processes tell how far they are as often as the end is to be known exactly. */
@@ -36,19 +46,18 @@ const nearlyDoneShare = 0.9;
 
 /**
  * Runs the processes of one drain. All of them are ready before any of them claims, and none stops before everything is
- * settled. `serverCpuMs` is the server's processor time between those two moments, without the backends of the benchmark.
+ * settled.
  */
 export async function drainInProcesses(
   { node, contender, processes, interrupted, watchClaims = false }: Drain,
   target: Target,
   db: pg.Client,
-): Promise<{ reports: DrainReport[]; serverCpuMs: number | undefined }> {
+): Promise<{ reports: DrainReport[]; serverCpu: ServerCpu }> {
   const { rows } = await db.query('select pg_backend_pid() as pid');
   const ownBackend: number = rows[0].pid;
   const ownBackends = new Set([ownBackend]);
   const cpuNow = () => serverCpuMs(ownBackend, ownBackends);
-  let cpuAtStart: number | undefined;
-  let cpuAtEnd: number | undefined;
+  const cpuAt: { start?: number | undefined; half?: number | undefined; end?: number | undefined } = {};
 
   const answers: ((message: Serializable) => void)[] = [];
   const calls: number[] = new Array(processes).fill(0);
@@ -64,15 +73,19 @@ export async function drainInProcesses(
     if (note.note === 'ready') {
       ownBackends.add(note.backendPid as number);
       if (++ready < processes) return;
-      cpuAtStart = cpuNow();
+      cpuAt.start = cpuNow();
       tellAll('go');
     } else if (note.note === 'settled') {
       if (++settled < processes) return;
-      cpuAtEnd = cpuNow();
+      cpuAt.end = cpuNow();
       tellAll('stop');
     } else {
       calls[index] = note.calls as number;
       const handled = calls.reduce((sum, count) => sum + count, 0);
+      if (handled >= target.backlog.events / 2 && !told.has('half')) {
+        tellAll('half');
+        cpuAt.half = cpuNow();
+      }
       if (handled >= target.backlog.events * nearlyDoneShare) tellAll('nearly done');
       if (handled >= target.backlog.events) tellAll('all handled');
     }
@@ -83,13 +96,16 @@ export async function drainInProcesses(
   const task: ChildTask = { phase: 'drain', contender: contender.name, target, watchClaims };
   try {
     const reports = await Promise.all(calls.map((_, index) => child(node, task, ended, onNote(index))));
-    const known = cpuAtStart !== undefined && cpuAtEnd !== undefined;
-    return { reports, serverCpuMs: known ? Number(cpuAtEnd) - Number(cpuAtStart) : undefined };
+    const { start, half, end } = cpuAt;
+    return { reports, serverCpu: { drainMs: difference(start, end), secondHalfMs: difference(half, end) } };
   } catch (error) {
     failed.abort();
     throw error;
   }
 }
+
+const difference = (from: number | undefined, to: number | undefined): number | undefined =>
+  from === undefined || to === undefined ? undefined : to - from;
 
 /** Creates the contender's tables in an empty database and puts the backlog in. */
 export async function fill(

@@ -94,3 +94,16 @@ export function rateOf(
     },
   };
 }
+
+/** What an event of an entrant costs, as a measurement to compare; undefined if some round could not tell. */
+export function costOf(
+  { rounds }: EntrantResult,
+  { suite, versions, settings }: Measurement,
+  name: string,
+  unit: string,
+  pick: (drained: Drained) => number | undefined,
+): Measurement | undefined {
+  const values = rounds.flatMap((drained) => pick(drained) ?? []);
+  if (values.length < rounds.length) return undefined;
+  return { suite, name, value: median(values), unit, rounds: values, versions, settings };
+}

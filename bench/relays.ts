@@ -4,6 +4,7 @@ import { randomInt } from 'node:crypto';
 import { parseArgs } from 'node:util';
 import type pg from 'pg';
 import { postcommit } from './contenders/postcommit.ts';
+import * as figures from './drain-figures.ts';
 import type { Drained } from './drain-once.ts';
 import { drainInTurns, type EntrantResult } from './drain-rounds.ts';
 import { warnIfBusy } from './machine.ts';
@@ -60,25 +61,25 @@ async function functionCosts(db: pg.Client): Promise<FunctionCost[]> {
   return rows;
 }
 
-function figuresOf({ events, claims, ...drained }: Drained): Record<string, number> {
-  const relayCpu = (drained.clientCpuMs / events) * 1_000;
-  const serverCpu = ((drained.drainServerCpuMs ?? Number.NaN) / events) * 1_000;
-  const shares = drained.callsByProcess.map((calls) => (calls / events) * 100);
+function figuresOf(drained: Drained): Record<string, number> {
+  const { claims } = drained;
   return {
     'events/s': drained.eventsPerSecond,
-    'CPU us/event': relayCpu + serverCpu,
-    '  relays': relayCpu,
-    '  PostgreSQL': serverCpu,
+    'CPU us/event': figures.cpuMicrosPerEvent(drained) ?? Number.NaN,
+    '  relays': figures.clientCpuMicrosPerEvent(drained) ?? Number.NaN,
+    '  PostgreSQL': figures.serverCpuMicrosPerEvent(drained) ?? Number.NaN,
+    'events/s, 2nd half': figures.secondHalfEventsPerSecond(drained) ?? Number.NaN,
+    'CPU us/event, 2nd half': figures.secondHalfCpuMicrosPerEvent(drained) ?? Number.NaN,
     claims: claims.claims,
     '  empty': claims.empty,
     'events/claim': claims.claimed / claims.claims,
     'examined/claimed': claims.examined / claims.claimed,
     'ms/claim': claims.waitedMs / claims.claims,
-    'rows fetched/event': drained.rowsFetched / events,
-    'dead rows/event': drained.deadTuples / events,
-    'WAL bytes/event': drained.walBytes / events,
-    'largest share %': Math.max(...shares),
-    'smallest share %': Math.min(...shares),
+    'rows fetched/event': figures.rowsFetchedPerEvent(drained) ?? Number.NaN,
+    'dead rows/event': figures.deadTuplesPerEvent(drained) ?? Number.NaN,
+    'WAL bytes/event': figures.walBytesPerEvent(drained) ?? Number.NaN,
+    'largest share %': figures.largestSharePercent(drained),
+    'smallest share %': figures.smallestSharePercent(drained),
     'startup ms': drained.startupMs,
   };
 }
@@ -90,15 +91,14 @@ function tableOf(results: readonly EntrantResult[]): string {
     rows.push([
       name,
       ...columns.map((rounds) => {
-        const found = rounds.map((figures) => figures[name] as number);
+        const found = rounds.map((round) => round[name] as number);
         const [low, middle, high] = [Math.min(...found), median(found), Math.max(...found)].map(shown);
         return found.length > 1 ? `${middle} (${low} to ${high})` : `${middle}`;
       }),
     ]);
   }
-  for (const name of ['events/s', 'CPU us/event']) {
-    const of = (rounds: Record<string, number>[] | undefined) =>
-      (rounds ?? []).map((figures) => figures[name] as number);
+  for (const name of ['events/s', 'CPU us/event', 'events/s, 2nd half', 'CPU us/event, 2nd half']) {
+    const of = (rounds: Record<string, number>[] | undefined) => (rounds ?? []).map((round) => round[name] as number);
     rows.push([
       `${name} ratio`,
       ...columns.map((rounds) => {

@@ -7,13 +7,14 @@ import {
 } from '../contenders/pg-transactional-outbox.ts';
 import { postcommit } from '../contenders/postcommit.ts';
 import { textbook } from '../contenders/textbook.ts';
+import * as figures from '../drain-figures.ts';
 import type { Drained } from '../drain-once.ts';
-import { drainInTurns, type Entrant, type EntrantResult, labelOf, rateOf } from '../drain-rounds.ts';
-import { median } from '../ratio.ts';
+import { costOf, drainInTurns, type Entrant, type EntrantResult, labelOf, rateOf } from '../drain-rounds.ts';
+import { oneBacklogContenders, oneBacklogProcesses, oneBacklogReport } from '../one-backlog.ts';
 import { makeReady } from '../ready.ts';
 import { compare, type Goal, type Measurement } from '../report.ts';
 import { type Server, startServer } from '../server.ts';
-import { type BenchOptions, chosen, type Suite } from './suite.ts';
+import type { BenchOptions, Suite } from './suite.ts';
 
 const contenders: readonly Contender[] = [
   postcommit,
@@ -37,51 +38,86 @@ const goals = new Map<Contender, Goal>([
   [textbook, { atLeast: 7 }],
 ]);
 
+const defaults = { oneBacklogEvents: 100_000 };
+
+interface Part {
+  name: string;
+  /** Who takes part, each with these numbers of processes. */
+  contenders: readonly Contender[];
+  processes: readonly number[];
+  options(options: BenchOptions): BenchOptions;
+  report(results: readonly EntrantResult[], options: BenchOptions): Measurement[];
+}
+
+const parts: readonly Part[] = [
+  { name: 'modes', contenders, processes: [1, 2], options: (options) => options, report },
+  {
+    name: 'one-backlog',
+    contenders: oneBacklogContenders,
+    processes: oneBacklogProcesses,
+    options: (options) => ({ ...options, events: { ...defaults, ...options.overrides.peers }.oneBacklogEvents }),
+    report: oneBacklogReport,
+  },
+];
+
 /**
  * The same drain as in `drain`, for everybody in every mode, with one and with two processes, and what it costs: WAL,
- * processor time and dead rows for each event. Who needs logical replication gets a server of its own, because
- * `wal_level = logical` makes everybody's WAL longer.
+ * processor time and dead rows for each event. Then Postcommit and graphile-worker with one, two and four processes on one
+ * backlog. A contender that needs logical replication gets a server of its own, because `wal_level = logical` makes every
+ * contender's WAL longer.
  */
 export const peers: Suite = {
   name: 'peers',
-  summary: 'the same drain for every peer and mode, one and two processes, with WAL, CPU and dead rows per event',
-  names: contenders.map(({ name }) => name),
+  summary: 'the same drain for every peer and mode, and for one, two and four processes, with its costs per event',
+  names: [...contenders, ...parts].map(({ name }) => name),
+  settings: defaults,
 
   async run(options) {
     const node = makeReady();
     const running = new Map<string, Server>();
+    const serverFor = async ({ serverSettings = {} }: Contender): Promise<Server> => {
+      const key = JSON.stringify(serverSettings);
+      const server = running.get(key) ?? (await startServer(options.databaseUrl, serverSettings));
+      running.set(key, server);
+      return server;
+    };
     try {
-      const entrants: Entrant[] = [];
-      for (const contender of chosen(contenders, options)) {
-        const settings = contender.serverSettings ?? {};
-        const key = JSON.stringify(settings);
-        const server = running.get(key) ?? (await startServer(options.databaseUrl, settings));
-        running.set(key, server);
-        for (let processes = 1; processes <= Math.min(2, contender.limits?.processes ?? 2); processes++) {
-          entrants.push({ contender, processes, server });
+      const measurements: Measurement[] = [];
+      for (const part of restricted(parts, parts, options)) {
+        const entrants: Entrant[] = [];
+        for (const contender of restricted(part.contenders, contenders, options)) {
+          const server = await serverFor(contender);
+          const most = contender.limits?.processes ?? Number.POSITIVE_INFINITY;
+          const counts = part.processes.filter((processes) => processes <= most);
+          entrants.push(...counts.map((processes) => ({ contender, processes, server })));
         }
+        if (entrants.length === 0) continue;
+        const own = part.options(options);
+        measurements.push(...part.report(await drainInTurns(entrants, node, own), own));
       }
-      return report(await drainInTurns(entrants, node, options), options);
+      return measurements;
     } finally {
       for (const server of running.values()) await server.stop();
     }
   },
 };
 
-const perEvent =
-  (pick: (drained: Drained) => number | undefined) =>
-  (drained: Drained): number | undefined => {
-    const value = pick(drained);
-    return value === undefined ? undefined : value / drained.events;
-  };
+/** `--only` names parts, contenders, or both. `items` are restricted only if something of their `kind` is named. */
+function restricted<T extends { name: string }>(
+  items: readonly T[],
+  kind: readonly { name: string }[],
+  { only }: BenchOptions,
+): readonly T[] {
+  if (!kind.some(({ name }) => only.includes(name))) return items;
+  return items.filter(({ name }) => only.includes(name));
+}
 
 const details = {
-  walBytesPerEvent: perEvent(({ walBytes }) => walBytes),
-  cpuMicrosPerEvent: perEvent(({ clientCpuMs, serverCpuMs }) =>
-    serverCpuMs === undefined ? undefined : (clientCpuMs + serverCpuMs) * 1_000,
-  ),
-  clientCpuMicrosPerEvent: perEvent(({ clientCpuMs }) => clientCpuMs * 1_000),
-  deadTuplesPerEvent: perEvent(({ deadTuples }) => deadTuples),
+  walBytesPerEvent: figures.walBytesPerEvent,
+  cpuMicrosPerEvent: figures.cpuMicrosPerEvent,
+  cpuMicrosPerEventWithConnecting: figures.cpuMicrosPerEventWithConnecting,
+  clientCpuMicrosPerEvent: figures.clientCpuMicrosPerEvent,
+  deadTuplesPerEvent: figures.deadTuplesPerEvent,
   residentMbMax: ({ residentBytesMax }: Drained) => residentBytesMax / 1e6,
   startupMs: ({ startupMs }: Drained) => startupMs,
 };
@@ -97,27 +133,19 @@ function report(results: readonly EntrantResult[], options: BenchOptions): Measu
       .filter((other) => bestModes.includes(other.result.contender))
       .sort((a, b) => b.rate.value - a.rate.value)[0];
     for (const other of alike) {
-      const goal = other === best ? { atLeast: 1.2 } : goals.get(other.result.contender);
+      const next = other.result.contender === graphileWorkerLocalQueue ? { next: 1.5 } : {};
+      const goal = other === best ? { atLeast: 1.2, ...next } : goals.get(other.result.contender);
       // The budgets are for one process; what two do is told beside it.
       comparisons.push(compare(rate, other.rate, result.processes === 1 ? goal : undefined));
     }
     if (result.processes > 1) continue;
     for (const other of alike) {
-      comparisons.push(compare(walOf(result, rate), walOf(other.result, other.rate), { atMost: 1 }));
+      const [own, their] = [walOf(result, rate), walOf(other.result, other.rate)];
+      if (own && their) comparisons.push(compare(own, their, { atMost: 1 }));
     }
   }
   return [...rates.map(({ rate }) => rate), ...comparisons];
 }
 
-function walOf(result: EntrantResult, { versions, settings }: Measurement): Measurement {
-  const bytes = result.rounds.map(({ walBytes, events }) => walBytes / events);
-  return {
-    suite: 'peers',
-    name: `WAL of ${labelOf(result)}`,
-    value: median(bytes),
-    unit: 'bytes/event',
-    rounds: bytes,
-    versions,
-    settings,
-  };
-}
+const walOf = (result: EntrantResult, rate: Measurement): Measurement | undefined =>
+  costOf(result, rate, `WAL of ${labelOf(result)}`, 'bytes/event', figures.walBytesPerEvent);
