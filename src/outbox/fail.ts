@@ -1,10 +1,11 @@
 import type { ArrayQuery } from '../database/executor.ts';
 import { perSchema } from '../database/identifier.ts';
+import type { Settlement } from './settle.ts';
+import { settleCall, settleValues } from './settle.ts';
 
 // The token alone does not fence a repetition: when the answer to this statement is lost, the relay may have claimed the
 // event again before it repeats it, and the attempt would count twice. So an event must also be as it was claimed.
-export const failSql = perSchema(
-  (s) => `
+const failText = (s: string) => `
 with input as materialized (
   select f.* from jsonb_to_recordset($2::text::jsonb) as f(
     seq bigint, attempts integer, fate text, delay_ms double precision, done jsonb, reason text, errors jsonb,
@@ -53,8 +54,9 @@ with input as materialized (
     cross join lateral jsonb_array_elements(m.errors) e
    where m.fate not in ('release', 'shelve')
 )
-select array(select i.seq from input i where i.seq not in (select seq from mine))`,
-);
+select array(select i.seq from input i where i.seq not in (select seq from mine))`;
+
+export const failSql = perSchema(failText);
 
 /** What went wrong with one target. Texts are cut to a limit and freed of NUL before they come here. */
 export interface TargetError {
@@ -85,12 +87,20 @@ export type Failure = {
 /** Why an event became a dead letter: its attempts ran out, its handler rejected it, or no handler knew its type. */
 export type DeadReason = 'exhausted' | 'rejected' | 'no_handler';
 
-/** Gives events back or buries them, for the relay that holds them. Answers the seqs that it no longer holds (G5). */
+// The function runs in the transaction of the statement that calls it, and changes other events than that statement.
+const failAndSettleSql = perSchema((s) => `${failText(s)}, ${settleCall(s, 3)}`);
+
+/**
+ * Gives events back or buries them, for the relay that holds them, and settles the events of `settled` in the same
+ * statement: a lost connection or a crash between the two would bring a failed event back behind a later one of its key
+ * that is already settled (G4). Returns the seqs that the relay no longer holds (G5).
+ */
 export async function fail(
   query: ArrayQuery,
   schema: string,
   token: string,
   failures: readonly Failure[],
+  settled: readonly Settlement[] = [],
 ): Promise<string[]> {
   const input = failures.map((failure) => ({
     seq: failure.seq,
@@ -102,6 +112,9 @@ export async function fail(
     errors: 'errors' in failure ? failure.errors : undefined,
     waits_for: 'waitsFor' in failure ? failure.waitsFor : undefined,
   }));
-  const { rows } = await query(failSql(schema), [token, JSON.stringify(input)]);
-  return rows[0]?.[0] as string[];
+  const values = [token, JSON.stringify(input)];
+  const { rows } = await (settled.length === 0
+    ? query(failSql(schema), values)
+    : query(failAndSettleSql(schema), [...values, ...settleValues(settled)]));
+  return (rows[0] as string[][]).flat();
 }

@@ -78,29 +78,24 @@ export class Completer {
   }
 
   async #flush(batch: Entry[], token: string): Promise<void> {
+    const missing = await this.#untilWritten(token, () => this.#write(token, batch));
+    if (token !== this.#token) return;
+    this.#pending -= batch.length;
+    const fenced = missing.length > 0 ? new Set(missing) : undefined;
+    for (const entry of batch) this.#options.onWritten(entry, fenced?.has(entry.held.seq) ?? false);
+  }
+
+  /** One statement for all of a batch: what it does is written together or not at all. */
+  #write(token: string, batch: readonly Entry[]): Promise<string[]> {
+    const { query, schema } = this.#options;
     const settlements: Settlement[] = [];
     const failures: Failure[] = [];
     for (const entry of batch) {
       if ('settlement' in entry) settlements.push(entry.settlement);
       else failures.push(entry.failure);
     }
-    // Both are sent before the first is waited for; neither fails.
-    const settling = settlements.length > 0 && this.#untilWritten(token, () => this.#settle(token, settlements));
-    const failing = failures.length > 0 && this.#untilWritten(token, () => this.#fail(token, failures));
-    const unsettled = settling ? await settling : none;
-    const unfailed = failing ? await failing : none;
-    if (token !== this.#token) return;
-    this.#pending -= batch.length;
-    const fenced = unsettled.length + unfailed.length > 0 ? new Set([...unsettled, ...unfailed]) : undefined;
-    for (const entry of batch) this.#options.onWritten(entry, fenced?.has(entry.held.seq) ?? false);
-  }
-
-  #settle(token: string, settlements: Settlement[]): Promise<string[]> {
-    return settle(this.#options.query, this.#options.schema, token, settlements);
-  }
-
-  #fail(token: string, failures: Failure[]): Promise<string[]> {
-    return fail(this.#options.query, this.#options.schema, token, failures);
+    if (failures.length === 0) return settle(query, schema, token, settlements);
+    return fail(query, schema, token, failures, settlements);
   }
 
   async #untilWritten(token: string, write: () => Promise<string[]>): Promise<readonly string[]> {

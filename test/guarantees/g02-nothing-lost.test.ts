@@ -125,7 +125,7 @@ describe('G2 nothing lost: a relay killed', () => {
   );
 
   test(
-    'between the write of successes and that of failures',
+    'before a failure is sent',
     crashAt(async ({ scenario, proxy }) => {
       const fail = proxy.holdRequest({ text: statement.fail });
       await emitSome(scenario);
