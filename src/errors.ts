@@ -21,7 +21,7 @@ export const errorCodes = {
   POSTCOMMIT_E_PAYLOAD_TOO_LARGE:
     'The payload is larger than payloadBytesMax and nothing was written. Put the data elsewhere and emit a reference, or raise payloadBytesMax.',
   POSTCOMMIT_E_TEXT_NOT_STORABLE:
-    'PostgreSQL cannot store a NUL character (U+0000) or a lone surrogate in text, so nothing was written. Remove it, or encode the data (base64).',
+    'The database cannot store this text, so nothing was written. PostgreSQL stores no NUL character (U+0000), no lone surrogate, and no character that the encoding of the database lacks. Remove it, encode the data (base64), or use a database in UTF8.',
   POSTCOMMIT_E_UNKNOWN_EVENT_TYPE:
     'The event type is not in the catalogue given to createOutbox, so nothing was written. Add it there or correct the name.',
   POSTCOMMIT_E_PAYLOAD_INVALID: 'The payload does not match the schema of its event type, so nothing was written.',
@@ -32,6 +32,8 @@ export const errorCodes = {
   POSTCOMMIT_E_MIGRATION_CHANGED:
     'A migration that was already applied differs from the one in this package. Install the version that applied it; nothing was changed.',
   POSTCOMMIT_E_POSTGRES_TOO_OLD: 'Postcommit needs PostgreSQL 14 or later.',
+  POSTCOMMIT_E_DATABASE_ENCODING:
+    "The encoding of the database cannot be used, and nothing was changed. Create a database in UTF8: create database ... template template0 encoding 'UTF8'.",
   POSTCOMMIT_E_BAD_SCHEMA_NAME:
     'The schema name is not usable: give 1 to 63 bytes without a NUL character or a line break, and not beginning with pg_.',
   POSTCOMMIT_E_DATABASE_UNREACHABLE:
@@ -61,6 +63,8 @@ export const errorCodes = {
   POSTCOMMIT_E_SERIALIZER_FAILED: 'The serializer failed for this event. Correct it; the event is tried again.',
   POSTCOMMIT_E_PUBLISH_FAILED: 'The broker did not take the event.',
   POSTCOMMIT_E_PUBLISH_REJECTED: 'The broker can never take this event as it is.',
+  POSTCOMMIT_E_RESULT_REFUSED:
+    'The database refuses to store the result of this delivery, so the event became a dead letter. Remove the cause, then retry or discard it.',
   POSTCOMMIT_E_WEBHOOK_UNVERIFIED:
     'The request is not a webhook of who has the secret, or was changed or delayed on its way. Answer 401 and do not use it.',
   POSTCOMMIT_E_PACKAGE_MISSING: 'A package that this destination needs is not installed.',

@@ -1,4 +1,5 @@
 import type { Executor } from '../database/executor.ts';
+import { isStorable } from '../database/storable-text.ts';
 import { PostcommitError } from '../errors.ts';
 import { nearest } from '../nearest.ts';
 import { listDestinations } from '../outbox/list-destinations.ts';
@@ -52,8 +53,4 @@ function whichThereAre(given: unknown, known: readonly string[]): string {
   const near = typeof given === 'string' ? nearest(given.slice(0, 80), known) : undefined;
   const more = known.length > namesMax ? ` and ${known.length - namesMax} more` : '';
   return `${got}; known are ${known.slice(0, namesMax).join(', ')}${more}.${near ? ` Did you mean ${near}?` : ''}`;
-}
-
-function isStorable(text: string): boolean {
-  return !text.includes('\0') && text.isWellFormed();
 }

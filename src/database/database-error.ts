@@ -30,6 +30,17 @@ export function isConnectionFailure(error: unknown): boolean {
   return unreachable.has(code) || code.startsWith('08') || code.startsWith('57P');
 }
 
+/**
+ * Whether the server refuses a value of the statement, so that repeating it as it is cannot succeed. 21: a row twice in
+ * one statement; 22: a value or text that its type or the encoding of the database cannot hold; 23: a constraint; 54: a
+ * limit of the server. A row without a partition is a 23514 that names no constraint: the value is not at fault.
+ */
+export function isRefusedValue(error: unknown): boolean {
+  const code = sqlState(error);
+  if (code?.length !== 5 || !/^(21|22|23|54)/.test(code)) return false;
+  return code !== '23514' || (error as { constraint?: unknown }).constraint !== undefined;
+}
+
 /** Turns what the driver raised into an error with a code, where Postcommit can say what to do. Others pass unchanged. */
 export function codedDatabaseError(error: unknown): unknown {
   if (error instanceof PostcommitError) return error;
@@ -58,6 +69,10 @@ export function codedDatabaseError(error: unknown): unknown {
     case '22P05':
     case '22021':
       return coded('POSTCOMMIT_E_TEXT_NOT_STORABLE');
+    case '0A000': // The driver always asks for UTF8, and one encoding cannot be converted: MULE_INTERNAL.
+      return /^conversion between \w+ and \w+ is not supported/.test(String(message))
+        ? coded('POSTCOMMIT_E_DATABASE_ENCODING')
+        : error;
     case '54000': // a limit of jsonb or of an index
     case '54001': // nested deeper than the server's stack
       return coded('POSTCOMMIT_E_PAYLOAD_TOO_LARGE');

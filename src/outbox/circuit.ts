@@ -1,5 +1,6 @@
 import type { Executor } from '../database/executor.ts';
 import { perSchema } from '../database/identifier.ts';
+import { storeText } from '../database/storable-text.ts';
 
 /** The pause before a probe: doubled with each that fails, up to a limit, and shortened at random by up to a half. */
 const backoff = (baseMs: string, maxMs: string) =>
@@ -66,7 +67,9 @@ export async function openCircuit(
   { destination, error, retryAfterMs }: { destination: string; error: string; retryAfterMs: number },
   { probeDelayMs, probeDelayMsMax }: ProbePace,
 ): Promise<void> {
-  await db.query(openCircuitSql(schema), [destination, error, probeDelayMs, probeDelayMsMax, retryAfterMs]);
+  await storeText(error, (text) =>
+    db.query(openCircuitSql(schema), [destination, text, probeDelayMs, probeDelayMsMax, retryAfterMs]),
+  );
 }
 
 // By moving the time of the next probe: so only one relay probes, and should it die, another does after that time.
@@ -102,7 +105,9 @@ export async function probeFailed(
   { destination, error }: { destination: string; error: string },
   { probeDelayMs, probeDelayMsMax }: ProbePace,
 ): Promise<void> {
-  await db.query(probeFailedSql(schema), [destination, error, probeDelayMs, probeDelayMsMax]);
+  await storeText(error, (text) =>
+    db.query(probeFailedSql(schema), [destination, text, probeDelayMs, probeDelayMsMax]),
+  );
 }
 
 const closeCircuitSql = perSchema(

@@ -84,7 +84,10 @@ export type Failure = {
   | { fate: 'bury' | 'hold'; reason: DeadReason; done: readonly string[]; errors: readonly TargetError[] }
 );
 
-/** Why an event became a dead letter: its attempts ran out, its handler rejected it, or no handler knew its type. */
+/**
+ * Why an event became a dead letter: its attempts ran out; its handler rejected it, or the database its result; or no
+ * handler knew its type.
+ */
 export type DeadReason = 'exhausted' | 'rejected' | 'no_handler';
 
 // The function runs in the transaction of the statement that calls it, and changes other events than that statement.

@@ -1,5 +1,6 @@
 import type { Executor } from '../database/executor.ts';
 import { perSchema } from '../database/identifier.ts';
+import { storeText } from '../database/storable-text.ts';
 import { readJson } from './read-json.ts';
 
 const readRunsSql = perSchema(
@@ -70,17 +71,19 @@ export async function recordRun(
   run: TaskRun,
 ): Promise<boolean> {
   const { task, durationMs, changed, note = '', error = '', cursor = '', newCycle = false } = run;
-  const [count] = await readJson<number>(db, recordRunSql(schema), [
+  const duration = String(Math.round(durationMs));
+  const values = (text: string) => [
     name,
     epoch,
     owner,
     task,
-    String(Math.round(durationMs)),
+    duration,
     String(changed),
     note,
-    error,
+    text,
     cursor,
     String(newCycle),
-  ]);
+  ];
+  const [count] = await storeText(error, (text) => readJson<number>(db, recordRunSql(schema), values(text)));
   return count === 1;
 }

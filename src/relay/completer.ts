@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { isConnectionFailure } from '../database/database-error.ts';
+import { isConnectionFailure, isRefusedValue } from '../database/database-error.ts';
 import type { ArrayQuery } from '../database/executor.ts';
 import type { Failure } from '../outbox/fail.ts';
 import { fail } from '../outbox/fail.ts';
@@ -8,6 +8,7 @@ import { settle } from '../outbox/settle.ts';
 import type { Logger } from '../telemetry/logging.ts';
 import { SparseLog } from '../telemetry/logging.ts';
 import type { Held } from './dispatcher.ts';
+import { asDeadLetter, withPlainErrors, withPlainNames } from './refused-entry.ts';
 
 /** What is to be written down about an event. */
 export type Entry = { held: Held; settlement: Settlement } | { held: Held; failure: Failure };
@@ -17,15 +18,23 @@ export interface CompleterOptions {
   query: ArrayQuery;
   /** Entries per statement. */
   flushSizeMax: number;
+  /** What a dead letter does to its key. */
+  poison: 'skip' | 'block';
   logger: Logger;
-  /** Called once the entry is durable. `fenced`: this relay no longer held the event, nothing was changed. */
-  onWritten: (entry: Entry, fenced: boolean) => void;
+  /**
+   * Called once the entry is durable. `fenced`: this relay no longer held the event, nothing was changed. `instead`: what
+   * was written, where the database refuses the entry itself.
+   */
+  onWritten: (entry: Entry, fenced: boolean, instead?: Entry) => void;
 }
 
 /**
  * Writes results down, many at a time: whatever gathers while one statement is under way goes into the next. A flush
  * that fails is repeated until it succeeds or the lease is lost; repeating is safe because every change is fenced by
  * the token.
+ *
+ * Repeating does not help where the database refuses a value, e.g. a character that its encoding lacks. Such a flush is
+ * written again with its error texts in ASCII, then half by half, and what is refused alone becomes a dead letter.
  */
 export class Completer {
   readonly #options: CompleterOptions;
@@ -77,12 +86,68 @@ export class Completer {
     while (this.#flushing) await this.#flushing;
   }
 
-  async #flush(batch: Entry[], token: string): Promise<void> {
-    const missing = await this.#untilWritten(token, () => this.#write(token, batch));
+  /**
+   * In the order of the batch, whatever it is divided into: what is written is then always a beginning, and never an
+   * event without those before it of the same key.
+   */
+  async #flush(batch: readonly Entry[], token: string): Promise<void> {
+    let refused = await this.#attempt(token, batch);
+    if (refused === undefined) return;
+    this.#logRefused(batch, refused.error);
+    const plain = batch.map(withPlainErrors);
+    if (plain.some((entry, index) => entry !== batch[index])) refused = await this.#attempt(token, batch, plain);
+    if (refused === undefined) return;
+    const [entry] = batch;
+    if (batch.length === 1 && entry) {
+      await this.#writeRefused(token, entry, refused.error);
+      return;
+    }
+    const middle = Math.ceil(batch.length / 2);
+    await this.#flush(batch.slice(0, middle), token);
+    await this.#flush(batch.slice(middle), token);
+  }
+
+  async #writeRefused(token: string, entry: Entry, error: unknown): Promise<void> {
+    if ((await this.#attempt(token, [entry], [withPlainNames(entry)])) === undefined) return;
+    const instead = asDeadLetter(entry, error, this.#options.poison);
+    if ((await this.#attempt(token, [entry], [instead], instead)) === undefined) return;
+    // Nothing can be written about this event, and no other one waits for that.
+    void this.#untilWritten(token, () => this.#write(token, [instead])).then((missing) => {
+      this.#written(token, [entry], missing, instead);
+    });
+  }
+
+  /** Writes the batch in this form. Returns the error if the database refuses it; else it is written, or void. */
+  async #attempt(
+    token: string,
+    batch: readonly Entry[],
+    form: readonly Entry[] = batch,
+    instead?: Entry,
+  ): Promise<{ error: unknown } | undefined> {
+    let missing: readonly string[];
+    try {
+      missing = await this.#untilWritten(token, () => this.#write(token, form), isRefusedValue);
+    } catch (error) {
+      return { error };
+    }
+    this.#written(token, batch, missing, instead);
+    return undefined;
+  }
+
+  #logRefused(batch: readonly Entry[], error: unknown): void {
+    this.#log.say('refused', (suppressed) =>
+      this.#options.logger.warn(
+        { results: batch.length, suppressed, err: String(error) },
+        'database refused a result, writing it in another form',
+      ),
+    );
+  }
+
+  #written(token: string, batch: readonly Entry[], missing: readonly string[], instead?: Entry): void {
     if (token !== this.#token) return;
     this.#pending -= batch.length;
     const fenced = missing.length > 0 ? new Set(missing) : undefined;
-    for (const entry of batch) this.#options.onWritten(entry, fenced?.has(entry.held.seq) ?? false);
+    for (const entry of batch) this.#options.onWritten(entry, fenced?.has(entry.held.seq) ?? false, instead);
   }
 
   /** One statement for all of a batch: what it does is written together or not at all. */
@@ -98,7 +163,12 @@ export class Completer {
     return fail(query, schema, token, failures, settlements);
   }
 
-  async #untilWritten(token: string, write: () => Promise<string[]>): Promise<readonly string[]> {
+  /** Throws only what `isFinal` says. */
+  async #untilWritten(
+    token: string,
+    write: () => Promise<string[]>,
+    isFinal: (error: unknown) => boolean = () => false,
+  ): Promise<readonly string[]> {
     let uncertain = false;
     for (let attempt = 1; token === this.#token; attempt++) {
       try {
@@ -106,6 +176,7 @@ export class Completer {
         // After a lost answer, what is missing was most likely written by the first try.
         return uncertain ? none : missing;
       } catch (error) {
+        if (isFinal(error)) throw error;
         uncertain ||= isConnectionFailure(error);
         this.#log.say('flush', (suppressed) =>
           this.#options.logger.warn(

@@ -132,6 +132,12 @@ export function resolveOptions(given: RelayOptions) {
   return options;
 }
 
+/** The names that the relay writes into the database. */
+export function storedNames({ name, handlers, destinations }: ResolvedRelayOptions): Set<string> {
+  const handlerNames = [...handlers.values()].flatMap((named) => named.map(([handler]) => handler));
+  return new Set([name, ...handlerNames, ...destinations.map((destination) => destination.name)]);
+}
+
 function checkName(name: unknown): string {
   if (typeof name === 'string' && name !== '' && name.length <= 200 && name.isWellFormed() && !name.includes('\0')) {
     return name;

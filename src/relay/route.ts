@@ -1,3 +1,4 @@
+import { isStorable, toAscii } from '../database/storable-text.ts';
 import { PostcommitError } from '../errors.ts';
 import type { DeliveredEvent } from './delivered-event.ts';
 
@@ -51,8 +52,9 @@ export class Router {
     const targets = new Set<string>();
     return routes.map((route) => {
       const leg = this.#leg(route, event);
-      // Two topics of one destination are two targets: the second needs a name of its own.
-      if (targets.has(leg.target)) leg.target = `${leg.to}:${leg.topic}`;
+      // Two topics of one destination are two targets: the second needs a name of its own. In ASCII, because progress is
+      // kept by it, and the database's encoding may lack what the topic has.
+      if (targets.has(leg.target)) leg.target = `${leg.to}:${toAscii(leg.topic)}`;
       if (targets.has(leg.target)) throw failed(`it names ${leg.to} with the topic ${leg.topic} twice.`);
       targets.add(leg.target);
       return leg;
@@ -77,16 +79,25 @@ export class Router {
       throw new PostcommitError('POSTCOMMIT_E_UNKNOWN_DESTINATION', `It is '${route.to}'; known are: ${known}.`);
     }
     const topic = route.topic ?? event.type;
-    if (typeof topic !== 'string' || topic === '')
-      throw failed(`the topic is ${shown(topic)}; it must be a text that is not empty.`);
+    if (typeof topic !== 'string' || topic === '' || !isStorable(topic)) {
+      const needs = 'it must be a text that is not empty, without NUL and lone surrogates';
+      throw failed(`the topic is ${shown(topic)}; ${needs}.`);
+    }
     const key = route.key === undefined ? event.partitionKey : route.key;
-    if (key !== null && typeof key !== 'string') throw failed(`the key is ${shown(key)}, not a text or null.`);
+    if (key !== null && !isText(key)) throw failed(`the key is ${shown(key)}, not a text or null.`);
     for (const name in route.headers) {
       const value = route.headers[name];
-      if (typeof value !== 'string') throw failed(`the header ${name} is ${shown(value)}, not a text.`);
+      if (!isText(value) || !isText(name)) throw failed(`the header ${name} is ${shown(value)}, not a text.`);
     }
-    return { target: route.to, to: route.to, topic, key, headers: route.headers, exchange: route.exchange };
+    const { exchange } = route;
+    if (exchange !== undefined && !isText(exchange)) throw failed(`the exchange is ${shown(exchange)}, not a text.`);
+    return { target: route.to, to: route.to, topic, key, headers: route.headers, exchange };
   }
+}
+
+/** A lone surrogate has no UTF-8: brokers would get another text than the route gave. */
+function isText(value: unknown): value is string {
+  return typeof value === 'string' && value.isWellFormed();
 }
 
 /** A misspelt one would silently be its default. */

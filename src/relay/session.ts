@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { ClaimedRow } from '../outbox/claim.ts';
 import { load } from '../outbox/load.ts';
 import { requireFunctions } from '../outbox/require-functions.ts';
+import { requireStorable } from '../outbox/require-storable.ts';
 import { ring } from '../outbox/ring.ts';
 import { Bag } from './bag.ts';
 import type { Entry } from './completer.ts';
@@ -18,6 +19,7 @@ import type { Lifecycle } from './lifecycle.ts';
 import type { MaintenanceRun } from './maintenance.ts';
 import { Maintenance } from './maintenance.ts';
 import type { ResolvedRelayOptions } from './options.ts';
+import { storedNames } from './options.ts';
 import { Pace } from './pace.ts';
 import { PollingLane } from './polling-lane.ts';
 import { RelayLinks } from './relay-links.ts';
@@ -145,8 +147,9 @@ export class RelaySession {
       schema,
       query: results.queryArrays,
       flushSizeMax: 2_000,
+      poison: options.poison,
       logger,
-      onWritten: (entry, fenced) => this.#onWritten(entry, fenced),
+      onWritten: (entry, fenced, instead) => this.#onWritten(entry, fenced, instead),
     });
     this.#pace = new Pace({ min: 2 * options.inFlightMax, max: options.prefetchMax });
     this.#lane = new PollingLane({
@@ -205,6 +208,7 @@ export class RelaySession {
     try {
       await this.#links.open();
       await requireFunctions(this.#links.control, this.#options.schema);
+      await requireStorable(this.#links.control, storedNames(this.#options));
       this.#completer.begin(await this.#lease.begin());
       await this.#sweep.begin();
       await this.#destinations.open();
@@ -307,7 +311,7 @@ export class RelaySession {
     this.#completer.add(toEntry(verdict, this.#options));
   }
 
-  #onWritten(entry: Entry, fenced: boolean): void {
+  #onWritten(entry: Entry, fenced: boolean, instead = entry): void {
     this.#inHand.delete(entry.held);
     this.#pace.done();
     if ('failure' in entry) {
@@ -321,7 +325,7 @@ export class RelaySession {
     const { key, attempts } = entry.held;
     if (key !== null && 'settlement' in entry && attempts > 0) this.#slowKeys.recovered(key);
     if (key !== null && this.#slowKeys.wantsMore(key)) this.#doorbell.ring();
-    this.#reporter.written(entry, fenced);
+    this.#reporter.written(instead, fenced);
     this.#lane.roomMade();
     if (this.#held === 0) {
       this.#pace.idle(performance.now());

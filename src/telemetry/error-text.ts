@@ -35,8 +35,11 @@ function describeValue(thrown: unknown): string {
   return `thrown value: ${json ?? String(thrown)}`;
 }
 
-/** PostgreSQL cannot store NUL, and a lone surrogate is no UTF-8. Cut by code unit, then repaired. */
+/**
+ * PostgreSQL cannot store NUL, and a lone surrogate is no UTF-8. Cut by code unit, then repaired. Three dots, because many
+ * encodings have no ellipsis.
+ */
 function storable(text: string): string {
-  const cut = text.length > errorTextMax ? `${text.slice(0, errorTextMax)}…` : text;
+  const cut = text.length > errorTextMax ? `${text.slice(0, errorTextMax)}...` : text;
   return cut.replaceAll('\0', '\uFFFD').toWellFormed();
 }

@@ -219,7 +219,7 @@ describe('G7 whatever a handler throws is recorded, readable and bounded', () =>
     ],
     ['NUL', new Error('a\0b'), /^a\uFFFDb$/],
     ['half a character', new Error('a\uD800b'), /^a\uFFFDb$/],
-    ['a megabyte', new Error('x'.repeat(1_000_000)), /^x{2000}…$/],
+    ['a megabyte', new Error('x'.repeat(1_000_000)), /^x{2000}\.{3}$/],
     ['a frozen error', Object.freeze(new Error('cold')), /^cold$/],
   ];
 

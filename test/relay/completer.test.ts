@@ -16,6 +16,7 @@ test.each(Array.from({ length: 12 }, (_, depth) => depth))(
       schema: 'postcommit',
       query: async () => ({ rows: [[[]]] }),
       flushSizeMax: 10,
+      poison: 'skip',
       logger: silent,
       onWritten: ({ held }) => {
         written.push(held.seq);

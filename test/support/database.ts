@@ -20,6 +20,8 @@ export interface TestDatabase {
 export interface TestDatabaseOptions {
   /** Whether the outbox tables are there. Default true. */
   migrate?: boolean;
+  /** Default UTF8. */
+  encoding?: string;
   /** Default: the server that all tests share. */
   serverUrl?: string;
 }
@@ -31,8 +33,10 @@ export async function createTestDatabase(options: TestDatabaseOptions = {}): Pro
   const name = `postcommit_test_${runId}_${randomBytes(6).toString('hex')}`;
   const url = databaseUrl(serverUrl, name);
   await onServer(serverUrl, async (admin) => {
-    if (options.migrate === false) {
-      await admin.query(`create database "${name}" template template0`);
+    if (options.migrate === false || options.encoding !== undefined) {
+      const locale = options.encoding ? ` encoding '${options.encoding}' lc_collate 'C' lc_ctype 'C'` : '';
+      await admin.query(`create database "${name}" template template0${locale}`);
+      if (options.migrate !== false) await migrate({ connectionString: url });
       return;
     }
     const template = `postcommit_template_${runId}_0`;

@@ -25,7 +25,7 @@ export class RelayScenario {
     this.#outbox = createOutbox({ db: fromPg(db.pool) });
   }
 
-  static async create(options: { serverUrl?: string } = {}): Promise<RelayScenario> {
+  static async create(options: { serverUrl?: string; encoding?: string } = {}): Promise<RelayScenario> {
     return new RelayScenario(await createTestDatabase(options));
   }
 
@@ -131,9 +131,12 @@ export class RelayScenario {
 }
 
 /** Gives the test a scenario and cleans up after it, however it ends. */
-export function withScenario(test: (scenario: RelayScenario) => Promise<void>): () => Promise<void> {
+export function withScenario(
+  test: (scenario: RelayScenario) => Promise<void>,
+  options: { encoding?: string } = {},
+): () => Promise<void> {
   return async () => {
-    const scenario = await RelayScenario.create();
+    const scenario = await RelayScenario.create(options);
     try {
       await test(scenario);
     } finally {
