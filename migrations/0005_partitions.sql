@@ -80,7 +80,7 @@ begin
 end
 $postcommit$;
 
--- Makes a partition and attaches it. ATTACH lets writers go on, CREATE TABLE … PARTITION OF would not.
+-- Makes a partition and attaches it. ATTACH lets writers go on, CREATE TABLE ... PARTITION OF would not.
 create function :"schema".create_partition(n bigint) returns void
 language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '500ms' as $postcommit$
 declare
@@ -334,7 +334,7 @@ end
 $postcommit$;
 
 -- Conversion, first step: promises that all rows fit the first partition, without looking at them. Looking at them is the
--- second step, which blocks no writer: alter table … validate constraint.
+-- second step, which blocks no writer: alter table ... validate constraint.
 create function :"schema".bound_log() returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '200ms' as $postcommit$
 declare

@@ -80,7 +80,7 @@ begin
       from (select seq from :"schema".outbox_dead_letters
              where seq = any (aged) and discarded_at is not null order by seq for update skip locked) d;
   end if;
-  -- Each by LATERAL … LIMIT: as joins, the planner may read all of the queue, or of the log below, for each chunk.
+  -- Each by LATERAL ... LIMIT: as joins, the planner may read all of the queue, or of the log below, for each chunk.
   select coalesce(array_agg(x.seq order by x.seq) filter (where not (x.queued or x.shelved or x.dead)), '{}'),
          count(*) filter (where x.queued and not x.dead), count(*) filter (where x.shelved and not x.queued),
          count(*) filter (where x.dead)

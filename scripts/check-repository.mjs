@@ -17,6 +17,11 @@ const lineRules = [
     problem: 'names a folder of somebody’s machine; write a path relative to the project',
   },
   {
+    files: /^migrations\/.*\.sql$/,
+    pattern: /[\u0080-\uffff]/,
+    problem: 'has a character beyond ASCII, which some database encodings lack; write it in ASCII',
+  },
+  {
     files: /^test\/.*\.ts$/,
     pattern: /\.only\(/,
     problem: 'runs only this test and silently skips the rest of the file; remove .only',

@@ -166,13 +166,17 @@ async function findPending(client: Executor, schema: string): Promise<MigrateRes
 
 async function inspectServer(client: Executor, schema: string): Promise<{ booksExist: boolean }> {
   const { rows } = await client.query(
-    `select current_setting('server_version_num')::int as version,
+    `select current_setting('server_version_num')::int as version, getdatabaseencoding() as encoding,
             to_regclass($1 || '.migrations') is not null as "booksExist"`,
     [quoteIdentifier(schema)],
   );
-  const server = rows[0] as { version: number; booksExist: boolean };
+  const server = rows[0] as { version: number; encoding: string; booksExist: boolean };
   if (server.version < 140_000) {
     throw new PostcommitError('POSTCOMMIT_E_POSTGRES_TOO_OLD', `This server is ${server.version / 10_000}.`);
+  }
+  if (server.encoding === 'SQL_ASCII') {
+    const why = 'The server then stores whatever bytes each client sends, so a relay cannot tell what a text says.';
+    throw new PostcommitError('POSTCOMMIT_E_DATABASE_ENCODING', `It is SQL_ASCII. ${why}`);
   }
   return server;
 }

@@ -51,7 +51,8 @@ describe('judging the server', () => {
     [{ versionNumber: 130_012, version: '13.12' }, 'critical'],
     [{ standby: true }, 'critical'],
     [{ readOnly: true }, 'warning'],
-    [{ encoding: 'SQL_ASCII' }, 'note'],
+    [{ encoding: 'LATIN1' }, 'note'],
+    [{ encoding: 'SQL_ASCII' }, 'critical'],
     [{}, 'ok'],
   ] as const)('%j is %s', (facts, severity) => {
     expect(judgeServer({ ...healthyServer, ...facts })).toMatchObject([{ severity }]);

@@ -42,11 +42,13 @@ test('each rule names the file, the line and what to do', async () => {
   const output = await check({
     'src/long.ts': 'x\n'.repeat(401),
     'docs/a.md': `fine\nin ${['', 'home', 'somebody', 'project'].join('/')}`,
+    'migrations/0001_a.sql': 'select 1;\n-- create table … (',
     'test/a.test.ts': `test${'.only'}('x', () => {});`,
     'package-lock.json': '{\n"resolved": "https://registry.example.com/x.tgz" }',
   });
   expect(output.trim().split('\n').sort()).toEqual([
     expect.stringMatching(/^docs\/a\.md:2: names a folder of somebody’s machine/),
+    expect.stringMatching(/^migrations\/0001_a\.sql:2: has a character beyond ASCII/),
     expect.stringMatching(/^package-lock\.json:2: ties the lock file to one registry/),
     expect.stringMatching(/^src\/long\.ts: 401 lines, at most 400/),
     expect.stringMatching(/^test\/a\.test\.ts:1: runs only this test/),

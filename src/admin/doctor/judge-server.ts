@@ -18,7 +18,11 @@ export function judgeServer({ version, versionNumber, standby, readOnly, encodin
     const consequence = 'Emitting and delivering fail unless every transaction says otherwise.';
     found.push(warning(what, consequence, 'alter database … set default_transaction_read_only = off;'));
   }
-  if (encoding !== 'UTF8') {
+  if (encoding === 'SQL_ASCII') {
+    const what = `the database's encoding is ${encoding}: it stores whatever bytes each client sends`;
+    const consequence = 'Text that is not UTF-8 is delivered damaged, and JSON with escapes beyond ASCII is refused.';
+    found.push(critical(what, consequence, "create database ... template template0 encoding 'UTF8';"));
+  } else if (encoding !== 'UTF8') {
     const what = `the database's encoding is ${encoding}`;
     const consequence = 'Events with characters that it does not have are refused.';
     found.push(note(what, consequence, "create database … template template0 encoding 'UTF8';"));
