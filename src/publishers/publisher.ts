@@ -36,6 +36,7 @@ export interface Publisher {
   close(): Promise<void>;
 }
 
+/** All of them are required; limits are whole numbers from 1 on. `createRelay` refuses a publisher without them. */
 export interface PublisherCapabilities {
   /** Messages per batch at most. */
   readonly batchSizeMax: number;

@@ -1,5 +1,6 @@
 import { PostcommitError } from '../errors.ts';
 import type { Publisher } from '../publishers/publisher.ts';
+import { publisherMistake, resemblesPublisher } from '../publishers/publisher-mistake.ts';
 import { envelope } from '../wire/envelope.ts';
 import type { Serializer } from '../wire/serializer.ts';
 
@@ -46,10 +47,13 @@ export function resolveDestinations(given: unknown, handlerNames: ReadonlySet<st
 }
 
 function resolveDestination(name: string, value: Publisher | DestinationSettings): ResolvedDestination {
-  const settings: DestinationSettings = isPublisher(value) ? { publisher: value } : value;
-  if (!isPublisher(settings?.publisher)) {
-    throw bad(`destinations['${name}'] must be a publisher, e.g. kafka({ brokers }), or { publisher, … }.`);
+  const settings: DestinationSettings = resemblesPublisher(value) ? { publisher: value as Publisher } : value;
+  if (!resemblesPublisher(settings?.publisher)) {
+    throw bad(`destinations['${name}'] must be a publisher, e.g. kafka({ brokers }), or { publisher, ... }.`);
   }
+  // Whatever is missing would be found out while events are delivered, or never: no batch begins below a limit of NaN.
+  const mistake = publisherMistake(settings.publisher);
+  if (mistake !== undefined) throw bad(`The publisher of destinations['${name}'] breaks its contract: ${mistake}`);
   const { publisher, serializer = envelope(), ...rest } = settings;
   if (typeof serializer?.serialize !== 'function') throw bad(`destinations['${name}'].serializer has no serialize().`);
   const numbers = { ...defaults };
@@ -69,11 +73,6 @@ function resolveDestination(name: string, value: Publisher | DestinationSettings
     throw bad(`destinations['${name}'].probeDelayMs is above probeDelayMsMax (${numbers.probeDelayMsMax}).`);
   }
   return { name, publisher, serializer, ...numbers };
-}
-
-function isPublisher(value: unknown): value is Publisher {
-  const candidate = value as Partial<Publisher> | null | undefined;
-  return typeof candidate?.publish === 'function' && typeof candidate.health === 'function';
 }
 
 function bad(detail: string): PostcommitError {
