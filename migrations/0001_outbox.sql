@@ -16,7 +16,15 @@ create table :"schema".outbox_events (
   headers        jsonb not null default '{}' check (jsonb_typeof(headers) = 'object'),
   -- Infinity is how the queue marks what waits behind a held dead letter.
   available_at   timestamptz check (available_at < 'infinity'),
-  created_at     timestamptz not null default clock_timestamp()
+  created_at     timestamptz not null default clock_timestamp(),
+  -- A claim reads these columns of a thousand events at once, so one row must not be able to make that fail or exceed the
+  -- relay's memory. Payloads have no limit here: a claim leaves large ones out.
+  constraint outbox_events_created_at_check
+    check (created_at >= '0001-01-01 00:00:00+00' and created_at < '10000-01-01 00:00:00+00'),
+  constraint outbox_events_size_check
+    check (octet_length(aggregate_type) <= 1000 and octet_length(aggregate_id) <= 1000
+           and octet_length(event_type) <= 1000 and coalesce(octet_length(ordering_key) <= 1000, true)
+           and (headers = '{}' or octet_length(headers::text) <= 65536))
 );
 comment on column :"schema".outbox_events.ordering_key is
   'What the event is ordered by: NULL means its aggregate, the empty string means no order at all.';
@@ -53,11 +61,15 @@ comment on column :"schema".outbox_queue.lease is 'Fencing token of the relay th
 comment on column :"schema".outbox_queue.available_at is
   'NULL means ready. A time means delayed, in backoff, or deferred behind its key; infinity means behind a held event.';
 comment on column :"schema".outbox_queue.held is 'A dead letter that holds its key back until somebody resolves it.';
+comment on column :"schema".outbox_queue.rescues is
+  'How often a relay ended while it held the event, since the event last came out of a delivery alive.';
 comment on column :"schema".outbox_queue.done is 'Names of the targets that already have the event.';
 
 -- Ready rows by seq and waiting rows by due time are two indexes, so that a claim never walks over rows in backoff.
 create index outbox_queue_ready_idx on :"schema".outbox_queue (seq) where available_at is null;
 create index outbox_queue_due_idx on :"schema".outbox_queue (available_at, seq) where available_at is not null;
+-- Events that were in the hands of a relay that ended, twice or more: see claim_many. Almost always empty.
+create index outbox_queue_suspect_idx on :"schema".outbox_queue (seq) where rescues > 1;
 create index outbox_queue_key_idx on :"schema".outbox_queue (key, seq) where key is not null;
 
 -- The record: one row per settled batch and outcome, not per event. A drain settles mostly contiguous seqs, so a
@@ -88,7 +100,7 @@ create index outbox_failures_seq_idx on :"schema".outbox_failures (seq, attempt)
 create table :"schema".outbox_dead_letters (
   seq      bigint primary key,
   dead_at  timestamptz not null default now(),
-  reason   text not null check (reason in ('exhausted', 'rejected', 'no_handler')),
+  reason   text not null check (reason in ('exhausted', 'rejected', 'no_handler', 'crashed')),
   attempts integer not null,
   done     text[],
   key      bigint,
@@ -100,9 +112,12 @@ comment on column :"schema".outbox_dead_letters.discarded_at is
   'When an operator gave the event up. The row stays, so that its story can be told.';
 create index outbox_dead_letters_dead_at_idx on :"schema".outbox_dead_letters (dead_at, seq);
 
--- Who is alive. The token fences: it is new each time a relay registers, and a relay marked lost never gets it back.
+-- Which relays are alive. The token fences: it is new each time a relay registers, and a relay marked lost never gets it
+-- back. It is no sequence: a sequence goes back with a restore, or with a failover that loses the last registrations, and
+-- would then give one token to two relays that both run. Milliseconds and 20 random bits, so tokens still sort by age.
 create table :"schema".outbox_relays (
-  token        bigint generated always as identity primary key,
+  token        bigint primary key default ((extract(epoch from clock_timestamp()) * 1000)::bigint << 20)
+                 + floor(random() * 1048576)::bigint,
   name         text not null,
   host         text not null,
   pid          integer not null,

@@ -29,14 +29,52 @@ begin
   return null;
 end
 $postcommit$;
+create function :"schema".note_truncated() returns trigger
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $postcommit$
+begin
+  perform :"schema".note_returns();
+  return null;
+end
+$postcommit$;
+revoke execute on function :"schema".note_truncated() from public;
 create trigger outbox_shelf_return after delete on :"schema".outbox_shelf
   referencing old table as left_for_queue for each statement execute function :"schema".note_rows_returned();
 create trigger outbox_dead_letters_return after delete on :"schema".outbox_dead_letters
   referencing old table as left_for_queue for each statement execute function :"schema".note_rows_returned();
 
+-- TRUNCATE ... RESTART IDENTITY sets the sequence of the log back.
+create trigger outbox_events_truncate before truncate on :"schema".outbox_events
+  for each statement execute function :"schema".note_truncated();
+create trigger outbox_queue_truncate before truncate on :"schema".outbox_queue
+  for each statement execute function :"schema".note_truncated();
+
+-- The server that answers, as far as a low-water mark depends on it: after a failover or a restore it may be another one,
+-- on which the sequence of the log has gone back. Behind a transaction pooler no relay sees its connection change.
+create function :"schema".server_stamp() returns text
+language sql stable parallel safe
+return (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint
+       || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8);
+
+-- The low-water mark that a claim may use: the relay's own, as long as nothing has returned to the queue since it was
+-- taken, the server is the same and the sequence of the log has not gone back below it; else 0. To be called in the
+-- statement that looks at the queue, so that it reads the sequences after that statement's snapshot was taken (see
+-- src/relay/low-water.ts). With its owner's rights: a relay may not read the log's sequence.
+create function :"schema".usable_low_water(mark bigint, mark_returns bigint, mark_server text) returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $postcommit$
+begin
+  if mark > 0 and mark_server = :"schema".server_stamp()
+     and mark_returns = (select r.last_value from :"schema".outbox_returns r)
+     and mark <= (select s.last_value from :"schema".outbox_events_seq_seq s) then
+    return mark;
+  end if;
+  return 0;
+end
+$postcommit$;
+revoke execute on function :"schema".usable_low_water(bigint, bigint, text) from public;
+
 -- What a relay's low-water mark is made from; NULL unless it is asked for. All of one snapshot but for the number of
 -- returns, which is read before it: whoever is counted in it had his transaction's id by then, so the snapshot knows him.
-create function :"schema".survey_queue(low bigint, low_returns bigint, asked boolean) returns json
+create function :"schema".survey_queue(low bigint, low_returns bigint, low_server text, asked boolean) returns json
 language plpgsql as $postcommit$
 declare
   returns_before bigint;
@@ -48,11 +86,11 @@ begin
   return (
     select json_build_object(
              'returns', returns_before::text,
+             'server', :"schema".server_stamp(),
              'lowest', (select min(q.seq)::text from :"schema".outbox_queue q
-                         where q.seq >= case when r.last_value = low_returns then low else 0 end),
+                         where q.seq >= (select :"schema".usable_low_water(low, low_returns, low_server))),
              'xmin', pg_snapshot_xmin(pg_current_snapshot())::text,
-             'xmax', pg_snapshot_xmax(pg_current_snapshot())::text)
-      from :"schema".outbox_returns r);
+             'xmax', pg_snapshot_xmax(pg_current_snapshot())::text));
 end
 $postcommit$;
 
@@ -79,6 +117,12 @@ $postcommit$;
 --   1,000 aggregates: 26.7 us an event instead of 15.4, and growing). A claim that takes stock (`survey`) tells what the
 --   mark is made from.
 -- - No index covers `lease`, so this is a HOT update.
+-- - A relay that has ended, or is not known here (a failover may have lost its registration), gets an error.
+-- - An event that ends its process (out of memory, a segmentation fault) would be delivered again for ever, and with it
+--   everything that was claimed beside it would wait. So an event that two relays have held when they ended is a suspect:
+--   it is claimed only by a relay that holds no other suspect (`suspect_max`), and when nothing stands before it. If
+--   that relay ends too, it was this event, and the relay that takes it over counts an attempt (relay/suspicion.ts). Others that
+--   were held at the same time become suspects at most, and are delivered one by one.
 -- - What is due and has to wait for another event of its key becomes ready (`passed`). Ready events that wait cost
 --   little, because the lane walks past them; the due ones are always looked at from the first, and enough of them would
 --   keep all others, also the one they wait for, from ever being seen.
@@ -106,7 +150,8 @@ $postcommit$;
 -- relay claims without regard to shares: a free event never waits for a relay that is stuck or has just died.
 create function :"schema".claim_many(
   relay bigint, above bigint, ready_max integer, due_max integer, except_keys bigint[], inline_bytes_max integer,
-  holding bigint[], low bigint, low_returns bigint, survey boolean, own_share boolean
+  holding bigint[], low bigint, low_returns bigint, low_server text, survey boolean, own_share boolean,
+  suspect_max integer
 ) returns table (
   seq bigint, id uuid, aggregate_type text, aggregate_id text, event_type text, schema_version integer,
   ordering_key text, payload text, headers text, created_us bigint
@@ -124,6 +169,7 @@ declare
   only_seq bigint;
   only_key bigint;
   begun json;
+  registered boolean;
   shares bigint := 1;
   share bigint := 0;
 begin
@@ -134,10 +180,12 @@ begin
       from :"schema".outbox_relays r where r.ended_at is null;
   end if;
 
-  select count(*), bool_and(c.plain), min(c.seq), min(c.key) into seen, plain, only_seq, only_key from (
+  select count(*), bool_and(c.plain), min(c.seq), min(c.key),
+         exists (select from :"schema".outbox_relays r where r.token = relay and r.ended_at is null)
+    into seen, plain, only_seq, only_key, registered from (
     (select q.seq, q.key, q.lease is null as plain from :"schema".outbox_queue q
-      where q.available_at is null and q.seq > above
-        and q.seq >= (select case when last_value = low_returns then low else 0 end from :"schema".outbox_returns)
+      where q.available_at is null and q.seq > above and q.rescues < 2
+        and q.seq >= (select :"schema".usable_low_water(low, low_returns, low_server))
         and (q.lease is null or q.lease not in (select token from :"schema".outbox_relays where ended_at is null)
              or (q.lease = relay and q.seq <> all (holding)))
         and (q.key is null or q.key <> all (except_keys))
@@ -146,7 +194,12 @@ begin
     union all
     (select q.seq, q.key, false from :"schema".outbox_queue q where q.available_at <= now()
       order by q.available_at limit least(due_max, 1))
+    union all
+    (select q.seq, q.key, false from :"schema".outbox_queue q where q.rescues > 1 limit suspect_max)
   ) c;
+  if not registered then
+    raise exception 'relay % has ended, or was never registered here', relay using errcode = 'PC001';
+  end if;
   if seen = 1 and plain then
     -- What stands before it, and whether anything is on the shelf, is seen in the snapshot of this one statement.
     with one as materialized (
@@ -159,12 +212,11 @@ begin
        and coalesce((select p.lease is not distinct from relay and coalesce(p.seq = any (holding), true)
                        from :"schema".outbox_queue p
                       where p.key = only_key and p.seq < only_seq
-                        and p.seq >= (select case when last_value = low_returns then low else 0 end
-                                        from :"schema".outbox_returns)
+                        and p.seq >= (select :"schema".usable_low_water(low, low_returns, low_server))
                       order by p.seq desc limit 1), true)
     returning array[q.seq],
-              case when q.attempts > 0 or q.done is not null then json_build_object(
-                q.seq, json_build_object('attempts', q.attempts, 'done', q.done)) end
+              case when q.attempts > 0 or q.done is not null or q.rescues > 0 then json_build_object(
+                q.seq, json_build_object('attempts', q.attempts, 'done', q.done, 'rescues', q.rescues)) end
       into taken_seqs, begun;
   end if;
 
@@ -174,30 +226,47 @@ begin
       'examined', seen, 'reached', only_seq::text, 'dueExamined', 0,
       'dueInMs', (select date_part('epoch', q.available_at - now()) * 1000 from :"schema".outbox_queue q
                    where q.available_at > now() and q.available_at < 'infinity' order by q.available_at limit 1),
-      'survey', :"schema".survey_queue(low, low_returns, survey));
+      'survey', :"schema".survey_queue(low, low_returns, low_server, survey));
   else
     with alive as materialized (
       select token from :"schema".outbox_relays where ended_at is null
     ), ground as materialized (
-      select case when (select last_value from :"schema".outbox_returns) = low_returns then low else 0 end as seq
+      select :"schema".usable_low_water(low, low_returns, low_server) as seq
     ), ready as materialized (
-      select q.seq, q.key, q.lease from :"schema".outbox_queue q
-       where q.available_at is null and q.seq > above and q.seq >= (select seq from ground)
+      select q.seq, q.key, q.lease, q.rescues from :"schema".outbox_queue q
+       where q.available_at is null and q.seq > above and q.seq >= (select seq from ground) and q.rescues < 2
          and (q.lease is null or q.lease not in (select token from alive)
               or (q.lease = relay and q.seq <> all (holding)))
          and (q.key is null or q.key <> all (except_keys))
          and (shares < 2 or (coalesce(q.key, q.seq) & 2147483647) % shares = share)
        order by q.seq limit ready_max for update skip locked
     ), due as materialized (
-      select q.seq, q.key, q.lease from :"schema".outbox_queue q
-       where q.available_at <= now()
+      select q.seq, q.key, q.lease, q.rescues from :"schema".outbox_queue q
+       where q.available_at <= now() and q.rescues < 2
          and (q.lease is null or q.lease not in (select token from alive)
               or (q.lease = relay and q.seq <> all (holding)))
          and (q.key is null or q.key <> all (except_keys))
        order by q.available_at, q.seq limit due_max for update skip locked
-    ), candidate as materialized (
-      select c.* from (select *, false as due from ready union all select *, true from due) c
+    ), suspect as materialized (
+      select q.seq, q.key, q.lease, q.rescues from :"schema".outbox_queue q
+       where q.rescues > 1 and (q.available_at is null or q.available_at <= now())
+         and (q.lease is null or q.lease not in (select token from alive)
+              or (q.lease = relay and q.seq <> all (holding)))
+         and (q.key is null or q.key <> all (except_keys))
+         and not exists (select from :"schema".outbox_queue p
+                          where p.key = q.key and p.seq < q.seq and p.seq >= (select seq from ground))
+       order by q.seq limit suspect_max for update skip locked
+    ), seen_free as materialized (
+      select c.*, c.rescues = 1 and coalesce(c.lease <> relay, false) as becomes_suspect
+        from (select *, false as due from ready union all select *, true from due
+              union all select *, false from suspect) c
        where c.lease is null or c.lease = (select q.lease from :"schema".outbox_queue q where q.seq = c.seq)
+    ), candidate as materialized (
+      select * from seen_free where not becomes_suspect
+    ), marked as (
+      update :"schema".outbox_queue q set lease = null, rescues = 2
+       where q.seq = any (array(select f.seq from seen_free f where f.becomes_suspect))
+      returning q.seq
     ), judged as materialized (
       select c.seq, c.key, c.lease, c.due, p.seq as pred, p.lease as pred_lease, p.available_at as pred_available_at
         from candidate c left join lateral (
@@ -218,7 +287,7 @@ begin
       update :"schema".outbox_queue q
          set lease = relay, rescues = q.rescues + coalesce(q.lease <> relay, false)::integer
        where q.seq = any ((select seqs from taken)::bigint[])
-      returning q.seq, q.key, q.attempts, q.done
+      returning q.seq, q.key, q.attempts, q.done, q.rescues
     ), passed as (
       update :"schema".outbox_queue q set lease = null, available_at = null
        where q.seq = any (array(select j.seq from judged j join wall w on w.key = j.key
@@ -236,8 +305,10 @@ begin
              'seqs', array_to_string(t.seqs, ','),
              'keys', array_to_string(t.keys, ',', ''),
              'rescued', t.rescued,
-             'begun', (select json_object_agg(c.seq, json_build_object('attempts', c.attempts, 'done', c.done))
-                         from claimed c where c.attempts > 0 or c.done is not null),
+             'begun', (select json_object_agg(c.seq, json_build_object(
+                                'attempts', c.attempts, 'done', c.done, 'rescues', c.rescues))
+                         from claimed c where c.attempts > 0 or c.done is not null or c.rescues > 0),
+             'suspects', (select nullif(count(*), 0) from marked),
              'shelved', (select destinations from shelved),
              'examined', r.examined,
              'reached', r.reached::text,
@@ -247,7 +318,7 @@ begin
              'dueInMs', (select date_part('epoch', q.available_at - now()) * 1000 from :"schema".outbox_queue q
                           where q.available_at > now() and q.available_at < 'infinity'
                           order by q.available_at limit 1),
-             'survey', :"schema".survey_queue(low, low_returns, survey))
+             'survey', :"schema".survey_queue(low, low_returns, low_server, survey))
       into taken_seqs, scan
       from taken t, (select count(*) as examined, max(seq) as reached from ready) r;
   end if;

@@ -4,13 +4,14 @@
 --
 -- Answers one row: how many events a claim could begin with (2 stands for more), whether the one there is fits, when the next
 -- waiting one is due, and the claimed event. Nothing is claimed, and claim() is to be asked, when there are several, or what
--- there is needs more than this: a waiting event that is due, a lease to take over, a predecessor, anything on the shelf. All of
+-- there is needs more than this: a waiting event that is due, a lease to take over, a predecessor, a suspect, anything on the shelf. All of
 -- that is seen in the snapshot of one statement, and what claim() says of order, fencing and the low-water mark holds here
 -- too. One that fits and is not claimed was locked: another relay is just taking it.
 create function :"schema".claim_next(
   relay bigint, except_keys bigint[], inline_bytes_max integer, holding bigint[], low bigint, low_returns bigint,
+  low_server text,
   out seen bigint, out fits boolean, out due_in_ms double precision,
-  out claimed_seq bigint, out key bigint, out attempts integer, out done text[],
+  out claimed_seq bigint, out key bigint, out attempts integer, out done text[], out rescues integer,
   out id uuid, out aggregate_type text, out aggregate_id text, out event_type text, out schema_version integer,
   out ordering_key text, out payload text, out headers text, out created_us bigint
 )
@@ -18,14 +19,16 @@ language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $postcommit$
 #variable_conflict use_column
+declare
+  registered boolean;
 begin
   perform set_config('synchronous_commit', 'off', true);
 
   with ground as materialized (
-    select case when last_value = low_returns then low else 0 end as seq from :"schema".outbox_returns
+    select :"schema".usable_low_water(low, low_returns, low_server) as seq
   ), ready as materialized (
     select q.seq, q.key, q.lease from :"schema".outbox_queue q
-     where q.available_at is null and q.seq >= (select seq from ground)
+     where q.available_at is null and q.seq >= (select seq from ground) and q.rescues < 2
        and (q.lease is null or q.lease not in (select token from :"schema".outbox_relays where ended_at is null)
             or (q.lease = relay and q.seq <> all (holding)))
        and (q.key is null or q.key <> all (except_keys))
@@ -35,9 +38,12 @@ begin
   ), waiting as materialized (
     select q.available_at from :"schema".outbox_queue q
      where q.available_at < 'infinity' order by q.available_at limit 1
+  ), state as materialized (
+    select exists (select from :"schema".outbox_relays r where r.token = relay and r.ended_at is null) as registered,
+           exists (select from :"schema".outbox_queue q where q.rescues > 1) as suspects
   ), fit as materialized (
-    select f.seq from first f
-     where f.seen = 1 and f.leased = 0
+    select f.seq from first f, state s
+     where f.seen = 1 and f.leased = 0 and s.registered and not s.suspects
        and not exists (select from waiting w where w.available_at <= now())
        and not exists (select from :"schema".outbox_shelf)
        and coalesce((select p.lease is not distinct from relay and coalesce(p.seq = any (holding), true)
@@ -49,14 +55,18 @@ begin
      where q.seq = (select t.seq from fit t) and q.lease is null and q.available_at is null for update skip locked
   ), claimed as (
     update :"schema".outbox_queue q set lease = relay where q.seq = (select o.seq from one o) and q.lease is null
-    returning q.seq, q.key, q.attempts, q.done
+    returning q.seq, q.key, q.attempts, q.done, q.rescues
   )
   select f.seen, exists (select from fit),
-         case when w.available_at > now() then date_part('epoch', w.available_at - now()) * 1000
+         case when s.suspects then 0
+              when w.available_at > now() then date_part('epoch', w.available_at - now()) * 1000
               when w.available_at is not null then 0 end,
-         c.seq, c.key, c.attempts, c.done
-    into seen, fits, due_in_ms, claimed_seq, key, attempts, done
-    from first f left join waiting w on true left join claimed c on true;
+         c.seq, c.key, c.attempts, c.done, c.rescues, s.registered
+    into seen, fits, due_in_ms, claimed_seq, key, attempts, done, rescues, registered
+    from state s cross join first f left join waiting w on true left join claimed c on true;
+  if not registered then
+    raise exception 'relay % has ended, or was never registered here', relay using errcode = 'PC001';
+  end if;
 
   -- By a statement of its own, so that partitions are left out before they are opened.
   if claimed_seq is not null then

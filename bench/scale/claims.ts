@@ -59,6 +59,8 @@ class Claimer {
       keysToSpare: async () => [],
       shedCrowded: nothing,
       holding: () => [],
+      holdsSuspect: () => false,
+      onEnded: nothing,
       onClaimed: (rows) => {
         this.#claimed = rows;
       },

@@ -102,6 +102,7 @@ const reasons: Record<NonNullable<EventStory['deadLetter']>['reason'], string> =
   exhausted: 'all attempts used up',
   rejected: 'a handler rejected it',
   no_handler: 'no handler for its type',
+  crashed: 'relays ended while delivering it',
 };
 
 function payloadLines(payload: unknown): string[] {

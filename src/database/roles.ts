@@ -85,6 +85,8 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       'claim_many',
       'settle',
       'survey_queue',
+      'server_stamp',
+      'usable_low_water',
       'note_returns',
       'replay',
       'prune_events',

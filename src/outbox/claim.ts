@@ -2,7 +2,9 @@ import type { ArrayQuery } from '../database/executor.ts';
 import { perSchema } from '../database/identifier.ts';
 
 /** See migrations/0004_relay.sql for the contract and the rationale. */
-export const claimSql = perSchema((s) => `select * from ${s}.claim_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`);
+export const claimSql = perSchema(
+  (s) => `select * from ${s}.claim_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`,
+);
 
 /** A claimed event as it comes from the database. Seqs stay text: a bigint does not fit a JavaScript number. */
 export interface ClaimedRow {
@@ -12,6 +14,8 @@ export interface ClaimedRow {
   attempts: number;
   /** Whether this claim took it over from a relay that ended. */
   rescued: boolean;
+  /** How often a relay ended while it held the event, since the event last came out of a delivery. */
+  rescues: number;
   /** Targets that already have it. */
   done: readonly string[];
   /** Empty when somebody deleted the event from the log: there is nothing left to deliver. */
@@ -41,18 +45,29 @@ export interface ClaimRequest {
   inlineBytesMax: number;
   /** Once the answer of a claim was lost: every seq that this relay holds. */
   holding: readonly string[] | undefined;
-  /** Nothing below `mark` is in the queue, as long as `returns` is what it was. */
-  lowWater: { mark: string; returns: string };
+  /** Nothing below `mark` is in the queue, as long as `returns` and `server` are what they were. */
+  lowWater: LowWaterMark;
   /** Whether to take stock for the low-water mark. */
   survey: boolean;
   /** Whether to keep to the keys that are this relay's among all that live. */
   ownShare: boolean;
+  /** How many suspects may be claimed: events that were held when a relay ended, twice or more. */
+  suspectMax: 0 | 1;
+}
+
+/** A seq below which nothing is in the queue, and what that depends on. */
+export interface LowWaterMark {
+  mark: string;
+  returns: string;
+  server: string;
 }
 
 /** What the low-water mark is made from, all of one snapshot. */
 export interface Survey {
   /** How often events came back into the queue. */
   returns: string;
+  /** The server that answered: when it was started, and its timeline. */
+  server: string;
   /** The lowest seq in the queue from the mark on, whatever its state; `null` when there is none. */
   lowest: string | null;
   /** The oldest transaction under way, and the first one that had not begun. */
@@ -72,6 +87,8 @@ export interface ClaimResult {
   blocked: string[];
   /** When the next waiting event is due. */
   dueInMs: number | undefined;
+  /** How many events became suspects, to be claimed one by one. */
+  newSuspects: number;
   survey: Survey | undefined;
 }
 
@@ -86,8 +103,10 @@ export async function claim(query: ArrayQuery, schema: string, request: ClaimReq
     request.holding ?? null,
     request.lowWater.mark,
     request.lowWater.returns,
+    request.lowWater.server,
     request.survey,
     request.ownShare,
+    request.suspectMax,
   ]);
   const scan = JSON.parse(rows[0]?.[7] as string) as Scan;
   return {
@@ -97,12 +116,13 @@ export async function claim(query: ArrayQuery, schema: string, request: ClaimReq
     dueExamined: scan.dueExamined,
     blocked: scan.blocked ?? [],
     dueInMs: scan.dueInMs ?? undefined,
+    newSuspects: scan.suspects ?? 0,
     survey: scan.survey ?? undefined,
   };
 }
 
-/** What it does, and why so, is told in migrations/0007_claim_next.sql. */
-export const claimNextSql = perSchema((s) => `select * from ${s}.claim_next($1, $2, $3, $4, $5, $6)`);
+/** See migrations/0007_claim_next.sql for the contract and the rationale. */
+export const claimNextSql = perSchema((s) => `select * from ${s}.claim_next($1, $2, $3, $4, $5, $6, $7)`);
 
 export type ClaimNextRequest = Pick<ClaimRequest, 'token' | 'exceptKeys' | 'inlineBytesMax' | 'holding' | 'lowWater'>;
 
@@ -118,9 +138,9 @@ export async function claimNext(
   schema: string,
   { token, exceptKeys, inlineBytesMax, holding, lowWater }: ClaimNextRequest,
 ): Promise<ClaimNextResult> {
-  const values = [token, exceptKeys, inlineBytesMax, holding ?? null, lowWater.mark, lowWater.returns];
+  const values = [token, exceptKeys, inlineBytesMax, holding ?? null, lowWater.mark, lowWater.returns, lowWater.server];
   const { rows } = await query(claimNextSql(schema), values, true);
-  const [seen, fits, dueInMs, seq, key, attempts, done, ...event] = rows[0] as NextRow;
+  const [seen, fits, dueInMs, seq, key, attempts, done, rescues, ...event] = rows[0] as NextRow;
   const examined = Number(seen);
   const row = event[0] === null ? undefined : [seq, ...event];
   if (seq === null) {
@@ -129,12 +149,13 @@ export async function claimNext(
     if (examined === 1 || (dueInMs !== null && dueInMs <= 0)) return 'other';
   }
   return {
-    rows: seq === null ? [] : [toClaimedRow(seq, key, { attempts: attempts ?? 0, done }, row)],
+    rows: seq === null ? [] : [toClaimedRow(seq, key, { attempts: attempts ?? 0, done, rescues: rescues ?? 0 }, row)],
     examined,
     reached: seq ?? undefined,
     dueExamined: 0,
     blocked: [],
     dueInMs: dueInMs ?? undefined,
+    newSuspects: 0,
     survey: undefined,
   };
 }
@@ -147,6 +168,7 @@ type NextRow = [
   key: string | null,
   attempts: number | null,
   done: string[] | null,
+  rescues: number | null,
   ...event: unknown[],
 ];
 
@@ -155,15 +177,22 @@ interface Scan {
   seqs: string | null;
   keys: string | null;
   rescued: string[] | null;
-  /** What has failed before, or has reached some of its targets. */
-  begun: Record<string, { attempts: number; done: string[] | null }> | null;
+  /** What has failed before, has reached some of its targets, or was held by a relay that ended. */
+  begun: Record<string, Begun> | null;
   shelved: Record<string, string[]> | null;
   examined: number;
   reached: string | null;
   dueExamined: number;
   blocked: string[] | null;
   dueInMs: number | null;
+  suspects: number | null;
   survey: Survey | null;
+}
+
+interface Begun {
+  attempts: number;
+  done: string[] | null;
+  rescues: number;
 }
 
 const none: readonly string[] = [];
@@ -187,7 +216,7 @@ function toClaimedRows(scan: Scan, rows: unknown[][]): ClaimedRow[] {
 function toClaimedRow(
   seq: string,
   key: string | null,
-  begun: { attempts: number; done: string[] | null } | undefined,
+  begun: Begun | undefined,
   row: unknown[] | undefined,
 ): ClaimedRow {
   return {
@@ -195,6 +224,7 @@ function toClaimedRow(
     key,
     attempts: begun?.attempts ?? 0,
     rescued: false,
+    rescues: begun?.rescues ?? 0,
     done: begun?.done ?? none,
     id: (row?.[1] as string | undefined) ?? '',
     aggregateType: (row?.[2] as string | undefined) ?? '',
@@ -207,6 +237,20 @@ function toClaimedRow(
     createdAtMs: Number(row?.[9]) / 1_000,
     shelved: none,
   };
+}
+
+/** Whether a claim was refused because the relay has ended, or is not registered in this database. */
+export function isRelayEnded(error: unknown): boolean {
+  return (error as { code?: unknown } | null)?.code === 'PC001';
+}
+
+/**
+ * Whether a claim failed over what an event holds: a data exception, a program limit, or memory that PostgreSQL does not
+ * allocate at once. A jsonb of 2 KB can be a text of over 1 GB.
+ */
+export function isUnreadable(error: unknown): boolean {
+  const code = (error as { code?: unknown } | null)?.code;
+  return typeof code === 'string' && /^(?:22|54|XX000)/.test(code);
 }
 
 /** Compares two seqs, which are text, as the numbers they are. */

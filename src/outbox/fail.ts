@@ -9,7 +9,7 @@ const failText = (s: string) => `
 with input as materialized (
   select f.* from jsonb_to_recordset($2::text::jsonb) as f(
     seq bigint, attempts integer, fate text, delay_ms double precision, done jsonb, reason text, errors jsonb,
-    waits_for jsonb)
+    waits_for jsonb, untried boolean)
 ), owned as materialized (
   select q.seq, q.attempts from ${s}.outbox_queue q
    where q.seq = any (array(select seq from input)) and q.lease = $1::bigint
@@ -22,6 +22,8 @@ with input as materialized (
      set lease = null,
          attempts = q.attempts + (m.fate in ('retry', 'hold'))::integer,
          held = m.fate = 'hold',
+         -- It came out of a delivery: whatever ended earlier relays, it was not this event.
+         rescues = case when m.fate = 'retry' and not m.untried then 0 else q.rescues end,
          done = coalesce(m.done_targets, q.done),
          available_at = case
            when m.fate = 'hold' then 'infinity'
@@ -78,17 +80,24 @@ export type Failure = {
   /** Failed attempts when it was claimed. */
   attempts: number;
 } & (
-  | { fate: 'retry'; delayMs: number; done: readonly string[]; errors: readonly TargetError[] }
+  | {
+      fate: 'retry';
+      delayMs: number;
+      done: readonly string[];
+      errors: readonly TargetError[];
+      /** Whether it failed without having been delivered: because the relay before this one ended. */
+      isUntried: boolean;
+    }
   | { fate: 'release'; delayMs?: number; done?: readonly string[] }
   | { fate: 'shelve'; done: readonly string[]; waitsFor: readonly string[] }
   | { fate: 'bury' | 'hold'; reason: DeadReason; done: readonly string[]; errors: readonly TargetError[] }
 );
 
 /**
- * Why an event became a dead letter: its attempts ran out; its handler rejected it, or the database its result; or no
- * handler knew its type.
+ * Why an event became a dead letter: its attempts ran out; its handler rejected it, or the database its result; no handler
+ * knew its type; or relay after relay ended while delivering it.
  */
-export type DeadReason = 'exhausted' | 'rejected' | 'no_handler';
+export type DeadReason = 'exhausted' | 'rejected' | 'no_handler' | 'crashed';
 
 // The function runs in the transaction of the statement that calls it, and changes other events than that statement.
 const failAndSettleSql = perSchema((s) => `${failText(s)}, ${settleCall(s, 3)}`);
@@ -114,6 +123,7 @@ export async function fail(
     reason: 'reason' in failure ? failure.reason : undefined,
     errors: 'errors' in failure ? failure.errors : undefined,
     waits_for: 'waitsFor' in failure ? failure.waitsFor : undefined,
+    untried: 'isUntried' in failure ? failure.isUntried : undefined,
   }));
   const values = [token, JSON.stringify(input)];
   const { rows } = await (settled.length === 0

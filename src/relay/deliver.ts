@@ -11,11 +11,13 @@ import type { Handler } from './handlers.ts';
 import { isReject } from './handlers.ts';
 import type { Leg, RouteFunction } from './route.ts';
 import { Router } from './route.ts';
+import { suspicionOf } from './suspicion.ts';
 
 /** What came of one delivery, all of its targets taken together. */
 export type Outcome =
   | { kind: 'ok'; targets: readonly string[] }
-  | { kind: 'retry'; done: readonly string[]; errors: TargetError[]; retryAfterMs?: number }
+  /** `isUntried`: it was not delivered this time, so that nothing new is known of it. */
+  | { kind: 'retry'; done: readonly string[]; errors: TargetError[]; retryAfterMs?: number; isUntried?: boolean }
   | { kind: 'reject'; reason: DeadReason; done: readonly string[]; errors: TargetError[] }
   /** All that is left are destinations that are away: it waits for these, and no attempt counts. */
   | { kind: 'shelve'; done: readonly string[]; waitsFor: readonly string[] }
@@ -80,6 +82,13 @@ export class Deliverer {
   deliver(held: Held, done: (outcome: Outcome) => void): void {
     if (held.id === '') {
       done(rejected(held, new PostcommitError('POSTCOMMIT_E_NOT_FOUND', 'It was deleted from outbox_events.')));
+      return;
+    }
+    const suspicion = suspicionOf(held);
+    if (suspicion) {
+      const errors = [toTargetError(null, suspicion.error)];
+      if (suspicion.isFinal) done({ kind: 'reject', reason: 'crashed', done: held.done, errors });
+      else done({ kind: 'retry', done: held.done, errors, isUntried: true });
       return;
     }
     const plan = this.#planOf(held);

@@ -74,6 +74,11 @@ export class Lease {
     return this.#token;
   }
 
+  /** The database refused this token: the relay was declared lost, or its registration was lost in a failover. */
+  refused(token: string): void {
+    if (token !== '' && token === this.#token) this.#lose();
+  }
+
   /** Registers anew after the lease was lost. */
   async renewIdentity(): Promise<string> {
     await this.#register();

@@ -1,4 +1,4 @@
-import { compareSeq, type Survey } from '../outbox/claim.ts';
+import { compareSeq, type LowWaterMark, type Survey } from '../outbox/claim.ts';
 
 /** How often stock is taken: while so many events pass, and when there are few. */
 const surveyEveryMs = 200;
@@ -6,6 +6,8 @@ const surveyEvents = 1_000;
 const surveyQuietMs = 5_000;
 /** How often everything is looked at all the same. */
 const fullLookEveryMs = 30_000;
+/** The sequence begins at 1. */
+const unknownReturns = '-1';
 
 /**
  * The low-water mark: a seq below which nothing is in the queue and nothing will be. It only saves work: while a session
@@ -20,11 +22,16 @@ const fullLookEveryMs = 30_000;
  * transaction commits, and a survey reads the number before its snapshot. Counted later than that, the claim that could
  * meet it finds another number and does without the mark; counted before, its transaction is one of that moment.
  *
+ * A seq drawn later is higher only while the sequence does not go back. It does after a restore or a failover that lost
+ * something, so a mark holds for the server that it was taken from (`server`), and after TRUNCATE ... RESTART IDENTITY,
+ * which counts as a return. The claim compares all of this.
+ *
  * Should all of this be wrong one day, a look at everything twice a minute still finds what there is.
  */
 export class LowWater {
   #mark = '0';
-  #returns = '-1';
+  #returns = unknownReturns;
+  #server = '';
   #candidate: { seq: string; xmax: bigint } | undefined;
   /** The highest seq seen in the queue since everything was looked at. */
   #reached = '0';
@@ -33,8 +40,8 @@ export class LowWater {
   #claimed = 0;
   #fullLookAt = Number.NEGATIVE_INFINITY;
 
-  get mark(): { mark: string; returns: string } {
-    return { mark: this.#mark, returns: this.#returns };
+  get mark(): LowWaterMark {
+    return { mark: this.#mark, returns: this.#returns, server: this.#server };
   }
 
   /** Whether it is time for a claim from the start to take stock. */
@@ -54,7 +61,7 @@ export class LowWater {
 
   /** The server may be another one now, that knows less: after a failover, or a restore. */
   forget(): void {
-    this.#forget('-1');
+    this.#forget(unknownReturns, '');
     this.#reached = '0';
   }
 
@@ -66,8 +73,13 @@ export class LowWater {
 
   /** After a claim that took stock. */
   surveyed(survey: Survey): void {
-    // Whatever `lowest` is worth then: a mark is made from two surveys, and the second one looks at everything.
-    if (survey.returns !== this.#returns) this.#forget(survey.returns);
+    const isFirst = this.#returns === unknownReturns;
+    if (survey.server !== this.#server || survey.returns !== this.#returns) {
+      // Whatever `lowest` is worth then: a mark is made from two surveys, and the second one looks at everything.
+      this.#forget(survey.returns, survey.server);
+      // What was seen before may be above what the sequence has come to since.
+      if (!isFirst) this.#reached = '0';
+    }
     const lowest = survey.lowest ?? this.#reached;
     if (this.#candidate && BigInt(survey.xmin) >= this.#candidate.xmax) {
       const { seq } = this.#candidate;
@@ -77,9 +89,10 @@ export class LowWater {
     this.#candidate ??= { seq: lowest, xmax: BigInt(survey.xmax) };
   }
 
-  #forget(returns: string): void {
+  #forget(returns: string, server: string): void {
     this.#mark = '0';
     this.#returns = returns;
+    this.#server = server;
     this.#candidate = undefined;
   }
 }

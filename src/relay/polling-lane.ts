@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Link } from '../database/link.ts';
 import type { ClaimedRow, ClaimRequest, ClaimResult } from '../outbox/claim.ts';
-import { claim, claimNext, compareSeq } from '../outbox/claim.ts';
+import { claim, claimNext, compareSeq, isRelayEnded, isUnreadable } from '../outbox/claim.ts';
 import { defer } from '../outbox/defer.ts';
 import type { Logger } from '../telemetry/logging.ts';
 import { SparseLog } from '../telemetry/logging.ts';
@@ -26,6 +26,10 @@ export interface PollingLaneOptions {
   shedCrowded: () => void;
   /** The seqs of all events that the relay holds. */
   holding: () => string[];
+  /** Whether the relay holds a suspect (see claim_many): then it claims no other. */
+  holdsSuspect: () => boolean;
+  /** A claim was refused: the relay of this token has ended, or the database does not know it. */
+  onEnded: (token: string) => void;
   /** Takes over what a claim brought. Called for every claim, also an empty one. */
   onClaimed: (rows: ClaimedRow[], claimNumber: number, token: string) => void;
 }
@@ -34,12 +38,16 @@ export interface PollingLaneOptions {
 const dueShare = 0.25;
 /** Payloads larger than this are loaded when their turn comes: a thousand of them still fit in memory. */
 const inlineBytesMax = 16_384;
+/** No payload comes with the claim: each is loaded by itself. */
+const nothingInline = -1;
 /** How often a claim starts from the oldest event again while a backlog is worked off. */
 const fromStartEveryMs = 250;
 /** How often a walk regards no shares. */
 const walkAllEveryMs = 1_000;
 /** How long no single event is expected after something else was found. */
 const notOneForMs = { more: 20, raced: 0, other: 500 };
+
+type LaneRequest = Pick<ClaimRequest, 'token' | 'floor' | 'readyMax' | 'dueMax' | 'exceptKeys'>;
 
 /**
  * Brings events from the queue by claiming them, again and again while there is room for more.
@@ -122,13 +130,26 @@ export class PollingLane {
     this.#readySeen = !atEnd;
     if (limits.dueMax > 0) this.#dueSeen = result.dueExamined === limits.dueMax;
     // At the end of a walk that began in the middle, the beginning is still to be looked at.
-    const exhausted = atEnd && floor === '0' && !this.#dueSeen && !this.#surveyOwed;
+    const isQuiet = !this.#dueSeen && !this.#surveyOwed && result.newSuspects === 0;
+    const exhausted = atEnd && floor === '0' && isQuiet;
     return { claimed: result.rows.length, exhausted, dueInMs: result.dueInMs };
   }
 
-  async #claim(
-    request: Omit<ClaimRequest, 'inlineBytesMax' | 'holding' | 'lowWater' | 'survey' | 'ownShare'>,
-  ): Promise<ClaimResult> {
+  async #claim(request: LaneRequest): Promise<ClaimResult> {
+    try {
+      return await this.#claimInline(request, inlineBytesMax);
+    } catch (error) {
+      if (isRelayEnded(error)) this.#options.onEnded(request.token);
+      if (!isUnreadable(error)) throw error;
+      // One event of the batch cannot be read, and nothing was claimed. Loaded one by one, only that one fails.
+      this.#log.say('unreadable', (suppressed) =>
+        this.#options.logger.warn({ suppressed, err: String(error) }, 'claim failed over a payload, claiming without'),
+      );
+      return await this.#claimInline(request, nothingInline);
+    }
+  }
+
+  async #claimInline(request: LaneRequest, inlineBytesMax: number): Promise<ClaimResult> {
     const { link, schema } = this.#options;
     const now = performance.now();
     const holding = this.#answerLost ? this.#options.holding() : undefined;
@@ -147,10 +168,19 @@ export class PollingLane {
       if (surveyIsDue) this.#lowWater.beginSurvey(now);
       const lowWater = this.#lowWater.mark;
       const ownShare = request.floor !== '0' && !this.#walksAll;
-      const whole = { ...request, inlineBytesMax, holding, lowWater, survey: surveyIsDue, ownShare };
+      const suspectMax = this.#options.holdsSuspect() ? 0 : 1;
+      const whole = {
+        ...request,
+        inlineBytesMax,
+        holding,
+        lowWater,
+        survey: surveyIsDue,
+        ownShare,
+        suspectMax,
+      } as const;
       return await claim(link.queryArrays, schema, whole);
     } catch (error) {
-      this.#answerLost = true;
+      if (!isUnreadable(error)) this.#answerLost = true;
       throw error;
     }
   }
@@ -174,6 +204,8 @@ export class PollingLane {
   #noticeNewConnection(): void {
     const { connections } = this.#options.link;
     if (connections === this.#connections) return;
+    // What was claimed on another server, which knew more or less than this one, is not what the queue says now.
+    if (this.#connections > 0) this.#answerLost = true;
     this.#connections = connections;
     this.#lowWater.forget();
     this.#floor = '0';

@@ -26,6 +26,7 @@ import { RelayLinks } from './relay-links.ts';
 import type { Counters } from './report.ts';
 import { Reporter } from './report.ts';
 import { SlowKeys } from './slow-keys.ts';
+import { isSuspect } from './suspicion.ts';
 import { toEntry } from './verdict.ts';
 import { within } from './within.ts';
 
@@ -51,6 +52,8 @@ export class RelaySession {
   readonly #pace: Pace;
   /** Claimed and not yet written down. By object: an event that was given back may come again before that is known. */
   readonly #inHand = new Bag<Held>();
+  /** How many of these are suspects. */
+  #suspects = 0;
   #releasedAtStop = 0;
   #stopping = false;
   #closed = false;
@@ -165,6 +168,8 @@ export class RelaySession {
       keysToSpare: () => this.#keysToSpare(),
       shedCrowded: () => this.#dispatcher.shedCrowded(),
       holding: () => this.#inHand.items().map((held) => held.seq),
+      holdsSuspect: () => this.#suspects > 0,
+      onEnded: (token) => this.#lease.refused(token),
       onClaimed: (rows, claimNumber, token) => this.#onClaimed(rows, claimNumber, token),
     });
   }
@@ -300,6 +305,7 @@ export class RelaySession {
       for (const held of batch) {
         held.claimNumber = claimNumber;
         this.#inHand.add(held);
+        if (isSuspect(held)) this.#suspects++;
       }
       this.#dispatcher.accept(batch);
     }
@@ -313,6 +319,10 @@ export class RelaySession {
 
   #onWritten(entry: Entry, fenced: boolean, instead = entry): void {
     this.#inHand.delete(entry.held);
+    if (isSuspect(entry.held)) {
+      this.#suspects--;
+      this.#doorbell.ring(); // For the next suspect.
+    }
     this.#pace.done();
     if ('failure' in entry) {
       const { failure, held } = entry;
@@ -342,6 +352,7 @@ export class RelaySession {
     this.#completer.begin('');
     this.#dispatcher.forget();
     this.#inHand.clear();
+    this.#suspects = 0;
     this.#deliverer.abandon(new Error('The relay lost its lease'));
     this.#quiet?.();
     if (!this.#stopping) void this.#registerAnew();

@@ -37,5 +37,6 @@ export function toEntry(verdict: Verdict, options: VerdictOptions): Entry {
   // A receiver that says when to come again is obeyed.
   const delayMs = Math.max(policyMs, outcome.retryAfterMs ?? 0);
   held.retryInMs = delayMs;
-  return { held, failure: { seq, attempts, fate: 'retry', delayMs, done, errors } };
+  const isUntried = outcome.isUntried ?? false;
+  return { held, failure: { seq, attempts, fate: 'retry', delayMs, done, errors, isUntried } };
 }

@@ -36,8 +36,13 @@ const on = (queryable: Queryable) => (text: string, values: unknown[]) =>
   queryable.query({ text, values, rowMode: 'array' });
 const relay = (name: string) => register(db.pool, 'postcommit', { name, host: 'h', pid: 1, leaseMs: 60_000 });
 
-const request = { exceptKeys: [], inlineBytesMax: 1_000, holding: undefined, lowWater: { mark: '0', returns: '0' } };
-const large = { floor: '0', readyMax: 10, dueMax: 5, survey: false, ownShare: false };
+const request = {
+  exceptKeys: [],
+  inlineBytesMax: 1_000,
+  holding: undefined,
+  lowWater: { mark: '0', returns: '0', server: '' },
+};
+const large = { floor: '0', readyMax: 10, dueMax: 5, survey: false, ownShare: false, suspectMax: 1 } as const;
 const next = (more: Partial<ClaimNextRequest> = {}, queryable: Queryable = db.pool) =>
   claimNext(on(queryable), 'postcommit', { token: me, ...request, ...more });
 const claimAll = (more: Partial<ClaimRequest> = {}, queryable: Queryable = db.pool) =>
@@ -52,6 +57,14 @@ async function emit(aggregateId: string, count = 1): Promise<string[]> {
     [aggregateId, count],
   );
   return rows.map(({ seq }) => seq);
+}
+
+/** What a valid low-water mark is tied to. */
+async function markOf(): Promise<{ returns: string; server: string }> {
+  const [row] = await db.query(
+    'select last_value::text as returns, postcommit.server_stamp() as server from postcommit.outbox_returns',
+  );
+  return row as { returns: string; server: string };
 }
 
 /** The place of a row changes with every update, also with one that changes nothing. */
@@ -98,6 +111,7 @@ describe('claimNext, of one event', () => {
           key,
           attempts: 2,
           rescued: false,
+          rescues: 1,
           done: ['mail', 'search'],
           id: '0197b0a4-0000-7000-8000-000000000001',
           aggregateType: 'order',
@@ -116,6 +130,7 @@ describe('claimNext, of one event', () => {
       dueExamined: 0,
       blocked: [],
       dueInMs: undefined,
+      newSuspects: 0,
       survey: undefined,
     });
   });
@@ -185,7 +200,15 @@ describe('claimNext, of one event', () => {
 });
 
 describe('claimNext, of none', () => {
-  const nothing = { rows: [], examined: 0, reached: undefined, dueExamined: 0, blocked: [], survey: undefined };
+  const nothing = {
+    rows: [],
+    examined: 0,
+    reached: undefined,
+    dueExamined: 0,
+    blocked: [],
+    newSuspects: 0,
+    survey: undefined,
+  };
 
   test('in an empty queue', async () => {
     expect(await next()).toEqual({ ...nothing, dueInMs: undefined });
@@ -336,24 +359,25 @@ describe('claimNext', () => {
 
   describe('below the low-water mark', () => {
     let returns: string;
+    let server: string;
     beforeEach(async () => {
-      const [row] = await db.query('select last_value::text as returns from postcommit.outbox_returns');
-      returns = row.returns;
+      ({ returns, server } = await markOf());
     });
 
     test('sees no event while the mark is valid, and every one when something came back', async () => {
       await emit('x');
+      await db.query(`select nextval('postcommit.outbox_events_seq_seq')`);
       const before = await queue();
-      expect(await next({ lowWater: { mark: '2', returns } })).toMatchObject({ rows: [], examined: 0 });
+      expect(await next({ lowWater: { mark: '2', returns, server } })).toMatchObject({ rows: [], examined: 0 });
       expect(await queue()).toEqual(before);
-      expect(seqsOf(await next({ lowWater: { mark: '2', returns: `${returns}1` } }))).toEqual(['1']);
+      expect(seqsOf(await next({ lowWater: { mark: '2', returns: `${returns}1`, server } }))).toEqual(['1']);
     });
 
     test('sees no predecessor while the mark is valid, and every one when something came back', async () => {
       await emit('x', 2);
       await db.query('update postcommit.outbox_queue set lease = $1 where seq = 1', [other]);
-      await expectNothingClaimed('other', { lowWater: { mark: '2', returns: `${returns}1` } });
-      expect(seqsOf(await next({ lowWater: { mark: '2', returns } }))).toEqual(['2']);
+      await expectNothingClaimed('other', { lowWater: { mark: '2', returns: `${returns}1`, server } });
+      expect(seqsOf(await next({ lowWater: { mark: '2', returns, server } }))).toEqual(['2']);
     });
 
     test('what comes back from the shelf is seen, without another mark', async () => {
@@ -362,7 +386,7 @@ describe('claimNext', () => {
         `with gone as (delete from postcommit.outbox_queue where seq = 1 returning *)
          insert into postcommit.outbox_shelf (destination, seq, key, attempts, rescues) select 'away', seq, key, 0, 0 from gone`,
       );
-      const lowWater = { mark: '2', returns };
+      const lowWater = { mark: '2', returns, server };
       await db.query('update postcommit.outbox_queue set lease = $1', [other]);
       expect(await next({ lowWater })).toMatchObject({ rows: [], examined: 0 });
       await db.query(
@@ -423,6 +447,7 @@ describe('two that ask at once', () => {
       null,
       '0',
       '0',
+      '',
     ]);
     await until(
       async () =>
@@ -473,7 +498,7 @@ describe('whatever is in the queue', () => {
     await emit('x', events);
     await db.query('delete from postcommit.outbox_events where seq = 5');
     await db.query('delete from postcommit.outbox_queue');
-    const [{ returns }] = await db.query('select last_value::text as returns from postcommit.outbox_returns');
+    const { returns, server } = await markOf();
     const keys = Object.fromEntries(await Promise.all(['x', 'y', 'z'].map(async (key) => [key, await keyOf(key)])));
     const holders = { nobody: null, me, other, ended };
     const times = { ready: null, waiting: '1 hour', due: '-1 minute', 'long due': '-infinity', infinity: 'infinity' };
@@ -497,7 +522,7 @@ describe('whatever is in the queue', () => {
       const more = {
         exceptKeys: exceptKeys.map((key) => keys[key]),
         holding,
-        lowWater: { mark: String(mark), returns: markIsValid ? returns : `${returns}1` },
+        lowWater: { mark: String(mark), returns: markIsValid ? returns : `${returns}1`, server },
       };
       // One transaction, so that it is the same time for both.
       await client.query('begin');

@@ -20,10 +20,11 @@ const request = {
   exceptKeys: [],
   inlineBytesMax: 1_000,
   holding: undefined,
-  lowWater: { mark: '0', returns: '0' },
+  lowWater: { mark: '0', returns: '0', server: '' },
   survey: false,
   ownShare: false,
-};
+  suspectMax: 1,
+} as const;
 const claimAs = (token: string, more: Partial<ClaimRequest> = {}) =>
   claim(query, 'postcommit', { token, ...request, ...more });
 
@@ -62,8 +63,10 @@ describe('claim', () => {
       null,
       '0',
       '0',
+      '',
       false,
       false,
+      1,
     ]);
     await until(
       async () => (await db.query(`select from pg_stat_activity where wait_event = 'PgSleep'`)).length === 1,

@@ -52,6 +52,7 @@ async function claimSome(readyMax: number): Promise<string[]> {
     lowWater: water.mark,
     survey: true,
     ownShare: false,
+    suspectMax: 1,
   });
   if (result.reached) water.seen(result.reached, result.rows.length);
   if (result.survey) water.surveyed(result.survey);
@@ -191,7 +192,7 @@ describe('the low-water mark', () => {
     const [{ definition }] = await db.query(
       `select pg_get_functiondef('postcommit.survey_queue'::regproc) as definition`,
     );
-    const slow = definition.replace('.outbox_returns r)', '.outbox_returns r, (select pg_sleep(1) offset 0) pause)');
+    const slow = definition.replace("'lowest', (", "'pause', (select pg_sleep(1)::text), 'lowest', (");
     expect(slow).not.toBe(definition);
     await db.query(slow);
     const surveyed = claimSome(10);

@@ -197,10 +197,11 @@ describe('beside the work', () => {
         exceptKeys: [],
         inlineBytesMax: 1_000,
         holding: undefined,
-        lowWater: { mark: '0', returns: '0' },
+        lowWater: { mark: '0', returns: '0', server: '' },
         survey: false,
         ownShare: false,
-      };
+        suspectMax: 1,
+      } as const;
       expect((await claim(query, 'postcommit', request)).rows).toHaveLength(1);
     } finally {
       await client.end();

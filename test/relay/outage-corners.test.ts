@@ -167,8 +167,10 @@ describe('a shelf of 100,000 events of one aggregate', () => {
         null,
         '0',
         '0',
+        '',
         true,
         false,
+        1,
       ]);
       client.release();
       // Some dozen blocks an event, and not the shelf for each of them.

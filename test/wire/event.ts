@@ -12,6 +12,7 @@ export function deliveredEvent(row: Partial<ClaimedRow> = {}): DeliveredEvent {
     key: '1',
     attempts: 0,
     rescued: false,
+    rescues: 0,
     done: [],
     id: '0199d0a0-6f00-7000-8000-000000000001',
     aggregateType: 'order',
