@@ -49,8 +49,8 @@ export interface ClaimRequest {
   lowWater: LowWaterMark;
   /** Whether to take stock for the low-water mark. */
   survey: boolean;
-  /** Whether to keep to the keys that are this relay's among all that live. */
-  ownShare: boolean;
+  /** Whether to keep to this relay's shards, its part of the keys among all relays that are alive. */
+  ownShards: boolean;
   /** How many suspects may be claimed: events that were held when a relay ended, twice or more. */
   suspectMax: 0 | 1;
 }
@@ -87,6 +87,8 @@ export interface ClaimResult {
   blocked: string[];
   /** When the next waiting event is due. */
   dueInMs: number | undefined;
+  /** How many relays divide the keys: 1 for a claim that regards no shards. */
+  relays: number;
   /** How many events became suspects, to be claimed one by one. */
   newSuspects: number;
   survey: Survey | undefined;
@@ -105,7 +107,7 @@ export async function claim(query: ArrayQuery, schema: string, request: ClaimReq
     request.lowWater.returns,
     request.lowWater.server,
     request.survey,
-    request.ownShare,
+    request.ownShards,
     request.suspectMax,
   ]);
   const scan = JSON.parse(rows[0]?.[7] as string) as Scan;
@@ -116,6 +118,7 @@ export async function claim(query: ArrayQuery, schema: string, request: ClaimReq
     dueExamined: scan.dueExamined,
     blocked: scan.blocked ?? [],
     dueInMs: scan.dueInMs ?? undefined,
+    relays: scan.relays,
     newSuspects: scan.suspects ?? 0,
     survey: scan.survey ?? undefined,
   };
@@ -155,6 +158,7 @@ export async function claimNext(
     dueExamined: 0,
     blocked: [],
     dueInMs: dueInMs ?? undefined,
+    relays: 1,
     newSuspects: 0,
     survey: undefined,
   };
@@ -185,6 +189,7 @@ interface Scan {
   dueExamined: number;
   blocked: string[] | null;
   dueInMs: number | null;
+  relays: number;
   suspects: number | null;
   survey: Survey | null;
 }

@@ -1,12 +1,13 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Link } from '../database/link.ts';
 import type { ClaimedRow, ClaimRequest, ClaimResult } from '../outbox/claim.ts';
-import { claim, claimNext, compareSeq, isRelayEnded, isUnreadable } from '../outbox/claim.ts';
+import { claim, claimNext, isRelayEnded, isUnreadable } from '../outbox/claim.ts';
 import { defer } from '../outbox/defer.ts';
 import type { Logger } from '../telemetry/logging.ts';
 import { SparseLog } from '../telemetry/logging.ts';
 import type { Doorbell } from './doorbell.ts';
 import { LowWater } from './low-water.ts';
+import { QueueWalk } from './queue-walk.ts';
 
 export interface PollingLaneOptions {
   schema: string;
@@ -40,23 +41,14 @@ const dueShare = 0.25;
 const inlineBytesMax = 16_384;
 /** No payload comes with the claim: each is loaded by itself. */
 const nothingInline = -1;
-/** How often a claim starts from the oldest event again while a backlog is worked off. */
-const fromStartEveryMs = 250;
-/** How often a walk regards no shares. */
-const walkAllEveryMs = 1_000;
 /** How long no single event is expected after something else was found. */
 const notOneForMs = { more: 20, raced: 0, other: 500 };
 
-type LaneRequest = Pick<ClaimRequest, 'token' | 'floor' | 'readyMax' | 'dueMax' | 'exceptKeys'>;
+type LaneRequest = Pick<ClaimRequest, 'token' | 'floor' | 'ownShards' | 'readyMax' | 'dueMax' | 'exceptKeys'>;
 
 /**
- * Brings events from the queue by claiming them, again and again while there is room for more.
- *
- * A backlog is walked through from the floor, the highest seq looked at so far, so that what is leased or blocked is
- * not looked at by every claim. But seq is drawn at insert and seen at commit, leases end, and blocked events become
- * free: so a claim from the start is made four times a second and whenever the walk has reached the end. The floor
- * decides when an event is found, never whether. On most walks a relay keeps to its own share of the keys, so that several
- * do not get in each other's way; on one in a second, and from the start, it takes what there is.
+ * Brings events from the queue by claiming them, again and again while there is room for more. `QueueWalk` decides where
+ * to look.
  */
 export class PollingLane {
   readonly #options: PollingLaneOptions;
@@ -64,13 +56,9 @@ export class PollingLane {
   #running: Promise<void> | undefined;
   #stopped = false;
   #claimNumber = 0;
-  #floor = '0';
-  /** Whether this walk regards no shares. Some do not, or nobody would look behind what a stuck relay holds. */
-  #walksAll = false;
-  #walkedAllAt = performance.now();
+  readonly #walk = new QueueWalk(performance.now());
   readonly #lowWater = new LowWater();
   #connections = 0;
-  #fromStartAt = Number.NEGATIVE_INFINITY;
   /** Whether the answer of a claim was lost, so that the relay may own events it does not know of (see claim.ts). */
   #answerLost = false;
   /** Whether the last claim may have left ready, or due, events behind. */
@@ -109,30 +97,35 @@ export class PollingLane {
     this.#roomMade?.();
   }
 
-  /** One claim. `exhausted`: nothing more can be claimed now. */
-  async claimOnce(): Promise<{ claimed: number; exhausted: boolean; dueInMs: number | undefined }> {
+  /**
+   * One claim. `exhausted`: nothing more can be claimed now. `pauseMs`: when to claim again, at the latest, if nothing
+   * rings; 0 for at once.
+   */
+  async claimOnce(): Promise<{ claimed: number; exhausted: boolean; pauseMs: number | undefined }> {
     const token = this.#options.token();
     const limits = this.#limits();
-    if (token === undefined || limits === undefined) return { claimed: 0, exhausted: true, dueInMs: undefined };
+    if (token === undefined || limits === undefined) return { claimed: 0, exhausted: true, pauseMs: undefined };
     const spared = this.#options.keysToSpare();
     const exceptKeys = spared instanceof Promise ? await spared : spared;
     this.#noticeNewConnection();
-    const floor = this.#nextFloor();
+    const { dueMax } = limits;
+    const look = this.#walk.next(performance.now(), limits.readyMax);
     const claimNumber = ++this.#claimNumber;
-    const result = await this.#claim({ token, floor, ...limits, exceptKeys });
+    const result = await this.#claim({ token, ...look, dueMax, exceptKeys });
     if (result.reached !== undefined) this.#lowWater.seen(result.reached, result.rows.length);
     if (result.survey) this.#lowWater.surveyed(result.survey);
     this.#options.onClaimed(result.rows, claimNumber, token);
     if (result.blocked.length > 0) await defer(this.#options.link, this.#options.schema, result.blocked);
-    const atEnd = limits.readyMax > 0 ? result.examined < limits.readyMax : !this.#readySeen;
-    if (atEnd) this.#beginWalk(floor);
-    this.#moveFloor(result, atEnd);
+    const atEnd = look.readyMax > 0 ? result.examined < look.readyMax : !this.#readySeen;
+    const { reached, relays } = result;
+    const claimed = result.rows.length;
+    const found = this.#walk.found(look, { reached, atEnd, claimed, relays }, performance.now());
     this.#readySeen = !atEnd;
-    if (limits.dueMax > 0) this.#dueSeen = result.dueExamined === limits.dueMax;
-    // At the end of a walk that began in the middle, the beginning is still to be looked at.
+    if (dueMax > 0) this.#dueSeen = result.dueExamined === dueMax;
     const isQuiet = !this.#dueSeen && !this.#surveyOwed && result.newSuspects === 0;
-    const exhausted = atEnd && floor === '0' && isQuiet;
-    return { claimed: result.rows.length, exhausted, dueInMs: result.dueInMs };
+    const mayPause = isQuiet && (found.exhausted || found.pauseMs !== undefined);
+    const pauseMs = Math.min(result.dueInMs ?? Number.POSITIVE_INFINITY, found.pauseMs ?? Number.POSITIVE_INFINITY);
+    return { claimed, exhausted: found.exhausted && isQuiet, pauseMs: mayPause ? pauseMs : 0 };
   }
 
   async #claim(request: LaneRequest): Promise<ClaimResult> {
@@ -167,7 +160,6 @@ export class PollingLane {
       this.#surveyOwed = false;
       if (surveyIsDue) this.#lowWater.beginSurvey(now);
       const lowWater = this.#lowWater.mark;
-      const ownShare = request.floor !== '0' && !this.#walksAll;
       const suspectMax = this.#options.holdsSuspect() ? 0 : 1;
       const whole = {
         ...request,
@@ -175,7 +167,6 @@ export class PollingLane {
         holding,
         lowWater,
         survey: surveyIsDue,
-        ownShare,
         suspectMax,
       } as const;
       return await claim(link.queryArrays, schema, whole);
@@ -186,8 +177,8 @@ export class PollingLane {
   }
 
   /** Whether this is a look after a ring that one event may have caused, and nothing else is to be done with it. */
-  #mayBeOne({ floor, readyMax }: Pick<ClaimRequest, 'floor' | 'readyMax'>, now: number): boolean {
-    const isWalking = floor !== '0' || this.#readySeen || this.#dueSeen;
+  #mayBeOne({ readyMax }: Pick<ClaimRequest, 'readyMax'>, now: number): boolean {
+    const isWalking = this.#walk.isWalking || this.#readySeen || this.#dueSeen;
     return !isWalking && readyMax > 1 && !this.#surveyOwed && now >= this.#notOneUntil;
   }
 
@@ -208,30 +199,7 @@ export class PollingLane {
     if (this.#connections > 0) this.#answerLost = true;
     this.#connections = connections;
     this.#lowWater.forget();
-    this.#floor = '0';
-  }
-
-  #nextFloor(): string {
-    const now = performance.now();
-    if (now - this.#fromStartAt < fromStartEveryMs) return this.#floor;
-    this.#fromStartAt = now;
-    return '0';
-  }
-
-  /** A claim from this floor has found the end: the next walk begins. */
-  #beginWalk(floor: string): void {
-    const now = performance.now();
-    this.#walksAll = floor !== '0' && !this.#walksAll && now - this.#walkedAllAt >= walkAllEveryMs;
-    if (this.#walksAll) this.#walkedAllAt = now;
-  }
-
-  #moveFloor(result: ClaimResult, atEnd: boolean): void {
-    if (atEnd) {
-      this.#floor = '0';
-      this.#fromStartAt = Number.NEGATIVE_INFINITY;
-    } else if (result.reached !== undefined && compareSeq(result.reached, this.#floor) > 0) {
-      this.#floor = result.reached;
-    }
+    this.#walk.reset();
   }
 
   async #run(): Promise<void> {
@@ -242,10 +210,10 @@ export class PollingLane {
           await this.#waitForRoom();
           if (this.#options.held() >= this.#options.holdMax()) continue;
         }
-        const { claimed, exhausted, dueInMs } = await this.claimOnce();
+        const { claimed, pauseMs } = await this.claimOnce();
         failures = 0;
         if (claimed > 0) this.#options.doorbell.busy(claimed);
-        if (exhausted && !this.#stopped) await this.#options.doorbell.wait(dueInMs);
+        if (pauseMs !== 0 && !this.#stopped) await this.#options.doorbell.wait(pauseMs);
       } catch (error) {
         failures++;
         this.#log.say('claim', (suppressed) =>

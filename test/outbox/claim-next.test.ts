@@ -42,7 +42,7 @@ const request = {
   holding: undefined,
   lowWater: { mark: '0', returns: '0', server: '' },
 };
-const large = { floor: '0', readyMax: 10, dueMax: 5, survey: false, ownShare: false, suspectMax: 1 } as const;
+const large = { floor: '0', readyMax: 10, dueMax: 5, survey: false, ownShards: false, suspectMax: 1 } as const;
 const next = (more: Partial<ClaimNextRequest> = {}, queryable: Queryable = db.pool) =>
   claimNext(on(queryable), 'postcommit', { token: me, ...request, ...more });
 const claimAll = (more: Partial<ClaimRequest> = {}, queryable: Queryable = db.pool) =>

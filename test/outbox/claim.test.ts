@@ -22,7 +22,7 @@ const request = {
   holding: undefined,
   lowWater: { mark: '0', returns: '0', server: '' },
   survey: false,
-  ownShare: false,
+  ownShards: false,
   suspectMax: 1,
 } as const;
 const claimAs = (token: string, more: Partial<ClaimRequest> = {}) =>
@@ -166,7 +166,7 @@ describe('claim', () => {
       );
       return new Set((await db.query('select seq from postcommit.outbox_queue')).map(({ seq }) => seq));
     }
-    const shareOf = async (token: string) => (await claimAs(token, { readyMax: 1_000, ownShare: true })).rows;
+    const shareOf = async (token: string) => (await claimAs(token, { readyMax: 1_000, ownShards: true })).rows;
 
     test('living relays divide everything among them, an aggregate to each as a whole', async () => {
       const all = await emitToMany();

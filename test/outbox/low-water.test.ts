@@ -51,7 +51,7 @@ async function claimSome(readyMax: number): Promise<string[]> {
     holding: undefined,
     lowWater: water.mark,
     survey: true,
-    ownShare: false,
+    ownShards: false,
     suspectMax: 1,
   });
   if (result.reached) water.seen(result.reached, result.rows.length);

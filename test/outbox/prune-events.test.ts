@@ -199,7 +199,7 @@ describe('beside the work', () => {
         holding: undefined,
         lowWater: { mark: '0', returns: '0', server: '' },
         survey: false,
-        ownShare: false,
+        ownShards: false,
         suspectMax: 1,
       } as const;
       expect((await claim(query, 'postcommit', request)).rows).toHaveLength(1);

@@ -38,7 +38,7 @@ export const expectedIndexes: readonly ExpectedIndex[] = [
   { table: 'outbox_queue', definition: 'unique btree (seq)', missing: 'critical', consequence: wholeQueue },
   {
     table: 'outbox_queue',
-    definition: 'btree (seq) WHERE (available_at IS NULL)',
+    definition: 'btree (seq, (COALESCE(key, seq) & 1023)) WHERE (available_at IS NULL)',
     missing: 'critical',
     consequence: wholeQueue,
   },
@@ -51,6 +51,12 @@ export const expectedIndexes: readonly ExpectedIndex[] = [
   {
     table: 'outbox_queue',
     definition: 'btree (key, seq) WHERE (key IS NOT NULL)',
+    missing: 'critical',
+    consequence: wholeQueue,
+  },
+  {
+    table: 'outbox_queue',
+    definition: 'btree (seq) WHERE (rescues > 1)',
     missing: 'critical',
     consequence: wholeQueue,
   },
