@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { claim, claimNext, isRelayEnded } from '../../src/outbox/claim.ts';
 import { type Failure, fail } from '../../src/outbox/fail.ts';
 import { end, reap, register, renew } from '../../src/outbox/relays.ts';
 import { settle } from '../../src/outbox/settle.ts';
@@ -126,6 +127,23 @@ describe('G5 fencing: a relay that stalled past its lease', () => {
   );
 });
 
+describe('G5 fencing: a failover that lost the registrations', () => {
+  test(
+    'a relay registers anew at once, and goes on',
+    withScenario(async (scenario) => {
+      const relay = await scenario.relay('one', { leaseMs: 60_000 });
+      const before = relay.stats().token;
+      await scenario.db.query('truncate postcommit.outbox_relays restart identity');
+      const lost = nextEvent(relay, 'leaseLost');
+      await scenario.emitLine('a', 3);
+      await lost;
+      await scenario.drained();
+      expect(relay.stats().token).not.toBe(before);
+      expect(await scenario.findings()).toMatchObject({ lost: [], orderViolations: [] });
+    }),
+  );
+});
+
 describe('G5 fencing: the statements', () => {
   let db: TestDatabase;
   let stale: string;
@@ -173,6 +191,30 @@ describe('G5 fencing: the statements', () => {
     const given = (await seqs()).map((seq) => ({ seq, attempts: 0, ...failure }) as Failure);
     expect(await fail(query, 'postcommit', stale, given)).toEqual(await seqs());
     expect(await story()).toEqual(before);
+  });
+
+  test('a token is not given out again after the registrations were lost, as by a restore', async () => {
+    await db.query('truncate postcommit.outbox_relays restart identity');
+    const tokens = [];
+    for (let n = 0; n < 3; n++) tokens.push(await register(db.pool, 'postcommit', { ...relay, leaseMs: 60_000 }));
+    expect(tokens).not.toContain(owner);
+    expect(tokens).not.toContain(stale);
+    expect(await renew(db.pool, 'postcommit', owner, 60_000, {})).toBe(false);
+  });
+
+  test.each([
+    ['has ended', (token: string) => end(db.pool, 'postcommit', token)],
+    ['is not known any more', () => db.query('truncate postcommit.outbox_relays')],
+  ])('a relay that %s cannot claim', async (_name, lose) => {
+    const request = { token: owner, exceptKeys: [], inlineBytesMax: 1_000, holding: undefined };
+    const lowWater = { mark: '0', returns: '0', server: '' };
+    const large = { floor: '0', readyMax: 10, dueMax: 5, survey: false, ownShards: false, suspectMax: 1 } as const;
+    await db.query('update postcommit.outbox_queue set lease = null');
+    await lose(owner);
+    await expect(claim(query, 'postcommit', { ...request, ...large, lowWater })).rejects.toSatisfy(isRelayEnded);
+    await db.query('delete from postcommit.outbox_queue where seq > (select min(seq) from postcommit.outbox_queue)');
+    await expect(claimNext(query, 'postcommit', { ...request, lowWater })).rejects.toSatisfy(isRelayEnded);
+    expect(await db.query('select lease from postcommit.outbox_queue')).toEqual([{ lease: null }]);
   });
 
   test('a relay declared lost cannot renew, and a heartbeat that came first keeps it alive', async () => {

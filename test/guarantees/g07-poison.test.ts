@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { Reject } from '../../src/index.ts';
-import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';
+import { RelayScenario, withScenario } from '../support/relay-scenario.ts';
 import { nextEvent, until } from '../support/wait.ts';
 
 const endsOf = (scenario: RelayScenario, key: string) =>
@@ -254,6 +254,51 @@ describe('G7 whatever a handler throws is recorded, readable and bounded', () =>
       expect(await relay.runOnce()).toMatchObject({ dead: thrown.length });
       const letters = await deadLetters(scenario);
       for (const [n, [name, , text]] of thrown.entries()) expect(letters[n].error, name).toMatch(text);
+    }),
+  );
+
+  test.each([
+    ['created_at', `'infinity'`],
+    ['created_at', `'-infinity'`],
+    ['created_at', `'10000-01-01'`],
+    ['aggregate_id', `repeat('x', 1001)`],
+    ['event_type', `repeat('x', 1001)`],
+    ['ordering_key', `repeat('x', 1001)`],
+    ['headers', `jsonb_build_object('x', repeat('x', 65536))`],
+    ['headers', `('{"x": [' || rtrim(repeat('1e131071,', 9000), ',') || ']}')::jsonb`],
+  ])('%s of an INSERT cannot be %s, which would make every claim fail', async (column, value) => {
+    const scenario = await RelayScenario.create();
+    try {
+      const columns = {
+        aggregate_type: `'a'`,
+        aggregate_id: `'1'`,
+        event_type: `'t'`,
+        payload: `'1'`,
+        [column]: value,
+      };
+      const inserted = scenario.db.query(
+        `insert into postcommit.outbox_events (${Object.keys(columns)}) values (${Object.values(columns)})`,
+      );
+      // Refused by a constraint, or because the text of it cannot even be made.
+      await expect(inserted).rejects.toMatchObject({ code: expect.stringMatching(/^(?:23514|54000|XX000)$/) });
+    } finally {
+      await scenario.close();
+    }
+  });
+
+  test(
+    'a payload that is 2 KB as stored and over a gigabyte as text becomes a dead letter, and nothing waits for it',
+    withScenario(async (scenario) => {
+      await scenario.emitLine('good', 20);
+      await scenario.db.query(
+        `insert into postcommit.outbox_events (aggregate_type, aggregate_id, event_type, payload)
+         select 'thing', 'bad', 'scripted', ('[' || rtrim(repeat('1e131071,', 8300), ',') || ']')::jsonb`,
+      );
+      await scenario.emitLine('good', 20);
+      await scenario.relay('one');
+      await scenario.drained();
+      expect(endsOf(scenario, 'thing:good')).toBe(40);
+      expect(await deadLetters(scenario)).toMatchObject([{ aggregate_id: 'bad', reason: 'rejected' }]);
     }),
   );
 });

@@ -182,6 +182,57 @@ describe('the low-water mark', () => {
     client.release();
   });
 
+  /** Some events have come and gone, and the mark has risen. */
+  async function riseWater(): Promise<void> {
+    await db.query(`select postcommit.emit('t', 'a', n::text, '{}') from generate_series(1, 5) n`);
+    const seqs = await claimSome(10);
+    await settle(
+      query,
+      'postcommit',
+      token,
+      seqs.map((seq) => ({ seq, targets: ['t'] })),
+    );
+    await until(
+      async () => {
+        await claimSome(10);
+        return BigInt(water.mark.mark) > 1n;
+      },
+      { timeoutMs: 30_000, what: 'the mark has risen' },
+    );
+  }
+
+  test('holds nothing back after TRUNCATE ... RESTART IDENTITY', async () => {
+    await riseWater();
+    await db.query('truncate postcommit.outbox_events, postcommit.outbox_queue restart identity');
+    // In one transaction past the mark, so that the sequence is above it when the next claim looks.
+    await db.query(`select postcommit.emit('t', 'a', 'x', '{}') from generate_series(1, 9)`);
+    expect(await claimSome(10)).toEqual(['1', '2', '3', '4', '5', '6', '7', '8', '9']);
+  });
+
+  test('holds nothing back when the sequence goes back without it', async () => {
+    await riseWater();
+    await db.query('delete from postcommit.outbox_events');
+    await db.query('alter table postcommit.outbox_events alter seq restart');
+    await db.query(`select postcommit.emit('t', 'a', 'x', '{}')`);
+    expect(await claimSome(10)).toEqual(['1']);
+  });
+
+  test('is not used by another server, nor by one that was started again', async () => {
+    await riseWater();
+    await db.query('insert into postcommit.outbox_queue (seq, key) values (1, 7)');
+    expect(await claimSome(10)).toEqual([]);
+    const { mark, returns, server } = water.mark;
+    const usable = async (given: string) =>
+      (await db.query('select postcommit.usable_low_water($1, $2, $3) as mark', [mark, returns, given]))[0].mark;
+    expect(await usable(server)).toBe(mark);
+    const [started, timeline] = server.split('/');
+    expect(timeline).toMatch(/^[0-9A-F]{8}$/);
+    expect(await usable(`${started}1/${timeline}`)).toBe('0');
+    expect(await usable(`${started}/00000002`)).toBe('0');
+    water.surveyed({ returns, server: `${started}/00000002`, lowest: null, xmin: '9', xmax: '9' });
+    expect(water.mark.mark).toBe('0');
+  });
+
   test('a return that is counted during a survey, and commits after the next one, is seen', async () => {
     await db.query(`select postcommit.emit('t', 'a', 'x', '{}'), postcommit.emit('t', 'a', 'y', '{}')`);
     const [first] = await claimSome(1);

@@ -13,17 +13,20 @@ export interface Script {
   reject?: boolean;
   /** Never settles, in the relay of this name. */
   hangIn?: string;
+  /** Ends the process, as running out of memory does: nothing is cleaned up. */
+  kill?: boolean;
 }
 
 /** Does what the payload says and writes it down. */
 export function scriptedHandler(journal: Journal, relay: string): Handler<Script | null> {
   return async (event: DeliveredEvent<Script | null>, ctx: HandlerContext) => {
-    const { workMs = 0, failTimes = 0, reject = false, hangIn } = event.payload ?? {};
+    const { workMs = 0, failTimes = 0, reject = false, hangIn, kill = false } = event.payload ?? {};
     const { seq, id, key } = event;
     const { attempt, idempotencyKey, handler } = ctx;
     const note = (phase: 'begin' | 'end' | 'fail') =>
       journal.write({ phase, relay, seq, id, key, handler, attempt, idempotencyKey });
     note('begin');
+    if (kill) process.kill(process.pid, 'SIGKILL');
     if (hangIn === relay) await new Promise<never>(() => {});
     if (workMs > 0) await sleep(workMs);
     if (reject || attempt <= failTimes) {
