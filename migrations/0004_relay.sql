@@ -140,7 +140,8 @@ $postcommit$;
 --
 -- Payloads over the inline limit are left out and loaded one by one when their turn comes, so that a batch of large
 -- events cannot exceed the relay's memory. The stored size is asked first, because it costs nothing; but what is stored
--- is compressed, a hundredfold perhaps. OFFSET 0 keeps the text from being made twice.
+-- is compressed, a hundredfold perhaps. OFFSET 0 keeps the text from being made twice. With a negative limit nothing is read
+-- from the log: for a relay that reads event by event, because one of them cannot be read.
 --
 -- Relays that work off one backlog together would each walk through all of it, and of a key whose events another relay
 -- holds nothing can be claimed: four relays on two cores used 2.5 times the processor time of one. So a claim may keep to the relay's own shards:
@@ -329,7 +330,7 @@ begin
   seq := null;
   payload := scan;
   return next;
-  if taken_seqs is null then
+  if taken_seqs is null or inline_bytes_max < 0 then
     return;
   end if;
   return query

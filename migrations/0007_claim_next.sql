@@ -69,7 +69,7 @@ begin
   end if;
 
   -- By a statement of its own, so that partitions are left out before they are opened.
-  if claimed_seq is not null then
+  if claimed_seq is not null and inline_bytes_max >= 0 then
     select l.id, l.aggregate_type, l.aggregate_id, l.event_type, nullif(l.schema_version, 1), l.ordering_key,
            case when octet_length(t.payload) <= inline_bytes_max then t.payload end,
            nullif(l.headers::text, '{}'), (date_part('epoch', l.created_at) * 1000000)::bigint

@@ -51,6 +51,8 @@ export const errorCodes = {
   POSTCOMMIT_E_NO_HANDLER:
     'No handler is registered for this event type, and it is routed to no destination. Register one, route it, or set noHandler to choose what happens.',
   POSTCOMMIT_E_HANDLER_FAILED: 'The handler failed.',
+  POSTCOMMIT_E_EVENT_UNREADABLE:
+    'PostgreSQL cannot read this event out of the log. Correct its row in outbox_events, then retry the dead letter.',
   POSTCOMMIT_E_RELAY_ENDED:
     'The relay ended, without stopping, while it delivered this event. Look at why its process died (out of memory, a crash, process.exit), then retry the dead letter.',
   POSTCOMMIT_E_DELIVER_TIMEOUT:

@@ -18,8 +18,10 @@ export interface ClaimedRow {
   rescues: number;
   /** Targets that already have it. */
   done: readonly string[];
-  /** Empty when somebody deleted the event from the log: there is nothing left to deliver. */
+  /** Empty when the event was deleted from the log: there is nothing left to deliver. */
   id: string;
+  /** Why the event cannot be read, if it cannot. Then it has no id either. */
+  unreadable?: unknown;
   aggregateType: string;
   aggregateId: string;
   type: string;
@@ -41,7 +43,7 @@ export interface ClaimRequest {
   dueMax: number;
   /** Keys to leave alone for now. */
   exceptKeys: readonly string[];
-  /** Larger payloads are not sent along. */
+  /** Larger payloads are not sent along. Negative: nothing is read from the log, `readClaimed` does it. */
   inlineBytesMax: number;
   /** Once the answer of a claim was lost: every seq that this relay holds. */
   holding: readonly string[] | undefined;
@@ -231,6 +233,13 @@ function toClaimedRow(
     rescued: false,
     rescues: begun?.rescues ?? 0,
     done: begun?.done ?? none,
+    shelved: none,
+    ...eventOf(row),
+  };
+}
+
+function eventOf(row: unknown[] | undefined) {
+  return {
     id: (row?.[1] as string | undefined) ?? '',
     aggregateType: (row?.[2] as string | undefined) ?? '',
     aggregateId: (row?.[3] as string | undefined) ?? '',
@@ -240,8 +249,28 @@ function toClaimedRow(
     payloadJson: (row?.[7] as string | null | undefined) ?? undefined,
     headersJson: (row?.[8] as string | null | undefined) ?? '{}',
     createdAtMs: Number(row?.[9]) / 1_000,
-    shelved: none,
   };
+}
+
+/** As claim_many reads them, without the payload. */
+const readClaimedSql = perSchema(
+  (s) => `
+select l.seq, l.id, l.aggregate_type, l.aggregate_id, l.event_type, nullif(l.schema_version, 1), l.ordering_key, null,
+       nullif(l.headers::text, '{}'), (date_part('epoch', l.created_at) * 1000000)::bigint
+  from ${s}.outbox_events l where l.seq = $1`,
+);
+
+/** Reads claimed events from the log one by one, and says of each that cannot be read why. Payloads are left out. */
+export async function readClaimed(query: ArrayQuery, schema: string, rows: readonly ClaimedRow[]): Promise<void> {
+  for (const claimed of rows) {
+    try {
+      const { rows: found } = await query(readClaimedSql(schema), [claimed.seq]);
+      Object.assign(claimed, eventOf(found[0]));
+    } catch (error) {
+      if (!isUnreadable(error)) throw error;
+      claimed.unreadable = error;
+    }
+  }
 }
 
 /** Whether a claim was refused because the relay has ended, or is not registered in this database. */

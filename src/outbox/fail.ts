@@ -23,7 +23,7 @@ with input as materialized (
          attempts = q.attempts + (m.fate in ('retry', 'hold'))::integer,
          held = m.fate = 'hold',
          -- It came out of a delivery: whatever ended earlier relays, it was not this event.
-         rescues = case when m.fate = 'retry' and not m.untried then 0 else q.rescues end,
+         rescues = case when m.fate = 'retry' and m.untried is not true then 0 else q.rescues end,
          done = coalesce(m.done_targets, q.done),
          available_at = case
            when m.fate = 'hold' then 'infinity'
@@ -86,7 +86,7 @@ export type Failure = {
       done: readonly string[];
       errors: readonly TargetError[];
       /** Whether it failed without having been delivered: because the relay before this one ended. */
-      isUntried: boolean;
+      isUntried?: boolean;
     }
   | { fate: 'release'; delayMs?: number; done?: readonly string[] }
   | { fate: 'shelve'; done: readonly string[]; waitsFor: readonly string[] }

@@ -80,6 +80,11 @@ export class Deliverer {
   }
 
   deliver(held: Held, done: (outcome: Outcome) => void): void {
+    if (held.unreadable !== undefined) {
+      const why = `PostgreSQL says: ${errorText(held.unreadable)}`;
+      done(rejected(held, new PostcommitError('POSTCOMMIT_E_EVENT_UNREADABLE', why)));
+      return;
+    }
     if (held.id === '') {
       done(rejected(held, new PostcommitError('POSTCOMMIT_E_NOT_FOUND', 'It was deleted from outbox_events.')));
       return;

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Link } from '../database/link.ts';
 import type { ClaimedRow, ClaimRequest, ClaimResult } from '../outbox/claim.ts';
-import { claim, claimNext, isRelayEnded, isUnreadable } from '../outbox/claim.ts';
+import { claim, claimNext, isRelayEnded, isUnreadable, readClaimed } from '../outbox/claim.ts';
 import { defer } from '../outbox/defer.ts';
 import type { Logger } from '../telemetry/logging.ts';
 import { SparseLog } from '../telemetry/logging.ts';
@@ -39,7 +39,7 @@ export interface PollingLaneOptions {
 const dueShare = 0.25;
 /** Payloads larger than this are loaded when their turn comes: a thousand of them still fit in memory. */
 const inlineBytesMax = 16_384;
-/** No payload comes with the claim: each is loaded by itself. */
+/** Nothing of the events comes with the claim. */
 const nothingInline = -1;
 /** How long no single event is expected after something else was found. */
 const notOneForMs = { more: 20, raced: 0, other: 500 };
@@ -134,11 +134,25 @@ export class PollingLane {
     } catch (error) {
       if (isRelayEnded(error)) this.#options.onEnded(request.token);
       if (!isUnreadable(error)) throw error;
-      // One event of the batch cannot be read, and nothing was claimed. Loaded one by one, only that one fails.
+      // One event of the batch cannot be read, and nothing was claimed. Read one by one, only that one fails.
       this.#log.say('unreadable', (suppressed) =>
-        this.#options.logger.warn({ suppressed, err: String(error) }, 'claim failed over a payload, claiming without'),
+        this.#options.logger.warn(
+          { suppressed, err: String(error) },
+          'claim met an unreadable event, reading one by one',
+        ),
       );
-      return await this.#claimInline(request, nothingInline);
+      const result = await this.#claimInline(request, nothingInline);
+      await this.#readClaimed(result.rows);
+      return result;
+    }
+  }
+
+  async #readClaimed(rows: ClaimedRow[]): Promise<void> {
+    try {
+      await readClaimed(this.#options.link.queryArrays, this.#options.schema, rows);
+    } catch (error) {
+      this.#answerLost = true; // They are claimed, and nobody knows of them.
+      throw error;
     }
   }
 

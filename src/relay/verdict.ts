@@ -37,6 +37,6 @@ export function toEntry(verdict: Verdict, options: VerdictOptions): Entry {
   // A receiver that says when to come again is obeyed.
   const delayMs = Math.max(policyMs, outcome.retryAfterMs ?? 0);
   held.retryInMs = delayMs;
-  const isUntried = outcome.isUntried ?? false;
+  const { isUntried = false } = outcome;
   return { held, failure: { seq, attempts, fate: 'retry', delayMs, done, errors, isUntried } };
 }

@@ -301,4 +301,35 @@ describe('G7 whatever a handler throws is recorded, readable and bounded', () =>
       expect(await deadLetters(scenario)).toMatchObject([{ aggregate_id: 'bad', reason: 'rejected' }]);
     }),
   );
+
+  test(
+    'an event whose bytes have no equivalent in UTF-8 becomes a dead letter, and nothing waits for it',
+    withScenario(
+      async (scenario) => {
+        await scenario.emitLine('good', 20);
+        for (const column of ['aggregate_id', 'payload']) {
+          const columns = {
+            aggregate_type: `'thing'`,
+            aggregate_id: `'bad'`,
+            event_type: `'scripted'`,
+            payload: `'1'`,
+          };
+          const text = `convert_from('\\x81', 'WIN1252')`;
+          const values = { ...columns, [column]: column === 'payload' ? `to_jsonb(${text})` : text };
+          await scenario.db.query(
+            `insert into postcommit.outbox_events (${Object.keys(values)}) values (${Object.values(values)})`,
+          );
+        }
+        await scenario.emitLine('good', 20);
+        await scenario.relay('one');
+        await scenario.drained();
+        expect(endsOf(scenario, 'thing:good')).toBe(40);
+        const letters = await scenario.db.query(
+          'select seq, reason, error from postcommit.outbox_dead_letters order by seq',
+        );
+        expect(letters).toMatchObject(['21', '22'].map((seq) => ({ seq, reason: 'rejected' })));
+      },
+      { encoding: 'WIN1252' },
+    ),
+  );
 });

@@ -130,6 +130,7 @@ describe('claimNext, of one event', () => {
       dueExamined: 0,
       blocked: [],
       dueInMs: undefined,
+      relays: 1,
       newSuspects: 0,
       survey: undefined,
     });

@@ -38,7 +38,7 @@ export const expectedIndexes: readonly ExpectedIndex[] = [
   { table: 'outbox_queue', definition: 'unique btree (seq)', missing: 'critical', consequence: wholeQueue },
   {
     table: 'outbox_queue',
-    definition: 'btree (seq, (COALESCE(key, seq) & 1023)) WHERE (available_at IS NULL)',
+    definition: 'btree (seq, ((COALESCE(key, seq) & (1023)::bigint))) WHERE (available_at IS NULL)',
     missing: 'critical',
     consequence: wholeQueue,
   },
