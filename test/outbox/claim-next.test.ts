@@ -207,6 +207,7 @@ describe('claimNext, of none', () => {
     reached: undefined,
     dueExamined: 0,
     blocked: [],
+    relays: 1,
     newSuspects: 0,
     survey: undefined,
   };
