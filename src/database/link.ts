@@ -45,6 +45,8 @@ export class Link implements Executor {
   #heardAt = 0;
   #watchdog: NodeJS.Timeout | undefined;
   #prepares = true;
+  /** Settled when the last statement sent on a client without a pipeline is answered. */
+  #turn: Promise<unknown> = Promise.resolve();
   readonly #names = new Map<string, string>();
   #closed = false;
   readonly #closing = new AbortController();
@@ -129,7 +131,7 @@ export class Link implements Executor {
     if (this.#underWay++ === 0) this.#heardAt = performance.now();
     this.#watchdog ??= this.#watch(this.#options.queryTimeoutMs);
     try {
-      return await client.query<Row>(query);
+      return await this.#query<Row>(client, query);
     } catch (error) {
       if (isConnectionFailure(error) || isReadOnly(error)) this.#drop(client, error);
       throw error;
@@ -137,6 +139,14 @@ export class Link implements Executor {
       this.#underWay--;
       this.#heardAt = performance.now();
     }
+  }
+
+  /** One after the other where the client has no pipeline (pg before 8.23): pg queues too, but 8.19 and later warn of it. */
+  #query<Row extends pg.QueryResultRow>(client: pg.Client, query: pg.QueryConfig): Promise<pg.QueryResult<Row>> {
+    if ((client as { pipeline?: boolean }).pipeline === true) return client.query<Row>(query);
+    const turn = this.#turn.then(() => client.query<Row>(query));
+    this.#turn = turn.catch(() => {});
+    return turn;
   }
 
   /**
@@ -161,7 +171,7 @@ export class Link implements Executor {
       connectionTimeoutMillis: Math.min(10_000, this.#options.queryTimeoutMs),
       keepAlive: true,
       types: { getTypeParser },
-      pipeline: true, // Concurrent statements travel together instead of queueing in the client.
+      pipeline: true, // Concurrent statements travel together instead of queueing in the client. pg before 8.23 ignores it.
     });
     client.on('error', (error) => this.#drop(client, error));
     client.on('end', () => this.#drop(client, new Error('Connection ended')));
@@ -173,6 +183,7 @@ export class Link implements Executor {
       timer = setTimeout(() => destroy(client), this.#options.queryTimeoutMs);
       await this.#options.onConnect?.(client);
       this.#connections++;
+      this.#turn = Promise.resolve();
       return client;
     } catch (error) {
       destroy(client);
@@ -264,7 +275,10 @@ const getTypeParser = ((oid: number, format?: 'text') =>
 function destroy(client: pg.Client): void {
   client.removeAllListeners('error');
   client.on('error', () => {});
-  (client as unknown as { connection: { stream: { destroy(): void } } }).connection.stream.destroy();
+  const { connection } = client as unknown as { connection?: { stream?: { destroy?(): void } } };
+  // The native client has no stream.
+  if (typeof connection?.stream?.destroy === 'function') connection.stream.destroy();
+  else client.end().catch(() => {});
 }
 
 async function endOrDestroy(client: pg.Client): Promise<void> {

@@ -1,98 +1,186 @@
-/// <reference path="./pg-utils.d.ts" />
-import { prepareValue } from 'pg/lib/utils.js';
+import { isConnectionFailure } from '../database/database-error.ts';
 import type { Statement } from '../database/executor.ts';
 import type { PgClient, PgConnection } from './pg-client.ts';
-import { insideOf } from './pg-client.ts';
+import { insideOf, isDead } from './pg-client.ts';
 
-/** The command tag of the last statement, or what failed and at which one: those after it were not carried out. */
-export type Answer = { command: string } | { error: unknown; failedAt: number };
+/** The command tag of the last statement, or what failed. */
+export type Answer = { command: string } | FailedAnswer;
 
-/** Whether the client is one of `pg` itself, rather than a wrapper of another kind or the native one. */
+interface FailedAnswer {
+  error: unknown;
+  /** Index of the statement that failed. PostgreSQL did not carry out the ones after it. */
+  failedAt: number;
+  /** Whether the last statement may have reached the server. */
+  lastSent: boolean;
+}
+
+/** The part of pg's own `Query` class that a batch builds on. pg exposes it as `Client.Query`. */
+type PgQueryClass = new (config: {
+  text: string;
+  values?: unknown[];
+  callback?: (error: unknown) => void;
+}) => {
+  callback: (error: unknown) => void;
+  submit(connection: PgConnection): unknown;
+};
+
+/** How one copy of pg takes a batch. */
+interface BatchSupport {
+  makeBatch(statements: readonly Statement[], answer: (answer: Answer) => void): object;
+  /** How this copy of pg writes a value for the server. */
+  prepareValue(value: unknown): unknown;
+}
+
+/** Per copy of pg, known by its `Query` class: an application may have several copies. */
+const supportOfCopy = new WeakMap<PgQueryClass, BatchSupport | 'refused'>();
+
+/**
+ * Whether the client takes several statements under one Sync. The native client, wrappers that are no pg client, and
+ * a version of pg that has refused a batch do not.
+ */
 export function takesBatches(client: PgClient): boolean {
-  const { connection } = insideOf(client);
-  return [connection?.parse, connection?.bind, connection?.execute, connection?.sync].every(
-    (method) => typeof method === 'function',
-  );
+  return supportOf(client) !== undefined;
 }
 
 /**
- * Sends statements under one Sync, and answers once all are carried out or one has failed. Throws, with nothing sent, if
- * a value cannot be written.
+ * Sends statements under one Sync, and resolves once all are carried out or one has failed. Throws, with nothing sent, if
+ * a value cannot be written. `refused` means that this version of pg does not take batches: nothing was sent.
  *
  * Statements that are only pipelined are answered one by one, and each answer costs the server a write and this process
  * a wake-up: on loopback more than the round trip that was saved (a no-op sent with COMMIT added 20 % to a transaction
  * when pipelined, 12 % this way). And PostgreSQL skips what comes after a statement that failed, so COMMIT is never
  * carried out without what was to be committed.
  */
-export async function sendBatch(client: PgClient, statements: readonly Statement[]): Promise<Answer> {
+export async function sendBatch(client: PgClient, statements: readonly Statement[]): Promise<Answer | 'refused'> {
+  const support = supportOf(client);
+  if (support === undefined) return 'refused';
   const written = statements.map(({ text, values }) => ({
     text,
-    values: (values ?? []).map((value) => prepareValue(value)),
+    values: (values ?? []).map((value) => support.prepareValue(value)),
   }));
-  return new Promise((resolve) => {
-    // pg submits whatever has a submit method, as cursors do.
-    void client.query(new PgBatch(written, resolve) as unknown as string);
+  const answer = await new Promise<Answer>((resolve) => {
+    void client.query(support.makeBatch(written, resolve) as unknown as string);
   });
+  // Not sent, though the connection works: this version of pg does not take it.
+  if ('error' in answer && !answer.lastSent && !isConnectionFailure(answer.error) && !isDead(client)) {
+    supportOfCopy.set(queryClassOf(client) as PgQueryClass, 'refused');
+    return 'refused';
+  }
+  return answer;
 }
 
-/** The same, each statement sent when the one before is answered: for clients that know no batches. */
+/** The same, each statement sent when the one before is answered: for clients that take no batches. */
 export async function sendInTurn(client: PgClient, statements: readonly Statement[]): Promise<Answer> {
   let command = '';
   for (const [at, { text, values }] of statements.entries()) {
+    if (isDead(client)) return { error: new Error('Connection terminated'), failedAt: at, lastSent: false };
     try {
       ({ command } = await (values === undefined ? client.query(text) : client.query(text, values)));
     } catch (error) {
-      return { error, failedAt: at };
+      return { error, failedAt: at, lastSent: at === statements.length - 1 };
     }
   }
   return { command };
 }
 
-class PgBatch {
-  /** By this name pg finds it, to wrap it for its query_timeout. */
-  callback: (error: unknown) => void;
-  readonly #statements: { text: string; values: unknown[] }[];
-  #answered = 0;
-  #command = '';
-
-  constructor(statements: { text: string; values: unknown[] }[], answer: (answer: Answer) => void) {
-    this.#statements = statements;
-    this.callback = (error) => answer(error ? { error, failedAt: this.#answered } : { command: this.#command });
+function supportOf(client: PgClient): BatchSupport | undefined {
+  const { connection } = insideOf(client);
+  const methods = [connection?.parse, connection?.bind, connection?.execute, connection?.sync];
+  if (!methods.every((method) => typeof method === 'function')) return undefined;
+  const Query = queryClassOf(client);
+  if (Query === undefined) return undefined;
+  let support = supportOfCopy.get(Query);
+  if (support === undefined) {
+    const prepareValue = valueWriterOf(Query);
+    support = prepareValue === undefined ? 'refused' : { makeBatch: batchMakerOf(Query), prepareValue };
+    supportOfCopy.set(Query, support);
   }
+  return support === 'refused' ? undefined : support;
+}
 
-  submit(connection: PgConnection): null {
-    connection.stream?.cork?.();
-    for (const { text, values } of this.#statements) {
-      connection.parse({ text });
-      connection.bind({ values });
-      connection.execute({});
+/** Of the client's own copy of pg: pg 8.23.1 and later take only instances of it on a pipelined client. */
+function queryClassOf(client: PgClient): PgQueryClass | undefined {
+  const { Query } = client.constructor as { Query?: unknown };
+  return typeof Query === 'function' ? (Query as PgQueryClass) : undefined;
+}
+
+/** The function that this copy of pg hands to `bind` for values. It is not exported in every version. */
+function valueWriterOf(Query: PgQueryClass): ((value: unknown) => unknown) | undefined {
+  let writer: unknown;
+  const ignore = (): void => {};
+  const recorder = {
+    stream: {},
+    parsedStatements: {},
+    submittedNamedStatements: {},
+    parse: ignore,
+    bind: (message: object) => {
+      writer = (message as { valueMapper?: unknown }).valueMapper;
+    },
+    describe: ignore,
+    execute: ignore,
+    flush: ignore,
+    close: ignore,
+    sync: ignore,
+  };
+  try {
+    new Query({ text: 'select $1', values: [null] }).submit(recorder);
+  } catch {
+    return undefined;
+  }
+  return typeof writer === 'function' ? (writer as (value: unknown) => unknown) : undefined;
+}
+
+function batchMakerOf(Query: PgQueryClass): BatchSupport['makeBatch'] {
+  class PgBatch extends Query {
+    readonly #statements: readonly Statement[];
+    #answered = 0;
+    #command = '';
+    #sent = false;
+
+    constructor(statements: readonly Statement[], answer: (answer: Answer) => void) {
+      super({ text: '' });
+      this.#statements = statements;
+      // pg finds it by this name, to wrap it for its query_timeout.
+      this.callback = (error) =>
+        answer(error ? { error, failedAt: this.#answered, lastSent: this.#sent } : { command: this.#command });
     }
-    connection.sync();
-    connection.stream?.uncork?.();
-    return null;
-  }
 
-  handleCommandComplete({ text }: { text: string }): void {
-    this.#answered++;
-    this.#command = text;
-  }
+    override submit(connection: PgConnection): null {
+      this.#sent = true;
+      connection.stream?.cork?.();
+      for (const { text, values } of this.#statements) {
+        connection.parse({ text });
+        connection.bind({ values: values ?? [] });
+        connection.execute({});
+      }
+      connection.sync();
+      connection.stream?.uncork?.();
+      return null;
+    }
 
-  handleEmptyQuery(): void {
-    this.#answered++;
-  }
+    handleCommandComplete({ text }: { text: string }): void {
+      this.#answered++;
+      this.#command = text;
+    }
 
-  handleError(error: unknown): void {
-    this.callback(error);
-  }
+    handleEmptyQuery(): void {
+      this.#answered++;
+    }
 
-  handleReadyForQuery(): void {
-    this.callback(null);
-  }
+    handleError(error: unknown): void {
+      this.callback(error);
+    }
 
-  handleRowDescription(): void {}
-  handleDataRow(): void {}
-  handlePortalSuspended(): void {}
-  handleCopyData(): void {}
-  // The server refuses whatever follows COPY FROM STDIN instead of its data.
-  handleCopyInResponse(): void {}
+    handleReadyForQuery(): void {
+      this.callback(null);
+    }
+
+    handleRowDescription(): void {}
+    handleDataRow(): void {}
+    handlePortalSuspended(): void {}
+    handleCopyData(): void {}
+    // The server refuses whatever follows COPY FROM STDIN instead of its data.
+    handleCopyInResponse(): void {}
+  }
+  return (statements, answer) => new PgBatch(statements, answer);
 }

@@ -4,8 +4,9 @@ import { PostcommitError } from '../errors.ts';
 export interface PgClient {
   // biome-ignore lint/suspicious/noExplicitAny: pg's own query has more overloads than a structural type can follow.
   query(text: string, values?: any[]): Promise<any>;
-  /** pg 8.17 and later: `I` idle, `T` in a transaction, `E` in a failed one, as of the last answer. */
+  /** pg 8.21 and later: `I` idle, `T` in a transaction, `E` in a failed one, as of the last answer. */
   getTransactionStatus?(): string | null;
+  /** pg 8.23 and later. */
   pipeline?: boolean;
 }
 

@@ -40,7 +40,7 @@ export async function begin<Client extends PgClient>(
   return {
     tx: client,
     mark,
-    commit: (last, behind) => commit(client, { pipelined, begun, last, behind, release }),
+    commit: (last, behind) => commit(client, { together: options.pipeline !== false, begun, last, behind, release }),
     rollback: () => rollback(client, release),
   };
 }
@@ -69,24 +69,24 @@ export async function run<Client extends PgClient>(
   const mark = randomUUID();
   const opening = [{ text: beginText(options.isolation) }, { text: markSql(mark) }];
   const client = await connect(pool);
-  const together = options.pipeline !== false && takesBatches(client);
-  const implicit = together && options.isolation === undefined && statements.every(({ text }) => isPlain(text));
-  const before = implicit ? statements : [...opening, ...statements];
-  const all = last ? [...before, last(implicit ? null : mark)] : before;
-  const first = before.length - statements.length;
   const pipeline = client.pipeline;
+  const together = options.pipeline !== false && takesBatches(client);
   if (together && pipeline !== undefined) client.pipeline = true;
-  await commitAll(client, all, {
-    together,
-    implicit,
-    behind,
+  const release: Release = (error) => {
+    if (pipeline !== undefined) client.pipeline = pipeline;
+    giveBack(client, error);
+  };
+  const attempt = (together: boolean) => {
+    const implicit = together && options.isolation === undefined && statements.every(({ text }) => isPlain(text));
+    const before = implicit ? statements : [...opening, ...statements];
+    const all = last ? [...before, last(implicit ? null : mark)] : before;
+    const first = before.length - statements.length;
     // What failed of the caller's own statements is the caller's to read.
-    toThrow: (error, at) => (at >= first && at < before.length ? error : codedDatabaseError(error)),
-    release: (error) => {
-      if (pipeline !== undefined) client.pipeline = pipeline;
-      giveBack(client, error);
-    },
-  });
+    const toThrow = (error: unknown, at: number) =>
+      at >= first && at < before.length ? error : codedDatabaseError(error);
+    return commitAll(client, all, { together, implicit, behind, toThrow, release });
+  };
+  if ((await attempt(together)) === 'refused') await attempt(false);
 }
 
 /** Whether a statement leaves transactions alone. Procedures and DO do not: outside of BEGIN they may commit. */
@@ -135,14 +135,15 @@ async function rollback(client: PgClient, release: Release): Promise<void> {
 }
 
 interface OpenCommit {
-  pipelined: boolean;
+  /** Send the events and COMMIT as one message, if the client takes that. */
+  together: boolean;
   begun: Promise<unknown>;
   last: Statement | undefined;
   behind: string | undefined;
   release: Release;
 }
 
-async function commit(client: PgClient, { pipelined, begun, last, behind, release }: OpenCommit): Promise<void> {
+async function commit(client: PgClient, { together, begun, last, behind, release }: OpenCommit): Promise<void> {
   try {
     // Answered long ago if any statement was awaited. Without it, whatever else was sent has committed by itself.
     await begun;
@@ -151,8 +152,10 @@ async function commit(client: PgClient, { pipelined, begun, last, behind, releas
     throw codedDatabaseError(error);
   }
   refuseEnded(client, release);
-  const together = pipelined && takesBatches(client);
-  await commitAll(client, last ? [last] : [], { together, behind, toThrow: codedDatabaseError, release });
+  const statements = last ? [last] : [];
+  const options = { behind, toThrow: codedDatabaseError, release };
+  const done = await commitAll(client, statements, { ...options, together: together && takesBatches(client) });
+  if (done === 'refused') await commitAll(client, statements, { ...options, together: false });
 }
 
 interface CommitOptions {
@@ -167,30 +170,41 @@ interface CommitOptions {
   release: Release;
 }
 
-/** Carries out statements and COMMIT. If a statement fails, COMMIT is not carried out. */
+/**
+ * Carries out statements and COMMIT. If a statement fails, COMMIT is not carried out. `refused` means that the client does
+ * not take batches after all: nothing was sent, and the client is not released.
+ */
 async function commitAll(
   client: PgClient,
   statements: readonly Statement[],
   { together, implicit = false, behind, toThrow, release }: CommitOptions,
-): Promise<void> {
+): Promise<'done' | 'refused'> {
   const all = implicit ? statements : [...statements, { text: 'commit' }];
-  const answering = (together ? sendBatch : sendInTurn)(client, all).catch((error) => ({ error, failedAt: -1 }));
+  const answering = (together ? sendBatch : sendInTurn)(client, all).catch((error) => ({
+    error,
+    failedAt: -1,
+    lastSent: false,
+  }));
   // What cannot be pipelined is sent when all is answered; in a transaction that failed it fails too.
   const sendBehind = async () => (behind === undefined ? undefined : client.query(behind).catch(() => {}));
   const sent = together && client.pipeline === true ? sendBehind() : undefined;
   const answer = await answering;
+  if (answer === 'refused') {
+    await sent;
+    return 'refused';
+  }
   if ('command' in answer) {
     void (sent ?? sendBehind()).then(() => release());
-    if (implicit || answer.command === 'COMMIT') return;
+    if (implicit || answer.command === 'COMMIT') return 'done';
     throw new PostcommitError('POSTCOMMIT_E_TRANSACTION_ABORTED');
   }
   await sent;
-  const { error, failedAt } = answer;
-  const commitFailed = failedAt === statements.length;
+  const { error, failedAt, lastSent } = answer;
+  const commitFailed = lastSent && failedAt === statements.length;
   if (commitFailed || implicit) release(error);
   else await rollback(client, release);
   // What the server itself refused is certain. Whatever else happened once COMMIT was sent, it may have been carried out.
-  if ((commitFailed || (together && failedAt >= 0)) && !isRefusal(error)) {
+  if (lastSent && !isRefusal(error)) {
     throw new PostcommitError('POSTCOMMIT_E_COMMIT_UNKNOWN', undefined, { cause: error });
   }
   // A COMMIT that was refused (a deferred constraint, a conflict of serializable transactions) is the caller's to read.
