@@ -16,6 +16,8 @@ export const errorCodes = {
     'This is not an event id: it must be a UUID. Nothing was written; leave `id` out of a new event to get a time-ordered one.',
   POSTCOMMIT_E_DUPLICATE_ID:
     'The id belongs to another event already, and nothing was written. Use a new id for a new event, or treat this one as emitted.',
+  POSTCOMMIT_E_BULK_EMIT_BLOCKED:
+    'One transaction emits for more than 1,000 aggregates, which needs a moment in which no other transaction that has emitted is open, and there was none. The transaction has failed. Repeat it, or emit for at most 1,000 aggregates in each transaction.',
   POSTCOMMIT_E_BAD_DELAY: 'The delay is not usable and nothing was written.',
   POSTCOMMIT_E_PAYLOAD_NOT_JSON: 'The payload cannot be written as JSON and nothing was written.',
   POSTCOMMIT_E_PAYLOAD_TOO_LARGE:

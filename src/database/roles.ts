@@ -26,6 +26,7 @@ const emitRoutines = [
   'emit(text, text, text, jsonb, jsonb, uuid, integer, text, timestamptz)',
   'emit_one',
   'lock_keys',
+  'close_gates',
   'key_hash',
 ];
 

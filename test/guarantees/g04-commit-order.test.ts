@@ -237,6 +237,83 @@ describe('G4 order per aggregate: seq follows commit order', () => {
       expect(rows.map((row) => row.event_type)).toEqual(['order.changed', 'order.first']);
     });
 
+    describe('while a transaction that has emitted stays open', () => {
+      async function withIdle(work: (idle: { pid: number }) => Promise<void>): Promise<void> {
+        const idle = await begin();
+        await outbox.emit(idle.tx, event('idle'));
+        try {
+          await work(idle);
+        } finally {
+          await idle.end('commit');
+        }
+      }
+
+      test('257 other aggregates are emitted', async () => {
+        await withIdle(async () => {
+          const bulk = await begin();
+          await bulk.tx.query(`set local lock_timeout = '7s'`);
+          await within(outbox.emit(bulk.tx, many.slice(0, 257)), { what: 'the bulk call does not wait for it' });
+          // The keys and the gate.
+          expect((await locksOf(bulk.pid)).advisory).toBe(258);
+          expect((await bulk.tx.query('show lock_timeout')).rows).toEqual([{ lock_timeout: '7s' }]);
+          // Its aggregates are locked, and nothing else.
+          const [same, other] = [await begin(), await begin()];
+          await within(outbox.emit(other.tx, event('other')), { what: 'another aggregate is free' });
+          const emitted = outbox.emit(same.tx, event('many-7', { type: 'order.last' }));
+          await waits(same.pid, bulk.pid);
+          await bulk.end('commit');
+          await emitted;
+          await same.end('commit');
+          await other.end('commit');
+        });
+        const rows = await database.query<{ event_type: string }>(
+          `select event_type from postcommit.outbox_events where aggregate_id = 'many-7' order by seq desc limit 2`,
+        );
+        expect(rows.map((row) => row.event_type)).toEqual(['order.last', 'order.changed']);
+      });
+
+      test('1,001 in one call fail in the end, and no other emitter waits for that', async () => {
+        await withIdle(async (idle) => {
+          const bulk = await begin();
+          let failed: unknown;
+          const emitting = outbox.emit(bulk.tx, many.slice(0, 1_001)).catch((error) => {
+            failed = error;
+          });
+          await waits(bulk.pid, idle.pid);
+          let slowestMs = 0;
+          let emitted = 0;
+          while (failed === undefined) {
+            const start = performance.now();
+            const emit = outbox.transaction((_tx, emit) => emit(event(`free-${emitted}`)));
+            await within(emit, { what: 'an unrelated aggregate is free' });
+            slowestMs = Math.max(slowestMs, performance.now() - start);
+            emitted++;
+          }
+          await emitting;
+          expect(failed).toMatchObject({ code: 'POSTCOMMIT_E_BULK_EMIT_BLOCKED' });
+          expect(emitted).toBeGreaterThan(10);
+          // 100 ms, and what a busy machine adds.
+          expect(slowestMs).toBeLessThan(1_500);
+          await bulk.end('rollback');
+        });
+        const bulk = await begin();
+        await outbox.emit(bulk.tx, many.slice(0, 1_001));
+        expect((await locksOf(bulk.pid)).advisory).toBe(16);
+        await bulk.end('commit');
+      });
+
+      test('1,001 in one call succeed when it ends meanwhile', async () => {
+        const bulk = await begin();
+        let emitted: Promise<unknown> = Promise.resolve();
+        await withIdle(async (idle) => {
+          emitted = outbox.emit(bulk.tx, many.slice(0, 1_001));
+          await waits(bulk.pid, idle.pid);
+        });
+        await emitted;
+        await bulk.end('commit');
+      });
+    });
+
     test('several that emit for 200 aggregates each, one by one, do not disturb each other', async () => {
       const batch = async (name: string) => {
         const { tx, pid, end } = await begin();

@@ -67,7 +67,7 @@ describe('the package as npm installs it', () => {
     await copyFile(new URL('pg-scenario.mjs', import.meta.url), join(project, 'scenario.mjs'));
     // Whatever a version of pg warns of fails in the next major one.
     const output = await run(process.execPath, ['--throw-deprecation', 'scenario.mjs'], project, env);
-    expect(output).toBe('delivered 48\n');
+    expect(output).toBe('delivered 60\n');
   }
 
   it.for(pgVersions)('emits, commits, rolls back and relays with pg %s', async (version, context) => {

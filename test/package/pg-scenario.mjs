@@ -99,7 +99,12 @@ await Promise.all(
   Array.from({ length: 40 }, (_, i) => outbox.transaction((_tx, emit) => emit(event(`many-${i % 8}`, i)))),
 );
 await outbox.transaction([], event('1', 8));
-await until(48);
+// Large payloads are loaded one by one when their turn comes, several at once on one connection of the relay.
+await outbox.transaction(
+  [],
+  Array.from({ length: 12 }, (_, i) => event(`large-${i}`, 'x'.repeat(20_000))),
+);
+await until(60);
 await relay.stop();
 await pool.end();
 assert.deepEqual(
