@@ -7,6 +7,7 @@ import { PostcommitError } from '../errors.ts';
 import type { InsertableEvent } from '../outbox/insert.ts';
 import { insertStatement } from '../outbox/insert.ts';
 import { DoorbellRinger } from './doorbell-ringer.ts';
+import { bufferOf, closeBuffer, EmitBuffer, openBuffer } from './emit-buffer.ts';
 import type { OutboxEvent } from './event.ts';
 import { toInsertable } from './event.ts';
 import type { OutboxDatabase, TransactionOptions } from './outbox-database.ts';
@@ -35,7 +36,14 @@ export interface OutboxOptions<Tx> {
 /** Makes the statement that writes events, for a transaction with a mark or without. */
 type Insert = (mark: string | null) => Statement;
 
-/** Emits one event, or several, and answers the id or the ids. */
+/**
+ * Emits one event, or several, and returns the id or the ids. The events are written in the order of the calls, together with
+ * COMMIT or, if that comes first, with the next `outbox.emit(tx, ...)` of the transaction.
+ *
+ * So events of SQL that the work runs itself (`select postcommit.emit(...)`, a plain INSERT, a trigger that emits) come before
+ * an event that was given to `emit` earlier and is not written yet. Where that order matters, use `outbox.emit(tx, ...)`: it
+ * writes at once.
+ */
 export interface Emit {
   (event: OutboxEvent): Promise<string>;
   (events: readonly OutboxEvent[]): Promise<string[]>;
@@ -76,9 +84,10 @@ export class Outbox<Tx> {
 
   /**
    * Writes events in the transaction you have open: one statement, one round trip, whatever their number. They exist
-   * exactly when it commits. Answers their ids.
+   * exactly when it commits. Returns their ids. In a transaction that `outbox.transaction` has opened, events that its `emit`
+   * was given before are written first.
    *
-   * Until then, others that emit for the same aggregates wait. Separate calls for several aggregates, in another order
+   * Until the commit, others that emit for the same aggregates wait. Separate calls for several aggregates, in another order
    * than another transaction's, can deadlock as row locks can: PostgreSQL fails one of the two with 40P01, to be retried
    * as a whole. One call with an array cannot.
    *
@@ -96,7 +105,19 @@ export class Outbox<Tx> {
   emit(tx: Tx, event: OutboxEvent): Promise<string>;
   emit(tx: Tx, events: readonly OutboxEvent[]): Promise<string[]>;
   async emit(tx: Tx, given: OutboxEvent | readonly OutboxEvent[]): Promise<string | string[]> {
-    const events = await this.#check(given);
+    const check = this.#check(given);
+    const write = async () => this.#write(tx, await check);
+    const buffer = bufferOf(tx);
+    if (buffer) {
+      check.catch(() => {}); // Awaited when its turn comes.
+      await buffer.writeNow(write);
+    } else {
+      await write();
+    }
+    return answer(given, await check);
+  }
+
+  async #write(tx: Tx, events: readonly InsertableEvent[]): Promise<void> {
     const insert = this.#insert(events, false);
     try {
       await this.#db.inTransaction(tx, async (executor, mark) => {
@@ -108,13 +129,12 @@ export class Outbox<Tx> {
       throw codedDatabaseError(error);
     }
     if (insert) this.#db.afterEnd(tx, () => this.#ringer.ring());
-    return answer(given, events);
   }
 
   /**
    * Opens a transaction, runs `work` in it and commits, or rolls back if `work` throws. Statements are pipelined: BEGIN
    * travels with the first one, and the events you emit travel with COMMIT, so emitting costs no round trip. An event
-   * that is refused fails the transaction, whether or not its emit was awaited.
+   * that is refused fails the transaction, whether or not its emit was awaited. See {@link Emit} for the order of events.
    *
    * @example
    * await outbox.transaction(async (tx, emit) => {
@@ -152,15 +172,15 @@ export class Outbox<Tx> {
 
   async #work<T>(work: (tx: Tx, emit: Emit) => Promise<T>, options: TransactionOptions): Promise<T> {
     const open = await this.#db.begin(options);
-    // In the order of the calls, whichever payload check takes longer.
-    const checks: Promise<InsertableEvent[]>[] = [];
+    const buffer = new EmitBuffer((events) => this.#write(open.tx, events));
+    openBuffer(open.tx, buffer);
     let ended = false;
     const emit = ((given: OutboxEvent | readonly OutboxEvent[]) => {
       if (ended) {
         return Promise.reject(new PostcommitError('POSTCOMMIT_E_NOT_A_TRANSACTION', 'The transaction has ended.'));
       }
       const checked = this.#check(given);
-      checks.push(checked);
+      buffer.add(checked);
       const answered = checked.then((events) => answer(given, events));
       answered.catch(() => {}); // Awaited below, also when the caller does not.
       return answered;
@@ -170,11 +190,13 @@ export class Outbox<Tx> {
     try {
       result = await work(open.tx, emit);
       ended = true;
-      insert = this.#insert((await Promise.all(checks)).flat(), true);
+      insert = this.#insert(await buffer.rest(), true);
     } catch (error) {
       ended = true;
       await open.rollback();
       throw error;
+    } finally {
+      closeBuffer(open.tx);
     }
     const behind = insert && this.#ringer.along();
     await open.commit(insert?.(open.mark), behind);

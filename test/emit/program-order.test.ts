@@ -1,0 +1,113 @@
+import type pg from 'pg';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { createOutbox, fromPg, type Outbox, type OutboxEvent } from '../../src/index.ts';
+import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { quietPool } from '../support/quiet-pool.ts';
+import { deferred } from '../support/wait.ts';
+
+describe('the order of events that one outbox.transaction() emits', () => {
+  let database: TestDatabase;
+  let pool: pg.Pool;
+  let outbox: Outbox<pg.PoolClient>;
+
+  beforeAll(async () => {
+    database = await createTestDatabase();
+    pool = quietPool(database.url, { max: 1 });
+    outbox = createOutbox<pg.PoolClient>({ db: fromPg(pool), notify: false });
+    await database.query(`
+      create table orders (id text primary key);
+      create function emit_order() returns trigger language plpgsql as $$
+      begin
+        perform postcommit.emit('order.inserted', 'order', '1', to_jsonb(new.id));
+        return null;
+      end $$;
+      create trigger emit_order after insert on orders for each row execute function emit_order()`);
+  });
+  beforeEach(() => database.query('truncate orders, postcommit.outbox_events, postcommit.outbox_queue'));
+  afterAll(async () => {
+    await pool.end();
+    await database.close();
+  });
+
+  const event = (payload: unknown, type = 'order.changed'): OutboxEvent => ({
+    type,
+    aggregate: ['order', '1'],
+    payload,
+  });
+  async function payloads(): Promise<unknown[]> {
+    const rows = await database.query<{ payload: unknown }>(
+      'select payload from postcommit.outbox_events order by seq',
+    );
+    return rows.map(({ payload }) => payload);
+  }
+
+  test.each([{}, { pipeline: false }])('is that of the calls of emit and outbox.emit(tx): %j', async (options) => {
+    await outbox.transaction(async (tx, emit) => {
+      await emit(event(1));
+      await outbox.emit(tx, event(2));
+      await emit([event(3), event(4)]);
+      await emit(event(5));
+      await outbox.emit(tx, [event(6), event(7)]);
+      await emit(event(8));
+    }, options);
+    expect(await payloads()).toEqual([1, 2, 3, 4, 5, 6, 7, 8]);
+  });
+
+  test('also when no call is awaited and some checks take longer', async () => {
+    const late = deferred();
+    const slow = {
+      '~standard': { version: 1, vendor: 'test', validate: () => late.promise.then(() => ({ value: 1 })) },
+    };
+    const catalogue = { slow: { schema: slow as never }, fast: {} };
+    const checked = createOutbox<pg.PoolClient>({ db: fromPg(pool), notify: false, catalogue });
+    await checked.transaction(async (tx, emit) => {
+      void emit(event(1, 'slow'));
+      void checked.emit(tx, event(2, 'fast'));
+      void emit(event(3, 'fast'));
+      void checked.emit(tx, event(4, 'slow'));
+      void checked.emit(tx, event(5, 'fast'));
+      void emit(event(6, 'fast'));
+      setImmediate(late.resolve);
+    });
+    expect(await payloads()).toEqual([1, 2, 3, 4, 5, 6]);
+  });
+
+  test('also through another outbox on the same tables', async () => {
+    const other = createOutbox<pg.PoolClient>({ db: fromPg(pool), notify: false });
+    await outbox.transaction(async (tx, emit) => {
+      await emit(event(1));
+      await other.emit(tx, event(2));
+      await emit(event(3));
+    });
+    expect(await payloads()).toEqual([1, 2, 3]);
+  });
+
+  test('events of a trigger come before what emit still holds, and after what outbox.emit(tx) has written', async () => {
+    await outbox.transaction(async (tx, emit) => {
+      await outbox.emit(tx, event('written'));
+      await emit(event('held'));
+      await tx.query('insert into orders (id) values ($1)', ['trigger']);
+    });
+    expect(await payloads()).toEqual(['written', 'trigger', 'held']);
+  });
+
+  test('a refused event fails the transaction, also when it was written with another one', async () => {
+    const failing = outbox.transaction(async (tx, emit) => {
+      void emit({ ...event(1), id: 'not a uuid' });
+      await outbox.emit(tx, event(2)).catch(() => {});
+    });
+    await expect(failing).rejects.toMatchObject({ code: 'POSTCOMMIT_E_BAD_ID' });
+    expect(await payloads()).toEqual([]);
+  });
+
+  test('a refused outbox.emit(tx) that the work catches costs no other event', async () => {
+    await outbox.transaction(async (tx, emit) => {
+      await emit(event(1));
+      await expect(outbox.emit(tx, { ...event(0), id: 'not a uuid' })).rejects.toMatchObject({
+        code: 'POSTCOMMIT_E_BAD_ID',
+      });
+      await emit(event(2));
+    });
+    expect(await payloads()).toEqual([1, 2]);
+  });
+});
