@@ -463,6 +463,13 @@ language sql stable set search_path = pg_catalog, pg_temp as $postcommit$
   select format('function %s is bound to the log', d.objid::regprocedure) from pg_depend d
    where d.classid = 'pg_proc'::regclass and d.refclassid = 'pg_class'::regclass and d.refobjid = any (given)
   union all
+  -- Its next call would fail: no unique index over all partitions has the id alone.
+  select format('function %s inserts into the log with ON CONFLICT (id), which partitions do not allow; use emit_once',
+                p.oid::regprocedure)
+    from pg_proc p
+   where p.prosrc ~* '\moutbox_events\M.*\mon\s+conflict\s*\(\s*id\s*\)'
+     and p.pronamespace <> to_regnamespace(quote_ident(:'schema'))
+  union all
   select format('rule %s of %s uses the log', r.rulename, r.ev_class::regclass) from pg_rewrite r
     join pg_class c on c.oid = r.ev_class and c.relkind in ('r', 'p')
     join pg_depend d on d.classid = 'pg_rewrite'::regclass and d.objid = r.oid

@@ -15,7 +15,9 @@ export const errorCodes = {
   POSTCOMMIT_E_BAD_ID:
     'This is not an event id: it must be a UUID. Nothing was written; leave `id` out of a new event to get a time-ordered one.',
   POSTCOMMIT_E_DUPLICATE_ID:
-    'The id belongs to another event already, and nothing was written. Use a new id for a new event, or treat this one as emitted.',
+    'The id belongs to another event already, and nothing was written. Use a new id for a new event, treat this one as emitted, or use emitOnce() where an id may come again.',
+  POSTCOMMIT_E_NEEDS_READ_COMMITTED:
+    'On a partitioned log this works only in a READ COMMITTED transaction. Nothing was written, and the transaction has failed.',
   POSTCOMMIT_E_BULK_EMIT_BLOCKED:
     'One transaction emits for more than 1,000 aggregates, which needs a moment in which no other transaction that has emitted is open, and there was none. The transaction has failed. Repeat it, or emit for at most 1,000 aggregates in each transaction.',
   POSTCOMMIT_E_BAD_DELAY: 'The delay is not usable and nothing was written.',

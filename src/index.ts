@@ -25,7 +25,7 @@ export type { MigrateOptions, MigrateResult, PartitionChoice } from './database/
 export { migrate, migrationSql } from './database/migrate.ts';
 export type { OutboxEvent } from './emit/event.ts';
 export { fromPg } from './emit/from-pg.ts';
-export type { Emit, OutboxOptions } from './emit/outbox.ts';
+export type { Emit, EmittedOnce, OutboxOptions } from './emit/outbox.ts';
 export { createOutbox, Outbox } from './emit/outbox.ts';
 export type { OutboxDatabase, TransactionOptions } from './emit/outbox-database.ts';
 export type { ErrorCode } from './errors.ts';

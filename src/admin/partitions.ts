@@ -67,6 +67,9 @@ export class PartitionAdmin {
    * it alone for some ten milliseconds. What there is becomes partition 0. On a log that is partitioned it changes what the
    * next partitions hold. If it fails half-way nothing is lost, and it can be called again.
    *
+   * From then on an id is unique within its partition only: `insert ... on conflict (id)` into the log fails (42P10), and
+   * `outbox.emitOnce` or `select postcommit.emit_once(...)` takes its place.
+   *
    * @example
    * const { converted, current } = await admin.partitions.convert('day');
    */

@@ -55,7 +55,7 @@ export function codedDatabaseError(error: unknown): unknown {
     case '42883': // undefined function
     case '42703': // undefined column
       // Our statements give their tables names of one letter: `column c.state does not exist`.
-      return /outbox_|processed_events|migrations|emit|lock_keys|close_gates|partition|bound_log|schema|^column [a-z]\.\w+ /.test(
+      return /outbox_|processed_events|migrations|emit|lock_keys|lock_new_ids|close_gates|partition|bound_log|schema|^column [a-z]\.\w+ /.test(
         String(message),
       )
         ? coded('POSTCOMMIT_E_MIGRATION_MISSING')
@@ -66,6 +66,8 @@ export function codedDatabaseError(error: unknown): unknown {
       return coded('POSTCOMMIT_E_NOT_A_TRANSACTION');
     case '23505':
       return /outbox_events_(\w+_)?id_key/.test(String(message)) ? coded('POSTCOMMIT_E_DUPLICATE_ID') : error;
+    case '25000':
+      return /emit_once/.test(String(message)) ? coded('POSTCOMMIT_E_NEEDS_READ_COMMITTED') : error;
     case '55P03':
       return /cannot emit for more than/.test(String(message)) ? coded('POSTCOMMIT_E_BULK_EMIT_BLOCKED') : error;
     case '22P05':

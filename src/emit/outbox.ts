@@ -1,11 +1,11 @@
 import { OutboxAdmin } from '../admin/admin.ts';
 import type { EventCatalogue } from '../catalogue/catalogue.ts';
 import { codedDatabaseError } from '../database/database-error.ts';
-import type { Statement } from '../database/executor.ts';
+import type { Executor, Statement } from '../database/executor.ts';
 import { defaultSchema, quoteIdentifier } from '../database/identifier.ts';
 import { PostcommitError } from '../errors.ts';
 import type { InsertableEvent } from '../outbox/insert.ts';
-import { insertStatement } from '../outbox/insert.ts';
+import { insertOnce, insertStatement } from '../outbox/insert.ts';
 import { DoorbellRinger } from './doorbell-ringer.ts';
 import { bufferOf, closeBuffer, EmitBuffer, openBuffer } from './emit-buffer.ts';
 import type { OutboxEvent } from './event.ts';
@@ -48,6 +48,16 @@ export interface Emit {
   (event: OutboxEvent): Promise<string>;
   (events: readonly OutboxEvent[]): Promise<string[]>;
 }
+
+/** What became of one event of `emitOnce`. */
+export interface EmittedOnce {
+  id: string;
+  /** False: the log has an event with this id, and was left as it is. */
+  written: boolean;
+}
+
+/** Each id is locked until the commit, and PostgreSQL's lock table is shared by all sessions. */
+const emitOnceMax = 1_000;
 
 /** Writes events in the caller's own transaction. Made by `createOutbox`. */
 export class Outbox<Tx> {
@@ -106,29 +116,72 @@ export class Outbox<Tx> {
   emit(tx: Tx, events: readonly OutboxEvent[]): Promise<string[]>;
   async emit(tx: Tx, given: OutboxEvent | readonly OutboxEvent[]): Promise<string | string[]> {
     const check = this.#check(given);
-    const write = async () => this.#write(tx, await check);
-    const buffer = bufferOf(tx);
-    if (buffer) {
-      check.catch(() => {}); // Awaited when its turn comes.
-      await buffer.writeNow(write);
-    } else {
-      await write();
-    }
+    await this.#inOrder(tx, check, (events) => this.#write(tx, events));
     return answer(given, await check);
+  }
+
+  /**
+   * Writes events whose ids may be in the log already: such an event is left as it is, and nothing fails. For work that may
+   * be repeated, with ids that are derived from it. Says for each event whether it was written.
+   *
+   * It is correct with concurrent transactions, on a log of one table and on a partitioned one, for as long as the first event
+   * is kept (`keepEventsMs`, 30 days). A concurrent `emitOnce` for the same id waits until this transaction has ended. On a
+   * partitioned log, events that `emit` or a plain INSERT is writing under the same id at that time are seen only in the
+   * partition that is open, and the transaction must be READ COMMITTED. At most 1,000 events in a call.
+   *
+   * @example
+   * const { written } = await outbox.emitOnce(client, {
+   *   id: '0192f0c1-8f57-7000-8000-000000000001', // The same whenever this work is repeated.
+   *   type: 'order.created',
+   *   aggregate: ['order', order.id],
+   *   payload: order,
+   * });
+   */
+  emitOnce(tx: Tx, event: OutboxEvent & { id: string }): Promise<EmittedOnce>;
+  emitOnce(tx: Tx, events: readonly (OutboxEvent & { id: string })[]): Promise<EmittedOnce[]>;
+  async emitOnce(tx: Tx, given: OutboxEvent | readonly OutboxEvent[]): Promise<EmittedOnce | EmittedOnce[]> {
+    const check = this.#check(given).then((events) => requireIds(given, events));
+    let results: EmittedOnce[] = [];
+    await this.#inOrder(tx, check, async (events) => {
+      let written = new Set<string>();
+      await this.#send(tx, async (executor, mark) => {
+        if (events.length === 0) return;
+        written = await insertOnce(executor, this.#schema, events, { serialise: this.#serialise, mark });
+      });
+      if (written.size > 0) this.#db.afterEnd(tx, () => this.#ringer.ring());
+      results = events.map(({ id }) => ({ id, written: written.has(id) }));
+    });
+    return Array.isArray(given) ? results : (results[0] as EmittedOnce);
   }
 
   async #write(tx: Tx, events: readonly InsertableEvent[]): Promise<void> {
     const insert = this.#insert(events, false);
+    await this.#send(tx, async (executor, mark) => {
+      if (!insert) return;
+      const { text, values } = insert(mark);
+      await executor.query(text, values);
+    });
+    if (insert) this.#db.afterEnd(tx, () => this.#ringer.ring());
+  }
+
+  /** After what was given to the `emit` of the same transaction before, if outbox.transaction() has opened it. */
+  async #inOrder(
+    tx: Tx,
+    check: Promise<InsertableEvent[]>,
+    write: (events: InsertableEvent[]) => Promise<void>,
+  ): Promise<void> {
+    check.catch(() => {}); // Awaited when its turn comes.
+    const writeChecked = async () => write(await check);
+    const buffer = bufferOf(tx);
+    await (buffer ? buffer.writeNow(writeChecked) : writeChecked());
+  }
+
+  async #send(tx: Tx, send: (executor: Executor, mark: string | null) => Promise<void>): Promise<void> {
     try {
-      await this.#db.inTransaction(tx, async (executor, mark) => {
-        if (!insert) return;
-        const { text, values } = insert(mark ?? null);
-        await executor.query(text, values);
-      });
+      await this.#db.inTransaction(tx, (executor, mark) => send(executor, mark ?? null));
     } catch (error) {
       throw codedDatabaseError(error);
     }
-    if (insert) this.#db.afterEnd(tx, () => this.#ringer.ring());
   }
 
   /**
@@ -240,7 +293,7 @@ export class Outbox<Tx> {
     for (const event of list) events.push(await toInsertable(event, this.#limits));
     const ids = new Set(events.map((event) => event.id));
     if (ids.size < events.length)
-      throw new PostcommitError('POSTCOMMIT_E_DUPLICATE_ID', 'It stands twice in this call.');
+      throw new PostcommitError('POSTCOMMIT_E_DUPLICATE_ID', 'The same id appears twice in this call.');
     return events;
   }
 }
@@ -248,6 +301,17 @@ export class Outbox<Tx> {
 /** What would commit or undo the statements before it on its own. Rolling back to a savepoint does not. */
 const endsTransaction =
   /^\s*(?:commit|end|abort|prepare\s+transaction|rollback(?!\s+(?:work\s+|transaction\s+)?to\b))\b/i;
+
+function requireIds(given: OutboxEvent | readonly OutboxEvent[], events: InsertableEvent[]): InsertableEvent[] {
+  const list = (Array.isArray(given) ? given : [given]) as readonly OutboxEvent[];
+  if (list.some(({ id }) => id === undefined)) {
+    throw new PostcommitError('POSTCOMMIT_E_BAD_ID', 'emitOnce() needs the id: a new one would be new each time.');
+  }
+  if (list.length > emitOnceMax) {
+    throw new PostcommitError('POSTCOMMIT_E_BAD_EVENT', `emitOnce() takes at most ${emitOnceMax} events in a call.`);
+  }
+  return events;
+}
 
 function answer(given: unknown, events: readonly InsertableEvent[]): string | string[] {
   const ids = events.map((event) => event.id);

@@ -22,6 +22,10 @@ export interface InsertableEvent {
 const insertOneSql = perSchema((s) => `call ${s}.emit_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`);
 const insertSql = perSchema((s) => `select ${s}.emit($1::text::jsonb, $2::text::boolean, $3::text)`);
 
+const insertOnceSql = perSchema(
+  (s) => `select array_to_string(${s}.emit_once($1::text::jsonb, $2::text::boolean, $3::text), ',') as written`,
+);
+
 /** Three times this is what jsonb holds (256 MiB); characters, because counting bytes would mean encoding twice. */
 const insertCharactersMax = 80_000_000;
 
@@ -35,13 +39,7 @@ export function insertStatement(
   events: readonly InsertableEvent[],
   { serialise, last }: { serialise: boolean; last: boolean },
 ): (mark: string | null) => Statement {
-  const characters = events.reduce((sum, event) => sum + event.payloadJson.length, 0);
-  if (characters > insertCharactersMax) {
-    throw new PostcommitError(
-      'POSTCOMMIT_E_PAYLOAD_TOO_LARGE',
-      `The payloads of one call have ${characters} characters together, the limit is ${insertCharactersMax}: emit them in several calls.`,
-    );
-  }
+  refuseTooLarge(events);
   const [text, values] =
     events.length === 1
       ? [insertOneSql(schema), toTexts(events[0] as InsertableEvent)]
@@ -49,6 +47,36 @@ export function insertStatement(
   // Several events remember their keys for themselves.
   const locking = serialise && last && events.length === 1 ? 'last' : String(serialise);
   return (mark) => ({ text, values: [...values, locking, mark] });
+}
+
+/**
+ * Appends those events whose ids are not in the log, and returns the ids of these. With a mark it fails unless the
+ * transaction still has that mark.
+ */
+export async function insertOnce(
+  db: Executor,
+  schema: string,
+  events: readonly InsertableEvent[],
+  { serialise, mark }: { serialise: boolean; mark: string | null },
+): Promise<Set<string>> {
+  refuseTooLarge(events);
+  const { rows } = await db.query(insertOnceSql(schema), [
+    `[${events.map(toJson).join(',')}]`,
+    String(serialise),
+    mark,
+  ]);
+  const { written } = rows[0] as { written: string };
+  return new Set(written === '' ? [] : written.split(','));
+}
+
+function refuseTooLarge(events: readonly InsertableEvent[]): void {
+  const characters = events.reduce((sum, event) => sum + event.payloadJson.length, 0);
+  if (characters > insertCharactersMax) {
+    throw new PostcommitError(
+      'POSTCOMMIT_E_PAYLOAD_TOO_LARGE',
+      `The payloads of one call have ${characters} characters together, the limit is ${insertCharactersMax}: emit them in several calls.`,
+    );
+  }
 }
 
 /**

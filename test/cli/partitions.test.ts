@@ -5,6 +5,9 @@ import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { runHere } from './fake-terminal.ts';
 import { jsonError, projectFolder, runCli } from './run-cli.ts';
 
+const idsChange =
+  'An id is unique within its partition: INSERT ... ON CONFLICT (id) into the log fails (42P10), use emit_once instead.';
+
 describe('postcommit partitions', () => {
   let db: TestDatabase;
   const here = (...args: string[]) => runHere(args, { env: { DATABASE_URL: db.url } });
@@ -47,10 +50,21 @@ describe('postcommit partitions', () => {
     expect(jsonError(refused).message).toContain(part);
   });
 
+  it('says what a conversion changes for SQL of one’s own, and asks a person before it', async () => {
+    const env = { DATABASE_URL: db.url };
+    const asked = await runHere(['partitions', 'convert', '--by', 'day'], { env, typed: 'n\n' });
+    expect(asked.code).toBe(2);
+    expect(asked.stderr).toContain(`${idsChange} There is no way back. Partition the log by day? [y/N]`);
+    expect(await json('partitions')).toMatchObject({ unit: 'none' });
+    expect((await here('partitions', 'convert', '--help')).stdout.replace(/\s+/g, ' ')).toContain('ON CONFLICT (id)');
+  });
+
   it('converts, lists, rotates and drops', async () => {
     const converted = await runCli(['partitions', 'convert', '--by', 'day'], { env: { DATABASE_URL: db.url } });
     expect(converted).toMatchObject({ code: 0, stderr: '' });
-    expect(converted.stdout).toBe('done: the log is partitioned by day; new events go into partition 1\n');
+    expect(converted.stdout).toBe(
+      `done: the log is partitioned by day; new events go into partition 1\n${idsChange}\n`,
+    );
     const lines = (await here('partitions', 'list')).stdout.trimEnd().split('\n');
     expect(lines).toEqual([
       expect.stringMatching(/^the log is partitioned by day, .* with the delivery record$/),

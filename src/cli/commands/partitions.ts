@@ -15,6 +15,16 @@ import type { Terminal } from '../terminal.ts';
 /** Where the database stops counting what is in a partition. */
 const countedMax = 10_000;
 
+/** What a conversion changes for SQL of the user's own. */
+const idsChange =
+  'An id is unique within its partition: INSERT ... ON CONFLICT (id) into the log fails (42P10), use emit_once instead.';
+
+interface ConvertOptions {
+  by: PartitionUnit;
+  patienceMs: number;
+  yes?: boolean;
+}
+
 export function addPartitions(program: Command, terminal: Terminal): void {
   const partitions = program
     .command('partitions')
@@ -61,10 +71,11 @@ function addConvert(partitions: Command, terminal: Terminal): void {
     .command('convert')
     .summary('partition a log that is one table, or change the unit')
     .description(
-      'Partition a log that is one table, while services emit and relays deliver. The log is read once, which blocks nobody; then it is needed alone for some ten milliseconds, and where other sessions do not let go of it, that is tried again and again. What there is becomes partition 0. On a log that is partitioned already, this changes what the next partitions hold.',
+      'Partition a log that is one table, while services emit and relays deliver. The log is read once, which blocks nobody; then it is needed alone for some ten milliseconds, and where other sessions do not let go of it, that is tried again and again. What there is becomes partition 0. An id is unique within its partition from then on: INSERT ... ON CONFLICT (id) into the log fails (42P10), emit_once takes its place. There is no way back to one table. On a log that is partitioned already, this changes what the next partitions hold.',
     )
     .addOption(new Option('--by <unit>', 'what a partition is to hold').choices(partitionUnits).makeOptionMandatory())
     .option('--patience-ms <n>', 'for how long to try to get the log alone', wholeNumber(0, 86_400_000), 60_000)
+    .option('--yes', 'do not ask')
     .addHelpText(
       'after',
       examples(
@@ -72,9 +83,12 @@ function addConvert(partitions: Command, terminal: Terminal): void {
         ['from a script', 'partitions convert --by month --json'],
       ),
     )
-    .action(async ({ by, patienceMs }: { by: PartitionUnit; patienceMs: number }, command: Command) => {
+    .action(async ({ by, patienceMs, yes = false }: ConvertOptions, command: Command) => {
       const context = contextOf(command, terminal);
       const { output } = context;
+      const { unit } = await withAdmin(context, (admin) => admin.partitions.list());
+      if (unit === 'none')
+        await confirm(context, `${idsChange} There is no way back. Partition the log by ${by}?`, yes);
       // Reading a large log takes its time.
       const conversion = await withAdmin(context, (admin) => admin.partitions.convert(by, { patienceMs }), {
         queryTimeoutMs: 86_400_000,
@@ -86,6 +100,7 @@ function addConvert(partitions: Command, terminal: Terminal): void {
             ? `${output.paint.green('done')}: the log is partitioned by ${by}; new events go into partition ${current}`
             : `the log was partitioned before; from now on a partition holds a ${by}`,
         );
+        if (converted) output.line(output.paint.dim(idsChange));
       });
     });
 }
