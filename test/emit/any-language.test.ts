@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import type pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createOutbox, createRelay, type DeliveredEvent, fromPg, migrate, type Relay } from '../../src/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
@@ -257,6 +258,60 @@ describe('two outboxes in one database', () => {
     } finally {
       await Promise.all(relays.map(({ relay }) => relay.stop()));
       await pool.end();
+      await database.close();
+    }
+  });
+});
+
+describe('plain INSERTs of concurrent transactions for one aggregate', () => {
+  async function deliver(database: TestDatabase): Promise<unknown[]> {
+    const { relay, got } = collector(database.url);
+    await relay.runOnce();
+    return [...got.values()].map(({ payload }) => payload);
+  }
+
+  async function insertBoth(database: TestDatabase): Promise<{ first: pg.PoolClient; second: pg.PoolClient }> {
+    const [first, second] = [await database.pool.connect(), await database.pool.connect()];
+    for (const [client, name] of [
+      [first, '"first"'],
+      [second, '"second"'],
+    ] as const) {
+      await client.query('begin');
+      await client.query(
+        `insert into postcommit.outbox_events (aggregate_type, aggregate_id, event_type, payload)
+         values ('order', '42', 'order.created', $1)`,
+        [name],
+      );
+    }
+    return { first, second };
+  }
+
+  async function commit(client: pg.PoolClient): Promise<void> {
+    await client.query('commit');
+    client.release();
+  }
+
+  test('are delivered by seq if both are committed, though the higher one committed first', async () => {
+    const database = await createTestDatabase();
+    try {
+      const { first, second } = await insertBoth(database);
+      await commit(second);
+      await commit(first);
+      expect(await deliver(database)).toEqual(['first', 'second']);
+    } finally {
+      await database.close();
+    }
+  });
+
+  test('and a lower seq that commits later is delivered later', async () => {
+    const database = await createTestDatabase();
+    try {
+      const { first, second } = await insertBoth(database);
+      await commit(second);
+      expect(await deliver(database)).toEqual(['second']);
+      await commit(first);
+      expect(await deliver(database)).toEqual(['first']);
+    } finally {
       await database.close();
     }
   });
