@@ -9,7 +9,10 @@ export interface LinkOptions {
   connectionString: string;
   /** Shown in pg_stat_activity. */
   applicationName: string;
-  /** A statement without an answer for this long means that the connection is dead. */
+  /**
+   * A connection that sends nothing for this long while a statement is under way counts as dead. A large answer may
+   * take longer than that in total: every byte of it is a sign of life.
+   */
   queryTimeoutMs: number;
   logger: Logger;
   /** Runs on every new connection before anything else does, e.g. LISTEN. */
@@ -18,6 +21,9 @@ export interface LinkOptions {
   /** Whether the connection is known to be one session of the server, rather than a pooler's. Default: it is not known. */
   isSession?: () => boolean;
 }
+
+/** How often the watchdog looks for progress within `queryTimeoutMs`. */
+const looksPerTimeout = 4;
 
 /** A prepared statement that is not there, or is already, or answers otherwise since a migration. */
 const unpreparedCodes: ReadonlySet<unknown> = new Set(['26000', '42P05', '0A000']);
@@ -41,8 +47,10 @@ export class Link implements Executor {
   #opening: pg.Client | undefined;
   #connections = 0;
   #underWay = 0;
-  /** When the last answer came, or when something was sent while nothing was under way. */
+  /** When the last answer, or a part of one, came; or when something was sent while nothing was under way. */
   #heardAt = 0;
+  /** What the connection had received when the watchdog looked last. */
+  #bytesReceived: number | undefined;
   #watchdog: NodeJS.Timeout | undefined;
   #prepares = true;
   /** Settled when the last statement sent on a client without a pipeline is answered. */
@@ -129,7 +137,7 @@ export class Link implements Executor {
   async #send<Row extends pg.QueryResultRow>(query: pg.QueryConfig): Promise<pg.QueryResult<Row>> {
     const client = this.#client ?? (await this.#reconnect());
     if (this.#underWay++ === 0) this.#heardAt = performance.now();
-    this.#watchdog ??= this.#watch(this.#options.queryTimeoutMs);
+    this.#watchdog ??= this.#watch(this.#options.queryTimeoutMs / looksPerTimeout);
     try {
       return await this.#query<Row>(client, query);
     } catch (error) {
@@ -150,17 +158,27 @@ export class Link implements Executor {
   }
 
   /**
-   * Gives a connection up on which an answer is awaited for too long: pg's own query_timeout would leave it waiting for the
-   * late answer. One timer for all statements, which are answered in turn, because a timer for each is garbage.
+   * Drops a connection that has sent nothing for too long: pg's own query_timeout would leave it waiting for the late
+   * answer. One timer for all statements, which are answered in turn, because a timer for each is garbage.
    */
   #watch(afterMs: number): NodeJS.Timeout {
     return setTimeout(() => {
       this.#watchdog = undefined;
-      if (this.#underWay === 0 || !this.#client) return;
+      const client = this.#client;
+      if (this.#underWay === 0 || !client) return;
       const { queryTimeoutMs } = this.#options;
-      const leftMs = this.#heardAt + queryTimeoutMs - performance.now();
-      if (leftMs > 0) this.#watchdog = this.#watch(leftMs);
-      else this.#drop(this.#client, new Error(`No answer from PostgreSQL within ${queryTimeoutMs} ms`));
+      const now = performance.now();
+      const received = bytesReceived(client);
+      if (received !== this.#bytesReceived) this.#heardAt = now;
+      this.#bytesReceived = received;
+      const leftMs = this.#heardAt + queryTimeoutMs - now;
+      if (leftMs > 0) {
+        this.#watchdog = this.#watch(Math.min(leftMs, queryTimeoutMs / looksPerTimeout));
+        return;
+      }
+      const error = new Error(`Connection terminated: PostgreSQL sent nothing for ${queryTimeoutMs} ms`);
+      destroy(client, error); // With the error, so that the statements under way fail with it.
+      this.#drop(client, error);
     }, afterMs).unref();
   }
 
@@ -271,13 +289,24 @@ const parsers = new Map<number, (value: string) => unknown>([
 const getTypeParser = ((oid: number, format?: 'text') =>
   parsers.get(oid) ?? pg.types.getTypeParser(oid, format)) as typeof pg.types.getTypeParser;
 
+/** What this code uses of the driver beyond its public interface. */
+interface WithStream {
+  connection?: { stream?: { destroy(error?: Error): void; bytesRead?: unknown } };
+}
+
+/** How many bytes the connection has received; `undefined` when the driver does not say: then only answers count. */
+function bytesReceived(client: pg.Client): number | undefined {
+  const bytes = (client as unknown as WithStream).connection?.stream?.bytesRead;
+  return typeof bytes === 'number' ? bytes : undefined;
+}
+
 /** Ends at once, without the goodbye that a dead peer would never answer. Pending statements fail. */
-function destroy(client: pg.Client): void {
+function destroy(client: pg.Client, error?: Error): void {
   client.removeAllListeners('error');
   client.on('error', () => {});
-  const { connection } = client as unknown as { connection?: { stream?: { destroy?(): void } } };
+  const stream = (client as unknown as WithStream).connection?.stream;
   // The native client has no stream.
-  if (typeof connection?.stream?.destroy === 'function') connection.stream.destroy();
+  if (stream) stream.destroy(error);
   else client.end().catch(() => {});
 }
 

@@ -16,13 +16,15 @@ export interface TcpProxy {
   resume(): void;
   /** One-way latency in each direction, from the next chunk on. */
   delayMs(milliseconds: number): void;
+  /** How fast each direction of each connection is, from the next chunk on. */
+  throttle(bytesPerSecond: number): void;
   close(): Promise<void>;
 }
 
 /** A proxy in front of a real server, to do to a connection what networks do. Listens on 127.0.0.1. */
 export async function startTcpProxy(target: { host: string; port: number }): Promise<TcpProxy> {
   const links = new Set<Link>();
-  const state: NetworkState = { stalled: false, delayMs: 0 };
+  const state: NetworkState = { stalled: false, delayMs: 0, bytesPerSecond: Number.POSITIVE_INFINITY };
   let refusing = false;
 
   const server = createServer({ allowHalfOpen: true, noDelay: true }, (client) => {
@@ -66,6 +68,9 @@ export async function startTcpProxy(target: { host: string; port: number }): Pro
     delayMs(milliseconds) {
       state.delayMs = milliseconds;
     },
+    throttle(bytesPerSecond) {
+      state.bytesPerSecond = bytesPerSecond;
+    },
     async close() {
       refusing = true;
       for (const link of links) link.destroy();
@@ -77,6 +82,7 @@ export async function startTcpProxy(target: { host: string; port: number }): Pro
 interface NetworkState {
   stalled: boolean;
   delayMs: number;
+  bytesPerSecond: number;
 }
 
 /** One client's connection and its counterpart to the server. */
@@ -112,6 +118,8 @@ class Link {
 }
 
 const heldBytesMax = 64 * 1024 * 1024;
+/** A throttled direction forwards pieces of this size. */
+const pieceBytes = 16_384;
 /** Timers count in whole milliseconds and come late; below this the event loop is asked again and again instead. */
 const timerSlackMs = 2;
 
@@ -122,6 +130,8 @@ class Direction {
   readonly #state: NetworkState;
   readonly #held: { due: number; chunk: Buffer | null }[] = [];
   #heldBytes = 0;
+  /** When a throttled direction has forwarded all that it holds. */
+  #busyUntil = 0;
   #cancelTimer: (() => void) | undefined;
 
   constructor(from: Socket, to: Socket, state: NetworkState) {
@@ -151,12 +161,17 @@ class Direction {
   }
 
   #take(chunk: Buffer | null): void {
-    const { stalled, delayMs } = this.#state;
-    if (!stalled && delayMs === 0 && this.#held.length === 0) {
+    const { stalled, delayMs, bytesPerSecond } = this.#state;
+    const isThrottled = bytesPerSecond !== Number.POSITIVE_INFINITY;
+    if (!stalled && delayMs === 0 && !isThrottled && this.#held.length === 0) {
       this.#forward(chunk);
       return;
     }
-    this.#held.push({ due: performance.now() + delayMs, chunk });
+    this.#busyUntil = Math.max(this.#busyUntil, performance.now());
+    for (const piece of isThrottled && chunk !== null ? inPieces(chunk) : [chunk]) {
+      this.#busyUntil += ((piece?.length ?? 0) / bytesPerSecond) * 1_000;
+      this.#held.push({ due: this.#busyUntil + delayMs, chunk: piece });
+    }
     this.#heldBytes += chunk?.length ?? 0;
     if (this.#heldBytes > heldBytesMax) this.#from.pause();
     if (this.#cancelTimer === undefined) this.flush();
@@ -186,6 +201,11 @@ class Direction {
     if (!this.#to.write(chunk)) this.#from.pause();
     else if (this.#heldBytes < heldBytesMax) this.#from.resume();
   }
+}
+
+function inPieces(chunk: Buffer): Buffer[] {
+  const count = Math.ceil(chunk.length / pieceBytes);
+  return Array.from({ length: count }, (_, n) => chunk.subarray(n * pieceBytes, (n + 1) * pieceBytes));
 }
 
 async function listen(server: Server): Promise<number> {
