@@ -61,6 +61,12 @@ export const errorCodes = {
     'The relay ended, without stopping, while it delivered this event. Look at why its process died (out of memory, a crash, process.exit), then retry the dead letter.',
   POSTCOMMIT_E_DELIVER_TIMEOUT:
     'The handler did not settle within deliverTimeoutMs. Its ctx.signal was aborted; pass the signal on, or raise the limit.',
+  POSTCOMMIT_E_PAYLOAD_NOT_LOADED:
+    'The payload could not be loaded from the database, so the event was not delivered. It is tried again; check the connection between relay and database.',
+  POSTCOMMIT_E_PAYLOAD_OVER_LOAD_LIMIT:
+    'The payload is larger than loadBytesMax of the relay, so it was not loaded and the event is a dead letter. Raise loadBytesMax (and give the process the memory), then retry the dead letter; or discard it and emit a reference to the data.',
+  POSTCOMMIT_E_PAYLOAD_UNREADABLE:
+    'PostgreSQL cannot convert the stored payload to text, so the event cannot be delivered and is a dead letter. Discard it, and emit the data in another form.',
   POSTCOMMIT_E_DESTINATION_REFUSED:
     'The broker refuses this relay, and waiting does not change that. Check the credentials, the certificates and the rights of the user.',
   POSTCOMMIT_E_DESTINATION_UNAVAILABLE:

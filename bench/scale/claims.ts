@@ -56,6 +56,8 @@ class Claimer {
       token: () => this.#token,
       holdMax: () => this.#size + 1, // One place is for a waiting event that is due, of which there are none.
       held: () => 0,
+      heldBytes: () => 0,
+      heldBytesMax: Number.POSITIVE_INFINITY,
       keysToSpare: async () => [],
       shedCrowded: nothing,
       holding: () => [],

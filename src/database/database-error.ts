@@ -98,3 +98,15 @@ function isRefusal(code: string | undefined, message: string): boolean {
   if (code === undefined) return /^SASL: |does not support SSL/.test(message);
   return /^(ERR_TLS|ERR_SSL|CERT_|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_)/.test(code);
 }
+
+/**
+ * Whether PostgreSQL cannot hand out a stored value, however often it is asked: it has no equivalent in the client's encoding,
+ * or is a text that is too long. PostgreSQL 14 and 18 report a text
+ * over 1 GB as 54000 (14: "out of memory", 18: "string buffer exceeds maximum allowed length"). XX000 with this message is
+ * a single allocation over 1 GB.
+ */
+export function isUnreadable(error: unknown): boolean {
+  const code = sqlState(error) ?? '';
+  if (code.startsWith('22') || code.startsWith('54')) return true;
+  return code === 'XX000' && /invalid memory alloc request size/.test(String(error));
+}

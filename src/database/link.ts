@@ -14,6 +14,8 @@ export interface LinkOptions {
    * take longer than that in total: every byte of it is a sign of life.
    */
   queryTimeoutMs: number;
+  /** How long a statement waits for a connection before it fails. Default: for as long as it takes. */
+  connectWaitMs?: number;
   logger: Logger;
   /** Runs on every new connection before anything else does, e.g. LISTEN. */
   onConnect?: (client: pg.Client) => Promise<void>;
@@ -43,6 +45,8 @@ export class Link implements Executor {
   readonly #log = new SparseLog();
   #client: pg.Client | undefined;
   #connecting: Promise<pg.Client> | undefined;
+  /** Why the last try to connect failed. */
+  #connectError: unknown;
   /** Not usable yet, but close() must not wait for it. */
   #opening: pg.Client | undefined;
   #connections = 0;
@@ -135,7 +139,7 @@ export class Link implements Executor {
   }
 
   async #send<Row extends pg.QueryResultRow>(query: pg.QueryConfig): Promise<pg.QueryResult<Row>> {
-    const client = this.#client ?? (await this.#reconnect());
+    const client = this.#client ?? (await this.#connection());
     if (this.#underWay++ === 0) this.#heardAt = performance.now();
     this.#watchdog ??= this.#watch(this.#options.queryTimeoutMs / looksPerTimeout);
     try {
@@ -212,6 +216,21 @@ export class Link implements Executor {
     }
   }
 
+  async #connection(): Promise<pg.Client> {
+    const { connectWaitMs } = this.#options;
+    if (connectWaitMs === undefined) return this.#reconnect();
+    let timer: NodeJS.Timeout | undefined;
+    const tooLate = new Promise<never>((_, reject) => {
+      timer = setTimeout(() => {
+        const cause = this.#connectError === undefined ? '' : ` (${String(this.#connectError)})`;
+        reject(new Error(`Connection terminated: could not connect to PostgreSQL within ${connectWaitMs} ms${cause}`));
+      }, connectWaitMs);
+    });
+    const connected = this.#reconnect();
+    connected.catch(() => {}); // It goes on after the statement has failed.
+    return Promise.race([connected, tooLate]).finally(() => clearTimeout(timer));
+  }
+
   #reconnect(): Promise<pg.Client> {
     this.#connecting ??= this.#reconnectForever().finally(() => {
       this.#connecting = undefined;
@@ -230,6 +249,7 @@ export class Link implements Executor {
         return client;
       } catch (error) {
         if (this.#closed) continue;
+        this.#connectError = error;
         this.#log.say('reconnect', (suppressed) =>
           this.#options.logger.warn(
             { attempt, suppressed, err: String(error) },

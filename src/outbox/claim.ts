@@ -1,3 +1,4 @@
+import { isUnreadable } from '../database/database-error.ts';
 import type { ArrayQuery } from '../database/executor.ts';
 import { perSchema } from '../database/identifier.ts';
 
@@ -276,15 +277,6 @@ export async function readClaimed(query: ArrayQuery, schema: string, rows: reado
 /** Whether a claim was refused because the relay has ended, or is not registered in this database. */
 export function isRelayEnded(error: unknown): boolean {
   return (error as { code?: unknown } | null)?.code === 'PC001';
-}
-
-/**
- * Whether a claim failed over what an event holds: a data exception, a program limit, or memory that PostgreSQL does not
- * allocate at once. A jsonb of 2 KB can be a text of over 1 GB.
- */
-export function isUnreadable(error: unknown): boolean {
-  const code = (error as { code?: unknown } | null)?.code;
-  return typeof code === 'string' && /^(?:22|54|XX000)/.test(code);
 }
 
 /** Compares two seqs, which are text, as the numbers they are. */

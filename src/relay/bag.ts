@@ -20,13 +20,14 @@ export class Bag<T extends Bagged> {
     this.#items.push(item);
   }
 
-  /** Does nothing if it is not there. */
-  delete(item: T): void {
-    if (this.#items[item.place] !== item) return;
+  /** Returns whether it was there. */
+  delete(item: T): boolean {
+    if (this.#items[item.place] !== item) return false;
     const last = this.#items.pop() as T;
-    if (last === item) return;
+    if (last === item) return true;
     this.#items[item.place] = last;
     last.place = item.place;
+    return true;
   }
 
   clear(): void {

@@ -35,8 +35,6 @@ export interface DelivererOptions {
   route: RouteFunction | undefined;
   deliverTimeoutMs: number;
   noHandler: 'retry' | 'fail';
-  /** Fetches a payload that was too large to come with its claim. */
-  loadPayload: (seq: string) => Promise<string | undefined>;
 }
 
 const noHandlers: NamedHandlers = [];
@@ -97,17 +95,8 @@ export class Deliverer {
       return;
     }
     const plan = this.#planOf(held);
-    if (plan) {
-      this.#follow(held, plan, done);
-      return;
-    }
-    this.#options.loadPayload(held.seq).then(
-      (payloadJson) => {
-        if (payloadJson === undefined) done({ kind: 'release', done: held.done });
-        else this.#follow(held, this.#makePlan(held, payloadJson), done);
-      },
-      () => done({ kind: 'release', done: held.done }), // The database's failure, not the event's.
-    );
+    if (plan) this.#follow(held, plan, done);
+    else done({ kind: 'release', done: held.done }); // The payload was dropped before the delivery began.
   }
 
   /** Gives up all deliveries under way. Those that still finish count; the others go back without an attempt. */

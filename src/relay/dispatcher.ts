@@ -4,6 +4,7 @@ import type { Outcome, Plan } from './deliver.ts';
 import { Fifo } from './fifo.ts';
 import { KeyMemory } from './key-memory.ts';
 import { Line } from './line.ts';
+import type { PayloadLoad } from './payload-loader.ts';
 
 /** An event in this relay's hands, with the number of the claim that brought it. */
 export interface Held extends ClaimedRow, Bagged {
@@ -11,7 +12,9 @@ export interface Held extends ClaimedRow, Bagged {
   /** How long until its next try, once it has failed: what waits behind it waits as long. */
   retryInMs?: number;
   /** Where it goes, once that was asked. */
-  plan?: Plan;
+  plan?: Plan | undefined;
+  /** Set by the payload loader, while it loads or keeps the payload. */
+  load?: PayloadLoad | undefined;
 }
 
 /** What the dispatcher decided about an event; the completer writes it down. */
@@ -31,6 +34,8 @@ export interface DispatcherOptions {
   runMax?: (previous: Held, next: Held) => number;
   /** Events held at once, at the moment. */
   holdMax: () => number;
+  /** Loads the payload of an event that came without one. Calls back with an outcome if that failed. */
+  load?: (held: Held, done: (failure: Outcome | undefined) => void) => void;
   /** Calls back exactly once, also before it returns. */
   deliver: (held: Held, done: (outcome: Outcome) => void) => void;
   onVerdict: (verdict: Verdict) => void;
@@ -60,6 +65,8 @@ export class Dispatcher {
   /** What may begin: with a slot, and without. */
   readonly #startable = new Fifo<Held>();
   readonly #unlimited = new Fifo<Held>();
+  /** What may begin once its payload is loaded. Such an event takes no slot and is the only one of its key's front. */
+  readonly #loading = new Set<Held>();
   /** Keys of which something was given back, and keys of which something was put on the shelf. */
   readonly #broken = new KeyMemory();
   readonly #shelved = new KeyMemory();
@@ -175,11 +182,13 @@ export class Dispatcher {
     this.#shelved.clear();
     this.#startable.clear();
     this.#unlimited.clear();
+    this.#loading.clear();
     this.#waiting = 0;
   }
 
   #returnWaiting(): void {
-    const waiting: Held[] = [...this.#startable.drain(), ...this.#unlimited.drain()];
+    const waiting: Held[] = [...this.#startable.drain(), ...this.#unlimited.drain(), ...this.#loading];
+    this.#loading.clear();
     for (const [key, line] of this.#lines) {
       waiting.push(...line.behind);
       line.behind = [];
@@ -199,15 +208,44 @@ export class Dispatcher {
   /** Lets the next events of a key begin, as far as they may. */
   #lead(line: Line): void {
     for (let next = line.behind[0]; next !== undefined; next = line.behind[0]) {
-      const runMax = line.front === 0 ? 1 : (this.#options.runMax?.(line.tail as Held, next) ?? 1);
-      if (line.front >= runMax) return;
+      if (line.front > 0 && line.front >= this.#runMax(line.tail as Held, next)) return;
       line.behind.shift();
       line.lead(next);
       this.#offer(next);
     }
   }
 
+  #runMax(previous: Held, next: Held): number {
+    if (this.#loading.has(previous) || this.#mustLoad(next)) return 1;
+    return this.#options.runMax?.(previous, next) ?? 1;
+  }
+
+  #mustLoad(held: Held): boolean {
+    return held.payloadJson === undefined && held.id !== '' && this.#options.load !== undefined;
+  }
+
   #offer(held: Held): void {
+    if (this.#mustLoad(held)) this.#load(held);
+    else this.#offerLoaded(held);
+  }
+
+  #load(held: Held): void {
+    this.#loading.add(held);
+    this.#options.load?.(held, (failure) => {
+      if (!this.#loading.delete(held)) return; // Given back, or the lease was lost meanwhile.
+      if (failure === undefined) {
+        this.#offerLoaded(held);
+        const line = held.key === null ? undefined : this.#lines.get(held.key);
+        if (line) this.#lead(line);
+      } else {
+        this.#waiting--;
+        this.#finish(held, failure);
+      }
+      this.#pump();
+    });
+  }
+
+  #offerLoaded(held: Held): void {
     (this.#takesSlot(held) ? this.#startable : this.#unlimited).push(held);
   }
 

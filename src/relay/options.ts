@@ -1,7 +1,9 @@
 import { hostname } from 'node:os';
+import { getHeapStatistics } from 'node:v8';
 import { checkConnectionString } from '../database/connection-string.ts';
 import { defaultSchema, quoteIdentifier } from '../database/identifier.ts';
 import { PostcommitError } from '../errors.ts';
+import { inlineBytesMax } from '../outbox/load.ts';
 import type { Logger } from '../telemetry/logging.ts';
 import { silentLogger } from '../telemetry/logging.ts';
 import type { RetryPolicy } from './backoff.ts';
@@ -16,7 +18,10 @@ import type { RouteFunction } from './route.ts';
 
 /** What `createRelay` takes. Every limit has a default that suits a service of some hundred events a second and more. */
 export interface RelayOptions {
-  /** The database that holds the outbox. The relay opens three connections of its own, and one more while it does maintenance. */
+  /**
+   * The database that holds the outbox. The relay opens three connections of its own, a fourth for the first payload over
+   * 16 KB, and one more while it does maintenance.
+   */
   connectionString: string;
   /** The schema that holds the outbox. Default `postcommit`. */
   schema?: string;
@@ -47,6 +52,27 @@ export interface RelayOptions {
    * `inFlightMax`, when a quarter of a second's work is less. Default 4,000.
    */
   prefetchMax?: number;
+  /**
+   * Bytes of large payloads that are loaded and being delivered at once. Payloads over 16 KB are not sent with a claim:
+   * the relay loads each when its turn comes and drops it when its delivery ends. Half of the limit is kept for payloads up
+   * to 1/32 of it, so that larger ones whose delivery hangs do not hold them up. A payload over half of the limit is
+   * loaded when no other one of that half is being delivered. A handler that parses its payload needs several times as much
+   * memory. Default 33,554,432 (32 MiB), or an eighth of the process's heap limit if that is less.
+   */
+  inFlightBytesMax?: number;
+  /**
+   * Length of payloads up to 16 KB and of headers that the relay holds at once, in UTF-16 code units: a byte of memory
+   * each, or two in a text with characters beyond Latin-1. A claim takes one event for every 16 KB that are free, so a low
+   * limit also makes claims smaller. Default 33,554,432, or an eighth of the process's heap limit if that is less.
+   */
+  prefetchBytesMax?: number;
+  /**
+   * The largest payload that the relay loads, in bytes of JSON text as PostgreSQL writes it. An event with a larger one
+   * becomes a dead letter at once: loading it could exhaust the memory of every relay that tries. Default 134,217,728
+   * (128 MiB, twice the most that `payloadBytesMax` of an outbox can be), or a quarter of the process's heap limit if
+   * that is less.
+   */
+  loadBytesMax?: number;
   /** When to try again after a failure. Default: exponential with full jitter, from 1 s to 1 h, 80 attempts. */
   retry?: RetryPolicy;
   /**
@@ -110,6 +136,10 @@ export function resolveOptions(given: RelayOptions) {
     inFlightMax: whole('inFlightMax', 100, 1, 10_000),
     batchSizeMax,
     prefetchMax: given.prefetchMax ?? Math.max(prefetchMax, batchSizeMax),
+    inFlightBytesMax: whole('inFlightBytesMax', ofHeap(1 / 8, 33_554_432), 4 * inlineBytesMax, bytesMaxMax),
+    prefetchBytesMax: whole('prefetchBytesMax', ofHeap(1 / 8, 33_554_432), 2 * inlineBytesMax, bytesMaxMax),
+    // The largest jsonb value has 256 MiB, and a text of 512 Mi characters does not fit a JavaScript string.
+    loadBytesMax: whole('loadBytesMax', ofHeap(1 / 4, 134_217_728), inlineBytesMax, 268_435_456),
     retry: resolveRetry(given.retry),
     poison: oneOf('poison', 'skip', ['skip', 'block']),
     noHandler: oneOf('noHandler', 'retry', ['retry', 'fail']),
@@ -136,6 +166,13 @@ export function resolveOptions(given: RelayOptions) {
 export function storedNames({ name, handlers, destinations }: ResolvedRelayOptions): Set<string> {
   const handlerNames = [...handlers.values()].flatMap((named) => named.map(([handler]) => handler));
   return new Set([name, ...handlerNames, ...destinations.map((destination) => destination.name)]);
+}
+
+const bytesMaxMax = 1_073_741_824;
+
+/** So much of the heap limit, which --max-old-space-size sets; `max` at the most. */
+function ofHeap(fraction: number, max: number): number {
+  return Math.min(max, Math.max(4 * inlineBytesMax, Math.floor(getHeapStatistics().heap_size_limit * fraction)));
 }
 
 function checkName(name: unknown): string {

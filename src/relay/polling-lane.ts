@@ -1,8 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { isUnreadable } from '../database/database-error.ts';
 import type { Link } from '../database/link.ts';
 import type { ClaimedRow, ClaimRequest, ClaimResult } from '../outbox/claim.ts';
-import { claim, claimNext, isRelayEnded, isUnreadable, readClaimed } from '../outbox/claim.ts';
+import { claim, claimNext, isRelayEnded, readClaimed } from '../outbox/claim.ts';
 import { defer } from '../outbox/defer.ts';
+import { inlineBytesMax } from '../outbox/load.ts';
 import type { Logger } from '../telemetry/logging.ts';
 import { SparseLog } from '../telemetry/logging.ts';
 import type { Doorbell } from './doorbell.ts';
@@ -21,6 +23,9 @@ export interface PollingLaneOptions {
   /** How many events the relay should hold at most, and how many it holds. */
   holdMax: () => number;
   held: () => number;
+  /** The length of the text that it holds, and how long that may be. */
+  heldBytes: () => number;
+  heldBytesMax: number;
   /** Keys to leave alone: those with enough work in hand, and those of which something is just being given back. */
   keysToSpare: () => readonly string[] | Promise<readonly string[]>;
   /** Only gives back what keys hold beyond their share. */
@@ -37,8 +42,6 @@ export interface PollingLaneOptions {
 
 /** The share of a claim for waiting events that are due, while there are ready ones too. */
 const dueShare = 0.25;
-/** Payloads larger than this are loaded when their turn comes: a thousand of them still fit in memory. */
-const inlineBytesMax = 16_384;
 /** Nothing of the events comes with the claim. */
 const nothingInline = -1;
 /** How long no single event is expected after something else was found. */
@@ -198,7 +201,7 @@ export class PollingLane {
 
   /** How many ready and waiting events to claim: together never more than there is room for. */
   #limits(): { readyMax: number; dueMax: number } | undefined {
-    const total = Math.min(this.#options.batchSizeMax, this.#options.holdMax() - this.#options.held());
+    const total = Math.min(this.#options.batchSizeMax, this.#room());
     if (total < 1) return undefined;
     if (total === 1) return this.#claimNumber % 2 === 0 ? { readyMax: 1, dueMax: 0 } : { readyMax: 0, dueMax: 1 };
     let dueMax = 1;
@@ -222,7 +225,7 @@ export class PollingLane {
       try {
         if (!this.#hasRoom()) {
           await this.#waitForRoom();
-          if (this.#options.held() >= this.#options.holdMax()) continue;
+          if (this.#room() < 1) continue;
         }
         const { claimed, pauseMs } = await this.claimOnce();
         failures = 0;
@@ -238,9 +241,16 @@ export class PollingLane {
     }
   }
 
+  /** How many more events the relay may hold: each may bring as much text as comes with a claim. */
+  #room(): number {
+    const { holdMax, held, heldBytes, heldBytesMax } = this.#options;
+    return Math.min(holdMax() - held(), Math.floor((heldBytesMax - heldBytes()) / inlineBytesMax));
+  }
+
+  /** Whether half a batch fits. */
   #hasRoom(): boolean {
-    const max = this.#options.holdMax();
-    return max - this.#options.held() >= Math.min(this.#options.batchSizeMax, max) / 2;
+    const { batchSizeMax, heldBytesMax, holdMax } = this.#options;
+    return this.#room() >= Math.min(batchSizeMax, holdMax(), heldBytesMax / inlineBytesMax) / 2;
   }
 
   /** Until half a batch fits, or a moment has passed: slow keys are judged by time, and may leave little room. */

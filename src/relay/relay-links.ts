@@ -14,28 +14,36 @@ export interface RelayLinksOptions {
   doorbell: { attach(client: pg.Client): Promise<void>; detach(): void; readonly proven: boolean };
 }
 
-/** No answer for this long means a dead connection: well above any statement of ours, below what an operator waits. */
+/** Not a byte for this long means a dead connection: well above any statement of ours, below what an operator waits. */
 const queryTimeoutMs = 15_000;
+/** Before PostgreSQL sends the first byte it converts the payload to text: 4 to 6 s for a gigabyte on an idle server. */
+const loadTimeoutMs = 60_000;
 /** A heartbeat is noticed missing in time for another try before the lease runs out. */
 const beatTimeoutMs = (leaseMs: number) => Math.min(queryTimeoutMs, Math.max(500, leaseMs / 3));
 
+type Purpose = 'claims' | 'results' | 'control' | 'loads';
+
 /**
- * The three connections of a relay: claims, results, and the heartbeat, so that neither a long claim nor a burst of
+ * The connections of a relay: claims, results, and the heartbeat, so that neither a long claim nor a burst of
  * results can delay a sign of life. Claims are made on the connection that hears the doorbell: its server process is
- * awake by then, and while a claim is under way nobody needs to be woken.
+ * awake by then, and while a claim is under way nobody needs to be woken. Large payloads have a connection of their own,
+ * opened for the first of them, so that no claim waits behind a transfer.
  */
 export class RelayLinks {
   readonly claims: Link;
   readonly results: Link;
   readonly control: Link;
+  /** Connects when it is used. */
+  readonly loads: Link;
 
   constructor(options: RelayLinksOptions) {
     this.claims = link('claims', options);
     this.results = link('results', options);
     this.control = link('control', options);
+    this.loads = link('loads', options);
   }
 
-  /** Whether all of them stand. */
+  /** Whether all that a relay needs all the time are connected. */
   get connected(): boolean {
     return this.#all.every((each) => each.connected);
   }
@@ -45,7 +53,7 @@ export class RelayLinks {
   }
 
   async close(): Promise<void> {
-    await Promise.all(this.#all.map((each) => each.close()));
+    await Promise.all([...this.#all, this.loads].map((each) => each.close()));
   }
 
   get #all(): Link[] {
@@ -53,20 +61,28 @@ export class RelayLinks {
   }
 }
 
-function link(purpose: 'claims' | 'results' | 'control', options: RelayLinksOptions): Link {
-  const { connectionString, logger, name, leaseMs, lifecycle, doorbell } = options;
+function link(purpose: Purpose, options: RelayLinksOptions): Link {
+  const { connectionString, logger, name, lifecycle, doorbell } = options;
   const hears = purpose === 'claims';
   const made: Link = new Link({
     connectionString,
     applicationName: `postcommit ${purpose} ${name}`.slice(0, 63),
-    queryTimeoutMs: purpose === 'control' ? beatTimeoutMs(leaseMs) : queryTimeoutMs,
+    queryTimeoutMs: timeoutMs(purpose, options.leaseMs),
+    // When the server has no connection left for it, the event is given back: another relay may have one.
+    ...(purpose === 'loads' && { connectWaitMs: loadTimeoutMs }),
     logger,
     ...(hears && { onConnect: (client) => doorbell.attach(client), isSession: () => doorbell.proven }),
     onLost: (error) => {
       if (hears) doorbell.detach();
       lifecycle.tell('disconnected', { connection: purpose, error: String(error) });
-      made.ensure(); // Not with the next statement only: until then nothing could be heard on it.
+      // Not with the next statement only: until then nothing could be heard on it.
+      if (purpose !== 'loads') made.ensure();
     },
   });
   return made;
+}
+
+function timeoutMs(purpose: Purpose, leaseMs: number): number {
+  if (purpose === 'loads') return loadTimeoutMs;
+  return purpose === 'control' ? beatTimeoutMs(leaseMs) : queryTimeoutMs;
 }

@@ -5,7 +5,6 @@ import { load } from '../outbox/load.ts';
 import { requireFunctions } from '../outbox/require-functions.ts';
 import { requireStorable } from '../outbox/require-storable.ts';
 import { ring } from '../outbox/ring.ts';
-import { Bag } from './bag.ts';
 import type { Entry } from './completer.ts';
 import { Completer } from './completer.ts';
 import { Deliverer } from './deliver.ts';
@@ -14,6 +13,7 @@ import type { Held, Verdict } from './dispatcher.ts';
 import { Dispatcher } from './dispatcher.ts';
 import { Doorbell } from './doorbell.ts';
 import { ForgottenSweep } from './forgotten-sweep.ts';
+import { InHand } from './in-hand.ts';
 import { Lease } from './lease.ts';
 import type { Lifecycle } from './lifecycle.ts';
 import type { MaintenanceRun } from './maintenance.ts';
@@ -21,6 +21,7 @@ import { Maintenance } from './maintenance.ts';
 import type { ResolvedRelayOptions } from './options.ts';
 import { storedNames } from './options.ts';
 import { Pace } from './pace.ts';
+import { PayloadLoader } from './payload-loader.ts';
 import { PollingLane } from './polling-lane.ts';
 import { RelayLinks } from './relay-links.ts';
 import type { Counters } from './report.ts';
@@ -50,10 +51,8 @@ export class RelaySession {
   readonly #lane: PollingLane;
   readonly #slowKeys: SlowKeys;
   readonly #pace: Pace;
-  /** Claimed and not yet written down. By object: an event that was given back may come again before that is known. */
-  readonly #inHand = new Bag<Held>();
-  /** How many of these are suspects. */
-  #suspects = 0;
+  readonly #payloads: PayloadLoader;
+  readonly #inHand = new InHand();
   #releasedAtStop = 0;
   #stopping = false;
   #closed = false;
@@ -75,7 +74,7 @@ export class RelaySession {
       },
     });
     this.#links = new RelayLinks({ ...options, lifecycle, doorbell: this.#doorbell });
-    const { claims, results, control } = this.#links;
+    const { claims, results, control, loads } = this.#links;
     this.#sweep = new ForgottenSweep({
       schema,
       db: results, // Not the heartbeat's connection: a sign of life must not wait for this.
@@ -132,13 +131,14 @@ export class RelaySession {
       route: options.route,
       deliverTimeoutMs: options.deliverTimeoutMs,
       noHandler: options.noHandler,
-      loadPayload: (seq) => load(claims, schema, seq),
     });
+    this.#payloads = new PayloadLoader({ ...options, load: (seq, bytesMax) => load(loads, schema, seq, bytesMax) });
     this.#dispatcher = new Dispatcher({
       inFlightMax: options.inFlightMax,
       takesSlot: (held) => this.#deliverer.takesSlot(held),
       runMax: (previous, next) => this.#deliverer.runMax(previous, next),
       holdMax: () => this.#pace.hold,
+      load: (held, done) => this.#payloads.load(held, done),
       deliver: (row, done) => {
         if (this.#lease.valid) this.#deliverer.deliver(row, done);
         else done({ kind: 'release', done: row.done });
@@ -163,12 +163,14 @@ export class RelaySession {
       logger,
       token: () => (this.#lease.valid ? this.#lease.token : undefined),
       holdMax: () => this.#pace.holdMax(performance.now()),
-      // What is stuck in a destination that does not answer must not keep the others from getting theirs.
-      held: () => this.#held - this.#destinations.stuck,
+      // What is stuck in a destination, or before it is loaded, must not keep the others from getting theirs.
+      held: () => this.#held - this.#destinations.stuck - this.#payloads.stuck(options.prefetchMax - this.#pace.hold),
+      heldBytes: () => this.#inHand.textLength,
+      heldBytesMax: options.prefetchBytesMax,
       keysToSpare: () => this.#keysToSpare(),
       shedCrowded: () => this.#dispatcher.shedCrowded(),
-      holding: () => this.#inHand.items().map((held) => held.seq),
-      holdsSuspect: () => this.#suspects > 0,
+      holding: () => this.#inHand.seqs(),
+      holdsSuspect: () => this.#inHand.suspects > 0,
       onEnded: (token) => this.#lease.refused(token),
       onClaimed: (rows, claimNumber, token) => this.#onClaimed(rows, claimNumber, token),
     });
@@ -305,7 +307,6 @@ export class RelaySession {
       for (const held of batch) {
         held.claimNumber = claimNumber;
         this.#inHand.add(held);
-        if (isSuspect(held)) this.#suspects++;
       }
       this.#dispatcher.accept(batch);
     }
@@ -314,15 +315,13 @@ export class RelaySession {
 
   #onVerdict(verdict: Verdict): void {
     if (this.#stopping && verdict.outcome === 'release') this.#releasedAtStop++;
+    if (verdict.held.load !== undefined) this.#payloads.release(verdict.held);
     this.#completer.add(toEntry(verdict, this.#options));
   }
 
   #onWritten(entry: Entry, fenced: boolean, instead = entry): void {
     this.#inHand.delete(entry.held);
-    if (isSuspect(entry.held)) {
-      this.#suspects--;
-      this.#doorbell.ring(); // For the next suspect.
-    }
+    if (isSuspect(entry.held)) this.#doorbell.ring(); // For the next suspect.
     this.#pace.done();
     if ('failure' in entry) {
       const { failure, held } = entry;
@@ -352,7 +351,7 @@ export class RelaySession {
     this.#completer.begin('');
     this.#dispatcher.forget();
     this.#inHand.clear();
-    this.#suspects = 0;
+    this.#payloads.forget();
     this.#deliverer.abandon(new Error('The relay lost its lease'));
     this.#quiet?.();
     if (!this.#stopping) void this.#registerAnew();

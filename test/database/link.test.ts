@@ -109,29 +109,29 @@ describe('Link', () => {
   });
 
   test('keeps a connection on which one answer takes longer than the limit, as long as bytes arrive', async () => {
-    const queryTimeoutMs = 400;
+    const queryTimeoutMs = 1_000;
     const link = makeLink({ queryTimeoutMs });
     await link.open();
     proxy.throttle(1_000_000);
     const startedAt = performance.now();
-    const { rows } = await link.query(`select repeat('x', 2000000) as text`);
+    const { rows } = await link.query(`select repeat('x', 4000000) as text`);
     expect(performance.now() - startedAt).toBeGreaterThan(3 * queryTimeoutMs);
-    expect(rows[0]?.text).toHaveLength(2_000_000);
+    expect(rows[0]?.text).toHaveLength(4_000_000);
     expect(lost).toBe(0);
   });
 
   test('gives a connection up that goes silent in the middle of an answer, and says so', async () => {
-    const queryTimeoutMs = 400;
+    const queryTimeoutMs = 1_000;
     const link = makeLink({ queryTimeoutMs });
     await link.open();
     proxy.throttle(1_000_000);
-    const underWay = link.query(`select repeat('x', 50000000)`);
+    const underWay = link.query(`select repeat('x', 8000000)`);
     underWay.catch(() => {});
     const startedAt = performance.now();
     await until(() => performance.now() - startedAt > 2 * queryTimeoutMs, { what: 'the limit has passed' });
     expect(lost).toBe(0);
     proxy.stall();
-    await expect(within(underWay, { timeoutMs: 3_000, what: 'it gave up' })).rejects.toThrow(/terminated.*400 ms/);
+    await expect(within(underWay, { timeoutMs: 5_000, what: 'it gave up' })).rejects.toThrow(/terminated.*1000 ms/);
     expect(lost).toBe(1);
   });
 

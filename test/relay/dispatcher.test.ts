@@ -6,6 +6,7 @@ type Step =
   | { do: 'emit'; key: string | null }
   | { do: 'claim'; limit: number }
   | { do: 'finish'; pick: number; kind: 'ok' | 'retry' | 'reject' | 'release' | 'shelve' }
+  | { do: 'finishLoad'; pick: number; kind: 'ok' | 'retry' | 'reject' | 'release' }
   | { do: 'write' | 'confirm' | 'unshelve'; count: number }
   | { do: 'shed'; passMs: number }
   | { do: 'loseLease' };
@@ -15,10 +16,15 @@ const kind = fc.oneof(
   { weight: 4, arbitrary: fc.constant('ok' as const) },
   { weight: 1, arbitrary: fc.constantFrom('retry' as const, 'reject' as const, 'release' as const, 'shelve' as const) },
 );
+const loadKind = fc.oneof(
+  { weight: 4, arbitrary: fc.constant('ok' as const) },
+  { weight: 1, arbitrary: fc.constantFrom('retry' as const, 'reject' as const, 'release' as const) },
+);
 const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 8, arbitrary: fc.record({ do: fc.constant('emit' as const), key }) },
   { weight: 12, arbitrary: fc.record({ do: fc.constant('claim' as const), limit: fc.integer({ min: 1, max: 6 }) }) },
   { weight: 8, arbitrary: fc.record({ do: fc.constant('finish' as const), pick: fc.nat(9), kind }) },
+  { weight: 4, arbitrary: fc.record({ do: fc.constant('finishLoad' as const), pick: fc.nat(9), kind: loadKind }) },
   {
     weight: 12,
     arbitrary: fc.record({
@@ -34,6 +40,7 @@ const options = fc.record({
   inFlightMax: fc.integer({ min: 1, max: 4 }),
   heldMax: fc.integer({ min: 2, max: 12 }),
   runMax: fc.constantFrom(1, 3),
+  loadEvery: fc.constantFrom(1, 2, 3, 1_000),
 });
 
 function play(given: readonly Step[], limits: ModelOptions): QueueModel {
@@ -42,6 +49,7 @@ function play(given: readonly Step[], limits: ModelOptions): QueueModel {
     if (each.do === 'emit') model.emit(each.key);
     else if (each.do === 'claim') model.stepClaim(each.limit);
     else if (each.do === 'finish') model.finish(each.pick, each.kind);
+    else if (each.do === 'finishLoad') model.finishLoad(each.pick, each.kind);
     else if (each.do === 'write') model.write(each.count);
     else if (each.do === 'confirm') model.confirm(each.count);
     else if (each.do === 'unshelve') model.unshelve(each.count);

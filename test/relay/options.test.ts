@@ -1,3 +1,4 @@
+import { getHeapStatistics } from 'node:v8';
 import { describe, expect, test } from 'vitest';
 import { createRelay, type RelayOptions } from '../../src/index.ts';
 import { resolveOptions } from '../../src/relay/options.ts';
@@ -57,6 +58,9 @@ const options: Record<keyof RelayOptions, { taken: unknown[]; refused: unknown[]
   inFlightMax: wholeNumbers(1, 10_000),
   batchSizeMax: wholeNumbers(2, 5_000),
   prefetchMax: wholeNumbers(2, 100_000),
+  inFlightBytesMax: wholeNumbers(65_536, 1_073_741_824),
+  prefetchBytesMax: wholeNumbers(32_768, 1_073_741_824),
+  loadBytesMax: wholeNumbers(16_384, 268_435_456),
   pollIntervalMs: wholeNumbers(10, 3_600_000),
   stopTimeoutMs: wholeNumbers(0, 3_600_000),
   retry: { taken: [{}, { delaysMs: [] }, { attemptsMax: 1 }], refused: [5, [1], { attempts: 3 }, { baseMs: -1 }] },
@@ -147,6 +151,14 @@ describe('taken together', () => {
     const { prefetchMax, batchSizeMax } = resolveOptions({ ...good, batchSizeMax: 5_000 });
     expect(batchSizeMax).toBe(5_000);
     expect(prefetchMax).toBeGreaterThanOrEqual(batchSizeMax);
+  });
+
+  test('limits in bytes suit the heap, and by default take every payload that an outbox lets in', () => {
+    const { inFlightBytesMax, prefetchBytesMax, loadBytesMax } = resolveOptions(good);
+    const heapBytesMax = getHeapStatistics().heap_size_limit;
+    expect(inFlightBytesMax).toBe(Math.min(33_554_432, Math.floor(heapBytesMax / 8)));
+    expect(prefetchBytesMax).toBe(inFlightBytesMax);
+    expect(loadBytesMax).toBe(Math.min(2 * 67_108_864, Math.floor(heapBytesMax / 4)));
   });
 
   test('a misspelt option is refused, and the right ones are named', () => {

@@ -33,6 +33,8 @@ export interface ModelOptions {
   heldMax: number;
   /** How many events of the key `a` may be under way at once. */
   runMax?: number;
+  /** Every event whose seq is a multiple of this comes without a payload. */
+  loadEvery?: number;
 }
 
 /**
@@ -48,6 +50,8 @@ export class QueueModel {
   readonly #options: ModelOptions;
   readonly #queue = new Map<number, QueuedEvent>();
   #deliveries: Delivery[] = [];
+  /** Payloads that are being loaded. */
+  #loads: { held: Held; done: (failure: Outcome | undefined) => void }[] = [];
   /** Verdicts given, not yet written. */
   #verdicts: Verdict[] = [];
   /** Written, not yet confirmed. */
@@ -75,6 +79,7 @@ export class QueueModel {
       now: () => this.#now,
       runMax: (previous, next) =>
         next.key === 'a' && previous.shelved.length + next.shelved.length === 0 ? (options.runMax ?? 1) : 1,
+      load: (held, done) => void this.#loads.push({ held, done }),
       deliver: (held, done) => this.#begin(held, done),
       onVerdict: (verdict) => this.#take(verdict),
     });
@@ -120,6 +125,18 @@ export class QueueModel {
       const behind = kind === 'shelve' || index === 0 ? kind : 'release';
       this.#end(delivery, behind === 'ok' && delivery.held.shelved.includes('x') ? 'shelve' : behind);
     }
+  }
+
+  /** Ends a load. Those of an earlier lease end too; nobody cares. */
+  finishLoad(pick: number, kind: 'ok' | 'release' | 'retry' | 'reject'): void {
+    const [load] = this.#loads.splice(pick % Math.max(1, this.#loads.length), 1);
+    if (load === undefined) return;
+    const errors = [{ target: null, code: '', error: 'not loaded' }];
+    if (kind === 'ok') load.held.payloadJson = 'null';
+    if (kind === 'ok') load.done(undefined);
+    else if (kind === 'release') load.done({ kind, done: [] });
+    else if (kind === 'retry') load.done({ kind, done: [], errors });
+    else load.done({ kind, reason: 'rejected', done: [], errors });
   }
 
   #end({ held, lease, done }: Delivery, kind: Outcome['kind']): void {
@@ -212,9 +229,13 @@ export class QueueModel {
       this.confirm(this.#unconfirmed.length);
       this.write(this.#verdicts.length);
       this.finish(round, 'ok');
+      this.finishLoad(round, 'ok');
       this.unshelve(2);
       if (!this.#stopped || this.#claim !== undefined) this.stepClaim(3);
-      const idle = this.#deliveries.length === 0 && this.#verdicts.length === 0 && this.#unconfirmed.length === 0;
+      const idle =
+        this.#deliveries.length + this.#loads.length === 0 &&
+        this.#verdicts.length === 0 &&
+        this.#unconfirmed.length === 0;
       if (idle && this.#claim === undefined && (this.#stopped || this.undelivered === 0)) return true;
     }
     return false;
@@ -268,6 +289,7 @@ export class QueueModel {
         seq: String(seq),
         key,
         claimNumber: claim.claimNumber,
+        payloadJson: seq % (this.#options.loadEvery ?? Number.POSITIVE_INFINITY) === 0 ? undefined : 'null',
         shelved: claim.shelf.some((other) => key !== null && other.key === key && other.seq < seq) ? ['x'] : [],
       })) as readonly Partial<Held>[] as Held[];
       for (const held of batch) this.#open.add(held);
@@ -279,6 +301,7 @@ export class QueueModel {
   #begin(held: Held, done: (outcome: Outcome) => void): void {
     const seq = Number(held.seq);
     this.#deliveries.push({ held, lease: this.#lease, done });
+    if (held.payloadJson === undefined) this.violations.push(`${seq} began without its payload`);
     if (this.#deliveries.length > this.#options.inFlightMax) this.violations.push(`${seq} is one too many in flight`);
     if (this.#stopped) this.violations.push(`${seq} began after stop`);
     if (held.key === null) return;

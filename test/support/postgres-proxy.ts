@@ -41,6 +41,8 @@ export interface PostgresProxy {
   readonly namedStatements: readonly string[];
   /** How often a matching statement has passed so far. */
   count(filter: Pick<StatementFilter, 'connection' | 'text'>): number;
+  /** How many bytes the server has sent on these connections, of those that are open. */
+  bytesFromServer(connection: string): number;
   close(): Promise<void>;
 }
 
@@ -112,6 +114,7 @@ export async function startPostgresProxy(connectionString: string): Promise<Post
     namedStatements: state.namedStatements,
     count: ({ connection = '', text }) =>
       state.statements.filter((seen) => seen.connection.includes(connection) && text.test(seen.text)).length,
+    bytesFromServer: (connection) => named(connection).reduce((sum, one) => sum + one.bytesFromServer, 0),
     async close() {
       refusing = true;
       for (const one of connections) one.destroy();
@@ -198,6 +201,10 @@ class Connection {
 
   destroy(): void {
     for (const socket of [this.#client, this.#upstream]) if (!socket.destroyed) socket.resetAndDestroy();
+  }
+
+  get bytesFromServer(): number {
+    return this.#upstream.bytesRead;
   }
 
   get #stalled(): boolean {

@@ -48,7 +48,7 @@ export class RelayScenario {
   async child(
     name: string,
     options: Omit<ScenarioRelayOptions, 'handlers' | 'logger'> = {},
-    extra: Pick<RelayChildConfig, 'clockSkewMs'> = {},
+    { env, ...extra }: Pick<RelayChildConfig, 'clockSkewMs'> & { env?: Record<string, string> } = {},
   ): Promise<Child> {
     const config: RelayChildConfig = {
       name,
@@ -56,7 +56,7 @@ export class RelayScenario {
       options: { connectionString: this.db.url, ...options },
       ...extra,
     };
-    const child = startChild('test/support/relay.child.ts', [JSON.stringify(config)]);
+    const child = startChild('test/support/relay.child.ts', [JSON.stringify(config)], env);
     this.#children.push(child);
     await child.next(({ event }) => event === 'started', 40_000);
     return child;

@@ -25,6 +25,9 @@ type Overrides = Pick<
   | 'inFlightMax'
   | 'batchSizeMax'
   | 'prefetchMax'
+  | 'inFlightBytesMax'
+  | 'prefetchBytesMax'
+  | 'loadBytesMax'
   | 'pollIntervalMs'
   | 'stopTimeoutMs'
   | 'poison'
@@ -55,6 +58,9 @@ export function addRelay(program: Command, terminal: Terminal): void {
     .option('--in-flight-max <n>', 'handlers under way at once', anyNumber)
     .option('--batch-size-max <n>', 'events per claim', anyNumber)
     .option('--prefetch-max <n>', 'events the relay holds at once', anyNumber)
+    .option('--in-flight-bytes-max <n>', 'bytes of large payloads (over 16 KB) being delivered at once', anyNumber)
+    .option('--prefetch-bytes-max <n>', 'length of small payloads and headers held at once', anyNumber)
+    .option('--load-bytes-max <n>', 'largest payload to load; an event with a larger one is a dead letter', anyNumber)
     .option('--poll-interval-ms <n>', 'longest pause between two looks at the queue', anyNumber)
     .option('--stop-timeout-ms <n>', 'how long a stop waits for deliveries under way', anyNumber)
     .addOption(new Option('--poison <policy>', 'what a dead letter does to its aggregate').choices(['skip', 'block']))

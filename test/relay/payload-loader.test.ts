@@ -1,0 +1,223 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import type { Outcome } from '../../src/relay/deliver.ts';
+import type { Held } from '../../src/relay/dispatcher.ts';
+import { PayloadLoader } from '../../src/relay/payload-loader.ts';
+import { seededRandom } from '../support/random.ts';
+
+const inFlightBytesMax = 64_000; // Half of it for payloads up to 2,000 bytes, half for larger ones.
+const loadBytesMax = 100_000;
+
+/** A loader, and a log whose events have these sizes. */
+class Scene {
+  now = 0;
+  readonly loader: PayloadLoader;
+  readonly sizes = new Map<string, number>();
+  readonly loaded: Held[] = [];
+  readonly failures = new Map<string, Outcome>();
+  statements = 0;
+  error: unknown;
+
+  constructor() {
+    this.loader = new PayloadLoader({
+      inFlightBytesMax,
+      loadBytesMax,
+      now: () => this.now,
+      load: async (seq, bytesMax) => {
+        this.statements++;
+        await Promise.resolve();
+        if (this.error !== undefined) throw this.error;
+        const bytes = this.sizes.get(seq);
+        if (bytes === undefined) return undefined;
+        if (bytes <= bytesMax) return { json: 'x'.repeat(bytes), bytes };
+        // Stored as twice its text, as much JSON is.
+        return { json: undefined, bytes: (2 * bytes) / 8 > bytesMax ? Math.floor((2 * bytes) / 8) : bytes };
+      },
+    });
+  }
+
+  load(size: number | undefined, seq = String(this.sizes.size + 1)): Held {
+    if (size !== undefined) this.sizes.set(seq, size);
+    const held = { seq, done: [] as readonly string[], id: seq } as Partial<Held> as Held;
+    this.loader.load(held, (failure) => {
+      if (failure === undefined) this.loaded.push(held);
+      else this.failures.set(seq, failure);
+    });
+    return held;
+  }
+
+  release(held: Held): void {
+    this.loaded.splice(this.loaded.indexOf(held), 1);
+    this.loader.release(held);
+  }
+
+  async settled(): Promise<void> {
+    for (let before = -1; before !== this.statements; ) {
+      before = this.statements;
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+  }
+
+  get loadedSizes(): number[] {
+    return this.loaded.map(({ seq }) => this.sizes.get(seq) as number);
+  }
+}
+
+const sum = (numbers: readonly number[]) => numbers.reduce((total, n) => total + n, 0);
+
+describe('PayloadLoader', () => {
+  test('keeps to its budget, loads everything in the end, and counts what it holds', async () => {
+    const { seed } = seededRandom();
+    const size = fc.oneof(fc.integer({ min: 1, max: 2_000 }), fc.integer({ min: 2_001, max: 99_000 }));
+    const step = fc.oneof(
+      fc.record({ load: size }),
+      fc.record({ release: fc.nat(50) }),
+      fc.record({ cancel: fc.nat(50) }),
+    );
+    await fc.assert(
+      fc.asyncProperty(fc.array(step, { maxLength: 60 }), async (steps) => {
+        const scene = new Scene();
+        let open: Held[] = [];
+        const check = () => {
+          expect(scene.loader.bytes).toBe(sum(scene.loadedSizes));
+          const large = scene.loadedSizes.filter((bytes) => bytes > 2_000);
+          const others = sum(scene.loadedSizes) - Math.max(0, ...scene.loadedSizes);
+          expect(others).toBeLessThanOrEqual(inFlightBytesMax);
+          if (large.some((bytes) => bytes > inFlightBytesMax / 2)) expect(large).toHaveLength(1);
+          else expect(sum(scene.loadedSizes)).toBeLessThanOrEqual(inFlightBytesMax);
+        };
+        for (const each of steps) {
+          if ('load' in each) open.push(scene.load(each.load));
+          else if ('release' in each) {
+            const held = scene.loaded[each.release % Math.max(1, scene.loaded.length)];
+            if (held) scene.release(held);
+            open = open.filter((other) => other !== held);
+          } else {
+            const held = open[each.cancel % Math.max(1, open.length)];
+            if (held && !scene.loaded.includes(held)) scene.loader.release(held);
+            if (held && !scene.loaded.includes(held)) open = open.filter((other) => other !== held);
+          }
+          await scene.settled();
+          check();
+        }
+        while (scene.loaded.length > 0) {
+          const held = scene.loaded[0] as Held;
+          scene.release(held);
+          open = open.filter((other) => other !== held);
+          await scene.settled();
+          check();
+        }
+        expect(open).toEqual([]);
+        expect(scene.loader.bytes).toBe(0);
+      }),
+      { seed, numRuns: 200 },
+    );
+  });
+
+  test('large payloads in use hold up large ones only, and are not passed by others of their kind', async () => {
+    const scene = new Scene();
+    const first = scene.load(30_000);
+    scene.load(20_000);
+    scene.load(2_500); // Would fit, and waits behind the one before.
+    for (let n = 0; n < 16; n++) scene.load(2_000);
+    scene.load(1_000); // The half for small ones is full.
+    await scene.settled();
+    expect(scene.loadedSizes).toEqual([30_000, ...Array.from({ length: 16 }, () => 2_000)]);
+    scene.release(first);
+    await scene.settled();
+    expect(scene.loadedSizes.slice(-3)).toEqual([20_000, 2_500, 1_000]);
+  });
+
+  test('a payload over half of the budget is loaded once no other large one is in use', async () => {
+    const scene = new Scene();
+    const first = scene.load(10_000);
+    scene.load(90_000);
+    scene.load(500);
+    await scene.settled();
+    expect(scene.loadedSizes).toEqual([10_000, 500]);
+    scene.release(first);
+    await scene.settled();
+    expect(scene.loadedSizes).toEqual([500, 90_000]);
+  });
+
+  test('drops the text when the event is done with', async () => {
+    const scene = new Scene();
+    const held = scene.load(5_000);
+    await scene.settled();
+    expect(held.payloadJson).toHaveLength(5_000);
+    scene.release(held);
+    expect(held).toMatchObject({ payloadJson: undefined, plan: undefined, load: undefined });
+  });
+
+  test('loads that wait without progress are stuck after a second, and not before', async () => {
+    const scene = new Scene();
+    const first = scene.load(90_000);
+    for (let n = 0; n < 5; n++) scene.load(50_000);
+    await scene.settled();
+    expect(scene.loader.stuck(100)).toBe(0);
+    scene.now += 1_001;
+    expect(scene.loader.stuck(100)).toBe(5);
+    expect(scene.loader.stuck(3)).toBe(3);
+    scene.release(first);
+    await scene.settled();
+    expect(scene.loader.stuck(100)).toBe(0);
+  });
+
+  test('forgets everything when the lease is lost', async () => {
+    const scene = new Scene();
+    const held = scene.load(90_000);
+    for (let n = 0; n < 5; n++) scene.load(50_000);
+    await scene.settled();
+    scene.loader.forget();
+    expect(scene.loader.bytes).toBe(0);
+    scene.loader.release(held);
+    await scene.settled();
+    expect(scene.loader.bytes).toBe(0);
+    expect(scene.loaded).toEqual([held]);
+  });
+
+  const failures: [name: string, error: object, kinds: string[]][] = [
+    ['a lost connection', new Error('Connection terminated unexpectedly'), ['release', 'release', 'retry', 'release']],
+    ['a statement timeout', Object.assign(new Error('canceled'), { code: '57014' }), ['release', 'release', 'retry']],
+    ['a text over 1 GB', Object.assign(new Error('out of memory'), { code: '54000' }), ['reject', 'reject']],
+    ['a value that is not valid', Object.assign(new Error('invalid'), { code: '22P02' }), ['reject']],
+    [
+      'an allocation over 1 GB',
+      Object.assign(new Error('invalid memory alloc request size 1073741824'), { code: 'XX000' }),
+      ['reject'],
+    ],
+    ['another internal error', Object.assign(new Error('cache lookup failed'), { code: 'XX000' }), ['release']],
+  ];
+  test.each(failures)('what becomes of an event after %s', async (_name, error, kinds) => {
+    const scene = new Scene();
+    for (const kind of kinds) {
+      scene.error = error;
+      scene.load(5_000, '1');
+      await scene.settled();
+      expect(scene.failures.get('1')?.kind).toBe(kind);
+    }
+  });
+
+  test('a load that works in between begins the count anew', async () => {
+    const scene = new Scene();
+    for (let round = 0; round < 3; round++) {
+      for (let n = 0; n < 2; n++) {
+        scene.error = new Error('Connection terminated unexpectedly');
+        scene.load(5_000, '1');
+        await scene.settled();
+        expect(scene.failures.get('1')?.kind).toBe('release');
+      }
+      scene.error = undefined;
+      const held = scene.load(5_000, '1');
+      await scene.settled();
+      scene.release(held);
+    }
+  });
+
+  test('an event that was deleted from the log goes back', async () => {
+    const scene = new Scene();
+    scene.load(undefined, '1');
+    await scene.settled();
+    expect(scene.failures.get('1')).toEqual({ kind: 'release', done: [] });
+  });
+});
