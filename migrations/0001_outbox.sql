@@ -177,6 +177,9 @@ end
 $postcommit$;
 create trigger outbox_events_enqueue after insert on :"schema".outbox_events
   referencing new table as emitted for each statement execute function :"schema".enqueue();
+-- Also with session_replication_role = replica, which bulk loaders and replication tools set: an event without a queue row
+-- is never delivered.
+alter table :"schema".outbox_events enable always trigger outbox_events_enqueue;
 
 -- Serialises the writers of one key until they commit, so that seq, drawn after the lock, follows commit order.
 --

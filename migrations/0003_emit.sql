@@ -68,6 +68,7 @@ $postcommit$;
 -- its other values may take their time. The condition does it; it never holds, and the function is never called.
 create trigger outbox_events_begin before insert on :"schema".outbox_events
   for each statement when (pg_current_xact_id() is null) execute function :"schema".enqueue();
+alter table :"schema".outbox_events enable always trigger outbox_events_begin;
 
 -- Locks ids until the transaction ends, and returns those that no event of the log has.
 --

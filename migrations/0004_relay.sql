@@ -41,12 +41,16 @@ create trigger outbox_shelf_return after delete on :"schema".outbox_shelf
   referencing old table as left_for_queue for each statement execute function :"schema".note_rows_returned();
 create trigger outbox_dead_letters_return after delete on :"schema".outbox_dead_letters
   referencing old table as left_for_queue for each statement execute function :"schema".note_rows_returned();
+alter table :"schema".outbox_shelf enable always trigger outbox_shelf_return;
+alter table :"schema".outbox_dead_letters enable always trigger outbox_dead_letters_return;
 
 -- TRUNCATE ... RESTART IDENTITY sets the sequence of the log back.
 create trigger outbox_events_truncate before truncate on :"schema".outbox_events
   for each statement execute function :"schema".note_truncated();
 create trigger outbox_queue_truncate before truncate on :"schema".outbox_queue
   for each statement execute function :"schema".note_truncated();
+alter table :"schema".outbox_events enable always trigger outbox_events_truncate;
+alter table :"schema".outbox_queue enable always trigger outbox_queue_truncate;
 
 -- The server that answers, as far as a low-water mark depends on it: after a failover or a restore it may be another one,
 -- on which the sequence of the log has gone back. Behind a transaction pooler no relay sees its connection change.

@@ -139,8 +139,12 @@ export class PartitionAdmin {
       }
       const until = performance.now() + checkPatience(options);
       let result = await dropPartition(this.#db, this.#schema, number);
-      while ('kept' in result && result.kept === 'locked' && performance.now() < until) {
-        await sleep(pauseMs);
+      while (
+        'kept' in result &&
+        (result.kept === 'unchecked' || result.kept === 'locked') &&
+        performance.now() < until
+      ) {
+        if (result.kept === 'locked') await sleep(pauseMs);
         result = await dropPartition(this.#db, this.#schema, number);
       }
       if ('kept' in result) throw await this.#explain(number, result);

@@ -31,6 +31,8 @@ export interface PruneResult {
     shelved: number;
     /** Dead letters: retry or discard them first. */
     dead: number;
+    /** Orphans: never delivered, and in no queue. `admin.requeueOrphans()` has them delivered. */
+    orphaned: number;
   };
   /** Entries of `processed_events` removed. */
   processed: number;
@@ -51,17 +53,23 @@ export async function prune(db: Executor, schema: string, given: PruneOptions): 
   const goesOn = () => signal?.aborted !== true;
   const result: PruneResult = {
     events: 0,
-    kept: { queued: 0, shelved: 0, dead: 0 },
+    kept: { queued: 0, shelved: 0, dead: 0, orphaned: 0 },
     processed: 0,
     partitions: [],
     keptPartitions: [],
     finished: false,
   };
   for (let more = true; more && goesOn(); ) {
-    const { dropped, kept } = await (dryRun ? findDroppable : dropExpired)(db, schema, { keepMs: olderThanMs });
+    const {
+      dropped,
+      kept,
+      more: goOn,
+    } = await (dryRun ? findDroppable : dropExpired)(db, schema, {
+      keepMs: olderThanMs,
+    });
     result.partitions.push(...dropped);
     result.keptPartitions = kept;
-    more = !dryRun && dropped.length > 0;
+    more = goOn;
   }
   for (let after = '0'; olderThanMs !== Number.POSITIVE_INFINITY; ) {
     if (!goesOn()) return result;
@@ -70,6 +78,7 @@ export async function prune(db: Executor, schema: string, given: PruneOptions): 
     result.kept.queued += chunk.queued;
     result.kept.shelved += chunk.shelved;
     result.kept.dead += chunk.dead;
+    result.kept.orphaned += chunk.orphaned;
     after = chunk.reached;
     if (chunk.finished) break;
   }
@@ -90,7 +99,7 @@ async function findDroppable(db: Executor, schema: string, { keepMs }: { keepMs:
   const { now } = await moment(db, schema);
   const { partitions } = await listPartitions(db, schema);
   const expired = partitions.filter(({ closedAt }) => closedAt && Date.parse(now) - closedAt.getTime() >= keepMs);
-  const result: DropExpiredResult = { dropped: [], kept: [] };
+  const result: DropExpiredResult = { dropped: [], kept: [], more: false };
   for (const { number, undelivered: count } of expired) {
     if (count === 0) result.dropped.push(number);
     else result.kept.push({ number, reason: reasonOf({ kept: 'undelivered', count }) });

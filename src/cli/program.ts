@@ -14,6 +14,7 @@ import { addPartitions } from './commands/partitions.ts';
 import { addPrune } from './commands/prune.ts';
 import { addRelay } from './commands/relay.ts';
 import { addReplay } from './commands/replay.ts';
+import { addRequeueOrphans } from './commands/requeue-orphans.ts';
 import { addSql } from './commands/sql.ts';
 import { addStatus } from './commands/status.ts';
 import { examples } from './context.ts';
@@ -59,6 +60,7 @@ export function createProgram(terminal: Terminal): Command {
     addEvents,
     addDead,
     addReplay,
+    addRequeueOrphans,
     addDestinations,
     addPause,
     addResume,

@@ -93,6 +93,8 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       'usable_low_water',
       'note_returns',
       'replay',
+      'find_orphans',
+      'requeue_orphans',
       'prune_events',
       'rotate_partitions',
       'drop_partition',
@@ -119,7 +121,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       'processed_events',
       'migrations',
     ].map((table) => ({ table, privileges: ['select'] })),
-    routines: ['key_hash'],
+    routines: ['key_hash', 'find_orphans'],
   },
   consumer: {
     purpose: 'remembers in the inbox which events it has processed',

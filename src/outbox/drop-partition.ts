@@ -9,9 +9,20 @@ const dropSql = perSchema(
 
 /**
  * `unknown`, `spare`, `open`, `young`: not to be dropped at all, or not yet. `locked`: somebody is at it; try again.
- * `failed`: PostgreSQL refused, because something of the user's stands on it.
+ * `failed`: PostgreSQL refused, because something of the user's stands on it. `orphans`: events in it are neither queued nor
+ * recorded as delivered. `unchecked`: the search for orphans is not at its end; the next call goes on with it.
  */
-export type WhyKept = 'unknown' | 'spare' | 'open' | 'young' | 'undelivered' | 'dead letters' | 'locked' | 'failed';
+export type WhyKept =
+  | 'unknown'
+  | 'spare'
+  | 'open'
+  | 'young'
+  | 'undelivered'
+  | 'dead letters'
+  | 'orphans'
+  | 'unchecked'
+  | 'locked'
+  | 'failed';
 
 export type DropResult =
   | { dropped: number; deadLetters: number }
@@ -74,6 +85,8 @@ export interface DropExpiredResult {
   dropped: number[];
   /** Partitions that are old enough and stay, with the reason in plain words. */
   kept: { number: number; reason: string }[];
+  /** Whether to call it again at once: it dropped as many as it may in one call, or has more to check. */
+  more: boolean;
 }
 
 /**
@@ -85,7 +98,7 @@ export async function dropExpired(
   schema: string,
   { keepMs, lockTimeoutMs }: DropExpiredOptions,
 ): Promise<DropExpiredResult> {
-  const result: DropExpiredResult = { dropped: [], kept: [] };
+  const result: DropExpiredResult = { dropped: [], kept: [], more: false };
   if (keepMs === Number.POSITIVE_INFINITY) return result;
   const found = await readJson<{ number: number; dropped: boolean }>(db, findExpiredSql(schema), [
     String(keepMs),
@@ -102,9 +115,14 @@ export async function dropExpired(
         result.kept.push({ number, reason: reasonOf(drop) });
         // Whoever holds the lock would hold up the next attempt as well, and the writers with it.
         if (drop.kept === 'locked') break;
+        if (drop.kept === 'unchecked') {
+          result.more = true;
+          break;
+        }
         continue;
       }
       result.dropped.push(number);
+      result.more = true;
     }
     await sweepPartition(db, schema, number);
     if (result.dropped.length >= dropsMax) break;
@@ -127,6 +145,10 @@ export function reasonOf({ kept, count = 0, error = '' }: Extract<DropResult, { 
       return `${count >= 1_000 ? 'at least ' : ''}${count} of its events ${count === 1 ? 'is' : 'are'} not delivered yet`;
     case 'dead letters':
       return `${count} dead letters of it are not resolved, too many or too large to be kept without it`;
+    case 'orphans':
+      return `${count >= 1_000 ? 'at least ' : ''}${count} of its events ${count === 1 ? 'was' : 'were'} never queued: run postcommit requeue-orphans`;
+    case 'unchecked':
+      return 'its events are still being checked';
     case 'failed':
       return `PostgreSQL refuses to drop it: ${error}`;
     case 'locked':

@@ -4,7 +4,7 @@ import { readJson } from './read-json.ts';
 const examineTriggersSql = `
 select json_build_object(
   'triggers', (select coalesce(json_agg(json_build_object(
-                 'name', t.tgname, 'table', c.relname, 'enabled', t.tgenabled in ('O', 'A'))), '[]')
+                 'name', t.tgname, 'table', c.relname, 'fires', t.tgenabled)), '[]')
                  from pg_trigger t join pg_class c on c.oid = t.tgrelid
                 where c.relnamespace = n.oid and not t.tgisinternal and c.relname not like 'outbox\\_events\\_p%'),
   'routines', (select coalesce(json_agg(distinct p.proname), '[]') from pg_proc p where p.pronamespace = n.oid),
@@ -18,7 +18,8 @@ select json_build_object(
 
 /** What emitting and relaying stand on beside tables and indexes. */
 export interface TriggerFacts {
-  triggers: { name: string; table: string; enabled: boolean }[];
+  /** `A`: always. `O`: not with session_replication_role = replica. `R`: only then. `D`: never. */
+  triggers: { name: string; table: string; fires: 'A' | 'O' | 'R' | 'D' }[];
   /** The names of all functions and procedures of the schema. */
   routines: string[];
   /** How many seqs a session draws at once; `null` if the log's `seq` has no sequence. */

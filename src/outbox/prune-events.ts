@@ -22,6 +22,8 @@ export interface PrunedChunk {
   shelved: number;
   /** The same, because they are dead letters that nobody has discarded. */
   dead: number;
+  /** The same, because they are orphans: nothing says that they were delivered, and no relay will. */
+  orphaned: number;
 }
 
 /**

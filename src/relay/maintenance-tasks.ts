@@ -1,6 +1,7 @@
 import type { Executor } from '../database/executor.ts';
 import { analyze } from '../outbox/analyze.ts';
 import { dropExpired } from '../outbox/drop-partition.ts';
+import type { PrunedChunk } from '../outbox/prune-events.ts';
 import { pruneEvents } from '../outbox/prune-events.ts';
 import { firstTime, pruneProcessed } from '../outbox/prune-processed.ts';
 import { pruneRelays } from '../outbox/prune-relays.ts';
@@ -47,10 +48,10 @@ export const runTask: Record<MaintenanceTask, (context: TaskContext) => Promise<
     return { changed: created.length + (opened === undefined ? 0 : 1), note };
   },
   async drop({ db, schema, options }) {
-    const { dropped, kept } = await dropExpired(db, schema, { keepMs: options.keepEventsMs });
+    const { dropped, kept, more } = await dropExpired(db, schema, { keepMs: options.keepEventsMs });
     const reasons = kept.slice(0, 3).map(({ number, reason }) => `partition ${number} stays: ${reason}`);
     if (kept.length > 3) reasons.push(`${kept.length - 3} more stay`);
-    return { changed: dropped.length, note: reasons.join('; ') || undefined, more: dropped.length > 0 };
+    return { changed: dropped.length, note: reasons.join('; ') || undefined, more };
   },
   prune,
   processed,
@@ -75,7 +76,7 @@ export const runTask: Record<MaintenanceTask, (context: TaskContext) => Promise<
  */
 async function prune({ db, schema, options, last, mayGoOn }: TaskContext): Promise<TaskResult> {
   if (options.keepEventsMs === Number.POSITIVE_INFINITY) return { changed: 0 };
-  const kept = { queued: 0, shelved: 0, dead: 0 };
+  const kept = { queued: 0, shelved: 0, dead: 0, orphaned: 0 };
   let changed = 0;
   let cursor = last?.cursor ?? '0';
   let finished = false;
@@ -85,6 +86,7 @@ async function prune({ db, schema, options, last, mayGoOn }: TaskContext): Promi
     kept.queued += chunk.queued;
     kept.shelved += chunk.shelved;
     kept.dead += chunk.dead;
+    kept.orphaned += chunk.orphaned;
     cursor = chunk.reached;
     finished = chunk.finished;
   } while (!finished && (await mayGoOn()));
@@ -92,9 +94,11 @@ async function prune({ db, schema, options, last, mayGoOn }: TaskContext): Promi
   return { changed, note: keptText(kept), cursor: newCycle ? '0' : cursor, newCycle, more: !finished };
 }
 
-function keptText({ queued, shelved, dead }: { queued: number; shelved: number; dead: number }): string | undefined {
-  if (queued + shelved + dead === 0) return undefined;
-  return `old enough, and still needed: ${queued} undelivered, ${shelved} on the shelf, ${dead} dead letters`;
+function keptText(kept: Pick<PrunedChunk, 'queued' | 'shelved' | 'dead' | 'orphaned'>): string | undefined {
+  const { queued, shelved, dead, orphaned } = kept;
+  if (queued + shelved + dead + orphaned === 0) return undefined;
+  const text = `old enough, and still needed: ${queued} undelivered, ${shelved} on the shelf, ${dead} dead letters`;
+  return orphaned === 0 ? text : `${text}, ${orphaned} orphans (postcommit requeue-orphans)`;
 }
 
 async function processed({ db, schema, options, mayGoOn }: TaskContext): Promise<TaskResult> {

@@ -29,7 +29,7 @@ describe('the doctor', () => {
     const { worst, findings } = await scene.admin.doctor({ connectionString: scene.db.url });
     expect(findings.filter(({ severity }) => severity === 'warning' || severity === 'critical')).toEqual([]);
     expect(worst).toBe('note');
-    expect(new Set(findings.map(({ check }) => check)).size).toBe(19);
+    expect(new Set(findings.map(({ check }) => check)).size).toBe(20);
     expect(findings.map(({ what }) => what)).toContain('the role "postgres" is a superuser');
   });
 
@@ -57,7 +57,8 @@ describe('the doctor', () => {
     for (const { fix } of found.filter(({ what }) => /disabled|ahead/.test(what))) await scene.db.query(fix ?? '');
     await scene.db.query(`alter function postcommit.unsettle rename to settle;
       create trigger outbox_shelf_return after delete on postcommit.outbox_shelf
-        referencing old table as left_for_queue for each statement execute function postcommit.note_rows_returned()`);
+        referencing old table as left_for_queue for each statement execute function postcommit.note_rows_returned();
+      alter table postcommit.outbox_shelf enable always trigger outbox_shelf_return`);
     await healthy('triggers');
   });
 
@@ -344,7 +345,16 @@ describe('where the doctor may not look, or there is nothing to look at', () => 
     });
     const unseen = findings.filter(({ what }) => what.startsWith('not checked, this role may not look at it'));
     expect(unseen.map(({ check }) => check).sort()).toEqual(
-      ['backlog', 'dead-letters', 'destinations', 'maintenance', 'migrations', 'partitions', 'relays'].sort(),
+      [
+        'backlog',
+        'dead-letters',
+        'destinations',
+        'maintenance',
+        'migrations',
+        'orphans',
+        'partitions',
+        'relays',
+      ].sort(),
     );
     expect(findings).toContainEqual(
       expect.objectContaining({

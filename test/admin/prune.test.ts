@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { createOutbox, fromPg, type OutboxAdmin, type PruneOptions } from '../../src/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { settleQueue } from '../support/settle-queue.ts';
 
 let db: TestDatabase;
 let admin: OutboxAdmin;
@@ -13,10 +14,12 @@ beforeAll(async () => {
 afterAll(() => db.close());
 
 beforeEach(async () => {
-  await db.query('truncate postcommit.outbox_events, postcommit.outbox_queue, postcommit.processed_events');
+  await db.query(
+    'truncate postcommit.outbox_events, postcommit.outbox_queue, postcommit.outbox_deliveries, postcommit.processed_events',
+  );
   await db.query(`insert into postcommit.outbox_events (aggregate_type, aggregate_id, event_type, payload, created_at)
                   select 'thing', n::text, 'x', '1', now() - interval '2 days' from generate_series(1, 2500) n`);
-  await db.query('delete from postcommit.outbox_queue');
+  await settleQueue(db);
   // Many at the very same moment, as one transaction leaves them: more than a chunk.
   await db.query(`insert into postcommit.processed_events
                   select 'mail', gen_random_uuid(), now() - interval '2 days' from generate_series(1, 2500)`);

@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { settleQueue } from '../support/settle-queue.ts';
 import { runHere } from './fake-terminal.ts';
 import { jsonError, projectFolder, runCli } from './run-cli.ts';
 
@@ -86,7 +87,7 @@ describe('postcommit partitions', () => {
     expect(await json('partitions', 'rotate')).toEqual({ unit: 'month', current: 2, opened: 2, created: [4] });
     expect((await here('partitions', 'rotate')).stdout).toBe('new events go into partition 3\nmade ahead: 5\n');
 
-    await db.query('delete from postcommit.outbox_queue');
+    await settleQueue(db);
     const asked = await runHere(['partitions', 'drop', '0'], { env: { DATABASE_URL: db.url }, typed: 'n\n' });
     expect(asked.code).toBe(2);
     expect(await json('partitions', 'drop', '0')).toEqual({ number: 0, deadLetters: 0 });

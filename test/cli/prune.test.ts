@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { settleQueue } from '../support/settle-queue.ts';
 import { until } from '../support/wait.ts';
 import { jsonError, projectFolder, runCli, spawnCli } from './run-cli.ts';
 
@@ -25,7 +26,8 @@ async function fill(count: number): Promise<void> {
      select 'thing', n::text, 'x', '1', now() - interval '40 days' from generate_series(1, $1) n`,
     [count],
   );
-  await db.query('delete from postcommit.outbox_queue where seq <> 1');
+  await db.query('delete from postcommit.outbox_queue where seq in (2, 3)');
+  await settleQueue(db, 'seq > 3');
   await db.query(`insert into postcommit.outbox_shelf (destination, seq, attempts, rescues) values ('kafka', 2, 0, 0)`);
   await db.query(
     `insert into postcommit.outbox_dead_letters (seq, reason, attempts, error) values (3, 'rejected', 1, 'no')`,
@@ -66,7 +68,7 @@ describe('postcommit prune', () => {
       olderThanMs: 30 * 86_400_000,
       processedOlderThanMs: 7 * 86_400_000,
       events: 1_497,
-      kept: { queued: 1, shelved: 1, dead: 1 },
+      kept: { queued: 1, shelved: 1, dead: 1, orphaned: 0 },
       processed: 2,
       partitions: [],
       keptPartitions: [],

@@ -24,7 +24,7 @@ describe('help', () => {
           (c) => `postcommit ${c}`,
         ),
         ...['destinations', 'pause', 'resume'].map((c) => `postcommit ${c}`),
-        ...['doctor', 'grants', 'prune', 'partitions'].map((c) => `postcommit ${c}`),
+        ...['doctor', 'grants', 'prune', 'partitions', 'requeue-orphans'].map((c) => `postcommit ${c}`),
         ...['list', 'convert', 'rotate', 'drop'].map((c) => `postcommit partitions ${c}`),
         ...['list', 'show', 'retry', 'discard'].map((c) => `postcommit dead ${c}`),
       ].sort(),

@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createOutbox, fromPg, type Outbox } from '../../src/index.ts';
 import { dropExpired } from '../../src/outbox/drop-partition.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { settleQueue } from '../support/settle-queue.ts';
 
 const size = 1_000_000;
 const deadLetters = 100;
@@ -56,11 +57,11 @@ describe('a partition of a million delivered events', () => {
     expect((await drop()).kept).toEqual([{ number: 0, reason: expect.stringContaining('another session') }]);
     await late.query('commit');
     late.release();
-    expect(await drop()).toEqual({
+    expect(await drop()).toMatchObject({
       dropped: [],
       kept: [{ number: 0, reason: '1 of its events is not delivered yet' }],
     });
-    await db.query('delete from postcommit.outbox_queue');
+    await settleQueue(db);
 
     let stallMs = 0;
     let writing = true;
@@ -83,7 +84,7 @@ describe('a partition of a million delivered events', () => {
     console.info(
       `dropped ${size} events in ${tookMs.toFixed(0)} ms, longest commit beside it ${stallMs.toFixed(0)} ms`,
     );
-    expect(result).toEqual({ dropped: [0], kept: [] });
+    expect(result).toMatchObject({ dropped: [0], kept: [] });
     expect(tookMs).toBeLessThan(2_000);
     expect(stallMs).toBeLessThan(2_000);
 

@@ -14,27 +14,28 @@ describe.each([18, 14] as const)('partitions that are dropped, on PostgreSQL %i'
     await scene.outbox.admin.partitions.rotate();
     await scene.emit('two');
     await scene.outbox.admin.partitions.rotate();
-    expect(await dropExpired(scene.db.pool, 'postcommit', { keepMs })).toEqual({ dropped: [], kept: [] });
+    expect(await dropExpired(scene.db.pool, 'postcommit', { keepMs })).toMatchObject({ dropped: [], kept: [] });
     await scene.closeLongAgo(0);
     await scene.closeLongAgo(1);
     // Retention is shorter than the age of what is not delivered: it stays.
     const notYet = { number: 0, reason: '1 of its events is not delivered yet' };
-    expect(await dropExpired(scene.db.pool, 'postcommit', { keepMs })).toEqual({
+    expect(await dropExpired(scene.db.pool, 'postcommit', { keepMs })).toMatchObject({
       dropped: [],
       kept: [notYet, { ...notYet, number: 1 }],
     });
-    expect(await dropExpired(scene.db.pool, 'postcommit', { keepMs: Number.POSITIVE_INFINITY })).toEqual({
+    expect(await dropExpired(scene.db.pool, 'postcommit', { keepMs: Number.POSITIVE_INFINITY })).toMatchObject({
       dropped: [],
       kept: [],
     });
     // Nor may what waits for a destination go.
     await scene.db.query(`with gone as (delete from postcommit.outbox_queue where seq = 1 returning seq)
       insert into postcommit.outbox_shelf (destination, seq, attempts, rescues) select 'kafka', seq, 0, 0 from gone`);
-    expect((await dropExpired(scene.db.pool, 'postcommit', { keepMs })).kept[0]).toEqual(notYet);
+    expect((await dropExpired(scene.db.pool, 'postcommit', { keepMs })).kept[0]).toMatchObject(notYet);
     await expect(scene.outbox.admin.partitions.drop(0)).rejects.toMatchObject({ code: 'POSTCOMMIT_E_PARTITION_KEPT' });
-    await scene.db.query('delete from postcommit.outbox_shelf');
+    await scene.db.query(`with gone as (delete from postcommit.outbox_shelf returning seq)
+      insert into postcommit.outbox_queue (seq) select seq from gone`);
     await scene.deliver();
-    expect(await dropExpired(scene.db.pool, 'postcommit', { keepMs })).toEqual({ dropped: [0, 1], kept: [] });
+    expect(await dropExpired(scene.db.pool, 'postcommit', { keepMs })).toMatchObject({ dropped: [0, 1], kept: [] });
     expect(await scene.states()).toEqual(['2 open', '3 spare', '4 spare']);
     expect(await scene.db.query('select from postcommit.outbox_deliveries')).toEqual([]);
     for (const [number, code] of [
@@ -86,7 +87,7 @@ describe.each([18, 14] as const)('partitions that are dropped, on PostgreSQL %i'
       await reader.query('begin');
       await reader.query('select from postcommit.outbox_events');
       const locked = { dropped: [], kept: [{ number: 0, reason: expect.stringContaining('another session') }] };
-      expect(await dropExpired(scene.db.pool, 'postcommit', { keepMs, lockTimeoutMs: 50 })).toEqual(locked);
+      expect(await dropExpired(scene.db.pool, 'postcommit', { keepMs, lockTimeoutMs: 50 })).toMatchObject(locked);
       await expect(scene.outbox.admin.partitions.drop(0, { patienceMs: 0 })).rejects.toMatchObject({
         code: 'POSTCOMMIT_E_LOG_IN_USE',
         message: expect.stringMatching(/Process \d+ \(.*idle in transaction\).* select from postcommit.outbox_events/),
@@ -96,7 +97,7 @@ describe.each([18, 14] as const)('partitions that are dropped, on PostgreSQL %i'
       await reader.query('rollback');
       reader.release();
     }
-    expect((await dropExpired(scene.db.pool, 'postcommit', { keepMs })).dropped).toEqual([0]);
+    expect((await dropExpired(scene.db.pool, 'postcommit', { keepMs })).dropped).toMatchObject([0]);
   });
 
   test('an old snapshot is refused: it would not show what is undelivered', async () => {
@@ -129,7 +130,7 @@ describe.each([18, 14] as const)('partitions that are dropped, on PostgreSQL %i'
           postcommit.drop_partition(bigint, double precision, integer) to ${role};
         set role ${role}`);
       expect(await rotate(client, 'postcommit', { now: true })).toMatchObject({ opened: 1 });
-      expect((await dropExpired(client, 'postcommit', { keepMs: 0 })).dropped).toEqual([0]);
+      expect((await dropExpired(client, 'postcommit', { keepMs: 0 })).dropped).toMatchObject([0]);
     } finally {
       await client.query('reset role');
       client.release();

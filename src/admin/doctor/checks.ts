@@ -4,6 +4,7 @@ import { probeSession } from '../../database/session-probe.ts';
 import { count } from '../../outbox/count.ts';
 import { examineIndexes } from '../../outbox/examine-indexes.ts';
 import { examineMigrations } from '../../outbox/examine-migrations.ts';
+import { examineOrphans } from '../../outbox/examine-orphans.ts';
 import { examineRights } from '../../outbox/examine-rights.ts';
 import { examineServer } from '../../outbox/examine-server.ts';
 import { examineSlots } from '../../outbox/examine-slots.ts';
@@ -18,6 +19,7 @@ import type { Judgement } from './finding.ts';
 import { judgeIndexes } from './judge-indexes.ts';
 import { judgeMaintenance } from './judge-maintenance.ts';
 import { judgeMigrations } from './judge-migrations.ts';
+import { judgeOrphans } from './judge-orphans.ts';
 import { judgePartitions } from './judge-partitions.ts';
 import { judgeRights } from './judge-rights.ts';
 import { judgeClock, judgeConnections, judgePooler, judgeServer, judgeSettings } from './judge-server.ts';
@@ -69,6 +71,7 @@ export const checks = {
   backlog: async ({ db, schema, limits }) => judgeBacklog(await count(db, schema), limits),
   relays: async ({ db, schema }) => judgeRelays(await listRelays(db, schema), await count(db, schema)),
   destinations: async ({ db, schema }) => judgeDestinations(await listDestinations(db, schema)),
+  orphans: async ({ db, schema }) => judgeOrphans(await examineOrphans(db, schema)),
   'dead-letters': async ({ db, schema }) => judgeDeadLetters(await count(db, schema)),
   partitions: async ({ db, schema }) => {
     const { nowMs } = await examineServer(db);

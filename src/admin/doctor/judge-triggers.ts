@@ -2,7 +2,7 @@ import { quoteIdentifier } from '../../database/identifier.ts';
 import { roleRights } from '../../database/roles.ts';
 import type { TriggerFacts } from '../../outbox/examine-triggers.ts';
 import type { Judgement } from './finding.ts';
-import { critical, ok } from './finding.ts';
+import { critical, ok, warning } from './finding.ts';
 
 const expectedTriggers = [
   {
@@ -31,9 +31,11 @@ export function judgeTriggers(schema: string, { triggers, routines, seqCache }: 
   for (const { name, table, consequence } of expectedTriggers) {
     const there = triggers.find((trigger) => trigger.name === name && trigger.table === table);
     if (!there) found.push(critical(`the trigger ${name} on ${table} is missing`, consequence, restore));
-    else if (!there.enabled) {
-      const fix = `alter table ${s}.${table} enable trigger ${name};`;
-      found.push(critical(`the trigger ${name} on ${table} is disabled`, consequence, fix));
+    else if (there.fires !== 'A') {
+      const fix = `alter table ${s}.${table} enable always trigger ${name};`;
+      const state = there.fires === 'O' ? 'does not fire with session_replication_role = replica' : 'is disabled';
+      const judge = there.fires === 'O' ? warning : critical;
+      found.push(judge(`the trigger ${name} on ${table} ${state}`, consequence, fix));
     }
   }
   const missing = expectedRoutines.filter((name) => !routines.includes(name));

@@ -93,6 +93,7 @@ function tell(
     [kept.queued, 'not delivered yet', 'postcommit status'],
     [kept.shelved, 'waiting for a destination', 'postcommit destinations'],
     [kept.dead, 'dead letters: retry or discard them', 'postcommit dead list'],
+    [kept.orphaned, 'never queued nor delivered', 'postcommit requeue-orphans'],
   ];
   for (const [count, why, see] of stays) {
     if (count > 0) output.line(`  kept ${count.toLocaleString('en-US')} ${why}${output.paint.dim(`  see: ${see}`)}`);

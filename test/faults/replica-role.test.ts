@@ -1,0 +1,140 @@
+import type pg from 'pg';
+import { afterAll, beforeAll, describe, expect, inject, onTestFinished, test } from 'vitest';
+import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
+import { createOutbox, createRelay, fromPg, type Outbox } from '../../src/index.ts';
+import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { setForDatabase } from '../support/database-settings.ts';
+import { quietPool } from '../support/quiet-pool.ts';
+
+const dayMs = 86_400_000;
+
+interface Scene {
+  db: TestDatabase;
+  outbox: Outbox<pg.PoolClient>;
+  /** Emits three events of one aggregate: by emit(), by emit(jsonb) for two. Returns nothing. */
+  emit(): Promise<void>;
+  /** Delivers what is queued. Returns the payloads in the order of their delivery. */
+  deliver(): Promise<unknown[]>;
+}
+
+describe.each([18, 14] as const)('session_replication_role = replica, PostgreSQL %i', (version) => {
+  let server: EmbeddedPostgres | undefined;
+  beforeAll(async () => {
+    if (version !== 18) server = await startEmbeddedPostgres({ version });
+  });
+  afterAll(() => server?.stop());
+
+  /** An outbox in a database whose sessions are all replicas. */
+  async function begin(): Promise<Scene> {
+    const db = await createTestDatabase({ serverUrl: server?.connectionString ?? inject('serverUrl') });
+    onTestFinished(() => db.close());
+    await setForDatabase(db, 'session_replication_role', 'replica');
+    const pool = quietPool(db.url, { max: 2 });
+    onTestFinished(() => pool.end());
+    const outbox = createOutbox<pg.PoolClient>({ db: fromPg(pool), notify: false });
+    let next = 0;
+    const event = () => ({ type: 'x', aggregate: ['a', '1'] as const, payload: ++next });
+    return {
+      db,
+      outbox,
+      async emit() {
+        await outbox.transaction((_tx, emit) => emit(event()));
+        await outbox.transaction((_tx, emit) => emit([event(), event()]));
+      },
+      async deliver() {
+        const seen: unknown[] = [];
+        const handlers = { x: { see: ({ payload }: { payload: unknown }) => void seen.push(payload) } };
+        await createRelay({ connectionString: db.url, handlers, maintenance: false }).runOnce();
+        return seen;
+      },
+    };
+  }
+
+  test('events are queued and delivered, also once the log is partitioned', async () => {
+    const { db, outbox, emit, deliver } = await begin();
+    await emit();
+    expect(await deliver()).toEqual([1, 2, 3]);
+    await outbox.admin.partitions.convert('day');
+    await emit();
+    await db.query(`insert into postcommit.outbox_events (aggregate_type, aggregate_id, event_type, payload)
+                    values ('a', '1', 'x', '7')`);
+    expect(await deliver()).toEqual([4, 5, 6, 7]);
+    expect((await outbox.admin.doctor({ only: ['triggers', 'orphans'] })).worst).toBe('ok');
+  });
+
+  test('every trigger of the outbox fires in every mode', async () => {
+    const { db } = await begin();
+    const triggers = await db.query<{ name: string }>(
+      `select t.tgname as name from pg_trigger t join pg_class c on c.oid = t.tgrelid
+        where c.relnamespace = 'postcommit'::regnamespace and not t.tgisinternal and t.tgenabled <> 'A'`,
+    );
+    expect(triggers).toEqual([]);
+  });
+
+  test('what was never queued is kept by retention, found by the doctor, and delivered by requeueOrphans', async () => {
+    const { db, outbox, emit, deliver } = await begin();
+    const { admin } = outbox;
+    const age = `update postcommit.outbox_events set created_at = now() - interval '60 days'`;
+    await emit();
+    expect(await deliver()).toEqual([1, 2, 3]);
+    // A data-only restore with --disable-triggers leaves them like this.
+    await db.query(
+      'alter table postcommit.outbox_events disable trigger all; alter table postcommit.outbox_events enable trigger all',
+    );
+    await emit();
+    await db.query(age);
+
+    expect(await admin.prune({ olderThanMs: dayMs, dryRun: true })).toMatchObject({ events: 3, kept: { orphaned: 3 } });
+    expect(await admin.prune({ olderThanMs: dayMs })).toMatchObject({ events: 3, kept: { orphaned: 3 } });
+    expect(await db.query('select payload from postcommit.outbox_events order by seq')).toEqual([
+      { payload: 4 },
+      { payload: 5 },
+      { payload: 6 },
+    ]);
+
+    const found = await admin.doctor({ only: ['triggers', 'orphans'] });
+    expect(found.findings).toMatchObject([
+      {
+        check: 'orphans',
+        severity: 'critical',
+        what: '3 events in the log were never queued nor delivered',
+        fix: 'postcommit requeue-orphans',
+      },
+      { check: 'triggers', severity: 'warning', fix: expect.stringContaining('enable always trigger') },
+      { check: 'triggers', severity: 'warning' },
+    ]);
+    for (const { check, fix } of found.findings) if (check === 'triggers') await db.query(fix ?? '');
+    expect(await admin.requeueOrphans()).toEqual({ count: 3 });
+    expect((await admin.doctor({ only: ['triggers', 'orphans'] })).worst).toBe('ok');
+    expect(await admin.requeueOrphans()).toEqual({ count: 0 });
+    expect(await deliver()).toEqual([4, 5, 6]);
+    await db.query(age);
+    expect(await admin.prune({ olderThanMs: dayMs })).toMatchObject({ events: 3, kept: { orphaned: 0 } });
+  });
+
+  test('a partition with an event that was never queued is not dropped', async () => {
+    const { db, outbox, emit, deliver } = await begin();
+    const { admin } = outbox;
+    await emit();
+    await admin.partitions.convert('day');
+    await db.query('alter table postcommit.outbox_events disable trigger outbox_events_enqueue');
+    await emit();
+    await db.query('alter table postcommit.outbox_events enable always trigger outbox_events_enqueue');
+    await emit();
+    expect(await deliver()).toEqual([1, 2, 3, 7, 8, 9]);
+    await admin.partitions.rotate();
+    await db.query(
+      `update postcommit.outbox_partitions set closed_at = now() - interval '60 days' where closed_at is not null`,
+    );
+
+    const { partitions, keptPartitions } = await admin.prune({ olderThanMs: dayMs });
+    expect(partitions).toEqual([0]);
+    expect(keptPartitions).toEqual([
+      { number: 1, reason: '3 of its events were never queued: run postcommit requeue-orphans' },
+    ]);
+    await expect(admin.partitions.drop(1)).rejects.toMatchObject({ code: 'POSTCOMMIT_E_PARTITION_KEPT' });
+    expect(await admin.requeueOrphans()).toEqual({ count: 3 });
+    expect(await deliver()).toEqual([4, 5, 6]);
+    expect(await admin.prune({ olderThanMs: dayMs })).toMatchObject({ partitions: [1], keptPartitions: [] });
+  });
+});
