@@ -311,8 +311,8 @@ export class OutboxAdmin {
         if ('references' in checked) {
           count = await this.#forEach(checked.references, run);
         } else {
-          const { now } = await moment(this.#db, this.#schema);
-          count = await run({ letters: checked.conditions, diedUntil: now });
+          const { lastDeath } = await moment(this.#db, this.#schema);
+          count = await run({ letters: checked.conditions, diedUntil: lastDeath });
         }
         // Also when nothing was freed: a call that was killed before it could wake is made good by the next one.
         await wake(this.#db, this.#schema);

@@ -16,7 +16,7 @@ select json_build_object('table', c.relname, 'allowed',
   join pg_stat_all_tables t on t.relid = c.oid
  where n.nspname = $1::text and c.relname = any ($2::text::text[])
    and t.n_mod_since_analyze > 100000
-   and coalesce(greatest(t.last_analyze, t.last_autoanalyze), '-infinity') < now() - interval '10 minutes'
+   and coalesce(greatest(t.last_analyze, t.last_autoanalyze), '-infinity') not between now() - interval '10 minutes' and now()
  order by c.relname`;
 
 // SKIP_LOCKED: to wait for autovacuum's lock would make PostgreSQL end the autovacuum.

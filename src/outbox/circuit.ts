@@ -75,7 +75,7 @@ export async function openCircuit(
 // By moving the time of the next probe: so only one relay probes, and should it die, another does after that time.
 const takeProbeSql = perSchema(
   (s) => `
-update ${s}.outbox_controls c set probe_at = now() + $2::double precision * interval '1 millisecond'
+update ${s}.outbox_controls c set probe_at = now() + $2::double precision * interval '1 millisecond', changed_at = now()
  where c.destination = $1::text and c.state = 'open' and c.paused_at is null and c.probe_at <= now()
 returning c.destination`,
 );
@@ -94,7 +94,7 @@ export async function takeProbe(
 const probeFailedSql = perSchema(
   (s) => `
 update ${s}.outbox_controls c
-   set error = $2::text, probes = c.probes + 1,
+   set error = $2::text, probes = c.probes + 1, changed_at = now(),
        probe_at = now() + ${backoff('$3::double precision', '$4::double precision')}
  where c.destination = $1::text and c.state = 'open'`,
 );

@@ -40,12 +40,16 @@ export async function renew(
 
 // Declaring a relay lost is a change of its row and not a comparison of times in every claim: the row's lock decides
 // between a late heartbeat and the rescuer, so never both win. While the server is younger than a lease nobody is
-// declared lost: no relay could renew before it came up, and most are about to.
+// declared lost: no relay could renew before it came up, and most are about to. A start in the future says that the clock was
+// set back since; then only the caller can know that the server has been up for a lease. Nor is anybody declared lost when
+// the clock reads later than the caller can explain: it was set forward, and every lease looks expired.
 const reapSql = perSchema(
   (s) => `
 update ${s}.outbox_relays set ended_at = now(), ended_as = 'lost'
  where ended_at is null and token <> $1::bigint
-   and pg_postmaster_start_time() < now() - $2::double precision * interval '1 millisecond'
+   and (pg_postmaster_start_time() < now() - $2::double precision * interval '1 millisecond'
+        or $4::boolean and pg_postmaster_start_time() > now())
+   and date_part('epoch', now()) * 1000 <= $5::double precision
    and lease_until < now() - $3::double precision * interval '1 millisecond'
 returning token, name, host, pid`,
 );
@@ -57,13 +61,25 @@ export interface LostRelay {
   pid: number;
 }
 
+export interface ReapOptions {
+  ownToken: string;
+  /** Nobody is declared lost while the server is younger than this. */
+  serverUpMs: number;
+  /** For how long a lease must have run out. */
+  overdueMs: number;
+  /** Whether the caller has been in touch with the server for `serverUpMs`. Default `false`. */
+  inTouch?: boolean;
+  /** Nobody is declared lost if the database's clock, in milliseconds, reads later than this. Default: any time. */
+  clockMsMax?: number;
+}
+
 /** Declares relays lost whose lease ran out `overdueMs` ago. What they held is free for the next claim. */
 export async function reap(
   db: Executor,
   schema: string,
-  { ownToken, serverUpMs, overdueMs }: { ownToken: string; serverUpMs: number; overdueMs: number },
+  { ownToken, serverUpMs, overdueMs, inTouch = false, clockMsMax = Number.MAX_SAFE_INTEGER }: ReapOptions,
 ): Promise<LostRelay[]> {
-  const { rows } = await db.query(reapSql(schema), [ownToken, serverUpMs, overdueMs]);
+  const { rows } = await db.query(reapSql(schema), [ownToken, serverUpMs, overdueMs, inTouch, clockMsMax]);
   return rows as unknown as LostRelay[];
 }
 

@@ -12,8 +12,9 @@ with gate as materialized (
      and pg_try_advisory_xact_lock(hashtextextended('postcommit.unshelve', hashtextextended($4::text, 0)))
      for update
 ), allowed as materialized (
-  select least($3::integer, floor($2::double precision * least(1, coalesce(
-           extract(epoch from clock_timestamp() - gate.unshelved_at)::double precision, 0.25))))::integer as count
+  -- Not below zero, which LIMIT refuses: after the clock was set back nothing is taken until \`reanchor\` was run.
+  select greatest(0, least($3::integer, floor($2::double precision * least(1, coalesce(
+           extract(epoch from clock_timestamp() - gate.unshelved_at)::double precision, 0.25)))))::integer as count
     from gate
 ), chosen as materialized (
   select h.seq from ${s}.outbox_shelf h

@@ -1,4 +1,5 @@
 import type { Executor } from '../database/executor.ts';
+import { reanchor } from '../outbox/reanchor.ts';
 import type { LostRelay } from '../outbox/relays.ts';
 import { end, reap, register, renew } from '../outbox/relays.ts';
 import type { Logger } from '../telemetry/logging.ts';
@@ -25,6 +26,8 @@ const safeShare = 0.9;
 /** The part of a lease between two beats, and after one that failed. */
 const beatShare = 1 / 3;
 const beatAgainShare = 1 / 10;
+/** The part of a lease by which the database's clock may run ahead of this process's. It expires no lease that is renewed in time. */
+const clockShare = 1 / 3;
 
 /**
  * The relay's claim to be alive: one row, renewed three times per lease, that covers everything the relay holds. A
@@ -35,6 +38,10 @@ const beatAgainShare = 1 / 10;
  * database would let anyone else take over. And it declares nobody lost while it has not been in touch with the
  * database for a whole lease itself: after an outage of the database all leases have run out, and the relays that come
  * back first would declare the others dead.
+ *
+ * All leases are times of the database's clock, and that clock may be set. This process's clock measures how far it should have
+ * moved between two beats. Set forward by more than a third of a lease, every lease looks expired: nobody is declared lost for
+ * a lease, in which the living renew. Set back, leases would end only when it has caught up: `reanchor` moves them with it.
  */
 export class Lease {
   readonly #options: LeaseOptions;
@@ -44,6 +51,8 @@ export class Lease {
   /** Since when every beat came in time. */
   #inTouchSince = 0;
   #startedAt = 0;
+  /** The database's clock, and when it was asked for. */
+  #clock: { readMs: number; askedAt: number } | undefined;
   #overdue: NodeJS.Timeout | undefined;
   #timer: NodeJS.Timeout | undefined;
   #beating: Promise<void> | undefined;
@@ -69,6 +78,7 @@ export class Lease {
     this.#startedAt = this.#inTouchSince;
     const { leaseMs } = this.#options;
     // At once, and not with the first beat only: a relay that just runs once may end before that.
+    await this.#reanchor();
     await this.#reap(leaseMs);
     this.#schedule(leaseMs * beatShare);
     return this.#token;
@@ -134,6 +144,7 @@ export class Lease {
         if (alive) this.#renewed(sentAt);
         else this.#lose();
       }
+      await this.#reanchor();
       // A relay that has just started has seen no outage; reap() itself spares everyone while the server is young.
       if (performance.now() - this.#inTouchSince >= leaseMs || this.#inTouchSince === this.#startedAt) {
         await this.#reap(0);
@@ -148,10 +159,37 @@ export class Lease {
     }
   }
 
+  /** Looks at the database's clock, and makes up for it if it was set. */
+  async #reanchor(): Promise<void> {
+    const { db, schema, leaseMs, logger } = this.#options;
+    const askedAt = performance.now();
+    const readMs = await reanchor(db, schema);
+    const aheadMs = readMs - this.#clockMsMax();
+    this.#clock = { readMs, askedAt };
+    if (aheadMs <= 0) return;
+    this.#inTouchSince = performance.now();
+    logger.warn(
+      { aheadMs: Math.round(aheadMs + leaseMs * clockShare) },
+      'the database clock was set forward, declaring no relay lost for one lease',
+    );
+  }
+
+  /** What the database's clock can read now at the latest, unless it was set forward. */
+  #clockMsMax(): number {
+    if (this.#clock === undefined) return Number.MAX_SAFE_INTEGER;
+    return this.#clock.readMs + (performance.now() - this.#clock.askedAt) + this.#options.leaseMs * clockShare;
+  }
+
   /** Declares relays lost whose lease ran out so long ago. */
   async #reap(overdueMs: number): Promise<void> {
     const { db, schema, leaseMs } = this.#options;
-    const lost = await reap(db, schema, { ownToken: this.#token || '0', serverUpMs: leaseMs, overdueMs });
+    const lost = await reap(db, schema, {
+      ownToken: this.#token || '0',
+      serverUpMs: leaseMs,
+      overdueMs,
+      inTouch: performance.now() - this.#inTouchSince >= leaseMs,
+      clockMsMax: this.#clockMsMax(),
+    });
     for (const relay of lost) this.#options.onRescue(relay);
   }
 

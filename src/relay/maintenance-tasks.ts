@@ -90,7 +90,8 @@ async function prune({ db, schema, options, last, mayGoOn }: TaskContext): Promi
     cursor = chunk.reached;
     finished = chunk.finished;
   } while (!finished && (await mayGoOn()));
-  const newCycle = finished && (last?.cycleAgoMs ?? 0) >= cycleMs;
+  const cycleAgoMs = last?.cycleAgoMs ?? 0;
+  const newCycle = finished && (cycleAgoMs >= cycleMs || cycleAgoMs < 0); // In the future: the clock was set back.
   return { changed, note: keptText(kept), cursor: newCycle ? '0' : cursor, newCycle, more: !finished };
 }
 
