@@ -3,7 +3,9 @@ import { readJson } from './read-json.ts';
 
 const indexesMax = 10_000;
 
-// What follows the table's name tells an index apart: names differ between partitions.
+// What follows the table's name identifies an index: names differ between partitions. The definition is compared as text,
+// and quote_all_identifiers changes that text. The subquery turns it off for this transaction; a condition that depends on
+// no table is evaluated once, before the first row is read.
 const examineIndexesSql = `
 select json_build_object(
   'name', x.relname, 'table', c.relname,
@@ -24,6 +26,7 @@ select json_build_object(
   left join pg_stat_all_indexes s on s.indexrelid = i.indexrelid
   left join pg_stat_all_tables t on t.relid = i.indrelid
  where n.nspname = $1::text and (c.relname like 'outbox\\_%' or c.relname in ('processed_events', 'migrations'))
+   and (select set_config('quote_all_identifiers', 'off', true)) = 'off'
  order by c.relname, x.relname limit ${indexesMax}`;
 
 /** An index on a table of the outbox. */
