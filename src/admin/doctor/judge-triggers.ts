@@ -17,6 +17,8 @@ const expectedTriggers = [
     table: 'outbox_dead_letters',
     consequence: 'A dead letter that is retried may be found late.',
   },
+  { name: 'outbox_events_truncate', table: 'outbox_events', consequence: 'Events may be found late after TRUNCATE.' },
+  { name: 'outbox_queue_truncate', table: 'outbox_queue', consequence: 'Events may be found late after TRUNCATE.' },
 ];
 
 const expectedRoutines = [...new Set(Object.values(roleRights).flatMap(({ routines }) => routines))].map(
