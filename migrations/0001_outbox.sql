@@ -47,7 +47,8 @@ create table :"schema".outbox_queue (
   held         boolean not null default false,
   attempts     integer not null default 0,
   rescues      integer not null default 0,
-  done         text[]
+  done         text[],
+  owed         text[]
 ) with (
   fillfactor = 50,
   -- The queue turns over completely all the time: vacuum by a fixed number of dead rows, and without pausing.
@@ -64,6 +65,8 @@ comment on column :"schema".outbox_queue.held is 'A dead letter that holds its k
 comment on column :"schema".outbox_queue.rescues is
   'How often a relay ended while it held the event, since the event last came out of a delivery alive.';
 comment on column :"schema".outbox_queue.done is 'Names of the targets that already have the event.';
+comment on column :"schema".outbox_queue.owed is
+  'Targets that a relay has decided it must still reach: destinations by name, handlers as type:name. NULL means that no relay has decided yet.';
 
 -- Ready rows by seq and waiting rows by due time are two indexes, so that a claim never walks over rows in backoff.
 -- The second column is the event's shard: a relay that keeps to its own shards (claim_many) passes over the entries of
@@ -73,6 +76,8 @@ create index outbox_queue_due_idx on :"schema".outbox_queue (available_at, seq) 
 -- Events that were in the hands of a relay that ended, twice or more: see claim_many. Almost always empty.
 create index outbox_queue_suspect_idx on :"schema".outbox_queue (seq) where rescues > 1;
 create index outbox_queue_key_idx on :"schema".outbox_queue (key, seq) where key is not null;
+-- Few rows owe anything: for `forget`, and for finding events whose handler no relay has.
+create index outbox_queue_owed_idx on :"schema".outbox_queue (seq) where owed is not null;
 
 -- The record: one row per settled batch and outcome, not per event. A drain settles mostly contiguous seqs, so a
 -- multirange of five hundred of them is some thirty bytes.
@@ -102,9 +107,10 @@ create index outbox_failures_seq_idx on :"schema".outbox_failures (seq, attempt)
 create table :"schema".outbox_dead_letters (
   seq      bigint primary key,
   dead_at  timestamptz not null default now(),
-  reason   text not null check (reason in ('exhausted', 'rejected', 'no_handler', 'crashed')),
+  reason   text not null check (reason in ('exhausted', 'rejected', 'no_handler', 'crashed', 'forgotten')),
   attempts integer not null,
   done     text[],
+  owed     text[],
   key      bigint,
   held     boolean not null default false,
   error    text not null,
@@ -128,8 +134,16 @@ create table :"schema".outbox_relays (
   lease_until  timestamptz not null,
   ended_at     timestamptz,
   ended_as     text check (ended_as in ('stopped', 'lost')),
+  version      text,
+  targets      text[] not null default '{}',
+  fingerprint  text,
   stats        jsonb not null default '{}'
 ) with (fillfactor = 50);
+comment on column :"schema".outbox_relays.version is 'Version of the package that the relay runs.';
+comment on column :"schema".outbox_relays.targets is
+  'What the relay can deliver to: destinations by name, handlers as type:name.';
+comment on column :"schema".outbox_relays.fingerprint is
+  'Hash of its targets, route and retry settings: relays that differ in it may treat an event differently.';
 
 -- The inbox of consumers.
 create table :"schema".processed_events (

@@ -133,6 +133,9 @@ $postcommit$;
 -- - An event on the shelf does not hold its key up: it has left the queue in the same statement that put it there, so
 --   whoever claims the next event of that key sees it on the shelf, and delivers that one only to other destinations.
 --   That is why the shelf is read by the statement that claims, and not by the one that reads the log.
+-- - An event that another relay has decided must reach some targets (`owed`) is left to relays that have one of them: a
+--   relay of another version would settle it without. It stays a predecessor of its key. `targets` also names the
+--   destinations that no living relay has, so that any relay can put such an event back onto the shelf.
 -- - The log is read by a second statement: its snapshot is the later one, so whatever was claimed is seen; and its
 --   bounds are known when it starts, so only the partitions between them are touched.
 -- - `= any (array)` and not joins: PostgreSQL 17 and later walk a dense array in one go (13 pages instead of 1,500 for
@@ -156,7 +159,7 @@ $postcommit$;
 create function :"schema".claim_many(
   relay bigint, above bigint, ready_max integer, due_max integer, except_keys bigint[], inline_bytes_max integer,
   holding bigint[], low bigint, low_returns bigint, low_server text, survey boolean, own_shards boolean,
-  suspect_max integer
+  suspect_max integer, targets text[]
 ) returns table (
   seq bigint, id uuid, aggregate_type text, aggregate_id text, event_type text, schema_version integer,
   ordering_key text, payload text, headers text, created_us bigint
@@ -197,13 +200,16 @@ begin
         and (q.lease is null or q.lease not in (select token from :"schema".outbox_relays where ended_at is null)
              or (q.lease = relay and q.seq <> all (holding)))
         and (q.key is null or q.key <> all (except_keys))
+        and (q.owed is null or q.owed && targets)
         and (coalesce(q.key, q.seq) & 1023) >= first_shard and (coalesce(q.key, q.seq) & 1023) < next_shard
       order by q.seq limit least(ready_max, 2))
     union all
     (select q.seq, q.key, false from :"schema".outbox_queue q where q.available_at <= now()
+        and (q.owed is null or q.owed && targets)
       order by q.available_at limit least(due_max, 1))
     union all
-    (select q.seq, q.key, false from :"schema".outbox_queue q where q.rescues > 1 limit suspect_max)
+    (select q.seq, q.key, false from :"schema".outbox_queue q
+      where q.rescues > 1 and (q.owed is null or q.owed && targets) limit suspect_max)
   ) c;
   if not registered then
     raise exception 'relay % has ended, or was never registered here', relay using errcode = 'PC001';
@@ -223,8 +229,9 @@ begin
                         and p.seq >= (select :"schema".usable_low_water(low, low_returns, low_server))
                       order by p.seq desc limit 1), true)
     returning array[q.seq],
-              case when q.attempts > 0 or q.done is not null or q.rescues > 0 then json_build_object(
-                q.seq, json_build_object('attempts', q.attempts, 'done', q.done, 'rescues', q.rescues)) end
+              case when q.attempts > 0 or q.done is not null or q.rescues > 0 or q.owed is not null then
+                json_build_object(q.seq, json_build_object(
+                  'attempts', q.attempts, 'done', q.done, 'rescues', q.rescues, 'owed', q.owed)) end
       into taken_seqs, begun;
   end if;
 
@@ -246,6 +253,7 @@ begin
          and (q.lease is null or q.lease not in (select token from alive)
               or (q.lease = relay and q.seq <> all (holding)))
          and (q.key is null or q.key <> all (except_keys))
+         and (q.owed is null or q.owed && targets)
          and (coalesce(q.key, q.seq) & 1023) >= first_shard and (coalesce(q.key, q.seq) & 1023) < next_shard
        order by q.seq limit ready_max for update skip locked
     ), due as materialized (
@@ -254,6 +262,7 @@ begin
          and (q.lease is null or q.lease not in (select token from alive)
               or (q.lease = relay and q.seq <> all (holding)))
          and (q.key is null or q.key <> all (except_keys))
+         and (q.owed is null or q.owed && targets)
        order by q.available_at, q.seq limit due_max for update skip locked
     ), suspect as materialized (
       select q.seq, q.key, q.lease, q.rescues from :"schema".outbox_queue q
@@ -261,6 +270,7 @@ begin
          and (q.lease is null or q.lease not in (select token from alive)
               or (q.lease = relay and q.seq <> all (holding)))
          and (q.key is null or q.key <> all (except_keys))
+         and (q.owed is null or q.owed && targets)
          and not exists (select from :"schema".outbox_queue p
                           where p.key = q.key and p.seq < q.seq and p.seq >= (select seq from ground))
        order by q.seq limit suspect_max for update skip locked
@@ -295,7 +305,7 @@ begin
       update :"schema".outbox_queue q
          set lease = relay, rescues = q.rescues + coalesce(q.lease <> relay, false)::integer
        where q.seq = any ((select seqs from taken)::bigint[])
-      returning q.seq, q.key, q.attempts, q.done, q.rescues
+      returning q.seq, q.key, q.attempts, q.done, q.rescues, q.owed
     ), passed as (
       update :"schema".outbox_queue q set lease = null, available_at = null
        where q.seq = any (array(select j.seq from judged j join wall w on w.key = j.key
@@ -314,8 +324,9 @@ begin
              'keys', array_to_string(t.keys, ',', ''),
              'rescued', t.rescued,
              'begun', (select json_object_agg(c.seq, json_build_object(
-                                'attempts', c.attempts, 'done', c.done, 'rescues', c.rescues))
-                         from claimed c where c.attempts > 0 or c.done is not null or c.rescues > 0),
+                                'attempts', c.attempts, 'done', c.done, 'rescues', c.rescues, 'owed', c.owed))
+                         from claimed c
+                        where c.attempts > 0 or c.done is not null or c.rescues > 0 or c.owed is not null),
              'suspects', (select nullif(count(*), 0) from marked),
              'shelved', (select destinations from shelved),
              'examined', r.examined, 'relays', relays,

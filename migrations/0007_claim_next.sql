@@ -9,9 +9,9 @@
 -- too. One that fits and is not claimed was locked: another relay is just taking it.
 create function :"schema".claim_next(
   relay bigint, except_keys bigint[], inline_bytes_max integer, holding bigint[], low bigint, low_returns bigint,
-  low_server text,
+  low_server text, targets text[],
   out seen bigint, out fits boolean, out due_in_ms double precision,
-  out claimed_seq bigint, out key bigint, out attempts integer, out done text[], out rescues integer,
+  out claimed_seq bigint, out key bigint, out attempts integer, out done text[], out rescues integer, out owed text[],
   out id uuid, out aggregate_type text, out aggregate_id text, out event_type text, out schema_version integer,
   out ordering_key text, out payload text, out headers text, out created_us bigint
 )
@@ -32,15 +32,18 @@ begin
        and (q.lease is null or q.lease not in (select token from :"schema".outbox_relays where ended_at is null)
             or (q.lease = relay and q.seq <> all (holding)))
        and (q.key is null or q.key <> all (except_keys))
+       and (q.owed is null or q.owed && targets)
      order by q.seq limit 2
   ), first as materialized (
     select count(*) as seen, min(r.seq) as seq, min(r.key) as key, count(r.lease) as leased from ready r
   ), waiting as materialized (
     select q.available_at from :"schema".outbox_queue q
-     where q.available_at < 'infinity' order by q.available_at limit 1
+     where q.available_at < 'infinity' and (q.owed is null or q.owed && targets)
+     order by q.available_at limit 1
   ), state as materialized (
     select exists (select from :"schema".outbox_relays r where r.token = relay and r.ended_at is null) as registered,
-           exists (select from :"schema".outbox_queue q where q.rescues > 1) as suspects
+           exists (select from :"schema".outbox_queue q
+                    where q.rescues > 1 and (q.owed is null or q.owed && targets)) as suspects
   ), fit as materialized (
     select f.seq from first f, state s
      where f.seen = 1 and f.leased = 0 and s.registered and not s.suspects
@@ -55,14 +58,14 @@ begin
      where q.seq = (select t.seq from fit t) and q.lease is null and q.available_at is null for update skip locked
   ), claimed as (
     update :"schema".outbox_queue q set lease = relay where q.seq = (select o.seq from one o) and q.lease is null
-    returning q.seq, q.key, q.attempts, q.done, q.rescues
+    returning q.seq, q.key, q.attempts, q.done, q.rescues, q.owed
   )
   select f.seen, exists (select from fit),
          case when s.suspects then 0
               when w.available_at > now() then date_part('epoch', w.available_at - now()) * 1000
               when w.available_at is not null then 0 end,
-         c.seq, c.key, c.attempts, c.done, c.rescues, s.registered
-    into seen, fits, due_in_ms, claimed_seq, key, attempts, done, rescues, registered
+         c.seq, c.key, c.attempts, c.done, c.rescues, c.owed, s.registered
+    into seen, fits, due_in_ms, claimed_seq, key, attempts, done, rescues, owed, registered
     from state s cross join first f left join waiting w on true left join claimed c on true;
   if not registered then
     raise exception 'relay % has ended, or was never registered here', relay using errcode = 'PC001';

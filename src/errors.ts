@@ -73,6 +73,8 @@ export const errorCodes = {
     'The broker is away. Its events wait and lose no attempt; check that it runs and can be reached from here.',
   POSTCOMMIT_E_UNKNOWN_DESTINATION:
     'route() named a destination that this relay does not have. Add it to `destinations` or correct the name.',
+  POSTCOMMIT_E_OWED_NOT_ROUTED:
+    'The event is owed to a destination that route() no longer names for it. It is tried again, by any relay; deploy a route() that names it, or retry or discard the dead letter.',
   POSTCOMMIT_E_ROUTE_FAILED: 'route() failed for this event. Correct it; the event is tried again.',
   POSTCOMMIT_E_SERIALIZER_FAILED: 'The serializer failed for this event. Correct it; the event is tried again.',
   POSTCOMMIT_E_PUBLISH_FAILED: 'The broker did not take the event.',

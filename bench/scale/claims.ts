@@ -63,6 +63,7 @@ class Claimer {
       holding: () => [],
       holdsSuspect: () => false,
       onEnded: nothing,
+      targets: () => [],
       onClaimed: (rows) => {
         this.#claimed = rows;
       },

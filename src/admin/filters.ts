@@ -55,7 +55,7 @@ export type Target<Selector> = { ids: readonly string[] } | Selector | { all: tr
 export type DeadLetterTarget = Target<DeadLetterSelector>;
 export type ReplayTarget = Target<EventFilter>;
 
-const reasons: readonly DeadReason[] = ['exhausted', 'rejected', 'no_handler', 'crashed'];
+const reasons: readonly DeadReason[] = ['exhausted', 'rejected', 'no_handler', 'crashed', 'forgotten'];
 const idsMax = 100_000;
 const textCharsMax = 2_000;
 const limitMax = 1_000;

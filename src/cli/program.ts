@@ -1,7 +1,7 @@
-import { readFileSync } from 'node:fs';
 import type { CommanderError } from 'commander';
 import { Command } from 'commander';
 import { PostcommitError } from '../errors.ts';
+import { packageVersion } from '../package-version.ts';
 import { addDead } from './commands/dead.ts';
 import { addDemo } from './commands/demo.ts';
 import { addDestinations, addPause, addResume } from './commands/destinations.ts';
@@ -28,7 +28,7 @@ export function createProgram(terminal: Terminal): Command {
   const program = new Command('postcommit');
   program
     .description('The transactional outbox for Node.js and PostgreSQL.')
-    .version(version(), '--version', 'print the version')
+    .version(packageVersion(), '--version', 'print the version')
     .option('--config <file>', 'config file (default: postcommit.config.ts|mts|js|mjs|json here or above)')
     .option('--database-url <url>', 'database that holds the outbox (default: DATABASE_URL, then the config file)')
     .option(
@@ -128,9 +128,4 @@ function optionNames(command: Command): string[] {
 
 function commandPath(command: Command): string {
   return command.parent ? `${commandPath(command.parent)} ${command.name()}` : command.name();
-}
-
-function version(): string {
-  const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
-  return (JSON.parse(text) as { version: string }).version;
 }

@@ -64,6 +64,7 @@ function situation(story: EventStory, destinations: readonly DestinationInfo[], 
     facts.push(['waits for', `destination ${printable(name)}${standing}`]);
   }
   if (story.done.length > 0) facts.push(['done for', story.done.map(printable).join(', ')]);
+  if (story.owed.length > 0) facts.push(['owed to', story.owed.map(printable).join(', ')]);
   if (deadLetter?.held && !deadLetter.discardedAt) facts.push(['blocks', 'the following events of its key']);
   return facts;
 }
@@ -103,6 +104,7 @@ const reasons: Record<NonNullable<EventStory['deadLetter']>['reason'], string> =
   rejected: 'a handler rejected it',
   no_handler: 'no handler for its type',
   crashed: 'relays ended while delivering it',
+  forgotten: 'its only destination was forgotten',
 };
 
 function payloadLines(payload: unknown): string[] {

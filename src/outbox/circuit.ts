@@ -21,7 +21,8 @@ const readCircuitsSql = perSchema(
   (s) => `
 select c.destination, c.paused_at is not null as paused, c.state = 'open' as open, c.error, c.probes,
        c.state = 'open' and c.paused_at is null and c.probe_at <= now() as "probeDue",
-       c.state = 'open' and c.paused_at is null and c.probe_at < now() - interval '1 minute' as forsaken,
+       not exists (select from ${s}.outbox_relays r
+                    where r.ended_at is null and c.destination = any (r.targets)) as abandoned,
        coalesce((select true from ${s}.outbox_shelf h where h.destination = c.destination
                   order by h.seq limit 1), false) as "hasShelved"
   from ${s}.outbox_controls c`,
@@ -35,8 +36,8 @@ export interface Circuit {
   error: string | null;
   probes: number;
   probeDue: boolean;
-  /** Whether a probe is long overdue: no relay looks after it. */
-  forsaken: boolean;
+  /** Whether no living relay has it. */
+  abandoned: boolean;
   /** Whether events wait for it. */
   hasShelved: boolean;
 }

@@ -4,7 +4,7 @@ import { perSchema } from '../database/identifier.ts';
 
 /** See migrations/0004_relay.sql for the contract and the rationale. */
 export const claimSql = perSchema(
-  (s) => `select * from ${s}.claim_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`,
+  (s) => `select * from ${s}.claim_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`,
 );
 
 /** A claimed event as it comes from the database. Seqs stay text: a bigint does not fit a JavaScript number. */
@@ -19,6 +19,8 @@ export interface ClaimedRow {
   rescues: number;
   /** Targets that already have it. */
   done: readonly string[];
+  /** Targets that a relay has decided it must still reach: destinations by name, handlers as `type:name`. */
+  owed: readonly string[];
   /** Empty when the event was deleted from the log: there is nothing left to deliver. */
   id: string;
   /** Why the event cannot be read, if it cannot. Then it has no id either. */
@@ -56,6 +58,8 @@ export interface ClaimRequest {
   ownShards: boolean;
   /** How many suspects may be claimed: events that were held when a relay ended, twice or more. */
   suspectMax: 0 | 1;
+  /** What this relay can deliver to. An event that is owed to others only is left to the relays that have them. */
+  targets: readonly string[];
 }
 
 /** A seq below which nothing is in the queue, and what that depends on. */
@@ -112,6 +116,7 @@ export async function claim(query: ArrayQuery, schema: string, request: ClaimReq
     request.survey,
     request.ownShards,
     request.suspectMax,
+    request.targets,
   ]);
   const scan = JSON.parse(rows[0]?.[7] as string) as Scan;
   return {
@@ -128,9 +133,12 @@ export async function claim(query: ArrayQuery, schema: string, request: ClaimReq
 }
 
 /** See migrations/0007_claim_next.sql for the contract and the rationale. */
-export const claimNextSql = perSchema((s) => `select * from ${s}.claim_next($1, $2, $3, $4, $5, $6, $7)`);
+export const claimNextSql = perSchema((s) => `select * from ${s}.claim_next($1, $2, $3, $4, $5, $6, $7, $8)`);
 
-export type ClaimNextRequest = Pick<ClaimRequest, 'token' | 'exceptKeys' | 'inlineBytesMax' | 'holding' | 'lowWater'>;
+export type ClaimNextRequest = Pick<
+  ClaimRequest,
+  'token' | 'exceptKeys' | 'inlineBytesMax' | 'holding' | 'lowWater' | 'targets'
+>;
 
 /**
  * `more`: nothing was claimed, because there are several events. `raced`: because another relay is just taking it. `other`:
@@ -142,11 +150,12 @@ export type ClaimNextResult = ClaimResult | 'more' | 'raced' | 'other';
 export async function claimNext(
   query: ArrayQuery,
   schema: string,
-  { token, exceptKeys, inlineBytesMax, holding, lowWater }: ClaimNextRequest,
+  { token, exceptKeys, inlineBytesMax, holding, lowWater, targets }: ClaimNextRequest,
 ): Promise<ClaimNextResult> {
-  const values = [token, exceptKeys, inlineBytesMax, holding ?? null, lowWater.mark, lowWater.returns, lowWater.server];
+  const { mark, returns, server } = lowWater;
+  const values = [token, exceptKeys, inlineBytesMax, holding ?? null, mark, returns, server, targets];
   const { rows } = await query(claimNextSql(schema), values, true);
-  const [seen, fits, dueInMs, seq, key, attempts, done, rescues, ...event] = rows[0] as NextRow;
+  const [seen, fits, dueInMs, seq, key, attempts, done, rescues, owed, ...event] = rows[0] as NextRow;
   const examined = Number(seen);
   const row = event[0] === null ? undefined : [seq, ...event];
   if (seq === null) {
@@ -155,7 +164,8 @@ export async function claimNext(
     if (examined === 1 || (dueInMs !== null && dueInMs <= 0)) return 'other';
   }
   return {
-    rows: seq === null ? [] : [toClaimedRow(seq, key, { attempts: attempts ?? 0, done, rescues: rescues ?? 0 }, row)],
+    rows:
+      seq === null ? [] : [toClaimedRow(seq, key, { attempts: attempts ?? 0, done, rescues: rescues ?? 0, owed }, row)],
     examined,
     reached: seq ?? undefined,
     dueExamined: 0,
@@ -176,6 +186,7 @@ type NextRow = [
   attempts: number | null,
   done: string[] | null,
   rescues: number | null,
+  owed: string[] | null,
   ...event: unknown[],
 ];
 
@@ -184,7 +195,7 @@ interface Scan {
   seqs: string | null;
   keys: string | null;
   rescued: string[] | null;
-  /** What has failed before, has reached some of its targets, or was held by a relay that ended. */
+  /** What has failed before, has reached some of its targets, is owed to some, or was held by a relay that ended. */
   begun: Record<string, Begun> | null;
   shelved: Record<string, string[]> | null;
   examined: number;
@@ -201,6 +212,7 @@ interface Begun {
   attempts: number;
   done: string[] | null;
   rescues: number;
+  owed: string[] | null;
 }
 
 const none: readonly string[] = [];
@@ -234,6 +246,7 @@ function toClaimedRow(
     rescued: false,
     rescues: begun?.rescues ?? 0,
     done: begun?.done ?? none,
+    owed: begun?.owed ?? none,
     shelved: none,
     ...eventOf(row),
   };

@@ -9,13 +9,14 @@ const failText = (s: string) => `
 with input as materialized (
   select f.* from jsonb_to_recordset($2::text::jsonb) as f(
     seq bigint, attempts integer, fate text, delay_ms double precision, done jsonb, reason text, errors jsonb,
-    waits_for jsonb, untried boolean)
+    waits_for jsonb, untried boolean, owed jsonb)
 ), owned as materialized (
   select q.seq, q.attempts from ${s}.outbox_queue q
    where q.seq = any (array(select seq from input)) and q.lease = $1::bigint
    order by q.seq for update
 ), mine as materialized (
-  select i.*, case when i.done is null then null else array(select jsonb_array_elements_text(i.done)) end as done_targets
+  select i.*, case when i.done is null then null else array(select jsonb_array_elements_text(i.done)) end as done_targets,
+         nullif(array(select jsonb_array_elements_text(i.owed)), '{}') as owed_targets
     from input i join owned o on o.seq = i.seq and o.attempts = i.attempts
 ), kept as (
   update ${s}.outbox_queue q
@@ -25,15 +26,17 @@ with input as materialized (
          -- It came out of a delivery: whatever ended earlier relays, it was not this event.
          rescues = case when m.fate = 'retry' and m.untried is not true then 0 else q.rescues end,
          done = coalesce(m.done_targets, q.done),
+         owed = case when m.owed is null then q.owed else m.owed_targets end,
          available_at = case
            when m.fate = 'hold' then 'infinity'
            when m.delay_ms is not null then now() + m.delay_ms * interval '1 millisecond'
          end
     from mine m where q.seq = m.seq and m.fate in ('retry', 'hold', 'release')
-  returning q.seq, q.key, q.attempts, q.done
+  returning q.seq, q.key, q.attempts, q.done, q.owed
 ), buried as (
   delete from ${s}.outbox_queue q using mine m where q.seq = m.seq and m.fate = 'bury'
-  returning q.seq, q.key, q.attempts + 1 as attempts, coalesce(m.done_targets, q.done) as done
+  returning q.seq, q.key, q.attempts + 1 as attempts, coalesce(m.done_targets, q.done) as done,
+            case when m.owed is null then q.owed else m.owed_targets end as owed
 ), shelved as (
   delete from ${s}.outbox_queue q using mine m where q.seq = m.seq and m.fate = 'shelve'
   returning q.seq, q.key, q.attempts, q.rescues, coalesce(m.done_targets, q.done) as done, m.waits_for
@@ -42,13 +45,19 @@ with input as materialized (
   select w.destination, x.seq, x.key, x.attempts, x.rescues, x.done
     from shelved x cross join lateral jsonb_array_elements_text(x.waits_for) as w(destination)
   on conflict (destination, seq) do nothing
+), known as (
+  -- The destination may have been forgotten since this relay claimed the event: nobody would find its shelf.
+  insert into ${s}.outbox_controls (destination)
+  select distinct w.destination from shelved x cross join lateral jsonb_array_elements_text(x.waits_for) as w(destination)
+   where not exists (select from ${s}.outbox_controls c where c.destination = w.destination)
+  on conflict (destination) do nothing
 ), letters as (
-  insert into ${s}.outbox_dead_letters (seq, reason, attempts, done, key, held, error)
-  select m.seq, m.reason, x.attempts, x.done, x.key, m.fate = 'hold', m.errors -> -1 ->> 'error'
+  insert into ${s}.outbox_dead_letters (seq, reason, attempts, done, owed, key, held, error)
+  select m.seq, m.reason, x.attempts, x.done, x.owed, x.key, m.fate = 'hold', m.errors -> -1 ->> 'error'
     from mine m join (select * from kept union all select * from buried) x on x.seq = m.seq
    where m.fate in ('bury', 'hold')
   on conflict (seq) do update set dead_at = now(), reason = excluded.reason, attempts = excluded.attempts,
-    done = excluded.done, held = excluded.held, error = excluded.error, discarded_at = null
+    done = excluded.done, owed = excluded.owed, held = excluded.held, error = excluded.error, discarded_at = null
 ), history as (
   insert into ${s}.outbox_failures (seq, attempt, relay, target, code, error)
   select m.seq, x.attempts, $1::bigint, e.value ->> 'target', e.value ->> 'code', e.value ->> 'error'
@@ -80,24 +89,29 @@ export type Failure = {
   /** Failed attempts when it was claimed. */
   attempts: number;
 } & (
-  | {
+  | ({
       fate: 'retry';
       delayMs: number;
       done: readonly string[];
       errors: readonly TargetError[];
       /** Whether it failed without having been delivered: because the relay before this one ended. */
       isUntried?: boolean;
-    }
-  | { fate: 'release'; delayMs?: number; done?: readonly string[] }
+    } & Owing)
+  | ({ fate: 'release'; delayMs?: number; done?: readonly string[] } & Owing)
   | { fate: 'shelve'; done: readonly string[]; waitsFor: readonly string[] }
-  | { fate: 'bury' | 'hold'; reason: DeadReason; done: readonly string[]; errors: readonly TargetError[] }
+  | ({ fate: 'bury' | 'hold'; reason: DeadReason; done: readonly string[]; errors: readonly TargetError[] } & Owing)
 );
 
+interface Owing {
+  /** Targets it must still reach: destinations by name, handlers as `type:name`. Without it, those it had stay. */
+  owed?: readonly string[];
+}
+
 /**
- * Why an event became a dead letter: its attempts ran out; its handler rejected it, or the database its result; no handler
- * knew its type; or relay after relay ended while delivering it.
+ * Why an event became a dead letter: its attempts ran out; a target rejected it, or the database its result; no handler
+ * knew its type; relay after relay ended while delivering it; or an operator forgot the only destination it was for.
  */
-export type DeadReason = 'exhausted' | 'rejected' | 'no_handler' | 'crashed';
+export type DeadReason = 'exhausted' | 'rejected' | 'no_handler' | 'crashed' | 'forgotten';
 
 // The function runs in the transaction of the statement that calls it, and changes other events than that statement.
 const failAndSettleSql = perSchema((s) => `${failText(s)}, ${settleCall(s, 3)}`);
@@ -124,6 +138,7 @@ export async function fail(
     errors: 'errors' in failure ? failure.errors : undefined,
     waits_for: 'waitsFor' in failure ? failure.waitsFor : undefined,
     untried: 'isUntried' in failure ? failure.isUntried : undefined,
+    owed: 'owed' in failure ? failure.owed : undefined,
   }));
   const values = [token, JSON.stringify(input)];
   const { rows } = await (settled.length === 0

@@ -18,6 +18,7 @@ select json_build_object(
   'payload', e.payload, 'headers', e.headers, 'status', v.status, 'createdAt', e.created_at,
   'availableAt', v.next_retry_at, 'attempts', v.retry_count + (v.status = 'SENT')::integer,
   'done', coalesce(q.done, (select h.done from ${s}.outbox_shelf h where h.seq = e.seq limit 1), d.done, '{}'),
+  'owed', coalesce(q.owed, d.owed, '{}'),
   'waitingFor', array(select h.destination from ${s}.outbox_shelf h where h.seq = e.seq order by h.destination),
   'waitingSince', (select min(h.shelved_at) from ${s}.outbox_shelf h where h.seq = e.seq),
   'failures', array(
@@ -78,6 +79,11 @@ export interface EventStory {
   deliveries: Delivery[];
   /** Targets that already have it, while others do not. */
   done: string[];
+  /**
+   * Targets that a relay has decided it must still reach: destinations by name, handlers as `type:name`. Only relays that
+   * have one of them take it from the queue. Empty before its first attempt, and on the shelf, where `waitingFor` says it.
+   */
+  owed: string[];
   /** Present when it failed for good and was not retried since. */
   deadLetter?: DeadLetterFacts;
   /** The relay that has it in its hands. */
@@ -169,6 +175,7 @@ function toStory(row: StoryRow): EventStory {
     failures: row.failures.map((failure) => ({ ...failure, at: toDate(failure.at) })),
     deliveries: row.deliveries.map((delivery) => ({ ...delivery, at: toDate(delivery.at) })),
     done: row.done,
+    owed: row.owed,
     waitingFor: row.waitingFor,
     ...optional('waitingSince', row.waitingSince, toDate),
     ...optional('deadLetter', deadLetter, ({ discardedAt, ...letter }) => ({

@@ -3,18 +3,33 @@ import { perSchema } from '../database/identifier.ts';
 
 const registerSql = perSchema(
   (s) => `
-insert into ${s}.outbox_relays (name, host, pid, lease_until)
-values ($1::text, $2::text, $3::integer, now() + $4::double precision * interval '1 millisecond')
+insert into ${s}.outbox_relays (name, host, pid, lease_until, version, targets, fingerprint)
+values ($1::text, $2::text, $3::integer, now() + $4::double precision * interval '1 millisecond',
+        $5::text, $6::text[], $7::text)
 returning token`,
 );
+
+/** What a relay tells of itself. Nothing in it is secret. */
+export interface RelayIdentity {
+  name: string;
+  host: string;
+  pid: number;
+  /** Version of the package. */
+  version?: string;
+  /** What it can deliver to: destinations by name, handlers as `type:name`. */
+  targets?: readonly string[];
+  /** Hash of its configuration. */
+  fingerprint?: string;
+}
 
 /** Enters a relay into the books. The token is its fence: new every time, never given out twice. */
 export async function register(
   db: Executor,
   schema: string,
-  relay: { name: string; host: string; pid: number; leaseMs: number },
+  relay: RelayIdentity & { leaseMs: number },
 ): Promise<string> {
-  const { rows } = await db.query(registerSql(schema), [relay.name, relay.host, relay.pid, relay.leaseMs]);
+  const { name, host, pid, leaseMs, version = null, targets = [], fingerprint = null } = relay;
+  const { rows } = await db.query(registerSql(schema), [name, host, pid, leaseMs, version, targets, fingerprint]);
   return (rows[0] as { token: string }).token;
 }
 

@@ -9,6 +9,7 @@ import type { Held } from './dispatcher.ts';
 import { HandlerCall } from './handler-call.ts';
 import type { Handler } from './handlers.ts';
 import { isReject } from './handlers.ts';
+import { handlerTarget } from './relay-identity.ts';
 import type { Leg, RouteFunction } from './route.ts';
 import { Router } from './route.ts';
 import { suspicionOf } from './suspicion.ts';
@@ -17,15 +18,28 @@ import { suspicionOf } from './suspicion.ts';
 export type Outcome =
   | { kind: 'ok'; targets: readonly string[] }
   /** `isUntried`: it was not delivered this time, so that nothing new is known of it. */
-  | { kind: 'retry'; done: readonly string[]; errors: TargetError[]; retryAfterMs?: number; isUntried?: boolean }
-  | { kind: 'reject'; reason: DeadReason; done: readonly string[]; errors: TargetError[] }
+  | ({
+      kind: 'retry';
+      done: readonly string[];
+      errors: TargetError[];
+      retryAfterMs?: number;
+      isUntried?: boolean;
+    } & Owing)
+  | ({ kind: 'reject'; reason: DeadReason; done: readonly string[]; errors: TargetError[] } & Owing)
   /** All that is left are destinations that are away: it waits for these, and no attempt counts. */
   | { kind: 'shelve'; done: readonly string[]; waitsFor: readonly string[] }
   /** Not the event's fault: it goes back and no attempt counts. */
-  | { kind: 'release'; done: readonly string[] };
+  | ({ kind: 'release'; done: readonly string[]; delayMs?: number } & Owing);
 
-/** Where an event goes: handlers by name, and destinations. */
-export type Plan = { event: DeliveredEvent; handlers: NamedHandlers; legs: readonly Leg[] } | { error: unknown };
+interface Owing {
+  /** Targets it must still reach, so that no relay settles it without them. Without it, what was owed stays. */
+  owed?: readonly string[];
+}
+
+/** Where an event goes: handlers by name, destinations, and what came of targets that this relay cannot serve. */
+export type Plan =
+  | { event: DeliveredEvent; handlers: NamedHandlers; legs: readonly Leg[]; unserved: readonly TargetResult[] }
+  | { error: unknown };
 
 type NamedHandlers = readonly (readonly [name: string, handler: Handler])[];
 
@@ -39,6 +53,9 @@ export interface DelivererOptions {
 
 const noHandlers: NamedHandlers = [];
 const noLegs: readonly Leg[] = [];
+const allServed: readonly TargetResult[] = [];
+/** How long an event waits for a relay that has the target it is owed to, when this one got nowhere with it. */
+const elsewhereMs = 1_000;
 
 /** How often deliveries are checked against their time limit, at the most. */
 const sweepMsMax = 250;
@@ -115,19 +132,41 @@ export class Deliverer {
   #makePlan(held: Held, payloadJson: string): Plan {
     const event = new DeliveredEvent(held, payloadJson);
     const handlers = this.#options.handlers.get(held.type) ?? noHandlers;
-    if (!this.#router) return { event, handlers, legs: noLegs };
     try {
-      return { event, handlers, legs: this.#router.legs(event) };
+      const legs = this.#router ? this.#router.legs(event) : noLegs;
+      const unserved = held.owed.length === 0 ? allServed : this.#unserved(held, handlers, legs);
+      return { event, handlers, legs, unserved };
     } catch (error) {
       return { error };
     }
+  }
+
+  /**
+   * What the event is owed to and this relay's own plan does not cover. A destination that this relay lacks is as one
+   * that is down: the event gets to its other targets and then waits on the shelf for a relay that has it. A handler that
+   * it lacks leaves the event in the queue. A destination that it has, and that `route` no longer names, is an error: how
+   * it should be sent there is not known, and to leave it out would lose it.
+   */
+  #unserved(held: Held, handlers: NamedHandlers, legs: readonly Leg[]): TargetResult[] {
+    const planned = new Set([
+      ...handlers.map(([name]) => handlerTarget(held.type, name)),
+      ...legs.flatMap(({ target, to }) => (held.done.includes(target) ? [] : to)),
+    ]);
+    return held.owed
+      .filter((owed) => !planned.has(owed))
+      .map((owed): TargetResult => {
+        if (owed.includes(':')) return { target: owed, owedAs: owed, kind: 'elsewhere' };
+        if (!this.#options.destinations.has(owed)) return { target: owed, owedAs: owed, kind: 'waits' };
+        const error = new PostcommitError('POSTCOMMIT_E_OWED_NOT_ROUTED', `The destination is '${owed}'.`);
+        return { target: owed, owedAs: owed, kind: 'retry', error };
+      });
   }
 
   /** The destination that is all an event goes to, if nothing else is to be minded. */
   #soleDestination(held: Held): Destination | undefined {
     if (held.shelved.length > 0) return undefined;
     const plan = this.#planOf(held);
-    if (!plan || 'error' in plan) return undefined;
+    if (!plan || 'error' in plan || plan.unserved.length > 0) return undefined;
     const { done } = held;
     if (done.length === 0 && plan.handlers.length + plan.legs.length !== 1) return undefined;
     if (plan.handlers.some(([name]) => !done.includes(name))) return undefined;
@@ -140,10 +179,11 @@ export class Deliverer {
       done({ kind: 'retry', done: held.done, errors: [toTargetError(null, plan.error)] });
       return;
     }
-    const { event, handlers, legs } = plan;
-    if (handlers.length + legs.length === 0) {
+    const { event, handlers, legs, unserved } = plan;
+    const count = handlers.length + legs.length + unserved.length;
+    if (count === 0 && held.done.length === 0) {
       done(this.#withoutHandler(held));
-    } else if (handlers.length + legs.length === 1 && held.done.length === 0) {
+    } else if (count === 1 && unserved.length === 0 && held.done.length === 0) {
       const settle = (result: TargetResult) =>
         done(result.kind === 'ok' ? this.#soleTarget(result.target) : toOutcome(held, [result]));
       const handler = handlers[0];
@@ -156,17 +196,17 @@ export class Deliverer {
 
   #toTargets(
     held: Held,
-    { event, handlers, legs }: Exclude<Plan, { error: unknown }>,
+    { event, handlers, legs, unserved }: Exclude<Plan, { error: unknown }>,
     done: (outcome: Outcome) => void,
   ): void {
     const openHandlers = handlers.filter(([name]) => !held.done.includes(name));
     const openLegs = legs.filter(({ target }) => !held.done.includes(target));
-    const count = openHandlers.length + openLegs.length;
-    if (count === 0) {
-      done({ kind: 'ok', targets: held.done });
+    const count = openHandlers.length + openLegs.length + unserved.length;
+    const results: TargetResult[] = [...unserved];
+    if (results.length === count) {
+      done(toOutcome(held, results));
       return;
     }
-    const results: TargetResult[] = [];
     const settle = (result: TargetResult) => {
       results.push(result);
       if (results.length === count) done(toOutcome(held, results));
@@ -191,12 +231,8 @@ export class Deliverer {
   #send(event: DeliveredEvent, held: Held, leg: Leg, done: (result: TargetResult) => void): void {
     const { target, to } = leg;
     const destination = this.#options.destinations.get(to) as Destination;
-    if (held.shelved.includes(to)) done({ target, kind: 'waits', destination: to });
-    else {
-      destination.send(event, leg, held.key, (result) =>
-        done(result.kind === 'ok' ? { target, kind: 'ok' } : { target, destination: to, ...result }),
-      );
-    }
+    if (held.shelved.includes(to)) done({ target, owedAs: to, kind: 'waits' });
+    else destination.send(event, leg, held.key, (result) => done({ target, owedAs: to, ...result }));
   }
 
   #call(
@@ -207,7 +243,7 @@ export class Deliverer {
   ): void {
     const call = new HandlerCall(held, name, this.#options.deliverTimeoutMs, (ended) => {
       this.#calls.delete(ended);
-      done(toResult(ended));
+      done(toResult(ended, handlerTarget(held.type, name)));
     });
     this.#calls.add(call);
     this.#sweep();
@@ -238,36 +274,42 @@ function rejected(row: ClaimedRow, error: PostcommitError) {
   return { kind: 'reject', reason: 'rejected', done: row.done, errors: [toTargetError(null, error)] } satisfies Outcome;
 }
 
-/** What came of one target. */
-type TargetResult = { target: string; destination?: string } & SendResult;
+/** What came of one target; `owedAs` is what an event that has not reached it owes. `elsewhere`: another relay's handler. */
+type TargetResult = { target: string; owedAs: string } & (SendResult | { kind: 'elsewhere' });
 
-function toResult({ handler: target, result, thrown }: HandlerCall): TargetResult {
-  if (result === 'ok') return { target, kind: 'ok' };
-  if (result !== 'failed') return { target, kind: 'released' };
-  return { target, kind: isReject(thrown) ? 'reject' : 'retry', error: thrown };
+function toResult({ handler: target, result, thrown }: HandlerCall, owedAs: string): TargetResult {
+  if (result === 'ok') return { target, owedAs, kind: 'ok' };
+  if (result !== 'failed') return { target, owedAs, kind: 'released' };
+  return { target, owedAs, kind: isReject(thrown) ? 'reject' : 'retry', error: thrown };
 }
 
 /** All targets together: one that rejects decides, else one that failed, else one that was given up, else who waits. */
 function toOutcome(held: Held, results: readonly TargetResult[]): Outcome {
+  const owed = [...new Set(results.flatMap(({ kind, owedAs }) => (kind === 'ok' ? [] : owedAs)))];
   const done = [...held.done];
   const rejects: TargetError[] = [];
   const failures: TargetError[] = [];
   const waitsFor: string[] = [];
   let retryAfterMs = 0;
   let isReleased = false;
+  let isElsewhere = false;
   for (const result of results) {
     if (result.kind === 'ok') done.push(result.target);
     else if (result.kind === 'reject') rejects.push(toTargetError(result.target, result.error));
     else if (result.kind === 'retry') {
       failures.push(toTargetError(result.target, result.error));
       retryAfterMs = Math.max(retryAfterMs, result.retryAfterMs ?? 0);
-    } else if (result.kind === 'waits') waitsFor.push(result.destination ?? result.target);
-    else isReleased = true;
+    } else if (result.kind === 'waits') waitsFor.push(result.owedAs);
+    else if (result.kind === 'released') isReleased = true;
+    else isElsewhere = true;
   }
   // What decided comes last: that is what a dead letter shows.
-  if (rejects.length > 0) return { kind: 'reject', reason: 'rejected', done, errors: [...failures, ...rejects] };
-  if (failures.length > 0) return { kind: 'retry', done, errors: failures, retryAfterMs };
-  if (isReleased) return { kind: 'release', done };
+  if (rejects.length > 0) return { kind: 'reject', reason: 'rejected', done, errors: [...failures, ...rejects], owed };
+  if (failures.length > 0) return { kind: 'retry', done, errors: failures, retryAfterMs, owed };
+  if (isReleased) return { kind: 'release', done, owed };
+  // Not onto the shelf, where later events of its key could pass it at the handler that it is owed to.
+  if (isElsewhere)
+    return { kind: 'release', done, owed, ...(done.length > held.done.length ? {} : { delayMs: elsewhereMs }) };
   if (waitsFor.length > 0) return { kind: 'shelve', done, waitsFor: [...new Set(waitsFor)] };
   return { kind: 'ok', targets: done };
 }

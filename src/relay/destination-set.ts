@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Executor } from '../database/executor.ts';
 import { PostcommitError } from '../errors.ts';
 import type { Circuit } from '../outbox/circuit.ts';
-import { closeCircuit, readCircuits, registerDestinations } from '../outbox/circuit.ts';
+import { readCircuits, registerDestinations } from '../outbox/circuit.ts';
 import { unshelve } from '../outbox/unshelve.ts';
 import { causeText } from '../telemetry/error-text.ts';
 import type { Logger } from '../telemetry/logging.ts';
@@ -36,8 +36,6 @@ const unshelveMax = 2_000;
 const trialMax = 10;
 /** The least that a slow destination may hold back. */
 const bufferMin = 16;
-/** For a destination that no relay has any more: `route` decides anew where its events go. */
-const orphanRateMax = 10_000;
 const closeTimeoutMs = 5_000;
 /** How long the start waits for a destination, to hear whether it refuses this relay. */
 const connectWaitMs = 3_000;
@@ -51,6 +49,7 @@ export class DestinationSet {
   readonly #options: DestinationSetOptions;
   readonly #breakers = new Map<string, CircuitBreaker>();
   readonly #log = new SparseLog();
+  #abandoned: readonly string[] = [];
   #running: Promise<void> | undefined;
   #stopped = new AbortController();
 
@@ -67,12 +66,20 @@ export class DestinationSet {
     return stuck;
   }
 
+  /** Destinations that no living relay has, as of the last look: any relay may put their events onto the shelf. */
+  get abandoned(): readonly string[] {
+    return this.#abandoned;
+  }
+
   /** Connects. A destination that is away is an outage; one that refuses this relay is a mistake, and is thrown. */
   async open(): Promise<void> {
     const { db, schema, settings } = this.#options;
     // Also without destinations: every claim looks at the shelf, so a database that has none must be refused here.
     const known = await readCircuits(db, schema);
-    if (settings.length === 0) return;
+    if (settings.length === 0) {
+      await this.turn();
+      return;
+    }
     const failures = await Promise.all(settings.map((each) => this.#connect(each)));
     for (const [index, { name }] of settings.entries()) {
       const failure = failures[index];
@@ -90,9 +97,9 @@ export class DestinationSet {
     await this.turn();
   }
 
-  /** Begins to look at the books again and again. */
+  /** Reads the destination state again and again; a relay without destinations too, for `abandoned`. */
   run(): void {
-    if (this.byName.size > 0) this.#running ??= this.#loop();
+    this.#running ??= this.#loop();
   }
 
   /** Sends nothing more; what has not begun goes back at once. */
@@ -112,17 +119,17 @@ export class DestinationSet {
   /** One look at the books. Answers how many events it brought back. */
   async turn(): Promise<number> {
     const { db, schema } = this.#options;
-    if (this.byName.size === 0) return 0;
     await Promise.all(Array.from(this.#breakers.values(), (breaker) => breaker.writeDown()));
     const versions = new Map(Array.from(this.#breakers, ([name, breaker]) => [name, breaker.version]));
     const circuits = await readCircuits(db, schema);
     let unshelved = 0;
+    this.#abandoned = circuits.flatMap(({ destination, abandoned }) => (abandoned ? destination : []));
     for (const circuit of circuits) {
-      const { destination } = circuit;
-      this.#breakers.get(destination)?.apply(circuit, versions.get(destination) as number);
-      // Nobody probes it: no relay has it any more.
-      if (circuit.forsaken && !this.#breakers.has(destination)) await closeCircuit(db, schema, destination);
-      if (circuit.hasShelved) unshelved += await this.#unshelve(circuit);
+      // What waits for a destination of other relays is theirs to bring back.
+      const breaker = this.#breakers.get(circuit.destination);
+      if (!breaker) continue;
+      breaker.apply(circuit, versions.get(circuit.destination) as number);
+      if (circuit.hasShelved) unshelved += await this.#unshelve(circuit, breaker);
     }
     if (unshelved > 0) this.#options.onUnshelved();
     return unshelved;
@@ -169,16 +176,14 @@ export class DestinationSet {
     return await failureWithin(waitMs, () => publisher.connect(signal));
   }
 
-  async #unshelve({ destination, open, paused }: Circuit): Promise<number> {
+  async #unshelve({ destination, open, paused }: Circuit, breaker: CircuitBreaker): Promise<number> {
     const { shelfDb, schema, settings } = this.#options;
-    if (open || paused || this.#stopped.signal.aborted) return 0;
-    const breaker = this.#breakers.get(destination);
-    if (breaker && !breaker.isUp) return 0;
-    if (this.byName.get(destination)?.stalled) return 0;
-    const rateMax = settings.find(({ name }) => name === destination)?.drainRateMax ?? orphanRateMax;
+    if (open || paused || this.#stopped.signal.aborted || !breaker.isUp) return 0;
+    const own = this.byName.get(destination);
+    const rateMax = settings.find(({ name }) => name === destination)?.drainRateMax;
+    if (own === undefined || own.stalled || rateMax === undefined) return 0;
     // What is sent to one that is not back after all has to be shelved again.
-    const room = breaker && !breaker.isProven ? trialMax : unshelveMax;
-    const countMax = Math.min(room, this.byName.get(destination)?.room ?? room);
+    const countMax = Math.min(breaker.isProven ? unshelveMax : trialMax, own.room);
     if (countMax === 0) return 0;
     return await unshelve(shelfDb, schema, { destination, rateMax, countMax });
   }

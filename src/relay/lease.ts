@@ -1,6 +1,6 @@
 import type { Executor } from '../database/executor.ts';
 import { reanchor } from '../outbox/reanchor.ts';
-import type { LostRelay } from '../outbox/relays.ts';
+import type { LostRelay, RelayIdentity } from '../outbox/relays.ts';
 import { end, reap, register, renew } from '../outbox/relays.ts';
 import type { Logger } from '../telemetry/logging.ts';
 import { SparseLog } from '../telemetry/logging.ts';
@@ -8,7 +8,7 @@ import { SparseLog } from '../telemetry/logging.ts';
 export interface LeaseOptions {
   schema: string;
   db: Executor;
-  relay: { name: string; host: string; pid: number };
+  relay: RelayIdentity;
   leaseMs: number;
   logger: Logger;
   stats: () => unknown;

@@ -36,6 +36,8 @@ export interface PollingLaneOptions {
   holdsSuspect: () => boolean;
   /** A claim was refused: the relay of this token has ended, or the database does not know it. */
   onEnded: (token: string) => void;
+  /** What events may be owed to for this relay to take them. */
+  targets: () => readonly string[];
   /** Takes over what a claim brought. Called for every claim, also an empty one. */
   onClaimed: (rows: ClaimedRow[], claimNumber: number, token: string) => void;
 }
@@ -163,11 +165,13 @@ export class PollingLane {
     const { link, schema } = this.#options;
     const now = performance.now();
     const holding = this.#answerLost ? this.#options.holding() : undefined;
+    const targets = this.#options.targets();
     const surveyIsDue = request.floor === '0' && this.#lowWater.surveyIsDue(now);
     try {
       if (this.#mayBeOne(request, now)) {
         const lowWater = this.#lowWater.mark;
-        const next = await claimNext(link.queryArrays, schema, { ...request, inlineBytesMax, holding, lowWater });
+        const one = { ...request, inlineBytesMax, holding, lowWater, targets };
+        const next = await claimNext(link.queryArrays, schema, one);
         // Taking stock is slow when it is rare: it is left to the next claim, so that no event waits for it.
         this.#surveyOwed = surveyIsDue && typeof next === 'object';
         if (typeof next === 'object') return next;
@@ -178,15 +182,8 @@ export class PollingLane {
       if (surveyIsDue) this.#lowWater.beginSurvey(now);
       const lowWater = this.#lowWater.mark;
       const suspectMax = this.#options.holdsSuspect() ? 0 : 1;
-      const whole = {
-        ...request,
-        inlineBytesMax,
-        holding,
-        lowWater,
-        survey: surveyIsDue,
-        suspectMax,
-      } as const;
-      return await claim(link.queryArrays, schema, whole);
+      const common = { ...request, inlineBytesMax, holding, lowWater, targets };
+      return await claim(link.queryArrays, schema, { ...common, survey: surveyIsDue, suspectMax });
     } catch (error) {
       if (!isUnreadable(error)) this.#answerLost = true;
       throw error;

@@ -1,4 +1,3 @@
-import { hostname } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ClaimedRow } from '../outbox/claim.ts';
 import { load } from '../outbox/load.ts';
@@ -23,6 +22,7 @@ import { storedNames } from './options.ts';
 import { Pace } from './pace.ts';
 import { PayloadLoader } from './payload-loader.ts';
 import { PollingLane } from './polling-lane.ts';
+import { relayIdentity } from './relay-identity.ts';
 import { RelayLinks } from './relay-links.ts';
 import type { Counters } from './report.ts';
 import { Reporter } from './report.ts';
@@ -62,6 +62,7 @@ export class RelaySession {
     this.#options = options;
     this.#lifecycle = lifecycle;
     const { schema, logger } = options;
+    const identity = relayIdentity(options);
     this.#reporter = new Reporter(lifecycle, logger, counters);
     this.#doorbell = new Doorbell({
       schema,
@@ -85,7 +86,7 @@ export class RelaySession {
     this.#lease = new Lease({
       schema,
       db: control,
-      relay: { name: options.name, host: hostname(), pid: process.pid },
+      relay: identity,
       leaseMs: options.leaseMs,
       logger,
       stats: () => ({ ...counters, inFlight: this.#dispatcher.inFlight, waiting: this.#dispatcher.waiting }),
@@ -172,6 +173,10 @@ export class RelaySession {
       holding: () => this.#inHand.seqs(),
       holdsSuspect: () => this.#inHand.suspects > 0,
       onEnded: (token) => this.#lease.refused(token),
+      targets: () => {
+        const { abandoned } = this.#destinations;
+        return abandoned.length > 0 ? [...identity.targets, ...abandoned] : identity.targets;
+      },
       onClaimed: (rows, claimNumber, token) => this.#onClaimed(rows, claimNumber, token),
     });
   }

@@ -22,7 +22,10 @@ export function toEntry(verdict: Verdict, options: VerdictOptions): Entry {
     return { held, failure: { seq, attempts, fate: 'release', ...(delayMs === undefined ? {} : { delayMs }) } };
   }
   if (outcome.kind === 'ok') return { held, settlement: { seq, targets: outcome.targets } };
-  if (outcome.kind === 'release') return { held, failure: { seq, attempts, fate: 'release', done: outcome.done } };
+  if (outcome.kind === 'release') {
+    const { kind: fate, ...rest } = outcome;
+    return { held, failure: { seq, attempts, fate, ...rest } };
+  }
   if (outcome.kind === 'shelve') {
     const { done, waitsFor } = outcome;
     return { held, failure: { seq, attempts, fate: 'shelve', done, waitsFor } };
@@ -30,13 +33,17 @@ export function toEntry(verdict: Verdict, options: VerdictOptions): Entry {
   // What is no longer in the log can never be delivered: nothing is gained by waiting for it.
   const fate = options.poison === 'block' && held.id !== '' ? 'hold' : 'bury';
   const { done, errors } = outcome;
-  if (outcome.kind === 'reject')
-    return { held, failure: { seq, attempts, fate, reason: outcome.reason, done, errors } };
+  const owing = outcome.owed === undefined ? {} : { owed: outcome.owed };
+  if (outcome.kind === 'reject') {
+    return { held, failure: { seq, attempts, fate, reason: outcome.reason, done, errors, ...owing } };
+  }
   const policyMs = retryDelayMs(options.retry, attempts + 1);
-  if (policyMs === undefined) return { held, failure: { seq, attempts, fate, reason: 'exhausted', done, errors } };
+  if (policyMs === undefined) {
+    return { held, failure: { seq, attempts, fate, reason: 'exhausted', done, errors, ...owing } };
+  }
   // A receiver that says when to come again is obeyed.
   const delayMs = Math.max(policyMs, outcome.retryAfterMs ?? 0);
   held.retryInMs = delayMs;
   const { isUntried = false } = outcome;
-  return { held, failure: { seq, attempts, fate: 'retry', delayMs, done, errors, isUntried } };
+  return { held, failure: { seq, attempts, fate: 'retry', delayMs, done, errors, isUntried, ...owing } };
 }

@@ -218,7 +218,7 @@ describe('G6: an outage is not poison', () => {
   );
 
   test(
-    'a pause outlives the relays, and a destination that no relay has any more gives its events back',
+    'an outage outlives the relays, and what waits for a destination that no relay has is kept for it',
     withScenario(async (scenario) => {
       const [old, current] = [new ScriptedPublisher(), new ScriptedPublisher()];
       old.mood = 'away';
@@ -226,10 +226,14 @@ describe('G6: an outage is not poison', () => {
       const sent = await scenario.emitLine('a', 5);
       await until(async () => (await shelved(scenario, 'old')) === 5, { what: 'all wait' });
       await first.stop();
-      await scenario.relay('second', { ...fast, destinations: { current: quick(current) } });
+      const second = scenario.idleRelay('second', { ...fast, destinations: { current: quick(current) } });
       await resume(scenario.db.pool, 'postcommit', 'old');
+      for (let run = 0; run < 3; run++) await second.runOnce();
+      expect(current.received).toEqual([]);
+      old.mood = 'up';
+      await scenario.relay('third', { ...fast, destinations: { old: quick(old) } });
       await settled(scenario);
-      expect(ids(current)).toEqual(sent);
+      expect(ids(old)).toEqual(sent);
     }),
   );
 

@@ -41,6 +41,7 @@ const request = {
   inlineBytesMax: 1_000,
   holding: undefined,
   lowWater: { mark: '0', returns: '0', server: '' },
+  targets: [],
 };
 const large = { floor: '0', readyMax: 10, dueMax: 5, survey: false, ownShards: false, suspectMax: 1 } as const;
 const next = (more: Partial<ClaimNextRequest> = {}, queryable: Queryable = db.pool) =>
@@ -82,6 +83,31 @@ async function expectNothingClaimed(answer: 'more' | 'other', more: Partial<Clai
   expect(await queue()).toEqual(before);
 }
 
+describe('an event that is owed to targets', () => {
+  for (const [state, availableAt] of [
+    ['ready', null],
+    ['due', '2026-01-01'],
+  ]) {
+    test(`is left to relays that have one of them, and holds its key for the others, while it is ${state}`, async () => {
+      const [first, second] = await emit('x', 2);
+      await db.query('update postcommit.outbox_queue set owed = $1, available_at = $2 where seq = $3', [
+        ['kafka', 't:mail'],
+        availableAt,
+        first,
+      ]);
+      for (const targets of [[], ['hook', 't:stock']]) {
+        expect((await claimAll({ targets })).rows).toEqual([]);
+        expect(seqsOf(await next({ targets }))).toBe('other'); // The second one has a predecessor.
+      }
+      // Nor by a look for a single one, where there is nothing else.
+      await db.query('delete from postcommit.outbox_queue where seq = $1', [second]);
+      expect(await next({ targets: ['hook'] })).toMatchObject({ rows: [], examined: 0, dueInMs: undefined });
+      const { rows } = await claimAll({ targets: ['t:mail'] });
+      expect(rows).toMatchObject([{ seq: first, owed: ['kafka', 't:mail'] }]);
+    });
+  }
+});
+
 describe('claimNext, of one event', () => {
   async function expectSameAsClaim(more: Partial<ClaimNextRequest> = {}): Promise<ClaimResult> {
     const before = await db.query('select * from postcommit.outbox_queue');
@@ -102,8 +128,9 @@ describe('claimNext, of one event', () => {
                '{"traceparent": "00"}', '2026-02-03 04:05:06.789012+00')`,
     );
     await db.query(`update postcommit.outbox_queue set attempts = 2, done = '{mail,search}', rescues = 1`);
+    await db.query(`update postcommit.outbox_queue set owed = '{kafka,t:stock}'`);
     const [{ key }] = await db.query(`select postcommit.key_hash('', '', 'customer') as key`);
-    const result = await expectSameAsClaim();
+    const result = await expectSameAsClaim({ targets: ['t:stock', 'other'] });
     expect(result).toEqual({
       rows: [
         {
@@ -113,6 +140,7 @@ describe('claimNext, of one event', () => {
           rescued: false,
           rescues: 1,
           done: ['mail', 'search'],
+          owed: ['kafka', 't:stock'],
           id: '0197b0a4-0000-7000-8000-000000000001',
           aggregateType: 'order',
           aggregateId: '7',
@@ -450,6 +478,7 @@ describe('two that ask at once', () => {
       '0',
       '0',
       '',
+      [],
     ]);
     await until(
       async () =>

@@ -24,6 +24,7 @@ const request = {
   survey: false,
   ownShards: false,
   suspectMax: 1,
+  targets: [],
 } as const;
 const claimAs = (token: string, more: Partial<ClaimRequest> = {}) =>
   claim(query, 'postcommit', { token, ...request, ...more });
@@ -67,6 +68,7 @@ describe('claim', () => {
       false,
       false,
       1,
+      [],
     ]);
     await until(
       async () => (await db.query(`select from pg_stat_activity where wait_event = 'PgSleep'`)).length === 1,

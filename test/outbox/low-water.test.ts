@@ -53,6 +53,7 @@ async function claimSome(readyMax: number): Promise<string[]> {
     survey: true,
     ownShards: false,
     suspectMax: 1,
+    targets: [],
   });
   if (result.reached) water.seen(result.reached, result.rows.length);
   if (result.survey) water.surveyed(result.survey);

@@ -201,6 +201,7 @@ describe('beside the work', () => {
         survey: false,
         ownShards: false,
         suspectMax: 1,
+        targets: [],
       } as const;
       expect((await claim(query, 'postcommit', request)).rows).toHaveLength(1);
     } finally {

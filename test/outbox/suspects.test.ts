@@ -22,6 +22,7 @@ const request = {
   survey: false,
   ownShards: false,
   suspectMax: 1,
+  targets: [],
 } as const;
 const claimAs = (token: string, more: Partial<ClaimRequest> = {}) =>
   claim(query, 'postcommit', { token, ...request, ...more });
@@ -81,7 +82,7 @@ describe('events that were held when a relay ended', () => {
   test('a claim of one event leaves suspects to the other claim', async () => {
     await emit('x');
     await db.query('update postcommit.outbox_queue set rescues = 2');
-    const next = { token: await relay(), exceptKeys: [], inlineBytesMax: 1_000, holding: undefined };
+    const next = { token: await relay(), exceptKeys: [], inlineBytesMax: 1_000, holding: undefined, targets: [] };
     const answer = await claimNext(query, 'postcommit', { ...next, lowWater: request.lowWater });
     expect(answer).toBe('other');
   });

@@ -65,7 +65,7 @@ describe('several handlers of one type', () => {
   );
 
   test(
-    'a handler that was renamed is a new one; one that is gone is not missed',
+    'an event that is owed to a handler waits for a relay that has it',
     withScenario(async (scenario) => {
       const calls: string[] = [];
       await scenario.emit([{ aggregateId: 'a' }]);
@@ -78,9 +78,12 @@ describe('several handlers of one type', () => {
       });
       await nextEvent(before, 'retried');
       await before.stop();
-      await scenario.relay('after', { handlers: { scripted: { mail: () => void calls.push('mail again') } } });
+      const mail = () => void calls.push('mail again');
+      await scenario.idleRelay('after', { handlers: { scripted: { mail } } }).runOnce();
+      expect(await scenario.queued()).toBe(1);
+      await scenario.relay('back', { handlers: { scripted: { mail, old: () => void calls.push('old') } } });
       await scenario.drained();
-      expect(calls).toEqual(['mail']);
+      expect(calls).toEqual(['mail', 'old']);
     }),
   );
 });

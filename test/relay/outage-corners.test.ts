@@ -39,7 +39,7 @@ describe('after an outage', () => {
   );
 
   test(
-    'events of a destination that no relay has any more are routed anew, also if its circuit is open',
+    'events of a destination that no relay has any more wait until one has it, also if its circuit is open',
     withScenario(async (scenario) => {
       const [old, current] = [new ScriptedPublisher(), new ScriptedPublisher()];
       old.mood = 'away';
@@ -48,9 +48,14 @@ describe('after an outage', () => {
       await until(async () => (await shelved(scenario)) === 5, { what: 'they wait' });
       await first.stop();
       await scenario.db.query(`update postcommit.outbox_controls set probe_at = now() - interval '2 minutes'`);
-      await scenario.relay('second', { ...fast, destinations: { current } });
-      await until(() => current.received.length === 5, { what: 'they have arrived' });
-      expect(ids(current)).toEqual(sent);
+      const second = scenario.idleRelay('second', { ...fast, destinations: { current } });
+      for (let run = 0; run < 3; run++) await second.runOnce();
+      expect(current.received).toEqual([]);
+      expect(await shelved(scenario)).toBe(5);
+      old.mood = 'up';
+      await scenario.relay('third', { ...fast, destinations: { old: quick(old) } });
+      await until(() => old.received.length === 5, { what: 'they have arrived' });
+      expect(ids(old)).toEqual(sent);
     }),
   );
 
@@ -171,6 +176,7 @@ describe('a shelf of 100,000 events of one aggregate', () => {
         true,
         false,
         1,
+        [],
       ]);
       client.release();
       // Some dozen blocks an event, and not the shelf for each of them.

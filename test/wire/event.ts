@@ -14,6 +14,7 @@ export function deliveredEvent(row: Partial<ClaimedRow> = {}): DeliveredEvent {
     rescued: false,
     rescues: 0,
     done: [],
+    owed: [],
     id: '0199d0a0-6f00-7000-8000-000000000001',
     aggregateType: 'order',
     aggregateId: '42',

@@ -60,6 +60,12 @@ export const expectedIndexes: readonly ExpectedIndex[] = [
     missing: 'critical',
     consequence: wholeQueue,
   },
+  {
+    table: 'outbox_queue',
+    definition: 'btree (seq) WHERE (owed IS NOT NULL)',
+    missing: 'note',
+    consequence: '`postcommit status`, `doctor` and `forget` read the whole queue.',
+  },
   { table: 'outbox_deliveries', definition: 'gist (seqs)', missing: 'warning', consequence: slowStory },
   { table: 'outbox_deliveries', definition: 'brin (delivered_at)', missing: 'note', consequence: slowStory },
   { table: 'outbox_failures', definition: 'btree (seq, attempt)', missing: 'warning', consequence: slowStory },

@@ -11,7 +11,7 @@ import { tellStory } from '../story.ts';
 import type { Terminal } from '../terminal.ts';
 
 interface DeadConditions extends Conditions {
-  reason?: 'exhausted' | 'rejected' | 'no_handler' | 'crashed';
+  reason?: 'exhausted' | 'rejected' | 'no_handler' | 'crashed' | 'forgotten';
   error?: string;
 }
 
@@ -44,7 +44,13 @@ export function addDead(program: Command, terminal: Terminal): void {
 function addDeadConditions(command: Command): Command {
   return addConditions(command)
     .addOption(
-      new Option('--reason <reason>', 'only these').choices(['exhausted', 'rejected', 'no_handler', 'crashed']),
+      new Option('--reason <reason>', 'only these').choices([
+        'exhausted',
+        'rejected',
+        'no_handler',
+        'crashed',
+        'forgotten',
+      ]),
     )
     .option('--error <text>', 'only those whose last error contains this text');
 }
