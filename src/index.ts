@@ -37,6 +37,7 @@ export type { EventStatus, EventSummary, ListOrder } from './outbox/list.ts';
 export type { DeadLetter } from './outbox/list-dead-letters.ts';
 export type { DestinationInfo } from './outbox/list-destinations.ts';
 export type { MaintenanceInfo, MaintenanceLeader, MaintenanceTaskInfo } from './outbox/list-maintenance.ts';
+export type { MissingTarget } from './outbox/list-missing-targets.ts';
 export type { PartitionInfo, Partitioning, PartitionState } from './outbox/list-partitions.ts';
 export type { RelayInfo } from './outbox/list-relays.ts';
 export type { PartitionUnit } from './outbox/partition.ts';

@@ -14,6 +14,8 @@ import type { DestinationInfo } from '../outbox/list-destinations.ts';
 import { listDestinations } from '../outbox/list-destinations.ts';
 import type { MaintenanceInfo } from '../outbox/list-maintenance.ts';
 import { listMaintenance } from '../outbox/list-maintenance.ts';
+import type { MissingTarget } from '../outbox/list-missing-targets.ts';
+import { listMissingTargets } from '../outbox/list-missing-targets.ts';
 import type { RelayInfo } from '../outbox/list-relays.ts';
 import { listRelays } from '../outbox/list-relays.ts';
 import { moment } from '../outbox/moment.ts';
@@ -217,6 +219,17 @@ export class OutboxAdmin {
    */
   relays(): Promise<RelayInfo[]> {
     return coded(() => listRelays(this.#db, this.#schema));
+  }
+
+  /**
+   * Targets that events in the queue are owed to and that no living relay has: handlers that were renamed or removed. These
+   * events wait, and their aggregates with them. What waits for a destination is in `destinations()`.
+   *
+   * @example
+   * for (const { target, events } of await admin.missingTargets()) console.log(`${events} events wait for ${target}`);
+   */
+  missingTargets(): Promise<MissingTarget[]> {
+    return coded(() => listMissingTargets(this.#db, this.#schema));
   }
 
   /**

@@ -13,23 +13,27 @@ export function waitingEvents({ waiting }: DestinationInfo): string {
 
 /** What a destination is at, since when and why, in plain words: `down since …: connect ECONNREFUSED`. */
 export function situationOf(destination: DestinationInfo, now: Date): string {
-  const { state, downSince, error, pausedAt, reason, waiting } = destination;
+  const { state, downSince, error, pausedAt, reason, waiting, relays } = destination;
+  const unserved = relays === 0 ? ', and no living relay has it' : '';
+  if (state === 'up' && unserved) return `up${unserved}`;
   if (state === 'up') return waiting > 0 ? 'up again: what waited for it is being sent' : 'up';
   const [since, why] = state === 'paused' ? [pausedAt, reason] : [downSince, error];
   const when = since ? ` since ${instant(since)} (${duration(Math.max(0, now.getTime() - since.getTime()))})` : '';
-  return `${state}${when}${why ? `: ${printable(why)}` : ''}`;
+  return `${state}${when}${why ? `: ${printable(why)}` : ''}${unserved}`;
 }
 
 /** A table of destinations, with what an operator needs to judge them. */
 export function tellDestinations(output: Output, destinations: readonly DestinationInfo[], now: Date): void {
   output.table(
-    ['DESTINATION', 'STATE', 'WAITING', 'OLDEST', 'SINCE', 'NEXT PROBE', 'WHY'],
+    ['DESTINATION', 'STATE', 'RELAYS', 'WAITING', 'OLDEST', 'SINCE', 'NEXT PROBE', 'WHY'],
     destinations.map((destination) => {
-      const { name, state, waiting, oldestWaitingAt, downSince, pausedAt, probeAt, error, reason } = destination;
+      const { name, state, relays, waiting, oldestWaitingAt, downSince, pausedAt, probeAt, error, reason } =
+        destination;
       const since = state === 'paused' ? pausedAt : downSince;
       return [
         name,
-        state === 'up' && waiting > 0 ? 'draining' : state,
+        state === 'up' && waiting > 0 && relays > 0 ? 'draining' : state,
+        String(relays),
         `${waiting.toLocaleString('en-US')}${waiting >= countedMax ? '+' : ''}`,
         oldestWaitingAt ? duration(Math.max(0, now.getTime() - oldestWaitingAt.getTime())) : '-',
         since ? instant(since) : '-',

@@ -14,6 +14,7 @@ select json_build_object(
   'openedAt', c.opened_at, 'error', c.error, 'probeAt', c.probe_at,
   'waiting', (select count(*) from (
      select from ${s}.outbox_shelf h where h.destination = c.destination limit $1::text::integer) h),
+  'relays', (select count(*) from ${s}.outbox_relays r where r.ended_at is null and c.destination = any (r.targets)),
   'oldestWaitingAt', (
      select e.created_at from (
        select h.seq from ${s}.outbox_shelf h where h.destination = c.destination order by h.seq limit 1) h
@@ -29,6 +30,8 @@ export interface DestinationInfo {
   state: 'up' | 'down' | 'paused';
   /** Events that wait for it, counted up to 100,000. */
   waiting: number;
+  /** Living relays that have it. Without any, its events wait until one starts, or until it is forgotten. */
+  relays: number;
   /** When the oldest of these was emitted. */
   oldestWaitingAt?: Date;
   /** Since when it is away. */
@@ -46,6 +49,7 @@ interface DestinationRow {
   name: string;
   down: boolean;
   waiting: number;
+  relays: number;
   oldestWaitingAt: string | null;
   openedAt: string | null;
   error: string | null;
@@ -63,6 +67,7 @@ export async function listDestinations(db: Executor, schema: string): Promise<De
     name: row.name,
     state: row.pausedAt !== null ? 'paused' : row.down ? 'down' : 'up',
     waiting: row.waiting,
+    relays: row.relays,
     ...optional('oldestWaitingAt', row.oldestWaitingAt, toDate),
     ...(row.down && optional('downSince', row.openedAt, toDate)),
     ...(row.down && optional('error', row.error, (error) => error)),

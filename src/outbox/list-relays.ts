@@ -9,6 +9,7 @@ const listRelaysSql = perSchema(
 select json_build_object(
   'token', r.token::text, 'name', r.name, 'host', r.host, 'pid', r.pid, 'startedAt', r.started_at,
   'heartbeatAt', r.heartbeat_at, 'leaseUntil', r.lease_until, 'endedAt', r.ended_at, 'stats', r.stats,
+  'version', r.version, 'targets', r.targets, 'fingerprint', r.fingerprint,
   'state', coalesce(r.ended_as, case when r.lease_until < now() then 'overdue' else 'alive' end)
 )::text as json
   from ${s}.outbox_relays r
@@ -33,9 +34,18 @@ export interface RelayInfo {
   endedAt?: Date;
   /** What it reported with its last heartbeat: counters since it was created, and what it holds. */
   stats: Record<string, unknown>;
+  /** Version of the package that it runs. */
+  version?: string;
+  /** What it can deliver to: destinations by name, handlers as `type:name`. */
+  targets: string[];
+  /** A hash of its targets, route, retry and poison settings. */
+  fingerprint?: string;
 }
 
-interface RelayRow extends Omit<RelayInfo, 'startedAt' | 'heartbeatAt' | 'leaseUntil' | 'endedAt'> {
+interface RelayRow
+  extends Omit<RelayInfo, 'startedAt' | 'heartbeatAt' | 'leaseUntil' | 'endedAt' | 'version' | 'fingerprint'> {
+  version: string | null;
+  fingerprint: string | null;
   startedAt: string;
   heartbeatAt: string;
   leaseUntil: string;
@@ -45,11 +55,13 @@ interface RelayRow extends Omit<RelayInfo, 'startedAt' | 'heartbeatAt' | 'leaseU
 /** Relays that run, then those that ended in the last days, newest first. */
 export async function listRelays(db: Executor, schema: string): Promise<RelayInfo[]> {
   const rows = await readJson<RelayRow>(db, listRelaysSql(schema));
-  return rows.map(({ startedAt, heartbeatAt, leaseUntil, endedAt, ...same }) => ({
+  return rows.map(({ startedAt, heartbeatAt, leaseUntil, endedAt, version, fingerprint, ...same }) => ({
     ...same,
     startedAt: toDate(startedAt),
     heartbeatAt: toDate(heartbeatAt),
     leaseUntil: toDate(leaseUntil),
     ...optional('endedAt', endedAt, toDate),
+    ...optional('version', version, String),
+    ...optional('fingerprint', fingerprint, String),
   }));
 }

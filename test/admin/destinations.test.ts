@@ -47,6 +47,7 @@ describe('admin.destinations', () => {
         name: 'both',
         state: 'paused',
         waiting: 0,
+        relays: 0,
         downSince: expect.any(Date),
         error: 'gone',
         probeAt: expect.any(Date),
@@ -56,16 +57,18 @@ describe('admin.destinations', () => {
         name: 'kafka',
         state: 'down',
         waiting: 5,
+        relays: 0,
         oldestWaitingAt: first.created_at,
         downSince: expect.any(Date),
         error: 'connect ECONNREFUSED 10.0.0.7:9092',
         probeAt: expect.any(Date),
       },
-      { name: 'nats', state: 'up', waiting: 0 },
+      { name: 'nats', state: 'up', waiting: 0, relays: 0 },
       {
         name: 'webhooks',
         state: 'paused',
         waiting: 2,
+        relays: 0,
         oldestWaitingAt: expect.any(Date),
         pausedAt: expect.any(Date),
         reason: 'the partner migrates',
@@ -100,7 +103,7 @@ describe('admin.pause and admin.resume', () => {
     expect(await stateOf('kafka')).toEqual({ ...first, reason: 'still upgrading' });
     await scene.admin.resume('kafka');
     await scene.admin.resume('kafka');
-    expect(await stateOf('kafka')).toEqual({ name: 'kafka', state: 'up', waiting: 0 });
+    expect(await stateOf('kafka')).toEqual({ name: 'kafka', state: 'up', waiting: 0, relays: 0 });
     await scene.admin.pause('kafka');
     expect(await stateOf('kafka')).not.toHaveProperty('reason');
   });
@@ -110,7 +113,7 @@ describe('admin.pause and admin.resume', () => {
     await breakDown('kafka', 'away');
     expect(await stateOf('kafka')).toMatchObject({ state: 'down' });
     await scene.admin.resume('kafka');
-    expect(await stateOf('kafka')).toEqual({ name: 'kafka', state: 'up', waiting: 0 });
+    expect(await stateOf('kafka')).toEqual({ name: 'kafka', state: 'up', waiting: 0, relays: 0 });
   });
 
   test('wake the relays of this process and of others', async () => {

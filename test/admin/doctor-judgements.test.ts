@@ -3,6 +3,7 @@ import { severityOver, worstOf } from '../../src/admin/doctor/finding.ts';
 import { judgeMaintenance } from '../../src/admin/doctor/judge-maintenance.ts';
 import { judgeMigrations } from '../../src/admin/doctor/judge-migrations.ts';
 import { judgePartitions } from '../../src/admin/doctor/judge-partitions.ts';
+import { judgeRelays } from '../../src/admin/doctor/judge-relays.ts';
 import {
   judgeClock,
   judgeConnections,
@@ -12,7 +13,7 @@ import {
 } from '../../src/admin/doctor/judge-server.ts';
 import { judgeSlots, judgeSnapshots } from '../../src/admin/doctor/judge-snapshots.ts';
 import { judgeAutovacuum, judgeBloat } from '../../src/admin/doctor/judge-tables.ts';
-import { judgeDeadLetters, judgeRelays } from '../../src/admin/doctor/judge-work.ts';
+import { judgeDeadLetters, judgeDestinations } from '../../src/admin/doctor/judge-work.ts';
 import { queryText } from '../../src/admin/query-text.ts';
 import type { OutboxCounts, RelayInfo } from '../../src/index.ts';
 import type { IndexFacts } from '../../src/outbox/examine-indexes.ts';
@@ -226,7 +227,7 @@ describe('judging migrations', () => {
 describe('judging the work', () => {
   const counts = { pending: 0, processing: 0, waiting: 0, failed: 0, blocked: 0, exact: {} } as OutboxCounts;
   const relay = (facts: Partial<RelayInfo>) =>
-    ({ name: 'r', host: 'h', pid: 1, state: 'alive', ...facts }) as RelayInfo;
+    ({ name: 'r', host: 'h', pid: 1, state: 'alive', targets: [] as string[], ...facts }) as RelayInfo;
 
   it('minds that no relay is alive only as much as there is to do', () => {
     expect(judgeRelays([], counts)).toMatchObject([{ severity: 'note' }]);
@@ -235,6 +236,49 @@ describe('judging the work', () => {
     expect(judgeRelays([relay({ state: 'stopped' })], { ...counts, processing: 1 })).toMatchObject([
       { severity: 'critical' },
     ]);
+  });
+
+  it('names what relays differ in, and what no relay has', () => {
+    const [current, old] = [
+      relay({ name: 'new', version: '2.0.0', targets: ['hook', 'kafka', 'a:mail'], fingerprint: 'x' }),
+      relay({ name: 'old', version: '1.0.0', targets: ['hook', 'a:mail'], fingerprint: 'y' }),
+    ];
+    expect(judgeRelays([current, current], counts)).toMatchObject([{ severity: 'ok' }]);
+    expect(judgeRelays([current, old], counts)).toMatchObject([
+      { severity: 'warning', what: 'the relay old lacks kafka, which other living relays have' },
+      { severity: 'note', what: 'living relays run different versions: 2.0.0 (new), 1.0.0 (old)' },
+    ]);
+    // One that has ended is no difference.
+    expect(judgeRelays([current, { ...old, state: 'stopped' }], counts)).toMatchObject([{ severity: 'ok' }]);
+    expect(judgeRelays([current, { ...current, fingerprint: 'z' }], counts)).toMatchObject([
+      { severity: 'note', what: expect.stringContaining('differ in route, retry or poison settings') },
+    ]);
+    expect(judgeRelays([current], counts, [{ target: 'a:stock', events: 2 }])).toMatchObject([
+      {
+        severity: 'warning',
+        what: 'no living relay has a:stock, and 2 events in the queue are owed to it',
+        fix: 'postcommit forget a:stock',
+      },
+    ]);
+    expect(judgeRelays([], counts, [{ target: 'a:stock', events: 2 }])).toMatchObject([{ severity: 'note' }]);
+  });
+
+  it('minds events that wait for a destination of no relay, while some relay is alive', () => {
+    const gone = { name: 'kafka', state: 'up', waiting: 3, relays: 0 } as const;
+    expect(judgeDestinations([gone], 1)).toMatchObject([
+      {
+        severity: 'warning',
+        what: 'no living relay has the destination kafka, and 3 events wait for it',
+        fix: 'postcommit forget kafka',
+      },
+    ]);
+    for (const [destination, alive] of [
+      [gone, 0],
+      [{ ...gone, waiting: 0 }, 1],
+      [{ ...gone, relays: 1 }, 1],
+    ] as const) {
+      expect(judgeDestinations([destination], alive)).toMatchObject([{ severity: 'ok' }]);
+    }
   });
 
   it('tells dead letters from the aggregates that they hold', () => {

@@ -212,6 +212,8 @@ describe('the doctor', () => {
     await healthy('dead-letters');
     const shelved = await scene.emit([{ type: 'order.delayed', delayMs: 3_600_000 }]);
     await scene.shelve(shelved, ['kafka']);
+    const sending = { name: 'sending', host: 'h', pid: 1, leaseMs: 3_600_000, targets: ['kafka'] };
+    await register(scene.db.pool, 'postcommit', sending);
     const circuit = { destination: 'kafka', error: 'connect ECONNREFUSED', retryAfterMs: 0 };
     await openCircuit(scene.db.pool, 'postcommit', circuit, { probeDelayMs: 600_000, probeDelayMsMax: 600_000 });
     expect(await look('destinations')).toMatchObject([

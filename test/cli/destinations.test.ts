@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { openCircuit, registerDestinations } from '../../src/outbox/circuit.ts';
+import { register } from '../../src/outbox/relays.ts';
 import { Scene } from '../admin/scene.ts';
 import { runHere } from './fake-terminal.ts';
 import { jsonError, runCli } from './run-cli.ts';
@@ -23,6 +24,8 @@ describe('an operator whose broker is away', () => {
     await scene.shelve(ids.slice(0, 2), ['kafka'], ['audit']);
     await scene.shelve(ids.slice(2, 3), ['kafka', 'webhooks']);
     await registerDestinations(scene.db.pool, 'postcommit', ['nats']);
+    const targets = ['kafka', 'nats', 'webhooks'];
+    await register(scene.db.pool, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 3_600_000, targets });
   });
   afterAll(() => scene.close());
 
@@ -41,16 +44,16 @@ describe('an operator whose broker is away', () => {
     const [text, answer] = await Promise.all([run('destinations'), json('destinations')]);
     expect(text).toMatchObject({ code: 0, stderr: '' });
     const [head, ...lines] = text.stdout.trimEnd().split('\n');
-    expect(head).toMatch(/^DESTINATION +STATE +WAITING +OLDEST +SINCE +NEXT PROBE +WHY$/);
+    expect(head).toMatch(/^DESTINATION +STATE +RELAYS +WAITING +OLDEST +SINCE +NEXT PROBE +WHY$/);
     expect(lines).toEqual([
-      expect.stringMatching(/^kafka +down +3 +\d+ m?s +20\S+ \S+Z +in \d+ min.* connect ECONNREFUSED\\x1b\[2J$/),
-      expect.stringMatching(/^nats +up +0 +- +- +- +-$/),
-      expect.stringMatching(/^webhooks +paused +1 +\d+ m?s +20\S+ \S+Z +- +the partner migrates$/),
+      expect.stringMatching(/^kafka +down +1 +3 +\d+ m?s +20\S+ \S+Z +in \d+ min.* connect ECONNREFUSED\\x1b\[2J$/),
+      expect.stringMatching(/^nats +up +1 +0 +- +- +- +-$/),
+      expect.stringMatching(/^webhooks +paused +1 +1 +\d+ m?s +20\S+ \S+Z +- +the partner migrates$/),
     ]);
     expect(answer).toEqual({
       destinations: [
         expect.objectContaining({ name: 'kafka', state: 'down', waiting: 3, error: 'connect ECONNREFUSED\x1b[2J' }),
-        { name: 'nats', state: 'up', waiting: 0 },
+        { name: 'nats', state: 'up', waiting: 0, relays: 1 },
         expect.objectContaining({ name: 'webhooks', state: 'paused', waiting: 1, reason: 'the partner migrates' }),
       ],
     });
@@ -66,10 +69,10 @@ describe('an operator whose broker is away', () => {
     expect(text.stdout).toMatch(/pending +4 +oldest due for/);
     expect(text.stdout).toMatch(/ {2}shelved +3 +for a destination that is down or paused/);
     expect(text.stdout).toMatch(/delivered +0\n/);
-    expect(text.stdout).toMatch(/\nkafka +down +3 .*ECONNREFUSED/);
-    expect(text.stdout).toMatch(/\nnats +paused +0 /);
+    expect(text.stdout).toMatch(/\nkafka +down +1 +3 .*ECONNREFUSED/);
+    expect(text.stdout).toMatch(/\nnats +paused +1 +0 /);
     // It is up, and what waited is about to be sent.
-    expect(text.stdout).toMatch(/\nwebhooks +draining +1 /);
+    expect(text.stdout).toMatch(/\nwebhooks +draining +1 +1 /);
     expect(answer).toMatchObject({
       pending: 4,
       shelved: 3,
@@ -145,9 +148,10 @@ describe('an operator whose broker is away', () => {
       name: 'nats',
       state: 'paused',
       waiting: 0,
+      relays: 1,
       pausedAt: expect.any(String),
     });
-    expect(await json('resume', 'nats')).toEqual({ name: 'nats', state: 'up', waiting: 0 });
+    expect(await json('resume', 'nats')).toEqual({ name: 'nats', state: 'up', waiting: 0, relays: 1 });
     expect((await here('resume', 'nats')).stdout).toBe('nats is resumed\n');
   });
 

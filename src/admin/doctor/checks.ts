@@ -13,6 +13,7 @@ import { examineTables } from '../../outbox/examine-tables.ts';
 import { examineTriggers } from '../../outbox/examine-triggers.ts';
 import { listDestinations } from '../../outbox/list-destinations.ts';
 import { listMaintenance } from '../../outbox/list-maintenance.ts';
+import { listMissingTargets } from '../../outbox/list-missing-targets.ts';
 import { listPartitions } from '../../outbox/list-partitions.ts';
 import { listRelays } from '../../outbox/list-relays.ts';
 import type { Judgement } from './finding.ts';
@@ -21,12 +22,13 @@ import { judgeMaintenance } from './judge-maintenance.ts';
 import { judgeMigrations } from './judge-migrations.ts';
 import { judgeOrphans } from './judge-orphans.ts';
 import { judgePartitions } from './judge-partitions.ts';
+import { judgeRelays } from './judge-relays.ts';
 import { judgeRights } from './judge-rights.ts';
 import { judgeClock, judgeConnections, judgePooler, judgeServer, judgeSettings } from './judge-server.ts';
 import { judgeSlots, judgeSnapshots } from './judge-snapshots.ts';
 import { judgeAutovacuum, judgeBloat } from './judge-tables.ts';
 import { judgeTriggers } from './judge-triggers.ts';
-import { judgeBacklog, judgeDeadLetters, judgeDestinations, judgeRelays } from './judge-work.ts';
+import { judgeBacklog, judgeDeadLetters, judgeDestinations } from './judge-work.ts';
 import type { DoctorLimits } from './limits.ts';
 
 /** Whom to examine. */
@@ -69,8 +71,12 @@ export const checks = {
   },
   slots: async ({ db, limits }) => judgeSlots(await examineSlots(db), limits),
   backlog: async ({ db, schema, limits }) => judgeBacklog(await count(db, schema), limits),
-  relays: async ({ db, schema }) => judgeRelays(await listRelays(db, schema), await count(db, schema)),
-  destinations: async ({ db, schema }) => judgeDestinations(await listDestinations(db, schema)),
+  relays: async ({ db, schema }) =>
+    judgeRelays(await listRelays(db, schema), await count(db, schema), await listMissingTargets(db, schema)),
+  destinations: async ({ db, schema }) => {
+    const alive = (await listRelays(db, schema)).filter(({ state }) => state === 'alive');
+    return judgeDestinations(await listDestinations(db, schema), alive.length);
+  },
   orphans: async ({ db, schema }) => judgeOrphans(await examineOrphans(db, schema)),
   'dead-letters': async ({ db, schema }) => judgeDeadLetters(await count(db, schema)),
   partitions: async ({ db, schema }) => {

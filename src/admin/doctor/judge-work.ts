@@ -1,9 +1,8 @@
 import type { OutboxCounts } from '../../outbox/count.ts';
 import type { DestinationInfo } from '../../outbox/list-destinations.ts';
-import type { RelayInfo } from '../../outbox/list-relays.ts';
 import { duration, quantity } from '../../plain-words.ts';
 import type { Judgement } from './finding.ts';
-import { critical, note, ok, severityOver, warning } from './finding.ts';
+import { note, ok, severityOver, warning } from './finding.ts';
 import type { DoctorLimits } from './limits.ts';
 
 export function judgeBacklog(counts: OutboxCounts, limits: Pick<DoctorLimits, 'oldestPendingMs'>): Judgement[] {
@@ -33,10 +32,19 @@ export function judgeDeadLetters({ failed, blocked, exact }: OutboxCounts): Judg
   return found.length > 0 ? found : [ok('no dead letters')];
 }
 
-export function judgeDestinations(destinations: readonly DestinationInfo[]): Judgement[] {
+/** `relaysAlive`: without any, that no living relay has a destination says nothing about the destination. */
+export function judgeDestinations(destinations: readonly DestinationInfo[], relaysAlive: number): Judgement[] {
   const found = destinations.flatMap((destination): Judgement[] => {
-    const { name, state, waiting, error, reason } = destination;
+    const { name, state, waiting, relays, error, reason } = destination;
     const wait = `${quantity(waiting, 'event')} ${waiting === 1 ? 'waits' : 'wait'} for it`;
+    if (relays === 0 && relaysAlive > 0) {
+      if (waiting === 0) return [];
+      const consequence =
+        'They wait until a relay that has it starts, whatever their age. If it is gone for good, forget it.';
+      return [
+        warning(`no living relay has the destination ${name}, and ${wait}`, consequence, `postcommit forget ${name}`),
+      ];
+    }
     if (state === 'down') {
       const what = `the destination ${name} is down${error ? ` (${error.slice(0, 200)})` : ''}, ${wait}`;
       return [
@@ -48,27 +56,4 @@ export function judgeDestinations(destinations: readonly DestinationInfo[]): Jud
     return [note(what, 'Nothing is sent to it until somebody resumes it.', `postcommit resume ${name}`)];
   });
   return found.length > 0 ? found : [ok(`${quantity(destinations.length, 'destination')}, none is away`)];
-}
-
-export function judgeRelays(relays: readonly RelayInfo[], counts: OutboxCounts): Judgement[] {
-  const alive = relays.filter(({ state }) => state === 'alive').length;
-  const found = relays
-    .filter(({ state }) => state === 'overdue')
-    .map(({ name, host, pid }) =>
-      warning(
-        `the relay ${name} (host ${host}, pid ${pid}) is overdue: its lease ran out`,
-        'What it holds waits until another relay declares it lost.',
-        'postcommit relay',
-      ),
-    );
-  if (alive === 0) {
-    const due = counts.pending + counts.processing - counts.waiting;
-    const amount = `${counts.exact.pending ? '' : 'about '}${quantity(due, 'event')}`;
-    found.unshift(
-      due > 0
-        ? critical(`no relay is alive, and ${amount} due`, 'Nothing is delivered.', 'postcommit relay')
-        : note('no relay is alive', 'Nothing is delivered; nothing is due now either.', 'postcommit relay'),
-    );
-  }
-  return found.length > 0 ? found : [ok(`${quantity(alive, 'relay')} alive`)];
 }

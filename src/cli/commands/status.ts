@@ -1,9 +1,12 @@
 import type { Command } from 'commander';
+import type { RelayDifferences } from '../../admin/relay-differences.ts';
+import { relayDifferences, someOf } from '../../admin/relay-differences.ts';
 import type { OutboxCounts } from '../../outbox/count.ts';
 import type { DestinationInfo } from '../../outbox/list-destinations.ts';
 import type { MaintenanceInfo } from '../../outbox/list-maintenance.ts';
+import type { MissingTarget } from '../../outbox/list-missing-targets.ts';
 import type { RelayInfo } from '../../outbox/list-relays.ts';
-import { duration } from '../../plain-words.ts';
+import { duration, quantity } from '../../plain-words.ts';
 import { wholeNumber } from '../arguments.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
@@ -50,17 +53,20 @@ export function addStatus(program: Command, terminal: Terminal): void {
     .action(async (thresholds: Thresholds, command: Command) => {
       const context = contextOf(command, terminal);
       const schema = await context.settings.schema();
-      const { counts, destinations, relays, maintenance } = await withAdmin(context, async (admin) => ({
+      const { counts, destinations, missingTargets, relays, maintenance } = await withAdmin(context, async (admin) => ({
         counts: await admin.counts(),
         destinations: await admin.destinations(),
+        missingTargets: await admin.missingTargets(),
         maintenance: await admin.maintenance(),
         relays: (await admin.relays()).filter(({ state }) => state === 'alive' || state === 'overdue'),
       }));
       const relaysAlive = relays.filter(({ state }) => state === 'alive').length;
       const exceeded = check(thresholds, counts, relaysAlive);
       const ok = exceeded.length === 0;
-      context.output.show({ schema, ...counts, destinations, relaysAlive, relays, maintenance, ok, exceeded }, () =>
-        tell(context, { schema, counts, destinations, relays, maintenance, exceeded }),
+      const differences = relayDifferences(relays);
+      const facts = { destinations, missingTargets, relays, differences, maintenance, exceeded };
+      context.output.show({ schema, ...counts, relaysAlive, ok, ...facts }, () =>
+        tell(context, { schema, counts, ...facts }),
       );
       if (!ok) throw new ExitWith(exitCodes.failed);
     });
@@ -85,13 +91,15 @@ interface Standing {
   schema: string;
   counts: OutboxCounts;
   destinations: readonly DestinationInfo[];
+  missingTargets: readonly MissingTarget[];
   relays: readonly RelayInfo[];
+  differences: RelayDifferences;
   maintenance: MaintenanceInfo;
   exceeded: readonly Exceeded[];
 }
 
 function tell({ output }: Context, standing: Standing): void {
-  const { schema, counts, destinations, relays, maintenance, exceeded } = standing;
+  const { schema, counts, destinations, missingTargets, relays, differences, maintenance, exceeded } = standing;
   const { paint } = output;
   const now = new Date();
   const line = (name: string, figure: keyof OutboxCounts['exact'], note = '', alarming = false) => {
@@ -117,6 +125,8 @@ function tell({ output }: Context, standing: Standing): void {
     output.line();
   }
   tellRelays(output, relays, now);
+  tellDifferences(output, differences);
+  if (relays.length > 0) tellMissing(output, missingTargets);
   tellMaintenance(output, maintenance, now);
   for (const { check: name, limit, found } of exceeded) {
     output.line(paint.red(`failed: ${flagOf(name)} ${limit}, found ${found}`));
@@ -130,10 +140,11 @@ function tellRelays(output: Context['output'], relays: readonly RelayInfo[], now
   }
   const figure = (relay: RelayInfo, name: string) => String(relay.stats[name] ?? 0);
   output.table(
-    ['RELAY', 'STATE', 'HOST', 'PID', 'STARTED', 'HEARTBEAT', 'DELIVERED', 'RETRIED', 'IN FLIGHT'],
+    ['RELAY', 'STATE', 'VERSION', 'HOST', 'PID', 'STARTED', 'HEARTBEAT', 'DELIVERED', 'RETRIED', 'IN FLIGHT'],
     relays.map((relay) => [
       relay.name,
       relay.state,
+      relay.version ?? '-',
       relay.host,
       String(relay.pid),
       ago(relay.startedAt, now),
@@ -141,6 +152,23 @@ function tellRelays(output: Context['output'], relays: readonly RelayInfo[], now
       ...['delivered', 'retried', 'inFlight'].map((name) => figure(relay, name)),
     ]),
   );
+}
+
+function tellDifferences(output: Context['output'], { versions, lacking, settings }: RelayDifferences): void {
+  const list = versions.map(({ version }) => printable(version)).join(', ');
+  if (versions.length > 0) output.line(output.paint.dim(`living relays run different versions: ${list}`));
+  for (const { relay, targets } of lacking) {
+    const names = someOf(targets.map(printable));
+    output.line(output.paint.yellow(`relay ${printable(relay)} lacks ${names}, which other living relays have`));
+  }
+  if (settings) output.line(output.paint.dim('living relays differ in route, retry or poison settings'));
+}
+
+function tellMissing(output: Context['output'], missing: readonly MissingTarget[]): void {
+  for (const { target, events } of missing) {
+    const what = `no living relay has ${printable(target)}: ${quantity(events, 'event')} and their aggregates wait for it`;
+    output.line(`${output.paint.red(what)}${output.paint.dim(`  see: postcommit forget ${printable(target)}`)}`);
+  }
 }
 
 /** Who leads; and of the tasks only those that somebody should look at. */

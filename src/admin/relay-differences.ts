@@ -1,0 +1,34 @@
+import type { RelayInfo } from '../outbox/list-relays.ts';
+
+/** How the living relays of an outbox differ, as they do during a rolling deployment. */
+export interface RelayDifferences {
+  /** Versions of the package, each with its relays; empty unless there are several. */
+  versions: { version: string; relays: string[] }[];
+  /** Relays that lack targets which another living relay has. */
+  lacking: { relay: string; targets: string[] }[];
+  /** Whether `route`, retry or poison settings differ among relays that have the same version and targets. */
+  settings: boolean;
+}
+
+/** Compares relays that are alive; the others are left out. */
+export function relayDifferences(relays: readonly RelayInfo[]): RelayDifferences {
+  const alive = relays.filter(({ state }) => state === 'alive');
+  const byVersion = new Map<string, string[]>();
+  for (const { name, version = 'unknown' } of alive) byVersion.set(version, [...(byVersion.get(version) ?? []), name]);
+  const versions = [...byVersion].map(([version, names]) => ({ version, relays: names }));
+  const all = new Set(alive.flatMap(({ targets }) => targets));
+  const lacking = alive.flatMap(({ name, targets }) => {
+    const own = new Set(targets);
+    const missing = [...all].filter((target) => !own.has(target)).sort();
+    return missing.length > 0 ? [{ relay: name, targets: missing }] : [];
+  });
+  const isUniform = versions.length <= 1 && lacking.length === 0;
+  const settings = isUniform && new Set(alive.map(({ fingerprint }) => fingerprint)).size > 1;
+  return { versions: versions.length > 1 ? versions : [], lacking, settings };
+}
+
+/** A few of them, and how many more: `kafka, hook and 3 more`. */
+export function someOf(names: readonly string[], max = 5): string {
+  const more = names.length > max ? ` and ${names.length - max} more` : '';
+  return `${names.slice(0, max).join(', ')}${more}`;
+}
