@@ -63,3 +63,95 @@ select e.seq, e.id, e.aggregate_type, e.aggregate_id, e.event_type, e.schema_ver
     select x.error from :"schema".outbox_failures x
      where x.seq = e.seq order by x.failed_at desc, x.attempt desc limit 1
   ) f on true;
+
+-- Gives up what is owed to one target that no relay has any more: a destination by name, or a handler as type:name. Takes
+-- at most `rows_max` rows of the shelf, of the dead letters and of the queue each; to be called until it is finished.
+--
+-- An event on the shelf that waits for nothing else has reached all of its other targets. If there were any it is recorded
+-- as delivered to these; if there were none it is a dead letter that is discarded already. Each event gets a row of its
+-- story, under relay 0: that is an operator.
+--
+-- One at a time, and not beside an unshelving: two that forget both destinations of an event would each leave it to the
+-- other. Every statement here has a snapshot of its own, taken under the lock. Dead letters are locked before queue rows,
+-- as a retry does it. What a relay holds at the moment is left: it may be shelved for this target once more.
+create function :"schema".forget_target(given text, rows_max integer) returns jsonb
+language plpgsql as $postcommit$
+#variable_conflict use_column
+declare
+  reason constant text := format('An operator forgot %s: the event is not delivered there.', given);
+  code constant text := 'POSTCOMMIT_E_TARGET_FORGOTTEN';
+  shelf_rows integer;
+  sent integer;
+  discarded integer;
+  letters integer;
+  queued integer;
+  in_flight integer;
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'a target can only be forgotten under READ COMMITTED' using
+      errcode = 'invalid_transaction_state',
+      hint = 'Set default_transaction_isolation to ''read committed'' for this role.';
+  end if;
+  perform pg_advisory_xact_lock(hashtextextended('postcommit.unshelve', hashtextextended(:'schema', 0)));
+  if exists (select from :"schema".outbox_relays r where r.ended_at is null and given = any (r.targets)) then
+    return jsonb_build_object('inUse', true);
+  end if;
+
+  with chosen as materialized (
+    select h.seq, h.key, h.attempts, coalesce(h.done, '{}') as done,
+           exists (select from :"schema".outbox_shelf o where o.seq = h.seq and o.destination <> given) as waits_on
+      from :"schema".outbox_shelf h where h.destination = given order by h.seq limit rows_max for update
+  ), gone as (
+    delete from :"schema".outbox_shelf h where h.destination = given and h.seq = any (array(select c.seq from chosen c))
+  ), recorded as (
+    insert into :"schema".outbox_deliveries (relay, attempts, targets, seqs)
+    select 0, c.attempts + 1, c.done, range_agg(int8range(c.seq, c.seq, '[]'))
+      from chosen c where not c.waits_on and c.done <> '{}' group by c.attempts, c.done, c.seq / 1000000000000
+  ), buried as (
+    insert into :"schema".outbox_dead_letters (seq, reason, attempts, key, error, discarded_at)
+    select c.seq, 'forgotten', c.attempts, c.key, reason, now() from chosen c where not c.waits_on and c.done = '{}'
+    on conflict (seq) do update set dead_at = now(), reason = excluded.reason, attempts = excluded.attempts,
+      done = null, owed = null, held = false, error = excluded.error, discarded_at = now()
+  ), history as (
+    insert into :"schema".outbox_failures (seq, attempt, relay, target, code, error)
+    select c.seq, c.attempts, 0, given, code, reason from chosen c
+  )
+  select count(*), count(*) filter (where not c.waits_on and c.done <> '{}'),
+         count(*) filter (where not c.waits_on and c.done = '{}')
+    into shelf_rows, sent, discarded from chosen c;
+
+  with chosen as materialized (
+    select d.seq from :"schema".outbox_dead_letters d where given = any (d.owed) order by d.seq limit rows_max for update
+  ), changed as (
+    update :"schema".outbox_dead_letters d set owed = nullif(array_remove(d.owed, given), '{}')
+     where d.seq = any (array(select c.seq from chosen c)) returning d.seq, d.attempts
+  ), history as (
+    insert into :"schema".outbox_failures (seq, attempt, relay, target, code, error)
+    select c.seq, c.attempts, 0, given, code, reason from changed c
+  )
+  select count(*) into letters from chosen;
+
+  with chosen as materialized (
+    select q.seq from :"schema".outbox_queue q
+     where q.owed is not null and given = any (q.owed)
+       and (q.lease is null or q.lease not in (select r.token from :"schema".outbox_relays r where r.ended_at is null))
+     order by q.seq limit rows_max for update skip locked
+  ), changed as (
+    update :"schema".outbox_queue q set owed = nullif(array_remove(q.owed, given), '{}')
+     where q.seq = any (array(select c.seq from chosen c)) returning q.seq, q.attempts, q.held
+  ), history as (
+    insert into :"schema".outbox_failures (seq, attempt, relay, target, code, error)
+    select c.seq, c.attempts, 0, given, code, reason from changed c where not c.held
+  )
+  select count(*) filter (where not c.held) into queued from changed c;
+
+  select count(*) into in_flight from :"schema".outbox_queue q where q.owed is not null and given = any (q.owed);
+  if in_flight = 0 and not exists (select from :"schema".outbox_shelf h where h.destination = given) then
+    delete from :"schema".outbox_controls c where c.destination = given;
+  end if;
+  return jsonb_build_object(
+    'inUse', false, 'sent', sent, 'discarded', discarded, 'stillWaiting', shelf_rows - sent - discarded,
+    'queued', queued, 'deadLetters', letters, 'inFlight', in_flight,
+    'finished', shelf_rows < rows_max and letters < rows_max and queued < rows_max);
+end
+$postcommit$;

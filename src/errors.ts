@@ -93,6 +93,9 @@ export const errorCodes = {
   POSTCOMMIT_E_NOT_FOUND: 'There is no such event.',
   POSTCOMMIT_E_NO_SUCH_DESTINATION:
     'There is no such destination, so nothing was changed. A destination is known once a relay that has it was started.',
+  POSTCOMMIT_E_TARGET_IN_USE:
+    'A living relay has this destination or handler, so it cannot be forgotten. Remove it from the configuration of every relay first; events forgotten so far stay so.',
+  POSTCOMMIT_E_TARGET_FORGOTTEN: 'An operator forgot this destination or handler: the event is not delivered there.',
   POSTCOMMIT_E_NOT_PARTITIONED:
     'The log is not partitioned, so nothing was changed. Run `npx postcommit partitions convert --by day` first.',
   POSTCOMMIT_E_NO_SUCH_PARTITION:

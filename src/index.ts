@@ -12,6 +12,7 @@ export type {
   ListFilter,
   ReplayTarget,
 } from './admin/filters.ts';
+export type { ForgetOptions, ForgetResult } from './admin/forget.ts';
 export type { Conversion, PatienceOptions } from './admin/partitions.ts';
 export { PartitionAdmin } from './admin/partitions.ts';
 export type { PruneOptions, PruneResult } from './admin/prune.ts';

@@ -36,6 +36,8 @@ import type { EventReference } from './event-reference.ts';
 import { toReference } from './event-reference.ts';
 import type { DeadLetterFilter, DeadLetterTarget, ListFilter, ReplayTarget } from './filters.ts';
 import { checkDeadLetterFilter, checkDeadLetterTarget, checkListFilter, checkReplayTarget } from './filters.ts';
+import type { ForgetOptions, ForgetResult } from './forget.ts';
+import { forgetTarget } from './forget.ts';
 import { PartitionAdmin } from './partitions.ts';
 import type { PruneOptions, PruneResult } from './prune.ts';
 import { prune } from './prune.ts';
@@ -268,6 +270,21 @@ export class OutboxAdmin {
    */
   resume(destination: string): Promise<void> {
     return coded(() => this.#change(destination, resume));
+  }
+
+  /**
+   * Gives up what is owed to a destination that is gone for good, or to a handler (`type:name`) that was renamed or removed.
+   * Events that have reached their other targets become SENT, recorded without this one; those that have reached none are
+   * given up, as discarded dead letters with the reason `forgotten`; those that wait for other destinations too go on
+   * waiting for these. The story of each event tells of it. In chunks, and to call it again is harmless. Refused while a
+   * living relay has the target (`POSTCOMMIT_E_TARGET_IN_USE`).
+   *
+   * @example
+   * const { sent, discarded } = await admin.forget('kafka', { dryRun: true });
+   * console.log(`${sent} events would be SENT without kafka, ${discarded} would be given up`);
+   */
+  forget(target: string, options: ForgetOptions = {}): Promise<ForgetResult> {
+    return coded(() => this.#thenRing(() => forgetTarget(this.#db, this.#schema, target, options)));
   }
 
   /**

@@ -41,8 +41,13 @@ export async function changeDestination(
 ): Promise<void> {
   // What PostgreSQL cannot store is no destination's name, and would only make another error.
   if (typeof given === 'string' && isStorable(given) && (await change(db, schema, given))) return;
+  throw await noSuchDestination(db, schema, given);
+}
+
+/** The error that names the destinations there are, and the nearest. */
+export async function noSuchDestination(db: Executor, schema: string, given: unknown): Promise<PostcommitError> {
   const known = (await listDestinations(db, schema)).map(({ name }) => name);
-  throw new PostcommitError('POSTCOMMIT_E_NO_SUCH_DESTINATION', whichThereAre(given, known));
+  return new PostcommitError('POSTCOMMIT_E_NO_SUCH_DESTINATION', whichThereAre(given, known));
 }
 
 const namesMax = 20;

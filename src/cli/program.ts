@@ -7,6 +7,7 @@ import { addDemo } from './commands/demo.ts';
 import { addDestinations, addPause, addResume } from './commands/destinations.ts';
 import { addDoctor } from './commands/doctor.ts';
 import { addEvents } from './commands/events.ts';
+import { addForget } from './commands/forget.ts';
 import { addGrants } from './commands/grants.ts';
 import { addInit } from './commands/init.ts';
 import { addMigrate } from './commands/migrate.ts';
@@ -64,6 +65,7 @@ export function createProgram(terminal: Terminal): Command {
     addDestinations,
     addPause,
     addResume,
+    addForget,
     addPrune,
     addPartitions,
   ];

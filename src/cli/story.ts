@@ -73,9 +73,12 @@ function history(story: EventStory): { at: Date; text: string }[] {
   const { deadLetter } = story;
   const steps = [
     { at: story.createdAt, text: 'emitted' },
-    ...story.failures.map(({ at, attempt, target, error, relay }) => ({
+    ...story.failures.map(({ at, attempt, target, code, error, relay }) => ({
       at,
-      text: `attempt ${attempt} failed${target === null ? '' : ` in ${printable(target)}`} (relay ${printable(relay)}): ${printable(error)}`,
+      text:
+        code === 'POSTCOMMIT_E_TARGET_FORGOTTEN'
+          ? printable(error)
+          : `attempt ${attempt} failed${target === null ? '' : ` in ${printable(target)}`} (relay ${printable(relay)}): ${printable(error)}`,
     })),
     ...story.deliveries.map(({ at, attempts, targets, relay }) => ({
       at,

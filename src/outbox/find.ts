@@ -8,6 +8,10 @@ import { optional, readJson, toDate } from './read-json.ts';
 const failuresMax = 1_000;
 const deliveriesMax = 1_000;
 
+/** Of what an operator did by `forget`, the relay is 0. */
+const relayName = (row: string) =>
+  `coalesce(r.name, case when ${row}.relay = 0 then 'operator' else ${row}.relay::text end)`;
+
 // One statement, so that all parts are of one moment. The status comes from the view: there is one definition of it.
 const findSql = (column: 'id' | 'seq', type: 'uuid' | 'bigint') =>
   perSchema(
@@ -23,14 +27,14 @@ select json_build_object(
   'waitingSince', (select min(h.shelved_at) from ${s}.outbox_shelf h where h.seq = e.seq),
   'failures', array(
     select json_build_object('attempt', f.attempt, 'at', f.failed_at, 'target', f.target, 'code', f.code,
-                             'error', f.error, 'relay', coalesce(r.name, f.relay::text))
+                             'error', f.error, 'relay', ${relayName('f')})
       from (select * from ${s}.outbox_failures where seq = e.seq
              order by failed_at desc, attempt desc, target desc limit ${failuresMax}) f
       left join ${s}.outbox_relays r on r.token = f.relay
      order by f.failed_at, f.attempt, f.target),
   'deliveries', array(
     select json_build_object('at', x.delivered_at, 'attempts', x.attempts, 'targets', x.targets,
-                             'relay', coalesce(r.name, x.relay::text))
+                             'relay', ${relayName('x')})
       from (select x.* from ${s}.outbox_deliveries x where ${covers('x', 'e.seq')}
              order by x.delivered_at desc limit ${deliveriesMax}) x
       left join ${s}.outbox_relays r on r.token = x.relay
@@ -103,7 +107,7 @@ export interface FailedAttempt {
   target: string | null;
   code: string | null;
   error: string;
-  /** The relay's name, or its token once the books have forgotten it. */
+  /** The relay's name, or its token once the books have forgotten it; `operator` for what `forget` did. */
   relay: string;
 }
 
@@ -112,7 +116,7 @@ export interface Delivery {
   /** How many attempts it took. */
   attempts: number;
   targets: string[];
-  /** The relay's name, or its token once the books have forgotten it. */
+  /** The relay's name, or its token once the books have forgotten it; `operator` for what `forget` did. */
   relay: string;
 }
 

@@ -23,7 +23,7 @@ describe('help', () => {
         ...['init', 'migrate', 'sql', 'relay', 'status', 'events', 'replay', 'demo', 'dead'].map(
           (c) => `postcommit ${c}`,
         ),
-        ...['destinations', 'pause', 'resume'].map((c) => `postcommit ${c}`),
+        ...['destinations', 'pause', 'resume', 'forget'].map((c) => `postcommit ${c}`),
         ...['doctor', 'grants', 'prune', 'partitions', 'requeue-orphans'].map((c) => `postcommit ${c}`),
         ...['list', 'convert', 'rotate', 'drop'].map((c) => `postcommit partitions ${c}`),
         ...['list', 'show', 'retry', 'discard'].map((c) => `postcommit dead ${c}`),
@@ -76,6 +76,7 @@ describe('mistakes on the command line', () => {
     [['dead', 'show'], "Missing required argument 'id'"],
     [['pause'], "Missing required argument 'destination'"],
     [['resume'], "Missing required argument 'destination'"],
+    [['forget'], "Missing required argument 'target'"],
     [['resume', 'kafka', '--reason', 'x'], "'--reason'"],
     [['pause', 'kafka', '--reson', 'x'], 'Did you mean --reason?'],
     [['destinations', 'kafka'], 'Too many arguments'],

@@ -265,6 +265,12 @@ describe.each([18, 14] as const)('least privilege on PostgreSQL %i', (version) =
     const handlers = { kept: { see: (delivered: { payload: unknown }) => void seen.push(delivered.payload) } };
     await createRelay({ connectionString: scenario.url('relay'), handlers }).runOnce();
     expect(seen).toEqual([1, 2]);
+    await scenario.db.query(`insert into postcommit.outbox_controls (destination) values ('gone')`);
+    await scenario.db.query(
+      `insert into postcommit.outbox_shelf (destination, seq, attempts, rescues, done)
+       select 'gone', max(seq), 0, 0, '{see}' from postcommit.outbox_events`,
+    );
+    expect(await createOutbox({ db: fromPg(pool) }).admin.forget('gone')).toMatchObject({ sent: 1 });
 
     const { opened = 0 } = await rotate(pool, 'postcommit', { now: true });
     expect(opened).toBeGreaterThan(0);

@@ -90,7 +90,7 @@ describe('from version 1 to the latest', () => {
     expect(await admin.counts()).toMatchObject({ pending: 4, shelved: 0, processing: 1, failed: 2, delivered: 1 });
     expect(await admin.find('3')).toMatchObject({ attempts: 2, done: ['mail'], waitingFor: [] });
     expect(await admin.destinations()).toEqual([
-      { name: 'kafka', state: 'paused', waiting: 0, pausedAt: expect.any(Date), reason: 'upgrade' },
+      { name: 'kafka', state: 'paused', waiting: 0, relays: 0, pausedAt: expect.any(Date), reason: 'upgrade' },
     ]);
 
     const query = (text: string, values: unknown[]) => database.pool.query({ text, values, rowMode: 'array' });

@@ -1,0 +1,74 @@
+import type { Executor } from '../database/executor.ts';
+import { isStorable } from '../database/storable-text.ts';
+import { PostcommitError } from '../errors.ts';
+import type { ForgetPreview, ForgottenEvents } from '../outbox/forget.ts';
+import { forget, previewForget } from '../outbox/forget.ts';
+import { noSuchDestination } from './destinations.ts';
+
+export interface ForgetOptions {
+  /** Only tell what would happen, and change nothing. Default `false`. */
+  dryRun?: boolean;
+}
+
+/** What became of the events, or with `dryRun` what would, each counted up to 100,000 then. */
+export interface ForgetResult extends ForgottenEvents {
+  /** Living relays that have the target, by name: only a `dryRun` is told of them, as it cannot be forgotten then. */
+  usedBy: string[];
+  /** Events that a relay held in this moment and that may still be owed to it: call it again if there are any. */
+  inFlight: number;
+}
+
+/** Rows per statement: some ten milliseconds of locks. */
+const chunkRowsMax = 1_000;
+
+export async function forgetTarget(
+  db: Executor,
+  schema: string,
+  target: string,
+  options: ForgetOptions,
+): Promise<ForgetResult> {
+  const { dryRun } = check(options);
+  // What PostgreSQL cannot store is no target's name, and would only make another error.
+  if (typeof target !== 'string' || !isStorable(target)) throw await noSuchDestination(db, schema, target);
+  const { known, usedBy, ...events } = await previewForget(db, schema, target);
+  if (!known && usedBy.length === 0 && isNothing(events)) throw await noSuchDestination(db, schema, target);
+  if (dryRun) return { ...events, usedBy, inFlight: 0 };
+  const result: ForgetResult = {
+    sent: 0,
+    discarded: 0,
+    stillWaiting: 0,
+    queued: 0,
+    deadLetters: 0,
+    usedBy: [],
+    inFlight: 0,
+  };
+  for (;;) {
+    const chunk = await forget(db, schema, target, chunkRowsMax);
+    if (chunk.inUse) throw await inUse(db, schema, target);
+    for (const name of counted) result[name] += chunk[name];
+    result.inFlight = chunk.inFlight;
+    if (chunk.finished) return result;
+  }
+}
+
+const counted = ['sent', 'discarded', 'stillWaiting', 'queued', 'deadLetters'] as const;
+
+function isNothing(events: Omit<ForgetPreview, 'known' | 'usedBy'>): boolean {
+  return counted.every((name) => events[name] === 0);
+}
+
+async function inUse(db: Executor, schema: string, target: string): Promise<PostcommitError> {
+  const { usedBy } = await previewForget(db, schema, target);
+  return new PostcommitError('POSTCOMMIT_E_TARGET_IN_USE', `The target is ${target}; relays: ${usedBy.join(', ')}.`);
+}
+
+function check(options: ForgetOptions): { dryRun: boolean } {
+  if (typeof options !== 'object' || options === null || Array.isArray(options)) {
+    throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', 'forget() takes its options as an object: { dryRun: true }.');
+  }
+  const unknown = Object.keys(options).find((name) => name !== 'dryRun');
+  if (unknown !== undefined) {
+    throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', `forget() knows dryRun only. Got ${JSON.stringify(unknown)}.`);
+  }
+  return { dryRun: options.dryRun === true };
+}
