@@ -134,32 +134,35 @@ export class Deliverer {
     const handlers = this.#options.handlers.get(held.type) ?? noHandlers;
     try {
       const legs = this.#router ? this.#router.legs(event) : noLegs;
-      const unserved = held.owed.length === 0 ? allServed : this.#unserved(held, handlers, legs);
-      return { event, handlers, legs, unserved };
+      if (held.owed.length === 0) return { event, handlers, legs, unserved: allServed };
+      return { event, ...this.#asOwed(held, handlers, legs) };
     } catch (error) {
       return { error };
     }
   }
 
   /**
-   * What the event is owed to and this relay's own plan does not cover. A destination that this relay lacks is as one
-   * that is down: the event gets to its other targets and then waits on the shelf for a relay that has it. A handler that
-   * it lacks leaves the event in the queue. A destination that it has, and that `route` no longer names, is an error: how
-   * it should be sent there is not known, and to leave it out would lose it.
+   * Where an event goes was decided by the relay that tried it first: neither more nor less. Not more, because while it was
+   * on the shelf later events of its key may have reached whatever this relay has besides.
+   *
+   * A destination that this relay lacks is as one that is down: the event gets to its other targets and then waits on the
+   * shelf for a relay that has it. A handler that it lacks leaves the event in the queue. A destination that it has, and
+   * that `route` no longer names, is an error: how it should be sent there is not known, and to leave it out would lose it.
    */
-  #unserved(held: Held, handlers: NamedHandlers, legs: readonly Leg[]): TargetResult[] {
-    const planned = new Set([
-      ...handlers.map(([name]) => handlerTarget(held.type, name)),
-      ...legs.flatMap(({ target, to }) => (held.done.includes(target) ? [] : to)),
-    ]);
-    return held.owed
-      .filter((owed) => !planned.has(owed))
-      .map((owed): TargetResult => {
-        if (owed.includes(':')) return { target: owed, owedAs: owed, kind: 'elsewhere' };
-        if (!this.#options.destinations.has(owed)) return { target: owed, owedAs: owed, kind: 'waits' };
-        const error = new PostcommitError('POSTCOMMIT_E_OWED_NOT_ROUTED', `The destination is '${owed}'.`);
-        return { target: owed, owedAs: owed, kind: 'retry', error };
-      });
+  #asOwed(held: Held, handlers: NamedHandlers, legs: readonly Leg[]): Omit<Exclude<Plan, { error: unknown }>, 'event'> {
+    const owed = new Set(held.owed);
+    const ownHandlers = handlers.filter(([name]) => owed.has(handlerTarget(held.type, name)));
+    const ownLegs = legs.filter(({ target, to }) => owed.has(to) && !held.done.includes(target));
+    for (const [name] of ownHandlers) owed.delete(handlerTarget(held.type, name));
+    for (const { to } of ownLegs) owed.delete(to);
+    return { handlers: ownHandlers, legs: ownLegs, unserved: [...owed].map((target) => this.#unserved(target)) };
+  }
+
+  #unserved(target: string): TargetResult {
+    if (target.includes(':')) return { target, owedAs: target, kind: 'elsewhere' };
+    if (!this.#options.destinations.has(target)) return { target, owedAs: target, kind: 'waits' };
+    const error = new PostcommitError('POSTCOMMIT_E_OWED_NOT_ROUTED', `The destination is '${target}'.`);
+    return { target, owedAs: target, kind: 'retry', error };
   }
 
   /** The destination that is all an event goes to, if nothing else is to be minded. */
