@@ -7,13 +7,13 @@ const forgetSql = perSchema((s) => `select ${s}.forget_target($1::text, $2::text
 
 /** What becomes of the events that are owed to a target that is forgotten. */
 export interface ForgottenEvents {
-  /** Events that have reached other targets and waited for nothing else: SENT, recorded without this one. */
+  /** Events that have reached other targets and owe nothing else: SENT, recorded without this one. */
   sent: number;
   /** Events that have reached nothing: given up, as discarded dead letters with the reason `forgotten`. */
   discarded: number;
   /** Events that wait for other destinations too: they go on waiting for these. */
   stillWaiting: number;
-  /** Events in the queue: delivered to the other targets that a relay has for them. */
+  /** Events in the queue that owe other targets too, or waited for a handler: relays deliver them without this one. */
   queued: number;
   /** Dead letters: a retry no longer waits for this target. */
   deadLetters: number;
@@ -39,23 +39,28 @@ const previewSql = perSchema(
   (s) => `
 with waiting as materialized (
   select coalesce(h.done, '{}') <> '{}' as reached,
-         exists (select from ${s}.outbox_shelf o where o.seq = h.seq and o.destination <> $1::text) as waits_on
+         not exists (select from ${s}.outbox_shelf o where o.seq = h.seq and o.destination <> $1::text) as alone
     from ${s}.outbox_shelf h where h.destination = $1::text order by h.seq limit $2::text::integer
+), queued as materialized (
+  select coalesce(q.done, '{}') <> '{}' as reached,
+         $1::text not like '%:%' and q.owed <@ array[$1::text] as alone
+    from ${s}.outbox_queue q
+   where q.owed is not null and not q.held and $1::text = any (q.owed) order by q.seq limit $2::text::integer
+), affected as (
+  select true as shelved, w.* from waiting w union all select false, q.* from queued q
 )
 select json_build_object(
   'known', exists (select from ${s}.outbox_controls c where c.destination = $1::text),
   'usedBy', array(select distinct r.name from ${s}.outbox_relays r
                    where r.ended_at is null and $1::text = any (r.targets) order by r.name),
-  'sent', count(*) filter (where w.reached and not w.waits_on),
-  'discarded', count(*) filter (where not w.reached and not w.waits_on),
-  'stillWaiting', count(*) filter (where w.waits_on),
-  'queued', (select count(*) from (
-     select from ${s}.outbox_queue q where q.owed is not null and not q.held and $1::text = any (q.owed)
-      order by q.seq limit $2::text::integer) q),
+  'sent', count(*) filter (where a.alone and a.reached),
+  'discarded', count(*) filter (where a.alone and not a.reached),
+  'stillWaiting', count(*) filter (where not a.alone and a.shelved),
+  'queued', count(*) filter (where not a.alone and not a.shelved),
   'deadLetters', (select count(*) from (
      select from ${s}.outbox_dead_letters d where $1::text = any (d.owed) limit $2::text::integer) d)
 )::text as json
-  from waiting w`,
+  from affected a`,
 );
 
 export interface ForgetPreview extends ForgottenEvents {

@@ -37,7 +37,7 @@ function tell({ output }: Context, target: string, isDone: boolean, result: Forg
     [sent, 'event', 'that reached all other targets: SENT, recorded without it'],
     [discarded, 'event', 'that reached no target: given up, as discarded dead letters'],
     [stillWaiting, 'event', 'that wait for other destinations too: they go on waiting for these'],
-    [queued, 'event', 'in the queue: delivered to the other targets that relays have'],
+    [queued, 'event', 'in the queue: relays deliver them without it'],
     [deadLetters, 'dead letter', 'that a retry would still owe to it: no longer'],
   ];
   for (const [count, noun, what] of lines) if (count > 0) output.line(`  ${quantity(count, noun)} ${what}`);
