@@ -1,5 +1,6 @@
 import type { ClaimedRow } from '../outbox/claim.ts';
 import type { Failure } from '../outbox/fail.ts';
+import type { LostRelay } from '../outbox/relays.ts';
 import type { Logger } from '../telemetry/logging.ts';
 import { SparseLog } from '../telemetry/logging.ts';
 import type { Entry } from './completer.ts';
@@ -63,6 +64,24 @@ export class Reporter {
     } else {
       this.#failed(entry.held, entry.failure);
     }
+  }
+
+  deaf(silentMs: number): void {
+    this.#lifecycle.tell('doorbellDeaf', { silentMs });
+    this.#logger.warn(
+      { silentMs },
+      'LISTEN receives no notifications, polling instead; behind a pooler set listen: false',
+    );
+  }
+
+  rescued(lost: LostRelay): void {
+    this.#lifecycle.tell('rescued', lost);
+    this.#logger.warn({ ...lost }, 'a relay ended without stopping, taking over its events');
+  }
+
+  leaseLost(relay: string, token: string): void {
+    this.#lifecycle.tell('leaseLost', { relay, token });
+    this.#logger.error({ relay }, 'lease lost, dropping all claimed events and registering anew');
   }
 
   #failed(row: ClaimedRow, failure: Failure): void {

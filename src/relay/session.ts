@@ -37,7 +37,6 @@ import { within } from './within.ts';
  */
 export class RelaySession {
   readonly #options: ResolvedRelayOptions;
-  readonly #lifecycle: Lifecycle;
   readonly #reporter: Reporter;
   readonly #links: RelayLinks;
   readonly #lease: Lease;
@@ -60,7 +59,6 @@ export class RelaySession {
 
   constructor(options: ResolvedRelayOptions, lifecycle: Lifecycle, counters: Counters) {
     this.#options = options;
-    this.#lifecycle = lifecycle;
     const { schema, logger } = options;
     const identity = relayIdentity(options);
     this.#reporter = new Reporter(lifecycle, logger, counters);
@@ -69,10 +67,7 @@ export class RelaySession {
       listen: options.listen,
       pollIntervalMs: options.pollIntervalMs,
       isBusy: () => this.#links.claims.busy,
-      onDeaf: (silentMs) => {
-        lifecycle.tell('doorbellDeaf', { silentMs });
-        logger.warn({ silentMs }, 'LISTEN hears nothing, polling instead; behind a pooler set listen: false');
-      },
+      onDeaf: (silentMs) => this.#reporter.deaf(silentMs),
     });
     this.#links = new RelayLinks({ ...options, lifecycle, doorbell: this.#doorbell });
     const { claims, results, control, loads } = this.#links;
@@ -93,8 +88,7 @@ export class RelaySession {
       onLost: (token) => this.#onLeaseLost(token),
       onOverdue: () => this.#deliverer.abandon(new Error('The relay could not renew its lease')),
       onRescue: (lost) => {
-        lifecycle.tell('rescued', lost);
-        logger.warn({ ...lost }, 'a relay is gone; taking over what it held');
+        this.#reporter.rescued(lost);
         this.#doorbell.ring();
       },
       onBeat: async () => {
@@ -348,11 +342,7 @@ export class RelaySession {
   }
 
   #onLeaseLost(token: string): void {
-    this.#lifecycle.tell('leaseLost', { relay: this.#options.name, token });
-    this.#options.logger.error(
-      { relay: this.#options.name },
-      'lost the lease; dropping everything held and starting anew',
-    );
+    this.#reporter.leaseLost(this.#options.name, token);
     this.#completer.begin('');
     this.#dispatcher.forget();
     this.#inHand.clear();
