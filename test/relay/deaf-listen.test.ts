@@ -123,7 +123,7 @@ describe('a LISTEN that is dead without an error', () => {
         await until(() => relay.stats().hearing, { what: 'it hears again' });
       }
       for (const { silentMs } of deaf) expect(silentMs).toBeGreaterThan(0);
-      expect(warnings.filter((text) => /LISTEN hears nothing/.test(text))).toHaveLength(2);
+      expect(warnings.filter((text) => /LISTEN receives no/.test(text))).toHaveLength(2);
     }),
   );
 
