@@ -173,6 +173,9 @@ describe('admin.relays', () => {
       heartbeatAt: expect.any(Date),
       leaseUntil: expect.any(Date),
       stats: expect.any(Object),
+      version: expect.any(String),
+      targets: expect.any(Array),
+      fingerprint: expect.any(String),
     });
     expect(relays[3]?.endedAt).toBeInstanceOf(Date);
   });

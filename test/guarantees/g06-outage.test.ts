@@ -170,7 +170,7 @@ describe('G6: an outage is not poison', () => {
       expect(ids(events)).toEqual(sent);
       expect(told).toEqual(['down', 'up']);
       const [after] = await listDestinations(scenario.db.pool, 'postcommit');
-      expect(after).toEqual({ name: 'events', state: 'up', waiting: 0 });
+      expect(after).toEqual({ name: 'events', state: 'up', waiting: 0, relays: 1 });
       expect(await attemptsUsed(scenario)).toEqual(none);
     }),
   );
