@@ -4,6 +4,7 @@ import type { Logger } from '../telemetry/logging.ts';
 import { SparseLog } from '../telemetry/logging.ts';
 import { codedDatabaseError, isConnectionFailure } from './database-error.ts';
 import type { ArrayQuery, Executor } from './executor.ts';
+import { keepReadCommitted } from './read-committed.ts';
 
 export interface LinkOptions {
   connectionString: string;
@@ -203,6 +204,7 @@ export class Link implements Executor {
       await client.connect();
       // connectionTimeoutMillis ends here; a network that goes silent now must not hold us for ever either.
       timer = setTimeout(() => destroy(client), this.#options.queryTimeoutMs);
+      await keepReadCommitted(client);
       await this.#options.onConnect?.(client);
       this.#connections++;
       this.#turn = Promise.resolve();

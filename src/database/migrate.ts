@@ -141,7 +141,7 @@ export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
     await client.connect();
     if (options.dryRun) return await findPending(client, schema);
     // Whoever waited for another process must see what that one has done, whatever the role's default is.
-    await client.query('begin isolation level read committed');
+    await client.query('begin isolation level read committed read write');
     // Transaction-scoped, so that it also works behind a transaction pooler.
     await client.query('select pg_advisory_xact_lock(hashtextextended($1, 42))', [`postcommit.migrate.${schema}`]);
     const result = await applyPending(client, schema);

@@ -11,6 +11,7 @@ import { bufferOf, closeBuffer, EmitBuffer, openBuffer } from './emit-buffer.ts'
 import type { OutboxEvent } from './event.ts';
 import { toInsertable } from './event.ts';
 import type { OutboxDatabase, TransactionOptions } from './outbox-database.ts';
+import { readCommittedSide } from './read-committed-side.ts';
 
 export interface OutboxOptions<Tx> {
   /** The database, through the client you use: `fromPg(pool)`. */
@@ -84,7 +85,7 @@ export class Outbox<Tx> {
     this.#serialise = options.serialise ?? true;
     const notify = options.notify ?? true;
     this.#ringer = new DoorbellRinger(options.db.side, this.#schema, notify);
-    this.#admin = new OutboxAdmin({ db: options.db.side, schema: this.#schema, notify });
+    this.#admin = new OutboxAdmin({ db: readCommittedSide(options.db), schema: this.#schema, notify });
   }
 
   /** Looks events up, lists and counts them, and retries, discards or replays them. */

@@ -15,7 +15,7 @@ select json_build_object(
   'connectionsMax', current_setting('max_connections')::integer,
   'settings', (select json_object_agg(s.name, s.setting) from pg_settings s where s.name in (
      'fsync', 'synchronous_commit', 'full_page_writes', 'autovacuum', 'track_counts', 'wal_level',
-     'idle_in_transaction_session_timeout')),
+     'idle_in_transaction_session_timeout', 'default_transaction_isolation')),
   'nowMs', floor(extract(epoch from clock_timestamp()) * 1000)
 )::text as json`;
 
@@ -26,7 +26,8 @@ type SettingName =
   | 'autovacuum'
   | 'track_counts'
   | 'wal_level'
-  | 'idle_in_transaction_session_timeout';
+  | 'idle_in_transaction_session_timeout'
+  | 'default_transaction_isolation';
 
 /** The server as this session sees it. */
 export interface ServerFacts {

@@ -1,10 +1,10 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { OutboxAdmin } from '../../src/admin/admin.ts';
 import {
   createOutbox,
   type DeadLetterFilter,
   type DeadLetterTarget,
   fromPg,
-  type OutboxAdmin,
   type OutboxDatabase,
 } from '../../src/index.ts';
 import { until } from '../support/wait.ts';
@@ -43,7 +43,7 @@ describe('dead letters', () => {
         return scene.db.pool.query(text, values);
       },
     };
-    return createOutbox({ db: { ...fromPg(scene.db.pool), side } }).admin;
+    return new OutboxAdmin({ db: side, schema: 'postcommit', notify: true });
   }
 
   async function idsOf(filter: DeadLetterFilter): Promise<(string | null)[]> {

@@ -41,6 +41,7 @@ const healthyServer: ServerFacts = {
     track_counts: 'on',
     wal_level: 'replica',
     idle_in_transaction_session_timeout: '300000',
+    default_transaction_isolation: 'read committed',
   },
   nowMs: 0,
 };

@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { createOutbox, fromPg, type OutboxDatabase, type ReplayTarget } from '../../src/index.ts';
+import { OutboxAdmin } from '../../src/admin/admin.ts';
+import type { OutboxDatabase, ReplayTarget } from '../../src/index.ts';
 import { until } from '../support/wait.ts';
 import { Scene } from './scene.ts';
 
@@ -102,7 +103,7 @@ describe('admin.replay', () => {
         return scene.db.pool.query(text, values);
       },
     };
-    const { admin } = createOutbox({ db: { ...fromPg(scene.db.pool), side } });
+    const admin = new OutboxAdmin({ db: side, schema: 'postcommit', notify: true });
     expect(await admin.replay({ all: true })).toEqual({ count: 3 });
     expect(late).toHaveLength(1);
   });

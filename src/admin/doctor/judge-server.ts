@@ -15,7 +15,7 @@ export function judgeServer({ version, versionNumber, standby, readOnly, encodin
     found.push(critical(what, consequence, 'name the primary: --database-url, or target_session_attrs=read-write'));
   } else if (readOnly) {
     const what = 'default_transaction_read_only is on for this role, database or server';
-    const consequence = 'Emitting and delivering fail unless every transaction says otherwise.';
+    const consequence = 'Emitting fails unless the transaction is begun READ WRITE. Relays begin theirs so.';
     found.push(warning(what, consequence, 'alter database … set default_transaction_read_only = off;'));
   }
   if (encoding === 'SQL_ASCII') {
@@ -100,7 +100,13 @@ export function judgeSettings({ settings }: ServerFacts): Judgement[] {
         `alter system set ${name} = ${better}; select pg_reload_conf();`,
       ),
     );
-  const { fsync, synchronous_commit, wal_level } = settings;
+  const { fsync, synchronous_commit, wal_level, default_transaction_isolation: isolation } = settings;
+  if (isolation !== 'read committed') {
+    const consequence =
+      'Relays and operators work under READ COMMITTED all the same: a relay sends two more messages with each statement to say so.';
+    const fix = "alter role <the relay's role> set default_transaction_isolation = 'read committed';";
+    found.push(note(`default_transaction_isolation is ${isolation}`, consequence, fix));
+  }
   return [...found, ok(`fsync ${fsync}, synchronous_commit ${synchronous_commit}, wal_level ${wal_level}`)];
 }
 

@@ -1,0 +1,23 @@
+import type { Executor } from '../database/executor.ts';
+import type { OutboxDatabase } from './outbox-database.ts';
+
+/**
+ * Runs each statement in a READ COMMITTED transaction of its own. For what operators do: retention and partitions need a
+ * snapshot per statement, and under a SERIALIZABLE default bulk operations would abort business transactions.
+ */
+export function readCommittedSide<Tx>(db: OutboxDatabase<Tx>): Executor {
+  return {
+    async query(text, values) {
+      const { tx, commit, rollback } = await db.begin({ isolation: 'read committed', pipeline: false });
+      let result: Awaited<ReturnType<Executor['query']>>;
+      try {
+        result = await db.inTransaction(tx, (executor) => executor.query(text, values));
+      } catch (error) {
+        await rollback();
+        throw error;
+      }
+      await commit();
+      return result;
+    },
+  };
+}
