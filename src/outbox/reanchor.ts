@@ -6,7 +6,7 @@ import { perSchema } from '../database/identifier.ts';
 const reanchorSql = perSchema(
   (s) => `
 with relays as (
-  update ${s}.outbox_relays r set heartbeat_at = now(), lease_until = now() + (r.lease_until - r.heartbeat_at)
+  update ${s}.outbox_relays r set lease_until = now() + (r.lease_until - r.heartbeat_at), heartbeat_at = now()
    where r.ended_at is null and r.heartbeat_at > now() + interval '1 second'
 ), controls as (
   update ${s}.outbox_controls c
