@@ -71,7 +71,7 @@ comment on column :"schema".outbox_queue.owed is
 -- Ready rows by seq and waiting rows by due time are two indexes, so that a claim never walks over rows in backoff.
 -- The second column is the event's shard: a relay that keeps to its own shards (claim_many) passes over the entries of
 -- others without fetching their rows.
-create index outbox_queue_ready_idx on :"schema".outbox_queue (seq, (coalesce(key, seq) & 1023)) where available_at is null;
+create index outbox_queue_ready_idx on :"schema".outbox_queue (seq, (coalesce(key, hashint8extended(seq, 0)) & 1023)) where available_at is null;
 create index outbox_queue_due_idx on :"schema".outbox_queue (available_at, seq) where available_at is not null;
 -- Events that were in the hands of a relay that ended, twice or more: see claim_many. Almost always empty.
 create index outbox_queue_suspect_idx on :"schema".outbox_queue (seq) where rescues > 1;

@@ -201,7 +201,8 @@ begin
              or (q.lease = relay and q.seq <> all (holding)))
         and (q.key is null or q.key <> all (except_keys))
         and (q.owed is null or q.owed && targets)
-        and (coalesce(q.key, q.seq) & 1023) >= first_shard and (coalesce(q.key, q.seq) & 1023) < next_shard
+        and (coalesce(q.key, hashint8extended(q.seq, 0)) & 1023) >= first_shard
+        and (coalesce(q.key, hashint8extended(q.seq, 0)) & 1023) < next_shard
       order by q.seq limit least(ready_max, 2))
     union all
     (select q.seq, q.key, false from :"schema".outbox_queue q where q.available_at <= now()
@@ -254,7 +255,8 @@ begin
               or (q.lease = relay and q.seq <> all (holding)))
          and (q.key is null or q.key <> all (except_keys))
          and (q.owed is null or q.owed && targets)
-         and (coalesce(q.key, q.seq) & 1023) >= first_shard and (coalesce(q.key, q.seq) & 1023) < next_shard
+         and (coalesce(q.key, hashint8extended(q.seq, 0)) & 1023) >= first_shard
+         and (coalesce(q.key, hashint8extended(q.seq, 0)) & 1023) < next_shard
        order by q.seq limit ready_max for update skip locked
     ), due as materialized (
       select q.seq, q.key, q.lease, q.rescues from :"schema".outbox_queue q

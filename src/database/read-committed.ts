@@ -13,15 +13,17 @@ type Send = (...query: unknown[]) => Promise<unknown>;
  * pruning need a snapshot per statement.
  *
  * Where the defaults are others, each statement gets BEGIN and COMMIT around it, sent together with it: two more messages and
- * no round trip. Not SET: behind a transaction pooler that would stay in a session that other applications use. Not a
- * startup parameter: PgBouncer refuses `options`. For a connection in pipeline mode. A standby refuses READ WRITE, and is
+ * no round trip, or one after the other where pg has no pipeline (before 8.23). Not SET: behind a transaction pooler that would stay in a session that other applications use. Not a
+ * startup parameter: PgBouncer refuses `options`. A standby refuses READ WRITE, and is
  * left alone: each statement that writes says there that it cannot.
  */
 export async function keepReadCommitted(client: pg.Client): Promise<void> {
   const { rows } = await client.query<{ fit: boolean }>(defaultsSql);
   if (rows[0]?.fit) return;
   const send = client.query.bind(client) as unknown as Send;
+  const isPipelined = (client as { pipeline?: boolean }).pipeline === true;
   const sendInTransaction: Send = async (...query) => {
+    if (!isPipelined) return sendInTurn(send, query);
     const [begun, answered, ended] = await Promise.allSettled([send(beginSql), send(...query), send('commit')]);
     if (begun.status === 'rejected') throw begun.reason;
     if (answered.status === 'rejected') throw answered.reason;
@@ -29,4 +31,13 @@ export async function keepReadCommitted(client: pg.Client): Promise<void> {
     return answered.value;
   };
   client.query = sendInTransaction as unknown as typeof client.query;
+}
+
+async function sendInTurn(send: Send, query: unknown[]): Promise<unknown> {
+  await send(beginSql);
+  try {
+    return await send(...query);
+  } finally {
+    await send('commit'); // After an error it rolls back.
+  }
 }

@@ -38,7 +38,8 @@ export const expectedIndexes: readonly ExpectedIndex[] = [
   { table: 'outbox_queue', definition: 'unique btree (seq)', missing: 'critical', consequence: wholeQueue },
   {
     table: 'outbox_queue',
-    definition: 'btree (seq, ((COALESCE(key, seq) & (1023)::bigint))) WHERE (available_at IS NULL)',
+    definition:
+      'btree (seq, ((COALESCE(key, hashint8extended(seq, (0)::bigint)) & (1023)::bigint))) WHERE (available_at IS NULL)',
     missing: 'critical',
     consequence: wholeQueue,
   },
