@@ -103,8 +103,11 @@ export class QueueWalk {
     walk.claimed += claimed;
     if (!atEnd) {
       if (reached !== undefined && compareSeq(reached, walk.floor) > 0) walk.floor = reached;
-      if (walk === this.#own) this.#ownDone = false;
-      else if (!this.#ownDone) this.#endAll(now, claimed * 2 > readyMax ? readyMax * 2 : glanceMin);
+      const isFruitful = claimed * 2 > readyMax;
+      if (walk === this.#all && !this.#ownDone) this.#endAll(now, isFruitful ? readyMax * 2 : glanceMin);
+      // A new backlog, perhaps: its own part first. If there is none, everything is next again, without a pause.
+      else if (walk === this.#all && isFruitful) this.#current = this.#own;
+      if (isFruitful || walk === this.#own) this.#ownDone = false;
       return { exhausted: false };
     }
     // A walk of several claims that brought something is followed by another one: what it passed may be free by now.

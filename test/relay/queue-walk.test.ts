@@ -1,0 +1,103 @@
+import { describe, expect, test } from 'vitest';
+import { type Finding, QueueWalk } from '../../src/relay/queue-walk.ts';
+
+const room = 1_000;
+const nothing: Finding = { reached: undefined, atEnd: true, claimed: 0, relays: 2 };
+const full = (reached: string): Finding => ({ reached, atEnd: false, claimed: room, relays: 2 });
+
+/** A walk at time 0, and what it decides when it is asked at a time. */
+function begin() {
+  const walk = new QueueWalk(0);
+  const look = (now: number, finding: Finding) => {
+    const next = walk.next(now, room);
+    return { ...next, ...walk.found(next, finding, now) };
+  };
+  return { walk, look };
+}
+
+describe('QueueWalk', () => {
+  test('walks through its own shards from where the last claim ended, and from the start four times a second', () => {
+    const { look } = begin();
+    expect(look(0, full('1000'))).toMatchObject({ floor: '0', ownShards: true, readyMax: room, exhausted: false });
+    expect(look(10, full('2000'))).toMatchObject({ floor: '1000', ownShards: true });
+    expect(look(249, full('3000'))).toMatchObject({ floor: '2000' });
+    expect(look(250, full('500'))).toMatchObject({ floor: '0' });
+    expect(look(260, full('4000'))).toMatchObject({ floor: '3000' });
+  });
+
+  test('compares seqs as numbers', () => {
+    const { look } = begin();
+    look(0, full('999'));
+    look(1, full('1000'));
+    expect(look(2, full('1001')).floor).toBe('1000');
+  });
+
+  test('a relay alone is done when its own shards are', () => {
+    const { look } = begin();
+    expect(look(0, { ...nothing, relays: 1 })).toMatchObject({ exhausted: true });
+  });
+
+  test('with others, looks at everything soon after its own shards are done, and is exhausted then', () => {
+    const { look } = begin();
+    expect(look(10, nothing)).toMatchObject({ ownShards: true, exhausted: false, pauseMs: 40 });
+    expect(look(30, nothing)).toMatchObject({ ownShards: true, exhausted: false, pauseMs: 20 });
+    expect(look(50, nothing)).toMatchObject({ ownShards: false, readyMax: room, exhausted: true });
+    expect(look(60, nothing)).toMatchObject({ ownShards: true, exhausted: false, pauseMs: 40 });
+  });
+
+  test('walks through everything to the end once its own shards are done', () => {
+    const { look } = begin();
+    const some = (reached: string): Finding => ({ ...full(reached), claimed: 10 });
+    look(100, nothing);
+    expect(look(100, some('1000'))).toMatchObject({ ownShards: false, floor: '0' });
+    expect(look(110, some('2000'))).toMatchObject({ ownShards: false, floor: '1000' });
+    // It brought something, so what it passed over is looked at again.
+    expect(look(120, nothing)).toMatchObject({ ownShards: false, floor: '2000', exhausted: false });
+    expect(look(121, nothing)).toMatchObject({ ownShards: false, floor: '0', exhausted: true });
+  });
+
+  test('when everything is full of events that can be claimed, its own are first again', () => {
+    const { look } = begin();
+    look(100, nothing);
+    expect(look(100, full('1000'))).toMatchObject({ ownShards: false });
+    expect(look(101, full('900'))).toMatchObject({ ownShards: true, floor: '0' });
+    // None of its own: everything again, without a pause.
+    look(102, nothing);
+    expect(look(103, nothing)).toMatchObject({ ownShards: true, exhausted: false, pauseMs: 0 });
+    expect(look(103, full('2000'))).toMatchObject({ ownShards: false, floor: '1000' });
+  });
+
+  test('pauses when more is blocked than one claim can examine, instead of walking on and on', () => {
+    const { look } = begin();
+    const blocked = (reached: string): Finding => ({ reached, atEnd: false, claimed: 0, relays: 1 });
+    look(0, blocked('1000'));
+    expect(look(1, { ...nothing, relays: 1 })).toMatchObject({ floor: '1000', exhausted: true, pauseMs: 50 });
+  });
+
+  test('glances at the oldest of everything once a second while it has enough of its own', () => {
+    const { look } = begin();
+    expect(look(999, full('1000'))).toMatchObject({ ownShards: true });
+    expect(look(1_000, { ...full('32'), claimed: 5 })).toMatchObject({ ownShards: false, floor: '0', readyMax: 32 });
+    expect(look(1_001, full('2000'))).toMatchObject({ ownShards: true, floor: '1000' });
+    expect(look(1_999, full('3000'))).toMatchObject({ ownShards: true });
+    expect(look(2_000, { ...full('32'), claimed: 0 })).toMatchObject({ ownShards: false, readyMax: 32 });
+  });
+
+  test('a glance that finds events of a relay that does not work on them is followed by larger ones', () => {
+    const { look } = begin();
+    const sizes: number[] = [];
+    for (let now = 0; now <= 4_000; now += 50) {
+      const { ownShards, readyMax } = look(now, { ...full(String(now)), claimed: room });
+      if (!ownShards) sizes.push(readyMax);
+    }
+    expect(sizes.slice(0, 7)).toEqual([32, 64, 128, 256, 512, room, room]);
+  });
+
+  test('after a reset it begins at the start, with its own shards', () => {
+    const { walk, look } = begin();
+    look(0, full('1000'));
+    walk.reset();
+    expect(walk.isWalking).toBe(false);
+    expect(look(1, full('1'))).toMatchObject({ floor: '0', ownShards: true });
+  });
+});
