@@ -6,6 +6,8 @@ export interface TransactionPooler {
   url(connectionString: string): string;
   /** Transactions carried so far, by server connection. */
   readonly carried: readonly number[];
+  /** Every transaction from now on goes to another server, as after a failover. The clients' connections stay. */
+  switchTo(connectionString: string): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -24,7 +26,8 @@ interface ServerSide {
 export async function startTransactionPooler(connectionString: string, size = 2): Promise<TransactionPooler> {
   const clients = new Set<ClientSide>();
   const carried = Array<number>(size).fill(0);
-  const servers = await Promise.all(carried.map((_none, index) => connectServer(connectionString, index)));
+  const connectAll = (to: string) => Promise.all(carried.map((_none, index) => connectServer(to, index)));
+  let servers = await connectAll(connectionString);
   let clock = 0;
   const pool: Pool = {
     acquire(owner) {
@@ -56,6 +59,10 @@ export async function startTransactionPooler(connectionString: string, size = 2)
       url.hostname = '127.0.0.1';
       url.port = String(address.port);
       return url.href;
+    },
+    async switchTo(other) {
+      // Those in a transaction end it where they began it, and are not taken again.
+      servers = await connectAll(other);
     },
     async close() {
       for (const client of clients) client.socket.destroy();
