@@ -69,7 +69,7 @@ describe('a payload too large to come with its claim', () => {
           await delivered;
         }
         expect(calls).toEqual(['a', 'b', 'c']);
-        await scenario.drained();
+        await until(() => relay.stats().delivered === 4, { what: 'all are delivered' });
         expect(calls).toEqual(['a', 'b', 'c', 'large']);
         expect(relay.stats()).toMatchObject({ delivered: 4, released: 0, retried: 0 });
       } finally {
@@ -100,7 +100,7 @@ describe('a payload too large to come with its claim', () => {
         attempt: 1,
         error: expect.stringMatching(/could not be loaded.*3 loads in a row/),
       });
-      await scenario.drained();
+      await until(() => relay.stats().delivered === 1, { what: 'it is delivered' });
       expect(calls).toEqual(['large']);
       expect(relay.stats()).toMatchObject({ delivered: 1, released: 2, retried: 1, dead: 0 });
       expect(await scenario.db.query('select code, attempt from postcommit.outbox_failures')).toEqual([
@@ -186,7 +186,7 @@ describe('a payload too large to come with its claim', () => {
         ...names('small', 10),
       ]);
       goOn.resolve();
-      await scenario.drained();
+      await until(() => relay.stats().delivered === 50, { what: 'all are delivered' });
       expect(relay.stats()).toMatchObject({ delivered: 50, retried: 0, dead: 0 });
     }),
   );
@@ -216,7 +216,7 @@ describe('a payload too large to come with its claim', () => {
           },
         },
       });
-      await scenario.drained();
+      await until(() => relay.stats().delivered === 112, { what: 'all are delivered' });
       expect(relay.stats()).toMatchObject({ delivered: 112, released: 0, retried: 0, dead: 0 });
       const largest = (n: number) => Math.max(...seen.filter(({ size }) => size < n).map((each) => each.inFlight));
       // Beside one that is larger than its half there is at most the other half.
