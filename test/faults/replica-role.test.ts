@@ -102,6 +102,7 @@ describe.each([18, 14] as const)('session_replication_role = replica, PostgreSQL
       },
       { check: 'triggers', severity: 'warning', fix: expect.stringContaining('enable always trigger') },
       { check: 'triggers', severity: 'warning' },
+      { check: 'triggers', severity: 'warning' },
     ]);
     for (const { check, fix } of found.findings) if (check === 'triggers') await db.query(fix ?? '');
     expect(await admin.requeueOrphans()).toEqual({ count: 3 });
