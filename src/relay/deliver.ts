@@ -123,7 +123,8 @@ export class Deliverer {
   }
 
   #planOf(held: Held): Plan | undefined {
-    if (held.plan === undefined && held.id !== '' && held.payloadJson !== undefined) {
+    // Nothing is planned for an event that is not to be delivered: `route` may be what ended the relays before.
+    if (held.plan === undefined && held.id !== '' && held.payloadJson !== undefined && !suspicionOf(held)) {
       held.plan = this.#makePlan(held, held.payloadJson);
     }
     return held.plan;

@@ -5,6 +5,7 @@ import { Fifo } from './fifo.ts';
 import { KeyMemory } from './key-memory.ts';
 import { Line } from './line.ts';
 import type { PayloadLoad } from './payload-loader.ts';
+import { suspicionOf } from './suspicion.ts';
 
 /** An event in this relay's hands, with the number of the claim that brought it. */
 export interface Held extends ClaimedRow, Bagged {
@@ -221,7 +222,8 @@ export class Dispatcher {
   }
 
   #mustLoad(held: Held): boolean {
-    return held.payloadJson === undefined && held.id !== '' && this.#options.load !== undefined;
+    if (held.payloadJson !== undefined || held.id === '' || this.#options.load === undefined) return false;
+    return suspicionOf(held) === undefined; // Loading it may be what ended the relays before.
   }
 
   #offer(held: Held): void {

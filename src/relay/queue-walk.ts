@@ -11,6 +11,9 @@ const allAfterMs = 50;
 const glanceEveryMs = 1_000;
 const glanceAgainMs = 250;
 const glanceMin = 32;
+/** A glance that finds only events that wait for others goes on behind them, and no larger than this. */
+const glanceBlockedMax = 256;
+const glanceFromStartMs = 5_000;
 /** The pause after a look at more than one claim can examine, when nothing of it could be claimed. */
 const blockedPauseMs = 50;
 
@@ -50,8 +53,8 @@ interface Walk {
  *
  * There are two walks: one in the relay's own shards, so that several relays do not examine and lock each other's events,
  * and one through everything. That is made when the relay has run out of its own events. While it has not, it takes a
- * glance at the oldest of everything once a second, and a larger one soon after each that found events which no relay works
- * on: theirs may be stuck, or have died. Time is handed in.
+ * glance at everything once a second, each where the one before ended, and a larger one soon after each that found events
+ * which no relay works on: theirs may be stuck, or have died. Time is handed in.
  */
 export class QueueWalk {
   readonly #own = newWalk();
@@ -62,6 +65,7 @@ export class QueueWalk {
   #allEndedAt: number;
   /** How much the next glance examines; it grows while most of that can be claimed. */
   #glance = glanceMin;
+  #glanceAfterMs = glanceEveryMs;
 
   constructor(now: number) {
     this.#allEndedAt = now;
@@ -83,9 +87,11 @@ export class QueueWalk {
   next(now: number, readyMax: number): Look {
     this.#choose(now);
     const walk = this.#current;
-    const fromStart = walk.floor === '0' || now - walk.fromStartAt >= fromStartEveryMs;
-    if (fromStart) walk.fromStartAt = now;
     const isGlance = walk === this.#all && !this.#ownDone;
+    const fromStartMs = isGlance ? glanceFromStartMs : fromStartEveryMs;
+    const fromStart = walk.floor === '0' || now - walk.fromStartAt >= fromStartMs;
+    if (fromStart) walk.fromStartAt = now;
+    if (fromStart && isGlance) walk.floor = '0';
     return {
       floor: fromStart ? '0' : walk.floor,
       ownShards: walk === this.#own,
@@ -104,7 +110,7 @@ export class QueueWalk {
     if (!atEnd) {
       if (reached !== undefined && compareSeq(reached, walk.floor) > 0) walk.floor = reached;
       const isFruitful = claimed * 2 > readyMax;
-      if (walk === this.#all && !this.#ownDone) this.#endAll(now, isFruitful ? readyMax * 2 : glanceMin);
+      if (walk === this.#all && !this.#ownDone) this.#endGlance(now, readyMax, isFruitful);
       // A new backlog, perhaps: its own part first. If there is none, everything is next again, without a pause.
       else if (walk === this.#all && isFruitful) this.#current = this.#own;
       if (isFruitful || walk === this.#own) this.#ownDone = false;
@@ -125,15 +131,21 @@ export class QueueWalk {
 
   #choose(now: number): void {
     if (this.#current === this.#all) return;
-    const glanceAfterMs = this.#glance === glanceMin ? glanceEveryMs : glanceAgainMs;
-    if (now - this.#allEndedAt >= (this.#ownDone ? allAfterMs : glanceAfterMs)) this.#current = this.#all;
+    if (now - this.#allEndedAt >= (this.#ownDone ? allAfterMs : this.#glanceAfterMs)) this.#current = this.#all;
   }
 
-  #endAll(now: number, nextGlance = glanceMin): void {
+  #endGlance(now: number, size: number, isFruitful: boolean): void {
+    this.#endAll(now);
+    this.#glance = isFruitful ? size * 2 : Math.min(size * 2, glanceBlockedMax);
+    this.#glanceAfterMs = isFruitful ? glanceAgainMs : glanceEveryMs;
+  }
+
+  #endAll(now: number): void {
     this.#allEndedAt = now;
     this.#current = this.#own;
     this.#ownDone = false;
-    this.#glance = nextGlance;
+    this.#glance = glanceMin;
+    this.#glanceAfterMs = glanceEveryMs;
   }
 }
 

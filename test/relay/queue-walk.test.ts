@@ -74,13 +74,19 @@ describe('QueueWalk', () => {
     expect(look(1, { ...nothing, relays: 1 })).toMatchObject({ floor: '1000', exhausted: true, pauseMs: 50 });
   });
 
-  test('glances at the oldest of everything once a second while it has enough of its own', () => {
+  test('glances at everything once a second while it has enough of its own, each where the last one ended', () => {
     const { look } = begin();
+    const blocked = (reached: string): Finding => ({ ...full(reached), claimed: 0 });
     expect(look(999, full('1000'))).toMatchObject({ ownShards: true });
-    expect(look(1_000, { ...full('32'), claimed: 5 })).toMatchObject({ ownShards: false, floor: '0', readyMax: 32 });
+    expect(look(1_000, blocked('32'))).toMatchObject({ ownShards: false, floor: '0', readyMax: 32 });
     expect(look(1_001, full('2000'))).toMatchObject({ ownShards: true, floor: '1000' });
     expect(look(1_999, full('3000'))).toMatchObject({ ownShards: true });
-    expect(look(2_000, { ...full('32'), claimed: 0 })).toMatchObject({ ownShards: false, readyMax: 32 });
+    expect(look(2_000, blocked('96'))).toMatchObject({ ownShards: false, floor: '32', readyMax: 64 });
+    expect(look(3_000, blocked('200'))).toMatchObject({ ownShards: false, floor: '96', readyMax: 128 });
+    expect(look(4_000, blocked('500'))).toMatchObject({ ownShards: false, floor: '200', readyMax: 256 });
+    expect(look(5_000, blocked('900'))).toMatchObject({ ownShards: false, floor: '500', readyMax: 256 });
+    // From the start again, every few seconds.
+    expect(look(6_000, blocked('9'))).toMatchObject({ ownShards: false, floor: '0' });
   });
 
   test('a glance that finds events of a relay that does not work on them is followed by larger ones', () => {
