@@ -53,11 +53,13 @@ alter table :"schema".outbox_events enable always trigger outbox_events_truncate
 alter table :"schema".outbox_queue enable always trigger outbox_queue_truncate;
 
 -- The server that answers, as far as a low-water mark depends on it: after a failover or a restore it may be another one,
--- on which the sequence of the log has gone back. Behind a transaction pooler no relay sees its connection change.
+-- on which the sequence of the log has gone back. Behind a transaction pooler no relay sees its connection change. The
+-- queue's oid tells a schema that was dropped and made again.
 create function :"schema".server_stamp() returns text
 language sql stable parallel safe
 return (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint
-       || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8);
+       || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8)
+       || '/' || format('%I.outbox_queue', :'schema')::regclass::oid;
 
 -- The low-water mark that a claim may use: the relay's own, as long as nothing has returned to the queue since it was
 -- taken, the server is the same and the sequence of the log has not gone back below it; else 0. To be called in the
@@ -122,11 +124,11 @@ $postcommit$;
 --   mark is made from.
 -- - No index covers `lease`, so this is a HOT update.
 -- - A relay that has ended, or is not known here (a failover may have lost its registration), gets an error.
--- - An event that ends its process (out of memory, a segmentation fault) would be delivered again for ever, and with it
---   everything that was claimed beside it would wait. So an event that two relays have held when they ended is a suspect:
---   it is claimed only by a relay that holds no other suspect (`suspect_max`), and when nothing stands before it. If
---   that relay ends too, it was this event, and the relay that takes it over counts an attempt (relay/suspicion.ts). Others that
---   were held at the same time become suspects at most, and are delivered one by one.
+-- - An event that ends its process (out of memory, a segmentation fault) would be delivered again for ever, and everything
+--   claimed beside it would wait. So an event that two relays held when they ended is a suspect: it is claimed only when
+--   nothing stands before it, and a relay holds few suspects at a time (`suspect_max`), those with the fewest rescues
+--   first. After four it is a prime suspect: a relay delivers it alone, with nothing else under way, and counts that trial
+--   beforehand (begin-trial.ts). From then on being held does not count any more (src/relay/suspicion.ts).
 -- - What is due and has to wait for another event of its key becomes ready (`passed`). Ready events that wait cost
 --   little, because the lane walks past them; the due ones are always looked at from the first, and enough of them would
 --   keep all others, also the one they wait for, from ever being seen.
@@ -275,7 +277,7 @@ begin
          and (q.owed is null or q.owed && targets)
          and not exists (select from :"schema".outbox_queue p
                           where p.key = q.key and p.seq < q.seq and p.seq >= (select seq from ground))
-       order by q.seq limit suspect_max for update skip locked
+       order by q.rescues, q.seq limit suspect_max for update skip locked
     ), seen_free as materialized (
       select c.*, c.rescues = 1 and coalesce(c.lease <> relay, false) as becomes_suspect
         from (select *, false as due from ready union all select *, true from due
@@ -305,7 +307,7 @@ begin
         from judged j where not exists (select from wall w where w.key = j.key and w.seq <= j.seq)
     ), claimed as (
       update :"schema".outbox_queue q
-         set lease = relay, rescues = q.rescues + coalesce(q.lease <> relay, false)::integer
+         set lease = relay, rescues = q.rescues + coalesce(q.lease <> relay and q.rescues < 4, false)::integer
        where q.seq = any ((select seqs from taken)::bigint[])
       returning q.seq, q.key, q.attempts, q.done, q.rescues, q.owed
     ), passed as (

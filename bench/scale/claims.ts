@@ -61,7 +61,7 @@ class Claimer {
       keysToSpare: async () => [],
       shedCrowded: nothing,
       holding: () => [],
-      holdsSuspect: () => false,
+      suspectMax: () => 1,
       onEnded: nothing,
       targets: () => [],
       onClaimed: (rows) => {

@@ -57,7 +57,7 @@ export interface ClaimRequest {
   /** Whether to keep to this relay's shards, its part of the keys among all relays that are alive. */
   ownShards: boolean;
   /** How many suspects may be claimed: events that were held when a relay ended, twice or more. */
-  suspectMax: 0 | 1;
+  suspectMax: number;
   /** What this relay can deliver to. An event that is owed to others only is left to the relays that have them. */
   targets: readonly string[];
 }

@@ -23,8 +23,10 @@ with input as materialized (
      set lease = null,
          attempts = q.attempts + (m.fate in ('retry', 'hold'))::integer,
          held = m.fate = 'hold',
-         -- It came out of a delivery: whatever ended earlier relays, it was not this event.
-         rescues = case when m.fate = 'retry' and m.untried is not true then 0 else q.rescues end,
+         -- A failed attempt came out of its delivery alive: this event did not end the earlier relays. One that is given
+         -- back may have been in the middle of a trial, which then does not count.
+         rescues = case when m.fate = 'hold' or m.fate = 'retry' and m.untried is not true then 0
+                        when m.fate = 'release' then least(q.rescues, 4) else q.rescues end,
          done = coalesce(m.done_targets, q.done),
          owed = case when m.owed is null then q.owed else m.owed_targets end,
          available_at = case
@@ -39,7 +41,8 @@ with input as materialized (
             case when m.owed is null then q.owed else m.owed_targets end as owed
 ), shelved as (
   delete from ${s}.outbox_queue q using mine m where q.seq = m.seq and m.fate = 'shelve'
-  returning q.seq, q.key, q.attempts, q.rescues, coalesce(m.done_targets, q.done) as done, m.waits_for
+  returning q.seq, q.key, q.attempts, least(q.rescues, 4) as rescues, coalesce(m.done_targets, q.done) as done,
+            m.waits_for
 ), shelf as (
   insert into ${s}.outbox_shelf (destination, seq, key, attempts, rescues, done)
   select w.destination, x.seq, x.key, x.attempts, x.rescues, x.done

@@ -5,7 +5,7 @@ import { Fifo } from './fifo.ts';
 import { KeyMemory } from './key-memory.ts';
 import { Line } from './line.ts';
 import type { PayloadLoad } from './payload-loader.ts';
-import { suspicionOf } from './suspicion.ts';
+import { isPrimeSuspect, suspicionOf } from './suspicion.ts';
 
 /** An event in this relay's hands, with the number of the claim that brought it. */
 export interface Held extends ClaimedRow, Bagged {
@@ -43,6 +43,9 @@ export interface DispatcherOptions {
   now?: () => number;
 }
 
+/** How long nothing else begins because a prime suspect waits to be alone, and how long it steps aside if that was in vain. */
+const aloneWaitMs = 5_000;
+const postponeMs = 60_000;
 /** Keys with much work in hand may together hold this part of the buffer. */
 const crowdedShare = 0.5;
 
@@ -68,6 +71,11 @@ export class Dispatcher {
   readonly #unlimited = new Fifo<Held>();
   /** What may begin once its payload is loaded. Such an event takes no slot and is the only one of its key's front. */
   readonly #loading = new Set<Held>();
+  /** Prime suspects: they begin when nothing else is under way, and nothing else begins meanwhile. */
+  #alone: Held[] = [];
+  #aloneSince: number | undefined;
+  #aloneTimer: NodeJS.Timeout | undefined;
+  #isTrial = false;
   /** Keys of which something was given back, and keys of which something was put on the shelf. */
   readonly #broken = new KeyMemory();
   readonly #shelved = new KeyMemory();
@@ -184,11 +192,17 @@ export class Dispatcher {
     this.#startable.clear();
     this.#unlimited.clear();
     this.#loading.clear();
+    this.#alone = [];
     this.#waiting = 0;
   }
 
   #returnWaiting(): void {
-    const waiting: Held[] = [...this.#startable.drain(), ...this.#unlimited.drain(), ...this.#loading];
+    const waiting: Held[] = [
+      ...this.#startable.drain(),
+      ...this.#unlimited.drain(),
+      ...this.#loading,
+      ...this.#alone.splice(0),
+    ];
     this.#loading.clear();
     for (const [key, line] of this.#lines) {
       waiting.push(...line.behind);
@@ -217,6 +231,7 @@ export class Dispatcher {
   }
 
   #runMax(previous: Held, next: Held): number {
+    if (isPrimeSuspect(previous) || isPrimeSuspect(next)) return 1;
     if (this.#loading.has(previous) || this.#mustLoad(next)) return 1;
     return this.#options.runMax?.(previous, next) ?? 1;
   }
@@ -227,7 +242,8 @@ export class Dispatcher {
   }
 
   #offer(held: Held): void {
-    if (this.#mustLoad(held)) this.#load(held);
+    if (isPrimeSuspect(held)) this.#alone.push(held);
+    else if (this.#mustLoad(held)) this.#load(held);
     else this.#offerLoaded(held);
   }
 
@@ -259,13 +275,37 @@ export class Dispatcher {
   #pump(): void {
     if (this.#pumping) return;
     this.#pumping = true;
-    for (;;) {
+    while (!this.#isTrial && (this.#alone.length === 0 || !this.#startAlone())) {
       const free = this.#unlimited.shift();
       const held = free ?? (this.#slotsTaken < this.#options.inFlightMax ? this.#startable.shift() : undefined);
       if (held === undefined) break;
       this.#start(held, free === undefined);
     }
     this.#pumping = false;
+  }
+
+  /** Begins the trial of a prime suspect if it is time for one. True: nothing else may begin now. */
+  #startAlone(): boolean {
+    this.#aloneSince ??= this.#now();
+    const leftMs = this.#aloneSince + aloneWaitMs - this.#now();
+    if (this.#inFlight > 0 && leftMs > 0) {
+      this.#aloneTimer ??= setTimeout(() => {
+        this.#aloneTimer = undefined;
+        this.#pump();
+      }, leftMs).unref();
+      return true;
+    }
+    const held = this.#alone.shift() as Held;
+    this.#aloneSince = undefined;
+    if (this.#inFlight > 0) {
+      // Something takes long: its relay must not stand still for a suspect.
+      this.#waiting--;
+      this.#finish(held, { kind: 'release', done: held.done, delayMs: postponeMs });
+      return false;
+    }
+    this.#isTrial = true;
+    this.#start(held, true);
+    return this.#isTrial;
   }
 
   #start(held: Held, takesSlot: boolean): void {
@@ -276,6 +316,7 @@ export class Dispatcher {
     const generation = this.#generation;
     this.#options.deliver(held, (outcome) => {
       this.#inFlight--;
+      this.#isTrial = false; // If this was none, there is none.
       if (takesSlot) this.#slotsTaken--;
       if (generation === this.#generation) this.#finish(held, outcome);
       this.#pump();

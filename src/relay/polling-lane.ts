@@ -32,8 +32,8 @@ export interface PollingLaneOptions {
   shedCrowded: () => void;
   /** The seqs of all events that the relay holds. */
   holding: () => string[];
-  /** Whether the relay holds a suspect (see claim_many): then it claims no other. */
-  holdsSuspect: () => boolean;
+  /** How many suspects the relay may claim now (see suspicion.ts). */
+  suspectMax: () => number;
   /** A claim was refused: the relay of this token has ended, or the database does not know it. */
   onEnded: (token: string) => void;
   /** What events may be owed to for this relay to take them. */
@@ -64,6 +64,7 @@ export class PollingLane {
   readonly #walk = new QueueWalk(performance.now());
   readonly #lowWater = new LowWater();
   #connections = 0;
+  #token = '';
   /** Whether the answer of a claim was lost, so that the relay may own events it does not know of (see claim.ts). */
   #answerLost = false;
   /** Whether the last claim may have left ready, or due, events behind. */
@@ -112,7 +113,7 @@ export class PollingLane {
     if (token === undefined || limits === undefined) return { claimed: 0, exhausted: true, pauseMs: undefined };
     const spared = this.#options.keysToSpare();
     const exceptKeys = spared instanceof Promise ? await spared : spared;
-    this.#noticeNewConnection();
+    this.#noticeChange(token);
     const { dueMax } = limits;
     const look = this.#walk.next(performance.now(), limits.readyMax);
     const claimNumber = ++this.#claimNumber;
@@ -181,7 +182,7 @@ export class PollingLane {
       this.#surveyOwed = false;
       if (surveyIsDue) this.#lowWater.beginSurvey(now);
       const lowWater = this.#lowWater.mark;
-      const suspectMax = this.#options.holdsSuspect() ? 0 : 1;
+      const suspectMax = this.#options.suspectMax();
       const common = { ...request, inlineBytesMax, holding, lowWater, targets };
       return await claim(link.queryArrays, schema, { ...common, survey: surveyIsDue, suspectMax });
     } catch (error) {
@@ -206,12 +207,13 @@ export class PollingLane {
     return { readyMax: total - dueMax, dueMax };
   }
 
-  #noticeNewConnection(): void {
+  #noticeChange(token: string): void {
     const { connections } = this.#options.link;
-    if (connections === this.#connections) return;
+    if (connections === this.#connections && token === this.#token) return;
     // What was claimed on another server, which knew more or less than this one, is not what the queue says now.
-    if (this.#connections > 0) this.#answerLost = true;
+    if (this.#connections > 0 && connections !== this.#connections) this.#answerLost = true;
     this.#connections = connections;
+    this.#token = token;
     this.#lowWater.forget();
     this.#walk.reset();
   }

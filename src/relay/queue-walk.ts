@@ -14,8 +14,9 @@ const glanceMin = 32;
 /** A glance that finds only events that wait for others goes on behind them, and no larger than this. */
 const glanceBlockedMax = 256;
 const glanceFromStartMs = 5_000;
-/** The pause after a look at more than one claim can examine, when nothing of it could be claimed. */
+/** The pause after a look at more than one claim can examine, when nothing of it could be claimed: doubled each time. */
 const blockedPauseMs = 50;
+const blockedPauseMsMax = 1_000;
 
 /** Where to claim from. */
 export interface Look {
@@ -66,6 +67,7 @@ export class QueueWalk {
   /** How much the next glance examines; it grows while most of that can be claimed. */
   #glance = glanceMin;
   #glanceAfterMs = glanceEveryMs;
+  #blockedPauseMs = blockedPauseMs;
 
   constructor(now: number) {
     this.#allEndedAt = now;
@@ -107,6 +109,7 @@ export class QueueWalk {
     const walk = this.#current;
     const { reached, atEnd, claimed, relays } = finding;
     walk.claimed += claimed;
+    if (claimed > 0) this.#blockedPauseMs = blockedPauseMs;
     if (!atEnd) {
       if (reached !== undefined && compareSeq(reached, walk.floor) > 0) walk.floor = reached;
       const isFruitful = claimed * 2 > readyMax;
@@ -126,7 +129,10 @@ export class QueueWalk {
       return { exhausted: false, pauseMs: Math.max(0, this.#allEndedAt + allAfterMs - now) };
     }
     this.#endAll(now);
-    return floor === '0' ? { exhausted: true } : { exhausted: true, pauseMs: blockedPauseMs };
+    if (floor === '0') return { exhausted: true };
+    const pauseMs = this.#blockedPauseMs;
+    this.#blockedPauseMs = Math.min(blockedPauseMsMax, pauseMs * 2);
+    return { exhausted: true, pauseMs };
   }
 
   #choose(now: number): void {

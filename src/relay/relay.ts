@@ -32,6 +32,16 @@ export interface RelayStats extends Counters {
   maintenance: MaintenanceRun[];
 }
 
+const noSession = {
+  token: undefined,
+  inFlight: 0,
+  waiting: 0,
+  connected: false,
+  hearing: false,
+  leading: false,
+  maintenance: [],
+};
+
 // Timers and sockets keep the AsyncLocalStorage of whoever made them; a relay started in a request must not keep it.
 const outsideOfRequests = AsyncLocalStorage.snapshot();
 
@@ -108,13 +118,7 @@ export class Relay extends Lifecycle {
     return {
       ...this.#counters,
       state: this.#state,
-      token: this.#session?.token || undefined,
-      inFlight: this.#session?.inFlight ?? 0,
-      waiting: this.#session?.waiting ?? 0,
-      connected: this.#session?.connected ?? false,
-      hearing: this.#session?.hearing ?? false,
-      leading: this.#session?.leading ?? false,
-      maintenance: this.#session?.maintenance ?? [],
+      ...(this.#session?.status ?? noSession),
     };
   }
 
@@ -152,7 +156,7 @@ export class Relay extends Lifecycle {
   async #start(): Promise<void> {
     await this.#open();
     this.#session?.run();
-    this.tell('started', { relay: this.#options.name, token: this.#session?.token ?? '' });
+    this.tell('started', { relay: this.#options.name, token: this.#session?.status.token ?? '' });
     this.#options.logger.info({ relay: this.#options.name }, 'relay started');
   }
 

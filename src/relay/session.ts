@@ -15,7 +15,6 @@ import { ForgottenSweep } from './forgotten-sweep.ts';
 import { InHand } from './in-hand.ts';
 import { Lease } from './lease.ts';
 import type { Lifecycle } from './lifecycle.ts';
-import type { MaintenanceRun } from './maintenance.ts';
 import { Maintenance } from './maintenance.ts';
 import type { ResolvedRelayOptions } from './options.ts';
 import { storedNames } from './options.ts';
@@ -27,7 +26,8 @@ import { RelayLinks } from './relay-links.ts';
 import type { Counters } from './report.ts';
 import { Reporter } from './report.ts';
 import { SlowKeys } from './slow-keys.ts';
-import { isSuspect } from './suspicion.ts';
+import { SuspectTrials } from './suspect-trials.ts';
+import { isPrimeSuspect, isSuspect, suspectsHeldMax } from './suspicion.ts';
 import { toEntry } from './verdict.ts';
 import { within } from './within.ts';
 
@@ -49,6 +49,7 @@ export class RelaySession {
   readonly #completer: Completer;
   readonly #lane: PollingLane;
   readonly #slowKeys: SlowKeys;
+  readonly #trials: SuspectTrials;
   readonly #pace: Pace;
   readonly #payloads: PayloadLoader;
   readonly #inHand = new InHand();
@@ -135,10 +136,18 @@ export class RelaySession {
       holdMax: () => this.#pace.hold,
       load: (held, done) => this.#payloads.load(held, done),
       deliver: (row, done) => {
-        if (this.#lease.valid) this.#deliverer.deliver(row, done);
-        else done({ kind: 'release', done: row.done });
+        if (!this.#lease.valid) done({ kind: 'release', done: row.done });
+        else if (isPrimeSuspect(row)) this.#trials.deliver(row, done);
+        else this.#deliverer.deliver(row, done);
       },
       onVerdict: (verdict) => this.#onVerdict(verdict),
+    });
+    this.#trials = new SuspectTrials({
+      schema,
+      db: results,
+      token: () => this.#lease.token,
+      payloads: this.#payloads,
+      deliverer: this.#deliverer,
     });
     this.#slowKeys = new SlowKeys(this.#dispatcher, claims, schema);
     this.#completer = new Completer({
@@ -165,7 +174,7 @@ export class RelaySession {
       keysToSpare: () => this.#keysToSpare(),
       shedCrowded: () => this.#dispatcher.shedCrowded(),
       holding: () => this.#inHand.seqs(),
-      holdsSuspect: () => this.#inHand.suspects > 0,
+      suspectMax: () => Math.max(0, suspectsHeldMax - this.#inHand.suspects),
       onEnded: (token) => this.#lease.refused(token),
       targets: () => {
         const { abandoned } = this.#destinations;
@@ -175,32 +184,17 @@ export class RelaySession {
     });
   }
 
-  get token(): string {
-    return this.#lease.token;
-  }
-
-  get inFlight(): number {
-    return this.#dispatcher.inFlight;
-  }
-
-  get waiting(): number {
-    return this.#dispatcher.waiting;
-  }
-
-  get hearing(): boolean {
-    return this.#doorbell.hearing;
-  }
-
-  get leading(): boolean {
-    return this.#maintenance?.leading ?? false;
-  }
-
-  get maintenance(): MaintenanceRun[] {
-    return this.#maintenance?.runs ?? [];
-  }
-
-  get connected(): boolean {
-    return this.#links.connected;
+  /** What `stats()` of the relay tells of the session. */
+  get status() {
+    return {
+      token: this.#lease.token || undefined,
+      inFlight: this.#dispatcher.inFlight,
+      waiting: this.#dispatcher.waiting,
+      connected: this.#links.connected,
+      hearing: this.#doorbell.hearing,
+      leading: this.#maintenance?.leading ?? false,
+      maintenance: this.#maintenance?.runs ?? [],
+    };
   }
 
   /** Events in this relay's hands: not begun, under way, or not yet written down. */

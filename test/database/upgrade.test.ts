@@ -15,7 +15,8 @@ function versionOne(): string {
 const statuses = ['SENT', 'PENDING', 'PENDING', 'PROCESSING', 'FAILED', 'PENDING', 'FAILED', 'PENDING'];
 const inFlight = `
   select postcommit.emit('x', 'a', n::text, to_jsonb(n)) from unnest('{1,2,3,4,5,5,7,8}'::integer[]) n;
-  insert into postcommit.outbox_relays (name, host, pid, lease_until) values ('old', 'host', 1, now() + interval '1 hour');
+  insert into postcommit.outbox_relays (token, name, host, pid, lease_until)
+    values (1, 'old', 'host', 1, now() + interval '1 hour');
   insert into postcommit.outbox_controls (destination, paused_at, reason) values ('kafka', now(), 'upgrade');
 
   -- 1 was delivered, 2 is ready, 3 in backoff, 4 under way.

@@ -1,5 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { beginTrial } from '../../src/outbox/begin-trial.ts';
 import { type ClaimRequest, claim, claimNext } from '../../src/outbox/claim.ts';
+import { type Failure, fail } from '../../src/outbox/fail.ts';
 import { end, register } from '../../src/outbox/relays.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 
@@ -48,19 +50,28 @@ describe('events that were held when a relay ended', () => {
     expect(newSuspects).toBe(0);
   });
 
-  test('twice: become suspects, of which a relay claims one at a time, and only what nothing stands before', async () => {
+  test('twice: become suspects, of which a relay claims few at a time, and only what nothing stands before', async () => {
     await emit('x', 2);
-    await emit('y');
+    for (const key of ['y', 'z']) await emit(key);
     await claimAndEnd();
     await claimAndEnd();
     const token = await relay();
-    expect(await claimAs(token)).toMatchObject({ rows: [], newSuspects: 3 });
-    expect(await queue()).toEqual(['1', '2', '3'].map((seq) => ({ seq, lease: null, rescues: 2 })));
-    expect((await claimAs(token)).rows).toMatchObject([{ seq: '1', rescued: false, rescues: 2 }]);
+    expect(await claimAs(token)).toMatchObject({ rows: [], newSuspects: 4 });
+    expect(await queue()).toEqual(['1', '2', '3', '4'].map((seq) => ({ seq, lease: null, rescues: 2 })));
     expect((await claimAs(token, { suspectMax: 0 })).rows).toEqual([]);
-    // Another relay holds none yet. The second event of x stands behind the first.
-    expect((await claimAs(await relay())).rows).toMatchObject([{ seq: '3' }]);
+    expect((await claimAs(token, { suspectMax: 2 })).rows).toMatchObject(
+      ['1', '3'].map((seq) => ({ seq, rescued: false, rescues: 2 })),
+    );
+    // The second event of x stands behind the first.
+    expect((await claimAs(await relay(), { suspectMax: 2 })).rows).toMatchObject([{ seq: '4' }]);
     expect((await claimAs(await relay())).rows).toEqual([]);
+  });
+
+  test('those with the fewest rescues come first', async () => {
+    for (const key of ['x', 'y', 'z']) await emit(key);
+    await db.query('update postcommit.outbox_queue set rescues = 5 - seq');
+    const token = await relay();
+    expect((await claimAs(token, { suspectMax: 2 })).rows.map(({ seq }) => seq)).toEqual(['2', '3']);
   });
 
   test('others are claimed beside a suspect, and do not pass it in its key', async () => {
@@ -72,11 +83,30 @@ describe('events that were held when a relay ended', () => {
     expect((await claimAs(token)).rows.map(({ seq }) => seq)).toEqual(['1', '2']);
   });
 
-  test('a suspect that ends one more relay is counted, and is told to the relay that takes it over', async () => {
+  test('a suspect is counted up to the fourth relay that ended; then only its trials are', async () => {
     await emit('x');
     await db.query('update postcommit.outbox_queue set rescues = 2');
-    expect(await claimAndEnd()).toEqual([{ seq: '1', rescues: 2 }]);
-    expect((await claimAs(await relay())).rows).toMatchObject([{ seq: '1', rescued: true, rescues: 3 }]);
+    for (const rescues of [2, 3, 4, 4]) expect(await claimAndEnd()).toEqual([{ seq: '1', rescues }]);
+    const token = await relay();
+    expect((await claimAs(token)).rows).toMatchObject([{ seq: '1', rescued: true, rescues: 4 }]);
+    expect(await beginTrial(db.pool, 'postcommit', '1', token)).toBe(true);
+    await end(db.pool, 'postcommit', token);
+    const next = await relay();
+    expect((await claimAs(next)).rows).toMatchObject([{ seq: '1', rescued: true, rescues: 5 }]);
+    expect(await beginTrial(db.pool, 'postcommit', '1', token)).toBe(false);
+  });
+
+  test.each([
+    ['retry', { delayMs: 0, done: [], errors: [] }, 0],
+    ['retry', { delayMs: 0, done: [], errors: [], isUntried: true }, 6],
+    ['release', {}, 4],
+  ] as const)('%s %j leaves it with as many as it should', async (fate, more, rescues) => {
+    await emit('x');
+    await db.query('update postcommit.outbox_queue set rescues = 6');
+    const token = await relay();
+    await claimAs(token);
+    await fail(query, 'postcommit', token, [{ seq: '1', attempts: 0, fate, ...more } as Failure]);
+    expect(await db.query('select rescues from postcommit.outbox_queue')).toEqual([{ rescues }]);
   });
 
   test('a claim of one event leaves suspects to the other claim', async () => {

@@ -70,8 +70,14 @@ describe('QueueWalk', () => {
   test('pauses when more is blocked than one claim can examine, instead of walking on and on', () => {
     const { look } = begin();
     const blocked = (reached: string): Finding => ({ reached, atEnd: false, claimed: 0, relays: 1 });
-    look(0, blocked('1000'));
-    expect(look(1, { ...nothing, relays: 1 })).toMatchObject({ floor: '1000', exhausted: true, pauseMs: 50 });
+    const pauses: (number | undefined)[] = [];
+    for (let n = 0; n < 7; n++) {
+      look(n * 100, blocked('1000'));
+      const { exhausted, pauseMs } = look(n * 100 + 1, { ...nothing, relays: 1 });
+      expect(exhausted).toBe(true);
+      pauses.push(pauseMs);
+    }
+    expect(pauses).toEqual([50, 100, 200, 400, 800, 1_000, 1_000]);
   });
 
   test('glances at everything once a second while it has enough of its own, each where the last one ended', () => {
