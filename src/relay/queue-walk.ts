@@ -11,6 +11,7 @@ const allAfterMs = 50;
 const glanceEveryMs = 1_000;
 const glanceAgainMs = 250;
 const glanceMin = 32;
+const glanceMax = 4_096;
 /** A glance that finds only events that wait for others goes on behind them, and no larger than this. */
 const glanceBlockedMax = 256;
 const glanceFromStartMs = 5_000;
@@ -113,7 +114,7 @@ export class QueueWalk {
     if (!atEnd) {
       if (reached !== undefined && compareSeq(reached, walk.floor) > 0) walk.floor = reached;
       const isFruitful = claimed * 2 > readyMax;
-      if (walk === this.#all && !this.#ownDone) this.#endGlance(now, readyMax, isFruitful);
+      if (walk === this.#all && !this.#ownDone) this.#endGlance(now, isFruitful);
       // A new backlog, perhaps: its own part first. If there is none, everything is next again, without a pause.
       else if (walk === this.#all && isFruitful) this.#current = this.#own;
       if (isFruitful || walk === this.#own) this.#ownDone = false;
@@ -140,9 +141,10 @@ export class QueueWalk {
     if (now - this.#allEndedAt >= (this.#ownDone ? allAfterMs : this.#glanceAfterMs)) this.#current = this.#all;
   }
 
-  #endGlance(now: number, size: number, isFruitful: boolean): void {
+  #endGlance(now: number, isFruitful: boolean): void {
+    const size = this.#glance * 2;
     this.#endAll(now);
-    this.#glance = isFruitful ? size * 2 : Math.min(size * 2, glanceBlockedMax);
+    this.#glance = Math.min(size, isFruitful ? glanceMax : glanceBlockedMax);
     this.#glanceAfterMs = isFruitful ? glanceAgainMs : glanceEveryMs;
   }
 

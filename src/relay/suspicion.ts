@@ -7,7 +7,7 @@ const primeFrom = 4;
 /** So many trials of a prime suspect may end its relay; the last one makes it a dead letter. */
 const fatalTrialsMax = 3;
 /** How many suspects a relay holds at once. */
-export const suspectsHeldMax = 16;
+export const suspectsHeldMax = 32;
 
 /** Whether the event may be what ended the relays that held it. */
 export function isSuspect({ rescues }: Pick<ClaimedRow, 'rescues'>): boolean {

@@ -46,4 +46,69 @@ describe('G7: an event that ends every process that delivers it', () => {
       ]);
     }),
   );
+
+  test(
+    'a process that dies again and again for another reason makes no dead letter, and all is delivered once it lives',
+    withScenario(async (scenario) => {
+      await scenario.emit(Array.from({ length: 20 }, (_, n) => ({ aggregateId: `a${n}`, script: { workMs: 100 } })));
+      for (let life = 0; life < 7; life++) {
+        const relay = await scenario.child(`life ${life}`, { leaseMs: 500 });
+        await relay.next(({ event }) => event === 'claimed');
+        relay.kill('SIGKILL');
+        await relay.exited;
+      }
+      await scenario.relay('healthy', { leaseMs: 500, retry: { delaysMs: [10, 10, 10] } });
+      await scenario.drained();
+      expect(await scenario.db.query('select * from postcommit.outbox_dead_letters')).toEqual([]);
+    }),
+    150_000,
+  );
+
+  test(
+    'suspects are delivered several at a time, and a prime suspect with nothing else under way',
+    withScenario(async (scenario) => {
+      const suspects = await scenario.emit(
+        Array.from({ length: 10 }, (_, n) => ({ aggregateId: `suspect ${n}`, script: { workMs: 50 } })),
+      );
+      await scenario.db.query('update postcommit.outbox_queue set rescues = 2');
+      const primes = await scenario.emit(
+        Array.from({ length: 3 }, (_, n) => ({ aggregateId: `prime ${n}`, script: { workMs: 50 } })),
+      );
+      await scenario.db.query('update postcommit.outbox_queue set rescues = 4 where rescues = 0');
+      await scenario.emit(Array.from({ length: 30 }, (_, n) => ({ aggregateId: `a${n}`, script: { workMs: 20 } })));
+      await scenario.relay('one');
+      await scenario.drained();
+      const underWay = new Set<string>();
+      let most = 0;
+      for (const { phase, id } of scenario.journal.read()) {
+        if (phase !== 'begin') underWay.delete(id);
+        else underWay.add(id);
+        most = Math.max(most, [...underWay].filter((each) => suspects.includes(each)).length);
+        if (primes.some((each) => underWay.has(each))) expect(underWay.size).toBe(1);
+      }
+      expect(most).toBeGreaterThan(1);
+    }),
+  );
+
+  test(
+    'a prime suspect steps aside when something takes long, and the relay goes on',
+    withScenario(async (scenario) => {
+      await scenario.emitLine('slow', 1, { hangIn: 'one' });
+      const relay = await scenario.relay('one', { deliverTimeoutMs: 60_000, stopTimeoutMs: 0 });
+      await until(() => relay.stats().inFlight === 1, { what: 'the slow one is under way' });
+      const [prime] = await scenario.emit([{ aggregateId: 'prime', availableAt: new Date(Date.now() + 3_600_000) }]);
+      await scenario.db.query(
+        'update postcommit.outbox_queue set rescues = 4, available_at = null where lease is null',
+      );
+      await until(
+        async () =>
+          (await scenario.db.query(`select from postcommit.outbox_queue where rescues = 4 and available_at > now()`))
+            .length === 1,
+        { timeoutMs: 20_000, what: 'the suspect has stepped aside' },
+      );
+      await scenario.emitLine('other', 3);
+      await until(() => relay.stats().delivered === 3, { what: 'others are delivered' });
+      expect(scenario.journal.read().some(({ id }) => id === prime)).toBe(false);
+    }),
+  );
 });

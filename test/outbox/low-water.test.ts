@@ -1,5 +1,6 @@
 import type pg from 'pg';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { migrate } from '../../src/index.ts';
 import { claim } from '../../src/outbox/claim.ts';
 import { register } from '../../src/outbox/relays.ts';
 import { settle } from '../../src/outbox/settle.ts';
@@ -216,6 +217,15 @@ describe('the low-water mark', () => {
     await db.query('alter table postcommit.outbox_events alter seq restart');
     await db.query(`select postcommit.emit('t', 'a', 'x', '{}')`);
     expect(await claimSome(10)).toEqual(['1']);
+  });
+
+  test('holds nothing back in a schema that was dropped and made again', async () => {
+    await riseWater();
+    await db.query('drop schema postcommit cascade');
+    await migrate({ connectionString: db.url });
+    token = await register(db.pool, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 600_000 });
+    await db.query(`select postcommit.emit('t', 'a', 'x', '{}') from generate_series(1, 9)`);
+    expect(await claimSome(10)).toHaveLength(9);
   });
 
   test('is not used by another server, nor by one that was started again', async () => {

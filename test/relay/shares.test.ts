@@ -48,4 +48,33 @@ describe('a backlog that several relays share', () => {
       expect(await scenario.findings()).toMatchObject({ lost: [], orderViolations: [] });
     }),
   );
+
+  test(
+    'nothing that is free waits for one that is stuck, while the other has enough of its own to do',
+    withScenario(async (scenario) => {
+      const stuck = { name: 'stuck', host: 'h', pid: 1, leaseMs: 600_000 };
+      const token = await register(scenario.db.pool, 'postcommit', stuck);
+      const blocked = 40;
+      await scenario.emit(Array.from({ length: 2 * blocked }, (_, n) => ({ aggregateId: `held ${n % blocked}` })));
+      await scenario.db.query(
+        `update postcommit.outbox_queue set lease = $1 where seq in (select min(seq) from postcommit.outbox_queue group by key)`,
+        [token],
+      );
+      await scenario.emit(
+        Array.from({ length: 5_000 }, (_, n) => ({ aggregateId: `free ${n}`, script: { workMs: 10 } })),
+      );
+      // The stuck relay registered first, so the lower half of the shards is its own.
+      const rows = await scenario.db.query<{ seq: string }>(
+        'select seq::text from postcommit.outbox_queue where seq > $1 and (key & 1023) < 512',
+        [2 * blocked],
+      );
+      const ofStuck = new Set(rows.map(({ seq }) => seq));
+      await scenario.relay('one', { inFlightMax: 4, batchSizeMax: 50, prefetchMax: 100 });
+      await until(() => scenario.journal.ends().filter((seq) => ofStuck.has(seq)).length >= 20, {
+        timeoutMs: 15_000,
+        what: 'some of what is in the shards of the stuck relay are delivered',
+      });
+      expect(scenario.journal.ends().length).toBeLessThan(4_000);
+    }),
+  );
 });
