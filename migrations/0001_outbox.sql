@@ -37,8 +37,8 @@ create index outbox_events_type_idx on :"schema".outbox_events (event_type, seq)
 -- created_at follows seq closely, so a BRIN index finds a time range at almost no cost per insert.
 create index outbox_events_created_at_idx on :"schema".outbox_events using brin (created_at) with (pages_per_range = 32);
 
--- The work left: one narrow row per undelivered event. A claim changes `lease` only, which no index covers, so it is a
--- HOT update; fillfactor 50 leaves each page the room for it.
+-- The work left: one narrow row per undelivered event. A claim changes `lease`, which no index covers, so it is a
+-- HOT update (only taking over an event of a relay that ended changes `rescues` too); fillfactor 50 leaves each page the room for it.
 create table :"schema".outbox_queue (
   seq          bigint primary key,
   key          bigint,
@@ -63,7 +63,7 @@ comment on column :"schema".outbox_queue.available_at is
   'NULL means ready. A time means delayed, in backoff, or deferred behind its key; infinity means behind a held event.';
 comment on column :"schema".outbox_queue.held is 'A dead letter that holds its key back until somebody resolves it.';
 comment on column :"schema".outbox_queue.rescues is
-  'How often a relay ended while it held the event, since the event last came out of a delivery alive.';
+  'How often a relay ended while it held the event, since an attempt of the event last failed; see claim_many.';
 comment on column :"schema".outbox_queue.done is 'Names of the targets that already have the event.';
 comment on column :"schema".outbox_queue.owed is
   'Targets that a relay has decided it must still reach: destinations by name, handlers as type:name. NULL means that no relay has decided yet.';

@@ -5,9 +5,11 @@
 -- may have a million rows when it is used. Hence the settings: generic plans, by index, always. No JIT, which would
 -- compile for a tenth of a second what runs for milliseconds.
 
--- How often events came back into the queue that were out of it: from the shelf, from the dead letters, by a replay.
+-- How often events came back into the queue that were out of it: from the shelf, from the dead letters, by a replay,
+-- as an orphan; and how often a table was truncated.
 -- A relay may skip what lies below its low-water mark only while this number is the one it knew when it took the mark.
--- A sequence, because nobody has to wait for anybody to count on, and counting too early does no harm (low-water.ts).
+-- A sequence, because sessions count on it without waiting for each other, and counting too early does no harm
+-- (low-water.ts).
 create sequence :"schema".outbox_returns;
 do $postcommit$ begin perform nextval(format('%I.outbox_returns', :'schema')::regclass); end $postcommit$;
 
@@ -157,7 +159,7 @@ $postcommit$;
 -- the keys are divided into 1,024 shards by their hash, and each living relay has a contiguous part of them, by the rank of its token.
 -- Entries of other shards are skipped in the index. Shards decide who looks first, never who may deliver: relays may
 -- disagree for a moment about who is alive, and a relay that has run out of its own, or once a second, claims without
--- regard to shards (src/relay/polling-lane.ts), so a free event never waits for a relay that is stuck or has just died.
+-- regard to shards (src/relay/queue-walk.ts), so a free event does not wait for a relay that is stuck or has just died.
 create function :"schema".claim_many(
   relay bigint, above bigint, ready_max integer, due_max integer, except_keys bigint[], inline_bytes_max integer,
   holding bigint[], low bigint, low_returns bigint, low_server text, survey boolean, own_shards boolean,

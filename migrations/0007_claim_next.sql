@@ -1,11 +1,11 @@
 -- What an event of a quiet outbox waits for: the claim that a ring is followed by. Most often there is exactly one event,
--- that nothing stands before. claim() needs four statements and a JSON text for it, this two small ones: 0.29 ms instead of
+-- that nothing stands before. claim_many() needs four statements and a JSON text for it, this two small ones: 0.29 ms instead of
 -- 0.36 on loopback when both are warm, 0.39 instead of 0.46 at a hundred a second.
 --
 -- Answers one row: how many events a claim could begin with (2 stands for more), whether the one there is fits, when the next
--- waiting one is due, and the claimed event. Nothing is claimed, and claim() is to be asked, when there are several, or what
+-- waiting one is due, and the claimed event. Nothing is claimed, and claim_many() is to be asked, when there are several, or what
 -- there is needs more than this: a waiting event that is due, a lease to take over, a predecessor, a suspect, anything on the shelf. All of
--- that is seen in the snapshot of one statement, and what claim() says of order, fencing and the low-water mark holds here
+-- that is seen in the snapshot of one statement, and what claim_many() says of order, fencing and the low-water mark holds here
 -- too. One that fits and is not claimed was locked: another relay is just taking it.
 create function :"schema".claim_next(
   relay bigint, except_keys bigint[], inline_bytes_max integer, holding bigint[], low bigint, low_returns bigint,

@@ -12,7 +12,7 @@ export interface ForgetOptions {
 
 /** What became of the events, or with `dryRun` what would, each counted up to 100,000 then. */
 export interface ForgetResult extends ForgottenEvents {
-  /** Living relays that have the target, by name: only a `dryRun` is told of them, as it cannot be forgotten then. */
+  /** Living relays that have the target. Filled by a dry run only; otherwise a target in use is an error. */
   usedBy: string[];
   /** Events that a relay held in this moment and that may still be owed to it: call it again if there are any. */
   inFlight: number;

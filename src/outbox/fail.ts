@@ -49,7 +49,7 @@ with input as materialized (
     from shelved x cross join lateral jsonb_array_elements_text(x.waits_for) as w(destination)
   on conflict (destination, seq) do nothing
 ), known as (
-  -- The destination may have been forgotten since this relay claimed the event: nobody would find its shelf.
+  -- The destination may have been forgotten since this relay claimed the event: no relay would find its shelf.
   insert into ${s}.outbox_controls (destination)
   select distinct w.destination from shelved x cross join lateral jsonb_array_elements_text(x.waits_for) as w(destination)
    where not exists (select from ${s}.outbox_controls c where c.destination = w.destination)

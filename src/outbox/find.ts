@@ -107,7 +107,7 @@ export interface FailedAttempt {
   target: string | null;
   code: string | null;
   error: string;
-  /** The relay's name, or its token once the books have forgotten it; `operator` for what `forget` did. */
+  /** The relay's name, or its token once its row in outbox_relays is pruned; `operator` for what `forget` did. */
   relay: string;
 }
 
@@ -116,7 +116,7 @@ export interface Delivery {
   /** How many attempts it took. */
   attempts: number;
   targets: string[];
-  /** The relay's name, or its token once the books have forgotten it; `operator` for what `forget` did. */
+  /** The relay's name, or its token once its row in outbox_relays is pruned; `operator` for what `forget` did. */
   relay: string;
 }
 

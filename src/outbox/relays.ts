@@ -54,7 +54,7 @@ export async function renew(
 }
 
 // Declaring a relay lost is a change of its row and not a comparison of times in every claim: the row's lock decides
-// between a late heartbeat and the rescuer, so never both win. While the server is younger than a lease nobody is
+// between a late heartbeat and the rescuer, so never both win. While the server is younger than a lease no relay is
 // declared lost: no relay could renew before it came up, and most are about to. A start in the future says that the clock was
 // set back since; then only the caller can know that the server has been up for a lease. Nor is anybody declared lost when
 // the clock reads later than the caller can explain: it was set forward, and every lease looks expired.

@@ -287,7 +287,7 @@ function toResult({ handler: target, result, thrown }: HandlerCall, owedAs: stri
   return { target, owedAs, kind: isReject(thrown) ? 'reject' : 'retry', error: thrown };
 }
 
-/** All targets together: one that rejects decides, else one that failed, else one that was given up, else who waits. */
+/** All targets together: one that rejects decides, else one that failed, else one that was given up, else one that waits. */
 function toOutcome(held: Held, results: readonly TargetResult[]): Outcome {
   const owed = [...new Set(results.flatMap(({ kind, owedAs }) => (kind === 'ok' ? [] : owedAs)))];
   const done = [...held.done];

@@ -35,12 +35,12 @@ const clockShare = 1 / 3;
  * it also declares other relays lost whose lease ran out.
  *
  * The relay judges its own lease by the time since it *sent* the last successful renewal, so it stops before the
- * database would let anyone else take over. And it declares nobody lost while it has not been in touch with the
+ * database would let anyone else take over. And it declares no relay lost while it has not been in touch with the
  * database for a whole lease itself: after an outage of the database all leases have run out, and the relays that come
  * back first would declare the others dead.
  *
  * All leases are times of the database's clock, and that clock may be set. This process's clock measures how far it should have
- * moved between two beats. Set forward by more than a third of a lease, every lease looks expired: nobody is declared lost for
+ * moved between two beats. Set forward by more than a third of a lease, every lease looks expired: no relay is declared lost for
  * a lease, in which the living renew. Set back, leases would end only when it has caught up: `reanchor` moves them with it.
  */
 export class Lease {

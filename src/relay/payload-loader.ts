@@ -210,7 +210,7 @@ export class PayloadLoader {
   #failed(held: Held, error: unknown): Outcome {
     if (isUnreadable(error)) {
       this.#failures.delete(held.seq);
-      return rejected(held, 'POSTCOMMIT_E_PAYLOAD_UNREADABLE', `It said: ${causeText(error)}`);
+      return rejected(held, 'POSTCOMMIT_E_PAYLOAD_UNREADABLE', `PostgreSQL reports: ${causeText(error)}`);
     }
     const failures = (this.#failures.get(held.seq) ?? 0) + 1;
     this.#failures.delete(held.seq);

@@ -157,7 +157,7 @@ export class PollingLane {
     try {
       await readClaimed(this.#options.link.queryArrays, this.#options.schema, rows);
     } catch (error) {
-      this.#answerLost = true; // They are claimed, and nobody knows of them.
+      this.#answerLost = true; // Claimed in the database, unknown to this relay.
       throw error;
     }
   }

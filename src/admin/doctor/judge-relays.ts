@@ -55,7 +55,7 @@ function judgeDifferences(relays: readonly RelayInfo[]): Judgement[] {
   );
   if (versions.length > 0) {
     const list = versions.map(({ version, relays: names }) => `${version} (${someOf(names, 3)})`).join(', ');
-    found.push(note(`living relays run different versions: ${list}`, 'As it is during a rolling deployment.'));
+    found.push(note(`living relays run different versions: ${list}`, 'Expected during a rolling deployment.'));
   }
   if (settings) {
     found.push(

@@ -38,7 +38,7 @@ function tell({ output }: Context, target: string, isDone: boolean, result: Forg
     [discarded, 'event', 'that reached no target: given up, as discarded dead letters'],
     [stillWaiting, 'event', 'that wait for other destinations too: they go on waiting for these'],
     [queued, 'event', 'in the queue: relays deliver them without it'],
-    [deadLetters, 'dead letter', 'that a retry would still owe to it: no longer'],
+    [deadLetters, 'dead letter', 'that no longer owe it: a retry does not wait for it'],
   ];
   for (const [count, noun, what] of lines) if (count > 0) output.line(`  ${quantity(count, noun)} ${what}`);
   if (lines.every(([count]) => count === 0)) output.line('  nothing is owed to it');

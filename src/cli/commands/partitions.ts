@@ -71,7 +71,7 @@ function addConvert(partitions: Command, terminal: Terminal): void {
     .command('convert')
     .summary('partition a log that is one table, or change the unit')
     .description(
-      'Partition a log that is one table, while services emit and relays deliver. The log is read once, which blocks nobody; then it is needed alone for some ten milliseconds, and where other sessions do not let go of it, that is tried again and again. What there is becomes partition 0. An id is unique within its partition from then on: INSERT ... ON CONFLICT (id) into the log fails (42P10), emit_once takes its place. There is no way back to one table. On a log that is partitioned already, this changes what the next partitions hold.',
+      'Partition a log that is one table, while services emit and relays deliver. The log is read once without blocking other sessions, then locked exclusively for about 10 ms; if another session holds it, the command retries. What there is becomes partition 0. An id is unique within its partition from then on: INSERT ... ON CONFLICT (id) into the log fails (42P10), emit_once takes its place. There is no way back to one table. On a log that is partitioned already, this changes what the next partitions hold.',
     )
     .addOption(new Option('--by <unit>', 'what a partition is to hold').choices(partitionUnits).makeOptionMandatory())
     .option('--patience-ms <n>', 'for how long to try to get the log alone', wholeNumber(0, 86_400_000), 60_000)
