@@ -1,50 +1,87 @@
 import type { InsertableEvent } from '../outbox/insert.ts';
 
+/** How a buffer writes to its transaction. */
+export interface FlushTarget {
+  /** Writes the events and records the number of this flush in the transaction, both in one statement. */
+  write(events: readonly InsertableEvent[], flush: number): Promise<void>;
+  /** Reads the numbers of the recorded flushes. A rollback to a savepoint removes a number together with its events. */
+  recorded(): Promise<ReadonlySet<number>>;
+}
+
 /**
- * What one outbox.transaction() has been given to emit and has not written yet, in the order of the calls. An event that
- * is written at once (`outbox.emit(tx, ...)`) takes what was given before it along, so that seq follows the program.
+ * The events that one outbox.transaction() was given to emit, in the order of the calls. They are written with COMMIT, or
+ * flushed before an event that is written at once (`outbox.emit(tx, ...)`), so that seq follows the program.
+ *
+ * The caller may roll back to a savepoint and undo a flush, but `emit` has already resolved. So flushed events are kept
+ * until the end, and the server is asked which flushes it still has before the next write. Events of the others are
+ * written again. A transaction without a flush asks nothing.
  */
 export class EmitBuffer {
-  readonly #write: (events: readonly InsertableEvent[]) => Promise<void>;
+  readonly #target: FlushTarget;
   /** Every check since the beginning: one that failed fails the transaction, whatever became of the others. */
   readonly #checks: Promise<InsertableEvent[]>[] = [];
-  #unwritten: Promise<InsertableEvent[]>[] = [];
+  #unchecked: Promise<InsertableEvent[]>[] = [];
+  #unwritten: readonly InsertableEvent[] = [];
+  /** By the number of their flush, in program order. */
+  readonly #flushed = new Map<number, readonly InsertableEvent[]>();
+  #flushes = 0;
   /** Settled when the last of the writes is. They wait for each other, because their checks may take any time. */
   #turn: Promise<unknown> = Promise.resolve();
 
-  constructor(write: (events: readonly InsertableEvent[]) => Promise<void>) {
-    this.#write = write;
+  constructor(target: FlushTarget) {
+    this.#target = target;
   }
 
   add(check: Promise<InsertableEvent[]>): void {
     this.#checks.push(check);
-    this.#unwritten.push(check);
+    this.#unchecked.push(check);
   }
 
-  /** Writes what was added before this call, and calls `write` then. */
+  /** Flushes what was added before this call, and calls `write` then. */
   writeNow(write: () => Promise<void>): Promise<void> {
-    const before = this.#take();
+    const added = this.#takeUnchecked();
     const turn = this.#turn.then(async () => {
-      const events = (await Promise.all(before)).flat();
-      if (events.length > 0) await this.#write(events);
+      await this.#collect(added);
+      await this.#flush();
       await write();
     });
     this.#turn = turn.catch(() => {});
     return turn;
   }
 
-  /** What is left to be written with COMMIT, when every write under way has ended. Throws if any event was refused. */
-  async rest(): Promise<InsertableEvent[]> {
+  /** What must be written with COMMIT, when every write under way has ended. Throws if any event was refused. */
+  async rest(): Promise<readonly InsertableEvent[]> {
     await this.#turn;
-    const rest = this.#take();
+    const added = this.#takeUnchecked();
     await Promise.all(this.#checks);
-    return (await Promise.all(rest)).flat();
+    await this.#collect(added);
+    return this.#unwritten;
   }
 
-  #take(): Promise<InsertableEvent[]>[] {
-    const taken = this.#unwritten;
-    this.#unwritten = [];
+  #takeUnchecked(): Promise<InsertableEvent[]>[] {
+    const taken = this.#unchecked;
+    this.#unchecked = [];
     return taken;
+  }
+
+  /** Makes #unwritten everything that the transaction must still get: undone flushes first, `added` last. */
+  async #collect(added: readonly Promise<InsertableEvent[]>[]): Promise<void> {
+    this.#unwritten = [...this.#unwritten, ...(await Promise.all(added)).flat()];
+    if (this.#flushed.size === 0) return;
+    const recorded = await this.#target.recorded();
+    const undone = [...this.#flushed].filter(([flush]) => !recorded.has(flush));
+    for (const [flush] of undone) this.#flushed.delete(flush);
+    this.#unwritten = [...undone.flatMap(([, events]) => events), ...this.#unwritten];
+  }
+
+  async #flush(): Promise<void> {
+    if (this.#unwritten.length === 0) return;
+    const events = this.#unwritten;
+    const flush = ++this.#flushes;
+    // Before the write, which may fail: its number is not recorded then, and the events are collected again.
+    this.#flushed.set(flush, events);
+    this.#unwritten = [];
+    await this.#target.write(events, flush);
   }
 }
 

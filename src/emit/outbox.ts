@@ -5,12 +5,12 @@ import type { Executor, Statement } from '../database/executor.ts';
 import { defaultSchema, quoteIdentifier } from '../database/identifier.ts';
 import { PostcommitError } from '../errors.ts';
 import type { InsertableEvent } from '../outbox/insert.ts';
-import { insertOnce, insertStatement } from '../outbox/insert.ts';
+import { insertFlush, insertOnce, insertStatement, recordedFlushes } from '../outbox/insert.ts';
 import { DoorbellRinger } from './doorbell-ringer.ts';
 import { bufferOf, closeBuffer, EmitBuffer, openBuffer } from './emit-buffer.ts';
 import type { OutboxEvent } from './event.ts';
 import { toInsertable } from './event.ts';
-import type { OutboxDatabase, TransactionOptions } from './outbox-database.ts';
+import type { OpenTransaction, OutboxDatabase, TransactionOptions } from './outbox-database.ts';
 import { readCommittedSide } from './read-committed-side.ts';
 
 export interface OutboxOptions<Tx> {
@@ -44,6 +44,12 @@ type Insert = (mark: string | null) => Statement;
  * So events of SQL that the work runs itself (`select postcommit.emit(...)`, a plain INSERT, a trigger that emits) come before
  * an event that was given to `emit` earlier and is not written yet. Where that order matters, use `outbox.emit(tx, ...)`: it
  * writes at once.
+ *
+ * The events exist exactly when the transaction commits: a rollback to a savepoint does not take them back, even if they were
+ * written after the savepoint. They are then written again, in order, with the next `outbox.emit(tx, ...)` or with COMMIT. To
+ * know, the transaction asks the server with one round trip before each further `outbox.emit(tx, ...)` and before COMMIT,
+ * once an `outbox.emit(tx, ...)` has written events of `emit`. For an event that a savepoint takes back, use
+ * `outbox.emit(tx, ...)`.
  */
 export interface Emit {
   (event: OutboxEvent): Promise<string>;
@@ -95,8 +101,8 @@ export class Outbox<Tx> {
 
   /**
    * Writes events in the transaction you have open: one statement, one round trip, whatever their number. They exist
-   * exactly when it commits. Returns their ids. In a transaction that `outbox.transaction` has opened, events that its `emit`
-   * was given before are written first.
+   * exactly when it commits; a rollback to a savepoint takes back those written after the savepoint. Returns their ids. In a
+   * transaction that `outbox.transaction` has opened, events that its `emit` was given before are written first.
    *
    * Until the commit, others that emit for the same aggregates wait. Separate calls for several aggregates, in another order
    * than another transaction's, can deadlock as row locks can: PostgreSQL fails one of the two with 40P01, to be retried
@@ -177,9 +183,15 @@ export class Outbox<Tx> {
     await (buffer ? buffer.writeNow(writeChecked) : writeChecked());
   }
 
-  async #send(tx: Tx, send: (executor: Executor, mark: string | null) => Promise<void>): Promise<void> {
+  async #flush({ tx, mark }: OpenTransaction<Tx>, events: readonly InsertableEvent[], flush: number): Promise<void> {
+    const options = { serialise: this.#serialise, mark, flush };
+    await this.#send(tx, (executor) => insertFlush(executor, this.#schema, events, options));
+    this.#db.afterEnd(tx, () => this.#ringer.ring());
+  }
+
+  async #send<T>(tx: Tx, send: (executor: Executor, mark: string | null) => Promise<T>): Promise<T> {
     try {
-      await this.#db.inTransaction(tx, (executor, mark) => send(executor, mark ?? null));
+      return await this.#db.inTransaction(tx, (executor, mark) => send(executor, mark ?? null));
     } catch (error) {
       throw codedDatabaseError(error);
     }
@@ -226,7 +238,10 @@ export class Outbox<Tx> {
 
   async #work<T>(work: (tx: Tx, emit: Emit) => Promise<T>, options: TransactionOptions): Promise<T> {
     const open = await this.#db.begin(options);
-    const buffer = new EmitBuffer((events) => this.#write(open.tx, events));
+    const buffer = new EmitBuffer({
+      write: (events, flush) => this.#flush(open, events, flush),
+      recorded: () => this.#send(open.tx, (executor) => recordedFlushes(executor, open.mark)),
+    });
     openBuffer(open.tx, buffer);
     let ended = false;
     const emit = ((given: OutboxEvent | readonly OutboxEvent[]) => {

@@ -22,6 +22,11 @@ export interface InsertableEvent {
 const insertOneSql = perSchema((s) => `call ${s}.emit_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`);
 const insertSql = perSchema((s) => `select ${s}.emit($1::text::jsonb, $2::text::boolean, $3::text)`);
 
+const insertFlushSql = perSchema(
+  (s) => `select ${s}.emit($1::text::jsonb, $2::text::boolean, $3::text),
+                 set_config('postcommit.flushes', concat(current_setting('postcommit.flushes', true), $4::text, ','), true)`,
+);
+
 const insertOnceSql = perSchema(
   (s) => `select array_to_string(${s}.emit_once($1::text::jsonb, $2::text::boolean, $3::text), ',') as written`,
 );
@@ -67,6 +72,33 @@ export async function insertOnce(
   ]);
   const { written } = rows[0] as { written: string };
   return new Set(written === '' ? [] : written.split(','));
+}
+
+/**
+ * Appends events that outbox.transaction() had buffered, and records the number of the flush in a setting of the transaction.
+ * A rollback to a savepoint undoes both. Fails unless the transaction still has the mark.
+ */
+export async function insertFlush(
+  db: Executor,
+  schema: string,
+  events: readonly InsertableEvent[],
+  { serialise, mark, flush }: { serialise: boolean; mark: string; flush: number },
+): Promise<void> {
+  refuseTooLarge(events);
+  const list = `[${events.map(toJson).join(',')}]`;
+  await db.query(insertFlushSql(schema), [list, String(serialise), mark, String(flush)]);
+}
+
+/** Reads the numbers of the flushes that the transaction contains. Throws unless it still has the mark. */
+export async function recordedFlushes(db: Executor, mark: string): Promise<Set<number>> {
+  const { rows } = await db.query(
+    `select current_setting('postcommit.mark', true) as mark, current_setting('postcommit.flushes', true) as flushes`,
+  );
+  const row = rows[0] as { mark: string | null; flushes: string | null };
+  if (row.mark !== mark) {
+    throw new PostcommitError('POSTCOMMIT_E_NOT_A_TRANSACTION', 'The transaction that was to emit has ended.');
+  }
+  return new Set((row.flushes ?? '').split(',').filter(Boolean).map(Number));
 }
 
 function refuseTooLarge(events: readonly InsertableEvent[]): void {

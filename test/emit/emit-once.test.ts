@@ -196,6 +196,26 @@ describe.each([18, 14] as const)('emitOnce on PostgreSQL %i', (version) => {
     expect(await payloads()).toEqual([]);
   });
 
+  test.each(['none', 'day'] as const)(
+    'a rollback to a savepoint takes it back, and nothing of emit: %s',
+    async (partitions) => {
+      await scene.begin(partitions);
+      const id = randomUUID();
+      const results = await scene.outbox.transaction(async (tx, emit) => {
+        await emit({ type: 'x', aggregate: ['a', '1'], payload: 1 });
+        await tx.query('savepoint s');
+        const first = await scene.outbox.emitOnce(tx, event(id, 'taken back'));
+        await tx.query('rollback to savepoint s');
+        // The lock of the id was released: another transaction may write the event.
+        const other = await once(event(id, { by: 'another' }));
+        const second = await scene.outbox.emitOnce(tx, event(id, 'again'));
+        return [first.written, other, second.written];
+      });
+      expect(results).toEqual([true, true, false]);
+      expect(await payloads()).toEqual([{ by: 'another' }, 1]);
+    },
+  );
+
   test('follows what emit was given before in the same transaction', async () => {
     await scene.begin('none');
     await scene.outbox.transaction(async (tx, emit) => {
