@@ -272,6 +272,28 @@ describe('G4 order per aggregate: seq follows commit order', () => {
         expect(rows.map((row) => row.event_type)).toEqual(['order.last', 'order.changed']);
       });
 
+      test('257 are emitted also when the gates would deadlock within deadlock_timeout', async () => {
+        await database.query(`insert into aggregates values ('shared') on conflict do nothing`);
+        const lockRow = `select from aggregates where id = 'shared' for update`;
+        const bulk = await begin();
+        await bulk.tx.query(lockRow);
+        const other = await begin();
+        await other.tx.query(`set local deadlock_timeout = '1min'`);
+        await outbox.emit(other.tx, event('other'));
+        const rowLocked = other.tx.query(lockRow);
+        await waits(other.pid, bulk.pid);
+        // Shorter than the 100 ms for the gates, so PostgreSQL finds that the two wait for each other.
+        await bulk.tx.query(`set local deadlock_timeout = '10ms'`);
+        await bulk.tx.query(`set local lock_timeout = '7s'`);
+        const emitted = await Promise.allSettled([outbox.emit(bulk.tx, many.slice(0, 257))]);
+        const [settings] = (await bulk.tx.query('show lock_timeout').catch(() => ({ rows: [] }))).rows;
+        await bulk.end('commit');
+        await rowLocked;
+        await other.end('commit');
+        expect(emitted).toEqual([{ status: 'fulfilled', value: expect.any(Array) }]);
+        expect(settings).toEqual({ lock_timeout: '7s' });
+      });
+
       test('1,001 in one call fail in the end, and no other emitter waits for that', async () => {
         await withIdle(async (idle) => {
           const bulk = await begin();
