@@ -136,6 +136,10 @@ export class Outbox<Tx> {
    * partitioned log, events that `emit` or a plain INSERT is writing under the same id at that time are seen only in the
    * partition that is open, and the transaction must be READ COMMITTED. At most 1,000 events in a call.
    *
+   * A call locks its ids first and its aggregates then. A transaction that has emitted for the aggregate before can deadlock
+   * with another one that emits the same id once: PostgreSQL fails one of the two with 40P01, to be retried as a whole.
+   * A rollback to a savepoint releases the ids that were locked after it: another transaction may then write them.
+   *
    * @example
    * const { written } = await outbox.emitOnce(client, {
    *   id: '0192f0c1-8f57-7000-8000-000000000001', // The same whenever this work is repeated.

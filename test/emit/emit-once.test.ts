@@ -216,6 +216,31 @@ describe.each([18, 14] as const)('emitOnce on PostgreSQL %i', (version) => {
     },
   );
 
+  test('after an event of its aggregate it can deadlock, and one of the two transactions fails as a whole', async () => {
+    await scene.begin('none');
+    const id = randomUUID();
+    const [first, second] = [await begin(), await begin()];
+    await scene.outbox.emit(first.tx, { type: 'x', aggregate: ['a', '1'], payload: 'before' });
+    // The second has locked the id and waits for the aggregate.
+    const secondOnce = scene.outbox.emitOnce(second.tx, event(id, 'second'));
+    await waits(second.pid, first.pid);
+    const firstOnce = scene.outbox.emitOnce(first.tx, event(id, 'first'));
+    const ends = [
+      { once: firstOnce, end: first.end, payloads: ['before', 'first'] },
+      { once: secondOnce, end: second.end, payloads: ['second'] },
+    ].map(async ({ once, end, payloads }) => {
+      const code = await once.then(
+        () => 'written',
+        (error) => error.code,
+      );
+      await end(code === 'written' ? 'commit' : 'rollback');
+      return { code, payloads };
+    });
+    const outcomes = await Promise.all(ends);
+    expect(outcomes.map(({ code }) => code).sort()).toEqual(['40P01', 'written']);
+    expect(await payloads()).toEqual(outcomes.find(({ code }) => code === 'written')?.payloads);
+  });
+
   test('follows what emit was given before in the same transaction', async () => {
     await scene.begin('none');
     await scene.outbox.transaction(async (tx, emit) => {
