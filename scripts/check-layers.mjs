@@ -24,6 +24,7 @@ const importRules = [
       'publishers/webhook/',
       'publishers/publisher-options.ts',
       'publishers/failure.ts',
+      'publishers/import-client.ts',
       'publishers/calls-under-way.ts',
       'publishers/redis/',
       'publishers/rabbitmq/',

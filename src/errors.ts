@@ -84,6 +84,7 @@ export const errorCodes = {
   POSTCOMMIT_E_WEBHOOK_UNVERIFIED:
     'The request is not a webhook of who has the secret, or was changed or delayed on its way. Answer 401 and do not use it.',
   POSTCOMMIT_E_PACKAGE_MISSING: 'A package that this destination needs is not installed.',
+  POSTCOMMIT_E_PACKAGE_TOO_OLD: 'A package that this destination needs is installed in a version that is too old.',
   POSTCOMMIT_E_RELAY_STATE: 'The relay cannot do this in its present state.',
   POSTCOMMIT_E_EMPTY_FILTER:
     'An empty filter would touch every row. Name ids or at least one condition, or pass `all: true` if you mean all.',

@@ -1,5 +1,3 @@
-import { PostcommitError } from '../errors.ts';
-
 const reasonCharactersMax = 500;
 
 /** What an operator reads: the broker's or the system's own words, cut to a length that fits a table. */
@@ -47,14 +45,4 @@ export async function untilAborted<T>(promise: Promise<T>, signal: AbortSignal):
 function aborted({ reason }: AbortSignal): Error {
   if (!(reason instanceof Error) || reason.name === 'AbortError') return new Error('The call was aborted.');
   return reason.name === 'TimeoutError' ? new Error('No answer in time.') : reason;
-}
-
-/** Loads a client that is an optional peer, when it is needed. */
-export async function importClient<T>(name: string, load: () => Promise<T>): Promise<T> {
-  try {
-    return await load();
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ERR_MODULE_NOT_FOUND') throw error;
-    throw new PostcommitError('POSTCOMMIT_E_PACKAGE_MISSING', `Run: npm install ${name}`, { cause: error });
-  }
 }

@@ -1,6 +1,7 @@
 import type { Authenticator, ConnectionOptions, TlsOptions } from '@nats-io/transport-node';
 import { PostcommitError } from '../errors.ts';
-import { importClient, isUntrustedCertificate, reasonOf } from './failure.ts';
+import { isUntrustedCertificate, reasonOf } from './failure.ts';
+import { importClient } from './import-client.ts';
 import { linkPublisher } from './link-publisher.ts';
 import { dialNats } from './nats/dial.ts';
 import { NatsLink } from './nats/link.ts';
@@ -60,10 +61,12 @@ export function nats(options: NatsOptions): Publisher {
   });
 }
 
+const clients = { oldest: '3.0.0', install: '@nats-io/transport-node @nats-io/jetstream' };
+
 async function openLink(options: ResolvedOptions, signal: AbortSignal): Promise<NatsLink> {
   const [{ connect, headers }, { jetstream }] = await Promise.all([
-    importClient('@nats-io/transport-node', () => import('@nats-io/transport-node')),
-    importClient('@nats-io/jetstream', () => import('@nats-io/jetstream')),
+    importClient('@nats-io/transport-node', clients, () => import('@nats-io/transport-node')),
+    importClient('@nats-io/jetstream', clients, () => import('@nats-io/jetstream')),
   ]);
   try {
     const connection = await dialNats(connect, { ...options.connection, servers: [...options.servers] }, signal);

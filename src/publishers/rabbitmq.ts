@@ -1,7 +1,8 @@
 import type { ConnectionOptions } from 'node:tls';
 import type { Options } from 'amqplib';
 import { PostcommitError } from '../errors.ts';
-import { cutReason, importClient, isUntrustedCertificate, reasonOf } from './failure.ts';
+import { cutReason, isUntrustedCertificate, reasonOf } from './failure.ts';
+import { importClient } from './import-client.ts';
 import { linkPublisher } from './link-publisher.ts';
 import type { Publisher } from './publisher.ts';
 import { readOptions } from './publisher-options.ts';
@@ -64,7 +65,7 @@ export function rabbitmq(options: RabbitmqOptions): Publisher {
 }
 
 async function dial(options: ResolvedOptions, signal: AbortSignal) {
-  const { connect } = await importClient('amqplib', () => import('amqplib'));
+  const { connect } = await importClient('amqplib', { oldest: '2.0.0' }, () => import('amqplib'));
   signal.throwIfAborted();
   const socketOptions = {
     ...options.tls,

@@ -1,7 +1,8 @@
 import type { RedisClientOptions } from 'redis';
 import { PostcommitError } from '../errors.ts';
 import { CallsUnderWay } from './calls-under-way.ts';
-import { cutReason, importClient, isUntrustedCertificate, reasonOf } from './failure.ts';
+import { cutReason, isUntrustedCertificate, reasonOf } from './failure.ts';
+import { importClient } from './import-client.ts';
 import { sendInKeyOrder } from './key-order.ts';
 import type { Message, Publisher, PublisherCapabilities, PublishOutcome } from './publisher.ts';
 import { published } from './publisher.ts';
@@ -128,7 +129,7 @@ function clientFactory(given: RedisOptions): CreateRedisClient {
     if (given.client) {
       return given.client.duplicate(overrides as never) as RedisClient;
     }
-    const { createClient } = await importClient('redis', () => import('redis'));
+    const { createClient } = await importClient('redis', { oldest: '6.0.0' }, () => import('redis'));
     const chosen = Object.fromEntries(
       connectionOptions.map((name) => [name, given[name]]).filter(([, value]) => value),
     );

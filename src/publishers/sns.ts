@@ -2,7 +2,7 @@ import type { SNSClient, SNSClientConfig } from '@aws-sdk/client-sns';
 import { checkConnection, clientConfiguration } from './aws/client.ts';
 import { isFifo } from './aws/entry.ts';
 import { AwsPublisher, type AwsService, type AwsSession, NoTarget } from './aws/publisher.ts';
-import { importClient } from './failure.ts';
+import { importClient } from './import-client.ts';
 import type { Publisher } from './publisher.ts';
 import { readOptions } from './publisher-options.ts';
 
@@ -82,7 +82,7 @@ export function sns(options: SnsOptions = {}): Publisher {
 }
 
 async function open(options: SnsOptions): Promise<AwsSession> {
-  const sdk = await importClient('@aws-sdk/client-sns', () => import('@aws-sdk/client-sns'));
+  const sdk = await importClient('@aws-sdk/client-sns', { oldest: '3.600.0' }, () => import('@aws-sdk/client-sns'));
   const { topicArn, topicArnPrefix } = options;
   const client = options.client ?? new sdk.SNSClient(clientConfiguration(options));
   return {

@@ -2,7 +2,7 @@ import type { SQSClient, SQSClientConfig } from '@aws-sdk/client-sqs';
 import { checkConnection, clientConfiguration } from './aws/client.ts';
 import { isFifo } from './aws/entry.ts';
 import { AwsPublisher, type AwsService, type AwsSession } from './aws/publisher.ts';
-import { importClient } from './failure.ts';
+import { importClient } from './import-client.ts';
 import type { Publisher } from './publisher.ts';
 import { readOptions } from './publisher-options.ts';
 
@@ -74,7 +74,7 @@ export function sqs(options: SqsOptions = {}): Publisher {
 }
 
 async function open(options: SqsOptions): Promise<AwsSession> {
-  const sdk = await importClient('@aws-sdk/client-sqs', () => import('@aws-sdk/client-sqs'));
+  const sdk = await importClient('@aws-sdk/client-sqs', { oldest: '3.600.0' }, () => import('@aws-sdk/client-sqs'));
   const { queueUrl } = options;
   const client = options.client ?? new sdk.SQSClient(clientConfiguration(options));
   const lookUp = async (name: string, abortSignal: AbortSignal) => {

@@ -16,6 +16,9 @@ const tsx = join(root, 'node_modules/tsx/dist/esm/index.mjs');
  */
 const pgVersions = ['8.11.0', '8.16.3', '8.22.0', '8.23.0', 'latest'];
 
+/** Clients that a project may have for its own use, older than the publishers need. */
+const olderClients = ['redis@4.7.1', 'amqplib@0.10.9', 'kafkajs@1.16.0'];
+
 describe('the package as npm installs it', () => {
   const projects = new Map<string, string>();
   let scratch: string;
@@ -30,9 +33,11 @@ describe('the package as npm installs it', () => {
       ...pgVersions.map((version): [string, string[]] => [version, ['postcommit', `pg@${version}`]]),
       ['two-copies', ['postcommit', 'pg@latest', 'pg-other@npm:pg@8.16.3']],
       ['readme', asTheReadmeSays],
+      ['older-clients', ['postcommit', 'pg']],
     ];
     const installOne = async ([name, packages]: [string, string[]]) => {
       const project = await makeProject(scratch, `project-${name}`);
+      if (name === 'older-clients') await install(project, olderClients);
       await install(
         project,
         packages.map((each) => (each === 'postcommit' ? tarball : each)),
@@ -83,6 +88,24 @@ describe('the package as npm installs it', () => {
     await withDatabase((env) => runScenario(project, { ...env, PG_PACKAGE: 'pg-other' }));
   });
 
+  it('installs beside older clients of brokers, and refuses them only when a destination needs them', async (context) => {
+    const project = projectOf('older-clients', context);
+    const output = await run(process.execPath, ['--input-type=module', '--eval', connectAll], project, {});
+    expect(output.trim().split('\n')).toEqual([
+      'POSTCOMMIT_E_PACKAGE_TOO_OLD: redis 4.7.1 is installed, 6.0.0 or later is needed. Run: npm install redis@latest',
+      'POSTCOMMIT_E_PACKAGE_TOO_OLD: amqplib 0.10.9 is installed, 2.0.0 or later is needed. Run: npm install amqplib@latest',
+      'POSTCOMMIT_E_PACKAGE_TOO_OLD: kafkajs 1.16.0 is installed, 2.2.4 or later is needed. Run: npm install kafkajs@latest',
+      'POSTCOMMIT_E_PACKAGE_MISSING: Run: npm install @nats-io/transport-node @nats-io/jetstream',
+    ]);
+  });
+
+  it('accepts every version of a package that is optional', async () => {
+    const { peerDependencies } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'));
+    const { pg, ...optional } = peerDependencies as Record<string, string>;
+    expect(pg).toBe('^8.11.0');
+    expect(new Set(Object.values(optional))).toEqual(new Set(['*']));
+  });
+
   it('brings no copy of pg of its own', async (context) => {
     const lock = JSON.parse(await readFile(join(projectOf('8.16.3', context), 'package-lock.json'), 'utf8'));
     const copies = Object.keys(lock.packages).filter((path) => path.endsWith('node_modules/pg'));
@@ -119,6 +142,23 @@ describe('the package as npm installs it', () => {
     }
   });
 });
+
+/** Connects every publisher, and prints what refuses. Nothing is sent: the client's package is loaded first. */
+const connectAll = `
+  import { kafka } from 'postcommit/kafka';
+  import { nats } from 'postcommit/nats';
+  import { rabbitmq } from 'postcommit/rabbitmq';
+  import { redis } from 'postcommit/redis';
+  const publishers = [
+    redis({ url: 'redis://127.0.0.1:1' }),
+    rabbitmq({ url: 'amqp://127.0.0.1:1' }),
+    kafka({ brokers: ['127.0.0.1:1'] }),
+    nats({ servers: '127.0.0.1:1' }),
+  ];
+  for (const publisher of publishers) {
+    await publisher.connect(new AbortController().signal).catch(({ code, detail }) => console.log(code + ': ' + detail));
+  }
+`;
 
 /** The commands of a page's shell blocks that begin like this, without their comments. */
 function shellLines(page: string, beginning: string): string[] {

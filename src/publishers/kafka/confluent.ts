@@ -1,4 +1,4 @@
-import { importClient } from '../failure.ts';
+import { importClient } from '../import-client.ts';
 import { type KafkaConnection, type KafkaPort, type KafkaRecord, SomeFailed } from './port.ts';
 
 /** What is used of a producer of `@confluentinc/kafka-javascript`, in its KafkaJS-compatible form. */
@@ -32,7 +32,9 @@ const authenticationFailed = -169;
 
 export async function confluentPort(connection: KafkaConnection): Promise<KafkaPort> {
   const name: string = '@confluentinc/kafka-javascript';
-  const module = (await importClient(name, () => import(name))) as ConfluentModule & { default?: ConfluentModule };
+  const module = (await importClient(name, { oldest: '1.0.0' }, () => import(name))) as ConfluentModule & {
+    default?: ConfluentModule;
+  };
   const { KafkaJS } = module.default ?? module;
   const { sasl, ssl, clientOptions } = connection;
   const refusals = new RefusalLog();

@@ -2,7 +2,7 @@ import { connect as connectTcp, isIP, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import type { Kafka, KafkaConfig, PartitionMetadata, Producer } from 'kafkajs';
 import { PostcommitError } from '../../errors.ts';
-import { importClient } from '../failure.ts';
+import { importClient } from '../import-client.ts';
 import type { KafkaConnection, KafkaPartition, KafkaPort, KafkaRecord } from './port.ts';
 import { cutSocket } from './socket.ts';
 
@@ -11,7 +11,7 @@ type Kafkajs = typeof import('kafkajs');
 const partitionsMaxAgeMs = 60_000;
 
 export async function kafkajsPort(connection: KafkaConnection): Promise<KafkaPort> {
-  const module = await importClient('kafkajs', () => import('kafkajs'));
+  const module = await importClient('kafkajs', { oldest: '2.2.4' }, () => import('kafkajs'));
   // It is a CommonJS package: with some loaders everything is below `default`.
   return new KafkajsPort((module as { default?: Kafkajs }).default ?? module, connection);
 }

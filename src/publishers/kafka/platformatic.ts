@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { PostcommitError } from '../../errors.ts';
-import { importClient } from '../failure.ts';
+import { importClient } from '../import-client.ts';
 import type { KafkaConnection, KafkaPartition, KafkaPort, KafkaRecord } from './port.ts';
 import { cutSocket } from './socket.ts';
 
@@ -38,7 +38,7 @@ export async function platformaticPort(connection: KafkaConnection): Promise<Kaf
     throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', detail);
   }
   const name: string = '@platformatic/kafka';
-  const { Producer } = (await importClient(name, () => import(name))) as {
+  const { Producer } = (await importClient(name, { oldest: '2.12.1' }, () => import(name))) as {
     Producer: new (options: object) => PlatformaticProducer;
   };
   const { sasl, ssl } = connection;

@@ -1,0 +1,74 @@
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import { PostcommitError } from '../errors.ts';
+
+export interface ClientPackage {
+  /** The oldest version that the publisher works with, e.g. `6.0.0`. */
+  oldest: string;
+  /** Every package that the publisher needs, for the install command. Default: this one. */
+  install?: string;
+}
+
+/**
+ * Loads a client that is an optional peer, when it is needed. package.json accepts any version of it, because npm enforces
+ * the range of an optional peer on projects that use the package for something else. So the version is checked here.
+ */
+export async function importClient<T>(
+  name: string,
+  { oldest, install = name }: ClientPackage,
+  load: () => Promise<T>,
+): Promise<T> {
+  const installed = installedVersion(name);
+  if (installed !== undefined && isOlder(installed, oldest)) {
+    throw new PostcommitError(
+      'POSTCOMMIT_E_PACKAGE_TOO_OLD',
+      `${name} ${installed} is installed, ${oldest} or later is needed. Run: npm install ${withLatest(install)}`,
+    );
+  }
+  try {
+    return await load();
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ERR_MODULE_NOT_FOUND') throw error;
+    throw new PostcommitError('POSTCOMMIT_E_PACKAGE_MISSING', `Run: npm install ${install}`, { cause: error });
+  }
+}
+
+/** Without a version npm would keep the one that package.json names. */
+function withLatest(packages: string): string {
+  return packages.replace(/(?<=\S)(?=\s|$)/g, '@latest');
+}
+
+/** `undefined` where it cannot be told: not installed, or bundled. Most packages do not export their package.json. */
+function installedVersion(name: string): string | undefined {
+  try {
+    let folder = dirname(createRequire(import.meta.url).resolve(name));
+    for (;;) {
+      const found = readPackage(folder);
+      if (found?.name === name) return found.version;
+      const parent = dirname(folder);
+      if (parent === folder) return undefined;
+      folder = parent;
+    }
+  } catch {
+    return undefined;
+  }
+}
+
+function readPackage(folder: string): { name?: string; version?: string } | undefined {
+  try {
+    return JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8')) as { name?: string; version?: string };
+  } catch {
+    return undefined; // None in this folder.
+  }
+}
+
+/** By major, minor and patch; a prerelease counts as its release. */
+export function isOlder(version: string, oldest: string): boolean {
+  const [a, b] = [version, oldest].map((text) => (text.match(/\d+/g) ?? []).slice(0, 3).map(Number));
+  for (const place of [0, 1, 2]) {
+    const difference = (a?.[place] ?? 0) - (b?.[place] ?? 0);
+    if (difference !== 0) return difference < 0;
+  }
+  return false;
+}
