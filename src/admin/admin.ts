@@ -2,7 +2,7 @@ import { codedDatabaseError } from '../database/database-error.ts';
 import type { Executor } from '../database/executor.ts';
 import type { DeadLetterSelection } from '../outbox/conditions.ts';
 import type { OutboxCounts } from '../outbox/count.ts';
-import { count } from '../outbox/count.ts';
+import { countAll } from '../outbox/count.ts';
 import { discard } from '../outbox/discard.ts';
 import type { EventStory } from '../outbox/find.ts';
 import { find } from '../outbox/find.ts';
@@ -210,7 +210,7 @@ export class OutboxAdmin {
    * console.log(`${exact.pending ? '' : 'about '}${pending} pending, the oldest for ${oldestPendingMs ?? 0} ms; ${failed} failed`);
    */
   counts(): Promise<OutboxCounts> {
-    return coded(() => count(this.#db, this.#schema));
+    return coded(() => countAll(this.#db, this.#schema));
   }
 
   /**

@@ -63,6 +63,7 @@ function situation(story: EventStory, destinations: readonly DestinationInfo[], 
     const standing = destination ? `, which is ${situationOf(destination, now)}` : '';
     facts.push(['waits for', `destination ${printable(name)}${standing}`]);
   }
+  if (story.orphan) facts.push(['orphan', 'it was never queued, so no relay delivers it']);
   if (story.done.length > 0) facts.push(['done for', story.done.map(printable).join(', ')]);
   if (story.owed.length > 0) facts.push(['owed to', story.owed.map(printable).join(', ')]);
   if (deadLetter?.held && !deadLetter.discardedAt) facts.push(['blocks', 'the following events of its key']);
@@ -116,7 +117,7 @@ function payloadLines(payload: unknown): string[] {
   return text.length > payloadCharactersMax ? [...shown, '… (--json shows all of it)'] : shown;
 }
 
-function whatToDo({ id, status, deadLetter, waitingBehind, waitingFor }: EventStory): string[] {
+function whatToDo({ id, status, orphan, deadLetter, waitingBehind, waitingFor }: EventStory): string[] {
   if (deadLetter) {
     const discard = [`postcommit dead discard ${id}   give it up`];
     return [
@@ -130,6 +131,7 @@ function whatToDo({ id, status, deadLetter, waitingBehind, waitingFor }: EventSt
       ...waitingFor.map((name) => `postcommit resume ${printable(name)}   end its pause, or try it at once`),
     ];
   }
+  if (orphan) return ['postcommit requeue-orphans   queue this event and all others that were never queued'];
   if (waitingBehind) return [`postcommit events ${waitingBehind.id}   the event that goes first`];
   return status === 'SENT' ? [`postcommit replay ${id}   deliver it once more`] : [];
 }

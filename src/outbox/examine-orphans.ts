@@ -1,6 +1,6 @@
 import type { Executor } from '../database/executor.ts';
 import { perSchema } from '../database/identifier.ts';
-import { countOrphans, nextPart } from './orphans.ts';
+import { countOrphans, nextPart, orphansMax } from './orphans.ts';
 import { readJson } from './read-json.ts';
 
 const boundsSql = perSchema(
@@ -15,25 +15,30 @@ const partsMax = 20;
 
 /** Events of the log that nothing accounts for. */
 export interface OrphanFacts {
-  /** How many were found: a lower bound if `complete` is false. */
+  /** How many were found: a lower bound if `exact` is false. */
   orphans: number;
+  /** Whether all of them were counted: the whole log was read, and no part of it has 1,000 or more. */
+  exact: boolean;
   /** Whether the whole log was read. A log of more than 400,000 seqs is sampled: its newest half of that, and ten parts before. */
   complete: boolean;
 }
 
 export async function examineOrphans(db: Executor, schema: string): Promise<OrphanFacts> {
   const [bounds] = await readJson<{ first: string | null; last: string | null }>(db, boundsSql(schema));
-  if (!bounds?.first || !bounds.last) return { orphans: 0, complete: true };
+  if (!bounds?.first || !bounds.last) return { orphans: 0, exact: true, complete: true };
   const { starts, complete } = sample(BigInt(bounds.first), BigInt(bounds.last));
   let orphans = 0;
+  let exact = complete;
   let reached = 0n;
   for (const start of starts) {
     const part = await nextPart(db, schema, String(start > reached ? start : reached), partSeqs);
     if (part === undefined) break;
-    orphans += await countOrphans(db, schema, part);
+    const found = await countOrphans(db, schema, part);
+    orphans += found;
+    if (found >= orphansMax) exact = false;
     reached = BigInt(part.beyond);
   }
-  return { orphans, complete };
+  return { orphans, exact, complete };
 }
 
 /** Where to begin the parts that are read, lowest first. */

@@ -19,7 +19,8 @@ const findSql = (column: 'id' | 'seq', type: 'uuid' | 'bigint') =>
 select json_build_object(
   'id', e.id, 'seq', e.seq::text, 'type', e.event_type, 'aggregateType', e.aggregate_type,
   'aggregateId', e.aggregate_id, 'orderingKey', e.ordering_key, 'schemaVersion', e.schema_version,
-  'payload', e.payload, 'headers', e.headers, 'status', v.status, 'createdAt', e.created_at,
+  'payload', e.payload, 'headers', e.headers, 'status', v.status, 'orphan', v.status = 'PENDING' and q.seq is null
+    and not exists (select from ${s}.outbox_shelf h where h.seq = e.seq), 'createdAt', e.created_at,
   'availableAt', v.next_retry_at, 'attempts', v.retry_count + (v.status = 'SENT')::integer,
   'done', coalesce(q.done, (select h.done from ${s}.outbox_shelf h where h.seq = e.seq limit 1), d.done, '{}'),
   'owed', coalesce(q.owed, d.owed, '{}'),
@@ -98,6 +99,8 @@ export interface EventStory {
   waitingSince?: Date;
   /** The event of its key that must go first. */
   waitingBehind?: { id: string; seq: string };
+  /** True if it was never queued nor delivered: no relay delivers it until `requeueOrphans()`. */
+  orphan: boolean;
 }
 
 export interface FailedAttempt {
@@ -189,5 +192,6 @@ function toStory(row: StoryRow): EventStory {
     })),
     ...(holder && { holder }),
     ...(waitingBehind && { waitingBehind }),
+    orphan: row.orphan,
   };
 }

@@ -1,11 +1,17 @@
 import type { Executor } from '../database/executor.ts';
 import { perSchema } from '../database/identifier.ts';
 import type { PartitionChoice } from '../database/migrate.ts';
+import { orphansMax } from './orphans.ts';
 import { seqsOf } from './partition.ts';
 import { optional, readJson, toDate } from './read-json.ts';
 
 /** Counting stops here: a partition may hold the events of a month. */
 const cap = 10_000;
+
+// Orphans are searched where the last attempt to drop the partition found some, in the step of check_partition, or else in
+// the first part of it (25 ms at most): a list of a year's partitions stays cheap.
+const checkSeqs = 100_000;
+const firstSeqs = 20_000;
 
 const { first, beyond } = seqsOf('p.number');
 
@@ -23,6 +29,8 @@ select json_build_object(
      union all
      (select from ${s}.outbox_shelf h where h.seq >= ${first} and h.seq < ${beyond} limit ${cap})
      limit ${cap}) u),
+  'orphans', case when o.seq is null then 0 else (
+     select count(*) from ${s}.find_orphans(o.seq, least(o.seq + o.seqs, ${beyond}), ${orphansMax})) end,
   'deadLetters', (select count(*) from (
      select from ${s}.outbox_dead_letters d
       where d.seq >= ${first} and d.seq < ${beyond} and d.discarded_at is null limit ${cap}) d)
@@ -35,6 +43,11 @@ select json_build_object(
         or (i.inhparent = to_regclass(format('%I.outbox_deliveries', $1::text))
             and c.relname = 'outbox_deliveries_p' || p.number)
   ) t on true
+  left join lateral (
+    select min(e.seq) as seq, case when p.checked_to is null then ${firstSeqs} else ${checkSeqs} end as seqs
+      from ${s}.outbox_events e
+     where p.opened_at is not null and e.seq >= greatest(${first}, p.checked_to) and e.seq < ${beyond}
+  ) o on true
  where p.dropped_at is null
  order by p.number`,
 );
@@ -74,8 +87,13 @@ export interface PartitionInfo {
   events: number;
   /** Tables and indexes. */
   bytes: number;
-  /** Events that keep it from being dropped: in the queue or waiting for a destination. Counted up to 10,000. */
+  /** Events that keep it from being dropped: in the queue, waiting for a destination, or orphans. Counted up to 10,000. */
   undelivered: number;
+  /**
+   * Of these, events that were never queued: `requeueOrphans()` queues them. A lower bound up to 1,000: searched is where an
+   * attempt to drop the partition found them, before that only its first 20,000 seqs.
+   */
+  orphans: number;
   /** Dead letters that nobody has resolved; they survive a drop. Counted up to 10,000. */
   deadLetters: number;
 }
@@ -110,7 +128,7 @@ export async function listPartitions(db: Executor, schema: string): Promise<Part
   return { unit, bytes, ...(rest && { default: rest }), partitions: rows.map(toPartition) };
 }
 
-function toPartition({ openedAt, closedAt, attached, number, ...same }: PartitionRow): PartitionInfo {
+function toPartition({ openedAt, closedAt, attached, number, undelivered, ...same }: PartitionRow): PartitionInfo {
   const state = !attached ? 'detached' : closedAt !== null ? 'closed' : openedAt !== null ? 'open' : 'spare';
   return {
     number,
@@ -118,5 +136,6 @@ function toPartition({ openedAt, closedAt, attached, number, ...same }: Partitio
     ...optional('openedAt', openedAt, toDate),
     ...optional('closedAt', closedAt, toDate),
     ...same,
+    undelivered: Math.min(cap, undelivered + same.orphans),
   };
 }

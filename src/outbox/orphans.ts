@@ -22,7 +22,7 @@ export async function nextPart(db: Executor, schema: string, from: string, seqs:
 }
 
 /** Per statement. */
-const orphansMax = 1_000;
+export const orphansMax = 1_000;
 
 const countOrphansSql = perSchema(
   (s) => `

@@ -12,6 +12,7 @@ const allExact = {
   failed: true,
   delivered: true,
 };
+const allExactWithOrphans = { ...allExact, orphans: true };
 
 describe('admin.counts', () => {
   let scene: Scene;
@@ -33,8 +34,9 @@ describe('admin.counts', () => {
       blocked: 0,
       failed: 0,
       delivered: 0,
+      orphans: 0,
       oldestPendingMs: null,
-      exact: allExact,
+      exact: allExactWithOrphans,
     });
   });
 
@@ -67,8 +69,9 @@ describe('admin.counts', () => {
       blocked: 1,
       failed: 2,
       delivered: 2,
+      orphans: 0,
       oldestPendingMs: null,
-      exact: allExact,
+      exact: allExactWithOrphans,
     });
   });
 

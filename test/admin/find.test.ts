@@ -51,6 +51,7 @@ describe('admin.find', () => {
       deliveries: [{ at: expect.any(Date), attempts: 3, targets: ['work'], relay: 'first relay' }],
       done: [],
       owed: [],
+      orphan: false,
       waitingFor: [],
     });
     const times = [story?.createdAt, ...(story?.failures ?? []).map(({ at }) => at), story?.deliveries[0]?.at];

@@ -2,6 +2,7 @@ import type pg from 'pg';
 import { afterAll, beforeAll, describe, expect, inject, onTestFinished, test } from 'vitest';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { createOutbox, createRelay, fromPg, type Outbox } from '../../src/index.ts';
+import { runHere } from '../cli/fake-terminal.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { setForDatabase } from '../support/database-settings.ts';
 import { quietPool } from '../support/quiet-pool.ts';
@@ -92,6 +93,22 @@ describe.each([18, 14] as const)('session_replication_role = replica, PostgreSQL
       { payload: 6 },
     ]);
 
+    expect(await admin.counts()).toMatchObject({
+      pending: 0,
+      delivered: 0,
+      orphans: 3,
+      exact: { delivered: true, orphans: true },
+    });
+    const run = (...args: string[]) => runHere(args, { env: { DATABASE_URL: db.url } });
+    const status = (await run('status')).stdout;
+    expect(status).toMatch(/^delivered +0$/m);
+    expect(status).toMatch(/^orphans +3 {2}never queued: postcommit requeue-orphans$/m);
+    const { events } = await admin.list();
+    expect(await admin.find(events[0]?.id ?? '')).toMatchObject({ status: 'PENDING', orphan: true });
+    const story = (await run('events', events[0]?.id ?? '')).stdout;
+    expect(story).toContain('it was never queued, so no relay delivers it');
+    expect(story).toContain('postcommit requeue-orphans   queue this event');
+
     const found = await admin.doctor({ only: ['triggers', 'orphans'] });
     expect(found.findings).toMatchObject([
       {
@@ -108,6 +125,9 @@ describe.each([18, 14] as const)('session_replication_role = replica, PostgreSQL
     expect(await admin.requeueOrphans()).toEqual({ count: 3 });
     expect((await admin.doctor({ only: ['triggers', 'orphans'] })).worst).toBe('ok');
     expect(await admin.requeueOrphans()).toEqual({ count: 0 });
+    expect(await admin.counts()).toMatchObject({ pending: 3, delivered: 0, orphans: 0 });
+    expect(await admin.find(events[0]?.id ?? '')).toMatchObject({ status: 'PENDING', orphan: false });
+    expect((await run('status')).stdout).not.toContain('orphans');
     expect(await deliver()).toEqual([4, 5, 6]);
     await db.query(age);
     expect(await admin.prune({ olderThanMs: dayMs })).toMatchObject({ events: 3, kept: { orphaned: 0 } });
@@ -133,9 +153,18 @@ describe.each([18, 14] as const)('session_replication_role = replica, PostgreSQL
     expect(keptPartitions).toEqual([
       { number: 1, reason: '3 of its events were never queued: run postcommit requeue-orphans' },
     ]);
+    const { partitions: listed } = await admin.partitions.list();
+    expect(listed.map(({ number, undelivered, orphans }) => ({ number, undelivered, orphans }))).toMatchObject([
+      { number: 1, undelivered: 3, orphans: 3 },
+      { number: 2, undelivered: 0, orphans: 0 },
+      ...listed.slice(2).map(() => ({ undelivered: 0, orphans: 0 })),
+    ]);
+    const shown = await runHere(['partitions'], { env: { DATABASE_URL: db.url } });
+    expect(shown.stdout).toContain('queue them with: postcommit requeue-orphans');
     await expect(admin.partitions.drop(1)).rejects.toMatchObject({ code: 'POSTCOMMIT_E_PARTITION_KEPT' });
     expect(await admin.requeueOrphans()).toEqual({ count: 3 });
     expect(await deliver()).toEqual([4, 5, 6]);
+    expect((await admin.partitions.list()).partitions[0]).toMatchObject({ number: 1, undelivered: 0, orphans: 0 });
     expect(await admin.prune({ olderThanMs: dayMs })).toMatchObject({ partitions: [1], keptPartitions: [] });
   });
 });

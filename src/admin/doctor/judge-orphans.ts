@@ -3,10 +3,10 @@ import { quantity } from '../../plain-words.ts';
 import type { Judgement } from './finding.ts';
 import { critical, ok } from './finding.ts';
 
-export function judgeOrphans({ orphans, complete }: OrphanFacts): Judgement[] {
+export function judgeOrphans({ orphans, exact, complete }: OrphanFacts): Judgement[] {
   const where = complete ? 'in the log' : 'in the sample of the log that was read';
   if (orphans === 0) return [ok(`every event ${where} is queued, delivered or a dead letter`)];
-  const what = `${complete ? '' : 'at least '}${quantity(orphans, 'event')} ${where} ${orphans === 1 ? 'was' : 'were'} never queued nor delivered`;
+  const what = `${exact ? '' : 'at least '}${quantity(orphans, 'event')} ${where} ${orphans === 1 ? 'was' : 'were'} never queued nor delivered`;
   const consequence = 'No relay delivers them. Retention keeps them until they are delivered.';
   return [critical(what, consequence, 'postcommit requeue-orphans')];
 }

@@ -1,4 +1,4 @@
-import type { OutboxCounts } from '../../outbox/count.ts';
+import type { RowCounts } from '../../outbox/count.ts';
 import type { MissingTarget } from '../../outbox/list-missing-targets.ts';
 import type { RelayInfo } from '../../outbox/list-relays.ts';
 import { quantity } from '../../plain-words.ts';
@@ -8,7 +8,7 @@ import { critical, note, ok, warning } from './finding.ts';
 
 export function judgeRelays(
   relays: readonly RelayInfo[],
-  counts: OutboxCounts,
+  counts: RowCounts,
   missing: readonly MissingTarget[] = [],
 ): Judgement[] {
   const alive = relays.filter(({ state }) => state === 'alive').length;

@@ -1,11 +1,11 @@
-import type { OutboxCounts } from '../../outbox/count.ts';
+import type { RowCounts } from '../../outbox/count.ts';
 import type { DestinationInfo } from '../../outbox/list-destinations.ts';
 import { duration, quantity } from '../../plain-words.ts';
 import type { Judgement } from './finding.ts';
 import { note, ok, severityOver, warning } from './finding.ts';
 import type { DoctorLimits } from './limits.ts';
 
-export function judgeBacklog(counts: OutboxCounts, limits: Pick<DoctorLimits, 'oldestPendingMs'>): Judgement[] {
+export function judgeBacklog(counts: RowCounts, limits: Pick<DoctorLimits, 'oldestPendingMs'>): Judgement[] {
   const { pending, waiting, shelved, oldestPendingMs, exact } = counts;
   const amount = `${exact.pending ? '' : 'about '}${quantity(pending, 'pending event')}`;
   if (oldestPendingMs === null) return [ok(`${amount}, nothing is due`)];
@@ -16,7 +16,7 @@ export function judgeBacklog(counts: OutboxCounts, limits: Pick<DoctorLimits, 'o
   return [{ severity, what, consequence, fix: 'postcommit events --status pending --order oldest --limit 10' }];
 }
 
-export function judgeDeadLetters({ failed, blocked, exact }: OutboxCounts): Judgement[] {
+export function judgeDeadLetters({ failed, blocked, exact }: RowCounts): Judgement[] {
   const found: Judgement[] = [];
   if (failed > 0) {
     const what = `${exact.failed ? '' : 'about '}${quantity(failed, 'dead letter')} to be decided on`;

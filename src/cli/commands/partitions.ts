@@ -166,6 +166,13 @@ function tellPartitions(output: Output, { unit, partitions, bytes, default: rest
     ['NUMBER', 'STATE', 'OPENED', 'CLOSED', 'EVENTS', 'SIZE', 'UNDELIVERED', 'DEAD LETTERS'],
     partitions.map(rowOf),
   );
+  const withOrphans = partitions.filter(({ orphans }) => orphans > 0).map(({ number }) => number);
+  if (withOrphans.length > 0) {
+    const which = `partition ${withOrphans.join(', ')}`;
+    output.line(
+      output.paint.red(`${which}: events that were never queued; queue them with: postcommit requeue-orphans`),
+    );
+  }
   if (rest && rest.events !== 0) {
     const events = rest.events === null ? 'some events' : `about ${quantity(rest.events, 'event')}`;
     output.line(`in no partition: ${events}, ${size(rest.bytes)}; retention prunes these one by one`);

@@ -116,6 +116,7 @@ function tell({ output }: Context, standing: Standing): void {
   if (counts.shelved > 0) line('  shelved', 'shelved', 'for a destination that is down or paused', true);
   line('processing', 'processing');
   line('delivered', 'delivered');
+  if (counts.orphans > 0) line('orphans', 'orphans', 'never queued: postcommit requeue-orphans', true);
   line('dead letters', 'failed', counts.failed > 0 ? 'see: postcommit dead list' : '', counts.failed > 0);
   if (counts.blocked > 0) line('blocked', 'blocked', 'aggregates that wait for a dead letter to be resolved', true);
   output.line();
