@@ -161,7 +161,10 @@ export class PartitionAdmin {
     const { unit, partitions } = await listPartitions(this.#db, this.#schema);
     if (unit === 'none') return new PostcommitError('POSTCOMMIT_E_NOT_PARTITIONED');
     const [first, last] = [partitions.at(0)?.number, partitions.at(-1)?.number];
-    return new PostcommitError('POSTCOMMIT_E_NO_SUCH_PARTITION', `Got ${number}; there are ${first} to ${last}.`);
+    // No record of a dropped partition is kept.
+    const what =
+      last !== undefined && number < last ? `Number ${number} may have been dropped already` : `Got ${number}`;
+    return new PostcommitError('POSTCOMMIT_E_NO_SUCH_PARTITION', `${what}; there are ${first} to ${last}.`);
   }
 
   /** Repeats what could not lock the log in time, with pauses in between. */

@@ -37,9 +37,16 @@ export function targetOf<C extends object>(
   return ids.length > 0 ? { ids } : conditions;
 }
 
-/** Asks a person before something that is hard to undo. A script, --json and --yes are not asked. */
+/** Asks before something that is hard to undo, unless --yes is given. Without a terminal, or with --json, it cannot ask and fails. */
 export async function confirm({ terminal, output }: Context, question: string, yes: boolean): Promise<void> {
-  if (yes || output.json || !terminal.stdin.isTTY) return;
+  if (yes) return;
+  if (output.json || !terminal.stdin.isTTY) {
+    const why = output.json ? '--json does not ask' : 'there is no terminal to ask on';
+    throw new PostcommitError(
+      'POSTCOMMIT_E_USAGE',
+      `Pass --yes to confirm: ${why}, so nothing was changed. The question is: ${question}`,
+    );
+  }
   const prompt = createInterface({ input: terminal.stdin, output: terminal.stderr });
   const answer = await Promise.race([
     prompt.question(`${question} [y/N] `),

@@ -182,9 +182,11 @@ describe('an operator with the command line', () => {
     expect(list.stdout).not.toContain('\x1b');
     expect(filtered.deadLetters).toMatchObject([{ id: ids[2], reason: 'rejected' }]);
 
-    expect((await run('dead', 'discard', ids[2] ?? '')).stdout).toBe('1 dead letter discarded\n');
-    expect(answer(await run('dead', 'retry', '--all', '--json'))).toEqual({ count: 1 });
-    expect(answer(await run('replay', '--type', 'order.created', '--from', '1h', '--json'))).toEqual({ count: 1 });
+    expect((await run('dead', 'discard', ids[2] ?? '', '--yes')).stdout).toBe('1 dead letter discarded\n');
+    expect(answer(await run('dead', 'retry', '--all', '--yes', '--json'))).toEqual({ count: 1 });
+    expect(answer(await run('replay', '--type', 'order.created', '--from', '1h', '--yes', '--json'))).toEqual({
+      count: 1,
+    });
     const [left, discarded, status] = await Promise.all([
       here('dead', 'list'),
       runJson('dead', 'list', '--include-discarded'),

@@ -61,7 +61,7 @@ describe('postcommit prune', () => {
     );
     expect(await events()).toBe(1_500);
 
-    const did = await prune(['--older-than', '30d', '--processed-older-than', '1w', '--json']);
+    const did = await prune(['--older-than', '30d', '--processed-older-than', '1w', '--yes', '--json']);
     expect(did).toMatchObject({ code: 0, stderr: '' });
     expect(JSON.parse(did.stdout)).toEqual({
       dryRun: false,
@@ -94,7 +94,7 @@ describe('postcommit prune', () => {
 
   test('Ctrl-C ends it after a chunk: what is done stays done, and the exit code tells', async () => {
     await fill(100_000);
-    const child = spawnCli(['--database-url', db.url, 'prune', '--older-than', '30d', '--json']);
+    const child = spawnCli(['--database-url', db.url, 'prune', '--older-than', '30d', '--yes', '--json']);
     let stdout = '';
     child.stdout.setEncoding('utf8').on('data', (text) => {
       stdout += text;

@@ -166,13 +166,35 @@ describe('asking before something is hard to undo', () => {
     }
   });
 
-  it('goes on after yes, with --yes, and in a script', async () => {
+  it.each([
+    [['dead', 'discard', '7']],
+    [['dead', 'discard', '--all']],
+    [['dead', 'retry', '--all']],
+    [['replay', '--all']],
+    [['prune', '--older-than', '30d']],
+    [['requeue-orphans']],
+    [['partitions', 'drop', '1']],
+  ])('%j: without a terminal, or with --json, it needs --yes', async (args) => {
+    for (const options of [
+      [args, {}],
+      [[...args, '--json'], {}],
+      [[...args, '--json'], { typed: 'y\n' }],
+    ] as const) {
+      const { code, stdout, stderr } = await runHere([...options[0]], options[1]);
+      expect({ code, stdout }).toEqual({ code: 2, stdout: '' });
+      expect(stderr).toContain('POSTCOMMIT_E_USAGE');
+      expect(stderr).toContain('Pass --yes to confirm');
+      expect(stderr).toContain('nothing was changed');
+    }
+  });
+
+  it('goes on after yes, and with --yes in a script', async () => {
     // It gets as far as missing its database.
     for (const [args, typed] of [
       [[], 'y\n'],
       [['--yes'], ''],
-      [['--json'], ''],
-      [[], undefined],
+      [['--yes', '--json'], ''],
+      [['--yes'], undefined],
     ] as const) {
       const run = await runHere(['dead', 'discard', '--all', ...args], typed === undefined ? {} : { typed });
       expect(run.stderr).toContain('POSTCOMMIT_E_NO_DATABASE_URL');

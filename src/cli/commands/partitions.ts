@@ -80,7 +80,7 @@ function addConvert(partitions: Command, terminal: Terminal): void {
       'after',
       examples(
         ['a partition a day', 'partitions convert --by day'],
-        ['from a script', 'partitions convert --by month --json'],
+        ['from a script', 'partitions convert --by month --yes --json'],
       ),
     )
     .action(async ({ by, patienceMs, yes = false }: ConvertOptions, command: Command) => {
