@@ -12,10 +12,10 @@ export const errorCodes = {
   POSTCOMMIT_E_CLIENT_CLOSED:
     'The database client is closed, so nothing was written. Use a connected client, and emit before the pool or client is ended.',
   POSTCOMMIT_E_BAD_EVENT: 'The event is malformed and nothing was written.',
-  POSTCOMMIT_E_BAD_ID:
-    'This is not an event id: it must be a UUID. Nothing was written; leave `id` out of a new event to get a time-ordered one.',
+  POSTCOMMIT_E_BAD_ID: 'This is not an event id: it must be a UUID.',
   POSTCOMMIT_E_DUPLICATE_ID:
-    'The id belongs to another event already, and nothing was written. Use a new id for a new event, treat this one as emitted, or use emitOnce() where an id may come again.',
+    'Two events have the same id, and nothing was written. Give each event its own id. If this event was emitted before, treat it as emitted, or use emitOnce(), which skips an id that is in the log.',
+  POSTCOMMIT_E_TOO_MANY_EVENTS: 'There are too many events in one call, and nothing was written. Split the list.',
   POSTCOMMIT_E_NEEDS_READ_COMMITTED:
     'On a partitioned log this works only in a READ COMMITTED transaction. Nothing was written, and the transaction has failed.',
   POSTCOMMIT_E_BULK_EMIT_BLOCKED:

@@ -12,6 +12,12 @@ export function nearest(word: string, known: readonly string[]): string | undefi
   return best;
 }
 
+/** ` Did you mean delayMs?`, or nothing where no known word is near enough. */
+export function didYouMean(word: string, known: readonly string[]): string {
+  const near = nearest(word.slice(0, 80), known);
+  return near === undefined ? '' : ` Did you mean ${near}?`;
+}
+
 /** Insertions, deletions and replacements that make `b` out of `a` (Levenshtein). */
 function editDistance(a: string, b: string): number {
   let row = Array.from({ length: b.length + 1 }, (_, column) => column);

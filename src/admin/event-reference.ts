@@ -16,5 +16,5 @@ export function toReference(given: unknown): EventReference {
   if (isUuid(given)) return { id: given.toLowerCase() };
   if (typeof given === 'string' && isSeq(given)) return { seq: String(BigInt(given)) };
   const shown = JSON.stringify(given)?.slice(0, 80) ?? String(given);
-  throw new PostcommitError('POSTCOMMIT_E_BAD_ID', `Got ${shown}; an event can also be named by its seq, in digits.`);
+  throw new PostcommitError('POSTCOMMIT_E_BAD_ID', `Got ${shown}. Name an event by its id, or by its seq in digits.`);
 }

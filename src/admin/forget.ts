@@ -31,7 +31,7 @@ export async function forgetTarget(
   // What PostgreSQL cannot store is no target's name, and would only make another error.
   if (typeof target !== 'string' || !isStorable(target)) throw await noSuchDestination(db, schema, target);
   const { known, usedBy, ...events } = await previewForget(db, schema, target);
-  if (!known && usedBy.length === 0 && isNothing(events)) throw await noSuchDestination(db, schema, target);
+  if (!known && usedBy.length === 0 && isNothing(events)) throw await noSuchTarget(db, schema, target);
   if (dryRun) return { ...events, usedBy, inFlight: 0 };
   const result: ForgetResult = {
     sent: 0,
@@ -49,6 +49,11 @@ export async function forgetTarget(
     result.inFlight = chunk.inFlight;
     if (chunk.finished) return result;
   }
+}
+
+async function noSuchTarget(db: Executor, schema: string, target: string): Promise<PostcommitError> {
+  const { code, detail } = await noSuchDestination(db, schema, target);
+  return new PostcommitError(code, `${detail} A handler is named with its event type, as type:name.`);
 }
 
 const counted = ['sent', 'discarded', 'stillWaiting', 'queued', 'deadLetters'] as const;

@@ -3,6 +3,7 @@ import { context, propagation } from '@opentelemetry/api';
 import type { EventCatalogue } from '../catalogue/catalogue.ts';
 import { checkPayload, definitionOf } from '../catalogue/catalogue.ts';
 import { PostcommitError } from '../errors.ts';
+import { didYouMean } from '../nearest.ts';
 import type { InsertableEvent } from '../outbox/insert.ts';
 import { isUuid, uuidV7 } from './uuid-v7.ts';
 
@@ -33,6 +34,18 @@ export interface EventLimits {
   payloadBytesMax: number;
 }
 
+const fields: ReadonlySet<string> = new Set<keyof OutboxEvent>([
+  'type',
+  'aggregate',
+  'payload',
+  'id',
+  'headers',
+  'availableAt',
+  'delayMs',
+  'schemaVersion',
+  'key',
+]);
+
 /** Two names share an index entry, and PostgreSQL's end at 2,704 bytes. */
 const nameBytesMax = 1_000;
 const headersBytesMax = 16_384;
@@ -44,6 +57,8 @@ const timeMax = 253_402_300_799_999;
 /** Checks an event and makes it writable. Refuses with a coded error before anything is written. */
 export async function toInsertable(event: OutboxEvent, limits: EventLimits): Promise<InsertableEvent> {
   if (typeof event !== 'object' || event === null) throw bad('An event is an object with type, aggregate and payload.');
+  // A misspelt delayMs would silently be no delay.
+  for (const field of Object.keys(event)) if (!fields.has(field)) throw unknownField(field);
   const type = name(event.type, 'type');
   const definition = definitionOf(limits.catalogue, type);
   if (!Array.isArray(event.aggregate) || event.aggregate.length !== 2) {
@@ -55,7 +70,8 @@ export async function toInsertable(event: OutboxEvent, limits: EventLimits): Pro
     throw bad(`schemaVersion must be a whole number from 1. Got ${shown(schemaVersion)}.`);
   }
   if (event.id !== undefined && !isUuid(event.id)) {
-    throw new PostcommitError('POSTCOMMIT_E_BAD_ID', `Got ${shown(event.id)}.`);
+    const detail = `Got ${shown(event.id)}, and nothing was written. Leave id out of a new event to get a time-ordered one.`;
+    throw new PostcommitError('POSTCOMMIT_E_BAD_ID', detail);
   }
   const insertable: InsertableEvent = {
     id: event.id?.toLowerCase() ?? uuidV7(),
@@ -74,6 +90,11 @@ export async function toInsertable(event: OutboxEvent, limits: EventLimits): Pro
 
 function bad(detail: string): PostcommitError {
   return new PostcommitError('POSTCOMMIT_E_BAD_EVENT', detail);
+}
+
+function unknownField(field: string): PostcommitError {
+  const known = [...fields];
+  return bad(`An event has no field ${shown(field)}.${didYouMean(field, known)} Known are: ${known.join(', ')}.`);
 }
 
 function isId(value: unknown): value is number | bigint {

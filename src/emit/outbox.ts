@@ -4,6 +4,7 @@ import { codedDatabaseError } from '../database/database-error.ts';
 import type { Executor, Statement } from '../database/executor.ts';
 import { defaultSchema, quoteIdentifier } from '../database/identifier.ts';
 import { PostcommitError } from '../errors.ts';
+import { didYouMean } from '../nearest.ts';
 import type { InsertableEvent } from '../outbox/insert.ts';
 import { insertFlush, insertOnce, insertStatement, recordedFlushes } from '../outbox/insert.ts';
 import { DoorbellRinger } from './doorbell-ringer.ts';
@@ -33,6 +34,8 @@ export interface OutboxOptions<Tx> {
    */
   notify?: boolean;
 }
+
+const optionNames: readonly string[] = ['db', 'schema', 'catalogue', 'payloadBytesMax', 'serialise', 'notify'];
 
 /** Makes the statement that writes events, for a transaction with a mark or without. */
 type Insert = (mark: string | null) => Statement;
@@ -78,6 +81,11 @@ export class Outbox<Tx> {
   constructor(options: OutboxOptions<Tx>) {
     if (typeof options?.db?.inTransaction !== 'function') {
       throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', 'createOutbox() needs db, e.g. { db: fromPg(pool) }.');
+    }
+    const unknown = Object.keys(options).find((name) => !optionNames.includes(name));
+    if (unknown !== undefined) {
+      const detail = `createOutbox() has no option ${unknown}.${didYouMean(unknown, optionNames)} Known are: ${optionNames.join(', ')}.`;
+      throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', detail);
     }
     const payloadBytesMax = options.payloadBytesMax ?? 1_048_576;
     // jsonb itself ends at 256 MiB; long before that an event is a file.
@@ -312,8 +320,10 @@ export class Outbox<Tx> {
     const events: InsertableEvent[] = [];
     for (const event of list) events.push(await toInsertable(event, this.#limits));
     const ids = new Set(events.map((event) => event.id));
-    if (ids.size < events.length)
-      throw new PostcommitError('POSTCOMMIT_E_DUPLICATE_ID', 'The same id appears twice in this call.');
+    if (ids.size < events.length) {
+      const twice = events.find(({ id }) => !ids.delete(id));
+      throw new PostcommitError('POSTCOMMIT_E_DUPLICATE_ID', `The id ${twice?.id} appears twice in this call.`);
+    }
     return events;
   }
 }
@@ -325,10 +335,16 @@ const endsTransaction =
 function requireIds(given: OutboxEvent | readonly OutboxEvent[], events: InsertableEvent[]): InsertableEvent[] {
   const list = (Array.isArray(given) ? given : [given]) as readonly OutboxEvent[];
   if (list.some(({ id }) => id === undefined)) {
-    throw new PostcommitError('POSTCOMMIT_E_BAD_ID', 'emitOnce() needs the id: a new one would be new each time.');
+    throw new PostcommitError(
+      'POSTCOMMIT_E_BAD_EVENT',
+      'emitOnce() needs an id, which recognises the event when the work runs again. Derive a UUID from the work, or use emit().',
+    );
   }
   if (list.length > emitOnceMax) {
-    throw new PostcommitError('POSTCOMMIT_E_BAD_EVENT', `emitOnce() takes at most ${emitOnceMax} events in a call.`);
+    throw new PostcommitError(
+      'POSTCOMMIT_E_TOO_MANY_EVENTS',
+      `emitOnce() takes at most ${emitOnceMax} events in a call. Got ${list.length}.`,
+    );
   }
   return events;
 }

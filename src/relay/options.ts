@@ -3,6 +3,7 @@ import { getHeapStatistics } from 'node:v8';
 import { checkConnectionString } from '../database/connection-string.ts';
 import { defaultSchema, quoteIdentifier } from '../database/identifier.ts';
 import { PostcommitError } from '../errors.ts';
+import { didYouMean } from '../nearest.ts';
 import { inlineBytesMax } from '../outbox/load.ts';
 import type { Logger } from '../telemetry/logging.ts';
 import { silentLogger } from '../telemetry/logging.ts';
@@ -152,7 +153,8 @@ export function resolveOptions(given: RelayOptions) {
   // A misspelt limit would silently be no limit.
   const known = Object.keys(options);
   const unknown = Object.keys(given).find((name) => !known.includes(name));
-  if (unknown !== undefined) throw fail(`There is no option ${unknown}. Known are: ${known.join(', ')}.`);
+  if (unknown !== undefined)
+    throw fail(`There is no option ${unknown}.${didYouMean(unknown, known)} Known are: ${known.join(', ')}.`);
   if (options.route !== undefined && options.destinations.length === 0) {
     throw fail('route needs destinations to choose from.');
   }

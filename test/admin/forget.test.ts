@@ -218,6 +218,7 @@ describe('forget', () => {
     const misspelt = await here('forget', 'kafak');
     expect(misspelt.code).toBe(1);
     expect(misspelt.stderr).toContain('POSTCOMMIT_E_NO_SUCH_DESTINATION');
+    expect((await here('forget', 'send-receipt')).stderr).toContain('named with its event type, as type:name');
   });
 
   test('takes no options that it does not know', async () => {

@@ -175,18 +175,21 @@ describe.each([18, 14] as const)('emitOnce on PostgreSQL %i', (version) => {
     const { tx, end } = await begin();
     const { id, ...withoutId } = event(randomUUID());
     const refused = [
-      [scene.outbox.emitOnce(tx, withoutId as never), 'POSTCOMMIT_E_BAD_ID'],
-      [scene.outbox.emitOnce(tx, event('not a uuid')), 'POSTCOMMIT_E_BAD_ID'],
-      [scene.outbox.emitOnce(tx, [event(id), event(id)]), 'POSTCOMMIT_E_DUPLICATE_ID'],
+      [scene.outbox.emitOnce(tx, withoutId as never), 'POSTCOMMIT_E_BAD_EVENT', 'emitOnce() needs an id'],
+      [scene.outbox.emitOnce(tx, event('not a uuid')), 'POSTCOMMIT_E_BAD_ID', 'Got "not a uuid"'],
+      [scene.outbox.emitOnce(tx, [event(id), event(id)]), 'POSTCOMMIT_E_DUPLICATE_ID', `The id ${id} appears twice`],
       [
         scene.outbox.emitOnce(
           tx,
           Array.from({ length: 1_001 }, () => event(randomUUID())),
         ),
-        'POSTCOMMIT_E_BAD_EVENT',
+        'POSTCOMMIT_E_TOO_MANY_EVENTS',
+        'at most 1000 events in a call. Got 1001.',
       ],
     ] as const;
-    for (const [call, code] of refused) await expect(call).rejects.toMatchObject({ code });
+    for (const [call, code, words] of refused) {
+      await expect(call).rejects.toMatchObject({ code, message: expect.stringContaining(words) });
+    }
     await end('commit');
     const idle = await scene.db.pool.connect();
     await expect(scene.outbox.emitOnce(idle, event(id))).rejects.toMatchObject({

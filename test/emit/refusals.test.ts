@@ -104,6 +104,8 @@ add('POSTCOMMIT_E_BAD_DELAY', [
   ['both times', wrong({ availableAt: new Date(), delayMs: 1 }), /not both/],
 ]);
 add('POSTCOMMIT_E_BAD_EVENT', [
+  ['a misspelt delay', wrong({ delay: 60_000 }), /no field "delay"\. Did you mean delayMs\? Known are: type/],
+  ['a field that nothing is near', wrong({ somethingElse: 1 }), /no field "somethingElse"\. Known are: type/],
   ['nothing', null, /type, aggregate and payload/],
   ['a text', 'order.created', /type, aggregate and payload/],
   ['a hole in the list', [orderCreated('1'), undefined], /type, aggregate and payload/],
@@ -135,7 +137,11 @@ add('POSTCOMMIT_E_BAD_EVENT', [
   ['headers too large', wrong({ headers: { a: 'x'.repeat(16_384) } }), /16385 bytes.*16384/],
 ]);
 add('POSTCOMMIT_E_DUPLICATE_ID', [
-  ['an id twice in one call', [wrong({ id: knownId }), wrong({ id: knownId.toUpperCase() })], /twice in this call/],
+  [
+    'an id twice in one call',
+    [wrong({ id: knownId }), wrong({ id: knownId.toUpperCase() })],
+    /The id [0-9a-f-]{36} appears twice in this call/,
+  ],
 ]);
 
 /** What a schema library gives: here written by hand, because any will do. */
@@ -288,6 +294,16 @@ describe('refusals', () => {
     });
     await expect(committed).rejects.toMatchObject({ code: 'POSTCOMMIT_E_MIGRATION_MISSING' });
     expect(await written(database)).toEqual(nothing);
+  });
+
+  test('createOutbox suggests the nearest option for one that it does not know', () => {
+    const misspelt = { db: fromPg(pool), shema: 'x' } as never;
+    expect(() => createOutbox(misspelt)).toThrow(
+      expect.objectContaining({
+        code: 'POSTCOMMIT_E_BAD_OPTION',
+        message: expect.stringContaining('no option shema. Did you mean schema?'),
+      }),
+    );
   });
 
   describe('what is not refused', () => {

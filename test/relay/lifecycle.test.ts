@@ -128,6 +128,7 @@ test('options are checked before anything happens', () => {
     ['noHandler', { noHandler: 'drop' }],
     ['retry', { retry: { attemptsMax: -1 } }],
     ['must be a function', { handlers: { 'order.created': { mail: 'mail@example.com' } } }],
+    ['There is no option inFlightmax. Did you mean inFlightMax?', { inFlightmax: 3 }],
     ['named handlers', { handlers: { 'order.created': null } }],
   ];
   for (const [text, options] of bad) {
