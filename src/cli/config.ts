@@ -150,11 +150,16 @@ function whatFailed(file: string, error: unknown): string {
   const parse = /^ParseError: (.*?)\s*\n\s*(.+):(\d+):(\d+)$/s.exec(error.message);
   if (parse) {
     const [, what = '', where = file, line, column] = parse;
-    return `Syntax error at ${where === file ? `line ${line}` : `${where}:${line}`}, column ${column}: ${what.trim()}.`;
+    return `Syntax error at ${where === file ? `line ${line}` : `${where}:${line}`}, column ${column}: ${sentence(what)}`;
   }
   const at = error.stack?.split(`${file}:`)[1]?.match(/^\d+/)?.[0];
   const name = error.name === 'Error' ? '' : `${error.name}: `;
-  return `It failed${at ? ` at line ${at}` : ''}: ${name}${error.message.split('\n')[0]}.`;
+  return `It failed${at ? ` at line ${at}` : ''}: ${name}${sentence(error.message.split('\n')[0] ?? '')}`;
+}
+
+/** Ends with one full stop, whether or not the text has one. */
+function sentence(text: string): string {
+  return `${text.trim().replace(/\.+$/, '')}.`;
 }
 
 function kindOf(value: unknown): string {

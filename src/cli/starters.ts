@@ -1,6 +1,7 @@
 import type { PartitionChoice } from '../database/migrate.ts';
 
 const starter = `import { defineConfig } from 'postcommit';
+// import { kafka } from 'postcommit/kafka';
 
 export default defineConfig({
   // The database that holds the outbox. The flag --database-url and the variable DATABASE_URL come first.
@@ -26,7 +27,6 @@ export default defineConfig({
   },
 
   // Brokers and endpoints, and where an event goes (default: everywhere, with its type as topic):
-  // import { kafka } from 'postcommit/kafka';
   // destinations: { events: kafka({ brokers: ['localhost:9092'] }) },
   // route: (event) => ({ to: 'events', topic: event.type }),
 
@@ -39,6 +39,9 @@ export default defineConfig({
 
   // Limits.
   // inFlightMax: 100,          // handlers under way at once
+  // inFlightBytesMax: 33_554_432,  // bytes of payloads over 16 KB that are delivered at once
+  // prefetchBytesMax: 33_554_432,  // length of smaller payloads and headers that the relay holds
+  // loadBytesMax: 134_217_728,     // an event with a larger payload becomes a dead letter
   // deliverTimeoutMs: 30_000,  // a handler that takes longer has failed
   // leaseMs: 30_000,           // how soon a crashed relay's work is taken over
   // stopTimeoutMs: 10_000,     // how long a stop waits for deliveries under way

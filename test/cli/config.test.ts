@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { findConfig, loadConfig, loadHandlers } from '../../src/cli/config.ts';
 import { jsonErrorLine } from '../../src/cli/json-error-line.ts';
+import { starters } from '../../src/cli/starters.ts';
 import { PostcommitError, Reject } from '../../src/index.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';
 import { projectFolder } from './run-cli.ts';
@@ -103,6 +104,28 @@ describe('loading the config file', () => {
   it('tells the line of an error that the file throws', async () => {
     const file = configFile('postcommit.config.ts', "interface X { a: 1 }\n\nthrow new TypeError('no such thing');");
     expect(await refusal(loadConfig(file))).toMatch(/failed at line 3: TypeError: no such thing/);
+  });
+
+  it('loads what init writes, with the lines about a broker and its limits uncommented', async () => {
+    const text = starters.js
+      .replace(/^( *)\/\/ (import |destinations:|route:|\w+BytesMax:)/gm, '$1$2')
+      .replace("'postcommit/kafka'", "'./kafka.js'");
+    const folder = projectFolder({
+      'postcommit.config.js': text,
+      'kafka.js': "export const kafka = () => ({ kind: 'kafka' });",
+    });
+    const config = await loadConfig(join(folder, 'postcommit.config.js'));
+    expect(config).toMatchObject({
+      destinations: { events: { kind: 'kafka' } },
+      inFlightBytesMax: 33_554_432,
+      prefetchBytesMax: 33_554_432,
+      loadBytesMax: 134_217_728,
+    });
+  });
+
+  it('ends a message that has a full stop with one', async () => {
+    const file = configFile('postcommit.config.js', "throw new Error('No vault here.');");
+    expect(await refusal(loadConfig(file))).toContain('No vault here. (');
   });
 
   it('tells which import cannot be found', async () => {
