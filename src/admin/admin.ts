@@ -182,7 +182,7 @@ export class OutboxAdmin {
   /**
    * Queues events that are in the log and nowhere else: neither queued, shelved, dead nor recorded as delivered. There are
    * none unless the trigger `outbox_events_enqueue` was disabled, or rows were deleted from the queue by hand. They are
-   * delivered in order per aggregate, but after later events of theirs that are delivered already. Returns how many.
+   * delivered in order per aggregate, but later events of the same aggregate may already have been delivered. Returns how many.
    *
    * @example
    * const { count } = await admin.requeueOrphans();
@@ -289,7 +289,7 @@ export class OutboxAdmin {
 
   /**
    * Examines the outbox and its PostgreSQL: settings, indexes, dead rows and who keeps them, backlog, relays, rights.
-   * Answers every finding, worst first, with its consequence and the command that mends it. Changes nothing.
+   * Answers every finding, worst first, with its consequence and the command that fixes it. Changes nothing.
    *
    * @example
    * const { worst, findings } = await admin.doctor({ limits: { snapshotMs: 60_000 } });

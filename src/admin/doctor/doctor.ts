@@ -20,7 +20,7 @@ export interface DoctorOptions {
   connectionString?: string;
 }
 
-/** What a check found, with its consequence and the command that mends it. */
+/** What a check found, with its consequence and the command that fixes it. */
 export interface Finding extends Judgement {
   check: CheckName;
 }
@@ -91,7 +91,7 @@ function bounded(judgements: Judgement[], check: CheckName): Judgement[] {
   const more = sorted.slice(findingsMax);
   if (more.length === 0) return sorted;
   const what = `and ${quantity(more.length, 'finding')} more of this check`;
-  const fix = `mend these first, then: postcommit doctor --only ${check}`;
+  const fix = `fix these first, then: postcommit doctor --only ${check}`;
   return [...sorted.slice(0, findingsMax), { severity: worstOf(more), what, fix }];
 }
 

@@ -13,7 +13,7 @@ export interface Judgement {
   what: string;
   /** What comes of it. */
   consequence?: string;
-  /** The command that mends it: SQL, or one of `postcommit`. */
+  /** The command that fixes it: SQL, or one of `postcommit`. */
   fix?: string;
 }
 

@@ -1,6 +1,6 @@
 import { PostcommitError } from '../../errors.ts';
 
-/** From where on the doctor warns. Ten times of a limit is critical. */
+/** From where on the doctor warns. At ten times a limit, the finding is critical. */
 export interface DoctorLimits {
   /** For how long an event may have been due. Default 300,000 (5 minutes). */
   oldestPendingMs: number;

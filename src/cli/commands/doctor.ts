@@ -26,9 +26,9 @@ const anyNumber = wholeNumber(0, 999_999_999_999);
 export function addDoctor(program: Command, terminal: Terminal): void {
   program
     .command('doctor')
-    .summary('find what is wrong, or about to be, and the command that mends it')
+    .summary('find what is wrong, or about to be, and the command that fixes it')
     .description(
-      `Examine the outbox and its PostgreSQL, and tell what is wrong or about to be: worst first, each with its consequence and the command that mends it. Changes nothing. Exit code 1 for warnings, 5 when something is critical, 4 when the tables are not those of this version. Ten times of a limit is critical. Checks: ${checkNames.join(', ')}.`,
+      `Examine the outbox and its PostgreSQL, and tell what is wrong or about to be: worst first, each with its consequence and the command that fixes it. Changes nothing. Exit code 1 for warnings, 5 when something is critical, 4 when the tables are not those of this version. At ten times a limit, the finding is critical. Checks: ${checkNames.join(', ')}.`,
     )
     .option('--only <checks>', 'only these checks, separated by commas', checksArgument)
     .option('--max-age-ms <n>', 'warn when an event has been due for longer (default: 300000)', anyNumber)

@@ -9,7 +9,7 @@ export function addGrants(program: Command, terminal: Terminal): void {
     .command('grants')
     .summary('print the least rights that each database role needs, as SQL')
     .description(
-      'Print the least rights that each database role needs, as SQL for the owner of the tables to run, once and again after every migration. Needs no database. Without a single role named, it is for postcommit_emitter, postcommit_relay, postcommit_reader and postcommit_consumer.',
+      'Print the least rights that each database role needs, as SQL for the owner of the tables to run, once and again after every migration. Needs no database. If you name no role, the defaults are postcommit_emitter, postcommit_relay, postcommit_reader and postcommit_consumer.',
     )
     .option('--emitter <role>', 'the role that may insert events, and nothing else')
     .option('--relay <role>', 'the role that relays and operators use')
