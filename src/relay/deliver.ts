@@ -155,7 +155,9 @@ export class Deliverer {
     const ownHandlers = handlers.filter(([name]) => owed.has(handlerTarget(held.type, name)));
     const ownLegs = legs.filter(({ target, to }) => owed.has(to) && !held.done.includes(target));
     for (const [name] of ownHandlers) owed.delete(handlerTarget(held.type, name));
-    for (const { to } of ownLegs) owed.delete(to);
+    // What has the event already is not owed it, whatever the row says.
+    for (const name of held.done) owed.delete(handlerTarget(held.type, name));
+    for (const { to } of legs) owed.delete(to);
     return { handlers: ownHandlers, legs: ownLegs, unserved: [...owed].map((target) => this.#unserved(target)) };
   }
 

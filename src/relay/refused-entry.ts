@@ -36,7 +36,10 @@ function withPlainTexts({ target, code, error }: TargetError): TargetError {
   return { target: target === null ? null : toAscii(target), code: toAscii(code), error: toAscii(error) };
 }
 
-/** What becomes of an event whose result the database refuses in any form. It keeps the targets that have the event. */
+/**
+ * What becomes of an event whose result the database refuses in any form. It keeps the targets that have the event; one
+ * that has reached all of its targets owes none of them.
+ */
 export function asDeadLetter(entry: Entry, refusal: unknown, poison: 'skip' | 'block'): Entry {
   const { held } = entry;
   const targets = 'settlement' in entry ? entry.settlement.targets : (entry.failure.done ?? held.done);
@@ -52,6 +55,7 @@ export function asDeadLetter(entry: Entry, refusal: unknown, poison: 'skip' | 'b
       fate: poison === 'block' && held.id !== '' ? 'hold' : 'bury',
       reason: 'rejected',
       done,
+      ...('settlement' in entry && { owed: [] }),
       errors: [{ target: null, code: error.code, error: toAscii(errorText(error.message)) }],
     },
   };

@@ -212,6 +212,26 @@ describe('a result that the database refuses in any form', () => {
   );
 
   test(
+    'after a retry: the dead letter is owed to no target, and a retry settles it',
+    withScenario(async (scenario) => {
+      await scenario.db.query(refuseThirteen.replace('13', '1'));
+      const events = new ScriptedPublisher();
+      events.outcomeOf = () => (events.batches.length > 1 ? { kind: 'ok' } : { kind: 'retry', reason: 'not yet' });
+      const retry = { delaysMs: [10] };
+      const relay = await scenario.relay('one', { ...soon, retry, handlers: {}, destinations: { events } });
+      await scenario.emit(many(1));
+      await until(() => relay.stats().dead === 1, { what: 'its result is refused' });
+      expect(await scenario.db.query('select done, owed from postcommit.outbox_dead_letters')).toEqual([
+        { done: ['events'], owed: null },
+      ]);
+      await scenario.db.query('alter table postcommit.outbox_deliveries drop constraint unlucky');
+      await createOutbox({ db: fromPg(scenario.db.pool) }).admin.retry({ all: true });
+      await until(() => relay.stats().delivered === 1, { what: 'it is settled' });
+      expect(events.batches).toHaveLength(2);
+    }),
+  );
+
+  test(
     'not even as a dead letter: the others are delivered all the same',
     withScenario(async (scenario) => {
       await scenario.db.query(refuseThirteen);

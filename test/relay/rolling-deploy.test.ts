@@ -189,6 +189,28 @@ describe('after a rollback', () => {
     }),
   );
 
+  test.each([
+    ['destination', 'hook', ['hook']],
+    ['handler', 'scripted:mail', ['mail', 'hook']],
+    ['handler that the relay lacks', 'scripted:gone', ['gone', 'hook', 'mail']],
+  ])('a %s that has an event already is not owed it, whatever the row says', async (_what, owed, done) => {
+    await withScenario(async (scenario) => {
+      const hook = new ScriptedPublisher();
+      const calls: string[] = [];
+      const relay = scenario.idleRelay('one', {
+        ...fast,
+        handlers: { scripted: { mail: () => void calls.push('mail') } },
+        destinations: { hook: quick(hook) },
+      });
+      await scenario.emitLine('a', 1);
+      const owes = owed === 'scripted:gone' ? [owed, 'hook'] : [owed];
+      await scenario.db.query('update postcommit.outbox_queue set owed = $1, done = $2', [owes, done]);
+      expect(await relay.runOnce()).toMatchObject({ delivered: 1, retried: 0 });
+      expect(await scenario.db.query('select targets from postcommit.outbox_deliveries')).toEqual([{ targets: done }]);
+      expect([...calls, ...hook.received]).toEqual([]);
+    })();
+  });
+
   test(
     'a destination that route no longer names is not left out: the event fails, and a relay that names it delivers',
     withScenario(async (scenario) => {
