@@ -25,6 +25,7 @@ with input as materialized (
          held = m.fate = 'hold',
          -- A failed attempt came out of its delivery alive: this event did not end the earlier relays. One that is given
          -- back may have been in the middle of a trial, which then does not count.
+         -- One that is held is not claimed, and starts anew when it is retried.
          rescues = case when m.fate = 'hold' or m.fate = 'retry' and m.untried is not true then 0
                         when m.fate = 'release' then least(q.rescues, 4) else q.rescues end,
          done = coalesce(m.done_targets, q.done),
