@@ -74,7 +74,7 @@ comment on column :"schema".outbox_queue.owed is
 create index outbox_queue_ready_idx on :"schema".outbox_queue (seq, (coalesce(key, hashint8extended(seq, 0)) & 1023)) where available_at is null;
 create index outbox_queue_due_idx on :"schema".outbox_queue (available_at, seq) where available_at is not null;
 -- Events that were in the hands of a relay that ended, twice or more: see claim_many. Almost always empty.
-create index outbox_queue_suspect_idx on :"schema".outbox_queue (seq) where rescues > 1;
+create index outbox_queue_suspect_idx on :"schema".outbox_queue (rescues, seq) where rescues > 1;
 create index outbox_queue_key_idx on :"schema".outbox_queue (key, seq) where key is not null;
 -- Few rows owe anything: for `forget`, and for finding events whose handler no relay has.
 create index outbox_queue_owed_idx on :"schema".outbox_queue (seq) where owed is not null;

@@ -214,7 +214,9 @@ begin
       order by q.available_at limit least(due_max, 1))
     union all
     (select q.seq, q.key, false from :"schema".outbox_queue q
-      where q.rescues > 1 and (q.owed is null or q.owed && targets) limit suspect_max)
+      where q.rescues > 1 and (q.available_at is null or q.available_at <= now())
+        and (q.lease is null or q.lease not in (select token from :"schema".outbox_relays where ended_at is null))
+        and (q.owed is null or q.owed && targets) limit suspect_max)
   ) c;
   if not registered then
     raise exception 'relay % has ended, or was never registered here', relay using errcode = 'PC001';

@@ -43,7 +43,10 @@ begin
   ), state as materialized (
     select exists (select from :"schema".outbox_relays r where r.token = relay and r.ended_at is null) as registered,
            exists (select from :"schema".outbox_queue q
-                    where q.rescues > 1 and (q.owed is null or q.owed && targets)) as suspects
+                    where q.rescues > 1 and (q.available_at is null or q.available_at <= now())
+                      and (q.lease is null
+                           or q.lease not in (select token from :"schema".outbox_relays where ended_at is null))
+                      and (q.owed is null or q.owed && targets)) as suspects
   ), fit as materialized (
     select f.seq from first f, state s
      where f.seen = 1 and f.leased = 0 and s.registered and not s.suspects

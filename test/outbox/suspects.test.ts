@@ -125,4 +125,18 @@ describe('events that were held when a relay ended', () => {
     await db.query(`update postcommit.outbox_queue set available_at = now() - interval '1 second'`);
     expect((await claimAs(token)).rows).toMatchObject([{ seq: '1' }]);
   });
+
+  test.each([
+    ['is in backoff', `available_at = now() + interval '1 hour'`],
+    ['holds its key', `held = true, available_at = 'infinity'`],
+    ['is in the hands of another relay', 'lease = $1'],
+  ])('a suspect that %s keeps no event from the quick claim', async (_name, state) => {
+    await emit('x');
+    const other = await relay();
+    await db.query(`update postcommit.outbox_queue set rescues = 2, ${state}`, state.includes('$1') ? [other] : []);
+    await emit('y');
+    const next = { token: await relay(), exceptKeys: [], inlineBytesMax: 1_000, holding: undefined, targets: [] };
+    const answer = await claimNext(query, 'postcommit', { ...next, lowWater: request.lowWater });
+    expect(answer).toMatchObject({ rows: [{ seq: '2' }] });
+  });
 });

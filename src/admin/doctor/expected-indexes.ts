@@ -57,7 +57,7 @@ export const expectedIndexes: readonly ExpectedIndex[] = [
   },
   {
     table: 'outbox_queue',
-    definition: 'btree (seq) WHERE (rescues > 1)',
+    definition: 'btree (rescues, seq) WHERE (rescues > 1)',
     missing: 'critical',
     consequence: wholeQueue,
   },
