@@ -36,8 +36,9 @@ async function fill(scenario: RelayScenario, count = 2_500): Promise<void> {
     `insert into postcommit.processed_events (consumer_name, event_id) values ('mail', gen_random_uuid())`,
   );
   await db.query(
-    `insert into postcommit.outbox_relays (name, host, pid, lease_until, ended_at, ended_as)
-     select 'old', 'h', 1, now() - interval '2 days', now() - interval '2 days', 'stopped' from generate_series(1, 1010)`,
+    `insert into postcommit.outbox_relays (token, name, host, pid, lease_until, ended_at, ended_as)
+     select n, 'old', 'h', 1, now() - interval '2 days', now() - interval '2 days', 'stopped'
+       from generate_series(1, 1010) n`,
   );
 }
 
