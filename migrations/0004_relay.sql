@@ -282,16 +282,18 @@ begin
          and not exists (select from :"schema".outbox_queue p
                           where p.key = q.key and p.seq < q.seq and p.seq >= (select seq from ground))
        order by q.rescues, q.seq limit suspect_max for update skip locked
-    ), seen_free as materialized (
-      select c.*, c.rescues = 1 and coalesce(c.lease <> relay, false) as becomes_suspect
+    ), candidate as materialized (
+      select c.seq, c.key, c.lease, c.due
         from (select *, false as due from ready union all select *, true from due
               union all select *, false from suspect) c
-       where c.lease is null or c.lease = (select q.lease from :"schema".outbox_queue q where q.seq = c.seq)
-    ), candidate as materialized (
-      select * from seen_free where not becomes_suspect
+       where (c.lease is null or c.lease = (select q.lease from :"schema".outbox_queue q where q.seq = c.seq))
+         and (c.rescues <> 1 or c.lease is null or c.lease = relay)
     ), marked as (
       update :"schema".outbox_queue q set lease = null, rescues = 2
-       where q.seq = any (array(select f.seq from seen_free f where f.becomes_suspect))
+       where q.seq = any (array(
+         select c.seq from (table ready union all table due) c
+          where c.rescues = 1 and c.lease <> relay
+            and c.lease = (select q.lease from :"schema".outbox_queue q where q.seq = c.seq)))
       returning q.seq
     ), judged as materialized (
       select c.seq, c.key, c.lease, c.due, p.seq as pred, p.lease as pred_lease, p.available_at as pred_available_at
