@@ -218,7 +218,7 @@ alter table :"schema".outbox_events enable always trigger outbox_events_enqueue;
 -- 1886352483 and the numbers after it are our own class of advisory locks; the salt keeps outboxes in other schemas
 -- apart; the setting remembers what this transaction holds, and forgets it with the locks at a rollback to a savepoint.
 create function :"schema".close_gates() returns boolean
-language plpgsql as $postcommit$
+language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
 declare
   gates constant integer := 1886352483 + (hashtextextended(:'schema', 0) & 1048575)::integer;
   deadline constant timestamptz := clock_timestamp() + interval '100 milliseconds';
@@ -245,7 +245,7 @@ end
 $postcommit$;
 
 create function :"schema".lock_keys(keys bigint[]) returns void
-language plpgsql as $postcommit$
+language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
 declare
   salt constant bigint := hashtextextended(:'schema', 0);
   gates constant integer := 1886352483 + (salt & 1048575)::integer;
@@ -307,7 +307,7 @@ $postcommit$;
 -- A client that cannot be sure that its transaction is still open marks it first (a local setting, gone with the
 -- transaction) and hands the mark in: outside of it the events would be committed by themselves.
 create function :"schema".emit(events jsonb, serialise boolean default true, mark text default null) returns void
-language plpgsql as $postcommit$
+language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
 begin
   if mark is not null and mark is distinct from current_setting('postcommit.mark', true) then
     raise exception 'the transaction that was to emit has ended' using errcode = 'no_active_sql_transaction';
@@ -335,7 +335,7 @@ create function :"schema".emit(
   headers jsonb default '{}', id uuid default gen_random_uuid(), schema_version integer default 1,
   ordering_key text default null, available_at timestamptz default null
 ) returns uuid
-language plpgsql as $postcommit$
+language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
 #variable_conflict use_variable
 begin
   perform :"schema".lock_keys(array[:"schema".key_hash(aggregate_type, aggregate_id, ordering_key)]);

@@ -1,17 +1,6 @@
 -- Emitting costs less. What a business transaction pays for an event is mostly the server's CPU: the statement around
 -- it, the PL/pgSQL expressions (each is set up anew in every transaction), the trigger, the insert itself.
 
--- Without a search_path of its own, which cost 9 us of each transaction: every name below is qualified, `emitted` is
--- found before any table of that name, and what key_hash calls was resolved when it was created.
-create or replace function :"schema".enqueue() returns trigger
-language plpgsql security definer as $postcommit$
-begin
-  insert into :"schema".outbox_queue (seq, key, available_at)
-    select seq, :"schema".key_hash(aggregate_type, aggregate_id, ordering_key), available_at from emitted;
-  return null;
-end
-$postcommit$;
-
 -- Only its trigger needs it, which asks for no right. Whoever may call it can put it on a table of his own, and have
 -- anything written into the queue, or a cast of his own run with the owner's rights.
 revoke execute on function :"schema".enqueue() from public;
@@ -26,7 +15,7 @@ create procedure :"schema".emit_one(
   id text, aggregate_type text, aggregate_id text, event_type text, schema_version text, ordering_key text,
   payload text, headers text, available_at text, delay_ms text, serialise text, mark text
 )
-language plpgsql as $postcommit$
+language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
 #variable_conflict use_variable
 declare
   key bigint;
@@ -109,7 +98,7 @@ revoke execute on function :"schema".lock_new_ids(uuid[]) from public;
 -- event needs an id. The ids are locked first and the keys then, so that two calls do not deadlock. An event of the same id
 -- that is written by other means at the same time is met by the unique index of its partition.
 create function :"schema".emit_once(events jsonb, serialise boolean default true, mark text default null) returns uuid[]
-language plpgsql as $postcommit$
+language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
 declare
   fresh uuid[];
   written uuid[] := '{}';
@@ -160,7 +149,7 @@ create function :"schema".emit_once(
   headers jsonb default '{}', schema_version integer default 1, ordering_key text default null,
   available_at timestamptz default null
 ) returns boolean
-language plpgsql as $postcommit$
+language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
 #variable_conflict use_variable
 begin
   return cardinality(:"schema".emit_once(jsonb_build_array(jsonb_build_object(

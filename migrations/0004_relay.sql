@@ -23,7 +23,7 @@ revoke execute on function :"schema".note_returns() from public;
 
 -- By triggers where rows leave for the queue, so that relays of an earlier version count too.
 create function :"schema".note_rows_returned() returns trigger
-language plpgsql as $postcommit$
+language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
 begin
   if exists (select from left_for_queue) then
     perform :"schema".note_returns();
@@ -83,7 +83,7 @@ revoke execute on function :"schema".usable_low_water(bigint, bigint, text) from
 -- What a relay's low-water mark is made from; NULL unless it is asked for. All of one snapshot but for the number of
 -- returns, which is read before it: whoever is counted in it had his transaction's id by then, so the snapshot knows him.
 create function :"schema".survey_queue(low bigint, low_returns bigint, low_server text, asked boolean) returns json
-language plpgsql as $postcommit$
+language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
 declare
   returns_before bigint;
 begin
@@ -168,7 +168,7 @@ create function :"schema".claim_many(
   seq bigint, id uuid, aggregate_type text, aggregate_id text, event_type text, schema_version integer,
   ordering_key text, payload text, headers text, created_us bigint
 )
-language plpgsql
+language plpgsql set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 set work_mem = '32MB'
 as $postcommit$
@@ -378,7 +378,7 @@ $postcommit$;
 -- A row of the record never spans two partitions of the log (10^12 seqs each), so that both can be dropped together.
 create function :"schema".settle(relay bigint, seqs bigint[], group_sizes integer[], group_targets jsonb)
 returns bigint[]
-language plpgsql
+language plpgsql set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $postcommit$
 declare

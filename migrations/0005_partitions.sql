@@ -217,7 +217,7 @@ $postcommit$;
 -- the recorded seqs: 1,000,000 delivered events cost 16 ms where batches of 500 were settled, 1.7 s where every event was
 -- settled alone. Each lookup is a scalar subquery with LIMIT: as joins, the planner may read the whole queue.
 create function :"schema".find_orphans(first bigint, beyond bigint, orphans_max integer) returns setof bigint
-language plpgsql stable
+language plpgsql stable set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set plan_cache_mode = force_custom_plan set jit = off as $postcommit$
 begin
   return query

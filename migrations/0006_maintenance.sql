@@ -147,7 +147,7 @@ revoke execute on function :"schema".prune_events(bigint, double precision, inte
 -- Puts the orphans from `first` up to, but without, `beyond` into the queue, lowest seq first. Returns their number. Events of
 -- their keys that were emitted later may have been delivered already; these come after them.
 create function :"schema".requeue_orphans(first bigint, beyond bigint, orphans_max integer) returns integer
-language plpgsql as $postcommit$
+language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
 declare
   requeued integer;
 begin
@@ -169,7 +169,7 @@ $postcommit$;
 -- Puts delivered events back into the queue. They may be older than the time events are kept, and pruned at this very
 -- moment: so under the lock that prune_events takes, with a look at the log that comes after it.
 create function :"schema".replay(seqs bigint[]) returns integer
-language plpgsql as $postcommit$
+language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
 declare
   replayed integer;
 begin

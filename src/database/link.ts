@@ -4,7 +4,7 @@ import type { Logger } from '../telemetry/logging.ts';
 import { SparseLog } from '../telemetry/logging.ts';
 import { codedDatabaseError, isConnectionFailure } from './database-error.ts';
 import type { ArrayQuery, Executor } from './executor.ts';
-import { keepReadCommitted } from './read-committed.ts';
+import { fixStatementSettings } from './statement-settings.ts';
 
 export interface LinkOptions {
   connectionString: string;
@@ -204,7 +204,7 @@ export class Link implements Executor {
       await client.connect();
       // connectionTimeoutMillis ends here; a network that goes silent now must not hold us for ever either.
       timer = setTimeout(() => destroy(client), this.#options.queryTimeoutMs);
-      await keepReadCommitted(client);
+      await fixStatementSettings(client);
       await this.#options.onConnect?.(client);
       this.#connections++;
       this.#turn = Promise.resolve();

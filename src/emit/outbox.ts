@@ -11,8 +11,8 @@ import { DoorbellRinger } from './doorbell-ringer.ts';
 import { bufferOf, closeBuffer, EmitBuffer, openBuffer } from './emit-buffer.ts';
 import type { OutboxEvent } from './event.ts';
 import { toInsertable } from './event.ts';
+import { operatorSide } from './operator-side.ts';
 import type { OpenTransaction, OutboxDatabase, TransactionOptions } from './outbox-database.ts';
-import { readCommittedSide } from './read-committed-side.ts';
 
 export interface OutboxOptions<Tx> {
   /** The database, through the client you use: `fromPg(pool)`. */
@@ -99,7 +99,7 @@ export class Outbox<Tx> {
     this.#serialise = options.serialise ?? true;
     const notify = options.notify ?? true;
     this.#ringer = new DoorbellRinger(options.db.side, this.#schema, notify);
-    this.#admin = new OutboxAdmin({ db: readCommittedSide(options.db), schema: this.#schema, notify });
+    this.#admin = new OutboxAdmin({ db: operatorSide(options.db), schema: this.#schema, notify });
   }
 
   /** Looks events up, lists and counts them, and retries, discards or replays them. */

@@ -17,6 +17,7 @@ export interface InsertableEvent {
   delayMs: number | undefined;
 }
 
+// The caller's transaction has the caller's search_path, so functions are named with their schema.
 // Text parameters only, because that is what every driver and ORM passes on unchanged. The procedure's are text, so the
 // statement need not say it: twelve casts cost 15 us.
 const insertOneSql = perSchema((s) => `call ${s}.emit_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`);
@@ -24,11 +25,13 @@ const insertSql = perSchema((s) => `select ${s}.emit($1::text::jsonb, $2::text::
 
 const insertFlushSql = perSchema(
   (s) => `select ${s}.emit($1::text::jsonb, $2::text::boolean, $3::text),
-                 set_config('postcommit.flushes', concat(current_setting('postcommit.flushes', true), $4::text, ','), true)`,
+                 pg_catalog.set_config('postcommit.flushes', pg_catalog.concat(
+                   pg_catalog.current_setting('postcommit.flushes', true), $4::text, ','), true)`,
 );
 
 const insertOnceSql = perSchema(
-  (s) => `select array_to_string(${s}.emit_once($1::text::jsonb, $2::text::boolean, $3::text), ',') as written`,
+  (s) =>
+    `select pg_catalog.array_to_string(${s}.emit_once($1::text::jsonb, $2::text::boolean, $3::text), ',') as written`,
 );
 
 /** Three times this is what jsonb holds (256 MiB); characters, because counting bytes would mean encoding twice. */
@@ -92,7 +95,8 @@ export async function insertFlush(
 /** Reads the numbers of the flushes that the transaction contains. Throws unless it still has the mark. */
 export async function recordedFlushes(db: Executor, mark: string): Promise<Set<number>> {
   const { rows } = await db.query(
-    `select current_setting('postcommit.mark', true) as mark, current_setting('postcommit.flushes', true) as flushes`,
+    `select pg_catalog.current_setting('postcommit.mark', true) as mark,
+            pg_catalog.current_setting('postcommit.flushes', true) as flushes`,
   );
   const row = rows[0] as { mark: string | null; flushes: string | null };
   if (row.mark !== mark) {
@@ -117,8 +121,8 @@ function refuseTooLarge(events: readonly InsertableEvent[]): void {
  */
 export async function markTransaction(db: Executor, mark: string): Promise<string> {
   const { rows } = await db.query(
-    `select set_config('postcommit.mark', coalesce(nullif(current_setting('postcommit.mark', true), ''), $1::text), true)
-         as mark`,
+    `select pg_catalog.set_config('postcommit.mark',
+              coalesce(nullif(pg_catalog.current_setting('postcommit.mark', true), ''), $1::text), true) as mark`,
     [mark],
   );
   return (rows[0] as { mark: string }).mark;

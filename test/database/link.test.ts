@@ -327,10 +327,10 @@ describe('Link', () => {
 
     test('is answered when its result has another type since', async () => {
       const link = makeLink({ isSession });
-      const call = async () => (await link.queryArrays('select * from changing()', [], true)).rows;
+      const call = async () => (await link.queryArrays('select * from public.changing()', [], true)).rows;
       await database.query(`create function changing(out a integer) language plpgsql as 'begin a := 1; end'`);
       for (let n = 0; n < 3; n++) expect(await call()).toEqual([[1]]);
-      expect(await prepared(link)).toEqual(['select * from changing()']);
+      expect(await prepared(link)).toEqual(['select * from public.changing()']);
       await database.query(`drop function changing();
         create function changing(out a text, out b integer) language plpgsql as 'begin a := ''one''; b := 2; end'`);
       for (let n = 0; n < 3; n++) expect(await call()).toEqual([['one', 2]]);
@@ -365,7 +365,10 @@ describe('Link', () => {
   test('gives a connection up whose server takes no writes any more: the address may lead to another', async () => {
     const link = makeLink();
     await link.query('set default_transaction_read_only = on');
-    await expect(link.query('create table refused ()')).rejects.toMatchObject({ code: '25006' });
+    await database.query(
+      `create function public.write() returns void language plpgsql as 'begin create table public.refused (); end'`,
+    );
+    await expect(link.query('select "public".write()')).rejects.toMatchObject({ code: '25006' });
     expect(lost).toBe(1);
     await link.query('create temporary table taken ()');
   });
