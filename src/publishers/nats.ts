@@ -39,8 +39,8 @@ export interface NatsOptions {
 }
 
 /**
- * Publishes to NATS JetStream and waits for the stream's acknowledgement. The topic of a message is its subject, the
- * event id its `Nats-Msg-Id`: a stream drops what it has seen within its duplicate window.
+ * Publishes to NATS JetStream and waits for the stream's acknowledgement. The topic of a message is its subject, its
+ * deduplication id the `Nats-Msg-Id`: a stream drops an id that it has stored within its duplicate window.
  *
  * @example
  * import { nats } from 'postcommit/nats';

@@ -51,7 +51,7 @@ export interface PublisherCapabilities {
    * refuses them together (Kafka). Otherwise the relay puts at most one message of a key into a batch.
    */
   readonly keyRuns: boolean;
-  /** Whether the broker itself drops a second message with the same event id, within its own limits. */
+  /** Whether the broker itself drops a second message with the same `deduplicationId`, within its own limits. */
   readonly deduplicates: boolean;
   /** How CloudEvents' binary mode names attributes in this broker's headers: `ce_type` in Kafka, `ce-type` in HTTP. */
   readonly cloudEventsPrefix: string;
@@ -59,8 +59,14 @@ export interface PublisherCapabilities {
 
 /** An event on its way to a broker. */
 export interface Message {
-  /** The event's id: to be put into the broker's own field for deduplication. */
+  /** The event's id, the same in every message about it. Consumers deduplicate by it, so they must be able to read it. */
   readonly eventId: string;
+  /**
+   * For the field by which the broker itself deduplicates, if it has one. It is the same for every attempt to send the
+   * event to one target and differs between targets (a destination and a topic): a broker that went by the event's id
+   * would drop the copy for the second target. At most 80 characters: ASCII letters, digits, `-` and `.`.
+   */
+  readonly deduplicationId: string;
   readonly eventType: string;
   /** Where to, in the broker's terms: topic, routing key, subject, stream, queue, URL. */
   readonly topic: string;

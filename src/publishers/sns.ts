@@ -40,7 +40,7 @@ export interface SnsOptions {
 
 /**
  * Publishes to SNS, standard and FIFO topics (`….fifo`), in requests of up to 10 messages. FIFO topics get the key as
- * message group and the event's id for deduplication.
+ * message group and a deduplication id that tells targets and replays of an event apart.
  *
  * @example
  * import { sns } from 'postcommit/sns';

@@ -37,7 +37,7 @@ const queueUrlsMax = 1_000;
 
 /**
  * Publishes to SQS, standard and FIFO queues (`….fifo`), in requests of up to 10 messages. FIFO queues get the key as
- * message group and the event's id for deduplication.
+ * message group and a deduplication id that tells targets and replays of an event apart.
  *
  * @example
  * import { sqs } from 'postcommit/sqs';

@@ -1,5 +1,6 @@
 import type { Message } from '../publishers/publisher.ts';
 import type { Serialized } from '../wire/serializer.ts';
+import { deduplicationId } from './deduplication-id.ts';
 import type { DeliveredEvent } from './delivered-event.ts';
 import type { Leg } from './route.ts';
 
@@ -12,6 +13,7 @@ export function toMessage(event: DeliveredEvent, leg: Leg, serialized: Serialize
   const headers = allHeaders(event.headers, leg.headers, serialized.headers);
   return {
     eventId: event.id,
+    deduplicationId: deduplicationId(event, leg),
     eventType: event.type,
     topic: leg.topic,
     exchange: leg.exchange,

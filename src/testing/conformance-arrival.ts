@@ -5,11 +5,11 @@ import type { ConformanceCheck, PublisherHarness, ReceivedMessage } from './publ
 
 /** What a consumer gets is what was published. */
 export function arrivalChecks(harness: PublisherHarness): ConformanceCheck[] {
-  const check = (name: string, work: (session: Session) => Promise<void>) => ({
+  const check: Check = (name, work) => ({
     name,
     run: () => withSession(harness, work),
   });
-  const only = async (session: Session, message: Message) => {
+  const only: Only = async (session, message) => {
     await session.publishAll([message]);
     return await firstOf(harness, session.topic, 1);
   };
@@ -57,9 +57,35 @@ export function arrivalChecks(harness: PublisherHarness): ConformanceCheck[] {
       const contentType = 'application/octet-stream';
       assertBytes(await only(session, session.message('order:1', 1, { body, contentType })), body);
     }),
-    check('the event id is in the field that the broker deduplicates by', async (session) => {
+    ...idChecks(harness, check, only),
+  ];
+}
+
+type Check = (name: string, work: (session: Session) => Promise<void>) => ConformanceCheck;
+type Only = (session: Session, message: Message) => Promise<ReceivedMessage>;
+
+function idChecks(harness: PublisherHarness, check: Check, only: Only): ConformanceCheck[] {
+  return [
+    check('the event id arrives', async (session) => {
       const message = session.message('order:1', 1);
-      assert.equal((await only(session, message)).deduplicationId, message.eventId, 'the deduplication id');
+      assert.equal((await only(session, message)).eventId, message.eventId, 'the event id');
+    }),
+    check('the deduplication id is in the field that the broker deduplicates by', async (session) => {
+      if (!session.publisher.capabilities.deduplicates) return;
+      const message = session.message('order:1', 1);
+      assert.equal(
+        (await only(session, message)).deduplicationId,
+        message.deduplicationId,
+        'the deduplication id, which is not the event id',
+      );
+    }),
+    check('an event for two targets in one topic arrives twice', async (session) => {
+      const first = session.message('order:1', 1);
+      const second = session.message('order:1', 2, { eventId: first.eventId });
+      for (const each of [first, second]) await session.publishAll([each]);
+      const received = await session.arrived([first, second]);
+      const ids = received.map(({ eventId }) => eventId);
+      assert.deepEqual(ids, [first.eventId, first.eventId], 'the event ids of both copies');
     }),
     check('a redelivery carries the same id', async (session) => {
       const message = session.message('order:1', 1);
@@ -68,7 +94,7 @@ export function arrivalChecks(harness: PublisherHarness): ConformanceCheck[] {
       // The last one comes behind the second copy, or its absence.
       const copies = session.publisher.capabilities.deduplicates ? 1 : 2;
       const received = await harness.read(session.topic, copies + 1);
-      const ids = received.map(({ deduplicationId }) => deduplicationId).sort();
+      const ids = received.map(({ eventId }) => eventId).sort();
       const expected = [...Array<string>(copies).fill(message.eventId), other.eventId].sort();
       assert.deepEqual(
         ids,
@@ -79,11 +105,7 @@ export function arrivalChecks(harness: PublisherHarness): ConformanceCheck[] {
   ];
 }
 
-function keyChecks(
-  harness: PublisherHarness,
-  check: (name: string, work: (session: Session) => Promise<void>) => ConformanceCheck,
-  only: (session: Session, message: Message) => Promise<ReceivedMessage>,
-): ConformanceCheck[] {
+function keyChecks(harness: PublisherHarness, check: Check, only: Only): ConformanceCheck[] {
   if (harness.keyless) return [];
   const keys = { 'the key arrives': 'order:42', 'a key beyond ASCII arrives': 'Bestellung:ü 注文' };
   return Object.entries(keys).map(([name, key]) =>

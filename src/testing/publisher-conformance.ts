@@ -37,8 +37,10 @@ export interface ReceivedMessage {
   key: string | null;
   headers: Record<string, string>;
   contentType: string | undefined;
-  /** What the broker's own deduplication goes by: the message id, deduplication id, `Nats-Msg-Id`, id header. */
-  deduplicationId: string | undefined;
+  /** The event's id, from where consumers read it: a header, an attribute, the broker's message id. */
+  eventId: string | undefined;
+  /** What the broker itself deduplicates by (`Nats-Msg-Id`, …). Leave out where it does not deduplicate. */
+  deduplicationId?: string | undefined;
 }
 
 /** One check of the suite, for any test runner. */

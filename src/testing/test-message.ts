@@ -1,4 +1,4 @@
-import { randomUUID } from 'node:crypto';
+import { randomBytes, randomUUID } from 'node:crypto';
 import type { Message } from '../publishers/publisher.ts';
 
 /**
@@ -10,8 +10,11 @@ import type { Message } from '../publishers/publisher.ts';
  * const message = testMessage({ topic: 'orders', key: 'order:1', body: '{"total":3}' });
  */
 export function testMessage(given: Partial<Omit<Message, 'bytes'>> & Pick<Message, 'topic'>): Message {
+  const eventId = given.eventId ?? randomUUID();
   const message = {
-    eventId: randomUUID(),
+    eventId,
+    // As the relay makes them: the event's id is the first part only, and a second message is for another target.
+    deduplicationId: `${eventId}.${randomBytes(8).toString('hex')}`,
     eventType: 'test.happened',
     key: null,
     headers: {},

@@ -86,6 +86,7 @@ function toReceived({ Body = '', Attributes, MessageAttributes }: QueueMessage):
     key: all['event-key'] ?? null,
     headers,
     contentType: all['content-type'],
-    deduplicationId: Attributes?.MessageDeduplicationId ?? all['event-id'],
+    eventId: all['event-id'],
+    deduplicationId: Attributes?.MessageDeduplicationId,
   };
 }

@@ -77,6 +77,6 @@ function toReceived({ key, value, headers }: RecordBatchEntry): ReceivedMessage 
     key: key === null ? null : String(key),
     headers: texts,
     contentType: texts['content-type'],
-    deduplicationId: texts['event-id'],
+    eventId: texts['event-id'],
   };
 }

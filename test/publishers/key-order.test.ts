@@ -11,7 +11,7 @@ function message(eventId: string, key: string | null): Message {
     contentType: 'application/json',
     body: '{}',
   };
-  return { eventId, key, ...rest, occurredAtMs: 0, bytes: 2 };
+  return { eventId, deduplicationId: eventId, key, ...rest, occurredAtMs: 0, bytes: 2 };
 }
 
 /** A broker that answers when the test says so. */

@@ -35,7 +35,8 @@ function read(topic: string, count: number): Promise<ReceivedMessage[]> {
       const all = Object.fromEntries((headers?.keys() ?? []).map((name) => [name, headers?.get(name) ?? '']));
       const { 'Content-Type': contentType, 'Nats-Msg-Id': deduplicationId, ...rest } = all;
       const body = Buffer.from(data);
-      received.push({ body: body.toString(), bodyBytes: body, key: null, headers: rest, contentType, deduplicationId });
+      const ids = { eventId: rest['event-id'], deduplicationId };
+      received.push({ body: body.toString(), bodyBytes: body, key: null, headers: rest, contentType, ...ids });
     }
     return received;
   });

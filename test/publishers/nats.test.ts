@@ -60,7 +60,7 @@ describe('the NATS publisher', () => {
     const publisher = await connected();
     const sent = message();
     for (let n = 0; n < 2; n++) expect(await publisher.publish([sent], soon())).toEqual([ok]);
-    expect(await idsIn(subject)).toEqual([sent.eventId]);
+    expect(await idsIn(subject)).toEqual([sent.deduplicationId]);
   });
 
   it('answers with retry where no stream stores the subject, and only there', async () => {
@@ -121,7 +121,8 @@ describe('the NATS publisher', () => {
     const outcomes = await publisher.publish([...batch, good], soon());
     expect(outcomes.map(({ kind }) => kind)).toEqual([...batch.map(() => 'reject'), 'ok']);
     const stored = await manager.streams.getMessage(subject, { seq: 1 });
-    expect(stored?.header.get('Nats-Msg-Id')).toBe(good.eventId);
+    expect(stored?.header.get('Nats-Msg-Id')).toBe(good.deduplicationId);
+    expect(stored?.header.get('event-id')).toBe(good.eventId);
     expect(stored?.header.get('count')).toBe('3');
   });
 
@@ -193,7 +194,7 @@ describe('the NATS publisher', () => {
         const outcomes = await publisher.publish(batch, soon());
         for (const [index, { kind }] of outcomes.entries()) {
           expect(kind).toMatch(/^(ok|unavailable)$/);
-          if (kind === 'ok') delivered.push(batch[index]?.eventId ?? '');
+          if (kind === 'ok') delivered.push(batch[index]?.deduplicationId ?? '');
           else isDown = true;
         }
       }

@@ -39,7 +39,7 @@ async function read(queue: string, count: number): Promise<ReceivedMessage[]> {
           key: null,
           headers,
           contentType,
-          deduplicationId: messageId,
+          eventId: messageId,
         });
       }
       return received.length >= count;

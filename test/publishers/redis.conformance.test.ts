@@ -42,7 +42,7 @@ function toReceived(fields: readonly Buffer[]): ReceivedMessage {
     key: text('key') ?? null,
     headers: Object.fromEntries(headers.map(([name, value]) => [name.slice('header:'.length), value.toString()])),
     contentType: text('content-type'),
-    deduplicationId: text('id'),
+    eventId: text('id'),
   };
 }
 

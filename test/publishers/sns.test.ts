@@ -35,14 +35,14 @@ const soon = () => AbortSignal.timeout(10_000);
 const message = (topic: string, more: Partial<Message> = {}) => testMessage({ topic, key: 'order:1', ...more });
 
 describe('a message', () => {
-  it('in a FIFO topic has the key as its group and the event id for deduplication', async () => {
+  it('in a FIFO topic has the key as its group, and its deduplication id', async () => {
     const topicArn = await consumer.createTopic('fifo');
     const batch = [message(topicArn), message(topicArn, { key: null })];
     await publisher.publish(batch, soon());
     const received = (await consumer.queues.receive(consumer.queueOf(topicArn))).map(({ Attributes }) => Attributes);
     expect(received).toMatchObject([
-      { MessageGroupId: 'order:1', MessageDeduplicationId: batch[0]?.eventId },
-      { MessageGroupId: batch[1]?.eventId, MessageDeduplicationId: batch[1]?.eventId },
+      { MessageGroupId: 'order:1', MessageDeduplicationId: batch[0]?.deduplicationId },
+      { MessageGroupId: batch[1]?.eventId, MessageDeduplicationId: batch[1]?.deduplicationId },
     ]);
   });
 

@@ -44,13 +44,15 @@ async function attributesOf(queueUrl: string): Promise<Record<string, string>> {
 }
 
 describe('a message in a FIFO queue', () => {
-  it('has the key as its group and the event id for deduplication', async () => {
+  it('has the key as its group, and its deduplication id', async () => {
     const queueUrl = await consumer.createQueue('fifo');
     const odd = 'Bestellung:ü 1';
     const batch = [message(queueUrl), message(queueUrl, { key: null }), message(queueUrl, { key: odd })];
     await publisher.publish(batch, soon());
     const received = (await consumer.receive(queueUrl)).map(({ Attributes }) => Attributes ?? {});
-    expect(received.map((it) => it.MessageDeduplicationId)).toEqual(batch.map(({ eventId }) => eventId));
+    expect(received.map((it) => it.MessageDeduplicationId)).toEqual(
+      batch.map(({ deduplicationId }) => deduplicationId),
+    );
     const groups = received.map((it) => it.MessageGroupId);
     expect(groups).toEqual(['order:1', batch[1]?.eventId, expect.stringMatching(/^[0-9a-f]{64}$/)]);
   });
@@ -61,7 +63,7 @@ describe('a message in a FIFO queue', () => {
     for (const each of [first, first, second]) {
       expect(await publisher.publish([each], soon())).toEqual([{ kind: 'ok' }]);
     }
-    const ids = (await consumer.read(queueUrl, 2)).map(({ deduplicationId }) => deduplicationId);
+    const ids = (await consumer.read(queueUrl, 2)).map(({ eventId }) => eventId);
     expect(ids).toEqual([first.eventId, second.eventId]);
   });
 
@@ -71,7 +73,7 @@ describe('a message in a FIFO queue', () => {
     faults.fault = ({ action, body }) => {
       if (action !== 'SendMessageBatch') return undefined;
       const { Entries } = JSON.parse(body) as { Entries: { Id: string; MessageDeduplicationId: string }[] };
-      const failing = Entries.find((entry) => entry.MessageDeduplicationId === batch[0]?.eventId);
+      const failing = Entries.find((entry) => entry.MessageDeduplicationId === batch[0]?.deduplicationId);
       expect(Entries.length).toBe(2);
       const Failed = [{ Id: failing?.Id, Code: 'KmsDisabled', Message: 'the key is off', SenderFault: true }];
       return { status: 200, body: JSON.stringify({ Failed, Successful: [] }) };

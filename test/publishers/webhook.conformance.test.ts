@@ -65,7 +65,7 @@ function asMessage({ headers, body }: ReceivedRequest): ReceivedMessage {
     key: null,
     headers: Object.fromEntries(texts),
     contentType: headers['content-type'],
-    deduplicationId: headers['webhook-id'] as string | undefined,
+    eventId: headers['webhook-id'] as string | undefined,
   };
 }
 

@@ -5,6 +5,20 @@ import { MemoryPublisher } from './memory-broker.ts';
 
 type Batch = readonly Message[];
 
+/** For a broker that drops a second message with the same deduplication id. */
+export class DeduplicatingPublisher extends MemoryPublisher {
+  override capabilities = { ...new MemoryPublisher(this.broker).capabilities, deduplicates: true };
+  readonly #stored = new Set<string | undefined>();
+
+  protected override async send(message: Message, signal: AbortSignal): Promise<PublishOutcome> {
+    const { deduplicationId } = this.received(message);
+    if (this.#stored.has(deduplicationId)) return published;
+    const outcome = await super.send(message, signal);
+    if (outcome.kind === 'ok') this.#stored.add(deduplicationId);
+    return outcome;
+  }
+}
+
 export interface BrokenPublisher {
   publisher: typeof MemoryPublisher;
   /** The checks that must notice, by the start of their names. */
@@ -14,21 +28,29 @@ export interface BrokenPublisher {
 /** What publishers were seen to do wrong with messages and batches. */
 export const brokenPublishers: Record<string, BrokenPublisher> = {
   'has no place for the event id': {
-    fails: ['the event id is in the field', 'a redelivery carries'],
+    fails: ['the event id arrives', 'an event for two targets', 'a redelivery carries'],
     publisher: class extends MemoryPublisher {
       protected override received(message: Message) {
-        return { ...super.received(message), deduplicationId: undefined };
+        return { ...super.received(message), eventId: undefined };
+      }
+    },
+  },
+  'deduplicates by the event id alone': {
+    fails: ['the deduplication id is in the field', 'an event for two targets'],
+    publisher: class extends DeduplicatingPublisher {
+      protected override received(message: Message) {
+        return { ...super.received(message), deduplicationId: message.eventId };
       }
     },
   },
   'gives a redelivery a new id': {
-    fails: ['a redelivery carries'],
+    fails: ['an event for two targets', 'a redelivery carries'],
     publisher: class extends MemoryPublisher {
       readonly #seen = new Set<string>();
       protected override received(message: Message) {
         const again = this.#seen.has(message.eventId);
         this.#seen.add(message.eventId);
-        return { ...super.received(message), deduplicationId: again ? randomUUID() : message.eventId };
+        return { ...super.received(message), eventId: again ? randomUUID() : message.eventId };
       }
     },
   },

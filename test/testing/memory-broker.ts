@@ -132,9 +132,9 @@ export class MemoryPublisher implements Publisher {
     return undefined;
   }
 
-  protected received({ body, key, headers, contentType, eventId }: Message): ReceivedMessage {
+  protected received({ body, key, headers, contentType, eventId, deduplicationId }: Message): ReceivedMessage {
     const bytes = Buffer.from(body as string);
-    return { body: bytes.toString(), bodyBytes: bytes, key, headers, contentType, deduplicationId: eventId };
+    return { body: bytes.toString(), bodyBytes: bytes, key, headers, contentType, eventId, deduplicationId };
   }
 }
 

@@ -3,7 +3,7 @@ import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { describe, expect, it } from 'vitest';
 import { type PublisherHarness, publisherConformance, testMessage } from '../../src/testing/index.ts';
 import { brokenConnections } from './broken-connections.ts';
-import { brokenPublishers } from './broken-publishers.ts';
+import { brokenPublishers, DeduplicatingPublisher } from './broken-publishers.ts';
 import { MemoryBroker, MemoryPublisher } from './memory-broker.ts';
 
 const allBroken = { ...brokenPublishers, ...brokenConnections };
@@ -31,6 +31,7 @@ describe('the conformance suite', () => {
 
   it('passes a publisher that does everything right', async () => {
     expect(await failures(harnessOf(MemoryPublisher))).toEqual(new Map());
+    expect(await failures(harnessOf(DeduplicatingPublisher))).toEqual(new Map());
   });
 
   for (const [name, { fails }] of Object.entries(allBroken)) {

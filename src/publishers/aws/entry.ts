@@ -48,7 +48,7 @@ export function toEntry(message: Message, fifo: boolean, messageBytesMax: number
     return { kind: 'reject', reason: `The message has ${bytes} bytes; messageBytesMax allows ${messageBytesMax}.` };
   }
   const groupId = fifo ? toGroupId(key ?? eventId) : undefined;
-  return { body, attributes, groupId, deduplicationId: fifo ? eventId : undefined, bytes };
+  return { body, attributes, groupId, deduplicationId: fifo ? message.deduplicationId : undefined, bytes };
 }
 
 function whatIsWrong({ body, key, headers, eventType, contentType }: Message): string | undefined {

@@ -44,10 +44,10 @@ export class NatsLink implements Link {
   }
 
   async send(message: NatsMessage): Promise<PublishOutcome> {
-    const { subject, body, headers, eventId } = message;
+    const { subject, body, headers, deduplicationId } = message;
     if (this.lost) return this.#unavailable();
     try {
-      const { stream, seq } = await this.#jetstream.publish(subject, body, { msgID: eventId, headers });
+      const { stream, seq } = await this.#jetstream.publish(subject, body, { msgID: deduplicationId, headers });
       // Also when it is a duplicate. Whoever listens to the subject can answer; only a stream answers like this.
       if (typeof stream === 'string' && stream !== '' && seq > 0) return published;
       return { kind: 'retry', reason: noStream(subject) };

@@ -7,7 +7,7 @@ export interface NatsMessage {
   readonly subject: string;
   readonly body: string | Uint8Array;
   readonly headers: MsgHdrs;
-  readonly eventId: string;
+  readonly deduplicationId: string;
 }
 
 // The server closes the connection over a line longer than its max_control_line (4,096 bytes unless configured). The
@@ -15,7 +15,7 @@ export interface NatsMessage {
 const subjectBytesMax = 3_800;
 
 // What we set ourselves, in lower case: NATS compares names as they are written, people do not.
-const ownHeaders = new Set(['nats-msg-id', 'content-type']);
+const ownHeaders = new Set(['nats-msg-id', 'content-type', 'event-id']);
 
 /** The message as NATS has it, or why it can never be sent. */
 export function toNats(message: Message, createHeaders: () => MsgHdrs): NatsMessage | PublishOutcome {
@@ -27,10 +27,12 @@ export function toNats(message: Message, createHeaders: () => MsgHdrs): NatsMess
       if (!ownHeaders.has(name.toLowerCase())) headers.set(name, String(value));
     }
     headers.set('Content-Type', message.contentType);
+    headers.set('event-id', message.eventId);
   } catch (error) {
     return { kind: 'reject', reason: `NATS cannot carry a header: ${reasonOf(error)}` };
   }
-  return { subject: message.topic, body: message.body, headers, eventId: message.eventId };
+  const { topic: subject, body, deduplicationId } = message;
+  return { subject, body, headers, deduplicationId };
 }
 
 function subjectRefusal(subject: unknown): string | undefined {

@@ -1,0 +1,26 @@
+import { createHash } from 'node:crypto';
+import type { DeliveredEvent } from './delivered-event.ts';
+import type { Leg } from './route.ts';
+
+/** Topics may be anything, a URL for each customer perhaps, so the number of hashes that are kept has a limit. */
+const hashesMax = 1_000;
+const hashes = new Map<string, string>();
+
+/**
+ * The id by which a broker may drop a second copy of a message: the event's id and a hash of the target. All attempts to
+ * send an event to one target share it.
+ *
+ * The hash stands for the destination's name and the topic, not for `Leg.target`, which depends on the order of the
+ * routes. Its 64 bits only have to tell the targets of one event apart. Hashing each time costs 1.5 us, the lookup 0.2.
+ */
+export function deduplicationId(event: DeliveredEvent, { to, topic }: Leg): string {
+  // A destination's name has no colon.
+  const target = `${to}:${topic}`;
+  let hash = hashes.get(target);
+  if (hash === undefined) {
+    hash = createHash('sha256').update(target).digest('hex').slice(0, 16);
+    if (hashes.size >= hashesMax) hashes.clear();
+    hashes.set(target, hash);
+  }
+  return `${event.id}.${hash}`;
+}
