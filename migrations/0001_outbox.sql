@@ -48,7 +48,8 @@ create table :"schema".outbox_queue (
   attempts     integer not null default 0,
   rescues      integer not null default 0,
   done         text[],
-  owed         text[]
+  owed         text[],
+  replay_id    bigint
 ) with (
   fillfactor = 50,
   -- The queue turns over completely all the time: vacuum by a fixed number of dead rows, and without pausing.
@@ -67,6 +68,8 @@ comment on column :"schema".outbox_queue.rescues is
 comment on column :"schema".outbox_queue.done is 'Names of the targets that already have the event.';
 comment on column :"schema".outbox_queue.owed is
   'Targets that a relay has decided it must still reach: destinations by name, handlers as type:name. NULL means that no relay has decided yet.';
+comment on column :"schema".outbox_queue.replay_id is
+  'Tells a replay from every earlier delivery of the event, and is part of what brokers deduplicate by. NULL means that the event is not replayed.';
 
 -- Ready rows by seq and waiting rows by due time are two indexes, so that a claim never walks over rows in backoff.
 -- The second column is the event's shard: a relay that keeps to its own shards (claim_many) passes over the entries of
@@ -111,6 +114,7 @@ create table :"schema".outbox_dead_letters (
   attempts integer not null,
   done     text[],
   owed     text[],
+  replay_id bigint,
   key      bigint,
   held     boolean not null default false,
   error    text not null,

@@ -10,6 +10,7 @@ create table :"schema".outbox_shelf (
   attempts    integer not null,
   rescues     integer not null,
   done        text[],
+  replay_id   bigint,
   shelved_at  timestamptz not null default now(),
   primary key (destination, seq)
 ) with (
@@ -101,7 +102,7 @@ begin
   end if;
 
   with chosen as materialized (
-    select h.seq, h.key, h.attempts, coalesce(h.done, '{}') as done,
+    select h.seq, h.key, h.attempts, h.replay_id, coalesce(h.done, '{}') as done,
            not exists (select from :"schema".outbox_shelf o where o.seq = h.seq and o.destination <> given) as alone
       from :"schema".outbox_shelf h where h.destination = given order by h.seq limit rows_max for update
   ), gone as (
@@ -111,10 +112,10 @@ begin
     select 0, c.attempts + 1, c.done, range_agg(int8range(c.seq, c.seq, '[]'))
       from chosen c where c.alone and c.done <> '{}' group by c.attempts, c.done, c.seq / 1000000000000
   ), buried as (
-    insert into :"schema".outbox_dead_letters (seq, reason, attempts, key, error, discarded_at)
-    select c.seq, 'forgotten', c.attempts, c.key, reason, now() from chosen c where c.alone and c.done = '{}'
+    insert into :"schema".outbox_dead_letters (seq, reason, attempts, replay_id, key, error, discarded_at)
+    select c.seq, 'forgotten', c.attempts, c.replay_id, c.key, reason, now() from chosen c where c.alone and c.done = '{}'
     on conflict (seq) do update set dead_at = now(), reason = excluded.reason, attempts = excluded.attempts,
-      done = null, owed = null, held = false, error = excluded.error, discarded_at = now()
+      done = null, owed = null, replay_id = excluded.replay_id, held = false, error = excluded.error, discarded_at = now()
   ), history as (
     insert into :"schema".outbox_failures (seq, attempt, relay, target, code, error)
     select c.seq, c.attempts, 0, given, code, reason from chosen c
@@ -137,7 +138,7 @@ begin
   select count(*) into letters from chosen;
 
   with chosen as materialized (
-    select q.seq, q.key, q.attempts, q.held, coalesce(q.done, '{}') as done,
+    select q.seq, q.key, q.attempts, q.replay_id, q.held, coalesce(q.done, '{}') as done,
            not q.held and given not like '%:%' and q.owed <@ array[given] as alone
       from :"schema".outbox_queue q
      where q.owed is not null and given = any (q.owed)
@@ -153,10 +154,10 @@ begin
     select 0, c.attempts + 1, c.done, range_agg(int8range(c.seq, c.seq, '[]'))
       from chosen c where c.alone and c.done <> '{}' group by c.attempts, c.done, c.seq / 1000000000000
   ), buried as (
-    insert into :"schema".outbox_dead_letters (seq, reason, attempts, key, error, discarded_at)
-    select c.seq, 'forgotten', c.attempts, c.key, reason, now() from chosen c where c.alone and c.done = '{}'
+    insert into :"schema".outbox_dead_letters (seq, reason, attempts, replay_id, key, error, discarded_at)
+    select c.seq, 'forgotten', c.attempts, c.replay_id, c.key, reason, now() from chosen c where c.alone and c.done = '{}'
     on conflict (seq) do update set dead_at = now(), reason = excluded.reason, attempts = excluded.attempts,
-      done = null, owed = null, held = false, error = excluded.error, discarded_at = now()
+      done = null, owed = null, replay_id = excluded.replay_id, held = false, error = excluded.error, discarded_at = now()
   ), history as (
     insert into :"schema".outbox_failures (seq, attempt, relay, target, code, error)
     select c.seq, c.attempts, 0, given, code, reason from chosen c

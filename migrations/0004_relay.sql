@@ -236,9 +236,9 @@ begin
                         and p.seq >= (select :"schema".usable_low_water(low, low_returns, low_server))
                       order by p.seq desc limit 1), true)
     returning array[q.seq],
-              case when q.attempts > 0 or q.done is not null or q.rescues > 0 or q.owed is not null then
+              case when q.attempts > 0 or q.done is not null or q.rescues > 0 or q.owed is not null or q.replay_id is not null then
                 json_build_object(q.seq, json_build_object(
-                  'attempts', q.attempts, 'done', q.done, 'rescues', q.rescues, 'owed', q.owed)) end
+                  'attempts', q.attempts, 'done', q.done, 'rescues', q.rescues, 'owed', q.owed, 'replayId', q.replay_id::text)) end
       into taken_seqs, begun;
   end if;
 
@@ -315,7 +315,7 @@ begin
       update :"schema".outbox_queue q
          set lease = relay, rescues = q.rescues + coalesce(q.lease <> relay and q.rescues < 4, false)::integer
        where q.seq = any ((select seqs from taken)::bigint[])
-      returning q.seq, q.key, q.attempts, q.done, q.rescues, q.owed
+      returning q.seq, q.key, q.attempts, q.done, q.rescues, q.owed, q.replay_id
     ), passed as (
       update :"schema".outbox_queue q set lease = null, available_at = null
        where q.seq = any (array(select j.seq from judged j join wall w on w.key = j.key
@@ -334,9 +334,11 @@ begin
              'keys', array_to_string(t.keys, ',', ''),
              'rescued', t.rescued,
              'begun', (select json_object_agg(c.seq, json_build_object(
-                                'attempts', c.attempts, 'done', c.done, 'rescues', c.rescues, 'owed', c.owed))
+                                'attempts', c.attempts, 'done', c.done, 'rescues', c.rescues, 'owed', c.owed,
+                                'replayId', c.replay_id::text))
                          from claimed c
-                        where c.attempts > 0 or c.done is not null or c.rescues > 0 or c.owed is not null),
+                        where c.attempts > 0 or c.done is not null or c.rescues > 0 or c.owed is not null
+                           or c.replay_id is not null),
              'suspects', (select nullif(count(*), 0) from marked),
              'shelved', (select destinations from shelved),
              'examined', r.examined, 'relays', relays,

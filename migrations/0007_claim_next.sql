@@ -12,6 +12,7 @@ create function :"schema".claim_next(
   low_server text, targets text[],
   out seen bigint, out fits boolean, out due_in_ms double precision,
   out claimed_seq bigint, out key bigint, out attempts integer, out done text[], out rescues integer, out owed text[],
+  out replay_id bigint,
   out id uuid, out aggregate_type text, out aggregate_id text, out event_type text, out schema_version integer,
   out ordering_key text, out payload text, out headers text, out created_us bigint
 )
@@ -61,14 +62,14 @@ begin
      where q.seq = (select t.seq from fit t) and q.lease is null and q.available_at is null for update skip locked
   ), claimed as (
     update :"schema".outbox_queue q set lease = relay where q.seq = (select o.seq from one o) and q.lease is null
-    returning q.seq, q.key, q.attempts, q.done, q.rescues, q.owed
+    returning q.seq, q.key, q.attempts, q.done, q.rescues, q.owed, q.replay_id
   )
   select f.seen, exists (select from fit),
          case when s.suspects then 0
               when w.available_at > now() then date_part('epoch', w.available_at - now()) * 1000
               when w.available_at is not null then 0 end,
-         c.seq, c.key, c.attempts, c.done, c.rescues, c.owed, s.registered
-    into seen, fits, due_in_ms, claimed_seq, key, attempts, done, rescues, owed, registered
+         c.seq, c.key, c.attempts, c.done, c.rescues, c.owed, c.replay_id, s.registered
+    into seen, fits, due_in_ms, claimed_seq, key, attempts, done, rescues, owed, replay_id, registered
     from state s cross join first f left join waiting w on true left join claimed c on true;
   if not registered then
     raise exception 'relay % has ended, or was never registered here', relay using errcode = 'PC001';

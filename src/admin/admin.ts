@@ -136,6 +136,9 @@ export class OutboxAdmin {
    * have the event are not called again, and the errors so far remain part of its story. A key that one of them held
    * goes on behind it, in order. Discarded ones are taken only when named by id or asked for (`includeDiscarded`).
    *
+   * Brokers that deduplicate get the deduplication id of the earlier attempts, and drop an event that one of these stored
+   * although its answer was lost. If that copy was deleted at the broker, `replay` the event after it is SENT.
+   *
    * Answers how many there were. Ids that are not dead letters do not count; an empty filter is refused.
    *
    * @example
@@ -160,8 +163,9 @@ export class OutboxAdmin {
 
   /**
    * Delivers events again that were delivered before: with the same id, to all of their targets, in order for each
-   * aggregate. Consumers that deduplicate by id will not act on them twice. Events that are in the queue, wait for a
-   * destination or are dead are left alone. `from` and `to` are about when an event was emitted.
+   * aggregate. Brokers that deduplicate store them again, because each replay has deduplication ids of its own. Consumers
+   * that deduplicate by event id will not act on them twice. Events that are in the queue, wait for a destination or are
+   * dead are left alone. `from` and `to` are about when an event was emitted.
    *
    * @example
    * const { count } = await admin.replay({ type: 'order.created', from: new Date('2026-03-01'), to: new Date('2026-03-02') });

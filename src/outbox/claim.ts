@@ -21,6 +21,8 @@ export interface ClaimedRow {
   done: readonly string[];
   /** Targets that a relay has decided it must still reach: destinations by name, handlers as `type:name`. */
   owed: readonly string[];
+  /** Tells a replay from earlier deliveries of the event; `null` for an event that is not replayed. */
+  replayId: string | null;
   /** Empty when the event was deleted from the log: there is nothing left to deliver. */
   id: string;
   /** Why the event cannot be read, if it cannot. Then it has no id either. */
@@ -155,17 +157,17 @@ export async function claimNext(
   const { mark, returns, server } = lowWater;
   const values = [token, exceptKeys, inlineBytesMax, holding ?? null, mark, returns, server, targets];
   const { rows } = await query(claimNextSql(schema), values, true);
-  const [seen, fits, dueInMs, seq, key, attempts, done, rescues, owed, ...event] = rows[0] as NextRow;
+  const [seen, fits, dueInMs, seq, key, attempts, done, rescues, owed, replayId, ...event] = rows[0] as NextRow;
   const examined = Number(seen);
   const row = event[0] === null ? undefined : [seq, ...event];
+  const begun = { attempts: attempts ?? 0, done, rescues: rescues ?? 0, owed, replayId };
   if (seq === null) {
     if (examined > 1) return 'more';
     if (fits) return 'raced';
     if (examined === 1 || (dueInMs !== null && dueInMs <= 0)) return 'other';
   }
   return {
-    rows:
-      seq === null ? [] : [toClaimedRow(seq, key, { attempts: attempts ?? 0, done, rescues: rescues ?? 0, owed }, row)],
+    rows: seq === null ? [] : [toClaimedRow(seq, key, begun, row)],
     examined,
     reached: seq ?? undefined,
     dueExamined: 0,
@@ -187,6 +189,7 @@ type NextRow = [
   done: string[] | null,
   rescues: number | null,
   owed: string[] | null,
+  replayId: string | null,
   ...event: unknown[],
 ];
 
@@ -195,7 +198,7 @@ interface Scan {
   seqs: string | null;
   keys: string | null;
   rescued: string[] | null;
-  /** What has failed before, has reached some of its targets, is owed to some, or was held by a relay that ended. */
+  /** What has failed before, has reached some of its targets, is owed to some, is replayed, or was held by a relay that ended. */
   begun: Record<string, Begun> | null;
   shelved: Record<string, string[]> | null;
   examined: number;
@@ -213,6 +216,7 @@ interface Begun {
   done: string[] | null;
   rescues: number;
   owed: string[] | null;
+  replayId: string | null;
 }
 
 const none: readonly string[] = [];
@@ -247,6 +251,7 @@ function toClaimedRow(
     rescues: begun?.rescues ?? 0,
     done: begun?.done ?? none,
     owed: begun?.owed ?? none,
+    replayId: begun?.replayId ?? null,
     shelved: none,
     ...eventOf(row),
   };

@@ -35,18 +35,18 @@ with input as materialized (
            when m.delay_ms is not null then now() + m.delay_ms * interval '1 millisecond'
          end
     from mine m where q.seq = m.seq and m.fate in ('retry', 'hold', 'release')
-  returning q.seq, q.key, q.attempts, q.done, q.owed
+  returning q.seq, q.key, q.attempts, q.done, q.owed, q.replay_id
 ), buried as (
   delete from ${s}.outbox_queue q using mine m where q.seq = m.seq and m.fate = 'bury'
   returning q.seq, q.key, q.attempts + 1 as attempts, coalesce(m.done_targets, q.done) as done,
-            case when m.owed is null then q.owed else m.owed_targets end as owed
+            case when m.owed is null then q.owed else m.owed_targets end as owed, q.replay_id
 ), shelved as (
   delete from ${s}.outbox_queue q using mine m where q.seq = m.seq and m.fate = 'shelve'
   returning q.seq, q.key, q.attempts, least(q.rescues, 4) as rescues, coalesce(m.done_targets, q.done) as done,
-            m.waits_for
+            q.replay_id, m.waits_for
 ), shelf as (
-  insert into ${s}.outbox_shelf (destination, seq, key, attempts, rescues, done)
-  select w.destination, x.seq, x.key, x.attempts, x.rescues, x.done
+  insert into ${s}.outbox_shelf (destination, seq, key, attempts, rescues, done, replay_id)
+  select w.destination, x.seq, x.key, x.attempts, x.rescues, x.done, x.replay_id
     from shelved x cross join lateral jsonb_array_elements_text(x.waits_for) as w(destination)
   on conflict (destination, seq) do nothing
 ), known as (
@@ -56,12 +56,13 @@ with input as materialized (
    where not exists (select from ${s}.outbox_controls c where c.destination = w.destination)
   on conflict (destination) do nothing
 ), letters as (
-  insert into ${s}.outbox_dead_letters (seq, reason, attempts, done, owed, key, held, error)
-  select m.seq, m.reason, x.attempts, x.done, x.owed, x.key, m.fate = 'hold', m.errors -> -1 ->> 'error'
+  insert into ${s}.outbox_dead_letters (seq, reason, attempts, done, owed, replay_id, key, held, error)
+  select m.seq, m.reason, x.attempts, x.done, x.owed, x.replay_id, x.key, m.fate = 'hold', m.errors -> -1 ->> 'error'
     from mine m join (select * from kept union all select * from buried) x on x.seq = m.seq
    where m.fate in ('bury', 'hold')
   on conflict (seq) do update set dead_at = now(), reason = excluded.reason, attempts = excluded.attempts,
-    done = excluded.done, owed = excluded.owed, held = excluded.held, error = excluded.error, discarded_at = null
+    done = excluded.done, owed = excluded.owed, replay_id = excluded.replay_id, held = excluded.held,
+    error = excluded.error, discarded_at = null
 ), history as (
   insert into ${s}.outbox_failures (seq, attempt, relay, target, code, error)
   select m.seq, x.attempts, $1::bigint, e.value ->> 'target', e.value ->> 'code', e.value ->> 'error'

@@ -23,8 +23,9 @@ export type ReplaySelection =
   | { events: EventConditions; seqFrom?: string | undefined; seqBefore?: string | undefined; seqUntil: string };
 
 /**
- * Puts delivered events into the queue again, to be delivered to all of their targets with the same id. Those of one
- * key go in order of seq: lower ones are there first. What is in the queue or dead is left alone.
+ * Puts delivered events into the queue again, to be delivered to all of their targets with the same event id and new
+ * deduplication ids. Those of one key go in order of seq: lower ones are there first. What is in the queue or dead is
+ * left alone.
  */
 export async function replay(
   db: Executor,

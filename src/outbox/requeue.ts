@@ -11,7 +11,7 @@ import { readJson } from './read-json.ts';
 const requeueSql = perSchema(
   (s) => `
 with chosen as materialized (
-  select d.seq, d.key, d.done, d.owed, d.held
+  select d.seq, d.key, d.done, d.owed, d.replay_id, d.held
     from ${s}.outbox_dead_letters d
     left join lateral (select l.* from ${s}.outbox_events l where l.seq = d.seq limit 1) e on true
    where true ${conditionsGoHere}
@@ -19,7 +19,8 @@ with chosen as materialized (
 ), gone as (
   delete from ${s}.outbox_dead_letters d where d.seq = any (array(select seq from chosen))
 ), back as (
-  insert into ${s}.outbox_queue (seq, key, done, owed) select seq, key, done, owed from chosen order by seq
+  insert into ${s}.outbox_queue (seq, key, done, owed, replay_id)
+  select seq, key, done, owed, replay_id from chosen order by seq
   on conflict (seq) do update
     set held = false, attempts = 0, rescues = 0, available_at = null, done = excluded.done, owed = excluded.owed
     where outbox_queue.held

@@ -21,11 +21,12 @@ with gate as materialized (
    where h.destination = (select destination from gate) order by h.seq limit (select count from allowed)
 ), gone as (
   delete from ${s}.outbox_shelf h where h.seq = any (array(select seq from chosen))
-  returning h.seq, h.key, h.attempts, h.rescues, h.done, h.destination
+  returning h.seq, h.key, h.attempts, h.rescues, h.done, h.replay_id, h.destination
 ), back as (
   -- Owed to every destination it waited for: a relay that lacks them must not settle it.
-  insert into ${s}.outbox_queue (seq, key, attempts, rescues, done, owed)
-  select seq, min(key), min(attempts), min(rescues), min(done), array_agg(destination order by destination)
+  insert into ${s}.outbox_queue (seq, key, attempts, rescues, done, replay_id, owed)
+  select seq, min(key), min(attempts), min(rescues), min(done), min(replay_id),
+         array_agg(destination order by destination)
     from gone group by seq order by seq
   on conflict (seq) do nothing
 ), marked as (

@@ -63,8 +63,8 @@ export interface Message {
   readonly eventId: string;
   /**
    * For the field by which the broker itself deduplicates, if it has one. It is the same for every attempt to send the
-   * event to one target and differs between targets (a destination and a topic): a broker that went by the event's id
-   * would drop the copy for the second target. At most 80 characters: ASCII letters, digits, `-` and `.`.
+   * event to one target and differs between targets (a destination and a topic) and between replays: a broker that went
+   * by the event's id would drop the copy for the second target. At most 80 characters: ASCII letters, digits, `-` and `.`.
    */
   readonly deduplicationId: string;
   readonly eventType: string;

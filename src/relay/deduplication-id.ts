@@ -7,8 +7,9 @@ const hashesMax = 1_000;
 const hashes = new Map<string, string>();
 
 /**
- * The id by which a broker may drop a second copy of a message: the event's id and a hash of the target. All attempts to
- * send an event to one target share it.
+ * The id by which a broker may drop a second copy of a message: the event's id, a hash of the target and, for an event
+ * that an operator replays, the replay's id. All attempts of one delivery to one target share it. A replay is a
+ * deliberate second send, which the broker must not take for a copy of the first.
  *
  * The hash stands for the destination's name and the topic, not for `Leg.target`, which depends on the order of the
  * routes. Its 64 bits only have to tell the targets of one event apart. Hashing each time costs 1.5 us, the lookup 0.2.
@@ -22,5 +23,6 @@ export function deduplicationId(event: DeliveredEvent, { to, topic }: Leg): stri
     if (hashes.size >= hashesMax) hashes.clear();
     hashes.set(target, hash);
   }
-  return `${event.id}.${hash}`;
+  const { id, replayId } = event;
+  return replayId === null ? `${id}.${hash}` : `${id}.${hash}.${replayId}`;
 }

@@ -34,6 +34,13 @@ export class DeliveredEvent<Payload = unknown> {
   get seq(): string {
     return this.#row.seq;
   }
+  /**
+   * Set when an operator replays the event: another value for each replay, the same for all attempts of one. `null` for an
+   * event that is delivered for the first time.
+   */
+  get replayId(): string | null {
+    return this.#row.replayId;
+  }
   /** What it is ordered by when that is not its aggregate; `null` when it is not ordered. */
   get key(): string | null {
     return this.#row.orderingKey === null

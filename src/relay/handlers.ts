@@ -7,7 +7,10 @@ export interface HandlerContext {
   readonly signal: AbortSignal;
   /** 1 for the first try. */
   readonly attempt: number;
-  /** The same for every try of this handler with this event. Hand it to whatever deduplicates on your side. */
+  /**
+   * The same for every try of this handler with this event, replays included (`event.replayId` tells these apart). Hand
+   * it to whatever deduplicates on your side.
+   */
   readonly idempotencyKey: string;
   /** The handler's own name. */
   readonly handler: string;

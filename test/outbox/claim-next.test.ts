@@ -128,7 +128,7 @@ describe('claimNext, of one event', () => {
                '{"traceparent": "00"}', '2026-02-03 04:05:06.789012+00')`,
     );
     await db.query(`update postcommit.outbox_queue set attempts = 2, done = '{mail,search}', rescues = 1`);
-    await db.query(`update postcommit.outbox_queue set owed = '{kafka,t:stock}'`);
+    await db.query(`update postcommit.outbox_queue set owed = '{kafka,t:stock}', replay_id = 1785000000000001`);
     const [{ key }] = await db.query(`select postcommit.key_hash('', '', 'customer') as key`);
     const result = await expectSameAsClaim({ targets: ['t:stock', 'other'] });
     expect(result).toEqual({
@@ -141,6 +141,7 @@ describe('claimNext, of one event', () => {
           rescues: 1,
           done: ['mail', 'search'],
           owed: ['kafka', 't:stock'],
+          replayId: '1785000000000001',
           id: '0197b0a4-0000-7000-8000-000000000001',
           aggregateType: 'order',
           aggregateId: '7',
@@ -501,6 +502,7 @@ interface QueuedRow {
   when: 'ready' | 'waiting' | 'due' | 'long due' | 'infinity';
   attempts: number;
   done: string[] | null;
+  replay_id: number | null;
 }
 
 const events = 8;
@@ -511,6 +513,7 @@ const queued: fc.Arbitrary<QueuedRow> = fc.record({
   when: fc.constantFrom('ready', 'ready', 'ready', 'ready', 'waiting', 'due', 'long due', 'infinity'),
   attempts: fc.integer({ min: 0, max: 2 }),
   done: fc.constantFrom(null, ['a']),
+  replay_id: fc.constantFrom(null, null, 1_785_000_000_000_001),
 });
 const states = fc.record({
   rows: fc.uniqueArray(queued, { selector: ({ seq }) => seq, minLength: 1, maxLength: 4 }),
@@ -519,6 +522,25 @@ const states = fc.record({
   holding: fc.oneof(fc.constant(undefined), fc.subarray(['1', '2', '3', '4', '5', '6', '7', '8'])),
   mark: fc.constantFrom(0, 0, 3),
   markIsValid: fc.boolean(),
+});
+
+describe('an event that is replayed', () => {
+  test('is claimed with the id of its replay, alone or among others', async () => {
+    const [one, two, three] = await emit('x', 3);
+    const replayId = '1785000000000001';
+    const setSql = 'update postcommit.outbox_queue set replay_id = $1, lease = null where seq = $2';
+    await db.query(setSql, [replayId, two]);
+    expect((await claimAll()).rows).toMatchObject([
+      { seq: one, replayId: null },
+      { seq: two, replayId },
+      { seq: three, replayId: null },
+    ]);
+    await db.query('delete from postcommit.outbox_queue where seq <> $1', [two]);
+    await db.query(setSql, [replayId, two]);
+    expect((await claimAll()).rows).toMatchObject([{ seq: two, replayId }]);
+    await db.query(setSql, [replayId, two]);
+    expect(await next()).toMatchObject({ rows: [{ seq: two, replayId }] });
+  });
 });
 
 describe('whatever is in the queue', () => {
@@ -535,11 +557,11 @@ describe('whatever is in the queue', () => {
     const times = { ready: null, waiting: '1 hour', due: '-1 minute', 'long due': '-infinity', infinity: 'infinity' };
     const seen = { one: 0, none: 0, more: 0, raced: 0, other: 0 };
 
-    const insertSql = `insert into postcommit.outbox_queue (seq, key, lease, available_at, attempts, done)
+    const insertSql = `insert into postcommit.outbox_queue (seq, key, lease, available_at, attempts, done, replay_id)
       select r.seq, r.key, r.lease,
-             case when r.wait like '%infinity' then r.wait::timestamptz else now() + r.wait::interval end, r.attempts, r.done
+             case when r.wait like '%infinity' then r.wait::timestamptz else now() + r.wait::interval end, r.attempts, r.done, r.replay_id
         from jsonb_to_recordset($1::jsonb)
-          as r (seq bigint, key bigint, lease bigint, wait text, attempts integer, done text[])`;
+          as r (seq bigint, key bigint, lease bigint, wait text, attempts integer, done text[], replay_id bigint)`;
     const shelveSql = `insert into postcommit.outbox_shelf (destination, seq, key, attempts, rescues)
       values ('away', 0, $1, 0, 0)`;
 

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { jetstreamManager } from '@nats-io/jetstream';
 import { connect } from '@nats-io/transport-node';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { cloudEvents, envelope, type Publisher, type Route, raw } from '../../src/index.ts';
+import { cloudEvents, createOutbox, envelope, fromPg, type Publisher, type Route, raw } from '../../src/index.ts';
 import { nats } from '../../src/publishers/nats.ts';
 import { sns } from '../../src/publishers/sns.ts';
 import { sqs } from '../../src/publishers/sqs.ts';
@@ -111,14 +111,13 @@ const places: Record<string, (wrap: Wrap) => Promise<Place>> = {
   },
 };
 
+async function areAll(scenario: RelayScenario, status: string): Promise<boolean> {
+  const found = await scenario.db.query('select distinct status from postcommit.outbox_status');
+  return found.length === 1 && found[0]?.status === status;
+}
+
 async function untilAll(scenario: RelayScenario, status: string): Promise<void> {
-  await until(
-    async () => {
-      const found = await scenario.db.query('select distinct status from postcommit.outbox_status');
-      return found.length === 1 && found[0]?.status === status;
-    },
-    { what: `every event is ${status}`, timeoutMs: 20_000 },
-  );
+  await until(() => areAll(scenario, status), { what: `every event is ${status}`, timeoutMs: 20_000 });
 }
 
 /** The broker stores what it is sent, and its first answers are lost: one for each message. */
@@ -134,14 +133,23 @@ function losingFirstAnswers(kind: 'retry' | 'unavailable'): Wrap {
       async publish(batch, signal) {
         const outcomes = await publisher.publish(batch, signal);
         return outcomes.map((outcome, index) => {
-          const { eventId, topic } = batch[index] ?? { eventId: '', topic: '' };
-          if (answered.has(eventId + topic)) return outcome;
-          answered.add(eventId + topic);
+          const { deduplicationId = '' } = batch[index] ?? {};
+          if (answered.has(deduplicationId)) return outcome;
+          answered.add(deduplicationId);
           return { kind, reason: 'the answer was lost' };
         });
       },
     };
   };
+}
+
+/** The destinations of a place, without a long pause after an outage. */
+function probedSoon({ options }: Place): NonNullable<ScenarioRelayOptions['destinations']> {
+  const destinations = Object.entries(options.destinations ?? {}).map(([name, given]) => {
+    const settings = 'publisher' in given ? given : { publisher: given };
+    return [name, { ...settings, probeDelayMs: 20 }];
+  });
+  return Object.fromEntries(destinations);
 }
 
 describe.each(Object.entries(places))('%s', (_, placeOf) => {
@@ -169,12 +177,8 @@ describe.each(Object.entries(places))('%s', (_, placeOf) => {
     (kind) =>
       withScenario(async (scenario) => {
         const place = await placeOf(losingFirstAnswers(kind));
-        const destinations = Object.entries(place.options.destinations ?? {}).map(([name, given]) => {
-          const settings = 'publisher' in given ? given : { publisher: given };
-          return [name, { ...settings, probeDelayMs: 20 }];
-        });
         await scenario.emit([event]);
-        await scenario.relay('r', { ...quick, ...place.options, destinations: Object.fromEntries(destinations) });
+        await scenario.relay('r', { ...quick, ...place.options, destinations: probedSoon(place) });
         await untilAll(scenario, 'SENT');
         // It comes behind second copies, if there are any.
         await scenario.emit([event]);
@@ -182,6 +186,44 @@ describe.each(Object.entries(places))('%s', (_, placeOf) => {
         const stored = await place.stored(4);
         expect(stored.map(({ target }) => target).sort()).toEqual([...place.targets, ...place.targets].sort());
       })(),
+  );
+
+  test.each(['retry', 'unavailable'] as const)(
+    'stores an event again when it is replayed within the window, once for each target although answers are lost: %s',
+    (kind) =>
+      withScenario(async (scenario) => {
+        const place = await placeOf(losingFirstAnswers(kind));
+        const { admin } = createOutbox({ db: fromPg(scenario.db.pool) });
+        const [id = ''] = await scenario.emit([event]);
+        await scenario.relay('r', { ...quick, ...place.options, destinations: probedSoon(place) });
+        await untilAll(scenario, 'SENT');
+        for (const copies of [4, 6]) {
+          expect(await admin.replay({ ids: [id] })).toEqual({ count: 1 });
+          await untilAll(scenario, 'SENT');
+          const stored = await place.stored(copies);
+          expect(stored).toHaveLength(copies);
+          expect(new Set(stored.map(({ deduplicationId }) => deduplicationId)).size).toBe(copies);
+          expect(new Set(stored.map(({ eventId }) => eventId))).toEqual(new Set([id]));
+        }
+      })(),
+  );
+
+  test(
+    'stores a dead letter once when it is retried after its answer was lost, and again when it is replayed then',
+    withScenario(async (scenario) => {
+      const place = await placeOf(losingFirstAnswers('retry'));
+      const { admin } = createOutbox({ db: fromPg(scenario.db.pool) });
+      const [id = ''] = await scenario.emit([event]);
+      await scenario.relay('r', { ...quick, ...place.options, retry: { delaysMs: [] } });
+      for (const copies of [2, 4]) {
+        await untilAll(scenario, 'FAILED');
+        // Of two subjects with one key the second is not tried before the first is stored: it fails by itself.
+        const sentAfterRetry = async () => (await admin.retry({ ids: [id] })).count === 0 && areAll(scenario, 'SENT');
+        await until(sentAfterRetry, { what: 'the dead letter is SENT', timeoutMs: 20_000 });
+        expect(await place.stored(copies)).toHaveLength(copies);
+        expect(await admin.replay({ ids: [id] })).toEqual({ count: 1 });
+      }
+    }),
   );
 });
 

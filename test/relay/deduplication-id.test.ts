@@ -22,9 +22,17 @@ describe('the deduplication id', () => {
     expect(new Set([first, ...others.map((other) => deduplicationId(event, other))]).size).toBe(4);
   });
 
+  test('is another for each replay', () => {
+    const ids = [null, '1785000000000001', '1785000000000002'].map((replayId) =>
+      deduplicationId(deliveredEvent({ replayId }), leg('events', 'shop.orders')),
+    );
+    expect(ids).toEqual([ids[0], `${ids[0]}.1785000000000001`, `${ids[0]}.1785000000000002`]);
+  });
+
   test('fits every broker, whatever the topic', () => {
+    const replayed = deliveredEvent({ replayId: '1785000000000001' });
     for (const topic of ['', 'ü 注文', 'x'.repeat(10_000), 'line\r\nbreak']) {
-      expect(deduplicationId(event, leg('events', topic))).toMatch(/^[A-Za-z0-9.-]{1,80}$/);
+      expect(deduplicationId(replayed, leg('events', topic))).toMatch(/^[A-Za-z0-9.-]{1,80}$/);
     }
   });
 

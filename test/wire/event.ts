@@ -15,6 +15,7 @@ export function deliveredEvent(row: Partial<ClaimedRow> = {}): DeliveredEvent {
     rescues: 0,
     done: [],
     owed: [],
+    replayId: null,
     id: '0199d0a0-6f00-7000-8000-000000000001',
     aggregateType: 'order',
     aggregateId: '42',

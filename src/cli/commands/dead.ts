@@ -113,7 +113,7 @@ function addRetry(dead: Command, terminal: Terminal): void {
   addDeadConditions(dead.command('retry'))
     .summary('deliver them again')
     .description(
-      'Put dead letters back into the queue, with their attempts counted from zero. Targets that already have the event do not get it again.',
+      'Put dead letters back into the queue, with their attempts counted from zero. Targets that already have the event do not get it again. A broker that deduplicates drops an event that it stored in an earlier attempt; if that copy was deleted there, replay the event after the retry.',
     )
     .argument('[ids...]', 'ids of events')
     .option('--all', 'every dead letter that was not discarded')

@@ -13,7 +13,7 @@ export function addReplay(program: Command, terminal: Terminal): void {
   addConditions(program.command('replay'))
     .summary('deliver delivered events once more')
     .description(
-      'Deliver events once more that were delivered already, to all of their handlers, under the same ids. In order per aggregate among themselves. Consumers that deduplicate by id will leave them out.',
+      'Deliver events once more that were delivered already, to all of their handlers and destinations, under the same event ids. In order per aggregate among themselves. Brokers that deduplicate store them again; consumers that deduplicate by event id leave them out.',
     )
     .argument('[ids...]', 'ids of events')
     .option('--all', 'every delivered event')

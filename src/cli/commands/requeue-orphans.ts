@@ -8,7 +8,7 @@ export function addRequeueOrphans(program: Command, terminal: Terminal): void {
     .command('requeue-orphans')
     .summary('queue events that are in the log and nowhere else')
     .description(
-      'Queue events that are neither queued, waiting for a destination, dead nor recorded as delivered. There are none unless the trigger outbox_events_enqueue was disabled, or rows were deleted from outbox_queue by hand. They are delivered in order per aggregate, but later events of the same aggregate may already have been delivered.',
+      'Queue events that are neither queued, waiting for a destination, dead nor recorded as delivered. There are none unless the trigger outbox_events_enqueue was disabled, or rows were deleted from outbox_queue by hand. They are delivered in order per aggregate, but later events of the same aggregate may already have been delivered. A broker that deduplicates drops an orphan that it has just stored; replay it to send it again.',
     )
     .option('--yes', 'do not ask')
     .addHelpText(
