@@ -134,6 +134,7 @@ class KafkaPublisher implements Publisher {
     } finally {
       if (isClean) this.#release(sender.port);
       else this.#giveUp(sender.port);
+      if (sender.isStale) for (const port of this.#idle.splice(0)) this.#giveUp(port);
     }
     return sender.outage;
   }

@@ -2,17 +2,19 @@ import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { publisherConformance } from '../../src/testing/index.ts';
 import { recordServer } from '../support/servers-used.ts';
-import { kafkaHarness } from './kafka-clients/harness.ts';
+import { kafkaConformance } from './kafka-clients/conformance.ts';
 import { installKafkaClients } from './kafka-clients/install.ts';
 import { kafkaReader } from './kafka-reader.ts';
 
 const script = fileURLToPath(new URL('kafka-clients/platformatic.child.ts', import.meta.url));
-const noReader = kafkaReader(() => '');
-const noFreeze = { freeze: { freeze: async () => {}, thaw: async () => {} } };
 // For their names alone: they run in the other process.
-const checks = publisherConformance({ ...kafkaHarness(noReader, () => ({ brokers: ['none:1'] })), ...noFreeze });
+const checks = kafkaConformance({
+  reader: kafkaReader(() => ''),
+  broker: () => 'none:1',
+  clientOptions: (brokers) => ({ brokers }),
+  disturbances: { freeze: { freeze: async () => {}, thaw: async () => {} } },
+});
 const errors = new Map<string, string | undefined>();
 let reasonToSkip: string | undefined;
 

@@ -5,6 +5,8 @@ import { until, within } from '../support/wait.ts';
 
 export interface KafkaReader {
   createTopic(configuration?: Record<string, string>, partitions?: number): Promise<string>;
+  /** Deletes the topic with all that is in it, and creates one of the same name. */
+  recreateTopic(topic: string, partitions: number, whileGone?: () => Promise<unknown>): Promise<void>;
   /** Everything that is in the topic, once it is `count` records or more; in order within a partition. */
   read(topic: string, count: number): Promise<ReceivedMessage[]>;
   /** How many records the topic has. */
@@ -27,16 +29,28 @@ export function kafkaReader(brokers: () => string): KafkaReader {
     });
   const count = (topic: string) => asAdmin((admin) => countIn(admin, topic));
 
+  const create = async (topic: string, numPartitions: number, configuration: Record<string, string> = {}) => {
+    const configEntries = Object.entries(configuration).map(([name, value]) => ({ name, value }));
+    const topics = [{ topic, numPartitions, configEntries }];
+    // Its own waiting fails when it asks too early.
+    await asAdmin((admin) => admin.createTopics({ topics, waitForLeaders: false }));
+    await hasAtLeast(topic, 0);
+  };
+
   return {
     count,
     async createTopic(configuration = {}, partitions = 3) {
       const topic = `orders.${randomUUID()}`;
-      const configEntries = Object.entries(configuration).map(([name, value]) => ({ name, value }));
-      const topics = [{ topic, numPartitions: partitions, configEntries }];
-      // Its own waiting fails when it asks too early.
-      await asAdmin((admin) => admin.createTopics({ topics, waitForLeaders: false }));
-      await hasAtLeast(topic, 0);
+      await create(topic, partitions, configuration);
       return topic;
+    },
+    async recreateTopic(topic, partitions, whileGone) {
+      await asAdmin(async (admin) => {
+        await admin.deleteTopics({ topics: [topic] });
+        await until(async () => !(await admin.listTopics()).includes(topic), { what: `${topic} is deleted` });
+      });
+      await whileGone?.();
+      await create(topic, partitions);
     },
     async read(topic, wanted) {
       await hasAtLeast(topic, wanted);

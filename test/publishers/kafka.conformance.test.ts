@@ -1,14 +1,40 @@
-import { describe, it } from 'vitest';
-import { publisherConformance } from '../../src/testing/index.ts';
+import { Kafka, logLevel, Partitioners } from 'kafkajs';
+import { afterAll, describe, it } from 'vitest';
 import { fileService } from '../support/services.ts';
-import { kafkaHarness } from './kafka-clients/harness.ts';
+import { clusterChangeChecks, kafkaConformance } from './kafka-clients/conformance.ts';
 import { kafkaReader } from './kafka-reader.ts';
 
 const server = fileService('kafka');
-const reader = kafkaReader(() => server.url);
-
-const harness = { ...kafkaHarness(reader, () => ({ brokers: [server.url] })), ...server.disturbances };
+const broker = () => server.url;
+const reader = kafkaReader(broker);
 
 describe('the Kafka publisher', () => {
-  for (const check of publisherConformance(harness)) it(check.name, check.run, 120_000);
+  const { disturbances } = server;
+  const clientOptions = (brokers: string[]) => ({ brokers });
+  for (const check of kafkaConformance({ reader, broker, clientOptions, disturbances })) {
+    it(check.name, check.run, 120_000);
+  }
+});
+
+const createProducer = (brokers: string[], idempotent: boolean) =>
+  new Kafka({ brokers, logLevel: logLevel.NOTHING }).producer({
+    idempotent,
+    createPartitioner: Partitioners.DefaultPartitioner,
+    retry: { retries: 3, initialRetryTime: 100 },
+  });
+
+describe('the Kafka publisher over a function that makes kafkajs producers', () => {
+  const clientOptions = (brokers: string[]) => ({ producer: () => createProducer(brokers, true) });
+  for (const check of clusterChangeChecks({ reader, broker, clientOptions })) it(check.name, check.run, 120_000);
+});
+
+describe('the Kafka publisher over a kafkajs producer that is handed in', () => {
+  const producers: ReturnType<typeof createProducer>[] = [];
+  afterAll(() => Promise.all(producers.map((producer) => producer.disconnect())));
+  const clientOptions = (brokers: string[]) => {
+    const producer = createProducer(brokers, false);
+    producers.push(producer);
+    return { producer };
+  };
+  for (const check of clusterChangeChecks({ reader, broker, clientOptions })) it(check.name, check.run, 120_000);
 });

@@ -2,7 +2,7 @@ import { reasonOf } from '../failure.ts';
 import { notTried } from '../key-order.ts';
 import { type Message, type PublishOutcome, published } from '../publisher.ts';
 import { type KafkaFailure, kafkaFailure } from './failure.ts';
-import { type KafkaPort, type KafkaRecord, SomeFailed } from './port.ts';
+import { AnswerIncomplete, type KafkaPort, type KafkaRecord, SomeFailed } from './port.ts';
 
 /** A record on its way: which message of the batch it is, and where it goes. */
 export interface Parcel {
@@ -93,6 +93,8 @@ export class RoundSender {
   failed = false;
   /** Whether the broker is away: there is no use in sending more. */
   outage: string | undefined;
+  /** Whether the client's view of the cluster is out of date, and with it what every other producer remembers. */
+  isStale = false;
 
   constructor(port: KafkaPort, { delivery, onTooLarge, replace }: RoundSenderOptions) {
     this.port = port;
@@ -148,9 +150,12 @@ export class RoundSender {
     } catch (error) {
       this.failed = true;
       if (!(error instanceof SomeFailed)) return kafkaFailure(error);
-      for (const { index, record } of parcels) {
-        const reason = error.errors.get(record);
-        this.#delivery.settle(index, reason === undefined ? published : kafkaFailure(reason).outcome);
+      for (const parcel of parcels) {
+        const cause = error.errors.get(parcel.record);
+        if (cause instanceof AnswerIncomplete) this.isStale = true;
+        const failure = cause === undefined ? undefined : kafkaFailure(cause);
+        if (failure === undefined) this.#delivery.settle(parcel.index, published);
+        else if (!this.#ends(failure, [parcel])) this.#delivery.settle(parcel.index, failure.outcome);
       }
       return undefined;
     }

@@ -1,12 +1,14 @@
+import { checkKafkajsAnswer } from './answer.ts';
 import { ConfluentPort, type ConfluentProducer } from './confluent.ts';
 import { PlatformaticPort, type PlatformaticProducer } from './platformatic.ts';
-import type { KafkaCompression, KafkaPort, KafkaRecord } from './port.ts';
+import { AnswerIncomplete, type KafkaCompression, type KafkaPort, type KafkaRecord, SomeFailed } from './port.ts';
 
 /** What is used of a producer of kafkajs, or of one like it. */
 export interface KafkajsProducer {
   connect(): Promise<unknown>;
   disconnect(): Promise<unknown>;
   sendBatch(batch: never): Promise<unknown>;
+  on(event: never, listener: never): unknown;
   isIdempotent?(): boolean;
 }
 
@@ -15,9 +17,9 @@ export type KafkaProducer = KafkajsProducer | ConfluentProducer | PlatformaticPr
 
 /** Why this is no producer that can be used, or `undefined`. */
 export function refuseProducer(producer: unknown, owned: boolean): string | undefined {
-  const { sendBatch, isIdempotent } = (producer ?? {}) as Partial<KafkajsProducer>;
+  const { sendBatch, on, isIdempotent } = (producer ?? {}) as Partial<KafkajsProducer>;
   if (isPlatformatic(producer) || isConfluent(producer)) return undefined;
-  if (typeof sendBatch !== 'function') {
+  if (typeof sendBatch !== 'function' || typeof on !== 'function') {
     return 'producer must be a producer of kafkajs, @confluentinc/kafka-javascript or @platformatic/kafka, or a function that makes one.';
   }
   if (owned || isIdempotent?.call(producer) !== true) return undefined;
@@ -41,7 +43,16 @@ function isConfluent(producer: unknown): producer is ConfluentProducer {
 }
 
 interface Calls {
-  sendBatch(batch: object): Promise<unknown>;
+  sendBatch(batch: object): Promise<readonly { topicName: string; partition: number }[]>;
+  on(event: 'producer.network.request', listener: (event: { payload: RequestAnswered }) => void): () => void;
+}
+
+/** What is used of kafkajs's event for every request that was answered. */
+interface RequestAnswered {
+  /** `Produce`, `Metadata`, … */
+  readonly apiName: string;
+  /** `host:port` */
+  readonly broker: string;
 }
 
 const compressionTypes = { none: 0, gzip: 1, snappy: 2, lz4: 3, zstd: 4 } as const;
@@ -74,9 +85,13 @@ class KafkajsLikePort implements KafkaPort {
     }
     const topicMessages = [...byTopic].map(([topic, messages]) => ({ topic, messages }));
     const batch = { acks: -1, compression: compressionTypes[this.#compression], topicMessages };
-    const sent = (this.#producer as unknown as Calls).sendBatch(batch);
+    const producer = this.#producer as unknown as Calls;
+    const watch = new RetryWatch();
+    const unwatch = producer.on('producer.network.request', ({ payload }) => watch.answered(payload));
+    const sent = producer.sendBatch(batch).finally(unwatch);
     this.#pending = sent.catch(() => {});
-    await sent;
+    checkKafkajsAnswer(await sent, records);
+    if (watch.mayHaveLeftOut) throw new SomeFailed(new Map(records.map((each) => [each, new AnswerIncomplete(each)])));
   }
 
   /** All that its interface offers: it connects when it is not connected. */
@@ -91,5 +106,26 @@ class KafkajsLikePort implements KafkaPort {
 
   async close(): Promise<void> {
     if (this.#owned) await this.#producer.disconnect().catch(() => {});
+  }
+}
+
+/**
+ * kafkajs does not ask a broker again that has answered earlier in the same call, not even for a partition that has moved
+ * to it during a retry: that partition is left out. Which partitions it chose is not known here, but a call cannot have
+ * left one out unless a broker answered, the metadata was read again, and that broker was not asked once more.
+ */
+class RetryWatch {
+  readonly #beforeRetry = new Set<string>();
+  readonly #sinceRetry = new Set<string>();
+
+  get mayHaveLeftOut(): boolean {
+    return [...this.#beforeRetry].some((broker) => !this.#sinceRetry.has(broker));
+  }
+
+  answered({ apiName, broker }: RequestAnswered): void {
+    if (apiName === 'Produce') this.#sinceRetry.add(broker);
+    if (apiName !== 'Metadata') return;
+    for (const asked of this.#sinceRetry) this.#beforeRetry.add(asked);
+    this.#sinceRetry.clear();
   }
 }

@@ -3,6 +3,7 @@ import { connect as connectTls } from 'node:tls';
 import type { Kafka, KafkaConfig, PartitionMetadata, Producer } from 'kafkajs';
 import { PostcommitError } from '../../errors.ts';
 import { importClient } from '../import-client.ts';
+import { checkKafkajsAnswer } from './answer.ts';
 import type { KafkaConnection, KafkaPartition, KafkaPort, KafkaRecord } from './port.ts';
 import { cutSocket } from './socket.ts';
 
@@ -82,7 +83,8 @@ class KafkajsPort implements KafkaPort {
     }
     const topicMessages = [...byTopic].map(([topic, messages]) => ({ topic, messages }));
     // Its types want `partition?: number`, ours has `number | undefined`.
-    await this.#producer.sendBatch({ acks: -1, compression: this.#compression, topicMessages } as SendBatch);
+    const batch = { acks: -1, compression: this.#compression, topicMessages } as SendBatch;
+    checkKafkajsAnswer(await this.#producer.sendBatch(batch), records);
   }
 
   async ping(): Promise<void> {

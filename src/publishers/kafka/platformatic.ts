@@ -2,7 +2,8 @@ import type { Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { PostcommitError } from '../../errors.ts';
 import { importClient } from '../import-client.ts';
-import type { KafkaConnection, KafkaPartition, KafkaPort, KafkaRecord } from './port.ts';
+import { type AnsweredPartition, missingFrom } from './answer.ts';
+import { type KafkaConnection, type KafkaPartition, type KafkaPort, type KafkaRecord, SomeFailed } from './port.ts';
 import { cutSocket } from './socket.ts';
 
 /** What is used of a producer of `@platformatic/kafka`. */
@@ -14,10 +15,15 @@ export interface PlatformaticProducer {
 }
 
 interface Calls {
-  send(options: { messages: object[]; acks: number }): Promise<unknown>;
+  send(options: {
+    messages: object[];
+    acks: number;
+    repeatOnStaleMetadata: boolean;
+  }): Promise<{ offsets?: readonly AnsweredPartition[] }>;
   metadata(options: { topics: string[]; autocreateTopics?: boolean; forceUpdate?: boolean }): Promise<Metadata>;
   initIdempotentProducer(options: object): Promise<unknown>;
   close(force: boolean): Promise<unknown>;
+  clearMetadata(): void;
   connections?: Iterable<[string, { socket?: Socket }]>;
 }
 
@@ -108,9 +114,12 @@ export class PlatformaticPort implements KafkaPort {
       value: Buffer.isBuffer(value) ? value : Buffer.from(value),
       headers: new Map(Object.entries(headers).map(([name, text]) => [Buffer.from(name), Buffer.from(text)])),
     }));
-    const sent = this.#producer.send({ messages, acks: -1 });
+    // It would read the metadata again and throw, where only the process can catch it, if the partition is gone by then.
+    const sent = this.#producer.send({ messages, acks: -1, repeatOnStaleMetadata: false });
     this.#pending = sent.catch(() => {});
-    await sent;
+    const { offsets = [] } = await sent;
+    const missing = missingFrom(offsets, records);
+    if (missing.size > 0) throw new SomeFailed(missing);
   }
 
   async ping(): Promise<void> {
@@ -118,7 +127,12 @@ export class PlatformaticPort implements KafkaPort {
   }
 
   async discard(): Promise<void> {
-    if (!this.#owned) return void (await this.#pending);
+    if (!this.#owned) {
+      await this.#pending;
+      // Its owner keeps it, and it would go on with the partitions that it knows.
+      this.#producer.clearMetadata();
+      return;
+    }
     for (const [, { socket }] of this.#producer.connections ?? []) if (socket) cutSocket(socket);
     await this.close();
   }

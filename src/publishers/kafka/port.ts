@@ -11,9 +11,10 @@ export interface KafkaPort {
    */
   partitionsOf?(topic: string): Promise<readonly KafkaPartition[]>;
   /**
-   * Stores the records of a partition together or not at all, and resolves when all are stored on all replicas in sync.
-   * Rejects with `SomeFailed` where the client knows what became of each. After any other failure a second call with the
-   * same records of a partition stores none of them twice, if `resendsSafely`.
+   * Stores the records of a partition together or not at all, and resolves when all are stored on all replicas in sync
+   * and the client's answer says so for every partition. Rejects with `SomeFailed` where the client knows what became of
+   * each record or partition. After any other failure a second call with the same records of a partition stores none of
+   * them twice, if `resendsSafely`.
    */
   send(records: readonly KafkaRecord[]): Promise<void>;
   readonly resendsSafely: boolean;
@@ -43,13 +44,24 @@ export interface KafkaRecord {
   readonly headers: Record<string, string>;
 }
 
-/** Some records were not stored; all others of the call were. */
+/** Some records were not stored, each for a reason of its own; all others of the call were. */
 export class SomeFailed extends Error {
   readonly errors: ReadonlyMap<KafkaRecord, unknown>;
 
   constructor(errors: ReadonlyMap<KafkaRecord, unknown>) {
     super(`${errors.size} records were not stored.`);
     this.errors = errors;
+  }
+}
+
+/**
+ * The client resolved, but its answer does not mention the record's partition: it may not have been sent at all. The
+ * client's view of the cluster is out of date, and so are its sequence numbers.
+ */
+export class AnswerIncomplete extends Error {
+  constructor({ topic, partition }: KafkaRecord) {
+    const place = partition === undefined ? `topic ${topic}` : `partition ${partition} of ${topic}`;
+    super(`The Kafka client did not report ${place} as stored.`);
   }
 }
 

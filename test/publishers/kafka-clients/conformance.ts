@@ -1,0 +1,151 @@
+import assert from 'node:assert/strict';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { partitionOfKey } from '../../../src/publishers/kafka/partition.ts';
+import { type KafkaOptions, kafka } from '../../../src/publishers/kafka.ts';
+import type { Message, Publisher } from '../../../src/publishers/publisher.ts';
+import {
+  type ConformanceCheck,
+  type PublisherHarness,
+  publisherConformance,
+  testMessage,
+} from '../../../src/testing/index.ts';
+import { deferred } from '../../support/wait.ts';
+import type { KafkaReader } from '../kafka-reader.ts';
+import { kafkaHarness } from './harness.ts';
+import { type BrokerId, startTwoBrokers } from './two-brokers.ts';
+
+export interface KafkaConformanceOptions {
+  reader: KafkaReader;
+  /** `host:port` of the real broker. Not called before a check runs. */
+  broker: () => string;
+  /** The client under test, connected to these brokers. */
+  clientOptions: (brokers: string[]) => KafkaOptions;
+  disturbances?: Pick<PublisherHarness, 'outage' | 'freeze'>;
+}
+
+/** The suite that every publisher passes, and what every Kafka client must pass besides. */
+export function kafkaConformance(options: KafkaConformanceOptions): ConformanceCheck[] {
+  const { reader, broker, clientOptions, disturbances } = options;
+  const harness = { ...kafkaHarness(reader, () => clientOptions([broker()])), ...disturbances };
+  return [...publisherConformance(harness), ...clusterChangeChecks(options)];
+}
+
+const timeoutMs = 20_000;
+const publishesMax = 20;
+
+/** The cluster changes behind the client's back: what the publisher calls ok is in the topic all the same. */
+export function clusterChangeChecks({ reader, broker, clientOptions }: KafkaConformanceOptions): ConformanceCheck[] {
+  return [
+    {
+      name: 'a topic that is recreated with fewer partitions: whatever is ok is stored',
+      run: async () => {
+        const topic = await reader.createTopic({}, 6);
+        await withPublisher(clientOptions([broker()]), async (publisher) => {
+          await publishUntilOk(publisher, hundredMessages(topic, 'before'));
+          await reader.recreateTopic(topic, 2);
+          const batch = hundredMessages(topic, 'after');
+          await assertStored(reader, topic, await publishOnce(publisher, batch));
+          await assertStored(reader, topic, await publishUntilOk(publisher, batch));
+        });
+      },
+    },
+    {
+      name: 'a partition whose leader moves away and back during a call: whatever is ok is stored',
+      run: async () => {
+        const topic = await reader.createTopic({}, 2);
+        const move = new LeaderMove();
+        const cluster = await startTwoBrokers({ broker: broker(), topic, partitionCount: 2, ...move.script });
+        try {
+          await withPublisher(clientOptions(cluster.addresses), async (publisher) => {
+            const batch = [0, 1].map((partition) =>
+              testMessage({ topic, key: keyIn(partition, 2), body: `"${partition}"` }),
+            );
+            await assertStored(reader, topic, await publishOnce(publisher, batch));
+            await assertStored(reader, topic, await publishUntilOk(publisher, batch));
+          });
+        } finally {
+          await cluster.close();
+        }
+      },
+    },
+  ];
+}
+
+/**
+ * Broker 1 leads both partitions. When it is sent partition 1, that partition moves to broker 2; when broker 2 is sent
+ * it, and broker 1 has stored partition 0, it moves back.
+ */
+class LeaderMove {
+  #leaderOfSecond: BrokerId = 1;
+  #movedAway = false;
+  #movedBack = false;
+  readonly #firstStored = deferred();
+
+  readonly script = {
+    leaderOf: (partition: number): BrokerId => (partition === 0 ? 1 : this.#leaderOfSecond),
+    onProduce: async (broker: BrokerId, partitions: readonly number[]) => {
+      if (!partitions.includes(1)) return;
+      if (broker === 1 && !this.#movedAway) {
+        this.#movedAway = true;
+        this.#leaderOfSecond = 2;
+      } else if (broker === 2 && !this.#movedBack) {
+        // A client may ask one broker after the other: then nothing is stored before this is answered.
+        await Promise.race([this.#firstStored.promise, sleep(1_000, undefined, { ref: false })]);
+        this.#movedBack = true;
+        this.#leaderOfSecond = 1;
+      }
+    },
+    onStored: (broker: BrokerId, partitions: readonly number[]) => {
+      if (broker === 1 && partitions.includes(0)) this.#firstStored.resolve();
+    },
+  };
+}
+
+async function withPublisher(options: KafkaOptions, work: (publisher: Publisher) => Promise<void>): Promise<void> {
+  const publisher = kafka(options);
+  try {
+    await publisher.connect(AbortSignal.timeout(timeoutMs));
+    await work(publisher);
+  } finally {
+    await publisher.close();
+  }
+}
+
+/** Resolves with those that are ok. */
+async function publishOnce(publisher: Publisher, batch: readonly Message[]): Promise<Message[]> {
+  const outcomes = await publisher.publish(batch, AbortSignal.timeout(timeoutMs));
+  for (const outcome of outcomes) assert.notEqual(outcome.kind, 'reject', JSON.stringify(outcome));
+  return batch.filter((_, index) => outcomes[index]?.kind === 'ok');
+}
+
+/** As the relay does: again what was not taken, until all is. */
+async function publishUntilOk(publisher: Publisher, batch: readonly Message[]): Promise<readonly Message[]> {
+  let left = batch;
+  for (let call = 0; left.length > 0; call++) {
+    assert.ok(call < publishesMax, `${left.length} of ${batch.length} messages are not taken`);
+    const taken = new Set(await publishOnce(publisher, left));
+    left = left.filter((message) => !taken.has(message));
+    if (left.length > 0) await sleep(100);
+  }
+  return batch;
+}
+
+async function assertStored(reader: KafkaReader, topic: string, messages: readonly Message[]): Promise<void> {
+  // Everything that was answered is stored by now: there is nothing to wait for.
+  const stored = new Set((await reader.read(topic, 0)).map(({ deduplicationId }) => deduplicationId));
+  const lost = messages.filter(({ eventId }) => !stored.has(eventId));
+  assert.equal(lost.length, 0, `${lost.length} of ${messages.length} messages are ok and not in the topic`);
+}
+
+function hundredMessages(topic: string, name: string): Message[] {
+  return Array.from({ length: 100 }, (_, number) =>
+    testMessage({ topic, key: `order:${number}`, body: JSON.stringify({ name, number }) }),
+  );
+}
+
+function keyIn(partition: number, partitionCount: number): string {
+  for (let number = 0; ; number++) {
+    const key = `order:${number}`;
+    if (partitionOfKey(key, partitionCount) === partition) return key;
+  }
+}
