@@ -2,7 +2,14 @@ import { reasonOf } from '../failure.ts';
 import { notTried } from '../key-order.ts';
 import { type Message, type PublishOutcome, published } from '../publisher.ts';
 import { type KafkaFailure, kafkaFailure } from './failure.ts';
-import { AnswerIncomplete, type KafkaPort, type KafkaRecord, SomeFailed } from './port.ts';
+import {
+  AnswerIncomplete,
+  type KafkaPort,
+  type KafkaRecord,
+  PartitionsRefused,
+  RecordRefused,
+  SomeFailed,
+} from './port.ts';
 
 /** A record on its way: which message of the batch it is, and where it goes. */
 export interface Parcel {
@@ -71,6 +78,12 @@ export class Delivery {
   }
 }
 
+/** Parcels that were not stored, and why; without a failure it was for others, which are settled. */
+interface Refused {
+  readonly parcels: readonly Parcel[];
+  readonly failure: KafkaFailure | undefined;
+}
+
 export interface RoundSenderOptions {
   readonly delivery: Delivery;
   /** The broker does not take this many bytes together. */
@@ -81,8 +94,9 @@ export interface RoundSenderOptions {
 
 /**
  * Sends the parcels of a round over one producer, a request for each broker, and settles them. When a request fails for
- * another reason than an outage, its partitions are sent one by one, and a partition that fails for one of its records
- * is halved until that record stands alone: it fails, and all others arrive.
+ * another reason than an outage, and the client does not know for which partition, its partitions are sent one by one. A
+ * partition that fails for one of its records is halved until that record stands alone, unless the broker names it: it
+ * fails, and all others arrive.
  */
 export class RoundSender {
   readonly #delivery: Delivery;
@@ -104,25 +118,22 @@ export class RoundSender {
   }
 
   async send(round: readonly Parcel[]): Promise<void> {
-    const byLeader = groupBy(this.#sendable(round), ({ place }) => place.leader);
-    await Promise.all([...byLeader.values()].map((parcels) => this.#sendToLeader(parcels)));
+    const byLeader = groupBy(round, ({ place }) => place.leader);
+    await Promise.all([...byLeader.values()].map((parcels) => this.#deliver(parcels)));
   }
 
-  async #sendToLeader(parcels: readonly Parcel[]): Promise<void> {
-    const failure = await this.#try(parcels);
-    if (failure === undefined) return;
-    const places = [...groupBy(parcels, ({ place }) => place).values()];
-    if (this.#ends(failure, parcels)) return;
-    if (places.length === 1) return this.#isolate(parcels, failure);
-    // Which partition failed is not known. The others may have been stored, and are not stored again.
-    for (const place of places) await this.#sendPlace(place);
-  }
-
-  async #sendPlace(given: readonly Parcel[]): Promise<void> {
-    const parcels = this.#sendable(given);
-    const failure = await this.#try(parcels);
-    if (failure === undefined || this.#ends(failure, parcels)) return;
-    await this.#isolate(parcels, failure);
+  async #deliver(given: readonly Parcel[]): Promise<void> {
+    for (const { parcels, failure } of await this.#try(this.#sendable(given))) {
+      if (failure === undefined) {
+        await this.#deliver(parcels);
+        continue;
+      }
+      if (this.#ends(failure, parcels)) continue;
+      const places = [...groupBy(parcels, ({ place }) => place).values()];
+      // Which partition failed is not known. The others may have been stored, and are not stored again.
+      if (places.length > 1) for (const place of places) await this.#deliver(place);
+      else await this.#isolate(parcels, failure);
+    }
   }
 
   /** All go to one partition, and one of them or their topic was refused. */
@@ -134,31 +145,52 @@ export class RoundSender {
       return;
     }
     const half = parcels.length >> 1;
-    await this.#sendPlace(parcels.slice(0, half));
-    await this.#sendPlace(parcels.slice(half));
+    await this.#deliver(parcels.slice(0, half));
+    await this.#deliver(parcels.slice(half));
   }
 
-  /** Settles what was stored and what the client knows to have failed; answers why the rest was not stored. */
-  async #try(parcels: readonly Parcel[]): Promise<KafkaFailure | undefined> {
-    if (parcels.length === 0 || !this.#delivery.open) return undefined;
-    if (this.outage !== undefined) return { about: 'outage', outcome: { kind: 'unavailable', reason: this.outage } };
+  /** Settles what was stored and what the client knows to have failed; answers what else was not stored, and why. */
+  async #try(parcels: readonly Parcel[]): Promise<Refused[]> {
+    if (parcels.length === 0 || !this.#delivery.open) return [];
+    if (this.outage !== undefined) {
+      return [{ parcels, failure: { about: 'outage', outcome: { kind: 'unavailable', reason: this.outage } } }];
+    }
     try {
       if (this.failed && !this.port.resendsSafely) this.port = await this.#replace(this.port);
       await this.port.send(parcels.map(({ record }) => record));
       for (const { index } of parcels) this.#delivery.settle(index, published);
-      return undefined;
+      return [];
     } catch (error) {
       this.failed = true;
-      if (!(error instanceof SomeFailed)) return kafkaFailure(error);
-      for (const parcel of parcels) {
-        const cause = error.errors.get(parcel.record);
-        if (cause instanceof AnswerIncomplete) this.isStale = true;
-        const failure = cause === undefined ? undefined : kafkaFailure(cause);
-        if (failure === undefined) this.#delivery.settle(parcel.index, published);
-        else if (!this.#ends(failure, [parcel])) this.#delivery.settle(parcel.index, failure.outcome);
-      }
-      return undefined;
+      if (!(error instanceof SomeFailed)) return [{ parcels, failure: kafkaFailure(error) }];
+      return this.#settleKnown(parcels, error);
     }
+  }
+
+  #settleKnown(parcels: readonly Parcel[], error: SomeFailed): Refused[] {
+    const refused: Parcel[] = [];
+    const explained = new Set<Place>();
+    for (const parcel of parcels) {
+      const cause = error.errors.get(parcel.record);
+      if (cause instanceof AnswerIncomplete) this.isStale = true;
+      const failure = cause === undefined ? undefined : kafkaFailure(cause);
+      if (failure === undefined) {
+        this.#delivery.settle(parcel.index, published);
+      } else if (this.#ends(failure, [parcel])) {
+      } else if (error instanceof PartitionsRefused && !(cause instanceof RecordRefused)) {
+        refused.push(parcel);
+      } else {
+        this.#delivery.settle(parcel.index, failure.outcome);
+        explained.add(parcel.place);
+      }
+    }
+    return Array.from(
+      groupBy(refused, ({ place }) => place),
+      ([place, together]) => {
+        const cause = error.errors.get(together[0]?.record as KafkaRecord);
+        return { parcels: together, failure: explained.has(place) ? undefined : kafkaFailure(cause) };
+      },
+    );
   }
 
   #ends({ about, outcome }: KafkaFailure, parcels: readonly Parcel[]): boolean {

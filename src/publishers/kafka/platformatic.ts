@@ -3,7 +3,14 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { PostcommitError } from '../../errors.ts';
 import { importClient } from '../import-client.ts';
 import { type AnsweredPartition, missingFrom } from './answer.ts';
-import { type KafkaConnection, type KafkaPartition, type KafkaPort, type KafkaRecord, SomeFailed } from './port.ts';
+import { refusedRecords } from './platformatic-refusal.ts';
+import {
+  type KafkaConnection,
+  type KafkaPartition,
+  type KafkaPort,
+  type KafkaRecord,
+  PartitionsRefused,
+} from './port.ts';
 import { cutSocket } from './socket.ts';
 
 /** What is used of a producer of `@platformatic/kafka`. */
@@ -33,6 +40,8 @@ interface Metadata {
 
 // A topic that is being created is unknown for a moment.
 const creationDelaysMs = [50, 100, 200, 400];
+// The broker that leads a partition from now on may not know it yet.
+const leaderMoveDelaysMs = [50, 200, 400];
 
 /** What it uses and earlier versions do not have. */
 const nodeVersionMin = [22, 22] as const;
@@ -68,8 +77,8 @@ export async function platformaticPort(connection: KafkaConnection): Promise<Kaf
 }
 
 /**
- * Like kafkajs, it uses the sequence numbers of a failed request again, also of the partitions that were stored. So the
- * same care is taken: one request at a time, partitions chosen here, a new producer id after a failure.
+ * After a failed request it takes a new producer id, so the broker does not recognise records that were stored and are sent
+ * again. But its errors carry the broker's answer for each partition: only those that were refused are sent again.
  */
 export class PlatformaticPort implements KafkaPort {
   readonly resendsSafely = true;
@@ -107,6 +116,22 @@ export class PlatformaticPort implements KafkaPort {
   }
 
   async send(records: readonly KafkaRecord[]): Promise<void> {
+    const failed = new Map<KafkaRecord, unknown>();
+    let left = records;
+    for (const delayMs of [...leaderMoveDelaysMs, undefined]) {
+      const errors = await this.#sendOnce(left);
+      left = left.filter((record) => delayMs !== undefined && hasMoved(errors.get(record)));
+      for (const [record, error] of errors) failed.set(record, error);
+      for (const record of left) failed.delete(record);
+      if (left.length === 0) break;
+      await sleep(delayMs);
+      this.#producer.clearMetadata();
+    }
+    if (failed.size > 0) throw new PartitionsRefused(failed);
+  }
+
+  /** Why each record that was not stored was not; rejects if that is not known. */
+  async #sendOnce(records: readonly KafkaRecord[]): Promise<Map<KafkaRecord, unknown>> {
     const messages = records.map(({ topic, partition, key, value, headers }) => ({
       topic,
       partition,
@@ -117,9 +142,14 @@ export class PlatformaticPort implements KafkaPort {
     // It would read the metadata again and throw, where only the process can catch it, if the partition is gone by then.
     const sent = this.#producer.send({ messages, acks: -1, repeatOnStaleMetadata: false });
     this.#pending = sent.catch(() => {});
-    const { offsets = [] } = await sent;
-    const missing = missingFrom(offsets, records);
-    if (missing.size > 0) throw new SomeFailed(missing);
+    try {
+      const { offsets = [] } = await sent;
+      return missingFrom(offsets, records);
+    } catch (error) {
+      const failed = refusedRecords(error, records);
+      if (failed === undefined) throw error;
+      return failed;
+    }
   }
 
   async ping(): Promise<void> {
@@ -140,4 +170,10 @@ export class PlatformaticPort implements KafkaPort {
   async close(): Promise<void> {
     if (this.#owned) await this.#producer.close(true).catch(() => {});
   }
+}
+
+/** The broker does not lead the partition, so it has stored nothing of it. */
+function hasMoved(error: unknown): boolean {
+  const { apiCode } = (error ?? {}) as { apiCode?: unknown };
+  return apiCode === 5 || apiCode === 6 || apiCode === 74;
 }

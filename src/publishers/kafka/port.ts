@@ -55,6 +55,22 @@ export class SomeFailed extends Error {
 }
 
 /**
+ * Some partitions were refused, all others of the call were stored. All records of a refused partition are named, with the
+ * reason of the partition; one that the broker holds responsible has a `RecordRefused`.
+ */
+export class PartitionsRefused extends SomeFailed {}
+
+/** The broker named this record as one that it can never take. */
+export class RecordRefused extends Error {
+  readonly apiCode: number;
+
+  constructor(message: string, apiCode: number) {
+    super(message);
+    this.apiCode = apiCode;
+  }
+}
+
+/**
  * The client resolved, but its answer does not mention the record's partition: it may not have been sent at all. The
  * client's view of the cluster is out of date, and so are its sequence numbers.
  */

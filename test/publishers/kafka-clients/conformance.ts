@@ -27,11 +27,74 @@ export interface KafkaConformanceOptions {
 export function kafkaConformance(options: KafkaConformanceOptions): ConformanceCheck[] {
   const { reader, broker, clientOptions, disturbances } = options;
   const harness = { ...kafkaHarness(reader, () => clientOptions([broker()])), ...disturbances };
-  return [...publisherConformance(harness), ...clusterChangeChecks(options)];
+  const checks = [...publisherConformance(harness), ...refusalChecks(options), leaderMoveCheck(options)];
+  return [...checks, ...clusterChangeChecks(options)];
+}
+
+/** What a rolling restart of the brokers does to every partition: it must not count as an outage. */
+function leaderMoveCheck({ reader, broker, clientOptions }: KafkaConformanceOptions): ConformanceCheck {
+  return {
+    name: 'a partition whose leader moves during a call is followed, and its records are stored once',
+    run: async () => {
+      const topic = await reader.createTopic({}, 4);
+      let moved = false;
+      const script = {
+        leaderOf: (partition: number): BrokerId => (moved && partition % 2 === 1 ? 2 : 1),
+        onProduce: () => {
+          moved = true;
+        },
+        onStored: () => {},
+      };
+      const cluster = await startTwoBrokers({ broker: broker(), topic, partitionCount: 4, ...script });
+      try {
+        await withPublisher(clientOptions(cluster.addresses), async (publisher) => {
+          const batch = hundredMessages(topic, 'moved');
+          const outcomes = await publisher.publish(batch, AbortSignal.timeout(timeoutMs));
+          for (const outcome of outcomes) assert.deepEqual(outcome, { kind: 'ok' });
+          assert.equal((await reader.read(topic, 0)).length, batch.length);
+        });
+      } finally {
+        await cluster.close();
+      }
+    },
+  };
 }
 
 const timeoutMs = 20_000;
 const publishesMax = 20;
+
+/** Not for a producer that is handed in: what it stored before a refusal is not known, and may be stored again. */
+function refusalChecks({ reader, broker, clientOptions }: KafkaConformanceOptions): ConformanceCheck[] {
+  const check = (name: string, { partitions, everyNth }: { partitions: number; everyNth: number }) => ({
+    name,
+    run: async () => {
+      // A compacted topic refuses records without a key, together with all others of their partition.
+      const topic = await reader.createTopic({ 'cleanup.policy': 'compact' }, partitions);
+      await withPublisher(clientOptions([broker()]), async (publisher) => {
+        const batch = hundredMessages(topic, 'mixed').map((message, index) =>
+          index % everyNth === 0 ? testMessage({ topic }) : message,
+        );
+        const outcomes = await publisher.publish(batch, AbortSignal.timeout(timeoutMs));
+        const kinds = outcomes.map(({ kind }) => kind);
+        const expected = batch.map(({ key }) => (key === null ? 'reject' : 'ok'));
+        assert.deepEqual(kinds, expected, JSON.stringify(outcomes));
+        const good = batch.filter(({ key }) => key !== null).map(({ eventId }) => eventId);
+        const stored = (await reader.read(topic, 0)).map(({ deduplicationId }) => deduplicationId);
+        assert.deepEqual(stored.sort(), good.sort());
+      });
+    },
+  });
+  return [
+    check('a record that the broker refuses is a reject, and the others of its batch are stored once', {
+      partitions: 6,
+      everyNth: 100,
+    }),
+    check('many records that the broker refuses are rejects, and the others of their partition are stored once', {
+      partitions: 1,
+      everyNth: 7,
+    }),
+  ];
+}
 
 /** The cluster changes behind the client's back: what the publisher calls ok is in the topic all the same. */
 export function clusterChangeChecks({ reader, broker, clientOptions }: KafkaConformanceOptions): ConformanceCheck[] {
