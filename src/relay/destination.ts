@@ -360,6 +360,7 @@ function toResult(outcome: PublishOutcome): SendResult {
     case 'reject':
       return { kind: 'reject', error: new PostcommitError('POSTCOMMIT_E_PUBLISH_REJECTED', outcome.reason) };
     default: {
+      if (outcome.notTried === true) return released;
       const error = new PostcommitError('POSTCOMMIT_E_PUBLISH_FAILED', outcome.reason);
       const retryAfterMs = bounded(outcome.retryAfterMs);
       return { kind: 'retry', error, ...(retryAfterMs === undefined ? {} : { retryAfterMs }) };

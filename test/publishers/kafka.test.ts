@@ -7,6 +7,7 @@ import type { Message, Publisher, PublishOutcome } from '../../src/publishers/pu
 import { testMessage } from '../../src/testing/index.ts';
 import { fileService } from '../support/services.ts';
 import { until } from '../support/wait.ts';
+import { startTwoBrokers } from './kafka-clients/two-brokers.ts';
 import { kafkaReader } from './kafka-reader.ts';
 import { testCertificate, testCertificateKey } from './webhook-certificate.ts';
 
@@ -157,6 +158,51 @@ describe('a record that is too large', () => {
     const batch = messages(topic, 3_000, 1);
     expect(new Set(kinds(await send(publisher, batch)))).toEqual(new Set(['ok']));
     expect((await arrived(topic, 3_000)).get('order:0')).toEqual(batch.map((_, number) => number));
+  });
+});
+
+describe('many records that the broker refuses', () => {
+  it('take a bounded number of requests a call, and lose nobody an attempt', async () => {
+    // Compacted, so that records without a key are invalid.
+    const topic = await reader.createTopic({ 'cleanup.policy': 'compact' }, 1);
+    let requests = 0;
+    const cluster = await startTwoBrokers({
+      broker: server.url,
+      topic,
+      partitionCount: 1,
+      leaderOf: () => 1,
+      onProduce: () => void requests++,
+      onStored: () => {},
+    });
+    try {
+      const publisher = await connected({ brokers: cluster.addresses });
+      const good = messages(topic, 40, 40);
+      const invalid = Array.from({ length: 400 }, () => testMessage({ topic }));
+      let left = invalid.flatMap((message, index) =>
+        index % 10 === 0 ? [message, good[index / 10] as Message] : message,
+      );
+      let rejected = 0;
+      for (let calls = 0; left.length > 0; calls++) {
+        expect(calls).toBeLessThan(50);
+        requests = 0;
+        const outcomes = await send(publisher, left, 10_000);
+        expect(requests).toBeLessThanOrEqual(101);
+        for (const [index, outcome] of outcomes.entries()) {
+          const isInvalid = left[index]?.key === null;
+          if (outcome.kind === 'retry') expect(outcome.notTried).toBe(true);
+          else expect(outcome.kind).toBe(isInvalid ? 'reject' : 'ok');
+        }
+        const settled = outcomes.filter(({ kind }) => kind !== 'retry');
+        expect(settled.length).toBeGreaterThan(0);
+        rejected += settled.filter(({ kind }) => kind === 'reject').length;
+        left = left.filter((_, index) => outcomes[index]?.kind === 'retry');
+      }
+      expect(rejected).toBe(invalid.length);
+      expect(await reader.count(topic)).toBe(good.length);
+    } finally {
+      await Promise.all(opened.splice(0).map((publisher) => publisher.close()));
+      await cluster.close();
+    }
   });
 });
 

@@ -90,7 +90,8 @@ export class AwsRequests {
       if (isNoSuchTarget(error)) this.#session.forget(target);
       const failure = failureOfRequest(error, target);
       if (failure.of === 'some' && request.length > 1) {
-        await Promise.all(request.map((one) => this.#send(target, [one])));
+        // One after the other: this request has one of the `requestsAtOnceMax` places.
+        for (const one of request) await this.#send(target, [one]);
         return;
       }
       for (const { settle } of request) settle(failure.outcome);

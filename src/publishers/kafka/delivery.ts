@@ -93,10 +93,23 @@ export interface RoundSenderOptions {
 }
 
 /**
+ * Requests of one call to find the records that a broker refused. A record alone among 1,000 takes 20, and 1,000 that are
+ * all refused take 2,000: longer than the relay waits, which would then count as an outage.
+ */
+const repeatedRequestsMax = 100;
+
+const postponed: PublishOutcome = {
+  kind: 'retry',
+  reason: `Not sent: ${repeatedRequestsMax} requests went into finding other events of this batch that the broker refuses.`,
+  notTried: true,
+};
+
+/**
  * Sends the parcels of a round over one producer, a request for each broker, and settles them. When a request fails for
  * another reason than an outage, and the client does not know for which partition, its partitions are sent one by one. A
  * partition that fails for one of its records is halved until that record stands alone, unless the broker names it: it
- * fails, and all others arrive.
+ * fails, and all others arrive. This takes `repeatedRequestsMax` requests at most; what is not known by then is for the
+ * next call.
  */
 export class RoundSender {
   readonly #delivery: Delivery;
@@ -109,6 +122,7 @@ export class RoundSender {
   outage: string | undefined;
   /** Whether the client's view of the cluster is out of date, and with it what every other producer remembers. */
   isStale = false;
+  #repeatsLeft = repeatedRequestsMax;
 
   constructor(port: KafkaPort, { delivery, onTooLarge, replace }: RoundSenderOptions) {
     this.port = port;
@@ -125,14 +139,26 @@ export class RoundSender {
   async #deliver(given: readonly Parcel[]): Promise<void> {
     for (const { parcels, failure } of await this.#try(this.#sendable(given))) {
       if (failure === undefined) {
-        await this.#deliver(parcels);
+        await this.#repeat(parcels);
         continue;
       }
       if (this.#ends(failure, parcels)) continue;
       const places = [...groupBy(parcels, ({ place }) => place).values()];
       // Which partition failed is not known. The others may have been stored, and are not stored again.
-      if (places.length > 1) for (const place of places) await this.#deliver(place);
+      if (places.length > 1) for (const place of places) await this.#repeat(place);
       else await this.#isolate(parcels, failure);
+    }
+  }
+
+  /** Depth first, so that each call finds at least one record that is refused. */
+  async #repeat(given: readonly Parcel[]): Promise<void> {
+    const parcels = this.#sendable(given);
+    if (parcels.length === 0) return;
+    if (this.#repeatsLeft > 0) {
+      this.#repeatsLeft--;
+      await this.#deliver(parcels);
+    } else {
+      for (const { index } of parcels) this.#delivery.settle(index, postponed);
     }
   }
 
@@ -145,8 +171,8 @@ export class RoundSender {
       return;
     }
     const half = parcels.length >> 1;
-    await this.#deliver(parcels.slice(0, half));
-    await this.#deliver(parcels.slice(half));
+    await this.#repeat(parcels.slice(0, half));
+    await this.#repeat(parcels.slice(half));
   }
 
   /** Settles what was stored and what the client knows to have failed; answers what else was not stored, and why. */

@@ -91,7 +91,7 @@ function refusalChecks({ reader, broker, clientOptions }: KafkaConformanceOption
     }),
     check('many records that the broker refuses are rejects, and the others of their partition are stored once', {
       partitions: 1,
-      everyNth: 7,
+      everyNth: 9,
     }),
   ];
 }
