@@ -5,6 +5,7 @@ import { Delivery, type Parcel, type Place, RoundSender } from './kafka/delivery
 import { connectError, type KafkaFailure, kafkaFailure } from './kafka/failure.ts';
 import { givenPort, type KafkaProducer, refuseProducer } from './kafka/given.ts';
 import { kafkajsPort } from './kafka/kafkajs.ts';
+import { MissingTopics } from './kafka/missing-topics.ts';
 import { type KafkaOptions, type ResolvedKafkaOptions, resolveKafkaOptions } from './kafka/options.ts';
 import { partitionOfKey } from './kafka/partition.ts';
 import { platformaticPort } from './kafka/platformatic.ts';
@@ -33,8 +34,6 @@ export function kafka(options: KafkaOptions): Publisher {
 
 /** Bytes for one partition in one request: the broker counts them together against `max.message.bytes`. */
 const partitionBytesMax = 900_000;
-/** A topic that does not exist is not asked for again before: each question costs the whole batch some time. */
-const missingTopicMs = 2_000;
 const topicsRememberedMax = 10_000;
 const leaveTimeoutMs = 5_000;
 
@@ -48,7 +47,7 @@ class KafkaPublisher implements Publisher {
   readonly #calls = new Set<Promise<unknown>>();
   /** What a topic's broker takes together, where that is less than usual. */
   readonly #topicBytesMax = new Map<string, number>();
-  readonly #missingTopics = new Map<string, { failure: KafkaFailure; untilMs: number }>();
+  readonly #missingTopics = new MissingTopics(() => this.#connectForLookUp());
   #nextPartition = 0;
 
   constructor(options: ResolvedKafkaOptions) {
@@ -107,11 +106,11 @@ class KafkaPublisher implements Publisher {
 
   async close(): Promise<void> {
     await Promise.allSettled(this.#calls);
+    this.#leave(this.#missingTopics.close());
     await Promise.allSettled(this.#idle.splice(0).map((port) => port.close()));
     // A producer that was given may retry for as long as it likes.
     await Promise.race([Promise.allSettled(this.#leaving), sleep(leaveTimeoutMs, undefined, { ref: false })]);
     this.#topicBytesMax.clear();
-    this.#missingTopics.clear();
   }
 
   /** Sends what can be sent. Answers why the rest, if any, was not. */
@@ -190,15 +189,14 @@ class KafkaPublisher implements Publisher {
     await Promise.all(unexpected.map(ask));
     for (const topic of unexpected) {
       const result = found.get(topic);
-      if (result && 'outcome' in result) this.#remember(this.#missingTopics, topic, missingFor(result));
+      if (result && 'outcome' in result && result.about === 'topic') this.#missingTopics.add(topic, result);
     }
     return found;
   }
 
   async #partitionsOf(port: KafkaPort, topic: string): Promise<Found> {
-    const missing = this.#missingTopics.get(topic);
-    if (missing !== undefined && missing.untilMs > Date.now()) return missing.failure;
-    this.#missingTopics.delete(topic);
+    const failure = await this.#missingTopics.failureOf(topic);
+    if (failure !== undefined) return failure;
     try {
       const partitions = (await port.partitionsOf?.(topic)) ?? [];
       // In the order of their numbers, whatever the broker's: a key's partition depends on it.
@@ -214,12 +212,8 @@ class KafkaPublisher implements Publisher {
 
   #learnLimit(topic: string, refusedBytes: number): void {
     const bytes = Math.min(this.#bytesMax(topic), Math.max(1, refusedBytes >> 1));
-    this.#remember(this.#topicBytesMax, topic, bytes);
-  }
-
-  #remember<T>(memory: Map<string, T>, topic: string, value: T): void {
-    if (memory.size >= topicsRememberedMax) memory.clear();
-    memory.set(topic, value);
+    if (this.#topicBytesMax.size >= topicsRememberedMax) this.#topicBytesMax.clear();
+    this.#topicBytesMax.set(topic, bytes);
   }
 
   async #take(signal: AbortSignal): Promise<KafkaPort> {
@@ -247,6 +241,19 @@ class KafkaPublisher implements Publisher {
     }
     if (client === 'confluent') return confluentPort(connection);
     return client === 'platformatic' ? platformaticPort(connection) : kafkajsPort(connection);
+  }
+
+  async #connectForLookUp(): Promise<KafkaPort> {
+    const port = await this.#create();
+    // A producer that is not ours is connected, and would get a new producer id in the middle of a batch.
+    if (this.#isShared) return port;
+    try {
+      await port.open();
+      return port;
+    } catch (error) {
+      this.#giveUp(port);
+      throw error;
+    }
   }
 
   async #replace(port: KafkaPort, signal: AbortSignal): Promise<KafkaPort> {
@@ -293,7 +300,3 @@ function placesOf(topic: string, found: Found): readonly Place[] | KafkaFailure 
 }
 
 type Found = readonly KafkaPartition[] | KafkaFailure;
-
-function missingFor(failure: KafkaFailure): { failure: KafkaFailure; untilMs: number } {
-  return { failure, untilMs: Date.now() + missingTopicMs };
-}

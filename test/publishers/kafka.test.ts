@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { Kafka, logLevel, Partitioners } from 'kafkajs';
 import { afterEach, describe, expect, it } from 'vitest';
 import { partitionOfKey } from '../../src/publishers/kafka/partition.ts';
@@ -215,6 +216,33 @@ describe('a topic', () => {
     const outcomes = await send(publisher, batch);
     expect(kinds(outcomes)).toEqual(['ok', 'ok', 'retry', 'ok', 'ok']);
     expect(reasonAt(outcomes, 2)).toMatch(/UNKNOWN_TOPIC_OR_PARTITION/);
+  });
+
+  it('that does not exist holds up the batches of the others only once', async () => {
+    const publisher = await connected();
+    const topic = await reader.createTopic();
+    const tookMs: number[] = [];
+    const startedAt = performance.now();
+    // It is looked up every two seconds, which takes kafkajs more than one.
+    while (performance.now() - startedAt < 10_000) {
+      const calledAt = performance.now();
+      const batch = [testMessage({ topic, key: 'a' }), testMessage({ topic: 'nowhere.either', key: 'b' })];
+      expect(kinds(await send(publisher, batch))).toEqual(['ok', 'retry']);
+      tookMs.push(performance.now() - calledAt);
+      await nextTurn();
+    }
+    const [first = 0, ...later] = tookMs;
+    expect(first).toBeGreaterThan(500);
+    expect(later.filter((ms) => ms > 500).length).toBeLessThan(2);
+  });
+
+  it('that was missing is found once it exists', async () => {
+    const publisher = await connected();
+    const topic = await reader.createTopic();
+    const tryOnce = async () => kinds(await send(publisher, [testMessage({ topic, key: 'a' })]))[0];
+    await reader.recreateTopic(topic, 1, async () => expect(await tryOnce()).toBe('retry'));
+    await until(async () => (await tryOnce()) === 'ok', { what: 'the topic is found' });
+    expect(await reader.count(topic)).toBe(1);
   });
 
   it('that was deleted does not take the others along', async () => {
