@@ -138,12 +138,15 @@ function toJson(payload: unknown, bytesMax: number): string {
 function toHeaders(given: OutboxEvent['headers']): Record<string, string> {
   const headers = traceHeaders();
   if (given === undefined) return headers;
+  const injected = Object.keys(headers);
   if (typeof given !== 'object' || given === null || Array.isArray(given))
     throw bad('headers must be an object of texts.');
   let bytes = 0;
   for (const [key, value] of Object.entries(given)) {
     if (typeof value !== 'string') throw bad(`headers[${JSON.stringify(key)}] must be a text. Got ${shown(value)}.`);
     storable(key, 'A header name');
+    // The caller's `Traceparent` replaces the injected `traceparent`.
+    for (const name of injected) if (name.toLowerCase() === key.toLowerCase()) delete headers[name];
     headers[key] = storable(value, `headers[${JSON.stringify(key)}]`);
     bytes += Buffer.byteLength(key) + Buffer.byteLength(value);
   }

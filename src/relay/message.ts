@@ -4,7 +4,7 @@ import { deduplicationId } from './deduplication-id.ts';
 import type { DeliveredEvent } from './delivered-event.ts';
 import type { Leg } from './route.ts';
 
-/** Puts together what goes to the publisher: what the serializer wrote, the event's own headers, and the route's. */
+/** Builds what goes to the publisher from what the serializer wrote, the event's own headers and the route's. */
 export function toMessage(event: DeliveredEvent, leg: Leg, serialized: Serialized): Message {
   const { body, contentType } = serialized;
   if (typeof body !== 'string' && !(body instanceof Uint8Array))
@@ -27,8 +27,9 @@ export function toMessage(event: DeliveredEvent, leg: Leg, serialized: Serialize
 }
 
 /**
- * The serializer's win over the route's, and these over the event's own, whatever the case of their letters; the content
- * type is the serializer's in any case. Mostly there are the serializer's headers alone.
+ * Merges the headers of the event, the route and the serializer. Names that differ only in case are one header, because
+ * HTTP cannot tell them apart: the later source replaces the earlier one. The content type is always the serializer's.
+ * Most events have no headers beside the serializer's, which are then used as they are.
  */
 function allHeaders(
   ofEvent: Readonly<Record<string, unknown>>,
@@ -36,15 +37,16 @@ function allHeaders(
   ofSerializer: Readonly<Record<string, string>> = {},
 ): Readonly<Record<string, string>> {
   if (ofRoute === undefined && isEmpty(ofEvent)) return ofSerializer;
-  const others: Record<string, unknown> = { ...ofEvent, ...ofRoute };
-  const names = Object.keys(others);
-  const taken = new Set(['content-type', ...Object.keys(ofSerializer).map((name) => name.toLowerCase())]);
-  const headers: Record<string, string> = {};
-  for (const name of names) {
-    const value = others[name];
-    if (value !== null && !taken.has(name.toLowerCase())) headers[name] = asText(value);
+  const merged = new Map<string, readonly [name: string, value: unknown]>();
+  for (const source of [ofEvent, ofRoute ?? {}]) {
+    for (const [name, value] of Object.entries(source)) {
+      if (value !== null) merged.set(name.toLowerCase(), [name, asText(value)]);
+    }
   }
-  return Object.assign(headers, ofSerializer);
+  merged.delete('content-type');
+  for (const [name, value] of Object.entries(ofSerializer)) merged.set(name.toLowerCase(), [name, value]);
+  // Unlike an assignment, this also defines a header that is called `__proto__`.
+  return Object.fromEntries(merged.values()) as Record<string, string>;
 }
 
 function isEmpty(object: object): boolean {

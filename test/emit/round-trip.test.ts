@@ -247,6 +247,8 @@ describe('what goes in comes out', () => {
     test('a header of the caller’s comes first, and without a context there is none', async () => {
       const [own] = await inSpan(traceparent, () => deliver([note(1, { headers: { traceparent: 'mine' } })]));
       expect({ ...own?.headers }).toEqual({ traceparent: 'mine' });
+      const [other] = await inSpan(traceparent, () => deliver([note(1, { headers: { Traceparent: 'mine' } })]));
+      expect({ ...other?.headers }).toEqual({ Traceparent: 'mine' });
       expect({ ...(await deliver([note(1)]))[0]?.headers }).toEqual({});
     });
 

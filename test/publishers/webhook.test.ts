@@ -166,11 +166,18 @@ describe('headers', () => {
     expect(receiver.requests).toHaveLength(0);
   });
 
-  it('that are there twice, an illegal content type, event id and body are given up too', async () => {
+  it('whose names differ only in case are one, the last of them', async () => {
+    const receiver = await Receiver.forTest();
+    const headers = { 'x-a': '1', 'X-A': '2', 'X-Key': 'event' };
+    const publisher = open({ url: receiver.url(), headers: { 'x-key': 'option' } });
+    expect(await publishOne(publisher, { topic: 'x', headers })).toEqual({ kind: 'ok' });
+    expect(receiver.requests[0]?.headers).toMatchObject({ 'x-a': '2', 'x-key': 'option' });
+  });
+
+  it('an illegal content type, event id and body are given up too', async () => {
     const receiver = await Receiver.forTest();
     const publisher = open({ url: receiver.url() });
     const bad: [Partial<Message>, string][] = [
-      [{ headers: { 'x-a': '1', 'X-A': '2' } }, 'is there twice'],
       [{ contentType: 'text/plain\r\nx: 1' }, 'content-type'],
       [{ contentType: 5 as unknown as string }, 'content type is not a text'],
       [{ eventId: 'a\nb' }, 'webhook-id'],

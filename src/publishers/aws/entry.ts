@@ -25,7 +25,8 @@ const moreHeaders = 'more-headers';
 /** What AWS allows in a text: XML's characters. */
 const forbidden = /[^\t\n\r\u{20}-\u{D7FF}\u{E000}-\u{FFFD}\u{10000}-\u{10FFFF}]/u;
 const forbiddenEverywhere = new RegExp(forbidden, 'gu');
-const attributeName = /^(?!aws\.|amazon\.)[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*$/i;
+// `__proto__` fits AWS's rules, but not every version of the SDK sends an attribute of that name.
+const attributeName = /^(?!aws\.|amazon\.|__proto__$)[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*$/i;
 const attributeNameCharactersMax = 256;
 const groupIdPattern = /^[!-~]{1,128}$/;
 

@@ -30,7 +30,8 @@ export function toAmqp(message: Message, options: AmqpDefaults): AmqpMessage | P
   if (content.length > options.messageBytesMax) {
     return reject(`The body of ${content.length} bytes is over messageBytesMax (${options.messageBytesMax}).`);
   }
-  const headers: Record<string, string> = {};
+  // Without a prototype: an assignment to `__proto__` would be lost otherwise.
+  const headers: Record<string, string> = Object.create(null);
   for (const [name, value] of Object.entries(message.headers)) {
     const refusal = headerRefusal(name, value);
     if (refusal !== undefined) return reject(refusal);

@@ -43,7 +43,7 @@ export function requestHeaders(message: Message, extra: Readonly<Record<string, 
   return { ...headers, 'content-type': contentType };
 }
 
-/** Lower-case names, and values that HTTP can carry. */
+/** Lower-case names, and values that HTTP can carry. Of names that differ only in case the last one counts. */
 export function checkedHeaders(
   given: Readonly<Record<string, unknown>>,
   reserved: ReadonlySet<string> = ownHeaders,
@@ -60,7 +60,6 @@ export function checkedHeaders(
     }
     if (connectionHeaders.has(name)) throw new IllegalHeader(`The header ${shown} belongs to the connection.`);
     if (reserved.has(name)) throw new IllegalHeader(`The header ${shown} is set by the webhook publisher itself.`);
-    if (Object.hasOwn(headers, name)) throw new IllegalHeader(`The header ${shown} is there twice.`);
     headers[name] = headerValue(name, value);
   }
   return headers;

@@ -125,6 +125,8 @@ function readSecretOption(secret: WebhookOptions['secret'], fail: Fail) {
 
 function readHeaders(headers: Readonly<Record<string, string>>, fail: Fail): Record<string, string> {
   if (typeof headers !== 'object' || headers === null) throw fail('headers must be an object of texts.');
+  const names = new Set(Object.keys(headers).map((name) => name.toLowerCase()));
+  if (names.size < Object.keys(headers).length) throw fail('headers has a name twice, in different case.');
   try {
     return checkedHeaders(headers);
   } catch (error) {
