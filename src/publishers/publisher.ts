@@ -88,8 +88,8 @@ export type PublishOutcome =
   /** The broker has it, durably as far as it promises that. */
   | { readonly kind: 'ok' }
   /**
-   * It failed by itself and may succeed later: costs an attempt. `retryAfterMs`: not before that. `notTried`: it was not
-   * sent, because of others of its batch; it comes again soon and loses no attempt. At least one of those others must
+   * It failed by itself and may succeed later: costs an attempt. `retryAfterMs`: not before that; the relay caps
+   * it at `retryAfterMaxMs`. `notTried`: it was not sent, because of others of its batch; it comes again soon and loses no attempt. At least one of those others must
    * have another outcome, or the same batch would come for ever.
    */
   | { readonly kind: 'retry'; readonly reason: string; readonly retryAfterMs?: number; readonly notTried?: boolean }

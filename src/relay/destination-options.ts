@@ -11,6 +11,11 @@ export interface DestinationSettings {
   serializer?: Serializer;
   /** A batch that takes longer means that the destination is away. Default 10,000. */
   publishTimeoutMs?: number;
+  /**
+   * The longest time that a receiver's `Retry-After` counts for. The event's aggregate waits as long, at every
+   * destination, so a receiver must not choose it freely. Default 3,600,000 (an hour).
+   */
+  retryAfterMaxMs?: number;
   /** After an outage, or a pause: at most so many of the events that waited are sent per second. Default 10,000. */
   drainRateMax?: number;
   /** The pause before the first probe of a destination that is away; it doubles with each that fails. Default 1,000. */
@@ -24,9 +29,16 @@ export type Destinations = Readonly<Record<string, Publisher | DestinationSettin
 
 export type ResolvedDestination = Required<DestinationSettings> & { name: string };
 
-const defaults = { publishTimeoutMs: 10_000, drainRateMax: 10_000, probeDelayMs: 1_000, probeDelayMsMax: 30_000 };
+const defaults = {
+  publishTimeoutMs: 10_000,
+  retryAfterMaxMs: 3_600_000,
+  drainRateMax: 10_000,
+  probeDelayMs: 1_000,
+  probeDelayMsMax: 30_000,
+};
 const limits: Record<keyof typeof defaults, number> = {
   publishTimeoutMs: 3_600_000,
+  retryAfterMaxMs: 2_592_000_000,
   drainRateMax: 1_000_000,
   probeDelayMs: 3_600_000,
   probeDelayMsMax: 3_600_000,

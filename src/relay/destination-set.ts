@@ -151,11 +151,12 @@ export class DestinationSet {
       destination: () => destination,
     });
     this.#breakers.set(settings.name, breaker);
-    const { publisher, serializer, publishTimeoutMs } = settings;
+    const { publisher, serializer, publishTimeoutMs, retryAfterMaxMs } = settings;
     const destination = new Destination({
       publisher,
       serializer,
       publishTimeoutMs,
+      retryAfterMaxMs,
       hasNeighbours,
       bufferMax: () => Math.max(bufferMin, Math.floor(this.#options.holdMax() / 2)),
       isUp: () => breaker.isUp,

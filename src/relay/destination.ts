@@ -22,6 +22,7 @@ export interface DestinationOptions {
   publisher: Publisher;
   serializer: Serializer;
   publishTimeoutMs: number;
+  retryAfterMaxMs: number;
   /** Whether something else is delivered by this relay too, which must not wait for this destination. */
   hasNeighbours: boolean;
   /** How many events it may hold back while it is slow. */
@@ -54,8 +55,6 @@ const stalledAfterMs = 2_000;
 const slowAfterMs = 250;
 /** How many entries of busy keys are skipped to fill a batch. */
 const skipMax = 4_096;
-
-const retryAfterMsMax = 86_400_000;
 
 const sent: SendResult = { kind: 'ok' };
 const waits: SendResult = { kind: 'waits' };
@@ -304,7 +303,11 @@ export class Destination {
     }
     const away = outcomes.find((outcome) => outcome.kind === 'unavailable');
     // First, so that nothing that the results below set free is sent into the outage.
-    if (away) this.#options.onUnavailable(errorText(away.reason), bounded(away.retryAfterMs) ?? 0);
+    if (away)
+      this.#options.onUnavailable(
+        errorText(away.reason),
+        bounded(away.retryAfterMs, this.#options.retryAfterMaxMs) ?? 0,
+      );
     else this.#options.onProven();
     const results = this.#results(entries, outcomes);
     const failedKeys = new Set<string>();
@@ -323,7 +326,7 @@ export class Destination {
     // The publisher minds the key of the message, which is the route's choice: several aggregates may share it.
     const firstOfMessageKey = new Map<string, SendResult>();
     return entries.map(({ key, message }, index) => {
-      const result = toResult(outcomes[index] as PublishOutcome);
+      const result = toResult(outcomes[index] as PublishOutcome, this.#options.retryAfterMaxMs);
       if (result.kind === 'ok') return result;
       const messageKey = message?.key ?? null;
       const earlier =
@@ -351,7 +354,7 @@ export class Destination {
   }
 }
 
-function toResult(outcome: PublishOutcome): SendResult {
+function toResult(outcome: PublishOutcome, retryAfterMaxMs: number): SendResult {
   switch (outcome.kind) {
     case 'ok':
       return sent;
@@ -362,15 +365,15 @@ function toResult(outcome: PublishOutcome): SendResult {
     default: {
       if (outcome.notTried === true) return released;
       const error = new PostcommitError('POSTCOMMIT_E_PUBLISH_FAILED', outcome.reason);
-      const retryAfterMs = bounded(outcome.retryAfterMs);
+      const retryAfterMs = bounded(outcome.retryAfterMs, retryAfterMaxMs);
       return { kind: 'retry', error, ...(retryAfterMs === undefined ? {} : { retryAfterMs }) };
     }
   }
 }
 
 /** A publisher may answer anything; PostgreSQL has an end of time. */
-function bounded(ms: unknown): number | undefined {
-  return typeof ms === 'number' && ms > 0 ? Math.min(ms, retryAfterMsMax) : undefined;
+function bounded(ms: unknown, maxMs: number): number | undefined {
+  return typeof ms === 'number' && ms > 0 ? Math.min(ms, maxMs) : undefined;
 }
 
 function serializerFailed(thrown: unknown): SendResult {

@@ -17,7 +17,6 @@ export interface WebhookResponse {
   readonly eventType: string;
 }
 
-const retryAfterMsMax = 86_400_000;
 const outcomeKinds: readonly unknown[] = ['ok', 'retry', 'reject', 'unavailable'];
 
 /** What an answer means. `outcomeOf` has the first word. */
@@ -59,11 +58,11 @@ function describe({ status, headers, body }: HttpAnswer): string {
   return `answered ${status}${said}`;
 }
 
-/** Milliseconds until the receiver wants to be asked again, at most a day; both forms of the header. */
+/** Milliseconds until the receiver wants to be asked again; both forms of the header. The relay caps it. */
 export function retryAfter(headers: IncomingHttpHeaders): number | undefined {
   const value = headers['retry-after']?.trim() ?? '';
   const ms = /^\d{1,15}$/.test(value) ? Number(value) * 1_000 : dateOf(value) - nowOf(headers);
-  return ms > 0 ? Math.min(ms, retryAfterMsMax) : undefined;
+  return ms > 0 ? ms : undefined;
 }
 
 /** The receiver's own clock where it tells it: then it does not matter that the clocks differ. */
