@@ -1,13 +1,19 @@
 import { BlockList, isIP, type LookupFunction } from 'node:net';
 
-/** IPv4 blocks that are not the public internet (IANA's special-purpose registry, multicast, reserved). */
+/**
+ * IPv4 blocks that are not the public internet: those of IANA's special-purpose registry that are not globally reachable,
+ * multicast, reserved, and what a cloud provider answers at for its own machines alone.
+ */
 const closedIpv4: readonly [string, number][] = [
   ['0.0.0.0', 8],
   ['10.0.0.0', 8],
   ['100.64.0.0', 10],
   ['127.0.0.0', 8],
-  // Cloud providers answer with credentials at 169.254.169.254.
+  // The metadata services of AWS, Google, Azure and others, which hand out credentials: 169.254.169.254. Alibaba's,
+  // 100.100.100.200, and Oracle's, 192.0.0.192, are in blocks of this list too.
   ['169.254.0.0', 16],
+  // Azure's platform address (DNS, health probes, the VM agent): a public block, reachable from within Azure alone.
+  ['168.63.129.16', 32],
   ['172.16.0.0', 12],
   ['192.0.0.0', 24],
   ['192.0.2.0', 24],
@@ -20,7 +26,10 @@ const closedIpv4: readonly [string, number][] = [
   ['240.0.0.0', 4],
 ];
 
-/** Of IPv6, only these can be public: global unicast, and IPv4 in the forms of a mapped address and of NAT64. */
+/**
+ * Of IPv6, only these can be public: global unicast, and IPv4 in the forms of a mapped address and of NAT64. So the IPv6
+ * addresses of metadata services (fd00:ec2::254, fd20:ce::254) are not.
+ */
 const openIpv6: readonly [string, number][] = [
   ['2000::', 3],
   ['::ffff:0:0', 96],
