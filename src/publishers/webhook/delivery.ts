@@ -10,6 +10,8 @@ import { readSecrets, signatureHeaders } from './signature.ts';
 
 interface Target {
   url: URL;
+  /** As the route or the operator wrote it. */
+  urlText: string;
   /** Whether the route named the URL, and not the operator. */
   fromRoute: boolean;
 }
@@ -40,7 +42,7 @@ export class Delivery {
       if (!(error instanceof IllegalHeader)) throw error;
       return { kind: 'reject', reason: clean(error.message) };
     }
-    const keys = await this.#keysFor(message, target.url, signal);
+    const keys = await this.#keysFor(message, target, signal);
     if (!Array.isArray(keys)) return keys;
     return this.#inTurn(target, signal, () => this.#send(message, target, headers, keys, signal));
   }
@@ -49,16 +51,18 @@ export class Delivery {
   #targetOf({ topic }: Message): Target | string {
     if (typeof topic === 'string' && /^https?:/i.test(topic)) {
       const url = readUrl(topic);
-      if (url !== undefined) return { url, fromRoute: true };
+      if (url !== undefined) return { url, urlText: topic, fromRoute: true };
       const shown = topic.replace(/\/\/.*@/s, '//…@');
       return `The topic ${JSON.stringify(shown)} is not a valid URL.`;
     }
-    if (this.#options.url !== undefined) return { url: this.#options.url, fromRoute: false };
+    if (this.#options.url !== undefined) {
+      return { url: this.#options.url, urlText: this.#options.urlText, fromRoute: false };
+    }
     return `No URL: the topic ${JSON.stringify(topic)} is none, and the destination has no url of its own.`;
   }
 
   /** What to sign with, or what came of asking for it. */
-  async #keysFor(message: Message, url: URL, signal: AbortSignal): Promise<Uint8Array[] | PublishOutcome> {
+  async #keysFor(message: Message, { urlText }: Target, signal: AbortSignal): Promise<Uint8Array[] | PublishOutcome> {
     const { secret, timeoutMs } = this.#options;
     if (secret === null) return [];
     if (typeof secret !== 'function') return secret;
@@ -66,7 +70,7 @@ export class Delivery {
     try {
       const answer = await limited(signal, timeoutMs, (limit) =>
         untilAborted(
-          Promise.resolve().then(() => secret({ url: url.href, topic, eventId, eventType })),
+          Promise.resolve().then(() => secret({ url: urlText, topic, eventId, eventType })),
           limit,
         ),
       );
@@ -100,7 +104,7 @@ export class Delivery {
 
   async #send(
     message: Message,
-    { url, fromRoute }: Target,
+    { url, urlText, fromRoute }: Target,
     headers: Record<string, string>,
     keys: Uint8Array[],
     signal: AbortSignal,
@@ -111,18 +115,18 @@ export class Delivery {
     const signed = keys.length === 0 ? headers : { ...headers, ...signatureHeaders(keys, eventId, body, Date.now()) };
     try {
       const answer = await limited(signal, timeoutMs, (limit) =>
-        this.#followed({ url, fromRoute }, (at) => {
+        this.#followed(url, (at) => {
           const agents = this.#connections.agentsFor(at, fromRoute);
           return exchange({ url: at, method: 'POST', headers: signed, body }, agents, limit);
         }),
       );
-      return outcomeOfAnswer(answer, { ...answer, url: url.href, eventId, eventType }, outcomeOf);
+      return outcomeOfAnswer(answer, { ...answer, url: urlText, eventId, eventType }, outcomeOf);
     } catch (error) {
       return outcomeOfFailure(error, url, onConnectionError ?? (fromRoute ? 'retry' : 'unavailable'));
     }
   }
 
-  async #followed({ url }: Target, send: (url: URL) => Promise<HttpAnswer>): Promise<HttpAnswer> {
+  async #followed(url: URL, send: (url: URL) => Promise<HttpAnswer>): Promise<HttpAnswer> {
     let at = url;
     for (let redirects = 0; ; redirects += 1) {
       const answer = await send(at);

@@ -10,6 +10,10 @@ import { readSecrets, type WebhookSecrets } from './signature.ts';
 
 /** Where an event goes, for `secret` as a function. */
 export interface WebhookTarget {
+  /**
+   * The URL as the route's topic or the option `url` has it, character by character: what was stored is found again. The
+   * request goes to its normal form (`https://example.com` becomes `https://example.com/`).
+   */
   readonly url: string;
   /** What the route says; the event's type where it says nothing. */
   readonly topic: string;
@@ -87,6 +91,8 @@ export function resolveWebhookOptions(given: WebhookOptions) {
   const perHostMax = whole('perHostMax', 10, 1, 1_000);
   return {
     url,
+    /** As it was given. */
+    urlText: given.url ?? '',
     secret: readSecretOption(given.secret, fail),
     headers: readHeaders(given.headers ?? {}, fail),
     tls: readTls(given.tls ?? {}, fail),

@@ -12,6 +12,7 @@ export interface WebhookResponse {
   readonly headers: Readonly<IncomingHttpHeaders>;
   /** The first 8 KB of the body; less where it was slow. */
   readonly body: string;
+  /** As the route's topic or the option `url` has it. */
   readonly url: string;
   readonly eventId: string;
   readonly eventType: string;
