@@ -23,6 +23,7 @@ const importRules = [
       'publishers/kafka/',
       'publishers/webhook/',
       'publishers/publisher-options.ts',
+      'publishers/server-url.ts',
       'publishers/failure.ts',
       'publishers/import-client.ts',
       'publishers/calls-under-way.ts',

@@ -1,3 +1,4 @@
+import { isIPv6 } from 'node:net';
 import type { Authenticator, ConnectionOptions, TlsOptions } from '@nats-io/transport-node';
 import { PostcommitError } from '../errors.ts';
 import { isUntrustedCertificate, reasonOf } from './failure.ts';
@@ -8,10 +9,11 @@ import { NatsLink } from './nats/link.ts';
 import { toNats } from './nats/message.ts';
 import type { Publisher } from './publisher.ts';
 import { readOptions } from './publisher-options.ts';
+import { readServerUrl } from './server-url.ts';
 
 /** What `nats()` takes. */
 export interface NatsOptions {
-  /** `host:port`, `nats://host:4222`, or several of them: of one cluster. */
+  /** `host:port`, `nats://host:4222`, or several of them: of one cluster. User and password are options of their own. */
   servers: string | string[];
   /** With `pass`: who we are. */
   user?: string;
@@ -86,6 +88,13 @@ function isRefusal(error: unknown): boolean {
   return name === 'ConnectionError' && message.includes("does not support 'tls'");
 }
 
+/** The port may be missing, and an IPv6 address may come without brackets. */
+function isServer(server: string): boolean {
+  const bare = server.replace(/^(?:nats|tls):\/\//i, '').replace(/\/$/, '');
+  if (/[/?#\\]/.test(bare)) return false;
+  return readServerUrl(`nats://${isIPv6(bare) ? `[${bare}]` : bare}`, ['nats:']) !== undefined;
+}
+
 type ResolvedOptions = ReturnType<typeof resolveOptions>;
 
 function resolveOptions(given: NatsOptions) {
@@ -109,6 +118,12 @@ function resolveOptions(given: NatsOptions) {
     throw fail('servers must be an address, or a list of them.');
   }
   if (servers.some((server) => /^wss?:/i.test(server))) throw fail('servers cannot be reached over WebSockets.');
+  // The client would take a part of the password for the port, and log in without it. No text that was given: it may
+  // hold a password.
+  if (servers.some((server) => server.includes('@'))) {
+    throw fail('servers cannot hold a user or a password: give user and pass, or token.');
+  }
+  if (!servers.every(isServer)) throw fail('servers must be host:port or nats://host:port each.');
   const connectTimeoutMs = whole('connectTimeoutMs', 10_000, 1, 600_000);
   const domain = text('domain');
   const connection: ConnectionOptions = {

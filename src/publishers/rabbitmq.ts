@@ -8,6 +8,7 @@ import type { Publisher } from './publisher.ts';
 import { readOptions } from './publisher-options.ts';
 import { RabbitmqLink } from './rabbitmq/link.ts';
 import { toAmqp } from './rabbitmq/message.ts';
+import { isPort, readServerUrl } from './server-url.ts';
 
 /** What `rabbitmq()` takes. */
 export interface RabbitmqOptions {
@@ -137,12 +138,26 @@ function withHeartbeat(
   heartbeat: number,
   fail: (detail: string) => PostcommitError,
 ): string | Options.Connect {
-  const isObject = typeof url === 'object' && url !== null;
-  const parsed = typeof url === 'string' && URL.canParse(url) ? new URL(url) : undefined;
-  const protocol = isObject ? `${url.protocol ?? 'amqp'}:` : parsed?.protocol;
+  if (typeof url === 'object' && url !== null) {
+    const { protocol = 'amqp', hostname, port } = url;
+    if (protocol !== 'amqp' && protocol !== 'amqps') throw fail('url.protocol must be amqp or amqps.');
+    if (hostname !== undefined && (typeof hostname !== 'string' || !/^[^\s/@]+$/.test(hostname))) {
+      throw fail('url.hostname must be the name or the address of a host.');
+    }
+    if (port !== undefined && !isPort(port)) throw fail('url.port must be a whole number from 1 to 65535.');
+    return { heartbeat, ...url };
+  }
   // Without the text that was given: it may hold a password.
-  if (protocol !== 'amqp:' && protocol !== 'amqps:') throw fail('url must begin with amqp:// or amqps://.');
-  if (isObject) return { heartbeat, ...url };
-  if (parsed && !parsed.searchParams.has('heartbeat')) parsed.searchParams.set('heartbeat', String(heartbeat));
-  return parsed?.href ?? '';
+  const parsed = readServerUrl(url, ['amqp:', 'amqps:']);
+  if (parsed === undefined) {
+    const form = 'amqp://user:password@host:5672/vhost or amqps://…';
+    throw fail(`url must be ${form}, with special characters percent-encoded.`);
+  }
+  const number = numbersInUrl.find((name) => !/^\d*$/.test(parsed.searchParams.get(name) ?? ''));
+  if (number !== undefined) throw fail(`url: ${number} must be a whole number.`);
+  if (!parsed.searchParams.has('heartbeat')) parsed.searchParams.set('heartbeat', String(heartbeat));
+  return parsed.href;
 }
+
+/** What amqplib reads from the query of a URL. */
+const numbersInUrl = ['heartbeat', 'channelMax', 'frameMax', 'maxFrameSize'];

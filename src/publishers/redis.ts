@@ -7,10 +7,12 @@ import { sendInKeyOrder } from './key-order.ts';
 import type { Message, Publisher, PublisherCapabilities, PublishOutcome } from './publisher.ts';
 import { published } from './publisher.ts';
 import { readOptions } from './publisher-options.ts';
+import { type RedisAddress, readRedisUrl } from './redis/address.ts';
 import { type CreateRedisClient, lostReason, type RedisClient, RedisConnector, replyCode } from './redis/connection.ts';
+import { isPort } from './server-url.ts';
 
 export interface RedisOptions {
-  /** `redis[s]://[[user][:password]@]host[:port][/database]`; `rediss` is TLS. Default `redis://localhost:6379`. */
+  /** `redis[s]://[[user][:password]@]host[:port][/database]`; `rediss` is TLS. Default `redis://localhost:6379`. Also `unix://[[user][:password]@]/path[?db=number]`. */
   url?: string;
   /** Handed to node-redis: `host`, `port`, `path`, `tls`, `ca`, `cert`, `key`, `servername` and so on. */
   socket?: RedisClientOptions['socket'];
@@ -95,9 +97,8 @@ function resolve(given: RedisOptions): ResolvedRedisOptions {
     'messageBytesMax',
     'connectTimeoutMs',
   ]);
-  const url = read.text('url');
-  if (url !== undefined && !/^(?:rediss?|unix):\/\//.test(url))
-    throw read.fail('url must begin with redis:// or rediss://.');
+  const address = readAddress(given, read.text('url'), read.fail);
+  read.whole('database', 0, 0, 999_999_999);
   const both = given.client && connectionOptions.find((name) => given[name] !== undefined);
   if (both) throw read.fail(`client and ${both} exclude each other.`);
   if (given.client && typeof given.client.duplicate !== 'function') {
@@ -106,7 +107,7 @@ function resolve(given: RedisOptions): ResolvedRedisOptions {
   if (given.maxLenExact !== undefined && given.maxLen === undefined) throw read.fail('maxLenExact needs maxLen.');
   const exact = read.flag('maxLenExact', false);
   return {
-    create: clientFactory(given),
+    create: clientFactory(given, address),
     // Commands are sent as they are, so the client does not put it before the stream's name.
     keyPrefix: String((given.client?.options as RedisClientOptions | undefined)?.keyPrefix ?? ''),
     trimming:
@@ -116,12 +117,36 @@ function resolve(given: RedisOptions): ResolvedRedisOptions {
   };
 }
 
-function clientFactory(given: RedisOptions): CreateRedisClient {
+/** What the URL says. Without the text that was given: it may hold a password. */
+function readAddress(
+  { socket }: RedisOptions,
+  url: string | undefined,
+  fail: (detail: string) => PostcommitError,
+): RedisAddress | undefined {
+  const { port, tls } = (socket ?? {}) as { port?: unknown; tls?: unknown };
+  if (port !== undefined && !isPort(port)) throw fail('socket.port must be a whole number from 1 to 65535.');
+  if (url === undefined) return undefined;
+  const address = readRedisUrl(url);
+  if (address === undefined) {
+    const form =
+      'redis[s]://[[user][:password]@]host[:port][/database] or unix://[[user][:password]@]/path[?db=number]';
+    throw fail(`url must be ${form}, with special characters percent-encoded.`);
+  }
+  if (tls !== undefined && tls !== address.socket.tls) throw fail('url and socket.tls contradict each other.');
+  return address;
+}
+
+function clientFactory(given: RedisOptions, address: RedisAddress | undefined): CreateRedisClient {
   return async (ended) => {
     // Copies: node-redis writes into the options it is given.
     const base = (given.client?.options ?? given) as RedisClientOptions;
     const overrides = {
-      socket: { ...base.socket, reconnectStrategy: false, signal: ended } as RedisClientOptions['socket'],
+      socket: {
+        ...base.socket,
+        ...address?.socket,
+        reconnectStrategy: false,
+        signal: ended,
+      } as RedisClientOptions['socket'],
       disableOfflineQueue: true,
       // Its default is a timer of its own for every command, which halves what a connection carries.
       commandOptions: { timeout: 0 },
@@ -130,8 +155,9 @@ function clientFactory(given: RedisOptions): CreateRedisClient {
       return given.client.duplicate(overrides as never) as RedisClient;
     }
     const { createClient } = await importClient('redis', { oldest: '6.0.0' }, () => import('redis'));
+    const wanted = { ...given, ...address, url: undefined };
     const chosen = Object.fromEntries(
-      connectionOptions.map((name) => [name, given[name]]).filter(([, value]) => value),
+      connectionOptions.map((name) => [name, wanted[name]]).filter(([, value]) => value),
     );
     return createClient({ ...chosen, ...overrides }) as unknown as RedisClient;
   };

@@ -1,7 +1,7 @@
 import type { SQSClient, SQSClientConfig } from '@aws-sdk/client-sqs';
-import { checkConnection, clientConfiguration } from './aws/client.ts';
+import { checkConnection, clientConfiguration, isAwsUrl } from './aws/client.ts';
 import { isFifo } from './aws/entry.ts';
-import { AwsPublisher, type AwsService, type AwsSession } from './aws/publisher.ts';
+import { AwsPublisher, type AwsService, type AwsSession, NoTarget } from './aws/publisher.ts';
 import { importClient } from './import-client.ts';
 import type { Publisher } from './publisher.ts';
 import { readOptions } from './publisher-options.ts';
@@ -61,7 +61,9 @@ export function sqs(options: SqsOptions = {}): Publisher {
   ]);
   checkConnection(options, read, 'SQSClient');
   const onlyTarget = read.text('queueUrl');
-  if (onlyTarget !== undefined && !isUrl(onlyTarget)) throw read.fail('queueUrl must be a URL.');
+  if (onlyTarget !== undefined && !isAwsUrl(onlyTarget)) {
+    throw read.fail('queueUrl must be an http or https URL, without user and password.');
+  }
   const service: AwsService = {
     kind: 'sqs',
     onlyTarget,
@@ -86,7 +88,9 @@ async function open(options: SqsOptions): Promise<AwsSession> {
   return {
     async targetOf(topic, signal) {
       if (queueUrl !== undefined) return queueUrl;
-      if (isUrl(topic)) return topic;
+      if (isAwsUrl(topic)) return topic;
+      // Without the text: it may hold a password.
+      if (/^https?:/i.test(topic)) throw new NoTarget('The topic is not the URL of a queue.');
       const url = urls.get(topic) ?? (await lookUp(topic, signal));
       if (urls.size >= queueUrlsMax) urls.clear();
       urls.set(topic, url);
@@ -116,8 +120,4 @@ async function open(options: SqsOptions): Promise<AwsSession> {
       if (options.client === undefined) client.destroy();
     },
   };
-}
-
-function isUrl(text: string): boolean {
-  return /^https?:\/\//.test(text);
 }

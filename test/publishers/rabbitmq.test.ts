@@ -263,7 +263,7 @@ describe('rabbitmq()', () => {
       [{}, /url/],
       [{ url: 'http://localhost' }, /amqp:\/\//],
       [{ url: 'not a url' }, /amqp:\/\//],
-      [{ url: { protocol: 'http' } }, /amqp:\/\//],
+      [{ url: { protocol: 'http' } }, /url.protocol/],
       [{ url, inFlight: 3 }, /There is no option inFlight/],
       [{ url, inFlightMax: 0 }, /inFlightMax/],
       [{ url, mandatory: 'yes' }, /mandatory/],

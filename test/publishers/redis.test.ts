@@ -241,7 +241,7 @@ describe('a client that is given', () => {
 describe('options', () => {
   it.each([
     [{ maxLength: 5 }, /There is no option maxLength/],
-    [{ url: 'http://localhost' }, /url must begin with redis:/],
+    [{ url: 'http://localhost' }, /url must be redis/],
     [{ maxLen: 0 }, /maxLen must be a whole number/],
     [{ maxLenExact: true }, /maxLenExact needs maxLen/],
     [{ messageBytesMax: 1.5 }, /messageBytesMax must be a whole number/],

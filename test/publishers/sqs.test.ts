@@ -222,7 +222,7 @@ describe('options', () => {
 
   it.each([
     [{ queueURL: 'x' }, /There is no option queueURL/],
-    [{ queueUrl: 'orders' }, /queueUrl must be a URL/],
+    [{ queueUrl: 'orders' }, /queueUrl must be an http or https URL/],
     [{ client: {} }, /client must be an SQSClient/],
     [{ client: {}, region: 'eu-central-1' }, /client and region exclude each other/],
     [{ messageBytesMax: 2_000_000 }, /messageBytesMax must be a whole number from 1 to 1048576/],

@@ -1,4 +1,5 @@
 import type { OptionReader } from '../publisher-options.ts';
+import { readServerUrl } from '../server-url.ts';
 
 /** How SQS and SNS are reached. */
 export interface AwsConnectionOptions {
@@ -16,6 +17,12 @@ export function checkConnection<T extends AwsConnectionOptions>(
 ): void {
   const { client, credentials, clientOptions } = options;
   const connection = { region: read.text('region'), endpoint: read.text('endpoint'), credentials, clientOptions };
+  if (connection.region !== undefined && !/^[a-z\d-]{1,63}$/i.test(connection.region)) {
+    throw read.fail('region must be the name of a region, e.g. eu-central-1.');
+  }
+  if (connection.endpoint !== undefined && !isAwsUrl(connection.endpoint)) {
+    throw read.fail('endpoint must be an http or https URL, without user and password.');
+  }
   if (client === undefined) return;
   const both = Object.entries(connection).find(([, value]) => value !== undefined)?.[0];
   if (both) throw read.fail(`client and ${both} exclude each other.`);
@@ -35,4 +42,10 @@ export function clientConfiguration<T extends AwsConnectionOptions>(
     ...(endpoint !== undefined && { endpoint }),
     ...(credentials !== undefined && { credentials }),
   } as NonNullable<T['clientOptions']> & Pick<T, 'region' | 'endpoint' | 'credentials'>;
+}
+
+/** Of an endpoint or a queue. AWS signs requests and knows no password in a URL, so one there would only end up in logs. */
+export function isAwsUrl(text: string): boolean {
+  const url = readServerUrl(text, ['http:', 'https:']);
+  return url !== undefined && url.username === '' && url.password === '';
 }

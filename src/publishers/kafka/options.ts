@@ -1,5 +1,6 @@
 import type { ConnectionOptions } from 'node:tls';
 import { readOptions } from '../publisher-options.ts';
+import { isHostPort } from '../server-url.ts';
 import { type KafkaProducer, refuseProducer } from './given.ts';
 import type { KafkaCompression, KafkaConnection, KafkaSasl } from './port.ts';
 
@@ -122,8 +123,8 @@ export function resolveKafkaOptions(given: KafkaOptions) {
 }
 
 function checkBrokers(brokers: unknown, fail: (detail: string) => Error): void {
-  const isAddress = (broker: unknown) => typeof broker === 'string' && /^\S+:\d{1,5}$/.test(broker);
-  if (Array.isArray(brokers) && brokers.length > 0 && brokers.every(isAddress)) return;
+  if (Array.isArray(brokers) && brokers.length > 0 && brokers.every(isHostPort)) return;
+  // Without the text that was given: it may hold a password.
   throw fail("brokers must be a list of host:port, e.g. ['kafka-1:9092']; or give a producer.");
 }
 

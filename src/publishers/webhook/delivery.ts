@@ -52,13 +52,12 @@ export class Delivery {
     if (typeof topic === 'string' && /^https?:/i.test(topic)) {
       const url = readUrl(topic);
       if (url !== undefined) return { url, urlText: topic, fromRoute: true };
-      const shown = topic.replace(/\/\/.*@/s, '//…@');
-      return `The topic ${JSON.stringify(shown)} is not a valid URL.`;
+      return `The topic ${shown(topic)} is not a valid URL.`;
     }
     if (this.#options.url !== undefined) {
       return { url: this.#options.url, urlText: this.#options.urlText, fromRoute: false };
     }
-    return `No URL: the topic ${JSON.stringify(topic)} is none, and the destination has no url of its own.`;
+    return `No URL: the topic ${shown(topic)} is none, and the destination has no url of its own.`;
   }
 
   /** What to sign with, or what came of asking for it. */
@@ -135,6 +134,11 @@ export class Delivery {
       at = next;
     }
   }
+}
+
+/** For a reason: without what may be a user and a password. */
+function shown(topic: unknown): string {
+  return JSON.stringify(typeof topic === 'string' ? topic.replace(/:.*@/s, '://…@') : topic);
 }
 
 /**
