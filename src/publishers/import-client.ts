@@ -3,21 +3,33 @@ import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { PostcommitError } from '../errors.ts';
 
-export interface ClientPackage {
-  /** The oldest version that the publisher works with, e.g. `6.0.0`. */
-  oldest: string;
-  /** Every package that the publisher needs, for the install command. Default: this one. */
-  install?: string;
-}
+/**
+ * The oldest version of each client that passes its publisher's tests: `npm run test:clients` runs them with it and with
+ * the newest one.
+ */
+export const oldestClients = {
+  redis: '6.3.0',
+  amqplib: '2.3.1',
+  '@nats-io/transport-node': '3.0.2',
+  '@nats-io/jetstream': '3.0.2',
+  kafkajs: '2.2.4',
+  '@confluentinc/kafka-javascript': '1.10.1',
+  '@platformatic/kafka': '2.12.1',
+  '@aws-sdk/client-sqs': '3.600.0',
+  '@aws-sdk/client-sns': '3.600.0',
+} as const;
+
+export type ClientName = keyof typeof oldestClients;
 
 /**
  * Loads a client that is an optional peer, when it is needed. package.json accepts any version of it, because npm enforces
  * the range of an optional peer on projects that use the package for something else. So the version is checked here.
+ * `install` names every package that the publisher needs.
  */
 export async function importClient<T>(
-  name: string,
-  { oldest, install = name }: ClientPackage,
+  name: ClientName,
   load: () => Promise<T>,
+  { install = name as string, oldest = oldestClients[name] as string } = {},
 ): Promise<T> {
   const installed = installedVersion(name);
   if (installed !== undefined && isOlder(installed, oldest)) {

@@ -63,12 +63,12 @@ export function nats(options: NatsOptions): Publisher {
   });
 }
 
-const clients = { oldest: '3.0.0', install: '@nats-io/transport-node @nats-io/jetstream' };
+const both = { install: '@nats-io/transport-node @nats-io/jetstream' };
 
 async function openLink(options: ResolvedOptions, signal: AbortSignal): Promise<NatsLink> {
   const [{ connect, headers }, { jetstream }] = await Promise.all([
-    importClient('@nats-io/transport-node', clients, () => import('@nats-io/transport-node')),
-    importClient('@nats-io/jetstream', clients, () => import('@nats-io/jetstream')),
+    importClient('@nats-io/transport-node', () => import('@nats-io/transport-node'), both),
+    importClient('@nats-io/jetstream', () => import('@nats-io/jetstream'), both),
   ]);
   try {
     const connection = await dialNats(connect, { ...options.connection, servers: [...options.servers] }, signal);

@@ -66,7 +66,7 @@ export function rabbitmq(options: RabbitmqOptions): Publisher {
 }
 
 async function dial(options: ResolvedOptions, signal: AbortSignal) {
-  const { connect } = await importClient('amqplib', { oldest: '2.0.0' }, () => import('amqplib'));
+  const { connect } = await importClient('amqplib', () => import('amqplib'));
   signal.throwIfAborted();
   const socketOptions = {
     ...options.tls,

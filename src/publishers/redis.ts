@@ -154,7 +154,7 @@ function clientFactory(given: RedisOptions, address: RedisAddress | undefined): 
     if (given.client) {
       return given.client.duplicate(overrides as never) as RedisClient;
     }
-    const { createClient } = await importClient('redis', { oldest: '6.0.0' }, () => import('redis'));
+    const { createClient } = await importClient('redis', () => import('redis'));
     const wanted = { ...given, ...address, url: undefined };
     const chosen = Object.fromEntries(
       connectionOptions.map((name) => [name, wanted[name]]).filter(([, value]) => value),

@@ -82,7 +82,7 @@ export function sns(options: SnsOptions = {}): Publisher {
 }
 
 async function open(options: SnsOptions): Promise<AwsSession> {
-  const sdk = await importClient('@aws-sdk/client-sns', { oldest: '3.600.0' }, () => import('@aws-sdk/client-sns'));
+  const sdk = await importClient('@aws-sdk/client-sns', () => import('@aws-sdk/client-sns'));
   const { topicArn, topicArnPrefix } = options;
   const client = options.client ?? new sdk.SNSClient(clientConfiguration(options));
   return {

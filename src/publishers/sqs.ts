@@ -76,7 +76,7 @@ export function sqs(options: SqsOptions = {}): Publisher {
 }
 
 async function open(options: SqsOptions): Promise<AwsSession> {
-  const sdk = await importClient('@aws-sdk/client-sqs', { oldest: '3.600.0' }, () => import('@aws-sdk/client-sqs'));
+  const sdk = await importClient('@aws-sdk/client-sqs', () => import('@aws-sdk/client-sqs'));
   const { queueUrl } = options;
   const client = options.client ?? new sdk.SQSClient(clientConfiguration(options));
   const lookUp = async (name: string, abortSignal: AbortSignal) => {

@@ -92,8 +92,8 @@ describe('the package as npm installs it', () => {
     const project = projectOf('older-clients', context);
     const output = await run(process.execPath, ['--input-type=module', '--eval', connectAll], project, {});
     expect(output.trim().split('\n')).toEqual([
-      'POSTCOMMIT_E_PACKAGE_TOO_OLD: redis 4.7.1 is installed, 6.0.0 or later is needed. Run: npm install redis@latest',
-      'POSTCOMMIT_E_PACKAGE_TOO_OLD: amqplib 0.10.9 is installed, 2.0.0 or later is needed. Run: npm install amqplib@latest',
+      'POSTCOMMIT_E_PACKAGE_TOO_OLD: redis 4.7.1 is installed, 6.3.0 or later is needed. Run: npm install redis@latest',
+      'POSTCOMMIT_E_PACKAGE_TOO_OLD: amqplib 0.10.9 is installed, 2.3.1 or later is needed. Run: npm install amqplib@latest',
       'POSTCOMMIT_E_PACKAGE_TOO_OLD: kafkajs 1.16.0 is installed, 2.2.4 or later is needed. Run: npm install kafkajs@latest',
       'POSTCOMMIT_E_PACKAGE_MISSING: Run: npm install @nats-io/transport-node @nats-io/jetstream',
     ]);

@@ -31,8 +31,8 @@ interface ConfluentModule {
 const authenticationFailed = -169;
 
 export async function confluentPort(connection: KafkaConnection): Promise<KafkaPort> {
-  const name: string = '@confluentinc/kafka-javascript';
-  const module = (await importClient(name, { oldest: '1.0.0' }, () => import(name))) as ConfluentModule & {
+  const name = '@confluentinc/kafka-javascript';
+  const module = (await importClient(name, () => import(name as string))) as ConfluentModule & {
     default?: ConfluentModule;
   };
   const { KafkaJS } = module.default ?? module;

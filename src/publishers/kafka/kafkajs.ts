@@ -12,7 +12,7 @@ type Kafkajs = typeof import('kafkajs');
 const partitionsMaxAgeMs = 60_000;
 
 export async function kafkajsPort(connection: KafkaConnection): Promise<KafkaPort> {
-  const module = await importClient('kafkajs', { oldest: '2.2.4' }, () => import('kafkajs'));
+  const module = await importClient('kafkajs', () => import('kafkajs'));
   // It is a CommonJS package: with some loaders everything is below `default`.
   return new KafkajsPort((module as { default?: Kafkajs }).default ?? module, connection);
 }

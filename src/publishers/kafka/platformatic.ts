@@ -52,8 +52,8 @@ export async function platformaticPort(connection: KafkaConnection): Promise<Kaf
     const detail = `kafka: client 'platformatic' needs Node ${nodeVersionMin.join('.')} or later, and this is ${process.version}.`;
     throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', detail);
   }
-  const name: string = '@platformatic/kafka';
-  const { Producer } = (await importClient(name, { oldest: '2.12.1' }, () => import(name))) as {
+  const name = '@platformatic/kafka';
+  const { Producer } = (await importClient(name, () => import(name as string))) as {
     Producer: new (options: object) => PlatformaticProducer;
   };
   const { sasl, ssl } = connection;
