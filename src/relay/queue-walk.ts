@@ -64,6 +64,8 @@ export class QueueWalk {
   #current = this.#own;
   /** Whether all of the relay's own shards were looked at, and nothing is left there. */
   #ownDone = false;
+  /** How many relays divide the shards, as of the last claim in its own. */
+  #relays = 1;
   #allEndedAt: number;
   /** How much the next glance examines; it grows while most of that can be claimed. */
   #glance = glanceMin;
@@ -109,6 +111,7 @@ export class QueueWalk {
   found({ floor, readyMax }: Look, finding: Finding, now: number): { exhausted: boolean; pauseMs?: number } {
     const walk = this.#current;
     const { reached, atEnd, claimed, relays } = finding;
+    if (walk === this.#own) this.#relays = relays;
     walk.claimed += claimed;
     if (claimed > 0) this.#blockedPauseMs = blockedPauseMs;
     if (!atEnd) {
@@ -138,6 +141,7 @@ export class QueueWalk {
 
   #choose(now: number): void {
     if (this.#current === this.#all) return;
+    if (this.#relays === 1 && !this.#ownDone) return; // Its own shards are all there are.
     if (now - this.#allEndedAt >= (this.#ownDone ? allAfterMs : this.#glanceAfterMs)) this.#current = this.#all;
   }
 

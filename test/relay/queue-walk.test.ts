@@ -37,6 +37,15 @@ describe('QueueWalk', () => {
     expect(look(0, { ...nothing, relays: 1 })).toMatchObject({ exhausted: true });
   });
 
+  test('a relay alone has no others to glance at, until one registers', () => {
+    const { look } = begin();
+    const alone = (reached: string): Finding => ({ ...full(reached), relays: 1 });
+    look(0, alone('1000'));
+    expect(look(1_500, alone('2000'))).toMatchObject({ ownShards: true, readyMax: room });
+    expect(look(1_600, full('3000'))).toMatchObject({ ownShards: true, readyMax: room });
+    expect(look(1_700, full('100'))).toMatchObject({ ownShards: false });
+  });
+
   test('with others, looks at everything soon after its own shards are done, and is exhausted then', () => {
     const { look } = begin();
     expect(look(10, nothing)).toMatchObject({ ownShards: true, exhausted: false, pauseMs: 40 });
