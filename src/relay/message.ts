@@ -65,6 +65,6 @@ function byteLength(body: string | Uint8Array): number {
 
 function headerBytes(headers: Readonly<Record<string, string>>): number {
   let bytes = 0;
-  for (const name in headers) bytes += name.length + Buffer.byteLength(headers[name] as string) + 2;
+  for (const name in headers) bytes += Buffer.byteLength(name) + Buffer.byteLength(headers[name] as string) + 2;
   return bytes;
 }
