@@ -47,6 +47,7 @@ export type {
   Message,
   Publisher,
   PublisherCapabilities,
+  PublisherParts,
   PublishOutcome,
 } from './publishers/publisher.ts';
 export type { RetryExponential, RetryPolicy, RetrySchedule } from './relay/backoff.ts';

@@ -17,6 +17,8 @@ export interface LinkPublisherOptions<Prepared extends object, L extends Sending
   inFlightMax: number;
   batchesInFlightMax: number;
   connectTimeoutMs: number;
+  /** How long the link takes at most to answer for a message. */
+  answerMsMax: number;
   capabilities: Pick<PublisherCapabilities, 'deduplicates' | 'cloudEventsPrefix'>;
   openLink: (signal: AbortSignal) => Promise<L>;
   /** The message in the broker's terms, or why it can never be sent. */
@@ -41,6 +43,9 @@ export function linkPublisher<Prepared extends object, L extends SendingLink<Pre
       batchesInFlightMax: Math.min(batchesInFlightMax, inFlightMax),
       ordered: true,
       keyRuns: false,
+      // When the relay's time is up first, the connection is given up, and with it what other batches have under way.
+      // Without the time to connect: while there is no connection, nothing is under way.
+      answerMsMax: options.answerMsMax,
       ...options.capabilities,
     },
     connect: (signal) => keeper.open(signal),

@@ -57,6 +57,8 @@ export function nats(options: NatsOptions): Publisher {
     inFlightMax: resolved.inFlightMax,
     batchesInFlightMax: 4,
     connectTimeoutMs: resolved.connectTimeoutMs,
+    // The acknowledgement, and then the question whether there is a stream at all.
+    answerMsMax: 2 * resolved.ackTimeoutMs,
     capabilities: { deduplicates: true, cloudEventsPrefix: 'ce-' },
     openLink: (signal) => openLink(resolved, signal),
     prepare: (message, link) => toNats(message, link.createHeaders),

@@ -15,13 +15,17 @@ const limit: Rule = {
 };
 const flag: Rule = { is: (value) => typeof value === 'boolean', expected: 'true or false' };
 
-const rules: Readonly<Record<keyof PublisherCapabilities, Rule>> = {
+const rules: Readonly<Record<keyof Required<PublisherCapabilities>, Rule>> = {
   batchSizeMax: limit,
   batchBytesMax: limit,
   batchesInFlightMax: limit,
   ordered: flag,
   keyRuns: flag,
   deduplicates: flag,
+  answerMsMax: {
+    is: (value) => value === undefined || limit.is(value),
+    expected: 'a whole number from 1 on, or left out',
+  },
   cloudEventsPrefix: {
     is: (value) => typeof value === 'string' && /^[A-Za-z][\w:.-]*$/.test(value),
     expected: "the beginning of a header's name, e.g. 'ce_'",
@@ -39,7 +43,7 @@ export function publisherMistake(publisher: Partial<Publisher>): string | undefi
   for (const method of methods) {
     if (typeof publisher[method] !== 'function') return mistake(`${method}()`, 'a method', publisher[method]);
   }
-  const { kind, capabilities } = publisher;
+  const { kind, capabilities, parts } = publisher;
   if (typeof kind !== 'string' || kind === '') return mistake('kind', 'a text that is not empty', kind);
   if (typeof capabilities !== 'object' || capabilities === null) {
     return mistake('capabilities', `an object with ${Object.keys(rules).join(', ')}`, capabilities);
@@ -47,6 +51,10 @@ export function publisherMistake(publisher: Partial<Publisher>): string | undefi
   for (const [name, { is, expected }] of Object.entries(rules)) {
     const value = capabilities[name as keyof PublisherCapabilities];
     if (!is(value)) return mistake(`capabilities.${name}`, expected, value);
+  }
+  if (parts !== undefined) {
+    if (typeof parts?.of !== 'function') return mistake('parts.of()', 'a method', parts?.of);
+    if (!limit.is(parts.inFlightMax)) return mistake('parts.inFlightMax', limit.expected, parts.inFlightMax);
   }
   return undefined;
 }

@@ -9,6 +9,8 @@ export interface Publisher {
   /** What it speaks to, e.g. `kafka`. Shown to operators, and part of error texts. */
   readonly kind: string;
   readonly capabilities: PublisherCapabilities;
+  /** Only for a publisher that speaks to many servers, one of which may be slow while the others are not. */
+  readonly parts?: PublisherParts;
   /**
    * Opens what it needs, once, before the first `publish`. A connection that could not be made, or breaks later, is
    * mended by the publisher itself, on the next call of `publish` or `health`. After `close()` it can be called again.
@@ -28,6 +30,7 @@ export interface Publisher {
    * One message that is too large or malformed never takes others of its batch along.
    *
    * The relay calls it up to `batchesInFlightMax` times at once, but never with a key that another call has in hand.
+   * Where there are `parts`, all messages of a batch go to the same one.
    */
   publish(batch: readonly Message[], signal: AbortSignal): Promise<readonly PublishOutcome[]>;
   /** Asks the broker for a sign of life. Rejects when there is none. */
@@ -36,7 +39,20 @@ export interface Publisher {
   close(): Promise<void>;
 }
 
-/** All of them are required; limits are whole numbers from 1 on. `createRelay` refuses a publisher without them. */
+/** Servers that do not depend on each other, e.g. the hosts of customers' URLs. The relay keeps them apart. */
+export interface PublisherParts {
+  /** The part that messages with this topic go to; `undefined` for what belongs to none. Does not throw. */
+  of(topic: string): string | undefined;
+  /**
+   * Calls of `publish` under way at once at most for one part. While parts are slow, up to half of `batchesInFlightMax`
+   * calls more are made for the others.
+   */
+  readonly inFlightMax: number;
+}
+
+/**
+ * All but `answerMsMax` are required; limits are whole numbers from 1 on. `createRelay` refuses a publisher without them.
+ */
 export interface PublisherCapabilities {
   /** Messages per batch at most. */
   readonly batchSizeMax: number;
@@ -53,6 +69,12 @@ export interface PublisherCapabilities {
   readonly keyRuns: boolean;
   /** Whether the broker itself drops a second message with the same `deduplicationId`, within its own limits. */
   readonly deduplicates: boolean;
+  /**
+   * How long `publish` takes at most by the publisher's own time limits, in milliseconds: `publishTimeoutMs` of the
+   * destination must be longer, and is by default. For a publisher whose limits decide what failed: when the relay's
+   * limit fires first, everything in the batch counts as an outage. Left out: the relay's limit is the only one.
+   */
+  readonly answerMsMax?: number;
   /** How CloudEvents' binary mode names attributes in this broker's headers: `ce_type` in Kafka, `ce-type` in HTTP. */
   readonly cloudEventsPrefix: string;
 }

@@ -34,6 +34,11 @@ export interface RabbitmqOptions {
    * channel over such a message. Default 16,777,216: that of RabbitMQ 4 (before, it was 134,217,728).
    */
   messageBytesMax?: number;
+  /**
+   * How long RabbitMQ may take to confirm a message. One that it does not confirm, e.g. for a quorum queue without a
+   * majority, fails without the others that are under way. Default 5,000.
+   */
+  confirmTimeoutMs?: number;
   /** How long RabbitMQ may take to let us in. Default 10,000. */
   connectTimeoutMs?: number;
   /** A connection without a sign of life for twice this time is dead. Default 10. */
@@ -59,8 +64,10 @@ export function rabbitmq(options: RabbitmqOptions): Publisher {
     inFlightMax: resolved.inFlightMax,
     batchesInFlightMax: 8,
     connectTimeoutMs: resolved.connectTimeoutMs,
+    // Twice: a message that may have closed its channel is sent again alone.
+    answerMsMax: 2 * resolved.confirmTimeoutMs,
     capabilities: { deduplicates: false, cloudEventsPrefix: 'cloudEvents_' },
-    openLink: (signal) => RabbitmqLink.open((socket) => dial(resolved, socket), signal),
+    openLink: (signal) => RabbitmqLink.open((socket) => dial(resolved, socket), resolved.confirmTimeoutMs, signal),
     prepare: (message) => toAmqp(message, resolved),
   });
 }
@@ -110,6 +117,7 @@ function resolveOptions(given: RabbitmqOptions) {
     'persistent',
     'inFlightMax',
     'messageBytesMax',
+    'confirmTimeoutMs',
     'connectTimeoutMs',
     'heartbeatSeconds',
     'connectionName',
@@ -128,6 +136,7 @@ function resolveOptions(given: RabbitmqOptions) {
     persistent: flag('persistent', true),
     inFlightMax: whole('inFlightMax', 1_000, 1, 10_000),
     messageBytesMax: whole('messageBytesMax', 16_777_216, 1, 536_870_912),
+    confirmTimeoutMs: whole('confirmTimeoutMs', 5_000, 1, 600_000),
     connectTimeoutMs: whole('connectTimeoutMs', 10_000, 1, 600_000),
     connectionName: text('connectionName') ?? 'postcommit',
   };

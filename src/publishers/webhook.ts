@@ -3,11 +3,16 @@ import { PostcommitError } from '../errors.ts';
 import { CallsUnderWay } from './calls-under-way.ts';
 import { isUntrustedCertificate } from './failure.ts';
 import { sendInKeyOrder } from './key-order.ts';
-import type { Message, Publisher, PublisherCapabilities, PublishOutcome } from './publisher.ts';
+import type { Message, Publisher, PublisherCapabilities, PublisherParts, PublishOutcome } from './publisher.ts';
 import { Connections } from './webhook/connections.ts';
 import { Delivery } from './webhook/delivery.ts';
 import { HostSlots } from './webhook/hosts.ts';
-import { type ResolvedWebhookOptions, resolveWebhookOptions, type WebhookOptions } from './webhook/options.ts';
+import {
+  hostOfTopic,
+  type ResolvedWebhookOptions,
+  resolveWebhookOptions,
+  type WebhookOptions,
+} from './webhook/options.ts';
 import { clean, failureText } from './webhook/outcome.ts';
 import { exchange, limited } from './webhook/request.ts';
 
@@ -42,6 +47,7 @@ export function webhook(options: WebhookOptions): Publisher {
 class WebhookPublisher implements Publisher {
   readonly kind = 'webhook';
   readonly capabilities: PublisherCapabilities;
+  readonly parts: PublisherParts;
   readonly #options: ResolvedWebhookOptions;
   readonly #connections: Connections;
   readonly #delivery: Delivery;
@@ -59,6 +65,8 @@ class WebhookPublisher implements Publisher {
       privateFromRoute: options.allowPrivateAddresses,
     });
     this.#delivery = new Delivery(options, this.#connections, new HostSlots(options.perHostMax));
+    // The host of `url` is no part: when it is slow, so is the destination.
+    this.parts = { of: hostOfTopic, inFlightMax: options.perHostMax };
     this.capabilities = {
       // One event per call, and many calls: events of a batch would all wait for the slowest receiver among them.
       batchSizeMax: 1,
@@ -67,6 +75,8 @@ class WebhookPublisher implements Publisher {
       ordered: true,
       keyRuns: false,
       deduplicates: false,
+      // What it waits for before it sends, and then for the answer.
+      answerMsMax: 2 * options.timeoutMs,
       cloudEventsPrefix: 'ce-',
     };
   }

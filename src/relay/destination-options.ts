@@ -9,7 +9,10 @@ export interface DestinationSettings {
   publisher: Publisher;
   /** What events look like on the wire. Default: `envelope()`. */
   serializer?: Serializer;
-  /** A batch that takes longer means that the destination is away. Default 10,000. */
+  /**
+   * A batch that takes longer means that the destination is down. Must be longer than the publisher's own time limits
+   * together (`answerMsMax`). Default 10,000, or 2,000 more than those if that is longer.
+   */
   publishTimeoutMs?: number;
   /**
    * The longest time that a receiver's `Retry-After` counts for. The event's aggregate waits as long, at every
@@ -36,6 +39,8 @@ const defaults = {
   probeDelayMs: 1_000,
   probeDelayMsMax: 30_000,
 };
+/** How much longer than the publisher the relay waits by default. */
+const answerGraceMs = 2_000;
 const limits: Record<keyof typeof defaults, number> = {
   publishTimeoutMs: 3_600_000,
   retryAfterMaxMs: 2_592_000_000,
@@ -68,7 +73,9 @@ function resolveDestination(name: string, value: Publisher | DestinationSettings
   if (mistake !== undefined) throw bad(`The publisher of destinations['${name}'] breaks its contract: ${mistake}`);
   const { publisher, serializer = envelope(), ...rest } = settings;
   if (typeof serializer?.serialize !== 'function') throw bad(`destinations['${name}'].serializer has no serialize().`);
-  const numbers = { ...defaults };
+  const { answerMsMax = 0 } = publisher.capabilities;
+  const derivedMs = answerMsMax === 0 ? 0 : answerMsMax + answerGraceMs;
+  const numbers = { ...defaults, publishTimeoutMs: Math.max(defaults.publishTimeoutMs, derivedMs) };
   for (const [option, number] of Object.entries(rest)) {
     if (!(option in defaults)) {
       const known = ['publisher', 'serializer', ...Object.keys(defaults)].join(', ');
@@ -80,6 +87,13 @@ function resolveDestination(name: string, value: Publisher | DestinationSettings
       throw bad(`destinations['${name}'].${option} must be a whole number from 1 to ${max}. Got ${String(number)}.`);
     }
     numbers[option as keyof typeof defaults] = number;
+  }
+  if (numbers.publishTimeoutMs <= answerMsMax) {
+    const needed = `the ${answerMsMax} ms that ${publisher.kind} may take by its own time limits`;
+    throw bad(
+      `destinations['${name}'].publishTimeoutMs (${numbers.publishTimeoutMs}) must be above ${needed}: otherwise what ` +
+        'one event fails of would count as an outage of the destination.',
+    );
   }
   if (numbers.probeDelayMs > numbers.probeDelayMsMax) {
     throw bad(`destinations['${name}'].probeDelayMs is above probeDelayMsMax (${numbers.probeDelayMsMax}).`);

@@ -21,8 +21,16 @@ interface Broker {
 
 const brokers: Record<string, Broker> = {
   Kafka: { server: fileService('kafka'), publisher: (url) => kafka({ brokers: [url] }), topic: kafkaTopic },
-  RabbitMQ: { server: fileService('rabbitmq'), publisher: (url) => rabbitmq({ url }), topic: rabbitMqQueue },
-  NATS: { server: fileService('nats'), publisher: (servers) => nats({ servers }), topic: natsStream },
+  RabbitMQ: {
+    server: fileService('rabbitmq'),
+    publisher: (url) => rabbitmq({ url, confirmTimeoutMs: 2_000 }),
+    topic: rabbitMqQueue,
+  },
+  NATS: {
+    server: fileService('nats'),
+    publisher: (servers) => nats({ servers, ackTimeoutMs: 2_000 }),
+    topic: natsStream,
+  },
 };
 
 /** So many events of each aggregate, numbered from `from` on, in transactions of some aggregates each. */

@@ -42,7 +42,7 @@ describe('RabbitMQ restarted in the middle of a drain, with its exchange gone', 
         retry: { baseMs: 100, capMs: 500, attemptsMax: 1_000 },
         destinations: {
           orders: {
-            publisher: rabbitmq({ url: server.url, exchange: 'orders' }),
+            publisher: rabbitmq({ url: server.url, exchange: 'orders', confirmTimeoutMs: 2_000 }),
             probeDelayMs: 200,
             probeDelayMsMax: 1_000,
             publishTimeoutMs: 5_000,

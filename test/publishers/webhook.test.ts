@@ -274,7 +274,7 @@ describe('order and limits', () => {
 
   it('declares one event per call and as many calls as may be under way', () => {
     expect(open({ url: 'http://localhost/' }).capabilities).toMatchObject({ batchSizeMax: 1, batchesInFlightMax: 10 });
-    expect(open().capabilities).toMatchObject({ batchesInFlightMax: 100, keyRuns: false, ordered: true });
+    expect(open().capabilities).toMatchObject({ batchesInFlightMax: 200, keyRuns: false, ordered: true });
   });
 
   it('does not warn of a leak when many requests share a signal', async () => {

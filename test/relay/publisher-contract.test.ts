@@ -1,5 +1,9 @@
 import { describe, expect, test } from 'vitest';
 import { createRelay, type Publisher } from '../../src/index.ts';
+import { nats } from '../../src/publishers/nats.ts';
+import { rabbitmq } from '../../src/publishers/rabbitmq.ts';
+import { webhook } from '../../src/publishers/webhook.ts';
+import { resolveDestinations } from '../../src/relay/destination-options.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';
 
 const connectionString = 'postgres://127.0.0.1:5432/orders';
@@ -38,6 +42,12 @@ const broken: [member: string, publisher: object][] = [
   ...['ordered', 'keyRuns', 'deduplicates'].flatMap((name) =>
     flags.map((value): [string, object] => [`capabilities.${name}`, capable({ [name]: value })]),
   ),
+  ...numbers.slice(1).map((value): [string, object] => ['capabilities.answerMsMax', capable({ answerMsMax: value })]),
+  ...[null, {}, { of: 'host' }].map((parts): [string, object] => ['parts.of()', publisher({ parts })]),
+  ...numbers.map((inFlightMax): [string, object] => [
+    'parts.inFlightMax',
+    publisher({ parts: { of: () => undefined, inFlightMax } }),
+  ]),
   ...[undefined, '', 5, 'with space', '1st'].map((value): [string, object] => [
     'capabilities.cloudEventsPrefix',
     capable({ cloudEventsPrefix: value }),
@@ -68,5 +78,33 @@ describe('createRelay refuses a publisher that breaks its contract', () => {
         message: expect.stringContaining("destinations['orders'] must be a publisher"),
       });
     }
+  });
+});
+
+describe('the time limits of a publisher and of its destination', () => {
+  const all: [string, Publisher, answerMsMax: number][] = [
+    ['webhook', webhook({ url: 'http://127.0.0.1/', secret: null }), 20_000],
+    ['webhook of 60 s', webhook({ secret: null, timeoutMs: 60_000 }), 120_000],
+    ['nats', nats({ servers: '127.0.0.1' }), 10_000],
+    ['rabbitmq', rabbitmq({ url: 'amqp://127.0.0.1' }), 10_000],
+  ];
+
+  test.each(all)('%s: those of the publisher end first by default', (_, publisher, answerMsMax) => {
+    expect(publisher.capabilities.answerMsMax).toBe(answerMsMax);
+    const [resolved] = resolveDestinations({ orders: publisher }, new Set());
+    expect(resolved?.publishTimeoutMs).toBe(answerMsMax + 2_000);
+  });
+
+  test.each(all)('%s: a limit of the destination that is not longer is refused', (_, publisher, answerMsMax) => {
+    const error = refusal({ publisher, publishTimeoutMs: answerMsMax });
+    expect(error).toMatchObject({ code: 'POSTCOMMIT_E_BAD_OPTION' });
+    expect((error as Error).message).toContain(`publishTimeoutMs (${answerMsMax}) must be above the ${answerMsMax} ms`);
+    expect(refusal({ publisher, publishTimeoutMs: answerMsMax + 1 })).toBeUndefined();
+  });
+
+  test('without limits of the publisher it is 10 s, or whatever is given', () => {
+    const publisher = new ScriptedPublisher();
+    expect(resolveDestinations({ orders: publisher }, new Set())[0]?.publishTimeoutMs).toBe(10_000);
+    expect(resolveDestinations({ orders: { publisher, publishTimeoutMs: 5 } }, new Set())[0]?.publishTimeoutMs).toBe(5);
   });
 });

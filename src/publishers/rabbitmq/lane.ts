@@ -19,6 +19,11 @@ export interface ChannelError {
 /** `suspect`: the channel was closed because of one of the messages under way, and nobody knows which. */
 export type Settled = PublishOutcome | { readonly kind: 'suspect'; readonly error: ChannelError };
 
+interface Sent {
+  readonly message: AmqpMessage;
+  readonly sentAt: number;
+}
+
 export type Settle = (settled: Settled) => void;
 
 /** A channel in confirm mode: many messages under way at once, each settled by RabbitMQ's confirm. */
@@ -26,16 +31,20 @@ export class RabbitmqLane {
   readonly #channel: ConfirmChannel;
   /** Why nothing can be sent on the connection now. */
   readonly #down: () => string | undefined;
-  readonly #underWay = new Map<Settle, AmqpMessage>();
+  readonly #confirmTimeoutMs: number;
+  /** What was sent and is not confirmed yet, the oldest first. */
+  readonly #underWay = new Map<Settle, Sent>();
   /** How many messages came back as unroutable whose confirm is still to come, by message. */
   readonly #returned = new Map<string, { count: number; reason: string }>();
   #error: ChannelError | undefined;
   #isClosed = false;
+  #sweeper: NodeJS.Timeout | undefined;
   /** Those that wait for the write buffer to drain; `undefined` while there is room. */
   #waiting: (() => void)[] | undefined;
 
-  constructor(channel: ConfirmChannel, down: () => string | undefined) {
+  constructor(channel: ConfirmChannel, confirmTimeoutMs: number, down: () => string | undefined) {
     this.#channel = channel;
+    this.#confirmTimeoutMs = confirmTimeoutMs;
     this.#down = down;
     channel.on('error', (error: Error & { code?: number }) => {
       this.#error = { code: error.code, message: error.message };
@@ -85,7 +94,8 @@ export class RabbitmqLane {
     };
     try {
       const hasRoom = this.#channel.publish(exchange, routingKey, content, properties, onConfirm);
-      this.#underWay.set(settle, message);
+      this.#underWay.set(settle, { message, sentAt: performance.now() });
+      this.#sweeper ??= setTimeout(() => this.#sweep(), this.#confirmTimeoutMs);
       if (!hasRoom) this.#waiting ??= [];
     } catch (error) {
       // amqplib encodes the whole message before it writes the first byte of it.
@@ -96,13 +106,32 @@ export class RabbitmqLane {
     }
   }
 
+  /** Settles what RabbitMQ does not confirm. One timer for all messages: each its own would cost more than the sending. */
+  #sweep(): void {
+    this.#sweeper = undefined;
+    const now = performance.now();
+    for (const [settle, { message, sentAt }] of this.#underWay) {
+      const leftMs = sentAt + this.#confirmTimeoutMs - now;
+      if (leftMs > 0) {
+        this.#sweeper = setTimeout(() => this.#sweep(), leftMs);
+        return;
+      }
+      this.#underWay.delete(settle);
+      const { exchange, routingKey } = message;
+      const where = `exchange '${exchange}', routing key '${routingKey}'`;
+      const reason = cutReason(`RabbitMQ did not confirm it within ${this.#confirmTimeoutMs} ms: ${where}.`);
+      settle({ kind: 'unavailable', reason });
+    }
+  }
+
   #onClose(): void {
+    clearTimeout(this.#sweeper);
     this.#isClosed = true;
     const underWay = [...this.#underWay];
     this.#underWay.clear();
     // When the whole connection ends, that is told only after its channels were closed.
     queueMicrotask(() => {
-      for (const [settle, message] of underWay) settle(this.#whyClosed(message));
+      for (const [settle, { message }] of underWay) settle(this.#whyClosed(message));
     });
     this.#wakeWaiting();
   }

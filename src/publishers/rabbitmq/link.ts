@@ -23,6 +23,7 @@ const aloneLane = '\0alone';
  */
 export class RabbitmqLink implements Link {
   readonly #model: ChannelModel;
+  readonly #confirmTimeoutMs: number;
   readonly #socket: AbortController;
   readonly #openings = new Map<string, Promise<RabbitmqLane>>();
   readonly #lanes = new Map<string, RabbitmqLane>();
@@ -32,13 +33,13 @@ export class RabbitmqLink implements Link {
   #blocked: string | undefined;
   #alone: Promise<unknown> = Promise.resolve();
 
-  static async open(dial: Dial, signal: AbortSignal): Promise<RabbitmqLink> {
+  static async open(dial: Dial, confirmTimeoutMs: number, signal: AbortSignal): Promise<RabbitmqLink> {
     const socket = new AbortController();
     const giveUp = () => socket.abort(signal.reason);
     if (signal.aborted) throw signal.reason;
     signal.addEventListener('abort', giveUp, { once: true });
     try {
-      const link = new RabbitmqLink(await dial(socket.signal), socket);
+      const link = new RabbitmqLink(await dial(socket.signal), confirmTimeoutMs, socket);
       if (signal.aborted) throw signal.reason;
       return link;
     } catch (error) {
@@ -49,8 +50,9 @@ export class RabbitmqLink implements Link {
     }
   }
 
-  private constructor(model: ChannelModel, socket: AbortController) {
+  private constructor(model: ChannelModel, confirmTimeoutMs: number, socket: AbortController) {
     this.#model = model;
+    this.#confirmTimeoutMs = confirmTimeoutMs;
     this.#socket = socket;
     // The reason comes with `error` or, when RabbitMQ is shut down in good order, with `close` alone.
     model.on('error', (error) => this.#lose(error.message));
@@ -137,7 +139,7 @@ export class RabbitmqLink implements Link {
     if (this.#lanes.size >= lanesMax) this.#closeIdleLane();
     const opening = this.#unlessDown(() => this.#model.createConfirmChannel())
       .then((channel) => {
-        const lane = new RabbitmqLane(channel, () => this.down);
+        const lane = new RabbitmqLane(channel, this.#confirmTimeoutMs, () => this.down);
         this.#lanes.set(name, lane);
         channel.on('close', () => this.#lanes.delete(name));
         return lane;

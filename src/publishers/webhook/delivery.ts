@@ -5,7 +5,7 @@ import { IllegalHeader, requestHeaders } from './headers.ts';
 import type { HostSlots } from './hosts.ts';
 import { type ResolvedWebhookOptions, readUrl } from './options.ts';
 import { clean, outcomeOfAnswer, outcomeOfFailure } from './outcome.ts';
-import { exchange, type HttpAnswer, limited, Stopped, TimeUp } from './request.ts';
+import { exchange, type HttpAnswer, limited, Stopped } from './request.ts';
 import { readSecrets, signatureHeaders } from './signature.ts';
 
 interface Target {
@@ -14,6 +14,11 @@ interface Target {
   urlText: string;
   /** Whether the route named the URL, and not the operator. */
   fromRoute: boolean;
+}
+
+interface Prepared {
+  keys: Uint8Array[];
+  giveBack: () => void;
 }
 
 /** Sends one event to its URL and says what came of it. */
@@ -42,9 +47,13 @@ export class Delivery {
       if (!(error instanceof IllegalHeader)) throw error;
       return { kind: 'reject', reason: clean(error.message) };
     }
-    const keys = await this.#keysFor(message, target, signal);
-    if (!Array.isArray(keys)) return keys;
-    return this.#inTurn(target, signal, () => this.#send(message, target, headers, keys, signal));
+    const ready = await this.#prepared(message, target, signal);
+    if ('kind' in ready) return ready;
+    try {
+      return await this.#send(message, target, headers, ready.keys, signal);
+    } finally {
+      ready.giveBack();
+    }
   }
 
   /** The URL, or why there is none. */
@@ -60,45 +69,35 @@ export class Delivery {
     return `No URL: the topic ${shown(topic)} is none, and the destination has no url of its own.`;
   }
 
-  /** What to sign with, or what came of asking for it. */
-  async #keysFor(message: Message, { urlText }: Target, signal: AbortSignal): Promise<Uint8Array[] | PublishOutcome> {
-    const { secret, timeoutMs } = this.#options;
-    if (secret === null) return [];
-    if (typeof secret !== 'function') return secret;
-    const { topic, eventId, eventType } = message;
+  /** What a request needs: what to sign with, and a slot of the host. Both together have `timeoutMs`. */
+  async #prepared(message: Message, { url, urlText }: Target, signal: AbortSignal): Promise<Prepared | PublishOutcome> {
+    const { timeoutMs, perHostMax, secret } = this.#options;
+    const giveBack = typeof secret === 'function' ? undefined : this.#slots.takeFree(url.host);
+    if (giveBack !== undefined && typeof secret !== 'function') return { keys: secret ?? [], giveBack };
+    let keys: Uint8Array[] | undefined;
     try {
-      const answer = await limited(signal, timeoutMs, (limit) =>
-        untilAborted(
-          Promise.resolve().then(() => secret({ url: urlText, topic, eventId, eventType })),
-          limit,
-        ),
-      );
-      return answer === null ? [] : readSecrets(answer);
+      return await limited(signal, timeoutMs, async (limit) => {
+        keys = await this.#keysFor(message, urlText, limit);
+        return { keys, giveBack: await this.#slots.take(url.host, limit) };
+      });
     } catch (error) {
       if (error instanceof Stopped) return { kind: 'unavailable', reason: error.message };
-      return { kind: 'retry', reason: clean(`Not sent: the secret could not be had. ${reasonOf(error)}`) };
+      const reason =
+        keys === undefined
+          ? clean(`Not sent: the secret could not be had. ${reasonOf(error)}`)
+          : `Not sent: ${url.host} has been busy with ${perHostMax} other requests for ${timeoutMs} ms.`;
+      return { kind: 'retry', reason };
     }
   }
 
-  /**
-   * Waits no longer for a slot than for an answer: a host that is too slow for what it gets must not fill the relay with
-   * events that wait for it.
-   */
-  async #inTurn({ url }: Target, signal: AbortSignal, send: () => Promise<PublishOutcome>): Promise<PublishOutcome> {
-    const { timeoutMs, perHostMax } = this.#options;
-    let giveBack = this.#slots.takeFree(url.host);
-    try {
-      giveBack ??= await limited(signal, timeoutMs, (limit) => this.#slots.take(url.host, limit));
-    } catch (error) {
-      if (!(error instanceof TimeUp)) return { kind: 'unavailable', reason: clean(reasonOf(error)) };
-      const reason = `Not sent: ${url.host} has been busy with ${perHostMax} other requests for ${timeoutMs} ms.`;
-      return { kind: 'retry', reason };
-    }
-    try {
-      return await send();
-    } finally {
-      giveBack();
-    }
+  async #keysFor(message: Message, url: string, limit: AbortSignal): Promise<Uint8Array[]> {
+    const { secret } = this.#options;
+    if (secret === null) return [];
+    if (typeof secret !== 'function') return secret;
+    const { topic, eventId, eventType } = message;
+    const asked = Promise.resolve().then(() => secret({ url, topic, eventId, eventType }));
+    const answer = await untilAborted(asked, limit);
+    return answer === null ? [] : readSecrets(answer);
   }
 
   async #send(

@@ -37,11 +37,18 @@ export interface WebhookOptions {
   headers?: Readonly<Record<string, string>>;
   /** Certificates, handed to `node:tls`: `ca`, `cert`, `key`, … With `url` given they belong to it alone. */
   tls?: WebhookTlsOptions;
-  /** A request without an answer in this time has failed; redirects included. Default 10,000. */
+  /**
+   * A request without an answer in this time has failed; redirects included. Asking `secret`, and waiting for a host that
+   * is busy, take at most as long again. `publishTimeoutMs` of the destination must be over twice this. Default 10,000.
+   */
   timeoutMs?: number;
   /** Requests under way at once per host and port. Default 10. */
   perHostMax?: number;
-  /** Requests under way at once over all hosts. Default: `perHostMax` when `url` is given, otherwise 100. */
+  /**
+   * Requests under way at once over all hosts. Hosts that take over 250 ms share half of it; if hosts become slow with
+   * many requests under way, there are half as many more for the others. Default: `perHostMax` when `url` is given,
+   * otherwise 200.
+   */
   inFlightMax?: number;
   /**
    * Lets URLs from the route reach private, loopback and link-local addresses. Off by default, as such URLs are mostly
@@ -98,7 +105,7 @@ export function resolveWebhookOptions(given: WebhookOptions) {
     tls: readTls(given.tls ?? {}, fail),
     timeoutMs: whole('timeoutMs', 10_000, 1, 600_000),
     perHostMax,
-    inFlightMax: whole('inFlightMax', url === undefined ? 100 : perHostMax, 1, 10_000),
+    inFlightMax: whole('inFlightMax', url === undefined ? 200 : perHostMax, 1, 10_000),
     allowPrivateAddresses: flag('allowPrivateAddresses', false),
     redirectsMax: whole('redirectsMax', 0, 0, 10),
     onConnectionError: readOnConnectionError(given.onConnectionError, fail),
@@ -114,6 +121,11 @@ type Fail = (detail: string) => PostcommitError;
 export function readUrl(text: string): URL | undefined {
   if (!/^https?:\/\//i.test(text) || /[\0-\x20\x7f]/.test(text)) return undefined;
   return URL.canParse(text) ? new URL(text) : undefined;
+}
+
+/** The host and port of a topic that is a URL. */
+export function hostOfTopic(topic: string): string | undefined {
+  return readUrl(topic)?.host;
 }
 
 function readUrlOption(name: string, value: unknown, fail: Fail): URL | undefined {
