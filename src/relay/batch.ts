@@ -17,8 +17,11 @@ export class Batch {
   #giveUp: (() => void) | undefined;
   #abandoned = false;
   readonly #startedAt = performance.now();
+  /** Whether it is of a part with a queue of its own. */
+  readonly isOfPart: boolean;
 
-  constructor(publisher: Publisher, messages: readonly Message[], timeoutMs: number) {
+  constructor(publisher: Publisher, messages: readonly Message[], timeoutMs: number, isOfPart: boolean) {
+    this.isOfPart = isOfPart;
     this.#publisher = publisher;
     this.#messages = messages;
     this.#timeoutMs = timeoutMs;

@@ -4,7 +4,7 @@ import type { DeadReason, TargetError } from '../outbox/fail.ts';
 import { errorText } from '../telemetry/error-text.ts';
 import { Bag } from './bag.ts';
 import { DeliveredEvent } from './delivered-event.ts';
-import type { Destination, SendResult } from './destination.ts';
+import type { Destination } from './destination.ts';
 import type { Held } from './dispatcher.ts';
 import { HandlerCall } from './handler-call.ts';
 import type { Handler } from './handlers.ts';
@@ -12,6 +12,7 @@ import { isReject } from './handlers.ts';
 import { handlerTarget } from './relay-identity.ts';
 import type { Leg, RouteFunction } from './route.ts';
 import { Router } from './route.ts';
+import type { SendResult } from './send-result.ts';
 import { suspicionOf } from './suspicion.ts';
 
 /** What came of one delivery, all of its targets taken together. */
@@ -297,6 +298,7 @@ function toOutcome(held: Held, results: readonly TargetResult[]): Outcome {
   const failures: TargetError[] = [];
   const waitsFor: string[] = [];
   let retryAfterMs = 0;
+  let delayMs = 0;
   let isReleased = false;
   let isElsewhere = false;
   for (const result of results) {
@@ -306,13 +308,15 @@ function toOutcome(held: Held, results: readonly TargetResult[]): Outcome {
       failures.push(toTargetError(result.target, result.error));
       retryAfterMs = Math.max(retryAfterMs, result.retryAfterMs ?? 0);
     } else if (result.kind === 'waits') waitsFor.push(result.owedAs);
-    else if (result.kind === 'released') isReleased = true;
-    else isElsewhere = true;
+    else if (result.kind === 'released') {
+      isReleased = true;
+      delayMs = Math.max(delayMs, result.delayMs ?? 0);
+    } else isElsewhere = true;
   }
   // What decided comes last: that is what a dead letter shows.
   if (rejects.length > 0) return { kind: 'reject', reason: 'rejected', done, errors: [...failures, ...rejects], owed };
   if (failures.length > 0) return { kind: 'retry', done, errors: failures, retryAfterMs, owed };
-  if (isReleased) return { kind: 'release', done, owed };
+  if (isReleased) return { kind: 'release', done, owed, ...(delayMs > 0 && { delayMs }) };
   // Not onto the shelf, where later events of its key could pass it at the handler that it is owed to.
   if (isElsewhere)
     return { kind: 'release', done, owed, ...(done.length > held.done.length ? {} : { delayMs: elsewhereMs }) };

@@ -37,6 +37,8 @@ const trialMax = 10;
 /** The least that a slow destination may hold back. */
 const bufferMin = 16;
 const closeTimeoutMs = 5_000;
+/** How long a destination has for a sign of life after a failure that may not be an outage. */
+const aliveWithinMs = 1_000;
 /** How long the start waits for a destination, to hear whether it refuses this relay. */
 const connectWaitMs = 3_000;
 
@@ -161,6 +163,10 @@ export class DestinationSet {
       bufferMax: () => Math.max(bufferMin, Math.floor(this.#options.holdMax() / 2)),
       isUp: () => breaker.isUp,
       isProven: () => breaker.isProven,
+      isAlive: async () => {
+        const signal = AbortSignal.timeout(aliveWithinMs);
+        return (await failureWithin(aliveWithinMs, () => publisher.health(signal))) === undefined;
+      },
       onUnavailable: (reason, retryAfterMs) => breaker.trip(reason, retryAfterMs),
       onProven: () => breaker.proven(),
     });
@@ -184,9 +190,10 @@ export class DestinationSet {
     const rateMax = settings.find(({ name }) => name === destination)?.drainRateMax;
     if (own === undefined || own.stalled || rateMax === undefined) return 0;
     // What is sent to one that is not back after all has to be shelved again.
-    const countMax = Math.min(breaker.isProven ? unshelveMax : trialMax, own.room);
+    const isTrial = !breaker.isProven;
+    const countMax = Math.min(isTrial ? trialMax : unshelveMax, own.room);
     if (countMax === 0) return 0;
-    return await unshelve(shelfDb, schema, { destination, rateMax, countMax });
+    return await unshelve(shelfDb, schema, { destination, rateMax, countMax, isTrial });
   }
 
   async #loop(): Promise<void> {

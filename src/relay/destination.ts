@@ -1,22 +1,14 @@
-import { PostcommitError } from '../errors.ts';
 import type { Message, Publisher, PublishOutcome } from '../publishers/publisher.ts';
 import { errorText } from '../telemetry/error-text.ts';
-import type { Serialized, Serializer } from '../wire/serializer.ts';
+import type { Serializer } from '../wire/serializer.ts';
 import { Batch } from './batch.ts';
+import { batchResults } from './batch-results.ts';
 import type { DeliveredEvent } from './delivered-event.ts';
-import { isReject } from './handlers.ts';
-import { toMessage } from './message.ts';
+import { type DestinationPart, DestinationParts, type SendQueue, topicName } from './destination-parts.ts';
+import { OutageJudge } from './outage-judge.ts';
+import { MessageWriter, type PendingMessage } from './pending-message.ts';
 import type { Leg } from './route.ts';
-
-/** What came of sending one event to one destination. */
-export type SendResult =
-  | { kind: 'ok' }
-  | { kind: 'retry'; error: unknown; retryAfterMs?: number }
-  | { kind: 'reject'; error: unknown }
-  /** The destination is away, or an earlier event of the key waits for it: no attempt counts. */
-  | { kind: 'waits' }
-  /** Not sent, and not its fault. */
-  | { kind: 'released' };
+import { boundedMs, released, type SendResult, sent, waits } from './send-result.ts';
 
 export interface DestinationOptions {
   publisher: Publisher;
@@ -31,22 +23,12 @@ export interface DestinationOptions {
   isUp: () => boolean;
   /** Whether it is known to take events. If not, one is sent to find out. */
   isProven: () => boolean;
-  /** A batch could not be delivered because the destination is away. */
+  /** Asks for a sign of life. */
+  isAlive: () => Promise<boolean>;
+  /** A batch could not be delivered because the destination is down. */
   onUnavailable: (reason: string, retryAfterMs: number) => void;
   /** Something got through. */
   onProven: () => void;
-}
-
-interface Entry {
-  key: string | null;
-  event: DeliveredEvent;
-  leg: Leg;
-  done: (result: SendResult) => void;
-  /** Written when its turn comes: until then the event is all that is kept of it. */
-  message: Message | undefined;
-  /** Its serializer takes its time. */
-  isBeingWritten: boolean;
-  failure: SendResult | undefined;
 }
 
 /** With neighbours: how long a batch may take before what waits behind it is put aside instead. */
@@ -56,29 +38,33 @@ const slowAfterMs = 250;
 /** How many entries of busy keys are skipped to fill a batch. */
 const skipMax = 4_096;
 
-const sent: SendResult = { kind: 'ok' };
-const waits: SendResult = { kind: 'waits' };
-const released: SendResult = { kind: 'released' };
-
 /**
  * Sends events to one destination in batches as large as the publisher takes them: whatever gathers while its batches
  * are under way goes into the next. No key is in two batches at once, and what is behind a failed event of its key is
- * not sent, so the order per key is kept (G4). When the destination is away, all that is waiting is handed back (G6).
+ * not sent, so the order per key is kept (G4). When the destination is down, all that is waiting is handed back (G6).
+ * `DestinationParts` keeps one host or topic from holding up the others, `OutageJudge` one event from stopping them.
  *
  * How much gathers here is bounded by what the relay holds.
  */
 export class Destination {
   readonly #options: DestinationOptions;
-  #buffer: Entry[] = [];
+  readonly #writer: MessageWriter;
+  readonly #parts: DestinationParts;
+  readonly #judge = new OutageJudge();
+  /** What belongs to no part with a queue of its own. */
+  readonly #main: SendQueue = { entries: [] };
   readonly #busyKeys = new Set<string>();
   readonly #batches = new Set<Batch>();
   #scheduled = false;
   #stopped = false;
   #stalled = 0;
-  #hasUnwritable = false;
+  /** A batch failed, and the destination is asked whether it is alive. */
+  #isDoubted = false;
 
   constructor(options: DestinationOptions) {
     this.#options = options;
+    this.#writer = new MessageWriter({ ...options, onWritten: () => this.#schedule() });
+    this.#parts = new DestinationParts(options.publisher, options.bufferMax);
   }
 
   /** Events of one key that may be under way at once. */
@@ -87,34 +73,47 @@ export class Destination {
     return keyRuns ? batchSizeMax : 1;
   }
 
-  /** Whether it neither answers nor is known to be away. */
+  /** Whether it neither answers nor is known to be down. */
   get stalled(): boolean {
     return this.#stalled > 0;
   }
 
-  /** Events that it takes its time with, for who counts what the relay can do something about. */
+  /** Events that wait for slow batches and parts, which the relay can do nothing about. */
   get stuck(): number {
-    if (!this.#options.hasNeighbours) return 0;
-    let count = 0;
-    for (const batch of this.#batches) if (batch.ageMs > slowAfterMs) count += batch.size;
+    let count = this.#parts.stuck;
+    if (!this.#options.hasNeighbours) return count;
+    for (const batch of this.#batches) if (!batch.isOfPart && batch.ageMs > slowAfterMs) count += batch.size;
     return count;
   }
 
   /** How many events it could use: no limit of its own unless it is slow. */
   get room(): number {
     if (!this.#isSlow()) return Number.POSITIVE_INFINITY;
-    return Math.max(0, this.#options.bufferMax() - this.#buffer.length);
+    return Math.max(0, this.#options.bufferMax() - this.#main.entries.length);
   }
 
   /** Calls back exactly once. Sends of one key are to be made in order. */
   send(event: DeliveredEvent, leg: Leg, key: string | null, done: (result: SendResult) => void): void {
     if (this.#stopped) {
       done(released);
-    } else if (!this.#options.isUp() || this.stalled || this.room === 0) {
+      return;
+    }
+    if (!this.#options.isUp()) {
+      done(waits);
+      return;
+    }
+    const partName = this.#options.publisher.parts?.of(leg.topic);
+    const state = { part: partName, message: undefined, isBeingWritten: false, failure: undefined };
+    const entry: PendingMessage = { key, event, leg, done, ...state };
+    const part = this.#parts.of(entry);
+    if (part !== undefined && !this.#waitsElsewhere(key, part)) {
+      const delayMs = this.#parts.add(part, entry);
+      if (delayMs === undefined) this.#schedule();
+      else done({ kind: 'released', delayMs });
+    } else if (this.stalled || this.room === 0) {
       done(waits);
     } else {
-      const entry = { key, event, leg, done, message: undefined, isBeingWritten: false, failure: undefined };
-      this.#buffer.push(entry);
+      this.#main.entries.push(entry);
       this.#schedule();
     }
   }
@@ -131,14 +130,20 @@ export class Destination {
     for (const batch of this.#batches) batch.abandon(reason);
   }
 
-  /** The destination is away: nothing that waits here is sent. */
+  /** The destination is down: nothing that waits here is sent. */
   putAside(): void {
     this.#flush(waits);
   }
 
+  /** Where events of a key go to several topics in one run, those that come later must not pass the others. */
+  #waitsElsewhere(key: string | null, part: DestinationPart): boolean {
+    if (key === null || !this.#options.publisher.capabilities.keyRuns) return false;
+    return this.#queued().some((entry) => entry.key === key && this.#parts.of(entry) !== part);
+  }
+
   #isSlow(): boolean {
     if (!this.#options.hasNeighbours) return false;
-    for (const batch of this.#batches) if (batch.ageMs > slowAfterMs) return true;
+    for (const batch of this.#batches) if (!batch.isOfPart && batch.ageMs > slowAfterMs) return true;
     return false;
   }
 
@@ -153,33 +158,44 @@ export class Destination {
   }
 
   #sendBatches(): void {
-    while (this.#batches.size < this.#batchesMax() && this.#buffer.length > 0 && this.#options.isUp()) {
-      const entries = this.#nextEntries();
-      const wasSent = entries.length > 0;
-      if (wasSent) this.#sendBatch(entries);
-      if (!this.#giveUpFailed() && !wasSent) return;
+    for (let wasSent = true; wasSent; ) {
+      wasSent = this.#sendBatch(undefined);
+      for (const part of this.#parts.waiting()) wasSent = this.#sendBatch(part) || wasSent;
+      wasSent = this.#giveUpFailed() || wasSent;
     }
   }
 
-  #batchesMax(): number {
-    return this.#options.isProven() ? this.#options.publisher.capabilities.batchesInFlightMax : 1;
+  /** Sends the next batch of a part, or of the queue that the others share, if one may begin. */
+  #sendBatch(part: DestinationPart | undefined): boolean {
+    const queue = part ?? this.#main;
+    if (queue.entries.length === 0 || !this.#options.isUp() || this.#isDoubted) return false;
+    const { publisher, isProven } = this.#options;
+    const batchesMax = isProven() ? publisher.capabilities.batchesInFlightMax : 1;
+    if (!this.#parts.mayBegin(part, this.#batches.size, batchesMax)) return false;
+    const entries = this.#nextEntries(queue);
+    if (part !== undefined) this.#parts.changed(part);
+    if (entries.length > 0) this.#publish(entries, part);
+    return entries.length > 0;
   }
 
   /** The first entries that fit, without those whose key is in another batch, or is not ready to be sent. */
-  #nextEntries(): Entry[] {
+  #nextEntries(queue: SendQueue): PendingMessage[] {
     const { batchBytesMax, keyRuns } = this.#options.publisher.capabilities;
-    const batchSizeMax = this.#options.isProven() ? this.#options.publisher.capabilities.batchSizeMax : 1;
-    const chosen: Entry[] = [];
-    const skipped: Entry[] = [];
+    const isProven = this.#options.isProven();
+    const batchSizeMax = isProven ? this.#options.publisher.capabilities.batchSizeMax : 1;
+    const isTrial = isProven || !this.#judge.hasSuspects ? undefined : this.#trialIn(queue);
+    const chosen: PendingMessage[] = [];
+    const skipped: PendingMessage[] = [];
     const own = new Set<string>();
-    const held = new Set<string>();
+    const held = keyRuns && queue === this.#main ? this.#parts.waitingKeys() : new Set<string>();
     let bytes = 0;
     let at = 0;
-    for (; at < this.#buffer.length && chosen.length < batchSizeMax && skipped.length < skipMax; at++) {
-      const entry = this.#buffer[at] as Entry;
+    for (; at < queue.entries.length && chosen.length < batchSizeMax && skipped.length < skipMax; at++) {
+      const entry = queue.entries[at] as PendingMessage;
       const { key } = entry;
       const isHeld = key !== null && (this.#busyKeys.has(key) || held.has(key) || (!keyRuns && own.has(key)));
-      const message = isHeld ? undefined : this.#write(entry);
+      const isOther = isTrial !== undefined && !isTrial(entry);
+      const message = isHeld || isOther ? undefined : this.#writer.write(entry);
       if (message === undefined) {
         skipped.push(entry);
         if (key !== null) held.add(key);
@@ -190,59 +206,22 @@ export class Destination {
       chosen.push(entry);
       if (key !== null) own.add(key);
     }
-    this.#buffer = skipped.length > 0 ? [...skipped, ...this.#buffer.slice(at)] : this.#buffer.slice(at);
+    queue.entries = skipped.length > 0 ? [...skipped, ...queue.entries.slice(at)] : queue.entries.slice(at);
     for (const key of own) this.#busyKeys.add(key);
     return chosen;
   }
 
-  /** The message of an entry; `undefined` if it is not there yet, or cannot be made. */
-  #write(entry: Entry): Message | undefined {
-    if (entry.message !== undefined || entry.isBeingWritten || entry.failure !== undefined) return entry.message;
-    const { event, leg } = entry;
-    const { serializer, publisher } = this.#options;
-    try {
-      const serialized = serializer.serialize(event, publisher.capabilities);
-      if ('then' in serialized) {
-        entry.isBeingWritten = true;
-        void this.#writeLater(entry, serialized);
-      } else {
-        entry.message = toMessage(event, leg, serialized);
-      }
-    } catch (error) {
-      this.#failedToWrite(entry, error);
-    }
-    return entry.message;
+  /** Which entries to try a destination with that is not known to take events: none that failed before, if possible. */
+  #trialIn({ entries }: SendQueue): (entry: PendingMessage) => boolean {
+    let least = 2;
+    for (const entry of entries) least = Math.min(least, this.#judge.suspicionOf(entry));
+    return (entry) => this.#judge.suspicionOf(entry) <= least;
   }
 
-  async #writeLater(entry: Entry, serialized: Promise<Serialized>): Promise<void> {
-    try {
-      entry.message = toMessage(entry.event, entry.leg, await this.#inTime(serialized));
-    } catch (error) {
-      this.#failedToWrite(entry, error);
-    }
-    entry.isBeingWritten = false;
-    this.#schedule();
-  }
-
-  async #inTime(serialized: Promise<Serialized>): Promise<Serialized> {
-    const { publishTimeoutMs } = this.#options;
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => reject(new Error(`no answer within ${publishTimeoutMs} ms`)), publishTimeoutMs);
-    });
-    return await Promise.race([serialized, late]).finally(() => clearTimeout(timer));
-  }
-
-  #failedToWrite(entry: Entry, error: unknown): void {
-    entry.failure = serializerFailed(error);
-    this.#hasUnwritable = true;
-  }
-
-  /** Answers whether there were entries that could not be written. What is behind them with their key goes back. */
+  /** Returns whether there were entries that could not be written. What is behind them with their key goes back. */
   #giveUpFailed(): boolean {
-    if (!this.#hasUnwritable) return false;
-    this.#hasUnwritable = false;
-    const failed = this.#buffer.filter(({ failure }) => failure !== undefined);
+    if (!this.#writer.takeFailed()) return false;
+    const failed = [...this.#queued()].filter(({ failure }) => failure !== undefined);
     const keys = new Set(failed.map(({ key }) => key).filter((key) => key !== null));
     const gone = this.#take(({ key, failure }) => failure !== undefined || (key !== null && keys.has(key)));
     // Of a key the first that failed; those behind it were not tried.
@@ -255,18 +234,18 @@ export class Destination {
     return true;
   }
 
-  #sendBatch(entries: readonly Entry[]): void {
+  #publish(entries: readonly PendingMessage[], part: DestinationPart | undefined): void {
     const { publisher, publishTimeoutMs } = this.#options;
     const messages = entries.map(({ message }) => message as Message);
-    const batch = new Batch(publisher, messages, publishTimeoutMs);
+    const batch = new Batch(publisher, messages, publishTimeoutMs, part !== undefined);
     this.#batches.add(batch);
-    const watch = this.#options.hasNeighbours ? this.#watch() : undefined;
+    const end = part === undefined ? this.#watch() : this.#parts.begin(part, batch);
     void batch.run().then((outcomes) => {
-      watch?.end();
+      end?.();
       this.#batches.delete(batch);
       for (const { key } of entries) if (key !== null) this.#busyKeys.delete(key);
       if (batch.abandoned) this.#finishAbandoned(entries, outcomes);
-      else this.#finish(entries, outcomes);
+      else this.#finish(entries, outcomes, batch.ageMs);
       // Not at once: to encode a batch may take the client some 20 ms, and the results above are to be on their way to
       // the database by then.
       this.#schedule();
@@ -274,42 +253,42 @@ export class Destination {
   }
 
   /** While a batch is under way: what waits behind it steps aside when it takes long, for the sake of the neighbours. */
-  #watch(): { end: () => void } {
+  #watch(): (() => void) | undefined {
+    if (!this.#options.hasNeighbours) return undefined;
     let stalled = false;
-    const slow = setTimeout(() => this.#handOver(this.#buffer.splice(this.#options.bufferMax()), waits), slowAfterMs);
+    const handBack = (from: number) => {
+      for (const { done } of this.#main.entries.splice(from)) done(waits);
+    };
+    const slow = setTimeout(() => handBack(this.#options.bufferMax()), slowAfterMs);
     const timer = setTimeout(() => {
       stalled = true;
       this.#stalled++;
-      this.#flush(waits);
+      handBack(0);
     }, stalledAfterMs);
-    return {
-      end: () => {
-        clearTimeout(slow);
-        clearTimeout(timer);
-        if (stalled) this.#stalled--;
-      },
+    return () => {
+      clearTimeout(slow);
+      clearTimeout(timer);
+      if (stalled) this.#stalled--;
     };
   }
 
-  #finishAbandoned(entries: readonly Entry[], outcomes: readonly PublishOutcome[]): void {
+  #finishAbandoned(entries: readonly PendingMessage[], outcomes: readonly PublishOutcome[]): void {
     for (const [index, { done }] of entries.entries()) done(outcomes[index]?.kind === 'ok' ? sent : released);
   }
 
-  #finish(entries: readonly Entry[], outcomes: readonly PublishOutcome[]): void {
+  #finish(entries: readonly PendingMessage[], outcomes: readonly PublishOutcome[], tookMs: number): void {
     if (outcomes.every(({ kind }) => kind === 'ok')) {
-      this.#options.onProven();
+      this.#succeeded(entries);
       for (const { done } of entries) done(sent);
       return;
     }
-    const away = outcomes.find((outcome) => outcome.kind === 'unavailable');
+    const successful = entries.filter((_, index) => outcomes[index]?.kind === 'ok');
+    if (successful.length > 0) this.#succeeded(successful);
     // First, so that nothing that the results below set free is sent into the outage.
-    if (away)
-      this.#options.onUnavailable(
-        errorText(away.reason),
-        bounded(away.retryAfterMs, this.#options.retryAfterMaxMs) ?? 0,
-      );
-    else this.#options.onProven();
-    const results = this.#results(entries, outcomes);
+    const own = this.#judgeUnavailable(entries, outcomes);
+    if (outcomes.some(({ kind }) => kind === 'retry' || kind === 'reject')) this.#options.onProven();
+    this.#setTopicsApart(entries, outcomes, tookMs);
+    const results = batchResults(entries, outcomes, { failedAlone: own, retryAfterMaxMs: this.#options.retryAfterMaxMs });
     const failedKeys = new Set<string>();
     for (const [index, { key }] of entries.entries()) {
       const { kind } = results[index] as SendResult;
@@ -320,64 +299,84 @@ export class Destination {
     for (const { done } of behind) done(released);
   }
 
-  /** What is behind a failed event of its key was not tried: it goes back, or waits with it. */
-  #results(entries: readonly Entry[], outcomes: readonly PublishOutcome[]): SendResult[] {
-    const first = new Map<string, SendResult>();
-    // The publisher minds the key of the message, which is the route's choice: several aggregates may share it.
-    const firstOfMessageKey = new Map<string, SendResult>();
-    return entries.map(({ key, message }, index) => {
-      const result = toResult(outcomes[index] as PublishOutcome, this.#options.retryAfterMaxMs);
-      if (result.kind === 'ok') return result;
-      const messageKey = message?.key ?? null;
-      const earlier =
-        (key === null ? undefined : first.get(key)) ??
-        (messageKey === null || result.kind !== 'retry' ? undefined : firstOfMessageKey.get(messageKey));
-      const own = earlier === undefined ? result : earlier.kind === 'waits' ? waits : released;
-      if (key !== null && !first.has(key)) first.set(key, own);
-      if (messageKey !== null && !firstOfMessageKey.has(messageKey)) firstOfMessageKey.set(messageKey, own);
-      return own;
-    });
+  #succeeded(entries: readonly PendingMessage[]): void {
+    this.#judge.succeeded(entries);
+    this.#options.onProven();
+    if (!this.#parts.hasApart) return;
+    // In front: what waits in the queue of a topic is older than what waits for it in the common one.
+    for (const { leg } of entries) this.#main.entries.unshift(...this.#parts.bringBack(leg));
+  }
+
+  /**
+   * A topic that failed while others did not, or that makes batches slow and fails (one that does not exist, in Kafka),
+   * gets batches of its own.
+   */
+  #setTopicsApart(entries: readonly PendingMessage[], outcomes: readonly PublishOutcome[], tookMs: number): void {
+    const ofKind = (kind: string) => entries.filter((_, index) => outcomes[index]?.kind === kind);
+    const alive = new Set(ofKind('ok').map(({ leg }) => topicName(leg)));
+    const failed = [...(alive.size > 0 ? ofKind('unavailable') : []), ...(tookMs > slowAfterMs ? ofKind('retry') : [])];
+    for (const { leg } of failed) if (!alive.has(topicName(leg))) this.#parts.setApart(leg);
+  }
+
+  /**
+   * Decides whether what failed as unavailable is an outage of the destination. Returns the entries that failed by
+   * themselves.
+   */
+  #judgeUnavailable(
+    entries: readonly PendingMessage[],
+    outcomes: readonly PublishOutcome[],
+  ): ReadonlySet<PendingMessage> {
+    const away = outcomes.filter((outcome) => outcome.kind === 'unavailable');
+    const failed = entries.filter((_, index) => outcomes[index]?.kind === 'unavailable');
+    const verdicts = this.#judge.failed(failed);
+    const own = new Set(failed.filter((_, index) => verdicts[index] === 'own'));
+    const first = away[verdicts.findIndex((verdict) => verdict !== 'own')];
+    if (first === undefined) return own;
+    const reason = errorText(first.reason);
+    const retryAfterMs = boundedMs(first.retryAfterMs, this.#options.retryAfterMaxMs) ?? 0;
+    const isProven = this.#options.isProven();
+    const isHopeless = isProven ? verdicts.includes('again') || !this.#judge.hasProof : !this.#canTry();
+    const hasSuccess = outcomes.some(({ kind }) => kind === 'ok');
+    const isDown = retryAfterMs > 0 || (!hasSuccess && (this.#judge.manyFailed || isHopeless));
+    if (isDown) this.#trip(reason, retryAfterMs);
+    else if (isProven) void this.#ask(reason);
+    return own;
+  }
+
+  /** Whether there is another event to try the destination with. */
+  #canTry(): boolean {
+    if (this.#batches.size > 0) return true;
+    for (const entry of this.#queued()) if (this.#judge.suspicionOf(entry) < 2) return true;
+    return false;
+  }
+
+  /** Nothing is sent until it is known whether the destination is alive. */
+  async #ask(reason: string): Promise<void> {
+    if (this.#isDoubted) return;
+    this.#isDoubted = true;
+    const isAlive = await this.#options.isAlive();
+    this.#isDoubted = false;
+    if (this.#stopped) return;
+    if (isAlive) this.#schedule();
+    else if (this.#options.isUp()) this.#trip(reason, 0);
+  }
+
+  #trip(reason: string, retryAfterMs: number): void {
+    this.#judge.tripped();
+    this.#options.onUnavailable(reason, retryAfterMs);
+  }
+
+  #queued(): PendingMessage[] {
+    return [...this.#main.entries, ...this.#parts.waiting().flatMap(({ entries }) => entries)];
   }
 
   #flush(result: SendResult): void {
-    this.#handOver(this.#buffer.splice(0), result);
+    for (const { done } of this.#take(() => true)) done(result);
   }
 
-  #handOver(entries: readonly Entry[], result: SendResult): void {
-    for (const { done } of entries) done(result);
+  #take(matches: (entry: PendingMessage) => boolean): PendingMessage[] {
+    const taken = this.#main.entries.filter(matches);
+    if (taken.length > 0) this.#main.entries = this.#main.entries.filter((entry) => !matches(entry));
+    return [...taken, ...this.#parts.take(matches)];
   }
-
-  #take(matches: (entry: Entry) => boolean): Entry[] {
-    const taken = this.#buffer.filter(matches);
-    if (taken.length > 0) this.#buffer = this.#buffer.filter((entry) => !matches(entry));
-    return taken;
-  }
-}
-
-function toResult(outcome: PublishOutcome, retryAfterMaxMs: number): SendResult {
-  switch (outcome.kind) {
-    case 'ok':
-      return sent;
-    case 'unavailable':
-      return waits;
-    case 'reject':
-      return { kind: 'reject', error: new PostcommitError('POSTCOMMIT_E_PUBLISH_REJECTED', outcome.reason) };
-    default: {
-      if (outcome.notTried === true) return released;
-      const error = new PostcommitError('POSTCOMMIT_E_PUBLISH_FAILED', outcome.reason);
-      const retryAfterMs = bounded(outcome.retryAfterMs, retryAfterMaxMs);
-      return { kind: 'retry', error, ...(retryAfterMs === undefined ? {} : { retryAfterMs }) };
-    }
-  }
-}
-
-/** A publisher may answer anything; PostgreSQL has an end of time. */
-function bounded(ms: unknown, maxMs: number): number | undefined {
-  return typeof ms === 'number' && ms > 0 ? Math.min(ms, maxMs) : undefined;
-}
-
-function serializerFailed(thrown: unknown): SendResult {
-  if (isReject(thrown)) return { kind: 'reject', error: thrown };
-  const detail = `It said: ${errorText(thrown)}`;
-  return { kind: 'retry', error: new PostcommitError('POSTCOMMIT_E_SERIALIZER_FAILED', detail) };
 }

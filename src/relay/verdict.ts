@@ -24,6 +24,7 @@ export function toEntry(verdict: Verdict, options: VerdictOptions): Entry {
   if (outcome.kind === 'ok') return { held, settlement: { seq, targets: outcome.targets } };
   if (outcome.kind === 'release') {
     const { kind: fate, ...rest } = outcome;
+    if (outcome.delayMs !== undefined) held.retryInMs = outcome.delayMs;
     return { held, failure: { seq, attempts, fate, ...rest } };
   }
   if (outcome.kind === 'shelve') {
