@@ -10,8 +10,9 @@ import { latency } from './suites/latency.ts';
 import { peers } from './suites/peers.ts';
 import { scale } from './suites/scale.ts';
 import { type BenchOptions, type Suite, UsageError } from './suites/suite.ts';
+import { webhooks } from './suites/webhooks.ts';
 
-const suites: readonly Suite[] = [emit, drain, latency, scale, brokers, peers];
+const suites: readonly Suite[] = [emit, drain, latency, scale, brokers, webhooks, peers];
 
 const usage = `Usage: npm run bench -- [suite ...] [options]
 

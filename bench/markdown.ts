@@ -22,6 +22,10 @@ const suites: Record<string, { title: string; text: string }> = {
     title: 'Into brokers',
     text: 'What the relay leaves of the speed of a broker’s client: the same client alone publishes the same bytes from memory, with the same promise.',
   },
+  webhooks: {
+    title: 'Customers whose webhooks hang',
+    text: 'One relay with default options sends webhooks to 1,000 customers. In one scene all of them answer, in the other ten never do and ten take three seconds; the events are the same. Time from the answer to COMMIT to the arrival, of the other customers’ events.',
+  },
   peers: {
     title: 'Every peer, every mode',
     text: 'The same drain for all, with one and two processes, and what it costs: WAL, processor time (contender and server together) and dead rows for each event. Peers that are slow get a smaller backlog. Then one, two and four processes of Postcommit and of graphile-worker on one backlog, PostgreSQL on the same machine.',
