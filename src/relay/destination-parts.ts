@@ -103,6 +103,10 @@ export class DestinationParts {
     return keys;
   }
 
+  get hasWaiting(): boolean {
+    return this.#waiting.size > 0;
+  }
+
   /** Parts with something to send. */
   waiting(): DestinationPart[] {
     return [...this.#waiting];

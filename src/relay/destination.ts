@@ -102,9 +102,16 @@ export class Destination {
       done(waits);
       return;
     }
-    const partName = this.#options.publisher.parts?.of(leg.topic);
-    const state = { part: partName, message: undefined, isBeingWritten: false, failure: undefined };
-    const entry: PendingMessage = { key, event, leg, done, ...state };
+    const entry: PendingMessage = {
+      key,
+      event,
+      leg,
+      done,
+      part: this.#options.publisher.parts?.of(leg.topic),
+      message: undefined,
+      isBeingWritten: false,
+      failure: undefined,
+    };
     const part = this.#parts.of(entry);
     if (part !== undefined && !this.#waitsElsewhere(key, part)) {
       const delayMs = this.#parts.add(part, entry);
@@ -160,7 +167,9 @@ export class Destination {
   #sendBatches(): void {
     for (let wasSent = true; wasSent; ) {
       wasSent = this.#sendBatch(undefined);
-      for (const part of this.#parts.waiting()) wasSent = this.#sendBatch(part) || wasSent;
+      if (this.#parts.hasWaiting) {
+        for (const part of this.#parts.waiting()) wasSent = this.#sendBatch(part) || wasSent;
+      }
       wasSent = this.#giveUpFailed() || wasSent;
     }
   }
