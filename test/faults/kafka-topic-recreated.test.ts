@@ -42,7 +42,7 @@ describe('a Kafka topic that is deleted and recreated with fewer partitions unde
       const all = before.length + since.length;
       await until(async () => (await sent()).length === all, { what: 'all are SENT', timeoutMs: 60_000 });
 
-      const stored = new Set((await reader.read(topic, 0)).map(({ deduplicationId }) => deduplicationId));
+      const stored = new Set((await reader.read(topic, 0)).map(({ eventId }) => eventId));
       expect(since.filter((id) => !stored.has(id))).toEqual([]);
       expect(relay.stats().dead).toBe(0);
     }),

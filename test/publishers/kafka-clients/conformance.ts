@@ -79,7 +79,7 @@ function refusalChecks({ reader, broker, clientOptions }: KafkaConformanceOption
         const expected = batch.map(({ key }) => (key === null ? 'reject' : 'ok'));
         assert.deepEqual(kinds, expected, JSON.stringify(outcomes));
         const good = batch.filter(({ key }) => key !== null).map(({ eventId }) => eventId);
-        const stored = (await reader.read(topic, 0)).map(({ deduplicationId }) => deduplicationId);
+        const stored = (await reader.read(topic, 0)).map(({ eventId }) => eventId);
         assert.deepEqual(stored.sort(), good.sort());
       });
     },
@@ -195,7 +195,7 @@ async function publishUntilOk(publisher: Publisher, batch: readonly Message[]): 
 
 async function assertStored(reader: KafkaReader, topic: string, messages: readonly Message[]): Promise<void> {
   // Everything that was answered is stored by now: there is nothing to wait for.
-  const stored = new Set((await reader.read(topic, 0)).map(({ deduplicationId }) => deduplicationId));
+  const stored = new Set((await reader.read(topic, 0)).map(({ eventId }) => eventId));
   const lost = messages.filter(({ eventId }) => !stored.has(eventId));
   assert.equal(lost.length, 0, `${lost.length} of ${messages.length} messages are ok and not in the topic`);
 }
