@@ -9,7 +9,6 @@ const unreachable = new Set([
   'EHOSTUNREACH',
   'ENETUNREACH',
   'EPIPE',
-  'ENOENT',
 ]);
 
 export function sqlState(error: unknown): string | undefined {
@@ -27,7 +26,13 @@ export function isConnectionFailure(error: unknown): boolean {
     );
   }
   // 08: connection exceptions; 57P01-57P05: the server is shutting down or ended the session.
-  return unreachable.has(code) || code.startsWith('08') || code.startsWith('57P');
+  return unreachable.has(code) || isMissingSocket(error) || code.startsWith('08') || code.startsWith('57P');
+}
+
+/** ENOENT of a Unix socket that is not there. From any other call, a missing certificate file for example, it is no outage. */
+function isMissingSocket(error: unknown): boolean {
+  const { code, syscall } = error as NodeJS.ErrnoException;
+  return code === 'ENOENT' && syscall === 'connect';
 }
 
 /**
