@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
+// Not `createRequire` by name: the usual banner of an ES module bundle declares that, and a bundle has one scope.
+import nodeModule from 'node:module';
 import { dirname, join } from 'node:path';
 import { PostcommitError } from '../errors.ts';
 
@@ -41,10 +42,13 @@ export async function importClient<T>(
   try {
     return await load();
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ERR_MODULE_NOT_FOUND') throw error;
+    if (!missingCodes.has((error as NodeJS.ErrnoException).code)) throw error;
     throw new PostcommitError('POSTCOMMIT_E_PACKAGE_MISSING', `Run: npm install ${install}`, { cause: error });
   }
 }
+
+/** Of import(), and of the require() that a bundler may put in its place. */
+const missingCodes = new Set<string | undefined>(['ERR_MODULE_NOT_FOUND', 'MODULE_NOT_FOUND']);
 
 /** Without a version npm would keep the one that package.json names. */
 function withLatest(packages: string): string {
@@ -54,7 +58,7 @@ function withLatest(packages: string): string {
 /** `undefined` where it cannot be told: not installed, or bundled. Most packages do not export their package.json. */
 function installedVersion(name: string): string | undefined {
   try {
-    let folder = dirname(createRequire(import.meta.url).resolve(name));
+    let folder = dirname(nodeModule.createRequire(import.meta.url).resolve(name));
     for (;;) {
       const found = readPackage(folder);
       if (found?.name === name) return found.version;

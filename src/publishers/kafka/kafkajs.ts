@@ -12,9 +12,16 @@ type Kafkajs = typeof import('kafkajs');
 const partitionsMaxAgeMs = 60_000;
 
 export async function kafkajsPort(connection: KafkaConnection): Promise<KafkaPort> {
-  const module = await importClient('kafkajs', () => import('kafkajs'));
+  // With a handler for its failure, a bundler leaves an import that it cannot resolve to run time and does not fail:
+  // a project that uses one of the other two clients has no kafkajs.
+  const load = () => import('kafkajs').catch(rethrow);
+  const module = await importClient('kafkajs', load);
   // It is a CommonJS package: with some loaders everything is below `default`.
   return new KafkajsPort((module as { default?: Kafkajs }).default ?? module, connection);
+}
+
+function rethrow(error: unknown): never {
+  throw error;
 }
 
 /**
