@@ -14,7 +14,7 @@ const checks = [
   { name: 'repository', command: 'node scripts/check-repository.mjs' },
   { name: 'unused code', command: 'knip' },
   // From nothing: files of sources that are gone would otherwise be published.
-  { name: 'build', before: () => removeBuild(), command: 'tsc -p tsconfig.build.json' },
+  { name: 'build', before: () => removeBuild(), command: 'node scripts/build.mjs' },
   { name: 'package', needs: 'build', command: 'publint --strict' },
   // ESM only: Node >= 20.19 can require() it, and older resolution modes are not supported.
   { name: 'package types', needs: 'build', command: 'attw --pack . --profile esm-only --no-definitely-typed' },

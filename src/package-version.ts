@@ -1,11 +1,10 @@
 import { readFileSync } from 'node:fs';
 
-/** The version of this package; `unknown` where it was bundled without its package.json. */
+/**
+ * The version of this package. The build replaces this module with one that holds the version (scripts/build.mjs): next
+ * to a bundle there is no package.json, or the application's.
+ */
 export function packageVersion(): string {
-  try {
-    const text = readFileSync(new URL('../package.json', import.meta.url), 'utf8');
-    return (JSON.parse(text) as { version: string }).version;
-  } catch {
-    return 'unknown';
-  }
+  const text = readFileSync(new URL('../package.json', import.meta.url), 'utf8');
+  return (JSON.parse(text) as { version: string }).version;
 }

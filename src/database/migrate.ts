@@ -1,11 +1,11 @@
 import { createHash } from 'node:crypto';
-import { readdirSync, readFileSync } from 'node:fs';
 import pg from 'pg';
 import { PostcommitError } from '../errors.ts';
 import { checkConnectionString } from './connection-string.ts';
 import { codedDatabaseError } from './database-error.ts';
 import type { Executor } from './executor.ts';
 import { defaultSchema, quoteIdentifier, quoteLiteral } from './identifier.ts';
+import { sqlFiles } from './sql-files.ts';
 import { searchPathSql } from './statement-settings.ts';
 
 /** One numbered SQL file of the package. */
@@ -52,22 +52,16 @@ export interface MigrateResult {
   partitions?: PartitionChoice;
 }
 
-const directory = new URL('../../migrations/', import.meta.url);
-
 /** The migrations of this package, oldest first. */
 export function readMigrations(): Migration[] {
-  return readdirSync(directory)
-    .filter((file) => /^\d{4}_.+\.sql$/.test(file))
-    .sort()
-    .map((file) => {
-      const source = readFileSync(new URL(file, directory), 'utf8');
-      return {
-        version: Number(file.slice(0, 4)),
-        name: file.slice(0, -'.sql'.length),
-        source,
-        checksum: createHash('sha256').update(source).digest('hex'),
-      };
-    });
+  return Object.entries(sqlFiles())
+    .filter(([path]) => /^\d{4}_.+\.sql$/.test(path))
+    .map(([path, source]) => ({
+      version: Number(path.slice(0, 4)),
+      name: path.slice(0, -'.sql'.length),
+      source,
+      checksum: createHash('sha256').update(source).digest('hex'),
+    }));
 }
 
 /** A line break would end a comment that has the name in it, and the tag the body of a function. */
