@@ -50,6 +50,8 @@ export const errorCodes = {
   POSTCOMMIT_E_USAGE: 'The command cannot be run like this.',
   POSTCOMMIT_E_BAD_CONFIG: 'The configuration file cannot be used.',
   POSTCOMMIT_E_NO_CONFIG: 'No configuration file was found. Run `npx postcommit init`, or name one with --config.',
+  POSTCOMMIT_E_OUTPUT_FAILED:
+    'Standard output or standard error could not be written to, so the command has ended. Start it with a reader that stays, or a disk with room.',
   POSTCOMMIT_E_NO_DATABASE_URL:
     'No database was named. Set DATABASE_URL, pass --database-url, or put connectionString in postcommit.config.ts.',
   POSTCOMMIT_E_NO_HANDLER:

@@ -4,30 +4,35 @@
  */
 const samePressMs = 250;
 
-/** Watches for the signals that end a program: the first is told, a second ends the process at once. */
+const stopSignals = { SIGTERM: 15, SIGINT: 2, SIGHUP: 1 } as const;
+
+export type StopSignal = keyof typeof stopSignals;
+
+/** The exit code of a process that this signal ended, as shells give it. */
+export function exitCodeOfSignal(signal: StopSignal): number {
+  return 128 + stopSignals[signal];
+}
+
+/**
+ * Watches for the signals that end a program: SIGTERM, SIGINT (Ctrl-C) and SIGHUP (the terminal was closed). The first is
+ * reported, a second SIGTERM or SIGINT ends the process at once. A second SIGHUP does not: it is not a person's wish.
+ */
 export class StopSignals {
-  readonly #listeners = new Map<NodeJS.Signals, () => void>();
-  #told: ((signal: NodeJS.Signals) => void) | undefined;
+  readonly #listeners = new Map<StopSignal, () => void>();
+  #report: (signal: StopSignal) => void = () => {};
   #firstAt: number | undefined;
   /** Resolves with the first signal. */
-  readonly first: Promise<NodeJS.Signals>;
+  readonly first: Promise<StopSignal>;
 
   constructor() {
     this.first = new Promise((resolve) => {
-      this.#told = resolve;
+      this.#report = resolve;
     });
-    for (const [signal, number] of [
-      ['SIGTERM', 15],
-      ['SIGINT', 2],
-    ] as const) {
-      const listener = () => this.#receive(signal, number);
+    for (const signal of Object.keys(stopSignals) as StopSignal[]) {
+      const listener = () => this.#receive(signal);
       this.#listeners.set(signal, listener);
       process.on(signal, listener);
     }
-  }
-
-  get received(): boolean {
-    return this.#firstAt !== undefined;
   }
 
   /** Leaves signals to their default again. */
@@ -35,13 +40,13 @@ export class StopSignals {
     for (const [signal, listener] of this.#listeners) process.off(signal, listener);
   }
 
-  #receive(signal: NodeJS.Signals, number: number): void {
+  #receive(signal: StopSignal): void {
     const now = performance.now();
     if (this.#firstAt === undefined) {
       this.#firstAt = now;
-      this.#told?.(signal);
-    } else if (now - this.#firstAt > samePressMs) {
-      process.exit(128 + number);
+      this.#report(signal);
+    } else if (signal !== 'SIGHUP' && now - this.#firstAt > samePressMs) {
+      process.exit(exitCodeOfSignal(signal));
     }
   }
 }

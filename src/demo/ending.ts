@@ -1,4 +1,5 @@
-import { StopSignals } from '../cli/signals.ts';
+import { OutputWatch } from '../cli/output-watch.ts';
+import { exitCodeOfSignal, StopSignals } from '../cli/signals.ts';
 
 /** Ctrl-C and its like: not a failure, but nothing to prove either. */
 export class Interrupted extends Error {
@@ -20,23 +21,12 @@ export class Interrupted extends Error {
  */
 export function endEarly(ending: AbortController): () => void {
   const signals = new StopSignals();
-  void signals.first.then((signal) => ending.abort(new Interrupted(signal === 'SIGINT' ? 130 : 143, true)));
-  // The terminal was closed.
-  const onHangup = () => ending.abort(new Interrupted(129, false));
-  process.once('SIGHUP', onHangup);
-  const takeBack = [process.stdout, process.stderr].map((stream) => {
-    const onBrokenPipe = () => ending.abort(new Interrupted(1, false));
-    // Whoever else listens would end the process before anything is removed.
-    const others = stream.listeners('error') as ((error: Error) => void)[];
-    stream.removeAllListeners('error').on('error', onBrokenPipe);
-    return () => {
-      stream.off('error', onBrokenPipe);
-      for (const other of others) stream.on('error', other);
-    };
-  });
+  // After SIGHUP the terminal is gone.
+  void signals.first.then((signal) => ending.abort(new Interrupted(exitCodeOfSignal(signal), signal !== 'SIGHUP')));
+  const outputs = new OutputWatch(process);
+  void outputs.failed.then(() => ending.abort(new Interrupted(1, false)));
   return () => {
     signals.close();
-    process.off('SIGHUP', onHangup);
-    for (const restore of takeBack) restore();
+    outputs.close();
   };
 }

@@ -96,7 +96,7 @@ describe('postcommit prune', () => {
     await fill(100_000);
     const child = spawnCli(['--database-url', db.url, 'prune', '--older-than', '30d', '--yes', '--json']);
     let stdout = '';
-    child.stdout.setEncoding('utf8').on('data', (text) => {
+    child.stdout?.setEncoding('utf8').on('data', (text) => {
       stdout += text;
     });
     const ended = new Promise<number | null>((resolve) => child.once('close', resolve));

@@ -48,10 +48,11 @@ function startRelay(cwd: string, databaseUrl: string, ...args: string[]) {
   onTestFinished(() => void child.kill('SIGKILL'));
   const lines: LogLine[] = [];
   let stderr = '';
-  child.stderr.setEncoding('utf8').on('data', (text) => {
+  child.stderr?.setEncoding('utf8').on('data', (text) => {
     stderr += text;
   });
-  createInterface({ input: child.stdout }).on('line', (line) => lines.push(JSON.parse(line) as LogLine));
+  if (child.stdout)
+    createInterface({ input: child.stdout }).on('line', (line) => lines.push(JSON.parse(line) as LogLine));
   const exited = new Promise<number | null>((resolve) => child.once('close', (code) => resolve(code)));
   return {
     lines,

@@ -1,4 +1,4 @@
-import { spawn } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -19,16 +19,19 @@ export interface CliOptions {
   cwd?: string;
   env?: Record<string, string>;
   timeoutMs?: number;
+  /** File descriptors in place of the pipes. */
+  stdout?: number;
+  stderr?: number;
 }
 
 /** Runs the command line as users do, in a process of its own, and waits until it has ended. */
 export async function runCli(args: string[], options: CliOptions = {}): Promise<CliResult> {
   const child = spawnCli(args, options);
   const result: CliResult = { code: null, stdout: '', stderr: '' };
-  child.stdout.setEncoding('utf8').on('data', (text) => {
+  child.stdout?.setEncoding('utf8').on('data', (text) => {
     result.stdout += text;
   });
-  child.stderr.setEncoding('utf8').on('data', (text) => {
+  child.stderr?.setEncoding('utf8').on('data', (text) => {
     result.stderr += text;
   });
   const ended = new Promise<CliResult>((resolve, reject) => {
@@ -43,12 +46,12 @@ export async function runCli(args: string[], options: CliOptions = {}): Promise<
 }
 
 /** The same without waiting. Nothing of this process's own settings reaches it. */
-export function spawnCli(args: string[], { cwd, env = {} }: CliOptions = {}) {
+export function spawnCli(args: string[], { cwd, env = {}, stdout, stderr }: CliOptions = {}): ChildProcess {
   const { PATH = '', HOME = '' } = process.env;
   return spawn(process.execPath, ['--import', tsx, main, ...args], {
     cwd: cwd ?? tmpdir(),
     env: { PATH, HOME, ...env },
-    stdio: ['ignore', 'pipe', 'pipe'],
+    stdio: ['ignore', stdout ?? 'pipe', stderr ?? 'pipe'],
   });
 }
 

@@ -12,8 +12,9 @@ import { loadHandlers } from '../config.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples } from '../context.ts';
 import { ExitWith, exitCodes } from '../exit-codes.ts';
+import { OutputWatch } from '../output-watch.ts';
 import { redact } from '../redact.ts';
-import { StopSignals } from '../signals.ts';
+import { exitCodeOfSignal, type StopSignal, StopSignals } from '../signals.ts';
 import type { Terminal } from '../terminal.ts';
 
 /** Flags that go before the same option of the config file. */
@@ -40,6 +41,9 @@ interface RelayFlags extends Overrides {
   listen: boolean;
 }
 
+/** Why a relay stops before its work is done. */
+type StopCause = { signal: StopSignal } | { outputError: PostcommitError } | { thrown: unknown };
+
 const logLevels: (keyof Logger)[] = ['debug', 'info', 'warn', 'error'];
 const anyNumber = wholeNumber(0, 999_999_999);
 
@@ -48,7 +52,7 @@ export function addRelay(program: Command, terminal: Terminal): void {
     .command('relay')
     .summary('deliver events to the handlers and destinations of the config file')
     .description(
-      'Deliver events to the handlers and destinations of the config file, until SIGTERM or SIGINT: then nothing new is taken, deliveries under way may finish within stopTimeoutMs, and the rest goes back for another relay. A second signal ends it at once. Logs JSON lines to stdout.',
+      'Deliver events to the handlers and destinations of the config file, until SIGTERM or SIGINT: then nothing new is taken, deliveries under way may finish within stopTimeoutMs, the rest goes back for another relay, and the exit code is 0. SIGHUP stops it the same way with exit code 129, a log line that cannot be written with 1. A second SIGTERM or SIGINT ends it at once. Logs JSON lines to stdout.',
     )
     .option('--once', 'deliver what is due now, then stop')
     .option('--name <name>', 'how operators see this relay (default: host name and process id)')
@@ -81,6 +85,17 @@ async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
   const { once, logLevel, listen, ...overrides } = flags;
   const { settings, terminal, output } = context;
   const signals = new StopSignals();
+  const outputs = new OutputWatch(terminal);
+  const mishaps = new MishapWatch();
+  let cause: StopCause | undefined;
+  const stopped: Promise<StopCause> = Promise.race([
+    signals.first.then((signal) => ({ signal })),
+    outputs.failed.then((outputError) => ({ outputError })),
+    mishaps.first,
+  ]);
+  void stopped.then((first) => {
+    cause = first;
+  });
   try {
     const found = await settings.configFile();
     if (found === undefined)
@@ -99,50 +114,62 @@ async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
       logger,
     });
     // While the config file was loading; nothing has begun.
-    if (signals.received) return;
+    if (cause !== undefined) return endBecauseOf(cause);
     if (logLevel === 'debug') logDeliveries(relay, logger);
-    await (once ? runOnce(relay, signals, logger, context) : runUntilSignal(relay, signals, logger));
+    mishaps.start();
+    if (once) {
+      const result = await Promise.race([relay.runOnce(), stopped.then(() => undefined)]);
+      if (result !== undefined) {
+        output.show(result, () => logger.info(result, 'delivered what was due'));
+        await outputs.flush();
+        if (outputs.error !== undefined) throw outputs.error;
+        return;
+      }
+    } else {
+      // A signal while it connects: stop() waits for start() and then stops.
+      await Promise.race([relay.start(), stopped]);
+    }
+    const first = await stopped;
+    logStop(first, logger);
+    await relay.stop();
+    endBecauseOf(first);
   } finally {
     signals.close();
+    outputs.close();
+    mishaps.close();
   }
 }
 
-async function runUntilSignal(relay: Relay, signals: StopSignals, logger: Logger): Promise<void> {
-  const mishap = watchMishaps();
-  // A signal while it connects: stop() waits for start() and then stops.
-  const ended = Promise.race([signals.first, mishap.first]);
-  await Promise.race([relay.start(), ended]);
-  const cause = await ended;
-  if (typeof cause === 'string') logger.info({ signal: cause }, 'stopping; deliveries under way may finish');
-  else logger.error({ err: errorText(cause.thrown) }, 'an error that nobody caught; stopping');
-  await relay.stop();
-  mishap.close();
-  if (typeof cause !== 'string') throw new ExitWith(exitCodes.failed);
+function logStop(cause: StopCause, logger: Logger): void {
+  if ('signal' in cause) logger.info({ signal: cause.signal }, 'stopping; deliveries under way may finish');
+  else if ('thrown' in cause) logger.error({ err: errorText(cause.thrown) }, 'an error that nobody caught; stopping');
+  else logger.error({ err: errorText(cause.outputError) }, 'output failed; stopping');
 }
 
-async function runOnce(relay: Relay, signals: StopSignals, logger: Logger, { output }: Context): Promise<void> {
-  const run = relay.runOnce();
-  run.catch(() => {}); // Stopped half-way it may fail, and then nobody looks.
-  const result = await Promise.race([run, signals.first]);
-  if (typeof result === 'string') {
-    logger.info({ signal: result }, 'stopping; deliveries under way may finish');
-    await relay.stop();
-    return;
-  }
-  output.show(result, () => logger.info(result, 'delivered what was due'));
+/** SIGTERM and SIGINT are how a relay is stopped; everything else is for a supervisor to notice. */
+function endBecauseOf(cause: StopCause): void {
+  if ('thrown' in cause) throw new ExitWith(exitCodes.failed);
+  if ('outputError' in cause) throw cause.outputError;
+  if (cause.signal === 'SIGHUP') throw new ExitWith(exitCodeOfSignal(cause.signal));
 }
 
 /**
  * Errors that a handler left behind, in a promise or a callback of its own. The process cannot be trusted any more, but
  * it can still finish what is under way and give the rest back.
  */
-function watchMishaps(): { first: Promise<{ thrown: unknown }>; close(): void } {
-  let listener: (thrown: unknown) => void = () => {};
-  const first = new Promise<{ thrown: unknown }>((resolve) => {
-    listener = (thrown) => resolve({ thrown });
+class MishapWatch {
+  #listener: (thrown: unknown) => void = () => {};
+  readonly first = new Promise<{ thrown: unknown }>((resolve) => {
+    this.#listener = (thrown) => resolve({ thrown });
   });
-  process.on('uncaughtException', listener);
-  return { first, close: () => process.off('uncaughtException', listener) };
+
+  start(): void {
+    process.on('uncaughtException', this.#listener);
+  }
+
+  close(): void {
+    process.off('uncaughtException', this.#listener);
+  }
 }
 
 function logDeliveries(relay: Relay, logger: Logger): void {
