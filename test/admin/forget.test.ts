@@ -4,6 +4,7 @@ import { Reject } from '../../src/index.ts';
 import { register } from '../../src/outbox/relays.ts';
 import { runHere } from '../cli/fake-terminal.ts';
 import { createTestDatabase } from '../support/database.ts';
+import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';
 import { recordServer } from '../support/servers-used.ts';
 import { until } from '../support/wait.ts';
@@ -11,12 +12,12 @@ import { Scene } from './scene.ts';
 
 const nothing = { sent: 0, discarded: 0, stillWaiting: 0, queued: 0, deadLetters: 0, usedBy: [], inFlight: 0 };
 
-describe.each([18, 14] as const)('a destination that is gone for good, on PostgreSQL %i', (version) => {
+describe.each(postgresVersions)('a destination that is gone for good, on PostgreSQL %i', (version) => {
   let server: EmbeddedPostgres | undefined;
   let scene: Scene;
 
   beforeAll(async () => {
-    if (version !== 18) server = await startEmbeddedPostgres({ version });
+    if (version !== sharedVersion) server = await startEmbeddedPostgres({ version });
   });
   afterAll(() => server?.stop());
   beforeEach(async () => {

@@ -3,16 +3,17 @@ import { isRefusedValue } from '../../src/database/database-error.ts';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { createOutbox, createRelay, fromPg, migrate } from '../../src/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
 
 const newOutbox = (db: TestDatabase) => createOutbox({ db: fromPg(db.pool), notify: false });
 
-describe.each([18, 14] as const)('encodings of a database on PostgreSQL %i', (version) => {
+describe.each(postgresVersions)('encodings of a database on PostgreSQL %i', (version) => {
   let server: EmbeddedPostgres | undefined;
   let serverUrl: string;
   const open: TestDatabase[] = [];
 
   beforeAll(async () => {
-    if (version !== 18) server = await startEmbeddedPostgres({ version });
+    if (version !== sharedVersion) server = await startEmbeddedPostgres({ version });
     serverUrl = server?.connectionString ?? inject('serverUrl');
   });
   afterEach(async () => {

@@ -5,6 +5,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, inject, test } from '
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { createOutbox, createRelay, fromPg, migrate, migrationSql } from '../../src/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
 import { recordServer } from '../support/servers-used.ts';
 import { within } from '../support/wait.ts';
 import { schemaDump } from './schema-dump.ts';
@@ -21,13 +22,13 @@ const everything = [
 const latest = everything.length;
 const everyVersion = everything.map((_, i) => i + 1);
 
-describe.each([18, 14] as const)('migrate on PostgreSQL %i', (version) => {
+describe.each(postgresVersions)('migrate on PostgreSQL %i', (version) => {
   let server: EmbeddedPostgres | undefined;
   let serverUrl: string;
   const open: TestDatabase[] = [];
 
   beforeAll(async () => {
-    if (version !== 18) server = await startEmbeddedPostgres({ version });
+    if (version !== sharedVersion) server = await startEmbeddedPostgres({ version });
     serverUrl = server?.connectionString ?? inject('serverUrl');
   });
   afterEach(async () => {

@@ -10,6 +10,7 @@ import { firstTime, pruneProcessed } from '../../src/outbox/prune-processed.ts';
 import { pruneRelays } from '../../src/outbox/prune-relays.ts';
 import { rotate } from '../../src/outbox/rotate.ts';
 import { createTestDatabase } from '../support/database.ts';
+import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';
 import { recordServer } from '../support/servers-used.ts';
 import { until } from '../support/wait.ts';
@@ -17,13 +18,13 @@ import { RoleScenario } from './role-scenario.ts';
 
 const denied = { code: '42501' };
 
-describe.each([18, 14] as const)('least privilege on PostgreSQL %i', (version) => {
+describe.each(postgresVersions)('least privilege on PostgreSQL %i', (version) => {
   let server: EmbeddedPostgres | undefined;
   let scenario: RoleScenario;
   let tables: string[];
 
   beforeAll(async () => {
-    if (version !== 18) server = await startEmbeddedPostgres({ version });
+    if (version !== sharedVersion) server = await startEmbeddedPostgres({ version });
     scenario = await RoleScenario.create(server?.connectionString ?? inject('serverUrl'));
     const [row] = await scenario.db.query('show server_version');
     recordServer(`PostgreSQL ${row.server_version}`);

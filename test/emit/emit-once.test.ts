@@ -4,6 +4,7 @@ import { describe, expect, inject, test } from 'vitest';
 import { createOutbox, fromPg, type OutboxEvent } from '../../src/index.ts';
 import { RoleScenario } from '../database/role-scenario.ts';
 import { usePartitionedOutbox } from '../outbox/partitioned-outbox.ts';
+import { postgresVersions } from '../support/postgres-versions.ts';
 import { until, within } from '../support/wait.ts';
 
 const event = (id: string, payload: unknown = 1): OutboxEvent & { id: string } => ({
@@ -13,7 +14,7 @@ const event = (id: string, payload: unknown = 1): OutboxEvent & { id: string } =
   payload,
 });
 
-describe.each([18, 14] as const)('emitOnce on PostgreSQL %i', (version) => {
+describe.each(postgresVersions)('emitOnce on PostgreSQL %i', (version) => {
   const scene = usePartitionedOutbox(version);
 
   async function begin(

@@ -3,12 +3,13 @@ import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded
 import { createOutbox, fromPg } from '../../src/index.ts';
 import { createTestDatabase } from '../support/database.ts';
 import { setForDatabase } from '../support/database-settings.ts';
+import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
 import { quietPool } from '../support/quiet-pool.ts';
 
-describe.each([18, 14] as const)('quote_all_identifiers = on, PostgreSQL %i', (version) => {
+describe.each(postgresVersions)('quote_all_identifiers = on, PostgreSQL %i', (version) => {
   let server: EmbeddedPostgres | undefined;
   beforeAll(async () => {
-    if (version !== 18) server = await startEmbeddedPostgres({ version });
+    if (version !== sharedVersion) server = await startEmbeddedPostgres({ version });
   });
   afterAll(() => server?.stop());
 

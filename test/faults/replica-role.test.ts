@@ -5,6 +5,7 @@ import { createOutbox, createRelay, fromPg, type Outbox } from '../../src/index.
 import { runHere } from '../cli/fake-terminal.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { setForDatabase } from '../support/database-settings.ts';
+import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
 import { quietPool } from '../support/quiet-pool.ts';
 
 const dayMs = 86_400_000;
@@ -18,10 +19,10 @@ interface Scene {
   deliver(): Promise<unknown[]>;
 }
 
-describe.each([18, 14] as const)('session_replication_role = replica, PostgreSQL %i', (version) => {
+describe.each(postgresVersions)('session_replication_role = replica, PostgreSQL %i', (version) => {
   let server: EmbeddedPostgres | undefined;
   beforeAll(async () => {
-    if (version !== 18) server = await startEmbeddedPostgres({ version });
+    if (version !== sharedVersion) server = await startEmbeddedPostgres({ version });
   });
   afterAll(() => server?.stop());
 

@@ -4,16 +4,17 @@ import { claimNextSql, claimSql } from '../../src/outbox/claim.ts';
 import { register } from '../../src/outbox/relays.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { nestedPlans } from '../support/plans.ts';
+import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
 
 const events = 50;
 
-describe.each([18, 14] as const)('a claim of payloads of a megabyte, on PostgreSQL %i', (version) => {
+describe.each(postgresVersions)('a claim of payloads of a megabyte, on PostgreSQL %i', (version) => {
   let db: TestDatabase;
   let server: Awaited<ReturnType<typeof startEmbeddedPostgres>> | undefined;
   let token: string;
 
   beforeEach(async () => {
-    server = version === 18 ? undefined : await startEmbeddedPostgres({ version });
+    server = version === sharedVersion ? undefined : await startEmbeddedPostgres({ version });
     db = await createTestDatabase(server ? { serverUrl: server.connectionString } : {});
     token = await register(db.pool, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 60_000 });
   });

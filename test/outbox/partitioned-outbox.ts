@@ -1,8 +1,10 @@
 import type pg from 'pg';
 import { afterAll, afterEach, beforeAll, expect, inject } from 'vitest';
+import type { EmbeddedPostgresVersion } from '../../src/embedded/postgres-binaries.ts';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { createOutbox, createRelay, fromPg, migrate, type Outbox, type PartitionChoice } from '../../src/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { sharedVersion } from '../support/postgres-versions.ts';
 import { recordServer } from '../support/servers-used.ts';
 
 /** How many seqs a partition has room for. */
@@ -84,11 +86,11 @@ export class PartitionedOutbox {
 }
 
 /** To be called inside a describe. */
-export function usePartitionedOutbox(version: 18 | 14): PartitionedOutbox {
+export function usePartitionedOutbox(version: EmbeddedPostgresVersion): PartitionedOutbox {
   const scene = new PartitionedOutbox();
   let server: EmbeddedPostgres | undefined;
   beforeAll(async () => {
-    if (version !== 18) server = await startEmbeddedPostgres({ version });
+    if (version !== sharedVersion) server = await startEmbeddedPostgres({ version });
     scene.serverUrl = server?.connectionString ?? inject('serverUrl');
   });
   afterEach(() => scene.close());

@@ -1,11 +1,12 @@
 import { describe, expect, test } from 'vitest';
 import { dropExpired } from '../../src/outbox/drop-partition.ts';
 import { rotate } from '../../src/outbox/rotate.ts';
+import { postgresVersions } from '../support/postgres-versions.ts';
 import { usePartitionedOutbox } from './partitioned-outbox.ts';
 
 const keepMs = 30 * 24 * 3_600_000;
 
-describe.each([18, 14] as const)('partitions that are dropped, on PostgreSQL %i', (version) => {
+describe.each(postgresVersions)('partitions that are dropped, on PostgreSQL %i', (version) => {
   const scene = usePartitionedOutbox(version);
 
   test('drops what is old and delivered; keeps what is not, and tells why', async () => {

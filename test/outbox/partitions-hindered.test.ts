@@ -1,10 +1,11 @@
 import { describe, expect, test } from 'vitest';
 import { dropExpired } from '../../src/outbox/drop-partition.ts';
+import { postgresVersions } from '../support/postgres-versions.ts';
 import { usePartitionedOutbox } from './partitioned-outbox.ts';
 
 const keepMs = 30 * 24 * 3_600_000;
 
-describe.each([18, 14] as const)('what is in the way of partitions, on PostgreSQL %i', (version) => {
+describe.each(postgresVersions)('what is in the way of partitions, on PostgreSQL %i', (version) => {
   const scene = usePartitionedOutbox(version);
 
   test.each([

@@ -3,12 +3,13 @@ import { migrate, migrationSql } from '../../src/index.ts';
 import { dropExpired } from '../../src/outbox/drop-partition.ts';
 import { register } from '../../src/outbox/relays.ts';
 import { rotate } from '../../src/outbox/rotate.ts';
+import { postgresVersions } from '../support/postgres-versions.ts';
 import { olderClaimSql, olderSettleSql } from './older-relay.ts';
 import { room, usePartitionedOutbox } from './partitioned-outbox.ts';
 
 const keepMs = 30 * 24 * 3_600_000;
 
-describe.each([18, 14] as const)('partitions on PostgreSQL %i', (version) => {
+describe.each(postgresVersions)('partitions on PostgreSQL %i', (version) => {
   const scene = usePartitionedOutbox(version);
 
   test('a new outbox begins with the partition that was chosen, and works as one table does', async () => {

@@ -1,11 +1,13 @@
 import pg from 'pg';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { claim } from '../../src/outbox/claim.ts';
 import { pruneEvents } from '../../src/outbox/prune-events.ts';
 import { register } from '../../src/outbox/relays.ts';
 import { replay } from '../../src/outbox/replay.ts';
 import { requeue } from '../../src/outbox/requeue.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
 import { seededRandom } from '../support/random.ts';
 import { until } from '../support/wait.ts';
 import { PruneModel } from './prune-model.ts';
@@ -211,27 +213,6 @@ describe('beside the work', () => {
     expect(await rows('outbox_events')).toBe(101);
   });
 
-  test('a chunk reads neither the whole log nor the whole queue, also when nothing was ever analyzed', async () => {
-    await delivered(20_000);
-    await db.query('insert into postcommit.outbox_queue (seq) select generate_series(2, 20000, 2)');
-    // Records that reach over the whole log, as those of events that were tried again and again.
-    await db.query(`insert into postcommit.outbox_deliveries (relay, attempts, targets, seqs)
-                    select 1, 2, '{t}', range_agg(int8range(n, n, '[]')) from generate_series(1, 20000, 2) n group by n % 100`);
-    await pruner.query('begin');
-    for (let after = '0', chunk = 0; chunk < 3; chunk++) {
-      const { pruned, reached } = await pruneEvents(pruner, 'postcommit', { after, keepMs: dayMs, rowsMax: 1_000 });
-      expect(pruned).toBe(500);
-      after = reached;
-    }
-    const { rows: reads } = await pruner.query(
-      `select relname, (seq_tup_read + idx_tup_fetch)::integer as n from pg_stat_xact_user_tables
-        where relname in ('outbox_events', 'outbox_queue')`,
-    );
-    // Of 3,000 events looked at, once or twice each; all of the log for each chunk would be 60,000.
-    for (const { relname, n } of reads) expect(n, relname).toBeLessThan(15_000);
-    await pruner.query('commit');
-  });
-
   /** Until a statement waits for a lock. */
   async function untilWaiting(): Promise<void> {
     const sql = `select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`;
@@ -284,5 +265,47 @@ describe('beside the work', () => {
     await pruner.query('commit');
     expect(await retried).toMatchObject({ count: 0 });
     expect(await db.query(orphans)).toEqual([]);
+  });
+});
+
+// Up to PostgreSQL 16 the planner takes `delete ... where seq = any (500 values)` for cheaper by a scan of this log than by
+// its index. Later versions do not.
+describe.each(postgresVersions)('what a chunk reads, on PostgreSQL %i', (version) => {
+  let server: EmbeddedPostgres | undefined;
+
+  beforeAll(async () => {
+    if (version !== sharedVersion) server = await startEmbeddedPostgres({ version });
+  });
+  afterAll(() => server?.stop());
+
+  test('a chunk reads neither the whole log nor the whole queue, also when nothing was ever analyzed', async () => {
+    if (server !== undefined) {
+      await db.close();
+      db = await createTestDatabase({ serverUrl: server.connectionString });
+    }
+    await delivered(20_000);
+    await db.query('insert into postcommit.outbox_queue (seq) select generate_series(2, 20000, 2)');
+    // Records that reach over the whole log, as those of events that were tried again and again.
+    await db.query(`insert into postcommit.outbox_deliveries (relay, attempts, targets, seqs)
+                    select 1, 2, '{t}', range_agg(int8range(n, n, '[]')) from generate_series(1, 20000, 2) n group by n % 100`);
+    // A connection of its own: before PostgreSQL 15 these statistics include earlier transactions of the session.
+    const pruner = new pg.Client({ connectionString: db.url });
+    await pruner.connect();
+    try {
+      await pruner.query('begin');
+      for (let after = '0', chunk = 0; chunk < 3; chunk++) {
+        const { pruned, reached } = await pruneEvents(pruner, 'postcommit', { after, keepMs: dayMs, rowsMax: 1_000 });
+        expect(pruned).toBe(500);
+        after = reached;
+      }
+      const { rows: reads } = await pruner.query(
+        `select relname, (seq_tup_read + idx_tup_fetch)::integer as n from pg_stat_xact_user_tables
+          where relname in ('outbox_events', 'outbox_queue')`,
+      );
+      // Of 3,000 events looked at, once or twice each; all of the log for each chunk would be 60,000.
+      for (const { relname, n } of reads) expect(n, relname).toBeLessThan(15_000);
+    } finally {
+      await pruner.end();
+    }
   });
 });

@@ -10,6 +10,10 @@ declare module 'vitest' {
   export interface ProvidedContext {
     /** The server that the tests share. `createTestDatabase()` makes a database of one's own in it. */
     serverUrl: string;
+    /** Its major version. */
+    serverVersion: number;
+    /** Whether it is the one in POSTCOMMIT_TEST_DATABASE_URL. */
+    serverIsGiven: boolean;
     /** Part of the names of this run's databases. */
     runId: string;
     /** Brokers that this machine cannot have, by name, with the reason. */
@@ -30,8 +34,11 @@ export default async function setup(project: TestProject): Promise<() => Promise
     ? undefined
     : await startEmbeddedPostgres({ version: 18, settings: { wal_level: 'logical', max_connections: '200' } });
   const serverUrl = server?.connectionString ?? given ?? '';
-  recordServer(await serverVersion(serverUrl));
+  const version = await serverVersion(serverUrl);
+  recordServer(`PostgreSQL ${version}`);
   project.provide('serverUrl', serverUrl);
+  project.provide('serverVersion', Number.parseInt(version, 10));
+  project.provide('serverIsGiven', server === undefined);
   project.provide('runId', runId);
   project.provide('missingServices', await fetching);
 
@@ -61,7 +68,7 @@ async function serverVersion(connectionString: string): Promise<string> {
   await client.connect();
   try {
     const { rows } = await client.query(`select split_part(current_setting('server_version'), ' ', 1) as version`);
-    return `PostgreSQL ${rows[0].version}`;
+    return rows[0].version;
   } finally {
     await client.end();
   }
