@@ -194,3 +194,55 @@ begin
   return replayed;
 end
 $postcommit$;
+
+-- The seq that the next event gets, and the lowest seq that no event has had: `next_seq` is at least `needed_seq` unless the
+-- rows were copied to this server and the sequence was not, which is what logical replication does. The other sequence of this
+-- schema, outbox_returns, may lag: relays compare it with what they read on the same server (server_stamp).
+--
+-- Rows are read before the sequence, so that an event that is emitted meanwhile does not look like a lag. By index, also in
+-- the delivery records: only those that reach beyond the sequence are read. With its owner's rights: a relay may not read the
+-- log's sequence.
+create function :"schema".sequence_state(out next_seq bigint, out needed_seq bigint)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $postcommit$
+declare
+  reached constant bigint := (select last_value from :"schema".outbox_events_seq_seq);
+begin
+  needed_seq := greatest(
+    (select max(seq) + 1 from :"schema".outbox_events),
+    (select max(seq) + 1 from :"schema".outbox_queue),
+    (select max(seq) + 1 from :"schema".outbox_shelf),
+    (select max(seq) + 1 from :"schema".outbox_dead_letters),
+    (select max(seq) + 1 from :"schema".outbox_failures),
+    (select max(upper(seqs)) from :"schema".outbox_deliveries where seqs && int8range(reached, null)),
+    -- Partitions before the open one are closed: retention may have checked or dropped them.
+    (select max(number) * 1000000000000 from :"schema".outbox_partitions where opened_at is not null),
+    1);
+  next_seq := (select case when is_called then last_value + 1 else last_value end from :"schema".outbox_events_seq_seq);
+end
+$postcommit$;
+
+-- Moves the log's sequence up to where it must be. Returns the seq that the next event gets if it was moved, else NULL. Only the
+-- owner can. Writers wait while it looks: a seq that is drawn in between could make setval() move the sequence back.
+create function :"schema".repair_sequence() returns bigint
+language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $postcommit$
+declare
+  state record;
+begin
+  perform :"schema".require_read_committed();
+  perform pg_advisory_xact_lock(hashtextextended('postcommit.partitions', hashtextextended(:'schema', 0)));
+  lock table :"schema".outbox_events in share row exclusive mode;
+  select * into state from :"schema".sequence_state();
+  if state.next_seq >= state.needed_seq then
+    return null;
+  end if;
+  -- Not called: a partition that was opened and has no events yet, as rotation leaves it.
+  if state.needed_seq % 1000000000000 = 0 then
+    perform setval(format('%I.outbox_events_seq_seq', :'schema')::regclass, state.needed_seq, false);
+  else
+    perform setval(format('%I.outbox_events_seq_seq', :'schema')::regclass, state.needed_seq - 1, true);
+  end if;
+  return state.needed_seq;
+end
+$postcommit$;
+
+revoke execute on function :"schema".sequence_state(), :"schema".repair_sequence() from public;

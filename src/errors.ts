@@ -35,6 +35,8 @@ export const errorCodes = {
     'The outbox tables were migrated by a newer postcommit than this one. Upgrade the package in this service; nothing was changed.',
   POSTCOMMIT_E_MIGRATION_CHANGED:
     'A migration that was already applied differs from the one in this package. Install the version that applied it; nothing was changed.',
+  POSTCOMMIT_E_SEQUENCE_BEHIND:
+    'The sequence that numbers events is behind the events in the outbox: their rows were copied to this server and the sequence was not, as logical replication does. New events would be delivered before older ones of their aggregate, or be refused as duplicates. Run `npx postcommit migrate`, which moves the sequence up, before you start relays and emitters.',
   POSTCOMMIT_E_POSTGRES_TOO_OLD: 'Postcommit needs PostgreSQL 14 or later.',
   POSTCOMMIT_E_DATABASE_ENCODING:
     "The encoding of the database cannot be used, and nothing was changed. Create a database in UTF8: create database ... template template0 encoding 'UTF8'.",

@@ -17,7 +17,7 @@ Exit codes:
   1  the check or the operation failed: a threshold exceeded, no such event or destination
   2  wrong usage: an unknown option or command, a config file that cannot be used
   3  the database cannot be reached, refused the connection or the right
-  4  the outbox tables are missing, too old or too new: run \`postcommit migrate\`
+  4  the outbox tables are missing, too old or too new, or their sequence lags: run \`postcommit migrate\`
   5  \`postcommit doctor\` found something critical`;
 
 const byErrorCode: Partial<Record<ErrorCode, number>> = {
@@ -38,6 +38,7 @@ const byErrorCode: Partial<Record<ErrorCode, number>> = {
   POSTCOMMIT_E_MIGRATION_MISSING: exitCodes.notMigrated,
   POSTCOMMIT_E_MIGRATION_NEWER: exitCodes.notMigrated,
   POSTCOMMIT_E_MIGRATION_CHANGED: exitCodes.notMigrated,
+  POSTCOMMIT_E_SEQUENCE_BEHIND: exitCodes.notMigrated,
 };
 
 export function exitCodeOf(error: unknown): number {

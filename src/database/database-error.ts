@@ -70,7 +70,11 @@ export function codedDatabaseError(error: unknown): unknown {
     case '25P01':
       return coded('POSTCOMMIT_E_NOT_A_TRANSACTION');
     case '23505':
-      return /outbox_events_(\w+_)?id_key/.test(String(message)) ? coded('POSTCOMMIT_E_DUPLICATE_ID') : error;
+      if (/outbox_events_(\w+_)?id_key/.test(String(message))) return coded('POSTCOMMIT_E_DUPLICATE_ID');
+      // Seqs are drawn from a sequence: one that is taken was drawn from a sequence that has gone back.
+      return /outbox_events_(\w+_)?pkey|outbox_queue_pkey/.test(String(message))
+        ? coded('POSTCOMMIT_E_SEQUENCE_BEHIND')
+        : error;
     case '25000':
       return /emit_once/.test(String(message)) ? coded('POSTCOMMIT_E_NEEDS_READ_COMMITTED') : error;
     case '55P03':

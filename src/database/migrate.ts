@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import pg from 'pg';
 import { PostcommitError } from '../errors.ts';
 import { checkConnectionString } from './connection-string.ts';
-import { codedDatabaseError } from './database-error.ts';
+import { codedDatabaseError, sqlState } from './database-error.ts';
 import type { Executor } from './executor.ts';
 import { defaultSchema, quoteIdentifier, quoteLiteral } from './identifier.ts';
 import { sqlFiles } from './sql-files.ts';
@@ -50,6 +50,11 @@ export interface MigrateResult {
   version: number;
   /** How the log is kept now; only if `partitions` was given, and not by a dry run. */
   partitions?: PartitionChoice;
+  /**
+   * The seq that the next event gets, if the sequence of the log lagged and was moved up, or would be: after logical
+   * replication, which copies rows and no sequences.
+   */
+  sequenceMovedTo?: string;
 }
 
 /** The migrations of this package, oldest first. */
@@ -109,8 +114,9 @@ export function migrationSql(options: { schema?: string; after?: number; partiti
 }
 
 /**
- * Brings the outbox's tables up to date. Safe to call from any number of processes at once: they take turns, and
- * whoever comes later finds nothing to do. Everything happens in one transaction, so a failure changes nothing.
+ * Brings the outbox's tables up to date, and the sequence of the log where it lags behind its events. Safe to call from any
+ * number of processes at once: they take turns, and whoever comes later finds nothing to do. Everything happens in one
+ * transaction, so a failure changes nothing.
  *
  * @example
  * await migrate({ connectionString: process.env.DATABASE_URL! });
@@ -143,9 +149,10 @@ export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
     // Transaction-scoped, so that it also works behind a transaction pooler.
     await client.query('select pg_advisory_xact_lock(hashtextextended($1, 42))', [`postcommit.migrate.${schema}`]);
     const result = await applyPending(client, schema);
+    const sequenceMovedTo = (await findSequenceLag(client, schema)) && (await repairSequence(client, schema));
     const partitions = await applyPartitions(client, schema, options.partitions);
     await client.query('commit');
-    return { ...result, ...(partitions && { partitions }) };
+    return { ...result, ...(sequenceMovedTo && { sequenceMovedTo }), ...(partitions && { partitions }) };
   } catch (error) {
     throw codedDatabaseError(error);
   } finally {
@@ -159,7 +166,13 @@ async function findPending(client: Executor, schema: string): Promise<MigrateRes
   const applied = booksExist ? await readBooks(client, schema) : [];
   checkHistory(migrations, applied);
   const pending = migrations.slice(applied.length);
-  return { schema, applied: pending.map((m) => m.name), version: applied.at(-1)?.version ?? 0 };
+  const sequenceMovedTo = await findSequenceLag(client, schema);
+  return {
+    schema,
+    applied: pending.map((m) => m.name),
+    version: applied.at(-1)?.version ?? 0,
+    ...(sequenceMovedTo && { sequenceMovedTo }),
+  };
 }
 
 async function inspectServer(client: Executor, schema: string): Promise<{ booksExist: boolean }> {
@@ -203,6 +216,30 @@ async function applyPending(client: Executor, schema: string): Promise<MigrateRe
     await client.query(record(schema, migration));
   }
   return { schema, applied: pending.map((m) => m.name), version: migrations.at(-1)?.version ?? 0 };
+}
+
+/** The seq that the log's sequence must be moved to; `undefined` if it does not lag, or this role may not look. */
+async function findSequenceLag(client: Executor, schema: string): Promise<string | undefined> {
+  const s = quoteIdentifier(schema);
+  const { rows: functions } = await client.query(
+    `select from pg_proc where oid = to_regprocedure($1) and has_function_privilege(oid, 'execute')`,
+    [`${s}.sequence_state()`],
+  );
+  if (functions.length === 0) return undefined;
+  const { rows } = await client.query(
+    `select needed_seq::text as needed from ${s}.sequence_state() where next_seq < needed_seq`,
+  );
+  return rows[0]?.needed as string | undefined;
+}
+
+async function repairSequence(client: Executor, schema: string): Promise<string | undefined> {
+  try {
+    const { rows } = await client.query(`select ${quoteIdentifier(schema)}.repair_sequence()::text as moved`);
+    return (rows[0]?.moved as string | null) ?? undefined;
+  } catch (error) {
+    if (sqlState(error) !== '55P03') throw error;
+    throw new PostcommitError('POSTCOMMIT_E_LOG_IN_USE', 'The sequence of the log must be moved up.', { cause: error });
+  }
 }
 
 /** As a block of its own, so that it can be printed. Nothing for an outbox that has had events, or is partitioned. */

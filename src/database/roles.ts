@@ -91,6 +91,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       'survey_queue',
       'server_stamp',
       'usable_low_water',
+      'sequence_state',
       'note_returns',
       'forget_target',
       'replay',
@@ -122,7 +123,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       'processed_events',
       'migrations',
     ].map((table) => ({ table, privileges: ['select'] })),
-    routines: ['key_hash', 'find_orphans'],
+    routines: ['key_hash', 'find_orphans', 'sequence_state'],
   },
   consumer: {
     purpose: 'remembers in the inbox which events it has processed',

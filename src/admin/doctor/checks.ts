@@ -6,6 +6,7 @@ import { examineIndexes } from '../../outbox/examine-indexes.ts';
 import { examineMigrations } from '../../outbox/examine-migrations.ts';
 import { examineOrphans } from '../../outbox/examine-orphans.ts';
 import { examineRights } from '../../outbox/examine-rights.ts';
+import { examineSequence } from '../../outbox/examine-sequence.ts';
 import { examineServer } from '../../outbox/examine-server.ts';
 import { examineSlots } from '../../outbox/examine-slots.ts';
 import { examineSnapshots } from '../../outbox/examine-snapshots.ts';
@@ -24,6 +25,7 @@ import { judgeOrphans } from './judge-orphans.ts';
 import { judgePartitions } from './judge-partitions.ts';
 import { judgeRelays } from './judge-relays.ts';
 import { judgeRights } from './judge-rights.ts';
+import { judgeSequence } from './judge-sequence.ts';
 import { judgeClock, judgeConnections, judgePooler, judgeServer, judgeSettings } from './judge-server.ts';
 import { judgeSlots, judgeSnapshots } from './judge-snapshots.ts';
 import { judgeAutovacuum, judgeBloat } from './judge-tables.ts';
@@ -58,6 +60,7 @@ export const checks = {
   migrations: async ({ db, schema }) => judgeMigrations(readMigrations(), await examineMigrations(db, schema)),
   rights: async ({ db, schema }) => judgeRights(await examineRights(db, schema)),
   triggers: async ({ db, schema }) => judgeTriggers(schema, await examineTriggers(db, schema)),
+  sequence: async ({ db, schema }) => judgeSequence(await examineSequence(db, schema)),
   indexes: async ({ db, schema }) =>
     judgeIndexes(schema, await examineTables(db, schema), await examineIndexes(db, schema)),
   autovacuum: async ({ db, schema }) => judgeAutovacuum(schema, await examineTables(db, schema)),

@@ -8,9 +8,9 @@ import type { Terminal } from '../terminal.ts';
 export function addMigrate(program: Command, terminal: Terminal): void {
   program
     .command('migrate')
-    .summary('create or update the outbox tables')
+    .summary('create or update the outbox tables, and repair their sequence')
     .description(
-      'Create or update the outbox tables, in one transaction. Safe to run from any number of processes at once, and again at any time.',
+      'Create or update the outbox tables, in one transaction. If the sequence of the log lags behind its events, because logical replication or a blue/green switch copied rows and no sequences, it is moved up. Safe to run from any number of processes at once, and again at any time.',
     )
     .option('--dry-run', 'only tell what would be applied')
     .addOption(
@@ -24,6 +24,7 @@ export function addMigrate(program: Command, terminal: Terminal): void {
       examples(
         ['bring the tables up to date', 'migrate'],
         ['what would it do?', 'migrate --dry-run'],
+        ['on the new server of a blue/green switch, before relays and emitters start there', 'migrate'],
         ['a new outbox for millions of events a day', 'migrate --partitions day'],
         [
           'in another schema of another database',
@@ -42,8 +43,14 @@ export function addMigrate(program: Command, terminal: Terminal): void {
         ...(partitions && { partitions }),
       });
       const { schema, applied, version, ...kept } = result;
-      const answer = dryRun ? { schema, version, pending: applied } : { schema, version, applied, ...kept };
+      const answer = { schema, version, ...(dryRun ? { pending: applied } : { applied }), ...kept };
       const tellKept = () => {
+        if (kept.sequenceMovedTo !== undefined) {
+          const next = `the next event gets seq ${kept.sequenceMovedTo}`;
+          output.line(
+            dryRun ? `would move the sequence of the log up: ${next}` : `moved the sequence of the log up: ${next}`,
+          );
+        }
         if (kept.partitions === undefined) return;
         output.line(
           kept.partitions === 'none' ? 'the log is one table' : `the log is partitioned by ${kept.partitions}`,
