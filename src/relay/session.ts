@@ -282,8 +282,9 @@ export class RelaySession {
     this.#completer.begin('');
     this.#doorbell.close();
     this.#quiet?.();
-    await closed;
+    // In this order: a look at the destinations may wait for a connection, and ends when the connections are closed.
     await this.#links.close();
+    await closed;
     return { released: this.#releasedAtStop };
   }
 

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, test } from 'vitest';
 import { seededRandom } from '../support/random.ts';
 import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';
+import { startTcpProxy } from '../support/tcp-proxy.ts';
 import { deferred, until, within } from '../support/wait.ts';
 
 const openRelays = (scenario: RelayScenario) =>
@@ -209,6 +210,25 @@ describe('G10 start and stop in any order', () => {
       await relay.runOnce();
       expect(await scenario.queued()).toBe(0);
       expect(await scenario.findings()).toMatchObject({ lost: [], duplicates: 0 });
+    }),
+  );
+
+  test(
+    'a database that is down for longer does not hold it up, whatever the relay waits for',
+    withScenario(async (scenario) => {
+      const { hostname, port } = new URL(scenario.db.url);
+      const proxy = await startTcpProxy({ host: hostname, port: Number(port) });
+      try {
+        const relay = await scenario.relay('one', { connectionString: proxy.url(scenario.db.url), stopTimeoutMs: 500 });
+        proxy.refuse();
+        proxy.cut();
+        // Three connections, each at its seventh try: over 1.5 s, and every second the relay looks at its destinations.
+        await until(() => proxy.refused >= 21, { what: 'the relay tries to reconnect' });
+        await within(relay.stop(), { timeoutMs: 10_000, what: 'it has stopped' });
+        expect(relay.stats().state).toBe('idle');
+      } finally {
+        await proxy.close();
+      }
     }),
   );
 });

@@ -4,6 +4,8 @@ export interface TcpProxy {
   readonly port: number;
   /** Open connections through the proxy now. */
   readonly connections: number;
+  /** Connections that were reset because of refuse(). */
+  readonly refused: number;
   /** The same connection string, through the proxy. */
   url(connectionString: string): string;
   /** Destroys every open connection, on both sides, with what was still under way. New ones are taken. */
@@ -26,10 +28,12 @@ export async function startTcpProxy(target: { host: string; port: number }): Pro
   const links = new Set<Link>();
   const state: NetworkState = { stalled: false, delayMs: 0, bytesPerSecond: Number.POSITIVE_INFINITY };
   let refusing = false;
+  let refused = 0;
 
   const server = createServer({ allowHalfOpen: true, noDelay: true }, (client) => {
     client.on('error', () => {});
     if (refusing) {
+      refused++;
       client.resetAndDestroy();
       return;
     }
@@ -42,6 +46,9 @@ export async function startTcpProxy(target: { host: string; port: number }): Pro
     port,
     get connections() {
       return links.size;
+    },
+    get refused() {
+      return refused;
     },
     url(connectionString) {
       const url = new URL(connectionString);
