@@ -44,6 +44,8 @@ export const errorCodes = {
     'The schema name is not usable: give 1 to 63 bytes without a NUL character or a line break, and not beginning with pg_.',
   POSTCOMMIT_E_DATABASE_UNREACHABLE:
     'The database cannot be reached. Check the host, the port and that PostgreSQL accepts connections.',
+  POSTCOMMIT_E_READ_ONLY:
+    'The database takes no writes here: the server is a standby, or the transaction is read-only. Nothing was changed. Name the primary, or give relays and the command line all servers: postgres://user:password@a:5432,b:5432/database?target_session_attrs=read-write.',
   POSTCOMMIT_E_DATABASE_REFUSED:
     'The database refused the connection. Check the user, the password, the database name and pg_hba.conf.',
   POSTCOMMIT_E_PERMISSION_DENIED:

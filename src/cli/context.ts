@@ -27,7 +27,7 @@ export async function withAdmin<T>(
   { queryTimeoutMs }: { queryTimeoutMs?: number } = {},
 ): Promise<T> {
   const [connectionString, schema] = [await settings.connectionString(), await settings.schema()];
-  const pool = openPool(connectionString, 'postcommit cli', queryTimeoutMs);
+  const pool = await openPool(connectionString, 'postcommit cli', queryTimeoutMs);
   try {
     return await work(createOutbox({ db: fromPg(pool), schema }).admin);
   } finally {

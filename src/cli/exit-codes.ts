@@ -16,7 +16,7 @@ Exit codes:
   0  done
   1  the check or the operation failed: a threshold exceeded, no such event or destination
   2  wrong usage: an unknown option or command, a config file that cannot be used
-  3  the database cannot be reached, refused the connection or the right
+  3  the database cannot be reached, refused the connection or the right, or is a standby
   4  the outbox tables are missing, too old or too new, or their sequence lags: run \`postcommit migrate\`
   5  \`postcommit doctor\` found something critical`;
 
@@ -33,6 +33,7 @@ const byErrorCode: Partial<Record<ErrorCode, number>> = {
   POSTCOMMIT_E_EMPTY_FILTER: exitCodes.usage,
   POSTCOMMIT_E_DATABASE_UNREACHABLE: exitCodes.database,
   POSTCOMMIT_E_DATABASE_REFUSED: exitCodes.database,
+  POSTCOMMIT_E_READ_ONLY: exitCodes.database,
   POSTCOMMIT_E_PERMISSION_DENIED: exitCodes.database,
   POSTCOMMIT_E_POSTGRES_TOO_OLD: exitCodes.database,
   POSTCOMMIT_E_MIGRATION_MISSING: exitCodes.notMigrated,

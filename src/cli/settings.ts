@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import type { PostcommitConfig } from '../config.ts';
+import { checkConnectionString } from '../database/connection-string.ts';
 import { defaultSchema, quoteIdentifier } from '../database/identifier.ts';
 import type { PartitionChoice } from '../database/migrate.ts';
 import { PostcommitError } from '../errors.ts';
@@ -80,17 +81,12 @@ export class Settings {
   }
 }
 
-/** Refuses what the driver would misunderstand, without repeating it: it may hold a password. */
+/** Says where a connection string that cannot be used came from. */
 function checkUrl(url: string, from: string): string {
   try {
-    if (/^\/|^socket:/.test(url)) return url;
-    // An empty host, as in postgres://user@/db?host=/run/postgresql, is fine for the driver and not for URL.
-    if (/^postgres(ql)?:$/.test(new URL(url.replace('@/', '@localhost/')).protocol)) return url;
-  } catch {
-    // Told below.
+    return checkConnectionString(url);
+  } catch (error) {
+    if (!(error instanceof PostcommitError)) throw error;
+    throw new PostcommitError(error.code, `${from}: ${error.detail}`);
   }
-  throw new PostcommitError(
-    'POSTCOMMIT_E_BAD_OPTION',
-    `The connection string from ${from} must look like postgres://user:password@host:5432/database, with special characters in the password percent-encoded.`,
-  );
 }

@@ -75,6 +75,8 @@ export function codedDatabaseError(error: unknown): unknown {
       return /outbox_events_(\w+_)?pkey|outbox_queue_pkey/.test(String(message))
         ? coded('POSTCOMMIT_E_SEQUENCE_BEHIND')
         : error;
+    case '25006':
+      return coded('POSTCOMMIT_E_READ_ONLY');
     case '25000':
       return /emit_once/.test(String(message)) ? coded('POSTCOMMIT_E_NEEDS_READ_COMMITTED') : error;
     case '55P03':

@@ -2,11 +2,15 @@ import { createHash } from 'node:crypto';
 import pg from 'pg';
 import type { Logger } from '../telemetry/logging.ts';
 import { SparseLog } from '../telemetry/logging.ts';
+import { connectFirst, connectTimeoutMs, requireSession } from './connect.ts';
+import type { Server, ServerList } from './connection-string.ts';
+import { parseForWriting } from './connection-string.ts';
 import { codedDatabaseError, isConnectionFailure } from './database-error.ts';
 import type { ArrayQuery, Executor } from './executor.ts';
 import { fixStatementSettings } from './statement-settings.ts';
 
 export interface LinkOptions {
+  /** May list several hosts: they are tried in order, each time it connects, until one takes writes. */
   connectionString: string;
   /** Shown in pg_stat_activity. */
   applicationName: string;
@@ -43,6 +47,7 @@ export function reconnectDelayMs(attempt: number, random: () => number = Math.ra
  */
 export class Link implements Executor {
   readonly #options: LinkOptions;
+  readonly #servers: ServerList;
   readonly #log = new SparseLog();
   #client: pg.Client | undefined;
   #connecting: Promise<pg.Client> | undefined;
@@ -66,6 +71,7 @@ export class Link implements Executor {
 
   constructor(options: LinkOptions) {
     this.#options = options;
+    this.#servers = parseForWriting(options.connectionString);
   }
 
   get connected(): boolean {
@@ -187,11 +193,16 @@ export class Link implements Executor {
     }, afterMs).unref();
   }
 
-  async #connectOnce(): Promise<pg.Client> {
+  #connectOnce(): Promise<pg.Client> {
+    return connectFirst(this.#servers, (server) => this.#connectTo(server));
+  }
+
+  async #connectTo({ connectionString }: Server): Promise<pg.Client> {
+    if (this.#closed) throw this.#refuseClosed();
     const client = new pg.Client({
-      connectionString: this.#options.connectionString,
+      connectionString,
       application_name: this.#options.applicationName,
-      connectionTimeoutMillis: Math.min(10_000, this.#options.queryTimeoutMs),
+      connectionTimeoutMillis: connectTimeoutMs(this.#servers, Math.min(10_000, this.#options.queryTimeoutMs)),
       keepAlive: true,
       types: { getTypeParser },
       pipeline: true, // Concurrent statements travel together instead of queueing in the client. pg before 8.23 ignores it.
@@ -204,7 +215,7 @@ export class Link implements Executor {
       await client.connect();
       // connectionTimeoutMillis ends here; a network that goes silent now must not hold us for ever either.
       timer = setTimeout(() => destroy(client), this.#options.queryTimeoutMs);
-      await fixStatementSettings(client);
+      fixStatementSettings(client, await requireSession(client, this.#servers.attributes));
       await this.#options.onConnect?.(client);
       this.#connections++;
       this.#turn = Promise.resolve();

@@ -1,7 +1,9 @@
 import { createHash } from 'node:crypto';
 import pg from 'pg';
 import { PostcommitError } from '../errors.ts';
-import { checkConnectionString } from './connection-string.ts';
+import { connectFirst, connectTimeoutMs, requireSession } from './connect.ts';
+import type { ServerList } from './connection-string.ts';
+import { parseForWriting } from './connection-string.ts';
 import { codedDatabaseError, sqlState } from './database-error.ts';
 import type { Executor } from './executor.ts';
 import { defaultSchema, quoteIdentifier, quoteLiteral } from './identifier.ts';
@@ -28,7 +30,10 @@ export type PartitionChoice = 'none' | 'day' | 'month';
 export const partitionChoices: readonly PartitionChoice[] = ['none', 'day', 'month'];
 
 export interface MigrateOptions {
-  /** Where to migrate. Needs the right to create the schema, or an existing schema it may create tables in. */
+  /**
+   * Where to migrate. Needs the right to create the schema, or an existing schema it may create tables in. May list several
+   * hosts: the first that takes writes is used.
+   */
   connectionString: string;
   /** The schema that holds the outbox. Default `postcommit`. */
   schema?: string;
@@ -130,16 +135,9 @@ export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
   if (typeof options.connectionString !== 'string' || options.connectionString === '') {
     throw new PostcommitError('POSTCOMMIT_E_NO_DATABASE_URL');
   }
-  const client = new pg.Client({
-    connectionString: checkConnectionString(options.connectionString),
-    connectionTimeoutMillis: 10_000,
-    // Long enough to wait for another process that migrates a large database, and no server that went silent hangs us.
-    query_timeout: 600_000,
-    keepAlive: true,
-  });
-  client.on('error', () => {}); // The failing query reports it; an unheard 'error' would end the process.
+  let client: pg.Client | undefined;
   try {
-    await client.connect();
+    client = await connect(parseForWriting(options.connectionString));
     if (options.dryRun) {
       await client.query(`begin read only; ${searchPathSql}`);
       return await findPending(client, schema);
@@ -156,8 +154,29 @@ export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
   } catch (error) {
     throw codedDatabaseError(error);
   } finally {
-    await client.end().catch(() => {});
+    await client?.end().catch(() => {});
   }
+}
+
+function connect(list: ServerList): Promise<pg.Client> {
+  return connectFirst(list, async ({ connectionString }) => {
+    const client = new pg.Client({
+      connectionString,
+      connectionTimeoutMillis: connectTimeoutMs(list, 10_000),
+      // Long enough to wait for another process that migrates a large database, and no server that went silent hangs us.
+      query_timeout: 600_000,
+      keepAlive: true,
+    });
+    client.on('error', () => {}); // The failing query reports it; an unheard 'error' would end the process.
+    try {
+      await client.connect();
+      await requireSession(client, list.attributes);
+      return client;
+    } catch (error) {
+      client.end().catch(() => {}); // Not awaited: a silent peer never answers.
+      throw error;
+    }
+  });
 }
 
 async function findPending(client: Executor, schema: string): Promise<MigrateResult> {

@@ -1,9 +1,19 @@
 import pg from 'pg';
+import { findServer } from './connect.ts';
+import { parseConnectionString } from './connection-string.ts';
 
-/** A pool for a few statements by an operator: opens nothing yet, and gives up rather than hang. */
-export function openPool(connectionString: string, applicationName: string, queryTimeoutMs = 120_000): pg.Pool {
+/**
+ * A pool for a few statements by an operator, on the first server of the connection string that will do. It gives up rather
+ * than hang.
+ */
+export async function openPool(
+  connectionString: string,
+  applicationName: string,
+  queryTimeoutMs = 120_000,
+): Promise<pg.Pool> {
+  const server = await findServer(parseConnectionString(connectionString), applicationName);
   const pool = new pg.Pool({
-    connectionString,
+    connectionString: server.connectionString,
     application_name: applicationName,
     max: 2,
     connectionTimeoutMillis: 8_000,

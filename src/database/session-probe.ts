@@ -1,4 +1,6 @@
 import pg from 'pg';
+import { findServer } from './connect.ts';
+import { parseConnectionString } from './connection-string.ts';
 import { codedDatabaseError } from './database-error.ts';
 
 /** What lies between this process and PostgreSQL. */
@@ -10,6 +12,7 @@ export interface SessionFacts {
 }
 
 const waitMsMax = 3_000;
+const applicationName = 'postcommit doctor';
 
 /**
  * Opens two connections and looks whether each of them has a session of its own. PostgreSQL announces the session's
@@ -17,7 +20,8 @@ const waitMsMax = 3_000;
  * statements in a row meet different ones; or the one that was used last, and then a second connection, with a
  * transaction open, takes the first one's away.
  */
-export async function probeSession(connectionString: string): Promise<SessionFacts> {
+export async function probeSession(given: string): Promise<SessionFacts> {
+  const { connectionString } = await findServer(parseConnectionString(given), applicationName);
   const [one, other] = [newClient(connectionString), newClient(connectionString)];
   try {
     await one.connect();
@@ -41,7 +45,7 @@ export async function probeSession(connectionString: string): Promise<SessionFac
 function newClient(connectionString: string): pg.Client {
   const client = new pg.Client({
     connectionString,
-    application_name: 'postcommit doctor',
+    application_name: applicationName,
     connectionTimeoutMillis: 8_000,
     query_timeout: waitMsMax,
   });

@@ -1,12 +1,9 @@
 import type pg from 'pg';
+import type { Session } from './connect.ts';
 
 /** Names resolve in pg_catalog only, whoever may create functions and operators in `public` or elsewhere. */
 export const searchPathSql = 'set local search_path = pg_catalog, pg_temp';
 
-const defaultsSql = `
-select pg_is_in_recovery() as standby,
-       current_setting('default_transaction_isolation') = 'read committed'
-       and current_setting('default_transaction_read_only') = 'off' as fit`;
 const beginSql = `begin isolation level read committed read write; ${searchPathSql}`;
 
 /** A statement that only calls a function of the outbox. Such a function sets its own search_path. */
@@ -24,17 +21,14 @@ type Send = (...query: unknown[]) => Promise<unknown>;
  * Each statement gets BEGIN and COMMIT around it, sent together with it: two more messages and no round trip, or one after
  * the other where pg has no pipeline (before 8.23). A call of one of the outbox's functions, which is what a relay sends most,
  * needs that only where the isolation is another. Not SET: behind a transaction pooler that would stay in a session that
- * other applications use. Not a startup parameter: PgBouncer refuses `options`. A standby refuses READ WRITE, and is left
- * alone: each statement that writes says there that it cannot.
+ * other applications use. Not a startup parameter: PgBouncer refuses `options`.
  */
-export async function fixStatementSettings(client: pg.Client): Promise<void> {
-  const { rows } = await client.query<{ standby: boolean; fit: boolean }>(defaultsSql);
-  const { standby, fit } = rows[0] ?? { standby: true, fit: true };
-  if (standby) return;
+export function fixStatementSettings(client: pg.Client, { readCommitted, readOnly }: Session): void {
+  const isFit = readCommitted && !readOnly;
   const send = client.query.bind(client) as unknown as Send;
   const isPipelined = (client as { pipeline?: boolean }).pipeline === true;
   const sendInTransaction: Send = async (...query) => {
-    if (fit && callPattern.test(textOf(query[0]))) return send(...query);
+    if (isFit && callPattern.test(textOf(query[0]))) return send(...query);
     if (!isPipelined) return sendInTurn(send, query);
     const [begun, answered, ended] = await Promise.allSettled([send(beginSql), send(...query), send('commit')]);
     if (begun.status === 'rejected') throw begun.reason;

@@ -1,4 +1,6 @@
 import { randomBytes } from 'node:crypto';
+import { findServer } from '../database/connect.ts';
+import { parseForWriting } from '../database/connection-string.ts';
 import { migrate } from '../database/migrate.ts';
 import { startEmbeddedPostgres } from '../embedded/postgres-server.ts';
 import type { DemoSchemas } from './order-service-tables.ts';
@@ -40,7 +42,8 @@ async function startOwnServer(): Promise<DemoDatabase> {
   return { connectionString, schemas, embedded: true, close: () => server.stop() };
 }
 
-async function createOwnSchema(connectionString: string): Promise<DemoDatabase> {
+async function createOwnSchema(databaseUrl: string): Promise<DemoDatabase> {
+  const { connectionString } = await findServer(parseForWriting(databaseUrl), 'postcommit demo');
   const schema = `postcommit_demo_${randomBytes(4).toString('hex')}`;
   await createSchema({ connectionString }, schema);
   return {

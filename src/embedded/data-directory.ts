@@ -71,5 +71,5 @@ export async function requireVersion(dataDirectory: string, version: number): Pr
 export async function isServerReady(dataDirectory: string, pid: number | undefined): Promise<boolean> {
   const text = await readFile(join(dataDirectory, 'postmaster.pid'), 'utf8').catch(() => '');
   const lines = text.split('\n');
-  return lines[0]?.trim() === String(pid) && lines[7]?.trim() === 'ready';
+  return lines[0]?.trim() === String(pid) && /^(ready|standby)\s*$/.test(lines[7] ?? '');
 }

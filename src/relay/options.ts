@@ -21,7 +21,9 @@ import type { RouteFunction } from './route.ts';
 export interface RelayOptions {
   /**
    * The database that holds the outbox. The relay opens three connections of its own, a fourth for the first payload over
-   * 16 KB, and one more while it does maintenance.
+   * 16 KB, and one more while it does maintenance. With several hosts,
+   * `postgres://user:password@a:5432,b:5432/database?target_session_attrs=read-write`, each connection goes to the first
+   * that takes writes, also after a failover.
    */
   connectionString: string;
   /** The schema that holds the outbox. Default `postcommit`. */

@@ -4,6 +4,9 @@ import { duration } from '../../plain-words.ts';
 import type { Judgement } from './finding.ts';
 import { critical, note, ok, warning } from './finding.ts';
 
+const nameThePrimary =
+  'name the primary, or all servers: --database-url postgres://user:password@a:5432,b:5432/database?target_session_attrs=read-write';
+
 export function judgeServer({ version, versionNumber, standby, readOnly, encoding }: ServerFacts): Judgement[] {
   const found: Judgement[] = [];
   if (versionNumber < 140_000) {
@@ -12,7 +15,7 @@ export function judgeServer({ version, versionNumber, standby, readOnly, encodin
   if (standby) {
     const what = 'this server is a standby: it takes no writes';
     const consequence = 'Neither emitters nor relays can work here, and the statistics below are those of a copy.';
-    found.push(critical(what, consequence, 'name the primary: --database-url, or target_session_attrs=read-write'));
+    found.push(critical(what, consequence, nameThePrimary));
   } else if (readOnly) {
     const what = 'default_transaction_read_only is on for this role, database or server';
     const consequence = 'Emitting fails unless the transaction is begun READ WRITE. Relays begin theirs so.';

@@ -1,0 +1,53 @@
+import { type AddressInfo, createServer } from 'node:net';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { findServer } from '../../src/database/connect.ts';
+import { parseConnectionString } from '../../src/database/connection-string.ts';
+import { Link } from '../../src/database/link.ts';
+import { silentLogger } from '../../src/telemetry/logging.ts';
+import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { within } from '../support/wait.ts';
+
+describe('a list of hosts', () => {
+  let db: TestDatabase;
+  beforeAll(async () => {
+    db = await createTestDatabase();
+  });
+  afterAll(() => db.close());
+
+  /** The database's address behind others in the list. */
+  function behind(...hosts: string[]): string {
+    const { host } = new URL(db.url);
+    return db.url.replace(`@${host}`, `@${[...hosts, host].join(',')}`);
+  }
+
+  async function silentHost(): Promise<string> {
+    const silent = createServer(() => {}).listen(0, '127.0.0.1');
+    onTestFinished(() => void silent.close());
+    await new Promise((listening) => silent.once('listening', listening));
+    return `127.0.0.1:${(silent.address() as AddressInfo).port}`;
+  }
+
+  test('one that refuses connections, one that has no address and one that never answers are left for the next', async () => {
+    const list = parseConnectionString(behind('127.0.0.1:1', 'no-such-host.invalid', await silentHost()));
+    const found = findServer(list, 'test');
+    expect(await within(found, { timeoutMs: 8_000, what: 'it was found' })).toEqual(list.servers[3]);
+  });
+
+  test('a link connects past them too, and tells of all when none is left', async () => {
+    const options = { applicationName: 'test', queryTimeoutMs: 5_000, logger: silentLogger };
+    const link = new Link({ ...options, connectionString: behind('127.0.0.1:1') });
+    onTestFinished(() => link.close());
+    await link.open();
+    expect((await link.query('select 1 as one')).rows).toEqual([{ one: 1 }]);
+    const lost = new Link({ ...options, connectionString: 'postgres://a:b@127.0.0.1:1,127.0.0.1:2/c' });
+    await expect(lost.open()).rejects.toMatchObject({
+      code: 'POSTCOMMIT_E_DATABASE_UNREACHABLE',
+      message: expect.stringMatching(/127\.0\.0\.1:1: .*ECONNREFUSED.*127\.0\.0\.1:2: .*ECONNREFUSED/),
+    });
+  });
+
+  test('one that refuses the login ends the search', async () => {
+    const wrong = parseConnectionString(`${behind(new URL(db.url).host)}_missing`);
+    await expect(findServer(wrong, 'test')).rejects.toMatchObject({ code: 'POSTCOMMIT_E_DATABASE_REFUSED' });
+  });
+});
