@@ -95,6 +95,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       'note_returns',
       'forget_target',
       'replay',
+      'bound_seqs',
       'find_orphans',
       'requeue_orphans',
       'prune_events',
@@ -123,7 +124,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       'processed_events',
       'migrations',
     ].map((table) => ({ table, privileges: ['select'] })),
-    routines: ['key_hash', 'find_orphans', 'sequence_state'],
+    routines: ['key_hash', 'find_orphans', 'sequence_state', 'bound_seqs'],
   },
   consumer: {
     purpose: 'remembers in the inbox which events it has processed',

@@ -20,11 +20,12 @@ select to_json(low::text)::text as json from search where low > high`,
 );
 
 /**
- * Where in the log a time begins: the first seq that is not older. `undefined` when the log is empty.
+ * Where in the log a time begins if `created_at` grows with seq: the first seq that is not older. `undefined` when the log
+ * is empty.
  *
  * A list by time is ordered by seq and stops when its page is full, so the planner walks along the primary key, and
- * for a week long ago that means over everything since. With this bound it starts where the week does. It relies on
- * `created_at` growing along with seq, which it does to some milliseconds: it is the database's clock at the insert.
+ * for a week long ago that means over everything since. With a bound it starts where the week does. This is only a guess:
+ * imported history has times of its own. `boundSeqs` makes it a bound that holds.
  */
 export async function locate(db: Executor, schema: string, time: string): Promise<string | undefined> {
   const [seq] = await readJson<string>(db, locateSql(schema), [time]);

@@ -6,7 +6,11 @@ import type { Executor } from '../database/executor.ts';
  * number, the next a BigInt, the third an object. Bigints are text inside of the JSON too, as a number would lose
  * digits past 2^53.
  */
-export async function readJson<Row>(db: Executor, text: string, values: readonly string[] = []): Promise<Row[]> {
+export async function readJson<Row>(
+  db: Executor,
+  text: string,
+  values: readonly (string | null)[] = [],
+): Promise<Row[]> {
   const { rows } = await db.query(text, [...values]);
   return rows.map((row) => JSON.parse(row.json as string) as Row);
 }

@@ -31,7 +31,7 @@ export const expectedIndexes: readonly ExpectedIndex[] = [
   },
   {
     table: 'outbox_events',
-    definition: "brin (created_at) WITH (pages_per_range='32')",
+    definition: "brin (created_at, seq) WITH (pages_per_range='32')",
     missing: 'note',
     consequence: 'Queries by time over the log read all of it.',
   },
