@@ -337,7 +337,7 @@ export class OutboxAdmin {
         inChunks(async (chunk) => {
           const result = await change(this.#db, this.#schema, selection, chunk);
           // Not left for the end: a later chunk may fail, and what is parked behind this one would be forgotten.
-          if (result.freed) await wake(this.#db, this.#schema);
+          if (result.freedKeys.length > 0) await wake(this.#db, this.#schema, result.freedKeys);
           return result;
         });
       return this.#thenRing(async () => {

@@ -3,14 +3,14 @@ import { perSchema } from '../database/identifier.ts';
 import type { Chunk, DeadLetterSelection } from './conditions.ts';
 import { conditionsGoHere, whereSelected } from './conditions.ts';
 import { readJson } from './read-json.ts';
-import type { ChunkResult } from './requeue.ts';
+import type { ResolvedChunk } from './requeue.ts';
 
 // Locks as requeue does, and for the same reasons. A left join as there, too: an event that is no longer in the log
 // must not hold its key for good.
 const discardSql = perSchema(
   (s) => `
 with chosen as materialized (
-  select d.seq, d.held
+  select d.seq, d.key, d.held
     from ${s}.outbox_dead_letters d
     left join lateral (select l.* from ${s}.outbox_events l where l.seq = d.seq limit 1) e on true
    where d.discarded_at is null ${conditionsGoHere}
@@ -22,7 +22,7 @@ with chosen as materialized (
   delete from ${s}.outbox_queue q where q.seq = any (array(select seq from chosen where held)) and q.held
 )
 select json_build_object('seen', count(*), 'count', count(*), 'reached', max(seq)::text,
-                         'freed', coalesce(bool_or(held), false))::text as json
+                         'freedKeys', array(select distinct key::text from chosen where held and key is not null))::text as json
   from chosen`,
 );
 
@@ -32,8 +32,8 @@ export async function discard(
   schema: string,
   selection: DeadLetterSelection,
   chunk: Chunk,
-): Promise<ChunkResult> {
+): Promise<ResolvedChunk> {
   const conditions = whereSelected(selection, chunk);
-  const [result] = await readJson<ChunkResult>(db, conditions.into(discardSql(schema)), conditions.values);
-  return result as ChunkResult;
+  const [result] = await readJson<ResolvedChunk>(db, conditions.into(discardSql(schema)), conditions.values);
+  return result as ResolvedChunk;
 }

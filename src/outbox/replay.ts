@@ -13,7 +13,7 @@ with chosen as materialized (
   select e.seq from ${deliveredEvents(s)} order by e.seq limit $1::text::integer
 )
 select json_build_object('seen', count(*), 'count', ${s}.replay(coalesce(array_agg(seq), '{}')),
-                         'reached', max(seq)::text, 'freed', false)::text as json
+                         'reached', max(seq)::text)::text as json
   from chosen`,
 );
 

@@ -26,7 +26,7 @@ with chosen as materialized (
     where outbox_queue.held
 )
 select json_build_object('seen', count(*), 'count', count(*), 'reached', max(seq)::text,
-                         'freed', coalesce(bool_or(held), false))::text as json
+                         'freedKeys', array(select distinct key::text from chosen where held and key is not null))::text as json
   from chosen`,
 );
 
@@ -38,8 +38,12 @@ export interface ChunkResult {
   count: number;
   /** The highest seq it found; `null` when there was none. */
   reached: string | null;
-  /** Whether a key was freed, so that events parked behind it are to be woken. */
-  freed: boolean;
+}
+
+/** The same for dead letters. */
+export interface ResolvedChunk extends ChunkResult {
+  /** Keys that one of them held: what is parked behind it is to be woken. */
+  freedKeys: string[];
 }
 
 /**
@@ -51,8 +55,8 @@ export async function requeue(
   schema: string,
   selection: DeadLetterSelection,
   chunk: Chunk,
-): Promise<ChunkResult> {
+): Promise<ResolvedChunk> {
   const conditions = whereSelected(selection, chunk);
-  const [result] = await readJson<ChunkResult>(db, conditions.into(requeueSql(schema)), conditions.values);
-  return result as ChunkResult;
+  const [result] = await readJson<ResolvedChunk>(db, conditions.into(requeueSql(schema)), conditions.values);
+  return result as ResolvedChunk;
 }

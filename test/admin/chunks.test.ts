@@ -19,7 +19,7 @@ test('a bulk operation goes on from where the last chunk ended, until one is not
     chunks.push(after);
     expect(limit).toBe(1_000);
     const n = seen.shift() ?? 0;
-    return { seen: n, count: n - 1, reached: String(Number(after) + n), freed: false };
+    return { seen: n, count: n - 1, reached: String(Number(after) + n) };
   });
   expect(total).toBe(2_000);
   expect(chunks).toEqual(['0', '1000', '2000']);
