@@ -1,5 +1,6 @@
 import picocolors from 'picocolors';
 
+import { toJson } from './json-text.ts';
 import type { Terminal } from './terminal.ts';
 import { wantsColour } from './terminal.ts';
 
@@ -19,7 +20,7 @@ export class Output {
 
   /** With --json the value, otherwise what `text` writes. */
   show(value: unknown, text: () => void): void {
-    if (this.json) this.#stdout.write(`${JSON.stringify(value, undefined, 2)}\n`);
+    if (this.json) this.#stdout.write(`${toJson(value)}\n`);
     else text();
   }
 
@@ -81,5 +82,6 @@ export function printable(text: string): string {
 
 /** `2026-01-31 12:00:00.000Z`: sortable, and in the zone that servers log in. */
 export function instant(time: Date): string {
+  if (Number.isNaN(time.getTime())) return 'at an unknown time';
   return time.toISOString().replace('T', ' ');
 }

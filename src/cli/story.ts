@@ -1,11 +1,13 @@
+import type { OutboxAdmin } from '../admin/admin.ts';
 import type { EventStory } from '../outbox/find.ts';
 import type { DestinationInfo } from '../outbox/list-destinations.ts';
 import { duration } from '../plain-words.ts';
 import { situationOf } from './destination-text.ts';
+import { indentJson, JsonText } from './json-text.ts';
 import type { Output } from './output.ts';
 import { instant, printable } from './output.ts';
 
-const payloadCharactersMax = 4_000;
+const jsonCharactersMax = 4_000;
 
 /**
  * Tells all that is known of one event, top down as somebody needs it at three in the morning. `destinations`: how those
@@ -23,6 +25,10 @@ export function tellStory(
   output.line(`${paint.bold(title)}  ${paintStatus(story, output)}`);
   field('id', story.id);
   field('seq', story.seq);
+  if (story.sameId.length > 0) {
+    const others = `seq ${story.sameId.join(', ')}`;
+    field('same id', paint.yellow(`${others}: a consumer that deduplicates by id takes only one of them`));
+  }
   field('emitted', `${instant(story.createdAt)} (${ago(story.createdAt, now)})`);
   field('ordered', story.key === null ? 'not at all' : `by ${printable(story.key)}`);
   for (const [name, value] of situation(story, destinations, now)) field(name, value);
@@ -33,11 +39,10 @@ export function tellStory(
 
   output.line();
   output.line(paint.bold('Headers'));
-  for (const [name, value] of Object.entries(story.headers)) output.line(`  ${printable(name)}: ${printable(value)}`);
-  if (Object.keys(story.headers).length === 0) output.line('  none');
+  for (const line of headerLines(story)) output.line(`  ${line}`);
   output.line();
   output.line(`${paint.bold('Payload')} (schema version ${story.schemaVersion})`);
-  for (const line of payloadLines(story.payload)) output.line(`  ${line}`);
+  for (const line of jsonLines(story.payloadJson)) output.line(`  ${line}`);
 
   const advice = whatToDo(story);
   if (advice.length === 0) return;
@@ -111,13 +116,43 @@ const reasons: Record<NonNullable<EventStory['deadLetter']>['reason'], string> =
   forgotten: 'its only destination was forgotten',
 };
 
-function payloadLines(payload: unknown): string[] {
-  const text = JSON.stringify(payload, undefined, 2);
-  const shown = text.slice(0, payloadCharactersMax).split('\n').map(printable);
-  return text.length > payloadCharactersMax ? [...shown, '… (--json shows all of it)'] : shown;
+function headerLines({ headers, headersJson }: EventStory): string[] {
+  const entries = Object.entries(headers);
+  if (entries.length === 0) return ['none'];
+  if (entries.some(([, value]) => typeof value !== 'string')) return jsonLines(headersJson);
+  return entries.map(([name, value]) => `${printable(name)}: ${printable(String(value))}`);
 }
 
-function whatToDo({ id, status, orphan, deadLetter, waitingBehind, waitingFor }: EventStory): string[] {
+function jsonLines(json: string): string[] {
+  const text = indentJson(json);
+  const shown = text.slice(0, jsonCharactersMax).split('\n').map(printable);
+  return text.length > jsonCharactersMax ? [...shown, '… (--json shows all of it)'] : shown;
+}
+
+/** The story for --json: payload and headers as PostgreSQL writes them. */
+export function storyJson({ payloadJson, headersJson, ...story }: EventStory): object {
+  return { ...story, payload: new JsonText(payloadJson), headers: new JsonText(headersJson) };
+}
+
+/** Every event that an id or seq names: in a partitioned log an id can name several. */
+export async function findStories(admin: OutboxAdmin, idOrSeq: string): Promise<EventStory[]> {
+  const first = await admin.find(idOrSeq);
+  if (first === undefined) return [];
+  const others = /^\d+$/.test(idOrSeq) ? [] : await Promise.all(first.sameId.map((seq) => admin.find(seq)));
+  return [first, ...others.filter((story) => story !== undefined)];
+}
+
+function whatToDo({
+  id: uuid,
+  seq,
+  sameId,
+  status,
+  orphan,
+  deadLetter,
+  waitingBehind,
+  waitingFor,
+}: EventStory): string[] {
+  const id = sameId.length > 0 ? seq : uuid;
   if (deadLetter) {
     const discard = [`postcommit dead discard ${id}   give it up`];
     return [

@@ -19,7 +19,7 @@ const findSql = (column: 'id' | 'seq', type: 'uuid' | 'bigint') =>
 select json_build_object(
   'id', e.id, 'seq', e.seq::text, 'type', e.event_type, 'aggregateType', e.aggregate_type,
   'aggregateId', e.aggregate_id, 'orderingKey', e.ordering_key, 'schemaVersion', e.schema_version,
-  'payload', e.payload, 'headers', e.headers, 'status', v.status, 'orphan', v.status = 'PENDING' and q.seq is null
+  'payloadJson', e.payload::text, 'headersJson', e.headers::text, 'status', v.status, 'orphan', v.status = 'PENDING' and q.seq is null
     and not exists (select from ${s}.outbox_shelf h where h.seq = e.seq), 'createdAt', e.created_at,
   'availableAt', v.next_retry_at, 'attempts', v.retry_count + (v.status = 'SENT')::integer,
   'done', coalesce(q.done, (select h.done from ${s}.outbox_shelf h where h.seq = e.seq limit 1), d.done, '{}'),
@@ -49,13 +49,14 @@ select json_build_object(
   'waitingBehind', (
     select json_build_object('id', b.id, 'seq', b.seq::text)
       from (select p.seq from ${s}.outbox_queue p where p.key = q.key and p.seq < q.seq order by p.seq limit 1) p
-      join ${s}.outbox_events b on b.seq = p.seq)
+      join ${s}.outbox_events b on b.seq = p.seq),
+  'sameId', array(select o.seq::text from ${s}.outbox_events o where o.id = e.id and o.seq <> e.seq order by o.seq)
 )::text as json
   from ${s}.outbox_events e
   join ${s}.outbox_status v on v.seq = e.seq
   left join ${s}.outbox_queue q on q.seq = e.seq
   left join ${s}.outbox_dead_letters d on d.seq = e.seq
- where e.${column} = $1::text::${type}`,
+ where e.${column} = $1::text::${type} order by e.seq limit 1`,
   );
 const findByIdSql = findSql('id', 'uuid');
 const findBySeqSql = findSql('seq', 'bigint');
@@ -70,8 +71,14 @@ export interface EventStory {
   /** What it is ordered by: its aggregate (`order:42`) or a key of its own; `null` when it is not ordered. */
   key: string | null;
   schemaVersion: number;
+  /** The payload as a handler gets it: parsed, so that a number beyond 2^53 loses digits. */
   payload: unknown;
-  headers: Record<string, string>;
+  /** The payload as PostgreSQL writes it. */
+  payloadJson: string;
+  /** Text, unless plain SQL has inserted something else. */
+  headers: Record<string, unknown>;
+  /** The headers as PostgreSQL writes them. */
+  headersJson: string;
   status: EventStatus;
   createdAt: Date;
   /** Not before this time: delayed, in backoff, or behind an event of its key that is. */
@@ -99,6 +106,8 @@ export interface EventStory {
   waitingSince?: Date;
   /** The event of its key that must go first. */
   waitingBehind?: { id: string; seq: string };
+  /** Seqs of other events that have the same id, which can be so in a partitioned log. Lowest first. */
+  sameId: string[];
   /** True if it was never queued nor delivered: no relay delivers it until `requeueOrphans()`. */
   orphan: boolean;
 }
@@ -140,7 +149,16 @@ export interface DeadLetterFacts {
 interface StoryRow
   extends Omit<
     EventStory,
-    'aggregate' | 'key' | 'createdAt' | 'availableAt' | 'failures' | 'deliveries' | 'deadLetter' | 'waitingSince'
+    | 'aggregate'
+    | 'key'
+    | 'payload'
+    | 'headers'
+    | 'createdAt'
+    | 'availableAt'
+    | 'failures'
+    | 'deliveries'
+    | 'deadLetter'
+    | 'waitingSince'
   > {
   aggregateType: string;
   aggregateId: string;
@@ -173,8 +191,10 @@ function toStory(row: StoryRow): EventStory {
     aggregate: { type: aggregateType, id: aggregateId },
     key: orderingKey === null ? `${aggregateType}:${aggregateId}` : orderingKey || null,
     schemaVersion: row.schemaVersion,
-    payload: row.payload,
-    headers: row.headers,
+    payload: JSON.parse(row.payloadJson),
+    payloadJson: row.payloadJson,
+    headers: JSON.parse(row.headersJson),
+    headersJson: row.headersJson,
     status: row.status,
     createdAt: toDate(row.createdAt),
     ...optional('availableAt', row.availableAt, toDate),
@@ -192,6 +212,7 @@ function toStory(row: StoryRow): EventStory {
     })),
     ...(holder && { holder }),
     ...(waitingBehind && { waitingBehind }),
+    sameId: row.sameId,
     orphan: row.orphan,
   };
 }

@@ -20,9 +20,28 @@ export function arrayText(values: readonly string[]): string {
   return `{${values.join(',')}}`;
 }
 
-/** PostgreSQL writes times into JSON as ISO 8601, which `Date` reads. */
+const dateMsMax = 8.64e15;
+const postgresTime = /^(\d{4,})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(\.\d+)?([+-])(\d\d)(?::(\d\d))?(?::(\d\d))?( BC)?$/;
+
+/**
+ * A time as PostgreSQL writes it into JSON. Mostly that is ISO 8601, which `Date` reads. Not so are years before Christ and
+ * after 9999, and offsets with seconds, which a session has for times before its zone was standardised. `Date` ends 275,000
+ * years from now: what lies beyond, infinity too, becomes its first or last moment.
+ */
 export function toDate(time: string): Date {
-  return new Date(time);
+  const date = new Date(time);
+  if (!Number.isNaN(date.getTime())) return date;
+  if (time.startsWith('-inf')) return new Date(-dateMsMax);
+  const found = postgresTime.exec(time);
+  if (!found) return new Date(time.startsWith('inf') ? dateMsMax : Number.NaN);
+  const [, year, month, day, hours, minutes, seconds, fraction = '0', sign, ...rest] = found;
+  const [offsetHours, offsetMinutes = '0', offsetSeconds = '0', bc] = rest;
+  const utc = new Date(0);
+  utc.setUTCFullYear(bc ? 1 - Number(year) : Number(year), Number(month) - 1, Number(day));
+  utc.setUTCHours(Number(hours), Number(minutes), Number(seconds), Math.floor(Number(fraction) * 1_000));
+  const offsetMs = ((Number(offsetHours) * 60 + Number(offsetMinutes)) * 60 + Number(offsetSeconds)) * 1_000;
+  const ms = utc.getTime() - (sign === '-' ? -offsetMs : offsetMs);
+  return new Date(Number.isNaN(ms) ? (bc ? -dateMsMax : dateMsMax) : ms);
 }
 
 /** For a property that is absent rather than null: `...optional('deadAt', row.deadAt, toDate)`. */

@@ -63,10 +63,12 @@ export class DeliveredEvent<Payload = unknown> {
   get payloadJson(): string {
     return this.#payloadJson;
   }
+  /** The payload by JSON.parse: a number beyond 2^53 loses digits, which `payloadJson` has. */
   get payload(): Payload {
     this.#payload ??= JSON.parse(this.#payloadJson) as Payload;
     return this.#payload;
   }
+  /** Text, unless plain SQL has inserted something else, such as `{"n": 5}`. */
   get headers(): Readonly<Record<string, string>> {
     const { headersJson } = this.#row;
     this.#headers ??= headersJson === '{}' ? noHeaders : (JSON.parse(headersJson) as Record<string, string>);

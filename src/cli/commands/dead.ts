@@ -7,7 +7,7 @@ import { contextOf, examples, withAdmin } from '../context.ts';
 import { instant } from '../output.ts';
 import type { Conditions } from '../selection.ts';
 import { addConditions, confirm, targetOf, tellCount } from '../selection.ts';
-import { tellStory } from '../story.ts';
+import { findStories, storyJson, tellStory } from '../story.ts';
 import type { Terminal } from '../terminal.ts';
 
 interface DeadConditions extends Conditions {
@@ -100,12 +100,13 @@ function addShow(dead: Command, terminal: Terminal): void {
     .addHelpText('after', examples(['one dead letter', 'dead show 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f']))
     .action(async (id: string, _options: unknown, command: Command) => {
       const context = contextOf(command, terminal);
-      const story = await withAdmin(context, (admin) => admin.find(id));
-      if (story?.deadLetter === undefined) {
-        const detail = story ? `${id} is no dead letter: it is ${story.status}.` : `Looked for ${id}.`;
+      const stories = await withAdmin(context, (admin) => findStories(admin, id));
+      const [story] = stories.filter(({ deadLetter }) => deadLetter !== undefined);
+      if (story === undefined) {
+        const detail = stories[0] ? `${id} is no dead letter: it is ${stories[0].status}.` : `Looked for ${id}.`;
         throw new PostcommitError('POSTCOMMIT_E_NOT_FOUND', detail);
       }
-      context.output.show(story, () => tellStory(story, [], new Date(), context.output));
+      context.output.show(storyJson(story), () => tellStory(story, [], new Date(), context.output));
     });
 }
 

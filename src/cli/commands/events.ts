@@ -9,7 +9,7 @@ import { contextOf, examples, withAdmin } from '../context.ts';
 import { instant } from '../output.ts';
 import type { Conditions } from '../selection.ts';
 import { addConditions } from '../selection.ts';
-import { tellStory } from '../story.ts';
+import { findStories, storyJson, tellStory } from '../story.ts';
 import type { Terminal } from '../terminal.ts';
 
 interface EventsOptions extends Conditions {
@@ -77,14 +77,24 @@ function row(event: EventSummary): string[] {
   ];
 }
 
-/** Shows one event, or fails because there is none. */
+/** Shows one event, or those that share the id, or fails because there is none. With --json the first, with the seqs of the others. */
 async function showEvent(context: Context, id: string): Promise<void> {
-  const { story, destinations } = await withAdmin(context, async (admin) => {
-    const found = await admin.find(id);
-    return { story: found, destinations: found?.waitingFor.length ? await admin.destinations() : [] };
+  const { output } = context;
+  const { stories, destinations } = await withAdmin(context, async (admin) => {
+    const found = await findStories(admin, id);
+    const isWaiting = found.some(({ waitingFor }) => waitingFor.length > 0);
+    return { stories: found, destinations: isWaiting ? await admin.destinations() : [] };
   });
-  if (story === undefined) throw new PostcommitError('POSTCOMMIT_E_NOT_FOUND', `Looked for ${id}.`);
-  context.output.show(story, () => tellStory(story, destinations, new Date(), context.output));
+  const [first] = stories;
+  if (first === undefined) throw new PostcommitError('POSTCOMMIT_E_NOT_FOUND', `Looked for ${id}.`);
+  output.show(storyJson(first), () => {
+    if (stories.length > 1)
+      output.line(output.paint.yellow(`${stories.length} events have this id; name one by its seq`));
+    for (const story of stories) {
+      if (stories.length > 1) output.line();
+      tellStory(story, destinations, new Date(), output);
+    }
+  });
 }
 
 function statusArgument(text: string): EventStatus {

@@ -1,0 +1,45 @@
+import { randomUUID } from 'node:crypto';
+
+/** JSON text that is to be written as it is: parsed and written again, a number beyond 2^53 would be another one. */
+export class JsonText {
+  readonly text: string;
+
+  constructor(text: string) {
+    this.text = text;
+  }
+}
+
+/** As JSON.stringify with an indent of two, with each `JsonText` inside of the value as its own text. */
+export function toJson(value: unknown): string {
+  const texts: string[] = [];
+  const mark = randomUUID();
+  const marked = JSON.stringify(
+    value,
+    (_key, each) => (each instanceof JsonText ? `${mark}${texts.push(each.text) - 1}` : each),
+    2,
+  );
+  if (texts.length === 0) return marked;
+  return marked.replace(new RegExp(`^( *)(.*)"${mark}(\\d+)"`, 'gm'), (_line, indent, before, index) => {
+    return `${indent}${before}${indentJson(texts[Number(index)] as string, indent)}`;
+  });
+}
+
+/** JSON text laid out as JSON.stringify does it with an indent of two. Numbers and strings stay as they are written. */
+export function indentJson(text: string, indent = ''): string {
+  let result = '';
+  let depth = 0;
+  const line = () => `\n${indent}${'  '.repeat(depth)}`;
+  const tokens = text.match(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s"{}[\],:]+/g) ?? [];
+  for (const [i, token] of tokens.entries()) {
+    const isEmpty = /[[{]/.test(tokens[i - 1] ?? '') && (tokens[i - 1] ?? '').length === 1;
+    if (token === '}' || token === ']') {
+      depth--;
+      result += isEmpty ? token : `${line()}${token}`;
+      continue;
+    }
+    if (isEmpty) result += line();
+    if (token === '{' || token === '[') depth++;
+    result += token === ',' ? `,${line()}` : token === ':' ? ': ' : token;
+  }
+  return result;
+}
