@@ -105,6 +105,14 @@ function time(value: unknown, name: string): string | undefined {
   return (value as Date).toISOString();
 }
 
+function timeRange(given: Record<string, unknown>): [from: string | undefined, to: string | undefined] {
+  const [from, to] = [time(given.from, 'from'), time(given.to, 'to')];
+  if (from !== undefined && to !== undefined && from > to) {
+    throw bad(`from (${from}) must not be after to (${to}).`);
+  }
+  return [from, to];
+}
+
 function aggregate(value: unknown): { aggregateType?: string; aggregateId?: string } {
   if (value === undefined) return {};
   if (!Array.isArray(value) || value.length < 1 || value.length > 2) {
@@ -118,8 +126,7 @@ function aggregate(value: unknown): { aggregateType?: string; aggregateId?: stri
 }
 
 function toEventConditions(given: Record<string, unknown>): EventConditions {
-  const createdFrom = time(given.from, 'from');
-  const createdBefore = time(given.to, 'to');
+  const [createdFrom, createdBefore] = timeRange(given);
   return { type: text(given.type, 'type'), ...aggregate(given.aggregate), createdFrom, createdBefore };
 }
 
@@ -128,13 +135,14 @@ function toDeadLetterConditions(given: Record<string, unknown>): DeadLetterCondi
   if (includeDiscarded !== undefined && typeof includeDiscarded !== 'boolean') {
     throw bad('includeDiscarded must be true or false.');
   }
+  const [deadFrom, deadBefore] = timeRange(given);
   return {
     type: text(given.type, 'type'),
     ...aggregate(given.aggregate),
     reason: oneOf(given.reason, 'reason', reasons),
     error: text(given.error, 'error'),
-    deadFrom: time(given.from, 'from'),
-    deadBefore: time(given.to, 'to'),
+    deadFrom,
+    deadBefore,
     includeDiscarded,
   };
 }

@@ -33,8 +33,15 @@ export function parseTime(text: string, now: Date): Date | undefined {
   const agoMs = parseDuration(text);
   // A date without a time is midnight here, as people mean it; JavaScript alone would take it as UTC.
   const iso = text.length === 10 ? `${text}T00:00:00` : text;
-  const time = agoMs !== undefined ? new Date(now.getTime() - agoMs) : isoTime.test(text) ? new Date(iso) : undefined;
+  const time = agoMs !== undefined ? new Date(now.getTime() - agoMs) : isDate(text) ? new Date(iso) : undefined;
   return time === undefined || Number.isNaN(time.getTime()) ? undefined : time;
+}
+
+/** Whether the text is an ISO time on a day that exists: JavaScript takes 31 February for 3 March. */
+function isDate(text: string): boolean {
+  const day = text.slice(0, 10);
+  const midnight = new Date(`${day}T00:00:00Z`);
+  return isoTime.test(text) && !Number.isNaN(midnight.getTime()) && midnight.toISOString().startsWith(day);
 }
 
 export function timeArgument(text: string): Date {

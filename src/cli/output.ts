@@ -67,17 +67,17 @@ function cut(text: string, length: number): string {
 
 /**
  * Text from the database on one line, harmless to a terminal: an error text or an aggregate's id may hold escape
- * sequences that somebody else chose.
+ * sequences that somebody else chose. What is invisible is written out too: bidirectional controls show a text in another
+ * order than it has, and two ids that differ in a zero-width character look the same.
  */
 export function printable(text: string): string {
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what this is about.
-  return text.replace(/[\x00-\x1f\x7f-\x9f\u2028\u2029]/g, (character) =>
-    character === '\n'
-      ? ' ⏎ '
-      : character === '\t'
-        ? ' '
-        : `\\x${character.charCodeAt(0).toString(16).padStart(2, '0')}`,
-  );
+  return text.replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu, (character) => {
+    if (character === '\n') return ' ⏎ ';
+    if (character === '\t') return ' ';
+    const code = (character.codePointAt(0) ?? 0).toString(16);
+    if (code.length <= 2) return `\\x${code.padStart(2, '0')}`;
+    return code.length <= 4 ? `\\u${code.padStart(4, '0')}` : `\\u{${code}}`;
+  });
 }
 
 /** `2026-01-31 12:00:00.000Z`: sortable, and in the zone that servers log in. */

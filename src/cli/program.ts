@@ -20,6 +20,7 @@ import { addSql } from './commands/sql.ts';
 import { addStatus } from './commands/status.ts';
 import { examples } from './context.ts';
 import { ExitWith, exitCodeOf, exitCodes, exitCodesHelp } from './exit-codes.ts';
+import { printable } from './output.ts';
 import { redact } from './redact.ts';
 import type { Terminal } from './terminal.ts';
 import { wantsColour } from './terminal.ts';
@@ -97,7 +98,8 @@ function reportError(error: unknown, { stderr, env }: Terminal, json: boolean): 
     return;
   }
   const red = (text: string) => (wantsColour(stderr, env) ? `\x1b[31m${text}\x1b[39m` : text);
-  stderr.write(`${red('error:')} ${message}${known ? ` [${code}]` : ''}\n`);
+  const lines = message.split('\n').map(printable).join('\n');
+  stderr.write(`${red('error:')} ${lines}${known ? ` [${code}]` : ''}\n`);
   // Without a code it is nothing we foresaw, and whoever reports it will need to say where.
   if (!known && error instanceof Error && error.stack) stderr.write(`${redact(error.stack)}\n`);
 }

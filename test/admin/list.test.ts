@@ -153,6 +153,7 @@ describe('admin.list', () => {
         [{ to: new Date('nonsense') }],
         [{ from: new Date('0000-12-31') }],
         [{ to: new Date('+010000-01-01') }],
+        [{ from: new Date('2026-01-02'), to: new Date('2026-01-01') }],
         [{ type: '' }],
         [{ type: 7 }],
         [{ tpye: 'order.created' }],

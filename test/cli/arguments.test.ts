@@ -54,6 +54,17 @@ describe('points in time', () => {
     expect(parseTime(text, now)).toBeUndefined();
     expect(() => timeArgument(text)).toThrow(/2h, 30m or 7d ago/);
   });
+
+  it.each(['2026-02-31', '2026-02-29', '2026-04-31T12:00:00Z', '2026-00-10', '2026-01-00'])(
+    'refuses %s, a day that does not exist',
+    (text) => {
+      expect(parseTime(text, now)).toBeUndefined();
+    },
+  );
+
+  it.each(['2024-02-29', '2026-12-31T23:59:59Z'])('takes %s, the last day of its month', (text) => {
+    expect(parseTime(text, now)).toBeInstanceOf(Date);
+  });
 });
 
 describe('numbers and aggregates', () => {

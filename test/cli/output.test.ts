@@ -32,6 +32,19 @@ describe('tables', () => {
     expect(printable('one\ntwo\t\x1b[2Jthree\x9b')).toBe('one ⏎ two \\x1b[2Jthree\\x9b');
     expect(renderTable(['E'], [['\x1b]0;title\x07']]).join('')).not.toContain('\x1b');
   });
+
+  it('writes out what is invisible or turns the direction of the text', () => {
+    expect(printable('order\u202e24\u202c')).toBe('order\\u202e24\\u202c');
+    const invisible = [
+      ...['\u061c', '\u200b', '\u200c', '\u200d', '\u200e', '\u200f', '\u202a', '\u202b', '\u202c', '\u202d', '\u202e'],
+      ...['\u2060', '\u2066', '\u2067', '\u2068', '\u2069', '\ufeff', '\u00ad', '\u180e', '\u034f', '\u3164', '\u2028'],
+      ...['\u{e0041}', '\ud800', '\u0085'],
+    ];
+    for (const character of invisible) {
+      expect(printable(`a${character}b`), JSON.stringify(character)).toMatch(/^a\\[xu]\{?[0-9a-f]+\}?b$/);
+    }
+    expect(printable('größe 注文 заказ طلب 🚚')).toBe('größe 注文 заказ طلب 🚚');
+  });
 });
 
 describe('words for numbers', () => {

@@ -45,6 +45,15 @@ export function addInit(program: Command, terminal: Terminal): void {
           `${existing} exists already. Pass --force to write ${name} anyway.`,
         );
       }
+      const place = configNames.indexOf(name);
+      const preferred = configNames.slice(0, place).find((each) => existsSync(join(terminal.cwd, each)));
+      if (preferred !== undefined) {
+        throw new PostcommitError(
+          'POSTCOMMIT_E_USAGE',
+          `${preferred} is read before ${name}, so ${name} would never be read. Remove ${preferred} first.`,
+        );
+      }
+      const ignored = configNames.slice(place + 1).filter((each) => existsSync(join(terminal.cwd, each)));
       writeFileSync(file, starterOf(options.format, options.partitions), { flag: options.force ? 'w' : 'wx' });
       const next = [
         ...(options.format === 'json' ? ['write handlers.js, which the config file names'] : []),
@@ -53,8 +62,11 @@ export function addInit(program: Command, terminal: Terminal): void {
         'npx postcommit relay     delivers what your service emits',
         'npx postcommit status    tells how it goes',
       ];
-      output.show({ file, next }, () => {
+      output.show({ file, ignored, next }, () => {
         output.line(`${output.paint.green('wrote')} ${file}`);
+        if (ignored.length > 0) {
+          output.line(output.paint.yellow(`no longer read, because ${name} comes first: ${ignored.join(', ')}`));
+        }
         output.line('Next:');
         for (const [index, step] of next.entries()) output.line(`  ${index + 1}. ${step}`);
       });

@@ -1,0 +1,28 @@
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { runHere } from './fake-terminal.ts';
+import { projectFolder } from './run-cli.ts';
+
+describe('postcommit init --force beside another config file', () => {
+  test('refuses to write a file that would never be read', async () => {
+    const cwd = projectFolder({ 'postcommit.config.ts': '' });
+    const result = await runHere(['init', '--force', '--format', 'json'], { cwd });
+    expect(result).toMatchObject({ code: 2, stdout: '' });
+    expect(result.stderr).toContain('postcommit.config.ts is read before postcommit.config.json');
+    expect(existsSync(join(cwd, 'postcommit.config.json'))).toBe(false);
+  });
+
+  test('says which file is no longer read', async () => {
+    const cwd = projectFolder({ 'postcommit.config.json': '{}' });
+    const result = await runHere(['init', '--force'], { cwd });
+    expect(result).toMatchObject({ code: 0, stderr: '' });
+    expect(result.stdout).toContain('no longer read, because postcommit.config.ts comes first: postcommit.config.json');
+  });
+
+  test('overwrites the file itself', async () => {
+    const cwd = projectFolder({ 'postcommit.config.json': '{}' });
+    expect((await runHere(['init', '--force', '--format', 'json'], { cwd })).code).toBe(0);
+    expect(readFileSync(join(cwd, 'postcommit.config.json'), 'utf8')).toContain('handlers');
+  });
+});
