@@ -1,4 +1,6 @@
 export { OutboxAdmin } from './admin/admin.ts';
+export type { ReplayOptions, ReplayResult } from './admin/bulk.ts';
+export type { BulkOptions, BulkResult, DuplicateId } from './admin/chunks.ts';
 export type { PauseOptions } from './admin/destinations.ts';
 export type { CheckName } from './admin/doctor/checks.ts';
 export type { Diagnosis, DoctorOptions, Finding } from './admin/doctor/doctor.ts';
@@ -13,7 +15,7 @@ export type {
   ReplayTarget,
 } from './admin/filters.ts';
 export type { ForgetOptions, ForgetResult } from './admin/forget.ts';
-export type { Conversion, PatienceOptions } from './admin/partitions.ts';
+export type { Conversion, ConversionStep, ConvertOptions, PatienceOptions } from './admin/partitions.ts';
 export { PartitionAdmin } from './admin/partitions.ts';
 export type { PruneOptions, PruneResult } from './admin/prune.ts';
 export type { EventCatalogue, EventDefinition } from './catalogue/catalogue.ts';

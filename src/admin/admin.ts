@@ -1,9 +1,7 @@
 import { codedDatabaseError } from '../database/database-error.ts';
 import type { Executor } from '../database/executor.ts';
-import type { DeadLetterSelection } from '../outbox/conditions.ts';
 import type { OutboxCounts } from '../outbox/count.ts';
 import { countAll } from '../outbox/count.ts';
-import { discard } from '../outbox/discard.ts';
 import type { EventStory } from '../outbox/find.ts';
 import { find } from '../outbox/find.ts';
 import type { EventSummary } from '../outbox/list.ts';
@@ -18,33 +16,25 @@ import type { MissingTarget } from '../outbox/list-missing-targets.ts';
 import { listMissingTargets } from '../outbox/list-missing-targets.ts';
 import type { RelayInfo } from '../outbox/list-relays.ts';
 import { listRelays } from '../outbox/list-relays.ts';
-import { moment } from '../outbox/moment.ts';
-import { nextPart, requeueOrphans } from '../outbox/orphans.ts';
 import { pause, resume } from '../outbox/pause.ts';
-import type { ReplaySelection } from '../outbox/replay.ts';
-import { replay } from '../outbox/replay.ts';
-import { requeue } from '../outbox/requeue.ts';
 import { ring, ringInProcess } from '../outbox/ring.ts';
-import { wake } from '../outbox/wake.ts';
-import { inChunks, toSeqs } from './chunks.ts';
+import type { ReplayOptions, ReplayResult } from './bulk.ts';
+import { replayEvents, requeueAllOrphans, resolveDeadLetters } from './bulk.ts';
+import type { BulkOptions, BulkResult } from './chunks.ts';
 import { fromCursor, toCursor } from './cursor.ts';
 import type { PauseOptions } from './destinations.ts';
 import { changeDestination, checkPauseOptions } from './destinations.ts';
 import type { Diagnosis, DoctorOptions } from './doctor/doctor.ts';
 import { examine } from './doctor/doctor.ts';
-import type { EventReference } from './event-reference.ts';
 import { toReference } from './event-reference.ts';
 import type { DeadLetterFilter, DeadLetterTarget, ListFilter, ReplayTarget } from './filters.ts';
-import { checkDeadLetterFilter, checkDeadLetterTarget, checkListFilter, checkReplayTarget } from './filters.ts';
+import { checkDeadLetterFilter, checkListFilter } from './filters.ts';
 import type { ForgetOptions, ForgetResult } from './forget.ts';
 import { forgetTarget } from './forget.ts';
 import { PartitionAdmin } from './partitions.ts';
 import type { PruneOptions, PruneResult } from './prune.ts';
 import { prune } from './prune.ts';
 import { seqRange } from './seq-range.ts';
-
-/** Seqs of the log that one statement searches for orphans: 2 ms where batches were settled, 0.2 s where single events were. */
-const orphanPartSeqs = 100_000;
 
 export interface OutboxAdminOptions {
   /** Runs single statements, each in a transaction of its own, on any connection. */
@@ -59,8 +49,8 @@ export interface OutboxAdminOptions {
  * by `outbox.admin`.
  *
  * Everything stays cheap on an outbox of millions of events: pages are read from where the last one ended, counts are
- * capped, and bulk operations go in chunks of 1,000, each of them whole or not at all. If one fails half-way, what it
- * had done stays done, and it can be called again.
+ * capped, and bulk operations go in chunks of 1,000, each of them whole or not at all. If one fails half-way, or its
+ * `signal` ends it, what it had done stays done, and it can be called again.
  */
 export class OutboxAdmin {
   readonly #db: Executor;
@@ -78,7 +68,8 @@ export class OutboxAdmin {
 
   /**
    * The whole story of one event, by its id or its seq: what it is, where it stands, every failed attempt with its
-   * error, every delivery. `undefined` when there is no such event, or no longer.
+   * error, every delivery. `undefined` when there is no such event, or no longer. In a partitioned log several events can
+   * have one id: this is the one with the lowest seq, and `sameId` has the seqs of the others.
    *
    * @example
    * const story = await admin.find('0198c5a2-7d9e-7cc3-98c4-dc0c0c07398f');
@@ -145,8 +136,8 @@ export class OutboxAdmin {
    * await admin.retry({ ids: ['0198c5a2-7d9e-7cc3-98c4-dc0c0c07398f'] });
    * const { count } = await admin.retry({ type: 'order.created', error: 'ECONNREFUSED' });
    */
-  retry(target: DeadLetterTarget): Promise<{ count: number }> {
-    return this.#resolve(target, requeue);
+  retry(target: DeadLetterTarget, options: BulkOptions = {}): Promise<BulkResult> {
+    return this.#bulk(() => resolveDeadLetters(this.#db, this.#schema, 'retry', target, options));
   }
 
   /**
@@ -157,30 +148,22 @@ export class OutboxAdmin {
    * const weekAgo = new Date(Date.now() - 7 * 24 * 3_600_000);
    * const { count } = await admin.discard({ reason: 'rejected', to: weekAgo });
    */
-  discard(target: DeadLetterTarget): Promise<{ count: number }> {
-    return this.#resolve(target, discard);
+  discard(target: DeadLetterTarget, options: BulkOptions = {}): Promise<BulkResult> {
+    return this.#bulk(() => resolveDeadLetters(this.#db, this.#schema, 'discard', target, options));
   }
 
   /**
    * Delivers events again that were delivered before: with the same id, to all of their targets, in order for each
    * aggregate. Brokers that deduplicate store them again, because each replay has deduplication ids of its own. Consumers
    * that deduplicate by event id will not act on them twice. Events that are in the queue, wait for a destination or are
-   * dead are left alone. `from` and `to` are about when an event was emitted.
+   * dead are left alone. `from` and `to` are about when an event was emitted. To go on with one
+   * that was interrupted, hand its `next` in as `after`.
    *
    * @example
    * const { count } = await admin.replay({ type: 'order.created', from: new Date('2026-03-01'), to: new Date('2026-03-02') });
    */
-  replay(target: ReplayTarget): Promise<{ count: number }> {
-    return coded(async () => {
-      const checked = checkReplayTarget(target);
-      const run = (selection: ReplaySelection) => inChunks((chunk) => replay(this.#db, this.#schema, selection, chunk));
-      return this.#thenRing(async () => {
-        if ('references' in checked) return { count: await this.#forEach(checked.references, run) };
-        const { lastSeq } = await moment(this.#db, this.#schema);
-        const range = await seqRange(this.#db, this.#schema, checked.conditions);
-        return { count: await run({ events: checked.conditions, ...range, seqUntil: lastSeq }) };
-      });
-    });
+  replay(target: ReplayTarget, options: ReplayOptions = {}): Promise<ReplayResult> {
+    return this.#bulk(() => replayEvents(this.#db, this.#schema, target, options));
   }
 
   /**
@@ -191,18 +174,8 @@ export class OutboxAdmin {
    * @example
    * const { count } = await admin.requeueOrphans();
    */
-  requeueOrphans(): Promise<{ count: number }> {
-    return coded(() =>
-      this.#thenRing(async () => {
-        let count = 0;
-        for (let from: string | undefined = '0'; from !== undefined; ) {
-          const part = await nextPart(this.#db, this.#schema, from, orphanPartSeqs);
-          if (part) count += await requeueOrphans(this.#db, this.#schema, part);
-          from = part?.beyond;
-        }
-        return { count };
-      }),
-    );
+  requeueOrphans(options: BulkOptions = {}): Promise<BulkResult> {
+    return this.#bulk(() => requeueAllOrphans(this.#db, this.#schema, options));
   }
 
   /**
@@ -288,7 +261,7 @@ export class OutboxAdmin {
    * console.log(`${sent} events would be SENT without kafka, ${discarded} would be given up`);
    */
   forget(target: string, options: ForgetOptions = {}): Promise<ForgetResult> {
-    return coded(() => this.#thenRing(() => forgetTarget(this.#db, this.#schema, target, options)));
+    return this.#bulk(() => forgetTarget(this.#db, this.#schema, target, options));
   }
 
   /**
@@ -330,38 +303,8 @@ export class OutboxAdmin {
     return this.#thenRing(() => changeDestination(this.#db, this.#schema, destination, change));
   }
 
-  #resolve(target: DeadLetterTarget, change: typeof requeue): Promise<{ count: number }> {
-    return coded(async () => {
-      const checked = checkDeadLetterTarget(target);
-      const run = (selection: DeadLetterSelection) =>
-        inChunks(async (chunk) => {
-          const result = await change(this.#db, this.#schema, selection, chunk);
-          // Not left for the end: a later chunk may fail, and what is parked behind this one would be forgotten.
-          if (result.freedKeys.length > 0) await wake(this.#db, this.#schema, result.freedKeys);
-          return result;
-        });
-      return this.#thenRing(async () => {
-        let count: number;
-        if ('references' in checked) {
-          count = await this.#forEach(checked.references, run);
-        } else {
-          const { lastDeath } = await moment(this.#db, this.#schema);
-          count = await run({ letters: checked.conditions, diedUntil: lastDeath });
-        }
-        // Also when nothing was freed: a call that was killed before it could wake is made good by the next one.
-        await wake(this.#db, this.#schema);
-        return { count };
-      });
-    });
-  }
-
-  async #forEach(
-    references: readonly EventReference[],
-    run: (selection: { seqs: string[] }) => Promise<number>,
-  ): Promise<number> {
-    let total = 0;
-    for (const seqs of await toSeqs(this.#db, this.#schema, references)) total += await run({ seqs });
-    return total;
+  #bulk<T>(work: () => Promise<T>): Promise<T> {
+    return coded(() => this.#thenRing(work));
   }
 
   /** Rings for the relays, also when `work` fails: some of it may be done. A ring that is lost is made up by polling. */

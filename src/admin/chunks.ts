@@ -1,33 +1,102 @@
 import type { Executor } from '../database/executor.ts';
+import { PostcommitError } from '../errors.ts';
 import { compareSeq } from '../outbox/claim.ts';
 import type { Chunk } from '../outbox/conditions.ts';
 import type { ChunkResult } from '../outbox/requeue.ts';
 import { resolve } from '../outbox/resolve.ts';
 import type { EventReference } from './event-reference.ts';
 
+/** How an operation over many events can be watched and ended. */
+export interface BulkOptions {
+  /** Ends it after the chunk of 1,000 that is under way. What is done stays done. */
+  signal?: AbortSignal;
+  /** Called after each chunk that changed something, with how many events are done so far. */
+  onProgress?: (count: number) => void;
+}
+
+/** An id that several events have, which can be so in a partitioned log. */
+export interface DuplicateId {
+  id: string;
+  /** The seqs of these events, lowest first. A seq names one of them. */
+  seqs: string[];
+}
+
+export interface BulkResult {
+  count: number;
+  /** Present when `signal` ended it before all was done. */
+  interrupted?: true;
+  /** Of the ids that were named, those that several events have. All of these events were taken. Absent when there is none. */
+  duplicates?: DuplicateId[];
+}
+
+/** Refuses options that are not known: a misspelt `signal` would be missed too late. */
+export function checkBulkOptions<Options extends object>(
+  options: Options,
+  method: string,
+  more: string[] = [],
+): Options {
+  const known = ['signal', 'onProgress', ...more];
+  if (typeof options !== 'object' || options === null || Array.isArray(options)) {
+    throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', `${method}() takes its options as an object.`);
+  }
+  const unknown = Object.keys(options).find((name) => !known.includes(name));
+  if (unknown !== undefined) {
+    throw new PostcommitError(
+      'POSTCOMMIT_E_BAD_OPTION',
+      `${method}() knows ${known.join(', ')}. Got ${JSON.stringify(unknown)}.`,
+    );
+  }
+  return options;
+}
+
 /** Rows per statement: some ten milliseconds of locks. */
 const chunkSizeMax = 1_000;
 
-/** Repeats a bulk statement from one seq to the next until nothing is left, and answers how many events it changed. */
-export async function inChunks(run: (chunk: Chunk) => Promise<ChunkResult>): Promise<number> {
+/**
+ * Repeats a bulk statement from one seq to the next, for each selection until nothing is left of it. Selections are in order
+ * of seq. `stoppedAt` is present when the signal ended it: what is left has higher seqs.
+ */
+export async function inChunks<Selection>(
+  selections: readonly Selection[],
+  run: (selection: Selection, chunk: Chunk) => Promise<ChunkResult>,
+  { signal, onProgress, after = '0' }: BulkOptions & { after?: string | undefined } = {},
+): Promise<{ count: number; stoppedAt?: string }> {
   let total = 0;
-  for (let after: string | null = '0'; after !== null; ) {
-    const { seen, count, reached }: ChunkResult = await run({ after, limit: chunkSizeMax });
-    total += count;
-    after = seen < chunkSizeMax ? null : reached;
+  let position = after;
+  for (const selection of selections) {
+    for (let more = true; more; ) {
+      if (signal?.aborted) return { count: total, stoppedAt: position };
+      const { seen, count, reached } = await run(selection, { after: position, limit: chunkSizeMax });
+      total += count;
+      more = seen === chunkSizeMax;
+      position = reached ?? position;
+      if (count > 0) onProgress?.(total);
+    }
   }
-  return total;
+  return { count: total };
 }
 
 /** The seqs of the named events, lowest first as order demands, in lists that fit one statement. */
-export async function toSeqs(db: Executor, schema: string, references: readonly EventReference[]): Promise<string[][]> {
+export async function toSeqs(
+  db: Executor,
+  schema: string,
+  references: readonly EventReference[],
+): Promise<{ lists: string[][]; duplicates: DuplicateId[] }> {
   const seqs = new Set<string>();
+  const byId = new Map<string, Set<string>>();
   for (const part of parts(references)) {
     const ids = part.flatMap((reference) => ('id' in reference ? [reference.id] : []));
     for (const reference of part) if ('seq' in reference) seqs.add(reference.seq);
-    if (ids.length > 0) for (const seq of await resolve(db, schema, ids)) seqs.add(seq);
+    if (ids.length === 0) continue;
+    for (const { id, seq } of await resolve(db, schema, ids)) {
+      seqs.add(seq);
+      byId.set(id, (byId.get(id) ?? new Set()).add(seq));
+    }
   }
-  return parts([...seqs].sort(compareSeq));
+  const duplicates = [...byId].flatMap(([id, found]) =>
+    found.size > 1 ? [{ id, seqs: [...found].sort(compareSeq) }] : [],
+  );
+  return { lists: parts([...seqs].sort(compareSeq)), duplicates };
 }
 
 function parts<T>(items: readonly T[]): T[][] {

@@ -2,7 +2,7 @@ import { PostcommitError } from '../errors.ts';
 import { isSeq } from './event-reference.ts';
 
 /** What a cursor goes on with: one from another list, or of the other order, would skip events silently. */
-export type CursorKind = 'events-newest' | 'events-oldest' | 'dead-letters';
+export type CursorKind = 'events-newest' | 'events-oldest' | 'dead-letters' | 'replay';
 
 /** A place in a list, as text that means nothing to its holder. */
 export function toCursor(kind: CursorKind, seq: string): string {

@@ -3,9 +3,11 @@ import { isStorable } from '../database/storable-text.ts';
 import { PostcommitError } from '../errors.ts';
 import type { ForgetPreview, ForgottenEvents } from '../outbox/forget.ts';
 import { forget, previewForget } from '../outbox/forget.ts';
+import type { BulkOptions } from './chunks.ts';
+import { checkBulkOptions } from './chunks.ts';
 import { noSuchDestination } from './destinations.ts';
 
-export interface ForgetOptions {
+export interface ForgetOptions extends BulkOptions {
   /** Only tell what would happen, and change nothing. Default `false`. */
   dryRun?: boolean;
 }
@@ -16,6 +18,8 @@ export interface ForgetResult extends ForgottenEvents {
   usedBy: string[];
   /** Events that a relay held in this moment and that may still be owed to it: call it again if there are any. */
   inFlight: number;
+  /** Present when `signal` ended it before all was done. Call it again to go on. */
+  interrupted?: true;
 }
 
 /** Rows per statement: some ten milliseconds of locks. */
@@ -27,7 +31,7 @@ export async function forgetTarget(
   target: string,
   options: ForgetOptions,
 ): Promise<ForgetResult> {
-  const { dryRun } = check(options);
+  const { dryRun = false, signal, onProgress } = checkBulkOptions(options, 'forget', ['dryRun']);
   // What PostgreSQL cannot store is no target's name, and would only make another error.
   if (typeof target !== 'string' || !isStorable(target)) throw await noSuchDestination(db, schema, target);
   const { known, usedBy, ...events } = await previewForget(db, schema, target);
@@ -43,10 +47,12 @@ export async function forgetTarget(
     inFlight: 0,
   };
   for (;;) {
+    if (signal?.aborted) return { ...result, interrupted: true };
     const chunk = await forget(db, schema, target, chunkRowsMax);
     if (chunk.inUse) throw await inUse(db, schema, target);
     for (const name of counted) result[name] += chunk[name];
     result.inFlight = chunk.inFlight;
+    onProgress?.(counted.reduce((sum, name) => sum + result[name], 0));
     if (chunk.finished) return result;
   }
 }
@@ -65,15 +71,4 @@ function isNothing(events: Omit<ForgetPreview, 'known' | 'usedBy'>): boolean {
 async function inUse(db: Executor, schema: string, target: string): Promise<PostcommitError> {
   const { usedBy } = await previewForget(db, schema, target);
   return new PostcommitError('POSTCOMMIT_E_TARGET_IN_USE', `The target is ${target}; relays: ${usedBy.join(', ')}.`);
-}
-
-function check(options: ForgetOptions): { dryRun: boolean } {
-  if (typeof options !== 'object' || options === null || Array.isArray(options)) {
-    throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', 'forget() takes its options as an object: { dryRun: true }.');
-  }
-  const unknown = Object.keys(options).find((name) => name !== 'dryRun');
-  if (unknown !== undefined) {
-    throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', `forget() knows dryRun only. Got ${JSON.stringify(unknown)}.`);
-  }
-  return { dryRun: options.dryRun === true };
 }

@@ -20,6 +20,19 @@ export interface PatienceOptions {
   patienceMs?: number;
 }
 
+/** What a conversion is at: locking the log for a moment, reading all of it, or locking it again to exchange the tables. */
+export type ConversionStep = 'bound' | 'validate' | 'partition';
+
+export interface ConvertOptions extends PatienceOptions {
+  /**
+   * Ends it before the next step, or while it waits for the log: the log stays one table, and nothing is left behind. A
+   * step that PostgreSQL has begun is finished first; reading a large log takes minutes.
+   */
+  signal?: AbortSignal;
+  /** Called when a step begins. */
+  onStep?: (step: ConversionStep) => void;
+}
+
 /** What a conversion did. */
 export interface Conversion {
   unit: PartitionUnit;
@@ -27,7 +40,12 @@ export interface Conversion {
   converted: boolean;
   /** The partition that new events go into. */
   current: number;
+  /** Present when `signal` ended it before the log was converted. */
+  interrupted?: true;
 }
+
+/** Thrown inside of a conversion when its signal says so. */
+class Interrupted extends Error {}
 
 /** Something stands on the log, a name is taken, a row does not fit, or PostgreSQL cannot do it with partitions. */
 const cannotPartition = ['2BP01', '42P07', '42P16', '0A000', '23514'];
@@ -73,7 +91,7 @@ export class PartitionAdmin {
    * @example
    * const { converted, current } = await admin.partitions.convert('day');
    */
-  convert(unit: PartitionUnit, options: PatienceOptions = {}): Promise<Conversion> {
+  convert(unit: PartitionUnit, options: ConvertOptions = {}): Promise<Conversion> {
     return coded(async () => {
       if (!partitionUnits.includes(unit)) {
         throw new PostcommitError(
@@ -81,19 +99,26 @@ export class PartitionAdmin {
           `Partitions are by 'day' or by 'month'. Got ${JSON.stringify(unit) ?? String(unit)}.`,
         );
       }
-      const patienceMs = checkPatience(options);
+      const patience = { patienceMs: checkPatience(options), signal: options.signal };
+      const step = <T>(name: ConversionStep, attempt: () => Promise<T>) => {
+        if (options.signal?.aborted) throw new Interrupted();
+        options.onStep?.(name);
+        return this.#patiently(patience, attempt);
+      };
       const before = await listPartitions(this.#db, this.#schema);
       let converted: boolean;
       try {
         if (before.unit === 'none') {
-          await this.#patiently(patienceMs, () => boundLog(this.#db, this.#schema));
-          await this.#patiently(patienceMs, () => validateLog(this.#db, this.#schema));
+          await step('bound', () => boundLog(this.#db, this.#schema));
+          await step('validate', () => validateLog(this.#db, this.#schema));
         }
-        converted = await this.#patiently(patienceMs, () => partitionLog(this.#db, this.#schema, unit));
+        converted = await step('partition', () => partitionLog(this.#db, this.#schema, unit));
       } catch (error) {
-        // Whoever only had to wait goes on from there the next time, and would have to wait for this as well.
+        // A call that only had to wait goes on from there the next time, and would have to wait for this as well.
         const inUse = error instanceof PostcommitError && error.code === 'POSTCOMMIT_E_LOG_IN_USE';
-        if (!inUse) await this.#patiently(patienceMs, () => unboundLog(this.#db, this.#schema)).catch(() => {});
+        const patienceMs = Math.min(patience.patienceMs, patienceMsDefault);
+        if (!inUse) await this.#patiently({ patienceMs }, () => unboundLog(this.#db, this.#schema)).catch(() => {});
+        if (error instanceof Interrupted) return { unit, converted: false, current: 0, interrupted: true };
         throw error;
       }
       const { current = 0 } = await rotate(this.#db, this.#schema);
@@ -168,7 +193,10 @@ export class PartitionAdmin {
   }
 
   /** Repeats what could not lock the log in time, with pauses in between. */
-  async #patiently<T>(patienceMs: number, attempt: () => Promise<T>): Promise<T> {
+  async #patiently<T>(
+    { patienceMs, signal }: { patienceMs: number; signal?: AbortSignal | undefined },
+    attempt: () => Promise<T>,
+  ): Promise<T> {
     const until = performance.now() + patienceMs;
     for (;;) {
       try {
@@ -180,6 +208,7 @@ export class PartitionAdmin {
           throw new PostcommitError('POSTCOMMIT_E_CANNOT_PARTITION', `(${message})`, { cause: error });
         }
         if (code !== '55P03' && code !== '40P01') throw error;
+        if (signal?.aborted) throw new Interrupted();
         if (performance.now() >= until) throw await this.#tellWhoHolds(error);
         await sleep(pauseMs);
       }

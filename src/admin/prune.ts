@@ -1,5 +1,4 @@
 import type { Executor } from '../database/executor.ts';
-import { PostcommitError } from '../errors.ts';
 import type { DropExpiredResult } from '../outbox/drop-partition.ts';
 import { dropExpired, reasonOf } from '../outbox/drop-partition.ts';
 import { listPartitions } from '../outbox/list-partitions.ts';
@@ -8,16 +7,16 @@ import { pruneEvents } from '../outbox/prune-events.ts';
 import { firstTime, pruneProcessed } from '../outbox/prune-processed.ts';
 import { pruneRelays } from '../outbox/prune-relays.ts';
 import { checkKeepMs } from '../retention.ts';
+import type { BulkOptions } from './chunks.ts';
+import { checkBulkOptions } from './chunks.ts';
 
-export interface PruneOptions {
+export interface PruneOptions extends BulkOptions {
   /** Events that were emitted longer ago are removed, unless they are still needed. `Infinity`: none. */
   olderThanMs: number;
   /** What consumers processed longer ago is forgotten. `Infinity`: none. Default: `olderThanMs`. */
   processedOlderThanMs?: number;
   /** Only count, and change nothing. Default `false`. */
   dryRun?: boolean;
-  /** Ends it after the chunk that is under way. What is done stays done. */
-  signal?: AbortSignal;
 }
 
 export interface PruneResult {
@@ -40,8 +39,8 @@ export interface PruneResult {
   partitions: number[];
   /** Partitions that are old enough and stay, with the reason. */
   keptPartitions: { number: number; reason: string }[];
-  /** False when `signal` ended it before all was done. */
-  finished: boolean;
+  /** Present when `signal` ended it before all was done. */
+  interrupted?: true;
 }
 
 /** Rows per statement: some ten milliseconds of work. */
@@ -49,7 +48,7 @@ const chunkRowsMax = 1_000;
 
 /** The whole log from its beginning, whatever the leader's cursor says: so it can tell of everything that had to stay. */
 export async function prune(db: Executor, schema: string, given: PruneOptions): Promise<PruneResult> {
-  const { olderThanMs, processedOlderThanMs, dryRun, signal } = check(given);
+  const { olderThanMs, processedOlderThanMs, dryRun, signal, onProgress } = check(given);
   const goesOn = () => signal?.aborted !== true;
   const result: PruneResult = {
     events: 0,
@@ -57,7 +56,6 @@ export async function prune(db: Executor, schema: string, given: PruneOptions): 
     processed: 0,
     partitions: [],
     keptPartitions: [],
-    finished: false,
   };
   for (let more = true; more && goesOn(); ) {
     const {
@@ -72,7 +70,7 @@ export async function prune(db: Executor, schema: string, given: PruneOptions): 
     more = goOn;
   }
   for (let after = '0'; olderThanMs !== Number.POSITIVE_INFINITY; ) {
-    if (!goesOn()) return result;
+    if (!goesOn()) return { ...result, interrupted: true };
     const chunk = await pruneEvents(db, schema, { after, keepMs: olderThanMs, rowsMax: chunkRowsMax, dryRun });
     result.events += chunk.pruned;
     result.kept.queued += chunk.queued;
@@ -80,18 +78,20 @@ export async function prune(db: Executor, schema: string, given: PruneOptions): 
     result.kept.dead += chunk.dead;
     result.kept.orphaned += chunk.orphaned;
     after = chunk.reached;
+    onProgress?.(result.events);
     if (chunk.finished) break;
   }
   for (let after = firstTime; processedOlderThanMs !== Number.POSITIVE_INFINITY; ) {
-    if (!goesOn()) return result;
+    if (!goesOn()) return { ...result, interrupted: true };
     const chunk = { after, keepMs: processedOlderThanMs, rowsMax: chunkRowsMax, dryRun };
     const { count, reached } = await pruneProcessed(db, schema, chunk);
     result.processed += count;
     after = reached;
+    onProgress?.(result.events + result.processed);
     if (count < chunkRowsMax) break;
   }
   if (!dryRun) while (goesOn() && (await pruneRelays(db, schema, chunkRowsMax)) === chunkRowsMax);
-  return { ...result, finished: goesOn() };
+  return { ...result, ...(!goesOn() && { interrupted: true as const }) };
 }
 
 /** What `dropExpired` would do, as far as can be told without its locks. */
@@ -108,18 +108,12 @@ async function findDroppable(db: Executor, schema: string, { keepMs }: { keepMs:
 }
 
 function check(given: PruneOptions) {
-  const known = ['olderThanMs', 'processedOlderThanMs', 'dryRun', 'signal'];
-  const example = 'prune() takes its options as an object, e.g. { olderThanMs: 2_592_000_000 } for 30 days.';
-  if (typeof given !== 'object' || given === null) throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', example);
-  const unknown = Object.keys(given).find((name) => !known.includes(name));
-  if (unknown !== undefined) {
-    throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', `prune() knows ${known.join(', ')}. Got ${unknown}.`);
-  }
+  checkBulkOptions(given, 'prune', ['olderThanMs', 'processedOlderThanMs', 'dryRun']);
   const olderThanMs = checkKeepMs('olderThanMs', given.olderThanMs);
   return {
+    ...given,
     olderThanMs,
     processedOlderThanMs: checkKeepMs('processedOlderThanMs', given.processedOlderThanMs ?? olderThanMs),
     dryRun: given.dryRun === true,
-    signal: given.signal,
   };
 }

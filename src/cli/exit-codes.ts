@@ -9,6 +9,7 @@ export const exitCodes = {
   database: 3,
   notMigrated: 4,
   critical: 5,
+  interrupted: 130,
 } as const;
 
 export const exitCodesHelp = `
@@ -18,7 +19,8 @@ Exit codes:
   2  wrong usage: an unknown option or command, a config file that cannot be used
   3  the database cannot be reached, refused the connection or the right, or is a standby
   4  the outbox tables are missing, too old or too new, or their sequence lags: run \`postcommit migrate\`
-  5  \`postcommit doctor\` found something critical`;
+  5  \`postcommit doctor\` found something critical
+  130  Ctrl-C or SIGTERM ended it before all was done; what was done stays done`;
 
 const byErrorCode: Partial<Record<ErrorCode, number>> = {
   POSTCOMMIT_E_USAGE: exitCodes.usage,

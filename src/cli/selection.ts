@@ -1,9 +1,13 @@
 import { createInterface } from 'node:readline/promises';
 import type { Command } from 'commander';
+import type { OutboxAdmin } from '../admin/admin.ts';
+import type { BulkOptions, BulkResult } from '../admin/chunks.ts';
 import { PostcommitError } from '../errors.ts';
 import { quantity } from '../plain-words.ts';
 import { aggregateArgument, timeArgument } from './arguments.ts';
+import { endInterrupted, tellDuplicates, watched } from './bulk.ts';
 import type { Context } from './context.ts';
+import { withAdmin } from './context.ts';
 
 /** Conditions that a command's flags can name. */
 export interface Conditions {
@@ -22,7 +26,7 @@ export function addConditions(command: Command): Command {
 }
 
 /** Which events an operation is for. Nothing named at all is a mistake, never everything. */
-export function targetOf<C extends object>(
+export function targetOf<C extends Conditions>(
   ids: string[],
   conditions: C,
   all: boolean,
@@ -32,6 +36,12 @@ export function targetOf<C extends object>(
     throw new PostcommitError('POSTCOMMIT_E_EMPTY_FILTER', 'Here: name ids, conditions such as --type, or --all.');
   if (ways > 1) {
     throw new PostcommitError('POSTCOMMIT_E_USAGE', 'Name ids, or conditions, or --all: one of the three.');
+  }
+  const { from, to } = conditions;
+  // Refused before a question is asked.
+  if (from && to && from > to) {
+    const times = `--from is ${from.toISOString()}, --to is ${to.toISOString()}`;
+    throw new PostcommitError('POSTCOMMIT_E_USAGE', `--from must not be after --to: ${times}.`);
   }
   if (all) return { all: true };
   return ids.length > 0 ? { ids } : conditions;
@@ -61,12 +71,26 @@ export async function confirm({ terminal, output }: Context, question: string, y
   }
 }
 
-/** Says how many it were. Ids of which none fits are a failure; a condition that fits none is an answer. */
-export function tellCount(
-  { output }: Context,
-  count: number,
+/** Runs a bulk operation and says how many it were. Ids of which none fits are a failure; a condition that fits none is an answer. */
+export async function runBulk<Result extends BulkResult & { next?: string }>(
+  context: Context,
   { noun, done, named }: { noun: string; done: string; named: boolean },
-): void {
-  if (named && count === 0) throw new PostcommitError('POSTCOMMIT_E_NOT_FOUND', `None of the ids is a ${noun}.`);
-  output.show({ count }, () => output.line(`${quantity(count, noun)} ${done}`));
+  operation: (admin: OutboxAdmin, options: BulkOptions) => Promise<Result>,
+): Promise<void> {
+  const { output } = context;
+  const told = (count: number) => `${quantity(count, noun)} ${done}`;
+  const result = await watched(context, told(0), ({ signal, tell }) =>
+    withAdmin(context, (admin) => operation(admin, { signal, onProgress: (count) => tell(told(count)) })),
+  );
+  const { count, interrupted, next, duplicates } = result;
+  if (named && count === 0 && !interrupted) {
+    throw new PostcommitError('POSTCOMMIT_E_NOT_FOUND', `None of the ids is a ${noun}.`);
+  }
+  output.show(result, () => {
+    if (!interrupted) output.line(told(count));
+    tellDuplicates(context, duplicates);
+  });
+  if (interrupted) {
+    endInterrupted(context, told(count), `run the same command again${next ? ` with --after ${next}` : ''}`);
+  }
 }

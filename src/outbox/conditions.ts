@@ -83,13 +83,21 @@ export interface Chunk {
   limit: number;
 }
 
+/**
+ * The condition that a seq is in a list that comes as text. As a subquery, the list is read once; otherwise PostgreSQL may
+ * read it for each row that it filters.
+ */
+export function isOneOf(seq: string, list: string): string {
+  return `${seq} = any (array(select unnest(${list}::bigint[])))`;
+}
+
 /** Which dead letters a bulk operation is for: named ones, or all that match and had died when it began. */
 export type DeadLetterSelection = { seqs: readonly string[] } | { letters: DeadLetterConditions; diedUntil: string };
 
 /** For a statement in which the log is `e` and the dead letters are `d`, with the chunk's limit as $1. */
 export function whereSelected(selection: DeadLetterSelection, chunk: Chunk): Conditions {
   const conditions = new Conditions([String(chunk.limit)]).where(chunk.after, (v) => `d.seq > ${v}::bigint`);
-  if ('seqs' in selection) return conditions.where(arrayText(selection.seqs), (v) => `d.seq = any (${v}::bigint[])`);
+  if ('seqs' in selection) return conditions.where(arrayText(selection.seqs), (v) => isOneOf('d.seq', v));
   return whereDeadLetter(conditions, selection.letters).where(
     selection.diedUntil,
     (v) => `d.dead_at <= ${v}::timestamptz`,

@@ -40,11 +40,8 @@ const requeueOrphansSql = perSchema(
 select to_json(${s}.requeue_orphans($1::text::bigint, $2::text::bigint, ${orphansMax}))::text as json`,
 );
 
-/** Puts the orphans of a part of the log into the queue, in order of seq. Returns how many there were. */
+/** Puts up to 1,000 orphans of a part of the log into the queue, in order of seq. Returns how many. */
 export async function requeueOrphans(db: Executor, schema: string, { first, beyond }: LogPart): Promise<number> {
-  let total = 0;
-  for (let count = orphansMax; count === orphansMax; total += count) {
-    [count = 0] = await readJson<number>(db, requeueOrphansSql(schema), [first, beyond]);
-  }
-  return total;
+  const [count = 0] = await readJson<number>(db, requeueOrphansSql(schema), [first, beyond]);
+  return count;
 }

@@ -1,7 +1,7 @@
 import type { Executor } from '../database/executor.ts';
 import { perSchema } from '../database/identifier.ts';
 import type { Chunk, EventConditions } from './conditions.ts';
-import { Conditions, whereEvent } from './conditions.ts';
+import { Conditions, isOneOf, whereEvent } from './conditions.ts';
 import { deliveredEvents } from './list.ts';
 import { arrayText, readJson } from './read-json.ts';
 import type { ChunkResult } from './requeue.ts';
@@ -35,7 +35,7 @@ export async function replay(
 ): Promise<ChunkResult> {
   const conditions = new Conditions([String(chunk.limit)]).where(chunk.after, (v) => `e.seq > ${v}::bigint`);
   if ('seqs' in selection) {
-    conditions.where(arrayText(selection.seqs), (v) => `e.seq = any (${v}::bigint[])`);
+    conditions.where(arrayText(selection.seqs), (v) => isOneOf('e.seq', v));
   } else {
     whereEvent(conditions, selection.events)
       .where(selection.seqFrom, (v) => `e.seq >= ${v}::bigint`)

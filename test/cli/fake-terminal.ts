@@ -8,10 +8,12 @@ export interface FakeTerminalOptions {
   env?: Record<string, string>;
   /** What a person types. Given, stdin is a terminal. */
   typed?: string;
+  /** Whether stderr is a terminal, where progress is shown. */
+  tty?: boolean;
 }
 
 /** A terminal in memory, for what needs no process of its own. */
-export function fakeTerminal({ cwd, env = {}, typed }: FakeTerminalOptions = {}) {
+export function fakeTerminal({ cwd, env = {}, typed, tty = false }: FakeTerminalOptions = {}) {
   const written = { stdout: '', stderr: '' };
   const sink = (name: keyof typeof written) =>
     new Writable({
@@ -26,7 +28,7 @@ export function fakeTerminal({ cwd, env = {}, typed }: FakeTerminalOptions = {})
   const terminal: Terminal = {
     stdin,
     stdout: sink('stdout'),
-    stderr: sink('stderr'),
+    stderr: Object.assign(sink('stderr'), { isTTY: tty }),
     env,
     cwd: cwd ?? projectFolder({}),
   };

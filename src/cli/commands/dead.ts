@@ -6,7 +6,7 @@ import { wholeNumber } from '../arguments.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
 import { instant } from '../output.ts';
 import type { Conditions } from '../selection.ts';
-import { addConditions, confirm, targetOf, tellCount } from '../selection.ts';
+import { addConditions, confirm, runBulk, targetOf } from '../selection.ts';
 import { findStories, storyJson, tellStory } from '../story.ts';
 import type { Terminal } from '../terminal.ts';
 
@@ -132,8 +132,8 @@ function addRetry(dead: Command, terminal: Terminal): void {
       const { all = false, yes = false, ...conditions } = options;
       const target = targetOf(ids, conditions, all);
       if (ids.length === 0) await confirm(context, `Retry ${all ? 'all' : 'the matching'} dead letters?`, yes);
-      const { count } = await withAdmin(context, (admin) => admin.retry(target));
-      tellCount(context, count, { noun: 'dead letter', done: 'put back into the queue', named: ids.length > 0 });
+      const words = { noun: 'dead letter', done: 'put back into the queue', named: ids.length > 0 };
+      await runBulk(context, words, (admin, watch) => admin.retry(target, watch));
     });
 }
 
@@ -160,7 +160,7 @@ function addDiscard(dead: Command, terminal: Terminal): void {
       const which =
         ids.length > 0 ? quantity(ids.length, 'dead letter') : `${all ? 'all' : 'the matching'} dead letters`;
       await confirm(context, `Discard ${which}? They will never be delivered.`, yes);
-      const { count } = await withAdmin(context, (admin) => admin.discard(target));
-      tellCount(context, count, { noun: 'dead letter', done: 'discarded', named: ids.length > 0 });
+      const words = { noun: 'dead letter', done: 'discarded', named: ids.length > 0 };
+      await runBulk(context, words, (admin, watch) => admin.discard(target, watch));
     });
 }

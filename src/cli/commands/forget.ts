@@ -1,6 +1,7 @@
 import type { Command } from 'commander';
 import type { ForgetResult } from '../../admin/forget.ts';
 import { quantity } from '../../plain-words.ts';
+import { endInterrupted, watched } from '../bulk.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
 import { printable } from '../output.ts';
@@ -25,14 +26,18 @@ export function addForget(program: Command, terminal: Terminal): void {
     )
     .action(async (target: string, { yes = false }: { yes?: boolean }, command: Command) => {
       const context = contextOf(command, terminal);
-      const result = await withAdmin(context, (admin) => admin.forget(target, { dryRun: !yes }));
+      const result = await watched(context, 'looking for events', ({ signal, tell: show }) => {
+        const onProgress = (count: number) => show(`${quantity(count, 'event')} settled without it`);
+        return withAdmin(context, (admin) => admin.forget(target, { dryRun: !yes, signal, onProgress }));
+      });
       context.output.show({ target, dryRun: !yes, ...result }, () => tell(context, printable(target), yes, result));
+      if (result.interrupted) endInterrupted(context, 'not all of it is forgotten', 'run the same command again');
     });
 }
 
 function tell({ output }: Context, target: string, isDone: boolean, result: ForgetResult): void {
-  const { sent, discarded, stillWaiting, queued, deadLetters, usedBy, inFlight } = result;
-  output.line(isDone ? `${target} is forgotten` : `if ${target} is forgotten:`);
+  const { sent, discarded, stillWaiting, queued, deadLetters, usedBy, inFlight, interrupted } = result;
+  output.line(!isDone ? `if ${target} is forgotten:` : interrupted ? 'done so far:' : `${target} is forgotten`);
   const lines: [count: number, noun: string, what: string][] = [
     [sent, 'event', 'that reached all other targets: SENT, recorded without it'],
     [discarded, 'event', 'that reached no target: given up, as discarded dead letters'],
@@ -41,7 +46,7 @@ function tell({ output }: Context, target: string, isDone: boolean, result: Forg
     [deadLetters, 'dead letter', 'that no longer owe it: a retry does not wait for it'],
   ];
   for (const [count, noun, what] of lines) if (count > 0) output.line(`  ${quantity(count, noun)} ${what}`);
-  if (lines.every(([count]) => count === 0)) output.line('  nothing is owed to it');
+  if (lines.every(([count]) => count === 0)) output.line(interrupted ? '  nothing' : '  nothing is owed to it');
   if (usedBy.length > 0) {
     const names = usedBy.map(printable).join(', ');
     output.line(output.paint.yellow(`living relays have it, so it cannot be forgotten now: ${names}`));

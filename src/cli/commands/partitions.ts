@@ -1,10 +1,12 @@
 import type { Command } from 'commander';
 import { Option } from 'commander';
+import type { ConversionStep } from '../../admin/partitions.ts';
 import type { PartitionInfo, Partitioning } from '../../outbox/list-partitions.ts';
 import type { PartitionUnit } from '../../outbox/partition.ts';
 import { partitionUnits } from '../../outbox/partition.ts';
 import { quantity, size } from '../../plain-words.ts';
 import { wholeNumber } from '../arguments.ts';
+import { endInterrupted, watched } from '../bulk.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
 import { ExitWith, exitCodes } from '../exit-codes.ts';
 import type { Output } from '../output.ts';
@@ -19,7 +21,13 @@ const countedMax = 10_000;
 const idsChange =
   'An id is unique within its partition: INSERT ... ON CONFLICT (id) into the log fails (42P10), use emit_once instead.';
 
-interface ConvertOptions {
+const steps: Record<ConversionStep, string> = {
+  bound: 'step 1 of 3: locking the log for a moment',
+  validate: 'step 2 of 3: reading the log',
+  partition: 'step 3 of 3: locking the log to exchange the tables',
+};
+
+interface ConvertFlags {
   by: PartitionUnit;
   patienceMs: number;
   yes?: boolean;
@@ -83,18 +91,20 @@ function addConvert(partitions: Command, terminal: Terminal): void {
         ['from a script', 'partitions convert --by month --yes --json'],
       ),
     )
-    .action(async ({ by, patienceMs, yes = false }: ConvertOptions, command: Command) => {
+    .action(async ({ by, patienceMs, yes = false }: ConvertFlags, command: Command) => {
       const context = contextOf(command, terminal);
       const { output } = context;
       const { unit } = await withAdmin(context, (admin) => admin.partitions.list());
       if (unit === 'none')
         await confirm(context, `${idsChange} There is no way back. Partition the log by ${by}?`, yes);
       // Reading a large log takes its time.
-      const conversion = await withAdmin(context, (admin) => admin.partitions.convert(by, { patienceMs }), {
-        queryTimeoutMs: 86_400_000,
+      const conversion = await watched(context, steps.bound, ({ signal, tell }) => {
+        const options = { patienceMs, signal, onStep: (step: ConversionStep) => tell(steps[step]) };
+        return withAdmin(context, (admin) => admin.partitions.convert(by, options), { queryTimeoutMs: 86_400_000 });
       });
       output.show(conversion, () => {
-        const { converted, current } = conversion;
+        const { converted, current, interrupted } = conversion;
+        if (interrupted) return;
         output.line(
           converted
             ? `${output.paint.green('done')}: the log is partitioned by ${by}; new events go into partition ${current}`
@@ -102,6 +112,7 @@ function addConvert(partitions: Command, terminal: Terminal): void {
         );
         if (converted) output.line(output.paint.dim(idsChange));
       });
+      if (conversion.interrupted) endInterrupted(context, 'nothing was changed', 'run the same command again');
     });
 }
 

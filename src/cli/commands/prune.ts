@@ -3,11 +3,10 @@ import type { PruneOptions, PruneResult } from '../../admin/prune.ts';
 import { duration, quantity } from '../../plain-words.ts';
 import { keepMsDefault } from '../../retention.ts';
 import { durationArgument } from '../arguments.ts';
+import { endInterrupted, watched } from '../bulk.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
-import { ExitWith, exitCodes } from '../exit-codes.ts';
 import { confirm } from '../selection.ts';
-import { StopSignals } from '../signals.ts';
 import type { Terminal } from '../terminal.ts';
 
 interface PruneFlags {
@@ -48,15 +47,14 @@ export function addPrune(program: Command, terminal: Terminal): void {
       const ages = await agesOf(context, flags);
       const { dryRun = false, yes = false } = flags;
       if (!dryRun) await confirm(context, `Remove delivered events older than ${age(ages.olderThanMs)}?`, yes);
-      const signals = new StopSignals();
-      const stop = new AbortController();
-      void signals.first.then(() => stop.abort());
-      try {
-        const result = await withAdmin(context, (admin) => admin.prune({ ...ages, dryRun, signal: stop.signal }));
-        context.output.show({ dryRun, ...ages, ...result }, () => tell(context, { dryRun, ...ages }, result));
-        if (!result.finished) throw new ExitWith(exitCodes.failed);
-      } finally {
-        signals.close();
+      const result = await watched(context, 'looking for old events', ({ signal, tell: show }) => {
+        const onProgress = (count: number) => show(`${count.toLocaleString('en-US')} ${doneWords(dryRun)}`);
+        return withAdmin(context, (admin) => admin.prune({ ...ages, dryRun, signal, onProgress }));
+      });
+      context.output.show({ dryRun, ...ages, ...result }, () => tell(context, { dryRun, ...ages }, result));
+      if (result.interrupted) {
+        const done = `${quantity(result.events, 'event')} ${doneWords(dryRun)}`;
+        endInterrupted(context, done, 'run the same command again');
       }
     });
 }
@@ -72,6 +70,10 @@ async function agesOf({ settings }: Context, { olderThan, processedOlderThan }: 
   };
 }
 
+function doneWords(dryRun: boolean): string {
+  return dryRun ? 'would be removed' : 'removed';
+}
+
 function age(ms: number): string {
   return ms === Number.POSITIVE_INFINITY ? 'any age' : duration(ms);
 }
@@ -79,9 +81,9 @@ function age(ms: number): string {
 function tell(
   { output }: Context,
   { dryRun, olderThanMs, processedOlderThanMs }: Ages & { dryRun: boolean },
-  { events, kept, processed, partitions, keptPartitions, finished }: PruneResult,
+  { events, kept, processed, partitions, keptPartitions }: PruneResult,
 ): void {
-  const done = dryRun ? 'would be removed' : 'removed';
+  const done = doneWords(dryRun);
   if (partitions.length > 0) {
     output.line(
       `${quantity(partitions.length, 'partition')} ${dryRun ? 'would be dropped' : 'dropped'}: ${partitions.join(', ')}`,
@@ -101,5 +103,4 @@ function tell(
   output.line(
     `${processed.toLocaleString('en-US')} of processed_events older than ${age(processedOlderThanMs)} ${done}`,
   );
-  if (!finished) output.line(output.paint.yellow('stopped before the end; run it again to go on'));
 }

@@ -1,12 +1,13 @@
 import type { Command } from 'commander';
-import { contextOf, examples, withAdmin } from '../context.ts';
+import { contextOf, examples } from '../context.ts';
 import type { Conditions } from '../selection.ts';
-import { addConditions, confirm, targetOf, tellCount } from '../selection.ts';
+import { addConditions, confirm, runBulk, targetOf } from '../selection.ts';
 import type { Terminal } from '../terminal.ts';
 
 interface ReplayOptions extends Conditions {
   all?: boolean;
   yes?: boolean;
+  after?: string;
 }
 
 export function addReplay(program: Command, terminal: Terminal): void {
@@ -18,6 +19,7 @@ export function addReplay(program: Command, terminal: Terminal): void {
     .argument('[ids...]', 'ids of events')
     .option('--all', 'every delivered event')
     .option('--yes', 'do not ask')
+    .option('--after <cursor>', 'go on where an interrupted replay ended, as it said')
     .addHelpText(
       'after',
       examples(
@@ -28,10 +30,10 @@ export function addReplay(program: Command, terminal: Terminal): void {
     )
     .action(async (ids: string[], options: ReplayOptions, command: Command) => {
       const context = contextOf(command, terminal);
-      const { all = false, yes = false, ...conditions } = options;
+      const { all = false, yes = false, after, ...conditions } = options;
       const target = targetOf(ids, conditions, all);
       if (ids.length === 0) await confirm(context, `Deliver ${all ? 'all' : 'the matching'} events once more?`, yes);
-      const { count } = await withAdmin(context, (admin) => admin.replay(target));
-      tellCount(context, count, { noun: 'delivered event', done: 'put back into the queue', named: ids.length > 0 });
+      const words = { noun: 'delivered event', done: 'put back into the queue', named: ids.length > 0 };
+      await runBulk(context, words, (admin, watch) => admin.replay(target, { ...watch, ...(after && { after }) }));
     });
 }

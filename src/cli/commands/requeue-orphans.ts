@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
-import { contextOf, examples, withAdmin } from '../context.ts';
-import { confirm, tellCount } from '../selection.ts';
+import { contextOf, examples } from '../context.ts';
+import { confirm, runBulk } from '../selection.ts';
 import type { Terminal } from '../terminal.ts';
 
 export function addRequeueOrphans(program: Command, terminal: Terminal): void {
@@ -21,7 +21,7 @@ export function addRequeueOrphans(program: Command, terminal: Terminal): void {
     .action(async ({ yes = false }: { yes?: boolean }, command: Command) => {
       const context = contextOf(command, terminal);
       await confirm(context, 'Queue every event that is neither queued nor recorded as delivered?', yes);
-      const { count } = await withAdmin(context, (admin) => admin.requeueOrphans());
-      tellCount(context, count, { noun: 'orphan', done: 'put into the queue', named: false });
+      const words = { noun: 'orphan', done: 'put into the queue', named: false };
+      await runBulk(context, words, (admin, watch) => admin.requeueOrphans(watch));
     });
 }

@@ -1,0 +1,147 @@
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import type { BulkOptions } from '../../src/index.ts';
+import { createOutbox, fromPg } from '../../src/index.ts';
+import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { settleQueue } from '../support/settle-queue.ts';
+
+const events = 3_500;
+
+describe('an operation over many events', () => {
+  let db: TestDatabase;
+  beforeEach(async () => {
+    db = await createTestDatabase();
+    await db.query(
+      `insert into postcommit.outbox_events (aggregate_type, aggregate_id, event_type, payload, created_at)
+       select 'order', i::text, 'x', '{}', now() - interval '40 days' from generate_series(1, $1) i`,
+      [events],
+    );
+  });
+  afterEach(() => db.close());
+
+  const admin = () => createOutbox({ db: fromPg(db.pool), notify: false }).admin;
+
+  async function bury(): Promise<void> {
+    await db.query(
+      `insert into postcommit.outbox_dead_letters (seq, reason, attempts, key, error)
+       select seq, 'rejected', 1, key, 'no' from postcommit.outbox_queue`,
+    );
+    await db.query('truncate postcommit.outbox_queue');
+  }
+
+  async function shelve(): Promise<void> {
+    await db.query(`insert into postcommit.outbox_controls (destination) values ('kafka')`);
+    await db.query(
+      `insert into postcommit.outbox_shelf (destination, seq, key, attempts, rescues)
+       select 'kafka', seq, key, 0, 0 from postcommit.outbox_queue`,
+    );
+    await db.query('truncate postcommit.outbox_queue');
+  }
+
+  const operations: [
+    name: string,
+    prepare: () => Promise<void>,
+    run: (options: BulkOptions, after?: string) => Promise<{ interrupted?: true; done: number; next?: string }>,
+  ][] = [
+    ['retry', bury, async (options) => done(await admin().retry({ all: true }, options))],
+    ['discard', bury, async (options) => done(await admin().discard({ reason: 'rejected' }, options))],
+    [
+      'requeueOrphans',
+      () => db.query('truncate postcommit.outbox_queue').then(),
+      async (options) => done(await admin().requeueOrphans(options)),
+    ],
+    [
+      'replay',
+      () => settleQueue(db),
+      async (options, after) => {
+        const result = done(await admin().replay({ all: true }, { ...options, ...(after && { after }) }));
+        // What is queued would be left alone: as if a relay had delivered it before the operator goes on.
+        await settleQueue(db);
+        return result;
+      },
+    ],
+    [
+      'replay by id',
+      () => settleQueue(db),
+      async (options, after) => {
+        const ids = (await db.query('select id from postcommit.outbox_events')).map((row) => row.id);
+        const result = done(await admin().replay({ ids }, { ...options, ...(after && { after }) }));
+        await settleQueue(db);
+        return result;
+      },
+    ],
+    [
+      'forget',
+      shelve,
+      async (options) => {
+        const result = await admin().forget('kafka', options);
+        return { ...result, done: result.discarded };
+      },
+    ],
+    [
+      'prune',
+      () => settleQueue(db),
+      async (options) => {
+        const result = await admin().prune({ olderThanMs: 86_400_000, ...options });
+        return { ...result, done: result.events };
+      },
+    ],
+  ];
+
+  function done<Result extends { count: number }>({ count, ...rest }: Result) {
+    return { ...rest, done: count };
+  }
+
+  test.each(operations)(
+    '%s tells how far it is, ends when it is told to, and goes on later',
+    async (_name, prepare, run) => {
+      await prepare();
+      expect(await run({ signal: AbortSignal.abort() })).toMatchObject({ interrupted: true, done: 0 });
+      const stop = new AbortController();
+      const progress: number[] = [];
+      const first = await run({
+        signal: stop.signal,
+        onProgress(count) {
+          progress.push(count);
+          if (count >= 2_000) stop.abort();
+        },
+      });
+      expect(progress).toEqual([1_000, 2_000]);
+      expect(first).toMatchObject({ interrupted: true, done: 2_000 });
+      const second = await run({}, first.next);
+      expect(second.done).toBe(events - 2_000);
+      expect(second).not.toHaveProperty('interrupted');
+    },
+  );
+
+  test('refuses options that it does not know', async () => {
+    const wrong = { onprogress: () => {} } as BulkOptions;
+    const calls = [
+      () => admin().retry({ all: true }, wrong),
+      () => admin().discard({ all: true }, wrong),
+      () => admin().replay({ all: true }, wrong),
+      () => admin().requeueOrphans(wrong),
+      () => admin().replay({ all: true }, { after: 'x' }),
+    ];
+    for (const call of calls) await expect(call()).rejects.toMatchObject({ code: /BAD_OPTION|BAD_CURSOR/ });
+  });
+
+  test('a conversion ends before its next step and leaves nothing behind', async () => {
+    const stop = new AbortController();
+    const steps: string[] = [];
+    const onStep = (step: string) => {
+      steps.push(step);
+      if (step === 'validate') stop.abort();
+    };
+    const constraints = 'select conname from pg_constraint where conrelid = $1::regclass order by conname';
+    const before = await db.query(constraints, ['postcommit.outbox_events']);
+    expect(await admin().partitions.convert('day', { signal: stop.signal, onStep })).toEqual({
+      unit: 'day',
+      converted: false,
+      current: 0,
+      interrupted: true,
+    });
+    expect(steps).toEqual(['bound', 'validate']);
+    expect(await db.query(constraints, ['postcommit.outbox_events'])).toEqual(before);
+    expect(await admin().partitions.convert('day')).toMatchObject({ converted: true });
+  });
+});

@@ -1,0 +1,145 @@
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { settleQueue } from '../support/settle-queue.ts';
+import { until } from '../support/wait.ts';
+import { runHere } from './fake-terminal.ts';
+import { spawnCli } from './run-cli.ts';
+
+let db: TestDatabase;
+beforeEach(async () => {
+  db = await createTestDatabase();
+});
+afterEach(() => db.close());
+
+async function fill(count: number): Promise<void> {
+  await db.query(
+    `insert into postcommit.outbox_events (aggregate_type, aggregate_id, event_type, payload, created_at)
+     select 'order', i::text, 'x', '{}', now() - interval '40 days' from generate_series(1, $1) i`,
+    [count],
+  );
+}
+
+async function fillDead(count: number): Promise<void> {
+  await fill(count);
+  await db.query(
+    `insert into postcommit.outbox_dead_letters (seq, reason, attempts, key, error)
+     select seq, 'rejected', 1, key, 'no' from postcommit.outbox_queue`,
+  );
+  await db.query('truncate postcommit.outbox_queue');
+}
+
+async function count(table: string): Promise<number> {
+  return (await db.query(`select count(*)::integer as n from postcommit.${table}`))[0].n;
+}
+
+/** Runs a command in a process of its own, and sends it Ctrl-C when it has begun to change something. */
+async function interrupt(args: string[], hasBegun: () => Promise<boolean>) {
+  const child = spawnCli(['--database-url', db.url, ...args]);
+  const written = { stdout: '', stderr: '' };
+  for (const name of ['stdout', 'stderr'] as const) {
+    child[name].setEncoding('utf8').on('data', (text) => {
+      written[name] += text;
+    });
+  }
+  const ended = new Promise<number | null>((resolve) => child.once('close', resolve));
+  await until(hasBegun, { what: 'it has begun', timeoutMs: 30_000 });
+  child.kill('SIGINT');
+  return { code: await ended, ...written };
+}
+
+describe('Ctrl-C', () => {
+  test('ends a retry after a chunk, says how much was done, and the same command goes on', async () => {
+    const letters = 30_000;
+    await fillDead(letters);
+    const hasBegun = async () => (await count('outbox_queue')) > 0;
+    const { code, stdout, stderr } = await interrupt(['dead', 'retry', '--all', '--yes'], hasBegun);
+    expect({ code, stderr }).toEqual({ code: 130, stderr: '' });
+    const done = await count('outbox_queue');
+    expect(done).toBeLessThan(letters);
+    expect(stdout).toBe(
+      `interrupted: ${done.toLocaleString('en-US')} dead letters put back into the queue; to go on, run the same command again\n`,
+    );
+    const rest = await runHere(['dead', 'retry', '--all', '--yes', '--json'], { env: { DATABASE_URL: db.url } });
+    expect(JSON.parse(rest.stdout)).toEqual({ count: letters - done });
+  }, 90_000);
+
+  test('ends a replay after a chunk, and --after goes on behind it', async () => {
+    const events = 30_000;
+    await fill(events);
+    await settleQueue(db);
+    const hasBegun = async () => (await count('outbox_queue')) > 0;
+    const { code, stdout } = await interrupt(['replay', '--all', '--yes', '--json'], hasBegun);
+    expect(code).toBe(130);
+    const { count: done, interrupted, next } = JSON.parse(stdout);
+    expect({ done, interrupted }).toEqual({ done: await count('outbox_queue'), interrupted: true });
+    expect(done).toBeLessThan(events);
+    // Delivered in the meantime: without --after they would be replayed once more.
+    await settleQueue(db);
+    const rest = await runHere(['replay', '--all', '--yes', '--json', '--after', next], {
+      env: { DATABASE_URL: db.url },
+    });
+    expect(JSON.parse(rest.stdout)).toEqual({ count: events - done });
+  }, 90_000);
+});
+
+describe('progress', () => {
+  const commands: [name: string, args: string[], shown: string, prepare: () => Promise<void>][] = [
+    ['dead retry', ['dead', 'retry', '--all'], '2,500 dead letters put back', () => fillDead(2_500)],
+    ['dead discard', ['dead', 'discard', '--all'], '2,500 dead letters discarded', () => fillDead(2_500)],
+    [
+      'replay',
+      ['replay', '--all'],
+      '2,500 delivered events put back',
+      async () => {
+        await fill(2_500);
+        await settleQueue(db);
+      },
+    ],
+    [
+      'requeue-orphans',
+      ['requeue-orphans'],
+      '2,500 orphans put into the queue',
+      async () => {
+        await fill(2_500);
+        await db.query('truncate postcommit.outbox_queue');
+      },
+    ],
+    [
+      'prune',
+      ['prune', '--older-than', '30d'],
+      '2,500 removed',
+      async () => {
+        await fill(2_500);
+        await settleQueue(db);
+      },
+    ],
+    ['partitions convert', ['partitions', 'convert', '--by', 'day'], 'step 3 of 3', () => fill(10)],
+  ];
+
+  test.each(commands)(
+    'of %s is shown on a terminal only, and never with --json',
+    async (_name, args, shown, prepare) => {
+      await prepare();
+      const env = { DATABASE_URL: db.url };
+      const { code, stderr } = await runHere([...args, '--yes'], { env, tty: true });
+      expect(code).toBe(0);
+      expect(stderr).toContain('\r\x1b[2K');
+      expect(stderr.endsWith('\r\x1b[2K')).toBe(true);
+      expect(stderr).toContain(shown);
+      expect(await runHere([...args, '--yes', '--json'], { env, tty: true })).toMatchObject({ code: 0, stderr: '' });
+      expect(await runHere([...args, '--yes'], { env })).toMatchObject({ code: 0, stderr: '' });
+    },
+  );
+});
+
+test('--from after --to is refused before a question is asked', async () => {
+  for (const args of [['events'], ['replay'], ['dead', 'list'], ['dead', 'retry']]) {
+    const result = await runHere([...args, '--from', '2h', '--to', '6h'], {
+      env: { DATABASE_URL: db.url },
+      typed: 'y\n',
+    });
+    expect(result, args.join(' ')).toMatchObject({ code: 2, stdout: '' });
+    expect(result.stderr, args.join(' ')).toMatch(/from .*must not be after .*to/);
+    expect(result.stderr).not.toContain('[y/N]');
+  }
+});
