@@ -1,6 +1,7 @@
-import { expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { OutboxAdmin } from '../../src/admin/admin.ts';
-import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { usePartitionedOutbox } from '../outbox/partitioned-outbox.ts';
+import type { TestDatabase } from '../support/database.ts';
 
 const letters = 3_000;
 
@@ -19,22 +20,26 @@ async function fill(db: TestDatabase): Promise<void> {
   await db.query(`update postcommit.outbox_queue set held = seq <= $1, available_at = 'infinity'`, [letters]);
 }
 
-test.each(['retry', 'discard'] as const)('%s frees thousands of keys with a few statements', async (operation) => {
-  const db = await createTestDatabase();
-  await fill(db);
-  let statements = 0;
-  const counting = {
-    query(text: string, values?: unknown[]) {
-      statements++;
-      return db.pool.query(text, values);
-    },
-  };
-  const admin = new OutboxAdmin({ db: counting, schema: 'postcommit', notify: false });
-  expect(await admin[operation]({ all: true })).toEqual({ count: letters });
-  expect(statements).toBeLessThan(40);
-  const [left] = await db.query(
-    `select count(*)::integer as queued, count(available_at)::integer as parked from postcommit.outbox_queue`,
-  );
-  expect(left).toEqual({ queued: operation === 'retry' ? 3 * letters : 2 * letters, parked: 0 });
-  await db.close();
+describe.each([18, 14] as const)('on PostgreSQL %i', (version) => {
+  const scene = usePartitionedOutbox(version);
+
+  test.each(['retry', 'discard'] as const)('%s frees thousands of keys with a few statements', async (operation) => {
+    await scene.begin('none');
+    const { db } = scene;
+    await fill(db);
+    let statements = 0;
+    const counting = {
+      query(text: string, values?: unknown[]) {
+        statements++;
+        return db.pool.query(text, values);
+      },
+    };
+    const admin = new OutboxAdmin({ db: counting, schema: 'postcommit', notify: false });
+    expect(await admin[operation]({ all: true })).toEqual({ count: letters });
+    expect(statements).toBeLessThan(40);
+    const [left] = await db.query(
+      `select count(*)::integer as queued, count(available_at)::integer as parked from postcommit.outbox_queue`,
+    );
+    expect(left).toEqual({ queued: operation === 'retry' ? 3 * letters : 2 * letters, parked: 0 });
+  });
 });
