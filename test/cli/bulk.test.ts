@@ -37,7 +37,7 @@ async function interrupt(args: string[], hasBegun: () => Promise<boolean>) {
   const child = spawnCli(['--database-url', db.url, ...args]);
   const written = { stdout: '', stderr: '' };
   for (const name of ['stdout', 'stderr'] as const) {
-    child[name].setEncoding('utf8').on('data', (text) => {
+    child[name]?.setEncoding('utf8').on('data', (text) => {
       written[name] += text;
     });
   }
