@@ -297,7 +297,10 @@ export class Destination {
     const own = this.#judgeUnavailable(entries, outcomes);
     if (outcomes.some(({ kind }) => kind === 'retry' || kind === 'reject')) this.#options.onProven();
     this.#setTopicsApart(entries, outcomes, tookMs);
-    const results = batchResults(entries, outcomes, { failedAlone: own, retryAfterMaxMs: this.#options.retryAfterMaxMs });
+    const results = batchResults(entries, outcomes, {
+      failedAlone: own,
+      retryAfterMaxMs: this.#options.retryAfterMaxMs,
+    });
     const failedKeys = new Set<string>();
     for (const [index, { key }] of entries.entries()) {
       const { kind } = results[index] as SendResult;
