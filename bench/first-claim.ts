@@ -29,7 +29,7 @@ export function watchFirstClaim(packageJson: URL, claimStatement: RegExp): { mom
     const statement = args[0] as string | { text?: string };
     const text = typeof statement === 'string' ? statement : statement?.text;
     if (text !== undefined && claimStatement.test(text)) {
-      first = momentNow();
+      first ??= momentNow(); // A client that has wrapped the method may keep this one.
       Client.prototype.query = original;
     }
     return original.apply(this, args);
