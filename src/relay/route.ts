@@ -48,17 +48,9 @@ export class Router {
     const answer = this.#ask(event);
     if (answer === null || answer === undefined) return [];
     if (!Array.isArray(answer)) return [this.#leg(answer as Route, event)];
-    const routes = answer as readonly Route[];
-    const targets = new Set<string>();
-    return routes.map((route) => {
-      const leg = this.#leg(route, event);
-      // Two topics of one destination are two targets: the second needs a name of its own. In ASCII, because progress is
-      // kept by it, and the database's encoding may lack what the topic has.
-      if (targets.has(leg.target)) leg.target = `${leg.to}:${toAscii(leg.topic)}`;
-      if (targets.has(leg.target)) throw failed(`it names ${leg.to} with the topic ${leg.topic} twice.`);
-      targets.add(leg.target);
-      return leg;
-    });
+    const legs = (answer as readonly Route[]).map((route) => this.#leg(route, event));
+    if (legs.length > 1) nameTargets(legs);
+    return legs;
   }
 
   #ask(event: DeliveredEvent): ReturnType<RouteFunction> {
@@ -92,6 +84,26 @@ export class Router {
     const { exchange } = route;
     if (exchange !== undefined && !isText(exchange)) throw failed(`the exchange is ${shown(exchange)}, not a text.`);
     return { target: route.to, to: route.to, topic, key, headers: route.headers, exchange };
+  }
+}
+
+/**
+ * Several topics of one destination are several targets, each with a name of its own. None of them is named by the
+ * destination alone: the next time `route` may answer in another order, or without one of them, and what one topic has
+ * would count for another. In ASCII, because progress is kept by these names, and the database's encoding may lack what
+ * the topic has.
+ */
+function nameTargets(legs: readonly Leg[]): void {
+  const seen = new Set<string>();
+  const repeated = new Set<string>();
+  for (const { to } of legs) (seen.has(to) ? repeated : seen).add(to);
+  if (repeated.size === 0) return;
+  const targets = new Set<string>();
+  for (const leg of legs) {
+    if (!repeated.has(leg.to)) continue;
+    leg.target = `${leg.to}:${toAscii(leg.topic)}`;
+    if (targets.has(leg.target)) throw failed(`it names ${leg.to} with the topic ${leg.topic} twice.`);
+    targets.add(leg.target);
   }
 }
 

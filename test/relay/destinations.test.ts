@@ -68,8 +68,43 @@ describe('routing', () => {
       ]);
       expect(two.received).toMatchObject([{ topic: 't.eu', key: 'k', headers: { region: 'eu' } }]);
       const deliveries = await scenario.db.query('select targets from postcommit.outbox_deliveries');
-      expect(deliveries.map(({ targets }) => targets.join()).sort()).toEqual(['hear', 'one,one:copy', 'two']);
+      expect(deliveries.map(({ targets }) => targets.sort().join()).sort()).toEqual([
+        'hear',
+        'one:copy,one:twice',
+        'two',
+      ]);
     }),
+  );
+
+  test.each([
+    ['without the topic that has the event', [{ to: 'customers', topic: 'b' }]],
+    [
+      'in another order',
+      [
+        { to: 'customers', topic: 'b' },
+        { to: 'customers', topic: 'a' },
+      ],
+    ],
+  ])('of several topics, each gets the event although the route answers %s the next time', (_how, second) =>
+    withScenario(async (scenario) => {
+      const customers = new ScriptedPublisher();
+      let asked = 0;
+      customers.outcomeOf = ({ topic }) =>
+        topic === 'b' && asked === 1 ? { kind: 'retry', reason: 'not now' } : { kind: 'ok' };
+      const relay = scenario.idleRelay('r', {
+        ...noHandlers,
+        retry: { delaysMs: [1] },
+        destinations: { customers },
+        route: () => (++asked === 1 ? ['a', 'b'].map((topic) => ({ to: 'customers', topic })) : second),
+      });
+      await scenario.emit([{ aggregateId: '1' }]);
+      const isSettled = async () => {
+        await relay.runOnce();
+        return (await scenario.queued()) === 0;
+      };
+      await until(isSettled, { what: 'it is delivered' });
+      expect(customers.received.map(({ topic }) => topic)).toEqual(['a', 'b']);
+    })(),
   );
 
   test(
