@@ -29,7 +29,8 @@ export function toMessage(event: DeliveredEvent, leg: Leg, serialized: Serialize
 /**
  * Merges the headers of the event, the route and the serializer. Names that differ only in case are one header, because
  * HTTP cannot tell them apart: the later source replaces the earlier one. The content type is always the serializer's.
- * Most events have no headers beside the serializer's, which are then used as they are.
+ * Most events have no headers beside the serializer's, which are then used as they are. Those come first: where a broker
+ * has little room for headers, filters by them work whatever headers an event has of its own.
  */
 function allHeaders(
   ofEvent: Readonly<Record<string, unknown>>,
@@ -37,16 +38,17 @@ function allHeaders(
   ofSerializer: Readonly<Record<string, string>> = {},
 ): Readonly<Record<string, string>> {
   if (ofRoute === undefined && isEmpty(ofEvent)) return ofSerializer;
-  const merged = new Map<string, readonly [name: string, value: unknown]>();
+  const ofFormat = new Map(Object.entries(ofSerializer).map((header) => [header[0].toLowerCase(), header]));
+  const others = new Map<string, [name: string, value: string]>();
   for (const source of [ofEvent, ofRoute ?? {}]) {
     for (const [name, value] of Object.entries(source)) {
-      if (value !== null) merged.set(name.toLowerCase(), [name, asText(value)]);
+      const lowerCase = name.toLowerCase();
+      const isTaken = ofFormat.has(lowerCase) || lowerCase === 'content-type';
+      if (value !== null && !isTaken) others.set(lowerCase, [name, asText(value)]);
     }
   }
-  merged.delete('content-type');
-  for (const [name, value] of Object.entries(ofSerializer)) merged.set(name.toLowerCase(), [name, value]);
   // Unlike an assignment, this also defines a header that is called `__proto__`.
-  return Object.fromEntries(merged.values()) as Record<string, string>;
+  return Object.fromEntries([...ofFormat.values(), ...others.values()]);
 }
 
 function isEmpty(object: object): boolean {

@@ -32,6 +32,11 @@ describe('the headers of a message', () => {
     expect(merged([['__Proto__', 'event']], [['__proto__', 'route']], [])).toEqual([['__proto__', 'route']]);
   });
 
+  test("the format's come first, so that a broker with little room has them whatever the event has", () => {
+    const names = merged([['z', '1']], [['y', '2']], [['event-type', '3']]).map(([name]) => name);
+    expect(names).toEqual(['event-type', 'z', 'y']);
+  });
+
   test('any names: each header is there once, with the value of the last source that has it', () => {
     const { seed } = seededRandom();
     const name = fc.oneof(
