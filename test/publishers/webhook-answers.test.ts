@@ -23,8 +23,9 @@ describe('an answer', () => {
     [301, 'retry'],
     [304, 'retry'],
     [400, 'reject'],
-    [401, 'reject'],
-    [404, 'reject'],
+    [401, 'retry'],
+    [403, 'retry'],
+    [404, 'retry'],
     [408, 'retry'],
     [409, 'reject'],
     [410, 'reject'],
@@ -101,7 +102,7 @@ describe('an answer', () => {
     });
     expect(await outcomeFor(200, {}, '{"ok":false}', { outcomeOf })).toMatchObject({ kind: 'reject' });
     expect(await outcomeFor(409, {}, '', { outcomeOf })).toEqual({ kind: 'ok' });
-    expect(await outcomeFor(404, {}, '', { outcomeOf })).toMatchObject({ kind: 'reject' });
+    expect(await outcomeFor(422, {}, '', { outcomeOf })).toMatchObject({ kind: 'reject' });
     expect(seen[0]).toMatchObject({ status: 503, headers: { 'retry-after': '3' }, eventType: 'test.happened' });
   });
 

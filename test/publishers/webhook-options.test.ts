@@ -12,6 +12,7 @@ describe('options', () => {
     [{ headers: { 'x-a': '\n' } }, 'headers: The value'],
     [{ headers: { host: 'x' } }, 'headers: The header "host" belongs to the connection'],
     [{ headers: { 'x-a': '1', 'X-A': '2' } }, 'headers has a name twice'],
+    [{ headers: { 'Content-Type': 'text/plain' } }, 'headers has content-type'],
     [{ tls: { ca: 5 } }, 'tls: '],
     [{ tls: { cert: 'no certificate' } }, 'tls: '],
     [{ timeoutMs: 0 }, 'timeoutMs must be a whole number from 1 to 600000'],

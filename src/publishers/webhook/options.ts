@@ -145,6 +145,7 @@ function readHeaders(headers: Readonly<Record<string, string>>, fail: Fail): Rec
   if (typeof headers !== 'object' || headers === null) throw fail('headers must be an object of texts.');
   const names = new Set(Object.keys(headers).map((name) => name.toLowerCase()));
   if (names.size < Object.keys(headers).length) throw fail('headers has a name twice, in different case.');
+  if (names.has('content-type')) throw fail('headers has content-type, which the serializer decides.');
   try {
     return checkedHeaders(headers);
   } catch (error) {

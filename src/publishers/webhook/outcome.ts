@@ -43,10 +43,15 @@ export function outcomeOfAnswer(
   return { kind, reason, ...(retryAfterMs !== undefined && { retryAfterMs }) };
 }
 
+/**
+ * Timeout, too early, too many requests: the receiver says itself that later is another matter. A wrong secret, a missing
+ * right and a path that is not there yet are faults of the receiver's setup, not of the event.
+ */
+const laterStatuses = new Set([401, 403, 404, 408, 425, 429]);
+
 function outcomeOfStatus(status: number): WebhookOutcomeKind {
   if (status >= 200 && status <= 299) return 'ok';
-  // Timeout, too early, too many requests: the receiver says itself that later is another matter.
-  if (status === 408 || status === 425 || status === 429) return 'retry';
+  if (laterStatuses.has(status)) return 'retry';
   return status >= 400 && status <= 499 ? 'reject' : 'retry';
 }
 
