@@ -14,13 +14,19 @@ create table :"schema".outbox_events (
   ordering_key   text,
   payload        jsonb not null,
   headers        jsonb not null default '{}' check (jsonb_typeof(headers) = 'object'),
-  -- Infinity is how the queue marks what waits behind a held dead letter.
-  available_at   timestamptz check (available_at < 'infinity'),
+  available_at   timestamptz,
   created_at     timestamptz not null default clock_timestamp(),
   -- A claim reads these columns of a thousand events at once, so one row must not be able to make that fail or exceed the
   -- relay's memory. Payloads have no limit here: a claim leaves large ones out.
   constraint outbox_events_created_at_check
     check (created_at >= '0001-01-01 00:00:00+00' and created_at < '10000-01-01 00:00:00+00'),
+  -- Every later event of the aggregate waits for a delayed one, so a delay ends within 366 days, as in emit(): see delayMsMax
+  -- in src/emit/event.ts. A row that satisfies this keeps doing so as time passes, so dumps can be restored. By
+  -- clock_timestamp(), because emit() adds delay_ms to that and a transaction may have begun long before. In hours: a day of
+  -- an interval depends on the time zone. It also keeps infinity out, which marks what waits behind a held dead letter.
+  constraint outbox_events_available_at_check
+    check (available_at is null or (available_at >= '0001-01-01 00:00:00+00'
+           and available_at <= clock_timestamp() + interval '8784 hours')),
   constraint outbox_events_size_check
     check (octet_length(aggregate_type) <= 1000 and octet_length(aggregate_id) <= 1000
            and octet_length(event_type) <= 1000 and coalesce(octet_length(ordering_key) <= 1000, true)
@@ -29,7 +35,7 @@ create table :"schema".outbox_events (
 comment on column :"schema".outbox_events.ordering_key is
   'What the event is ordered by: NULL means its aggregate, the empty string means no order at all.';
 comment on column :"schema".outbox_events.available_at is
-  'Not to be delivered before this time; NULL means at once.';
+  'Not to be delivered before this time, at most 366 days ahead; NULL means at once.';
 
 create unique index outbox_events_id_key on :"schema".outbox_events (id);
 create index outbox_events_aggregate_idx on :"schema".outbox_events (aggregate_type, aggregate_id, seq);

@@ -77,6 +77,8 @@ export function codedDatabaseError(error: unknown): unknown {
         : error;
     case '25006':
       return coded('POSTCOMMIT_E_READ_ONLY');
+    case '23514':
+      return /outbox_events_available_at_check/.test(String(message)) ? coded('POSTCOMMIT_E_BAD_DELAY') : error;
     case '25000':
       return /emit_once/.test(String(message)) ? coded('POSTCOMMIT_E_NEEDS_READ_COMMITTED') : error;
     case '55P03':

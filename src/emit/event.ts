@@ -19,9 +19,9 @@ export interface OutboxEvent<Payload = unknown> {
   id?: string;
   /** Travels with the event. The active OpenTelemetry context is added as `traceparent`. */
   headers?: Readonly<Record<string, string>>;
-  /** Not to be delivered before this time. */
+  /** Not to be delivered before this time: at most 366 days ahead, by the database's clock, which checks it. */
   availableAt?: Date;
-  /** Not to be delivered before this many milliseconds have passed, by the database's clock. */
+  /** Not to be delivered before this many milliseconds have passed, by the database's clock: at most 366 days. */
   delayMs?: number;
   /** The payload's schema version. Default 1, or what the catalogue says. */
   schemaVersion?: number;
@@ -49,6 +49,7 @@ const fields: ReadonlySet<string> = new Set<keyof OutboxEvent>([
 /** Two names share an index entry, and PostgreSQL's end at 2,704 bytes. */
 const nameBytesMax = 1_000;
 const headersBytesMax = 16_384;
+/** Also in migrations/0001_outbox.sql, for `availableAt` and for SQL. */
 const delayMsMax = 366 * 24 * 3_600_000;
 /** From the year 1 to 9999: outside of it, the ISO format is not the one that PostgreSQL reads. */
 const timeMin = -62_135_596_800_000;
@@ -176,7 +177,7 @@ function toTime(event: OutboxEvent): Pick<InsertableEvent, 'availableAt' | 'dela
   const refuse = (detail: string) => new PostcommitError('POSTCOMMIT_E_BAD_DELAY', detail);
   if (availableAt !== undefined && delayMs !== undefined) throw refuse('Give availableAt or delayMs, not both.');
   if (delayMs !== undefined && !(typeof delayMs === 'number' && delayMs >= 0 && delayMs <= delayMsMax)) {
-    throw refuse(`delayMs must be from 0 to ${delayMsMax} (a year). Got ${shown(delayMs)}.`);
+    throw refuse(`delayMs must be from 0 to ${delayMsMax} (366 days). Got ${shown(delayMs)}.`);
   }
   if (availableAt !== undefined && !isTime(availableAt)) {
     throw refuse(`availableAt must be a valid Date of the years 1 to 9999. Got ${shown(availableAt)}.`);

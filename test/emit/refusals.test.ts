@@ -94,7 +94,7 @@ add('POSTCOMMIT_E_BAD_DELAY', [
   ['a negative delay', wrong({ delayMs: -1 }), /Got -1/],
   ['NaN as delay', wrong({ delayMs: Number.NaN }), /Got NaN/],
   ['an endless delay', wrong({ delayMs: Number.POSITIVE_INFINITY }), /Got Infinity/],
-  ['a delay over a year', wrong({ delayMs: 366 * 24 * 3_600_000 + 1 }), /a year/],
+  ['a delay over 366 days', wrong({ delayMs: 366 * 24 * 3_600_000 + 1 }), /366 days/],
   ['a delay as text', wrong({ delayMs: '5' }), /Got "5"/],
   ['an invalid date', wrong({ availableAt: new Date('nonsense') }), /valid Date.*Invalid Date/],
   ['a date as text', wrong({ availableAt: '2030-01-01' }), /valid Date/],
@@ -321,8 +321,7 @@ describe('refusals', () => {
       ],
       ['headers of exactly the limit', { headers: { a: noise(16_383) } }],
       ['no delay, and a date long ago', { availableAt: new Date(-62_135_596_800_000) }],
-      ['the last date there is', { availableAt: new Date(253_402_300_799_999) }],
-      ['a delay of a year', { delayMs: 366 * 24 * 3_600_000 }],
+      ['a delay of 366 days', { delayMs: 366 * 24 * 3_600_000 }],
       ['upper case in an id', { id: knownId.toUpperCase() }],
       ['a header called __proto__', { headers: JSON.parse('{"__proto__": "x", "constructor": "y"}') }],
     ];

@@ -104,7 +104,7 @@ describe('a delayed event', () => {
       const proxy = await scenario.proxy();
       const relay = await scenario.relay('one', { pollIntervalMs, connectionString: proxy.url(scenario.db.url) });
       await scenario.emit([
-        { aggregateId: 'a', availableAt: new Date('9999-12-31T00:00:00Z') },
+        { aggregateId: 'a', availableAt: new Date((await scenario.now()) + 365 * 24 * 3_600_000) },
         { aggregateId: 'b', delayMs: 40 * 24 * 3_600_000 }, // More milliseconds than a timer of Node's can hold.
         { aggregateId: 'c' },
       ]);
