@@ -118,7 +118,7 @@ create index outbox_failures_seq_idx on :"schema".outbox_failures (seq, attempt)
 create table :"schema".outbox_dead_letters (
   seq      bigint primary key,
   dead_at  timestamptz not null default now(),
-  reason   text not null check (reason in ('exhausted', 'rejected', 'no_handler', 'crashed', 'forgotten')),
+  reason   text not null check (reason in ('exhausted', 'rejected', 'no_handler', 'crashed', 'forgotten', 'cancelled')),
   attempts integer not null,
   done     text[],
   owed     text[],

@@ -104,6 +104,9 @@ export const errorCodes = {
   POSTCOMMIT_E_TARGET_IN_USE:
     'A living relay has this destination or handler, so it cannot be forgotten. Remove it from the configuration of every relay first; events forgotten so far stay so.',
   POSTCOMMIT_E_TARGET_FORGOTTEN: 'An operator forgot this destination or handler: the event is not delivered there.',
+  POSTCOMMIT_E_EVENT_CANCELLED: 'An operator cancelled the event: it is not delivered.',
+  POSTCOMMIT_E_EVENT_IN_FLIGHT:
+    'A relay holds the event and may be delivering it, so nothing was changed. Try again: it is delivered by then, or waits for its next attempt.',
   POSTCOMMIT_E_NOT_PARTITIONED:
     'The log is not partitioned, so nothing was changed. Run `npx postcommit partitions convert --by day` first.',
   POSTCOMMIT_E_NO_SUCH_PARTITION:

@@ -13,11 +13,13 @@ export type {
   EventFilter,
   ListFilter,
   ReplayTarget,
+  UndeliveredTarget,
 } from './admin/filters.ts';
 export type { ForgetOptions, ForgetResult } from './admin/forget.ts';
 export type { Conversion, ConversionStep, ConvertOptions, PatienceOptions } from './admin/partitions.ts';
 export { PartitionAdmin } from './admin/partitions.ts';
 export type { PruneOptions, PruneResult } from './admin/prune.ts';
+export type { CancelOptions } from './admin/undelivered.ts';
 export type { EventCatalogue, EventDefinition } from './catalogue/catalogue.ts';
 export type { PostcommitConfig } from './config.ts';
 export { defineConfig } from './config.ts';
@@ -44,6 +46,7 @@ export type { MissingTarget } from './outbox/list-missing-targets.ts';
 export type { PartitionInfo, Partitioning, PartitionState } from './outbox/list-partitions.ts';
 export type { RelayInfo } from './outbox/list-relays.ts';
 export type { PartitionUnit } from './outbox/partition.ts';
+export type { UndeliveredResult } from './outbox/release.ts';
 export type { Rotation } from './outbox/rotate.ts';
 export type {
   Message,

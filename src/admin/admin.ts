@@ -17,17 +17,18 @@ import { listMissingTargets } from '../outbox/list-missing-targets.ts';
 import type { RelayInfo } from '../outbox/list-relays.ts';
 import { listRelays } from '../outbox/list-relays.ts';
 import { pause, resume } from '../outbox/pause.ts';
+import type { UndeliveredResult } from '../outbox/release.ts';
 import { ring, ringInProcess } from '../outbox/ring.ts';
 import type { ReplayOptions, ReplayResult } from './bulk.ts';
 import { replayEvents, requeueAllOrphans, resolveDeadLetters } from './bulk.ts';
 import type { BulkOptions, BulkResult } from './chunks.ts';
 import { fromCursor, toCursor } from './cursor.ts';
 import type { PauseOptions } from './destinations.ts';
-import { changeDestination, checkPauseOptions } from './destinations.ts';
+import { changeDestination, checkReason } from './destinations.ts';
 import type { Diagnosis, DoctorOptions } from './doctor/doctor.ts';
 import { examine } from './doctor/doctor.ts';
 import { toReference } from './event-reference.ts';
-import type { DeadLetterFilter, DeadLetterTarget, ListFilter, ReplayTarget } from './filters.ts';
+import type { DeadLetterFilter, DeadLetterTarget, ListFilter, ReplayTarget, UndeliveredTarget } from './filters.ts';
 import { checkDeadLetterFilter, checkListFilter } from './filters.ts';
 import type { ForgetOptions, ForgetResult } from './forget.ts';
 import { forgetTarget } from './forget.ts';
@@ -35,6 +36,8 @@ import { PartitionAdmin } from './partitions.ts';
 import type { PruneOptions, PruneResult } from './prune.ts';
 import { prune } from './prune.ts';
 import { seqRange } from './seq-range.ts';
+import type { CancelOptions } from './undelivered.ts';
+import { cancelEvents, releaseEvents } from './undelivered.ts';
 
 export interface OutboxAdminOptions {
   /** Runs single statements, each in a transaction of its own, on any connection. */
@@ -167,6 +170,31 @@ export class OutboxAdmin {
   }
 
   /**
+   * Makes undelivered events due now that are delayed (`delayMs`, `availableAt`) or in backoff after a failed attempt. What
+   * waits behind them in their aggregate follows, in order; an event that itself waits behind another one still does.
+   * Returns how many there were, and how many were left alone because a living relay holds them.
+   *
+   * @example
+   * const { count } = await admin.release({ ids: ['0198c5a2-7d9e-7cc3-98c4-dc0c0c07398f'] });
+   */
+  release(target: UndeliveredTarget): Promise<UndeliveredResult> {
+    return coded(() => this.#thenRing(() => releaseEvents(this.#db, this.#schema, target)));
+  }
+
+  /**
+   * Gives undelivered events up, in the queue or waiting for a destination: they are not delivered any more, and their
+   * aggregates go on without them. Each is a discarded dead letter with the reason `cancelled` from then on, whose story
+   * names the database role; `retry` by id takes it back. Events that a living relay holds are left alone and counted:
+   * call it again if there are any. For dead letters use `discard`.
+   *
+   * @example
+   * const { count, inFlight } = await admin.cancel({ aggregate: ['order', '42'] }, { reason: 'test data' });
+   */
+  cancel(target: UndeliveredTarget, options: CancelOptions = {}): Promise<UndeliveredResult> {
+    return coded(() => this.#thenRing(() => cancelEvents(this.#db, this.#schema, target, options)));
+  }
+
+  /**
    * Queues events that are in the log and nowhere else: neither queued, shelved, dead nor recorded as delivered. There are
    * none unless the trigger `outbox_events_enqueue` was disabled, or rows were deleted from the queue by hand. They are
    * delivered in order per aggregate, but later events of the same aggregate may already have been delivered. Returns how many.
@@ -233,7 +261,7 @@ export class OutboxAdmin {
    */
   pause(destination: string, options: PauseOptions = {}): Promise<void> {
     return coded(async () => {
-      const reason = checkPauseOptions(options);
+      const reason = checkReason('pause', options);
       await this.#change(destination, (db, schema, name) => pause(db, schema, name, reason));
     });
   }

@@ -12,7 +12,7 @@ import { checkBulkOptions, inChunks, toSeqs } from './chunks.ts';
 import { fromCursor, toCursor } from './cursor.ts';
 import type { EventReference } from './event-reference.ts';
 import type { DeadLetterTarget, ReplayTarget } from './filters.ts';
-import { checkDeadLetterTarget, checkReplayTarget } from './filters.ts';
+import { checkDeadLetterTarget, checkEventTarget } from './filters.ts';
 import { seqRange } from './seq-range.ts';
 
 export interface ReplayOptions extends BulkOptions {
@@ -61,7 +61,7 @@ export async function replayEvents(
   target: ReplayTarget,
   options: ReplayOptions,
 ): Promise<ReplayResult> {
-  const checked = checkReplayTarget(target);
+  const checked = checkEventTarget(target);
   const { after: cursor, ...watch } = checkBulkOptions(options, 'replay', ['after']);
   const after = fromCursor('replay', cursor);
   const { selections, duplicates } = await selectionsOf(db, schema, checked, async (events) => {

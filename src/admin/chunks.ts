@@ -50,7 +50,7 @@ export function checkBulkOptions<Options extends object>(
 }
 
 /** Rows per statement: some ten milliseconds of locks. */
-const chunkSizeMax = 1_000;
+export const chunkSizeMax = 1_000;
 
 /**
  * Repeats a bulk statement from one seq to the next, for each selection until nothing is left of it. Selections are in order

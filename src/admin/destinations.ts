@@ -11,14 +11,16 @@ export interface PauseOptions {
 
 const reasonCharsMax = 500;
 
-/** The reason that was given, checked; the empty text for none. */
-export function checkPauseOptions(options: PauseOptions): string {
+/** The reason that was given to a method, checked; the empty text for none. */
+export function checkReason(method: 'pause' | 'cancel', options: { reason?: string }): string {
   if (typeof options !== 'object' || options === null || Array.isArray(options)) {
-    throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', "pause() takes its options as an object: { reason: 'why' }.");
+    const detail = `${method}() takes its options as an object: { reason: 'why' }.`;
+    throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', detail);
   }
   for (const name of Object.keys(options)) {
     if (name !== 'reason') {
-      throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', `pause() knows reason only. Got ${JSON.stringify(name)}.`);
+      const detail = `${method}() knows reason only. Got ${JSON.stringify(name)}.`;
+      throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', detail);
     }
   }
   const { reason = '' } = options;

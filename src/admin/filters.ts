@@ -1,6 +1,7 @@
 import { PostcommitError } from '../errors.ts';
 import type { DeadLetterConditions, EventConditions } from '../outbox/conditions.ts';
 import type { DeadReason } from '../outbox/fail.ts';
+import { deadReasons } from '../outbox/fail.ts';
 import type { EventStatus, ListOrder } from '../outbox/list.ts';
 import { eventStatuses } from '../outbox/list.ts';
 import type { EventReference } from './event-reference.ts';
@@ -54,8 +55,8 @@ export interface DeadLetterFilter extends DeadLetterSelector {
 export type Target<Selector> = { ids: readonly string[] } | Selector | { all: true };
 export type DeadLetterTarget = Target<DeadLetterSelector>;
 export type ReplayTarget = Target<EventFilter>;
+export type UndeliveredTarget = Target<EventFilter>;
 
-const reasons: readonly DeadReason[] = ['exhausted', 'rejected', 'no_handler', 'crashed', 'forgotten'];
 const idsMax = 100_000;
 const textCharsMax = 2_000;
 const limitMax = 1_000;
@@ -139,7 +140,7 @@ function toDeadLetterConditions(given: Record<string, unknown>): DeadLetterCondi
   return {
     type: text(given.type, 'type'),
     ...aggregate(given.aggregate),
-    reason: oneOf(given.reason, 'reason', reasons),
+    reason: oneOf(given.reason, 'reason', deadReasons),
     error: text(given.error, 'error'),
     deadFrom,
     deadBefore,
@@ -177,7 +178,8 @@ export function checkDeadLetterTarget(target: DeadLetterTarget): Checked<DeadLet
   return checkTarget(target, letterNames, toDeadLetterConditions);
 }
 
-export function checkReplayTarget(target: ReplayTarget): Checked<EventConditions> {
+/** For delivered events and for undelivered ones. */
+export function checkEventTarget(target: ReplayTarget | UndeliveredTarget): Checked<EventConditions> {
   return checkTarget(target, eventNames, toEventConditions);
 }
 

@@ -82,7 +82,7 @@ function history(story: EventStory): { at: Date; text: string }[] {
     ...story.failures.map(({ at, attempt, target, code, error, relay }) => ({
       at,
       text:
-        code === 'POSTCOMMIT_E_TARGET_FORGOTTEN'
+        code === 'POSTCOMMIT_E_TARGET_FORGOTTEN' || code === 'POSTCOMMIT_E_EVENT_CANCELLED'
           ? printable(error)
           : `attempt ${attempt} failed${target === null ? '' : ` in ${printable(target)}`} (relay ${printable(relay)}): ${printable(error)}`,
     })),
@@ -103,7 +103,8 @@ function history(story: EventStory): { at: Date; text: string }[] {
       at: deadLetter.at,
       text: `dead letter: ${reasons[deadLetter.reason]}, attempts ${deadLetter.attempts}`,
     });
-    if (deadLetter.discardedAt) steps.push({ at: deadLetter.discardedAt, text: 'discarded by an operator' });
+    if (deadLetter.discardedAt && deadLetter.reason !== 'cancelled')
+      steps.push({ at: deadLetter.discardedAt, text: 'discarded by an operator' });
   }
   return steps.sort((a, b) => a.at.getTime() - b.at.getTime());
 }
@@ -114,6 +115,7 @@ const reasons: Record<NonNullable<EventStory['deadLetter']>['reason'], string> =
   no_handler: 'no handler for its type',
   crashed: 'relays ended while delivering it',
   forgotten: 'its only destination was forgotten',
+  cancelled: 'cancelled by an operator',
 };
 
 function headerLines({ headers, headersJson }: EventStory): string[] {
@@ -148,11 +150,13 @@ function whatToDo({
   sameId,
   status,
   orphan,
+  availableAt,
   deadLetter,
   waitingBehind,
   waitingFor,
 }: EventStory): string[] {
   const id = sameId.length > 0 ? seq : uuid;
+  const giveUp = `postcommit events cancel ${id}   give it up, so that its aggregate goes on without it`;
   if (deadLetter) {
     const discard = [`postcommit dead discard ${id}   give it up`];
     return [
@@ -164,10 +168,13 @@ function whatToDo({
     return [
       'postcommit destinations   which are away, and how much waits for them',
       ...waitingFor.map((name) => `postcommit resume ${printable(name)}   end its pause, or try it at once`),
+      giveUp,
     ];
   }
   if (orphan) return ['postcommit requeue-orphans   queue this event and all others that were never queued'];
-  if (waitingBehind) return [`postcommit events ${waitingBehind.id}   the event that goes first`];
+  if (waitingBehind) return [`postcommit events ${waitingBehind.id}   the event that goes first`, giveUp];
+  if (status === 'PENDING' && availableAt)
+    return [`postcommit events release ${id}   make it due now, and what waits behind it`, giveUp];
   return status === 'SENT' ? [`postcommit replay ${id}   deliver it once more`] : [];
 }
 

@@ -94,6 +94,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       'sequence_state',
       'note_returns',
       'forget_target',
+      'cancel_events',
       'replay',
       'bound_seqs',
       'find_orphans',

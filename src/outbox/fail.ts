@@ -114,9 +114,11 @@ interface Owing {
 
 /**
  * Why an event became a dead letter: its attempts ran out; a target rejected it, or the database its result; no handler
- * knew its type; relay after relay ended while delivering it; or an operator forgot the only destination it was for.
+ * knew its type; relay after relay ended while delivering it; or an operator forgot the only destination it was for, or
+ * cancelled it.
  */
-export type DeadReason = 'exhausted' | 'rejected' | 'no_handler' | 'crashed' | 'forgotten';
+export const deadReasons = ['exhausted', 'rejected', 'no_handler', 'crashed', 'forgotten', 'cancelled'] as const;
+export type DeadReason = (typeof deadReasons)[number];
 
 // The function runs in the transaction of the statement that calls it, and changes other events than that statement.
 const failAndSettleSql = perSchema((s) => `${failText(s)}, ${settleCall(s, 3)}`);

@@ -8,7 +8,7 @@ import { optional, readJson, toDate } from './read-json.ts';
 const failuresMax = 1_000;
 const deliveriesMax = 1_000;
 
-/** Of what an operator did by `forget`, the relay is 0. */
+/** Of what an operator did by `forget` or `cancel`, the relay is 0. */
 const relayName = (row: string) =>
   `coalesce(r.name, case when ${row}.relay = 0 then 'operator' else ${row}.relay::text end)`;
 
@@ -119,7 +119,7 @@ export interface FailedAttempt {
   target: string | null;
   code: string | null;
   error: string;
-  /** The relay's name, or its token once its row in outbox_relays is pruned; `operator` for what `forget` did. */
+  /** The relay's name, or its token once its row in outbox_relays is pruned; `operator` for what `forget` and `cancel` did. */
   relay: string;
 }
 
@@ -128,7 +128,7 @@ export interface Delivery {
   /** How many attempts it took. */
   attempts: number;
   targets: string[];
-  /** The relay's name, or its token once its row in outbox_relays is pruned; `operator` for what `forget` did. */
+  /** The relay's name, or its token once its row in outbox_relays is pruned; `operator` for what `forget` and `cancel` did. */
   relay: string;
 }
 

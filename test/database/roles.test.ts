@@ -165,8 +165,8 @@ describe.each(postgresVersions)('least privilege on PostgreSQL %i', (version) =>
 
   test('the relay delivers, retries, buries, shelves and replays, and operators work with its role', async () => {
     const emitter = createOutbox({ db: fromPg(scenario.pool('emitter')) });
-    const emit = (type: string, payload: unknown) =>
-      emitter.transaction((_tx, send) => send({ type, aggregate: ['thing', randomUUID()], payload }));
+    const emit = (type: string, payload: unknown, delayMs = 0) =>
+      emitter.transaction((_tx, send) => send({ type, aggregate: ['thing', randomUUID()], payload, delayMs }));
     const { admin } = createOutbox({ db: fromPg(scenario.pool('relay')) });
     const seen: string[] = [];
     const broker = new ScriptedPublisher();
@@ -210,6 +210,10 @@ describe.each(postgresVersions)('least privilege on PostgreSQL %i', (version) =>
     expect(await admin.retry({ ids: [poison] })).toEqual({ count: 1 });
     await until(async () => (await statusOf(poison)) === 'FAILED', { what: 'it failed again' });
     expect(await admin.discard({ ids: [poison] })).toEqual({ count: 1 });
+    const [delayed, unwanted] = [await emit('works', 5, 3_600_000), await emit('works', 6, 3_600_000)];
+    expect(await admin.release({ ids: [delayed] })).toEqual({ count: 1, inFlight: 0 });
+    await until(async () => (await statusOf(delayed)) === 'SENT', { what: 'it was released' });
+    expect(await admin.cancel({ ids: [unwanted] })).toEqual({ count: 1, inFlight: 0 });
     await admin.pause('broker', { reason: 'test' });
     await admin.resume('broker');
     expect((await admin.list({ limit: 5 })).events).toHaveLength(5);
@@ -245,6 +249,9 @@ describe.each(postgresVersions)('least privilege on PostgreSQL %i', (version) =>
     await admin.counts();
     await admin.destinations();
     expect((await admin.doctor()).findings.filter(({ what }) => what.startsWith('not checked'))).toEqual([]);
+    for (const change of [admin.release({ all: true }), admin.cancel({ all: true })]) {
+      await expect(change).rejects.toMatchObject({ code: 'POSTCOMMIT_E_PERMISSION_DENIED' });
+    }
     await expect(admin.replay({ all: true })).rejects.toMatchObject({ code: 'POSTCOMMIT_E_PERMISSION_DENIED' });
     await refusesAll(pool, [
       ...tables.map((table) => `delete from postcommit.${table}`),

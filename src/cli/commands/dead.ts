@@ -1,6 +1,8 @@
 import type { Command } from 'commander';
 import { Option } from 'commander';
 import { PostcommitError } from '../../errors.ts';
+import type { DeadReason } from '../../outbox/fail.ts';
+import { deadReasons } from '../../outbox/fail.ts';
 import { quantity } from '../../plain-words.ts';
 import { wholeNumber } from '../arguments.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
@@ -11,7 +13,7 @@ import { findStories, storyJson, tellStory } from '../story.ts';
 import type { Terminal } from '../terminal.ts';
 
 interface DeadConditions extends Conditions {
-  reason?: 'exhausted' | 'rejected' | 'no_handler' | 'crashed' | 'forgotten';
+  reason?: DeadReason;
   error?: string;
 }
 
@@ -43,15 +45,7 @@ export function addDead(program: Command, terminal: Terminal): void {
 
 function addDeadConditions(command: Command): Command {
   return addConditions(command)
-    .addOption(
-      new Option('--reason <reason>', 'only these').choices([
-        'exhausted',
-        'rejected',
-        'no_handler',
-        'crashed',
-        'forgotten',
-      ]),
-    )
+    .addOption(new Option('--reason <reason>', 'only these').choices(deadReasons))
     .option('--error <text>', 'only those whose last error contains this text');
 }
 

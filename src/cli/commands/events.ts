@@ -3,12 +3,15 @@ import { InvalidArgumentError, Option } from 'commander';
 import { PostcommitError } from '../../errors.ts';
 import type { EventStatus, EventSummary } from '../../outbox/list.ts';
 import { eventStatuses } from '../../outbox/list.ts';
+import type { UndeliveredResult } from '../../outbox/release.ts';
+import { quantity } from '../../plain-words.ts';
 import { wholeNumber } from '../arguments.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
+import { ExitWith, exitCodes } from '../exit-codes.ts';
 import { instant } from '../output.ts';
 import type { Conditions } from '../selection.ts';
-import { addConditions } from '../selection.ts';
+import { addConditions, confirm, targetOf } from '../selection.ts';
 import { findStories, storyJson, tellStory } from '../story.ts';
 import type { Terminal } from '../terminal.ts';
 
@@ -19,10 +22,16 @@ interface EventsOptions extends Conditions {
   after?: string;
 }
 
+interface ChangeOptions {
+  all?: boolean;
+  yes?: boolean;
+  reason?: string;
+}
+
 export function addEvents(program: Command, terminal: Terminal): void {
   const events = program
     .command('events')
-    .summary('list events, or tell the whole story of one')
+    .summary('list events, tell the whole story of one, release or cancel undelivered ones')
     .description(
       'List events, newest first. With an id (or a seq): everything that is known of that event, every attempt with its error, every delivery, and what can be done.',
     )
@@ -44,12 +53,102 @@ export function addEvents(program: Command, terminal: Terminal): void {
     .action(async (id: string | undefined, options: EventsOptions, command: Command) => {
       const context = contextOf(command, terminal);
       if (id === undefined) return listEvents(context, options);
-      const listing = ['status', 'type', 'aggregate', 'from', 'to', 'order', 'limit', 'after'];
-      const extra = listing.find((name) => command.getOptionValueSource(name) === 'cli');
+      const extra = [...conditionNames, ...listingNames].find((name) => isGiven(command, name));
       if (extra)
         throw new PostcommitError('POSTCOMMIT_E_USAGE', `--${extra} is for lists; an id names one event already.`);
       return showEvent(context, id);
     });
+  addRelease(events, terminal);
+  addCancel(events, terminal);
+}
+
+const conditionNames = ['type', 'aggregate', 'from', 'to'] as const;
+const listingNames = ['status', 'order', 'limit', 'after'];
+
+function isGiven(command: Command, name: string): boolean {
+  return command.getOptionValueSource(name) === 'cli';
+}
+
+/** Commander gives an option that `events` has to `events`, also when it stands behind one of its commands. */
+function conditionsOf({ parent: events }: Command): Conditions {
+  const extra = listingNames.find((name) => events && isGiven(events, name));
+  if (extra) throw new PostcommitError('POSTCOMMIT_E_USAGE', `--${extra} is for lists.`);
+  const given = conditionNames.filter((name) => events && isGiven(events, name));
+  return Object.fromEntries(given.map((name) => [name, events?.getOptionValue(name)]));
+}
+
+function addRelease(events: Command, terminal: Terminal): void {
+  addConditions(events.command('release'))
+    .summary('make delayed events due now')
+    .description(
+      'Make undelivered events due now that are delayed, or in backoff after a failed attempt. Later events of the same aggregate follow in order. An event that a relay holds is left alone; exit code 1 if it was named.',
+    )
+    .argument('[ids...]', 'ids of events')
+    .option('--all', 'every delayed event')
+    .option('--yes', 'do not ask')
+    .addHelpText(
+      'after',
+      examples(
+        ['one', 'events release 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f'],
+        ['the receiver works again, do not wait for the backoff', 'events release --type order.created'],
+      ),
+    )
+    .action(async (ids: string[], options: ChangeOptions, command: Command) => {
+      const context = contextOf(command, terminal);
+      const { all = false, yes = false } = options;
+      const target = targetOf(ids, conditionsOf(command), all);
+      if (ids.length === 0) await confirm(context, `Make ${all ? 'all' : 'the matching'} delayed events due now?`, yes);
+      const result = await withAdmin(context, (admin) => admin.release(target));
+      tellUndelivered(context, result, { noun: 'delayed event', done: 'made due', named: ids.length > 0 });
+    });
+}
+
+function addCancel(events: Command, terminal: Terminal): void {
+  addConditions(events.command('cancel'))
+    .summary('give undelivered events up')
+    .description(
+      'Give undelivered events up, in the queue or waiting for a destination: they are not delivered, and their aggregates go on without them. They become discarded dead letters with the reason cancelled. An event that a relay holds is left alone; exit code 1 if it was named.',
+    )
+    .argument('[ids...]', 'ids of events')
+    .option('--all', 'every undelivered event')
+    .option('--reason <text>', 'why, for the story of the events')
+    .option('--yes', 'do not ask')
+    .addHelpText(
+      'after',
+      examples(
+        ['one', 'events cancel 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f --reason "wrong date"'],
+        ['what a wrong import left', 'events cancel --type order.imported --from 2h'],
+      ),
+    )
+    .action(async (ids: string[], options: ChangeOptions, command: Command) => {
+      const context = contextOf(command, terminal);
+      const { all = false, yes = false, reason } = options;
+      const target = targetOf(ids, conditionsOf(command), all);
+      const which =
+        ids.length > 0 ? quantity(ids.length, 'event') : `${all ? 'all' : 'the matching'} undelivered events`;
+      await confirm(context, `Cancel ${which}? They will never be delivered.`, yes);
+      const result = await withAdmin(context, (admin) => admin.cancel(target, reason === undefined ? {} : { reason }));
+      tellUndelivered(context, result, { noun: 'undelivered event', done: 'cancelled', named: ids.length > 0 });
+    });
+}
+
+/** Says how many events were changed and how many relays hold. A named event that was not changed is a failure. */
+function tellUndelivered(
+  context: Context,
+  { count, inFlight }: UndeliveredResult,
+  { noun, done, named }: { noun: string; done: string; named: boolean },
+): void {
+  if (named && count === 0) {
+    throw inFlight > 0
+      ? new PostcommitError('POSTCOMMIT_E_EVENT_IN_FLIGHT')
+      : new PostcommitError('POSTCOMMIT_E_NOT_FOUND', `None of the ids is a ${noun} in the queue.`);
+  }
+  const { output } = context;
+  output.show({ count, inFlight }, () => {
+    output.line(`${quantity(count, noun)} ${done}`);
+    if (inFlight > 0) output.line(output.paint.yellow(`relays hold ${quantity(inFlight, 'event')}: left alone`));
+  });
+  if (named && inFlight > 0) throw new ExitWith(exitCodes.failed);
 }
 
 async function listEvents(context: Context, options: EventsOptions): Promise<void> {
