@@ -149,8 +149,9 @@ $postcommit$;
 -- - A claim need not survive a crash of the server: what it took is then simply free again. So its commit does not wait
 --   for the disk.
 --
--- Payloads over the inline limit are left out and loaded one by one when their turn comes, so that a batch of large
--- events cannot exceed the relay's memory. The stored size is asked first, because it costs nothing; but what is stored
+-- An event brings at most as much text as the inline limit. A payload that exceeds it, alone or together with the headers, is
+-- left out, as are headers that exceed it alone. They are loaded one by one when their turn comes (src/outbox/load.ts), so
+-- that a batch of large events cannot exceed the relay's memory. The stored size is asked first, because it costs nothing; but what is stored
 -- is compressed, a hundredfold perhaps. OFFSET 0 keeps the text from being made twice. With a negative limit nothing is read
 -- from the log: for a relay that reads event by event, because one of them cannot be read.
 --
@@ -362,11 +363,12 @@ begin
   end if;
   return query
     select l.seq, l.id, l.aggregate_type, l.aggregate_id, l.event_type, nullif(l.schema_version, 1), l.ordering_key,
-           case when octet_length(t.payload) <= inline_bytes_max then t.payload end,
-           nullif(l.headers::text, '{}'), (date_part('epoch', l.created_at) * 1000000)::bigint
+           case when octet_length(t.payload) + octet_length(t.headers) <= inline_bytes_max then t.payload end,
+           case when octet_length(t.headers) <= inline_bytes_max then nullif(t.headers, '{}') end, (date_part('epoch', l.created_at) * 1000000)::bigint
       from :"schema".outbox_events l
       left join lateral (
-        select l.payload::text as payload where pg_column_size(l.payload) <= inline_bytes_max offset 0
+        select case when pg_column_size(l.payload) <= inline_bytes_max then l.payload::text end as payload,
+               l.headers::text as headers offset 0
       ) t on true
      where l.seq = any (taken_seqs) and l.seq >= taken_seqs[1] and l.seq <= taken_seqs[cardinality(taken_seqs)]
      order by l.seq;

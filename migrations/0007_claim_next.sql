@@ -78,12 +78,13 @@ begin
   -- By a statement of its own, so that partitions are left out before they are opened.
   if claimed_seq is not null and inline_bytes_max >= 0 then
     select l.id, l.aggregate_type, l.aggregate_id, l.event_type, nullif(l.schema_version, 1), l.ordering_key,
-           case when octet_length(t.payload) <= inline_bytes_max then t.payload end,
-           nullif(l.headers::text, '{}'), (date_part('epoch', l.created_at) * 1000000)::bigint
+           case when octet_length(t.payload) + octet_length(t.headers) <= inline_bytes_max then t.payload end,
+           case when octet_length(t.headers) <= inline_bytes_max then nullif(t.headers, '{}') end, (date_part('epoch', l.created_at) * 1000000)::bigint
       into id, aggregate_type, aggregate_id, event_type, schema_version, ordering_key, payload, headers, created_us
       from :"schema".outbox_events l
       left join lateral (
-        select l.payload::text as payload where pg_column_size(l.payload) <= inline_bytes_max offset 0
+        select case when pg_column_size(l.payload) <= inline_bytes_max then l.payload::text end as payload,
+               l.headers::text as headers offset 0
       ) t on true
      where l.seq = claimed_seq;
   end if;

@@ -1,6 +1,7 @@
 import { isUnreadable } from '../database/database-error.ts';
 import type { ArrayQuery } from '../database/executor.ts';
 import { perSchema } from '../database/identifier.ts';
+import { inlineBytesMax } from './load.ts';
 
 /** See migrations/0004_relay.sql for the contract and the rationale. */
 export const claimSql = perSchema(
@@ -32,8 +33,9 @@ export interface ClaimedRow {
   type: string;
   schemaVersion: number;
   orderingKey: string | null;
-  /** JSON text; `undefined` when it is over the inline limit and must be loaded. */
+  /** JSON text; `undefined` when it is over the inline limit, alone or with the headers, and must be loaded. */
   payloadJson: string | undefined;
+  /** JSON text; `{}` also when it is over the inline limit by itself and comes with the payload. */
   headersJson: string;
   createdAtMs: number;
   /** Destinations for which earlier events of its key wait on the shelf: this one must not pass them there. */
@@ -48,7 +50,7 @@ export interface ClaimRequest {
   dueMax: number;
   /** Keys to leave alone for now. */
   exceptKeys: readonly string[];
-  /** Larger payloads are not sent along. Negative: nothing is read from the log, `readClaimed` does it. */
+  /** Larger payloads and headers are not sent along. Negative: nothing is read from the log, `readClaimed` does it. */
   inlineBytesMax: number;
   /** Once the answer of a claim was lost: every seq that this relay holds. */
   holding: readonly string[] | undefined;
@@ -271,12 +273,13 @@ function eventOf(row: unknown[] | undefined) {
   };
 }
 
-/** As claim_many reads them, without the payload. */
+/** As claim_many reads them, without the payload and without headers over the inline limit. */
 const readClaimedSql = perSchema(
   (s) => `
 select l.seq, l.id, l.aggregate_type, l.aggregate_id, l.event_type, nullif(l.schema_version, 1), l.ordering_key, null,
-       nullif(l.headers::text, '{}'), (date_part('epoch', l.created_at) * 1000000)::bigint
-  from ${s}.outbox_events l where l.seq = $1`,
+       case when octet_length(t.headers) <= ${inlineBytesMax} then nullif(t.headers, '{}') end,
+       (date_part('epoch', l.created_at) * 1000000)::bigint
+  from ${s}.outbox_events l cross join lateral (select l.headers::text as headers offset 0) t where l.seq = $1`,
 );
 
 /** Reads claimed events from the log one by one, and says of each that cannot be read why. Payloads are left out. */

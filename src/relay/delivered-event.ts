@@ -10,11 +10,14 @@ export class DeliveredEvent<Payload = unknown> {
   readonly #row: ClaimedRow;
   #payload: Payload | undefined;
   #headers: Readonly<Record<string, string>> | undefined;
-  #payloadJson: string;
+  readonly #payloadJson: string;
+  /** Kept here: the row loses headers that were loaded when its delivery ends, and a handler may still run then. */
+  readonly #headersJson: string;
 
   constructor(row: ClaimedRow, payloadJson: string) {
     this.#row = row;
     this.#payloadJson = payloadJson;
+    this.#headersJson = row.headersJson;
   }
 
   /** The event's identity: the same on every redelivery. */
@@ -70,8 +73,8 @@ export class DeliveredEvent<Payload = unknown> {
   }
   /** Text, unless plain SQL has inserted something else, such as `{"n": 5}`. */
   get headers(): Readonly<Record<string, string>> {
-    const { headersJson } = this.#row;
-    this.#headers ??= headersJson === '{}' ? noHeaders : (JSON.parse(headersJson) as Record<string, string>);
+    this.#headers ??=
+      this.#headersJson === '{}' ? noHeaders : (JSON.parse(this.#headersJson) as Record<string, string>);
     return this.#headers;
   }
 }

@@ -56,7 +56,8 @@ export interface RelayOptions {
    */
   prefetchMax?: number;
   /**
-   * Bytes of large payloads that are loaded and being delivered at once. Payloads over 16 KB are not sent with a claim:
+   * Bytes of large payloads that are loaded and being delivered at once. Payloads over 16 KB, together with the headers, are
+   * not sent with a claim, nor are headers over 16 KB:
    * the relay loads each when its turn comes and drops it when its delivery ends. Half of the limit is kept for payloads up
    * to 1/32 of it, so that larger ones whose delivery hangs do not hold them up. A payload over half of the limit is
    * loaded when no other one of that half is being delivered. A handler that parses its payload needs several times as much
@@ -64,8 +65,8 @@ export interface RelayOptions {
    */
   inFlightBytesMax?: number;
   /**
-   * Length of payloads up to 16 KB and of headers that the relay holds at once, in UTF-16 code units: a byte of memory
-   * each, or two in a text with characters beyond Latin-1. A claim takes one event for every 16 KB that are free, so a low
+   * Length of payloads and headers up to 16 KB an event that the relay holds at once, in UTF-16 code units: a byte of memory
+   * each, or two in a text with characters beyond Latin-1. Larger ones count against `inFlightBytesMax`. A claim takes one event for every 16 KB that are free, so a low
    * limit also makes claims smaller. Default 33,554,432, or an eighth of the process's heap limit if that is less.
    */
   prefetchBytesMax?: number;

@@ -23,6 +23,8 @@ export interface PayloadLoad {
   bytes: number;
   share: Share | undefined;
   isLoaded: boolean;
+  /** Whether the headers came with the payload. */
+  hasHeaders: boolean;
 }
 
 /** A part of the budget. Loads wait in order; the first one is never passed by another of the same share. */
@@ -42,7 +44,7 @@ const countedMax = 10_000;
 const stuckAfterMs = 1_000;
 
 /**
- * Loads payloads that are too large to come with their claim, one at a time, as far as the byte budget goes. A payload
+ * Loads payloads that are too large to come with their claim, with headers that are, one at a time, as far as the byte budget goes. A payload
  * counts against the budget until its delivery has ended.
  *
  * Half of the budget is for small payloads and half for large ones, each in order of arrival. Large deliveries that
@@ -83,9 +85,9 @@ export class PayloadLoader {
     return waiting > 0 && this.#now() - this.#movedAt > stuckAfterMs ? waiting : 0;
   }
 
-  /** Sets the event's `payloadJson`, or calls back with what becomes of the event instead. */
+  /** Sets the event's `payloadJson`, and `headersJson` if that was left out, or calls back with what becomes of the event instead. */
   load(held: Held, done: (failure: Outcome | undefined) => void): void {
-    const load: PayloadLoad = { held, done, bytes: 0, share: undefined, isLoaded: false };
+    const load: PayloadLoad = { held, done, bytes: 0, share: undefined, isLoaded: false, hasHeaders: false };
     held.load = load;
     if (this.#waiting === 0) this.#movedAt = this.#now();
     this.#loads.add(load);
@@ -99,6 +101,7 @@ export class PayloadLoader {
     if (load === undefined) return;
     held.load = undefined;
     held.payloadJson = undefined;
+    if (load.hasHeaders) held.headersJson = '{}'; // As it was claimed: see InHand.
     held.plan = undefined;
     if (!this.#loads.delete(load)) return;
     if (load.isLoaded && load.share) load.share.inUse -= load.bytes;
@@ -177,18 +180,20 @@ export class PayloadLoader {
     if (!this.#loads.has(load)) return; // Given back, or the lease was lost meanwhile.
     this.#failures.delete(load.held.seq);
     if (payload === undefined) this.#end(load, { kind: 'release', done: load.held.done });
-    else if (payload.json !== undefined) this.#take(load, payload.json, payload.bytes);
+    else if (payload.json !== undefined) this.#take(load, payload.json, payload);
     else if (payload.bytes > this.#options.loadBytesMax) this.#end(load, this.#tooLarge(load.held, payload.bytes));
     else this.#wait(load, payload.bytes);
   }
 
-  #take(load: PayloadLoad, json: string, bytes: number): void {
+  #take(load: PayloadLoad, json: string, { headersJson, bytes }: LoadedPayload): void {
     const share = load.share ?? (bytes <= this.#roomForNew(this.#small) ? this.#small : this.#large);
     share.inUse += bytes;
     load.share = share;
     load.bytes = bytes;
     load.isLoaded = true;
     load.held.payloadJson = json;
+    load.hasHeaders = headersJson !== undefined;
+    if (headersJson !== undefined) load.held.headersJson = headersJson;
     load.done(undefined);
   }
 
