@@ -69,7 +69,7 @@ alter table :"schema".outbox_events enable always trigger outbox_events_begin;
 --
 -- With the rights of its owner: an emitter cannot read the log, and learns here only whether an id exists.
 create function :"schema".lock_new_ids(ids uuid[]) returns uuid[]
-language plpgsql security definer set search_path = pg_catalog, pg_temp
+language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off
 set enable_seqscan = off set jit = off as $postcommit$
 declare
   salt constant bigint := hashtextextended(:'schema', 2);

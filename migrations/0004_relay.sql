@@ -169,7 +169,7 @@ create function :"schema".claim_many(
   seq bigint, id uuid, aggregate_type text, aggregate_id text, event_type text, schema_version integer,
   ordering_key text, payload text, headers text, created_us bigint
 )
-language plpgsql set search_path = pg_catalog, pg_temp
+language plpgsql set search_path = pg_catalog, pg_temp set row_security = off
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 set work_mem = '32MB'
 as $postcommit$
@@ -382,7 +382,7 @@ $postcommit$;
 -- A row of the record never spans two partitions of the log (10^12 seqs each), so that both can be dropped together.
 create function :"schema".settle(relay bigint, seqs bigint[], group_sizes integer[], group_targets jsonb)
 returns bigint[]
-language plpgsql set search_path = pg_catalog, pg_temp
+language plpgsql set search_path = pg_catalog, pg_temp set row_security = off
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $postcommit$
 declare

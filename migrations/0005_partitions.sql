@@ -122,7 +122,8 @@ $postcommit$;
 -- when all of those have ended that were writing at a moment when it was there for all to see. Made ahead, it is ready
 -- long before its time.
 create function :"schema".rotate_partitions(asked boolean default false) returns jsonb
-language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $postcommit$
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set row_security = off set lock_timeout = '2s' as $postcommit$
 declare
   room constant bigint := 1000000000000;
   unit text := (select value from :"schema".outbox_settings where name = 'partitions');
@@ -222,7 +223,7 @@ $postcommit$;
 -- the recorded seqs: 1,000,000 delivered events cost 16 ms where batches of 500 were settled, 1.7 s where every event was
 -- settled alone. Each lookup is a scalar subquery with LIMIT: as joins, the planner may read the whole queue.
 create function :"schema".find_orphans(first bigint, beyond bigint, orphans_max integer) returns setof bigint
-language plpgsql stable set search_path = pg_catalog, pg_temp
+language plpgsql stable set search_path = pg_catalog, pg_temp set row_security = off
 set enable_seqscan = off set plan_cache_mode = force_custom_plan set jit = off as $postcommit$
 begin
   return query
@@ -293,7 +294,8 @@ $postcommit$;
 create function :"schema".drop_partition(
   n bigint, keep_ms double precision default null, lock_timeout_ms integer default 200
 ) returns jsonb
-language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '200ms' as $postcommit$
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set row_security = off set lock_timeout = '200ms' as $postcommit$
 declare
   first constant bigint := n * 1000000000000;
   beyond constant bigint := (n + 1) * 1000000000000;
@@ -384,7 +386,8 @@ $postcommit$;
 -- Removes what a dropped partition's events have left elsewhere, a bounded number of rows at a time. When nothing is left
 -- the partition is forgotten. Answers how many rows it removed.
 create function :"schema".sweep_partition(n bigint, rows_max integer default 10000) returns integer
-language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $postcommit$
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set row_security = off set lock_timeout = '2s' as $postcommit$
 declare
   first constant bigint := n * 1000000000000;
   beyond constant bigint := (n + 1) * 1000000000000;
@@ -416,7 +419,8 @@ $postcommit$;
 -- Conversion, first step: promises that all rows fit the first partition, without looking at them. Looking at them is the
 -- second step, which blocks no writer: alter table ... validate constraint.
 create function :"schema".bound_log() returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '200ms' as $postcommit$
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set row_security = off set lock_timeout = '200ms' as $postcommit$
 declare
   hindrance text;
   last bigint;
@@ -571,7 +575,8 @@ $postcommit$;
 -- in one short transaction; where bound_log() and its validation came before, no row is read. Partition 0 is closed and
 -- number 1 opened, unless nothing was ever emitted: then 0 is the open one. Answers whether anything had to be converted.
 create function :"schema".partition_log(unit text) returns boolean
-language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '200ms' as $postcommit$
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set row_security = off set lock_timeout = '200ms' as $postcommit$
 declare
   room constant bigint := 1000000000000;
   events regclass;

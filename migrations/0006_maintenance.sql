@@ -47,7 +47,8 @@ create index outbox_relays_alive_idx on :"schema".outbox_relays (token) where en
 -- events it read a log of 20,000 from end to end, for each chunk.
 create function :"schema".prune_events(after bigint, keep_ms double precision, rows_max integer, dry_run boolean)
 returns jsonb
-language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s'
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set row_security = off set lock_timeout = '2s'
 set enable_seqscan = off as $postcommit$
 declare
   log regclass := coalesce(to_regclass(format('%I.outbox_events_default', :'schema')),
@@ -150,7 +151,7 @@ revoke execute on function :"schema".prune_events(bigint, double precision, inte
 -- Puts the orphans from `first` up to, but without, `beyond` into the queue, lowest seq first. Returns their number. Events of
 -- their keys that were emitted later may have been delivered already; these come after them.
 create function :"schema".requeue_orphans(first bigint, beyond bigint, orphans_max integer) returns integer
-language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
+language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as $postcommit$
 declare
   requeued integer;
 begin
@@ -175,7 +176,7 @@ $postcommit$;
 -- A replay is a deliberate second send, so it gets an id of its own, which the relay makes part of what brokers
 -- deduplicate by. The time is enough: an event can only be replayed again after this replay was delivered.
 create function :"schema".replay(seqs bigint[]) returns integer
-language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
+language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as $postcommit$
 declare
   replayed integer;
 begin

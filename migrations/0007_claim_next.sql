@@ -16,7 +16,7 @@ create function :"schema".claim_next(
   out id uuid, out aggregate_type text, out aggregate_id text, out event_type text, out schema_version integer,
   out ordering_key text, out payload text, out headers text, out created_us bigint
 )
-language plpgsql set search_path = pg_catalog, pg_temp
+language plpgsql set search_path = pg_catalog, pg_temp set row_security = off
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $postcommit$
 #variable_conflict use_column

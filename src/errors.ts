@@ -51,6 +51,8 @@ export const errorCodes = {
     'The database refused the connection. Check the user, the password, the database name and pg_hba.conf.',
   POSTCOMMIT_E_PERMISSION_DENIED:
     'The database role lacks a right it needs here, so nothing was changed. `npx postcommit grants` prints what each role needs; grant it, or use another role.',
+  POSTCOMMIT_E_ROW_SECURITY:
+    'Row-level security applies to this role on tables of the outbox, so rows may be hidden from it, and nothing was changed. `npx postcommit doctor --only row-security` prints the fix: give the role BYPASSRLS, or disable row-level security on these tables.',
   POSTCOMMIT_E_BAD_OPTION: 'An option is not usable.',
   POSTCOMMIT_E_USAGE: 'The command cannot be run like this.',
   POSTCOMMIT_E_BAD_CONFIG: 'The configuration file cannot be used.',

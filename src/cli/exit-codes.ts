@@ -37,6 +37,7 @@ const byErrorCode: Partial<Record<ErrorCode, number>> = {
   POSTCOMMIT_E_DATABASE_REFUSED: exitCodes.database,
   POSTCOMMIT_E_READ_ONLY: exitCodes.database,
   POSTCOMMIT_E_PERMISSION_DENIED: exitCodes.database,
+  POSTCOMMIT_E_ROW_SECURITY: exitCodes.database,
   POSTCOMMIT_E_POSTGRES_TOO_OLD: exitCodes.database,
   POSTCOMMIT_E_MIGRATION_MISSING: exitCodes.notMigrated,
   POSTCOMMIT_E_MIGRATION_NEWER: exitCodes.notMigrated,

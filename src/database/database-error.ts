@@ -94,7 +94,11 @@ export function codedDatabaseError(error: unknown): unknown {
     case '54001': // nested deeper than the server's stack
       return coded('POSTCOMMIT_E_PAYLOAD_TOO_LARGE');
     case '42501':
-      return coded('POSTCOMMIT_E_PERMISSION_DENIED');
+      // Told from other missing rights by the routine, because messages are in the language of the server. An INSERT that a
+      // policy refuses comes from another one.
+      return (error as { routine?: unknown }).routine === 'check_enable_rls'
+        ? coded('POSTCOMMIT_E_ROW_SECURITY')
+        : coded('POSTCOMMIT_E_PERMISSION_DENIED');
     case '28000':
     case '28P01':
     case '3D000':

@@ -8,7 +8,7 @@ import { codedDatabaseError, sqlState } from './database-error.ts';
 import type { Executor } from './executor.ts';
 import { defaultSchema, quoteIdentifier, quoteLiteral } from './identifier.ts';
 import { sqlFiles } from './sql-files.ts';
-import { searchPathSql } from './statement-settings.ts';
+import { transactionSettingsSql } from './statement-settings.ts';
 
 /** One numbered SQL file of the package. */
 interface Migration {
@@ -115,7 +115,7 @@ export function migrationSql(options: { schema?: string; after?: number; partiti
   const parts = readMigrations()
     .filter((migration) => migration.version > (options.after ?? 0))
     .map((m) => `-- ${m.name}\n${writeSchemaIn(m.source, schema)}\n${record(schema, m)};\n`);
-  return `begin;\n${searchPathSql};\n${createSchemaIfMissing(schema)};\n${bookkeeping(schema)};\n\n${parts.join('\n')}${partitionNew(schema, options.partitions)}commit;\n`;
+  return `begin;\n${transactionSettingsSql};\n${createSchemaIfMissing(schema)};\n${bookkeeping(schema)};\n\n${parts.join('\n')}${partitionNew(schema, options.partitions)}commit;\n`;
 }
 
 /**
@@ -139,11 +139,11 @@ export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
   try {
     client = await connect(parseForWriting(options.connectionString));
     if (options.dryRun) {
-      await client.query(`begin read only; ${searchPathSql}`);
+      await client.query(`begin read only; ${transactionSettingsSql}`);
       return await findPending(client, schema);
     }
     // Whoever waited for another process must see what that one has done, whatever the role's default is.
-    await client.query(`begin isolation level read committed read write; ${searchPathSql}`);
+    await client.query(`begin isolation level read committed read write; ${transactionSettingsSql}`);
     // Transaction-scoped, so that it also works behind a transaction pooler.
     await client.query('select pg_advisory_xact_lock(hashtextextended($1, 42))', [`postcommit.migrate.${schema}`]);
     const result = await applyPending(client, schema);

@@ -1,20 +1,24 @@
 import type pg from 'pg';
 import type { Session } from './connect.ts';
 
-/** Names resolve in pg_catalog only, whoever may create functions and operators in `public` or elsewhere. */
-export const searchPathSql = 'set local search_path = pg_catalog, pg_temp';
+/**
+ * For the rest of a transaction. Names resolve in pg_catalog only, whoever may create functions and operators in `public`
+ * or elsewhere. A statement fails where a row-level security policy would hide rows from it: a hidden row of the log looks
+ * like a deleted event, a hidden row of the queue like a delivered one.
+ */
+export const transactionSettingsSql = 'set local search_path = pg_catalog, pg_temp; set local row_security = off';
 
-const beginSql = `begin isolation level read committed read write; ${searchPathSql}`;
+const beginSql = `begin isolation level read committed read write; ${transactionSettingsSql}`;
 
-/** A statement that only calls a function of the outbox. Such a function sets its own search_path. */
+/** A statement that only calls a function of the outbox. Such a function has these settings itself. */
 const callPattern = /^select (\* from )?"(?:[^"]|"")+"\.[a-z_]+\((?:\$\d+(?:, )?)*\)$/;
 
 type Send = (...query: unknown[]) => Promise<unknown>;
 
 /**
- * Makes every statement of a new connection run under READ COMMITTED and READ WRITE and with a search_path of pg_catalog,
- * whatever the server, database or role has for defaults. Under SERIALIZABLE, claims would abort business transactions, and
- * be aborted by them; rotating and pruning need a snapshot per statement. With `public` in the search_path, a role that may
+ * Makes every statement of a new connection run under READ COMMITTED and READ WRITE, with a search_path of pg_catalog and
+ * without row-level security, whatever the server, database or role has for defaults. Under SERIALIZABLE, claims would
+ * abort business transactions, and be aborted by them; rotating and pruning need a snapshot per statement. With `public` in the search_path, a role that may
  * create functions there could have its code run with the relay's rights: a function for bigint[] is preferred to one of
  * pg_catalog for any array.
  *

@@ -1,11 +1,11 @@
 import type { Executor } from '../database/executor.ts';
-import { searchPathSql } from '../database/statement-settings.ts';
+import { transactionSettingsSql } from '../database/statement-settings.ts';
 import type { OutboxDatabase } from './outbox-database.ts';
 
 /**
- * Runs each statement in a READ COMMITTED transaction of its own, with a search_path of pg_catalog. For what operators do:
- * retention and partitions need a snapshot per statement, and under a SERIALIZABLE default bulk operations would abort
- * business transactions. Operators have more rights than others, who may be able to create functions in `public`.
+ * Runs each statement in a READ COMMITTED transaction of its own, with the settings of a relay's statements. For what
+ * operators do: retention and partitions need a snapshot per statement, and under a SERIALIZABLE default bulk operations
+ * would abort business transactions. Operators have more rights than others, who may be able to create functions in `public`.
  */
 export function operatorSide<Tx>(db: OutboxDatabase<Tx>): Executor {
   return {
@@ -14,7 +14,7 @@ export function operatorSide<Tx>(db: OutboxDatabase<Tx>): Executor {
       let result: Awaited<ReturnType<Executor['query']>>;
       try {
         result = await db.inTransaction(tx, async (executor) => {
-          await executor.query(searchPathSql);
+          await executor.query(transactionSettingsSql);
           return executor.query(text, values);
         });
       } catch (error) {

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { isUnreadable } from '../database/database-error.ts';
+import { codedDatabaseError, isUnreadable } from '../database/database-error.ts';
 import type { Link } from '../database/link.ts';
 import type { ClaimedRow, ClaimRequest, ClaimResult } from '../outbox/claim.ts';
 import { claim, claimNext, isRelayEnded, readClaimed } from '../outbox/claim.ts';
@@ -233,7 +233,7 @@ export class PollingLane {
       } catch (error) {
         failures++;
         this.#log.say('claim', (suppressed) =>
-          this.#options.logger.warn({ suppressed, err: String(error) }, 'claim failed, trying on'),
+          this.#options.logger.warn({ suppressed, err: String(codedDatabaseError(error)) }, 'claim failed, trying on'),
         );
         if (!this.#stopped) await sleep(Math.min(1_000, 20 * 2 ** Math.min(failures, 6)));
       }

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { ClaimedRow } from '../outbox/claim.ts';
 import { requireSequence } from '../outbox/examine-sequence.ts';
 import { load } from '../outbox/load.ts';
+import { requireAllRows } from '../outbox/require-all-rows.ts';
 import { requireFunctions } from '../outbox/require-functions.ts';
 import { requireStorable } from '../outbox/require-storable.ts';
 import { ring } from '../outbox/ring.ts';
@@ -209,6 +210,7 @@ export class RelaySession {
     try {
       await this.#links.open();
       await requireFunctions(this.#links.control, this.#options.schema);
+      await requireAllRows(this.#links.control, this.#options.schema);
       await requireSequence(this.#links.control, this.#options.schema);
       await requireStorable(this.#links.control, storedNames(this.#options));
       this.#completer.begin(await this.#lease.begin());

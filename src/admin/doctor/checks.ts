@@ -6,6 +6,7 @@ import { examineIndexes } from '../../outbox/examine-indexes.ts';
 import { examineMigrations } from '../../outbox/examine-migrations.ts';
 import { examineOrphans } from '../../outbox/examine-orphans.ts';
 import { examineRights } from '../../outbox/examine-rights.ts';
+import { examineRowSecurity } from '../../outbox/examine-row-security.ts';
 import { examineSequence } from '../../outbox/examine-sequence.ts';
 import { examineServer } from '../../outbox/examine-server.ts';
 import { examineSlots } from '../../outbox/examine-slots.ts';
@@ -25,6 +26,7 @@ import { judgeOrphans } from './judge-orphans.ts';
 import { judgePartitions } from './judge-partitions.ts';
 import { judgeRelays } from './judge-relays.ts';
 import { judgeRights } from './judge-rights.ts';
+import { judgeRowSecurity } from './judge-row-security.ts';
 import { judgeSequence } from './judge-sequence.ts';
 import { judgeClock, judgeConnections, judgePooler, judgeServer, judgeSettings } from './judge-server.ts';
 import { judgeSlots, judgeSnapshots } from './judge-snapshots.ts';
@@ -59,6 +61,7 @@ export const checks = {
     judgePooler(connectionString === undefined ? undefined : await probeSession(connectionString)),
   migrations: async ({ db, schema }) => judgeMigrations(readMigrations(), await examineMigrations(db, schema)),
   rights: async ({ db, schema }) => judgeRights(await examineRights(db, schema)),
+  'row-security': async ({ db, schema }) => judgeRowSecurity(await examineRowSecurity(db, schema)),
   triggers: async ({ db, schema }) => judgeTriggers(schema, await examineTriggers(db, schema)),
   sequence: async ({ db, schema }) => judgeSequence(await examineSequence(db, schema)),
   indexes: async ({ db, schema }) =>

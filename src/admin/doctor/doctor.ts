@@ -74,14 +74,8 @@ async function run(check: CheckName, patient: Patient): Promise<Judgement[]> {
     const coded = codedDatabaseError(error);
     if (isLost(coded)) throw coded;
     const message = error instanceof Error ? error.message : String(error);
-    const why = isRefused(coded) ? 'this role may not look at it' : 'it failed';
-    return [
-      note(
-        `not checked, ${why}: ${message.slice(0, 200)}`,
-        'Whether all is well here is not known.',
-        isRefused(coded) ? 'postcommit grants --reader <this role>' : undefined,
-      ),
-    ];
+    const { why, fix } = whyUnchecked(coded);
+    return [note(`not checked, ${why}: ${message.slice(0, 200)}`, 'Whether all is well here is not known.', fix)];
   }
 }
 
@@ -95,9 +89,20 @@ function bounded(judgements: Judgement[], check: CheckName): Judgement[] {
   return [...sorted.slice(0, findingsMax), { severity: worstOf(more), what, fix }];
 }
 
+function whyUnchecked(error: unknown): { why: string; fix?: string } {
+  switch (codeOf(error)) {
+    case 'POSTCOMMIT_E_PERMISSION_DENIED':
+      return { why: 'this role may not look at it', fix: 'postcommit grants --reader <this role>' };
+    case 'POSTCOMMIT_E_ROW_SECURITY':
+      return { why: 'rows may be hidden from this role', fix: 'postcommit doctor --only row-security' };
+    default:
+      return { why: 'it failed' };
+  }
+}
+
 function isRefused(error: unknown): boolean {
   const code = codeOf(codedDatabaseError(error));
-  return code === 'POSTCOMMIT_E_PERMISSION_DENIED';
+  return code === 'POSTCOMMIT_E_PERMISSION_DENIED' || code === 'POSTCOMMIT_E_ROW_SECURITY';
 }
 
 function isLost(error: unknown): boolean {
