@@ -77,7 +77,7 @@ select e.seq, e.id, e.aggregate_type, e.aggregate_id, e.event_type, e.schema_ver
 -- other. Every statement here has a snapshot of its own, taken under the lock. Dead letters are locked before queue rows,
 -- as a retry does it. What a relay holds at the moment is left: it may be shelved for this target once more.
 create function :"schema".forget_target(given text, rows_max integer) returns jsonb
-language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as $postcommit$
+language plpgsql set search_path = pg_catalog, pg_temp set row_security = off set lock_timeout = '5s' as $postcommit$
 #variable_conflict use_column
 declare
   reason constant text := format('An operator forgot %s: the event is not delivered there.', given);

@@ -67,21 +67,24 @@ alter table :"schema".outbox_events enable always trigger outbox_events_begin;
 -- index fails the later one of two such transactions (40001), in a partitioned one nothing would. The table cannot be
 -- partitioned between the check and the insert, because looking for the ids locks it.
 --
+-- A lock has a class of its own and 32 bits of the id's hash, so that it can be told whose it is. Two ids with the same hash
+-- wait for each other, and nothing else comes of it.
+--
 -- With the rights of its owner: an emitter cannot read the log, and learns here only whether an id exists.
 create function :"schema".lock_new_ids(ids uuid[]) returns uuid[]
 language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off
 set enable_seqscan = off set jit = off as $postcommit$
 declare
-  salt constant bigint := hashtextextended(:'schema', 2);
-  lock_id bigint;
+  class constant integer := 1886352483 + 1048576 + (hashtextextended(:'schema', 0) & 1048575)::integer;
+  lock_id integer;
   known uuid[];
 begin
   if cardinality(ids) > 1000 then
     raise exception 'emit_once takes at most 1000 events in a call' using errcode = 'invalid_parameter_value';
   end if;
   -- In order, so that two calls do not deadlock.
-  for lock_id in select distinct hashtextextended(i::text, salt) as x from unnest(ids) i order by x loop
-    perform pg_advisory_xact_lock(lock_id);
+  for lock_id in select distinct hashtext(i::text) as x from unnest(ids) i order by x loop
+    perform pg_advisory_xact_lock(class, lock_id);
   end loop;
   known := array(select e.id from :"schema".outbox_events e where e.id = any (ids));
   if current_setting('transaction_isolation') <> 'read committed'

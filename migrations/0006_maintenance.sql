@@ -151,7 +151,7 @@ revoke execute on function :"schema".prune_events(bigint, double precision, inte
 -- Puts the orphans from `first` up to, but without, `beyond` into the queue, lowest seq first. Returns their number. Events of
 -- their keys that were emitted later may have been delivered already; these come after them.
 create function :"schema".requeue_orphans(first bigint, beyond bigint, orphans_max integer) returns integer
-language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as $postcommit$
+language plpgsql set search_path = pg_catalog, pg_temp set row_security = off set lock_timeout = '5s' as $postcommit$
 declare
   requeued integer;
 begin
@@ -176,7 +176,7 @@ $postcommit$;
 -- A replay is a deliberate second send, so it gets an id of its own, which the relay makes part of what brokers
 -- deduplicate by. The time is enough: an event can only be replayed again after this replay was delivered.
 create function :"schema".replay(seqs bigint[]) returns integer
-language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as $postcommit$
+language plpgsql set search_path = pg_catalog, pg_temp set row_security = off set lock_timeout = '5s' as $postcommit$
 declare
   replayed integer;
 begin

@@ -22,6 +22,8 @@ export const errorCodes = {
     'One transaction emits for more than 1,000 aggregates, which needs a moment in which no other transaction that has emitted is open, and there was none. The transaction has failed. Repeat it, or emit for at most 1,000 aggregates in each transaction.',
   POSTCOMMIT_E_BAD_DELAY:
     'The delay is not usable and nothing was written. An event is due within 366 days, by the clock of the database.',
+  POSTCOMMIT_E_LOCK_TIMEOUT:
+    'Another session held a lock of the outbox for longer than lock_timeout allows, so nothing was changed; a transaction of yours in which this happened has failed. `npx postcommit doctor --only locks` names the session. Repeat this when it has ended, or end it.',
   POSTCOMMIT_E_PAYLOAD_NOT_JSON: 'The payload cannot be written as JSON and nothing was written.',
   POSTCOMMIT_E_PAYLOAD_TOO_LARGE:
     'The payload is larger than payloadBytesMax and nothing was written. Put the data elsewhere and emit a reference, or raise payloadBytesMax.',

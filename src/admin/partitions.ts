@@ -4,12 +4,14 @@ import type { Executor } from '../database/executor.ts';
 import { PostcommitError } from '../errors.ts';
 import { boundLog, findLockHolder, partitionLog, unboundLog, validateLog } from '../outbox/convert.ts';
 import { dropPartition, reasonOf, sweepPartition } from '../outbox/drop-partition.ts';
+import { examineLocks } from '../outbox/examine-locks.ts';
 import type { Partitioning } from '../outbox/list-partitions.ts';
 import { listPartitions } from '../outbox/list-partitions.ts';
 import type { PartitionUnit } from '../outbox/partition.ts';
 import { partitionUnits } from '../outbox/partition.ts';
 import type { Rotation } from '../outbox/rotate.ts';
 import { rotate } from '../outbox/rotate.ts';
+import { describeHolder } from './doctor/describe-holder.ts';
 import { queryText } from './query-text.ts';
 
 export interface PatienceOptions {
@@ -121,7 +123,7 @@ export class PartitionAdmin {
         if (error instanceof Interrupted) return { unit, converted: false, current: 0, interrupted: true };
         throw error;
       }
-      const { current = 0 } = await rotate(this.#db, this.#schema);
+      const { current = 0 } = await this.#patiently(patience, () => rotate(this.#db, this.#schema));
       return { unit, converted, current };
     });
   }
@@ -135,10 +137,11 @@ export class PartitionAdmin {
    */
   rotate(options: PatienceOptions = {}): Promise<Rotation> {
     return coded(async () => {
-      const until = performance.now() + checkPatience(options);
+      const patienceMs = checkPatience(options);
+      const until = performance.now() + patienceMs;
       const created: number[] = [];
       for (;;) {
-        const rotation = await rotate(this.#db, this.#schema, { now: true });
+        const rotation = await this.#patiently({ patienceMs }, () => rotate(this.#db, this.#schema, { now: true }));
         if (rotation.unit === 'none') throw new PostcommitError('POSTCOMMIT_E_NOT_PARTITIONED');
         created.push(...rotation.created);
         if (!rotation.waiting || performance.now() >= until) return { ...rotation, created };
@@ -216,10 +219,13 @@ export class PartitionAdmin {
   }
 
   async #tellWhoHolds(cause?: unknown): Promise<PostcommitError> {
-    const holder = await findLockHolder(this.#db, this.#schema).catch(() => undefined);
-    const who =
-      holder &&
-      `Process ${holder.pid} (${[holder.user, holder.application, holder.state].filter(Boolean).join(', ')}) is in a transaction since ${Math.round(holder.sinceMs / 1_000)} s: ${queryText(holder.query ?? '')}`;
+    const locks = await examineLocks(this.#db, this.#schema).catch(() => []);
+    const advisory = locks.find((each) => each.locks.includes('partitions'));
+    const holder = advisory ? undefined : await findLockHolder(this.#db, this.#schema).catch(() => undefined);
+    const who = advisory
+      ? `The ${describeHolder(advisory)} holds the advisory lock of partitions.`
+      : holder &&
+        `Process ${holder.pid} (${[holder.user, holder.application, holder.state].filter(Boolean).join(', ')}) is in a transaction since ${Math.round(holder.sinceMs / 1_000)} s: ${queryText(holder.query ?? '')}`;
     return new PostcommitError('POSTCOMMIT_E_LOG_IN_USE', who, { cause });
   }
 }

@@ -11,6 +11,10 @@ const unreachable = new Set([
   'EPIPE',
 ]);
 
+/** The functions that wait for locks of the outbox, as the context of an error names them. */
+const ourFunctions =
+  /\.(emit|emit_one|emit_once|lock_keys|lock_new_ids|forget_target|replay|requeue_orphans|prune_events|rotate_partitions|sweep_partition)\(/;
+
 export function sqlState(error: unknown): string | undefined {
   const code = (error as { code?: unknown } | null)?.code;
   return typeof code === 'string' ? code : undefined;
@@ -82,7 +86,10 @@ export function codedDatabaseError(error: unknown): unknown {
     case '25000':
       return /emit_once/.test(String(message)) ? coded('POSTCOMMIT_E_NEEDS_READ_COMMITTED') : error;
     case '55P03':
-      return /cannot emit for more than/.test(String(message)) ? coded('POSTCOMMIT_E_BULK_EMIT_BLOCKED') : error;
+      if (/cannot emit for more than/.test(String(message))) return coded('POSTCOMMIT_E_BULK_EMIT_BLOCKED');
+      return ourFunctions.test(String((error as { where?: unknown }).where))
+        ? coded('POSTCOMMIT_E_LOCK_TIMEOUT')
+        : error;
     case '22P05':
     case '22021':
       return coded('POSTCOMMIT_E_TEXT_NOT_STORABLE');

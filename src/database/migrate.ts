@@ -45,6 +45,11 @@ export interface MigrateOptions {
    * partition only. Default `none`.
    */
   partitions?: PartitionChoice;
+  /**
+   * How long to wait for another process that migrates this outbox, and for each lock on its tables, in milliseconds. Then
+   * it fails with POSTCOMMIT_E_LOCK_TIMEOUT. Default 300,000 (5 minutes).
+   */
+  lockTimeoutMs?: number;
 }
 
 export interface MigrateResult {
@@ -61,6 +66,10 @@ export interface MigrateResult {
    */
   sequenceMovedTo?: string;
 }
+
+const lockTimeoutMsDefault = 300_000;
+/** A statement that is not answered by then has lost its connection. */
+const queryTimeoutMs = 600_000;
 
 /** The migrations of this package, oldest first. */
 export function readMigrations(): Migration[] {
@@ -131,6 +140,7 @@ export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
   quoteIdentifier(schema);
   requireWritable(schema);
   checkPartitions(options.partitions);
+  const lockTimeoutMs = checkLockTimeout(options.lockTimeoutMs);
   // Without one, pg would quietly take whatever database it finds on this host.
   if (typeof options.connectionString !== 'string' || options.connectionString === '') {
     throw new PostcommitError('POSTCOMMIT_E_NO_DATABASE_URL');
@@ -143,7 +153,9 @@ export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
       return await findPending(client, schema);
     }
     // Whoever waited for another process must see what that one has done, whatever the role's default is.
-    await client.query(`begin isolation level read committed read write; ${transactionSettingsSql}`);
+    await client.query(
+      `begin isolation level read committed read write; ${transactionSettingsSql}; set local lock_timeout = ${lockTimeoutMs}`,
+    );
     // Transaction-scoped, so that it also works behind a transaction pooler.
     await client.query('select pg_advisory_xact_lock(hashtextextended($1, 42))', [`postcommit.migrate.${schema}`]);
     const result = await applyPending(client, schema);
@@ -152,7 +164,9 @@ export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
     await client.query('commit');
     return { ...result, ...(sequenceMovedTo && { sequenceMovedTo }), ...(partitions && { partitions }) };
   } catch (error) {
-    throw codedDatabaseError(error);
+    if (sqlState(error) !== '55P03') throw codedDatabaseError(error);
+    const why = `It was not free within ${lockTimeoutMs} ms (lockTimeoutMs); another process may be migrating.`;
+    throw new PostcommitError('POSTCOMMIT_E_LOCK_TIMEOUT', why, { cause: error });
   } finally {
     await client?.end().catch(() => {});
   }
@@ -163,8 +177,7 @@ function connect(list: ServerList): Promise<pg.Client> {
     const client = new pg.Client({
       connectionString,
       connectionTimeoutMillis: connectTimeoutMs(list, 10_000),
-      // Long enough to wait for another process that migrates a large database, and no server that went silent hangs us.
-      query_timeout: 600_000,
+      query_timeout: queryTimeoutMs,
       keepAlive: true,
     });
     client.on('error', () => {}); // The failing query reports it; an unheard 'error' would end the process.
@@ -291,6 +304,14 @@ function checkPartitions(choice: unknown): void {
   throw new PostcommitError(
     'POSTCOMMIT_E_BAD_OPTION',
     `partitions must be one of ${partitionChoices.join(', ')}. Got ${JSON.stringify(choice) ?? String(choice)}.`,
+  );
+}
+
+function checkLockTimeout(ms: number = lockTimeoutMsDefault): number {
+  if (Number.isSafeInteger(ms) && ms >= 1 && ms < queryTimeoutMs) return ms;
+  throw new PostcommitError(
+    'POSTCOMMIT_E_BAD_OPTION',
+    `lockTimeoutMs must be a whole number from 1 to ${queryTimeoutMs - 1}. Got ${String(ms)}.`,
   );
 }
 

@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { codedDatabaseError } from '../database/database-error.ts';
 import type { Executor } from '../database/executor.ts';
 import { Link } from '../database/link.ts';
 import type { LastRun, TaskRun } from '../outbox/record-run.ts';
@@ -178,7 +179,7 @@ export class Maintenance {
     try {
       result = await runTask[task]({ db: await this.#openLink(), schema, options, last, mayGoOn });
     } catch (thrown) {
-      error = errorText(thrown);
+      error = errorText(codedDatabaseError(thrown));
     }
     try {
       if (this.#stopping.signal.aborted && error !== undefined) return false;

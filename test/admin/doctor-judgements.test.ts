@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { severityOver, worstOf } from '../../src/admin/doctor/finding.ts';
+import { judgeLocks } from '../../src/admin/doctor/judge-locks.ts';
 import { judgeMaintenance } from '../../src/admin/doctor/judge-maintenance.ts';
 import { judgeMigrations } from '../../src/admin/doctor/judge-migrations.ts';
 import { judgePartitions } from '../../src/admin/doctor/judge-partitions.ts';
@@ -130,6 +131,34 @@ describe('judging snapshots and slots', () => {
       'session 17 (role bi, application psql, active, query: select 1) holds a snapshot since 2 s, 9 transactions old',
     );
     expect(judgeSnapshots({ holders: [], hidden: 0 }, limits, 'x')).toMatchObject([{ severity: 'ok' }]);
+  });
+
+  it('tells of a lock that is held for long, that others wait for, or of which it knows too little', () => {
+    const held = { kind: 'session', name: '20', role: 'job', waiters: 0, waitedMs: null } as const;
+    const found = judgeLocks(
+      [
+        { ...held, locks: ['gate', 'key'], ageMs: 500, waiters: 2, waitedMs: 1_500 },
+        { ...held, kind: 'prepared', name: "it's", locks: ['gate'], ageMs: 700_000 },
+        { ...held, locks: ['unshelve'], ageMs: null },
+        { ...held, locks: ['gate'], ageMs: null },
+        { ...held, locks: ['gate', 'key'], ageMs: 59_000, waiters: 1, waitedMs: 900 },
+      ],
+      { lockMs: 60_000 },
+    );
+    expect(found.map(({ severity, what, fix }) => [severity, what, fix])).toEqual([
+      [
+        'warning',
+        'session 20 (role job) holds the advisory lock of a gate of the emitters and the key of an aggregate, since 500 ms; 2 sessions waiting for it, for up to 1 s',
+        'select pg_terminate_backend(20);',
+      ],
+      [
+        'critical',
+        "the prepared transaction 'it''s' of job holds the advisory lock of a gate of the emitters, since 11 min 40 s",
+        expect.stringContaining("rollback prepared 'it''s';"),
+      ],
+      ['note', 'session 20 (role job) holds the advisory lock of unshelving', 'select pg_terminate_backend(20);'],
+    ]);
+    expect(judgeLocks([], { lockMs: 60_000 })).toMatchObject([{ severity: 'ok' }]);
   });
 
   const slot: SlotFacts = {

@@ -3,6 +3,7 @@ import { readMigrations } from '../../database/migrate.ts';
 import { probeSession } from '../../database/session-probe.ts';
 import { count } from '../../outbox/count.ts';
 import { examineIndexes } from '../../outbox/examine-indexes.ts';
+import { examineLocks } from '../../outbox/examine-locks.ts';
 import { examineMigrations } from '../../outbox/examine-migrations.ts';
 import { examineOrphans } from '../../outbox/examine-orphans.ts';
 import { examineRights } from '../../outbox/examine-rights.ts';
@@ -20,6 +21,7 @@ import { listPartitions } from '../../outbox/list-partitions.ts';
 import { listRelays } from '../../outbox/list-relays.ts';
 import type { Judgement } from './finding.ts';
 import { judgeIndexes } from './judge-indexes.ts';
+import { judgeLocks } from './judge-locks.ts';
 import { judgeMaintenance } from './judge-maintenance.ts';
 import { judgeMigrations } from './judge-migrations.ts';
 import { judgeOrphans } from './judge-orphans.ts';
@@ -75,6 +77,7 @@ export const checks = {
     const { currentRole } = await examineRights(db, schema);
     return judgeSnapshots(await examineSnapshots(db), limits, currentRole);
   },
+  locks: async ({ db, schema, limits }) => judgeLocks(await examineLocks(db, schema), limits),
   slots: async ({ db, limits }) => judgeSlots(await examineSlots(db), limits),
   backlog: async ({ db, schema, limits }) => judgeBacklog(await count(db, schema), limits),
   relays: async ({ db, schema }) =>

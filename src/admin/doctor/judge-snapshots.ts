@@ -1,8 +1,8 @@
 import { quoteLiteral } from '../../database/identifier.ts';
 import type { SlotFacts } from '../../outbox/examine-slots.ts';
-import type { SnapshotFacts, SnapshotHolder } from '../../outbox/examine-snapshots.ts';
+import type { SnapshotFacts } from '../../outbox/examine-snapshots.ts';
 import { duration, quantity, size } from '../../plain-words.ts';
-import { queryText } from '../query-text.ts';
+import { describeHolder, howToEnd } from './describe-holder.ts';
 import type { Judgement } from './finding.ts';
 import { note, ok, severityOver, warning } from './finding.ts';
 import type { DoctorLimits } from './limits.ts';
@@ -24,7 +24,7 @@ export function judgeSnapshots(
     if (severity === 'ok') continue;
     found.push({
       severity,
-      what: `${describe(holder)} holds a snapshot${holder.ageMs === undefined ? '' : ` since ${duration(holder.ageMs)}`}, ${quantity(holder.xids, 'transaction')} old`,
+      what: `${describeHolder(holder)} holds a snapshot${holder.ageMs === undefined ? '' : ` since ${duration(holder.ageMs)}`}, ${quantity(holder.xids, 'transaction')} old`,
       consequence:
         'Vacuum removes nothing that was deleted since: dead rows pile up in the queue and slow every claim down.',
       fix: howToEnd(holder),
@@ -43,35 +43,12 @@ export function judgeSnapshots(
   const [oldest] = holders;
   const age = oldest?.ageMs === undefined ? '' : ` since ${duration(oldest.ageMs)}`;
   return [
-    ok(oldest === undefined ? 'no other session holds a snapshot' : `the oldest snapshot: ${describe(oldest)}${age}`),
+    ok(
+      oldest === undefined
+        ? 'no other session holds a snapshot'
+        : `the oldest snapshot: ${describeHolder(oldest)}${age}`,
+    ),
   ];
-}
-
-function describe(holder: SnapshotHolder): string {
-  const { kind, name, role, application, address, state, query } = holder;
-  if (kind === 'slot') return `the replication slot ${name}`;
-  if (kind === 'prepared') return `the prepared transaction ${quoteLiteral(name)} of ${role}`;
-  const facts = [
-    ...(role ? [`role ${role}`] : []),
-    ...(application ? [`application ${application}`] : []),
-    ...(address ? [`from ${address}`] : []),
-    ...(state ? [state] : []),
-    ...(query ? [`query: ${queryText(query)}`] : []),
-  ];
-  return `${kind === 'standby' ? 'the standby behind session' : 'session'} ${name} (${facts.join(', ')})`;
-}
-
-function howToEnd({ kind, name }: SnapshotHolder): string {
-  switch (kind) {
-    case 'session':
-      return `select pg_terminate_backend(${name});`;
-    case 'standby':
-      return 'on the standby: alter system set hot_standby_feedback = off; select pg_reload_conf(); or end its long queries';
-    case 'prepared':
-      return `rollback prepared ${quoteLiteral(name)}; -- or commit prepared, if its coordinator said so`;
-    case 'slot':
-      return `select pg_drop_replication_slot(${quoteLiteral(name)}); -- if nobody reads it any more`;
-  }
 }
 
 export function judgeSlots(slots: readonly SlotFacts[], limits: Pick<DoctorLimits, 'slotBytes'>): Judgement[] {

@@ -6,6 +6,8 @@ export interface DoctorLimits {
   oldestPendingMs: number;
   /** For how long a session may hold a snapshot. Reports and dumps need a while. Default 300,000 (5 minutes). */
   snapshotMs: number;
+  /** For how long a session may hold an advisory lock of the outbox. Default 60,000 (1 minute). */
+  lockMs: number;
   /** Dead rows in the queue, or on the shelf. Autovacuum begins at 5,000. Default 100,000. */
   deadRows: number;
   /** WAL that the server keeps for one replication slot. Default 1,073,741,824 (1 GiB). */
@@ -15,6 +17,7 @@ export interface DoctorLimits {
 const defaults: DoctorLimits = {
   oldestPendingMs: 300_000,
   snapshotMs: 300_000,
+  lockMs: 60_000,
   deadRows: 100_000,
   slotBytes: 1_073_741_824,
 };

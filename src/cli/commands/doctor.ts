@@ -17,6 +17,7 @@ interface DoctorFlags {
   only?: CheckName[];
   maxAgeMs?: number;
   maxSnapshotMs?: number;
+  maxLockMs?: number;
   maxDeadRows?: number;
   maxSlotBytes?: number;
 }
@@ -33,6 +34,7 @@ export function addDoctor(program: Command, terminal: Terminal): void {
     .option('--only <checks>', 'only these checks, separated by commas', checksArgument)
     .option('--max-age-ms <n>', 'warn when an event has been due for longer (default: 300000)', anyNumber)
     .option('--max-snapshot-ms <n>', 'warn when a session holds a snapshot for longer (default: 300000)', anyNumber)
+    .option('--max-lock-ms <n>', 'warn when a session holds an advisory lock for longer (default: 60000)', anyNumber)
     .option('--max-dead-rows <n>', 'warn when the queue has more dead rows (default: 100000)', anyNumber)
     .option('--max-slot-bytes <n>', 'warn when a replication slot keeps more WAL (default: 1073741824)', anyNumber)
     .addHelpText(
@@ -64,10 +66,17 @@ function checksArgument(text: string): CheckName[] {
   });
 }
 
-function limitsOf({ maxAgeMs, maxSnapshotMs, maxDeadRows, maxSlotBytes }: DoctorFlags): Partial<DoctorLimits> {
+function limitsOf({
+  maxAgeMs,
+  maxSnapshotMs,
+  maxLockMs,
+  maxDeadRows,
+  maxSlotBytes,
+}: DoctorFlags): Partial<DoctorLimits> {
   return {
     ...(maxAgeMs !== undefined && { oldestPendingMs: maxAgeMs }),
     ...(maxSnapshotMs !== undefined && { snapshotMs: maxSnapshotMs }),
+    ...(maxLockMs !== undefined && { lockMs: maxLockMs }),
     ...(maxDeadRows !== undefined && { deadRows: maxDeadRows }),
     ...(maxSlotBytes !== undefined && { slotBytes: maxSlotBytes }),
   };
