@@ -174,6 +174,22 @@ describe.each([18, 14] as const)('row-level security on PostgreSQL %i', (version
     await relayOf().runOnce();
   });
 
+  test('every function that decides by what it reads refuses to read some of the rows', async () => {
+    const rows = await scenario.db.query<{ name: string }>(
+      `select distinct proname as name from pg_proc
+        where pronamespace = 'postcommit'::regnamespace and not coalesce(proconfig, '{}') @> '{row_security=off}' order by 1`,
+    );
+    const emitting = ['close_gates', 'emit', 'emit_once', 'emit_one', 'enqueue', 'lock_keys'];
+    // Called by functions that have the setting.
+    const inside = ['check_partition', 'create_partition', 'survey_queue'];
+    const readNoRows = [
+      ...['copies_of', 'create_leaf', 'grants_of', 'has_partition', 'hindrance_of', 'is_attached', 'key_hash'],
+      ...['note_returns', 'note_rows_returned', 'note_truncated', 'require_read_committed', 'server_stamp'],
+      ...['unbound_log', 'usable_low_water', 'validate_log', 'views_of'],
+    ];
+    expect(rows.map(({ name }) => name)).toEqual([...emitting, ...inside, ...readNoRows].sort());
+  });
+
   test('an emitter obeys the policies of the log', async () => {
     const outbox = createOutbox({ db: fromPg(scenario.pool('emitter')) });
     const event = (id: string) => ({ type: 'made', aggregate: ['thing', id] as const, payload: {} });
