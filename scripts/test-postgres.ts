@@ -21,7 +21,7 @@ const releases: Record<EmbeddedPostgresVersion, string | undefined> = {
   18: undefined,
 };
 const supported = Object.keys(releases).map(Number) as EmbeddedPostgresVersion[];
-const testsDefault = ['admin', 'database', 'emit', 'guarantees', 'outbox', 'relay'].map((folder) => `test/${folder}/`);
+const testsDefault = ['admin', 'database', 'emit', 'outbox'].map((folder) => `test/${folder}/`);
 
 interface Result {
   version: number;
