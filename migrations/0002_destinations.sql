@@ -186,7 +186,7 @@ $postcommit$;
 -- unshelving keeps an event from moving back meanwhile. What was deferred behind these events is made claimable by the caller,
 -- when this has committed (src/outbox/undefer.ts).
 create function :"schema".cancel_events(given bigint[], note text) returns jsonb
-language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
+language plpgsql set search_path = pg_catalog, pg_temp set row_security = off set lock_timeout = '5s' as $postcommit$
 #variable_conflict use_column
 declare
   reason constant text := format('An operator cancelled the event, as the database role %s%s', session_user,

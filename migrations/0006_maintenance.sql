@@ -204,7 +204,7 @@ $postcommit$;
 -- the delivery records: only those that reach beyond the sequence are read. With its owner's rights: a relay may not read the
 -- log's sequence.
 create function :"schema".sequence_state(out next_seq bigint, out needed_seq bigint)
-language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $postcommit$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off set enable_seqscan = off as $postcommit$
 declare
   reached constant bigint := (select last_value from :"schema".outbox_events_seq_seq);
 begin
@@ -225,7 +225,7 @@ $postcommit$;
 -- Moves the log's sequence up to where it must be. Returns the seq that the next event gets if it was moved, else NULL. Only the
 -- owner can. Writers wait while it looks: a seq that is drawn in between could make setval() move the sequence back.
 create function :"schema".repair_sequence() returns bigint
-language plpgsql set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $postcommit$
+language plpgsql set search_path = pg_catalog, pg_temp set row_security = off set lock_timeout = '2s' as $postcommit$
 declare
   state record;
 begin
@@ -262,7 +262,7 @@ revoke execute on function :"schema".sequence_state(), :"schema".repair_sequence
 create function :"schema".bound_seqs(
   created_from timestamptz, created_before timestamptz, guess_from bigint, guess_before bigint
 ) returns jsonb
-language plpgsql stable set search_path = pg_catalog, pg_temp
+language plpgsql stable set search_path = pg_catalog, pg_temp set row_security = off
 set enable_seqscan = off set enable_indexscan = off set enable_indexonlyscan = off as $postcommit$
 declare
   since constant timestamptz := coalesce(created_from, '-infinity');
