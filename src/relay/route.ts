@@ -46,6 +46,10 @@ export class Router {
 
   legs(event: DeliveredEvent): Leg[] {
     const answer = this.#ask(event);
+    if (answer instanceof Promise) {
+      answer.catch(() => {}); // What becomes of it matters to nobody.
+      throw failed('it answered a promise; a route is synchronous.');
+    }
     if (answer === null || answer === undefined) return [];
     if (!Array.isArray(answer)) return [this.#leg(answer as Route, event)];
     const legs = (answer as readonly Route[]).map((route) => this.#leg(route, event));

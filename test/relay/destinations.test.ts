@@ -122,6 +122,7 @@ describe('routing', () => {
         headers: { to: 'events', headers: { retries: 5 } },
         twice: [{ to: 'events' }, { to: 'events' }, { to: 'events' }],
         misspelt: { to: 'events', topc: 'orders' },
+        promise: () => Promise.reject(new Error('not heard')),
       };
       const relay = scenario.idleRelay('r', {
         ...noHandlers,
@@ -133,11 +134,11 @@ describe('routing', () => {
         },
       });
       await scenario.emit([...Object.keys(wrong), 'fine'].map((type) => ({ aggregateId: type, type })));
-      expect(await relay.runOnce()).toEqual({ delivered: 1, retried: 8, dead: 0 });
+      expect(await relay.runOnce()).toEqual({ delivered: 1, retried: 9, dead: 0 });
       expect(events.received).toHaveLength(1);
       const found = await failures(scenario);
       const codes = found.map(({ code }) => code).sort();
-      expect(codes).toEqual([...Array(7).fill('POSTCOMMIT_E_ROUTE_FAILED'), 'POSTCOMMIT_E_UNKNOWN_DESTINATION']);
+      expect(codes).toEqual([...Array(8).fill('POSTCOMMIT_E_ROUTE_FAILED'), 'POSTCOMMIT_E_UNKNOWN_DESTINATION']);
       const texts = found.map(({ error }) => error).join('\n');
       for (const part of [
         'no such region',
