@@ -161,7 +161,7 @@ begin
     -- After logical replication: events would go into partitions that are closed or dropped.
     if current < (select max(number) from :"schema".outbox_partitions where opened_at is not null) then
       raise exception 'the sequence of the log is behind its open partition' using
-        errcode = 'object_not_in_prerequisite_state', hint = 'Run postcommit migrate, which moves it up.';
+        errcode = 'PC002', hint = 'Run postcommit migrate, which moves it up.';
     end if;
     -- The sequence decides. It does not go back with a transaction that moved it and failed, as the books do.
     update :"schema".outbox_partitions set opened_at = coalesce(opened_at, now()), closed_at = now()

@@ -20,7 +20,7 @@ Exit codes:
   3  the database cannot be reached, refused the connection or the right, or is a standby
   4  the outbox tables are missing, too old or too new, or their sequence lags: run \`postcommit migrate\`
   5  \`postcommit doctor\` found something critical
-  130  Ctrl-C or SIGTERM ended it before all was done; what was done stays done`;
+  129, 130  a signal ended it before all was done; what was done stays done`;
 
 const byErrorCode: Partial<Record<ErrorCode, number>> = {
   POSTCOMMIT_E_USAGE: exitCodes.usage,

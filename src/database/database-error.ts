@@ -13,7 +13,7 @@ const unreachable = new Set([
 
 /** The functions that wait for locks of the outbox, as the context of an error names them. */
 const ourFunctions =
-  /\.(emit|emit_one|emit_once|lock_keys|lock_new_ids|forget_target|replay|requeue_orphans|prune_events|rotate_partitions|sweep_partition)\(/;
+  /\.(emit|emit_one|emit_once|lock_keys|lock_new_ids|forget_target|cancel_events|replay|requeue_orphans|prune_events|rotate_partitions|sweep_partition)\(/;
 
 export function sqlState(error: unknown): string | undefined {
   const code = (error as { code?: unknown } | null)?.code;
@@ -79,6 +79,8 @@ export function codedDatabaseError(error: unknown): unknown {
       return /outbox_events_(\w+_)?pkey|outbox_queue_pkey/.test(String(message))
         ? coded('POSTCOMMIT_E_SEQUENCE_BEHIND')
         : error;
+    case 'PC002':
+      return coded('POSTCOMMIT_E_SEQUENCE_BEHIND');
     case '25006':
       return coded('POSTCOMMIT_E_READ_ONLY');
     case '23514':

@@ -117,7 +117,10 @@ export type PublishOutcome =
   | { readonly kind: 'retry'; readonly reason: string; readonly retryAfterMs?: number; readonly notTried?: boolean }
   /** It can never succeed: a dead letter at once. */
   | { readonly kind: 'reject'; readonly reason: string }
-  /** The broker is away: costs no attempt, and opens the destination's circuit breaker. */
+  /**
+   * The broker is down: costs no attempt, and opens the destination's circuit breaker, unless other events get through and
+   * this event, or its topic, keeps failing alone.
+   */
   | { readonly kind: 'unavailable'; readonly reason: string; readonly retryAfterMs?: number };
 
 export const published: PublishOutcome = { kind: 'ok' };

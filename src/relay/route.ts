@@ -18,7 +18,8 @@ export interface Route {
 
 /**
  * Decides where an event goes: to one destination, to several, or (with `null` or an empty list) to none. It should
- * answer the same each time it is asked about an event: progress is kept per destination.
+ * answer the same each time it is asked about an event: progress is kept by destination, and by topic where
+ * it names several topics of one destination.
  */
 // biome-ignore lint/suspicious/noExplicitAny: a route names the payload types it knows; the relay cannot know them.
 export type RouteFunction = (event: DeliveredEvent<any>) => Route | readonly Route[] | null | undefined;

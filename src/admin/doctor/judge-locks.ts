@@ -16,7 +16,7 @@ const locks: Record<OutboxLock, { name: string; consequence: string }> = {
   partitions: { name: 'partitions', consequence: 'No partition is made, opened or dropped.' },
   unshelve: {
     name: 'unshelving',
-    consequence: 'Events that waited for a destination that is up again stay on the shelf, and forget fails.',
+    consequence: 'Events that waited for a destination that is up again stay on the shelf, and forget and cancel fail.',
   },
   migrate: { name: 'migrations', consequence: 'Migrations wait for it, and fail after five minutes.' },
 };

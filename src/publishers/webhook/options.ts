@@ -66,7 +66,7 @@ export interface WebhookOptions {
    * `unavailable` for `url`, `retry` for URLs from the route, so that one customer's outage is not everybody's.
    */
   onConnectionError?: 'retry' | 'unavailable';
-  /** Decides what an answer means; `undefined` leaves it to the defaults (2xx ok; 408, 425, 429, 3xx, 5xx retry; 4xx reject). */
+  /** Decides what an answer means; `undefined` leaves it to the defaults (2xx ok; 401, 403, 404, 408, 425, 429, 3xx, 5xx retry; other 4xx reject). */
   outcomeOf?: (response: WebhookResponse) => WebhookOutcomeKind | undefined;
   /** Asked with GET for a sign of life, and must answer 2xx. Default: only a connection to the host of `url` is opened. */
   healthUrl?: string;
