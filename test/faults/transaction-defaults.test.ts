@@ -86,7 +86,7 @@ describe.each(['serializable', 'repeatable read'])('default_transaction_isolatio
       const pool = quietPool(scenario.db.url, { max: 1 });
       try {
         const { admin } = createOutbox({ db: fromPg(pool) });
-        expect(await admin.prune({ olderThanMs: 0 })).toMatchObject({ finished: true });
+        expect(await admin.prune({ olderThanMs: 0 })).not.toHaveProperty('interrupted');
         await admin.partitions.convert('day');
         expect(await admin.partitions.rotate()).toMatchObject({ unit: 'day' });
         expect((await admin.doctor({ only: ['settings'] })).findings).toContainEqual(

@@ -141,7 +141,10 @@ function tellUndelivered(
   if (named && count === 0) {
     throw inFlight > 0
       ? new PostcommitError('POSTCOMMIT_E_EVENT_IN_FLIGHT')
-      : new PostcommitError('POSTCOMMIT_E_NOT_FOUND', `None of the ids names an event that waits to be delivered. Run: postcommit events <id>`);
+      : new PostcommitError(
+          'POSTCOMMIT_E_NOT_FOUND',
+          `None of the ids names an event that waits to be delivered. Run: postcommit events <id>`,
+        );
   }
   const { output } = context;
   output.show({ count, inFlight }, () => {
