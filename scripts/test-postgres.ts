@@ -47,7 +47,7 @@ process.on('SIGINT', () => {
   interrupted = true;
 });
 
-const scratch = await mkdtemp(join(tmpdir(), 'postcommit-postgres-'));
+const scratch = await mkdtemp(join(tmpdir(), 'postcommit-versions-'));
 const results: Result[] = [];
 try {
   await install(versions);
