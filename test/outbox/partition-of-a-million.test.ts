@@ -51,7 +51,7 @@ describe('a partition of a million delivered events', () => {
     await late.query('begin');
     await late.query(`select setval('postcommit.outbox_events_seq_seq', ${size})`);
     await late.query(`select postcommit.emit('order.created', 'late', '1', '{}')`);
-    expect(await outbox.admin.partitions.rotate()).toMatchObject({ opened: 1 });
+    await late.query(`select setval('postcommit.outbox_events_seq_seq', 1000000000000, false)`);
 
     // A transaction that drew its seq before the partition was closed is still open: nobody can see its event yet.
     expect((await drop()).kept).toEqual([{ number: 0, reason: expect.stringContaining('another session') }]);

@@ -83,7 +83,7 @@ describe.each(postgresVersions)('a flush that is interrupted, on PostgreSQL %i',
       const answer = proxy.holdAnswer({ connection: 'results', text: statement.fail });
       const relay = await scenario.relay('first', { ...options(seen), connectionString: proxy.url(scenario.db.url) });
       await within(answer.caught, { what: 'both are written' });
-      expect(await scenario.queued()).toBe(0);
+      await scenario.drained(); // COMMIT was sent together with the statement.
       answer.cut();
       await until(() => relay.stats().shelved === 1 && relay.stats().delivered === 1, { what: 'the relay knows' });
       expect(relay.stats()).toMatchObject({ fenced: 0 });
