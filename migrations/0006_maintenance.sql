@@ -44,12 +44,13 @@ create index outbox_relays_alive_idx on :"schema".outbox_relays (token) where en
 -- without anything old ends the search.
 --
 -- enable_seqscan is off because up to PostgreSQL 16 the planner overestimates `seq = any (array)` by index: to delete 500
--- events it read a log of 20,000 from end to end, for each chunk.
+-- events it read a log of 20,000 from end to end, for each chunk. enable_bitmapscan is off because the BRIN index of times
+-- has seq as well, and without statistics looks like the cheaper way.
 create function :"schema".prune_events(after bigint, keep_ms double precision, rows_max integer, dry_run boolean)
 returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set row_security = off set lock_timeout = '2s'
-set enable_seqscan = off as $postcommit$
+set enable_seqscan = off set enable_bitmapscan = off as $postcommit$
 declare
   log regclass := coalesce(to_regclass(format('%I.outbox_events_default', :'schema')),
                            format('%I.outbox_events', :'schema')::regclass);

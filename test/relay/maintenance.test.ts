@@ -118,19 +118,21 @@ describe('the leader', () => {
     'goes on with the other tasks when one fails, says why, and tries it again',
     withScenario(async (scenario) => {
       await fill(scenario, 10);
-      await scenario.db.query('alter table postcommit.outbox_deliveries rename to gone');
+      await scenario.db.query(`
+        create function public.refuse() returns trigger language plpgsql as $f$ begin raise 'not today'; end $f$;
+        create trigger refuse before delete on postcommit.outbox_events for each row execute function public.refuse()`);
       const maintenance = { keepEventsMs: dayMs, keepProcessedMs: dayMs, intervalMs: 200 };
       const relay = scenario.idleRelay('one', { ...options, maintenance });
       const failed = nextEvent<{ task: string; error: string }>(relay, 'maintenanceFailed', 20_000);
       await relay.start();
-      expect(await failed).toMatchObject({ task: 'prune', error: expect.stringContaining('outbox_deliveries') });
+      expect(await failed).toMatchObject({ task: 'prune', error: expect.stringContaining('not today') });
       const { error } = await untilRun(scenario, 'prune', 'failures >= 2');
-      expect(error).toContain('outbox_deliveries');
+      expect(error).toContain('not today');
       await untilRun(scenario, 'processed', 'error is null');
       expect(await rows(scenario, 'processed_events')).toBe(1);
       expect(await rows(scenario, 'outbox_events')).toBe(10);
 
-      await scenario.db.query('alter table postcommit.gone rename to outbox_deliveries');
+      await scenario.db.query('drop trigger refuse on postcommit.outbox_events');
       await untilRun(scenario, 'prune', 'failures = 0 and error is null');
       expect(await rows(scenario, 'outbox_events')).toBe(0);
     }),
