@@ -1,4 +1,4 @@
-import type { Publisher } from '../publishers/publisher.ts';
+import type { Publisher, PublishOutcome } from '../publishers/publisher.ts';
 import type { Batch } from './batch.ts';
 import type { PendingMessage } from './pending-message.ts';
 import type { Leg } from './route.ts';
@@ -125,9 +125,19 @@ export class DestinationParts {
     return undefined;
   }
 
-  /** Gives a topic in trouble a queue of its own. */
-  setApart(leg: Leg): void {
+  /**
+   * A topic that failed while others did not, or that makes batches slow and fails (one that does not exist, in Kafka),
+   * gets batches of its own.
+   */
+  setFailedApart(entries: readonly PendingMessage[], outcomes: readonly PublishOutcome[], tookMs: number): void {
     if (this.#publisher.parts !== undefined) return;
+    const ofKind = (kind: string) => entries.filter((_, index) => outcomes[index]?.kind === kind);
+    const alive = new Set(ofKind('ok').map(({ leg }) => topicName(leg)));
+    const failed = [...(alive.size > 0 ? ofKind('unavailable') : []), ...(tookMs > slowAfterMs ? ofKind('retry') : [])];
+    for (const { leg } of failed) if (!alive.has(topicName(leg))) this.#setApart(leg);
+  }
+
+  #setApart(leg: Leg): void {
     const part = this.#get(topicName(leg));
     part.isSlow = true;
     this.changed(part);

@@ -4,7 +4,7 @@ import type { Serializer } from '../wire/serializer.ts';
 import { Batch } from './batch.ts';
 import { batchResults } from './batch-results.ts';
 import type { DeliveredEvent } from './delivered-event.ts';
-import { type DestinationPart, DestinationParts, type SendQueue, topicName } from './destination-parts.ts';
+import { type DestinationPart, DestinationParts, type SendQueue } from './destination-parts.ts';
 import { OutageJudge } from './outage-judge.ts';
 import { MessageWriter, type PendingMessage } from './pending-message.ts';
 import type { Leg } from './route.ts';
@@ -142,10 +142,14 @@ export class Destination {
     this.#flush(waits);
   }
 
-  /** Where events of a key go to several topics in one run, those that come later must not pass the others. */
+  /**
+   * Whether another queue holds an event of this key, which a later one must not pass. What counts is the queue that the
+   * event is in: events that waited in the common queue when their topic was set apart are still there.
+   */
   #waitsElsewhere(key: string | null, part: DestinationPart): boolean {
     if (key === null || !this.#options.publisher.capabilities.keyRuns) return false;
-    return this.#queued().some((entry) => entry.key === key && this.#parts.of(entry) !== part);
+    const queues = [this.#main, ...this.#parts.waiting()];
+    return queues.some((queue) => queue !== part && queue.entries.some((entry) => entry.key === key));
   }
 
   #isSlow(): boolean {
@@ -282,7 +286,8 @@ export class Destination {
   }
 
   #finishAbandoned(entries: readonly PendingMessage[], outcomes: readonly PublishOutcome[]): void {
-    for (const [index, { done }] of entries.entries()) done(outcomes[index]?.kind === 'ok' ? sent : released);
+    const results = outcomes.map(({ kind }) => (kind === 'ok' ? sent : released));
+    this.#tell(entries, results);
   }
 
   #finish(entries: readonly PendingMessage[], outcomes: readonly PublishOutcome[], tookMs: number): void {
@@ -296,19 +301,30 @@ export class Destination {
     // First, so that nothing that the results below set free is sent into the outage.
     const own = this.#judgeUnavailable(entries, outcomes);
     if (outcomes.some(({ kind }) => kind === 'retry' || kind === 'reject')) this.#options.onProven();
-    this.#setTopicsApart(entries, outcomes, tookMs);
+    this.#parts.setFailedApart(entries, outcomes, tookMs);
     const results = batchResults(entries, outcomes, {
       failedAlone: own,
       retryAfterMaxMs: this.#options.retryAfterMaxMs,
     });
-    const failedKeys = new Set<string>();
-    for (const [index, { key }] of entries.entries()) {
-      const { kind } = results[index] as SendResult;
-      if (key !== null && (kind === 'retry' || kind === 'reject' || kind === 'released')) failedKeys.add(key);
+    this.#tell(entries, results);
+  }
+
+  /**
+   * Hands over the results of a batch that did not succeed as a whole. The failures come first, then what waits behind
+   * them in the queues: an event that succeeded lets the next one of its key be sent at once, and that one must not pass
+   * a failed event of the key (G4).
+   */
+  #tell(entries: readonly PendingMessage[], results: readonly SendResult[]): void {
+    const failedKeys = new Map<string, SendResult>();
+    for (const [index, { key, done }] of entries.entries()) {
+      const result = results[index] as SendResult;
+      if (result.kind === 'ok') continue;
+      if (key !== null && !failedKeys.has(key)) failedKeys.set(key, result.kind === 'waits' ? waits : released);
+      done(result);
     }
     const behind = failedKeys.size > 0 ? this.#take(({ key }) => key !== null && failedKeys.has(key)) : [];
-    for (const [index, { done }] of entries.entries()) done(results[index] as SendResult);
-    for (const { done } of behind) done(released);
+    for (const { key, done } of behind) done(failedKeys.get(key as string) as SendResult);
+    for (const [index, { done }] of entries.entries()) if (results[index]?.kind === 'ok') done(sent);
   }
 
   #succeeded(entries: readonly PendingMessage[]): void {
@@ -317,17 +333,6 @@ export class Destination {
     if (!this.#parts.hasApart) return;
     // In front: what waits in the queue of a topic is older than what waits for it in the common one.
     for (const { leg } of entries) this.#main.entries.unshift(...this.#parts.bringBack(leg));
-  }
-
-  /**
-   * A topic that failed while others did not, or that makes batches slow and fails (one that does not exist, in Kafka),
-   * gets batches of its own.
-   */
-  #setTopicsApart(entries: readonly PendingMessage[], outcomes: readonly PublishOutcome[], tookMs: number): void {
-    const ofKind = (kind: string) => entries.filter((_, index) => outcomes[index]?.kind === kind);
-    const alive = new Set(ofKind('ok').map(({ leg }) => topicName(leg)));
-    const failed = [...(alive.size > 0 ? ofKind('unavailable') : []), ...(tookMs > slowAfterMs ? ofKind('retry') : [])];
-    for (const { leg } of failed) if (!alive.has(topicName(leg))) this.#parts.setApart(leg);
   }
 
   /**
