@@ -1,14 +1,13 @@
 import type { Message, Publisher, PublishOutcome } from '../publishers/publisher.ts';
-import { errorText } from '../telemetry/error-text.ts';
 import type { Serializer } from '../wire/serializer.ts';
 import { Batch } from './batch.ts';
 import { batchResults } from './batch-results.ts';
 import type { DeliveredEvent } from './delivered-event.ts';
 import { type DestinationPart, DestinationParts, type SendQueue } from './destination-parts.ts';
-import { OutageJudge } from './outage-judge.ts';
+import { OutageWatch } from './outage-watch.ts';
 import { MessageWriter, type PendingMessage } from './pending-message.ts';
 import type { Leg } from './route.ts';
-import { boundedMs, released, type SendResult, sent, waits } from './send-result.ts';
+import { released, type SendResult, sent, waits } from './send-result.ts';
 
 export interface DestinationOptions {
   publisher: Publisher;
@@ -37,12 +36,13 @@ const stalledAfterMs = 2_000;
 const slowAfterMs = 250;
 /** How many entries of busy keys are skipped to fill a batch. */
 const skipMax = 4_096;
+const none: ReadonlySet<string> = new Set();
 
 /**
  * Sends events to one destination in batches as large as the publisher takes them: whatever gathers while its batches
  * are under way goes into the next. No key is in two batches at once, and what is behind a failed event of its key is
  * not sent, so the order per key is kept (G4). When the destination is down, all that is waiting is handed back (G6).
- * `DestinationParts` keeps one host or topic from holding up the others, `OutageJudge` one event from stopping them.
+ * `DestinationParts` keeps one host or topic from holding up the others, `OutageWatch` one event from stopping them.
  *
  * How much gathers here is bounded by what the relay holds.
  */
@@ -50,7 +50,7 @@ export class Destination {
   readonly #options: DestinationOptions;
   readonly #writer: MessageWriter;
   readonly #parts: DestinationParts;
-  readonly #judge = new OutageJudge();
+  readonly #outages: OutageWatch;
   /** What belongs to no part with a queue of its own. */
   readonly #main: SendQueue = { entries: [] };
   readonly #busyKeys = new Set<string>();
@@ -58,12 +58,11 @@ export class Destination {
   #scheduled = false;
   #stopped = false;
   #stalled = 0;
-  /** A batch failed, and the destination is asked whether it is alive. */
-  #isDoubted = false;
 
   constructor(options: DestinationOptions) {
     this.#options = options;
     this.#writer = new MessageWriter({ ...options, onWritten: () => this.#schedule() });
+    this.#outages = new OutageWatch(options, () => this.#schedule());
     this.#parts = new DestinationParts(options.publisher, options.bufferMax);
   }
 
@@ -128,6 +127,7 @@ export class Destination {
   /** Sends nothing more; what has not begun goes back at once. */
   stop(): void {
     this.#stopped = true;
+    this.#outages.stop();
     this.#flush(released);
   }
 
@@ -181,7 +181,7 @@ export class Destination {
   /** Sends the next batch of a part, or of the queue that the others share, if one may begin. */
   #sendBatch(part: DestinationPart | undefined): boolean {
     const queue = part ?? this.#main;
-    if (queue.entries.length === 0 || !this.#options.isUp() || this.#isDoubted) return false;
+    if (queue.entries.length === 0 || !this.#options.isUp() || this.#outages.isDoubted) return false;
     const { publisher, isProven } = this.#options;
     const batchesMax = isProven() ? publisher.capabilities.batchesInFlightMax : 1;
     if (!this.#parts.mayBegin(part, this.#batches.size, batchesMax)) return false;
@@ -196,7 +196,8 @@ export class Destination {
     const { batchBytesMax, keyRuns } = this.#options.publisher.capabilities;
     const isProven = this.#options.isProven();
     const batchSizeMax = isProven ? this.#options.publisher.capabilities.batchSizeMax : 1;
-    const isTrial = isProven || !this.#judge.hasSuspects ? undefined : this.#trialIn(queue);
+    const isTrial =
+      isProven || !this.#outages.judge.hasSuspects ? undefined : this.#outages.judge.trialIn(queue.entries);
     const chosen: PendingMessage[] = [];
     const skipped: PendingMessage[] = [];
     const own = new Set<string>();
@@ -224,13 +225,6 @@ export class Destination {
     return chosen;
   }
 
-  /** Which entries to try a destination with that is not known to take events: none that failed before, if possible. */
-  #trialIn({ entries }: SendQueue): (entry: PendingMessage) => boolean {
-    let least = 2;
-    for (const entry of entries) least = Math.min(least, this.#judge.suspicionOf(entry));
-    return (entry) => this.#judge.suspicionOf(entry) <= least;
-  }
-
   /** Returns whether there were entries that could not be written. What is behind them with their key goes back. */
   #giveUpFailed(): boolean {
     if (!this.#writer.takeFailed()) return false;
@@ -253,12 +247,15 @@ export class Destination {
     const batch = new Batch(publisher, messages, publishTimeoutMs, part !== undefined);
     this.#batches.add(batch);
     const end = part === undefined ? this.#watch() : this.#parts.begin(part, batch);
-    void batch.run().then((outcomes) => {
+    void batch.run().then(async (outcomes) => {
+      const tookMs = batch.ageMs;
       end?.();
       this.#batches.delete(batch);
+      const isAway = !batch.abandoned && outcomes.some(({ kind }) => kind === 'unavailable');
+      const own = isAway ? await this.#outages.ownFailures({ entries, outcomes }) : none;
       for (const { key } of entries) if (key !== null) this.#busyKeys.delete(key);
       if (batch.abandoned) this.#finishAbandoned(entries, outcomes);
-      else this.#finish(entries, outcomes, batch.ageMs);
+      else this.#finish(entries, outcomes, { tookMs, own });
       // Not at once: to encode a batch may take the client some 20 ms, and the results above are to be on their way to
       // the database by then.
       this.#schedule();
@@ -290,7 +287,12 @@ export class Destination {
     this.#tell(entries, results);
   }
 
-  #finish(entries: readonly PendingMessage[], outcomes: readonly PublishOutcome[], tookMs: number): void {
+  /** `own`: the events and topics whose failures are their own. */
+  #finish(
+    entries: readonly PendingMessage[],
+    outcomes: readonly PublishOutcome[],
+    { tookMs, own }: { tookMs: number; own: ReadonlySet<string> },
+  ): void {
     if (outcomes.every(({ kind }) => kind === 'ok')) {
       this.#succeeded(entries);
       for (const { done } of entries) done(sent);
@@ -299,11 +301,11 @@ export class Destination {
     const successful = entries.filter((_, index) => outcomes[index]?.kind === 'ok');
     if (successful.length > 0) this.#succeeded(successful);
     // First, so that nothing that the results below set free is sent into the outage.
-    const own = this.#judgeUnavailable(entries, outcomes);
+    const failedAlone = this.#outages.judgeBatch({ entries, outcomes }, own, () => this.#canTry());
     if (outcomes.some(({ kind }) => kind === 'retry' || kind === 'reject')) this.#options.onProven();
     this.#parts.setFailedApart(entries, outcomes, tookMs);
     const results = batchResults(entries, outcomes, {
-      failedAlone: own,
+      failedAlone,
       retryAfterMaxMs: this.#options.retryAfterMaxMs,
     });
     this.#tell(entries, results);
@@ -328,59 +330,18 @@ export class Destination {
   }
 
   #succeeded(entries: readonly PendingMessage[]): void {
-    this.#judge.succeeded(entries);
+    this.#outages.judge.succeeded(entries);
     this.#options.onProven();
     if (!this.#parts.hasApart) return;
     // In front: what waits in the queue of a topic is older than what waits for it in the common one.
     for (const { leg } of entries) this.#main.entries.unshift(...this.#parts.bringBack(leg));
   }
 
-  /**
-   * Decides whether what failed as unavailable is an outage of the destination. Returns the entries that failed by
-   * themselves.
-   */
-  #judgeUnavailable(
-    entries: readonly PendingMessage[],
-    outcomes: readonly PublishOutcome[],
-  ): ReadonlySet<PendingMessage> {
-    const away = outcomes.filter((outcome) => outcome.kind === 'unavailable');
-    const failed = entries.filter((_, index) => outcomes[index]?.kind === 'unavailable');
-    const verdicts = this.#judge.failed(failed);
-    const own = new Set(failed.filter((_, index) => verdicts[index] === 'own'));
-    const first = away[verdicts.findIndex((verdict) => verdict !== 'own')];
-    if (first === undefined) return own;
-    const reason = errorText(first.reason);
-    const retryAfterMs = boundedMs(first.retryAfterMs, this.#options.retryAfterMaxMs) ?? 0;
-    const isProven = this.#options.isProven();
-    const isHopeless = isProven ? verdicts.includes('again') || !this.#judge.hasProof : !this.#canTry();
-    const hasSuccess = outcomes.some(({ kind }) => kind === 'ok');
-    const isDown = retryAfterMs > 0 || (!hasSuccess && (this.#judge.manyFailed || isHopeless));
-    if (isDown) this.#trip(reason, retryAfterMs);
-    else if (isProven) void this.#ask(reason);
-    return own;
-  }
-
   /** Whether there is another event to try the destination with. */
   #canTry(): boolean {
     if (this.#batches.size > 0) return true;
-    for (const entry of this.#queued()) if (this.#judge.suspicionOf(entry) < 2) return true;
+    for (const entry of this.#queued()) if (this.#outages.judge.suspicionOf(entry) < 2) return true;
     return false;
-  }
-
-  /** Nothing is sent until it is known whether the destination is alive. */
-  async #ask(reason: string): Promise<void> {
-    if (this.#isDoubted) return;
-    this.#isDoubted = true;
-    const isAlive = await this.#options.isAlive();
-    this.#isDoubted = false;
-    if (this.#stopped) return;
-    if (isAlive) this.#schedule();
-    else if (this.#options.isUp()) this.#trip(reason, 0);
-  }
-
-  #trip(reason: string, retryAfterMs: number): void {
-    this.#judge.tripped();
-    this.#options.onUnavailable(reason, retryAfterMs);
   }
 
   #queued(): PendingMessage[] {

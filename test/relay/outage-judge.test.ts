@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
+import type { PublishOutcome } from '../../src/publishers/publisher.ts';
 import type { DeliveredEvent } from '../../src/relay/delivered-event.ts';
-import { OutageJudge } from '../../src/relay/outage-judge.ts';
+import { failedAlone, OutageJudge } from '../../src/relay/outage-judge.ts';
 import type { PendingMessage } from '../../src/relay/pending-message.ts';
 
 let seq = 0;
@@ -11,53 +12,62 @@ function message(key: string | null, topic = 'orders'): PendingMessage {
   return { key, event, leg, done: () => {}, ...state };
 }
 
+const none = new Set<string>();
+const away = (count: number): PublishOutcome[] =>
+  Array.from({ length: count }, () => ({ kind: 'unavailable', reason: '' }));
+const ok = (count: number): PublishOutcome[] => Array.from({ length: count }, () => ({ kind: 'ok' }));
+
+/** As a batch of which everything failed, while the destination is alive. */
+const failed = (judge: OutageJudge, entries: PendingMessage[]) =>
+  judge.failed(entries, failedAlone(entries, away(entries.length)));
+
 describe('OutageJudge', () => {
   it('takes the third failure of an event for its own, if others got through in between', () => {
     const judge = new OutageJudge();
     const bad = message('bad');
-    expect(judge.failed([bad])).toEqual(['new']);
+    expect(failed(judge, [bad])).toEqual(['new']);
     judge.succeeded([message('good')]);
-    expect(judge.failed([bad])).toEqual(['new']);
+    expect(failed(judge, [bad])).toEqual(['new']);
     judge.succeeded([message('good')]);
-    expect(judge.failed([bad])).toEqual(['own']);
+    expect(failed(judge, [bad])).toEqual(['own']);
   });
 
   it('also when it is the last one left, but never if nothing got through since its first failure', () => {
     const judge = new OutageJudge();
     const bad = message('bad');
-    for (let n = 0; n < 10; n++) expect(judge.failed([bad])).toEqual([n === 0 ? 'new' : 'again']);
+    for (let n = 0; n < 10; n++) expect(failed(judge, [bad])).toEqual([n === 0 ? 'new' : 'again']);
     judge.succeeded([message('good')]);
-    expect(judge.failed([bad])).toEqual(['new']);
-    expect(judge.failed([bad])).toEqual(['own']);
+    expect(failed(judge, [bad])).toEqual(['new']);
+    expect(failed(judge, [bad])).toEqual(['own']);
   });
 
   it('forgets a key that got through', () => {
     const judge = new OutageJudge();
     const bad = message('bad');
     for (let n = 0; n < 10; n++) {
-      judge.failed([bad]);
+      failed(judge, [bad]);
       judge.succeeded([bad]);
       judge.succeeded([message('good', 'other')]);
     }
-    expect(judge.failed([bad])).toEqual(['new']);
+    expect(failed(judge, [bad])).toEqual(['new']);
   });
 
   it('knows a topic of which every event fails, also for events that it has not seen', () => {
     const judge = new OutageJudge();
     for (let n = 0; n < 2; n++) {
-      expect(judge.failed([message(`a${n}`, 'down'), message(`b${n}`, 'down')])).toEqual(['new', 'new']);
+      expect(failed(judge, [message(`a${n}`, 'down'), message(`b${n}`, 'down')])).toEqual(['new', 'new']);
       judge.succeeded([message('good', 'up')]);
     }
-    expect(judge.failed([message('c', 'down'), message(null, 'down')])).toEqual(['own', 'own']);
+    expect(failed(judge, [message('c', 'down'), message(null, 'down')])).toEqual(['own', 'own']);
     judge.succeeded([message('d', 'down')]);
-    expect(judge.failed([message('e', 'down')])).toEqual(['new']);
+    expect(failed(judge, [message('e', 'down')])).toEqual(['new']);
   });
 
   it('takes three different events in a row for an outage, and not one event three times', () => {
     const judge = new OutageJudge();
-    for (let n = 0; n < 5; n++) judge.failed([message('a')]);
+    for (let n = 0; n < 5; n++) failed(judge, [message('a')]);
     expect(judge.manyFailed).toBe(false);
-    judge.failed([message('b'), message('c')]);
+    failed(judge, [message('b'), message('c')]);
     expect(judge.manyFailed).toBe(true);
     judge.succeeded([message('d')]);
     expect(judge.manyFailed).toBe(false);
@@ -65,8 +75,40 @@ describe('OutageJudge', () => {
 
   it('prefers those that have not failed for a trial, and then those of other topics', () => {
     const judge = new OutageJudge();
-    judge.failed([message('a', 'down')]);
+    failed(judge, [message('a', 'down')]);
     const candidates = [message('a', 'down'), message('b', 'down'), message('c', 'up')];
     expect(candidates.map((each) => judge.suspicionOf(each))).toEqual([2, 1, 0]);
+  });
+
+  it('counts nothing against an event that did not fail alone', () => {
+    const judge = new OutageJudge();
+    const bad = message('bad');
+    for (let n = 0; n < 10; n++) {
+      expect(judge.failed([bad], none)).toEqual(['new']);
+      judge.succeeded([message('good')]);
+    }
+    expect(failed(judge, [bad])).toEqual(['new']);
+  });
+});
+
+describe('failedAlone', () => {
+  const names = (entries: PendingMessage[], outcomes: PublishOutcome[]) => [...failedAlone(entries, outcomes)];
+
+  it('names the only key that failed, and its topic if nothing of it got through', () => {
+    expect(names([message('a')], away(1))).toEqual(['key a', 'part orders']);
+    expect(names([message('a'), message('b')], [...away(1), ...ok(1)])).toEqual(['key a']);
+    expect(names([message('a'), message('a')], away(2))).toEqual(['key a', 'part orders']);
+  });
+
+  it('names the first of several keys if more got through, and else none', () => {
+    const entries = ['a', 'b', 'c', 'd', 'e'].map((key) => message(key));
+    expect(names(entries, [...away(2), ...ok(3)])).toEqual(['key a']);
+    expect(names(entries, [...away(3), ...ok(2)])).toEqual([]);
+  });
+
+  it('names a topic that failed as a whole, but not two of them', () => {
+    const entries = [message('a', 'down'), message('b', 'down'), message('c', 'up')];
+    expect(names(entries, [...away(2), ...ok(1)])).toEqual(['part down']);
+    expect(names(entries, away(3))).toEqual([]);
   });
 });
