@@ -37,6 +37,7 @@ const slowAfterMs = 250;
 /** How many entries of busy keys are skipped to fill a batch. */
 const skipMax = 4_096;
 const none: ReadonlySet<string> = new Set();
+const mainOnly = [undefined];
 
 /**
  * Sends events to one destination in batches as large as the publisher takes them: whatever gathers while its batches
@@ -55,6 +56,8 @@ export class Destination {
   readonly #main: SendQueue = { entries: [] };
   readonly #busyKeys = new Set<string>();
   readonly #batches = new Set<Batch>();
+  /** Whether the common queue has the next turn, before the parts. */
+  #isMainNext = true;
   #scheduled = false;
   #stopped = false;
   #stalled = 0;
@@ -170,12 +173,21 @@ export class Destination {
 
   #sendBatches(): void {
     for (let wasSent = true; wasSent; ) {
-      wasSent = this.#sendBatch(undefined);
-      if (this.#parts.hasWaiting) {
-        for (const part of this.#parts.waiting()) wasSent = this.#sendBatch(part) || wasSent;
+      wasSent = false;
+      for (const part of this.#turns()) {
+        if (!this.#sendBatch(part)) continue;
+        wasSent = true;
+        this.#isMainNext = part !== undefined;
       }
       wasSent = this.#giveUpFailed() || wasSent;
     }
+  }
+
+  /** The queues in the order of their turns. The common one and the parts are first in turn, so that neither starves. */
+  #turns(): readonly (DestinationPart | undefined)[] {
+    if (!this.#parts.hasWaiting) return mainOnly;
+    const parts = this.#parts.waiting();
+    return this.#isMainNext ? [undefined, ...parts] : [...parts, undefined];
   }
 
   /** Sends the next batch of a part, or of the queue that the others share, if one may begin. */
