@@ -82,12 +82,13 @@ export class Batch {
 
   async #call(messages: readonly Message[]): Promise<readonly PublishOutcome[]> {
     const { signal } = this.#controller;
-    const outcomes = await this.#publisher.publish(messages, signal);
-    if (outcomes?.length !== messages.length) {
-      throw new Error(`the publisher answered ${outcomes?.length} outcomes for ${messages.length} messages`);
+    const outcomes: unknown = await this.#publisher.publish(messages, signal);
+    const count = Array.isArray(outcomes) ? outcomes.length : undefined;
+    if (count !== messages.length) {
+      throw new Error(`the publisher answered ${count ?? 'no list of'} outcomes for ${messages.length} messages`);
     }
-    if (!outcomes.every((outcome) => kinds.has(outcome?.kind))) throw new Error('the publisher answered no outcome');
-    return outcomes;
+    // By index: `every` and `map` pass over the holes of an array.
+    return messages.map((_, index) => checkedOutcome((outcomes as unknown[])[index]));
   }
 
   /** A publisher that throws breaks its contract. Which message made it do so is found out by sending them alone. */
@@ -123,4 +124,12 @@ export class Batch {
       return { kind: 'unavailable', reason };
     }
   }
+}
+
+/** A publisher may answer anything. The reason of a failure is made a text here, so that no later step can fail over it. */
+function checkedOutcome(outcome: unknown): PublishOutcome {
+  const { kind, reason } = (outcome ?? {}) as { kind?: unknown; reason?: unknown };
+  if (!kinds.has(kind)) throw new Error('the publisher answered no outcome');
+  const known = outcome as PublishOutcome;
+  return known.kind === 'ok' || typeof reason === 'string' ? known : { ...known, reason: errorText(reason) };
 }

@@ -83,6 +83,15 @@ export class DestinationParts {
     return stuck;
   }
 
+  /** The publisher's name of the part that a message goes to, if it tells parts apart. */
+  nameOf({ topic }: Leg): string | undefined {
+    try {
+      return this.#publisher.parts?.of(topic);
+    } catch {
+      return undefined; // It waits in the common queue, and `publish` says what is wrong with the topic.
+    }
+  }
+
   /** The part with a queue of its own that a message belongs to, if there is one. */
   of({ part, leg }: PendingMessage): DestinationPart | undefined {
     if (this.#publisher.parts === undefined) {

@@ -109,7 +109,7 @@ export class Destination {
       event,
       leg,
       done,
-      part: this.#options.publisher.parts?.of(leg.topic),
+      part: this.#parts.nameOf(leg),
       message: undefined,
       isBeingWritten: false,
       failure: undefined,

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import type { PublishOutcome } from '../../src/publishers/publisher.ts';
+import type { Message, PublishOutcome } from '../../src/publishers/publisher.ts';
 import { withScenario } from '../support/relay-scenario.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';
 import { deferred, until, within } from '../support/wait.ts';
@@ -68,6 +68,58 @@ describe('a publisher that does not keep its contract harms nobody but its own d
         await until(() => relay.stats().retried > 0, { what: 'it has failed' });
       });
       expect(seen).toEqual([]);
+    }),
+  );
+
+  const nonsense: Record<string, (batch: readonly Message[]) => unknown> = {
+    'a list with holes': ({ length }) => Object.assign(new Array(length), { 0: { kind: 'ok' } }),
+    'no list': ({ length }) => ({ length, every: () => true }),
+    'a reason that is a symbol': (batch) => batch.map(() => ({ kind: 'retry', reason: Symbol('x') })),
+    'a reason that cannot be shown': (batch) => {
+      const fail = () => {
+        throw new Error('no text');
+      };
+      return batch.map(() => ({ kind: 'retry', reason: { toString: fail, toJSON: fail } }));
+    },
+  };
+  test.each(Object.entries(nonsense))(
+    '%s as the answer: nothing counts as delivered, and nothing is stranded',
+    (_, answer) =>
+      withScenario(async (scenario) => {
+        const events = new ScriptedPublisher();
+        const publish = events.publish.bind(events);
+        const firstAnswered = deferred();
+        events.publish = async (batch) => {
+          events.publish = publish;
+          firstAnswered.resolve();
+          return answer(batch) as PublishOutcome[];
+        };
+        const seen = await unhandled(async () => {
+          await scenario.emit(Array.from({ length: 10 }, (_each, n) => ({ aggregateId: String(n) })));
+          const relay = await scenario.relay('r', {
+            ...noHandlers,
+            retry: { delaysMs: [50, 50] },
+            destinations: { events: { publisher: events, ...soon } },
+          });
+          await firstAnswered.promise;
+          await until(() => relay.stats().delivered === 10, { what: 'all are delivered' });
+        });
+        expect(new Set(events.received.map(({ eventId }) => eventId)).size).toBe(10);
+        expect(seen).toEqual([]);
+      })(),
+  );
+
+  test(
+    'one that throws over the part of a topic gets its events all the same',
+    withScenario(async (scenario) => {
+      const events = new ScriptedPublisher();
+      const of = () => {
+        throw new Error('no such host');
+      };
+      Object.assign(events, { parts: { of, inFlightMax: 2 } });
+      const relay = await scenario.relay('r', { ...noHandlers, destinations: { events } });
+      await scenario.emitLine('a', 5);
+      await until(() => relay.stats().delivered === 5, { what: 'all are delivered' });
     }),
   );
 
