@@ -111,8 +111,8 @@ export type PublishOutcome =
   | { readonly kind: 'ok' }
   /**
    * It failed by itself and may succeed later: costs an attempt. `retryAfterMs`: not before that; the relay caps
-   * it at `retryAfterMaxMs`. `notTried`: it was not sent, because of others of its batch; it comes again soon and loses no attempt. At least one of those others must
-   * have another outcome, or the same batch would come for ever.
+   * it at `retryAfterMaxMs`. `notTried`: it was not sent, because of others of its batch; it comes again soon and loses no
+   * attempt. At least one of those others must have another outcome; if none has, the batch comes again a second later.
    */
   | { readonly kind: 'retry'; readonly reason: string; readonly retryAfterMs?: number; readonly notTried?: boolean }
   /** It can never succeed: a dead letter at once. */

@@ -3,6 +3,9 @@ import { errorText } from '../telemetry/error-text.ts';
 import type { PendingMessage } from './pending-message.ts';
 import { failedAttempt, released, type SendResult, toResult, waits } from './send-result.ts';
 
+/** For a batch of which the publisher tried nothing. */
+const releasedForLater: SendResult = { kind: 'released', delayMs: 1_000 };
+
 /**
  * What a batch's outcomes mean for its events. What is behind a failed event of its key was not tried: it goes back, or
  * waits with it. `failedAlone`: events whose `unavailable` is no outage of the destination.
@@ -15,6 +18,9 @@ export function batchResults(
   const first = new Map<string, SendResult>();
   // The publisher minds the key of the message, which is the route's choice: several aggregates may share it.
   const firstOfMessageKey = new Map<string, SendResult>();
+  // Against the contract: the same batch would come again at once, and for ever.
+  const isNothingTried = outcomes.every((outcome) => outcome.kind === 'retry' && outcome.notTried === true);
+  if (isNothingTried) return entries.map(() => releasedForLater);
   return entries.map((entry, index) => {
     const { key, message } = entry;
     const outcome = outcomes[index] as PublishOutcome;

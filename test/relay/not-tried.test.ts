@@ -34,4 +34,20 @@ describe('an event that a publisher has not tried', () => {
       expect(failures).toEqual([{ n: 1 }]);
     }),
   );
+
+  test(
+    'comes again a second later if nothing of its batch was tried',
+    withScenario(async (scenario) => {
+      const publisher = new ScriptedPublisher();
+      const calledAt: number[] = [];
+      publisher.publish = async (batch) => {
+        calledAt.push(performance.now());
+        return batch.map(() => ({ kind: 'retry', reason: 'not now', notTried: true }));
+      };
+      await scenario.emit([{ aggregateId: '1' }]);
+      await scenario.relay('r', { handlers: {}, pollIntervalMs: 50, destinations: { events: publisher } });
+      await until(() => calledAt.length === 3, { what: 'it was sent three times' });
+      expect((calledAt[2] as number) - (calledAt[0] as number)).toBeGreaterThan(1_800);
+    }),
+  );
 });
