@@ -34,8 +34,7 @@ describe('behind a transaction pooler', () => {
       await relay.stop();
       expect(proxy.namedStatements).toEqual([]);
       expect(proxy.count({ text: /\S/ })).toBeGreaterThan(10);
-      const session =
-        /^\s*(set|reset|listen|prepare|declare|lock|discard|create temp)\b|pg_advisory_lock|set_config/i;
+      const session = /^\s*(set|reset|listen|prepare|declare|lock|discard|create temp)\b|pg_advisory_lock|set_config/i;
       expect(proxy.count({ text: session })).toBe(0);
       expect(await scenario.findings()).toMatchObject({ lost: [], orderViolations: [] });
     }),
