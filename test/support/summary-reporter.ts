@@ -1,7 +1,10 @@
 import type { Reporter, TestModule } from 'vitest/node';
 import { takeServerRecord } from './servers-used.ts';
 
-/** Ends the output with two plain lines: the servers that were used, and `N passed, N failed[, N skipped]`. */
+/**
+ * Ends the output with plain lines: the tests that passed only at their second attempt, the servers that were used, and
+ * `N passed, N failed[, N skipped]`.
+ */
 export default class SummaryReporter implements Reporter {
   onTestRunEnd(modules: readonly TestModule[], unhandledErrors: readonly unknown[]): void {
     const count = { passed: 0, failed: unhandledErrors.length, skipped: 0 };
@@ -10,6 +13,7 @@ export default class SummaryReporter implements Reporter {
       let failedTests = 0;
       for (const test of module.children.allTests()) {
         const { state } = test.result();
+        if (test.diagnostic()?.flaky) process.stdout.write(`passed at the second attempt: ${test.fullName}\n`);
         if (state === 'passed') count.passed++;
         else if (state === 'skipped') count.skipped++;
         else failedTests++;
