@@ -228,7 +228,7 @@ alter table :"schema".outbox_events enable always trigger outbox_events_enqueue;
 -- A transaction that holds keys already goes on key by key, and closes the gates when it has 1,000.
 --
 -- 1886352483 and the numbers after it are our own classes of advisory locks: one of 1,048,576 for the gates of each schema,
--- and as many after that for the ids of emit_once. `postcommit doctor` recognises them by that (src/outbox/examine-locks.ts).
+-- and as many after that for the ids of emit_once. `postcommit doctor` recognises them by that (src/outbox/examining/examine-locks.ts).
 -- Any role that may connect can take them; emitters then wait for as long as their lock_timeout allows. The salt keeps outboxes
 -- in other schemas apart; the setting remembers what this transaction holds, and forgets it with the locks at a rollback to a savepoint.
 create function :"schema".close_gates() returns boolean

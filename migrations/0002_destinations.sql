@@ -184,7 +184,7 @@ $postcommit$;
 -- The rows are locked by a statement of their own, so that the next one has a later snapshot: a relay that registers and
 -- claims in between is seen as living, and an event that a relay was just shelving is found on the shelf. The lock of
 -- unshelving keeps an event from moving back meanwhile. What was deferred behind these events is made claimable by the caller,
--- when this has committed (src/outbox/undefer.ts).
+-- when this has committed (src/outbox/operating/undefer.ts).
 create function :"schema".cancel_events(given bigint[], note text) returns jsonb
 language plpgsql set search_path = pg_catalog, pg_temp set row_security = off set lock_timeout = '5s' as $postcommit$
 #variable_conflict use_column

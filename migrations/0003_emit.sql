@@ -53,7 +53,7 @@ end
 $postcommit$;
 
 -- A transaction has its id before it draws a seq: the relays' low-water mark waits for the transactions that may still
--- bring a lower seq, and knows them by their ids (src/relay/low-water.ts). Without this a row's seq is drawn first, and
+-- bring a lower seq, and knows them by their ids (src/relay/lane/low-water.ts). Without this a row's seq is drawn first, and
 -- its other values may take their time. The condition does it; it never holds, and the function is never called.
 create trigger outbox_events_begin before insert on :"schema".outbox_events
   for each statement when (pg_current_xact_id() is null) execute function :"schema".enqueue();

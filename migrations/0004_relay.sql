@@ -66,7 +66,7 @@ return (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint
 -- The low-water mark that a claim may use: the relay's own, as long as nothing has returned to the queue since it was
 -- taken, the server is the same and the sequence of the log has not gone back below it; else 0. To be called in the
 -- statement that looks at the queue, so that it reads the sequences after that statement's snapshot was taken (see
--- src/relay/low-water.ts). With its owner's rights: a relay may not read the log's sequence.
+-- src/relay/lane/low-water.ts). With its owner's rights: a relay may not read the log's sequence.
 create function :"schema".usable_low_water(mark bigint, mark_returns bigint, mark_server text) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $postcommit$
 begin
@@ -120,7 +120,7 @@ $postcommit$;
 -- - The floor (`above`) only saves work: it is where the last claim ended. It must never decide what is delivered, so
 --   the lane keeps coming back to floor 0.
 -- - The low-water mark (`low`): no event below it is in the queue, nor can be unless something has returned since
---   (src/relay/low-water.ts says why). While some session holds an old snapshot, the index entries of all rows settled since stay, and every
+--   (src/relay/lane/low-water.ts says why). While some session holds an old snapshot, the index entries of all rows settled since stay, and every
 --   look for a predecessor would walk over those of its key, every claim from the start over all (200,000 events of
 --   1,000 aggregates: 26.7 us an event instead of 15.4, and growing). A claim that takes stock (`survey`) tells what the
 --   mark is made from.
@@ -130,7 +130,7 @@ $postcommit$;
 --   claimed beside it would wait. So an event that two relays held when they ended is a suspect: it is claimed only when
 --   nothing stands before it, and a relay holds few suspects at a time (`suspect_max`), those with the fewest rescues
 --   first. After four it is a prime suspect: a relay delivers it alone, with nothing else under way, and counts that trial
---   beforehand (begin-trial.ts). From then on being held does not count any more (src/relay/suspicion.ts).
+--   beforehand (begin-trial.ts). From then on being held does not count any more (src/relay/dispatch/suspicion.ts).
 -- - What is due and has to wait for another event of its key becomes ready (`passed`). Ready events that wait cost
 --   little, because the lane walks past them; the due ones are always looked at from the first, and enough of them would
 --   keep all others, also the one they wait for, from ever being seen.
@@ -150,7 +150,7 @@ $postcommit$;
 --   for the disk.
 --
 -- An event brings at most as much text as the inline limit. A payload that exceeds it, alone or together with the headers, is
--- left out, as are headers that exceed it alone. They are loaded one by one when their turn comes (src/outbox/load.ts), so
+-- left out, as are headers that exceed it alone. They are loaded one by one when their turn comes (src/outbox/delivering/load-payload.ts), so
 -- that a batch of large events cannot exceed the relay's memory. The stored size is asked first, because it costs nothing; but what is stored
 -- is compressed, a hundredfold perhaps. OFFSET 0 keeps the text from being made twice. With a negative limit nothing is read
 -- from the log: for a relay that reads event by event, because one of them cannot be read.
@@ -160,7 +160,7 @@ $postcommit$;
 -- the keys are divided into 1,024 shards by their hash, and each living relay has a contiguous part of them, by the rank of its token.
 -- Entries of other shards are skipped in the index. Shards decide who looks first, never who may deliver: relays may
 -- disagree for a moment about who is alive, and a relay that has run out of its own, or once a second, claims without
--- regard to shards (src/relay/queue-walk.ts), so a free event does not wait for a relay that is stuck or has just died.
+-- regard to shards (src/relay/lane/queue-walk.ts), so a free event does not wait for a relay that is stuck or has just died.
 create function :"schema".claim_many(
   relay bigint, above bigint, ready_max integer, due_max integer, except_keys bigint[], inline_bytes_max integer,
   holding bigint[], low bigint, low_returns bigint, low_server text, survey boolean, own_shards boolean,

@@ -1,5 +1,5 @@
 import type { PartitionChoice } from './database/migrate.ts';
-import type { Handlers } from './relay/handlers.ts';
+import type { Handlers } from './relay/deliver/handlers.ts';
 import type { RelayOptions } from './relay/options.ts';
 
 /**

@@ -35,19 +35,19 @@ export { createOutbox, Outbox } from './emit/outbox.ts';
 export type { OutboxDatabase, TransactionOptions } from './emit/outbox-database.ts';
 export type { ErrorCode } from './errors.ts';
 export { errorCodes, PostcommitError } from './errors.ts';
-export type { OutboxCounts } from './outbox/count.ts';
-export type { DeadReason } from './outbox/fail.ts';
-export type { DeadLetterFacts, Delivery, EventStory, FailedAttempt } from './outbox/find.ts';
-export type { EventStatus, EventSummary, ListOrder } from './outbox/list.ts';
-export type { DeadLetter } from './outbox/list-dead-letters.ts';
-export type { DestinationInfo } from './outbox/list-destinations.ts';
-export type { MaintenanceInfo, MaintenanceLeader, MaintenanceTaskInfo } from './outbox/list-maintenance.ts';
-export type { MissingTarget } from './outbox/list-missing-targets.ts';
-export type { PartitionInfo, Partitioning, PartitionState } from './outbox/list-partitions.ts';
-export type { RelayInfo } from './outbox/list-relays.ts';
-export type { PartitionUnit } from './outbox/partition.ts';
-export type { UndeliveredResult } from './outbox/release.ts';
-export type { Rotation } from './outbox/rotate.ts';
+export type { DeadReason } from './outbox/delivering/fail.ts';
+export type { PartitionInfo, Partitioning, PartitionState } from './outbox/maintaining/list-partitions.ts';
+export type { PartitionUnit } from './outbox/maintaining/partition.ts';
+export type { Rotation } from './outbox/maintaining/rotate.ts';
+export type { OutboxCounts } from './outbox/operating/count.ts';
+export type { DeadLetterFacts, Delivery, EventStory, FailedAttempt } from './outbox/operating/find.ts';
+export type { EventStatus, EventSummary, ListOrder } from './outbox/operating/list.ts';
+export type { DeadLetter } from './outbox/operating/list-dead-letters.ts';
+export type { DestinationInfo } from './outbox/operating/list-destinations.ts';
+export type { MaintenanceInfo, MaintenanceLeader, MaintenanceTaskInfo } from './outbox/operating/list-maintenance.ts';
+export type { MissingTarget } from './outbox/operating/list-missing-targets.ts';
+export type { RelayInfo } from './outbox/operating/list-relays.ts';
+export type { UndeliveredResult } from './outbox/operating/release.ts';
 export type {
   Message,
   Publisher,
@@ -55,19 +55,19 @@ export type {
   PublisherParts,
   PublishOutcome,
 } from './publishers/publisher.ts';
-export type { RetryExponential, RetryPolicy, RetrySchedule } from './relay/backoff.ts';
-export type { DeliveredEvent } from './relay/delivered-event.ts';
-export type { DestinationSettings, Destinations } from './relay/destination-options.ts';
-export type { Handler, HandlerContext, Handlers } from './relay/handlers.ts';
-export { Reject } from './relay/handlers.ts';
+export type { DeliveredEvent } from './relay/deliver/delivered-event.ts';
+export type { DestinationSettings, Destinations } from './relay/deliver/destinations/destination-options.ts';
+export type { Handler, HandlerContext, Handlers } from './relay/deliver/handlers.ts';
+export { Reject } from './relay/deliver/handlers.ts';
+export type { Route, RouteFunction } from './relay/deliver/router.ts';
 export type { EventFacts, LifecycleEvents } from './relay/lifecycle.ts';
-export type { MaintenanceRun } from './relay/maintenance.ts';
-export type { MaintenanceOptions, MaintenanceTask } from './relay/maintenance-options.ts';
+export type { MaintenanceRun } from './relay/maintenance/maintenance.ts';
+export type { MaintenanceOptions, MaintenanceTask } from './relay/maintenance/maintenance-options.ts';
 export type { RelayOptions } from './relay/options.ts';
 export type { RelayState, RelayStats } from './relay/relay.ts';
 export { createRelay, Relay } from './relay/relay.ts';
-export type { Counters } from './relay/report.ts';
-export type { Route, RouteFunction } from './relay/route.ts';
+export type { Counters } from './relay/reporter.ts';
+export type { RetryExponential, RetryPolicy, RetrySchedule } from './relay/settle/backoff.ts';
 export type { Logger } from './telemetry/logging.ts';
 export type { CloudEventsOptions } from './wire/cloud-events.ts';
 export { cloudEvents } from './wire/cloud-events.ts';

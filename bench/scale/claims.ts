@@ -1,10 +1,10 @@
 // Claims from several outboxes in turns, in a process of its own, through the relay's own lane. Answers by IPC.
 import os from 'node:os';
 import pg from 'pg';
-import type { ClaimedRow } from '../../src/outbox/claim.ts';
-import type * as Relays from '../../src/outbox/relays.ts';
-import type * as Settle from '../../src/outbox/settle.ts';
-import type * as Lane from '../../src/relay/polling-lane.ts';
+import type { ClaimedRow } from '../../src/outbox/delivering/claim.ts';
+import type * as Relays from '../../src/outbox/delivering/relays.ts';
+import type * as Settle from '../../src/outbox/delivering/settle.ts';
+import type * as Lane from '../../src/relay/lane/polling-lane.ts';
 import { seededRandom, shuffled } from '../shuffled.ts';
 
 export interface ClaimsTask {

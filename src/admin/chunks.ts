@@ -1,9 +1,9 @@
 import type { Executor } from '../database/executor.ts';
 import { PostcommitError } from '../errors.ts';
-import { compareSeq } from '../outbox/claim.ts';
-import type { Chunk } from '../outbox/conditions.ts';
-import type { ChunkResult } from '../outbox/requeue.ts';
-import { resolve } from '../outbox/resolve.ts';
+import { compareSeq } from '../outbox/delivering/claim.ts';
+import type { Chunk } from '../outbox/operating/conditions.ts';
+import { resolve } from '../outbox/operating/find-seqs-by-id.ts';
+import type { ChunkResult } from '../outbox/operating/requeue.ts';
 import type { EventReference } from './event-reference.ts';
 
 /** How an operation over many events can be watched and ended. */

@@ -1,8 +1,8 @@
 import type { Executor } from '../database/executor.ts';
 import { isStorable } from '../database/storable-text.ts';
 import { PostcommitError } from '../errors.ts';
-import { nearest } from '../nearest.ts';
-import { listDestinations } from '../outbox/list-destinations.ts';
+import { listDestinations } from '../outbox/operating/list-destinations.ts';
+import { nearest } from '../suggest.ts';
 
 export interface PauseOptions {
   /** Why, for whoever looks next: at most 500 characters. Default: none. */

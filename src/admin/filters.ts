@@ -1,9 +1,9 @@
 import { PostcommitError } from '../errors.ts';
-import type { DeadLetterConditions, EventConditions } from '../outbox/conditions.ts';
-import type { DeadReason } from '../outbox/fail.ts';
-import { deadReasons } from '../outbox/fail.ts';
-import type { EventStatus, ListOrder } from '../outbox/list.ts';
-import { eventStatuses } from '../outbox/list.ts';
+import type { DeadReason } from '../outbox/delivering/fail.ts';
+import { deadReasons } from '../outbox/delivering/fail.ts';
+import type { DeadLetterConditions, EventConditions } from '../outbox/operating/conditions.ts';
+import type { EventStatus, ListOrder } from '../outbox/operating/list.ts';
+import { eventStatuses } from '../outbox/operating/list.ts';
 import type { EventReference } from './event-reference.ts';
 import { toReference } from './event-reference.ts';
 

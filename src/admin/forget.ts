@@ -1,8 +1,8 @@
 import type { Executor } from '../database/executor.ts';
 import { isStorable } from '../database/storable-text.ts';
 import { PostcommitError } from '../errors.ts';
-import type { ForgetPreview, ForgottenEvents } from '../outbox/forget.ts';
-import { forget, previewForget } from '../outbox/forget.ts';
+import type { ForgetPreview, ForgottenEvents } from '../outbox/operating/forget.ts';
+import { forget, previewForget } from '../outbox/operating/forget.ts';
 import type { BulkOptions } from './chunks.ts';
 import { checkBulkOptions } from './chunks.ts';
 import { noSuchDestination } from './destinations.ts';

@@ -1,11 +1,11 @@
 import type { Executor } from '../database/executor.ts';
-import type { DropExpiredResult } from '../outbox/drop-partition.ts';
-import { dropExpired, reasonOf } from '../outbox/drop-partition.ts';
-import { listPartitions } from '../outbox/list-partitions.ts';
-import { moment } from '../outbox/moment.ts';
-import { pruneEvents } from '../outbox/prune-events.ts';
-import { firstTime, pruneProcessed } from '../outbox/prune-processed.ts';
-import { pruneRelays } from '../outbox/prune-relays.ts';
+import type { DropExpiredResult } from '../outbox/maintaining/drop-partition.ts';
+import { dropExpired, reasonOf } from '../outbox/maintaining/drop-partition.ts';
+import { listPartitions } from '../outbox/maintaining/list-partitions.ts';
+import { pruneEvents } from '../outbox/maintaining/prune-events.ts';
+import { firstTime, pruneProcessed } from '../outbox/maintaining/prune-processed.ts';
+import { pruneRelays } from '../outbox/maintaining/prune-relays.ts';
+import { moment } from '../outbox/operating/read-log-end.ts';
 import { checkKeepMs } from '../retention.ts';
 import type { BulkOptions } from './chunks.ts';
 import { checkBulkOptions } from './chunks.ts';

@@ -1,4 +1,4 @@
-import type { RelayInfo } from '../outbox/list-relays.ts';
+import type { RelayInfo } from '../outbox/operating/list-relays.ts';
 
 /** How the living relays of an outbox differ, as they do during a rolling deployment. */
 export interface RelayDifferences {

@@ -1,7 +1,7 @@
 import type { Executor } from '../database/executor.ts';
-import { boundSeqs } from '../outbox/bound-seqs.ts';
-import type { EventConditions } from '../outbox/conditions.ts';
-import { locate } from '../outbox/locate.ts';
+import { boundSeqs } from '../outbox/operating/bound-seqs.ts';
+import type { EventConditions } from '../outbox/operating/conditions.ts';
+import { locate } from '../outbox/operating/find-seq-at-time.ts';
 
 /**
  * The part of the log that has all events of a time range. The conditions on the time itself still decide; this only keeps

@@ -1,10 +1,10 @@
 import type { Executor } from '../database/executor.ts';
-import { cancel } from '../outbox/cancel.ts';
-import { listUndelivered } from '../outbox/list-undelivered.ts';
-import { moment } from '../outbox/moment.ts';
-import type { UndeliveredResult } from '../outbox/release.ts';
-import { release } from '../outbox/release.ts';
-import { undefer } from '../outbox/undefer.ts';
+import { cancel } from '../outbox/operating/cancel.ts';
+import { listUndelivered } from '../outbox/operating/list-undelivered.ts';
+import { moment } from '../outbox/operating/read-log-end.ts';
+import type { UndeliveredResult } from '../outbox/operating/release.ts';
+import { release } from '../outbox/operating/release.ts';
+import { undefer } from '../outbox/operating/undefer.ts';
 import { chunkSizeMax, toSeqs } from './chunks.ts';
 import { checkReason } from './destinations.ts';
 import type { UndeliveredTarget } from './filters.ts';

@@ -1,5 +1,5 @@
 import type { DuplicateId } from '../admin/chunks.ts';
-import { duration, quantity } from '../plain-words.ts';
+import { duration, quantity } from '../format.ts';
 import type { Context } from './context.ts';
 import { ExitWith, exitCodes } from './exit-codes.ts';
 import { StopSignals } from './signals.ts';

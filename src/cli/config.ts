@@ -2,8 +2,8 @@ import { existsSync, readFileSync } from 'node:fs';
 import { basename, dirname, extname, join, resolve } from 'node:path';
 import type { PostcommitConfig } from '../config.ts';
 import { PostcommitError } from '../errors.ts';
-import { nearest } from '../nearest.ts';
-import type { Handlers } from '../relay/handlers.ts';
+import type { Handlers } from '../relay/deliver/handlers.ts';
+import { nearest } from '../suggest.ts';
 import { jsonErrorLine } from './json-error-line.ts';
 
 const extensions = ['.ts', '.mts', '.js', '.mjs', '.json'];

@@ -1,5 +1,5 @@
-import type { DestinationInfo } from '../outbox/list-destinations.ts';
-import { duration, quantity } from '../plain-words.ts';
+import { duration, quantity } from '../format.ts';
+import type { DestinationInfo } from '../outbox/operating/list-destinations.ts';
 import type { Output } from './output.ts';
 import { instant, printable } from './output.ts';
 

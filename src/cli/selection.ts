@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import type { OutboxAdmin } from '../admin/admin.ts';
 import type { BulkOptions, BulkResult } from '../admin/chunks.ts';
 import { PostcommitError } from '../errors.ts';
-import { quantity } from '../plain-words.ts';
+import { quantity } from '../format.ts';
 import { aggregateArgument, timeArgument } from './arguments.ts';
 import { endInterrupted, tellDuplicates, watched } from './bulk.ts';
 import type { Context } from './context.ts';

@@ -1,7 +1,7 @@
 import type { OutboxAdmin } from '../admin/admin.ts';
-import type { EventStory } from '../outbox/find.ts';
-import type { DestinationInfo } from '../outbox/list-destinations.ts';
-import { duration } from '../plain-words.ts';
+import { duration } from '../format.ts';
+import type { EventStory } from '../outbox/operating/find.ts';
+import type { DestinationInfo } from '../outbox/operating/list-destinations.ts';
 import { situationOf } from './destination-text.ts';
 import { indentJson, JsonText } from './json-text.ts';
 import type { Output } from './output.ts';

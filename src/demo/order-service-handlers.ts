@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
-import type { Handler, Handlers } from '../relay/handlers.ts';
+import type { Handler, Handlers } from '../relay/deliver/handlers.ts';
 import type { OrderEventType, OrderPayload } from './order-service.ts';
 import type { DemoSchemas } from './order-service-tables.ts';
 import { demoTables } from './order-service-tables.ts';

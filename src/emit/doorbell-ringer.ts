@@ -1,6 +1,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Executor } from '../database/executor.ts';
-import { ring, ringInProcess, ringSql } from '../outbox/ring.ts';
+import { ring, ringInProcess, ringSql } from '../outbox/emitting/notify.ts';
 
 const outsideOfRequests = AsyncLocalStorage.snapshot();
 /** A commit is rung for at once while there are fewer than this in the time of `recentMs`; then after a pause. */

@@ -1,4 +1,4 @@
-import type { InsertableEvent } from '../outbox/insert.ts';
+import type { InsertableEvent } from '../outbox/emitting/insert.ts';
 
 /** How a buffer writes to its transaction. */
 export interface FlushTarget {

@@ -3,8 +3,8 @@ import { context, propagation } from '@opentelemetry/api';
 import type { EventCatalogue } from '../catalogue/catalogue.ts';
 import { checkPayload, definitionOf } from '../catalogue/catalogue.ts';
 import { PostcommitError } from '../errors.ts';
-import { didYouMean } from '../nearest.ts';
-import type { InsertableEvent } from '../outbox/insert.ts';
+import type { InsertableEvent } from '../outbox/emitting/insert.ts';
+import { didYouMean } from '../suggest.ts';
 import { isUuid, uuidV7 } from './uuid-v7.ts';
 
 /** An event to emit. */

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { Executor } from '../database/executor.ts';
 import { PostcommitError } from '../errors.ts';
-import { markTransaction } from '../outbox/insert.ts';
+import { markTransaction } from '../outbox/emitting/insert.ts';
 import type { OutboxDatabase } from './outbox-database.ts';
 import type { PgClient, PgPool } from './pg-client.ts';
 import { certainStatus, insideOf, requireClient } from './pg-client.ts';

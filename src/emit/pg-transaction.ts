@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { codedDatabaseError, isConnectionFailure } from '../database/database-error.ts';
 import type { Statement } from '../database/executor.ts';
 import { PostcommitError } from '../errors.ts';
-import { markSql } from '../outbox/insert.ts';
+import { markSql } from '../outbox/emitting/insert.ts';
 import type { OpenTransaction, TransactionOptions } from './outbox-database.ts';
 import { sendBatch, sendInTurn, takesBatches } from './pg-batch.ts';
 import type { PgClient, PgPool, Releasable } from './pg-client.ts';

@@ -3,19 +3,19 @@ import { getHeapStatistics } from 'node:v8';
 import { checkConnectionString } from '../database/connection-string.ts';
 import { defaultSchema, quoteIdentifier } from '../database/identifier.ts';
 import { PostcommitError } from '../errors.ts';
-import { didYouMean } from '../nearest.ts';
-import { inlineBytesMax } from '../outbox/load.ts';
+import { inlineBytesMax } from '../outbox/delivering/load-payload.ts';
+import { didYouMean } from '../suggest.ts';
 import type { Logger } from '../telemetry/logging.ts';
 import { silentLogger } from '../telemetry/logging.ts';
-import type { RetryPolicy } from './backoff.ts';
-import { resolveRetry } from './backoff.ts';
-import type { Destinations } from './destination-options.ts';
-import { resolveDestinations } from './destination-options.ts';
-import type { Handlers } from './handlers.ts';
-import { resolveHandlers } from './handlers.ts';
-import type { MaintenanceOptions } from './maintenance-options.ts';
-import { resolveMaintenance } from './maintenance-options.ts';
-import type { RouteFunction } from './route.ts';
+import type { Destinations } from './deliver/destinations/destination-options.ts';
+import { resolveDestinations } from './deliver/destinations/destination-options.ts';
+import type { Handlers } from './deliver/handlers.ts';
+import { resolveHandlers } from './deliver/handlers.ts';
+import type { RouteFunction } from './deliver/router.ts';
+import type { MaintenanceOptions } from './maintenance/maintenance-options.ts';
+import { resolveMaintenance } from './maintenance/maintenance-options.ts';
+import type { RetryPolicy } from './settle/backoff.ts';
+import { resolveRetry } from './settle/backoff.ts';
 
 /** What `createRelay` takes. Every limit has a default that suits a service of some hundred events a second and more. */
 export interface RelayOptions {

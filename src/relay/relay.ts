@@ -4,11 +4,11 @@ import { PostcommitError } from '../errors.ts';
 import { errorText } from '../telemetry/error-text.ts';
 import { SparseLog } from '../telemetry/logging.ts';
 import { Lifecycle } from './lifecycle.ts';
-import type { MaintenanceRun } from './maintenance.ts';
+import type { MaintenanceRun } from './maintenance/maintenance.ts';
 import type { RelayOptions, ResolvedRelayOptions } from './options.ts';
 import { resolveOptions } from './options.ts';
-import type { Counters } from './report.ts';
-import { newCounters } from './report.ts';
+import type { Counters } from './reporter.ts';
+import { newCounters } from './reporter.ts';
 import { RelaySession } from './session.ts';
 
 export type RelayState = 'idle' | 'starting' | 'running' | 'stopping';

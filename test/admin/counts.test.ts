@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { count } from '../../src/outbox/count.ts';
+import { count } from '../../src/outbox/operating/count.ts';
 import { until } from '../support/wait.ts';
 import { Scene } from './scene.ts';
 

@@ -2,9 +2,9 @@ import pg from 'pg';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { doorbellChannel } from '../../src/database/identifier.ts';
 import { createOutbox, fromPg, type PauseOptions } from '../../src/index.ts';
-import { openCircuit, registerDestinations } from '../../src/outbox/circuit.ts';
-import { hearInProcess } from '../../src/outbox/ring.ts';
-import { unshelve } from '../../src/outbox/unshelve.ts';
+import { openCircuit, registerDestinations } from '../../src/outbox/delivering/circuit.ts';
+import { unshelve } from '../../src/outbox/delivering/unshelve.ts';
+import { hearInProcess } from '../../src/outbox/emitting/notify.ts';
 import { within } from '../support/wait.ts';
 import { Scene } from './scene.ts';
 

@@ -17,11 +17,11 @@ import { judgeAutovacuum, judgeBloat } from '../../src/admin/doctor/judge-tables
 import { judgeDeadLetters, judgeDestinations } from '../../src/admin/doctor/judge-work.ts';
 import { queryText } from '../../src/admin/query-text.ts';
 import type { OutboxCounts, RelayInfo } from '../../src/index.ts';
-import type { IndexFacts } from '../../src/outbox/examine-indexes.ts';
-import type { ServerFacts } from '../../src/outbox/examine-server.ts';
-import type { SlotFacts } from '../../src/outbox/examine-slots.ts';
-import type { TableFacts } from '../../src/outbox/examine-tables.ts';
-import type { PartitionInfo, Partitioning } from '../../src/outbox/list-partitions.ts';
+import type { IndexFacts } from '../../src/outbox/examining/examine-indexes.ts';
+import type { ServerFacts } from '../../src/outbox/examining/examine-server.ts';
+import type { SlotFacts } from '../../src/outbox/examining/examine-slots.ts';
+import type { TableFacts } from '../../src/outbox/examining/examine-tables.ts';
+import type { PartitionInfo, Partitioning } from '../../src/outbox/maintaining/list-partitions.ts';
 
 const hour = 3_600_000;
 const gib = 1_073_741_824;

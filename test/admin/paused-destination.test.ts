@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { openCircuit, registerDestinations } from '../../src/outbox/circuit.ts';
+import { openCircuit, registerDestinations } from '../../src/outbox/delivering/circuit.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';
 import { until } from '../support/wait.ts';
 import { Scene } from './scene.ts';

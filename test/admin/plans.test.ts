@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { ListRequest } from '../../src/outbox/list.ts';
-import { eventStatuses, listStatement } from '../../src/outbox/list.ts';
-import { listDeadLettersStatement } from '../../src/outbox/list-dead-letters.ts';
+import type { ListRequest } from '../../src/outbox/operating/list.ts';
+import { eventStatuses, listStatement } from '../../src/outbox/operating/list.ts';
+import { listDeadLettersStatement } from '../../src/outbox/operating/list-dead-letters.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { nodesOf, type PlanNode } from '../support/plans.ts';
 

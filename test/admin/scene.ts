@@ -12,9 +12,9 @@ import {
   type Relay,
   type RelayOptions,
 } from '../../src/index.ts';
-import { registerDestinations } from '../../src/outbox/circuit.ts';
-import { fail } from '../../src/outbox/fail.ts';
-import { end, register } from '../../src/outbox/relays.ts';
+import { registerDestinations } from '../../src/outbox/delivering/circuit.ts';
+import { fail } from '../../src/outbox/delivering/fail.ts';
+import { end, register } from '../../src/outbox/delivering/relays.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { type Deferred, deferred, until } from '../support/wait.ts';
 

@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, test } from 'vitest';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { createOutbox, fromPg } from '../../src/index.ts';
-import { register } from '../../src/outbox/relays.ts';
+import { register } from '../../src/outbox/delivering/relays.ts';
 import { runHere } from '../cli/fake-terminal.ts';
 import { createTestDatabase } from '../support/database.ts';
 import { seededRandom } from '../support/random.ts';

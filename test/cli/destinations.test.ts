@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { openCircuit, registerDestinations } from '../../src/outbox/circuit.ts';
-import { register } from '../../src/outbox/relays.ts';
+import { openCircuit, registerDestinations } from '../../src/outbox/delivering/circuit.ts';
+import { register } from '../../src/outbox/delivering/relays.ts';
 import { Scene } from '../admin/scene.ts';
 import { runHere } from './fake-terminal.ts';
 import { jsonError, runCli } from './run-cli.ts';

@@ -2,8 +2,8 @@ import { describe, expect, it } from 'vitest';
 import { printable, renderTable } from '../../src/cli/output.ts';
 import { redact } from '../../src/cli/redact.ts';
 import { wantsColour } from '../../src/cli/terminal.ts';
-import { nearest } from '../../src/nearest.ts';
-import { duration, quantity } from '../../src/plain-words.ts';
+import { duration, quantity } from '../../src/format.ts';
+import { nearest } from '../../src/suggest.ts';
 
 describe('tables', () => {
   it('aligns columns and leaves no blanks at the end', () => {

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { readMigrations } from '../../src/database/migrate.ts';
 import { createOutbox, createRelay, fromPg, migrate, migrationSql } from '../../src/index.ts';
-import { settle } from '../../src/outbox/settle.ts';
+import { settle } from '../../src/outbox/delivering/settle.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { schemaDump } from './schema-dump.ts';
 

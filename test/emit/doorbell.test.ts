@@ -4,7 +4,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi 
 import { doorbellChannel } from '../../src/database/identifier.ts';
 import { DoorbellRinger } from '../../src/emit/doorbell-ringer.ts';
 import { createOutbox, createRelay, fromPg, type Outbox, type OutboxDatabase, type Relay } from '../../src/index.ts';
-import { hearInProcess } from '../../src/outbox/ring.ts';
+import { hearInProcess } from '../../src/outbox/emitting/notify.ts';
 import { type Child, endChild, startChild } from '../support/child.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { quietPool } from '../support/quiet-pool.ts';

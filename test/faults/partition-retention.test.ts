@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { createOutbox, createRelay, type DeliveredEvent, fromPg, migrate, Reject } from '../../src/index.ts';
-import { dropExpired } from '../../src/outbox/drop-partition.ts';
+import { dropExpired } from '../../src/outbox/maintaining/drop-partition.ts';
 import { createTestDatabase } from '../support/database.ts';
 import { seededRandom } from '../support/random.ts';
 import { until } from '../support/wait.ts';

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { claim, claimNext, isRelayEnded } from '../../src/outbox/claim.ts';
-import { type Failure, fail } from '../../src/outbox/fail.ts';
-import { end, reap, register, renew } from '../../src/outbox/relays.ts';
-import { settle } from '../../src/outbox/settle.ts';
+import { claim, claimNext, isRelayEnded } from '../../src/outbox/delivering/claim.ts';
+import { type Failure, fail } from '../../src/outbox/delivering/fail.ts';
+import { end, reap, register, renew } from '../../src/outbox/delivering/relays.ts';
+import { settle } from '../../src/outbox/delivering/settle.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { statement } from '../support/postgres-proxy.ts';
 import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';

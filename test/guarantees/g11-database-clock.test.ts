@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { createOutbox, fromPg } from '../../src/index.ts';
-import { unshelve } from '../../src/outbox/unshelve.ts';
+import { unshelve } from '../../src/outbox/delivering/unshelve.ts';
 import { createDatabaseWithClock } from '../support/database-clock.ts';
 import { RelayScenario } from '../support/relay-scenario.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';

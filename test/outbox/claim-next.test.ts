@@ -8,8 +8,8 @@ import {
   claim,
   claimNext,
   claimNextSql,
-} from '../../src/outbox/claim.ts';
-import { register } from '../../src/outbox/relays.ts';
+} from '../../src/outbox/delivering/claim.ts';
+import { register } from '../../src/outbox/delivering/relays.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { seededRandom } from '../support/random.ts';
 import { until, within } from '../support/wait.ts';

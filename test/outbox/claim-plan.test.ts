@@ -1,9 +1,9 @@
 import type pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { claimNextSql, claimSql } from '../../src/outbox/claim.ts';
-import { failSql } from '../../src/outbox/fail.ts';
-import { register } from '../../src/outbox/relays.ts';
-import { settleSql } from '../../src/outbox/settle.ts';
+import { claimNextSql, claimSql } from '../../src/outbox/delivering/claim.ts';
+import { failSql } from '../../src/outbox/delivering/fail.ts';
+import { register } from '../../src/outbox/delivering/relays.ts';
+import { settleSql } from '../../src/outbox/delivering/settle.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { nestedPlans, nodesOf, type PlanNode } from '../support/plans.ts';
 

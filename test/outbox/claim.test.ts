@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { type ClaimRequest, claim, claimSql, compareSeq } from '../../src/outbox/claim.ts';
-import { defer } from '../../src/outbox/defer.ts';
-import { register } from '../../src/outbox/relays.ts';
+import { type ClaimRequest, claim, claimSql, compareSeq } from '../../src/outbox/delivering/claim.ts';
+import { defer } from '../../src/outbox/delivering/defer.ts';
+import { register } from '../../src/outbox/delivering/relays.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { until } from '../support/wait.ts';
 

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
-import { claimNextSql, claimSql } from '../../src/outbox/claim.ts';
-import { register } from '../../src/outbox/relays.ts';
+import { claimNextSql, claimSql } from '../../src/outbox/delivering/claim.ts';
+import { register } from '../../src/outbox/delivering/relays.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { nestedPlans } from '../support/plans.ts';
 import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';

@@ -1,10 +1,10 @@
 import type pg from 'pg';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { migrate } from '../../src/index.ts';
-import { claim } from '../../src/outbox/claim.ts';
-import { register } from '../../src/outbox/relays.ts';
-import { settle } from '../../src/outbox/settle.ts';
-import { LowWater } from '../../src/relay/low-water.ts';
+import { claim } from '../../src/outbox/delivering/claim.ts';
+import { register } from '../../src/outbox/delivering/relays.ts';
+import { settle } from '../../src/outbox/delivering/settle.ts';
+import { LowWater } from '../../src/relay/lane/low-water.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { seededRandom } from '../support/random.ts';
 import { until } from '../support/wait.ts';

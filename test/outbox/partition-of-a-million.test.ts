@@ -1,7 +1,7 @@
 import type pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createOutbox, fromPg, type Outbox } from '../../src/index.ts';
-import { dropExpired } from '../../src/outbox/drop-partition.ts';
+import { dropExpired } from '../../src/outbox/maintaining/drop-partition.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { settleQueue } from '../support/settle-queue.ts';
 

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { migrate } from '../../src/index.ts';
-import { listStatement } from '../../src/outbox/list.ts';
+import { listStatement } from '../../src/outbox/operating/list.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { nodesOf, type PlanNode } from '../support/plans.ts';
 import { room } from './partitioned-outbox.ts';

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import { dropExpired } from '../../src/outbox/drop-partition.ts';
-import { rotate } from '../../src/outbox/rotate.ts';
+import { dropExpired } from '../../src/outbox/maintaining/drop-partition.ts';
+import { rotate } from '../../src/outbox/maintaining/rotate.ts';
 import { postgresVersions } from '../support/postgres-versions.ts';
 import { usePartitionedOutbox } from './partitioned-outbox.ts';
 

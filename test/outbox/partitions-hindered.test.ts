@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { dropExpired } from '../../src/outbox/drop-partition.ts';
+import { dropExpired } from '../../src/outbox/maintaining/drop-partition.ts';
 import { postgresVersions } from '../support/postgres-versions.ts';
 import { usePartitionedOutbox } from './partitioned-outbox.ts';
 

@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import { migrate, migrationSql } from '../../src/index.ts';
-import { dropExpired } from '../../src/outbox/drop-partition.ts';
-import { register } from '../../src/outbox/relays.ts';
-import { rotate } from '../../src/outbox/rotate.ts';
+import { register } from '../../src/outbox/delivering/relays.ts';
+import { dropExpired } from '../../src/outbox/maintaining/drop-partition.ts';
+import { rotate } from '../../src/outbox/maintaining/rotate.ts';
 import { postgresVersions } from '../support/postgres-versions.ts';
 import { olderClaimSql, olderSettleSql } from './older-relay.ts';
 import { room, usePartitionedOutbox } from './partitioned-outbox.ts';

@@ -1,11 +1,11 @@
 import pg from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
-import { claim } from '../../src/outbox/claim.ts';
-import { pruneEvents } from '../../src/outbox/prune-events.ts';
-import { register } from '../../src/outbox/relays.ts';
-import { replay } from '../../src/outbox/replay.ts';
-import { requeue } from '../../src/outbox/requeue.ts';
+import { claim } from '../../src/outbox/delivering/claim.ts';
+import { register } from '../../src/outbox/delivering/relays.ts';
+import { pruneEvents } from '../../src/outbox/maintaining/prune-events.ts';
+import { replay } from '../../src/outbox/operating/replay.ts';
+import { requeue } from '../../src/outbox/operating/requeue.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
 import { seededRandom } from '../support/random.ts';

@@ -1,6 +1,6 @@
-import { discard } from '../../src/outbox/discard.ts';
-import { replay } from '../../src/outbox/replay.ts';
-import { requeue } from '../../src/outbox/requeue.ts';
+import { discard } from '../../src/outbox/operating/discard.ts';
+import { replay } from '../../src/outbox/operating/replay.ts';
+import { requeue } from '../../src/outbox/operating/requeue.ts';
 import type { TestDatabase } from '../support/database.ts';
 import type { SeededRandom } from '../support/random.ts';
 

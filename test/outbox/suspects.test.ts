@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { beginTrial } from '../../src/outbox/begin-trial.ts';
-import { type ClaimRequest, claim, claimNext } from '../../src/outbox/claim.ts';
-import { type Failure, fail } from '../../src/outbox/fail.ts';
-import { end, register } from '../../src/outbox/relays.ts';
+import { beginTrial } from '../../src/outbox/delivering/begin-trial.ts';
+import { type ClaimRequest, claim, claimNext } from '../../src/outbox/delivering/claim.ts';
+import { type Failure, fail } from '../../src/outbox/delivering/fail.ts';
+import { end, register } from '../../src/outbox/delivering/relays.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 
 let db: TestDatabase;

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { recordRun } from '../../src/outbox/record-run.ts';
-import { end, register } from '../../src/outbox/relays.ts';
-import { releaseDuty, takeDuty } from '../../src/outbox/take-duty.ts';
+import { end, register } from '../../src/outbox/delivering/relays.ts';
+import { recordRun } from '../../src/outbox/maintaining/record-run.ts';
+import { releaseDuty, takeDuty } from '../../src/outbox/maintaining/take-duty.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 
 let db: TestDatabase;

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
-import { unshelve } from '../../src/outbox/unshelve.ts';
+import { unshelve } from '../../src/outbox/delivering/unshelve.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 
 describe.each([18, 14] as const)('a trial after an outage, on PostgreSQL %i', (version) => {

@@ -1,9 +1,9 @@
 import type pg from 'pg';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { defer } from '../../src/outbox/defer.ts';
-import { discard } from '../../src/outbox/discard.ts';
-import { requeue } from '../../src/outbox/requeue.ts';
-import { wake } from '../../src/outbox/wake.ts';
+import { defer } from '../../src/outbox/delivering/defer.ts';
+import { wake } from '../../src/outbox/delivering/unpark.ts';
+import { discard } from '../../src/outbox/operating/discard.ts';
+import { requeue } from '../../src/outbox/operating/requeue.ts';
 import { Scene } from '../admin/scene.ts';
 import { until } from '../support/wait.ts';
 

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { Bag, type Bagged } from '../../src/relay/bag.ts';
+import { Bag, type Bagged } from '../../src/relay/dispatch/indexed-set.ts';
 
 test('a bag holds what a Set would', () => {
   const steps = fc.array(fc.tuple(fc.constantFrom('add', 'delete', 'clear'), fc.nat(9)), { maxLength: 60 });

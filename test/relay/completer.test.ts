@@ -1,7 +1,7 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import { expect, test } from 'vitest';
-import { Completer, type Entry } from '../../src/relay/completer.ts';
-import type { Held } from '../../src/relay/dispatcher.ts';
+import type { Held } from '../../src/relay/dispatch/dispatcher.ts';
+import { Completer, type Entry } from '../../src/relay/settle/completer.ts';
 
 const silent = { debug() {}, info() {}, warn() {}, error() {} };
 const entry = (seq: string): Entry => ({ held: { seq } as Held, settlement: { seq, targets: ['handler'] } });

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { ring } from '../../src/outbox/ring.ts';
+import { ring } from '../../src/outbox/emitting/notify.ts';
 import { statement } from '../support/postgres-proxy.ts';
 import { withScenario } from '../support/relay-scenario.ts';
 import { nextEvent, until } from '../support/wait.ts';

@@ -3,7 +3,7 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { Fifo } from '../../src/relay/fifo.ts';
+import { Fifo } from '../../src/relay/dispatch/fifo.ts';
 
 describe('Fifo', () => {
   test('gives back what it was given, in that order', () => {

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import type { Handler, Handlers } from '../../src/relay/handlers.ts';
-import { resolveHandlers } from '../../src/relay/handlers.ts';
+import type { Handler, Handlers } from '../../src/relay/deliver/handlers.ts';
+import { resolveHandlers } from '../../src/relay/deliver/handlers.ts';
 import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';
 
 const soon = { retry: { delaysMs: [0, 0, 0] }, pollIntervalMs: 100 };

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { LowWater } from '../../src/relay/low-water.ts';
+import { LowWater } from '../../src/relay/lane/low-water.ts';
 
 const survey = (more: Partial<Parameters<LowWater['surveyed']>[0]>) => ({
   returns: '0',

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { Pace } from '../../src/relay/pace.ts';
+import { Pace } from '../../src/relay/lane/pace.ts';
 
 /** Tells it of `perSecond` deliveries a second, for so long, and asks every 20 ms. */
 function run(pace: Pace, from: number, perSecond: number, forMs: number): number {

@@ -1,8 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import type { Outcome } from '../../src/relay/deliver.ts';
-import type { Held } from '../../src/relay/dispatcher.ts';
-import { PayloadLoader } from '../../src/relay/payload-loader.ts';
+import type { Outcome } from '../../src/relay/deliver/deliverer.ts';
+import type { Held } from '../../src/relay/dispatch/dispatcher.ts';
+import { PayloadLoader } from '../../src/relay/dispatch/payload-loader.ts';
 import { seededRandom } from '../support/random.ts';
 
 const inFlightBytesMax = 64_000; // Half of it for payloads up to 2,000 bytes, half for larger ones.

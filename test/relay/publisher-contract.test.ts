@@ -3,7 +3,7 @@ import { createRelay, type Publisher } from '../../src/index.ts';
 import { nats } from '../../src/publishers/nats.ts';
 import { rabbitmq } from '../../src/publishers/rabbitmq.ts';
 import { webhook } from '../../src/publishers/webhook.ts';
-import { resolveDestinations } from '../../src/relay/destination-options.ts';
+import { resolveDestinations } from '../../src/relay/deliver/destinations/destination-options.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';
 
 const connectionString = 'postgres://127.0.0.1:5432/orders';

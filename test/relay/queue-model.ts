@@ -1,5 +1,5 @@
-import type { Outcome } from '../../src/relay/deliver.ts';
-import { Dispatcher, type Held, type Verdict } from '../../src/relay/dispatcher.ts';
+import type { Outcome } from '../../src/relay/deliver/deliverer.ts';
+import { Dispatcher, type Held, type Verdict } from '../../src/relay/dispatch/dispatcher.ts';
 
 interface QueuedEvent {
   seq: number;

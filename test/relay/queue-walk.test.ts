@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { type Finding, QueueWalk } from '../../src/relay/queue-walk.ts';
+import { type Finding, QueueWalk } from '../../src/relay/lane/queue-walk.ts';
 
 const room = 1_000;
 const nothing: Finding = { reached: undefined, atEnd: true, claimed: 0, relays: 2 };

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { createOutbox, fromPg, type RouteFunction } from '../../src/index.ts';
-import { Completer, type Entry } from '../../src/relay/completer.ts';
-import type { Held } from '../../src/relay/dispatcher.ts';
+import type { Held } from '../../src/relay/dispatch/dispatcher.ts';
+import { Completer, type Entry } from '../../src/relay/settle/completer.ts';
 import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';
 import { until } from '../support/wait.ts';

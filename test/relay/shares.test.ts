@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { register } from '../../src/outbox/relays.ts';
+import { register } from '../../src/outbox/delivering/relays.ts';
 import { withScenario } from '../support/relay-scenario.ts';
 import { until } from '../support/wait.ts';
 

@@ -1,5 +1,5 @@
 import { quoteLiteral } from '../../database/identifier.ts';
-import type { SnapshotHolder } from '../../outbox/examine-snapshots.ts';
+import type { SnapshotHolder } from '../../outbox/examining/examine-snapshots.ts';
 import { queryText } from '../query-text.ts';
 
 type Holder = Omit<SnapshotHolder, 'xids' | 'ageMs'>;

@@ -1,9 +1,9 @@
 import { codedDatabaseError } from '../../database/database-error.ts';
 import type { Executor } from '../../database/executor.ts';
 import { PostcommitError } from '../../errors.ts';
-import { nearest } from '../../nearest.ts';
-import { examineMigrations } from '../../outbox/examine-migrations.ts';
-import { quantity } from '../../plain-words.ts';
+import { quantity } from '../../format.ts';
+import { examineMigrations } from '../../outbox/examining/examine-migrations.ts';
+import { nearest } from '../../suggest.ts';
 import type { CheckName, Patient } from './checks.ts';
 import { checkNames, checks, withoutTables } from './checks.ts';
 import type { Judgement, Severity } from './finding.ts';

@@ -1,7 +1,7 @@
 import { quoteIdentifier } from '../../database/identifier.ts';
-import type { IndexFacts } from '../../outbox/examine-indexes.ts';
-import type { TableFacts } from '../../outbox/examine-tables.ts';
-import { quantity, size } from '../../plain-words.ts';
+import { quantity, size } from '../../format.ts';
+import type { IndexFacts } from '../../outbox/examining/examine-indexes.ts';
+import type { TableFacts } from '../../outbox/examining/examine-tables.ts';
 import type { ExpectedIndex } from './expected-indexes.ts';
 import { expectedIndexes } from './expected-indexes.ts';
 import type { Judgement } from './finding.ts';

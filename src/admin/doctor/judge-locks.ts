@@ -1,5 +1,5 @@
-import type { AdvisoryLockHolder, OutboxLock } from '../../outbox/examine-locks.ts';
-import { duration, quantity } from '../../plain-words.ts';
+import { duration, quantity } from '../../format.ts';
+import type { AdvisoryLockHolder, OutboxLock } from '../../outbox/examining/examine-locks.ts';
 import { describeHolder, howToEnd } from './describe-holder.ts';
 import type { Judgement, Severity } from './finding.ts';
 import { ok, severityOver } from './finding.ts';

@@ -1,6 +1,6 @@
-import type { MaintenanceInfo } from '../../outbox/list-maintenance.ts';
-import type { RelayInfo } from '../../outbox/list-relays.ts';
-import { duration, quantity } from '../../plain-words.ts';
+import { duration, quantity } from '../../format.ts';
+import type { MaintenanceInfo } from '../../outbox/operating/list-maintenance.ts';
+import type { RelayInfo } from '../../outbox/operating/list-relays.ts';
 import type { Judgement } from './finding.ts';
 import { ok, warning } from './finding.ts';
 

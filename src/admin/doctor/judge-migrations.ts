@@ -1,4 +1,4 @@
-import type { AppliedMigration } from '../../outbox/examine-migrations.ts';
+import type { AppliedMigration } from '../../outbox/examining/examine-migrations.ts';
 import type { Judgement } from './finding.ts';
 import { critical, ok } from './finding.ts';
 

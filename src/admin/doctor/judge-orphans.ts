@@ -1,5 +1,5 @@
-import type { OrphanFacts } from '../../outbox/examine-orphans.ts';
-import { quantity } from '../../plain-words.ts';
+import { quantity } from '../../format.ts';
+import type { OrphanFacts } from '../../outbox/examining/examine-orphans.ts';
 import type { Judgement } from './finding.ts';
 import { critical, ok } from './finding.ts';
 

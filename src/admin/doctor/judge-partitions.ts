@@ -1,6 +1,6 @@
 import { quoteIdentifier } from '../../database/identifier.ts';
-import type { Partitioning } from '../../outbox/list-partitions.ts';
-import { duration, quantity, size } from '../../plain-words.ts';
+import { duration, quantity, size } from '../../format.ts';
+import type { Partitioning } from '../../outbox/maintaining/list-partitions.ts';
 import type { Judgement } from './finding.ts';
 import { note, ok, warning } from './finding.ts';
 

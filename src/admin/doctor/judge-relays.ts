@@ -1,7 +1,7 @@
-import type { RowCounts } from '../../outbox/count.ts';
-import type { MissingTarget } from '../../outbox/list-missing-targets.ts';
-import type { RelayInfo } from '../../outbox/list-relays.ts';
-import { quantity } from '../../plain-words.ts';
+import { quantity } from '../../format.ts';
+import type { RowCounts } from '../../outbox/operating/count.ts';
+import type { MissingTarget } from '../../outbox/operating/list-missing-targets.ts';
+import type { RelayInfo } from '../../outbox/operating/list-relays.ts';
 import { relayDifferences, someOf } from '../relay-differences.ts';
 import type { Judgement } from './finding.ts';
 import { critical, note, ok, warning } from './finding.ts';

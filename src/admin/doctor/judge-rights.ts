@@ -1,6 +1,6 @@
 import type { OutboxRole } from '../../database/roles.ts';
 import { roleRights } from '../../database/roles.ts';
-import type { RightsFacts } from '../../outbox/examine-rights.ts';
+import type { RightsFacts } from '../../outbox/examining/examine-rights.ts';
 import type { Judgement } from './finding.ts';
 import { note, ok, warning } from './finding.ts';
 

@@ -1,4 +1,4 @@
-import type { HiddenRows } from '../../outbox/examine-row-security.ts';
+import type { HiddenRows } from '../../outbox/examining/examine-row-security.ts';
 import type { Judgement } from './finding.ts';
 import { critical, ok, warning } from './finding.ts';
 

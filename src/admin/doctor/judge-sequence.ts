@@ -1,4 +1,4 @@
-import type { SequenceFacts } from '../../outbox/examine-sequence.ts';
+import type { SequenceFacts } from '../../outbox/examining/examine-sequence.ts';
 import type { Judgement } from './finding.ts';
 import { critical, ok } from './finding.ts';
 

@@ -1,6 +1,6 @@
 import type { SessionFacts } from '../../database/session-probe.ts';
-import type { ServerFacts } from '../../outbox/examine-server.ts';
-import { duration } from '../../plain-words.ts';
+import { duration } from '../../format.ts';
+import type { ServerFacts } from '../../outbox/examining/examine-server.ts';
 import type { Judgement } from './finding.ts';
 import { critical, note, ok, warning } from './finding.ts';
 

@@ -1,7 +1,7 @@
 import { quoteLiteral } from '../../database/identifier.ts';
-import type { SlotFacts } from '../../outbox/examine-slots.ts';
-import type { SnapshotFacts } from '../../outbox/examine-snapshots.ts';
-import { duration, quantity, size } from '../../plain-words.ts';
+import { duration, quantity, size } from '../../format.ts';
+import type { SlotFacts } from '../../outbox/examining/examine-slots.ts';
+import type { SnapshotFacts } from '../../outbox/examining/examine-snapshots.ts';
 import { describeHolder, howToEnd } from './describe-holder.ts';
 import type { Judgement } from './finding.ts';
 import { note, ok, severityOver, warning } from './finding.ts';

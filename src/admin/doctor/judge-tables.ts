@@ -1,7 +1,7 @@
 import { quoteIdentifier } from '../../database/identifier.ts';
-import type { IndexFacts } from '../../outbox/examine-indexes.ts';
-import type { TableFacts } from '../../outbox/examine-tables.ts';
-import { duration, quantity, size } from '../../plain-words.ts';
+import { duration, quantity, size } from '../../format.ts';
+import type { IndexFacts } from '../../outbox/examining/examine-indexes.ts';
+import type { TableFacts } from '../../outbox/examining/examine-tables.ts';
 import type { Judgement } from './finding.ts';
 import { critical, note, ok, severityOver, warning } from './finding.ts';
 import type { DoctorLimits } from './limits.ts';

@@ -1,6 +1,6 @@
 import { quoteIdentifier } from '../../database/identifier.ts';
 import { roleRights } from '../../database/roles.ts';
-import type { TriggerFacts } from '../../outbox/examine-triggers.ts';
+import type { TriggerFacts } from '../../outbox/examining/examine-triggers.ts';
 import type { Judgement } from './finding.ts';
 import { critical, ok, warning } from './finding.ts';
 

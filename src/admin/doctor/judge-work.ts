@@ -1,6 +1,6 @@
-import type { RowCounts } from '../../outbox/count.ts';
-import type { DestinationInfo } from '../../outbox/list-destinations.ts';
-import { duration, quantity } from '../../plain-words.ts';
+import { duration, quantity } from '../../format.ts';
+import type { RowCounts } from '../../outbox/operating/count.ts';
+import type { DestinationInfo } from '../../outbox/operating/list-destinations.ts';
 import type { Judgement } from './finding.ts';
 import { note, ok, severityOver, warning } from './finding.ts';
 import type { DoctorLimits } from './limits.ts';

@@ -1,9 +1,9 @@
 import type { Command } from 'commander';
 import { Option } from 'commander';
 import { PostcommitError } from '../../errors.ts';
-import type { DeadReason } from '../../outbox/fail.ts';
-import { deadReasons } from '../../outbox/fail.ts';
-import { quantity } from '../../plain-words.ts';
+import { quantity } from '../../format.ts';
+import type { DeadReason } from '../../outbox/delivering/fail.ts';
+import { deadReasons } from '../../outbox/delivering/fail.ts';
 import { wholeNumber } from '../arguments.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
 import { instant } from '../output.ts';

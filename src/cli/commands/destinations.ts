@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import type { OutboxAdmin } from '../../admin/admin.ts';
-import type { DestinationInfo } from '../../outbox/list-destinations.ts';
+import type { DestinationInfo } from '../../outbox/operating/list-destinations.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
 import { tellDestinations, waitingEvents } from '../destination-text.ts';

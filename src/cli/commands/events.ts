@@ -1,10 +1,10 @@
 import type { Command } from 'commander';
 import { InvalidArgumentError, Option } from 'commander';
 import { PostcommitError } from '../../errors.ts';
-import type { EventStatus, EventSummary } from '../../outbox/list.ts';
-import { eventStatuses } from '../../outbox/list.ts';
-import type { UndeliveredResult } from '../../outbox/release.ts';
-import { quantity } from '../../plain-words.ts';
+import { quantity } from '../../format.ts';
+import type { EventStatus, EventSummary } from '../../outbox/operating/list.ts';
+import { eventStatuses } from '../../outbox/operating/list.ts';
+import type { UndeliveredResult } from '../../outbox/operating/release.ts';
 import { wholeNumber } from '../arguments.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';

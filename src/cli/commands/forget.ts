@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import type { ForgetResult } from '../../admin/forget.ts';
-import { quantity } from '../../plain-words.ts';
+import { quantity } from '../../format.ts';
 import { endInterrupted, watched } from '../bulk.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';

@@ -1,10 +1,10 @@
 import type { Command } from 'commander';
 import { Option } from 'commander';
 import type { ConversionStep } from '../../admin/partitions.ts';
-import type { PartitionInfo, Partitioning } from '../../outbox/list-partitions.ts';
-import type { PartitionUnit } from '../../outbox/partition.ts';
-import { partitionUnits } from '../../outbox/partition.ts';
-import { quantity, size } from '../../plain-words.ts';
+import { quantity, size } from '../../format.ts';
+import type { PartitionInfo, Partitioning } from '../../outbox/maintaining/list-partitions.ts';
+import type { PartitionUnit } from '../../outbox/maintaining/partition.ts';
+import { partitionUnits } from '../../outbox/maintaining/partition.ts';
 import { wholeNumber } from '../arguments.ts';
 import { endInterrupted, watched } from '../bulk.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';

@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import type { PruneOptions, PruneResult } from '../../admin/prune.ts';
-import { duration, quantity } from '../../plain-words.ts';
+import { duration, quantity } from '../../format.ts';
 import { keepMsDefault } from '../../retention.ts';
 import { durationArgument } from '../arguments.ts';
 import { endInterrupted, watched } from '../bulk.ts';

@@ -1,12 +1,12 @@
 import type { Command } from 'commander';
 import type { RelayDifferences } from '../../admin/relay-differences.ts';
 import { relayDifferences, someOf } from '../../admin/relay-differences.ts';
-import type { OutboxCounts } from '../../outbox/count.ts';
-import type { DestinationInfo } from '../../outbox/list-destinations.ts';
-import type { MaintenanceInfo } from '../../outbox/list-maintenance.ts';
-import type { MissingTarget } from '../../outbox/list-missing-targets.ts';
-import type { RelayInfo } from '../../outbox/list-relays.ts';
-import { duration, quantity } from '../../plain-words.ts';
+import { duration, quantity } from '../../format.ts';
+import type { OutboxCounts } from '../../outbox/operating/count.ts';
+import type { DestinationInfo } from '../../outbox/operating/list-destinations.ts';
+import type { MaintenanceInfo } from '../../outbox/operating/list-maintenance.ts';
+import type { MissingTarget } from '../../outbox/operating/list-missing-targets.ts';
+import type { RelayInfo } from '../../outbox/operating/list-relays.ts';
 import { wholeNumber } from '../arguments.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';

@@ -1,0 +1,306 @@
+import { isUnreadable } from '../../database/database-error.ts';
+import type { ArrayQuery } from '../../database/executor.ts';
+import { perSchema } from '../../database/identifier.ts';
+import { inlineBytesMax } from './load-payload.ts';
+
+/** See migrations/0004_relay.sql for the contract and the rationale. */
+export const claimSql = perSchema(
+  (s) => `select * from ${s}.claim_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`,
+);
+
+/** A claimed event as it comes from the database. Seqs stay text: a bigint does not fit a JavaScript number. */
+export interface ClaimedRow {
+  seq: string;
+  key: string | null;
+  /** Failed attempts so far. */
+  attempts: number;
+  /** Whether this claim took it over from a relay that ended. */
+  rescued: boolean;
+  /** How often a relay ended while it held the event, since the event last came out of a delivery. */
+  rescues: number;
+  /** Targets that already have it. */
+  done: readonly string[];
+  /** Targets that a relay has decided it must still reach: destinations by name, handlers as `type:name`. */
+  owed: readonly string[];
+  /** Tells a replay from earlier deliveries of the event; `null` for an event that is not replayed. */
+  replayId: string | null;
+  /** Empty when the event was deleted from the log: there is nothing left to deliver. */
+  id: string;
+  /** Why the event cannot be read, if it cannot. Then it has no id either. */
+  unreadable?: unknown;
+  aggregateType: string;
+  aggregateId: string;
+  type: string;
+  schemaVersion: number;
+  orderingKey: string | null;
+  /** JSON text; `undefined` when it is over the inline limit, alone or with the headers, and must be loaded. */
+  payloadJson: string | undefined;
+  /** JSON text; `{}` also when it is over the inline limit by itself and comes with the payload. */
+  headersJson: string;
+  createdAtMs: number;
+  /** Destinations for which earlier events of its key wait on the shelf: this one must not pass them there. */
+  shelved: readonly string[];
+}
+
+export interface ClaimRequest {
+  token: string;
+  /** Look only at ready rows above this seq. `'0'` looks at all. */
+  floor: string;
+  readyMax: number;
+  dueMax: number;
+  /** Keys to leave alone for now. */
+  exceptKeys: readonly string[];
+  /** Larger payloads and headers are not sent along. Negative: nothing is read from the log, `readClaimed` does it. */
+  inlineBytesMax: number;
+  /** Once the answer of a claim was lost: every seq that this relay holds. */
+  holding: readonly string[] | undefined;
+  /** Nothing below `mark` is in the queue, as long as `returns` and `server` are what they were. */
+  lowWater: LowWaterMark;
+  /** Whether to take stock for the low-water mark. */
+  survey: boolean;
+  /** Whether to keep to this relay's shards, its part of the keys among all relays that are alive. */
+  ownShards: boolean;
+  /** How many suspects may be claimed: events that were held when a relay ended, twice or more. */
+  suspectMax: number;
+  /** What this relay can deliver to. An event that is owed to others only is left to the relays that have them. */
+  targets: readonly string[];
+}
+
+/** A seq below which nothing is in the queue, and what that depends on. */
+export interface LowWaterMark {
+  mark: string;
+  returns: string;
+  server: string;
+}
+
+/** What the low-water mark is made from, all of one snapshot. */
+export interface Survey {
+  /** How often events came back into the queue. */
+  returns: string;
+  /** The server that answered: when it was started, and its timeline. */
+  server: string;
+  /** The lowest seq in the queue from the mark on, whatever its state; `null` when there is none. */
+  lowest: string | null;
+  /** The oldest transaction under way, and the first one that had not begun. */
+  xmin: string;
+  xmax: string;
+}
+
+export interface ClaimResult {
+  rows: ClaimedRow[];
+  /** How many ready rows were looked at: fewer than `readyMax` means that there are no more above the floor. */
+  examined: number;
+  /** The highest ready seq looked at. */
+  reached: string | undefined;
+  /** How many waiting rows were due: fewer than `dueMax` means that there are no more. */
+  dueExamined: number;
+  /** Events that wait behind one that is itself waiting; `defer` takes them out of the way. */
+  blocked: string[];
+  /** When the next waiting event is due. */
+  dueInMs: number | undefined;
+  /** How many relays divide the keys: 1 for a claim that regards no shards. */
+  relays: number;
+  /** How many events became suspects, to be claimed one by one. */
+  newSuspects: number;
+  survey: Survey | undefined;
+}
+
+export async function claim(query: ArrayQuery, schema: string, request: ClaimRequest): Promise<ClaimResult> {
+  const { rows } = await query(claimSql(schema), [
+    request.token,
+    request.floor,
+    request.readyMax,
+    request.dueMax,
+    request.exceptKeys,
+    request.inlineBytesMax,
+    request.holding ?? null,
+    request.lowWater.mark,
+    request.lowWater.returns,
+    request.lowWater.server,
+    request.survey,
+    request.ownShards,
+    request.suspectMax,
+    request.targets,
+  ]);
+  const scan = JSON.parse(rows[0]?.[7] as string) as Scan;
+  return {
+    rows: toClaimedRows(scan, rows),
+    examined: scan.examined,
+    reached: scan.reached ?? undefined,
+    dueExamined: scan.dueExamined,
+    blocked: scan.blocked ?? [],
+    dueInMs: scan.dueInMs ?? undefined,
+    relays: scan.relays,
+    newSuspects: scan.suspects ?? 0,
+    survey: scan.survey ?? undefined,
+  };
+}
+
+/** See migrations/0007_claim_next.sql for the contract and the rationale. */
+export const claimNextSql = perSchema((s) => `select * from ${s}.claim_next($1, $2, $3, $4, $5, $6, $7, $8)`);
+
+export type ClaimNextRequest = Pick<
+  ClaimRequest,
+  'token' | 'exceptKeys' | 'inlineBytesMax' | 'holding' | 'lowWater' | 'targets'
+>;
+
+/**
+ * `more`: nothing was claimed, because there are several events. `raced`: because another relay is just taking it. `other`:
+ * because of something that only `claim` knows of.
+ */
+export type ClaimNextResult = ClaimResult | 'more' | 'raced' | 'other';
+
+/** Claims the one event that there is, in less time than `claim`, which is to be called when there is more to do. */
+export async function claimNext(
+  query: ArrayQuery,
+  schema: string,
+  { token, exceptKeys, inlineBytesMax, holding, lowWater, targets }: ClaimNextRequest,
+): Promise<ClaimNextResult> {
+  const { mark, returns, server } = lowWater;
+  const values = [token, exceptKeys, inlineBytesMax, holding ?? null, mark, returns, server, targets];
+  const { rows } = await query(claimNextSql(schema), values, true);
+  const [seen, fits, dueInMs, seq, key, attempts, done, rescues, owed, replayId, ...event] = rows[0] as NextRow;
+  const examined = Number(seen);
+  const row = event[0] === null ? undefined : [seq, ...event];
+  const begun = { attempts: attempts ?? 0, done, rescues: rescues ?? 0, owed, replayId };
+  if (seq === null) {
+    if (examined > 1) return 'more';
+    if (fits) return 'raced';
+    if (examined === 1 || (dueInMs !== null && dueInMs <= 0)) return 'other';
+  }
+  return {
+    rows: seq === null ? [] : [toClaimedRow(seq, key, begun, row)],
+    examined,
+    reached: seq ?? undefined,
+    dueExamined: 0,
+    blocked: [],
+    dueInMs: dueInMs ?? undefined,
+    relays: 1,
+    newSuspects: 0,
+    survey: undefined,
+  };
+}
+
+type NextRow = [
+  seen: string,
+  fits: boolean,
+  dueInMs: number | null,
+  seq: string | null,
+  key: string | null,
+  attempts: number | null,
+  done: string[] | null,
+  rescues: number | null,
+  owed: string[] | null,
+  replayId: string | null,
+  ...event: unknown[],
+];
+
+/** The first row of the answer: what was claimed, in order of seq, and what was seen on the way. */
+interface Scan {
+  seqs: string | null;
+  keys: string | null;
+  rescued: string[] | null;
+  /** What has failed before, has reached some of its targets, is owed to some, is replayed, or was held by a relay that ended. */
+  begun: Record<string, Begun> | null;
+  shelved: Record<string, string[]> | null;
+  examined: number;
+  reached: string | null;
+  dueExamined: number;
+  blocked: string[] | null;
+  dueInMs: number | null;
+  relays: number;
+  suspects: number | null;
+  survey: Survey | null;
+}
+
+interface Begun {
+  attempts: number;
+  done: string[] | null;
+  rescues: number;
+  owed: string[] | null;
+  replayId: string | null;
+}
+
+const none: readonly string[] = [];
+
+/** Claimed seqs and rows of the log are both in order; a seq without a row was deleted from the log. */
+function toClaimedRows(scan: Scan, rows: unknown[][]): ClaimedRow[] {
+  if (scan.seqs === null) return [];
+  const keys = (scan.keys as string).split(',');
+  const rescued = new Set(scan.rescued);
+  let next = 1;
+  return scan.seqs.split(',').map((seq, index) => {
+    const row = rows[next]?.[0] === seq ? rows[next++] : undefined;
+    const claimed = toClaimedRow(seq, keys[index] || null, scan.begun?.[seq], row);
+    claimed.rescued = rescued.has(seq);
+    claimed.shelved = scan.shelved?.[seq] ?? none;
+    return claimed;
+  });
+}
+
+/** `row` is the event's row of the log, if it has one. */
+function toClaimedRow(
+  seq: string,
+  key: string | null,
+  begun: Begun | undefined,
+  row: unknown[] | undefined,
+): ClaimedRow {
+  return {
+    seq,
+    key,
+    attempts: begun?.attempts ?? 0,
+    rescued: false,
+    rescues: begun?.rescues ?? 0,
+    done: begun?.done ?? none,
+    owed: begun?.owed ?? none,
+    replayId: begun?.replayId ?? null,
+    shelved: none,
+    ...eventOf(row),
+  };
+}
+
+function eventOf(row: unknown[] | undefined) {
+  return {
+    id: (row?.[1] as string | undefined) ?? '',
+    aggregateType: (row?.[2] as string | undefined) ?? '',
+    aggregateId: (row?.[3] as string | undefined) ?? '',
+    type: (row?.[4] as string | undefined) ?? '',
+    schemaVersion: (row?.[5] as number | null | undefined) ?? 1,
+    orderingKey: (row?.[6] as string | null | undefined) ?? null,
+    payloadJson: (row?.[7] as string | null | undefined) ?? undefined,
+    headersJson: (row?.[8] as string | null | undefined) ?? '{}',
+    createdAtMs: Number(row?.[9]) / 1_000,
+  };
+}
+
+/** As claim_many reads them, without the payload and without headers over the inline limit. */
+const readClaimedSql = perSchema(
+  (s) => `
+select l.seq, l.id, l.aggregate_type, l.aggregate_id, l.event_type, nullif(l.schema_version, 1), l.ordering_key, null,
+       case when octet_length(t.headers) <= ${inlineBytesMax} then nullif(t.headers, '{}') end,
+       (date_part('epoch', l.created_at) * 1000000)::bigint
+  from ${s}.outbox_events l cross join lateral (select l.headers::text as headers offset 0) t where l.seq = $1`,
+);
+
+/** Reads claimed events from the log one by one, and says of each that cannot be read why. Payloads are left out. */
+export async function readClaimed(query: ArrayQuery, schema: string, rows: readonly ClaimedRow[]): Promise<void> {
+  for (const claimed of rows) {
+    try {
+      const { rows: found } = await query(readClaimedSql(schema), [claimed.seq]);
+      Object.assign(claimed, eventOf(found[0]));
+    } catch (error) {
+      if (!isUnreadable(error)) throw error;
+      claimed.unreadable = error;
+    }
+  }
+}
+
+/** Whether a claim was refused because the relay has ended, or is not registered in this database. */
+export function isRelayEnded(error: unknown): boolean {
+  return (error as { code?: unknown } | null)?.code === 'PC001';
+}
+
+/** Compares two seqs, which are text, as the numbers they are. */
+export function compareSeq(a: string, b: string): number {
+  return a.length - b.length || (a < b ? -1 : a > b ? 1 : 0);
+}

@@ -1,0 +1,46 @@
+import type { Executor } from '../../database/executor.ts';
+import { perSchema } from '../../database/identifier.ts';
+
+/** Payload and headers of an event come with its claim if they have at most so many bytes, else they are loaded in their turn. */
+export const inlineBytesMax = 16_384;
+
+// The text of a jsonb value has at least an eighth of its stored bytes (an array of zeros comes closest, with a quarter).
+// So a value that is stored in more than eight times the limit need not be converted to know that it is over the limit.
+// OFFSET 0 keeps the text from being made twice. Headers that came with the claim are not sent again.
+export const loadSql = perSchema(
+  (s) => `
+select case when f.fits then t.payload end as payload, case when f.fits then h.headers end as headers, f.bytes
+  from ${s}.outbox_events l
+  left join lateral (
+    select l.payload::text as payload where pg_column_size(l.payload) / 8 <= $2::bigint offset 0
+  ) t on true
+  left join lateral (
+    select x.headers from (select l.headers::text as headers offset 0) x where octet_length(x.headers) > ${inlineBytesMax} offset 0
+  ) h on true
+  cross join lateral (
+    select coalesce(octet_length(t.payload), pg_column_size(l.payload) / 8) + coalesce(octet_length(h.headers), 0) as bytes,
+           octet_length(t.payload) + coalesce(octet_length(h.headers), 0) <= $2::bigint as fits offset 0
+  ) f
+ where l.seq = $1::bigint`,
+);
+
+export interface LoadedPayload {
+  /** JSON text; `undefined` when it has more bytes than asked for. */
+  json: string | undefined;
+  /** JSON text of the headers, if they did not come with the claim. */
+  headersJson?: string | undefined;
+  /** Bytes of both texts. At least this many when the text is far over the limit. */
+  bytes: number;
+}
+
+/** Loads what a claim left out of one event, if it has at most `bytesMax` bytes. `undefined`: the event was deleted from the log. */
+export async function load(
+  db: Executor,
+  schema: string,
+  seq: string,
+  bytesMax: number,
+): Promise<LoadedPayload | undefined> {
+  const { rows } = await db.query(loadSql(schema), [seq, bytesMax]);
+  const row = rows[0] as { payload: string | null; headers: string | null; bytes: number } | undefined;
+  return row && { json: row.payload ?? undefined, headersJson: row.headers ?? undefined, bytes: row.bytes };
+}

@@ -1,0 +1,18 @@
+import type { Executor } from '../../database/executor.ts';
+import { PostcommitError } from '../../errors.ts';
+
+/** What a relay calls, when it starts or all the time; each came with a migration. */
+const functions = ['claim_many', 'claim_next', 'settle', 'sequence_state'];
+
+const requireSql = `
+select f.name from unnest($2::text[]) as f (name)
+ where not exists (select from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+                    where n.nspname = $1::text and p.proname = f.name)`;
+
+/** Fails where the outbox is older than this package: a relay would look well there, and claim nothing. */
+export async function requireFunctions(db: Executor, schema: string): Promise<void> {
+  const { rows } = await db.query(requireSql, [schema, functions]);
+  if (rows.length === 0) return;
+  const missing = rows.map(({ name }) => name).join(', ');
+  throw new PostcommitError('POSTCOMMIT_E_MIGRATION_MISSING', `(no function ${missing} in the schema ${schema})`);
+}

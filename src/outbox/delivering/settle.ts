@@ -1,0 +1,44 @@
+import type { ArrayQuery } from '../../database/executor.ts';
+import { perSchema } from '../../database/identifier.ts';
+
+/** The call of the function in migrations/0004_relay.sql, with `settleValues` as the parameters from number `from` on. */
+export const settleCall = (s: string, from: number): string => `${s}.settle($1, $${from}, $${from + 1}, $${from + 2})`;
+
+export const settleSql = perSchema((s) => `select ${settleCall(s, 2)}`);
+
+export interface Settlement {
+  seq: string;
+  /** Every target that has the event now. */
+  targets: readonly string[];
+}
+
+/**
+ * Removes delivered events from the queue and records the delivery, for the relay that holds them.
+ * Returns the seqs that are not under this token: another relay owns them now (G5).
+ */
+export async function settle(
+  query: ArrayQuery,
+  schema: string,
+  token: string,
+  settled: readonly Settlement[],
+): Promise<string[]> {
+  const { rows } = await query(settleSql(schema), [token, ...settleValues(settled)]);
+  return rows[0]?.[0] as string[];
+}
+
+/** The events in groups that went to the same targets. */
+export function settleValues(settled: readonly Settlement[]): unknown[] {
+  const groups = new Map<string, string[]>();
+  for (const { seq, targets } of settled) {
+    const key = JSON.stringify(targets);
+    const group = groups.get(key);
+    if (group) group.push(seq);
+    else groups.set(key, [seq]);
+  }
+  const seqs = [...groups.values()];
+  return [
+    `{${seqs.join(',')}}`, // Text: an array would be escaped element by element.
+    seqs.map((group) => group.length),
+    `[${[...groups.keys()].join(',')}]`,
+  ];
+}

@@ -1,0 +1,30 @@
+import type { Executor } from '../../database/executor.ts';
+import { perSchema } from '../../database/identifier.ts';
+import { readJson } from '../read-json.ts';
+
+/** So many that have ended stay, however long ago: an event's story tells which relay it was. */
+const endedKept = 1_000;
+
+const pruneRelaysSql = perSchema(
+  (s) => `
+with beyond as materialized (
+  select token from ${s}.outbox_relays where ended_at is not null order by token desc offset ${endedKept} limit 1
+), gone as (
+  delete from ${s}.outbox_relays r
+   where r.token = any (array(
+     select token from ${s}.outbox_relays
+      where token <= (select token from beyond) and ended_at < now() - interval '1 day'
+      order by token limit $1::text::integer))
+  returning r.token
+)
+select to_json(count(*))::text as json from gone`,
+);
+
+/**
+ * Removes relays from the books that ended over a day ago, but for the last ones. Answers how many. Harmless when done
+ * twice.
+ */
+export async function pruneRelays(db: Executor, schema: string, rowsMax: number): Promise<number> {
+  const [count = 0] = await readJson<number>(db, pruneRelaysSql(schema), [String(rowsMax)]);
+  return count;
+}

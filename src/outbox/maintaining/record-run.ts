@@ -1,0 +1,89 @@
+import type { Executor } from '../../database/executor.ts';
+import { perSchema } from '../../database/identifier.ts';
+import { storeText } from '../../database/storable-text.ts';
+import { readJson } from '../read-json.ts';
+
+const readRunsSql = perSchema(
+  (s) => `
+select json_build_object('task', m.task, 'agoMs', extract(epoch from clock_timestamp() - m.ran_at) * 1000,
+                         'cursor', m.cursor_seq::text,
+                         'cycleAgoMs', extract(epoch from clock_timestamp() - m.cycle_at) * 1000)::text as json
+  from ${s}.outbox_maintenance m`,
+);
+
+/** When a task of maintenance was last run, by whichever leader. */
+export interface LastRun {
+  task: string;
+  agoMs: number;
+  /** How far it has looked through the log. */
+  cursor: string;
+  /** Since when it has been looking. */
+  cycleAgoMs: number | null;
+}
+
+export async function readRuns(db: Executor, schema: string): Promise<LastRun[]> {
+  return readJson<LastRun>(db, readRunsSql(schema));
+}
+
+// The share lock on the duty's row makes whoever takes it over wait for this statement, so that the two cannot cross.
+const recordRunSql = perSchema(
+  (s) => `
+with duty as materialized (
+  select l.epoch from ${s}.outbox_leases l
+   where l.name = $1::text and l.epoch = $2::text::bigint and l.owner = $3::text::bigint for share
+), written as (
+  insert into ${s}.outbox_maintenance as m
+    (task, epoch, duration_ms, changed, note, error, failures, succeeded_at, cursor_seq, cycle_at)
+  select $4::text, epoch, $5::text::integer, $6::text::bigint, nullif($7::text, ''), nullif($8::text, ''),
+         ($8::text <> '')::integer, case when $8::text = '' then now() end, coalesce(nullif($9::text, '')::bigint, 0), now()
+    from duty
+  on conflict (task) do update
+    set epoch = excluded.epoch, ran_at = now(), duration_ms = excluded.duration_ms, changed = excluded.changed,
+        note = excluded.note, error = excluded.error,
+        failures = case when excluded.error is null then 0 else m.failures + 1 end,
+        succeeded_at = coalesce(excluded.succeeded_at, m.succeeded_at),
+        cursor_seq = case when $9::text = '' then m.cursor_seq else excluded.cursor_seq end,
+        cycle_at = case when $10::text = 'true' then now() else m.cycle_at end
+  returning m.task
+)
+select to_json(count(*))::text as json from written`,
+);
+
+export interface TaskRun {
+  task: string;
+  durationMs: number;
+  /** Rows that it removed, or other things it did. */
+  changed: number;
+  /** What it left undone, and why. */
+  note?: string | undefined;
+  error?: string | undefined;
+  /** How far it has looked through the log. */
+  cursor?: string | undefined;
+  /** It began from the start of the log again. */
+  newCycle?: boolean | undefined;
+}
+
+/** Writes down what a task did. False: this relay does not have the duty any more, and nothing was written. */
+export async function recordRun(
+  db: Executor,
+  schema: string,
+  { name, owner, epoch }: { name: string; owner: string; epoch: string },
+  run: TaskRun,
+): Promise<boolean> {
+  const { task, durationMs, changed, note = '', error = '', cursor = '', newCycle = false } = run;
+  const duration = String(Math.round(durationMs));
+  const values = (text: string) => [
+    name,
+    epoch,
+    owner,
+    task,
+    duration,
+    String(changed),
+    note,
+    text,
+    cursor,
+    String(newCycle),
+  ];
+  const [count] = await storeText(error, (text) => readJson<number>(db, recordRunSql(schema), values(text)));
+  return count === 1;
+}

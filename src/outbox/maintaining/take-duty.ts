@@ -1,0 +1,56 @@
+import type { Executor } from '../../database/executor.ts';
+import { perSchema } from '../../database/identifier.ts';
+
+// A plain UPDATE and not an upsert: whoever finds the duty taken must not even lock its row, as all relays ask three
+// times per lease. Of two that find it free, the second waits for the first and then sees that it is taken. The duty of
+// a relay that has signed off or was declared lost is free at once.
+const takeDutySql = perSchema(
+  (s) => `
+with taken as (
+  update ${s}.outbox_leases l
+     set lease_until = now() + $3::double precision * interval '1 millisecond',
+         epoch = l.epoch + (l.owner <> $2::bigint)::integer,
+         acquired_at = case when l.owner = $2::bigint then l.acquired_at else now() end,
+         owner = $2::bigint
+   where l.name = $1::text
+     and (l.owner = $2::bigint or l.lease_until < now()
+          or not exists (select from ${s}.outbox_relays r where r.token = l.owner and r.ended_at is null))
+     and exists (select from ${s}.outbox_relays r where r.token = $2::bigint and r.ended_at is null)
+  returning l.epoch
+), created as (
+  insert into ${s}.outbox_leases (name, owner, lease_until)
+  select $1::text, $2::bigint, now() + $3::double precision * interval '1 millisecond'
+   where not exists (select from ${s}.outbox_leases l where l.name = $1::text)
+  on conflict (name) do nothing
+  returning epoch
+)
+select epoch::text from taken union all select epoch::text from created`,
+);
+
+/** A duty that one relay at a time has. The epoch fences: it grows with each change of owner. */
+export interface Duty {
+  name: string;
+  /** The relay's token. */
+  owner: string;
+}
+
+/** Takes a duty that is free, or goes on with one's own. Answers its epoch; `undefined`: another relay has it. */
+export async function takeDuty(
+  db: Executor,
+  schema: string,
+  { name, owner }: Duty,
+  leaseMs: number,
+): Promise<string | undefined> {
+  const { rows } = await db.query(takeDutySql(schema), [name, owner, leaseMs]);
+  return (rows[0] as { epoch: string } | undefined)?.epoch;
+}
+
+// The row stays: with it the epoch would begin anew, and no longer fence.
+const releaseDutySql = perSchema(
+  (s) => `update ${s}.outbox_leases set lease_until = '-infinity' where name = $1::text and owner = $2::bigint`,
+);
+
+/** Gives a duty up, for whoever looks next. */
+export async function releaseDuty(db: Executor, schema: string, { name, owner }: Duty): Promise<void> {
+  await db.query(releaseDutySql(schema), [name, owner]);
+}

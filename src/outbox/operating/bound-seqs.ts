@@ -1,0 +1,28 @@
+import type { Executor } from '../../database/executor.ts';
+import { perSchema } from '../../database/identifier.ts';
+import { readJson } from '../read-json.ts';
+
+/** See bound_seqs in migrations/0006_maintenance.sql for the contract and the rationale. */
+const boundSeqsSql = perSchema(
+  (s) => `
+select ${s}.bound_seqs($1::text::timestamptz, $2::text::timestamptz, $3::text::bigint, $4::text::bigint)::text as json`,
+);
+
+/** A time range, and where it would be in the log if `created_at` grew with seq. */
+export interface GuessedRange {
+  createdFrom: string | undefined;
+  createdBefore: string | undefined;
+  seqFrom: string | undefined;
+  seqBefore: string | undefined;
+}
+
+/** The seqs that the events of a time range have: not below `from`, and below `before`. `null`: no limit. */
+export async function boundSeqs(
+  db: Executor,
+  schema: string,
+  { createdFrom, createdBefore, seqFrom, seqBefore }: GuessedRange,
+): Promise<{ from: string | null; before: string | null }> {
+  const values = [createdFrom, createdBefore, seqFrom, seqBefore].map((value) => value ?? null);
+  const [bounds] = await readJson<{ from: string | null; before: string | null }>(db, boundSeqsSql(schema), values);
+  return bounds as { from: string | null; before: string | null };
+}

@@ -1,0 +1,105 @@
+import { arrayText } from '../read-json.ts';
+
+/** Stands in a statement wherever the conditions go; as a comment, the statement is valid without any. */
+export const conditionsGoHere = '/* conditions */';
+
+/**
+ * The conditions of one call, ready to be put into a statement. Only those that were given become part of the text:
+ * `($1 is null or type = $1)` would leave the planner without an index as soon as a driver prepares the statement.
+ * The texts are ours, the values are bound.
+ */
+export class Conditions {
+  readonly values: string[];
+  readonly #texts: string[] = [];
+
+  /** `values` are those that the statement itself names, from $1 on. */
+  constructor(values: readonly string[] = []) {
+    this.values = [...values];
+  }
+
+  /** Adds a condition on a value, unless that is not given. `text` gets the value's place, which is of type text. */
+  where(value: string | undefined, text: (place: string) => string): this {
+    if (value === undefined) return this;
+    this.values.push(value);
+    this.#texts.push(` and ${text(`$${this.values.length}::text`)}`);
+    return this;
+  }
+
+  /** Adds a condition that needs no value. */
+  always(text: string): this {
+    this.#texts.push(` and ${text}`);
+    return this;
+  }
+
+  into(sql: string): string {
+    return sql.replaceAll(conditionsGoHere, () => this.#texts.join(''));
+  }
+}
+
+/** Conditions on the event itself. Times are ISO 8601. */
+export interface EventConditions {
+  type?: string | undefined;
+  aggregateType?: string | undefined;
+  aggregateId?: string | undefined;
+  createdFrom?: string | undefined;
+  createdBefore?: string | undefined;
+}
+
+/** Conditions on a dead letter and its event. */
+export interface DeadLetterConditions extends Omit<EventConditions, 'createdFrom' | 'createdBefore'> {
+  reason?: string | undefined;
+  /** Part of the last error's text. */
+  error?: string | undefined;
+  deadFrom?: string | undefined;
+  deadBefore?: string | undefined;
+  /** Also those that were given up. */
+  includeDiscarded?: boolean | undefined;
+}
+
+/** For a statement in which the log is `e`. */
+export function whereEvent(conditions: Conditions, event: EventConditions): Conditions {
+  return conditions
+    .where(event.type, (v) => `e.event_type = ${v}`)
+    .where(event.aggregateType, (v) => `e.aggregate_type = ${v}`)
+    .where(event.aggregateId, (v) => `e.aggregate_id = ${v}`)
+    .where(event.createdFrom, (v) => `e.created_at >= ${v}::timestamptz`)
+    .where(event.createdBefore, (v) => `e.created_at < ${v}::timestamptz`);
+}
+
+/** For a statement in which the log is `e` and the dead letters are `d`. */
+export function whereDeadLetter(conditions: Conditions, letter: DeadLetterConditions): Conditions {
+  whereEvent(conditions, letter)
+    .where(letter.reason, (v) => `d.reason = ${v}`)
+    .where(letter.error, (v) => `strpos(d.error, ${v}) > 0`)
+    .where(letter.deadFrom, (v) => `d.dead_at >= ${v}::timestamptz`)
+    .where(letter.deadBefore, (v) => `d.dead_at < ${v}::timestamptz`);
+  return letter.includeDiscarded ? conditions : conditions.always('d.discarded_at is null');
+}
+
+/** The rows that one statement of a bulk operation may take: the lowest seqs first, and no more than a limit. */
+export interface Chunk {
+  /** Only higher seqs: so no event is taken twice in one operation, whatever becomes of it meanwhile. */
+  after: string;
+  limit: number;
+}
+
+/**
+ * The condition that a seq is in a list that comes as text. As a subquery, the list is read once; otherwise PostgreSQL may
+ * read it for each row that it filters.
+ */
+export function isOneOf(seq: string, list: string): string {
+  return `${seq} = any (array(select unnest(${list}::bigint[])))`;
+}
+
+/** Which dead letters a bulk operation is for: named ones, or all that match and had died when it began. */
+export type DeadLetterSelection = { seqs: readonly string[] } | { letters: DeadLetterConditions; diedUntil: string };
+
+/** For a statement in which the log is `e` and the dead letters are `d`, with the chunk's limit as $1. */
+export function whereSelected(selection: DeadLetterSelection, chunk: Chunk): Conditions {
+  const conditions = new Conditions([String(chunk.limit)]).where(chunk.after, (v) => `d.seq > ${v}::bigint`);
+  if ('seqs' in selection) return conditions.where(arrayText(selection.seqs), (v) => isOneOf('d.seq', v));
+  return whereDeadLetter(conditions, selection.letters).where(
+    selection.diedUntil,
+    (v) => `d.dead_at <= ${v}::timestamptz`,
+  );
+}

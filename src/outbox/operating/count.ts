@@ -1,0 +1,191 @@
+import type { Executor } from '../../database/executor.ts';
+import { perSchema } from '../../database/identifier.ts';
+import { examineOrphans } from '../examining/examine-orphans.ts';
+import { readJson } from '../read-json.ts';
+
+// Every count looks at no more than $1 + 1 rows. Where there are more, the table's size is estimated as the planner
+// does it: rows per page as of the last ANALYZE, times the pages there are now. A partitioned log is the sum of its
+// partitions; one that was never analysed is taken to be as dense as the others.
+const countSql = perSchema(
+  (s) => `
+with size as materialized (
+  select t.relname, (
+           sum(c.reltuples) filter (where c.relpages > 0 and c.reltuples > 0)
+           / sum(c.relpages) filter (where c.relpages > 0 and c.reltuples > 0)
+           * sum(pg_relation_size(c.oid) / current_setting('block_size')::integer)
+         )::bigint as estimate
+    from pg_class t join pg_namespace n on n.oid = t.relnamespace
+    left join pg_inherits i on i.inhparent = t.oid
+    join pg_class c on c.oid = coalesce(i.inhrelid, t.oid)
+   where n.nspname = $2::text and t.relname in ('outbox_events', 'outbox_queue', 'outbox_shelf', 'outbox_dead_letters')
+   group by t.relname
+), alive as materialized (
+  select token from ${s}.outbox_relays where ended_at is null
+), queue as materialized (
+  select count(*) as seen, count(*) filter (where held) as held,
+         count(*) filter (where not held and lease in (select token from alive)) as processing
+    from (select held, lease from ${s}.outbox_queue order by seq limit $1::text::integer + 1) q
+), waiting as materialized (
+  select count(*) as seen, count(*) filter (where not held) as waiting
+    from (select held from ${s}.outbox_queue where available_at > now()
+           order by available_at limit $1::text::integer + 1) q
+), shelf as materialized (
+  -- One row for each destination that an event waits for.
+  select count(*) as seen, count(distinct seq) as events
+    from (select seq from ${s}.outbox_shelf order by seq limit $1::text::integer + 1) h
+), dead as materialized (
+  select count(*) as seen, count(*) filter (where discarded_at is null) as failed,
+         count(*) filter (where not held) as settled, count(distinct key) filter (where held) as blocked
+    from (select discarded_at, held, key from ${s}.outbox_dead_letters order by seq limit $1::text::integer + 1) d
+), log as materialized (
+  -- Where the estimate says that there are too many, they are not even begun to be counted.
+  select case when (select estimate from size where relname = 'outbox_events') > $1::text::integer
+           then $1::text::integer + 1
+           else (select count(*) from (select from ${s}.outbox_events order by seq limit $1::text::integer + 1) e)
+         end as seen
+), oldest as materialized (
+  -- Since when something could have been delivered that nobody is at. What is on the shelf counts: an outage that made
+  -- the figure disappear would be the last one that a monitor notices.
+  select least(
+    (select e.created_at from (
+       select q.seq from ${s}.outbox_queue q
+        where q.available_at is null and (q.lease is null or q.lease not in (select token from alive))
+        order by q.seq limit 1
+     ) f join ${s}.outbox_events e on e.seq = f.seq),
+    (select q.available_at from ${s}.outbox_queue q
+      where q.available_at <= now() and (q.lease is null or q.lease not in (select token from alive))
+      order by q.available_at limit 1),
+    (select greatest(e.created_at, e.available_at) from (
+       select h.seq from ${s}.outbox_shelf h order by h.seq limit 1
+     ) f join ${s}.outbox_events e on e.seq = f.seq)
+  ) as due_at
+)
+select json_build_object(
+  'queue', queue.seen, 'held', queue.held, 'processing', queue.processing,
+  'waitingSeen', waiting.seen, 'waiting', waiting.waiting, 'shelfRows', shelf.seen, 'shelved', shelf.events, 'blocked', dead.blocked,
+  'dead', dead.seen, 'failed', dead.failed, 'deadSettled', dead.settled, 'log', log.seen,
+  -- GREATEST leaves nulls out, and nothing due is not the same as due for no time.
+  'oldestMs', case when oldest.due_at is not null
+                   then greatest(0, floor(extract(epoch from now() - oldest.due_at) * 1000)) end,
+  'estimates', (select json_object_agg(relname, estimate) from size)
+)::text as json
+  from queue, waiting, shelf, dead, log, oldest`,
+);
+
+/** Counts of rows. `exact` says which figures were counted; the others are estimates, or at least so many. */
+export interface RowCounts {
+  /** Events to be delivered that no relay has in its hands: those that are due, those that wait, and the shelved ones. */
+  pending: number;
+  /** Events in the hands of a relay. */
+  processing: number;
+  /** Of the pending ones, those that are not due: delayed, in backoff, or behind such an event. */
+  waiting: number;
+  /** Of the pending ones, those that wait for a destination that is away or paused, and have reached all others. */
+  shelved: number;
+  /** Aggregates (or keys) that wait for a dead letter to be retried or discarded. */
+  blocked: number;
+  /** Dead letters that were not discarded. */
+  failed: number;
+  /** Events in the log that are neither queued, shelved nor dead: delivered, unless they are orphans. */
+  delivered: number;
+  /**
+   * For how long the oldest event that is due has been due; `null` when nothing is. One that waits for a destination
+   * that is away or paused is due as before, so an outage shows here.
+   */
+  oldestPendingMs: number | null;
+  exact: {
+    pending: boolean;
+    processing: boolean;
+    waiting: boolean;
+    shelved: boolean;
+    blocked: boolean;
+    failed: boolean;
+    delivered: boolean;
+  };
+}
+
+/** How much of what there is. `exact` says which figures were counted; the others are estimates, or at least so many. */
+export interface OutboxCounts extends RowCounts {
+  /** Events delivered and still in the log. */
+  delivered: number;
+  /**
+   * Events in the log that were never queued nor delivered: no relay delivers them until `requeueOrphans()`. Of a log of more
+   * than 400,000 seqs a sample is searched, and the figure is a lower bound.
+   */
+  orphans: number;
+  exact: RowCounts['exact'] & { orphans: boolean };
+}
+
+interface Seen {
+  queue: number;
+  held: number;
+  processing: number;
+  waitingSeen: number;
+  waiting: number;
+  shelfRows: number;
+  shelved: number;
+  blocked: number;
+  dead: number;
+  failed: number;
+  deadSettled: number;
+  log: number;
+  oldestMs: number | null;
+  estimates: Record<'outbox_events' | 'outbox_queue' | 'outbox_shelf' | 'outbox_dead_letters', number | null>;
+}
+
+/** The same with orphans told apart from delivered events: at most 20 lookups by index more. */
+export async function countAll(db: Executor, schema: string): Promise<OutboxCounts> {
+  const { delivered, exact, ...counts } = await count(db, schema);
+  const { orphans, exact: exactOrphans } = await examineOrphans(db, schema);
+  return {
+    ...counts,
+    delivered: Math.max(0, delivered - orphans),
+    orphans,
+    exact: { ...exact, delivered: exact.delivered && exactOrphans, orphans: exactOrphans },
+  };
+}
+
+/** Counts what fits below the cap and estimates the rest, so that it costs the same on ten rows and ten million. */
+export async function count(db: Executor, schema: string, cap = 100_000): Promise<RowCounts> {
+  const [row] = await readJson<Seen>(db, countSql(schema), [String(cap), schema]);
+  return toCounts(row as Seen, cap);
+}
+
+function toCounts(seen: Seen, cap: number): RowCounts {
+  /** The size of a table of which `counted` rows were seen. Past the cap it is at least that, whatever the estimate. */
+  const size = (counted: number, estimate: number | null) =>
+    counted <= cap ? counted : Math.max(counted, estimate ?? 0);
+  const queue = size(seen.queue, seen.estimates.outbox_queue);
+  const dead = size(seen.dead, seen.estimates.outbox_dead_letters);
+  const log = size(seen.log, seen.estimates.outbox_events);
+  // A part of the dead letters that were seen stands for the same part of all, and so on the shelf.
+  const ofDead = (part: number) => (seen.dead === 0 ? 0 : Math.round((part / seen.dead) * dead));
+  const shelfRows = size(seen.shelfRows, seen.estimates.outbox_shelf);
+  const shelved = seen.shelfRows === 0 ? 0 : Math.round((seen.shelved / seen.shelfRows) * shelfRows);
+  const whole = {
+    queue: seen.queue <= cap,
+    shelf: seen.shelfRows <= cap,
+    dead: seen.dead <= cap,
+    log: seen.log <= cap,
+  };
+  return {
+    pending: queue - seen.held - seen.processing + shelved,
+    processing: seen.processing,
+    waiting: seen.waiting,
+    shelved,
+    blocked: seen.blocked,
+    failed: ofDead(seen.failed),
+    // A held dead letter is in the queue too.
+    delivered: Math.max(0, log - queue - shelved - ofDead(seen.deadSettled)),
+    oldestPendingMs: seen.oldestMs,
+    exact: {
+      pending: whole.queue && whole.shelf,
+      processing: whole.queue,
+      waiting: seen.waitingSeen <= cap,
+      shelved: whole.shelf,
+      blocked: whole.dead,
+      failed: whole.dead,
+      delivered: whole.queue && whole.shelf && whole.dead && whole.log,
+    },
+  };
+}

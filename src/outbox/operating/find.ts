@@ -1,0 +1,218 @@
+import type { Executor } from '../../database/executor.ts';
+import { perSchema } from '../../database/identifier.ts';
+import type { DeadReason } from '../delivering/fail.ts';
+import { covers } from '../maintaining/partition.ts';
+import { optional, readJson, toDate } from '../read-json.ts';
+import type { EventStatus } from './list.ts';
+
+const failuresMax = 1_000;
+const deliveriesMax = 1_000;
+
+/** Of what an operator did by `forget` or `cancel`, the relay is 0. */
+const relayName = (row: string) =>
+  `coalesce(r.name, case when ${row}.relay = 0 then 'operator' else ${row}.relay::text end)`;
+
+// One statement, so that all parts are of one moment. The status comes from the view: there is one definition of it.
+const findSql = (column: 'id' | 'seq', type: 'uuid' | 'bigint') =>
+  perSchema(
+    (s) => `
+select json_build_object(
+  'id', e.id, 'seq', e.seq::text, 'type', e.event_type, 'aggregateType', e.aggregate_type,
+  'aggregateId', e.aggregate_id, 'orderingKey', e.ordering_key, 'schemaVersion', e.schema_version,
+  'payloadJson', e.payload::text, 'headersJson', e.headers::text, 'status', v.status, 'orphan', v.status = 'PENDING' and q.seq is null
+    and not exists (select from ${s}.outbox_shelf h where h.seq = e.seq), 'createdAt', e.created_at,
+  'availableAt', v.next_retry_at, 'attempts', v.retry_count + (v.status = 'SENT')::integer,
+  'done', coalesce(q.done, (select h.done from ${s}.outbox_shelf h where h.seq = e.seq limit 1), d.done, '{}'),
+  'owed', coalesce(q.owed, d.owed, '{}'),
+  'waitingFor', array(select h.destination from ${s}.outbox_shelf h where h.seq = e.seq order by h.destination),
+  'waitingSince', (select min(h.shelved_at) from ${s}.outbox_shelf h where h.seq = e.seq),
+  'failures', array(
+    select json_build_object('attempt', f.attempt, 'at', f.failed_at, 'target', f.target, 'code', f.code,
+                             'error', f.error, 'relay', ${relayName('f')})
+      from (select * from ${s}.outbox_failures where seq = e.seq
+             order by failed_at desc, attempt desc, target desc limit ${failuresMax}) f
+      left join ${s}.outbox_relays r on r.token = f.relay
+     order by f.failed_at, f.attempt, f.target),
+  'deliveries', array(
+    select json_build_object('at', x.delivered_at, 'attempts', x.attempts, 'targets', x.targets,
+                             'relay', ${relayName('x')})
+      from (select x.* from ${s}.outbox_deliveries x where ${covers('x', 'e.seq')}
+             order by x.delivered_at desc limit ${deliveriesMax}) x
+      left join ${s}.outbox_relays r on r.token = x.relay
+     order by x.delivered_at),
+  'deadLetter', case when d.seq is not null then json_build_object(
+    'at', d.dead_at, 'reason', d.reason, 'attempts', d.attempts, 'error', d.error, 'held', d.held,
+    'discardedAt', d.discarded_at) end,
+  'holder', (
+    select json_build_object('token', r.token::text, 'name', r.name, 'host', r.host, 'pid', r.pid)
+      from ${s}.outbox_relays r where r.token = q.lease and r.ended_at is null),
+  'waitingBehind', (
+    select json_build_object('id', b.id, 'seq', b.seq::text)
+      from (select p.seq from ${s}.outbox_queue p where p.key = q.key and p.seq < q.seq order by p.seq limit 1) p
+      join ${s}.outbox_events b on b.seq = p.seq),
+  'sameId', array(select o.seq::text from ${s}.outbox_events o where o.id = e.id and o.seq <> e.seq order by o.seq)
+)::text as json
+  from ${s}.outbox_events e
+  join ${s}.outbox_status v on v.seq = e.seq
+  left join ${s}.outbox_queue q on q.seq = e.seq
+  left join ${s}.outbox_dead_letters d on d.seq = e.seq
+ where e.${column} = $1::text::${type} order by e.seq limit 1`,
+  );
+const findByIdSql = findSql('id', 'uuid');
+const findBySeqSql = findSql('seq', 'bigint');
+
+/** Everything that is known of one event. */
+export interface EventStory {
+  id: string;
+  /** Position in the log, as text: it may exceed what a number holds. */
+  seq: string;
+  type: string;
+  aggregate: { type: string; id: string };
+  /** What it is ordered by: its aggregate (`order:42`) or a key of its own; `null` when it is not ordered. */
+  key: string | null;
+  schemaVersion: number;
+  /** The payload as a handler gets it: parsed, so that a number beyond 2^53 loses digits. */
+  payload: unknown;
+  /** The payload as PostgreSQL writes it. */
+  payloadJson: string;
+  /** Text, unless plain SQL has inserted something else. */
+  headers: Record<string, unknown>;
+  /** The headers as PostgreSQL writes them. */
+  headersJson: string;
+  status: EventStatus;
+  createdAt: Date;
+  /** Not before this time: delayed, in backoff, or behind an event of its key that is. */
+  availableAt?: Date;
+  /** Attempts since it was last put into the queue: failed ones, and for a delivered event also the one that worked. */
+  attempts: number;
+  /** Every failed attempt, oldest first; an entry for each target that failed. At most the last 1,000. */
+  failures: FailedAttempt[];
+  /** Every delivery, oldest first: more than one after a replay. At most the last 1,000. */
+  deliveries: Delivery[];
+  /** Targets that already have it, while others do not. */
+  done: string[];
+  /**
+   * Targets that a relay has decided it must still reach: destinations by name, handlers as `type:name`. Only relays that
+   * have one of them take it from the queue. Empty before its first attempt, and on the shelf, where `waitingFor` says it.
+   */
+  owed: string[];
+  /** Present when it failed for good and was not retried since. */
+  deadLetter?: DeadLetterFacts;
+  /** The relay that has it in its hands. */
+  holder?: { token: string; name: string; host: string; pid: number };
+  /** Destinations that are away or paused and still lack it, by name; the others in its route have it. */
+  waitingFor: string[];
+  /** Since when it waits for these. */
+  waitingSince?: Date;
+  /** The event of its key that must go first. */
+  waitingBehind?: { id: string; seq: string };
+  /** Seqs of other events that have the same id, which can be so in a partitioned log. Lowest first. */
+  sameId: string[];
+  /** True if it was never queued nor delivered: no relay delivers it until `requeueOrphans()`. */
+  orphan: boolean;
+}
+
+export interface FailedAttempt {
+  attempt: number;
+  at: Date;
+  /** The handler that failed; `null` when there was none. */
+  target: string | null;
+  code: string | null;
+  error: string;
+  /** The relay's name, or its token once its row in outbox_relays is pruned; `operator` for what `forget` and `cancel` did. */
+  relay: string;
+}
+
+export interface Delivery {
+  at: Date;
+  /** How many attempts it took. */
+  attempts: number;
+  targets: string[];
+  /** The relay's name, or its token once its row in outbox_relays is pruned; `operator` for what `forget` and `cancel` did. */
+  relay: string;
+}
+
+/** Why and when an event failed for good. */
+export interface DeadLetterFacts {
+  at: Date;
+  reason: DeadReason;
+  attempts: number;
+  /** The last error. */
+  error: string;
+  /** Whether the events of its key wait until it is retried or discarded. */
+  held: boolean;
+  /** When an operator gave it up. */
+  discardedAt?: Date;
+}
+
+/** The same as it comes from the database: times are text, and what is absent is null. */
+interface StoryRow
+  extends Omit<
+    EventStory,
+    | 'aggregate'
+    | 'key'
+    | 'payload'
+    | 'headers'
+    | 'createdAt'
+    | 'availableAt'
+    | 'failures'
+    | 'deliveries'
+    | 'deadLetter'
+    | 'waitingSince'
+  > {
+  aggregateType: string;
+  aggregateId: string;
+  orderingKey: string | null;
+  createdAt: string;
+  availableAt: string | null;
+  waitingSince: string | null;
+  failures: (Omit<FailedAttempt, 'at'> & { at: string })[];
+  deliveries: (Omit<Delivery, 'at'> & { at: string })[];
+  deadLetter: (Omit<DeadLetterFacts, 'at' | 'discardedAt'> & { at: string; discardedAt: string | null }) | null;
+}
+
+/** Looks one event up, by its id (a UUID) or its seq. */
+export async function find(
+  db: Executor,
+  schema: string,
+  event: { id: string } | { seq: string },
+): Promise<EventStory | undefined> {
+  const [text, value] = 'id' in event ? [findByIdSql(schema), event.id] : [findBySeqSql(schema), event.seq];
+  const [row] = await readJson<StoryRow>(db, text, [value]);
+  return row && toStory(row);
+}
+
+function toStory(row: StoryRow): EventStory {
+  const { aggregateType, aggregateId, orderingKey, deadLetter, holder, waitingBehind } = row;
+  return {
+    id: row.id,
+    seq: row.seq,
+    type: row.type,
+    aggregate: { type: aggregateType, id: aggregateId },
+    key: orderingKey === null ? `${aggregateType}:${aggregateId}` : orderingKey || null,
+    schemaVersion: row.schemaVersion,
+    payload: JSON.parse(row.payloadJson),
+    payloadJson: row.payloadJson,
+    headers: JSON.parse(row.headersJson),
+    headersJson: row.headersJson,
+    status: row.status,
+    createdAt: toDate(row.createdAt),
+    ...optional('availableAt', row.availableAt, toDate),
+    attempts: row.attempts,
+    failures: row.failures.map((failure) => ({ ...failure, at: toDate(failure.at) })),
+    deliveries: row.deliveries.map((delivery) => ({ ...delivery, at: toDate(delivery.at) })),
+    done: row.done,
+    owed: row.owed,
+    waitingFor: row.waitingFor,
+    ...optional('waitingSince', row.waitingSince, toDate),
+    ...optional('deadLetter', deadLetter, ({ discardedAt, ...letter }) => ({
+      ...letter,
+      at: toDate(letter.at),
+      ...optional('discardedAt', discardedAt, toDate),
+    })),
+    ...(holder && { holder }),
+    ...(waitingBehind && { waitingBehind }),
+    sameId: row.sameId,
+    orphan: row.orphan,
+  };
+}

@@ -1,0 +1,79 @@
+import type { Executor } from '../../database/executor.ts';
+import { perSchema } from '../../database/identifier.ts';
+import { readJson } from '../read-json.ts';
+
+/** See forget_target in migrations/0002_destinations.sql for the contract and the rationale. */
+const forgetSql = perSchema((s) => `select ${s}.forget_target($1::text, $2::text::integer)::text as json`);
+
+/** What becomes of the events that are owed to a target that is forgotten. */
+export interface ForgottenEvents {
+  /** Events that have reached other targets and owe nothing else: SENT, recorded without this one. */
+  sent: number;
+  /** Events that have reached nothing: given up, as discarded dead letters with the reason `forgotten`. */
+  discarded: number;
+  /** Events that wait for other destinations too: they go on waiting for these. */
+  stillWaiting: number;
+  /** Events in the queue that owe other targets too, or waited for a handler: relays deliver them without this one. */
+  queued: number;
+  /** Dead letters: a retry no longer waits for this target. */
+  deadLetters: number;
+}
+
+export type ForgottenChunk =
+  | { inUse: true }
+  | ({
+      inUse: false;
+      /** Events that a relay holds at the moment: they may be shelved for this target once more. */
+      inFlight: number;
+      /** Whether nothing is left but what is in flight. */
+      finished: boolean;
+    } & ForgottenEvents);
+
+/** Forgets one chunk of what is owed to a target. `inUse`: a living relay has it, and nothing was changed. */
+export async function forget(db: Executor, schema: string, target: string, rowsMax: number): Promise<ForgottenChunk> {
+  const [chunk] = await readJson<ForgottenChunk>(db, forgetSql(schema), [target, String(rowsMax)]);
+  return chunk as ForgottenChunk;
+}
+
+const previewSql = perSchema(
+  (s) => `
+with waiting as materialized (
+  select coalesce(h.done, '{}') <> '{}' as reached,
+         not exists (select from ${s}.outbox_shelf o where o.seq = h.seq and o.destination <> $1::text) as alone
+    from ${s}.outbox_shelf h where h.destination = $1::text order by h.seq limit $2::text::integer
+), queued as materialized (
+  select coalesce(q.done, '{}') <> '{}' as reached,
+         $1::text not like '%:%' and q.owed <@ array[$1::text] as alone
+    from ${s}.outbox_queue q
+   where q.owed is not null and not q.held and $1::text = any (q.owed) order by q.seq limit $2::text::integer
+), affected as (
+  select true as shelved, w.* from waiting w union all select false, q.* from queued q
+)
+select json_build_object(
+  'known', exists (select from ${s}.outbox_controls c where c.destination = $1::text),
+  'usedBy', array(select distinct r.name from ${s}.outbox_relays r
+                   where r.ended_at is null and $1::text = any (r.targets) order by r.name),
+  'sent', count(*) filter (where a.alone and a.reached),
+  'discarded', count(*) filter (where a.alone and not a.reached),
+  'stillWaiting', count(*) filter (where not a.alone and a.shelved),
+  'queued', count(*) filter (where not a.alone and not a.shelved),
+  'deadLetters', (select count(*) from (
+     select from ${s}.outbox_dead_letters d where $1::text = any (d.owed) limit $2::text::integer) d)
+)::text as json
+  from affected a`,
+);
+
+export interface ForgetPreview extends ForgottenEvents {
+  /** Whether a relay was ever started with such a destination. */
+  known: boolean;
+  /** Living relays that have it, by name. */
+  usedBy: string[];
+}
+
+const cap = 100_000;
+
+/** What forgetting a target would do. Each count ends at 100,000. */
+export async function previewForget(db: Executor, schema: string, target: string): Promise<ForgetPreview> {
+  const [preview] = await readJson<ForgetPreview>(db, previewSql(schema), [target, String(cap)]);
+  return preview as ForgetPreview;
+}

@@ -1,0 +1,67 @@
+import type { Executor } from '../../database/executor.ts';
+import { perSchema } from '../../database/identifier.ts';
+import { optional, readJson, toDate } from '../read-json.ts';
+
+const relaysMax = 1_000;
+
+const listRelaysSql = perSchema(
+  (s) => `
+select json_build_object(
+  'token', r.token::text, 'name', r.name, 'host', r.host, 'pid', r.pid, 'startedAt', r.started_at,
+  'heartbeatAt', r.heartbeat_at, 'leaseUntil', r.lease_until, 'endedAt', r.ended_at, 'stats', r.stats,
+  'version', r.version, 'targets', r.targets, 'fingerprint', r.fingerprint,
+  'state', coalesce(r.ended_as, case when r.lease_until < now() then 'overdue' else 'alive' end)
+)::text as json
+  from ${s}.outbox_relays r
+ order by (r.ended_at is null) desc, r.token desc limit ${relaysMax}`,
+);
+
+/** A relay as the books have it. */
+export interface RelayInfo {
+  /** Its fencing token: new each time it registers. */
+  token: string;
+  name: string;
+  host: string;
+  pid: number;
+  /**
+   * `alive`: its lease runs. `overdue`: its lease ran out and no other relay has taken over yet. `stopped`: it signed
+   * off. `lost`: it was declared gone, and what it held was taken over.
+   */
+  state: 'alive' | 'overdue' | 'stopped' | 'lost';
+  startedAt: Date;
+  heartbeatAt: Date;
+  leaseUntil: Date;
+  endedAt?: Date;
+  /** What it reported with its last heartbeat: counters since it was created, and what it holds. */
+  stats: Record<string, unknown>;
+  /** Version of the package that it runs. */
+  version?: string;
+  /** What it can deliver to: destinations by name, handlers as `type:name`. */
+  targets: string[];
+  /** A hash of its targets, route, retry and poison settings. */
+  fingerprint?: string;
+}
+
+interface RelayRow
+  extends Omit<RelayInfo, 'startedAt' | 'heartbeatAt' | 'leaseUntil' | 'endedAt' | 'version' | 'fingerprint'> {
+  version: string | null;
+  fingerprint: string | null;
+  startedAt: string;
+  heartbeatAt: string;
+  leaseUntil: string;
+  endedAt: string | null;
+}
+
+/** Relays that run, then those that ended in the last days, newest first. */
+export async function listRelays(db: Executor, schema: string): Promise<RelayInfo[]> {
+  const rows = await readJson<RelayRow>(db, listRelaysSql(schema));
+  return rows.map(({ startedAt, heartbeatAt, leaseUntil, endedAt, version, fingerprint, ...same }) => ({
+    ...same,
+    startedAt: toDate(startedAt),
+    heartbeatAt: toDate(heartbeatAt),
+    leaseUntil: toDate(leaseUntil),
+    ...optional('endedAt', endedAt, toDate),
+    ...optional('version', version, String),
+    ...optional('fingerprint', fingerprint, String),
+  }));
+}

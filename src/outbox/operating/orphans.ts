@@ -1,0 +1,47 @@
+import type { Executor } from '../../database/executor.ts';
+import { perSchema } from '../../database/identifier.ts';
+import { readJson } from '../read-json.ts';
+
+/** A part of the log: the seqs from `first` up to, but without, `beyond`. */
+export interface LogPart {
+  first: string;
+  beyond: string;
+}
+
+// Between two partitions lie up to 10^12 seqs without an event.
+const nextPartSql = perSchema(
+  (s) => `
+select json_build_object('first', seq::text, 'beyond', (seq + $2::text::bigint)::text)::text as json
+  from ${s}.outbox_events where seq >= $1::text::bigint order by seq limit 1`,
+);
+
+/** The part of so many seqs that begins with the first event at or after `from`; `undefined` past the end of the log. */
+export async function nextPart(db: Executor, schema: string, from: string, seqs: number): Promise<LogPart | undefined> {
+  const [part] = await readJson<LogPart>(db, nextPartSql(schema), [from, String(seqs)]);
+  return part;
+}
+
+/** Per statement. */
+export const orphansMax = 1_000;
+
+const countOrphansSql = perSchema(
+  (s) => `
+select to_json(count(*))::text as json from ${s}.find_orphans($1::text::bigint, $2::text::bigint, ${orphansMax})`,
+);
+
+/** Events that are neither queued, shelved, dead nor recorded as delivered, counted up to 1,000. */
+export async function countOrphans(db: Executor, schema: string, { first, beyond }: LogPart): Promise<number> {
+  const [count = 0] = await readJson<number>(db, countOrphansSql(schema), [first, beyond]);
+  return count;
+}
+
+const requeueOrphansSql = perSchema(
+  (s) => `
+select to_json(${s}.requeue_orphans($1::text::bigint, $2::text::bigint, ${orphansMax}))::text as json`,
+);
+
+/** Puts up to 1,000 orphans of a part of the log into the queue, in order of seq. Returns how many. */
+export async function requeueOrphans(db: Executor, schema: string, { first, beyond }: LogPart): Promise<number> {
+  const [count = 0] = await readJson<number>(db, requeueOrphansSql(schema), [first, beyond]);
+  return count;
+}

@@ -1,0 +1,37 @@
+import type { Executor } from '../../database/executor.ts';
+import { perSchema } from '../../database/identifier.ts';
+import { arrayText, readJson } from '../read-json.ts';
+
+// Not what is parked (infinity): that waits for a held dead letter. A relay that claims an event in this very moment is not
+// disturbed: what it does with the event sets or removes the time anyway.
+const releaseSql = perSchema(
+  (s) => `
+with alive as materialized (
+  select token from ${s}.outbox_relays where ended_at is null
+), chosen as materialized (
+  select q.seq from ${s}.outbox_queue q
+   where q.seq = any ($1::text::bigint[]) and not q.held and q.available_at > now() and q.available_at < 'infinity'
+     and (q.lease is null or q.lease not in (select token from alive))
+   order by q.seq for update
+), released as (
+  update ${s}.outbox_queue q set available_at = null where q.seq = any (array(select seq from chosen))
+)
+select json_build_object(
+  'count', (select count(*) from chosen),
+  'inFlight', (select count(*) from ${s}.outbox_queue q
+                where q.seq = any ($1::text::bigint[]) and q.lease in (select token from alive)))::text as json`,
+);
+
+/** What was done with undelivered events. */
+export interface UndeliveredResult {
+  /** How many events were changed. */
+  count: number;
+  /** How many were left alone because a living relay holds them. */
+  inFlight: number;
+}
+
+/** Makes events due now that are delayed or in backoff. `undefer` is to be called when this has committed. */
+export async function release(db: Executor, schema: string, seqs: readonly string[]): Promise<UndeliveredResult> {
+  const [result] = await readJson<UndeliveredResult>(db, releaseSql(schema), [arrayText(seqs)]);
+  return result as UndeliveredResult;
+}

@@ -1,0 +1,372 @@
+import type { Message, Publisher, PublishOutcome } from '../../../publishers/publisher.ts';
+import type { Serializer } from '../../../wire/serializer.ts';
+import type { DeliveredEvent } from '../delivered-event.ts';
+import type { Leg } from '../router.ts';
+import { Batch } from './batch.ts';
+import { batchResults } from './batch-results.ts';
+import { type DestinationPart, DestinationParts, type SendQueue } from './destination-parts.ts';
+import { OutageWatch } from './outage-watch.ts';
+import { MessageWriter, type PendingMessage } from './pending-message.ts';
+import { released, type SendResult, sent, waits } from './send-result.ts';
+
+export interface DestinationOptions {
+  publisher: Publisher;
+  serializer: Serializer;
+  publishTimeoutMs: number;
+  retryAfterMaxMs: number;
+  /** Whether something else is delivered by this relay too, which must not wait for this destination. */
+  hasNeighbours: boolean;
+  /** How many events it may hold back while it is slow. */
+  bufferMax: () => number;
+  /** Whether it may be sent to at the moment. */
+  isUp: () => boolean;
+  /** Whether it is known to take events. If not, one is sent to find out. */
+  isProven: () => boolean;
+  /** Asks for a sign of life. */
+  isAlive: () => Promise<boolean>;
+  /** A batch could not be delivered because the destination is down. */
+  onUnavailable: (reason: string, retryAfterMs: number) => void;
+  /** Something got through. */
+  onProven: () => void;
+}
+
+/** With neighbours: how long a batch may take before what waits behind it is put aside instead. */
+const stalledAfterMs = 2_000;
+/** With neighbours: a batch that takes longer makes the destination a slow one, which may hold a part of the buffer only. */
+const slowAfterMs = 250;
+/** How many entries of busy keys are skipped to fill a batch. */
+const skipMax = 4_096;
+const none: ReadonlySet<string> = new Set();
+const mainOnly = [undefined];
+
+/**
+ * Sends events to one destination in batches as large as the publisher takes them: whatever gathers while its batches
+ * are under way goes into the next. No key is in two batches at once, and what is behind a failed event of its key is
+ * not sent, so the order per key is kept (G4). When the destination is down, all that is waiting is handed back (G6).
+ * `DestinationParts` keeps one host or topic from holding up the others, `OutageWatch` one event from stopping them.
+ *
+ * How much gathers here is bounded by what the relay holds.
+ */
+export class Destination {
+  readonly #options: DestinationOptions;
+  readonly #writer: MessageWriter;
+  readonly #parts: DestinationParts;
+  readonly #outages: OutageWatch;
+  /** What belongs to no part with a queue of its own. */
+  readonly #main: SendQueue = { entries: [] };
+  readonly #busyKeys = new Set<string>();
+  readonly #batches = new Set<Batch>();
+  /** Whether the common queue has the next turn, before the parts. */
+  #isMainNext = true;
+  #scheduled = false;
+  #stopped = false;
+  #stalled = 0;
+
+  constructor(options: DestinationOptions) {
+    this.#options = options;
+    this.#writer = new MessageWriter({ ...options, onWritten: () => this.#schedule() });
+    this.#outages = new OutageWatch(options, () => this.#schedule());
+    this.#parts = new DestinationParts(options.publisher, options.bufferMax);
+  }
+
+  /** Events of one key that may be under way at once. */
+  get runMax(): number {
+    const { keyRuns, batchSizeMax } = this.#options.publisher.capabilities;
+    return keyRuns ? batchSizeMax : 1;
+  }
+
+  /** Whether it neither answers nor is known to be down. */
+  get stalled(): boolean {
+    return this.#stalled > 0;
+  }
+
+  /** Events that wait for slow batches and parts, which the relay can do nothing about. */
+  get stuck(): number {
+    let count = this.#parts.stuck;
+    if (!this.#options.hasNeighbours) return count;
+    for (const batch of this.#batches) if (!batch.isOfPart && batch.ageMs > slowAfterMs) count += batch.size;
+    return count;
+  }
+
+  /** How many events it could use: no limit of its own unless it is slow. */
+  get room(): number {
+    if (!this.#isSlow()) return Number.POSITIVE_INFINITY;
+    return Math.max(0, this.#options.bufferMax() - this.#main.entries.length);
+  }
+
+  /** Calls back exactly once. Sends of one key are to be made in order. */
+  send(event: DeliveredEvent, leg: Leg, key: string | null, done: (result: SendResult) => void): void {
+    if (this.#stopped) {
+      done(released);
+      return;
+    }
+    if (!this.#options.isUp()) {
+      done(waits);
+      return;
+    }
+    const entry: PendingMessage = {
+      key,
+      event,
+      leg,
+      done,
+      part: this.#parts.nameOf(leg),
+      message: undefined,
+      isBeingWritten: false,
+      failure: undefined,
+    };
+    const part = this.#parts.of(entry);
+    if (part !== undefined && !this.#waitsElsewhere(key, part)) {
+      const delayMs = this.#parts.add(part, entry);
+      if (delayMs === undefined) this.#schedule();
+      else done({ kind: 'released', delayMs });
+    } else if (this.stalled || this.room === 0) {
+      done(waits);
+    } else {
+      this.#main.entries.push(entry);
+      this.#schedule();
+    }
+  }
+
+  /** Sends nothing more; what has not begun goes back at once. */
+  stop(): void {
+    this.#stopped = true;
+    this.#outages.stop();
+    this.#flush(released);
+  }
+
+  /** Gives up what is under way. What still arrives in time counts. */
+  abandon(reason: Error): void {
+    this.#flush(released);
+    for (const batch of this.#batches) batch.abandon(reason);
+  }
+
+  /** The destination is down: nothing that waits here is sent. */
+  putAside(): void {
+    this.#flush(waits);
+  }
+
+  /**
+   * Whether another queue holds an event of this key, which a later one must not pass. What counts is the queue that the
+   * event is in: events that waited in the common queue when their topic was set apart are still there.
+   */
+  #waitsElsewhere(key: string | null, part: DestinationPart): boolean {
+    if (key === null || !this.#options.publisher.capabilities.keyRuns) return false;
+    const queues = [this.#main, ...this.#parts.waiting()];
+    return queues.some((queue) => queue !== part && queue.entries.some((entry) => entry.key === key));
+  }
+
+  #isSlow(): boolean {
+    if (!this.#options.hasNeighbours) return false;
+    for (const batch of this.#batches) if (!batch.isOfPart && batch.ageMs > slowAfterMs) return true;
+    return false;
+  }
+
+  /** One turn of the event loop later, so that what arrives together is sent together. */
+  #schedule(): void {
+    if (this.#scheduled) return;
+    this.#scheduled = true;
+    setImmediate(() => {
+      this.#scheduled = false;
+      this.#sendBatches();
+    });
+  }
+
+  #sendBatches(): void {
+    for (let wasSent = true; wasSent; ) {
+      wasSent = false;
+      for (const part of this.#turns()) {
+        if (!this.#sendBatch(part)) continue;
+        wasSent = true;
+        this.#isMainNext = part !== undefined;
+      }
+      wasSent = this.#giveUpFailed() || wasSent;
+    }
+  }
+
+  /** The queues in the order of their turns. The common one and the parts are first in turn, so that neither starves. */
+  #turns(): readonly (DestinationPart | undefined)[] {
+    if (!this.#parts.hasWaiting) return mainOnly;
+    const parts = this.#parts.waiting();
+    return this.#isMainNext ? [undefined, ...parts] : [...parts, undefined];
+  }
+
+  /** Sends the next batch of a part, or of the queue that the others share, if one may begin. */
+  #sendBatch(part: DestinationPart | undefined): boolean {
+    const queue = part ?? this.#main;
+    if (queue.entries.length === 0 || !this.#options.isUp() || this.#outages.isDoubted) return false;
+    const { publisher, isProven } = this.#options;
+    const batchesMax = isProven() ? publisher.capabilities.batchesInFlightMax : 1;
+    if (!this.#parts.mayBegin(part, this.#batches.size, batchesMax)) return false;
+    const entries = this.#nextEntries(queue);
+    if (part !== undefined) this.#parts.changed(part);
+    if (entries.length > 0) this.#publish(entries, part);
+    return entries.length > 0;
+  }
+
+  /** The first entries that fit, without those whose key is in another batch, or is not ready to be sent. */
+  #nextEntries(queue: SendQueue): PendingMessage[] {
+    const { batchBytesMax, keyRuns } = this.#options.publisher.capabilities;
+    const isProven = this.#options.isProven();
+    const batchSizeMax = isProven ? this.#options.publisher.capabilities.batchSizeMax : 1;
+    const isTrial =
+      isProven || !this.#outages.judge.hasSuspects ? undefined : this.#outages.judge.trialIn(queue.entries);
+    const chosen: PendingMessage[] = [];
+    const skipped: PendingMessage[] = [];
+    const own = new Set<string>();
+    const held = keyRuns && queue === this.#main ? this.#parts.waitingKeys() : new Set<string>();
+    let bytes = 0;
+    let at = 0;
+    for (; at < queue.entries.length && chosen.length < batchSizeMax && skipped.length < skipMax; at++) {
+      const entry = queue.entries[at] as PendingMessage;
+      const { key } = entry;
+      const isHeld = key !== null && (this.#busyKeys.has(key) || held.has(key) || (!keyRuns && own.has(key)));
+      const isOther = isTrial !== undefined && !isTrial(entry);
+      const message = isHeld || isOther ? undefined : this.#writer.write(entry);
+      if (message === undefined) {
+        skipped.push(entry);
+        if (key !== null) held.add(key);
+        continue;
+      }
+      if (chosen.length > 0 && bytes + message.bytes > batchBytesMax) break;
+      bytes += message.bytes;
+      chosen.push(entry);
+      if (key !== null) own.add(key);
+    }
+    queue.entries = skipped.length > 0 ? [...skipped, ...queue.entries.slice(at)] : queue.entries.slice(at);
+    for (const key of own) this.#busyKeys.add(key);
+    return chosen;
+  }
+
+  /** Returns whether there were entries that could not be written. What is behind them with their key goes back. */
+  #giveUpFailed(): boolean {
+    if (!this.#writer.takeFailed()) return false;
+    const failed = [...this.#queued()].filter(({ failure }) => failure !== undefined);
+    const keys = new Set(failed.map(({ key }) => key).filter((key) => key !== null));
+    const gone = this.#take(({ key, failure }) => failure !== undefined || (key !== null && keys.has(key)));
+    // Of a key the first that failed; those behind it were not tried.
+    const answered = new Set<string>();
+    for (const { key, failure, done } of gone) {
+      const isFirst = failure !== undefined && (key === null || !answered.has(key));
+      if (key !== null) answered.add(key);
+      done(isFirst ? failure : released);
+    }
+    return true;
+  }
+
+  #publish(entries: readonly PendingMessage[], part: DestinationPart | undefined): void {
+    const { publisher, publishTimeoutMs } = this.#options;
+    const messages = entries.map(({ message }) => message as Message);
+    const batch = new Batch(publisher, messages, publishTimeoutMs, part !== undefined);
+    this.#batches.add(batch);
+    const end = part === undefined ? this.#watch() : this.#parts.begin(part, batch);
+    void batch.run().then(async (outcomes) => {
+      const tookMs = batch.ageMs;
+      end?.();
+      this.#batches.delete(batch);
+      const isAway = !batch.abandoned && outcomes.some(({ kind }) => kind === 'unavailable');
+      const own = isAway ? await this.#outages.ownFailures({ entries, outcomes }) : none;
+      for (const { key } of entries) if (key !== null) this.#busyKeys.delete(key);
+      if (batch.abandoned) this.#finishAbandoned(entries, outcomes);
+      else this.#finish(entries, outcomes, { tookMs, own });
+      // Not at once: to encode a batch may take the client some 20 ms, and the results above are to be on their way to
+      // the database by then.
+      this.#schedule();
+    });
+  }
+
+  /** While a batch is under way: what waits behind it steps aside when it takes long, for the sake of the neighbours. */
+  #watch(): (() => void) | undefined {
+    if (!this.#options.hasNeighbours) return undefined;
+    let stalled = false;
+    const handBack = (from: number) => {
+      for (const { done } of this.#main.entries.splice(from)) done(waits);
+    };
+    const slow = setTimeout(() => handBack(this.#options.bufferMax()), slowAfterMs);
+    const timer = setTimeout(() => {
+      stalled = true;
+      this.#stalled++;
+      handBack(0);
+    }, stalledAfterMs);
+    return () => {
+      clearTimeout(slow);
+      clearTimeout(timer);
+      if (stalled) this.#stalled--;
+    };
+  }
+
+  #finishAbandoned(entries: readonly PendingMessage[], outcomes: readonly PublishOutcome[]): void {
+    const results = outcomes.map(({ kind }) => (kind === 'ok' ? sent : released));
+    this.#tell(entries, results);
+  }
+
+  /** `own`: the events and topics whose failures are their own. */
+  #finish(
+    entries: readonly PendingMessage[],
+    outcomes: readonly PublishOutcome[],
+    { tookMs, own }: { tookMs: number; own: ReadonlySet<string> },
+  ): void {
+    if (outcomes.every(({ kind }) => kind === 'ok')) {
+      this.#succeeded(entries);
+      for (const { done } of entries) done(sent);
+      return;
+    }
+    const successful = entries.filter((_, index) => outcomes[index]?.kind === 'ok');
+    if (successful.length > 0) this.#succeeded(successful);
+    // First, so that nothing that the results below set free is sent into the outage.
+    const failedAlone = this.#outages.judgeBatch({ entries, outcomes }, own, () => this.#canTry());
+    if (outcomes.some(({ kind }) => kind === 'retry' || kind === 'reject')) this.#options.onProven();
+    this.#parts.setFailedApart(entries, outcomes, tookMs);
+    const results = batchResults(entries, outcomes, {
+      failedAlone,
+      retryAfterMaxMs: this.#options.retryAfterMaxMs,
+    });
+    this.#tell(entries, results);
+  }
+
+  /**
+   * Hands over the results of a batch that did not succeed as a whole. The failures come first, then what waits behind
+   * them in the queues: an event that succeeded lets the next one of its key be sent at once, and that one must not pass
+   * a failed event of the key (G4).
+   */
+  #tell(entries: readonly PendingMessage[], results: readonly SendResult[]): void {
+    const failedKeys = new Map<string, SendResult>();
+    for (const [index, { key, done }] of entries.entries()) {
+      const result = results[index] as SendResult;
+      if (result.kind === 'ok') continue;
+      if (key !== null && !failedKeys.has(key)) failedKeys.set(key, result.kind === 'waits' ? waits : released);
+      done(result);
+    }
+    const behind = failedKeys.size > 0 ? this.#take(({ key }) => key !== null && failedKeys.has(key)) : [];
+    for (const { key, done } of behind) done(failedKeys.get(key as string) as SendResult);
+    for (const [index, { done }] of entries.entries()) if (results[index]?.kind === 'ok') done(sent);
+  }
+
+  #succeeded(entries: readonly PendingMessage[]): void {
+    this.#outages.judge.succeeded(entries);
+    this.#options.onProven();
+    if (!this.#parts.hasApart) return;
+    // In front: what waits in the queue of a topic is older than what waits for it in the common one.
+    for (const { leg } of entries) this.#main.entries.unshift(...this.#parts.bringBack(leg));
+  }
+
+  /** Whether there is another event to try the destination with. */
+  #canTry(): boolean {
+    if (this.#batches.size > 0) return true;
+    for (const entry of this.#queued()) if (this.#outages.judge.suspicionOf(entry) < 2) return true;
+    return false;
+  }
+
+  #queued(): PendingMessage[] {
+    return [...this.#main.entries, ...this.#parts.waiting().flatMap(({ entries }) => entries)];
+  }
+
+  #flush(result: SendResult): void {
+    for (const { done } of this.#take(() => true)) done(result);
+  }
+
+  #take(matches: (entry: PendingMessage) => boolean): PendingMessage[] {
+    const taken = this.#main.entries.filter(matches);
+    if (taken.length > 0) this.#main.entries = this.#main.entries.filter((entry) => !matches(entry));
+    return [...taken, ...this.#parts.take(matches)];
+  }
+}

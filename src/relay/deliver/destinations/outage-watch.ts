@@ -1,0 +1,123 @@
+import type { PublishOutcome } from '../../../publishers/publisher.ts';
+import { errorText } from '../../../telemetry/error-text.ts';
+import { failedAlone, OutageJudge } from './outage-judge.ts';
+import type { PendingMessage } from './pending-message.ts';
+import { boundedMs } from './send-result.ts';
+
+export interface OutageWatchOptions {
+  retryAfterMaxMs: number;
+  isUp: () => boolean;
+  isProven: () => boolean;
+  isAlive: () => Promise<boolean>;
+  onUnavailable: (reason: string, retryAfterMs: number) => void;
+}
+
+/** A batch of which something failed as unavailable. */
+export interface FailedBatch {
+  entries: readonly PendingMessage[];
+  outcomes: readonly PublishOutcome[];
+}
+
+const none: ReadonlySet<string> = new Set();
+
+/** Asks a destination whether it is alive after a failure, and opens its circuit when there is an outage. */
+export class OutageWatch {
+  readonly judge = new OutageJudge();
+  readonly #options: OutageWatchOptions;
+  readonly #onAnswer: () => void;
+  #asked: Promise<boolean> | undefined;
+  #isDoubted = false;
+  #stopped = false;
+
+  constructor(options: OutageWatchOptions, onAnswer: () => void) {
+    this.#options = options;
+    this.#onAnswer = onAnswer;
+  }
+
+  /** Nothing may be sent before the destination has answered whether it is alive. */
+  get isDoubted(): boolean {
+    return this.#isDoubted;
+  }
+
+  /** From now on a missing answer is no outage: the publisher may be closed. */
+  stop(): void {
+    this.#stopped = true;
+  }
+
+  /**
+   * The events and topics whose failure in this batch counts as their own. None if the destination is not alive right
+   * after, because an outage costs no attempt (G6): then the circuit is open.
+   */
+  async ownFailures(batch: FailedBatch): Promise<ReadonlySet<string>> {
+    const alone = failedAlone(batch.entries, batch.outcomes);
+    if (alone.size === 0) return none;
+    // What is known to fail by itself does not hold up the others.
+    if (!this.judge.isKnown(unavailable(batch).entries)) this.#isDoubted = true;
+    if (await this.#ask()) return alone;
+    this.#tripIfDown(unavailable(batch).outcomes[0]);
+    return none;
+  }
+
+  /**
+   * Decides whether what failed is an outage of the destination. Returns the entries that failed by themselves.
+   * `canTry`: whether there is another event to try the destination with.
+   */
+  judgeBatch(batch: FailedBatch, own: ReadonlySet<string>, canTry: () => boolean): ReadonlySet<PendingMessage> {
+    const { entries, outcomes } = unavailable(batch);
+    const verdicts = this.judge.failed(entries, own);
+    const first = outcomes[verdicts.findIndex((verdict) => verdict !== 'own')];
+    if (!this.#options.isUp()) this.judge.tripped();
+    else if (first !== undefined) this.#judge(first, { verdicts, batch, canTry, wasAsked: own.size > 0 });
+    return new Set(entries.filter((_, index) => verdicts[index] === 'own'));
+  }
+
+  #judge(
+    first: PublishOutcome,
+    about: { verdicts: readonly string[]; batch: FailedBatch; canTry: () => boolean; wasAsked: boolean },
+  ): void {
+    const isProven = this.#options.isProven();
+    const isHopeless = isProven ? about.verdicts.includes('again') || !this.judge.hasProof : !about.canTry();
+    const hasSuccess = about.batch.outcomes.some(({ kind }) => kind === 'ok');
+    const isDown = this.#retryAfterMs(first) > 0 || (!hasSuccess && (this.judge.manyFailed || isHopeless));
+    if (isDown) this.#trip(first);
+    else if (isProven && !about.wasAsked) void this.#doubt(first);
+  }
+
+  async #doubt(outcome: PublishOutcome): Promise<void> {
+    this.#isDoubted = true;
+    if (!(await this.#ask())) this.#tripIfDown(outcome);
+  }
+
+  /** Asks for a sign of life, once for all that wait for the answer. */
+  #ask(): Promise<boolean> {
+    this.#asked ??= this.#options.isAlive().then((isAlive) => {
+      this.#asked = undefined;
+      this.#isDoubted = false;
+      this.#onAnswer();
+      return isAlive;
+    });
+    return this.#asked;
+  }
+
+  #tripIfDown(outcome: PublishOutcome | undefined): void {
+    if (outcome !== undefined && !this.#stopped && this.#options.isUp()) this.#trip(outcome);
+  }
+
+  #trip(outcome: PublishOutcome): void {
+    this.judge.tripped();
+    const reason = outcome.kind === 'ok' ? '' : errorText(outcome.reason);
+    this.#options.onUnavailable(reason, this.#retryAfterMs(outcome));
+  }
+
+  #retryAfterMs(outcome: PublishOutcome): number {
+    const ms = outcome.kind === 'unavailable' ? outcome.retryAfterMs : undefined;
+    return boundedMs(ms, this.#options.retryAfterMaxMs) ?? 0;
+  }
+}
+
+function unavailable({ entries, outcomes }: FailedBatch): FailedBatch {
+  return {
+    entries: entries.filter((_, index) => outcomes[index]?.kind === 'unavailable'),
+    outcomes: outcomes.filter(({ kind }) => kind === 'unavailable'),
+  };
+}

@@ -1,0 +1,99 @@
+import { PostcommitError } from '../../../errors.ts';
+import type { Message, Publisher } from '../../../publishers/publisher.ts';
+import { errorText } from '../../../telemetry/error-text.ts';
+import type { Serialized, Serializer } from '../../../wire/serializer.ts';
+import type { DeliveredEvent } from '../delivered-event.ts';
+import { isReject } from '../handlers.ts';
+import { toMessage } from '../message.ts';
+import type { Leg } from '../router.ts';
+import type { SendResult } from './send-result.ts';
+
+/** An event that waits to be sent to one destination, or is being sent. */
+export interface PendingMessage {
+  key: string | null;
+  event: DeliveredEvent;
+  leg: Leg;
+  done: (result: SendResult) => void;
+  /** Which part of the destination it goes to, where the publisher tells them apart. */
+  part: string | undefined;
+  /** Serialized when its turn comes: until then only the event is kept. */
+  message: Message | undefined;
+  /** Its serializer has not answered yet. */
+  isBeingWritten: boolean;
+  /** Its serializer failed. */
+  failure: SendResult | undefined;
+}
+
+export interface MessageWriterOptions {
+  publisher: Publisher;
+  serializer: Serializer;
+  publishTimeoutMs: number;
+  /** A serializer that took its time has answered, or failed. */
+  onWritten: () => void;
+}
+
+/** Serializes pending messages. */
+export class MessageWriter {
+  readonly #options: MessageWriterOptions;
+  #hasFailed = false;
+
+  constructor(options: MessageWriterOptions) {
+    this.#options = options;
+  }
+
+  /** Whether a serializer has failed since this was last asked. */
+  takeFailed(): boolean {
+    const hasFailed = this.#hasFailed;
+    this.#hasFailed = false;
+    return hasFailed;
+  }
+
+  /** The message; `undefined` if it is not there yet, or cannot be made. */
+  write(entry: PendingMessage): Message | undefined {
+    if (entry.message !== undefined || entry.isBeingWritten || entry.failure !== undefined) return entry.message;
+    const { event, leg } = entry;
+    const { serializer, publisher } = this.#options;
+    try {
+      const serialized = serializer.serialize(event, publisher.capabilities);
+      if ('then' in serialized) {
+        entry.isBeingWritten = true;
+        void this.#writeLater(entry, serialized);
+      } else {
+        entry.message = toMessage(event, leg, serialized);
+      }
+    } catch (error) {
+      this.#fail(entry, error);
+    }
+    return entry.message;
+  }
+
+  async #writeLater(entry: PendingMessage, serialized: Promise<Serialized>): Promise<void> {
+    try {
+      entry.message = toMessage(entry.event, entry.leg, await this.#inTime(serialized));
+    } catch (error) {
+      this.#fail(entry, error);
+    }
+    entry.isBeingWritten = false;
+    this.#options.onWritten();
+  }
+
+  async #inTime(serialized: Promise<Serialized>): Promise<Serialized> {
+    const { publishTimeoutMs } = this.#options;
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<never>((_, reject) => {
+      timer = setTimeout(() => reject(new Error(`no answer within ${publishTimeoutMs} ms`)), publishTimeoutMs);
+    });
+    return await Promise.race([serialized, late]).finally(() => clearTimeout(timer));
+  }
+
+  #fail(entry: PendingMessage, error: unknown): void {
+    entry.failure = serializerFailed(error);
+    this.#hasFailed = true;
+  }
+}
+
+function serializerFailed(thrown: unknown): SendResult {
+  if (isReject(thrown)) return { kind: 'reject', error: thrown };
+  const detail = `It said: ${errorText(thrown)}`;
+  return { kind: 'retry', error: new PostcommitError('POSTCOMMIT_E_SERIALIZER_FAILED', detail) };
+}

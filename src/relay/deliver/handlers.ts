@@ -1,0 +1,77 @@
+import { PostcommitError } from '../../errors.ts';
+import type { DeliveredEvent } from './delivered-event.ts';
+
+/** What a handler is told beside the event. */
+export interface HandlerContext {
+  /** Aborted when the delivery takes longer than `deliverTimeoutMs`, the relay stops, or its lease is lost. */
+  readonly signal: AbortSignal;
+  /** 1 for the first try. */
+  readonly attempt: number;
+  /**
+   * The same for every try of this handler with this event, replays included (`event.replayId` tells these apart). Hand
+   * it to whatever deduplicates on your side.
+   */
+  readonly idempotencyKey: string;
+  /** The handler's own name. */
+  readonly handler: string;
+}
+
+/**
+ * Does something with an event. Returning is success; throwing is a retry; `throw new Reject(…)` gives the event up.
+ * It may be called again with the same event (at least once), so it should be idempotent.
+ */
+// biome-ignore lint/suspicious/noExplicitAny: a handler names its own payload type; the relay cannot know it.
+export type Handler<Payload = any> = (event: DeliveredEvent<Payload>, ctx: HandlerContext) => unknown;
+
+/** Handlers by event type, each with a name of its own. Progress is kept by that name, so keep it stable. */
+export type Handlers = Readonly<Record<string, Readonly<Record<string, Handler>>>>;
+
+const rejectBrand = Symbol.for('postcommit.Reject');
+
+/**
+ * Thrown by a handler that knows that trying again is useless: the event becomes a dead letter at once.
+ *
+ * @example
+ * throw new Reject(`no such customer: ${event.payload.customerId}`);
+ */
+export class Reject extends Error {
+  override readonly name = 'Reject';
+  // A brand and not instanceof: two copies of this package in one process are no mistake of the handler's.
+  readonly [rejectBrand] = true;
+}
+
+export function isReject(thrown: unknown): boolean {
+  try {
+    return thrown instanceof Error && (thrown as { [rejectBrand]?: unknown })[rejectBrand] === true;
+  } catch {
+    return false; // A proxy may throw when it is asked.
+  }
+}
+
+/** Checks the handlers once and gives each type its list. */
+export function resolveHandlers(handlers: Handlers): Map<string, [name: string, handler: Handler][]> {
+  const example = "e.g. { 'order.created': { 'send-receipt': async (event) => {} } }";
+  if (!hasNames(handlers)) throw badHandlers(`handlers must be an object of event types, ${example}`);
+  const byType = new Map<string, [string, Handler][]>();
+  for (const [type, named] of Object.entries(handlers)) {
+    if (!hasNames(named)) throw badHandlers(`handlers['${type}'] must be an object of named handlers, ${example}`);
+    const list = Object.entries(named);
+    for (const [name, handler] of list) {
+      if (typeof handler !== 'function') throw badHandlers(`handlers['${type}']['${name}'] must be a function`);
+      if (name === '' || name.includes('\0') || !name.isWellFormed()) {
+        throw badHandlers(`handlers['${type}'] has a name that is empty or cannot be stored as text`);
+      }
+    }
+    if (list.length > 0) byType.set(type, list);
+  }
+  return byType;
+}
+
+/** A list or a Map would pass for an object whose names are numbers, or that has none. */
+function hasNames(value: unknown): boolean {
+  return typeof value === 'object' && value !== null && !(Symbol.iterator in value);
+}
+
+function badHandlers(detail: string): PostcommitError {
+  return new PostcommitError('POSTCOMMIT_E_BAD_OPTION', `${detail}.`);
+}

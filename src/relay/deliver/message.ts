@@ -1,0 +1,72 @@
+import type { Message } from '../../publishers/publisher.ts';
+import type { Serialized } from '../../wire/serializer.ts';
+import { deduplicationId } from './deduplication-id.ts';
+import type { DeliveredEvent } from './delivered-event.ts';
+import type { Leg } from './router.ts';
+
+/** Builds what goes to the publisher from what the serializer wrote, the event's own headers and the route's. */
+export function toMessage(event: DeliveredEvent, leg: Leg, serialized: Serialized): Message {
+  const { body, contentType } = serialized;
+  if (typeof body !== 'string' && !(body instanceof Uint8Array))
+    throw new Error('it answered no body of text or bytes');
+  if (typeof contentType !== 'string') throw new Error('it answered no contentType');
+  const headers = allHeaders(event.headers, leg.headers, serialized.headers);
+  return {
+    eventId: event.id,
+    deduplicationId: deduplicationId(event, leg),
+    eventType: event.type,
+    topic: leg.topic,
+    exchange: leg.exchange,
+    key: leg.key,
+    headers,
+    contentType,
+    body,
+    occurredAtMs: event.occurredAtMs,
+    bytes: byteLength(body) + (leg.key === null ? 0 : Buffer.byteLength(leg.key)) + headerBytes(headers),
+  };
+}
+
+/**
+ * Merges the headers of the event, the route and the serializer. Names that differ only in case are one header, because
+ * HTTP cannot tell them apart: the later source replaces the earlier one. The content type is always the serializer's.
+ * Most events have no headers beside the serializer's, which are then used as they are. Those come first: where a broker
+ * has little room for headers, filters by them work whatever headers an event has of its own.
+ */
+function allHeaders(
+  ofEvent: Readonly<Record<string, unknown>>,
+  ofRoute: Readonly<Record<string, string>> | undefined,
+  ofSerializer: Readonly<Record<string, string>> = {},
+): Readonly<Record<string, string>> {
+  if (ofRoute === undefined && isEmpty(ofEvent)) return ofSerializer;
+  const ofFormat = new Map(Object.entries(ofSerializer).map((header) => [header[0].toLowerCase(), header]));
+  const others = new Map<string, [name: string, value: string]>();
+  for (const source of [ofEvent, ofRoute ?? {}]) {
+    for (const [name, value] of Object.entries(source)) {
+      const lowerCase = name.toLowerCase();
+      const isTaken = ofFormat.has(lowerCase) || lowerCase === 'content-type';
+      if (value !== null && !isTaken) others.set(lowerCase, [name, asText(value)]);
+    }
+  }
+  // Unlike an assignment, this also defines a header that is called `__proto__`.
+  return Object.fromEntries([...ofFormat.values(), ...others.values()]);
+}
+
+function isEmpty(object: object): boolean {
+  for (const _name in object) return false;
+  return true;
+}
+
+/** Events emitted by plain SQL may have headers that are not text. */
+function asText(value: unknown): string {
+  return typeof value === 'string' ? value : JSON.stringify(value);
+}
+
+function byteLength(body: string | Uint8Array): number {
+  return typeof body === 'string' ? Buffer.byteLength(body) : body.byteLength;
+}
+
+function headerBytes(headers: Readonly<Record<string, string>>): number {
+  let bytes = 0;
+  for (const name in headers) bytes += Buffer.byteLength(name) + Buffer.byteLength(headers[name] as string) + 2;
+  return bytes;
+}

@@ -1,0 +1,250 @@
+import { isUnreadable } from '../../database/database-error.ts';
+import { PostcommitError } from '../../errors.ts';
+import type { LoadedPayload } from '../../outbox/delivering/load-payload.ts';
+import { causeText, errorText } from '../../telemetry/error-text.ts';
+import type { Outcome } from '../deliver/deliverer.ts';
+import type { Held } from './dispatcher.ts';
+
+export interface PayloadLoaderOptions {
+  /** Bytes of loaded payloads at once. */
+  inFlightBytesMax: number;
+  /** The largest payload that is loaded at all. */
+  loadBytesMax: number;
+  load: (seq: string, bytesMax: number) => Promise<LoadedPayload | undefined>;
+  now?: () => number;
+}
+
+/** One payload: waiting to be loaded, being loaded, or loaded and not yet released. */
+export interface PayloadLoad {
+  held: Held;
+  /** Called once, with the outcome if the payload could not be loaded. */
+  done: (failure: Outcome | undefined) => void;
+  /** Known once the server was asked: its size, or the least it can be. */
+  bytes: number;
+  share: Share | undefined;
+  isLoaded: boolean;
+  /** Whether the headers came with the payload. */
+  hasHeaders: boolean;
+}
+
+/** A part of the budget. Loads wait in order; the first one is never passed by another of the same share. */
+interface Share {
+  bytesMax: number;
+  inUse: number;
+  waiting: PayloadLoad[];
+}
+
+/** Payloads up to this part of the budget are small. */
+const smallFraction = 1 / 32;
+/** An event whose payload could not be loaded this many times in a row has failed an attempt. */
+const failuresMax = 3;
+/** Events whose failed loads are counted. */
+const countedMax = 10_000;
+/** Loads that have waited for this long without any progress are stuck. */
+const stuckAfterMs = 1_000;
+
+/**
+ * Loads payloads that are too large to come with their claim, with headers that are, one at a time, as far as the byte budget goes. A payload
+ * counts against the budget until its delivery has ended.
+ *
+ * Half of the budget is for small payloads and half for large ones, each in order of arrival. Large deliveries that
+ * hang can then hold up other large ones only, and small ones cannot keep a large one waiting for ever: they use its half
+ * only while no large one waits. A payload that is larger than its half is loaded when that half is empty.
+ */
+export class PayloadLoader {
+  readonly #options: PayloadLoaderOptions;
+  readonly #now: () => number;
+  readonly #small: Share;
+  readonly #large: Share;
+  readonly #smallBytesMax: number;
+  /** Loads of unknown size. */
+  #unsized: PayloadLoad[] = [];
+  readonly #loads = new Set<PayloadLoad>();
+  #isBusy = false;
+  /** Failed loads in a row, by seq. */
+  readonly #failures = new Map<string, number>();
+  #movedAt = 0;
+
+  constructor(options: PayloadLoaderOptions) {
+    this.#options = options;
+    this.#now = options.now ?? (() => performance.now());
+    const bytesMax = Math.floor(options.inFlightBytesMax / 2);
+    this.#small = { bytesMax, inUse: 0, waiting: [] };
+    this.#large = { bytesMax, inUse: 0, waiting: [] };
+    this.#smallBytesMax = Math.floor(options.inFlightBytesMax * smallFraction);
+  }
+
+  /** Bytes of the payloads that are loaded and not yet released. */
+  get bytes(): number {
+    return this.#small.inUse + this.#large.inUse;
+  }
+
+  /** How many loads wait behind deliveries that do not end, or behind a transfer that takes long; `max` at the most. */
+  stuck(max: number): number {
+    const waiting = Math.min(max, this.#waiting);
+    return waiting > 0 && this.#now() - this.#movedAt > stuckAfterMs ? waiting : 0;
+  }
+
+  /** Sets the event's `payloadJson`, and `headersJson` if that was left out, or calls back with what becomes of the event instead. */
+  load(held: Held, done: (failure: Outcome | undefined) => void): void {
+    const load: PayloadLoad = { held, done, bytes: 0, share: undefined, isLoaded: false, hasHeaders: false };
+    held.load = load;
+    if (this.#waiting === 0) this.#movedAt = this.#now();
+    this.#loads.add(load);
+    this.#unsized.push(load);
+    this.#pump();
+  }
+
+  /** The event is delivered or given back: drops its payload, or the load if it is still waiting. */
+  release(held: Held): void {
+    const { load } = held;
+    if (load === undefined) return;
+    held.load = undefined;
+    held.payloadJson = undefined;
+    if (load.hasHeaders) held.headersJson = '{}'; // As it was claimed: see InHand.
+    held.plan = undefined;
+    if (!this.#loads.delete(load)) return;
+    if (load.isLoaded && load.share) load.share.inUse -= load.bytes;
+    else this.#unqueue(load);
+    this.#movedAt = this.#now();
+    this.#pump();
+  }
+
+  /** The lease is lost: drops every load. Deliveries under way are being abandoned and count no longer. */
+  forget(): void {
+    this.#loads.clear();
+    this.#unsized = [];
+    for (const share of [this.#small, this.#large]) {
+      share.waiting = [];
+      share.inUse = 0;
+    }
+  }
+
+  get #waiting(): number {
+    return this.#unsized.length + this.#small.waiting.length + this.#large.waiting.length;
+  }
+
+  #unqueue(load: PayloadLoad): void {
+    for (const queue of [this.#unsized, this.#small.waiting, this.#large.waiting]) {
+      const at = queue.indexOf(load);
+      if (at !== -1) queue.splice(at, 1);
+    }
+  }
+
+  #pump(): void {
+    if (this.#isBusy) return;
+    const next = this.#next();
+    if (next === undefined) return;
+    this.#isBusy = true;
+    void this.#run(next.load, next.bytesMax).finally(() => {
+      this.#isBusy = false;
+      this.#movedAt = this.#now();
+      this.#pump();
+    });
+  }
+
+  /** What can be loaded now, and how large it may be. */
+  #next(): { load: PayloadLoad; bytesMax: number } | undefined {
+    for (const share of [this.#small, this.#large]) {
+      const first = share.waiting[0];
+      const bytesMax = this.#room(share);
+      if (first === undefined || bytesMax < first.bytes) continue;
+      share.waiting.shift();
+      return { load: first, bytesMax };
+    }
+    const bytesMax = Math.max(this.#roomForNew(this.#small), this.#roomForNew(this.#large));
+    const load = bytesMax > 0 ? this.#unsized.shift() : undefined;
+    return load && { load, bytesMax };
+  }
+
+  /** The largest payload that fits into a share now. */
+  #room(share: Share): number {
+    const { loadBytesMax } = this.#options;
+    if (share === this.#large && share.inUse === 0) return loadBytesMax;
+    const sizeMax = share === this.#small ? this.#smallBytesMax : loadBytesMax;
+    return Math.max(0, Math.min(share.bytesMax - share.inUse, sizeMax, loadBytesMax));
+  }
+
+  #roomForNew(share: Share): number {
+    return share.waiting.length > 0 ? 0 : this.#room(share);
+  }
+
+  async #run(load: PayloadLoad, bytesMax: number): Promise<void> {
+    let payload: LoadedPayload | undefined;
+    try {
+      payload = await this.#options.load(load.held.seq, bytesMax);
+    } catch (error) {
+      this.#end(load, this.#failed(load.held, error));
+      return;
+    }
+    if (!this.#loads.has(load)) return; // Given back, or the lease was lost meanwhile.
+    this.#failures.delete(load.held.seq);
+    if (payload === undefined) this.#end(load, { kind: 'release', done: load.held.done });
+    else if (payload.json !== undefined) this.#take(load, payload.json, payload);
+    else if (payload.bytes > this.#options.loadBytesMax) this.#end(load, this.#tooLarge(load.held, payload.bytes));
+    else this.#wait(load, payload.bytes);
+  }
+
+  #take(load: PayloadLoad, json: string, { headersJson, bytes }: LoadedPayload): void {
+    const share = load.share ?? (bytes <= this.#roomForNew(this.#small) ? this.#small : this.#large);
+    share.inUse += bytes;
+    load.share = share;
+    load.bytes = bytes;
+    load.isLoaded = true;
+    load.held.payloadJson = json;
+    load.hasHeaders = headersJson !== undefined;
+    if (headersJson !== undefined) load.held.headersJson = headersJson;
+    load.done(undefined);
+  }
+
+  /** It did not fit, and its size is known better now. */
+  #wait(load: PayloadLoad, bytes: number): void {
+    const share = bytes <= this.#smallBytesMax ? this.#small : this.#large;
+    if (load.share === share) share.waiting.unshift(load);
+    else share.waiting.push(load);
+    load.share = share;
+    load.bytes = bytes;
+  }
+
+  #end(load: PayloadLoad, failure: Outcome): void {
+    if (!this.#loads.delete(load)) return;
+    load.held.load = undefined;
+    load.done(failure);
+  }
+
+  #failed(held: Held, error: unknown): Outcome {
+    if (isUnreadable(error)) {
+      this.#failures.delete(held.seq);
+      return rejected(held, 'POSTCOMMIT_E_PAYLOAD_UNREADABLE', `PostgreSQL reports: ${causeText(error)}`);
+    }
+    const failures = (this.#failures.get(held.seq) ?? 0) + 1;
+    this.#failures.delete(held.seq);
+    if (failures < failuresMax) {
+      const oldest = this.#failures.size >= countedMax ? this.#failures.keys().next().value : undefined;
+      if (oldest !== undefined) this.#failures.delete(oldest);
+      this.#failures.set(held.seq, failures);
+      return { kind: 'release', done: held.done };
+    }
+    const detail = `${failures} loads in a row failed, the last one with: ${causeText(error)}`;
+    return { kind: 'retry', done: held.done, errors: [targetError('POSTCOMMIT_E_PAYLOAD_NOT_LOADED', detail)] };
+  }
+
+  #tooLarge(held: Held, bytes: number): Outcome {
+    const { loadBytesMax } = this.#options;
+    const detail = `It has at least ${bytes} bytes as text, and loadBytesMax is ${loadBytesMax}.`;
+    return rejected(held, 'POSTCOMMIT_E_PAYLOAD_OVER_LOAD_LIMIT', detail);
+  }
+}
+
+type LoadErrorCode =
+  | 'POSTCOMMIT_E_PAYLOAD_UNREADABLE'
+  | 'POSTCOMMIT_E_PAYLOAD_NOT_LOADED'
+  | 'POSTCOMMIT_E_PAYLOAD_OVER_LOAD_LIMIT';
+
+function targetError(code: LoadErrorCode, detail: string) {
+  return { target: null, code, error: errorText(new PostcommitError(code, detail)) };
+}
+
+function rejected(held: Held, code: LoadErrorCode, detail: string): Outcome {
+  return { kind: 'reject', reason: 'rejected', done: held.done, errors: [targetError(code, detail)] };
+}

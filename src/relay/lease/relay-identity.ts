@@ -1,0 +1,22 @@
+import { createHash } from 'node:crypto';
+import { hostname } from 'node:os';
+import type { RelayIdentity } from '../../outbox/delivering/relays.ts';
+import { packageVersion } from '../../package-version.ts';
+import type { ResolvedRelayOptions } from '../options.ts';
+
+/** How a handler is named among the targets of a relay. A destination's name has no colon, so the two never collide. */
+export function handlerTarget(type: string, handler: string): string {
+  return `${type}:${handler}`;
+}
+
+/** What the relay tells the others of itself: what it can deliver to, and a hash that differs when its settings do. */
+export function relayIdentity(options: ResolvedRelayOptions): Required<RelayIdentity> {
+  const { name, handlers, destinations, route, retry, poison, noHandler } = options;
+  const targets = destinations.map((destination) => destination.name);
+  for (const [type, named] of handlers) targets.push(...named.map(([handler]) => handlerTarget(type, handler)));
+  targets.sort();
+  // Only the hash is published, so it may cover the source of `route`: the usual difference between two versions.
+  const settings = JSON.stringify([targets, String(route), retry, poison, noHandler]);
+  const fingerprint = createHash('sha256').update(settings).digest('hex').slice(0, 16);
+  return { name, host: hostname(), pid: process.pid, version: packageVersion(), targets, fingerprint };
+}

@@ -1,0 +1,98 @@
+import type { Executor } from '../../database/executor.ts';
+import { releaseDuty, takeDuty } from '../../outbox/maintaining/take-duty.ts';
+import { errorText } from '../../telemetry/error-text.ts';
+import type { Logger } from '../../telemetry/logging.ts';
+import { SparseLog } from '../../telemetry/logging.ts';
+
+export interface LeaderOptions {
+  schema: string;
+  /** The heartbeat's connection: each beat is one short statement. */
+  db: Executor;
+  leaseMs: number;
+  /** The relay's own token; empty while it has none. */
+  token: () => string;
+  logger: Logger;
+  onTaken: (epoch: string) => void;
+  /** Another relay has the duty now, or may have. */
+  onLost: (epoch: string) => void;
+}
+
+/** What a leader shows when it writes. */
+export interface HeldDuty {
+  name: string;
+  owner: string;
+  epoch: string;
+}
+
+const dutyName = 'maintenance';
+/** The part of a lease during which the leader relies on it. */
+const safeShare = 0.9;
+
+/**
+ * Whether this relay is the one that does maintenance. The duty is a row with a lease by the database's clock and an
+ * epoch that grows with each owner: no session lock, so poolers are fine. Every relay asks with each heartbeat; who has
+ * the duty renews it thereby. It is free when its lease has run out, and at once when its owner has stopped or was
+ * declared lost.
+ *
+ * As with the relay's own lease, the time counts from when the last successful renewal was *sent*: the leader stops
+ * before anyone else may begin. One that stalled past that is fenced by the epoch (`recordRun`).
+ */
+export class Leader {
+  readonly #options: LeaderOptions;
+  readonly #log = new SparseLog();
+  #duty: HeldDuty | undefined;
+  #renewedAt = 0;
+  #resigned = false;
+
+  constructor(options: LeaderOptions) {
+    this.#options = options;
+  }
+
+  /** The duty, while this relay may rely on having it. */
+  get duty(): HeldDuty | undefined {
+    const { leaseMs, token } = this.#options;
+    const relied = performance.now() - this.#renewedAt < leaseMs * safeShare && this.#duty?.owner === token();
+    return relied ? this.#duty : undefined;
+  }
+
+  /** Takes the duty if it is free, or renews it. Never fails: a heartbeat, which calls this, must not. */
+  async beat(): Promise<void> {
+    const { db, schema, leaseMs, token, logger } = this.#options;
+    const owner = token();
+    if (owner === '' || this.#resigned) return;
+    const sentAt = performance.now();
+    try {
+      const epoch = await takeDuty(db, schema, { name: dutyName, owner }, leaseMs);
+      if (this.#resigned) return;
+      if (epoch === undefined) this.#lose();
+      else this.#have({ name: dutyName, owner, epoch }, sentAt);
+    } catch (error) {
+      this.#log.say('beat', (suppressed) =>
+        logger.warn({ suppressed, err: errorText(error) }, 'could not ask who does maintenance, trying on'),
+      );
+    }
+  }
+
+  /** Gives the duty up, for good. */
+  async resign(): Promise<void> {
+    this.#resigned = true;
+    const duty = this.#duty;
+    this.#duty = undefined;
+    if (duty) await releaseDuty(this.#options.db, this.#options.schema, duty);
+  }
+
+  #have(duty: HeldDuty, sentAt: number): void {
+    const before = this.#duty;
+    this.#duty = duty;
+    this.#renewedAt = sentAt;
+    if (before?.epoch === duty.epoch) return;
+    if (before) this.#options.onLost(before.epoch);
+    this.#options.onTaken(duty.epoch);
+  }
+
+  #lose(): void {
+    const before = this.#duty;
+    this.#duty = undefined;
+    if (before) this.#options.onLost(before.epoch);
+  }
+}

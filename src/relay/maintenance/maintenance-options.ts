@@ -1,0 +1,81 @@
+import { PostcommitError } from '../../errors.ts';
+import { checkKeepMs, keepMsDefault } from '../../retention.ts';
+
+/** The tasks of maintenance, in the order in which a turn does them. */
+export const maintenanceTasks = ['rotate', 'drop', 'prune', 'processed', 'relays', 'analyze'] as const;
+
+/**
+ * What the leader among the relays does for all:
+ * - `rotate`: creates partitions ahead and opens the next one (nothing to do when the log is not partitioned);
+ * - `drop`: drops partitions of which every event is older than `keepEventsMs`;
+ * - `prune`: removes such events from a log that is not partitioned, and from the default partition;
+ * - `processed`: forgets what consumers processed longer than `keepProcessedMs` ago;
+ * - `relays`: removes relays from the books that ended over a day ago, but for the last thousand;
+ * - `analyze`: refreshes the statistics of the queue when autovacuum does not.
+ */
+export type MaintenanceTask = (typeof maintenanceTasks)[number];
+
+export interface MaintenanceOptions {
+  /**
+   * How long events are kept, from when they were emitted. What is not delivered, or is a dead letter that nobody has
+   * discarded, is kept whatever its age. Longer: more can be answered and replayed, and the log takes more room. 0:
+   * until they are delivered. `Infinity`: for ever. Default 2,592,000,000 (30 days).
+   */
+  keepEventsMs?: number;
+  /**
+   * How long `processed_events` remembers. An event that comes again after that is processed again, so it should be
+   * longer than any redelivery or replay takes. `Infinity`: for ever. Default 2,592,000,000 (30 days).
+   */
+  keepProcessedMs?: number;
+  /** The pause between two turns of the leader. What one turn leaves undone is gone on with sooner. Default 60,000. */
+  intervalMs?: number;
+  /** Tasks that this relay leaves out when it leads. Give all relays the same, or it depends on who leads. */
+  skip?: readonly MaintenanceTask[];
+}
+
+export type ResolvedMaintenance = Required<Omit<MaintenanceOptions, 'skip'>> & { skip: ReadonlySet<MaintenanceTask> };
+
+const dayMs = 86_400_000;
+
+/** Fills in the defaults. `undefined`: this relay never leads. */
+export function resolveMaintenance(given: unknown): ResolvedMaintenance | undefined {
+  if (given === false) return undefined;
+  if (given !== undefined && (typeof given !== 'object' || given === null || Array.isArray(given))) {
+    throw bad(`maintenance must be false or an object of options, e.g. { keepEventsMs: ${7 * dayMs} }.`);
+  }
+  const {
+    keepEventsMs = keepMsDefault,
+    keepProcessedMs = keepMsDefault,
+    intervalMs = 60_000,
+    skip = [],
+    ...rest
+  } = (given ?? {}) as MaintenanceOptions;
+  const [unknown] = Object.keys(rest);
+  if (unknown !== undefined) {
+    throw bad(`maintenance has no option ${unknown}. Known are: keepEventsMs, keepProcessedMs, intervalMs, skip.`);
+  }
+  return {
+    keepEventsMs: checkKeepMs('maintenance.keepEventsMs', keepEventsMs),
+    keepProcessedMs: checkKeepMs('maintenance.keepProcessedMs', keepProcessedMs),
+    intervalMs: checkIntervalMs(intervalMs),
+    skip: checkSkip(skip),
+  };
+}
+
+function checkIntervalMs(value: number): number {
+  if (Number.isInteger(value) && value >= 100 && value <= dayMs) return value;
+  throw bad(`maintenance.intervalMs must be a whole number from 100 to ${dayMs}. Got ${String(value)}.`);
+}
+
+function checkSkip(skip: unknown): Set<MaintenanceTask> {
+  if (!Array.isArray(skip)) throw bad(`maintenance.skip must be a list of tasks: ${maintenanceTasks.join(', ')}.`);
+  const wrong = skip.find((task) => !maintenanceTasks.includes(task));
+  if (wrong !== undefined || skip.includes(undefined)) {
+    throw bad(`maintenance.skip has ${JSON.stringify(wrong)}. The tasks are: ${maintenanceTasks.join(', ')}.`);
+  }
+  return new Set(skip);
+}
+
+function bad(detail: string): PostcommitError {
+  return new PostcommitError('POSTCOMMIT_E_BAD_OPTION', detail);
+}

@@ -1,0 +1,255 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { codedDatabaseError } from '../../database/database-error.ts';
+import type { Executor } from '../../database/executor.ts';
+import { Link } from '../../database/link.ts';
+import type { LastRun, TaskRun } from '../../outbox/maintaining/record-run.ts';
+import { readRuns, recordRun } from '../../outbox/maintaining/record-run.ts';
+import { errorText } from '../../telemetry/error-text.ts';
+import type { Logger } from '../../telemetry/logging.ts';
+import { SparseLog } from '../../telemetry/logging.ts';
+import type { Lifecycle } from '../lifecycle.ts';
+import { within } from '../timeout.ts';
+import type { HeldDuty } from './leader.ts';
+import { Leader } from './leader.ts';
+import type { MaintenanceTask, ResolvedMaintenance } from './maintenance-options.ts';
+import { maintenanceTasks } from './maintenance-options.ts';
+import type { TaskResult } from './maintenance-tasks.ts';
+import { runTask } from './maintenance-tasks.ts';
+
+export interface MaintenanceServiceOptions {
+  schema: string;
+  relay: string;
+  connectionString: string;
+  options: ResolvedMaintenance;
+  /** The heartbeat's connection, for nothing but asking for the duty. */
+  control: Executor;
+  leaseMs: number;
+  token: () => string;
+  lifecycle: Lifecycle;
+  logger: Logger;
+}
+
+/** What a task of maintenance did when this relay last ran it. */
+export interface MaintenanceRun extends Pick<TaskRun, 'durationMs' | 'changed' | 'note' | 'error'> {
+  task: MaintenanceTask;
+}
+
+/** How long a task goes on with chunk after chunk in one turn, and in a relay that only runs once. */
+const taskMs = 5_000;
+const taskMsOnce = 1_000;
+/** No chunk takes nearly that long; a connection that is dead would be waited for. */
+const taskMsMax = 60_000;
+/** The pause before a turn that goes on with what the last one left undone. */
+const goOnMs = 1_000;
+/** The least pause between two chunks; else as long as the chunk took, so that it never has more than half of the time. */
+const chunkPauseMs = 5;
+
+/**
+ * Maintenance: one relay of all does it (`leader.ts`), turn by turn. A turn does the tasks that are due, one after the
+ * other, each in bounded chunks for a bounded time, on a connection that is opened for the turn: claims, results and
+ * heartbeats never wait for it, and relays that do not lead have none.
+ *
+ * A task that fails keeps no other from running. What each did is in `outbox_maintenance`, told as the lifecycle events
+ * `maintained` and `maintenanceFailed`, and part of `relay.stats()`. Which tasks are due is decided by the database's
+ * clock and what is written there, so a change of leader repeats nothing.
+ */
+export class Maintenance {
+  readonly #options: MaintenanceServiceOptions;
+  readonly #leader: Leader;
+  readonly #log = new SparseLog(60_000);
+  readonly #runs = new Map<MaintenanceTask, MaintenanceRun>();
+  readonly #stopping = new AbortController();
+  /** Tasks that stopped for want of time. */
+  readonly #unfinished = new Set<MaintenanceTask>();
+  #link: Link | undefined;
+  #running = false;
+  #timer: NodeJS.Timeout | undefined;
+  #turning: Promise<void> | undefined;
+
+  constructor(options: MaintenanceServiceOptions) {
+    this.#options = options;
+    const { relay, schema, control, leaseMs, token, logger, lifecycle } = options;
+    this.#leader = new Leader({
+      schema,
+      db: control,
+      leaseMs,
+      token,
+      logger,
+      onTaken: (epoch) => {
+        lifecycle.tell('leading', { relay, epoch });
+        logger.info({ relay, epoch }, 'this relay does maintenance from now on');
+        this.#unfinished.clear();
+        this.#schedule(Math.random() * Math.min(goOnMs, options.options.intervalMs));
+      },
+      onLost: (epoch) => {
+        clearTimeout(this.#timer);
+        lifecycle.tell('deposed', { relay, epoch });
+        logger.info({ relay, epoch }, 'another relay does maintenance from now on');
+      },
+    });
+  }
+
+  get leading(): boolean {
+    return this.#leader.duty !== undefined;
+  }
+
+  /** The last run of each task that this relay has run, in their order. */
+  get runs(): MaintenanceRun[] {
+    return maintenanceTasks.flatMap((task) => this.#runs.get(task) ?? []);
+  }
+
+  /** Begins to lead if nobody does. */
+  start(): void {
+    this.#running = true;
+    void this.#leader.beat();
+  }
+
+  /** With each heartbeat. Never fails. */
+  beat(): Promise<void> {
+    return this.#running ? this.#leader.beat() : Promise.resolve();
+  }
+
+  /** One turn, if no other relay leads: else a relay that is only ever run once, by cron, would never do any of it. */
+  async once(): Promise<void> {
+    await this.#leader.beat();
+    if (!this.leading) return;
+    this.#turning = this.#turn(taskMsOnce);
+    await this.#turning;
+  }
+
+  /** Ends with the chunk that is under way, and leaves the duty to whoever asks next. */
+  async stop(): Promise<void> {
+    this.#running = false;
+    clearTimeout(this.#timer);
+    this.#stopping.abort();
+    await within(2_000, this.#turning ?? Promise.resolve());
+    await this.#closeLink();
+    await within(
+      2_000,
+      this.#leader.resign().catch(() => {}), // Then it is free when the relay signs off, or its lease runs out.
+    );
+  }
+
+  #schedule(afterMs: number): void {
+    if (!this.#running) return;
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => {
+      this.#turning = this.#turn(taskMs).then(() => {
+        this.#turning = undefined;
+        const { intervalMs } = this.#options.options;
+        // Jitter, or relays of many outboxes that were started together would all work at the same moment.
+        const pauseMs = intervalMs * (0.9 + 0.2 * Math.random());
+        this.#schedule(this.#unfinished.size > 0 ? Math.min(goOnMs, pauseMs) : pauseMs);
+      });
+    }, afterMs);
+  }
+
+  /** Never fails. */
+  async #turn(budgetMs: number): Promise<void> {
+    try {
+      if (!this.#leader.duty) return; // Overdue; the next heartbeat decides.
+      const { schema, options } = this.#options;
+      const link = await this.#openLink();
+      const last = new Map((await readRuns(link, schema)).map((run) => [run.task, run]));
+      for (const task of maintenanceTasks) {
+        const agoMs = last.get(task)?.agoMs ?? Number.POSITIVE_INFINITY;
+        // Somewhat early, as the pause between turns has a jitter; and a clock that was set back must not end it all.
+        const due = agoMs >= options.intervalMs * 0.8 || agoMs < 0 || this.#unfinished.has(task);
+        if (options.skip.has(task) || !due) continue;
+        const duty = this.#leader.duty;
+        if (!duty || this.#stopping.signal.aborted) break;
+        if (!(await this.#run(task, duty, last.get(task), budgetMs))) break;
+      }
+    } catch (error) {
+      this.#warn('turn', { err: errorText(error) }, 'maintenance failed, trying on');
+    } finally {
+      await this.#closeLink();
+    }
+  }
+
+  /** Answers whether this relay still leads. */
+  async #run(task: MaintenanceTask, duty: HeldDuty, last: LastRun | undefined, budgetMs: number): Promise<boolean> {
+    const { schema, options } = this.#options;
+    const began = performance.now();
+    // Ends what waits for an answer, too: for a connection that was lost a link would try for ever.
+    const watchdog = setTimeout(() => void this.#closeLink(), taskMsMax);
+    const mayGoOn = this.#breather(began + budgetMs);
+    let result: TaskResult = { changed: 0 };
+    let error: string | undefined;
+    try {
+      result = await runTask[task]({ db: await this.#openLink(), schema, options, last, mayGoOn });
+    } catch (thrown) {
+      error = errorText(codedDatabaseError(thrown));
+    }
+    try {
+      if (this.#stopping.signal.aborted && error !== undefined) return false;
+      const { more = false, ...did } = result;
+      if (more) this.#unfinished.add(task);
+      else this.#unfinished.delete(task);
+      const run = { task, durationMs: Math.round(performance.now() - began), ...did, error };
+      const stillLeading = await recordRun(await this.#openLink(), schema, duty, run);
+      if (stillLeading) this.#tell(run);
+      return stillLeading;
+    } catch (thrown) {
+      this.#warn('record', { task, err: errorText(thrown) }, 'could not write down what maintenance did');
+      return this.leading;
+    } finally {
+      clearTimeout(watchdog);
+    }
+  }
+
+  /** Between two chunks. */
+  #breather(deadline: number): () => Promise<boolean> {
+    let resumedAt = performance.now();
+    return async () => {
+      const tookMs = performance.now() - resumedAt;
+      await sleep(Math.max(chunkPauseMs, tookMs), undefined, { signal: this.#stopping.signal }).catch(() => {});
+      resumedAt = performance.now();
+      return resumedAt < deadline && this.leading && !this.#stopping.signal.aborted;
+    };
+  }
+
+  #tell({ task, durationMs, changed, note, error }: TaskRun & { task: MaintenanceTask }): void {
+    const { lifecycle, logger } = this.#options;
+    const facts = { task, durationMs, changed, note, error };
+    this.#runs.set(task, facts);
+    if (error !== undefined) {
+      lifecycle.tell('maintenanceFailed', { task, durationMs, error });
+      this.#warn(`failed:${task}`, { task, durationMs, error }, 'a task of maintenance failed, trying on');
+      return;
+    }
+    lifecycle.tell('maintained', { task, durationMs, changed, ...(note === undefined ? {} : { note }) });
+    if (changed > 0) logger.info({ task, durationMs, changed, note }, 'maintained');
+    else logger.debug({ task, durationMs, note }, 'maintained');
+  }
+
+  #warn(kind: string, fields: object, message: string): void {
+    if (this.#stopping.signal.aborted) return;
+    this.#log.say(kind, (suppressed) => this.#options.logger.warn({ ...fields, suppressed }, message));
+  }
+
+  async #openLink(): Promise<Link> {
+    if (this.#link) return this.#link;
+    const { connectionString, relay, logger } = this.#options;
+    const link = new Link({
+      connectionString,
+      applicationName: `postcommit maintenance ${relay}`.slice(0, 63),
+      queryTimeoutMs: taskMsMax / 2,
+      logger,
+    });
+    this.#link = link;
+    try {
+      await link.open();
+    } catch (error) {
+      await this.#closeLink();
+      throw error;
+    }
+    return link;
+  }
+
+  async #closeLink(): Promise<void> {
+    const link = this.#link;
+    this.#link = undefined;
+    await link?.close();
+  }
+}

@@ -1,0 +1,70 @@
+import { PostcommitError } from '../../errors.ts';
+
+/** Fixed delays between attempts. Their number is the limit: three delays allow four attempts. */
+export interface RetrySchedule {
+  delaysMs: readonly number[];
+}
+
+/** Exponential backoff with full jitter: a random delay below a ceiling that doubles. */
+export interface RetryExponential {
+  /** Ceiling of the first delay. Default 1,000. */
+  baseMs?: number;
+  /** The ceiling never exceeds this. Default 3,600,000 (an hour). */
+  capMs?: number;
+  /**
+   * Attempts before the event becomes a dead letter. Default 80: with the other defaults the delays add up to 34 hours
+   * on average, so a day's outage of what a handler needs loses nothing.
+   */
+  attemptsMax?: number;
+}
+
+export type RetryPolicy = RetrySchedule | RetryExponential;
+
+export const defaultRetry: Required<RetryExponential> = { baseMs: 1_000, capMs: 3_600_000, attemptsMax: 80 };
+
+const exponentialFields = Object.keys(defaultRetry);
+
+/** Checks a policy once, so that no delay can be NaN, negative or endless later, and no misspelt limit is ignored. */
+export function resolveRetry(policy: RetryPolicy = {}): RetrySchedule | Required<RetryExponential> {
+  if (typeof policy !== 'object' || policy === null || Array.isArray(policy)) {
+    throw badRetry('retry must be { delaysMs } or { baseMs, capMs, attemptsMax }');
+  }
+  const allowed = 'delaysMs' in policy ? ['delaysMs'] : exponentialFields;
+  const unknown = Object.keys(policy).find((field) => !allowed.includes(field));
+  if (unknown !== undefined) throw badRetry(`retry.${unknown} does not belong here, only ${allowed.join(', ')}`);
+  if ('delaysMs' in policy) {
+    const ok = Array.isArray(policy.delaysMs) && policy.delaysMs.length <= 1_000 && policy.delaysMs.every(isDelay);
+    if (!ok) throw badRetry('retry.delaysMs must be a list of at most 1,000 numbers of milliseconds, each 0 or more');
+    return { delaysMs: [...policy.delaysMs] };
+  }
+  const { baseMs = defaultRetry.baseMs, capMs = defaultRetry.capMs, attemptsMax = defaultRetry.attemptsMax } = policy;
+  if (!isDelay(baseMs)) throw badRetry('retry.baseMs must be 0 or more milliseconds');
+  if (!isDelay(capMs)) throw badRetry('retry.capMs must be 0 or more milliseconds');
+  if (!Number.isInteger(attemptsMax) || attemptsMax < 1 || attemptsMax > 1_000) {
+    throw badRetry('retry.attemptsMax must be a whole number from 1 to 1,000');
+  }
+  return { baseMs, capMs, attemptsMax };
+}
+
+/**
+ * How long to wait after failed attempt `attempt` (from 1), or `undefined` when it was the last.
+ * A pure function of its arguments.
+ */
+export function retryDelayMs(
+  policy: RetrySchedule | Required<RetryExponential>,
+  attempt: number,
+  random: () => number = Math.random,
+): number | undefined {
+  if ('delaysMs' in policy) return policy.delaysMs[attempt - 1];
+  if (attempt >= policy.attemptsMax) return undefined;
+  return Math.floor(random() * Math.min(policy.capMs, policy.baseMs * 2 ** Math.min(attempt - 1, 50)));
+}
+
+function isDelay(value: unknown): boolean {
+  // A year: longer is a mistake of units, and far longer overflows a timestamp.
+  return typeof value === 'number' && value >= 0 && value <= 366 * 24 * 3_600_000;
+}
+
+function badRetry(detail: string): PostcommitError {
+  return new PostcommitError('POSTCOMMIT_E_BAD_OPTION', `${detail}.`);
+}

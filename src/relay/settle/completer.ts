@@ -1,0 +1,194 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { isConnectionFailure, isRefusedValue } from '../../database/database-error.ts';
+import type { ArrayQuery } from '../../database/executor.ts';
+import type { Failure } from '../../outbox/delivering/fail.ts';
+import { fail } from '../../outbox/delivering/fail.ts';
+import type { Settlement } from '../../outbox/delivering/settle.ts';
+import { settle } from '../../outbox/delivering/settle.ts';
+import type { Logger } from '../../telemetry/logging.ts';
+import { SparseLog } from '../../telemetry/logging.ts';
+import type { Held } from '../dispatch/dispatcher.ts';
+import { asDeadLetter, withPlainErrors, withPlainNames } from './refused-entry.ts';
+
+/** What is to be written down about an event. */
+export type Entry = { held: Held; settlement: Settlement } | { held: Held; failure: Failure };
+
+export interface CompleterOptions {
+  schema: string;
+  query: ArrayQuery;
+  /** Entries per statement. */
+  flushSizeMax: number;
+  /** What a dead letter does to its key. */
+  poison: 'skip' | 'block';
+  logger: Logger;
+  /**
+   * Called once the entry is durable. `fenced`: this relay no longer held the event, nothing was changed. `instead`: what
+   * was written, where the database refuses the entry itself.
+   */
+  onWritten: (entry: Entry, fenced: boolean, instead?: Entry) => void;
+}
+
+/**
+ * Writes results down, many at a time: whatever gathers while one statement is under way goes into the next. A flush
+ * that fails is repeated until it succeeds or the lease is lost; repeating is safe because every change is fenced by
+ * the token.
+ *
+ * Repeating does not help where the database refuses a value, e.g. a character that its encoding lacks. Such a flush is
+ * written again with its error texts in ASCII, then half by half, and what is refused alone becomes a dead letter.
+ */
+export class Completer {
+  readonly #options: CompleterOptions;
+  readonly #log = new SparseLog();
+  #entries: Entry[] = [];
+  #flushing: Promise<void> | undefined;
+  #token = '';
+  #pending = 0;
+
+  constructor(options: CompleterOptions) {
+    this.#options = options;
+  }
+
+  /** Entries not yet durable. */
+  get pending(): number {
+    return this.#pending;
+  }
+
+  /** From now on results count under this token; without one they are void, as is what was gathered under another. */
+  begin(token: string): void {
+    this.#token = token;
+    this.#entries = [];
+    this.#pending = 0;
+  }
+
+  add(entry: Entry): void {
+    if (this.#token === '') return;
+    this.#entries.push(entry);
+    this.#pending++;
+    // One turn of the event loop later, so that results which arrive together are written together.
+    this.#flushing ??= this.#flushSoon();
+  }
+
+  async #flushSoon(): Promise<void> {
+    await new Promise<void>((resolve) => setImmediate(resolve));
+    try {
+      while (this.#entries.length > 0) {
+        const token = this.#token;
+        const batch = this.#entries.splice(0, this.#options.flushSizeMax);
+        await this.#flush(batch, token);
+      }
+    } finally {
+      this.#flushing = undefined; // Nothing can have been added since the look at the entries.
+    }
+  }
+
+  /** Resolves when everything added so far is durable or void. */
+  async drained(): Promise<void> {
+    while (this.#flushing) await this.#flushing;
+  }
+
+  /**
+   * In the order of the batch, whatever it is divided into: what is written is then always a beginning, and never an
+   * event without those before it of the same key.
+   */
+  async #flush(batch: readonly Entry[], token: string): Promise<void> {
+    let refused = await this.#attempt(token, batch);
+    if (refused === undefined) return;
+    this.#logRefused(batch, refused.error);
+    const plain = batch.map(withPlainErrors);
+    if (plain.some((entry, index) => entry !== batch[index])) refused = await this.#attempt(token, batch, plain);
+    if (refused === undefined) return;
+    const [entry] = batch;
+    if (batch.length === 1 && entry) {
+      await this.#writeRefused(token, entry, refused.error);
+      return;
+    }
+    const middle = Math.ceil(batch.length / 2);
+    await this.#flush(batch.slice(0, middle), token);
+    await this.#flush(batch.slice(middle), token);
+  }
+
+  async #writeRefused(token: string, entry: Entry, error: unknown): Promise<void> {
+    if ((await this.#attempt(token, [entry], [withPlainNames(entry)])) === undefined) return;
+    const instead = asDeadLetter(entry, error, this.#options.poison);
+    if ((await this.#attempt(token, [entry], [instead], instead)) === undefined) return;
+    // Nothing can be written about this event, and no other one waits for that.
+    void this.#untilWritten(token, () => this.#write(token, [instead])).then((missing) => {
+      this.#written(token, [entry], missing, instead);
+    });
+  }
+
+  /** Writes the batch in this form. Returns the error if the database refuses it; else it is written, or void. */
+  async #attempt(
+    token: string,
+    batch: readonly Entry[],
+    form: readonly Entry[] = batch,
+    instead?: Entry,
+  ): Promise<{ error: unknown } | undefined> {
+    let missing: readonly string[];
+    try {
+      missing = await this.#untilWritten(token, () => this.#write(token, form), isRefusedValue);
+    } catch (error) {
+      return { error };
+    }
+    this.#written(token, batch, missing, instead);
+    return undefined;
+  }
+
+  #logRefused(batch: readonly Entry[], error: unknown): void {
+    this.#log.say('refused', (suppressed) =>
+      this.#options.logger.warn(
+        { results: batch.length, suppressed, err: String(error) },
+        'database refused a result, writing it in another form',
+      ),
+    );
+  }
+
+  #written(token: string, batch: readonly Entry[], missing: readonly string[], instead?: Entry): void {
+    if (token !== this.#token) return;
+    this.#pending -= batch.length;
+    const fenced = missing.length > 0 ? new Set(missing) : undefined;
+    for (const entry of batch) this.#options.onWritten(entry, fenced?.has(entry.held.seq) ?? false, instead);
+  }
+
+  /** One statement for all of a batch: what it does is written together or not at all. */
+  #write(token: string, batch: readonly Entry[]): Promise<string[]> {
+    const { query, schema } = this.#options;
+    const settlements: Settlement[] = [];
+    const failures: Failure[] = [];
+    for (const entry of batch) {
+      if ('settlement' in entry) settlements.push(entry.settlement);
+      else failures.push(entry.failure);
+    }
+    if (failures.length === 0) return settle(query, schema, token, settlements);
+    return fail(query, schema, token, failures, settlements);
+  }
+
+  /** Throws only what `isFinal` says. */
+  async #untilWritten(
+    token: string,
+    write: () => Promise<string[]>,
+    isFinal: (error: unknown) => boolean = () => false,
+  ): Promise<readonly string[]> {
+    let uncertain = false;
+    for (let attempt = 1; token === this.#token; attempt++) {
+      try {
+        const missing = await write();
+        // After a lost answer, what is missing was most likely written by the first try.
+        return uncertain ? none : missing;
+      } catch (error) {
+        if (isFinal(error)) throw error;
+        uncertain ||= isConnectionFailure(error);
+        this.#log.say('flush', (suppressed) =>
+          this.#options.logger.warn(
+            { attempt, suppressed, err: String(error) },
+            'cannot write results down, trying on',
+          ),
+        );
+        await sleep(Math.min(1_000, 20 * 2 ** Math.min(attempt, 6)));
+      }
+    }
+    return none;
+  }
+}
+
+const none: readonly string[] = [];

@@ -1,0 +1,62 @@
+import { sqlState } from '../../database/database-error.ts';
+import { toAscii } from '../../database/storable-text.ts';
+import { PostcommitError } from '../../errors.ts';
+import type { TargetError } from '../../outbox/delivering/fail.ts';
+import { errorText } from '../../telemetry/error-text.ts';
+import type { Entry } from './completer.ts';
+
+/**
+ * The entry with its error texts in ASCII, for a database whose encoding lacks one of their characters. The entry itself
+ * where they are ASCII already.
+ */
+export function withPlainErrors(entry: Entry): Entry {
+  if (!('failure' in entry && 'errors' in entry.failure)) return entry;
+  const { failure } = entry;
+  const errors = failure.errors.map((each) => ({ ...each, error: toAscii(each.error) }));
+  if (errors.every(({ error }, index) => error === failure.errors[index]?.error)) return entry;
+  return { ...entry, failure: { ...failure, errors } };
+}
+
+/**
+ * The same with the names of targets in ASCII as well: the last form in which the result itself may be stored. A handler
+ * whose name is changed by this is called again should the event be retried, so it is not done to more than one entry.
+ */
+export function withPlainNames(entry: Entry): Entry {
+  if ('settlement' in entry) {
+    const { settlement } = entry;
+    return { ...entry, settlement: { ...settlement, targets: settlement.targets.map(toAscii) } };
+  }
+  const { failure } = entry;
+  const done = failure.done?.map(toAscii);
+  const errors = 'errors' in failure ? failure.errors.map(withPlainTexts) : undefined;
+  return { ...entry, failure: { ...failure, ...(done && { done }), ...(errors && { errors }) } as typeof failure };
+}
+
+function withPlainTexts({ target, code, error }: TargetError): TargetError {
+  return { target: target === null ? null : toAscii(target), code: toAscii(code), error: toAscii(error) };
+}
+
+/**
+ * What becomes of an event whose result the database refuses in any form. It keeps the targets that have the event; one
+ * that has reached all of its targets owes none of them.
+ */
+export function asDeadLetter(entry: Entry, refusal: unknown, poison: 'skip' | 'block'): Entry {
+  const { held } = entry;
+  const targets = 'settlement' in entry ? entry.settlement.targets : (entry.failure.done ?? held.done);
+  const done = targets.map(toAscii);
+  const reached = done.length > 0 ? `It has reached ${done.join(', ')}. ` : '';
+  const detail = `${reached}(${sqlState(refusal)}: ${errorText(refusal)})`;
+  const error = new PostcommitError('POSTCOMMIT_E_RESULT_REFUSED', detail, { cause: refusal });
+  return {
+    held,
+    failure: {
+      seq: held.seq,
+      attempts: held.attempts,
+      fate: poison === 'block' && held.id !== '' ? 'hold' : 'bury',
+      reason: 'rejected',
+      done,
+      ...('settlement' in entry && { owed: [] }),
+      errors: [{ target: null, code: error.code, error: toAscii(errorText(error.message)) }],
+    },
+  };
+}
