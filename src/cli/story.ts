@@ -71,7 +71,7 @@ function situation(story: EventStory, destinations: readonly DestinationInfo[], 
   if (story.orphan) facts.push(['orphan', 'it was never queued, so no relay delivers it']);
   if (story.done.length > 0) facts.push(['done for', story.done.map(printable).join(', ')]);
   if (story.owed.length > 0) facts.push(['owed to', story.owed.map(printable).join(', ')]);
-  if (deadLetter?.held && !deadLetter.discardedAt) facts.push(['blocks', 'the following events of its key']);
+  if (deadLetter?.blocking && !deadLetter.discardedAt) facts.push(['blocks', 'the following events of its key']);
   return facts;
 }
 

@@ -109,10 +109,10 @@ export class Reporter {
       );
     } else {
       this.#counters.dead++;
-      const held = failure.fate === 'hold';
-      this.#lifecycle.tell('dead', { ...facts(row), reason: failure.reason, error, held });
+      const blocking = failure.fate === 'hold';
+      this.#lifecycle.tell('dead', { ...facts(row), reason: failure.reason, error, blocking });
       this.#logger.error(
-        { ...logFields(facts(row)), target, reason: failure.reason, held, error },
+        { ...logFields(facts(row)), target, reason: failure.reason, blocking, error },
         'event is a dead letter',
       );
     }

@@ -88,7 +88,7 @@ describe('admin.pause and admin.resume', () => {
 
     await scene.admin.resume('kafka');
     expect(await stateOf('kafka')).toMatchObject({ state: 'up', waiting: 3 });
-    await scene.db.query(`update postcommit.outbox_controls set unshelved_at = now() - interval '1 second'`);
+    await scene.db.query(`update postcommit.outbox_destinations set unshelved_at = now() - interval '1 second'`);
     expect(await unshelve(scene.db.pool, 'postcommit', request)).toBe(3);
     expect(await scene.admin.counts()).toMatchObject({ pending: 3, shelved: 0 });
   });

@@ -29,7 +29,7 @@ describe('an operation over many events', () => {
   }
 
   async function shelve(): Promise<void> {
-    await db.query(`insert into postcommit.outbox_controls (destination) values ('kafka')`);
+    await db.query(`insert into postcommit.outbox_destinations (destination) values ('kafka')`);
     await db.query(
       `insert into postcommit.outbox_shelf (destination, seq, key, attempts, rescues)
        select 'kafka', seq, key, 0, 0 from postcommit.outbox_queue`,

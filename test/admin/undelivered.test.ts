@@ -79,7 +79,7 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
     const error = `An operator cancelled the event, as the database role ${role}: wrong year`;
     expect(await scene.admin.find(id)).toMatchObject({
       status: 'FAILED',
-      deadLetter: { reason: 'cancelled', error, held: false, discardedAt: expect.any(Date) },
+      deadLetter: { reason: 'cancelled', error, blocking: false, discardedAt: expect.any(Date) },
       failures: [
         { relay: 'operator', target: null, code: 'POSTCOMMIT_E_EVENT_CANCELLED', error, at: expect.any(Date) },
       ],
@@ -107,7 +107,7 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
       { aggregate: ['order', '2'], delayMs },
     ]);
     const token = await register(scene.db.pool, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 3_600_000 });
-    await scene.db.query('update postcommit.outbox_queue set lease = $1 where seq = $2', [
+    await scene.db.query('update postcommit.outbox_queue set claimed_by = $1 where seq = $2', [
       token,
       await scene.seqOf(held),
     ]);
@@ -138,7 +138,7 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
         { what: 'the command waits for the row' },
       );
       const token = await register(scene.db.pool, 'postcommit', { name: 'new', host: 'h', pid: 1, leaseMs: 3_600_000 });
-      await client.query('update postcommit.outbox_queue set lease = $1 where seq = $2', [token, seq]);
+      await client.query('update postcommit.outbox_queue set claimed_by = $1 where seq = $2', [token, seq]);
       await client.query('commit');
       expect(await cancelling).toEqual({ count: 0, inFlight: 1 });
 

@@ -80,7 +80,7 @@ describe.each(postgresVersions)('least privilege on PostgreSQL %i', (version) =>
         `truncate postcommit.${table}`,
       ]),
       `update postcommit.outbox_events set payload = '1'`,
-      'update postcommit.outbox_queue set lease = 1',
+      'update postcommit.outbox_queue set claimed_by = 1',
       `insert into postcommit.outbox_queue (seq) values (1)`,
       // A seq of its own choice would be a place in the order, or everybody's next one.
       `insert into postcommit.outbox_events (seq, aggregate_type, aggregate_id, event_type, payload)
@@ -255,7 +255,7 @@ describe.each(postgresVersions)('least privilege on PostgreSQL %i', (version) =>
     await expect(admin.replay({ all: true })).rejects.toMatchObject({ code: 'POSTCOMMIT_E_PERMISSION_DENIED' });
     await refusesAll(pool, [
       ...tables.map((table) => `delete from postcommit.${table}`),
-      'update postcommit.outbox_queue set lease = 1',
+      'update postcommit.outbox_queue set claimed_by = 1',
       `select postcommit.emit('a', 'b', 'c', '1')`,
       'create table postcommit.mine ()',
     ]);
@@ -273,7 +273,7 @@ describe.each(postgresVersions)('least privilege on PostgreSQL %i', (version) =>
     const handlers = { kept: { see: (delivered: { payload: unknown }) => void seen.push(delivered.payload) } };
     await createRelay({ connectionString: scenario.url('relay'), handlers }).runOnce();
     expect(seen).toEqual([1, 2]);
-    await scenario.db.query(`insert into postcommit.outbox_controls (destination) values ('gone')`);
+    await scenario.db.query(`insert into postcommit.outbox_destinations (destination) values ('gone')`);
     await scenario.db.query(
       `insert into postcommit.outbox_shelf (destination, seq, attempts, rescues, done)
        select 'gone', max(seq), 0, 0, '{see}' from postcommit.outbox_events`,

@@ -87,7 +87,7 @@ describe('events parked behind a held one', () => {
     const { held, ready } = await line({ withParked: false });
     const seq = await scene.seqOf(ready);
     await relay.query('begin');
-    await relay.query('select from postcommit.outbox_queue where held for update');
+    await relay.query('select from postcommit.outbox_queue where blocking for update');
     await defer(scene.db.pool, 'postcommit', [seq]);
     expect(await scene.parked(), 'while the held one is locked').toBe(0);
     await relay.query('commit');

@@ -10,7 +10,7 @@ import { quietPool } from '../support/quiet-pool.ts';
 import { withScenario } from '../support/relay-scenario.ts';
 import { until } from '../support/wait.ts';
 
-const noLowWater = { mark: '0', returns: '0', server: '' };
+const noLowWater = { mark: '0', requeues: '0', server: '' };
 
 /** Inserts one event per aggregate, with headers and a payload of about so many bytes, which compress well. */
 const insertSql = `
@@ -78,7 +78,7 @@ describe.each([18, 14] as const)('a claim of events with large headers, on Postg
     await db.query(insertSql, [1, 60_000, 10]);
     const next = await claimNext(query, 'postcommit', request());
     expect(next).toMatchObject({ rows: [{ payloadJson: undefined, headersJson: '{}' }] });
-    await db.query('update postcommit.outbox_queue set lease = null');
+    await db.query('update postcommit.outbox_queue set claimed_by = null');
     const { rows } = await claim(query, 'postcommit', request(-1));
     await readClaimed(query, 'postcommit', rows);
     expect(rows).toMatchObject([{ type: 'scripted', payloadJson: undefined, headersJson: '{}' }]);

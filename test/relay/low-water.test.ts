@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { LowWater } from '../../src/relay/lane/low-water.ts';
 
 const survey = (more: Partial<Parameters<LowWater['surveyed']>[0]>) => ({
-  returns: '0',
+  requeues: '0',
   server: 'one',
   lowest: null,
   xmin: '100',
@@ -26,7 +26,7 @@ describe('the low-water mark', () => {
   test('rises to the lowest event once every transaction of that moment has ended', () => {
     const water = begun();
     look(water, survey({ lowest: '50', xmin: '90', xmax: '100' }), '60');
-    expect(water.mark).toEqual({ mark: '0', returns: '0', server: 'one' });
+    expect(water.mark).toEqual({ mark: '0', requeues: '0', server: 'one' });
     look(water, survey({ lowest: '70', xmin: '99', xmax: '120' }), '80');
     expect(water.mark.mark).toBe('0');
     look(water, survey({ lowest: '90', xmin: '100', xmax: '130' }), '99');
@@ -52,15 +52,15 @@ describe('the low-water mark', () => {
   test('falls when something came back into the queue, and with every look at all', () => {
     const water = begun();
     for (let n = 0; n < 2; n++) look(water, survey({ lowest: '50' }), '60');
-    expect(water.mark).toMatchObject({ mark: '50', returns: '0' });
-    look(water, survey({ lowest: '3', returns: '1' }), '60');
-    expect(water.mark).toMatchObject({ mark: '0', returns: '1' });
-    for (let n = 0; n < 2; n++) look(water, survey({ lowest: '50', returns: '1' }), '60');
+    expect(water.mark).toMatchObject({ mark: '50', requeues: '0' });
+    look(water, survey({ lowest: '3', requeues: '1' }), '60');
+    expect(water.mark).toMatchObject({ mark: '0', requeues: '1' });
+    for (let n = 0; n < 2; n++) look(water, survey({ lowest: '50', requeues: '1' }), '60');
     expect(water.mark.mark).toBe('50');
     water.beginSurvey(29_900);
     expect(water.mark.mark).toBe('50');
     water.beginSurvey(30_000);
-    expect(water.mark).toMatchObject({ mark: '0', returns: '-1' });
+    expect(water.mark).toMatchObject({ mark: '0', requeues: '-1' });
   });
 
   test('is looked after five times a second while many events pass, and every five seconds when there are few', () => {
@@ -89,7 +89,7 @@ describe('the low-water mark', () => {
     for (let n = 0; n < 2; n++) look(water, survey({}), '1000');
     expect(water.mark.mark).toBe('1000');
     water.forget();
-    expect(water.mark).toMatchObject({ mark: '0', returns: '-1' });
+    expect(water.mark).toMatchObject({ mark: '0', requeues: '-1' });
     for (let n = 0; n < 2; n++) water.surveyed(survey({}));
     expect(water.mark.mark).toBe('0');
   });

@@ -15,7 +15,7 @@ const many = (count: number) => Array.from({ length: count }, (_, n) => ({ aggre
 
 async function letters(scenario: RelayScenario) {
   return scenario.db.query(
-    'select seq::text, reason, held, error, done from postcommit.outbox_dead_letters order by 1',
+    'select seq::text, reason, blocking, error, done from postcommit.outbox_dead_letters order by 1',
   );
 }
 
@@ -63,7 +63,7 @@ describe('an error text that the encoding of the database lacks', () => {
       const errors = new Set<string>();
       await until(
         async () => {
-          const [row] = await scenario.db.query('select state, error from postcommit.outbox_controls');
+          const [row] = await scenario.db.query('select state, error from postcommit.outbox_destinations');
           if (row.state === 'open') errors.add(row.error);
           return errors.size === 2;
         },
@@ -193,7 +193,7 @@ describe('a result that the database refuses in any form', () => {
           {
             seq: '13',
             reason: 'rejected',
-            held: poison === 'block',
+            blocking: poison === 'block',
             done: ['script'],
             error: expect.stringMatching(/It has reached script\. \(23514: .*unlucky/),
           },
@@ -251,7 +251,7 @@ test(
   'the completer stores names that PostgreSQL refuses in ASCII, and writes all in order',
   withScenario(async (scenario) => {
     await scenario.emitLine('a', 5);
-    await scenario.db.query('update postcommit.outbox_queue set lease = 7');
+    await scenario.db.query('update postcommit.outbox_queue set claimed_by = 7');
     const written: string[] = [];
     const completer = new Completer({
       schema: 'postcommit',

@@ -91,7 +91,7 @@ const violations: [rule: string, files: Record<string, string>, message: RegExp]
   ],
   [
     'SQL in capitals in dashboard/',
-    { 'dashboard/api.ts': `run("UPDATE outbox_controls SET paused = true");` },
+    { 'dashboard/api.ts': `run("UPDATE outbox_destinations SET paused = true");` },
     /src\/dashboard\/api\.ts:1: holds SQL/,
   ],
   [

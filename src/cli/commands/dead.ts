@@ -73,7 +73,7 @@ function addList(dead: Command, terminal: Terminal): void {
           letter.id ?? letter.seq,
           letter.discardedAt ? `${letter.reason} (discarded)` : letter.reason,
           String(letter.attempts),
-          letter.held ? 'yes' : 'no',
+          letter.blocking ? 'yes' : 'no',
           letter.type ?? '(deleted)',
           letter.aggregate ? `${letter.aggregate.type}:${letter.aggregate.id}` : '-',
           instant(letter.at),

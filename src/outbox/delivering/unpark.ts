@@ -6,10 +6,10 @@ const findParkedSql = perSchema(
   (s) => `
 with parked as materialized (
   select key, min(seq) as seq from ${s}.outbox_queue
-   where available_at = 'infinity' and not held and key > $1::text::bigint group by key
+   where available_at = 'infinity' and not blocking and key > $1::text::bigint group by key
 ), wall as materialized (
   select key, min(seq) as seq from ${s}.outbox_queue
-   where available_at = 'infinity' and held and key is not null group by key
+   where available_at = 'infinity' and blocking and key is not null group by key
 )
 select to_json(p.key::text)::text as json
   from parked p left join wall w on w.key = p.key
@@ -21,7 +21,7 @@ select to_json(p.key::text)::text as json
 // than the key itself, and reads everything that is parked for each of a thousand keys.
 const isParked = (row: string) => `${row}.available_at + interval '0' = 'infinity'`;
 
-// What is parked behind the first held event of its key, `wall`, stays parked. Many keys in one statement: a statement per key
+// What is parked behind the first blocking event of its key, `wall`, stays parked. Many keys in one statement: a statement per key
 // took 100 s for 100,000 keys. Keys in order and each by seq, so that two operators lock rows in the same order.
 const wakeSql = perSchema(
   (s) => `
@@ -30,14 +30,14 @@ with line as materialized (
     from unnest($1::text::bigint[]) as k(key)
     left join lateral (
       select q.seq from ${s}.outbox_queue q
-       where q.key = k.key and q.held and ${isParked('q')} order by q.seq limit 1
+       where q.key = k.key and q.blocking and ${isParked('q')} order by q.seq limit 1
     ) wall on true
    order by k.key
 ), parked as materialized (
   select line.key, q.seq from line cross join lateral (
     select q.seq from ${s}.outbox_queue q
      where q.key = line.key and q.seq > line.after and (line.before is null or q.seq < line.before)
-       and ${isParked('q')} and not q.held
+       and ${isParked('q')} and not q.blocking
      order by q.seq limit $4::text::integer for update
   ) q
    limit $4::text::integer
@@ -58,7 +58,7 @@ const passesMax = 20;
 const lowestKey = '-9223372036854775808';
 
 /**
- * Wakes every event that is parked (available_at 'infinity') behind a held dead letter that is there no more. To be
+ * Wakes every event that is parked (available_at 'infinity') behind a blocking dead letter that is there no more. To be
  * called after the statement that freed the key has committed. Answers how many it woke.
  *
  * Why nothing stays parked for ever. `defer` parks an event F behind a waiting event P of its key, under a share lock
@@ -67,14 +67,14 @@ const lowestKey = '-9223372036854775808';
  * - or after: then it waits for `defer` to commit, so that F is parked, and seen by any statement that begins later.
  * The second is why one pass is not enough: F may be parked behind P, itself only parked, while this pass is under way
  * with a snapshot that shows F as ready. So passes are made until one finds nothing to wake. In the snapshot of that
- * one, no event is parked without a held one before it; whatever is parked later is behind a chain of waiting events
- * that begins with a held one, and is woken by whoever resolves that. To wake an event needlessly is harmless: the
+ * one, no event is parked without a blocking one before it; whatever is parked later is behind a chain of waiting events
+ * that begins with a blocking one, and is woken by whoever resolves that. To wake an event needlessly is harmless: the
  * next claim finds it blocked and `defer` parks it again.
  *
  * Without `keys` it asks for all of them: so it also wakes what an operator left behind whose process was killed between
  * freeing a key and getting here. That reads everything that is parked, so a bulk operation names the keys that each
  * chunk freed and asks for all of them once, at its end. The passes are limited because an event emitted by hand
- * with available_at 'infinity' holds its key without being held, and its followers would be woken and parked again.
+ * with available_at 'infinity' holds its key without being marked as blocking, and its followers would be woken and parked again.
  */
 export async function wake(db: Executor, schema: string, keys?: readonly string[]): Promise<number> {
   let woken = 0;

@@ -2,7 +2,7 @@ import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 import { arrayText, readJson } from '../read-json.ts';
 
-// Not what is parked (infinity): that waits for a held dead letter. A relay that claims an event in this very moment is not
+// Not what is parked (infinity): that waits for a blocking dead letter. A relay that claims an event in this very moment is not
 // disturbed: what it does with the event sets or removes the time anyway.
 const releaseSql = perSchema(
   (s) => `
@@ -10,8 +10,8 @@ with alive as materialized (
   select token from ${s}.outbox_relays where ended_at is null
 ), chosen as materialized (
   select q.seq from ${s}.outbox_queue q
-   where q.seq = any ($1::text::bigint[]) and not q.held and q.available_at > now() and q.available_at < 'infinity'
-     and (q.lease is null or q.lease not in (select token from alive))
+   where q.seq = any ($1::text::bigint[]) and not q.blocking and q.available_at > now() and q.available_at < 'infinity'
+     and (q.claimed_by is null or q.claimed_by not in (select token from alive))
    order by q.seq for update
 ), released as (
   update ${s}.outbox_queue q set available_at = null where q.seq = any (array(select seq from chosen))
@@ -19,7 +19,7 @@ with alive as materialized (
 select json_build_object(
   'count', (select count(*) from chosen),
   'inFlight', (select count(*) from ${s}.outbox_queue q
-                where q.seq = any ($1::text::bigint[]) and q.lease in (select token from alive)))::text as json`,
+                where q.seq = any ($1::text::bigint[]) and q.claimed_by in (select token from alive)))::text as json`,
 );
 
 /** What was done with undelivered events. */

@@ -2,7 +2,7 @@ import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 import { arrayText, readJson } from '../read-json.ts';
 
-const waits = `q.lease is null and not q.held and q.available_at > now() and q.available_at < 'infinity'`;
+const waits = `q.claimed_by is null and not q.blocking and q.available_at > now() and q.available_at < 'infinity'`;
 
 // The keys of the given events, wherever these are by now: a call that was killed before it could undefer is made good by
 // the next one for the same event.

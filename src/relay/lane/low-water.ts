@@ -7,7 +7,7 @@ const surveyQuietMs = 5_000;
 /** How often everything is looked at all the same. */
 const fullLookEveryMs = 30_000;
 /** The sequence begins at 1. */
-const unknownReturns = '-1';
+const unknownRequeues = '-1';
 
 /**
  * The low-water mark: a seq below which nothing is in the queue and nothing will be. It only saves work: while a session
@@ -18,7 +18,7 @@ const unknownReturns = '-1';
  * yet: a transaction that drew a lower one may still be under way. It is a candidate, with the transactions of that
  * moment. Any seq drawn later is higher than all drawn until then. Once every transaction of that moment has ended (the
  * oldest one under way is younger than all of them), all lower seqs that will ever commit have done so; the survey that
- * sees this also sees their events. What comes back into the queue from elsewhere is counted (`returns`) before its
+ * sees this also sees their events. What comes back into the queue from elsewhere is counted (`requeues`) before its
  * transaction commits, and a survey reads the number before its snapshot. Counted later than that, the claim that could
  * meet it finds another number and does without the mark; counted before, its transaction is one of that moment.
  *
@@ -30,7 +30,7 @@ const unknownReturns = '-1';
  */
 export class LowWater {
   #mark = '0';
-  #returns = unknownReturns;
+  #requeues = unknownRequeues;
   #server = '';
   #candidate: { seq: string; xmax: bigint } | undefined;
   /** The highest seq seen in the queue since everything was looked at. */
@@ -41,7 +41,7 @@ export class LowWater {
   #fullLookAt = Number.NEGATIVE_INFINITY;
 
   get mark(): LowWaterMark {
-    return { mark: this.#mark, returns: this.#returns, server: this.#server };
+    return { mark: this.#mark, requeues: this.#requeues, server: this.#server };
   }
 
   /** Whether it is time for a claim from the start to take stock. */
@@ -61,7 +61,7 @@ export class LowWater {
 
   /** The server may be another one now, that knows less: after a failover, or a restore. */
   forget(): void {
-    this.#forget(unknownReturns, '');
+    this.#forget(unknownRequeues, '');
     this.#reached = '0';
   }
 
@@ -73,10 +73,10 @@ export class LowWater {
 
   /** After a claim that took stock. */
   surveyed(survey: Survey): void {
-    const isFirst = this.#returns === unknownReturns;
-    if (survey.server !== this.#server || survey.returns !== this.#returns) {
+    const isFirst = this.#requeues === unknownRequeues;
+    if (survey.server !== this.#server || survey.requeues !== this.#requeues) {
       // Whatever `lowest` is worth then: a mark is made from two surveys, and the second one looks at everything.
-      this.#forget(survey.returns, survey.server);
+      this.#forget(survey.requeues, survey.server);
       // What was seen before may be above what the sequence has come to since.
       if (!isFirst) this.#reached = '0';
     }
@@ -89,9 +89,9 @@ export class LowWater {
     this.#candidate ??= { seq: lowest, xmax: BigInt(survey.xmax) };
   }
 
-  #forget(returns: string, server: string): void {
+  #forget(requeues: string, server: string): void {
     this.#mark = '0';
-    this.#returns = returns;
+    this.#requeues = requeues;
     this.#server = server;
     this.#candidate = undefined;
   }

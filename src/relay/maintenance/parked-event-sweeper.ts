@@ -14,7 +14,7 @@ export interface ForgottenSweepOptions {
 /** How long events may stay parked that an operator's process freed but, killed, did not wake. */
 const sweepEveryMs = (leaseMs: number) => Math.min(60_000, 2 * leaseMs);
 
-/** An operator's process may have died between resolving a held dead letter and waking what waited behind it. */
+/** An operator's process may have died between resolving a blocking dead letter and waking what waited behind it. */
 export class ForgottenSweep {
   readonly #options: ForgottenSweepOptions;
   readonly #log = new SparseLog();

@@ -27,7 +27,7 @@ export interface CircuitBreakerOptions {
 const signalGraceMs = 500;
 
 /**
- * Whether one destination may be sent to. Its state is shared by all relays through outbox_controls: one relay that
+ * Whether one destination may be sent to. Its state is shared by all relays through outbox_destinations: one relay that
  * meets an outage opens the circuit for all, and one at a time probes. This relay does not wait for its own note to be
  * written: from the first failure on nothing more is sent.
  */
