@@ -249,8 +249,8 @@ describe.each(postgresVersions)('least privilege on PostgreSQL %i', (version) =>
     await admin.counts();
     await admin.destinations();
     expect((await admin.doctor()).findings.filter(({ what }) => what.startsWith('not checked'))).toEqual([]);
-    for (const change of [admin.release({ all: true }), admin.cancel({ all: true })]) {
-      await expect(change).rejects.toMatchObject({ code: 'POSTCOMMIT_E_PERMISSION_DENIED' });
+    for (const change of [() => admin.release({ all: true }), () => admin.cancel({ all: true })]) {
+      await expect(change()).rejects.toMatchObject({ code: 'POSTCOMMIT_E_PERMISSION_DENIED' });
     }
     await expect(admin.replay({ all: true })).rejects.toMatchObject({ code: 'POSTCOMMIT_E_PERMISSION_DENIED' });
     await refusesAll(pool, [
