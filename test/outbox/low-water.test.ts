@@ -57,7 +57,7 @@ async function claimSome(readyMax: number): Promise<string[]> {
     targets: [],
   });
   if (result.reached) water.seen(result.reached, result.rows.length);
-  if (result.survey) water.surveyed(result.survey);
+  if (result.survey) water.sampled(result.survey);
   return result.rows.map(({ seq }) => seq);
 }
 
@@ -242,7 +242,7 @@ describe('the low-water mark', () => {
     expect(timeline).toMatch(/^[0-9A-F]{8}$/);
     expect(await usable(`${started}1/${timeline}`)).toBe('0');
     expect(await usable(`${started}/00000002`)).toBe('0');
-    water.surveyed({ requeues, server: `${started}/00000002`, lowest: null, xmin: '9', xmax: '9' });
+    water.sampled({ requeues, server: `${started}/00000002`, lowest: null, xmin: '9', xmax: '9' });
     expect(water.mark.mark).toBe('0');
   });
 

@@ -8,8 +8,8 @@ import { errorText } from '../../telemetry/error-text.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
 import type { Lifecycle } from '../lifecycle.ts';
-import { within } from '../timeout.ts';
-import type { HeldDuty } from './leader.ts';
+import { withTimeout } from '../timeout.ts';
+import type { Duty } from './leader.ts';
 import { Leader } from './leader.ts';
 import type { MaintenanceTask, ResolvedMaintenance } from './maintenance-options.ts';
 import { maintenanceTasks } from './maintenance-options.ts';
@@ -122,9 +122,9 @@ export class Maintenance {
     this.#running = false;
     clearTimeout(this.#timer);
     this.#stopping.abort();
-    await within(2_000, this.#turning ?? Promise.resolve());
+    await withTimeout(2_000, this.#turning ?? Promise.resolve());
     await this.#closeLink();
-    await within(
+    await withTimeout(
       2_000,
       this.#leader.resign().catch(() => {}), // Then it is free when the relay signs off, or its lease runs out.
     );
@@ -168,7 +168,7 @@ export class Maintenance {
   }
 
   /** Answers whether this relay still leads. */
-  async #run(task: MaintenanceTask, duty: HeldDuty, last: LastRun | undefined, budgetMs: number): Promise<boolean> {
+  async #run(task: MaintenanceTask, duty: Duty, last: LastRun | undefined, budgetMs: number): Promise<boolean> {
     const { schema, options } = this.#options;
     const began = performance.now();
     // Ends what waits for an answer, too: for a connection that was lost a link would try for ever.

@@ -3,7 +3,7 @@ import { wake } from '../../outbox/delivering/unpark.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
 
-export interface ForgottenSweepOptions {
+export interface ParkedEventSweeperOptions {
   schema: string;
   db: Executor;
   leaseMs: number;
@@ -15,13 +15,13 @@ export interface ForgottenSweepOptions {
 const sweepEveryMs = (leaseMs: number) => Math.min(60_000, 2 * leaseMs);
 
 /** An operator's process may have died between resolving a blocking dead letter and waking what waited behind it. */
-export class ForgottenSweep {
-  readonly #options: ForgottenSweepOptions;
+export class ParkedEventSweeper {
+  readonly #options: ParkedEventSweeperOptions;
   readonly #log = new SparseLog();
   #nextAt = Number.POSITIVE_INFINITY;
   #stopped = false;
 
-  constructor(options: ForgottenSweepOptions) {
+  constructor(options: ParkedEventSweeperOptions) {
     this.#options = options;
   }
 

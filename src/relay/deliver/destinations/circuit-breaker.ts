@@ -117,7 +117,7 @@ export class CircuitBreaker {
       this.#paused = circuit.paused;
       lifecycle.tell(circuit.paused ? 'destinationPaused' : 'destinationResumed', { destination: name });
       logger.info({ destination: name }, circuit.paused ? 'destination is paused' : 'destination is resumed');
-      if (circuit.paused) destination().putAside();
+      if (circuit.paused) destination().shelveWaiting();
     }
     if (version !== this.#version || this.#unwritten !== undefined) return;
     if (circuit.open && !this.#down) this.#goDown(circuit.error ?? 'unknown');
@@ -144,7 +144,7 @@ export class CircuitBreaker {
         'destination is away; its events wait and lose no attempt, others go on',
       );
     }
-    destination().putAside();
+    destination().shelveWaiting();
   }
 
   #tellUp(): void {
