@@ -1,6 +1,6 @@
 import { codedDatabaseError } from '../database/database-error.ts';
 import type { Executor } from '../database/executor.ts';
-import { ring, ringInProcess } from '../outbox/emitting/notify.ts';
+import { notifyInProcess, notifyRelays } from '../outbox/emitting/notify.ts';
 import type { OutboxCounts } from '../outbox/operating/count.ts';
 import { countAll } from '../outbox/operating/count.ts';
 import type { EventStory } from '../outbox/operating/find.ts';
@@ -338,8 +338,8 @@ export class OutboxAdmin {
   /** Rings for the relays, also when `work` fails: some of it may be done. A ring that is lost is made up by polling. */
   async #thenRing<T>(work: () => Promise<T>): Promise<T> {
     const rung = () => {
-      ringInProcess(this.#schema);
-      return this.#notify ? ring(this.#db, this.#schema).catch(() => {}) : undefined;
+      notifyInProcess(this.#schema);
+      return this.#notify ? notifyRelays(this.#db, this.#schema).catch(() => {}) : undefined;
     };
     try {
       const result = await work();

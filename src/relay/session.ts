@@ -4,7 +4,7 @@ import { load } from '../outbox/delivering/load-payload.ts';
 import { requireAllRows } from '../outbox/delivering/require-all-rows.ts';
 import { requireFunctions } from '../outbox/delivering/require-functions.ts';
 import { requireStorable } from '../outbox/delivering/require-storable.ts';
-import { ring } from '../outbox/emitting/notify.ts';
+import { notifyRelays } from '../outbox/emitting/notify.ts';
 import { requireSequence } from '../outbox/examining/examine-sequence.ts';
 import { Deliverer } from './deliver/deliverer.ts';
 import { DestinationSet } from './deliver/destinations/destination-set.ts';
@@ -391,7 +391,7 @@ export class RelaySession {
   async #signOff(): Promise<void> {
     try {
       await this.#lease.end();
-      await ring(this.#links.control, this.#options.schema); // Another relay may go on with what was given back.
+      await notifyRelays(this.#links.control, this.#options.schema); // Another relay may go on with what was given back.
     } catch (error) {
       this.#options.logger.warn({ err: String(error) }, 'could not sign off; the lease will run out instead');
     }

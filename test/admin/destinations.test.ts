@@ -4,7 +4,7 @@ import { doorbellChannel } from '../../src/database/identifier.ts';
 import { createOutbox, fromPg, type PauseOptions } from '../../src/index.ts';
 import { openCircuit, registerDestinations } from '../../src/outbox/delivering/circuit.ts';
 import { unshelve } from '../../src/outbox/delivering/unshelve.ts';
-import { hearInProcess } from '../../src/outbox/emitting/notify.ts';
+import { listenInProcess } from '../../src/outbox/emitting/notify.ts';
 import { within } from '../support/wait.ts';
 import { Scene } from './scene.ts';
 
@@ -122,7 +122,7 @@ describe('admin.pause and admin.resume', () => {
     await listener.connect();
     await listener.query(`listen ${doorbellChannel('postcommit')}`);
     let heardHere = 0;
-    const stopHearing = hearInProcess('postcommit', () => heardHere++);
+    const stopHearing = listenInProcess('postcommit', () => heardHere++);
     try {
       for (const [i, change] of [() => scene.admin.pause('kafka'), () => scene.admin.resume('kafka')].entries()) {
         const rung = new Promise((resolve) => listener.once('notification', resolve));

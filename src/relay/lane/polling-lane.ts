@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { codedDatabaseError, isUnreadable } from '../../database/database-error.ts';
-import type { Link } from '../../database/link.ts';
+import type { ReconnectingClient } from '../../database/reconnecting-client.ts';
 import type { ClaimedRow, ClaimRequest, ClaimResult } from '../../outbox/delivering/claim.ts';
 import { claim, claimNext, isRelayEnded, readClaimed } from '../../outbox/delivering/claim.ts';
 import { defer } from '../../outbox/delivering/defer.ts';
@@ -13,7 +13,7 @@ import { QueueWalk } from './queue-walk.ts';
 
 export interface PollingLaneOptions {
   schema: string;
-  link: Link;
+  link: ReconnectingClient;
   doorbell: Doorbell;
   /** Events per claim. */
   batchSizeMax: number;

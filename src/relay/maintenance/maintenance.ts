@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { codedDatabaseError } from '../../database/database-error.ts';
 import type { Executor } from '../../database/executor.ts';
-import { Link } from '../../database/link.ts';
+import { ReconnectingClient } from '../../database/reconnecting-client.ts';
 import type { LastRun, TaskRun } from '../../outbox/maintaining/record-run.ts';
 import { readRuns, recordRun } from '../../outbox/maintaining/record-run.ts';
 import { errorText } from '../../telemetry/error-text.ts';
@@ -61,7 +61,7 @@ export class Maintenance {
   readonly #stopping = new AbortController();
   /** Tasks that stopped for want of time. */
   readonly #unfinished = new Set<MaintenanceTask>();
-  #link: Link | undefined;
+  #link: ReconnectingClient | undefined;
   #running = false;
   #timer: NodeJS.Timeout | undefined;
   #turning: Promise<void> | undefined;
@@ -228,10 +228,10 @@ export class Maintenance {
     this.#log.say(kind, (suppressed) => this.#options.logger.warn({ ...fields, suppressed }, message));
   }
 
-  async #openLink(): Promise<Link> {
+  async #openLink(): Promise<ReconnectingClient> {
     if (this.#link) return this.#link;
     const { connectionString, relay, logger } = this.#options;
-    const link = new Link({
+    const link = new ReconnectingClient({
       connectionString,
       applicationName: `postcommit maintenance ${relay}`.slice(0, 63),
       queryTimeoutMs: taskMsMax / 2,
