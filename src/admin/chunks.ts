@@ -2,7 +2,7 @@ import type { Executor } from '../database/executor.ts';
 import { PostcommitError } from '../errors.ts';
 import { compareSeq } from '../outbox/delivering/claim.ts';
 import type { Chunk } from '../outbox/operating/conditions.ts';
-import { resolve } from '../outbox/operating/find-seqs-by-id.ts';
+import { findSeqsById } from '../outbox/operating/find-seqs-by-id.ts';
 import type { ChunkResult } from '../outbox/operating/requeue.ts';
 import type { EventReference } from './event-reference.ts';
 
@@ -88,7 +88,7 @@ export async function toSeqs(
     const ids = part.flatMap((reference) => ('id' in reference ? [reference.id] : []));
     for (const reference of part) if ('seq' in reference) seqs.add(reference.seq);
     if (ids.length === 0) continue;
-    for (const { id, seq } of await resolve(db, schema, ids)) {
+    for (const { id, seq } of await findSeqsById(db, schema, ids)) {
       seqs.add(seq);
       byId.set(id, (byId.get(id) ?? new Set()).add(seq));
     }

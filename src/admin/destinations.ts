@@ -2,7 +2,7 @@ import type { Executor } from '../database/executor.ts';
 import { isStorable } from '../database/storable-text.ts';
 import { PostcommitError } from '../errors.ts';
 import { listDestinations } from '../outbox/operating/list-destinations.ts';
-import { nearest } from '../suggest.ts';
+import { suggest } from '../suggest.ts';
 
 export interface PauseOptions {
   /** Why, for whoever looks next: at most 500 characters. Default: none. */
@@ -57,7 +57,7 @@ const namesMax = 20;
 function whichThereAre(given: unknown, known: readonly string[]): string {
   const got = `Got ${JSON.stringify(given)?.slice(0, 80) ?? String(given)}`;
   if (known.length === 0) return `${got}; there is none yet.`;
-  const near = typeof given === 'string' ? nearest(given.slice(0, 80), known) : undefined;
+  const near = typeof given === 'string' ? suggest(given.slice(0, 80), known) : undefined;
   const more = known.length > namesMax ? ` and ${known.length - namesMax} more` : '';
   return `${got}; known are ${known.slice(0, namesMax).join(', ')}${more}.${near ? ` Did you mean ${near}?` : ''}`;
 }

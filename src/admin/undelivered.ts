@@ -1,7 +1,7 @@
 import type { Executor } from '../database/executor.ts';
 import { cancel } from '../outbox/operating/cancel.ts';
 import { listUndelivered } from '../outbox/operating/list-undelivered.ts';
-import { moment } from '../outbox/operating/read-log-end.ts';
+import { readLogEnd } from '../outbox/operating/read-log-end.ts';
 import type { UndeliveredResult } from '../outbox/operating/release.ts';
 import { release } from '../outbox/operating/release.ts';
 import { undefer } from '../outbox/operating/undefer.ts';
@@ -53,7 +53,7 @@ async function* seqsOf(db: Executor, schema: string, target: UndeliveredTarget):
     yield* (await toSeqs(db, schema, checked.references)).lists;
     return;
   }
-  const { lastSeq: seqUntil } = await moment(db, schema);
+  const { lastSeq: seqUntil } = await readLogEnd(db, schema);
   for (let after: string | undefined = '0'; after !== undefined; ) {
     const chunk = { after, limit: chunkSizeMax, seqUntil };
     const seqs: string[] = await listUndelivered(db, schema, checked.conditions, chunk);
