@@ -1,10 +1,10 @@
 import type { Executor } from '../database/executor.ts';
-import { PostcommitError } from '../errors.ts';
 import { compareSeq } from '../outbox/delivering/claim.ts';
 import type { Chunk } from '../outbox/operating/conditions.ts';
 import { findSeqsById } from '../outbox/operating/find-seqs-by-id.ts';
 import type { ChunkResult } from '../outbox/operating/requeue.ts';
 import type { EventReference } from './event-reference.ts';
+import { checkOptionNames } from './option-names.ts';
 
 /** How an operation over many events can be watched and ended. */
 export interface BulkOptions {
@@ -29,23 +29,12 @@ export interface BulkResult {
   duplicates?: DuplicateId[];
 }
 
-/** Refuses options that are not known: a misspelt `signal` would be missed too late. */
 export function checkBulkOptions<Options extends object>(
   options: Options,
   method: string,
   more: string[] = [],
 ): Options {
-  const known = ['signal', 'onProgress', ...more];
-  if (typeof options !== 'object' || options === null || Array.isArray(options)) {
-    throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', `${method}() takes its options as an object.`);
-  }
-  const unknown = Object.keys(options).find((name) => !known.includes(name));
-  if (unknown !== undefined) {
-    throw new PostcommitError(
-      'POSTCOMMIT_E_BAD_OPTION',
-      `${method}() knows ${known.join(', ')}. Got ${JSON.stringify(unknown)}.`,
-    );
-  }
+  checkOptionNames(options, method, ['signal', 'onProgress', ...more]);
   return options;
 }
 

@@ -11,23 +11,12 @@ export interface PauseOptions {
 
 const reasonCharsMax = 500;
 
-/** The reason that was given to a method, checked; the empty text for none. */
-export function checkReason(method: 'pause' | 'cancel', options: { reason?: string }): string {
-  if (typeof options !== 'object' || options === null || Array.isArray(options)) {
-    const detail = `${method}() takes its options as an object: { reason: 'why' }.`;
-    throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', detail);
-  }
-  for (const name of Object.keys(options)) {
-    if (name !== 'reason') {
-      const detail = `${method}() knows reason only. Got ${JSON.stringify(name)}.`;
-      throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', detail);
-    }
-  }
-  const { reason = '' } = options;
+/** Checks a `reason` option. Returns the empty text for none. */
+export function checkReason(reason: unknown = ''): string {
   if (typeof reason !== 'string' || reason.length > reasonCharsMax) {
     throw new PostcommitError(
       'POSTCOMMIT_E_BAD_OPTION',
-      `reason must be a text of at most ${reasonCharsMax} characters.`,
+      `reason must be a string of at most ${reasonCharsMax} characters.`,
     );
   }
   if (!isStorable(reason)) throw new PostcommitError('POSTCOMMIT_E_TEXT_NOT_STORABLE', 'It is in the reason.');

@@ -52,7 +52,7 @@ const rowsMax = 1_000;
 const passesMax = 20;
 
 /**
- * Makes the events claimable that `defer` put behind the given ones, which were released or cancelled: their due time is that
+ * Makes the events claimable that `defer` put behind the given ones, which were made due or cancelled: their due time is that
  * of the event that they waited for. To be called after that has committed. An event of such a key that is in backoff itself is
  * tried early; that can only be one that was tried before the event in front of it came back into the queue.
  *
