@@ -174,7 +174,7 @@ function whatToDo({
   if (orphan) return ['postcommit requeue-orphans   queue this event and all others that were never queued'];
   if (waitingBehind) return [`postcommit events ${waitingBehind.id}   the event that goes first`, giveUp];
   if (status === 'PENDING' && availableAt)
-    return [`postcommit events release ${id}   make it due now, and what waits behind it`, giveUp];
+    return [`postcommit events make-due ${id}   deliver it now, without waiting for its delay or backoff`, giveUp];
   return status === 'SENT' ? [`postcommit replay ${id}   deliver it once more`] : [];
 }
 

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ClaimedRow } from '../outbox/delivering/claim.ts';
-import { load } from '../outbox/delivering/load-payload.ts';
+import { loadPayload } from '../outbox/delivering/load-payload.ts';
 import { requireAllRows } from '../outbox/delivering/require-all-rows.ts';
 import { requireFunctions } from '../outbox/delivering/require-functions.ts';
 import { requireStorable } from '../outbox/delivering/require-storable.ts';
@@ -130,7 +130,8 @@ export class RelaySession {
       deliverTimeoutMs: options.deliverTimeoutMs,
       noHandler: options.noHandler,
     });
-    this.#payloads = new PayloadLoader({ ...options, load: (seq, bytesMax) => load(loads, schema, seq, bytesMax) });
+    const load = (seq: string, bytesMax: number) => loadPayload(loads, schema, seq, bytesMax);
+    this.#payloads = new PayloadLoader({ ...options, load });
     this.#dispatcher = new Dispatcher({
       inFlightMax: options.inFlightMax,
       takesSlot: (event) => this.#deliverer.takesSlot(event),

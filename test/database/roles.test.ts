@@ -211,7 +211,7 @@ describe.each(postgresVersions)('least privilege on PostgreSQL %i', (version) =>
     await until(async () => (await statusOf(poison)) === 'FAILED', { what: 'it failed again' });
     expect(await admin.discard({ ids: [poison] })).toEqual({ count: 1 });
     const [delayed, unwanted] = [await emit('works', 5, 3_600_000), await emit('works', 6, 3_600_000)];
-    expect(await admin.release({ ids: [delayed] })).toEqual({ count: 1, inFlight: 0 });
+    expect(await admin.makeDue({ ids: [delayed] })).toEqual({ count: 1, inFlight: 0 });
     await until(async () => (await statusOf(delayed)) === 'SENT', { what: 'it was released' });
     expect(await admin.cancel({ ids: [unwanted] })).toEqual({ count: 1, inFlight: 0 });
     await admin.pause('broker', { reason: 'test' });
@@ -249,7 +249,7 @@ describe.each(postgresVersions)('least privilege on PostgreSQL %i', (version) =>
     await admin.counts();
     await admin.destinations();
     expect((await admin.doctor()).findings.filter(({ what }) => what.startsWith('not checked'))).toEqual([]);
-    for (const change of [() => admin.release({ all: true }), () => admin.cancel({ all: true })]) {
+    for (const change of [() => admin.makeDue({ all: true }), () => admin.cancel({ all: true })]) {
       await expect(change()).rejects.toMatchObject({ code: 'POSTCOMMIT_E_PERMISSION_DENIED' });
     }
     await expect(admin.replay({ all: true })).rejects.toMatchObject({ code: 'POSTCOMMIT_E_PERMISSION_DENIED' });

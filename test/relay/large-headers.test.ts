@@ -3,7 +3,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import type { DeliveredEvent } from '../../src/index.ts';
 import { type ClaimedRow, claim, claimNext, readClaimed } from '../../src/outbox/delivering/claim.ts';
-import { inlineBytesMax, load } from '../../src/outbox/delivering/load-payload.ts';
+import { inlineBytesMax, loadPayload } from '../../src/outbox/delivering/load-payload.ts';
 import { register } from '../../src/outbox/delivering/relays.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { quietPool } from '../support/quiet-pool.ts';
@@ -65,13 +65,16 @@ describe.each([18, 14] as const)('a claim of events with large headers, on Postg
     expect(of(rows[300])).toEqual({ payload: undefined, headers: 12_012 });
     expect(of(rows[400])).toEqual({ payload: 21, headers: 10_012 });
     const [large, both] = [rows[0]?.seq ?? '', rows[300]?.seq ?? ''];
-    expect(await load(db.pool, 'postcommit', large, 100_000)).toEqual({
+    expect(await loadPayload(db.pool, 'postcommit', large, 100_000)).toEqual({
       json: `{"pad": "${'p'.repeat(10)}"}`,
       headersJson: `{"pad": "${'h'.repeat(60_000)}€"}`,
       bytes: 60_035,
     });
-    expect(await load(db.pool, 'postcommit', large, 60_034)).toMatchObject({ json: undefined, bytes: 60_035 });
-    expect(await load(db.pool, 'postcommit', both, 100_000)).toMatchObject({ headersJson: undefined, bytes: 12_011 });
+    expect(await loadPayload(db.pool, 'postcommit', large, 60_034)).toMatchObject({ json: undefined, bytes: 60_035 });
+    expect(await loadPayload(db.pool, 'postcommit', both, 100_000)).toMatchObject({
+      headersJson: undefined,
+      bytes: 12_011,
+    });
   });
 
   test('of one event, or event by event, does the same', async () => {

@@ -6,7 +6,7 @@ import { conditionsGoHere, whereSelected } from './conditions.ts';
 
 // The dead letters are locked first and in order of seq, so that two operators take turns instead of deadlocking, and
 // whoever comes second finds the rows gone. A blocking one still has its queue row; that is freed in place, and waits for a
-// `defer` that is putting an event behind it at this moment (see wake.ts). One whose event is no longer in the log is
+// `defer` that is putting an event behind it at this moment (see unpark.ts). One whose event is no longer in the log is
 // taken as well: it may hold its key, and the relay buries it again without holding.
 const requeueSql = perSchema(
   (s) => `
@@ -42,7 +42,7 @@ export interface ChunkResult {
 
 /** The same for dead letters. */
 export interface ResolvedChunk extends ChunkResult {
-  /** Keys that one of them held: what is parked behind it is to be woken. */
+  /** Keys that one of them held: what is parked behind it is to be unparked. */
   freedKeys: string[];
 }
 
