@@ -27,8 +27,8 @@ const dist = (path: string) => import(new URL(`../../dist/${path}`, import.meta.
 async function eventsOf({ backlog, topic }: BrokerTask): Promise<MemoryEvent[]> {
   const [{ envelope }, { DeliveredEvent }, { toMessage }, { uuidV7 }] = await Promise.all([
     dist('wire/envelope.js'),
-    dist('relay/delivered-event.js'),
-    dist('relay/message.js'),
+    dist('wire/delivered-event.js'),
+    dist('relay/deliver/message.js'),
     dist('emit/uuid-v7.js'),
   ]);
   const serializer = envelope();
