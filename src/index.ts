@@ -53,7 +53,6 @@ export type {
   PublisherParts,
   PublishOutcome,
 } from './publishers/publisher.ts';
-export type { DeliveredEvent } from './relay/deliver/delivered-event.ts';
 export type { DestinationSettings, Destinations } from './relay/deliver/destinations/destination-options.ts';
 export type { Handler, HandlerContext, Handlers } from './relay/deliver/handlers.ts';
 export { Reject } from './relay/deliver/handlers.ts';
@@ -69,6 +68,7 @@ export type { RetryExponential, RetryPolicy, RetrySchedule } from './relay/settl
 export type { Logger } from './telemetry/logging.ts';
 export type { CloudEventsOptions } from './wire/cloud-events.ts';
 export { cloudEvents } from './wire/cloud-events.ts';
+export type { DeliveredEvent } from './wire/delivered-event.ts';
 export { envelope } from './wire/envelope.ts';
 export { raw } from './wire/raw.ts';
 export type { Serialized, Serializer, WireBinding } from './wire/serializer.ts';

@@ -27,7 +27,7 @@ const dist = (path: string) => import(new URL(`../../dist/${path}`, import.meta.
 async function eventsOf({ backlog, topic }: BrokerTask): Promise<MemoryEvent[]> {
   const [{ envelope }, { DeliveredEvent }, { toMessage }, { uuidV7 }] = await Promise.all([
     dist('wire/envelope.js'),
-    dist('relay/deliver/delivered-event.js'),
+    dist('wire/delivered-event.js'),
     dist('relay/deliver/message.js'),
     dist('emit/uuid-v7.js'),
   ]);

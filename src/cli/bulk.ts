@@ -2,10 +2,10 @@ import type { OutboxAdmin } from '../admin/admin.ts';
 import type { BulkOptions, BulkResult, DuplicateId } from '../admin/chunks.ts';
 import { PostcommitError } from '../errors.ts';
 import { duration, quantity } from '../format.ts';
+import { StopSignals } from '../process/stop-signals.ts';
 import type { Context } from './context.ts';
 import { withAdmin } from './context.ts';
 import { ExitWith, exitCodes } from './exit-codes.ts';
-import { StopSignals } from './signals.ts';
 
 /** The time that it has run goes on also where a chunk takes long. */
 const refreshMs = 500;

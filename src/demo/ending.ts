@@ -1,5 +1,5 @@
-import { OutputWatch } from '../cli/output-watch.ts';
-import { exitCodeOfSignal, StopSignals } from '../cli/signals.ts';
+import { OutputWatch } from '../process/output-watch.ts';
+import { exitCodeOfSignal, StopSignals } from '../process/stop-signals.ts';
 
 /** Ctrl-C and its like: not a failure, but nothing to prove either. */
 export class Interrupted extends Error {

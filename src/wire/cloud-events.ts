@@ -1,5 +1,5 @@
 import { PostcommitError } from '../errors.ts';
-import type { DeliveredEvent } from '../relay/deliver/delivered-event.ts';
+import type { DeliveredEvent } from './delivered-event.ts';
 import { isoTime } from './event-facts.ts';
 import type { Serializer } from './serializer.ts';
 

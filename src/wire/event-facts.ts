@@ -1,4 +1,4 @@
-import type { DeliveredEvent } from '../relay/deliver/delivered-event.ts';
+import type { DeliveredEvent } from './delivered-event.ts';
 
 const traceParentPattern = /^[\da-f]{2}-(?!0{32})[\da-f]{32}-[\da-f]{16}-[\da-f]{2}/;
 

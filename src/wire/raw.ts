@@ -1,4 +1,4 @@
-import type { DeliveredEvent } from '../relay/deliver/delivered-event.ts';
+import type { DeliveredEvent } from './delivered-event.ts';
 import { factHeaders, traceIdOf } from './event-facts.ts';
 import type { Serializer } from './serializer.ts';
 

@@ -1,4 +1,4 @@
-import type { DeliveredEvent } from '../relay/deliver/delivered-event.ts';
+import type { DeliveredEvent } from './delivered-event.ts';
 
 /**
  * Turns an event into what travels over the wire. Given per destination; the envelope is the default. It may be

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import type { PublishOutcome } from '../../src/publishers/publisher.ts';
-import type { DeliveredEvent } from '../../src/relay/deliver/delivered-event.ts';
 import { failedAlone, OutageJudge } from '../../src/relay/deliver/destinations/outage-judge.ts';
 import type { PendingMessage } from '../../src/relay/deliver/destinations/pending-message.ts';
+import type { DeliveredEvent } from '../../src/wire/delivered-event.ts';
 
 let seq = 0;
 function message(key: string | null, topic = 'orders'): PendingMessage {

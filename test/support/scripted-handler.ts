@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { DeliveredEvent } from '../../src/relay/deliver/delivered-event.ts';
 import { type Handler, type HandlerContext, Reject } from '../../src/relay/deliver/handlers.ts';
+import type { DeliveredEvent } from '../../src/wire/delivered-event.ts';
 import type { Journal } from './journal.ts';
 
 /** What the handler is to do with an event: its payload says it, so that it is the same in every process. */

@@ -1,5 +1,5 @@
 import type { ClaimedRow } from '../../src/outbox/delivering/claim.ts';
-import { DeliveredEvent } from '../../src/relay/deliver/delivered-event.ts';
+import { DeliveredEvent } from '../../src/wire/delivered-event.ts';
 
 export const traceId = '4bf92f3577b34da6a3ce929d0e0e4736';
 export const traceparent = `00-${traceId}-00f067aa0ba902b7-01`;

@@ -1,6 +1,8 @@
 import type { Command } from 'commander';
 import { Option } from 'commander';
 import { PostcommitError } from '../../errors.ts';
+import { OutputWatch } from '../../process/output-watch.ts';
+import { exitCodeOfSignal, type StopSignal, StopSignals } from '../../process/stop-signals.ts';
 import type { RelayOptions } from '../../relay/options.ts';
 import type { Relay } from '../../relay/relay.ts';
 import { createRelay } from '../../relay/relay.ts';
@@ -12,9 +14,7 @@ import { loadHandlers } from '../config.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples } from '../context.ts';
 import { ExitWith, exitCodes } from '../exit-codes.ts';
-import { OutputWatch } from '../output-watch.ts';
 import { redact } from '../redact.ts';
-import { exitCodeOfSignal, type StopSignal, StopSignals } from '../signals.ts';
 import type { Terminal } from '../terminal.ts';
 
 /** Flags that go before the same option of the config file. */

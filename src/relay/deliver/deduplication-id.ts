@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import type { DeliveredEvent } from './delivered-event.ts';
+import type { DeliveredEvent } from '../../wire/delivered-event.ts';
 import type { Leg } from './router.ts';
 
 /** Topics may be anything, a URL for each customer perhaps, so the number of hashes that are kept has a limit. */

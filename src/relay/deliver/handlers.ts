@@ -1,5 +1,5 @@
 import { PostcommitError } from '../../errors.ts';
-import type { DeliveredEvent } from './delivered-event.ts';
+import type { DeliveredEvent } from '../../wire/delivered-event.ts';
 
 /** What a handler is told beside the event. */
 export interface HandlerContext {

@@ -1,7 +1,7 @@
 import type { Message } from '../../publishers/publisher.ts';
+import type { DeliveredEvent } from '../../wire/delivered-event.ts';
 import type { Serialized } from '../../wire/serializer.ts';
 import { deduplicationId } from './deduplication-id.ts';
-import type { DeliveredEvent } from './delivered-event.ts';
 import type { Leg } from './router.ts';
 
 /** Builds what goes to the publisher from what the serializer wrote, the event's own headers and the route's. */

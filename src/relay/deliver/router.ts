@@ -1,6 +1,6 @@
 import { isStorable, toAscii } from '../../database/storable-text.ts';
 import { PostcommitError } from '../../errors.ts';
-import type { DeliveredEvent } from './delivered-event.ts';
+import type { DeliveredEvent } from '../../wire/delivered-event.ts';
 
 /** Where an event goes. */
 export interface Route {

@@ -1,6 +1,6 @@
 import type { Message, Publisher, PublishOutcome } from '../../../publishers/publisher.ts';
+import type { DeliveredEvent } from '../../../wire/delivered-event.ts';
 import type { Serializer } from '../../../wire/serializer.ts';
-import type { DeliveredEvent } from '../delivered-event.ts';
 import type { Leg } from '../router.ts';
 import { Batch } from './batch.ts';
 import { batchResults } from './batch-results.ts';

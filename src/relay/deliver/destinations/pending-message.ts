@@ -1,8 +1,8 @@
 import { PostcommitError } from '../../../errors.ts';
 import type { Message, Publisher } from '../../../publishers/publisher.ts';
 import { errorText } from '../../../telemetry/error-text.ts';
+import type { DeliveredEvent } from '../../../wire/delivered-event.ts';
 import type { Serialized, Serializer } from '../../../wire/serializer.ts';
-import type { DeliveredEvent } from '../delivered-event.ts';
 import { isReject } from '../handlers.ts';
 import { toMessage } from '../message.ts';
 import type { Leg } from '../router.ts';

@@ -1,20 +1,34 @@
-import type { ClaimedRow } from '../../outbox/delivering/claim.ts';
-
 const noHeaders: Readonly<Record<string, string>> = Object.freeze({});
 
+/** What a lane knows of an event when it hands the event over. */
+export interface EventRow {
+  readonly seq: string;
+  readonly id: string;
+  readonly type: string;
+  readonly aggregateType: string;
+  readonly aggregateId: string;
+  readonly schemaVersion: number;
+  /** `null`: ordered by its aggregate. Empty: not ordered. */
+  readonly orderingKey: string | null;
+  readonly replayId: string | null;
+  readonly createdAtMs: number;
+  /** JSON text. */
+  readonly headersJson: string;
+}
+
 /**
- * An event as a handler or publisher gets it. The payload stays the text that PostgreSQL sent and is parsed when
- * somebody looks: half of what a row costs in Node is JSON.parse.
+ * An event as handlers, `route` and serializers receive it. The payload stays the text that PostgreSQL sent and is parsed
+ * on first access: JSON.parse is half of what a row costs in Node.
  */
 export class DeliveredEvent<Payload = unknown> {
-  readonly #row: ClaimedRow;
+  readonly #row: EventRow;
   #payload: Payload | undefined;
   #headers: Readonly<Record<string, string>> | undefined;
   readonly #payloadJson: string;
-  /** Kept here: the row loses headers that were loaded when its delivery ends, and a handler may still run then. */
+  /** A copy: the row drops loaded headers when its delivery ends, and a handler may still be running then. */
   readonly #headersJson: string;
 
-  constructor(row: ClaimedRow, payloadJson: string) {
+  constructor(row: EventRow, payloadJson: string) {
     this.#row = row;
     this.#payloadJson = payloadJson;
     this.#headersJson = row.headersJson;
@@ -38,19 +52,19 @@ export class DeliveredEvent<Payload = unknown> {
     return this.#row.seq;
   }
   /**
-   * Set when an operator replays the event: another value for each replay, the same for all attempts of one. `null` for an
-   * event that is delivered for the first time.
+   * Set when an operator replays the event: a new value for each replay, the same for all attempts of one replay. `null`
+   * for an event that was never replayed.
    */
   get replayId(): string | null {
     return this.#row.replayId;
   }
-  /** What it is ordered by when that is not its aggregate; `null` when it is not ordered. */
+  /** The ordering key: `type:id` of the aggregate unless the event was emitted with a key; `null` when it is not ordered. */
   get key(): string | null {
     return this.#row.orderingKey === null
       ? `${this.#row.aggregateType}:${this.#row.aggregateId}`
       : this.#row.orderingKey || null;
   }
-  /** What brokers order and partition by: the aggregate's id, or the key it was emitted with; `null` for no order. */
+  /** The key that brokers order and partition by: the aggregate's id or the event's own key; `null` when it is not ordered. */
   get partitionKey(): string | null {
     return this.#row.orderingKey === null ? this.#row.aggregateId : this.#row.orderingKey || null;
   }
@@ -66,12 +80,12 @@ export class DeliveredEvent<Payload = unknown> {
   get payloadJson(): string {
     return this.#payloadJson;
   }
-  /** The payload by JSON.parse: a number beyond 2^53 loses digits, which `payloadJson` has. */
+  /** The parsed payload. Numbers beyond 2^53 lose digits here; `payloadJson` has them. */
   get payload(): Payload {
     this.#payload ??= JSON.parse(this.#payloadJson) as Payload;
     return this.#payload;
   }
-  /** Text, unless plain SQL has inserted something else, such as `{"n": 5}`. */
+  /** Strings, unless plain SQL inserted other values, such as `{"n": 5}`. */
   get headers(): Readonly<Record<string, string>> {
     this.#headers ??=
       this.#headersJson === '{}' ? noHeaders : (JSON.parse(this.#headersJson) as Record<string, string>);
