@@ -23,7 +23,7 @@ create table :"schema".outbox_events (
   -- Every later event of the aggregate waits for a delayed one, so a delay ends within 366 days, as in emit(): see delayMsMax
   -- in src/emit/event.ts. A row that satisfies this keeps doing so as time passes, so dumps can be restored. By
   -- clock_timestamp(), because emit() adds delay_ms to that and a transaction may have begun long before. In hours: a day of
-  -- an interval depends on the time zone. It also keeps infinity out, which marks what waits behind a held dead letter.
+  -- an interval depends on the time zone. It also keeps infinity out, which marks what waits behind a blocking dead letter.
   constraint outbox_events_available_at_check
     check (available_at is null or (available_at >= '0001-01-01 00:00:00+00'
            and available_at <= clock_timestamp() + interval '8784 hours')),
@@ -45,14 +45,14 @@ create index outbox_events_type_idx on :"schema".outbox_events (event_type, seq)
 create index outbox_events_created_at_idx on :"schema".outbox_events using brin (created_at, seq)
   with (pages_per_range = 32);
 
--- The work left: one narrow row per undelivered event. A claim changes `lease`, which no index covers, so it is a
+-- The work left: one narrow row per undelivered event. A claim changes `claimed_by`, which no index covers, so it is a
 -- HOT update (only taking over an event of a relay that ended changes `rescues` too); fillfactor 50 leaves each page the room for it.
 create table :"schema".outbox_queue (
   seq          bigint primary key,
   key          bigint,
-  lease        bigint,
+  claimed_by   bigint,
   available_at timestamptz,
-  held         boolean not null default false,
+  blocking     boolean not null default false,
   attempts     integer not null default 0,
   rescues      integer not null default 0,
   done         text[],
@@ -67,10 +67,10 @@ create table :"schema".outbox_queue (
   autovacuum_vacuum_cost_delay = 0
 );
 comment on column :"schema".outbox_queue.key is 'Hash of what the event is ordered by; NULL means no order.';
-comment on column :"schema".outbox_queue.lease is 'Fencing token of the relay that holds the event; NULL means free.';
+comment on column :"schema".outbox_queue.claimed_by is 'Fencing token of the relay that holds the event; NULL means free.';
 comment on column :"schema".outbox_queue.available_at is
-  'NULL means ready. A time means delayed, in backoff, or deferred behind its key; infinity means behind a held event.';
-comment on column :"schema".outbox_queue.held is 'A dead letter that holds its key back until somebody resolves it.';
+  'NULL means ready. A time means delayed, in backoff, or deferred behind its key; infinity means behind a blocking dead letter.';
+comment on column :"schema".outbox_queue.blocking is 'A dead letter that holds its key back until somebody resolves it.';
 comment on column :"schema".outbox_queue.rescues is
   'How often a relay ended while it held the event, since an attempt of the event last failed; see claim_many.';
 comment on column :"schema".outbox_queue.done is 'Names of the targets that already have the event.';
@@ -124,7 +124,7 @@ create table :"schema".outbox_dead_letters (
   owed     text[],
   replay_id bigint,
   key      bigint,
-  held     boolean not null default false,
+  blocking boolean not null default false,
   error    text not null,
   discarded_at timestamptz
 );
@@ -166,7 +166,7 @@ create table :"schema".processed_events (
 );
 
 -- One owner at a time for a named duty. The epoch fences: it grows with every change of owner.
-create table :"schema".outbox_leases (
+create table :"schema".outbox_leadership (
   name        text primary key,
   epoch       bigint not null default 1,
   owner       bigint not null,
@@ -175,7 +175,7 @@ create table :"schema".outbox_leases (
 );
 
 -- What operators set and every relay obeys.
-create table :"schema".outbox_controls (
+create table :"schema".outbox_destinations (
   destination text primary key,
   paused_at   timestamptz,
   reason      text,
@@ -377,7 +377,7 @@ select e.seq, e.id, e.aggregate_type, e.aggregate_id, e.event_type, e.schema_ver
        f.error as last_error
   from :"schema".outbox_events e
   left join :"schema".outbox_queue q on q.seq = e.seq
-  left join :"schema".outbox_relays r on r.token = q.lease and r.ended_at is null
+  left join :"schema".outbox_relays r on r.token = q.claimed_by and r.ended_at is null
   left join :"schema".outbox_dead_letters d on d.seq = e.seq
   left join lateral (
     select x.delivered_at, x.attempts from :"schema".outbox_deliveries x

@@ -24,7 +24,7 @@ create index outbox_shelf_key_idx on :"schema".outbox_shelf (key, destination, s
 create index outbox_shelf_seq_idx on :"schema".outbox_shelf (seq);
 
 -- The circuit breaker, shared by all relays.
-alter table :"schema".outbox_controls
+alter table :"schema".outbox_destinations
   add column state text not null default 'closed' check (state in ('closed', 'open')),
   add column opened_at timestamptz,
   add column error text,
@@ -33,8 +33,8 @@ alter table :"schema".outbox_controls
   add column probe_at timestamptz,
   -- When events were last taken from the shelf: what bounds the rate of a drain, whatever the number of relays.
   add column unshelved_at timestamptz;
-comment on column :"schema".outbox_controls.reason is 'Why an operator paused it.';
-comment on column :"schema".outbox_controls.error is 'Why the circuit is open: the broker''s own words.';
+comment on column :"schema".outbox_destinations.reason is 'Why an operator paused it.';
+comment on column :"schema".outbox_destinations.error is 'Why the circuit is open: the broker''s own words.';
 
 create or replace view :"schema".outbox_status as
 select e.seq, e.id, e.aggregate_type, e.aggregate_id, e.event_type, e.schema_version, e.payload, e.headers,
@@ -52,7 +52,7 @@ select e.seq, e.id, e.aggregate_type, e.aggregate_id, e.event_type, e.schema_ver
        f.error as last_error
   from :"schema".outbox_events e
   left join :"schema".outbox_queue q on q.seq = e.seq
-  left join :"schema".outbox_relays r on r.token = q.lease and r.ended_at is null
+  left join :"schema".outbox_relays r on r.token = q.claimed_by and r.ended_at is null
   left join :"schema".outbox_dead_letters d on d.seq = e.seq
   left join lateral (select x.attempts from :"schema".outbox_shelf x where x.seq = e.seq limit 1) h on true
   left join lateral (
@@ -115,7 +115,7 @@ begin
     insert into :"schema".outbox_dead_letters (seq, reason, attempts, replay_id, key, error, discarded_at)
     select c.seq, 'forgotten', c.attempts, c.replay_id, c.key, reason, now() from chosen c where c.alone and c.done = '{}'
     on conflict (seq) do update set dead_at = now(), reason = excluded.reason, attempts = excluded.attempts,
-      done = null, owed = null, replay_id = excluded.replay_id, held = false, error = excluded.error, discarded_at = now()
+      done = null, owed = null, replay_id = excluded.replay_id, blocking = false, error = excluded.error, discarded_at = now()
   ), history as (
     insert into :"schema".outbox_failures (seq, attempt, relay, target, code, error)
     select c.seq, c.attempts, 0, given, code, reason from chosen c
@@ -125,7 +125,7 @@ begin
   still_waiting := shelf_rows - sent - discarded;
 
   with chosen as materialized (
-    select d.seq, d.attempts, d.held from :"schema".outbox_dead_letters d
+    select d.seq, d.attempts, d.blocking from :"schema".outbox_dead_letters d
      where given = any (d.owed) order by d.seq limit rows_max for update
   ), changed as (
     update :"schema".outbox_dead_letters d set owed = nullif(array_remove(d.owed, given), '{}')
@@ -133,16 +133,16 @@ begin
   ), history as (
     insert into :"schema".outbox_failures (seq, attempt, relay, target, code, error)
     -- One that holds its key is in the queue too, and gets its row there.
-    select c.seq, c.attempts, 0, given, code, reason from chosen c where not c.held
+    select c.seq, c.attempts, 0, given, code, reason from chosen c where not c.blocking
   )
   select count(*) into letters from chosen;
 
   with chosen as materialized (
-    select q.seq, q.key, q.attempts, q.replay_id, q.held, coalesce(q.done, '{}') as done,
-           not q.held and given not like '%:%' and q.owed <@ array[given] as alone
+    select q.seq, q.key, q.attempts, q.replay_id, q.blocking, coalesce(q.done, '{}') as done,
+           not q.blocking and given not like '%:%' and q.owed <@ array[given] as alone
       from :"schema".outbox_queue q
      where q.owed is not null and given = any (q.owed)
-       and (q.lease is null or q.lease not in (select r.token from :"schema".outbox_relays r where r.ended_at is null))
+       and (q.claimed_by is null or q.claimed_by not in (select r.token from :"schema".outbox_relays r where r.ended_at is null))
      order by q.seq limit rows_max for update skip locked
   ), gone as (
     delete from :"schema".outbox_queue q where q.seq = any (array(select c.seq from chosen c where c.alone))
@@ -157,18 +157,18 @@ begin
     insert into :"schema".outbox_dead_letters (seq, reason, attempts, replay_id, key, error, discarded_at)
     select c.seq, 'forgotten', c.attempts, c.replay_id, c.key, reason, now() from chosen c where c.alone and c.done = '{}'
     on conflict (seq) do update set dead_at = now(), reason = excluded.reason, attempts = excluded.attempts,
-      done = null, owed = null, replay_id = excluded.replay_id, held = false, error = excluded.error, discarded_at = now()
+      done = null, owed = null, replay_id = excluded.replay_id, blocking = false, error = excluded.error, discarded_at = now()
   ), history as (
     insert into :"schema".outbox_failures (seq, attempt, relay, target, code, error)
     select c.seq, c.attempts, 0, given, code, reason from chosen c
   )
-  select count(*), count(*) filter (where not c.alone and not c.held), sent + count(*) filter (where c.alone and c.done <> '{}'),
+  select count(*), count(*) filter (where not c.alone and not c.blocking), sent + count(*) filter (where c.alone and c.done <> '{}'),
          discarded + count(*) filter (where c.alone and c.done = '{}')
     into queue_rows, still_queued, sent, discarded from chosen c;
 
   select count(*) into in_flight from :"schema".outbox_queue q where q.owed is not null and given = any (q.owed);
   if in_flight = 0 and not exists (select from :"schema".outbox_shelf h where h.destination = given) then
-    delete from :"schema".outbox_controls c where c.destination = given;
+    delete from :"schema".outbox_destinations c where c.destination = given;
   end if;
   return jsonb_build_object(
     'inUse', false, 'sent', sent, 'discarded', discarded, 'stillWaiting', still_waiting,
@@ -201,11 +201,11 @@ begin
       hint = 'Set default_transaction_isolation to ''read committed'' for this role.';
   end if;
   perform pg_advisory_xact_lock(hashtextextended('postcommit.unshelve', hashtextextended(:'schema', 0)));
-  locked := array(select q.seq from :"schema".outbox_queue q where q.seq = any (given) and not q.held order by q.seq for update);
+  locked := array(select q.seq from :"schema".outbox_queue q where q.seq = any (given) and not q.blocking order by q.seq for update);
 
   with in_flight as materialized (
     select q.seq from :"schema".outbox_queue q
-     where q.seq = any (locked) and q.lease in (select r.token from :"schema".outbox_relays r where r.ended_at is null)
+     where q.seq = any (locked) and q.claimed_by in (select r.token from :"schema".outbox_relays r where r.ended_at is null)
   ), dequeued as (
     delete from :"schema".outbox_queue q where q.seq = any (locked) and q.seq not in (select f.seq from in_flight f)
     returning q.seq, q.key, q.attempts, q.done, q.owed, q.replay_id
@@ -221,7 +221,7 @@ begin
     insert into :"schema".outbox_dead_letters (seq, reason, attempts, done, owed, replay_id, key, error, discarded_at)
     select c.seq, 'cancelled', c.attempts, c.done, c.owed, c.replay_id, c.key, reason, now() from cancelled c
     on conflict (seq) do update set dead_at = now(), reason = excluded.reason, attempts = excluded.attempts,
-      done = excluded.done, owed = excluded.owed, replay_id = excluded.replay_id, held = false, error = excluded.error,
+      done = excluded.done, owed = excluded.owed, replay_id = excluded.replay_id, blocking = false, error = excluded.error,
       discarded_at = now()
   ), history as (
     insert into :"schema".outbox_failures (seq, attempt, relay, target, code, error)

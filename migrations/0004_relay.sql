@@ -10,23 +10,23 @@
 -- A relay may skip what lies below its low-water mark only while this number is the one it knew when it took the mark.
 -- A sequence, because sessions count on it without waiting for each other, and counting too early does no harm
 -- (low-water.ts).
-create sequence :"schema".outbox_returns;
-do $postcommit$ begin perform nextval(format('%I.outbox_returns', :'schema')::regclass); end $postcommit$;
+create sequence :"schema".outbox_requeues;
+do $postcommit$ begin perform nextval(format('%I.outbox_requeues', :'schema')::regclass); end $postcommit$;
 
-create function :"schema".note_returns() returns void
+create function :"schema".note_requeues() returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $postcommit$
 begin
-  perform nextval(format('%I.outbox_returns', :'schema')::regclass);
+  perform nextval(format('%I.outbox_requeues', :'schema')::regclass);
 end
 $postcommit$;
-revoke execute on function :"schema".note_returns() from public;
+revoke execute on function :"schema".note_requeues() from public;
 
 -- By triggers where rows leave for the queue, so that relays of an earlier version count too.
-create function :"schema".note_rows_returned() returns trigger
+create function :"schema".note_rows_requeued() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
 begin
   if exists (select from left_for_queue) then
-    perform :"schema".note_returns();
+    perform :"schema".note_requeues();
   end if;
   return null;
 end
@@ -34,17 +34,17 @@ $postcommit$;
 create function :"schema".note_truncated() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $postcommit$
 begin
-  perform :"schema".note_returns();
+  perform :"schema".note_requeues();
   return null;
 end
 $postcommit$;
 revoke execute on function :"schema".note_truncated() from public;
-create trigger outbox_shelf_return after delete on :"schema".outbox_shelf
-  referencing old table as left_for_queue for each statement execute function :"schema".note_rows_returned();
-create trigger outbox_dead_letters_return after delete on :"schema".outbox_dead_letters
-  referencing old table as left_for_queue for each statement execute function :"schema".note_rows_returned();
-alter table :"schema".outbox_shelf enable always trigger outbox_shelf_return;
-alter table :"schema".outbox_dead_letters enable always trigger outbox_dead_letters_return;
+create trigger outbox_shelf_requeue after delete on :"schema".outbox_shelf
+  referencing old table as left_for_queue for each statement execute function :"schema".note_rows_requeued();
+create trigger outbox_dead_letters_requeue after delete on :"schema".outbox_dead_letters
+  referencing old table as left_for_queue for each statement execute function :"schema".note_rows_requeued();
+alter table :"schema".outbox_shelf enable always trigger outbox_shelf_requeue;
+alter table :"schema".outbox_dead_letters enable always trigger outbox_dead_letters_requeue;
 
 -- TRUNCATE ... RESTART IDENTITY sets the sequence of the log back.
 create trigger outbox_events_truncate before truncate on :"schema".outbox_events
@@ -67,11 +67,11 @@ return (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint
 -- taken, the server is the same and the sequence of the log has not gone back below it; else 0. To be called in the
 -- statement that looks at the queue, so that it reads the sequences after that statement's snapshot was taken (see
 -- src/relay/lane/low-water.ts). With its owner's rights: a relay may not read the log's sequence.
-create function :"schema".usable_low_water(mark bigint, mark_returns bigint, mark_server text) returns bigint
+create function :"schema".usable_low_water(mark bigint, mark_requeues bigint, mark_server text) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $postcommit$
 begin
   if mark > 0 and mark_server = :"schema".server_stamp()
-     and mark_returns = (select r.last_value from :"schema".outbox_returns r)
+     and mark_requeues = (select r.last_value from :"schema".outbox_requeues r)
      and mark <= (select s.last_value from :"schema".outbox_events_seq_seq s) then
     return mark;
   end if;
@@ -82,21 +82,21 @@ revoke execute on function :"schema".usable_low_water(bigint, bigint, text) from
 
 -- What a relay's low-water mark is made from; NULL unless it is asked for. All of one snapshot but for the number of
 -- returns, which is read before it: whoever is counted in it had his transaction's id by then, so the snapshot knows him.
-create function :"schema".survey_queue(low bigint, low_returns bigint, low_server text, asked boolean) returns json
+create function :"schema".survey_queue(low bigint, low_requeues bigint, low_server text, asked boolean) returns json
 language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
 declare
-  returns_before bigint;
+  requeues_before bigint;
 begin
   if not asked then
     return null;
   end if;
-  returns_before := (select last_value from :"schema".outbox_returns);
+  requeues_before := (select last_value from :"schema".outbox_requeues);
   return (
     select json_build_object(
-             'returns', returns_before::text,
+             'requeues', requeues_before::text,
              'server', :"schema".server_stamp(),
              'lowest', (select min(q.seq)::text from :"schema".outbox_queue q
-                         where q.seq >= (select :"schema".usable_low_water(low, low_returns, low_server))),
+                         where q.seq >= (select :"schema".usable_low_water(low, low_requeues, low_server))),
              'xmin', pg_snapshot_xmin(pg_current_snapshot())::text,
              'xmax', pg_snapshot_xmax(pg_current_snapshot())::text));
 end
@@ -110,9 +110,9 @@ $postcommit$;
 --   same statement, or already in this relay's hands (the dispatcher keeps those in order). `wall` is the first event
 --   of a key that fails this; it and all behind it stay. Checking every predecessor instead is quadratic in the length
 --   of a hot key.
--- - Fencing (G5). `lease` becomes this relay's token. A lease whose relay has ended counts as free: that is the rescue.
---   FOR UPDATE reads the latest version of a row and `alive` the statement's snapshot: a lease taken in between by a
---   relay that registered in between would look ended. So `candidate` drops leased rows that changed since.
+-- - Fencing (G5). `claimed_by` becomes this relay's token. A token whose relay has ended counts as free: that is the rescue.
+--   FOR UPDATE reads the latest version of a row and `alive` the statement's snapshot: a claim made in between by a
+--   relay that registered in between would look ended. So `candidate` drops claimed rows that changed since.
 -- - A claim whose answer was lost may have taken effect, even much later (a statement that waits for a lock does not
 --   notice that its client is gone). From then on the relay says what it is `holding`: a row under its own token that
 --   is not among these is an orphan, free to be claimed again and no proof that a predecessor is in good hands.
@@ -124,7 +124,7 @@ $postcommit$;
 --   look for a predecessor would walk over those of its key, every claim from the start over all (200,000 events of
 --   1,000 aggregates: 26.7 us an event instead of 15.4, and growing). A claim that takes stock (`survey`) tells what the
 --   mark is made from.
--- - No index covers `lease`, so this is a HOT update.
+-- - No index covers `claimed_by`, so this is a HOT update.
 -- - A relay that has ended, or is not known here (a failover may have lost its registration), gets an error.
 -- - An event that ends its process (out of memory, a segmentation fault) would be delivered again for ever, and everything
 --   claimed beside it would wait. So an event that two relays held when they ended is a suspect: it is claimed only when
@@ -163,7 +163,7 @@ $postcommit$;
 -- regard to shards (src/relay/lane/queue-walk.ts), so a free event does not wait for a relay that is stuck or has just died.
 create function :"schema".claim_many(
   relay bigint, above bigint, ready_max integer, due_max integer, except_keys bigint[], inline_bytes_max integer,
-  holding bigint[], low bigint, low_returns bigint, low_server text, survey boolean, own_shards boolean,
+  holding bigint[], low bigint, low_requeues bigint, low_server text, survey boolean, own_shards boolean,
   suspect_max integer, targets text[]
 ) returns table (
   seq bigint, id uuid, aggregate_type text, aggregate_id text, event_type text, schema_version integer,
@@ -199,11 +199,11 @@ begin
   select count(*), bool_and(c.plain), min(c.seq), min(c.key),
          exists (select from :"schema".outbox_relays r where r.token = relay and r.ended_at is null)
     into seen, plain, only_seq, only_key, registered from (
-    (select q.seq, q.key, q.lease is null as plain from :"schema".outbox_queue q
+    (select q.seq, q.key, q.claimed_by is null as plain from :"schema".outbox_queue q
       where q.available_at is null and q.seq > above and q.rescues < 2
-        and q.seq >= (select :"schema".usable_low_water(low, low_returns, low_server))
-        and (q.lease is null or q.lease not in (select token from :"schema".outbox_relays where ended_at is null)
-             or (q.lease = relay and q.seq <> all (holding)))
+        and q.seq >= (select :"schema".usable_low_water(low, low_requeues, low_server))
+        and (q.claimed_by is null or q.claimed_by not in (select token from :"schema".outbox_relays where ended_at is null)
+             or (q.claimed_by = relay and q.seq <> all (holding)))
         and (q.key is null or q.key <> all (except_keys))
         and (q.owed is null or q.owed && targets)
         and (coalesce(q.key, hashint8extended(q.seq, 0)) & 1023) >= first_shard
@@ -216,7 +216,7 @@ begin
     union all
     (select q.seq, q.key, false from :"schema".outbox_queue q
       where q.rescues > 1 and (q.available_at is null or q.available_at <= now())
-        and (q.lease is null or q.lease not in (select token from :"schema".outbox_relays where ended_at is null))
+        and (q.claimed_by is null or q.claimed_by not in (select token from :"schema".outbox_relays where ended_at is null))
         and (q.owed is null or q.owed && targets) limit suspect_max)
   ) c;
   if not registered then
@@ -226,15 +226,15 @@ begin
     -- What stands before it, and whether anything is on the shelf, is seen in the snapshot of this one statement.
     with one as materialized (
       select q.seq from :"schema".outbox_queue q
-       where q.seq = only_seq and q.lease is null and q.available_at is null for update skip locked
+       where q.seq = only_seq and q.claimed_by is null and q.available_at is null for update skip locked
     )
-    update :"schema".outbox_queue q set lease = relay
-     where q.seq = (select seq from one) and q.lease is null
+    update :"schema".outbox_queue q set claimed_by = relay
+     where q.seq = (select seq from one) and q.claimed_by is null
        and not exists (select from :"schema".outbox_shelf)
-       and coalesce((select p.lease is not distinct from relay and coalesce(p.seq = any (holding), true)
+       and coalesce((select p.claimed_by is not distinct from relay and coalesce(p.seq = any (holding), true)
                        from :"schema".outbox_queue p
                       where p.key = only_key and p.seq < only_seq
-                        and p.seq >= (select :"schema".usable_low_water(low, low_returns, low_server))
+                        and p.seq >= (select :"schema".usable_low_water(low, low_requeues, low_server))
                       order by p.seq desc limit 1), true)
     returning array[q.seq],
               case when q.attempts > 0 or q.done is not null or q.rescues > 0 or q.owed is not null or q.replay_id is not null then
@@ -249,82 +249,82 @@ begin
       'examined', seen, 'reached', only_seq::text, 'relays', relays, 'dueExamined', 0,
       'dueInMs', (select date_part('epoch', q.available_at - now()) * 1000 from :"schema".outbox_queue q
                    where q.available_at > now() and q.available_at < 'infinity' order by q.available_at limit 1),
-      'survey', :"schema".survey_queue(low, low_returns, low_server, survey));
+      'survey', :"schema".survey_queue(low, low_requeues, low_server, survey));
   else
     with alive as materialized (
       select token from :"schema".outbox_relays where ended_at is null
     ), ground as materialized (
-      select :"schema".usable_low_water(low, low_returns, low_server) as seq
+      select :"schema".usable_low_water(low, low_requeues, low_server) as seq
     ), ready as materialized (
-      select q.seq, q.key, q.lease, q.rescues from :"schema".outbox_queue q
+      select q.seq, q.key, q.claimed_by, q.rescues from :"schema".outbox_queue q
        where q.available_at is null and q.seq > above and q.seq >= (select seq from ground) and q.rescues < 2
-         and (q.lease is null or q.lease not in (select token from alive)
-              or (q.lease = relay and q.seq <> all (holding)))
+         and (q.claimed_by is null or q.claimed_by not in (select token from alive)
+              or (q.claimed_by = relay and q.seq <> all (holding)))
          and (q.key is null or q.key <> all (except_keys))
          and (q.owed is null or q.owed && targets)
          and (coalesce(q.key, hashint8extended(q.seq, 0)) & 1023) >= first_shard
          and (coalesce(q.key, hashint8extended(q.seq, 0)) & 1023) < next_shard
        order by q.seq limit ready_max for update skip locked
     ), due as materialized (
-      select q.seq, q.key, q.lease, q.rescues from :"schema".outbox_queue q
+      select q.seq, q.key, q.claimed_by, q.rescues from :"schema".outbox_queue q
        where q.available_at <= now() and q.rescues < 2
-         and (q.lease is null or q.lease not in (select token from alive)
-              or (q.lease = relay and q.seq <> all (holding)))
+         and (q.claimed_by is null or q.claimed_by not in (select token from alive)
+              or (q.claimed_by = relay and q.seq <> all (holding)))
          and (q.key is null or q.key <> all (except_keys))
          and (q.owed is null or q.owed && targets)
        order by q.available_at, q.seq limit due_max for update skip locked
     ), suspect as materialized (
-      select q.seq, q.key, q.lease, q.rescues from :"schema".outbox_queue q
+      select q.seq, q.key, q.claimed_by, q.rescues from :"schema".outbox_queue q
        where q.rescues > 1 and (q.available_at is null or q.available_at <= now())
-         and (q.lease is null or q.lease not in (select token from alive)
-              or (q.lease = relay and q.seq <> all (holding)))
+         and (q.claimed_by is null or q.claimed_by not in (select token from alive)
+              or (q.claimed_by = relay and q.seq <> all (holding)))
          and (q.key is null or q.key <> all (except_keys))
          and (q.owed is null or q.owed && targets)
          and not exists (select from :"schema".outbox_queue p
                           where p.key = q.key and p.seq < q.seq and p.seq >= (select seq from ground))
        order by q.rescues, q.seq limit suspect_max for update skip locked
     ), candidate as materialized (
-      select c.seq, c.key, c.lease, c.due
+      select c.seq, c.key, c.claimed_by, c.due
         from (select *, false as due from ready union all select *, true from due
               union all select *, false from suspect) c
-       where (c.lease is null or c.lease = (select q.lease from :"schema".outbox_queue q where q.seq = c.seq))
-         and (c.rescues <> 1 or c.lease is null or c.lease = relay)
+       where (c.claimed_by is null or c.claimed_by = (select q.claimed_by from :"schema".outbox_queue q where q.seq = c.seq))
+         and (c.rescues <> 1 or c.claimed_by is null or c.claimed_by = relay)
     ), marked as (
-      update :"schema".outbox_queue q set lease = null, rescues = 2
+      update :"schema".outbox_queue q set claimed_by = null, rescues = 2
        where q.seq = any (array(
          select c.seq from (table ready union all table due) c
-          where c.rescues = 1 and c.lease <> relay
-            and c.lease = (select q.lease from :"schema".outbox_queue q where q.seq = c.seq)))
+          where c.rescues = 1 and c.claimed_by <> relay
+            and c.claimed_by = (select q.claimed_by from :"schema".outbox_queue q where q.seq = c.seq)))
       returning q.seq
     ), judged as materialized (
-      select c.seq, c.key, c.lease, c.due, p.seq as pred, p.lease as pred_lease, p.available_at as pred_available_at
+      select c.seq, c.key, c.claimed_by, c.due, p.seq as pred, p.claimed_by as pred_claimed_by, p.available_at as pred_available_at
         from candidate c left join lateral (
-          select q.seq, q.lease, q.available_at from :"schema".outbox_queue q
+          select q.seq, q.claimed_by, q.available_at from :"schema".outbox_queue q
            where q.key = c.key and q.seq < c.seq and q.seq >= (select seq from ground) order by q.seq desc limit 1
         ) p on true
     ), wall as materialized (
-      select key, min(seq) as seq, coalesce(bool_or(pred_lease is null and pred_available_at > now()), false) as pred_waits
+      select key, min(seq) as seq, coalesce(bool_or(pred_claimed_by is null and pred_available_at > now()), false) as pred_waits
         from judged
        where pred is not null and pred not in (select seq from candidate)
-         and (pred_lease is distinct from relay or pred <> all (holding))
+         and (pred_claimed_by is distinct from relay or pred <> all (holding))
        group by key
     ), taken as materialized (
       select array_agg(j.seq order by j.seq) as seqs, array_agg(j.key order by j.seq) as keys,
-             array_agg(j.seq::text) filter (where j.lease <> relay) as rescued
+             array_agg(j.seq::text) filter (where j.claimed_by <> relay) as rescued
         from judged j where not exists (select from wall w where w.key = j.key and w.seq <= j.seq)
     ), claimed as (
       update :"schema".outbox_queue q
-         set lease = relay, rescues = q.rescues + coalesce(q.lease <> relay and q.rescues < 4, false)::integer
+         set claimed_by = relay, rescues = q.rescues + coalesce(q.claimed_by <> relay and q.rescues < 4, false)::integer
        where q.seq = any ((select seqs from taken)::bigint[])
       returning q.seq, q.key, q.attempts, q.done, q.rescues, q.owed, q.replay_id
     ), passed as (
-      update :"schema".outbox_queue q set lease = null, available_at = null
+      update :"schema".outbox_queue q set claimed_by = null, available_at = null
        where q.seq = any (array(select j.seq from judged j join wall w on w.key = j.key
-         where j.seq >= w.seq and (j.lease is not null or (j.due and not w.pred_waits))))
+         where j.seq >= w.seq and (j.claimed_by is not null or (j.due and not w.pred_waits))))
     ), shelved as (
       select json_object_agg(c.seq, s.destinations) as destinations
         from claimed c cross join lateral (
-          select array_agg(d.destination) as destinations from :"schema".outbox_controls d
+          select array_agg(d.destination) as destinations from :"schema".outbox_destinations d
            where exists (select from :"schema".outbox_shelf h
                           where h.key = c.key and h.destination = d.destination and h.seq < c.seq)
         ) s
@@ -350,7 +350,7 @@ begin
              'dueInMs', (select date_part('epoch', q.available_at - now()) * 1000 from :"schema".outbox_queue q
                           where q.available_at > now() and q.available_at < 'infinity'
                           order by q.available_at limit 1),
-             'survey', :"schema".survey_queue(low, low_returns, low_server, survey))
+             'survey', :"schema".survey_queue(low, low_requeues, low_server, survey))
       into taken_seqs, scan
       from taken t, (select count(*) as examined, max(seq) as reached from ready) r;
   end if;
@@ -399,7 +399,7 @@ begin
     group_seqs := seqs[first : first + size - 1];
     group_names := array(select jsonb_array_elements_text(group_targets -> (g - 1)));
     with gone as (
-      delete from :"schema".outbox_queue q where q.seq = any (group_seqs) and q.lease = settle.relay
+      delete from :"schema".outbox_queue q where q.seq = any (group_seqs) and q.claimed_by = settle.relay
       returning q.seq, q.attempts
     ), recorded as (
       insert into :"schema".outbox_deliveries (relay, attempts, targets, seqs)

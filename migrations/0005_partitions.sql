@@ -687,7 +687,7 @@ select e.seq, e.id, e.aggregate_type, e.aggregate_id, e.event_type, e.schema_ver
        f.error as last_error
   from :"schema".outbox_events e
   left join :"schema".outbox_queue q on q.seq = e.seq
-  left join :"schema".outbox_relays r on r.token = q.lease and r.ended_at is null
+  left join :"schema".outbox_relays r on r.token = q.claimed_by and r.ended_at is null
   left join :"schema".outbox_dead_letters d on d.seq = e.seq
   left join lateral (select x.attempts from :"schema".outbox_shelf x where x.seq = e.seq limit 1) h on true
   left join lateral (

@@ -166,7 +166,7 @@ begin
       returning seq
   )
   select count(*) into requeued from back;
-  perform :"schema".note_returns();
+  perform :"schema".note_requeues();
   return requeued;
 end
 $postcommit$;
@@ -192,14 +192,14 @@ begin
       returning seq
   )
   select count(*) into replayed from back;
-  perform :"schema".note_returns();
+  perform :"schema".note_requeues();
   return replayed;
 end
 $postcommit$;
 
 -- The seq that the next event gets, and the lowest seq that no event has had: `next_seq` is at least `needed_seq` unless the
 -- rows were copied to this server and the sequence was not, which is what logical replication does. The other sequence of this
--- schema, outbox_returns, may lag: relays compare it with what they read on the same server (server_stamp).
+-- schema, outbox_requeues, may lag: relays compare it with what they read on the same server (server_stamp).
 --
 -- Rows are read before the sequence, so that an event that is emitted meanwhile does not look like a lag. By index, also in
 -- the delivery records: only those that reach beyond the sequence are read. With its owner's rights: a relay may not read the

@@ -4,11 +4,11 @@
 --
 -- Answers one row: how many events a claim could begin with (2 stands for more), whether the one there is fits, when the next
 -- waiting one is due, and the claimed event. Nothing is claimed, and claim_many() is to be asked, when there are several, or what
--- there is needs more than this: a waiting event that is due, a lease to take over, a predecessor, a suspect, anything on the shelf. All of
+-- there is needs more than this: a waiting event that is due, an ended relay to take over from, a predecessor, a suspect, anything on the shelf. All of
 -- that is seen in the snapshot of one statement, and what claim_many() says of order, fencing and the low-water mark holds here
 -- too. One that fits and is not claimed was locked: another relay is just taking it.
 create function :"schema".claim_next(
-  relay bigint, except_keys bigint[], inline_bytes_max integer, holding bigint[], low bigint, low_returns bigint,
+  relay bigint, except_keys bigint[], inline_bytes_max integer, holding bigint[], low bigint, low_requeues bigint,
   low_server text, targets text[],
   out seen bigint, out fits boolean, out due_in_ms double precision,
   out claimed_seq bigint, out key bigint, out attempts integer, out done text[], out rescues integer, out owed text[],
@@ -26,17 +26,17 @@ begin
   perform set_config('synchronous_commit', 'off', true);
 
   with ground as materialized (
-    select :"schema".usable_low_water(low, low_returns, low_server) as seq
+    select :"schema".usable_low_water(low, low_requeues, low_server) as seq
   ), ready as materialized (
-    select q.seq, q.key, q.lease from :"schema".outbox_queue q
+    select q.seq, q.key, q.claimed_by from :"schema".outbox_queue q
      where q.available_at is null and q.seq >= (select seq from ground) and q.rescues < 2
-       and (q.lease is null or q.lease not in (select token from :"schema".outbox_relays where ended_at is null)
-            or (q.lease = relay and q.seq <> all (holding)))
+       and (q.claimed_by is null or q.claimed_by not in (select token from :"schema".outbox_relays where ended_at is null)
+            or (q.claimed_by = relay and q.seq <> all (holding)))
        and (q.key is null or q.key <> all (except_keys))
        and (q.owed is null or q.owed && targets)
      order by q.seq limit 2
   ), first as materialized (
-    select count(*) as seen, min(r.seq) as seq, min(r.key) as key, count(r.lease) as leased from ready r
+    select count(*) as seen, min(r.seq) as seq, min(r.key) as key, count(r.claimed_by) as leased from ready r
   ), waiting as materialized (
     select q.available_at from :"schema".outbox_queue q
      where q.available_at < 'infinity' and (q.owed is null or q.owed && targets)
@@ -45,23 +45,23 @@ begin
     select exists (select from :"schema".outbox_relays r where r.token = relay and r.ended_at is null) as registered,
            exists (select from :"schema".outbox_queue q
                     where q.rescues > 1 and (q.available_at is null or q.available_at <= now())
-                      and (q.lease is null
-                           or q.lease not in (select token from :"schema".outbox_relays where ended_at is null))
+                      and (q.claimed_by is null
+                           or q.claimed_by not in (select token from :"schema".outbox_relays where ended_at is null))
                       and (q.owed is null or q.owed && targets)) as suspects
   ), fit as materialized (
     select f.seq from first f, state s
      where f.seen = 1 and f.leased = 0 and s.registered and not s.suspects
        and not exists (select from waiting w where w.available_at <= now())
        and not exists (select from :"schema".outbox_shelf)
-       and coalesce((select p.lease is not distinct from relay and coalesce(p.seq = any (holding), true)
+       and coalesce((select p.claimed_by is not distinct from relay and coalesce(p.seq = any (holding), true)
                        from :"schema".outbox_queue p
                       where p.key = f.key and p.seq < f.seq and p.seq >= (select seq from ground)
                       order by p.seq desc limit 1), true)
   ), one as materialized (
     select q.seq from :"schema".outbox_queue q
-     where q.seq = (select t.seq from fit t) and q.lease is null and q.available_at is null for update skip locked
+     where q.seq = (select t.seq from fit t) and q.claimed_by is null and q.available_at is null for update skip locked
   ), claimed as (
-    update :"schema".outbox_queue q set lease = relay where q.seq = (select o.seq from one o) and q.lease is null
+    update :"schema".outbox_queue q set claimed_by = relay where q.seq = (select o.seq from one o) and q.claimed_by is null
     returning q.seq, q.key, q.attempts, q.done, q.rescues, q.owed, q.replay_id
   )
   select f.seen, exists (select from fit),

@@ -1,5 +1,5 @@
 export { OutboxAdmin } from './admin/admin.ts';
-export type { ReplayOptions, ReplayResult } from './admin/bulk.ts';
+export type { CancelOptions, ReplayOptions, ReplayResult, UndeliveredResult } from './admin/bulk.ts';
 export type { BulkOptions, BulkResult, DuplicateId } from './admin/chunks.ts';
 export type { PauseOptions } from './admin/destinations.ts';
 export type { CheckName } from './admin/doctor/checks.ts';
@@ -19,7 +19,6 @@ export type { ForgetOptions, ForgetResult } from './admin/forget.ts';
 export type { Conversion, ConversionStep, ConvertOptions, PatienceOptions } from './admin/partitions.ts';
 export { PartitionAdmin } from './admin/partitions.ts';
 export type { PruneOptions, PruneResult } from './admin/prune.ts';
-export type { CancelOptions } from './admin/undelivered.ts';
 export type { EventCatalogue, EventDefinition } from './catalogue/catalogue.ts';
 export type { PostcommitConfig } from './config.ts';
 export { defineConfig } from './config.ts';
@@ -47,7 +46,6 @@ export type { DestinationInfo } from './outbox/operating/list-destinations.ts';
 export type { MaintenanceInfo, MaintenanceLeader, MaintenanceTaskInfo } from './outbox/operating/list-maintenance.ts';
 export type { MissingTarget } from './outbox/operating/list-missing-targets.ts';
 export type { RelayInfo } from './outbox/operating/list-relays.ts';
-export type { UndeliveredResult } from './outbox/operating/release.ts';
 export type {
   Message,
   Publisher,

@@ -1,5 +1,5 @@
 /** The known word that a mistyped one most likely means, if any is near enough. */
-export function nearest(word: string, known: readonly string[]): string | undefined {
+export function suggest(word: string, known: readonly string[]): string | undefined {
   let best: string | undefined;
   let bestDistance = Math.max(2, Math.floor(word.length / 3)) + 1;
   for (const candidate of known) {
@@ -14,7 +14,7 @@ export function nearest(word: string, known: readonly string[]): string | undefi
 
 /** ` Did you mean delayMs?`, or nothing where no known word is near enough. */
 export function didYouMean(word: string, known: readonly string[]): string {
-  const near = nearest(word.slice(0, 80), known);
+  const near = suggest(word.slice(0, 80), known);
   return near === undefined ? '' : ` Did you mean ${near}?`;
 }
 

@@ -25,9 +25,9 @@ export interface ClaimsReport {
 }
 
 const dist = (path: string) => import(new URL(`../../dist/${path}`, import.meta.url).href);
-const { PollingLane }: typeof Lane = await dist('relay/polling-lane.js');
-const { settle }: typeof Settle = await dist('outbox/settle.js');
-const { register }: typeof Relays = await dist('outbox/relays.js');
+const { PollingLane }: typeof Lane = await dist('relay/lane/polling-lane.js');
+const { settle }: typeof Settle = await dist('outbox/delivering/settle.js');
+const { register }: typeof Relays = await dist('outbox/delivering/relays.js');
 const schema = 'postcommit';
 const nothing = () => {};
 
@@ -54,13 +54,13 @@ class Claimer {
       batchSizeMax: 5_000,
       logger: { debug: nothing, info: nothing, warn: nothing, error: nothing },
       token: () => this.#token,
-      holdMax: () => this.#size + 1, // One place is for a waiting event that is due, of which there are none.
-      held: () => 0,
-      heldBytes: () => 0,
-      heldBytesMax: Number.POSITIVE_INFINITY,
-      keysToSpare: async () => [],
-      shedCrowded: nothing,
-      holding: () => [],
+      bufferTarget: () => this.#size + 1, // One place is for a waiting event that is due, of which there are none.
+      buffered: () => 0,
+      bufferedBytes: () => 0,
+      bufferedBytesMax: Number.POSITIVE_INFINITY,
+      excludedKeys: async () => [],
+      releaseExcess: nothing,
+      claimedSeqs: () => [],
       suspectMax: () => 1,
       onEnded: nothing,
       targets: () => [],

@@ -1,6 +1,6 @@
 import { codedDatabaseError } from '../database/database-error.ts';
 import type { Executor } from '../database/executor.ts';
-import { ring, ringInProcess } from '../outbox/emitting/notify.ts';
+import { notifyInProcess, notifyRelays } from '../outbox/emitting/notify.ts';
 import type { OutboxCounts } from '../outbox/operating/count.ts';
 import { countAll } from '../outbox/operating/count.ts';
 import type { EventStory } from '../outbox/operating/find.ts';
@@ -18,9 +18,8 @@ import { listMissingTargets } from '../outbox/operating/list-missing-targets.ts'
 import type { RelayInfo } from '../outbox/operating/list-relays.ts';
 import { listRelays } from '../outbox/operating/list-relays.ts';
 import { pause, resume } from '../outbox/operating/pause.ts';
-import type { UndeliveredResult } from '../outbox/operating/release.ts';
-import type { ReplayOptions, ReplayResult } from './bulk.ts';
-import { replayEvents, requeueAllOrphans, resolveDeadLetters } from './bulk.ts';
+import type { CancelOptions, ReplayOptions, ReplayResult, UndeliveredResult } from './bulk.ts';
+import { cancelEvents, makeEventsDue, replayEvents, requeueAllOrphans, resolveDeadLetters } from './bulk.ts';
 import type { BulkOptions, BulkResult } from './chunks.ts';
 import { fromCursor, toCursor } from './cursor.ts';
 import type { PauseOptions } from './destinations.ts';
@@ -32,12 +31,11 @@ import type { DeadLetterFilter, DeadLetterTarget, ListFilter, ReplayTarget, Unde
 import { checkDeadLetterFilter, checkListFilter } from './filters.ts';
 import type { ForgetOptions, ForgetResult } from './forget.ts';
 import { forgetTarget } from './forget.ts';
+import { checkOptionNames } from './option-names.ts';
 import { PartitionAdmin } from './partitions.ts';
 import type { PruneOptions, PruneResult } from './prune.ts';
 import { prune } from './prune.ts';
 import { seqRange } from './seq-range.ts';
-import type { CancelOptions } from './undelivered.ts';
-import { cancelEvents, releaseEvents } from './undelivered.ts';
 
 export interface OutboxAdminOptions {
   /** Runs single statements, each in a transaction of its own, on any connection. */
@@ -170,28 +168,28 @@ export class OutboxAdmin {
   }
 
   /**
-   * Makes undelivered events due now that are delayed (`delayMs`, `availableAt`) or in backoff after a failed attempt. What
-   * waits behind them in their aggregate follows, in order; an event that itself waits behind another one still does.
-   * Returns how many there were, and how many were left alone because a living relay holds them.
+   * Makes undelivered events due now that are delayed (`delayMs`, `availableAt`) or in backoff after a failed attempt. Later
+   * events of their aggregates follow, in order. An event that waits for an earlier event of its aggregate still does.
+   * Returns how many were changed, and how many were not because a live relay has claimed them (`inFlight`).
    *
    * @example
-   * const { count } = await admin.release({ ids: ['0198c5a2-7d9e-7cc3-98c4-dc0c0c07398f'] });
+   * const { count } = await admin.makeDue({ ids: ['0198c5a2-7d9e-7cc3-98c4-dc0c0c07398f'] });
    */
-  release(target: UndeliveredTarget): Promise<UndeliveredResult> {
-    return coded(() => this.#thenRing(() => releaseEvents(this.#db, this.#schema, target)));
+  makeDue(target: UndeliveredTarget, options: BulkOptions = {}): Promise<UndeliveredResult> {
+    return this.#bulk(() => makeEventsDue(this.#db, this.#schema, target, options));
   }
 
   /**
-   * Gives undelivered events up, in the queue or waiting for a destination: they are not delivered any more, and their
-   * aggregates go on without them. Each is a discarded dead letter with the reason `cancelled` from then on, whose story
-   * names the database role; `retry` by id takes it back. Events that a living relay holds are left alone and counted:
+   * Cancels undelivered events, in the queue or on the shelf: they are never delivered, and their aggregates go on without
+   * them. Each becomes a discarded dead letter with the reason `cancelled` and the database role that cancelled it; `retry`
+   * by id puts it back into the queue. Events that a live relay has claimed are not changed and counted as `inFlight`:
    * call it again if there are any. For dead letters use `discard`.
    *
    * @example
    * const { count, inFlight } = await admin.cancel({ aggregate: ['order', '42'] }, { reason: 'test data' });
    */
   cancel(target: UndeliveredTarget, options: CancelOptions = {}): Promise<UndeliveredResult> {
-    return coded(() => this.#thenRing(() => cancelEvents(this.#db, this.#schema, target, options)));
+    return this.#bulk(() => cancelEvents(this.#db, this.#schema, target, options));
   }
 
   /**
@@ -261,7 +259,8 @@ export class OutboxAdmin {
    */
   pause(destination: string, options: PauseOptions = {}): Promise<void> {
     return coded(async () => {
-      const reason = checkReason('pause', options);
+      checkOptionNames(options, 'pause', ['reason']);
+      const reason = checkReason(options.reason);
       await this.#change(destination, (db, schema, name) => pause(db, schema, name, reason));
     });
   }
@@ -338,8 +337,8 @@ export class OutboxAdmin {
   /** Rings for the relays, also when `work` fails: some of it may be done. A ring that is lost is made up by polling. */
   async #thenRing<T>(work: () => Promise<T>): Promise<T> {
     const rung = () => {
-      ringInProcess(this.#schema);
-      return this.#notify ? ring(this.#db, this.#schema).catch(() => {}) : undefined;
+      notifyInProcess(this.#schema);
+      return this.#notify ? notifyRelays(this.#db, this.#schema).catch(() => {}) : undefined;
     };
     try {
       const result = await work();

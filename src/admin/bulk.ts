@@ -1,28 +1,45 @@
 import type { Executor } from '../database/executor.ts';
-import { wake } from '../outbox/delivering/unpark.ts';
-import type { Chunk, DeadLetterSelection } from '../outbox/operating/conditions.ts';
+import { compareSeq } from '../outbox/delivering/claim.ts';
+import { unpark } from '../outbox/delivering/unpark.ts';
+import { cancel } from '../outbox/operating/cancel.ts';
+import type { Chunk, DeadLetterSelection, EventConditions } from '../outbox/operating/conditions.ts';
 import { discard } from '../outbox/operating/discard.ts';
+import { listUndelivered } from '../outbox/operating/list-undelivered.ts';
+import type { UndeliveredChange } from '../outbox/operating/make-due.ts';
+import { makeDue } from '../outbox/operating/make-due.ts';
 import { nextPart, orphansMax, requeueOrphans } from '../outbox/operating/orphans.ts';
-import { moment } from '../outbox/operating/read-log-end.ts';
+import { readLogEnd } from '../outbox/operating/read-log-end.ts';
 import type { ReplaySelection } from '../outbox/operating/replay.ts';
 import { replay } from '../outbox/operating/replay.ts';
 import { requeue } from '../outbox/operating/requeue.ts';
+import { undefer } from '../outbox/operating/undefer.ts';
 import type { BulkOptions, BulkResult, DuplicateId } from './chunks.ts';
 import { checkBulkOptions, inChunks, toSeqs } from './chunks.ts';
 import { fromCursor, toCursor } from './cursor.ts';
+import { checkReason } from './destinations.ts';
 import type { EventReference } from './event-reference.ts';
-import type { DeadLetterTarget, ReplayTarget } from './filters.ts';
+import type { DeadLetterTarget, ReplayTarget, UndeliveredTarget } from './filters.ts';
 import { checkDeadLetterTarget, checkEventTarget } from './filters.ts';
 import { seqRange } from './seq-range.ts';
 
 export interface ReplayOptions extends BulkOptions {
-  /** The `next` of a replay that was interrupted: goes on behind it. Keep the target as it was. */
+  /** The `next` of an interrupted replay: continues behind it. Pass the same target. */
   after?: string;
 }
 
 export interface ReplayResult extends BulkResult {
-  /** Present with `interrupted`: hand it in as `after` to go on. To begin again would replay the same events twice. */
+  /** Present with `interrupted`: pass it as `after` to continue. Starting over would replay the same events twice. */
   next?: string;
+}
+
+export interface CancelOptions extends BulkOptions {
+  /** Why, recorded with each event: at most 500 characters. Default: none. */
+  reason?: string;
+}
+
+export interface UndeliveredResult extends BulkResult {
+  /** Events not changed because a live relay has claimed them. */
+  inFlight: number;
 }
 
 /** Seqs of the log that one statement searches for orphans: 2 ms where batches were settled, 0.2 s where single events were. */
@@ -41,17 +58,17 @@ export async function resolveDeadLetters(
   const watch = checkBulkOptions(options, resolution);
   const run = async (selection: DeadLetterSelection, chunk: Chunk) => {
     const result = await resolutions[resolution](db, schema, selection, chunk);
-    // Not left for the end: a later chunk may fail, and what is parked behind this one would be forgotten.
-    if (result.freedKeys.length > 0) await wake(db, schema, result.freedKeys);
+    // After each chunk, not at the end: if a later chunk fails, the events parked behind this one must not stay parked.
+    if (result.freedKeys.length > 0) await unpark(db, schema, result.freedKeys);
     return result;
   };
   const { selections, duplicates } = await selectionsOf(db, schema, checked, async (letters) => {
-    const { lastDeath } = await moment(db, schema);
+    const { lastDeath } = await readLogEnd(db, schema);
     return { letters, diedUntil: lastDeath };
   });
   const { count, stoppedAt } = await inChunks<DeadLetterSelection>(selections, run, watch);
-  // Also when nothing was freed: a call that was killed before it could wake is made good by the next one.
-  await wake(db, schema);
+  // Also when nothing was freed: this completes an earlier call that was killed before it could unpark.
+  await unpark(db, schema);
   return bulkResult(count, stoppedAt, duplicates);
 }
 
@@ -65,7 +82,7 @@ export async function replayEvents(
   const { after: cursor, ...watch } = checkBulkOptions(options, 'replay', ['after']);
   const after = fromCursor('replay', cursor);
   const { selections, duplicates } = await selectionsOf(db, schema, checked, async (events) => {
-    const { lastSeq } = await moment(db, schema);
+    const { lastSeq } = await readLogEnd(db, schema);
     return { events, ...(await seqRange(db, schema, events)), seqUntil: lastSeq };
   });
   const { count, stoppedAt } = await inChunks<ReplaySelection>(
@@ -77,6 +94,58 @@ export async function replayEvents(
   return { ...bulkResult(count, stoppedAt, duplicates), ...next };
 }
 
+export async function makeEventsDue(
+  db: Executor,
+  schema: string,
+  target: UndeliveredTarget,
+  options: BulkOptions,
+): Promise<UndeliveredResult> {
+  const watch = checkBulkOptions(options, 'makeDue');
+  return changeUndelivered(db, schema, target, (seqs) => makeDue(db, schema, seqs), watch);
+}
+
+export async function cancelEvents(
+  db: Executor,
+  schema: string,
+  target: UndeliveredTarget,
+  options: CancelOptions,
+): Promise<UndeliveredResult> {
+  const { reason: given, ...watch } = checkBulkOptions(options, 'cancel', ['reason']);
+  const reason = checkReason(given);
+  return changeUndelivered(db, schema, target, (seqs) => cancel(db, schema, seqs, reason), watch);
+}
+
+type UndeliveredSelection = { seqs: readonly string[] } | { events: EventConditions; seqUntil: string };
+
+async function changeUndelivered(
+  db: Executor,
+  schema: string,
+  target: UndeliveredTarget,
+  change: (seqs: readonly string[]) => Promise<UndeliveredChange>,
+  watch: BulkOptions,
+): Promise<UndeliveredResult> {
+  const checked = checkEventTarget(target);
+  let inFlight = 0;
+  const run = async (selection: UndeliveredSelection, chunk: Chunk) => {
+    const seqs =
+      'seqs' in selection
+        ? selection.seqs.filter((seq) => compareSeq(seq, chunk.after) > 0)
+        : await listUndelivered(db, schema, selection.events, { ...chunk, seqUntil: selection.seqUntil });
+    if (seqs.length === 0) return { seen: 0, count: 0, reached: null };
+    const changed = await change(seqs);
+    inFlight += changed.inFlight;
+    // After each chunk, not at the end: if a later chunk fails, the events deferred behind this one must not stay deferred.
+    await undefer(db, schema, seqs);
+    return { seen: seqs.length, count: changed.count, reached: seqs.at(-1) ?? null };
+  };
+  const { selections, duplicates } = await selectionsOf(db, schema, checked, async (events) => {
+    const { lastSeq } = await readLogEnd(db, schema);
+    return { events, seqUntil: lastSeq };
+  });
+  const { count, stoppedAt } = await inChunks<UndeliveredSelection>(selections, run, watch);
+  return { ...bulkResult(count, stoppedAt, duplicates), inFlight };
+}
+
 export async function requeueAllOrphans(db: Executor, schema: string, options: BulkOptions): Promise<BulkResult> {
   const { signal, onProgress } = checkBulkOptions(options, 'requeueOrphans');
   let count = 0;
@@ -86,7 +155,7 @@ export async function requeueAllOrphans(db: Executor, schema: string, options: B
     if (part === undefined) break;
     const requeued = await requeueOrphans(db, schema, part);
     count += requeued;
-    // A full answer: there may be more in this part.
+    // A full chunk: there may be more in this part.
     if (requeued < orphansMax) from = part.beyond;
     onProgress?.(count);
   }

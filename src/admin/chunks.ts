@@ -1,10 +1,10 @@
 import type { Executor } from '../database/executor.ts';
-import { PostcommitError } from '../errors.ts';
 import { compareSeq } from '../outbox/delivering/claim.ts';
 import type { Chunk } from '../outbox/operating/conditions.ts';
-import { resolve } from '../outbox/operating/find-seqs-by-id.ts';
+import { findSeqsById } from '../outbox/operating/find-seqs-by-id.ts';
 import type { ChunkResult } from '../outbox/operating/requeue.ts';
 import type { EventReference } from './event-reference.ts';
+import { checkOptionNames } from './option-names.ts';
 
 /** How an operation over many events can be watched and ended. */
 export interface BulkOptions {
@@ -29,23 +29,12 @@ export interface BulkResult {
   duplicates?: DuplicateId[];
 }
 
-/** Refuses options that are not known: a misspelt `signal` would be missed too late. */
 export function checkBulkOptions<Options extends object>(
   options: Options,
   method: string,
   more: string[] = [],
 ): Options {
-  const known = ['signal', 'onProgress', ...more];
-  if (typeof options !== 'object' || options === null || Array.isArray(options)) {
-    throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', `${method}() takes its options as an object.`);
-  }
-  const unknown = Object.keys(options).find((name) => !known.includes(name));
-  if (unknown !== undefined) {
-    throw new PostcommitError(
-      'POSTCOMMIT_E_BAD_OPTION',
-      `${method}() knows ${known.join(', ')}. Got ${JSON.stringify(unknown)}.`,
-    );
-  }
+  checkOptionNames(options, method, ['signal', 'onProgress', ...more]);
   return options;
 }
 
@@ -88,7 +77,7 @@ export async function toSeqs(
     const ids = part.flatMap((reference) => ('id' in reference ? [reference.id] : []));
     for (const reference of part) if ('seq' in reference) seqs.add(reference.seq);
     if (ids.length === 0) continue;
-    for (const { id, seq } of await resolve(db, schema, ids)) {
+    for (const { id, seq } of await findSeqsById(db, schema, ids)) {
       seqs.add(seq);
       byId.set(id, (byId.get(id) ?? new Set()).add(seq));
     }

@@ -2,7 +2,7 @@ import type { Executor } from '../database/executor.ts';
 import { isStorable } from '../database/storable-text.ts';
 import { PostcommitError } from '../errors.ts';
 import { listDestinations } from '../outbox/operating/list-destinations.ts';
-import { nearest } from '../suggest.ts';
+import { suggest } from '../suggest.ts';
 
 export interface PauseOptions {
   /** Why, for whoever looks next: at most 500 characters. Default: none. */
@@ -11,23 +11,12 @@ export interface PauseOptions {
 
 const reasonCharsMax = 500;
 
-/** The reason that was given to a method, checked; the empty text for none. */
-export function checkReason(method: 'pause' | 'cancel', options: { reason?: string }): string {
-  if (typeof options !== 'object' || options === null || Array.isArray(options)) {
-    const detail = `${method}() takes its options as an object: { reason: 'why' }.`;
-    throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', detail);
-  }
-  for (const name of Object.keys(options)) {
-    if (name !== 'reason') {
-      const detail = `${method}() knows reason only. Got ${JSON.stringify(name)}.`;
-      throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', detail);
-    }
-  }
-  const { reason = '' } = options;
+/** Checks a `reason` option. Returns the empty text for none. */
+export function checkReason(reason: unknown = ''): string {
   if (typeof reason !== 'string' || reason.length > reasonCharsMax) {
     throw new PostcommitError(
       'POSTCOMMIT_E_BAD_OPTION',
-      `reason must be a text of at most ${reasonCharsMax} characters.`,
+      `reason must be a string of at most ${reasonCharsMax} characters.`,
     );
   }
   if (!isStorable(reason)) throw new PostcommitError('POSTCOMMIT_E_TEXT_NOT_STORABLE', 'It is in the reason.');
@@ -46,7 +35,7 @@ export async function changeDestination(
   throw await noSuchDestination(db, schema, given);
 }
 
-/** The error that names the destinations there are, and the nearest. */
+/** The error that names the known destinations and the most likely one. */
 export async function noSuchDestination(db: Executor, schema: string, given: unknown): Promise<PostcommitError> {
   const known = (await listDestinations(db, schema)).map(({ name }) => name);
   return new PostcommitError('POSTCOMMIT_E_NO_SUCH_DESTINATION', whichThereAre(given, known));
@@ -57,7 +46,7 @@ const namesMax = 20;
 function whichThereAre(given: unknown, known: readonly string[]): string {
   const got = `Got ${JSON.stringify(given)?.slice(0, 80) ?? String(given)}`;
   if (known.length === 0) return `${got}; there is none yet.`;
-  const near = typeof given === 'string' ? nearest(given.slice(0, 80), known) : undefined;
+  const near = typeof given === 'string' ? suggest(given.slice(0, 80), known) : undefined;
   const more = known.length > namesMax ? ` and ${known.length - namesMax} more` : '';
   return `${got}; known are ${known.slice(0, namesMax).join(', ')}${more}.${near ? ` Did you mean ${near}?` : ''}`;
 }

@@ -5,7 +5,7 @@ import { listPartitions } from '../outbox/maintaining/list-partitions.ts';
 import { pruneEvents } from '../outbox/maintaining/prune-events.ts';
 import { firstTime, pruneProcessed } from '../outbox/maintaining/prune-processed.ts';
 import { pruneRelays } from '../outbox/maintaining/prune-relays.ts';
-import { moment } from '../outbox/operating/read-log-end.ts';
+import { readLogEnd } from '../outbox/operating/read-log-end.ts';
 import { checkKeepMs } from '../retention.ts';
 import type { BulkOptions } from './chunks.ts';
 import { checkBulkOptions } from './chunks.ts';
@@ -96,7 +96,7 @@ export async function prune(db: Executor, schema: string, given: PruneOptions): 
 
 /** What `dropExpired` would do, as far as can be told without its locks. */
 async function findDroppable(db: Executor, schema: string, { keepMs }: { keepMs: number }): Promise<DropExpiredResult> {
-  const { now } = await moment(db, schema);
+  const { now } = await readLogEnd(db, schema);
   const { partitions } = await listPartitions(db, schema);
   const expired = partitions.filter(({ closedAt }) => closedAt && Date.parse(now) - closedAt.getTime() >= keepMs);
   const result: DropExpiredResult = { dropped: [], kept: [], more: false };

@@ -3,7 +3,7 @@ import { basename, dirname, extname, join, resolve } from 'node:path';
 import type { PostcommitConfig } from '../config.ts';
 import { PostcommitError } from '../errors.ts';
 import type { Handlers } from '../relay/deliver/handlers.ts';
-import { nearest } from '../suggest.ts';
+import { suggest } from '../suggest.ts';
 import { jsonErrorLine } from './json-error-line.ts';
 
 const extensions = ['.ts', '.mts', '.js', '.mjs', '.json'];
@@ -64,7 +64,7 @@ export async function loadConfig(file: string): Promise<PostcommitConfig> {
   }
   for (const key of Object.keys(config)) {
     if (Object.hasOwn(knownKeys, key)) continue;
-    const near = nearest(key, Object.keys(knownKeys));
+    const near = suggest(key, Object.keys(knownKeys));
     const hint = near ? `Did you mean ${near}?` : `Known are: ${Object.keys(knownKeys).join(', ')}.`;
     throw bad(file, `Unknown option ${JSON.stringify(key)}. ${hint}`);
   }

@@ -117,9 +117,9 @@ function usageDetail(command: Command, error: CommanderError): string {
   const path = commandPath(command);
   const names = command.commands.map((each) => each.name());
   if (error.code === 'commander.help') return `Name a command: ${names.join(', ')}.`;
-  const [what = '', suggestion] = error.message.replace(/^error: /, '').split('\n');
+  const [what = '', suggest] = error.message.replace(/^error: /, '').split('\n');
   const sentences = [`${what.charAt(0).toUpperCase()}${what.slice(1)}${what.endsWith('.') ? '' : '.'}`];
-  if (suggestion) sentences.push(suggestion.replace(/^\(|\)$/g, ''));
+  if (suggest) sentences.push(suggest.replace(/^\(|\)$/g, ''));
   else if (error.code === 'commander.unknownOption') sentences.push(`It takes ${optionNames(command).join(', ')}.`);
   else if (error.code === 'commander.unknownCommand') sentences.push(`Known are ${names.join(', ')}.`);
   return `${sentences.join(' ')} See \`${path} --help\`.`;

@@ -1,13 +1,6 @@
-import { createInterface } from 'node:readline/promises';
 import type { Command } from 'commander';
-import type { OutboxAdmin } from '../admin/admin.ts';
-import type { BulkOptions, BulkResult } from '../admin/chunks.ts';
 import { PostcommitError } from '../errors.ts';
-import { quantity } from '../format.ts';
 import { aggregateArgument, timeArgument } from './arguments.ts';
-import { endInterrupted, tellDuplicates, watched } from './bulk.ts';
-import type { Context } from './context.ts';
-import { withAdmin } from './context.ts';
 
 /** Conditions that a command's flags can name. */
 export interface Conditions {
@@ -45,52 +38,4 @@ export function targetOf<C extends Conditions>(
   }
   if (all) return { all: true };
   return ids.length > 0 ? { ids } : conditions;
-}
-
-/** Asks before something that is hard to undo, unless --yes is given. Without a terminal, or with --json, it cannot ask and fails. */
-export async function confirm({ terminal, output }: Context, question: string, yes: boolean): Promise<void> {
-  if (yes) return;
-  if (output.json || !terminal.stdin.isTTY) {
-    const why = output.json ? '--json does not ask' : 'there is no terminal to ask on';
-    throw new PostcommitError(
-      'POSTCOMMIT_E_USAGE',
-      `Pass --yes to confirm: ${why}, so nothing was changed. The question is: ${question}`,
-    );
-  }
-  const prompt = createInterface({ input: terminal.stdin, output: terminal.stderr });
-  const answer = await Promise.race([
-    prompt.question(`${question} [y/N] `),
-    new Promise<string>((resolve) => prompt.once('close', () => resolve(''))),
-  ]);
-  prompt.close();
-  if (!/^y(es)?$/i.test(answer.trim())) {
-    throw new PostcommitError(
-      'POSTCOMMIT_E_USAGE',
-      'Not confirmed, so nothing was changed. Pass --yes to go on without asking.',
-    );
-  }
-}
-
-/** Runs a bulk operation and says how many it were. Ids of which none fits are a failure; a condition that fits none is an answer. */
-export async function runBulk<Result extends BulkResult & { next?: string }>(
-  context: Context,
-  { noun, done, named }: { noun: string; done: string; named: boolean },
-  operation: (admin: OutboxAdmin, options: BulkOptions) => Promise<Result>,
-): Promise<void> {
-  const { output } = context;
-  const told = (count: number) => `${quantity(count, noun)} ${done}`;
-  const result = await watched(context, told(0), ({ signal, tell }) =>
-    withAdmin(context, (admin) => operation(admin, { signal, onProgress: (count) => tell(told(count)) })),
-  );
-  const { count, interrupted, next, duplicates } = result;
-  if (named && count === 0 && !interrupted) {
-    throw new PostcommitError('POSTCOMMIT_E_NOT_FOUND', `None of the ids is a ${noun}.`);
-  }
-  output.show(result, () => {
-    if (!interrupted) output.line(told(count));
-    tellDuplicates(context, duplicates);
-  });
-  if (interrupted) {
-    endInterrupted(context, told(count), `run the same command again${next ? ` with --after ${next}` : ''}`);
-  }
 }

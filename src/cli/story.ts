@@ -71,7 +71,7 @@ function situation(story: EventStory, destinations: readonly DestinationInfo[], 
   if (story.orphan) facts.push(['orphan', 'it was never queued, so no relay delivers it']);
   if (story.done.length > 0) facts.push(['done for', story.done.map(printable).join(', ')]);
   if (story.owed.length > 0) facts.push(['owed to', story.owed.map(printable).join(', ')]);
-  if (deadLetter?.held && !deadLetter.discardedAt) facts.push(['blocks', 'the following events of its key']);
+  if (deadLetter?.blocking && !deadLetter.discardedAt) facts.push(['blocks', 'the following events of its key']);
   return facts;
 }
 
@@ -174,7 +174,7 @@ function whatToDo({
   if (orphan) return ['postcommit requeue-orphans   queue this event and all others that were never queued'];
   if (waitingBehind) return [`postcommit events ${waitingBehind.id}   the event that goes first`, giveUp];
   if (status === 'PENDING' && availableAt)
-    return [`postcommit events release ${id}   make it due now, and what waits behind it`, giveUp];
+    return [`postcommit events make-due ${id}   deliver it now, without waiting for its delay or backoff`, giveUp];
   return status === 'SENT' ? [`postcommit replay ${id}   deliver it once more`] : [];
 }
 

@@ -156,7 +156,7 @@ export async function lookAtRelay(
   const t = demoTables(schemas);
   return askOne(
     db,
-    `select (select count(*)::integer from ${t.queue} where lease = $1) as held,
+    `select (select count(*)::integer from ${t.queue} where claimed_by = $1) as held,
             coalesce((select ended_as is not null from ${t.relays} where token = $1), true) as lost,
             clock_timestamp()::text as at`,
     [token],

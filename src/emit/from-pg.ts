@@ -28,11 +28,14 @@ export function fromPg<Client extends PgClient>(pool: PgPool<Client>): OutboxDat
     inTransaction,
     afterEnd: (client, callback) => ends.await(client, callback),
     begin: (options) => begin(pool, options),
-    run: (statements, last, options, behind) => run(pool, statements, last, options, behind),
+    run: (statements, last, options, afterCommitSql) => run(pool, statements, last, options, afterCommitSql),
   };
 }
 
-async function inTransaction<T>(client: PgClient, send: (executor: Executor, mark?: string) => Promise<T>): Promise<T> {
+async function inTransaction<T>(
+  client: PgClient,
+  send: (executor: Executor, marker?: string) => Promise<T>,
+): Promise<T> {
   requireClient(client);
   const executor = client as Executor;
   const status = certainStatus(client);
@@ -40,8 +43,8 @@ async function inTransaction<T>(client: PgClient, send: (executor: Executor, mar
   if (status === 'E') throw new PostcommitError('POSTCOMMIT_E_TRANSACTION_ABORTED');
   if (status !== undefined) throw new PostcommitError('POSTCOMMIT_E_NOT_A_TRANSACTION');
   // A statement under way may be BEGIN or COMMIT: only the server knows what comes of it.
-  const mark = await markTransaction(executor, randomUUID());
-  return send(executor, mark);
+  const marker = await markTransaction(executor, randomUUID());
+  return send(executor, marker);
 }
 
 /** Who wants to know when a client's transaction has ended. */

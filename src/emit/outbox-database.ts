@@ -7,10 +7,10 @@ import type { Executor, Statement } from '../database/executor.ts';
 export interface OutboxDatabase<Tx> {
   /**
    * Calls `send` with the statement runner of an open transaction, and refuses any other handle with a coded error.
-   * Nothing may come between the check and the statement: where that cannot be ruled out, `send` gets a mark that this
+   * Nothing may come between the check and the statement: where that cannot be ruled out, `send` gets a marker that this
    * adapter has set on the transaction, and the statement fails once the transaction has ended.
    */
-  inTransaction<T>(tx: Tx, send: (executor: Executor, mark?: string) => Promise<T>): Promise<T>;
+  inTransaction<T>(tx: Tx, send: (executor: Executor, marker?: string) => Promise<T>): Promise<T>;
   /** For statements of the outbox's own, outside of the caller's transactions. */
   readonly side: Executor;
   /** Calls back once after the transaction has ended, however it ended, if this client can tell. */
@@ -19,15 +19,15 @@ export interface OutboxDatabase<Tx> {
   begin(options: TransactionOptions): Promise<OpenTransaction<Tx>>;
   /**
    * Carries out statements that are all known in a transaction of their own, and `last` after them: everything in one
-   * round trip if possible. `last` gets the mark that was set with BEGIN, `null` where nothing can end the transaction
-   * before it. Throws unless the commit is certain. `behind` is sent after the commit without waiting for its answer;
+   * round trip if possible. `last` gets the marker that was set with BEGIN, `null` where nothing can end the transaction
+   * before it. Throws unless the commit is certain. `afterCommitSql` is sent after the commit without waiting for its answer;
    * nobody waits for what comes of it.
    */
   run(
     statements: readonly Statement[],
-    last: ((mark: string | null) => Statement) | undefined,
+    last: ((marker: string | null) => Statement) | undefined,
     options: TransactionOptions,
-    behind?: string,
+    afterCommitSql?: string,
   ): Promise<void>;
 }
 
@@ -44,11 +44,11 @@ export interface TransactionOptions {
 export interface OpenTransaction<Tx> {
   readonly tx: Tx;
   /** Set with BEGIN. A statement that carries it fails once the transaction has ended, also inside of another one. */
-  readonly mark: string;
+  readonly marker: string;
   /**
-   * Sends `last` and then COMMIT, as one round trip if possible. Throws unless the commit is certain. `behind` is sent after
+   * Sends `last` and then COMMIT, as one round trip if possible. Throws unless the commit is certain. `afterCommitSql` is sent after
    * it as in `run`.
    */
-  commit(last?: Statement, behind?: string): Promise<void>;
+  commit(last?: Statement, afterCommitSql?: string): Promise<void>;
   rollback(): Promise<void>;
 }

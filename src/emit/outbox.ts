@@ -7,12 +7,12 @@ import { PostcommitError } from '../errors.ts';
 import type { InsertableEvent } from '../outbox/emitting/insert.ts';
 import { insertFlush, insertOnce, insertStatement, recordedFlushes } from '../outbox/emitting/insert.ts';
 import { didYouMean } from '../suggest.ts';
-import { DoorbellRinger } from './doorbell-ringer.ts';
 import { bufferOf, closeBuffer, EmitBuffer, openBuffer } from './emit-buffer.ts';
 import type { OutboxEvent } from './event.ts';
 import { toInsertable } from './event.ts';
 import { operatorSide } from './operator-side.ts';
 import type { OpenTransaction, OutboxDatabase, TransactionOptions } from './outbox-database.ts';
+import { RelayNotifier } from './relay-notifier.ts';
 
 export interface OutboxOptions<Tx> {
   /** The database, through the client you use: `fromPg(pool)`. */
@@ -37,8 +37,8 @@ export interface OutboxOptions<Tx> {
 
 const optionNames: readonly string[] = ['db', 'schema', 'catalogue', 'payloadBytesMax', 'serialise', 'notify'];
 
-/** Makes the statement that writes events, for a transaction with a mark or without. */
-type Insert = (mark: string | null) => Statement;
+/** Makes the statement that writes events, for a transaction with a marker or without. */
+type Insert = (marker: string | null) => Statement;
 
 /**
  * Emits one event, or several, and returns the id or the ids. The events are written in the order of the calls, together with
@@ -75,7 +75,7 @@ export class Outbox<Tx> {
   readonly #schema: string;
   readonly #limits: { catalogue: EventCatalogue | undefined; payloadBytesMax: number };
   readonly #serialise: boolean;
-  readonly #ringer: DoorbellRinger;
+  readonly #notifier: RelayNotifier;
   readonly #admin: OutboxAdmin;
 
   constructor(options: OutboxOptions<Tx>) {
@@ -98,7 +98,7 @@ export class Outbox<Tx> {
     this.#limits = { catalogue: options.catalogue, payloadBytesMax };
     this.#serialise = options.serialise ?? true;
     const notify = options.notify ?? true;
-    this.#ringer = new DoorbellRinger(options.db.side, this.#schema, notify);
+    this.#notifier = new RelayNotifier(options.db.side, this.#schema, notify);
     this.#admin = new OutboxAdmin({ db: operatorSide(options.db), schema: this.#schema, notify });
   }
 
@@ -163,11 +163,11 @@ export class Outbox<Tx> {
     let results: EmittedOnce[] = [];
     await this.#inOrder(tx, check, async (events) => {
       let written = new Set<string>();
-      await this.#send(tx, async (executor, mark) => {
+      await this.#send(tx, async (executor, marker) => {
         if (events.length === 0) return;
-        written = await insertOnce(executor, this.#schema, events, { serialise: this.#serialise, mark });
+        written = await insertOnce(executor, this.#schema, events, { serialise: this.#serialise, marker });
       });
-      if (written.size > 0) this.#db.afterEnd(tx, () => this.#ringer.ring());
+      if (written.size > 0) this.#db.afterEnd(tx, () => this.#notifier.notifyAfterCommit());
       results = events.map(({ id }) => ({ id, written: written.has(id) }));
     });
     return Array.isArray(given) ? results : (results[0] as EmittedOnce);
@@ -175,12 +175,12 @@ export class Outbox<Tx> {
 
   async #write(tx: Tx, events: readonly InsertableEvent[]): Promise<void> {
     const insert = this.#insert(events, false);
-    await this.#send(tx, async (executor, mark) => {
+    await this.#send(tx, async (executor, marker) => {
       if (!insert) return;
-      const { text, values } = insert(mark);
+      const { text, values } = insert(marker);
       await executor.query(text, values);
     });
-    if (insert) this.#db.afterEnd(tx, () => this.#ringer.ring());
+    if (insert) this.#db.afterEnd(tx, () => this.#notifier.notifyAfterCommit());
   }
 
   /** After what was given to the `emit` of the same transaction before, if outbox.transaction() has opened it. */
@@ -195,15 +195,15 @@ export class Outbox<Tx> {
     await (buffer ? buffer.writeNow(writeChecked) : writeChecked());
   }
 
-  async #flush({ tx, mark }: OpenTransaction<Tx>, events: readonly InsertableEvent[], flush: number): Promise<void> {
-    const options = { serialise: this.#serialise, mark, flush };
+  async #flush({ tx, marker }: OpenTransaction<Tx>, events: readonly InsertableEvent[], flush: number): Promise<void> {
+    const options = { serialise: this.#serialise, marker, flush };
     await this.#send(tx, (executor) => insertFlush(executor, this.#schema, events, options));
-    this.#db.afterEnd(tx, () => this.#ringer.ring());
+    this.#db.afterEnd(tx, () => this.#notifier.notifyAfterCommit());
   }
 
-  async #send<T>(tx: Tx, send: (executor: Executor, mark: string | null) => Promise<T>): Promise<T> {
+  async #send<T>(tx: Tx, send: (executor: Executor, marker: string | null) => Promise<T>): Promise<T> {
     try {
-      return await this.#db.inTransaction(tx, (executor, mark) => send(executor, mark ?? null));
+      return await this.#db.inTransaction(tx, (executor, marker) => send(executor, marker ?? null));
     } catch (error) {
       throw codedDatabaseError(error);
     }
@@ -252,7 +252,7 @@ export class Outbox<Tx> {
     const open = await this.#db.begin(options);
     const buffer = new EmitBuffer({
       write: (events, flush) => this.#flush(open, events, flush),
-      recorded: () => this.#send(open.tx, (executor) => recordedFlushes(executor, open.mark)),
+      recorded: () => this.#send(open.tx, (executor) => recordedFlushes(executor, open.marker)),
     });
     openBuffer(open.tx, buffer);
     let ended = false;
@@ -279,9 +279,9 @@ export class Outbox<Tx> {
     } finally {
       closeBuffer(open.tx);
     }
-    const behind = insert && this.#ringer.along();
-    await open.commit(insert?.(open.mark), behind);
-    if (insert) this.#ringer.ring(behind !== undefined);
+    const afterCommitSql = insert && this.#notifier.notifySqlForCommit();
+    await open.commit(insert?.(open.marker), afterCommitSql);
+    if (insert) this.#notifier.notifyAfterCommit(afterCommitSql !== undefined);
     return result;
   }
 
@@ -305,9 +305,9 @@ export class Outbox<Tx> {
     }
     const events = await this.#check(given);
     const insert = this.#insert(events, true);
-    const behind = insert && this.#ringer.along();
-    await this.#db.run(statements, insert, options, behind);
-    if (insert) this.#ringer.ring(behind !== undefined);
+    const afterCommitSql = insert && this.#notifier.notifySqlForCommit();
+    await this.#db.run(statements, insert, options, afterCommitSql);
+    if (insert) this.#notifier.notifyAfterCommit(afterCommitSql !== undefined);
     return answer(given, events);
   }
 

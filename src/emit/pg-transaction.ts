@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { codedDatabaseError, isConnectionFailure } from '../database/database-error.ts';
 import type { Statement } from '../database/executor.ts';
 import { PostcommitError } from '../errors.ts';
-import { markSql } from '../outbox/emitting/insert.ts';
+import { setMarkerSql } from '../outbox/emitting/insert.ts';
 import type { OpenTransaction, TransactionOptions } from './outbox-database.ts';
 import { sendBatch, sendInTurn, takesBatches } from './pg-batch.ts';
 import type { PgClient, PgPool, Releasable } from './pg-client.ts';
@@ -15,8 +15,8 @@ export async function begin<Client extends PgClient>(
   pool: PgPool<Client>,
   options: TransactionOptions,
 ): Promise<OpenTransaction<Client>> {
-  const mark = randomUUID();
-  const text = `${beginText(options.isolation)}; ${markSql(mark)}`;
+  const marker = randomUUID();
+  const text = `${beginText(options.isolation)}; ${setMarkerSql(marker)}`;
   const client = await connect(pool);
   const before = client.pipeline;
   const pipelined = options.pipeline !== false && before !== undefined;
@@ -39,8 +39,9 @@ export async function begin<Client extends PgClient>(
   }
   return {
     tx: client,
-    mark,
-    commit: (last, behind) => commit(client, { together: options.pipeline !== false, begun, last, behind, release }),
+    marker,
+    commit: (last, afterCommitSql) =>
+      commit(client, { together: options.pipeline !== false, begun, last, afterCommitSql, release }),
     rollback: () => rollback(client, release),
   };
 }
@@ -57,17 +58,17 @@ function corkForThisTick(client: PgClient): void {
  * A whole transaction, in one round trip if this is a client of `pg` itself.
  *
  * What is sent under one Sync is one transaction without BEGIN and COMMIT, and those two would add 5 % to its time. That
- * holds for statements that can neither end a transaction nor open one; with any other, BEGIN and the mark are sent.
+ * holds for statements that can neither end a transaction nor open one; with any other, BEGIN and the marker are sent.
  */
 export async function run<Client extends PgClient>(
   pool: PgPool<Client>,
   statements: readonly Statement[],
-  last: ((mark: string | null) => Statement) | undefined,
+  last: ((marker: string | null) => Statement) | undefined,
   options: TransactionOptions,
-  behind?: string,
+  afterCommitSql?: string,
 ): Promise<void> {
-  const mark = randomUUID();
-  const opening = [{ text: beginText(options.isolation) }, { text: markSql(mark) }];
+  const marker = randomUUID();
+  const opening = [{ text: beginText(options.isolation) }, { text: setMarkerSql(marker) }];
   const client = await connect(pool);
   const pipeline = client.pipeline;
   const together = options.pipeline !== false && takesBatches(client);
@@ -79,12 +80,12 @@ export async function run<Client extends PgClient>(
   const attempt = (together: boolean) => {
     const implicit = together && options.isolation === undefined && statements.every(({ text }) => isPlain(text));
     const before = implicit ? statements : [...opening, ...statements];
-    const all = last ? [...before, last(implicit ? null : mark)] : before;
+    const all = last ? [...before, last(implicit ? null : marker)] : before;
     const first = before.length - statements.length;
     // What failed of the caller's own statements is the caller's to read.
     const toThrow = (error: unknown, at: number) =>
       at >= first && at < before.length ? error : codedDatabaseError(error);
-    return commitAll(client, all, { together, implicit, behind, toThrow, release });
+    return commitAll(client, all, { together, implicit, afterCommitSql, toThrow, release });
   };
   if ((await attempt(together)) === 'refused') await attempt(false);
 }
@@ -98,7 +99,7 @@ function isPlain(text: string): boolean {
 const ignoreError = (): void => {};
 
 function giveBack(client: PgClient & Releasable, error: unknown): void {
-  // A statement that `work` left behind: whoever gets the client next must not meet it, nor its answer.
+  // A statement that `work` left unanswered: whoever gets the client next must not meet it, nor its answer.
   const destroy = isBusy(client) || (isConnectionFailure(error) ? (error as Error) : undefined);
   if (!destroy) insideOf(client).removeListener?.('error', ignoreError);
   client.release(destroy);
@@ -139,11 +140,11 @@ interface OpenCommit {
   together: boolean;
   begun: Promise<unknown>;
   last: Statement | undefined;
-  behind: string | undefined;
+  afterCommitSql: string | undefined;
   release: Release;
 }
 
-async function commit(client: PgClient, { together, begun, last, behind, release }: OpenCommit): Promise<void> {
+async function commit(client: PgClient, { together, begun, last, afterCommitSql, release }: OpenCommit): Promise<void> {
   try {
     // Answered long ago if any statement was awaited. Without it, whatever else was sent has committed by itself.
     await begun;
@@ -153,7 +154,7 @@ async function commit(client: PgClient, { together, begun, last, behind, release
   }
   refuseEnded(client, release);
   const statements = last ? [last] : [];
-  const options = { behind, toThrow: codedDatabaseError, release };
+  const options = { afterCommitSql, toThrow: codedDatabaseError, release };
   const done = await commitAll(client, statements, { ...options, together: together && takesBatches(client) });
   if (done === 'refused') await commitAll(client, statements, { ...options, together: false });
 }
@@ -164,7 +165,7 @@ interface CommitOptions {
   /** Without BEGIN and COMMIT: what is sent together is carried out together. */
   implicit?: boolean;
   /** Sent after it, in a transaction of its own. The client is given back when that is answered, and nobody else waits. */
-  behind?: string | undefined;
+  afterCommitSql?: string | undefined;
   /** What is thrown for the error of the statement at this place. */
   toThrow(error: unknown, at: number): unknown;
   release: Release;
@@ -177,7 +178,7 @@ interface CommitOptions {
 async function commitAll(
   client: PgClient,
   statements: readonly Statement[],
-  { together, implicit = false, behind, toThrow, release }: CommitOptions,
+  { together, implicit = false, afterCommitSql, toThrow, release }: CommitOptions,
 ): Promise<'done' | 'refused'> {
   const all = implicit ? statements : [...statements, { text: 'commit' }];
   const answering = (together ? sendBatch : sendInTurn)(client, all).catch((error) => ({
@@ -186,15 +187,16 @@ async function commitAll(
     lastSent: false,
   }));
   // What cannot be pipelined is sent when all is answered; in a transaction that failed it fails too.
-  const sendBehind = async () => (behind === undefined ? undefined : client.query(behind).catch(() => {}));
-  const sent = together && client.pipeline === true ? sendBehind() : undefined;
+  const sendAfterCommit = async () =>
+    afterCommitSql === undefined ? undefined : client.query(afterCommitSql).catch(() => {});
+  const sent = together && client.pipeline === true ? sendAfterCommit() : undefined;
   const answer = await answering;
   if (answer === 'refused') {
     await sent;
     return 'refused';
   }
   if ('command' in answer) {
-    void (sent ?? sendBehind()).then(() => release());
+    void (sent ?? sendAfterCommit()).then(() => release());
     if (implicit || answer.command === 'COMMIT') return 'done';
     throw new PostcommitError('POSTCOMMIT_E_TRANSACTION_ABORTED');
   }

@@ -1,11 +1,11 @@
 import { isIPv6 } from 'node:net';
 import type { Authenticator, ConnectionOptions, TlsOptions } from '@nats-io/transport-node';
 import { PostcommitError } from '../errors.ts';
+import { connectionPublisher } from './connection-publisher.ts';
 import { isUntrustedCertificate, reasonOf } from './failure.ts';
 import { importClient } from './import-client.ts';
-import { linkPublisher } from './link-publisher.ts';
+import { JetstreamConnection } from './nats/connection.ts';
 import { dialNats } from './nats/dial.ts';
-import { NatsLink } from './nats/link.ts';
 import { toNats } from './nats/message.ts';
 import type { Publisher } from './publisher.ts';
 import { readOptions } from './publisher-options.ts';
@@ -51,7 +51,7 @@ export interface NatsOptions {
  */
 export function nats(options: NatsOptions): Publisher {
   const resolved = resolveOptions(options);
-  return linkPublisher({
+  return connectionPublisher({
     kind: 'nats',
     broker: 'NATS',
     inFlightMax: resolved.inFlightMax,
@@ -60,14 +60,14 @@ export function nats(options: NatsOptions): Publisher {
     // The acknowledgement, and then the question whether there is a stream at all.
     answerMsMax: 2 * resolved.ackTimeoutMs,
     capabilities: { deduplicates: true, cloudEventsPrefix: 'ce-' },
-    openLink: (signal) => openLink(resolved, signal),
+    connect: (signal) => openConnection(resolved, signal),
     prepare: (message, link) => toNats(message, link.createHeaders),
   });
 }
 
 const both = { install: '@nats-io/transport-node @nats-io/jetstream' };
 
-async function openLink(options: ResolvedOptions, signal: AbortSignal): Promise<NatsLink> {
+async function openConnection(options: ResolvedOptions, signal: AbortSignal): Promise<JetstreamConnection> {
   const [{ connect, headers }, { jetstream }] = await Promise.all([
     importClient('@nats-io/transport-node', () => import('@nats-io/transport-node'), both),
     importClient('@nats-io/jetstream', () => import('@nats-io/jetstream'), both),
@@ -75,7 +75,7 @@ async function openLink(options: ResolvedOptions, signal: AbortSignal): Promise<
   try {
     const connection = await dialNats(connect, { ...options.connection, servers: [...options.servers] }, signal);
     const client = jetstream(connection, { timeout: options.ackTimeoutMs, ...options.jetstream });
-    return new NatsLink(connection, client, await client.jetstreamManager(false), headers);
+    return new JetstreamConnection(connection, client, await client.jetstreamManager(false), headers);
   } catch (error) {
     if (!isRefusal(error)) throw error;
     throw new PostcommitError('POSTCOMMIT_E_DESTINATION_REFUSED', `NATS: ${reasonOf(error)}`, { cause: error });

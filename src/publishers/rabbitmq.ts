@@ -1,12 +1,12 @@
 import type { ConnectionOptions } from 'node:tls';
 import type { Options } from 'amqplib';
 import { PostcommitError } from '../errors.ts';
+import { connectionPublisher } from './connection-publisher.ts';
 import { cutReason, isUntrustedCertificate, reasonOf } from './failure.ts';
 import { importClient } from './import-client.ts';
-import { linkPublisher } from './link-publisher.ts';
 import type { Publisher } from './publisher.ts';
 import { readOptions } from './publisher-options.ts';
-import { RabbitmqLink } from './rabbitmq/link.ts';
+import { RabbitmqConnection } from './rabbitmq/connection.ts';
 import { toAmqp } from './rabbitmq/message.ts';
 import { isPort, readServerUrl } from './server-url.ts';
 
@@ -58,7 +58,7 @@ export interface RabbitmqOptions {
  */
 export function rabbitmq(options: RabbitmqOptions): Publisher {
   const resolved = resolveOptions(options);
-  return linkPublisher({
+  return connectionPublisher({
     kind: 'rabbitmq',
     broker: 'RabbitMQ',
     inFlightMax: resolved.inFlightMax,
@@ -67,7 +67,7 @@ export function rabbitmq(options: RabbitmqOptions): Publisher {
     // Twice: a message that may have closed its channel is sent again alone.
     answerMsMax: 2 * resolved.confirmTimeoutMs,
     capabilities: { deduplicates: false, cloudEventsPrefix: 'cloudEvents_' },
-    openLink: (signal) => RabbitmqLink.open((socket) => dial(resolved, socket), resolved.confirmTimeoutMs, signal),
+    connect: (signal) => RabbitmqConnection.open((socket) => dial(resolved, socket), resolved.confirmTimeoutMs, signal),
     prepare: (message) => toAmqp(message, resolved),
   });
 }

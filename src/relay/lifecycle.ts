@@ -19,7 +19,7 @@ export interface LifecycleEvents {
   claimed: [{ count: number; rescued: number }];
   delivered: [EventFacts & { targets: readonly string[]; latencyMs: number }];
   retried: [EventFacts & { delayMs: number; error: string; target: string | null }];
-  dead: [EventFacts & { reason: string; error: string; held: boolean }];
+  dead: [EventFacts & { reason: string; error: string; blocking: boolean }];
   released: [EventFacts];
   /** It has all but these destinations, which are away or paused, and waits for them without losing an attempt. */
   shelved: [EventFacts & { waitsFor: readonly string[] }];

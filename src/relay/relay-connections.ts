@@ -1,5 +1,5 @@
 import type pg from 'pg';
-import { Link } from '../database/link.ts';
+import { ReconnectingClient } from '../database/reconnecting-client.ts';
 import type { Logger } from '../telemetry/logging.ts';
 import type { Lifecycle } from './lifecycle.ts';
 
@@ -30,11 +30,11 @@ type Purpose = 'claims' | 'results' | 'control' | 'loads';
  * opened for the first of them, so that no claim waits behind a transfer.
  */
 export class RelayLinks {
-  readonly claims: Link;
-  readonly results: Link;
-  readonly control: Link;
+  readonly claims: ReconnectingClient;
+  readonly results: ReconnectingClient;
+  readonly control: ReconnectingClient;
   /** Connects when it is used. */
-  readonly loads: Link;
+  readonly loads: ReconnectingClient;
 
   constructor(options: RelayLinksOptions) {
     this.claims = link('claims', options);
@@ -56,15 +56,15 @@ export class RelayLinks {
     await Promise.all([...this.#all, this.loads].map((each) => each.close()));
   }
 
-  get #all(): Link[] {
+  get #all(): ReconnectingClient[] {
     return [this.claims, this.results, this.control];
   }
 }
 
-function link(purpose: Purpose, options: RelayLinksOptions): Link {
+function link(purpose: Purpose, options: RelayLinksOptions): ReconnectingClient {
   const { connectionString, logger, name, lifecycle, doorbell } = options;
   const hears = purpose === 'claims';
-  const made: Link = new Link({
+  const made: ReconnectingClient = new ReconnectingClient({
     connectionString,
     applicationName: `postcommit ${purpose} ${name}`.slice(0, 63),
     queryTimeoutMs: timeoutMs(purpose, options.leaseMs),

@@ -4,7 +4,7 @@ import type { LostRelay } from '../outbox/delivering/relays.ts';
 import type { Logger } from '../telemetry/logging.ts';
 import { SparseLog } from '../telemetry/logging.ts';
 import type { EventFacts, Lifecycle } from './lifecycle.ts';
-import type { Entry } from './settle/completer.ts';
+import type { SettleEntry } from './settle/settler.ts';
 
 /** What a relay has done since it was created. */
 export interface Counters {
@@ -51,18 +51,18 @@ export class Reporter {
     if (this.#lifecycle.wants('claimed')) this.#lifecycle.tell('claimed', { count: rows.length, rescued });
   }
 
-  written(entry: Entry, fenced: boolean): void {
+  written(entry: SettleEntry, fenced: boolean): void {
     if (fenced) {
       this.#counters.fenced++;
-      this.#lifecycle.tell('fenced', facts(entry.held));
-      this.#warn('fenced', facts(entry.held), 'result came too late: another relay owns the event now');
+      this.#lifecycle.tell('fenced', facts(entry.event));
+      this.#warn('fenced', facts(entry.event), 'result came too late: another relay owns the event now');
     } else if ('settlement' in entry) {
       this.#counters.delivered++;
       if (!this.#lifecycle.wants('delivered')) return;
-      const latencyMs = Date.now() - entry.held.createdAtMs;
-      this.#lifecycle.tell('delivered', { ...facts(entry.held), targets: entry.settlement.targets, latencyMs });
+      const latencyMs = Date.now() - entry.event.createdAtMs;
+      this.#lifecycle.tell('delivered', { ...facts(entry.event), targets: entry.settlement.targets, latencyMs });
     } else {
-      this.#failed(entry.held, entry.failure);
+      this.#failed(entry.event, entry.failure);
     }
   }
 
@@ -109,10 +109,10 @@ export class Reporter {
       );
     } else {
       this.#counters.dead++;
-      const held = failure.fate === 'hold';
-      this.#lifecycle.tell('dead', { ...facts(row), reason: failure.reason, error, held });
+      const blocking = failure.fate === 'hold';
+      this.#lifecycle.tell('dead', { ...facts(row), reason: failure.reason, error, blocking });
       this.#logger.error(
-        { ...logFields(facts(row)), target, reason: failure.reason, held, error },
+        { ...logFields(facts(row)), target, reason: failure.reason, blocking, error },
         'event is a dead letter',
       );
     }

@@ -1,15 +1,15 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ClaimedRow } from '../outbox/delivering/claim.ts';
-import { load } from '../outbox/delivering/load-payload.ts';
+import { loadPayload } from '../outbox/delivering/load-payload.ts';
 import { requireAllRows } from '../outbox/delivering/require-all-rows.ts';
 import { requireFunctions } from '../outbox/delivering/require-functions.ts';
 import { requireStorable } from '../outbox/delivering/require-storable.ts';
-import { ring } from '../outbox/emitting/notify.ts';
+import { notifyRelays } from '../outbox/emitting/notify.ts';
 import { requireSequence } from '../outbox/examining/examine-sequence.ts';
 import { Deliverer } from './deliver/deliverer.ts';
 import { DestinationSet } from './deliver/destinations/destination-set.ts';
-import { InHand } from './dispatch/claimed-events.ts';
-import type { Held, Verdict } from './dispatch/dispatcher.ts';
+import { ClaimedEvents } from './dispatch/claimed-events.ts';
+import type { ClaimedEvent, Verdict } from './dispatch/dispatcher.ts';
 import { Dispatcher } from './dispatch/dispatcher.ts';
 import { PayloadLoader } from './dispatch/payload-loader.ts';
 import { SlowKeys } from './dispatch/slow-keys.ts';
@@ -21,16 +21,16 @@ import { Lease } from './lease/lease.ts';
 import { relayIdentity } from './lease/relay-identity.ts';
 import type { Lifecycle } from './lifecycle.ts';
 import { Maintenance } from './maintenance/maintenance.ts';
-import { ForgottenSweep } from './maintenance/parked-event-sweeper.ts';
+import { ParkedEventSweeper } from './maintenance/parked-event-sweeper.ts';
 import type { ResolvedRelayOptions } from './options.ts';
 import { storedNames } from './options.ts';
 import { RelayLinks } from './relay-connections.ts';
 import type { Counters } from './reporter.ts';
 import { Reporter } from './reporter.ts';
-import type { Entry } from './settle/completer.ts';
-import { Completer } from './settle/completer.ts';
+import type { SettleEntry } from './settle/settler.ts';
+import { Settler } from './settle/settler.ts';
 import { toEntry } from './settle/verdict.ts';
-import { within } from './timeout.ts';
+import { withTimeout } from './timeout.ts';
 import { Doorbell } from './wake/doorbell.ts';
 
 /**
@@ -42,19 +42,19 @@ export class RelaySession {
   readonly #reporter: Reporter;
   readonly #links: RelayLinks;
   readonly #lease: Lease;
-  readonly #sweep: ForgottenSweep;
+  readonly #sweeper: ParkedEventSweeper;
   readonly #maintenance: Maintenance | undefined;
   readonly #doorbell: Doorbell;
   readonly #destinations: DestinationSet;
   readonly #deliverer: Deliverer;
   readonly #dispatcher: Dispatcher;
-  readonly #completer: Completer;
+  readonly #settler: Settler;
   readonly #lane: PollingLane;
   readonly #slowKeys: SlowKeys;
   readonly #trials: SuspectTrials;
   readonly #pace: Pace;
   readonly #payloads: PayloadLoader;
-  readonly #inHand = new InHand();
+  readonly #claimedEvents = new ClaimedEvents();
   #releasedAtStop = 0;
   #stopping = false;
   #closed = false;
@@ -74,7 +74,7 @@ export class RelaySession {
     });
     this.#links = new RelayLinks({ ...options, lifecycle, doorbell: this.#doorbell });
     const { claims, results, control, loads } = this.#links;
-    this.#sweep = new ForgottenSweep({
+    this.#sweeper = new ParkedEventSweeper({
       schema,
       db: results, // Not the heartbeat's connection: a sign of life must not wait for this.
       leaseMs: options.leaseMs,
@@ -95,7 +95,7 @@ export class RelaySession {
         this.#doorbell.ring();
       },
       onBeat: async () => {
-        this.#sweep.beat();
+        this.#sweeper.beat();
         await Promise.all([this.#doorbell.probe(control), this.#maintenance?.beat()]);
       },
     });
@@ -118,7 +118,7 @@ export class RelaySession {
       hasHandlers: options.handlers.size > 0,
       db: control,
       shelfDb: claims,
-      holdMax: () => this.#pace.hold,
+      bufferTarget: () => this.#pace.bufferTarget,
       lifecycle,
       logger,
       onUnshelved: () => this.#doorbell.ring(),
@@ -130,13 +130,14 @@ export class RelaySession {
       deliverTimeoutMs: options.deliverTimeoutMs,
       noHandler: options.noHandler,
     });
-    this.#payloads = new PayloadLoader({ ...options, load: (seq, bytesMax) => load(loads, schema, seq, bytesMax) });
+    const load = (seq: string, bytesMax: number) => loadPayload(loads, schema, seq, bytesMax);
+    this.#payloads = new PayloadLoader({ ...options, load });
     this.#dispatcher = new Dispatcher({
       inFlightMax: options.inFlightMax,
-      takesSlot: (held) => this.#deliverer.takesSlot(held),
+      takesSlot: (event) => this.#deliverer.takesSlot(event),
       runMax: (previous, next) => this.#deliverer.runMax(previous, next),
-      holdMax: () => this.#pace.hold,
-      load: (held, done) => this.#payloads.load(held, done),
+      bufferTarget: () => this.#pace.bufferTarget,
+      load: (event, done) => this.#payloads.load(event, done),
       deliver: (row, done) => {
         if (!this.#lease.valid) done({ kind: 'release', done: row.done });
         else if (isPrimeSuspect(row)) this.#trials.deliver(row, done);
@@ -152,7 +153,7 @@ export class RelaySession {
       deliverer: this.#deliverer,
     });
     this.#slowKeys = new SlowKeys(this.#dispatcher, claims, schema);
-    this.#completer = new Completer({
+    this.#settler = new Settler({
       schema,
       query: results.queryArrays,
       flushSizeMax: 2_000,
@@ -168,15 +169,16 @@ export class RelaySession {
       batchSizeMax: options.batchSizeMax,
       logger,
       token: () => (this.#lease.valid ? this.#lease.token : undefined),
-      holdMax: () => this.#pace.holdMax(performance.now()),
+      bufferTarget: () => this.#pace.updateBufferTarget(performance.now()),
       // What is stuck in a destination, or before it is loaded, must not keep the others from getting theirs.
-      held: () => this.#held - this.#destinations.stuck - this.#payloads.stuck(options.prefetchMax - this.#pace.hold),
-      heldBytes: () => this.#inHand.textLength,
-      heldBytesMax: options.prefetchBytesMax,
-      keysToSpare: () => this.#keysToSpare(),
-      shedCrowded: () => this.#dispatcher.shedCrowded(),
-      holding: () => this.#inHand.seqs(),
-      suspectMax: () => Math.max(0, suspectsHeldMax - this.#inHand.suspects),
+      buffered: () =>
+        this.#buffered - this.#destinations.stuck - this.#payloads.stuck(options.prefetchMax - this.#pace.bufferTarget),
+      bufferedBytes: () => this.#claimedEvents.textLength,
+      bufferedBytesMax: options.prefetchBytesMax,
+      excludedKeys: () => this.#excludedKeys(),
+      releaseExcess: () => this.#dispatcher.releaseExcess(),
+      claimedSeqs: () => this.#claimedEvents.seqs(),
+      suspectMax: () => Math.max(0, suspectsHeldMax - this.#claimedEvents.suspects),
       onEnded: (token) => this.#lease.refused(token),
       targets: () => {
         const { abandoned } = this.#destinations;
@@ -200,9 +202,9 @@ export class RelaySession {
   }
 
   /** Events in this relay's hands: not begun, under way, or not yet written down. */
-  get #held(): number {
+  get #buffered(): number {
     const { waiting, inFlight } = this.#dispatcher;
-    return waiting + inFlight + this.#completer.pending;
+    return waiting + inFlight + this.#settler.pending;
   }
 
   /** Connects and registers. Fails, and leaves nothing open, when the database cannot be used. */
@@ -213,14 +215,14 @@ export class RelaySession {
       await requireAllRows(this.#links.control, this.#options.schema);
       await requireSequence(this.#links.control, this.#options.schema);
       await requireStorable(this.#links.control, storedNames(this.#options));
-      this.#completer.begin(await this.#lease.begin());
-      await this.#sweep.begin();
+      this.#settler.begin(await this.#lease.begin());
+      await this.#sweeper.begin();
       await this.#destinations.open();
     } catch (error) {
       this.#doorbell.close();
       await this.#destinations.close();
       // If it had registered already, it must neither go on beating nor count as alive.
-      await within(
+      await withTimeout(
         2_000,
         this.#lease.end().catch(() => {}),
       );
@@ -261,27 +263,27 @@ export class RelaySession {
    */
   async close(): Promise<{ released: number }> {
     this.#stopping = true;
-    this.#sweep.stop();
+    this.#sweeper.stop();
     const retired = this.#maintenance?.stop();
     const deadline = performance.now() + this.#options.stopTimeoutMs;
     this.#dispatcher.stop();
     this.#destinations.stop();
     // An answer that comes later than this is void: signing off frees what it brought.
-    await within(2_000, this.#lane.stop());
-    const calledBack = this.#slowKeys.callAllBack().catch(() => {});
-    await within(deadline - performance.now(), this.#whenDelivered());
+    await withTimeout(2_000, this.#lane.stop());
+    const undeferred = this.#slowKeys.undeferAll().catch(() => {});
+    await withTimeout(deadline - performance.now(), this.#whenDelivered());
     if (this.#dispatcher.inFlight > 0) {
       this.#deliverer.abandon(new Error('The relay is stopping'));
-      await within(1_000, this.#whenDelivered());
+      await withTimeout(1_000, this.#whenDelivered());
     }
     // What could not be written down within this time is freed by signing off, or by the lease running out.
     const closed = this.#destinations.close();
-    const written = Promise.all([this.#completer.drained(), calledBack]);
-    await within(Math.max(2_000, deadline - performance.now()), written);
+    const written = Promise.all([this.#settler.drained(), undeferred]);
+    await withTimeout(Math.max(2_000, deadline - performance.now()), written);
     await retired;
-    await within(2_000, this.#signOff());
+    await withTimeout(2_000, this.#signOff());
     this.#closed = true;
-    this.#completer.begin('');
+    this.#settler.begin('');
     this.#doorbell.close();
     this.#quiet?.();
     // In this order: a look at the destinations may wait for a connection, and ends when the connections are closed.
@@ -290,10 +292,10 @@ export class RelaySession {
     return { released: this.#releasedAtStop };
   }
 
-  #keysToSpare(): readonly string[] | Promise<readonly string[]> {
+  #excludedKeys(): readonly string[] | Promise<readonly string[]> {
     const withBroken = (keys: readonly string[]) => [...keys, ...this.#dispatcher.brokenKeys()];
-    const aside = this.#slowKeys.putAside();
-    return aside instanceof Promise ? aside.then(withBroken) : withBroken(aside);
+    const keys = this.#slowKeys.excludedKeys();
+    return keys instanceof Promise ? keys.then(withBroken) : withBroken(keys);
   }
 
   #onClaimed(rows: ClaimedRow[], claimNumber: number, token: string): void {
@@ -301,10 +303,10 @@ export class RelaySession {
     if (token === this.#lease.token && rows.length > 0) {
       this.#reporter.claimed(rows);
       this.#pace.busy(performance.now());
-      const batch = rows as Held[];
-      for (const held of batch) {
-        held.claimNumber = claimNumber;
-        this.#inHand.add(held);
+      const batch = rows as ClaimedEvent[];
+      for (const event of batch) {
+        event.claimNumber = claimNumber;
+        this.#claimedEvents.add(event);
       }
       this.#dispatcher.accept(batch);
     }
@@ -313,28 +315,28 @@ export class RelaySession {
 
   #onVerdict(verdict: Verdict): void {
     if (this.#stopping && verdict.outcome === 'release') this.#releasedAtStop++;
-    if (verdict.held.load !== undefined) this.#payloads.release(verdict.held);
-    this.#completer.add(toEntry(verdict, this.#options));
+    if (verdict.event.load !== undefined) this.#payloads.release(verdict.event);
+    this.#settler.add(toEntry(verdict, this.#options));
   }
 
-  #onWritten(entry: Entry, fenced: boolean, instead = entry): void {
-    this.#inHand.delete(entry.held);
-    if (isSuspect(entry.held)) this.#doorbell.ring(); // For the next suspect.
+  #onWritten(entry: SettleEntry, fenced: boolean, instead = entry): void {
+    this.#claimedEvents.delete(entry.event);
+    if (isSuspect(entry.event)) this.#doorbell.ring(); // For the next suspect.
     this.#pace.done();
     if ('failure' in entry) {
-      const { failure, held } = entry;
+      const { failure, event } = entry;
       const as = failure.fate === 'shelve' ? 'shelved' : 'given back';
-      if (held.key !== null) this.#dispatcher.confirm(held.key, as, this.#lane.lastClaim);
+      if (event.key !== null) this.#dispatcher.confirm(event.key, as, this.#lane.lastClaim);
       // A retry due before the next look at the queue, or something another relay may now take.
       if (failure.fate !== 'shelve') this.#doorbell.ringIn(('delayMs' in failure ? failure.delayMs : undefined) ?? 0);
-      if (held.key !== null && 'errors' in failure) this.#slowKeys.failed(held.key);
+      if (event.key !== null && 'errors' in failure) this.#slowKeys.failed(event.key);
     }
-    const { key, attempts } = entry.held;
+    const { key, attempts } = entry.event;
     if (key !== null && 'settlement' in entry && attempts > 0) this.#slowKeys.recovered(key);
     if (key !== null && this.#slowKeys.wantsMore(key)) this.#doorbell.ring();
     this.#reporter.written(instead, fenced);
     this.#lane.roomMade();
-    if (this.#held === 0) {
+    if (this.#buffered === 0) {
       this.#pace.idle(performance.now());
       this.#quiet?.();
     }
@@ -342,9 +344,9 @@ export class RelaySession {
 
   #onLeaseLost(token: string): void {
     this.#reporter.leaseLost(this.#options.name, token);
-    this.#completer.begin('');
+    this.#settler.begin('');
     this.#dispatcher.forget();
-    this.#inHand.clear();
+    this.#claimedEvents.clear();
     this.#payloads.forget();
     this.#deliverer.abandon(new Error('The relay lost its lease'));
     this.#quiet?.();
@@ -353,10 +355,10 @@ export class RelaySession {
 
   async #registerAnew(): Promise<void> {
     // What still runs was begun under the old lease; under the new one the same events may come again.
-    await within(1_000, this.#whenDelivered());
+    await withTimeout(1_000, this.#whenDelivered());
     while (!this.#stopping) {
       try {
-        this.#completer.begin(await this.#lease.renewIdentity());
+        this.#settler.begin(await this.#lease.renewIdentity());
         this.#doorbell.ring();
         return;
       } catch {
@@ -378,11 +380,11 @@ export class RelaySession {
   }
 
   async #whenIdle(): Promise<void> {
-    while (this.#held > 0 && !this.#closed && this.#lease.valid) {
+    while (this.#buffered > 0 && !this.#closed && this.#lease.valid) {
       const quiet = new Promise<void>((resolve) => {
         this.#quiet = resolve;
       });
-      await within(250, quiet); // Nothing tells the exact moment at which the lease is no longer valid.
+      await withTimeout(250, quiet); // Nothing tells the exact moment at which the lease is no longer valid.
     }
     this.#quiet = undefined;
   }
@@ -390,7 +392,7 @@ export class RelaySession {
   async #signOff(): Promise<void> {
     try {
       await this.#lease.end();
-      await ring(this.#links.control, this.#options.schema); // Another relay may go on with what was given back.
+      await notifyRelays(this.#links.control, this.#options.schema); // Another relay may go on with what was given back.
     } catch (error) {
       this.#options.logger.warn({ err: String(error) }, 'could not sign off; the lease will run out instead');
     }

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
 /** Waits for the promise, but no longer than this. */
-export async function within(ms: number, promise: Promise<unknown>): Promise<void> {
+export async function withTimeout(ms: number, promise: Promise<unknown>): Promise<void> {
   const timer = new AbortController();
   await Promise.race([promise, sleep(Math.max(0, ms), undefined, { signal: timer.signal }).catch(() => {})]);
   timer.abort();
@@ -18,6 +18,6 @@ export async function failureWithin(ms: number, call: () => Promise<unknown>): P
       failure = error ?? new Error('no reason given');
     },
   );
-  await within(ms, answered);
+  await withTimeout(ms, answered);
   return failure;
 }

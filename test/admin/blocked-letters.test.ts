@@ -13,11 +13,11 @@ async function fill(db: TestDatabase): Promise<void> {
     [letters],
   );
   await db.query(
-    `insert into postcommit.outbox_dead_letters (seq, reason, attempts, key, held, error)
+    `insert into postcommit.outbox_dead_letters (seq, reason, attempts, key, blocking, error)
      select seq, 'rejected', 1, key, true, 'no' from postcommit.outbox_queue where seq <= $1`,
     [letters],
   );
-  await db.query(`update postcommit.outbox_queue set held = seq <= $1, available_at = 'infinity'`, [letters]);
+  await db.query(`update postcommit.outbox_queue set blocking = seq <= $1, available_at = 'infinity'`, [letters]);
 }
 
 describe.each([18, 14] as const)('on PostgreSQL %i', (version) => {

@@ -66,7 +66,7 @@ describe('dead letters', () => {
           reason: 'exhausted',
           attempts: 1,
           error: 'attempt 1 failed as scripted',
-          held: false,
+          blocking: false,
           done: [],
         },
       ]);
@@ -230,7 +230,7 @@ describe('dead letters', () => {
       await scene.untilParked(20);
       await scene.untilStatus('SENT', 1);
       expect(scene.delivered).toEqual([elsewhere]);
-      expect(await scene.admin.find(poison)).toMatchObject({ status: 'FAILED', deadLetter: { held: true } });
+      expect(await scene.admin.find(poison)).toMatchObject({ status: 'FAILED', deadLetter: { blocking: true } });
       expect(await scene.admin.find(followers[19] as string)).toMatchObject({
         status: 'PENDING',
         waitingBehind: { id: poison },
@@ -335,7 +335,7 @@ describe('dead letters', () => {
       expect(story).toMatchObject({
         status: 'FAILED',
         failures: [{ attempt: 1, error: 'Reject: rejected as scripted' }],
-        deadLetter: { reason: 'rejected', held: false, discardedAt: expect.any(Date) },
+        deadLetter: { reason: 'rejected', blocking: false, discardedAt: expect.any(Date) },
       });
       expect(await scene.admin.counts()).toMatchObject({ failed: 0 });
       expect(scene.delivered).toEqual([]);

@@ -48,7 +48,7 @@ describe('an event deleted from outbox_events, with poison: block', () => {
         reason: 'rejected',
         attempts: 1,
         error: expect.stringContaining('deleted from outbox_events'),
-        held: false,
+        blocking: false,
         done: [],
       },
     ]);
@@ -56,7 +56,9 @@ describe('an event deleted from outbox_events, with poison: block', () => {
 
   test('while it holds its key is listed, and named by its seq', async () => {
     const { seq } = await heldAndDeleted();
-    expect((await scene.admin.deadLetters()).deadLetters).toMatchObject([{ id: null, seq, type: null, held: true }]);
+    expect((await scene.admin.deadLetters()).deadLetters).toMatchObject([
+      { id: null, seq, type: null, blocking: true },
+    ]);
     expect((await scene.admin.deadLetters({ type: 'order.created' })).deadLetters).toEqual([]);
     const { code, stdout } = await runHere(['dead', 'list'], { env: { DATABASE_URL: scene.db.url } });
     expect(code).toBe(0);
@@ -78,7 +80,7 @@ describe('an event deleted from outbox_events, with poison: block', () => {
       const target = by === 'all' ? ({ all: true } as const) : { ids: [seq] };
       expect(await scene.admin.retry(target)).toEqual({ count: 1 });
       await untilDelivered([follower]);
-      expect((await scene.admin.deadLetters()).deadLetters).toMatchObject([{ seq, held: false }]);
+      expect((await scene.admin.deadLetters()).deadLetters).toMatchObject([{ seq, blocking: false }]);
       expect(await scene.admin.counts()).toMatchObject({ failed: 1, blocked: 0 });
     },
   );

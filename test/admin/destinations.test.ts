@@ -4,7 +4,7 @@ import { doorbellChannel } from '../../src/database/identifier.ts';
 import { createOutbox, fromPg, type PauseOptions } from '../../src/index.ts';
 import { openCircuit, registerDestinations } from '../../src/outbox/delivering/circuit.ts';
 import { unshelve } from '../../src/outbox/delivering/unshelve.ts';
-import { hearInProcess } from '../../src/outbox/emitting/notify.ts';
+import { listenInProcess } from '../../src/outbox/emitting/notify.ts';
 import { within } from '../support/wait.ts';
 import { Scene } from './scene.ts';
 
@@ -88,7 +88,7 @@ describe('admin.pause and admin.resume', () => {
 
     await scene.admin.resume('kafka');
     expect(await stateOf('kafka')).toMatchObject({ state: 'up', waiting: 3 });
-    await scene.db.query(`update postcommit.outbox_controls set unshelved_at = now() - interval '1 second'`);
+    await scene.db.query(`update postcommit.outbox_destinations set unshelved_at = now() - interval '1 second'`);
     expect(await unshelve(scene.db.pool, 'postcommit', request)).toBe(3);
     expect(await scene.admin.counts()).toMatchObject({ pending: 3, shelved: 0 });
   });
@@ -122,7 +122,7 @@ describe('admin.pause and admin.resume', () => {
     await listener.connect();
     await listener.query(`listen ${doorbellChannel('postcommit')}`);
     let heardHere = 0;
-    const stopHearing = hearInProcess('postcommit', () => heardHere++);
+    const stopHearing = listenInProcess('postcommit', () => heardHere++);
     try {
       for (const [i, change] of [() => scene.admin.pause('kafka'), () => scene.admin.resume('kafka')].entries()) {
         const rung = new Promise((resolve) => listener.once('notification', resolve));

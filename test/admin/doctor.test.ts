@@ -45,20 +45,20 @@ describe('the doctor', () => {
   it('notices a trigger that is off, a function that is gone, and seqs drawn ahead', async () => {
     await healthy('triggers');
     await scene.db.query(`alter table postcommit.outbox_events disable trigger outbox_events_enqueue;
-      alter function postcommit.settle rename to unsettle; drop trigger outbox_shelf_return on postcommit.outbox_shelf;
+      alter function postcommit.settle rename to unsettle; drop trigger outbox_shelf_requeue on postcommit.outbox_shelf;
       alter table postcommit.outbox_events alter seq set cache 50`);
     const found = await look('triggers');
     expect(found.map(({ severity, what }) => [severity, what])).toEqual([
       ['critical', 'the trigger outbox_events_enqueue on outbox_events is disabled'],
-      ['critical', 'the trigger outbox_shelf_return on outbox_shelf is missing'],
+      ['critical', 'the trigger outbox_shelf_requeue on outbox_shelf is missing'],
       ['critical', 'missing: settle()'],
       ['critical', 'each session draws 50 seqs ahead'],
     ]);
     for (const { fix } of found.filter(({ what }) => /disabled|ahead/.test(what))) await scene.db.query(fix ?? '');
     await scene.db.query(`alter function postcommit.unsettle rename to settle;
-      create trigger outbox_shelf_return after delete on postcommit.outbox_shelf
-        referencing old table as left_for_queue for each statement execute function postcommit.note_rows_returned();
-      alter table postcommit.outbox_shelf enable always trigger outbox_shelf_return`);
+      create trigger outbox_shelf_requeue after delete on postcommit.outbox_shelf
+        referencing old table as left_for_queue for each statement execute function postcommit.note_rows_requeued();
+      alter table postcommit.outbox_shelf enable always trigger outbox_shelf_requeue`);
     await healthy('triggers');
   });
 
@@ -114,14 +114,14 @@ describe('the doctor', () => {
     await scene.emit([{}, {}]);
     const failing = scene.db.query('create unique index concurrently half on postcommit.outbox_queue (rescues)');
     await expect(failing).rejects.toMatchObject({ code: '23505' });
-    await scene.db.query('create index mine on postcommit.outbox_queue (lease)');
+    await scene.db.query('create index mine on postcommit.outbox_queue (claimed_by)');
     await scene.db.query('create index audit on postcommit.outbox_events using gin (payload)');
     const found = await look('indexes');
     expect(found).toMatchObject([
       { severity: 'warning', what: expect.stringMatching(/index half of outbox_queue is invalid/) },
       {
         severity: 'warning',
-        what: expect.stringMatching(/index mine .* none of Postcommit's \(btree \(lease\); never/),
+        what: expect.stringMatching(/index mine .* none of Postcommit's \(btree \(claimed_by\); never/),
       },
       { severity: 'note', what: expect.stringMatching(/index audit of outbox_events is none/) },
     ]);

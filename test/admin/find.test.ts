@@ -154,7 +154,7 @@ describe('admin.find', () => {
         reason: 'exhausted',
         attempts: 1,
         error: 'the ledger is closed',
-        held: false,
+        blocking: false,
       },
     });
   });

@@ -29,7 +29,7 @@ describe('an operation over many events', () => {
   }
 
   async function shelve(): Promise<void> {
-    await db.query(`insert into postcommit.outbox_controls (destination) values ('kafka')`);
+    await db.query(`insert into postcommit.outbox_destinations (destination) values ('kafka')`);
     await db.query(
       `insert into postcommit.outbox_shelf (destination, seq, key, attempts, rescues)
        select 'kafka', seq, key, 0, 0 from postcommit.outbox_queue`,
@@ -37,11 +37,21 @@ describe('an operation over many events', () => {
     await db.query('truncate postcommit.outbox_queue');
   }
 
+  async function delay(): Promise<void> {
+    await db.query(`update postcommit.outbox_queue set available_at = now() + interval '1 day'`);
+  }
+
+  const ids = async () => (await db.query('select id from postcommit.outbox_events')).map((row) => row.id);
+
   const operations: [
     name: string,
     prepare: () => Promise<void>,
     run: (options: BulkOptions, after?: string) => Promise<{ interrupted?: true; done: number; next?: string }>,
   ][] = [
+    ['makeDue', delay, async (options) => done(await admin().makeDue({ all: true }, options))],
+    ['makeDue by id', delay, async (options) => done(await admin().makeDue({ ids: await ids() }, options))],
+    ['cancel', delay, async (options) => done(await admin().cancel({ type: 'x' }, { ...options, reason: 'no' }))],
+    ['cancel by id', shelve, async (options) => done(await admin().cancel({ ids: await ids() }, options))],
     ['retry', bury, async (options) => done(await admin().retry({ all: true }, options))],
     ['discard', bury, async (options) => done(await admin().discard({ reason: 'rejected' }, options))],
     [
@@ -63,8 +73,7 @@ describe('an operation over many events', () => {
       'replay by id',
       () => settleQueue(db),
       async (options, after) => {
-        const ids = (await db.query('select id from postcommit.outbox_events')).map((row) => row.id);
-        const result = done(await admin().replay({ ids }, { ...options, ...(after && { after }) }));
+        const result = done(await admin().replay({ ids: await ids() }, { ...options, ...(after && { after }) }));
         await settleQueue(db);
         return result;
       },
@@ -92,7 +101,7 @@ describe('an operation over many events', () => {
   }
 
   test.each(operations)(
-    '%s tells how far it is, ends when it is told to, and goes on later',
+    '%s reports its progress, stops on its signal, and continues later',
     async (_name, prepare, run) => {
       await prepare();
       expect(await run({ signal: AbortSignal.abort() })).toMatchObject({ interrupted: true, done: 0 });
@@ -120,6 +129,8 @@ describe('an operation over many events', () => {
       () => admin().discard({ all: true }, wrong),
       () => admin().replay({ all: true }, wrong),
       () => admin().requeueOrphans(wrong),
+      () => admin().makeDue({ all: true }, wrong),
+      () => admin().cancel({ all: true }, wrong),
       () => admin().replay({ all: true }, { after: 'x' }),
     ];
     for (const call of calls) await expect(call()).rejects.toMatchObject({ code: /BAD_OPTION|BAD_CURSOR/ });

@@ -243,8 +243,8 @@ describe('admin.list', () => {
 /** Whether nothing is left to begin, all that is under way hangs, and every result is written down. */
 async function settledDown(scene: Scene, relay: Relay): Promise<boolean> {
   const [row] = await scene.db.query<{ ready: number; leased: number }>(
-    `select count(*) filter (where lease is null and (available_at is null or available_at <= now()))::integer as ready,
-            count(lease)::integer as leased from postcommit.outbox_queue`,
+    `select count(*) filter (where claimed_by is null and (available_at is null or available_at <= now()))::integer as ready,
+            count(claimed_by)::integer as leased from postcommit.outbox_queue`,
   );
   const { inFlight, waiting } = relay.stats();
   return row?.ready === 0 && inFlight === scene.hanging && row.leased === inFlight + waiting;

@@ -39,7 +39,7 @@ describe('a page of a long list', () => {
       [size - queued - dead - shelved, size - queued - dead],
     );
     await query('delete from postcommit.outbox_queue where seq <= $1', [size - queued]);
-    await query('update postcommit.outbox_queue set lease = 1 where seq <= $1', [size - queued / 2]);
+    await query('update postcommit.outbox_queue set claimed_by = 1 where seq <= $1', [size - queued / 2]);
     await query(
       `insert into postcommit.outbox_deliveries (relay, attempts, targets, seqs)
        select 1, 1, '{work}', int8multirange(int8range(i, i + 25)) from generate_series(1, $1, 25) i`,

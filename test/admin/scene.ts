@@ -124,7 +124,7 @@ export class Scene {
 
   async parked(): Promise<number> {
     const [row] = await this.db.query<{ n: number }>(
-      `select count(*)::integer as n from postcommit.outbox_queue where available_at = 'infinity' and not held`,
+      `select count(*)::integer as n from postcommit.outbox_queue where available_at = 'infinity' and not blocking`,
     );
     return row?.n ?? 0;
   }
@@ -142,7 +142,7 @@ export class Scene {
     await registerDestinations(pool, 'postcommit', waitsFor);
     const token = await register(pool, 'postcommit', { name: 'shelving', host: 'host', pid: 1, leaseMs: 60_000 });
     const held = await this.db.query<{ seq: string; attempts: number }>(
-      `update postcommit.outbox_queue q set lease = $1 from postcommit.outbox_events e
+      `update postcommit.outbox_queue q set claimed_by = $1 from postcommit.outbox_events e
         where e.seq = q.seq and e.id = any ($2::uuid[]) returning q.seq::text, q.attempts`,
       [token, ids],
     );

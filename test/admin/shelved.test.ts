@@ -155,7 +155,7 @@ describe('a shelved event', () => {
     ])) as [string, string, string];
     await scene.shelve([shelved], ['kafka']);
     await scene.db.query(
-      `insert into postcommit.outbox_dead_letters (seq, reason, attempts, key, held, error)
+      `insert into postcommit.outbox_dead_letters (seq, reason, attempts, key, blocking, error)
        select q.seq, 'rejected', 1, q.key, e.id = $1, 'no' from postcommit.outbox_queue q
          join postcommit.outbox_events e on e.seq = q.seq`,
       [held],
@@ -164,7 +164,7 @@ describe('a shelved event', () => {
       `delete from postcommit.outbox_queue where seq = (select seq from postcommit.outbox_events where id = $1)`,
       [dead],
     );
-    await scene.db.query(`update postcommit.outbox_queue set held = true, available_at = 'infinity'`);
+    await scene.db.query(`update postcommit.outbox_queue set blocking = true, available_at = 'infinity'`);
     expect(await scene.admin.counts()).toMatchObject({ pending: 1, shelved: 1, failed: 2, delivered: 0 });
     expect(await scene.admin.retry({ ids: [shelved] })).toEqual({ count: 0 });
     expect(await scene.admin.discard({ ids: [shelved] })).toEqual({ count: 0 });
@@ -213,7 +213,7 @@ describe('a shelved event', () => {
     await scene.shelve(await inQueue(some(0.2)), ['kafka', 'webhooks', 'nats']);
     await scene.db.query(
       `with r as (insert into postcommit.outbox_relays (name, host, pid, lease_until) values ('r', 'h', 1, 'infinity') returning token)
-       update postcommit.outbox_queue set lease = (select token from r) where seq % 5 = 0`,
+       update postcommit.outbox_queue set claimed_by = (select token from r) where seq % 5 = 0`,
     );
     const rows = await scene.db.query<{ id: string; status: EventStatus; event_type: string; aggregate_type: string }>(
       'select * from postcommit.outbox_status order by seq',

@@ -47,22 +47,22 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
       { what: `events are deferred by ${days} days` },
     );
 
-  test('that is delayed is released: it is delivered at once, and what was deferred behind it follows in order', async () => {
+  test('that is delayed is made due: it is delivered at once, and what was deferred behind it follows in order', async () => {
     await scene.relay();
     const ids = await scene.emit([{ delayMs }, {}, {}, {}]);
     await untilDeferred(ids, 300);
-    expect(await scene.admin.release({ ids: ids.slice(0, 1) })).toEqual({ count: 1, inFlight: 0 });
+    expect(await scene.admin.makeDue({ ids: ids.slice(0, 1) })).toEqual({ count: 1, inFlight: 0 });
     await scene.untilStatus('SENT', 4);
     expect(scene.delivered).toEqual(ids);
-    expect(await scene.admin.release({ ids })).toEqual({ count: 0, inFlight: 0 });
+    expect(await scene.admin.makeDue({ ids })).toEqual({ count: 0, inFlight: 0 });
   });
 
-  test('that is in backoff is released', async () => {
+  test('that is in backoff is made due', async () => {
     const relay = await scene.relay({ retry: { delaysMs: [200 * dayMs] } });
     const ids = await scene.emit([{ payload: { does: 'fail', times: 1 } }, {}]);
     await until(() => relay.stats().retried === 1, { what: 'it failed' });
     await untilDeferred(ids, 200);
-    expect(await scene.admin.release({ aggregate: ['order', '1'] })).toEqual({ count: 2, inFlight: 0 });
+    expect(await scene.admin.makeDue({ aggregate: ['order', '1'] })).toEqual({ count: 2, inFlight: 0 });
     await scene.untilStatus('SENT', 2);
     expect(scene.delivered).toEqual(ids);
   });
@@ -79,7 +79,7 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
     const error = `An operator cancelled the event, as the database role ${role}: wrong year`;
     expect(await scene.admin.find(id)).toMatchObject({
       status: 'FAILED',
-      deadLetter: { reason: 'cancelled', error, held: false, discardedAt: expect.any(Date) },
+      deadLetter: { reason: 'cancelled', error, blocking: false, discardedAt: expect.any(Date) },
       failures: [
         { relay: 'operator', target: null, code: 'POSTCOMMIT_E_EVENT_CANCELLED', error, at: expect.any(Date) },
       ],
@@ -91,6 +91,21 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
     ]);
     expect(await scene.admin.cancel({ ids: [id] })).toEqual({ count: 0, inFlight: 0 });
     expect(await scene.admin.prune({ olderThanMs: 0 })).toMatchObject({ events: 3 });
+  });
+
+  test('that shares its id with others is changed like them, and the result names them', async () => {
+    await scene.admin.partitions.convert('day');
+    const id = await scene.emitOne({ delayMs });
+    await scene.admin.partitions.rotate();
+    const copy = { aggregate: ['order', '2'] as const, id, delayMs };
+    await scene.emit([copy]);
+    const seqs = (await scene.db.query('select seq::text from postcommit.outbox_events order by seq')).map(
+      ({ seq }) => seq,
+    );
+    const duplicates = [{ id, seqs }];
+    expect(seqs).toHaveLength(2);
+    expect(await scene.admin.makeDue({ ids: [id] })).toEqual({ count: 2, inFlight: 0, duplicates });
+    expect(await scene.admin.cancel({ ids: [id] })).toEqual({ count: 2, inFlight: 0, duplicates });
   });
 
   test('that was cancelled can be taken back', async () => {
@@ -107,11 +122,11 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
       { aggregate: ['order', '2'], delayMs },
     ]);
     const token = await register(scene.db.pool, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 3_600_000 });
-    await scene.db.query('update postcommit.outbox_queue set lease = $1 where seq = $2', [
+    await scene.db.query('update postcommit.outbox_queue set claimed_by = $1 where seq = $2', [
       token,
       await scene.seqOf(held),
     ]);
-    expect(await scene.admin.release({ ids: [held, waiting] })).toEqual({ count: 1, inFlight: 1 });
+    expect(await scene.admin.makeDue({ ids: [held, waiting] })).toEqual({ count: 1, inFlight: 1 });
     expect(await scene.admin.cancel({ ids: [held, waiting] })).toEqual({ count: 1, inFlight: 1 });
     expect(await scene.admin.find(held)).toMatchObject({ status: 'PROCESSING', holder: { name: 'r' } });
     await scene.db.query('update postcommit.outbox_relays set ended_at = now()');
@@ -138,7 +153,7 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
         { what: 'the command waits for the row' },
       );
       const token = await register(scene.db.pool, 'postcommit', { name: 'new', host: 'h', pid: 1, leaseMs: 3_600_000 });
-      await client.query('update postcommit.outbox_queue set lease = $1 where seq = $2', [token, seq]);
+      await client.query('update postcommit.outbox_queue set claimed_by = $1 where seq = $2', [token, seq]);
       await client.query('commit');
       expect(await cancelling).toEqual({ count: 0, inFlight: 1 });
 
@@ -186,7 +201,7 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
     await scene.untilStatus('SENT', 1);
     expect(scene.delivered).toEqual([second]);
     expect(await daysAhead()).toEqual({ [third]: 20, [fourth]: 20, [fifth]: 300, [sixth]: 20 });
-    await scene.admin.release({ ids: [third] });
+    await scene.admin.makeDue({ ids: [third] });
     await scene.untilStatus('SENT', 3);
     expect(scene.delivered).toEqual([second, third, fourth]);
     expect(await daysAhead()).toEqual({ [fifth]: 300, [sixth]: 20 });
@@ -222,7 +237,7 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
     const [dead = '', next = ''] = ids;
     await scene.untilStatus('FAILED', 1);
     await scene.untilParked(2);
-    expect(await scene.admin.release({ ids })).toEqual({ count: 0, inFlight: 0 });
+    expect(await scene.admin.makeDue({ ids })).toEqual({ count: 0, inFlight: 0 });
     expect(await scene.admin.cancel({ ids: [dead] })).toEqual({ count: 0, inFlight: 0 });
     expect(await scene.parked()).toBe(2);
     expect(await scene.admin.cancel({ ids: [next] })).toEqual({ count: 1, inFlight: 0 });
@@ -246,14 +261,14 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
     });
     expect(await scene.admin.cancel({ type: 'order.paid' })).toEqual({ count: 2_346, inFlight: 0 });
     expect(await scene.admin.counts()).toMatchObject({ pending: 5, shelved: 0 });
-    expect(await scene.admin.release({ all: true })).toEqual({ count: 5, inFlight: 0 });
+    expect(await scene.admin.makeDue({ all: true })).toEqual({ count: 5, inFlight: 0 });
     await expect(scene.admin.cancel({})).rejects.toMatchObject({ code: 'POSTCOMMIT_E_EMPTY_FILTER' });
     await expect(scene.admin.cancel({ all: true }, { why: 'x' } as never)).rejects.toMatchObject({
       code: 'POSTCOMMIT_E_BAD_OPTION',
     });
   });
 
-  test('released or cancelled at random under running relays: order per aggregate holds, and nothing is lost (G4)', async () => {
+  test('made due or cancelled at random under running relays: order per aggregate holds, and nothing is lost (G4)', async () => {
     const random = seededRandom();
     const scenario = await RelayScenario.create({ serverUrl: serverUrl() });
     try {
@@ -268,12 +283,12 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
         }));
         ids.push(...(await scenario.emit(events)));
         const some = () => Array.from({ length: 6 }, () => ids[random.integer(0, ids.length - 1)] as string);
-        await Promise.all([admin.release({ ids: some() }), admin.cancel({ ids: some().slice(0, 2) })]);
+        await Promise.all([admin.makeDue({ ids: some() }), admin.cancel({ ids: some().slice(0, 2) })]);
       }
-      // What is left waits for a delay or a backoff, or behind one. A release may meet an event that is being tried.
+      // What is left waits for a delay or a backoff, or behind one. makeDue() may meet an event that is being delivered.
       await until(
         async () => {
-          await admin.release({ all: true });
+          await admin.makeDue({ all: true });
           return (await scenario.queued()) === 0;
         },
         { timeoutMs: 30_000, what: 'the queue is empty' },
@@ -299,14 +314,14 @@ describe('on the command line', () => {
   });
   afterEach(() => scene.close());
 
-  test('an event is released or cancelled, and its story says what can be done and what was done', async () => {
+  test('an event is made due or cancelled, and its story says what can be done and what was done', async () => {
     const [first = '', second = '', third = ''] = await scene.emit(
       ['1', '2', '3'].map((n) => ({ aggregate: ['order', n] as const, delayMs })),
     );
-    expect((await here('events', first)).stdout).toContain(`postcommit events release ${first}`);
+    expect((await here('events', first)).stdout).toContain(`postcommit events make-due ${first}`);
     expect((await here('events', first)).stdout).toContain(`postcommit events cancel ${first}`);
-    expect(await here('events', 'release', first)).toMatchObject({ code: 0, stdout: '1 delayed event made due\n' });
-    const again = await here('events', 'release', first);
+    expect(await here('events', 'make-due', first)).toMatchObject({ code: 0, stdout: '1 delayed event made due\n' });
+    const again = await here('events', 'make-due', first);
     expect(again).toMatchObject({ code: 1, stdout: '' });
     expect(again.stderr).toContain('POSTCOMMIT_E_NOT_FOUND');
     expect(await here('events', 'cancel', second, '--yes', '--reason', 'wrong date')).toMatchObject({
@@ -330,7 +345,7 @@ describe('on the command line', () => {
       { aggregate: ['order', '2'], delayMs },
     ]);
     await until(() => scene.hanging === 1, { what: 'it is being delivered' });
-    for (const command of ['release', 'cancel']) {
+    for (const command of ['make-due', 'cancel']) {
       const run = await here('events', command, held, '--yes');
       expect(run).toMatchObject({ code: 1, stdout: '' });
       expect(run.stderr).toContain('POSTCOMMIT_E_EVENT_IN_FLIGHT');
@@ -338,7 +353,7 @@ describe('on the command line', () => {
     const both = await here('events', 'cancel', held, waiting, '--yes');
     expect(both).toMatchObject({
       code: 1,
-      stdout: '1 undelivered event cancelled\nrelays hold 1 event: left alone\n',
+      stdout: '1 undelivered event cancelled\n1 event not changed: claimed by a relay\n',
     });
     expect(await scene.admin.find(held)).toMatchObject({ status: 'PROCESSING' });
   });

@@ -28,6 +28,11 @@ async function fillDead(count: number): Promise<void> {
   await db.query('truncate postcommit.outbox_queue');
 }
 
+async function fillDelayed(count: number): Promise<void> {
+  await fill(count);
+  await db.query(`update postcommit.outbox_queue set available_at = now() + interval '1 day'`);
+}
+
 async function count(table: string): Promise<number> {
   return (await db.query(`select count(*)::integer as n from postcommit.${table}`))[0].n;
 }
@@ -63,6 +68,21 @@ describe('Ctrl-C', () => {
     expect(JSON.parse(rest.stdout)).toEqual({ count: letters - done });
   }, 90_000);
 
+  test('ends a cancel after a chunk, says how much was done, and the same command goes on', async () => {
+    const events = 30_000;
+    await fill(events);
+    const hasBegun = async () => (await count('outbox_dead_letters')) > 0;
+    const { code, stdout, stderr } = await interrupt(['events', 'cancel', '--all', '--yes'], hasBegun);
+    expect({ code, stderr }).toEqual({ code: 130, stderr: '' });
+    const done = await count('outbox_dead_letters');
+    expect(done).toBeLessThan(events);
+    expect(stdout).toBe(
+      `interrupted: ${done.toLocaleString('en-US')} undelivered events cancelled; to go on, run the same command again\n`,
+    );
+    const rest = await runHere(['events', 'cancel', '--all', '--yes', '--json'], { env: { DATABASE_URL: db.url } });
+    expect(JSON.parse(rest.stdout)).toEqual({ count: events - done, inFlight: 0 });
+  }, 90_000);
+
   test('ends a replay after a chunk, and --after goes on behind it', async () => {
     const events = 30_000;
     await fill(events);
@@ -86,6 +106,8 @@ describe('progress', () => {
   const commands: [name: string, args: string[], shown: string, prepare: () => Promise<void>][] = [
     ['dead retry', ['dead', 'retry', '--all'], '2,500 dead letters put back', () => fillDead(2_500)],
     ['dead discard', ['dead', 'discard', '--all'], '2,500 dead letters discarded', () => fillDead(2_500)],
+    ['events make-due', ['events', 'make-due', '--all'], '2,500 delayed events made due', () => fillDelayed(2_500)],
+    ['events cancel', ['events', 'cancel', '--all'], '2,500 undelivered events cancelled', () => fill(2_500)],
     [
       'replay',
       ['replay', '--all'],

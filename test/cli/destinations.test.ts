@@ -115,7 +115,7 @@ describe('an operator whose broker is away', () => {
     const back = await here('events', ids[0] ?? '');
     expect(back.stdout).toMatch(/destination kafka, which is up again: what waited for it is being sent\n/);
     // A destination that the books have forgotten is still named.
-    await scene.db.query(`delete from postcommit.outbox_controls where destination = 'webhooks'`);
+    await scene.db.query(`delete from postcommit.outbox_destinations where destination = 'webhooks'`);
     const forgotten = await here('events', ids[2] ?? '');
     expect(forgotten.stdout).toMatch(/waits for +destination webhooks\n/);
     await registerDestinations(scene.db.pool, 'postcommit', ['webhooks']);

@@ -3,7 +3,7 @@ import { printable, renderTable } from '../../src/cli/output.ts';
 import { redact } from '../../src/cli/redact.ts';
 import { wantsColour } from '../../src/cli/terminal.ts';
 import { duration, quantity } from '../../src/format.ts';
-import { nearest } from '../../src/suggest.ts';
+import { suggest } from '../../src/suggest.ts';
 
 describe('tables', () => {
   it('aligns columns and leaves no blanks at the end', () => {
@@ -93,7 +93,7 @@ describe('colours', () => {
   });
 });
 
-describe('nearest word', () => {
+describe('suggest', () => {
   const known = ['leaseMs', 'inFlightMax', 'handlers', 'poison'];
 
   it.each([
@@ -103,11 +103,11 @@ describe('nearest word', () => {
     ['handler', 'handlers'],
     ['posion', 'poison'],
   ])('%s means %s', (word, meant) => {
-    expect(nearest(word, known)).toBe(meant);
+    expect(suggest(word, known)).toBe(meant);
   });
 
   it('is nothing when nothing is near', () => {
-    expect(nearest('colour', known)).toBeUndefined();
-    expect(nearest('x', [])).toBeUndefined();
+    expect(suggest('colour', known)).toBeUndefined();
+    expect(suggest('x', [])).toBeUndefined();
   });
 });

@@ -115,7 +115,7 @@ describe('postcommit status', () => {
       with relay as (
         insert into postcommit.outbox_relays (name, host, pid, lease_until)
         values ('mail-1', 'h', 7, now() + interval '1 hour') returning token)
-      insert into postcommit.outbox_leases (name, owner, lease_until)
+      insert into postcommit.outbox_leadership (name, owner, lease_until)
       select 'maintenance', token, now() + interval '1 hour' from relay`);
     await db.query(`
       insert into postcommit.outbox_maintenance (task, epoch, duration_ms, changed, note, error, failures)

@@ -72,7 +72,7 @@ describe('a relay that cannot go on', () => {
 
   /** Until it delivers and holds all five events. */
   async function untilHeld(child: ChildProcess): Promise<void> {
-    const held = 'select count(*)::integer as n from postcommit.outbox_queue where lease is not null';
+    const held = 'select count(*)::integer as n from postcommit.outbox_queue where claimed_by is not null';
     await until(async () => child.exitCode !== null || (await db.query(held))[0].n === 5, {
       timeoutMs: 20_000,
       what: 'the relay holds five events',
@@ -85,7 +85,7 @@ describe('a relay that cannot go on', () => {
 
   async function expectAllGivenBack(): Promise<void> {
     expect(await db.query('select ended_as from postcommit.outbox_relays')).toEqual([{ ended_as: 'stopped' }]);
-    expect(await db.query('select seq from postcommit.outbox_queue where lease is not null')).toEqual([]);
+    expect(await db.query('select seq from postcommit.outbox_queue where claimed_by is not null')).toEqual([]);
     // The aborted handlers may count as delivered or not; the attempt of none has failed.
     expect(await db.query('select from postcommit.outbox_failures')).toEqual([]);
   }

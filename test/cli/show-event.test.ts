@@ -108,7 +108,7 @@ describe('an id that several partitions have', () => {
     const { code, stdout } = await here('replay', id);
     expect(code).toBe(0);
     expect(stdout).toContain('2 delivered events put back into the queue');
-    expect(stdout).toContain(`2 events have the id ${id}: all were taken; seqs 1, ${second}`);
+    expect(stdout).toContain(`2 events have the id ${id} and all were changed: seqs 1, ${second}`);
     await settleQueue(db);
     expect(JSON.parse((await here('replay', id, '--json')).stdout)).toEqual({
       count: 2,

@@ -26,7 +26,7 @@ describe('help', () => {
         ...['destinations', 'pause', 'resume', 'forget'].map((c) => `postcommit ${c}`),
         ...['doctor', 'grants', 'prune', 'partitions', 'requeue-orphans'].map((c) => `postcommit ${c}`),
         ...['list', 'convert', 'rotate', 'drop'].map((c) => `postcommit partitions ${c}`),
-        ...['release', 'cancel'].map((c) => `postcommit events ${c}`),
+        ...['make-due', 'cancel'].map((c) => `postcommit events ${c}`),
         ...['list', 'show', 'retry', 'discard'].map((c) => `postcommit dead ${c}`),
       ].sort(),
     );
@@ -58,7 +58,7 @@ describe('help', () => {
 });
 
 describe('mistakes on the command line', () => {
-  it('are refused by the real program, with a suggestion', async () => {
+  it('are refused by the real program, with a suggest', async () => {
     const [bogus, typo] = await Promise.all([runCli(['relay', '--bogus']), runCli(['relais'])]);
     expect(bogus).toMatchObject({ code: 2, stdout: '' });
     expect(bogus.stderr).toContain("'--bogus'");
@@ -94,11 +94,11 @@ describe('mistakes on the command line', () => {
     [['init', '--format', 'yaml'], 'Allowed choices are ts, js, json'],
     [['dead', 'retry'], '--all'],
     [['dead', 'discard'], '--all'],
-    [['events', 'release'], '--all'],
+    [['events', 'make-due'], '--all'],
     [['events', 'cancel'], '--all'],
     [['events', 'cancel', '7', '--type', 'a'], 'one of the three'],
     [['events', 'cancel', '7', '--limit', '3'], '--limit is for lists'],
-    [['events', 'release', '7', '--reason', 'x'], "'--reason'"],
+    [['events', 'make-due', '7', '--reason', 'x'], "'--reason'"],
     [['replay'], '--all'],
     [['dead', 'discard', '--all', '--type', 'a'], 'one of the three'],
     [['replay', '7', '--all'], 'one of the three'],
@@ -164,7 +164,7 @@ describe('asking before something is hard to undo', () => {
     [['replay', '--all']],
     [['replay', '--from', '2h']],
     [['events', 'cancel', '7']],
-    [['events', 'release', '--type', 'a']],
+    [['events', 'make-due', '--type', 'a']],
   ])('%j: no is no', async (args) => {
     for (const typed of ['n\n', '\n', '']) {
       const { code, stderr } = await runHere(args, { typed });
@@ -180,7 +180,7 @@ describe('asking before something is hard to undo', () => {
     [['dead', 'retry', '--all']],
     [['replay', '--all']],
     [['events', 'cancel', '7']],
-    [['events', 'release', '--all']],
+    [['events', 'make-due', '--all']],
     [['prune', '--older-than', '30d']],
     [['requeue-orphans']],
     [['partitions', 'drop', '1']],

@@ -2,7 +2,7 @@ import { type AddressInfo, createServer } from 'node:net';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { findServer } from '../../src/database/connect.ts';
 import { parseConnectionString } from '../../src/database/connection-string.ts';
-import { Link } from '../../src/database/link.ts';
+import { ReconnectingClient } from '../../src/database/reconnecting-client.ts';
 import { silentLogger } from '../../src/telemetry/logging.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { within } from '../support/wait.ts';
@@ -33,13 +33,13 @@ describe('a list of hosts', () => {
     expect(await within(found, { timeoutMs: 8_000, what: 'it was found' })).toEqual(list.servers[3]);
   });
 
-  test('a link connects past them too, and tells of all when none is left', async () => {
+  test('a client connects past them too, and tells of all when none is left', async () => {
     const options = { applicationName: 'test', queryTimeoutMs: 5_000, logger: silentLogger };
-    const link = new Link({ ...options, connectionString: behind('127.0.0.1:1') });
-    onTestFinished(() => link.close());
-    await link.open();
-    expect((await link.query('select 1 as one')).rows).toEqual([{ one: 1 }]);
-    const lost = new Link({ ...options, connectionString: 'postgres://a:b@127.0.0.1:1,127.0.0.1:2/c' });
+    const client = new ReconnectingClient({ ...options, connectionString: behind('127.0.0.1:1') });
+    onTestFinished(() => client.close());
+    await client.open();
+    expect((await client.query('select 1 as one')).rows).toEqual([{ one: 1 }]);
+    const lost = new ReconnectingClient({ ...options, connectionString: 'postgres://a:b@127.0.0.1:1,127.0.0.1:2/c' });
     await expect(lost.open()).rejects.toMatchObject({
       code: 'POSTCOMMIT_E_DATABASE_UNREACHABLE',
       message: expect.stringMatching(/127\.0\.0\.1:1: .*ECONNREFUSED.*127\.0\.0\.1:2: .*ECONNREFUSED/),

@@ -80,7 +80,7 @@ describe.each(postgresVersions)('least privilege on PostgreSQL %i', (version) =>
         `truncate postcommit.${table}`,
       ]),
       `update postcommit.outbox_events set payload = '1'`,
-      'update postcommit.outbox_queue set lease = 1',
+      'update postcommit.outbox_queue set claimed_by = 1',
       `insert into postcommit.outbox_queue (seq) values (1)`,
       // A seq of its own choice would be a place in the order, or everybody's next one.
       `insert into postcommit.outbox_events (seq, aggregate_type, aggregate_id, event_type, payload)
@@ -211,7 +211,7 @@ describe.each(postgresVersions)('least privilege on PostgreSQL %i', (version) =>
     await until(async () => (await statusOf(poison)) === 'FAILED', { what: 'it failed again' });
     expect(await admin.discard({ ids: [poison] })).toEqual({ count: 1 });
     const [delayed, unwanted] = [await emit('works', 5, 3_600_000), await emit('works', 6, 3_600_000)];
-    expect(await admin.release({ ids: [delayed] })).toEqual({ count: 1, inFlight: 0 });
+    expect(await admin.makeDue({ ids: [delayed] })).toEqual({ count: 1, inFlight: 0 });
     await until(async () => (await statusOf(delayed)) === 'SENT', { what: 'it was released' });
     expect(await admin.cancel({ ids: [unwanted] })).toEqual({ count: 1, inFlight: 0 });
     await admin.pause('broker', { reason: 'test' });
@@ -249,13 +249,13 @@ describe.each(postgresVersions)('least privilege on PostgreSQL %i', (version) =>
     await admin.counts();
     await admin.destinations();
     expect((await admin.doctor()).findings.filter(({ what }) => what.startsWith('not checked'))).toEqual([]);
-    for (const change of [admin.release({ all: true }), admin.cancel({ all: true })]) {
-      await expect(change).rejects.toMatchObject({ code: 'POSTCOMMIT_E_PERMISSION_DENIED' });
+    for (const change of [() => admin.makeDue({ all: true }), () => admin.cancel({ all: true })]) {
+      await expect(change()).rejects.toMatchObject({ code: 'POSTCOMMIT_E_PERMISSION_DENIED' });
     }
     await expect(admin.replay({ all: true })).rejects.toMatchObject({ code: 'POSTCOMMIT_E_PERMISSION_DENIED' });
     await refusesAll(pool, [
       ...tables.map((table) => `delete from postcommit.${table}`),
-      'update postcommit.outbox_queue set lease = 1',
+      'update postcommit.outbox_queue set claimed_by = 1',
       `select postcommit.emit('a', 'b', 'c', '1')`,
       'create table postcommit.mine ()',
     ]);
@@ -273,7 +273,7 @@ describe.each(postgresVersions)('least privilege on PostgreSQL %i', (version) =>
     const handlers = { kept: { see: (delivered: { payload: unknown }) => void seen.push(delivered.payload) } };
     await createRelay({ connectionString: scenario.url('relay'), handlers }).runOnce();
     expect(seen).toEqual([1, 2]);
-    await scenario.db.query(`insert into postcommit.outbox_controls (destination) values ('gone')`);
+    await scenario.db.query(`insert into postcommit.outbox_destinations (destination) values ('gone')`);
     await scenario.db.query(
       `insert into postcommit.outbox_shelf (destination, seq, attempts, rescues, done)
        select 'gone', max(seq), 0, 0, '{see}' from postcommit.outbox_events`,

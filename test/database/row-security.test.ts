@@ -184,7 +184,7 @@ describe.each([18, 14] as const)('row-level security on PostgreSQL %i', (version
     const inside = ['check_partition', 'create_partition', 'survey_queue'];
     const readNoRows = [
       ...['copies_of', 'create_leaf', 'grants_of', 'has_partition', 'hindrance_of', 'is_attached', 'key_hash'],
-      ...['note_returns', 'note_rows_returned', 'note_truncated', 'require_read_committed', 'server_stamp'],
+      ...['note_requeues', 'note_rows_requeued', 'note_truncated', 'require_read_committed', 'server_stamp'],
       ...['unbound_log', 'usable_low_water', 'validate_log', 'views_of'],
     ];
     expect(rows.map(({ name }) => name)).toEqual([...emitting, ...inside, ...readNoRows].sort());

@@ -17,7 +17,7 @@ const inFlight = `
   select postcommit.emit('x', 'a', n::text, to_jsonb(n)) from unnest('{1,2,3,4,5,5,7,8}'::integer[]) n;
   insert into postcommit.outbox_relays (token, name, host, pid, lease_until)
     values (1, 'old', 'host', 1, now() + interval '1 hour');
-  insert into postcommit.outbox_controls (destination, paused_at, reason) values ('kafka', now(), 'upgrade');
+  insert into postcommit.outbox_destinations (destination, paused_at, reason) values ('kafka', now(), 'upgrade');
 
   -- 1 was delivered, 2 is ready, 3 in backoff, 4 under way.
   delete from postcommit.outbox_queue where seq = 1;
@@ -25,12 +25,12 @@ const inFlight = `
   update postcommit.outbox_queue set attempts = 2, available_at = now() + interval '1 hour', done = '{mail}' where seq = 3;
   insert into postcommit.outbox_failures (seq, attempt, relay, target, code, error)
     values (3, 1, 1, 'see', 'c', 'first'), (3, 2, 1, 'see', 'c', 'second');
-  update postcommit.outbox_queue set lease = 1 where seq = 4;
+  update postcommit.outbox_queue set claimed_by = 1 where seq = 4;
   -- 5 is dead and holds 6, 7 is dead.
-  update postcommit.outbox_queue set held = true, attempts = 1, available_at = 'infinity' where seq = 5;
+  update postcommit.outbox_queue set blocking = true, attempts = 1, available_at = 'infinity' where seq = 5;
   update postcommit.outbox_queue set available_at = 'infinity' where seq = 6;
   delete from postcommit.outbox_queue where seq = 7;
-  insert into postcommit.outbox_dead_letters (seq, reason, attempts, key, held, error)
+  insert into postcommit.outbox_dead_letters (seq, reason, attempts, key, blocking, error)
     select seq, 'rejected', 1, postcommit.key_hash(aggregate_type, aggregate_id, null), seq = 5, 'no'
       from postcommit.outbox_events where seq in (5, 7);
   -- 8 is delayed.

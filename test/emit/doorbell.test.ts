@@ -2,9 +2,9 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import pg from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { doorbellChannel } from '../../src/database/identifier.ts';
-import { DoorbellRinger } from '../../src/emit/doorbell-ringer.ts';
+import { RelayNotifier } from '../../src/emit/relay-notifier.ts';
 import { createOutbox, createRelay, fromPg, type Outbox, type OutboxDatabase, type Relay } from '../../src/index.ts';
-import { hearInProcess } from '../../src/outbox/emitting/notify.ts';
+import { listenInProcess } from '../../src/outbox/emitting/notify.ts';
 import { type Child, endChild, startChild } from '../support/child.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { quietPool } from '../support/quiet-pool.ts';
@@ -107,7 +107,7 @@ describe('the doorbell', () => {
       await client.query('begin');
       const id = await outbox.emit(client, event);
       let rings = 0;
-      const unhear = hearInProcess('postcommit', () => rings++);
+      const unhear = listenInProcess('postcommit', () => rings++);
       for (let i = 0; i < 20; i++) await client.query('select 1');
       await client.query('savepoint a');
       await client.query('rollback to savepoint a');
@@ -234,7 +234,7 @@ describe('the doorbell', () => {
   describe('the pace of NOTIFY, on a clock of our own', () => {
     let rungAt: number[];
     let underWay: number;
-    let ringer: DoorbellRinger;
+    let notifier: RelayNotifier;
     let start: number;
 
     beforeEach(async () => {
@@ -250,7 +250,7 @@ describe('the doorbell', () => {
           return pool.query(text, values).finally(() => underWay--);
         },
       };
-      ringer = new DoorbellRinger(side, 'postcommit', true);
+      notifier = new RelayNotifier(side, 'postcommit', true);
     });
     afterEach(() => {
       vi.useRealTimers();
@@ -275,7 +275,7 @@ describe('the doorbell', () => {
       const times: number[] = [];
       for (let n = 0; n < count; n++) {
         times.push(performance.now() - start);
-        ringer.ring();
+        notifier.notifyAfterCommit();
         await answered();
         await pass(everyMs[n % everyMs.length] as number);
       }
@@ -318,9 +318,9 @@ describe('the doorbell', () => {
     });
 
     test('of many that are sent together the first few are rung for at once, and the last one later', async () => {
-      const sent = Array.from({ length: 50 }, () => ringer.along() !== undefined);
+      const sent = Array.from({ length: 50 }, () => notifier.notifySqlForCommit() !== undefined);
       expect(sent.filter(Boolean).length).toBeLessThanOrEqual(6);
-      for (const along of sent) ringer.ring(along);
+      for (const along of sent) notifier.notifyAfterCommit(along);
       await pass(10);
       expect(rungAt.length).toBeGreaterThan(0);
       expect(rungAt.length).toBeLessThanOrEqual(3);
@@ -329,9 +329,9 @@ describe('the doorbell', () => {
     test('what is sent along with COMMIT counts like what is sent beside it', async () => {
       let along = 0;
       for (let n = 0; n < 400; n++) {
-        const isAlong = ringer.along() !== undefined;
+        const isAlong = notifier.notifySqlForCommit() !== undefined;
         if (isAlong) along++;
-        ringer.ring(isAlong);
+        notifier.notifyAfterCommit(isAlong);
         await answered();
         await pass(1);
       }
@@ -343,7 +343,7 @@ describe('the doorbell', () => {
   describe('nothing of a request stays behind in its AsyncLocalStorage', () => {
     const storage = new AsyncLocalStorage<string>();
 
-    test('neither in the ringer', async () => {
+    test('neither in the notifier', async () => {
       const seen: (string | undefined)[] = [];
       const { side: ownSide } = db;
       const side = {

@@ -159,7 +159,7 @@ describe.each([18, 14] as const)('a stranger’s session that holds an advisory 
 
   test('of unshelving: forget fails in time, relays deliver', async () => {
     await take(lockOf.unshelve);
-    await db.query(`insert into postcommit.outbox_controls (destination) values ('gone')`);
+    await db.query(`insert into postcommit.outbox_destinations (destination) values ('gone')`);
     await expectBounded(15_000, () => outbox.admin.forget('gone'), timedOut);
     await expectNamed('unshelving');
     const { relay, delivered } = relayOf();

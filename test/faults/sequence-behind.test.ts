@@ -273,7 +273,7 @@ describe.each([18, 14] as const)('rows that were copied without their sequence, 
     const sequences = await site.db.query(
       `select relname as name from pg_class where relnamespace = 'postcommit'::regnamespace and relkind = 'S' order by 1`,
     );
-    // outbox_returns numbers nothing: relays compare it with what they read on the same server.
-    expect(sequences).toEqual([{ name: 'outbox_events_seq_seq' }, { name: 'outbox_returns' }]);
+    // outbox_requeues numbers nothing: relays compare it with what they read on the same server.
+    expect(sequences).toEqual([{ name: 'outbox_events_seq_seq' }, { name: 'outbox_requeues' }]);
   });
 });

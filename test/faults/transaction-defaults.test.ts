@@ -9,7 +9,7 @@ import { until } from '../support/wait.ts';
 
 /** Notes the isolation of every transaction that changes one of the relay's tables. */
 async function watchIsolation(scenario: RelayScenario): Promise<() => Promise<Record<string, string[]>>> {
-  const tables = ['outbox_queue', 'outbox_relays', 'outbox_leases', 'outbox_maintenance'];
+  const tables = ['outbox_queue', 'outbox_relays', 'outbox_leadership', 'outbox_maintenance'];
   await scenario.db.query(`
     create table public.seen (place text, isolation text, unique (place, isolation));
     create function public.see() returns trigger language plpgsql as $f$
@@ -62,7 +62,7 @@ describe.each(['serializable', 'repeatable read'])('default_transaction_isolatio
         await relay.stop();
         const seen = await levels();
         expect(Object.keys(seen)).toEqual(
-          expect.arrayContaining(['outbox_queue', 'outbox_deliveries', 'outbox_relays', 'outbox_leases']),
+          expect.arrayContaining(['outbox_queue', 'outbox_deliveries', 'outbox_relays', 'outbox_leadership']),
         );
         for (const place of Object.keys(seen))
           expect({ place, levels: seen[place] }).toEqual({ place, levels: ['read committed'] });

@@ -33,7 +33,7 @@ function crashAt(reach: (crash: Crash) => Promise<void>): () => Promise<void> {
 }
 
 async function leasedSeqs(scenario: RelayScenario): Promise<string[]> {
-  const rows = await scenario.db.query('select seq::text from postcommit.outbox_queue where lease is not null');
+  const rows = await scenario.db.query('select seq::text from postcommit.outbox_queue where claimed_by is not null');
   return rows.map(({ seq }) => seq);
 }
 

@@ -79,7 +79,7 @@ describe('G4 order per aggregate', () => {
       await until(() => scenario.journal.read().some(({ key }) => key === 'thing:stuck'), { what: 'it is stuck' });
       await scenario.relay('survivor', options);
       const [held] = await scenario.db.query(
-        'select array_agg(seq::text) as seqs from postcommit.outbox_queue where lease is not null',
+        'select array_agg(seq::text) as seqs from postcommit.outbox_queue where claimed_by is not null',
       );
       expect(held.seqs.length).toBeGreaterThan(0);
       const killedAt = await scenario.now();

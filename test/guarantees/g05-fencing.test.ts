@@ -160,7 +160,7 @@ describe('G5 fencing: the statements', () => {
     stale = await register(db.pool, 'postcommit', { ...relay, leaseMs: 1 });
     owner = await register(db.pool, 'postcommit', { ...relay, leaseMs: 60_000 });
     await db.query(`select postcommit.emit('t', 'a', '1', 'null') from generate_series(1, 3)`);
-    await db.query('update postcommit.outbox_queue set lease = $1', [owner]);
+    await db.query('update postcommit.outbox_queue set claimed_by = $1', [owner]);
   });
 
   const story = async () => ({
@@ -207,14 +207,14 @@ describe('G5 fencing: the statements', () => {
     ['is not known any more', () => db.query('truncate postcommit.outbox_relays')],
   ])('a relay that %s cannot claim', async (_name, lose) => {
     const request = { token: owner, exceptKeys: [], inlineBytesMax: 1_000, holding: undefined, targets: [] };
-    const lowWater = { mark: '0', returns: '0', server: '' };
+    const lowWater = { mark: '0', requeues: '0', server: '' };
     const large = { floor: '0', readyMax: 10, dueMax: 5, survey: false, ownShards: false, suspectMax: 1 } as const;
-    await db.query('update postcommit.outbox_queue set lease = null');
+    await db.query('update postcommit.outbox_queue set claimed_by = null');
     await lose(owner);
     await expect(claim(query, 'postcommit', { ...request, ...large, lowWater })).rejects.toSatisfy(isRelayEnded);
     await db.query('delete from postcommit.outbox_queue where seq > (select min(seq) from postcommit.outbox_queue)');
     await expect(claimNext(query, 'postcommit', { ...request, lowWater })).rejects.toSatisfy(isRelayEnded);
-    expect(await db.query('select lease from postcommit.outbox_queue')).toEqual([{ lease: null }]);
+    expect(await db.query('select claimed_by from postcommit.outbox_queue')).toEqual([{ claimed_by: null }]);
   });
 
   test('a relay declared lost cannot renew, and a heartbeat that came first keeps it alive', async () => {

@@ -98,7 +98,7 @@ describe('G7: an event that ends every process that delivers it', () => {
       await until(() => relay.stats().inFlight === 1, { what: 'the slow one is under way' });
       const [prime] = await scenario.emit([{ aggregateId: 'prime', availableAt: new Date(Date.now() + 3_600_000) }]);
       await scenario.db.query(
-        'update postcommit.outbox_queue set rescues = 4, available_at = null where lease is null',
+        'update postcommit.outbox_queue set rescues = 4, available_at = null where claimed_by is null',
       );
       await until(
         async () =>

@@ -7,7 +7,7 @@ const endsOf = (scenario: RelayScenario, key: string) =>
   scenario.journal.read().filter((entry) => entry.phase === 'end' && entry.key === key).length;
 const deadLetters = (scenario: RelayScenario) =>
   scenario.db.query(
-    `select d.seq, reason, attempts, done, held, error, e.aggregate_id
+    `select d.seq, reason, attempts, done, blocking, error, e.aggregate_id
        from postcommit.outbox_dead_letters d left join postcommit.outbox_events e using (seq) order by d.seq`,
   );
 const failures = (scenario: RelayScenario) =>
@@ -26,7 +26,7 @@ describe('G7 poison is contained', () => {
       await scenario.drained();
       expect(endsOf(scenario, 'thing:bad')).toBe(5);
       expect(await deadLetters(scenario)).toMatchObject([
-        { reason: 'rejected', attempts: 1, held: false, error: 'Reject: the script says so', aggregate_id: 'bad' },
+        { reason: 'rejected', attempts: 1, blocking: false, error: 'Reject: the script says so', aggregate_id: 'bad' },
       ]);
       expect(await scenario.findings()).toMatchObject({ lost: [], orderViolations: [], overlaps: [] });
       expect(relay.stats()).toMatchObject({ dead: 1, delivered: 10 });
@@ -40,8 +40,8 @@ describe('G7 poison is contained', () => {
       await scenario.emitLine('bad', 1, { reject: true });
       await scenario.emitLine('bad', 300);
       const first = await scenario.relay('first', { poison: 'block', batchSizeMax: 50, prefetchMax: 50 });
-      const dead = await nextEvent<{ held: boolean }>(first, 'dead');
-      expect(dead.held).toBe(true);
+      const dead = await nextEvent<{ blocking: boolean }>(first, 'dead');
+      expect(dead.blocking).toBe(true);
       await scenario.emitLine('good', 50);
       await until(() => endsOf(scenario, 'thing:good') === 50, { what: 'the others are delivered' });
       await first.stop();
@@ -51,9 +51,9 @@ describe('G7 poison is contained', () => {
       await until(() => endsOf(scenario, 'thing:good') === 100, { what: 'the others are delivered' });
       expect(endsOf(scenario, 'thing:bad')).toBe(2);
       await until(async () => (await scenario.queued()) === 305, { what: 'only what waits for it is left' });
-      const [held] = await scenario.db.query('select seq, attempts from postcommit.outbox_queue where held');
+      const [held] = await scenario.db.query('select seq, attempts from postcommit.outbox_queue where blocking');
       expect(await deadLetters(scenario)).toMatchObject([
-        { seq: held.seq, held: true, attempts: 1, reason: 'rejected' },
+        { seq: held.seq, blocking: true, attempts: 1, reason: 'rejected' },
       ]);
     }),
   );
@@ -79,7 +79,7 @@ describe('G7 poison is contained', () => {
       expect(await dead).toMatchObject({
         reason: 'exhausted',
         attempt: 4,
-        held: false,
+        blocking: false,
         error: 'TypeError: failure number 4',
       });
       expect(retries).toEqual([

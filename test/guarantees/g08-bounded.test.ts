@@ -54,7 +54,7 @@ describe('G8 bounded', () => {
       await until(
         async () => {
           const [{ held, left }] = await scenario.db.query(
-            'select count(lease)::integer as held, count(*)::integer as left from postcommit.outbox_queue',
+            'select count(claimed_by)::integer as held, count(*)::integer as left from postcommit.outbox_queue',
           );
           heldMax = Math.max(heldMax, held);
           return left === 0;

@@ -64,8 +64,8 @@ describe('G10 clean stop', () => {
       await until(() => relay.stats().inFlight === 1, { what: 'the handler runs' });
       await within(relay.stop(), { timeoutMs: 2_200, what: 'it stopped' });
       expect(String(reasons[0])).toContain('stopping');
-      expect(await scenario.db.query('select attempts, lease from postcommit.outbox_queue')).toEqual(
-        Array(3).fill({ attempts: 0, lease: null }),
+      expect(await scenario.db.query('select attempts, claimed_by from postcommit.outbox_queue')).toEqual(
+        Array(3).fill({ attempts: 0, claimed_by: null }),
       );
       await expectNothingLeft(scenario);
     }),
@@ -84,7 +84,7 @@ describe('G10 clean stop', () => {
       await within(relay.stop(), { timeoutMs: 2_100, what: 'it stopped' });
       await expectNothingLeft(scenario);
       const [{ free }] = await scenario.db.query(
-        'select count(*)::integer as free from postcommit.outbox_queue where lease is null and attempts = 0',
+        'select count(*)::integer as free from postcommit.outbox_queue where claimed_by is null and attempts = 0',
       );
       expect(free).toBe(3);
       work.resolve(); // Too late to count.

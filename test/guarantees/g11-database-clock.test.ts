@@ -36,7 +36,7 @@ describe('G11 one clock: the database’s clock is set back by an hour', () => {
     'a relay that dies is declared lost within a few leases, and its maintenance is taken over',
     withClock(async (scenario, shift) => {
       const victim = await scenario.child('victim', { ...options, maintenance: { intervalMs: 100 } });
-      await until(async () => (await scenario.db.query('select from postcommit.outbox_leases')).length === 1, {
+      await until(async () => (await scenario.db.query('select from postcommit.outbox_leadership')).length === 1, {
         what: 'the victim leads',
       });
       await scenario.emit([{ aggregateId: 'stuck', script: { hangIn: 'victim' } }]);
@@ -93,7 +93,7 @@ describe('G11 one clock: the database’s clock is set back by an hour', () => {
     withClock(async (scenario, shift) => {
       const { db } = scenario;
       await scenario.emit(Array.from({ length: 20 }, (_, n) => ({ aggregateId: `a${n}` })));
-      await db.query(`insert into postcommit.outbox_controls (destination, unshelved_at) values ('broker', now())`);
+      await db.query(`insert into postcommit.outbox_destinations (destination, unshelved_at) values ('broker', now())`);
       await db.query(`with gone as (delete from postcommit.outbox_queue returning *)
         insert into postcommit.outbox_shelf (destination, seq, key, attempts, rescues)
         select 'broker', seq, key, attempts, rescues from gone`);

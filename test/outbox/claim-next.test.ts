@@ -40,7 +40,7 @@ const request = {
   exceptKeys: [],
   inlineBytesMax: 1_000,
   holding: undefined,
-  lowWater: { mark: '0', returns: '0', server: '' },
+  lowWater: { mark: '0', requeues: '0', server: '' },
   targets: [],
 };
 const large = { floor: '0', readyMax: 10, dueMax: 5, survey: false, ownShards: false, suspectMax: 1 } as const;
@@ -61,11 +61,11 @@ async function emit(aggregateId: string, count = 1): Promise<string[]> {
 }
 
 /** What a valid low-water mark is tied to. */
-async function markOf(): Promise<{ returns: string; server: string }> {
+async function markOf(): Promise<{ requeues: string; server: string }> {
   const [row] = await db.query(
-    'select last_value::text as returns, postcommit.server_stamp() as server from postcommit.outbox_returns',
+    'select last_value::text as requeues, postcommit.server_stamp() as server from postcommit.outbox_requeues',
   );
-  return row as { returns: string; server: string };
+  return row as { requeues: string; server: string };
 }
 
 /** The place of a row changes with every update, also with one that changes nothing. */
@@ -113,8 +113,8 @@ describe('claimNext, of one event', () => {
     const before = await db.query('select * from postcommit.outbox_queue');
     const result = (await next(more)) as ClaimResult;
     const after = await db.query('select * from postcommit.outbox_queue');
-    expect(after).toEqual(before.map((row) => ({ ...row, lease: me })));
-    await db.query('update postcommit.outbox_queue set lease = null');
+    expect(after).toEqual(before.map((row) => ({ ...row, claimed_by: me })));
+    await db.query('update postcommit.outbox_queue set claimed_by = null');
     expect(result).toEqual(await claimAll(more));
     expect(await db.query('select * from postcommit.outbox_queue')).toEqual(after);
     return result;
@@ -186,7 +186,7 @@ describe('claimNext, of one event', () => {
     );
     const { rows } = await expectSameAsClaim();
     expect(rows).toMatchObject([{ seq: '1', type: 't', payloadJson: undefined }]);
-    await db.query('update postcommit.outbox_queue set lease = null');
+    await db.query('update postcommit.outbox_queue set claimed_by = null');
     const inline = await expectSameAsClaim({ inlineBytesMax: 10_000 });
     expect(inline.rows[0]?.payloadJson?.length).toBeGreaterThan(1_000);
   });
@@ -221,11 +221,11 @@ describe('claimNext, of one event', () => {
 
   test('passes over what other living relays hold', async () => {
     await emit('theirs', 3);
-    await db.query('update postcommit.outbox_queue set lease = $1', [other]);
+    await db.query('update postcommit.outbox_queue set claimed_by = $1', [other]);
     const [mine] = await emit('mine');
     expect(seqsOf(await next())).toEqual([mine]);
-    const leases = await db.query('select lease from postcommit.outbox_queue order by seq');
-    expect(leases.map(({ lease }) => lease)).toEqual([other, other, other, me]);
+    const owners = await db.query('select claimed_by from postcommit.outbox_queue order by seq');
+    expect(owners.map(({ claimed_by }) => claimed_by)).toEqual([other, other, other, me]);
   });
 });
 
@@ -258,13 +258,13 @@ describe('claimNext, of none', () => {
 
   test('with those that wait for no certain time', async () => {
     await emit('x', 2);
-    await db.query(`update postcommit.outbox_queue set available_at = 'infinity', held = seq = 1`);
+    await db.query(`update postcommit.outbox_queue set available_at = 'infinity', blocking = seq = 1`);
     expect(await next()).toEqual({ ...nothing, dueInMs: undefined });
   });
 
   test('when everything is in living hands', async () => {
     await emit('x', 2);
-    await db.query('update postcommit.outbox_queue set lease = case seq when 1 then $1::bigint else $2 end', [
+    await db.query('update postcommit.outbox_queue set claimed_by = case seq when 1 then $1::bigint else $2 end', [
       me,
       other,
     ]);
@@ -286,17 +286,17 @@ describe('claimNext leaves to claim', () => {
 
   test('one of several that another relay held when it ended', async () => {
     await emit('x', 2);
-    await db.query('update postcommit.outbox_queue set lease = $1 where seq = 1', [ended]);
+    await db.query('update postcommit.outbox_queue set claimed_by = $1 where seq = 1', [ended]);
     await expectNothingClaimed('more');
   });
 
   test.each([
-    ['is in another relay’s hands', () => `lease = ${other}`],
+    ['is in another relay’s hands', () => `claimed_by = ${other}`],
     ['waits for a retry', () => `available_at = now() + interval '1 hour'`],
     ['is due', () => `available_at = now() - interval '1 second'`],
-    ['is held', () => `available_at = 'infinity', held = true`],
+    ['blocks its key', () => `available_at = 'infinity', blocking = true`],
     ['waits behind a held one', () => `available_at = 'infinity'`],
-    ['waits, and belongs to another relay', () => `lease = ${other}, available_at = now() + interval '1 hour'`],
+    ['waits, and belongs to another relay', () => `claimed_by = ${other}, available_at = now() + interval '1 hour'`],
   ])('an event whose predecessor %s', async (_what, change) => {
     await emit('x', 2);
     await db.query(`update postcommit.outbox_queue set ${change()} where seq = 1`);
@@ -306,7 +306,7 @@ describe('claimNext leaves to claim', () => {
   test('an event whose predecessor of two is not in its hands, while the one before that is', async () => {
     await emit('x', 3);
     await db.query(
-      `update postcommit.outbox_queue set lease = case seq when 1 then $1::bigint when 2 then $2 end where seq < 3`,
+      `update postcommit.outbox_queue set claimed_by = case seq when 1 then $1::bigint when 2 then $2 end where seq < 3`,
       [me, other],
     );
     await expectNothingClaimed('other');
@@ -327,8 +327,8 @@ describe('claimNext leaves to claim', () => {
 
   test('an event of a relay that has ended, or that nobody knows', async () => {
     await emit('x');
-    for (const lease of [ended, '-1']) {
-      await db.query('update postcommit.outbox_queue set lease = $1', [lease]);
+    for (const token of [ended, '-1']) {
+      await db.query('update postcommit.outbox_queue set claimed_by = $1', [token]);
       await expectNothingClaimed('other');
     }
     expect((await claimAll()).rows).toMatchObject([{ seq: '1', rescued: true }]);
@@ -349,13 +349,13 @@ describe('claimNext leaves to claim', () => {
 describe('claimNext', () => {
   test('claims the follower of what is in this relay’s hands', async () => {
     await emit('x', 3);
-    await db.query('update postcommit.outbox_queue set lease = $1 where seq < 3', [me]);
+    await db.query('update postcommit.outbox_queue set claimed_by = $1 where seq < 3', [me]);
     expect(seqsOf(await next())).toEqual(['3']);
   });
 
   test('after a lost answer, trusts only what the relay says it holds', async () => {
     await emit('x', 2);
-    await db.query('update postcommit.outbox_queue set lease = $1 where seq = 1', [me]);
+    await db.query('update postcommit.outbox_queue set claimed_by = $1 where seq = 1', [me]);
     expect(await next({ holding: [] })).toBe('more');
     await db.query(`update postcommit.outbox_queue set available_at = 'infinity' where seq = 1`);
     expect(await next({ holding: [] })).toBe('other');
@@ -369,7 +369,7 @@ describe('claimNext', () => {
       `insert into postcommit.outbox_events (aggregate_type, aggregate_id, event_type, payload, ordering_key)
        select 'a', 'x', 't', '{}', '' from generate_series(1, 2)`,
     );
-    await db.query('update postcommit.outbox_queue set lease = $1 where seq = 1', [other]);
+    await db.query('update postcommit.outbox_queue set claimed_by = $1 where seq = 1', [other]);
     expect(seqsOf(await next())).toEqual(['2']);
   });
 
@@ -389,26 +389,26 @@ describe('claimNext', () => {
   });
 
   describe('below the low-water mark', () => {
-    let returns: string;
+    let requeues: string;
     let server: string;
     beforeEach(async () => {
-      ({ returns, server } = await markOf());
+      ({ requeues, server } = await markOf());
     });
 
     test('sees no event while the mark is valid, and every one when something came back', async () => {
       await emit('x');
       await db.query(`select nextval('postcommit.outbox_events_seq_seq')`);
       const before = await queue();
-      expect(await next({ lowWater: { mark: '2', returns, server } })).toMatchObject({ rows: [], examined: 0 });
+      expect(await next({ lowWater: { mark: '2', requeues, server } })).toMatchObject({ rows: [], examined: 0 });
       expect(await queue()).toEqual(before);
-      expect(seqsOf(await next({ lowWater: { mark: '2', returns: `${returns}1`, server } }))).toEqual(['1']);
+      expect(seqsOf(await next({ lowWater: { mark: '2', requeues: `${requeues}1`, server } }))).toEqual(['1']);
     });
 
     test('sees no predecessor while the mark is valid, and every one when something came back', async () => {
       await emit('x', 2);
-      await db.query('update postcommit.outbox_queue set lease = $1 where seq = 1', [other]);
-      await expectNothingClaimed('other', { lowWater: { mark: '2', returns: `${returns}1`, server } });
-      expect(seqsOf(await next({ lowWater: { mark: '2', returns, server } }))).toEqual(['2']);
+      await db.query('update postcommit.outbox_queue set claimed_by = $1 where seq = 1', [other]);
+      await expectNothingClaimed('other', { lowWater: { mark: '2', requeues: `${requeues}1`, server } });
+      expect(seqsOf(await next({ lowWater: { mark: '2', requeues, server } }))).toEqual(['2']);
     });
 
     test('what comes back from the shelf is seen, without another mark', async () => {
@@ -417,8 +417,8 @@ describe('claimNext', () => {
         `with gone as (delete from postcommit.outbox_queue where seq = 1 returning *)
          insert into postcommit.outbox_shelf (destination, seq, key, attempts, rescues) select 'away', seq, key, 0, 0 from gone`,
       );
-      const lowWater = { mark: '2', returns, server };
-      await db.query('update postcommit.outbox_queue set lease = $1', [other]);
+      const lowWater = { mark: '2', requeues, server };
+      await db.query('update postcommit.outbox_queue set claimed_by = $1', [other]);
       expect(await next({ lowWater })).toMatchObject({ rows: [], examined: 0 });
       await db.query(
         `with gone as (delete from postcommit.outbox_shelf returning *)
@@ -440,7 +440,7 @@ describe('two that ask at once', () => {
     await holder.query('commit');
     holder.release();
     expect(await next()).toMatchObject({ rows: [], examined: 0 });
-    expect(await db.query('select lease from postcommit.outbox_queue')).toEqual([{ lease: other }]);
+    expect(await db.query('select claimed_by from postcommit.outbox_queue')).toEqual([{ claimed_by: other }]);
   });
 
   test('get it once, in every one of many rounds', async () => {
@@ -450,8 +450,8 @@ describe('two that ask at once', () => {
       const answers = await Promise.all([next({ token: me }, clients[0]), next({ token: other }, clients[1])]);
       const winners = [me, other].filter((_token, n) => typeof answers[n] === 'object' && answers[n].rows.length === 1);
       expect(winners, `in round ${round}`).toHaveLength(1);
-      const rows = await db.query('delete from postcommit.outbox_queue returning seq, lease');
-      expect(rows).toEqual([{ seq, lease: winners[0] }]);
+      const rows = await db.query('delete from postcommit.outbox_queue returning seq, claimed_by');
+      expect(rows).toEqual([{ seq, claimed_by: winners[0] }]);
     }
     for (const client of clients) client.release();
   });
@@ -464,7 +464,7 @@ describe('two that ask at once', () => {
     const slowly = definition
       .replace('postcommit.claim_next(', 'postcommit.claim_slowly(')
       .replace(
-        'and q.lease is null and q.available_at is null',
+        'and q.claimed_by is null and q.available_at is null',
         '$& and (select pg_advisory_xact_lock(7)::text) is not null',
       );
     expect(slowly).toContain('pg_advisory_xact_lock(7)');
@@ -491,7 +491,7 @@ describe('two that ask at once', () => {
     await gate.query('select pg_advisory_unlock(7)');
     gate.release();
     expect((await slow).rows).toMatchObject([{ seen: '1', claimed_seq: null }]);
-    expect(await db.query('select lease from postcommit.outbox_queue')).toEqual([{ lease: other }]);
+    expect(await db.query('select claimed_by from postcommit.outbox_queue')).toEqual([{ claimed_by: other }]);
   });
 });
 
@@ -528,7 +528,7 @@ describe('an event that is replayed', () => {
   test('is claimed with the id of its replay, alone or among others', async () => {
     const [one, two, three] = await emit('x', 3);
     const replayId = '1785000000000001';
-    const setSql = 'update postcommit.outbox_queue set replay_id = $1, lease = null where seq = $2';
+    const setSql = 'update postcommit.outbox_queue set replay_id = $1, claimed_by = null where seq = $2';
     await db.query(setSql, [replayId, two]);
     expect((await claimAll()).rows).toMatchObject([
       { seq: one, replayId: null },
@@ -547,21 +547,21 @@ describe('whatever is in the queue', () => {
   test('claimNext claims what claim would, or nothing', async () => {
     const { seed } = seededRandom();
     const client = await db.pool.connect();
-    await db.query(`insert into postcommit.outbox_controls (destination) values ('away')`);
+    await db.query(`insert into postcommit.outbox_destinations (destination) values ('away')`);
     await emit('x', events);
     await db.query('delete from postcommit.outbox_events where seq = 5');
     await db.query('delete from postcommit.outbox_queue');
-    const { returns, server } = await markOf();
+    const { requeues, server } = await markOf();
     const keys = Object.fromEntries(await Promise.all(['x', 'y', 'z'].map(async (key) => [key, await keyOf(key)])));
     const holders = { nobody: null, me, other, ended };
     const times = { ready: null, waiting: '1 hour', due: '-1 minute', 'long due': '-infinity', infinity: 'infinity' };
     const seen = { one: 0, none: 0, more: 0, raced: 0, other: 0 };
 
-    const insertSql = `insert into postcommit.outbox_queue (seq, key, lease, available_at, attempts, done, replay_id)
-      select r.seq, r.key, r.lease,
+    const insertSql = `insert into postcommit.outbox_queue (seq, key, claimed_by, available_at, attempts, done, replay_id)
+      select r.seq, r.key, r.claimed_by,
              case when r.wait like '%infinity' then r.wait::timestamptz else now() + r.wait::interval end, r.attempts, r.done, r.replay_id
         from jsonb_to_recordset($1::jsonb)
-          as r (seq bigint, key bigint, lease bigint, wait text, attempts integer, done text[], replay_id bigint)`;
+          as r (seq bigint, key bigint, claimed_by bigint, wait text, attempts integer, done text[], replay_id bigint)`;
     const shelveSql = `insert into postcommit.outbox_shelf (destination, seq, key, attempts, rescues)
       values ('away', 0, $1, 0, 0)`;
 
@@ -569,13 +569,13 @@ describe('whatever is in the queue', () => {
       const given = rows.map(({ key, holder, when, ...row }) => ({
         ...row,
         key: key && keys[key],
-        lease: holders[holder],
+        claimed_by: holders[holder],
         wait: times[when],
       }));
       const more = {
         exceptKeys: exceptKeys.map((key) => keys[key]),
         holding,
-        lowWater: { mark: String(mark), returns: markIsValid ? returns : `${returns}1`, server },
+        lowWater: { mark: String(mark), requeues: markIsValid ? requeues : `${requeues}1`, server },
       };
       // One transaction, so that it is the same time for both.
       await client.query('begin');

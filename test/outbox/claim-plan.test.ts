@@ -189,7 +189,7 @@ describe('with a million delivered events', () => {
 
   test('results are written by primary key', async () => {
     await fillQueue(50_000, 'null');
-    await db.query('update postcommit.outbox_queue set lease = $1 where seq > $2', [token, delivered - 500]);
+    await db.query('update postcommit.outbox_queue set claimed_by = $1 where seq > $2', [token, delivered - 500]);
     const seqs = Array.from({ length: 500 }, (_, n) => String(delivered - n));
     const settled = await explain(settleSql('postcommit'), [token, seqs, seqs.map(() => 1), '[["t"]]']);
     expectNoScan(settled);

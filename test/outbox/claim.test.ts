@@ -20,7 +20,7 @@ const request = {
   exceptKeys: [],
   inlineBytesMax: 1_000,
   holding: undefined,
-  lowWater: { mark: '0', returns: '0', server: '' },
+  lowWater: { mark: '0', requeues: '0', server: '' },
   survey: false,
   ownShards: false,
   suspectMax: 1,
@@ -79,18 +79,18 @@ describe('claim', () => {
     const late = await relay('late');
     expect((await claimAs(late)).rows).toHaveLength(3);
     await slow;
-    const owners = await db.query('select distinct lease from postcommit.outbox_queue');
-    expect(owners).toEqual([{ lease: late }]);
+    const owners = await db.query('select distinct claimed_by from postcommit.outbox_queue');
+    expect(owners).toEqual([{ claimed_by: late }]);
   });
 
   // One event alone is claimed by statements of its own, which must judge as the large one does.
   test.each([
-    ['is in this relay’s hands', (me: string) => `lease = ${me}`, {}, true],
-    ['is in this relay’s hands, as it says', (me: string) => `lease = ${me}`, { holding: ['1'] }, true],
-    ['is under its token, but lost', (me: string) => `lease = ${me}`, { holding: [], floor: '1' }, false],
-    ['is in another one’s hands', (_me: string, other: string) => `lease = ${other}`, {}, false],
+    ['is in this relay’s hands', (me: string) => `claimed_by = ${me}`, {}, true],
+    ['is in this relay’s hands, as it says', (me: string) => `claimed_by = ${me}`, { holding: ['1'] }, true],
+    ['is under its token, but lost', (me: string) => `claimed_by = ${me}`, { holding: [], floor: '1' }, false],
+    ['is in another one’s hands', (_me: string, other: string) => `claimed_by = ${other}`, {}, false],
     ['waits for a retry', () => `available_at = now() + interval '1 hour'`, {}, false],
-    ['is held', () => `available_at = 'infinity', held = true`, {}, false],
+    ['blocks its key', () => `available_at = 'infinity', blocking = true`, {}, false],
     ['is ready, below the floor', () => 'attempts = 0', { floor: '1' }, false],
   ])('a single event whose predecessor %s', async (_what, change, more, claimed) => {
     const [me, other] = [await relay('one'), await relay('two')];
@@ -100,8 +100,8 @@ describe('claim', () => {
     const result = await claimAs(me, more);
     expect(result.rows.map(({ seq }) => seq)).toEqual(claimed ? [second] : []);
     expect(result).toMatchObject({ examined: 1, reached: second });
-    const [row] = await db.query('select lease from postcommit.outbox_queue where seq = 2');
-    expect(row.lease).toBe(claimed ? me : null);
+    const [row] = await db.query('select claimed_by from postcommit.outbox_queue where seq = 2');
+    expect(row.claimed_by).toBe(claimed ? me : null);
   });
 
   test('a single event that has failed before, and one that another claim is just taking', async () => {
@@ -119,7 +119,7 @@ describe('claim', () => {
   test('a single event behind one on the shelf is told so', async () => {
     const me = await relay('one');
     await emit('x', 2);
-    await db.query(`insert into postcommit.outbox_controls (destination) values ('away')`);
+    await db.query(`insert into postcommit.outbox_destinations (destination) values ('away')`);
     await db.query(
       `with gone as (delete from postcommit.outbox_queue where seq = 1 returning *)
        insert into postcommit.outbox_shelf (destination, seq, key, attempts, rescues) select 'away', seq, key, 0, 0 from gone`,
@@ -209,13 +209,13 @@ describe('claim', () => {
   test.each([
     ['free', null],
     ['held by a relay that is gone', -1],
-  ])('is not held up by due events, %s, that wait behind one that is due later', async (_name, lease) => {
+  ])('is not held up by due events, %s, that wait behind one that is due later', async (_name, claimedBy) => {
     const token = await relay('one');
     const [first] = await emit('x', 40);
     await db.query(
       `update postcommit.outbox_queue
-          set lease = $2, available_at = now() - case when seq = $1 then interval '1 s' else interval '9 s' end`,
-      [first, lease],
+          set claimed_by = $2, available_at = now() - case when seq = $1 then interval '1 s' else interval '9 s' end`,
+      [first, claimedBy],
     );
     await until(
       async () => {
@@ -253,7 +253,7 @@ describe('claim', () => {
     const [other] = await emit('y', 1);
     await db.query(
       `update postcommit.outbox_queue set available_at = now() - case when seq = $1 then interval '1 s' else interval '9 s' end
-        where lease is null`,
+        where claimed_by is null`,
       [other],
     );
     await until(
@@ -269,13 +269,13 @@ describe('claim', () => {
   test.each([
     ['free', null],
     ['held by a relay that is gone', -1],
-  ])('events behind a waiting one, %s, become due with it', async (_name, lease) => {
+  ])('events behind a waiting one, %s, become due with it', async (_name, claimedBy) => {
     const token = await relay('one');
     const [first, second] = await emit('x', 2);
     await db.query(
       `update postcommit.outbox_queue
-          set lease = case when seq = $2 then $3::bigint end, available_at = case when seq = $1 then now() + interval '1 hour' end`,
-      [first, second, lease],
+          set claimed_by = case when seq = $2 then $3::bigint end, available_at = case when seq = $1 then now() + interval '1 hour' end`,
+      [first, second, claimedBy],
     );
     const { rows, blocked, dueInMs } = await claimAs(token);
     expect(rows).toEqual([]);

@@ -57,17 +57,17 @@ async function claimSome(readyMax: number): Promise<string[]> {
     targets: [],
   });
   if (result.reached) water.seen(result.reached, result.rows.length);
-  if (result.survey) water.surveyed(result.survey);
+  if (result.survey) water.sampled(result.survey);
   return result.rows.map(({ seq }) => seq);
 }
 
 /** What the mark promises, asked in one snapshot. */
 async function expectNothingBelow(): Promise<void> {
-  const { mark, returns } = water.mark;
+  const { mark, requeues } = water.mark;
   const [row] = await db.query(
-    `select (select min(seq)::text from postcommit.outbox_queue) as lowest, last_value::text as returns from postcommit.outbox_returns`,
+    `select (select min(seq)::text from postcommit.outbox_queue) as lowest, last_value::text as requeues from postcommit.outbox_requeues`,
   );
-  if (row.returns === returns && row.lowest !== null) expect(BigInt(row.lowest)).toBeGreaterThanOrEqual(BigInt(mark));
+  if (row.requeues === requeues && row.lowest !== null) expect(BigInt(row.lowest)).toBeGreaterThanOrEqual(BigInt(mark));
 }
 
 const bury = (seq: string) =>
@@ -234,15 +234,15 @@ describe('the low-water mark', () => {
     await riseWater();
     await db.query('insert into postcommit.outbox_queue (seq, key) values (1, 7)');
     expect(await claimSome(10)).toEqual([]);
-    const { mark, returns, server } = water.mark;
+    const { mark, requeues, server } = water.mark;
     const usable = async (given: string) =>
-      (await db.query('select postcommit.usable_low_water($1, $2, $3) as mark', [mark, returns, given]))[0].mark;
+      (await db.query('select postcommit.usable_low_water($1, $2, $3) as mark', [mark, requeues, given]))[0].mark;
     expect(await usable(server)).toBe(mark);
     const [started, timeline] = server.split('/');
     expect(timeline).toMatch(/^[0-9A-F]{8}$/);
     expect(await usable(`${started}1/${timeline}`)).toBe('0');
     expect(await usable(`${started}/00000002`)).toBe('0');
-    water.surveyed({ returns, server: `${started}/00000002`, lowest: null, xmin: '9', xmax: '9' });
+    water.sampled({ requeues, server: `${started}/00000002`, lowest: null, xmin: '9', xmax: '9' });
     expect(water.mark.mark).toBe('0');
   });
 

@@ -8,44 +8,44 @@ export const olderClaimSql = `
 with alive as materialized (
   select token from ${s}.outbox_relays where ended_at is null
 ), ready as materialized (
-  select q.seq, q.key, q.lease from ${s}.outbox_queue q
+  select q.seq, q.key, q.claimed_by from ${s}.outbox_queue q
    where q.available_at is null and q.seq > $2::bigint
-     and (q.lease is null or q.lease not in (select token from alive)
-          or (q.lease = $1::bigint and q.seq <> all ($7::bigint[])))
+     and (q.claimed_by is null or q.claimed_by not in (select token from alive)
+          or (q.claimed_by = $1::bigint and q.seq <> all ($7::bigint[])))
      and (q.key is null or q.key <> all ($5::bigint[]))
    order by q.seq limit $3::integer for update skip locked
 ), due as materialized (
-  select q.seq, q.key, q.lease from ${s}.outbox_queue q
+  select q.seq, q.key, q.claimed_by from ${s}.outbox_queue q
    where q.available_at <= now()
-     and (q.lease is null or q.lease not in (select token from alive)
-          or (q.lease = $1::bigint and q.seq <> all ($7::bigint[])))
+     and (q.claimed_by is null or q.claimed_by not in (select token from alive)
+          or (q.claimed_by = $1::bigint and q.seq <> all ($7::bigint[])))
      and (q.key is null or q.key <> all ($5::bigint[]))
    order by q.available_at, q.seq limit $4::integer for update skip locked
 ), candidate as materialized (
   select c.* from (select *, false as due from ready union all select *, true from due) c
-   where c.lease is null or c.lease = (select q.lease from ${s}.outbox_queue q where q.seq = c.seq)
+   where c.claimed_by is null or c.claimed_by = (select q.claimed_by from ${s}.outbox_queue q where q.seq = c.seq)
 ), judged as materialized (
-  select c.seq, c.key, c.lease, c.due, p.seq as pred, p.lease as pred_lease, p.available_at as pred_available_at
+  select c.seq, c.key, c.claimed_by, c.due, p.seq as pred, p.claimed_by as pred_claimed_by, p.available_at as pred_available_at
     from candidate c left join lateral (
-      select q.seq, q.lease, q.available_at from ${s}.outbox_queue q
+      select q.seq, q.claimed_by, q.available_at from ${s}.outbox_queue q
        where q.key = c.key and q.seq < c.seq order by q.seq desc limit 1
     ) p on true
 ), wall as materialized (
-  select key, min(seq) as seq, coalesce(bool_or(pred_lease is null and pred_available_at > now()), false) as pred_waits
+  select key, min(seq) as seq, coalesce(bool_or(pred_claimed_by is null and pred_available_at > now()), false) as pred_waits
     from judged
    where pred is not null and pred not in (select seq from candidate)
-     and (pred_lease is distinct from $1::bigint or pred <> all ($7::bigint[]))
+     and (pred_claimed_by is distinct from $1::bigint or pred <> all ($7::bigint[]))
    group by key
 ), claimed as (
   update ${s}.outbox_queue q
-     set lease = $1::bigint, rescues = q.rescues + coalesce(q.lease <> $1::bigint, false)::integer
+     set claimed_by = $1::bigint, rescues = q.rescues + coalesce(q.claimed_by <> $1::bigint, false)::integer
     from judged j left join wall w on w.key = j.key
    where q.seq = j.seq and (w.seq is null or j.seq < w.seq)
-  returning q.seq, q.key, q.attempts, coalesce(j.lease <> $1::bigint, false) as rescued, q.done
+  returning q.seq, q.key, q.attempts, coalesce(j.claimed_by <> $1::bigint, false) as rescued, q.done
 ), passed as (
-  update ${s}.outbox_queue q set lease = null, available_at = null
+  update ${s}.outbox_queue q set claimed_by = null, available_at = null
     from judged j join wall w on w.key = j.key
-   where q.seq = j.seq and j.seq >= w.seq and (j.lease is not null or (j.due and not w.pred_waits))
+   where q.seq = j.seq and j.seq >= w.seq and (j.claimed_by is not null or (j.due and not w.pred_waits))
 ), scan as (
   select (select count(*)::integer from ready) as examined,
          (select max(seq) from ready) as reached,
@@ -64,7 +64,7 @@ select e.seq, e.key, e.attempts, e.rescued, e.done, e.id, e.aggregate_type, e.ag
            l.schema_version, l.ordering_key, l.headers::text as headers,
            case when octet_length(t.payload) <= $6::integer then t.payload end as payload,
            extract(epoch from l.created_at) * 1000 as created_at,
-           array(select d.destination from ${s}.outbox_controls d
+           array(select d.destination from ${s}.outbox_destinations d
                   where exists (select from ${s}.outbox_shelf h
                                  where h.key = c.key and h.destination = d.destination and h.seq < c.seq)) as shelved
       from claimed c left join ${s}.outbox_events l on l.seq = c.seq
@@ -74,7 +74,7 @@ select e.seq, e.key, e.attempts, e.rescued, e.done, e.id, e.aggregate_type, e.ag
 /** $1 token, $2 seqs, $3 which targets each has, $4 the targets. */
 export const olderSettleSql = `
 with gone as (
-  delete from ${s}.outbox_queue q where q.seq = any ($2::bigint[]) and q.lease = $1::bigint
+  delete from ${s}.outbox_queue q where q.seq = any ($2::bigint[]) and q.claimed_by = $1::bigint
   returning q.seq, q.attempts
 ), recorded as (
   insert into ${s}.outbox_deliveries (relay, attempts, targets, seqs)

@@ -199,7 +199,7 @@ describe('beside the work', () => {
         exceptKeys: [],
         inlineBytesMax: 1_000,
         holding: undefined,
-        lowWater: { mark: '0', returns: '0', server: '' },
+        lowWater: { mark: '0', requeues: '0', server: '' },
         survey: false,
         ownShards: false,
         suspectMax: 1,

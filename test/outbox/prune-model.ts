@@ -120,12 +120,18 @@ export class PruneModel {
   async #put({ seq, place }: ModelEvent): Promise<void> {
     const { db, random } = this;
     if (place === 'queued' || place === 'replayed') {
-      const set = random.pick(['lease = null', 'lease = 1', `available_at = now() + interval '1 hour', attempts = 1`]);
+      const set = random.pick([
+        'claimed_by = null',
+        'claimed_by = 1',
+        `available_at = now() + interval '1 hour', attempts = 1`,
+      ]);
       await db.query(`update postcommit.outbox_queue set ${set} where seq = $1`, [seq]);
       return;
     }
     if (place === 'held') {
-      await db.query(`update postcommit.outbox_queue set held = true, available_at = 'infinity' where seq = $1`, [seq]);
+      await db.query(`update postcommit.outbox_queue set blocking = true, available_at = 'infinity' where seq = $1`, [
+        seq,
+      ]);
     } else {
       await db.query('delete from postcommit.outbox_queue where seq = $1', [seq]);
     }
@@ -138,7 +144,7 @@ export class PruneModel {
     }
     if (place === 'held' || place === 'dead' || place === 'discarded') {
       await db.query(
-        `insert into postcommit.outbox_dead_letters (seq, reason, attempts, held, error, discarded_at)
+        `insert into postcommit.outbox_dead_letters (seq, reason, attempts, blocking, error, discarded_at)
          values ($1, 'rejected', 1, $2, 'no', case when $3 then now() end)`,
         [seq, place === 'held', place === 'discarded'],
       );

@@ -83,7 +83,7 @@ describe('the view outbox_status', () => {
       `with lost as (
          insert into postcommit.outbox_relays (name, host, pid, lease_until, ended_at, ended_as)
          values ('lost', 'host', 7, now(), now(), 'lost') returning token)
-       update postcommit.outbox_queue set lease = (select token from lost)`,
+       update postcommit.outbox_queue set claimed_by = (select token from lost)`,
     );
 
     // It has room for two events and delivers one at a time, so that what is emitted once it has them stays ready.

@@ -20,7 +20,7 @@ const request = {
   exceptKeys: [],
   inlineBytesMax: 1_000,
   holding: undefined,
-  lowWater: { mark: '0', returns: '0', server: '' },
+  lowWater: { mark: '0', requeues: '0', server: '' },
   survey: false,
   ownShards: false,
   suspectMax: 1,
@@ -38,7 +38,7 @@ async function claimAndEnd(): Promise<{ seq: string; rescues: number }[]> {
 }
 const emit = (aggregateId: string, count = 1) =>
   db.query(`select postcommit.emit('t', 'a', $1, '{}') from generate_series(1, $2::integer)`, [aggregateId, count]);
-const queue = () => db.query('select seq, lease, rescues from postcommit.outbox_queue order by seq');
+const queue = () => db.query('select seq, claimed_by, rescues from postcommit.outbox_queue order by seq');
 
 describe('events that were held when a relay ended', () => {
   test('once: are claimed together as before', async () => {
@@ -57,7 +57,7 @@ describe('events that were held when a relay ended', () => {
     await claimAndEnd();
     const token = await relay();
     expect(await claimAs(token)).toMatchObject({ rows: [], newSuspects: 4 });
-    expect(await queue()).toEqual(['1', '2', '3', '4'].map((seq) => ({ seq, lease: null, rescues: 2 })));
+    expect(await queue()).toEqual(['1', '2', '3', '4'].map((seq) => ({ seq, claimed_by: null, rescues: 2 })));
     expect((await claimAs(token, { suspectMax: 0 })).rows).toEqual([]);
     expect((await claimAs(token, { suspectMax: 2 })).rows).toMatchObject(
       ['1', '3'].map((seq) => ({ seq, rescued: false, rescues: 2 })),
@@ -128,8 +128,8 @@ describe('events that were held when a relay ended', () => {
 
   test.each([
     ['is in backoff', `available_at = now() + interval '1 hour'`],
-    ['holds its key', `held = true, available_at = 'infinity'`],
-    ['is in the hands of another relay', 'lease = $1'],
+    ['holds its key', `blocking = true, available_at = 'infinity'`],
+    ['is in the hands of another relay', 'claimed_by = $1'],
   ])('a suspect that %s keeps no event from the quick claim', async (_name, state) => {
     await emit('x');
     const other = await relay();

@@ -14,7 +14,7 @@ beforeAll(async () => {
 afterAll(() => db.close());
 
 beforeEach(async () => {
-  await db.query('truncate postcommit.outbox_leases, postcommit.outbox_maintenance');
+  await db.query('truncate postcommit.outbox_leadership, postcommit.outbox_maintenance');
   tokens = await Promise.all(
     ['a', 'b', 'c', 'd'].map((name) =>
       register(db.pool, 'postcommit', { name, host: 'h', pid: 1, leaseMs: 3_600_000 }),
@@ -25,7 +25,7 @@ beforeEach(async () => {
 const take = (n: number, leaseMs = 3_600_000) =>
   takeDuty(db.pool, 'postcommit', { name: 'maintenance', owner: tokens[n] ?? '' }, leaseMs);
 
-const expire = () => db.query(`update postcommit.outbox_leases set lease_until = now() - interval '1 second'`);
+const expire = () => db.query(`update postcommit.outbox_leadership set lease_until = now() - interval '1 second'`);
 
 const run = (n: number, epoch: string) =>
   recordRun(

@@ -10,7 +10,7 @@ describe.each([18, 14] as const)('a trial after an outage, on PostgreSQL %i', (v
   beforeAll(async () => {
     if (version !== 18) server = await startEmbeddedPostgres({ version });
     db = await createTestDatabase({ serverUrl: server?.connectionString ?? inject('serverUrl') });
-    await db.query(`insert into postcommit.outbox_controls (destination) values ('events'), ('other')`);
+    await db.query(`insert into postcommit.outbox_destinations (destination) values ('events'), ('other')`);
   }, 120_000);
   afterAll(async () => {
     await db?.close();

@@ -487,7 +487,7 @@ describe('start and stop', () => {
       expect(sent).toBeLessThan(40);
       expect(events.closes).toBe(1);
       const [left] = await scenario.db.query(
-        'select count(*)::integer as n, sum(attempts)::integer as attempts, count(lease)::integer as leased from postcommit.outbox_queue',
+        'select count(*)::integer as n, sum(attempts)::integer as attempts, count(claimed_by)::integer as leased from postcommit.outbox_queue',
       );
       expect(left).toEqual({ n: 40 - sent, attempts: 0, leased: 0 });
       await relay.start();

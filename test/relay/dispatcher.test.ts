@@ -8,7 +8,7 @@ type Step =
   | { do: 'finish'; pick: number; kind: 'ok' | 'retry' | 'reject' | 'release' | 'shelve' }
   | { do: 'finishLoad'; pick: number; kind: 'ok' | 'retry' | 'reject' | 'release' }
   | { do: 'write' | 'confirm' | 'unshelve'; count: number }
-  | { do: 'shed'; passMs: number }
+  | { do: 'releaseExcess'; passMs: number }
   | { do: 'loseLease' };
 
 const key = fc.option(fc.constantFrom('a', 'b', 'c'), { freq: 6 });
@@ -32,13 +32,13 @@ const step: fc.Arbitrary<Step> = fc.oneof(
       count: fc.integer({ min: 1, max: 4 }),
     }),
   },
-  { weight: 1, arbitrary: fc.record({ do: fc.constant('shed' as const), passMs: fc.constantFrom(1, 150) }) },
+  { weight: 1, arbitrary: fc.record({ do: fc.constant('releaseExcess' as const), passMs: fc.constantFrom(1, 150) }) },
   { weight: 1, arbitrary: fc.record({ do: fc.constant('loseLease' as const) }) },
 );
 const steps = fc.array(step, { maxLength: 150, size: 'max' });
 const options = fc.record({
   inFlightMax: fc.integer({ min: 1, max: 4 }),
-  heldMax: fc.integer({ min: 2, max: 12 }),
+  bufferTarget: fc.integer({ min: 2, max: 12 }),
   runMax: fc.constantFrom(1, 3),
   loadEvery: fc.constantFrom(1, 2, 3, 1_000),
 });
@@ -53,7 +53,7 @@ function play(given: readonly Step[], limits: ModelOptions): QueueModel {
     else if (each.do === 'write') model.write(each.count);
     else if (each.do === 'confirm') model.confirm(each.count);
     else if (each.do === 'unshelve') model.unshelve(each.count);
-    else if (each.do === 'shed') model.shed(each.passMs);
+    else if (each.do === 'releaseExcess') model.releaseExcess(each.passMs);
     else model.loseLease();
     expect(model.dispatcher.inFlight).toBeLessThanOrEqual(limits.inFlightMax);
     expect(model.dispatcher.waiting).toBeGreaterThanOrEqual(0);
@@ -100,15 +100,15 @@ describe('the dispatcher, whatever happens in whatever order', () => {
   });
 
   test('lets a slow key hold a share of the buffer only', () => {
-    const model = new QueueModel({ inFlightMax: 2, heldMax: 40 });
+    const model = new QueueModel({ inFlightMax: 2, bufferTarget: 40 });
     for (let n = 0; n < 100; n++) model.emit('slow');
     for (let n = 0; n < 4; n++) model.stepClaim(40);
     expect(model.dispatcher).toMatchObject({ inFlight: 1, waiting: 39 });
-    model.shed(50);
+    model.releaseExcess(50);
     expect(model.dispatcher.waiting).toBe(39);
-    model.shed(51);
+    model.releaseExcess(51);
     expect(model.dispatcher.waiting).toBe(19);
-    expect([...model.dispatcher.shedCrowded()]).toEqual(['slow']);
+    expect([...model.dispatcher.releaseExcess()]).toEqual(['slow']);
     expect(model.violations).toEqual([]);
   });
 });

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { ring } from '../../src/outbox/emitting/notify.ts';
+import { notifyRelays } from '../../src/outbox/emitting/notify.ts';
 import { statement } from '../support/postgres-proxy.ts';
 import { withScenario } from '../support/relay-scenario.ts';
 import { nextEvent, until } from '../support/wait.ts';
@@ -14,7 +14,7 @@ describe('the doorbell', () => {
       const relay = await scenario.relay('one', { pollIntervalMs: 60_000 });
       expect(relay.stats().hearing).toBe(true);
       await scenario.db.query(emitElsewhere);
-      await ring(scenario.db.pool, 'postcommit');
+      await notifyRelays(scenario.db.pool, 'postcommit');
       await until(() => scenario.journal.ends().length === 1, { what: 'it was delivered' });
     }),
   );

@@ -40,7 +40,9 @@ describe.each(postgresVersions)('a flush that is interrupted, on PostgreSQL %i',
   }
 
   async function pausedScene(scenario: RelayScenario): Promise<void> {
-    await scenario.db.query(`insert into postcommit.outbox_controls (destination, paused_at) values ('events', now())`);
+    await scenario.db.query(
+      `insert into postcommit.outbox_destinations (destination, paused_at) values ('events', now())`,
+    );
     await scenario.emit([
       { aggregateId: 'a', type: 'shelved' },
       { aggregateId: 'a', type: 'settled' },

@@ -3,14 +3,14 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import type { DeliveredEvent } from '../../src/index.ts';
 import { type ClaimedRow, claim, claimNext, readClaimed } from '../../src/outbox/delivering/claim.ts';
-import { inlineBytesMax, load } from '../../src/outbox/delivering/load-payload.ts';
+import { inlineBytesMax, loadPayload } from '../../src/outbox/delivering/load-payload.ts';
 import { register } from '../../src/outbox/delivering/relays.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { quietPool } from '../support/quiet-pool.ts';
 import { withScenario } from '../support/relay-scenario.ts';
 import { until } from '../support/wait.ts';
 
-const noLowWater = { mark: '0', returns: '0', server: '' };
+const noLowWater = { mark: '0', requeues: '0', server: '' };
 
 /** Inserts one event per aggregate, with headers and a payload of about so many bytes, which compress well. */
 const insertSql = `
@@ -65,20 +65,23 @@ describe.each([18, 14] as const)('a claim of events with large headers, on Postg
     expect(of(rows[300])).toEqual({ payload: undefined, headers: 12_012 });
     expect(of(rows[400])).toEqual({ payload: 21, headers: 10_012 });
     const [large, both] = [rows[0]?.seq ?? '', rows[300]?.seq ?? ''];
-    expect(await load(db.pool, 'postcommit', large, 100_000)).toEqual({
+    expect(await loadPayload(db.pool, 'postcommit', large, 100_000)).toEqual({
       json: `{"pad": "${'p'.repeat(10)}"}`,
       headersJson: `{"pad": "${'h'.repeat(60_000)}€"}`,
       bytes: 60_035,
     });
-    expect(await load(db.pool, 'postcommit', large, 60_034)).toMatchObject({ json: undefined, bytes: 60_035 });
-    expect(await load(db.pool, 'postcommit', both, 100_000)).toMatchObject({ headersJson: undefined, bytes: 12_011 });
+    expect(await loadPayload(db.pool, 'postcommit', large, 60_034)).toMatchObject({ json: undefined, bytes: 60_035 });
+    expect(await loadPayload(db.pool, 'postcommit', both, 100_000)).toMatchObject({
+      headersJson: undefined,
+      bytes: 12_011,
+    });
   });
 
   test('of one event, or event by event, does the same', async () => {
     await db.query(insertSql, [1, 60_000, 10]);
     const next = await claimNext(query, 'postcommit', request());
     expect(next).toMatchObject({ rows: [{ payloadJson: undefined, headersJson: '{}' }] });
-    await db.query('update postcommit.outbox_queue set lease = null');
+    await db.query('update postcommit.outbox_queue set claimed_by = null');
     const { rows } = await claim(query, 'postcommit', request(-1));
     await readClaimed(query, 'postcommit', rows);
     expect(rows).toMatchObject([{ type: 'scripted', payloadJson: undefined, headersJson: '{}' }]);

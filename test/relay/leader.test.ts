@@ -9,7 +9,7 @@ const options = { leaseMs, pollIntervalMs: 100, maintenance: { intervalMs: 100 }
 /** Who has the duty by the books, and under which epoch. */
 async function leader(scenario: RelayScenario): Promise<{ name: string; epoch: string } | undefined> {
   const [row] = await scenario.db.query(`
-    select r.name, l.epoch from postcommit.outbox_leases l join postcommit.outbox_relays r on r.token = l.owner
+    select r.name, l.epoch from postcommit.outbox_leadership l join postcommit.outbox_relays r on r.token = l.owner
      where l.name = 'maintenance' and l.lease_until > now() and r.ended_at is null`);
   return row;
 }
@@ -106,7 +106,9 @@ describe('maintenance has one leader', () => {
       await untilLeads(scenario, 'first');
       const second = await scenario.relay('second', long);
       await first.stop();
-      const [{ free }] = await scenario.db.query('select lease_until < now() as free from postcommit.outbox_leases');
+      const [{ free }] = await scenario.db.query(
+        'select lease_until < now() as free from postcommit.outbox_leadership',
+      );
       expect(free).toBe(true);
       const stoppedAt = performance.now();
       await nextEvent(second, 'leading', 20_000);
@@ -132,7 +134,7 @@ describe('maintenance has one leader', () => {
       const relay = await scenario.relay('one', { ...options, maintenance: false });
       await beats(scenario, 'one', 3);
       expect(relay.stats()).toMatchObject({ leading: false, maintenance: [] });
-      expect(await scenario.db.query('select from postcommit.outbox_leases')).toEqual([]);
+      expect(await scenario.db.query('select from postcommit.outbox_leadership')).toEqual([]);
       expect(await scenario.db.query('select from postcommit.outbox_maintenance')).toEqual([]);
     }),
   );

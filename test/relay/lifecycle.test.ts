@@ -51,7 +51,7 @@ describe('what a relay tells', () => {
           targets: ['script'],
           latencyMs: expect.any(Number),
         });
-        expect(of('dead')).toMatchObject([{ aggregateId: 'b', reason: 'rejected', held: false, attempt: 1 }]);
+        expect(of('dead')).toMatchObject([{ aggregateId: 'b', reason: 'rejected', blocking: false, attempt: 1 }]);
         expect(of('released').length).toBeGreaterThan(0);
         expect(of('stopped')).toEqual([{ relay: 'teller', released: of('released').length }]);
         const claimed = of('claimed').reduce((sum, each) => sum + (each as { count: number }).count, 0);

@@ -198,7 +198,7 @@ describe('a relay that runs once', () => {
 
       await scenario.relay('leader', options);
       await until(
-        async () => (await scenario.db.query(`select from postcommit.outbox_leases where lease_until > now()`))[0],
+        async () => (await scenario.db.query(`select from postcommit.outbox_leadership where lease_until > now()`))[0],
         {
           what: 'it leads',
         },

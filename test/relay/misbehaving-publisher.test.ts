@@ -52,7 +52,7 @@ describe('a publisher that does not keep its contract harms nobody but its own d
       });
       events.outcomeOf = () => ({ kind: 'unavailable', reason: 'x', retryAfterMs: Number.POSITIVE_INFINITY });
       await scenario.emit([{ aggregateId: 'c' }]);
-      const state = 'select state from postcommit.outbox_controls';
+      const state = 'select state from postcommit.outbox_destinations';
       await until(async () => (await scenario.db.query(state))[0].state === 'open', { what: 'the books know of it' });
     }),
   );
@@ -139,7 +139,7 @@ describe('a publisher that does not keep its contract harms nobody but its own d
           ...noHandlers,
           destinations: { events: { publisher: events, ...soon } },
         });
-        const error = 'select error from postcommit.outbox_controls';
+        const error = 'select error from postcommit.outbox_destinations';
         const isNoted = async () => (await scenario.db.query(error))[0]?.error === 'no such method';
         await until(isNoted, { what: 'the probe has failed' });
         await relay.stop();

@@ -32,7 +32,7 @@ describe('after an outage', () => {
       await relay.runOnce();
       expect(await shelved(scenario)).toBe(3_000);
       events.mood = 'up';
-      await scenario.db.query('update postcommit.outbox_controls set probe_at = now()');
+      await scenario.db.query('update postcommit.outbox_destinations set probe_at = now()');
       expect(await relay.runOnce()).toEqual({ delivered: 3_000, retried: 0, dead: 0 });
       expect(ids(events)).toEqual(sent);
     }),
@@ -47,7 +47,7 @@ describe('after an outage', () => {
       const sent = await scenario.emitLine('a', 5);
       await until(async () => (await shelved(scenario)) === 5, { what: 'they wait' });
       await first.stop();
-      await scenario.db.query(`update postcommit.outbox_controls set probe_at = now() - interval '2 minutes'`);
+      await scenario.db.query(`update postcommit.outbox_destinations set probe_at = now() - interval '2 minutes'`);
       const second = scenario.idleRelay('second', { ...fast, destinations: { current } });
       for (let run = 0; run < 3; run++) await second.runOnce();
       expect(current.received).toEqual([]);
@@ -148,7 +148,7 @@ describe('a shelf of 100,000 events of one aggregate', () => {
     'costs a claim of that aggregate, and a look at the books, next to nothing',
     withScenario(async (scenario) => {
       const { pool } = scenario.db;
-      await scenario.db.query(`insert into postcommit.outbox_controls (destination) values ('away'), ('up')`);
+      await scenario.db.query(`insert into postcommit.outbox_destinations (destination) values ('away'), ('up')`);
       await scenario.emitLine('hot', 501);
       const [{ key }] = await scenario.db.query('select key from postcommit.outbox_queue limit 1');
       await scenario.db.query(

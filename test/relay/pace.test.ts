@@ -7,7 +7,7 @@ function run(pace: Pace, from: number, perSecond: number, forMs: number): number
   pace.busy(from);
   for (let now = from + 20; now <= from + forMs; now += 20) {
     for (let n = 0; n < perSecond / 50; n++) pace.done();
-    pace.holdMax(now);
+    pace.updateBufferTarget(now);
   }
   return from + forMs;
 }
@@ -16,24 +16,24 @@ describe('how much a relay holds', () => {
   test('is a quarter of a second’s work', () => {
     const pace = new Pace({ min: 10, max: 5_000 });
     let now = run(pace, 1, 1_000, 1_000);
-    expect(pace.hold).toBeGreaterThanOrEqual(240);
-    expect(pace.hold).toBeLessThanOrEqual(260);
+    expect(pace.bufferTarget).toBeGreaterThanOrEqual(240);
+    expect(pace.bufferTarget).toBeLessThanOrEqual(260);
     now = run(pace, now, 10_000, 1_000);
-    expect(pace.hold).toBeGreaterThanOrEqual(2_400);
+    expect(pace.bufferTarget).toBeGreaterThanOrEqual(2_400);
     run(pace, now, 50, 2_000);
-    expect(pace.hold).toBeLessThanOrEqual(20);
+    expect(pace.bufferTarget).toBeLessThanOrEqual(20);
   });
 
   test('does not shrink while there is nothing to do', () => {
     const pace = new Pace({ min: 10, max: 5_000 });
     const now = run(pace, 1, 4_000, 1_000);
-    const before = pace.hold;
+    const before = pace.bufferTarget;
     pace.idle(now);
-    expect(pace.holdMax(now + 60_000)).toBeGreaterThan(before / 2);
+    expect(pace.updateBufferTarget(now + 60_000)).toBeGreaterThan(before / 2);
   });
 
   test('stays within its limits, whatever it is told', () => {
-    const call = fc.tuple(fc.constantFrom('busy', 'idle', 'done', 'holdMax'), fc.nat(500));
+    const call = fc.tuple(fc.constantFrom('busy', 'idle', 'done', 'updateBufferTarget'), fc.nat(500));
     fc.assert(
       fc.property(fc.array(call, { maxLength: 200 }), fc.nat(100), fc.nat(1_000), (calls, min, max) => {
         const pace = new Pace({ min, max });
@@ -43,9 +43,9 @@ describe('how much a relay holds', () => {
           if (what === 'done') pace.done();
           else if (what === 'busy') pace.busy(now);
           else if (what === 'idle') pace.idle(now);
-          else expect(pace.holdMax(now)).toBe(pace.hold);
-          expect(pace.hold).toBeGreaterThanOrEqual(Math.min(min, max));
-          expect(pace.hold).toBeLessThanOrEqual(max);
+          else expect(pace.updateBufferTarget(now)).toBe(pace.bufferTarget);
+          expect(pace.bufferTarget).toBeGreaterThanOrEqual(Math.min(min, max));
+          expect(pace.bufferTarget).toBeLessThanOrEqual(max);
         }
       }),
     );

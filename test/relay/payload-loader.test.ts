@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { Outcome } from '../../src/relay/deliver/deliverer.ts';
-import type { Held } from '../../src/relay/dispatch/dispatcher.ts';
+import type { ClaimedEvent } from '../../src/relay/dispatch/dispatcher.ts';
 import { PayloadLoader } from '../../src/relay/dispatch/payload-loader.ts';
 import { seededRandom } from '../support/random.ts';
 
@@ -13,7 +13,7 @@ class Scene {
   now = 0;
   readonly loader: PayloadLoader;
   readonly sizes = new Map<string, number>();
-  readonly loaded: Held[] = [];
+  readonly loaded: ClaimedEvent[] = [];
   readonly failures = new Map<string, Outcome>();
   statements = 0;
   error: unknown;
@@ -36,19 +36,19 @@ class Scene {
     });
   }
 
-  load(size: number | undefined, seq = String(this.sizes.size + 1)): Held {
+  load(size: number | undefined, seq = String(this.sizes.size + 1)): ClaimedEvent {
     if (size !== undefined) this.sizes.set(seq, size);
-    const held = { seq, done: [] as readonly string[], id: seq } as Partial<Held> as Held;
-    this.loader.load(held, (failure) => {
-      if (failure === undefined) this.loaded.push(held);
+    const event = { seq, done: [] as readonly string[], id: seq } as Partial<ClaimedEvent> as ClaimedEvent;
+    this.loader.load(event, (failure) => {
+      if (failure === undefined) this.loaded.push(event);
       else this.failures.set(seq, failure);
     });
-    return held;
+    return event;
   }
 
-  release(held: Held): void {
-    this.loaded.splice(this.loaded.indexOf(held), 1);
-    this.loader.release(held);
+  release(event: ClaimedEvent): void {
+    this.loaded.splice(this.loaded.indexOf(event), 1);
+    this.loader.release(event);
   }
 
   async settled(): Promise<void> {
@@ -77,7 +77,7 @@ describe('PayloadLoader', () => {
     await fc.assert(
       fc.asyncProperty(fc.array(step, { maxLength: 60 }), async (steps) => {
         const scene = new Scene();
-        let open: Held[] = [];
+        let open: ClaimedEvent[] = [];
         const check = () => {
           expect(scene.loader.bytes).toBe(sum(scene.loadedSizes));
           const large = scene.loadedSizes.filter((bytes) => bytes > 2_000);
@@ -89,21 +89,21 @@ describe('PayloadLoader', () => {
         for (const each of steps) {
           if ('load' in each) open.push(scene.load(each.load));
           else if ('release' in each) {
-            const held = scene.loaded[each.release % Math.max(1, scene.loaded.length)];
-            if (held) scene.release(held);
-            open = open.filter((other) => other !== held);
+            const event = scene.loaded[each.release % Math.max(1, scene.loaded.length)];
+            if (event) scene.release(event);
+            open = open.filter((other) => other !== event);
           } else {
-            const held = open[each.cancel % Math.max(1, open.length)];
-            if (held && !scene.loaded.includes(held)) scene.loader.release(held);
-            if (held && !scene.loaded.includes(held)) open = open.filter((other) => other !== held);
+            const event = open[each.cancel % Math.max(1, open.length)];
+            if (event && !scene.loaded.includes(event)) scene.loader.release(event);
+            if (event && !scene.loaded.includes(event)) open = open.filter((other) => other !== event);
           }
           await scene.settled();
           check();
         }
         while (scene.loaded.length > 0) {
-          const held = scene.loaded[0] as Held;
-          scene.release(held);
-          open = open.filter((other) => other !== held);
+          const event = scene.loaded[0] as ClaimedEvent;
+          scene.release(event);
+          open = open.filter((other) => other !== event);
           await scene.settled();
           check();
         }
@@ -142,11 +142,11 @@ describe('PayloadLoader', () => {
 
   test('drops the text when the event is done with', async () => {
     const scene = new Scene();
-    const held = scene.load(5_000);
+    const event = scene.load(5_000);
     await scene.settled();
-    expect(held.payloadJson).toHaveLength(5_000);
-    scene.release(held);
-    expect(held).toMatchObject({ payloadJson: undefined, plan: undefined, load: undefined });
+    expect(event.payloadJson).toHaveLength(5_000);
+    scene.release(event);
+    expect(event).toMatchObject({ payloadJson: undefined, plan: undefined, load: undefined });
   });
 
   test('loads that wait without progress are stuck after a second, and not before', async () => {
@@ -165,15 +165,15 @@ describe('PayloadLoader', () => {
 
   test('forgets everything when the lease is lost', async () => {
     const scene = new Scene();
-    const held = scene.load(90_000);
+    const event = scene.load(90_000);
     for (let n = 0; n < 5; n++) scene.load(50_000);
     await scene.settled();
     scene.loader.forget();
     expect(scene.loader.bytes).toBe(0);
-    scene.loader.release(held);
+    scene.loader.release(event);
     await scene.settled();
     expect(scene.loader.bytes).toBe(0);
-    expect(scene.loaded).toEqual([held]);
+    expect(scene.loaded).toEqual([event]);
   });
 
   const failures: [name: string, error: object, kinds: string[]][] = [
@@ -208,9 +208,9 @@ describe('PayloadLoader', () => {
         expect(scene.failures.get('1')?.kind).toBe('release');
       }
       scene.error = undefined;
-      const held = scene.load(5_000, '1');
+      const event = scene.load(5_000, '1');
       await scene.settled();
-      scene.release(held);
+      scene.release(event);
     }
   });
 

@@ -96,8 +96,8 @@ describe('on a session of its own, which it knows by what it hears', () => {
       // With every claim, the session of the claim forgets.
       await scenario.db.query(`
         create function forget() returns trigger language plpgsql as
-          $$ begin if new.lease is not null then execute 'deallocate all'; end if; return new; end $$;
-        create trigger forget before update of lease on postcommit.outbox_queue for each row execute function forget()`);
+          $$ begin if new.claimed_by is not null then execute 'deallocate all'; end if; return new; end $$;
+        create trigger forget before update of claimed_by on postcommit.outbox_queue for each row execute function forget()`);
       const claims = () => proxy.count({ connection: 'claims', text: /\.claim_next\(/ });
       const before = claims();
       await emitUntil(scenario, () => claims() >= before + 10, 'it claims on');

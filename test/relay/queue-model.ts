@@ -1,5 +1,5 @@
 import type { Outcome } from '../../src/relay/deliver/deliverer.ts';
-import { Dispatcher, type Held, type Verdict } from '../../src/relay/dispatch/dispatcher.ts';
+import { type ClaimedEvent, Dispatcher, type Verdict } from '../../src/relay/dispatch/dispatcher.ts';
 
 interface QueuedEvent {
   seq: number;
@@ -23,14 +23,14 @@ interface Snapshot {
 }
 
 interface Delivery {
-  held: Held;
+  event: ClaimedEvent;
   lease: number;
   done: (outcome: Outcome) => void;
 }
 
 export interface ModelOptions {
   inFlightMax: number;
-  heldMax: number;
+  bufferTarget: number;
   /** How many events of the key `a` may be under way at once. */
   runMax?: number;
   /** Every event whose seq is a multiple of this comes without a payload. */
@@ -51,7 +51,7 @@ export class QueueModel {
   readonly #queue = new Map<number, QueuedEvent>();
   #deliveries: Delivery[] = [];
   /** Payloads that are being loaded. */
-  #loads: { held: Held; done: (failure: Outcome | undefined) => void }[] = [];
+  #loads: { event: ClaimedEvent; done: (failure: Outcome | undefined) => void }[] = [];
   /** Verdicts given, not yet written. */
   #verdicts: Verdict[] = [];
   /** Written, not yet confirmed. */
@@ -62,7 +62,7 @@ export class QueueModel {
   /** Delivered under the present lease, perhaps not yet written. */
   readonly #delivered = new Set<number>();
   /** Accepted under the present lease and without a verdict. */
-  readonly #open = new Set<Held>();
+  readonly #open = new Set<ClaimedEvent>();
   #claim: Snapshot | undefined;
   #claimNumber = 0;
   #lease = 1;
@@ -75,12 +75,12 @@ export class QueueModel {
     this.#options = options;
     this.dispatcher = new Dispatcher({
       inFlightMax: options.inFlightMax,
-      holdMax: () => options.heldMax,
+      bufferTarget: () => options.bufferTarget,
       now: () => this.#now,
       runMax: (previous, next) =>
         next.key === 'a' && previous.shelved.length + next.shelved.length === 0 ? (options.runMax ?? 1) : 1,
-      load: (held, done) => void this.#loads.push({ held, done }),
-      deliver: (held, done) => this.#begin(held, done),
+      load: (event, done) => void this.#loads.push({ event, done }),
+      deliver: (event, done) => this.#begin(event, done),
       onVerdict: (verdict) => this.#take(verdict),
     });
   }
@@ -116,14 +116,14 @@ export class QueueModel {
   finish(pick: number, kind: Outcome['kind']): void {
     const picked = this.#deliveries[pick % this.#deliveries.length];
     if (picked === undefined) return;
-    const ofKey = ({ held, lease }: Delivery) =>
-      held === picked.held || (held.key !== null && held.key === picked.held.key && lease === picked.lease);
-    const run = this.#deliveries.filter(ofKey).sort((a, b) => Number(a.held.seq) - Number(b.held.seq));
+    const ofKey = ({ event, lease }: Delivery) =>
+      event === picked.event || (event.key !== null && event.key === picked.event.key && lease === picked.lease);
+    const run = this.#deliveries.filter(ofKey).sort((a, b) => Number(a.event.seq) - Number(b.event.seq));
     const ended = kind === 'ok' ? run.slice(0, 1) : run;
     for (const [index, delivery] of ended.entries()) {
       this.#deliveries.splice(this.#deliveries.indexOf(delivery), 1);
       const behind = kind === 'shelve' || index === 0 ? kind : 'release';
-      this.#end(delivery, behind === 'ok' && delivery.held.shelved.includes('x') ? 'shelve' : behind);
+      this.#end(delivery, behind === 'ok' && delivery.event.shelved.includes('x') ? 'shelve' : behind);
     }
   }
 
@@ -132,17 +132,17 @@ export class QueueModel {
     const [load] = this.#loads.splice(pick % Math.max(1, this.#loads.length), 1);
     if (load === undefined) return;
     const errors = [{ target: null, code: '', error: 'not loaded' }];
-    if (kind === 'ok') load.held.payloadJson = 'null';
+    if (kind === 'ok') load.event.payloadJson = 'null';
     if (kind === 'ok') load.done(undefined);
     else if (kind === 'release') load.done({ kind, done: [] });
     else if (kind === 'retry') load.done({ kind, done: [], errors });
     else load.done({ kind, reason: 'rejected', done: [], errors });
   }
 
-  #end({ held, lease, done }: Delivery, kind: Outcome['kind']): void {
-    const seq = Number(held.seq);
+  #end({ event, lease, done }: Delivery, kind: Outcome['kind']): void {
+    const seq = Number(event.seq);
     if (lease === this.#lease && (kind === 'ok' || kind === 'shelve')) this.#delivered.add(seq);
-    if (lease === this.#lease && kind === 'ok') this.#arriveAtX(seq, held.key);
+    if (lease === this.#lease && kind === 'ok') this.#arriveAtX(seq, event.key);
     const errors = [{ target: null, code: '', error: 'failed' }];
     if (kind === 'ok') done({ kind, targets: ['t'] });
     else if (kind === 'shelve') done({ kind, done: ['y'], waitsFor: ['x'] });
@@ -174,27 +174,27 @@ export class QueueModel {
 
   /** Writes the oldest verdicts down, in one transaction. */
   write(count: number): void {
-    for (const { held, outcome } of this.#verdicts.splice(0, count)) {
-      const event = this.#queue.get(Number(held.seq));
-      if (event === undefined || event.lease !== this.#lease) {
-        this.violations.push(`the verdict about ${held.seq} was fenced`);
+    for (const { event, outcome } of this.#verdicts.splice(0, count)) {
+      const queued = this.#queue.get(Number(event.seq));
+      if (queued === undefined || queued.lease !== this.#lease) {
+        this.violations.push(`the verdict about ${event.seq} was fenced`);
         continue;
       }
-      event.lease = 0;
+      queued.lease = 0;
       if (typeof outcome === 'object' && outcome.kind === 'ok') {
-        this.#queue.delete(event.seq);
+        this.#queue.delete(queued.seq);
         continue;
       }
       if (typeof outcome === 'object' && outcome.kind === 'shelve') {
-        this.#queue.delete(event.seq);
-        this.#shelf.set(event.seq, event);
-        event.onlyX = true;
-        this.#delivered.delete(event.seq);
-        this.#unconfirmed.push({ key: held.key, as: 'shelved' });
+        this.#queue.delete(queued.seq);
+        this.#shelf.set(queued.seq, queued);
+        queued.onlyX = true;
+        this.#delivered.delete(queued.seq);
+        this.#unconfirmed.push({ key: event.key, as: 'shelved' });
         continue;
       }
-      if (typeof outcome === 'object' && outcome.kind === 'reject') event.dead = true;
-      this.#unconfirmed.push({ key: held.key, as: 'given back' });
+      if (typeof outcome === 'object' && outcome.kind === 'reject') queued.dead = true;
+      this.#unconfirmed.push({ key: event.key, as: 'given back' });
     }
   }
 
@@ -204,9 +204,9 @@ export class QueueModel {
     }
   }
 
-  shed(passMs: number): void {
+  releaseExcess(passMs: number): void {
     this.#now += passMs;
-    this.dispatcher.shedCrowded();
+    this.dispatcher.releaseExcess();
   }
 
   loseLease(): void {
@@ -245,8 +245,9 @@ export class QueueModel {
 
   #sendClaim(limit: number): void {
     if (this.#stopped) return;
-    const room = this.#options.heldMax - this.dispatcher.inFlight - this.dispatcher.waiting - this.#verdicts.length;
-    const except = new Set([...this.dispatcher.shedCrowded(), ...this.dispatcher.brokenKeys()]);
+    const room =
+      this.#options.bufferTarget - this.dispatcher.inFlight - this.dispatcher.waiting - this.#verdicts.length;
+    const except = new Set([...this.dispatcher.releaseExcess(), ...this.dispatcher.brokenKeys()]);
     const claimNumber = ++this.#claimNumber;
     const wanted = Math.min(limit, room);
     this.#claim = {
@@ -293,35 +294,35 @@ export class QueueModel {
         claimNumber: claim.claimNumber,
         payloadJson: seq % (this.#options.loadEvery ?? Number.POSITIVE_INFINITY) === 0 ? undefined : 'null',
         shelved: claim.shelf.some((other) => key !== null && other.key === key && other.seq < seq) ? ['x'] : [],
-      })) as readonly Partial<Held>[] as Held[];
-      for (const held of batch) this.#open.add(held);
+      })) as readonly Partial<ClaimedEvent>[] as ClaimedEvent[];
+      for (const event of batch) this.#open.add(event);
       this.dispatcher.accept(batch);
     }
     this.dispatcher.claimsAnswered(claim.claimNumber);
   }
 
-  #begin(held: Held, done: (outcome: Outcome) => void): void {
-    const seq = Number(held.seq);
-    this.#deliveries.push({ held, lease: this.#lease, done });
-    if (held.payloadJson === undefined) this.violations.push(`${seq} began without its payload`);
+  #begin(event: ClaimedEvent, done: (outcome: Outcome) => void): void {
+    const seq = Number(event.seq);
+    this.#deliveries.push({ event, lease: this.#lease, done });
+    if (event.payloadJson === undefined) this.violations.push(`${seq} began without its payload`);
     if (this.#deliveries.length > this.#options.inFlightMax) this.violations.push(`${seq} is one too many in flight`);
     if (this.#stopped) this.violations.push(`${seq} began after stop`);
-    if (held.key === null) return;
+    if (event.key === null) return;
     for (const other of this.#queue.values()) {
-      if (other.key !== held.key || other.seq >= seq || other.dead) continue;
-      if (other.onlyX && held.shelved.includes('x')) continue; // It cannot pass that one anywhere.
-      const isAhead = this.#deliveries.some((d) => d.lease === this.#lease && Number(d.held.seq) === other.seq);
+      if (other.key !== event.key || other.seq >= seq || other.dead) continue;
+      if (other.onlyX && event.shelved.includes('x')) continue; // It cannot pass that one anywhere.
+      const isAhead = this.#deliveries.some((d) => d.lease === this.#lease && Number(d.event.seq) === other.seq);
       if (!this.#delivered.has(other.seq) && !isAhead)
-        this.violations.push(`${seq} began before ${other.seq} of ${held.key}`);
+        this.violations.push(`${seq} began before ${other.seq} of ${event.key}`);
     }
-    const together = this.#deliveries.filter((d) => d.lease === this.#lease && d.held.key === held.key);
-    if (together.length > (held.key === 'a' ? (this.#options.runMax ?? 1) : 1))
-      this.violations.push(`${together.length} of ${held.key} at once`);
+    const together = this.#deliveries.filter((d) => d.lease === this.#lease && d.event.key === event.key);
+    if (together.length > (event.key === 'a' ? (this.#options.runMax ?? 1) : 1))
+      this.violations.push(`${together.length} of ${event.key} at once`);
   }
 
   #take(verdict: Verdict): void {
-    const { held } = verdict;
-    if (!this.#open.delete(held)) this.violations.push(`a second verdict about ${held.seq}`);
+    const { event } = verdict;
+    if (!this.#open.delete(event)) this.violations.push(`a second verdict about ${event.seq}`);
     this.#verdicts.push(verdict);
   }
 }

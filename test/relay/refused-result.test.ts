@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { createOutbox, fromPg, type RouteFunction } from '../../src/index.ts';
-import type { Held } from '../../src/relay/dispatch/dispatcher.ts';
-import { Completer, type Entry } from '../../src/relay/settle/completer.ts';
+import type { ClaimedEvent } from '../../src/relay/dispatch/dispatcher.ts';
+import { type SettleEntry, Settler } from '../../src/relay/settle/settler.ts';
 import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';
 import { until } from '../support/wait.ts';
@@ -15,7 +15,7 @@ const many = (count: number) => Array.from({ length: count }, (_, n) => ({ aggre
 
 async function letters(scenario: RelayScenario) {
   return scenario.db.query(
-    'select seq::text, reason, held, error, done from postcommit.outbox_dead_letters order by 1',
+    'select seq::text, reason, blocking, error, done from postcommit.outbox_dead_letters order by 1',
   );
 }
 
@@ -63,7 +63,7 @@ describe('an error text that the encoding of the database lacks', () => {
       const errors = new Set<string>();
       await until(
         async () => {
-          const [row] = await scenario.db.query('select state, error from postcommit.outbox_controls');
+          const [row] = await scenario.db.query('select state, error from postcommit.outbox_destinations');
           if (row.state === 'open') errors.add(row.error);
           return errors.size === 2;
         },
@@ -193,7 +193,7 @@ describe('a result that the database refuses in any form', () => {
           {
             seq: '13',
             reason: 'rejected',
-            held: poison === 'block',
+            blocking: poison === 'block',
             done: ['script'],
             error: expect.stringMatching(/It has reached script\. \(23514: .*unlucky/),
           },
@@ -248,30 +248,30 @@ describe('a result that the database refuses in any form', () => {
 });
 
 test(
-  'the completer stores names that PostgreSQL refuses in ASCII, and writes all in order',
+  'the settler stores names that PostgreSQL refuses in ASCII, and writes all in order',
   withScenario(async (scenario) => {
     await scenario.emitLine('a', 5);
-    await scenario.db.query('update postcommit.outbox_queue set lease = 7');
+    await scenario.db.query('update postcommit.outbox_queue set claimed_by = 7');
     const written: string[] = [];
-    const completer = new Completer({
+    const settler = new Settler({
       schema: 'postcommit',
       query: async (text, values) => scenario.db.pool.query({ text, values, rowMode: 'array' }),
       flushSizeMax: 10,
       poison: 'skip',
       logger: { debug() {}, info() {}, warn() {}, error() {} },
-      onWritten: ({ held }, fenced, instead) => written.push(`${held.seq} ${fenced} ${instead !== undefined}`),
+      onWritten: ({ event }, fenced, instead) => written.push(`${event.seq} ${fenced} ${instead !== undefined}`),
     });
-    const held = (seq: string) => ({ seq, attempts: 0, done: [] as string[] }) as unknown as Held;
-    const entries: Entry[] = [
-      { held: held('1'), settlement: { seq: '1', targets: ['a'] } },
-      { held: held('2'), settlement: { seq: '2', targets: ['b\ud83d'] } },
-      { held: held('3'), failure: { seq: '3', attempts: 0, fate: 'shelve', done: ['c\0'], waitsFor: ['events'] } },
-      { held: held('4'), failure: { seq: '4', attempts: 0, fate: 'retry', delayMs: 1e300, done: [], errors: [] } },
-      { held: held('5'), settlement: { seq: '5', targets: ['a'] } },
+    const event = (seq: string) => ({ seq, attempts: 0, done: [] as string[] }) as unknown as ClaimedEvent;
+    const entries: SettleEntry[] = [
+      { event: event('1'), settlement: { seq: '1', targets: ['a'] } },
+      { event: event('2'), settlement: { seq: '2', targets: ['b\ud83d'] } },
+      { event: event('3'), failure: { seq: '3', attempts: 0, fate: 'shelve', done: ['c\0'], waitsFor: ['events'] } },
+      { event: event('4'), failure: { seq: '4', attempts: 0, fate: 'retry', delayMs: 1e300, done: [], errors: [] } },
+      { event: event('5'), settlement: { seq: '5', targets: ['a'] } },
     ];
-    completer.begin('7');
-    for (const entry of entries) completer.add(entry);
-    await completer.drained();
+    settler.begin('7');
+    for (const entry of entries) settler.add(entry);
+    await settler.drained();
     expect(written).toEqual(['1 false false', '2 false false', '3 false false', '4 false true', '5 false false']);
     expect(await scenario.db.query('select seqs::text, targets from postcommit.outbox_deliveries order by 1')).toEqual([
       { seqs: '{[1,2)}', targets: ['a'] },

@@ -37,7 +37,7 @@ describe('Retry-After of a receiver', () => {
       events.outcomeOf = (): PublishOutcome => ({ kind: 'unavailable', reason: 'maintenance', retryAfterMs: dayMs });
       await scenario.relay('r', { handlers: {}, destinations: { events } });
       await scenario.emit([{ aggregateId: 'a' }]);
-      const probe = `select extract(epoch from probe_at - now()) * 1000 as ms from postcommit.outbox_controls
+      const probe = `select extract(epoch from probe_at - now()) * 1000 as ms from postcommit.outbox_destinations
                       where state = 'open'`;
       const row = await until(async () => (await scenario.db.query<{ ms: string }>(probe))[0], {
         what: 'the circuit is open',

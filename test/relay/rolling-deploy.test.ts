@@ -115,14 +115,14 @@ describe('after a rollback', () => {
     withScenario(async (scenario) => {
       const { kafka, hook, relay, sent } = await shelveForKafka(scenario, 20);
       await relay.stop();
-      await scenario.db.query(`update postcommit.outbox_controls set probe_at = now() - interval '2 minutes'`);
+      await scenario.db.query(`update postcommit.outbox_destinations set probe_at = now() - interval '2 minutes'`);
       const old = await scenario.relay('old', { ...fast, destinations: { hook: quick(hook) } });
       const later = await scenario.emit(Array.from({ length: 20 }, (_, n) => ({ aggregateId: `a${n}` })));
       await until(() => hook.received.length === 40, { what: 'the same aggregates go on' });
       await scenario.drained();
       expect(await shelved(scenario)).toBe(20);
       expect(
-        await scenario.db.query(`select state from postcommit.outbox_controls where destination = 'kafka'`),
+        await scenario.db.query(`select state from postcommit.outbox_destinations where destination = 'kafka'`),
       ).toEqual([{ state: 'open' }]);
       kafka.mood = 'up';
       await old.stop();

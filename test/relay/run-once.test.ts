@@ -30,7 +30,7 @@ describe('runOnce', () => {
          values ('crashed', 'h', 1, now() - interval '2 minutes')`,
       );
       await scenario.db.query(
-        'update postcommit.outbox_queue set lease = (select max(token) from postcommit.outbox_relays)',
+        'update postcommit.outbox_queue set claimed_by = (select max(token) from postcommit.outbox_relays)',
       );
       // Nobody is declared lost while the server itself is younger than a lease.
       const [{ up }] = await scenario.db.query(

@@ -26,7 +26,7 @@ describe('a backlog that several relays share', () => {
       const token = await register(scenario.db.pool, 'postcommit', stuck);
       await scenario.emit(Array.from({ length: 600 }, (_, n) => ({ aggregateId: `held ${n % 20}` })));
       await scenario.db.query(
-        `update postcommit.outbox_queue set lease = $1 where seq in (select min(seq) from postcommit.outbox_queue group by key)`,
+        `update postcommit.outbox_queue set claimed_by = $1 where seq in (select min(seq) from postcommit.outbox_queue group by key)`,
         [token],
       );
       await scenario.emit(Array.from({ length: 300 }, (_, n) => ({ aggregateId: `free ${n}` })));
@@ -57,7 +57,7 @@ describe('a backlog that several relays share', () => {
       const blocked = 40;
       await scenario.emit(Array.from({ length: 2 * blocked }, (_, n) => ({ aggregateId: `held ${n % blocked}` })));
       await scenario.db.query(
-        `update postcommit.outbox_queue set lease = $1 where seq in (select min(seq) from postcommit.outbox_queue group by key)`,
+        `update postcommit.outbox_queue set claimed_by = $1 where seq in (select min(seq) from postcommit.outbox_queue group by key)`,
         [token],
       );
       await scenario.emit(

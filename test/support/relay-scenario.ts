@@ -102,7 +102,7 @@ export class RelayScenario {
   }
 
   async queued(): Promise<number> {
-    const [row] = await this.db.query('select count(*)::integer as n from postcommit.outbox_queue where not held');
+    const [row] = await this.db.query('select count(*)::integer as n from postcommit.outbox_queue where not blocking');
     return row.n;
   }
 

@@ -3,7 +3,7 @@ import type { Executor } from '../../database/executor.ts';
 import { PostcommitError } from '../../errors.ts';
 import { quantity } from '../../format.ts';
 import { examineMigrations } from '../../outbox/examining/examine-migrations.ts';
-import { nearest } from '../../suggest.ts';
+import { suggest } from '../../suggest.ts';
 import type { CheckName, Patient } from './checks.ts';
 import { checkNames, checks, withoutTables } from './checks.ts';
 import type { Judgement, Severity } from './finding.ts';
@@ -117,7 +117,7 @@ function codeOf(error: unknown): string | undefined {
 function checkOnly(only: readonly string[]): CheckName[] {
   for (const name of only) {
     if ((checkNames as string[]).includes(name)) continue;
-    const meant = nearest(name, checkNames);
+    const meant = suggest(name, checkNames);
     const hint = meant ? `Did you mean ${meant}?` : `There are ${checkNames.join(', ')}.`;
     throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', `There is no check ${JSON.stringify(name)}. ${hint}`);
   }

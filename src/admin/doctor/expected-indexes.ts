@@ -96,8 +96,13 @@ export const expectedIndexes: readonly ExpectedIndex[] = [
     missing: 'critical',
     consequence: 'Consumers act on events twice: nothing keeps an event from being processed again.',
   },
-  { table: 'outbox_leases', definition: 'unique btree (name)', missing: 'critical', consequence: unfenced },
-  { table: 'outbox_controls', definition: 'unique btree (destination)', missing: 'critical', consequence: unfenced },
+  { table: 'outbox_leadership', definition: 'unique btree (name)', missing: 'critical', consequence: unfenced },
+  {
+    table: 'outbox_destinations',
+    definition: 'unique btree (destination)',
+    missing: 'critical',
+    consequence: unfenced,
+  },
   {
     table: 'outbox_shelf',
     definition: 'unique btree (destination, seq)',

@@ -11,9 +11,9 @@ const expectedTriggers = [
     consequence: 'Events are written into the log and never delivered.',
   },
   { name: 'outbox_events_begin', table: 'outbox_events', consequence: 'An event may be delivered out of order.' },
-  { name: 'outbox_shelf_return', table: 'outbox_shelf', consequence: 'An event may be delivered out of order.' },
+  { name: 'outbox_shelf_requeue', table: 'outbox_shelf', consequence: 'An event may be delivered out of order.' },
   {
-    name: 'outbox_dead_letters_return',
+    name: 'outbox_dead_letters_requeue',
     table: 'outbox_dead_letters',
     consequence: 'A dead letter that is retried may be found late.',
   },

@@ -5,10 +5,12 @@ import { quantity } from '../../format.ts';
 import type { DeadReason } from '../../outbox/delivering/fail.ts';
 import { deadReasons } from '../../outbox/delivering/fail.ts';
 import { wholeNumber } from '../arguments.ts';
+import { runBulk } from '../bulk.ts';
+import { confirm } from '../confirmation.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
 import { instant } from '../output.ts';
 import type { Conditions } from '../selection.ts';
-import { addConditions, confirm, runBulk, targetOf } from '../selection.ts';
+import { addConditions, targetOf } from '../selection.ts';
 import { findStories, storyJson, tellStory } from '../story.ts';
 import type { Terminal } from '../terminal.ts';
 
@@ -73,7 +75,7 @@ function addList(dead: Command, terminal: Terminal): void {
           letter.id ?? letter.seq,
           letter.discardedAt ? `${letter.reason} (discarded)` : letter.reason,
           String(letter.attempts),
-          letter.held ? 'yes' : 'no',
+          letter.blocking ? 'yes' : 'no',
           letter.type ?? '(deleted)',
           letter.aggregate ? `${letter.aggregate.type}:${letter.aggregate.id}` : '-',
           instant(letter.at),

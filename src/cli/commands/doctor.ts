@@ -5,7 +5,7 @@ import { checkNames } from '../../admin/doctor/checks.ts';
 import type { Diagnosis, Finding } from '../../admin/doctor/doctor.ts';
 import type { DoctorLimits } from '../../admin/doctor/limits.ts';
 import { quantity } from '../../format.ts';
-import { nearest } from '../../suggest.ts';
+import { suggest } from '../../suggest.ts';
 import { wholeNumber } from '../arguments.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
 import { ExitWith, exitCodes } from '../exit-codes.ts';
@@ -61,7 +61,7 @@ function checksArgument(text: string): CheckName[] {
   return text.split(',').map((part) => {
     const name = checkNames.find((each) => each === part.trim());
     if (name !== undefined) return name;
-    const meant = nearest(part.trim(), checkNames);
+    const meant = suggest(part.trim(), checkNames);
     throw new InvalidArgumentError(meant ? `Did you mean ${meant}?` : `There are ${checkNames.join(', ')}.`);
   });
 }

@@ -4,14 +4,14 @@ import { PostcommitError } from '../../errors.ts';
 import { quantity } from '../../format.ts';
 import type { EventStatus, EventSummary } from '../../outbox/operating/list.ts';
 import { eventStatuses } from '../../outbox/operating/list.ts';
-import type { UndeliveredResult } from '../../outbox/operating/release.ts';
 import { wholeNumber } from '../arguments.ts';
+import { runBulk } from '../bulk.ts';
+import { confirm } from '../confirmation.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
-import { ExitWith, exitCodes } from '../exit-codes.ts';
 import { instant } from '../output.ts';
 import type { Conditions } from '../selection.ts';
-import { addConditions, confirm, targetOf } from '../selection.ts';
+import { addConditions, targetOf } from '../selection.ts';
 import { findStories, storyJson, tellStory } from '../story.ts';
 import type { Terminal } from '../terminal.ts';
 
@@ -31,7 +31,7 @@ interface ChangeOptions {
 export function addEvents(program: Command, terminal: Terminal): void {
   const events = program
     .command('events')
-    .summary('list events, tell the whole story of one, release or cancel undelivered ones')
+    .summary('list events, tell the whole story of one, make delayed ones due, cancel undelivered ones')
     .description(
       'List events, newest first. With an id (or a seq): everything that is known of that event, every attempt with its error, every delivery, and what can be done.',
     )
@@ -58,7 +58,7 @@ export function addEvents(program: Command, terminal: Terminal): void {
         throw new PostcommitError('POSTCOMMIT_E_USAGE', `--${extra} is for lists; an id names one event already.`);
       return showEvent(context, id);
     });
-  addRelease(events, terminal);
+  addMakeDue(events, terminal);
   addCancel(events, terminal);
 }
 
@@ -77,11 +77,11 @@ function conditionsOf({ parent: events }: Command): Conditions {
   return Object.fromEntries(given.map((name) => [name, events?.getOptionValue(name)]));
 }
 
-function addRelease(events: Command, terminal: Terminal): void {
-  addConditions(events.command('release'))
-    .summary('make delayed events due now')
+function addMakeDue(events: Command, terminal: Terminal): void {
+  addConditions(events.command('make-due'))
+    .summary('deliver delayed events now, without waiting for their delay or backoff')
     .description(
-      'Make undelivered events due now that are delayed, or in backoff after a failed attempt. Later events of the same aggregate follow in order. An event that a relay holds is left alone; exit code 1 if it was named.',
+      'Make events due now that are delayed, or in backoff after a failed attempt. Relays deliver them next, and later events of the same aggregates follow in order. Events that a relay has claimed are not changed; exit code 1 if one of the ids is such an event.',
     )
     .argument('[ids...]', 'ids of events')
     .option('--all', 'every delayed event')
@@ -89,8 +89,8 @@ function addRelease(events: Command, terminal: Terminal): void {
     .addHelpText(
       'after',
       examples(
-        ['one', 'events release 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f'],
-        ['the receiver works again, do not wait for the backoff', 'events release --type order.created'],
+        ['one', 'events make-due 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f'],
+        ['the receiver works again: skip the backoff', 'events make-due --type order.created'],
       ),
     )
     .action(async (ids: string[], options: ChangeOptions, command: Command) => {
@@ -98,8 +98,8 @@ function addRelease(events: Command, terminal: Terminal): void {
       const { all = false, yes = false } = options;
       const target = targetOf(ids, conditionsOf(command), all);
       if (ids.length === 0) await confirm(context, `Make ${all ? 'all' : 'the matching'} delayed events due now?`, yes);
-      const result = await withAdmin(context, (admin) => admin.release(target));
-      tellUndelivered(context, result, { noun: 'delayed event', done: 'made due', named: ids.length > 0 });
+      const words = { noun: 'delayed event', done: 'made due', named: ids.length > 0 };
+      await runBulk(context, words, (admin, watch) => admin.makeDue(target, watch));
     });
 }
 
@@ -127,31 +127,9 @@ function addCancel(events: Command, terminal: Terminal): void {
       const which =
         ids.length > 0 ? quantity(ids.length, 'event') : `${all ? 'all' : 'the matching'} undelivered events`;
       await confirm(context, `Cancel ${which}? They will never be delivered.`, yes);
-      const result = await withAdmin(context, (admin) => admin.cancel(target, reason === undefined ? {} : { reason }));
-      tellUndelivered(context, result, { noun: 'undelivered event', done: 'cancelled', named: ids.length > 0 });
+      const words = { noun: 'undelivered event', done: 'cancelled', named: ids.length > 0 };
+      await runBulk(context, words, (admin, watch) => admin.cancel(target, { ...watch, ...(reason && { reason }) }));
     });
-}
-
-/** Says how many events were changed and how many relays hold. A named event that was not changed is a failure. */
-function tellUndelivered(
-  context: Context,
-  { count, inFlight }: UndeliveredResult,
-  { noun, done, named }: { noun: string; done: string; named: boolean },
-): void {
-  if (named && count === 0) {
-    throw inFlight > 0
-      ? new PostcommitError('POSTCOMMIT_E_EVENT_IN_FLIGHT')
-      : new PostcommitError(
-          'POSTCOMMIT_E_NOT_FOUND',
-          `None of the ids names an event that waits to be delivered. Run: postcommit events <id>`,
-        );
-  }
-  const { output } = context;
-  output.show({ count, inFlight }, () => {
-    output.line(`${quantity(count, noun)} ${done}`);
-    if (inFlight > 0) output.line(output.paint.yellow(`relays hold ${quantity(inFlight, 'event')}: left alone`));
-  });
-  if (named && inFlight > 0) throw new ExitWith(exitCodes.failed);
 }
 
 async function listEvents(context: Context, options: EventsOptions): Promise<void> {

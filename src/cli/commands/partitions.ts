@@ -7,11 +7,11 @@ import type { PartitionUnit } from '../../outbox/maintaining/partition.ts';
 import { partitionUnits } from '../../outbox/maintaining/partition.ts';
 import { wholeNumber } from '../arguments.ts';
 import { endInterrupted, watched } from '../bulk.ts';
+import { confirm } from '../confirmation.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
 import { ExitWith, exitCodes } from '../exit-codes.ts';
 import type { Output } from '../output.ts';
 import { instant, printable } from '../output.ts';
-import { confirm } from '../selection.ts';
 import type { Terminal } from '../terminal.ts';
 
 /** Where the database stops counting what is in a partition. */

@@ -4,9 +4,9 @@ import { duration, quantity } from '../../format.ts';
 import { keepMsDefault } from '../../retention.ts';
 import { durationArgument } from '../arguments.ts';
 import { endInterrupted, watched } from '../bulk.ts';
+import { confirm } from '../confirmation.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
-import { confirm } from '../selection.ts';
 import type { Terminal } from '../terminal.ts';
 
 interface PruneFlags {

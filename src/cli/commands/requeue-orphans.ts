@@ -1,6 +1,7 @@
 import type { Command } from 'commander';
+import { runBulk } from '../bulk.ts';
+import { confirm } from '../confirmation.ts';
 import { contextOf, examples } from '../context.ts';
-import { confirm, runBulk } from '../selection.ts';
 import type { Terminal } from '../terminal.ts';
 
 export function addRequeueOrphans(program: Command, terminal: Terminal): void {

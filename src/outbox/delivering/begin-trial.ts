@@ -3,7 +3,7 @@ import { perSchema } from '../../database/identifier.ts';
 
 const beginTrialSql = perSchema(
   (s) => `
-update ${s}.outbox_queue set rescues = rescues + 1 where seq = $1::bigint and lease = $2::bigint returning seq`,
+update ${s}.outbox_queue set rescues = rescues + 1 where seq = $1::bigint and claimed_by = $2::bigint returning seq`,
 );
 
 /**

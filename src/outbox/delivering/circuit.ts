@@ -8,7 +8,7 @@ const backoff = (baseMs: string, maxMs: string) =>
 
 const registerSql = perSchema(
   (s) => `
-insert into ${s}.outbox_controls (destination) select unnest($1::text[])
+insert into ${s}.outbox_destinations (destination) select unnest($1::text[])
 on conflict (destination) do nothing`,
 );
 
@@ -25,7 +25,7 @@ select c.destination, c.paused_at is not null as paused, c.state = 'open' as ope
                     where r.ended_at is null and c.destination = any (r.targets)) as abandoned,
        coalesce((select true from ${s}.outbox_shelf h where h.destination = c.destination
                   order by h.seq limit 1), false) as "hasShelved"
-  from ${s}.outbox_controls c`,
+  from ${s}.outbox_destinations c`,
 );
 
 /** What all relays know of a destination. */
@@ -49,7 +49,7 @@ export async function readCircuits(db: Executor, schema: string): Promise<Circui
 
 const openCircuitSql = perSchema(
   (s) => `
-update ${s}.outbox_controls c
+update ${s}.outbox_destinations c
    set state = 'open', opened_at = coalesce(c.opened_at, now()), error = $2::text, changed_at = now(), probes = c.probes + 1,
        probe_at = now() + greatest($5::double precision * interval '1 millisecond',
                                    ${backoff('$3::double precision', '$4::double precision')})
@@ -76,7 +76,7 @@ export async function openCircuit(
 // By moving the time of the next probe: so only one relay probes, and should it die, another does after that time.
 const takeProbeSql = perSchema(
   (s) => `
-update ${s}.outbox_controls c set probe_at = now() + $2::double precision * interval '1 millisecond', changed_at = now()
+update ${s}.outbox_destinations c set probe_at = now() + $2::double precision * interval '1 millisecond', changed_at = now()
  where c.destination = $1::text and c.state = 'open' and c.paused_at is null and c.probe_at <= now()
 returning c.destination`,
 );
@@ -94,7 +94,7 @@ export async function takeProbe(
 
 const probeFailedSql = perSchema(
   (s) => `
-update ${s}.outbox_controls c
+update ${s}.outbox_destinations c
    set error = $2::text, probes = c.probes + 1, changed_at = now(),
        probe_at = now() + ${backoff('$3::double precision', '$4::double precision')}
  where c.destination = $1::text and c.state = 'open'`,
@@ -113,7 +113,7 @@ export async function probeFailed(
 
 const closeCircuitSql = perSchema(
   (s) => `
-update ${s}.outbox_controls c
+update ${s}.outbox_destinations c
    set state = 'closed', probe_at = null, changed_at = now(), unshelved_at = now()
  where c.destination = $1::text and c.state = 'open'`,
 );
@@ -127,7 +127,7 @@ export async function closeCircuit(db: Executor, schema: string, destination: st
 }
 
 const provenSql = perSchema(
-  (s) => `update ${s}.outbox_controls c set probes = 0, opened_at = null, error = null
+  (s) => `update ${s}.outbox_destinations c set probes = 0, opened_at = null, error = null
  where c.destination = $1::text and c.state = 'closed' and c.probes > 0`,
 );
 

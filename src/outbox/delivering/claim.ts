@@ -54,7 +54,7 @@ export interface ClaimRequest {
   inlineBytesMax: number;
   /** Once the answer of a claim was lost: every seq that this relay holds. */
   holding: readonly string[] | undefined;
-  /** Nothing below `mark` is in the queue, as long as `returns` and `server` are what they were. */
+  /** Nothing below `mark` is in the queue, as long as `requeues` and `server` are what they were. */
   lowWater: LowWaterMark;
   /** Whether to take stock for the low-water mark. */
   survey: boolean;
@@ -69,14 +69,14 @@ export interface ClaimRequest {
 /** A seq below which nothing is in the queue, and what that depends on. */
 export interface LowWaterMark {
   mark: string;
-  returns: string;
+  requeues: string;
   server: string;
 }
 
 /** What the low-water mark is made from, all of one snapshot. */
 export interface Survey {
   /** How often events came back into the queue. */
-  returns: string;
+  requeues: string;
   /** The server that answered: when it was started, and its timeline. */
   server: string;
   /** The lowest seq in the queue from the mark on, whatever its state; `null` when there is none. */
@@ -115,7 +115,7 @@ export async function claim(query: ArrayQuery, schema: string, request: ClaimReq
     request.inlineBytesMax,
     request.holding ?? null,
     request.lowWater.mark,
-    request.lowWater.returns,
+    request.lowWater.requeues,
     request.lowWater.server,
     request.survey,
     request.ownShards,
@@ -156,8 +156,8 @@ export async function claimNext(
   schema: string,
   { token, exceptKeys, inlineBytesMax, holding, lowWater, targets }: ClaimNextRequest,
 ): Promise<ClaimNextResult> {
-  const { mark, returns, server } = lowWater;
-  const values = [token, exceptKeys, inlineBytesMax, holding ?? null, mark, returns, server, targets];
+  const { mark, requeues, server } = lowWater;
+  const values = [token, exceptKeys, inlineBytesMax, holding ?? null, mark, requeues, server, targets];
   const { rows } = await query(claimNextSql(schema), values, true);
   const [seen, fits, dueInMs, seq, key, attempts, done, rescues, owed, replayId, ...event] = rows[0] as NextRow;
   const examined = Number(seen);

@@ -14,7 +14,7 @@ with met as materialized (
 ), blocked as materialized (
   select q.seq, q.key from met cross join lateral (
     select q.seq, q.key from ${s}.outbox_queue q
-     where q.key = met.key and q.seq >= met.seq and q.lease is null and not q.held
+     where q.key = met.key and q.seq >= met.seq and q.claimed_by is null and not q.blocking
        and (q.available_at is null or q.available_at <= now())
      order by q.seq limit $2::integer for update skip locked
   ) q
@@ -24,7 +24,7 @@ with met as materialized (
             from blocked group by key) f
     cross join lateral (
       select q.available_at from ${s}.outbox_queue q
-       where q.key = f.key and q.seq < f.seq and q.lease is null and q.available_at > now()
+       where q.key = f.key and q.seq < f.seq and q.claimed_by is null and q.available_at > now()
        order by q.seq desc limit 1 for share skip locked
     ) p
 )
@@ -39,7 +39,7 @@ update ${s}.outbox_queue q
  * queue behind one failing aggregate must not be walked over by every claim. It takes their whole key in one go. The first
  * thousand become due together with the one they wait for, so nobody has to wake them, those further back some seconds
  * later: should it fail again, not all of a long backlog has to be put back. `recall` ends that early when it succeeds.
- * Behind a held dead letter all wait for whoever resolves it.
+ * Behind a blocking dead letter all wait for whoever resolves it.
  */
 export async function defer(db: Executor, schema: string, seqs: readonly string[]): Promise<void> {
   await db.query(deferSql(schema), [seqs, rowsMax]);
@@ -52,7 +52,7 @@ with long as materialized (
   select k.key, n.count from unnest($1::bigint[]) as k(key) cross join lateral (
     select count(*) as count from (
       select from ${s}.outbox_queue q
-       where q.key = k.key and q.lease is null and not q.held and (q.available_at is null or q.available_at <= now())
+       where q.key = k.key and q.claimed_by is null and not q.blocking and (q.available_at is null or q.available_at <= now())
        limit $2::integer
     ) ready
   ) n
@@ -60,7 +60,7 @@ with long as materialized (
 ), backlog as materialized (
   select q.seq, long.key from long cross join lateral (
     select q.seq from ${s}.outbox_queue q
-     where q.key = long.key and q.lease is null and not q.held and (q.available_at is null or q.available_at <= now())
+     where q.key = long.key and q.claimed_by is null and not q.blocking and (q.available_at is null or q.available_at <= now())
      order by q.seq limit $2::integer for update skip locked
   ) q
 ), deferred as (

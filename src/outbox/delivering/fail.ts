@@ -12,7 +12,7 @@ with input as materialized (
     waits_for jsonb, untried boolean, owed jsonb)
 ), owned as materialized (
   select q.seq, q.attempts from ${s}.outbox_queue q
-   where q.seq = any (array(select seq from input)) and q.lease = $1::bigint
+   where q.seq = any (array(select seq from input)) and q.claimed_by = $1::bigint
    order by q.seq for update
 ), mine as materialized (
   select i.*, case when i.done is null then null else array(select jsonb_array_elements_text(i.done)) end as done_targets,
@@ -20,12 +20,12 @@ with input as materialized (
     from input i join owned o on o.seq = i.seq and o.attempts = i.attempts
 ), kept as (
   update ${s}.outbox_queue q
-     set lease = null,
+     set claimed_by = null,
          attempts = q.attempts + (m.fate in ('retry', 'hold'))::integer,
-         held = m.fate = 'hold',
+         blocking = m.fate = 'hold',
          -- A failed attempt came out of its delivery alive: this event did not end the earlier relays. One that is given
          -- back may have been in the middle of a trial, which then does not count.
-         -- One that is held is not claimed, and starts anew when it is retried.
+         -- One that blocks its key is not claimed, and starts anew when it is retried.
          rescues = case when m.fate = 'hold' or m.fate = 'retry' and m.untried is not true then 0
                         when m.fate = 'release' then least(q.rescues, 4) else q.rescues end,
          done = coalesce(m.done_targets, q.done),
@@ -51,17 +51,17 @@ with input as materialized (
   on conflict (destination, seq) do nothing
 ), known as (
   -- The destination may have been forgotten since this relay claimed the event: no relay would find its shelf.
-  insert into ${s}.outbox_controls (destination)
+  insert into ${s}.outbox_destinations (destination)
   select distinct w.destination from shelved x cross join lateral jsonb_array_elements_text(x.waits_for) as w(destination)
-   where not exists (select from ${s}.outbox_controls c where c.destination = w.destination)
+   where not exists (select from ${s}.outbox_destinations c where c.destination = w.destination)
   on conflict (destination) do nothing
 ), letters as (
-  insert into ${s}.outbox_dead_letters (seq, reason, attempts, done, owed, replay_id, key, held, error)
+  insert into ${s}.outbox_dead_letters (seq, reason, attempts, done, owed, replay_id, key, blocking, error)
   select m.seq, m.reason, x.attempts, x.done, x.owed, x.replay_id, x.key, m.fate = 'hold', m.errors -> -1 ->> 'error'
     from mine m join (select * from kept union all select * from buried) x on x.seq = m.seq
    where m.fate in ('bury', 'hold')
   on conflict (seq) do update set dead_at = now(), reason = excluded.reason, attempts = excluded.attempts,
-    done = excluded.done, owed = excluded.owed, replay_id = excluded.replay_id, held = excluded.held,
+    done = excluded.done, owed = excluded.owed, replay_id = excluded.replay_id, blocking = excluded.blocking,
     error = excluded.error, discarded_at = null
 ), history as (
   insert into ${s}.outbox_failures (seq, attempt, relay, target, code, error)

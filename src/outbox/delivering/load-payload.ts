@@ -7,7 +7,7 @@ export const inlineBytesMax = 16_384;
 // The text of a jsonb value has at least an eighth of its stored bytes (an array of zeros comes closest, with a quarter).
 // So a value that is stored in more than eight times the limit need not be converted to know that it is over the limit.
 // OFFSET 0 keeps the text from being made twice. Headers that came with the claim are not sent again.
-export const loadSql = perSchema(
+export const loadPayloadSql = perSchema(
   (s) => `
 select case when f.fits then t.payload end as payload, case when f.fits then h.headers end as headers, f.bytes
   from ${s}.outbox_events l
@@ -34,13 +34,13 @@ export interface LoadedPayload {
 }
 
 /** Loads what a claim left out of one event, if it has at most `bytesMax` bytes. `undefined`: the event was deleted from the log. */
-export async function load(
+export async function loadPayload(
   db: Executor,
   schema: string,
   seq: string,
   bytesMax: number,
 ): Promise<LoadedPayload | undefined> {
-  const { rows } = await db.query(loadSql(schema), [seq, bytesMax]);
+  const { rows } = await db.query(loadPayloadSql(schema), [seq, bytesMax]);
   const row = rows[0] as { payload: string | null; headers: string | null; bytes: number } | undefined;
   return row && { json: row.payload ?? undefined, headersJson: row.headers ?? undefined, bytes: row.bytes };
 }

@@ -8,8 +8,8 @@ const reanchorSql = perSchema(
 with relays as (
   update ${s}.outbox_relays r set lease_until = now() + (r.lease_until - r.heartbeat_at), heartbeat_at = now()
    where r.ended_at is null and r.heartbeat_at > now() + interval '1 second'
-), controls as (
-  update ${s}.outbox_controls c
+), destinations as (
+  update ${s}.outbox_destinations c
      set changed_at = now(), unshelved_at = least(c.unshelved_at, now()),
          probe_at = case when c.probe_at is not null then now() end
    where c.changed_at > now() + interval '1 second' or c.unshelved_at > now() + interval '1 second'

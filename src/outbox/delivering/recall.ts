@@ -7,7 +7,7 @@ const recallSql = perSchema(
 with aside as materialized (
   select q.seq from unnest($1::bigint[]) as k(key) cross join lateral (
     select q.seq from ${s}.outbox_queue q join ${s}.outbox_events e on e.seq = q.seq
-     where q.key = k.key and q.lease is null and not q.held and q.attempts = 0
+     where q.key = k.key and q.claimed_by is null and not q.blocking and q.attempts = 0
        and q.available_at > now() and q.available_at < 'infinity'
        and (e.available_at is null or e.available_at <= now())
      order by q.seq limit $2::integer for update of q skip locked

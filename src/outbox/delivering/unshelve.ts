@@ -6,7 +6,7 @@ import { perSchema } from '../../database/identifier.ts';
 // other, never in both or in neither.
 const unshelveText = (s: string, chosen: string) => `
 with gate as materialized (
-  select c.destination, c.unshelved_at from ${s}.outbox_controls c
+  select c.destination, c.unshelved_at from ${s}.outbox_destinations c
    where c.destination = $1::text and c.state = 'closed' and c.paused_at is null
      and pg_try_advisory_xact_lock(hashtextextended('postcommit.unshelve', hashtextextended($4::text, 0)))
      for update
@@ -26,7 +26,7 @@ with gate as materialized (
     from gone group by seq order by seq
   on conflict (seq) do nothing
 ), marked as (
-  update ${s}.outbox_controls c
+  update ${s}.outbox_destinations c
      set unshelved_at = greatest(coalesce(c.unshelved_at, clock_timestamp() - interval '250 milliseconds'),
                                  clock_timestamp() - interval '1 second')
                         + (select count(*) from chosen) / $2::double precision * interval '1 second'

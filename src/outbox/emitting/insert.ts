@@ -40,13 +40,13 @@ const insertCharactersMax = 80_000_000;
 /**
  * Makes the statement that appends events to the log and the queue, whatever their number: whatever can fail on this side
  * of the connection fails here. With `serialise`, writers of the same key wait for each other until they commit, so that
- * seq is commit order; `last` promises that the transaction ends with this statement. With a mark it fails unless the transaction still has that mark.
+ * seq is commit order; `last` promises that the transaction ends with this statement. With a marker it fails unless the transaction still has that marker.
  */
 export function insertStatement(
   schema: string,
   events: readonly InsertableEvent[],
   { serialise, last }: { serialise: boolean; last: boolean },
-): (mark: string | null) => Statement {
+): (marker: string | null) => Statement {
   refuseTooLarge(events);
   const [text, values] =
     events.length === 1
@@ -54,24 +54,24 @@ export function insertStatement(
       : [insertSql(schema), [`[${events.map(toJson).join(',')}]`]];
   // Several events remember their keys for themselves.
   const locking = serialise && last && events.length === 1 ? 'last' : String(serialise);
-  return (mark) => ({ text, values: [...values, locking, mark] });
+  return (marker) => ({ text, values: [...values, locking, marker] });
 }
 
 /**
- * Appends those events whose ids are not in the log, and returns the ids of these. With a mark it fails unless the
- * transaction still has that mark.
+ * Appends those events whose ids are not in the log, and returns the ids of these. With a marker it fails unless the
+ * transaction still has that marker.
  */
 export async function insertOnce(
   db: Executor,
   schema: string,
   events: readonly InsertableEvent[],
-  { serialise, mark }: { serialise: boolean; mark: string | null },
+  { serialise, marker }: { serialise: boolean; marker: string | null },
 ): Promise<Set<string>> {
   refuseTooLarge(events);
   const { rows } = await db.query(insertOnceSql(schema), [
     `[${events.map(toJson).join(',')}]`,
     String(serialise),
-    mark,
+    marker,
   ]);
   const { written } = rows[0] as { written: string };
   return new Set(written === '' ? [] : written.split(','));
@@ -79,27 +79,27 @@ export async function insertOnce(
 
 /**
  * Appends events that outbox.transaction() had buffered, and records the number of the flush in a setting of the transaction.
- * A rollback to a savepoint undoes both. Fails unless the transaction still has the mark.
+ * A rollback to a savepoint undoes both. Fails unless the transaction still has the marker.
  */
 export async function insertFlush(
   db: Executor,
   schema: string,
   events: readonly InsertableEvent[],
-  { serialise, mark, flush }: { serialise: boolean; mark: string; flush: number },
+  { serialise, marker, flush }: { serialise: boolean; marker: string; flush: number },
 ): Promise<void> {
   refuseTooLarge(events);
   const list = `[${events.map(toJson).join(',')}]`;
-  await db.query(insertFlushSql(schema), [list, String(serialise), mark, String(flush)]);
+  await db.query(insertFlushSql(schema), [list, String(serialise), marker, String(flush)]);
 }
 
-/** Reads the numbers of the flushes that the transaction contains. Throws unless it still has the mark. */
-export async function recordedFlushes(db: Executor, mark: string): Promise<Set<number>> {
+/** Reads the numbers of the flushes that the transaction contains. Throws unless it still has the marker. */
+export async function recordedFlushes(db: Executor, marker: string): Promise<Set<number>> {
   const { rows } = await db.query(
-    `select pg_catalog.current_setting('postcommit.mark', true) as mark,
+    `select pg_catalog.current_setting('postcommit.mark', true) as marker,
             pg_catalog.current_setting('postcommit.flushes', true) as flushes`,
   );
-  const row = rows[0] as { mark: string | null; flushes: string | null };
-  if (row.mark !== mark) {
+  const row = rows[0] as { marker: string | null; flushes: string | null };
+  if (row.marker !== marker) {
     throw new PostcommitError('POSTCOMMIT_E_NOT_A_TRANSACTION', 'The transaction that was to emit has ended.');
   }
   return new Set((row.flushes ?? '').split(',').filter(Boolean).map(Number));
@@ -116,25 +116,25 @@ function refuseTooLarge(events: readonly InsertableEvent[]): void {
 }
 
 /**
- * Marks the open transaction, unless it has a mark, and answers the mark. Without a transaction it is gone as soon as it
- * is made. A mark is never replaced: a statement under way may be counting on it.
+ * Marks the open transaction, unless it has a marker, and answers the marker. Without a transaction it is gone as soon as it
+ * is made. A marker is never replaced: a statement under way may be counting on it.
  */
-export async function markTransaction(db: Executor, mark: string): Promise<string> {
+export async function markTransaction(db: Executor, marker: string): Promise<string> {
   const { rows } = await db.query(
     `select pg_catalog.set_config('postcommit.mark',
-              coalesce(nullif(pg_catalog.current_setting('postcommit.mark', true), ''), $1::text), true) as mark`,
-    [mark],
+              coalesce(nullif(pg_catalog.current_setting('postcommit.mark', true), ''), $1::text), true) as marker`,
+    [marker],
   );
-  return (rows[0] as { mark: string }).mark;
+  return (rows[0] as { marker: string }).marker;
 }
 
 /**
  * Marks a transaction when it is sent together with BEGIN, so without a round trip of its own. SET, because a SELECT
  * would take the snapshot of a repeatable read transaction. It takes no parameters.
  */
-export function markSql(mark: string): string {
-  if (!/^[0-9a-f-]+$/.test(mark)) throw new TypeError('A mark is hexadecimal.');
-  return `set local postcommit.mark = '${mark}'`;
+export function setMarkerSql(marker: string): string {
+  if (!/^[0-9a-f-]+$/.test(marker)) throw new TypeError('A marker is hexadecimal.');
+  return `set local postcommit.mark = '${marker}'`;
 }
 
 /** As the procedure takes them. */

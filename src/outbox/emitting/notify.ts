@@ -2,42 +2,42 @@ import { EventEmitter } from 'node:events';
 import type { Executor } from '../../database/executor.ts';
 import { doorbellChannel, quoteIdentifier } from '../../database/identifier.ts';
 
-const notifySql = new Map<string, string>();
+const notifySqlBySchema = new Map<string, string>();
 
 /**
- * The statement that wakes every listening relay. Without a payload: one of 8,000 bytes would fail, and the relay would not
- * read it. NOTIFY, because pg_notify costs twice as much here and three times as much in the server, beside the
- * transactions it is for.
+ * The statement that wakes every listening relay. It has no payload: NOTIFY fails on one of 8,000 bytes, and the relay
+ * would not read it. NOTIFY instead of pg_notify(), which costs twice as much in this process and three times as much in
+ * the server, next to the transactions it is sent for.
  */
-export function ringSql(schema: string): string {
-  let text = notifySql.get(schema);
+export function notifySql(schema: string): string {
+  let text = notifySqlBySchema.get(schema);
   if (text === undefined) {
     text = `notify ${quoteIdentifier(doorbellChannel(schema))}`;
-    notifySql.set(schema, text);
+    notifySqlBySchema.set(schema, text);
   }
   return text;
 }
 
 /** Wakes every listening relay. */
-export async function ring(db: Executor, schema: string): Promise<void> {
-  await db.query(ringSql(schema));
+export async function notifyRelays(db: Executor, schema: string): Promise<void> {
+  await db.query(notifySql(schema));
 }
 
-/** Sends a message to whoever listens, for a relay to see that it still hears. */
-export async function ringWith(db: Executor, schema: string, message: string): Promise<void> {
+/** Sends a message to every listener. A relay sends itself one, to check that it still receives notifications. */
+export async function notifyWith(db: Executor, schema: string, message: string): Promise<void> {
   await db.query('select pg_notify($1::text, $2::text)', [doorbellChannel(schema), message]);
 }
 
 const inProcess = new EventEmitter();
 inProcess.setMaxListeners(0);
 
-/** Wakes the relays of this process, without the database. Two databases may share a name: a needless wake is harmless. */
-export function ringInProcess(schema: string): void {
+/** Wakes the relays of this process, without the database. Two databases may share a schema name: a needless wake-up is harmless. */
+export function notifyInProcess(schema: string): void {
   inProcess.emit(schema);
 }
 
-/** Calls `wake` on every in-process ring; answers how to stop that. */
-export function hearInProcess(schema: string, wake: () => void): () => void {
+/** Calls `wake` on every in-process notification, until the returned function is called. */
+export function listenInProcess(schema: string, wake: () => void): () => void {
   inProcess.on(schema, wake);
   return () => inProcess.off(schema, wake);
 }

@@ -29,7 +29,7 @@ export async function readRuns(db: Executor, schema: string): Promise<LastRun[]>
 const recordRunSql = perSchema(
   (s) => `
 with duty as materialized (
-  select l.epoch from ${s}.outbox_leases l
+  select l.epoch from ${s}.outbox_leadership l
    where l.name = $1::text and l.epoch = $2::text::bigint and l.owner = $3::text::bigint for share
 ), written as (
   insert into ${s}.outbox_maintenance as m

@@ -7,7 +7,7 @@ import { perSchema } from '../../database/identifier.ts';
 const takeDutySql = perSchema(
   (s) => `
 with taken as (
-  update ${s}.outbox_leases l
+  update ${s}.outbox_leadership l
      set lease_until = now() + $3::double precision * interval '1 millisecond',
          epoch = l.epoch + (l.owner <> $2::bigint)::integer,
          acquired_at = case when l.owner = $2::bigint then l.acquired_at else now() end,
@@ -18,9 +18,9 @@ with taken as (
      and exists (select from ${s}.outbox_relays r where r.token = $2::bigint and r.ended_at is null)
   returning l.epoch
 ), created as (
-  insert into ${s}.outbox_leases (name, owner, lease_until)
+  insert into ${s}.outbox_leadership (name, owner, lease_until)
   select $1::text, $2::bigint, now() + $3::double precision * interval '1 millisecond'
-   where not exists (select from ${s}.outbox_leases l where l.name = $1::text)
+   where not exists (select from ${s}.outbox_leadership l where l.name = $1::text)
   on conflict (name) do nothing
   returning epoch
 )
@@ -47,7 +47,7 @@ export async function takeDuty(
 
 // The row stays: with it the epoch would begin anew, and no longer fence.
 const releaseDutySql = perSchema(
-  (s) => `update ${s}.outbox_leases set lease_until = '-infinity' where name = $1::text and owner = $2::bigint`,
+  (s) => `update ${s}.outbox_leadership set lease_until = '-infinity' where name = $1::text and owner = $2::bigint`,
 );
 
 /** Gives a duty up, for whoever looks next. */

@@ -22,12 +22,12 @@ with size as materialized (
 ), alive as materialized (
   select token from ${s}.outbox_relays where ended_at is null
 ), queue as materialized (
-  select count(*) as seen, count(*) filter (where held) as held,
-         count(*) filter (where not held and lease in (select token from alive)) as processing
-    from (select held, lease from ${s}.outbox_queue order by seq limit $1::text::integer + 1) q
+  select count(*) as seen, count(*) filter (where blocking) as blocking,
+         count(*) filter (where not blocking and claimed_by in (select token from alive)) as processing
+    from (select blocking, claimed_by from ${s}.outbox_queue order by seq limit $1::text::integer + 1) q
 ), waiting as materialized (
-  select count(*) as seen, count(*) filter (where not held) as waiting
-    from (select held from ${s}.outbox_queue where available_at > now()
+  select count(*) as seen, count(*) filter (where not blocking) as waiting
+    from (select blocking from ${s}.outbox_queue where available_at > now()
            order by available_at limit $1::text::integer + 1) q
 ), shelf as materialized (
   -- One row for each destination that an event waits for.
@@ -35,8 +35,8 @@ with size as materialized (
     from (select seq from ${s}.outbox_shelf order by seq limit $1::text::integer + 1) h
 ), dead as materialized (
   select count(*) as seen, count(*) filter (where discarded_at is null) as failed,
-         count(*) filter (where not held) as settled, count(distinct key) filter (where held) as blocked
-    from (select discarded_at, held, key from ${s}.outbox_dead_letters order by seq limit $1::text::integer + 1) d
+         count(*) filter (where not blocking) as settled, count(distinct key) filter (where blocking) as blocked
+    from (select discarded_at, blocking, key from ${s}.outbox_dead_letters order by seq limit $1::text::integer + 1) d
 ), log as materialized (
   -- Where the estimate says that there are too many, they are not even begun to be counted.
   select case when (select estimate from size where relname = 'outbox_events') > $1::text::integer
@@ -49,11 +49,11 @@ with size as materialized (
   select least(
     (select e.created_at from (
        select q.seq from ${s}.outbox_queue q
-        where q.available_at is null and (q.lease is null or q.lease not in (select token from alive))
+        where q.available_at is null and (q.claimed_by is null or q.claimed_by not in (select token from alive))
         order by q.seq limit 1
      ) f join ${s}.outbox_events e on e.seq = f.seq),
     (select q.available_at from ${s}.outbox_queue q
-      where q.available_at <= now() and (q.lease is null or q.lease not in (select token from alive))
+      where q.available_at <= now() and (q.claimed_by is null or q.claimed_by not in (select token from alive))
       order by q.available_at limit 1),
     (select greatest(e.created_at, e.available_at) from (
        select h.seq from ${s}.outbox_shelf h order by h.seq limit 1
@@ -61,7 +61,7 @@ with size as materialized (
   ) as due_at
 )
 select json_build_object(
-  'queue', queue.seen, 'held', queue.held, 'processing', queue.processing,
+  'queue', queue.seen, 'blocking', queue.blocking, 'processing', queue.processing,
   'waitingSeen', waiting.seen, 'waiting', waiting.waiting, 'shelfRows', shelf.seen, 'shelved', shelf.events, 'blocked', dead.blocked,
   'dead', dead.seen, 'failed', dead.failed, 'deadSettled', dead.settled, 'log', log.seen,
   -- GREATEST leaves nulls out, and nothing due is not the same as due for no time.
@@ -118,7 +118,7 @@ export interface OutboxCounts extends RowCounts {
 
 interface Seen {
   queue: number;
-  held: number;
+  blocking: number;
   processing: number;
   waitingSeen: number;
   waiting: number;
@@ -169,13 +169,13 @@ function toCounts(seen: Seen, cap: number): RowCounts {
     log: seen.log <= cap,
   };
   return {
-    pending: queue - seen.held - seen.processing + shelved,
+    pending: queue - seen.blocking - seen.processing + shelved,
     processing: seen.processing,
     waiting: seen.waiting,
     shelved,
     blocked: seen.blocked,
     failed: ofDead(seen.failed),
-    // A held dead letter is in the queue too.
+    // A blocking dead letter is in the queue too.
     delivered: Math.max(0, log - queue - shelved - ofDead(seen.deadSettled)),
     oldestPendingMs: seen.oldestMs,
     exact: {

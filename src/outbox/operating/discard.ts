@@ -10,19 +10,19 @@ import type { ResolvedChunk } from './requeue.ts';
 const discardSql = perSchema(
   (s) => `
 with chosen as materialized (
-  select d.seq, d.key, d.held
+  select d.seq, d.key, d.blocking
     from ${s}.outbox_dead_letters d
     left join lateral (select l.* from ${s}.outbox_events l where l.seq = d.seq limit 1) e on true
    where d.discarded_at is null ${conditionsGoHere}
    order by d.seq limit $1::text::integer for update of d
 ), marked as (
-  update ${s}.outbox_dead_letters d set discarded_at = now(), held = false
+  update ${s}.outbox_dead_letters d set discarded_at = now(), blocking = false
    where d.seq = any (array(select seq from chosen))
 ), freed as (
-  delete from ${s}.outbox_queue q where q.seq = any (array(select seq from chosen where held)) and q.held
+  delete from ${s}.outbox_queue q where q.seq = any (array(select seq from chosen where blocking)) and q.blocking
 )
 select json_build_object('seen', count(*), 'count', count(*), 'reached', max(seq)::text,
-                         'freedKeys', array(select distinct key::text from chosen where held and key is not null))::text as json
+                         'freedKeys', array(select distinct key::text from chosen where blocking and key is not null))::text as json
   from chosen`,
 );
 

@@ -3,7 +3,7 @@ import { perSchema } from '../../database/identifier.ts';
 import { readJson } from '../read-json.ts';
 
 // A binary search by the primary key: some sixty lookups at the very most, however long the log is.
-const locateSql = perSchema(
+const findSeqAtTimeSql = perSchema(
   (s) => `
 with recursive search(low, high) as (
   select min(seq), max(seq) from ${s}.outbox_events
@@ -27,7 +27,7 @@ select to_json(low::text)::text as json from search where low > high`,
  * for a week long ago that means over everything since. With a bound it starts where the week does. This is only a guess:
  * imported history has times of its own. `boundSeqs` makes it a bound that holds.
  */
-export async function locate(db: Executor, schema: string, time: string): Promise<string | undefined> {
-  const [seq] = await readJson<string>(db, locateSql(schema), [time]);
+export async function findSeqAtTime(db: Executor, schema: string, time: string): Promise<string | undefined> {
+  const [seq] = await readJson<string>(db, findSeqAtTimeSql(schema), [time]);
   return seq;
 }

@@ -3,7 +3,7 @@ import { perSchema } from '../../database/identifier.ts';
 import { arrayText, readJson } from '../read-json.ts';
 
 // As a subquery, the list is read once; otherwise PostgreSQL may read it for each row that it filters.
-const resolveSql = perSchema(
+const findSeqsByIdSql = perSchema(
   (s) => `
 select json_build_object('id', id, 'seq', seq::text)::text as json
   from ${s}.outbox_events where id = any (array(select unnest($1::text::uuid[])))`,
@@ -13,10 +13,10 @@ select json_build_object('id', id, 'seq', seq::text)::text as json
  * The seqs of events by their ids, in no particular order. Ids that do not exist are left out, and one that several
  * partitions have comes several times.
  */
-export async function resolve(
+export async function findSeqsById(
   db: Executor,
   schema: string,
   ids: readonly string[],
 ): Promise<{ id: string; seq: string }[]> {
-  return readJson<{ id: string; seq: string }>(db, resolveSql(schema), [arrayText(ids)]);
+  return readJson<{ id: string; seq: string }>(db, findSeqsByIdSql(schema), [arrayText(ids)]);
 }

@@ -41,11 +41,11 @@ select json_build_object(
       left join ${s}.outbox_relays r on r.token = x.relay
      order by x.delivered_at),
   'deadLetter', case when d.seq is not null then json_build_object(
-    'at', d.dead_at, 'reason', d.reason, 'attempts', d.attempts, 'error', d.error, 'held', d.held,
+    'at', d.dead_at, 'reason', d.reason, 'attempts', d.attempts, 'error', d.error, 'blocking', d.blocking,
     'discardedAt', d.discarded_at) end,
   'holder', (
     select json_build_object('token', r.token::text, 'name', r.name, 'host', r.host, 'pid', r.pid)
-      from ${s}.outbox_relays r where r.token = q.lease and r.ended_at is null),
+      from ${s}.outbox_relays r where r.token = q.claimed_by and r.ended_at is null),
   'waitingBehind', (
     select json_build_object('id', b.id, 'seq', b.seq::text)
       from (select p.seq from ${s}.outbox_queue p where p.key = q.key and p.seq < q.seq order by p.seq limit 1) p
@@ -140,7 +140,7 @@ export interface DeadLetterFacts {
   /** The last error. */
   error: string;
   /** Whether the events of its key wait until it is retried or discarded. */
-  held: boolean;
+  blocking: boolean;
   /** When an operator gave it up. */
   discardedAt?: Date;
 }

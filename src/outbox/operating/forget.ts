@@ -45,12 +45,12 @@ with waiting as materialized (
   select coalesce(q.done, '{}') <> '{}' as reached,
          $1::text not like '%:%' and q.owed <@ array[$1::text] as alone
     from ${s}.outbox_queue q
-   where q.owed is not null and not q.held and $1::text = any (q.owed) order by q.seq limit $2::text::integer
+   where q.owed is not null and not q.blocking and $1::text = any (q.owed) order by q.seq limit $2::text::integer
 ), affected as (
   select true as shelved, w.* from waiting w union all select false, q.* from queued q
 )
 select json_build_object(
-  'known', exists (select from ${s}.outbox_controls c where c.destination = $1::text),
+  'known', exists (select from ${s}.outbox_destinations c where c.destination = $1::text),
   'usedBy', array(select distinct r.name from ${s}.outbox_relays r
                    where r.ended_at is null and $1::text = any (r.targets) order by r.name),
   'sent', count(*) filter (where a.alone and a.reached),

@@ -11,7 +11,7 @@ const listDeadLettersSql = perSchema(
 select json_build_object(
   'id', e.id, 'seq', d.seq::text, 'type', e.event_type, 'aggregateType', e.aggregate_type,
   'aggregateId', e.aggregate_id, 'createdAt', e.created_at, 'at', d.dead_at, 'reason', d.reason,
-  'attempts', d.attempts, 'error', d.error, 'done', coalesce(d.done, '{}'), 'held', d.held,
+  'attempts', d.attempts, 'error', d.error, 'done', coalesce(d.done, '{}'), 'blocking', d.blocking,
   'discardedAt', d.discarded_at
 )::text as json
   from ${s}.outbox_dead_letters d

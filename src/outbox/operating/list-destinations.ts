@@ -20,7 +20,7 @@ select json_build_object(
        select h.seq from ${s}.outbox_shelf h where h.destination = c.destination order by h.seq limit 1) h
      join ${s}.outbox_events e on e.seq = h.seq)
 )::text as json
-  from ${s}.outbox_controls c order by c.destination`,
+  from ${s}.outbox_destinations c order by c.destination`,
 );
 
 /** A destination as operators see it. */

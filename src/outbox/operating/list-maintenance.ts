@@ -8,7 +8,7 @@ select json_build_object(
   'leader', (
     select json_build_object('name', r.name, 'host', r.host, 'pid', r.pid, 'token', r.token::text,
                              'epoch', l.epoch::text, 'since', l.acquired_at)
-      from ${s}.outbox_leases l join ${s}.outbox_relays r on r.token = l.owner
+      from ${s}.outbox_leadership l join ${s}.outbox_relays r on r.token = l.owner
      where l.name = 'maintenance' and l.lease_until > now() and r.ended_at is null),
   'tasks', coalesce((
     select json_agg(json_build_object(

@@ -10,10 +10,10 @@ with living as materialized (
   select coalesce(array_agg(distinct t.target), '{}') as targets
     from ${s}.outbox_relays r cross join lateral unnest(r.targets) as t(target) where r.ended_at is null
 ), known as materialized (
-  select coalesce(array_agg(c.destination), '{}') as destinations from ${s}.outbox_controls c
+  select coalesce(array_agg(c.destination), '{}') as destinations from ${s}.outbox_destinations c
 )
 select json_build_object('target', o.target, 'events', count(*))::text as json
-  from (select q.owed from ${s}.outbox_queue q where q.owed is not null and not q.held
+  from (select q.owed from ${s}.outbox_queue q where q.owed is not null and not q.blocking
          order by q.seq limit $1::text::integer) q
   cross join lateral unnest(q.owed) as o(target)
  where not q.owed && (select targets from living) and not q.owed && (select destinations from known)

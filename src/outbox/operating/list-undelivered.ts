@@ -9,7 +9,7 @@ const listUndeliveredSql = perSchema((s) => {
   const chunk = `${conditionsGoHere} order by u.seq limit $1::text::integer`;
   return `
 select to_json(u.seq::text)::text as json from (
-  (select u.seq from ${s}.outbox_queue u join ${s}.outbox_events e on e.seq = u.seq where not u.held ${chunk})
+  (select u.seq from ${s}.outbox_queue u join ${s}.outbox_events e on e.seq = u.seq where not u.blocking ${chunk})
   union
   (select distinct u.seq from ${s}.outbox_shelf u join ${s}.outbox_events e on e.seq = u.seq where true ${chunk})
 ) u

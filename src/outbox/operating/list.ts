@@ -28,7 +28,7 @@ interface Source {
 type Direction = 'asc' | 'desc';
 
 const isHeldByRelay = (s: string) =>
-  `exists (select from ${s}.outbox_relays r where r.token = q.lease and r.ended_at is null)`;
+  `exists (select from ${s}.outbox_relays r where r.token = q.claimed_by and r.ended_at is null)`;
 const isDead = (s: string) => `exists (select from ${s}.outbox_dead_letters d where d.seq = q.seq)`;
 
 const sources: Record<EventStatus | 'ANY', Source> = {
@@ -36,7 +36,7 @@ const sources: Record<EventStatus | 'ANY', Source> = {
   PENDING: { from: waitingEvents, driver: 'q' },
   PROCESSING: {
     from: (s, _, log) => `${s}.outbox_queue q ${log('q.seq')}
-   where q.lease is not null and ${isHeldByRelay(s)} and not ${isDead(s)} ${conditionsGoHere}`,
+   where q.claimed_by is not null and ${isHeldByRelay(s)} and not ${isDead(s)} ${conditionsGoHere}`,
     driver: 'q',
   },
   SENT: { from: deliveredEvents, driver: 'e' },

@@ -6,7 +6,7 @@ import { readJson } from '../read-json.ts';
 const pauseSql = perSchema(
   (s) => `
 with paused as (
-  update ${s}.outbox_controls
+  update ${s}.outbox_destinations
      set paused_at = coalesce(paused_at, now()), reason = coalesce(nullif($2::text, ''), reason), changed_at = now()
    where destination = $1::text
   returning destination
@@ -26,7 +26,7 @@ export async function pause(db: Executor, schema: string, destination: string, r
 const resumeSql = perSchema(
   (s) => `
 with resumed as (
-  update ${s}.outbox_controls
+  update ${s}.outbox_destinations
      set paused_at = null, reason = null, state = 'closed', opened_at = null, error = null, probe_at = null, probes = 0,
          changed_at = now(), unshelved_at = now()
    where destination = $1::text

@@ -2,14 +2,14 @@ import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 import { readJson } from '../read-json.ts';
 
-const momentSql = perSchema(
+const readLogEndSql = perSchema(
   (s) => `
 select json_build_object('now', now(),
                          'lastDeath', greatest(now(), (select max(dead_at) from ${s}.outbox_dead_letters)),
                          'lastSeq', coalesce((select max(seq) from ${s}.outbox_events), 0)::text)::text as json`,
 );
 
-export interface Moment {
+export interface LogEnd {
   /** The database's time. */
   now: string;
   /** No dead letter of this moment is younger: the database's time, or later if its clock was set back. */
@@ -22,7 +22,7 @@ export interface Moment {
  * The database's time and the end of its log. A bulk operation takes only what was there by then: events that die
  * again as fast as they are retried must not keep it going for ever.
  */
-export async function moment(db: Executor, schema: string): Promise<Moment> {
-  const [row] = await readJson<Moment>(db, momentSql(schema));
-  return row as Moment;
+export async function readLogEnd(db: Executor, schema: string): Promise<LogEnd> {
+  const [row] = await readJson<LogEnd>(db, readLogEndSql(schema));
+  return row as LogEnd;
 }

@@ -5,13 +5,13 @@ import type { Chunk, DeadLetterSelection } from './conditions.ts';
 import { conditionsGoHere, whereSelected } from './conditions.ts';
 
 // The dead letters are locked first and in order of seq, so that two operators take turns instead of deadlocking, and
-// whoever comes second finds the rows gone. A held one still has its queue row; that is freed in place, and waits for a
-// `defer` that is putting an event behind it at this moment (see wake.ts). One whose event is no longer in the log is
+// whoever comes second finds the rows gone. A blocking one still has its queue row; that is freed in place, and waits for a
+// `defer` that is putting an event behind it at this moment (see unpark.ts). One whose event is no longer in the log is
 // taken as well: it may hold its key, and the relay buries it again without holding.
 const requeueSql = perSchema(
   (s) => `
 with chosen as materialized (
-  select d.seq, d.key, d.done, d.owed, d.replay_id, d.held
+  select d.seq, d.key, d.done, d.owed, d.replay_id, d.blocking
     from ${s}.outbox_dead_letters d
     left join lateral (select l.* from ${s}.outbox_events l where l.seq = d.seq limit 1) e on true
    where true ${conditionsGoHere}
@@ -22,11 +22,11 @@ with chosen as materialized (
   insert into ${s}.outbox_queue (seq, key, done, owed, replay_id)
   select seq, key, done, owed, replay_id from chosen order by seq
   on conflict (seq) do update
-    set held = false, attempts = 0, rescues = 0, available_at = null, done = excluded.done, owed = excluded.owed
-    where outbox_queue.held
+    set blocking = false, attempts = 0, rescues = 0, available_at = null, done = excluded.done, owed = excluded.owed
+    where outbox_queue.blocking
 )
 select json_build_object('seen', count(*), 'count', count(*), 'reached', max(seq)::text,
-                         'freedKeys', array(select distinct key::text from chosen where held and key is not null))::text as json
+                         'freedKeys', array(select distinct key::text from chosen where blocking and key is not null))::text as json
   from chosen`,
 );
 
@@ -42,7 +42,7 @@ export interface ChunkResult {
 
 /** The same for dead letters. */
 export interface ResolvedChunk extends ChunkResult {
-  /** Keys that one of them held: what is parked behind it is to be woken. */
+  /** Keys that one of them held: what is parked behind it is to be unparked. */
   freedKeys: string[];
 }
 

@@ -2,7 +2,7 @@ import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 import { arrayText, readJson } from '../read-json.ts';
 
-const waits = `q.lease is null and not q.held and q.available_at > now() and q.available_at < 'infinity'`;
+const waits = `q.claimed_by is null and not q.blocking and q.available_at > now() and q.available_at < 'infinity'`;
 
 // The keys of the given events, wherever these are by now: a call that was killed before it could undefer is made good by
 // the next one for the same event.
@@ -52,11 +52,11 @@ const rowsMax = 1_000;
 const passesMax = 20;
 
 /**
- * Makes the events claimable that `defer` put behind the given ones, which were released or cancelled: their due time is that
+ * Makes the events claimable that `defer` put behind the given ones, which were made due or cancelled: their due time is that
  * of the event that they waited for. To be called after that has committed. An event of such a key that is in backoff itself is
  * tried early; that can only be one that was tried before the event in front of it came back into the queue.
  *
- * Passes are made until one finds nothing, for the reason that `wake` gives: while a pass is under way, `defer` may put
+ * Passes are made until one finds nothing, for the reason that `unpark` gives: while a pass is under way, `defer` may put
  * one more event behind one that the pass has not reached yet. To undefer needlessly is harmless: the next claim finds the
  * event blocked and defers it again.
  */

@@ -1,6 +1,6 @@
 import { cutReason } from '../failure.ts';
 import type { Message, PublishOutcome } from '../publisher.ts';
-import type { AmqpMessage } from './lane.ts';
+import type { AmqpMessage } from './channel.ts';
 
 interface AmqpDefaults {
   readonly exchange: string;

@@ -3,8 +3,8 @@ import type { ClaimedRow } from '../../outbox/delivering/claim.ts';
 import type { DeadReason, TargetError } from '../../outbox/delivering/fail.ts';
 import { errorText } from '../../telemetry/error-text.ts';
 import { DeliveredEvent } from '../../wire/delivered-event.ts';
-import type { Held } from '../dispatch/dispatcher.ts';
-import { Bag } from '../dispatch/indexed-set.ts';
+import type { ClaimedEvent } from '../dispatch/dispatcher.ts';
+import { IndexedSet } from '../dispatch/indexed-set.ts';
 import { suspicionOf } from '../dispatch/suspicion.ts';
 import { handlerTarget } from '../lease/relay-identity.ts';
 import type { Destination } from './destinations/destination.ts';
@@ -68,7 +68,7 @@ const sweepMsMax = 250;
  */
 export class Deliverer {
   readonly #options: DelivererOptions;
-  readonly #calls = new Bag<HandlerCall>();
+  readonly #calls = new IndexedSet<HandlerCall>();
   readonly #router: Router | undefined;
   /** For events that went to one target only: one list for all of them. */
   readonly #soleTargets = new Map<string, readonly string[]>();
@@ -81,40 +81,40 @@ export class Deliverer {
   }
 
   /** Whether the delivery occupies the process: not if it only goes to destinations, which have limits of their own. */
-  takesSlot(held: Held): boolean {
+  takesSlot(claimed: ClaimedEvent): boolean {
     if (!this.#router) return true;
-    const plan = this.#planOf(held);
+    const plan = this.#planOf(claimed);
     if (!plan || 'error' in plan || plan.legs.length === 0) return true;
     // By what is left, as `#soleDestination`: events of one run must wait in one line.
-    return plan.handlers.some(([name]) => !held.done.includes(name));
+    return plan.handlers.some(([name]) => !claimed.done.includes(name));
   }
 
   /** How many events of a key may be under way at once, if `next` follows `previous`. */
-  runMax(previous: Held, next: Held): number {
+  runMax(previous: ClaimedEvent, next: ClaimedEvent): number {
     const one = this.#soleDestination(previous);
     return one !== undefined && one === this.#soleDestination(next) ? one.runMax : 1;
   }
 
-  deliver(held: Held, done: (outcome: Outcome) => void): void {
-    if (held.unreadable !== undefined) {
-      const why = `PostgreSQL says: ${errorText(held.unreadable)}`;
-      done(rejected(held, new PostcommitError('POSTCOMMIT_E_EVENT_UNREADABLE', why)));
+  deliver(claimed: ClaimedEvent, done: (outcome: Outcome) => void): void {
+    if (claimed.unreadable !== undefined) {
+      const why = `PostgreSQL says: ${errorText(claimed.unreadable)}`;
+      done(rejected(claimed, new PostcommitError('POSTCOMMIT_E_EVENT_UNREADABLE', why)));
       return;
     }
-    if (held.id === '') {
-      done(rejected(held, new PostcommitError('POSTCOMMIT_E_NOT_FOUND', 'It was deleted from outbox_events.')));
+    if (claimed.id === '') {
+      done(rejected(claimed, new PostcommitError('POSTCOMMIT_E_NOT_FOUND', 'It was deleted from outbox_events.')));
       return;
     }
-    const suspicion = suspicionOf(held);
+    const suspicion = suspicionOf(claimed);
     if (suspicion) {
       const errors = [toTargetError(null, suspicion.error)];
-      if (suspicion.isFinal) done({ kind: 'reject', reason: 'crashed', done: held.done, errors });
-      else done({ kind: 'retry', done: held.done, errors, isUntried: true });
+      if (suspicion.isFinal) done({ kind: 'reject', reason: 'crashed', done: claimed.done, errors });
+      else done({ kind: 'retry', done: claimed.done, errors, isUntried: true });
       return;
     }
-    const plan = this.#planOf(held);
-    if (plan) this.#follow(held, plan, done);
-    else done({ kind: 'release', done: held.done }); // The payload was dropped before the delivery began.
+    const plan = this.#planOf(claimed);
+    if (plan) this.#follow(claimed, plan, done);
+    else done({ kind: 'release', done: claimed.done }); // The payload was dropped before the delivery began.
   }
 
   /** Gives up all deliveries under way. Those that still finish count; the others go back without an attempt. */
@@ -123,21 +123,21 @@ export class Deliverer {
     for (const destination of this.#options.destinations.values()) destination.abandon(reason);
   }
 
-  #planOf(held: Held): Plan | undefined {
+  #planOf(claimed: ClaimedEvent): Plan | undefined {
     // Nothing is planned for an event that is not to be delivered: `route` may be what ended the relays before.
-    if (held.plan === undefined && held.id !== '' && held.payloadJson !== undefined && !suspicionOf(held)) {
-      held.plan = this.#makePlan(held, held.payloadJson);
+    if (claimed.plan === undefined && claimed.id !== '' && claimed.payloadJson !== undefined && !suspicionOf(claimed)) {
+      claimed.plan = this.#makePlan(claimed, claimed.payloadJson);
     }
-    return held.plan;
+    return claimed.plan;
   }
 
-  #makePlan(held: Held, payloadJson: string): Plan {
-    const event = new DeliveredEvent(held, payloadJson);
-    const handlers = this.#options.handlers.get(held.type) ?? noHandlers;
+  #makePlan(claimed: ClaimedEvent, payloadJson: string): Plan {
+    const event = new DeliveredEvent(claimed, payloadJson);
+    const handlers = this.#options.handlers.get(claimed.type) ?? noHandlers;
     try {
       const legs = this.#router ? this.#router.legs(event) : noLegs;
-      if (held.owed.length === 0) return { event, handlers, legs, unserved: allServed };
-      return { event, ...this.#asOwed(held, handlers, legs) };
+      if (claimed.owed.length === 0) return { event, handlers, legs, unserved: allServed };
+      return { event, ...this.#asOwed(claimed, handlers, legs) };
     } catch (error) {
       return { error };
     }
@@ -151,13 +151,17 @@ export class Deliverer {
    * shelf for a relay that has it. A handler that it lacks leaves the event in the queue. A destination that it has, and
    * that `route` no longer names, is an error: how it should be sent there is not known, and to leave it out would lose it.
    */
-  #asOwed(held: Held, handlers: NamedHandlers, legs: readonly Leg[]): Omit<Exclude<Plan, { error: unknown }>, 'event'> {
-    const owed = new Set(held.owed);
-    const ownHandlers = handlers.filter(([name]) => owed.has(handlerTarget(held.type, name)));
-    const ownLegs = legs.filter(({ target, to }) => owed.has(to) && !held.done.includes(target));
-    for (const [name] of ownHandlers) owed.delete(handlerTarget(held.type, name));
+  #asOwed(
+    claimed: ClaimedEvent,
+    handlers: NamedHandlers,
+    legs: readonly Leg[],
+  ): Omit<Exclude<Plan, { error: unknown }>, 'event'> {
+    const owed = new Set(claimed.owed);
+    const ownHandlers = handlers.filter(([name]) => owed.has(handlerTarget(claimed.type, name)));
+    const ownLegs = legs.filter(({ target, to }) => owed.has(to) && !claimed.done.includes(target));
+    for (const [name] of ownHandlers) owed.delete(handlerTarget(claimed.type, name));
     // What has the event already is not owed it, whatever the row says.
-    for (const name of held.done) owed.delete(handlerTarget(held.type, name));
+    for (const name of claimed.done) owed.delete(handlerTarget(claimed.type, name));
     for (const { to } of legs) owed.delete(to);
     return { handlers: ownHandlers, legs: ownLegs, unserved: [...owed].map((target) => this.#unserved(target)) };
   }
@@ -170,58 +174,58 @@ export class Deliverer {
   }
 
   /** The destination that is all an event goes to, if nothing else is to be minded. */
-  #soleDestination(held: Held): Destination | undefined {
-    if (held.shelved.length > 0) return undefined;
-    const plan = this.#planOf(held);
+  #soleDestination(claimed: ClaimedEvent): Destination | undefined {
+    if (claimed.shelved.length > 0) return undefined;
+    const plan = this.#planOf(claimed);
     if (!plan || 'error' in plan || plan.unserved.length > 0) return undefined;
-    const { done } = held;
+    const { done } = claimed;
     if (done.length === 0 && plan.handlers.length + plan.legs.length !== 1) return undefined;
     if (plan.handlers.some(([name]) => !done.includes(name))) return undefined;
     const legs = done.length === 0 ? plan.legs : plan.legs.filter(({ target }) => !done.includes(target));
     return legs.length === 1 ? this.#options.destinations.get((legs[0] as Leg).to) : undefined;
   }
 
-  #follow(held: Held, plan: Plan, done: (outcome: Outcome) => void): void {
+  #follow(claimed: ClaimedEvent, plan: Plan, done: (outcome: Outcome) => void): void {
     if ('error' in plan) {
-      done({ kind: 'retry', done: held.done, errors: [toTargetError(null, plan.error)] });
+      done({ kind: 'retry', done: claimed.done, errors: [toTargetError(null, plan.error)] });
       return;
     }
     const { event, handlers, legs, unserved } = plan;
     const count = handlers.length + legs.length + unserved.length;
-    if (count === 0 && held.done.length === 0) {
-      done(this.#withoutHandler(held));
-    } else if (count === 1 && unserved.length === 0 && held.done.length === 0) {
+    if (count === 0 && claimed.done.length === 0) {
+      done(this.#withoutHandler(claimed));
+    } else if (count === 1 && unserved.length === 0 && claimed.done.length === 0) {
       const settle = (result: TargetResult) =>
-        done(result.kind === 'ok' ? this.#soleTarget(result.target) : toOutcome(held, [result]));
+        done(result.kind === 'ok' ? this.#soleTarget(result.target) : toOutcome(claimed, [result]));
       const handler = handlers[0];
-      if (handler) this.#call(event, held, handler, settle);
-      else this.#send(event, held, legs[0] as Leg, settle);
+      if (handler) this.#call(event, claimed, handler, settle);
+      else this.#send(event, claimed, legs[0] as Leg, settle);
     } else {
-      this.#toTargets(held, plan, done);
+      this.#toTargets(claimed, plan, done);
     }
   }
 
   #toTargets(
-    held: Held,
+    claimed: ClaimedEvent,
     { event, handlers, legs, unserved }: Exclude<Plan, { error: unknown }>,
     done: (outcome: Outcome) => void,
   ): void {
-    const openHandlers = handlers.filter(([name]) => !held.done.includes(name));
-    const openLegs = legs.filter(({ target }) => !held.done.includes(target));
+    const openHandlers = handlers.filter(([name]) => !claimed.done.includes(name));
+    const openLegs = legs.filter(({ target }) => !claimed.done.includes(target));
     const count = openHandlers.length + openLegs.length + unserved.length;
     const results: TargetResult[] = [...unserved];
     if (results.length === count) {
-      done(toOutcome(held, results));
+      done(toOutcome(claimed, results));
       return;
     }
     const settle = (result: TargetResult) => {
       results.push(result);
-      if (results.length === count) done(toOutcome(held, results));
+      if (results.length === count) done(toOutcome(claimed, results));
     };
-    for (const leg of openLegs) this.#send(event, held, leg, settle);
+    for (const leg of openLegs) this.#send(event, claimed, leg, settle);
     for (const handler of openHandlers) {
       // An event of its own for each: what one handler changes is no business of the others.
-      this.#call(new DeliveredEvent(held, event.payloadJson), held, handler, settle);
+      this.#call(new DeliveredEvent(claimed, event.payloadJson), claimed, handler, settle);
     }
   }
 
@@ -235,22 +239,22 @@ export class Deliverer {
     return { kind: 'ok', targets };
   }
 
-  #send(event: DeliveredEvent, held: Held, leg: Leg, done: (result: TargetResult) => void): void {
+  #send(event: DeliveredEvent, claimed: ClaimedEvent, leg: Leg, done: (result: TargetResult) => void): void {
     const { target, to } = leg;
     const destination = this.#options.destinations.get(to) as Destination;
-    if (held.shelved.includes(to)) done({ target, owedAs: to, kind: 'waits' });
-    else destination.send(event, leg, held.key, (result) => done({ target, owedAs: to, ...result }));
+    if (claimed.shelved.includes(to)) done({ target, owedAs: to, kind: 'waits' });
+    else destination.send(event, leg, claimed.key, (result) => done({ target, owedAs: to, ...result }));
   }
 
   #call(
     event: DeliveredEvent,
-    held: Held,
+    claimed: ClaimedEvent,
     [name, handler]: readonly [string, Handler],
     done: (result: TargetResult) => void,
   ): void {
-    const call = new HandlerCall(held, name, this.#options.deliverTimeoutMs, (ended) => {
+    const call = new HandlerCall(claimed, name, this.#options.deliverTimeoutMs, (ended) => {
       this.#calls.delete(ended);
-      done(toResult(ended, handlerTarget(held.type, name)));
+      done(toResult(ended, handlerTarget(claimed.type, name)));
     });
     this.#calls.add(call);
     this.#sweep();
@@ -291,9 +295,9 @@ function toResult({ handler: target, result, thrown }: HandlerCall, owedAs: stri
 }
 
 /** All targets together: one that rejects decides, else one that failed, else one that was given up, else one that waits. */
-function toOutcome(held: Held, results: readonly TargetResult[]): Outcome {
+function toOutcome(claimed: ClaimedEvent, results: readonly TargetResult[]): Outcome {
   const owed = [...new Set(results.flatMap(({ kind, owedAs }) => (kind === 'ok' ? [] : owedAs)))];
-  const done = [...held.done];
+  const done = [...claimed.done];
   const rejects: TargetError[] = [];
   const failures: TargetError[] = [];
   const waitsFor: string[] = [];
@@ -319,7 +323,7 @@ function toOutcome(held: Held, results: readonly TargetResult[]): Outcome {
   if (isReleased) return { kind: 'release', done, owed, ...(delayMs > 0 && { delayMs }) };
   // Not onto the shelf, where later events of its key could pass it at the handler that it is owed to.
   if (isElsewhere)
-    return { kind: 'release', done, owed, ...(done.length > held.done.length ? {} : { delayMs: elsewhereMs }) };
+    return { kind: 'release', done, owed, ...(done.length > claimed.done.length ? {} : { delayMs: elsewhereMs }) };
   if (waitsFor.length > 0) return { kind: 'shelve', done, waitsFor: [...new Set(waitsFor)] };
   return { kind: 'ok', targets: done };
 }

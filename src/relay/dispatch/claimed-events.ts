@@ -1,13 +1,13 @@
-import type { Held } from './dispatcher.ts';
-import { Bag } from './indexed-set.ts';
+import type { ClaimedEvent } from './dispatcher.ts';
+import { IndexedSet } from './indexed-set.ts';
 import { isSuspect } from './suspicion.ts';
 
 /**
  * The events that a relay has claimed and not yet written down, and the length of the text that came with their claims.
  * By object: an event that was given back may come again before the relay knows that this is written down.
  */
-export class InHand {
-  readonly #events = new Bag<Held>();
+export class ClaimedEvents {
+  readonly #events = new IndexedSet<ClaimedEvent>();
   #textLength = 0;
   #suspects = 0;
 
@@ -21,16 +21,16 @@ export class InHand {
     return this.#textLength;
   }
 
-  add(held: Held): void {
-    this.#events.add(held);
-    this.#textLength += lengthOf(held);
-    if (isSuspect(held)) this.#suspects++;
+  add(event: ClaimedEvent): void {
+    this.#events.add(event);
+    this.#textLength += lengthOf(event);
+    if (isSuspect(event)) this.#suspects++;
   }
 
-  delete(held: Held): void {
-    if (!this.#events.delete(held)) return;
-    this.#textLength -= lengthOf(held);
-    if (isSuspect(held)) this.#suspects--;
+  delete(event: ClaimedEvent): void {
+    if (!this.#events.delete(event)) return;
+    this.#textLength -= lengthOf(event);
+    if (isSuspect(event)) this.#suspects--;
   }
 
   clear(): void {
@@ -45,6 +45,6 @@ export class InHand {
 }
 
 /** The same when the event is written down as when it was claimed: by then the loader has dropped what it loaded. */
-function lengthOf({ payloadJson, headersJson }: Held): number {
+function lengthOf({ payloadJson, headersJson }: ClaimedEvent): number {
   return (payloadJson?.length ?? 0) + headersJson.length;
 }

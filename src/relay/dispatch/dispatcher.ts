@@ -1,14 +1,14 @@
 import type { ClaimedRow } from '../../outbox/delivering/claim.ts';
 import type { Outcome, Plan } from '../deliver/deliverer.ts';
 import { Fifo } from './fifo.ts';
-import type { Bagged } from './indexed-set.ts';
+import type { Indexed } from './indexed-set.ts';
 import { KeyMemory } from './key-memory.ts';
-import { Line } from './key-queue.ts';
+import { KeyQueue } from './key-queue.ts';
 import type { PayloadLoad } from './payload-loader.ts';
 import { isPrimeSuspect, suspicionOf } from './suspicion.ts';
 
 /** An event in this relay's hands, with the number of the claim that brought it. */
-export interface Held extends ClaimedRow, Bagged {
+export interface ClaimedEvent extends ClaimedRow, Indexed {
   claimNumber: number;
   /** How long until its next try, once it has failed: what waits behind it waits as long. */
   retryInMs?: number;
@@ -18,27 +18,27 @@ export interface Held extends ClaimedRow, Bagged {
   load?: PayloadLoad | undefined;
 }
 
-/** What the dispatcher decided about an event; the completer writes it down. */
+/** What the dispatcher decided about an event; the settler writes it down. */
 export type Verdict =
-  | { held: Held; outcome: Outcome }
+  | { event: ClaimedEvent; outcome: Outcome }
   /** Not tried: it stays in line behind `behind`, or goes back as it was. */
-  | { held: Held; outcome: 'release'; behind?: Held }
+  | { event: ClaimedEvent; outcome: 'release'; behind?: ClaimedEvent }
   /** Not tried: its key is slow and it steps aside. */
-  | { held: Held; outcome: 'shed' };
+  | { event: ClaimedEvent; outcome: 'shed' };
 
 export interface DispatcherOptions {
   /** Deliveries under way at once, of those that take a slot. */
   inFlightMax: number;
   /** Whether the delivery of this event takes a slot. What goes to destinations only does not: they have limits. */
-  takesSlot?: (held: Held) => boolean;
+  takesSlot?: (event: ClaimedEvent) => boolean;
   /** How many events of a key may be under way when `next` follows `previous`: more than 1 only where order is kept. */
-  runMax?: (previous: Held, next: Held) => number;
-  /** Events held at once, at the moment. */
-  holdMax: () => number;
+  runMax?: (previous: ClaimedEvent, next: ClaimedEvent) => number;
+  /** Events the relay buffers at once, at the moment. */
+  bufferTarget: () => number;
   /** Loads the payload of an event that came without one. Calls back with an outcome if that failed. */
-  load?: (held: Held, done: (failure: Outcome | undefined) => void) => void;
+  load?: (event: ClaimedEvent, done: (failure: Outcome | undefined) => void) => void;
   /** Calls back exactly once, also before it returns. */
-  deliver: (held: Held, done: (outcome: Outcome) => void) => void;
+  deliver: (event: ClaimedEvent, done: (outcome: Outcome) => void) => void;
   onVerdict: (verdict: Verdict) => void;
   now?: () => number;
 }
@@ -65,14 +65,14 @@ const crowdedShare = 0.5;
 export class Dispatcher {
   readonly #options: DispatcherOptions;
   readonly #now: () => number;
-  #lines = new Map<string, Line>();
+  #queues = new Map<string, KeyQueue>();
   /** What may begin: with a slot, and without. */
-  readonly #startable = new Fifo<Held>();
-  readonly #unlimited = new Fifo<Held>();
+  readonly #startable = new Fifo<ClaimedEvent>();
+  readonly #unlimited = new Fifo<ClaimedEvent>();
   /** What may begin once its payload is loaded. Such an event takes no slot and is the only one of its key's front. */
-  readonly #loading = new Set<Held>();
+  readonly #loading = new Set<ClaimedEvent>();
   /** Prime suspects: they begin when nothing else is under way, and nothing else begins meanwhile. */
-  #alone: Held[] = [];
+  #alone: ClaimedEvent[] = [];
   #aloneSince: number | undefined;
   #aloneTimer: NodeJS.Timeout | undefined;
   #isTrial = false;
@@ -100,23 +100,23 @@ export class Dispatcher {
     return this.#waiting;
   }
 
-  accept(batch: readonly Held[]): void {
-    for (const held of batch) {
-      if (this.#stopped || this.#broken.unknownTo(held) !== undefined) {
-        this.#giveBack({ held, outcome: 'release' });
+  accept(batch: readonly ClaimedEvent[]): void {
+    for (const event of batch) {
+      if (this.#stopped || this.#broken.unknownTo(event) !== undefined) {
+        this.#giveBack({ event, outcome: 'release' });
         continue;
       }
-      const shelved = this.#shelved.unknownTo(held);
-      if (shelved !== undefined) mayNotPass(held, shelved);
+      const shelved = this.#shelved.unknownTo(event);
+      if (shelved !== undefined) mayNotPass(event, shelved);
       this.#waiting++;
-      if (held.key === null) {
-        this.#offer(held);
+      if (event.key === null) {
+        this.#offer(event);
         continue;
       }
-      const line = this.#lines.get(held.key) ?? new Line();
-      this.#lines.set(held.key, line);
-      line.behind.push(held);
-      this.#lead(line);
+      const queue = this.#queues.get(event.key) ?? new KeyQueue();
+      this.#queues.set(event.key, queue);
+      queue.behind.push(event);
+      this.#lead(queue);
     }
     this.#pump();
   }
@@ -133,8 +133,8 @@ export class Dispatcher {
   }
 
   /** Whether it holds events that have a key. */
-  get hasLines(): boolean {
-    return this.#lines.size > 0;
+  get hasKeyQueues(): boolean {
+    return this.#queues.size > 0;
   }
 
   /** Keys of which something was given back a moment ago. */
@@ -143,38 +143,38 @@ export class Dispatcher {
   }
 
   isSlow(key: string): boolean {
-    return this.#lines.get(key)?.isSlow(this.#now()) ?? false;
+    return this.#queues.get(key)?.isSlow(this.#now()) ?? false;
   }
 
   /** Whether a key holds at least half of what it should. */
   hasEnough(key: string): boolean {
-    const line = this.#lines.get(key);
-    return line !== undefined && line.behind.length * 2 >= line.share(this.#now());
+    const queue = this.#queues.get(key);
+    return queue !== undefined && queue.behind.length * 2 >= queue.bufferShare(this.#now());
   }
 
   /**
    * Answers the keys that have enough work in hand and should not be claimed now, and gives back what they hold beyond
    * their share: otherwise one aggregate with a long backlog fills the relay's buffer and every other one waits for it.
    */
-  shedCrowded(): Set<string> {
+  releaseExcess(): Set<string> {
     const now = this.#now();
-    const holdMax = this.#options.holdMax();
-    const isShort = this.#waiting + this.#inFlight > holdMax / 2;
-    const crowded = [...this.#lines].filter(([key, line]) => line.isSlow(now) || this.hasEnough(key));
-    const fairShare = Math.max(0, Math.floor((holdMax * crowdedShare) / crowded.length) - 1);
+    const bufferTarget = this.#options.bufferTarget();
+    const isShort = this.#waiting + this.#inFlight > bufferTarget / 2;
+    const crowded = [...this.#queues].filter(([key, queue]) => queue.isSlow(now) || this.hasEnough(key));
+    const fairShare = Math.max(0, Math.floor((bufferTarget * crowdedShare) / crowded.length) - 1);
     const enough = new Set<string>();
-    for (const [key, line] of crowded) {
-      const share = Math.min(line.share(now), fairShare);
-      const isSlow = line.isSlow(now);
-      if (isSlow || isShort) this.#shed(line.behind.splice(share), isSlow);
-      if (line.behind.length * 2 >= share) enough.add(key);
+    for (const [key, queue] of crowded) {
+      const share = Math.min(queue.bufferShare(now), fairShare);
+      const isSlow = queue.isSlow(now);
+      if (isSlow || isShort) this.#release(queue.behind.splice(share), isSlow);
+      if (queue.behind.length * 2 >= share) enough.add(key);
     }
     return enough;
   }
 
-  #shed(excess: readonly Held[], isSlow: boolean): void {
+  #release(excess: readonly ClaimedEvent[], isSlow: boolean): void {
     this.#waiting -= excess.length;
-    for (const held of excess) this.#giveBack({ held, outcome: isSlow ? 'shed' : 'release' });
+    for (const event of excess) this.#giveBack({ event, outcome: isSlow ? 'shed' : 'release' });
   }
 
   /** Starts nothing more, and gives back at once what has not begun. */
@@ -186,7 +186,7 @@ export class Dispatcher {
   /** The lease is gone: forget everything. Deliveries under way still occupy their slots until they end. */
   forget(): void {
     this.#generation++;
-    this.#lines.clear();
+    this.#queues.clear();
     this.#broken.clear();
     this.#shelved.clear();
     this.#startable.clear();
@@ -197,78 +197,78 @@ export class Dispatcher {
   }
 
   #returnWaiting(): void {
-    const waiting: Held[] = [
+    const waiting: ClaimedEvent[] = [
       ...this.#startable.drain(),
       ...this.#unlimited.drain(),
       ...this.#loading,
       ...this.#alone.splice(0),
     ];
     this.#loading.clear();
-    for (const [key, line] of this.#lines) {
-      waiting.push(...line.behind);
-      line.behind = [];
-      line.leaveUnbegun();
-      if (!line.begun) this.#lines.delete(key);
+    for (const [key, queue] of this.#queues) {
+      waiting.push(...queue.behind);
+      queue.behind = [];
+      queue.leaveUnbegun();
+      if (!queue.begun) this.#queues.delete(key);
     }
     this.#waiting -= waiting.length;
-    for (const held of waiting) this.#giveBack({ held, outcome: 'release' });
+    for (const event of waiting) this.#giveBack({ event, outcome: 'release' });
   }
 
   #giveBack(verdict: Verdict): void {
-    const { key } = verdict.held;
+    const { key } = verdict.event;
     if (key !== null) this.#broken.add(key);
     this.#options.onVerdict(verdict);
   }
 
   /** Lets the next events of a key begin, as far as they may. */
-  #lead(line: Line): void {
-    for (let next = line.behind[0]; next !== undefined; next = line.behind[0]) {
-      if (line.front > 0 && line.front >= this.#runMax(line.tail as Held, next)) return;
-      line.behind.shift();
-      line.lead(next);
+  #lead(queue: KeyQueue): void {
+    for (let next = queue.behind[0]; next !== undefined; next = queue.behind[0]) {
+      if (queue.front > 0 && queue.front >= this.#runMax(queue.tail as ClaimedEvent, next)) return;
+      queue.behind.shift();
+      queue.lead(next);
       this.#offer(next);
     }
   }
 
-  #runMax(previous: Held, next: Held): number {
+  #runMax(previous: ClaimedEvent, next: ClaimedEvent): number {
     if (isPrimeSuspect(previous) || isPrimeSuspect(next)) return 1;
     if (this.#loading.has(previous) || this.#mustLoad(next)) return 1;
     return this.#options.runMax?.(previous, next) ?? 1;
   }
 
-  #mustLoad(held: Held): boolean {
-    if (held.payloadJson !== undefined || held.id === '' || this.#options.load === undefined) return false;
-    return suspicionOf(held) === undefined; // Loading it may be what ended the relays before.
+  #mustLoad(event: ClaimedEvent): boolean {
+    if (event.payloadJson !== undefined || event.id === '' || this.#options.load === undefined) return false;
+    return suspicionOf(event) === undefined; // Loading it may be what ended the relays before.
   }
 
-  #offer(held: Held): void {
-    if (isPrimeSuspect(held)) this.#alone.push(held);
-    else if (this.#mustLoad(held)) this.#load(held);
-    else this.#offerLoaded(held);
+  #offer(event: ClaimedEvent): void {
+    if (isPrimeSuspect(event)) this.#alone.push(event);
+    else if (this.#mustLoad(event)) this.#load(event);
+    else this.#offerLoaded(event);
   }
 
-  #load(held: Held): void {
-    this.#loading.add(held);
-    this.#options.load?.(held, (failure) => {
-      if (!this.#loading.delete(held)) return; // Given back, or the lease was lost meanwhile.
+  #load(event: ClaimedEvent): void {
+    this.#loading.add(event);
+    this.#options.load?.(event, (failure) => {
+      if (!this.#loading.delete(event)) return; // Given back, or the lease was lost meanwhile.
       if (failure === undefined) {
-        this.#offerLoaded(held);
-        const line = held.key === null ? undefined : this.#lines.get(held.key);
-        if (line) this.#lead(line);
+        this.#offerLoaded(event);
+        const queue = event.key === null ? undefined : this.#queues.get(event.key);
+        if (queue) this.#lead(queue);
       } else {
         this.#waiting--;
-        this.#finish(held, failure);
+        this.#finish(event, failure);
       }
       this.#pump();
     });
   }
 
-  #offerLoaded(held: Held): void {
-    (this.#takesSlot(held) ? this.#startable : this.#unlimited).push(held);
+  #offerLoaded(event: ClaimedEvent): void {
+    (this.#takesSlot(event) ? this.#startable : this.#unlimited).push(event);
   }
 
-  #takesSlot(held: Held): boolean {
-    return this.#options.takesSlot?.(held) ?? true;
+  #takesSlot(event: ClaimedEvent): boolean {
+    return this.#options.takesSlot?.(event) ?? true;
   }
 
   /** Starts what may start. A delivery that ends at once comes back here, so it loops instead of nesting. */
@@ -277,9 +277,9 @@ export class Dispatcher {
     this.#pumping = true;
     while (!this.#isTrial && (this.#alone.length === 0 || !this.#startAlone())) {
       const free = this.#unlimited.shift();
-      const held = free ?? (this.#slotsTaken < this.#options.inFlightMax ? this.#startable.shift() : undefined);
-      if (held === undefined) break;
-      this.#start(held, free === undefined);
+      const event = free ?? (this.#slotsTaken < this.#options.inFlightMax ? this.#startable.shift() : undefined);
+      if (event === undefined) break;
+      this.#start(event, free === undefined);
     }
     this.#pumping = false;
   }
@@ -295,89 +295,89 @@ export class Dispatcher {
       }, leftMs).unref();
       return true;
     }
-    const held = this.#alone.shift() as Held;
+    const event = this.#alone.shift() as ClaimedEvent;
     this.#aloneSince = undefined;
     if (this.#inFlight > 0) {
       // Something takes long: its relay must not stand still for a suspect.
       this.#waiting--;
-      this.#finish(held, { kind: 'release', done: held.done, delayMs: postponeMs });
+      this.#finish(event, { kind: 'release', done: event.done, delayMs: postponeMs });
       return false;
     }
     this.#isTrial = true;
-    this.#start(held, true);
+    this.#start(event, true);
     return this.#isTrial;
   }
 
-  #start(held: Held, takesSlot: boolean): void {
+  #start(event: ClaimedEvent, takesSlot: boolean): void {
     this.#waiting--;
     this.#inFlight++;
     if (takesSlot) this.#slotsTaken++;
-    if (held.key !== null) this.#lines.get(held.key)?.begin(this.#now(), takesSlot);
+    if (event.key !== null) this.#queues.get(event.key)?.begin(this.#now(), takesSlot);
     const generation = this.#generation;
-    this.#options.deliver(held, (outcome) => {
+    this.#options.deliver(event, (outcome) => {
       this.#inFlight--;
       this.#isTrial = false; // If this was none, there is none.
       if (takesSlot) this.#slotsTaken--;
-      if (generation === this.#generation) this.#finish(held, outcome);
+      if (generation === this.#generation) this.#finish(event, outcome);
       this.#pump();
     });
   }
 
-  #finish(held: Held, outcome: Outcome): void {
+  #finish(event: ClaimedEvent, outcome: Outcome): void {
     if (outcome.kind === 'ok') {
-      this.#options.onVerdict({ held, outcome });
-      if (held.key !== null) this.#advance(held.key);
+      this.#options.onVerdict({ event, outcome });
+      if (event.key !== null) this.#advance(event.key);
       return;
     }
     if (outcome.kind === 'shelve') {
-      this.#shelve(held, outcome);
+      this.#shelve(event, outcome);
       return;
     }
     // Also for a dead letter: until that is written down, a crash would bring the event back behind its followers.
-    this.#giveBack({ held, outcome });
-    const line = held.key === null ? undefined : this.#lines.get(held.key);
-    if (!line || held.key === null) return;
-    this.#lines.delete(held.key);
-    const followers = this.#notBegun(held.key, line);
-    if (line.waits) {
-      for (const fifo of [this.#unlimited, this.#startable]) fifo.remove((other) => other.key === held.key);
+    this.#giveBack({ event, outcome });
+    const queue = event.key === null ? undefined : this.#queues.get(event.key);
+    if (!queue || event.key === null) return;
+    this.#queues.delete(event.key);
+    const followers = this.#notBegun(event.key, queue);
+    if (queue.waits) {
+      for (const fifo of [this.#unlimited, this.#startable]) fifo.remove((other) => other.key === event.key);
     }
     this.#waiting -= followers.length;
-    for (const follower of followers) this.#giveBack({ held: follower, outcome: 'release', behind: held });
+    for (const follower of followers) this.#giveBack({ event: follower, outcome: 'release', behind: event });
   }
 
   /** What is behind the events of a key that are under way. Of a run, some that may begin may not have yet. */
-  #notBegun(key: string, line = this.#lines.get(key)): Held[] {
-    if (!line) return [];
-    const isOfKey = (held: Held) => held.key === key;
-    const front = line.waits ? [...this.#unlimited.items(), ...this.#startable.items()].filter(isOfKey) : [];
-    return [...front, ...line.behind];
+  #notBegun(key: string, queue = this.#queues.get(key)): ClaimedEvent[] {
+    if (!queue) return [];
+    const isOfKey = (event: ClaimedEvent) => event.key === key;
+    const front = queue.waits ? [...this.#unlimited.items(), ...this.#startable.items()].filter(isOfKey) : [];
+    return [...front, ...queue.behind];
   }
 
-  #shelve(held: Held, outcome: Outcome & { kind: 'shelve' }): void {
-    if (held.key !== null) {
-      this.#shelved.add(held.key, held.seq, outcome.waitsFor);
-      for (const follower of this.#notBegun(held.key)) mayNotPass(follower, outcome.waitsFor);
+  #shelve(event: ClaimedEvent, outcome: Outcome & { kind: 'shelve' }): void {
+    if (event.key !== null) {
+      this.#shelved.add(event.key, event.seq, outcome.waitsFor);
+      for (const follower of this.#notBegun(event.key)) mayNotPass(follower, outcome.waitsFor);
     }
-    this.#options.onVerdict({ held, outcome });
-    if (held.key !== null) this.#advance(held.key);
+    this.#options.onVerdict({ event, outcome });
+    if (event.key !== null) this.#advance(event.key);
   }
 
   #advance(key: string): void {
-    const line = this.#lines.get(key);
-    if (!line) return;
-    line.advance(this.#now());
-    this.#lead(line);
-    if (line.front === 0) this.#drop(key);
+    const queue = this.#queues.get(key);
+    if (!queue) return;
+    queue.advance(this.#now());
+    this.#lead(queue);
+    if (queue.front === 0) this.#drop(key);
   }
 
   #drop(key: string): void {
-    this.#lines.delete(key);
-    // Not the same one again: see Bag.
-    if (this.#lines.size === 0) this.#lines = new Map();
+    this.#queues.delete(key);
+    // Not the same one again: see IndexedSet.
+    if (this.#queues.size === 0) this.#queues = new Map();
   }
 }
 
-function mayNotPass(held: Held, destinations: Iterable<string>): void {
-  held.shelved = [...new Set([...held.shelved, ...destinations])];
+function mayNotPass(event: ClaimedEvent, destinations: Iterable<string>): void {
+  event.shelved = [...new Set([...event.shelved, ...destinations])];
 }

@@ -1,20 +1,20 @@
-import type { Held } from './dispatcher.ts';
+import type { ClaimedEvent } from './dispatcher.ts';
 
 /** A delivery that takes longer makes its key slow. */
 const slowAfterMs = 100;
 /** A key may hold so much work, in time, or so many events if that is more. */
-const inHandMs = 250;
-const inHandMin = 32;
+const bufferMs = 250;
+const bufferMin = 32;
 /** Deliveries are timed in groups, so that one pause of the process does not make a fast key slow. */
 const groupSize = 16;
 const groupMs = 20;
 
 /** The events of one key that a relay holds, and how long their deliveries take. */
-export class Line {
+export class KeyQueue {
   /** What waits behind the front: those that are being delivered or next to be. */
-  behind: Held[] = [];
+  behind: ClaimedEvent[] = [];
   /** The last event of the front. */
-  tail: Held | undefined;
+  tail: ClaimedEvent | undefined;
   /** How many events the front has, and how many of these are being delivered. */
   #front = 0;
   #underWay = 0;
@@ -40,8 +40,8 @@ export class Line {
   }
 
   /** The front grows by this event. */
-  lead(held: Held): void {
-    this.tail = held;
+  lead(event: ClaimedEvent): void {
+    this.tail = event;
     this.#front++;
   }
 
@@ -87,8 +87,8 @@ export class Line {
   }
 
   /** How many events it should hold behind its front at most. */
-  share(now: number): number {
-    if (this.isSlow(now)) return inHandMin;
-    return Math.max(inHandMin, inHandMs / this.#tookMs);
+  bufferShare(now: number): number {
+    if (this.isSlow(now)) return bufferMin;
+    return Math.max(bufferMin, bufferMs / this.#tookMs);
   }
 }

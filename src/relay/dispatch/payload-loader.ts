@@ -3,7 +3,7 @@ import { PostcommitError } from '../../errors.ts';
 import type { LoadedPayload } from '../../outbox/delivering/load-payload.ts';
 import { causeText, errorText } from '../../telemetry/error-text.ts';
 import type { Outcome } from '../deliver/deliverer.ts';
-import type { Held } from './dispatcher.ts';
+import type { ClaimedEvent } from './dispatcher.ts';
 
 export interface PayloadLoaderOptions {
   /** Bytes of loaded payloads at once. */
@@ -16,19 +16,19 @@ export interface PayloadLoaderOptions {
 
 /** One payload: waiting to be loaded, being loaded, or loaded and not yet released. */
 export interface PayloadLoad {
-  held: Held;
+  event: ClaimedEvent;
   /** Called once, with the outcome if the payload could not be loaded. */
   done: (failure: Outcome | undefined) => void;
   /** Known once the server was asked: its size, or the least it can be. */
   bytes: number;
-  share: Share | undefined;
+  pool: BytePool | undefined;
   isLoaded: boolean;
   /** Whether the headers came with the payload. */
   hasHeaders: boolean;
 }
 
-/** A part of the budget. Loads wait in order; the first one is never passed by another of the same share. */
-interface Share {
+/** A part of the budget. Loads wait in order; the first one is never passed by another of the same pool. */
+interface BytePool {
   bytesMax: number;
   inUse: number;
   waiting: PayloadLoad[];
@@ -54,8 +54,8 @@ const stuckAfterMs = 1_000;
 export class PayloadLoader {
   readonly #options: PayloadLoaderOptions;
   readonly #now: () => number;
-  readonly #small: Share;
-  readonly #large: Share;
+  readonly #small: BytePool;
+  readonly #large: BytePool;
   readonly #smallBytesMax: number;
   /** Loads of unknown size. */
   #unsized: PayloadLoad[] = [];
@@ -86,9 +86,9 @@ export class PayloadLoader {
   }
 
   /** Sets the event's `payloadJson`, and `headersJson` if that was left out, or calls back with what becomes of the event instead. */
-  load(held: Held, done: (failure: Outcome | undefined) => void): void {
-    const load: PayloadLoad = { held, done, bytes: 0, share: undefined, isLoaded: false, hasHeaders: false };
-    held.load = load;
+  load(event: ClaimedEvent, done: (failure: Outcome | undefined) => void): void {
+    const load: PayloadLoad = { event, done, bytes: 0, pool: undefined, isLoaded: false, hasHeaders: false };
+    event.load = load;
     if (this.#waiting === 0) this.#movedAt = this.#now();
     this.#loads.add(load);
     this.#unsized.push(load);
@@ -96,15 +96,15 @@ export class PayloadLoader {
   }
 
   /** The event is delivered or given back: drops its payload, or the load if it is still waiting. */
-  release(held: Held): void {
-    const { load } = held;
+  release(event: ClaimedEvent): void {
+    const { load } = event;
     if (load === undefined) return;
-    held.load = undefined;
-    held.payloadJson = undefined;
-    if (load.hasHeaders) held.headersJson = '{}'; // As it was claimed: see InHand.
-    held.plan = undefined;
+    event.load = undefined;
+    event.payloadJson = undefined;
+    if (load.hasHeaders) event.headersJson = '{}'; // As it was claimed: see ClaimedEvents.
+    event.plan = undefined;
     if (!this.#loads.delete(load)) return;
-    if (load.isLoaded && load.share) load.share.inUse -= load.bytes;
+    if (load.isLoaded && load.pool) load.pool.inUse -= load.bytes;
     else this.#unqueue(load);
     this.#movedAt = this.#now();
     this.#pump();
@@ -114,9 +114,9 @@ export class PayloadLoader {
   forget(): void {
     this.#loads.clear();
     this.#unsized = [];
-    for (const share of [this.#small, this.#large]) {
-      share.waiting = [];
-      share.inUse = 0;
+    for (const pool of [this.#small, this.#large]) {
+      pool.waiting = [];
+      pool.inUse = 0;
     }
   }
 
@@ -145,11 +145,11 @@ export class PayloadLoader {
 
   /** What can be loaded now, and how large it may be. */
   #next(): { load: PayloadLoad; bytesMax: number } | undefined {
-    for (const share of [this.#small, this.#large]) {
-      const first = share.waiting[0];
-      const bytesMax = this.#room(share);
+    for (const pool of [this.#small, this.#large]) {
+      const first = pool.waiting[0];
+      const bytesMax = this.#room(pool);
       if (first === undefined || bytesMax < first.bytes) continue;
-      share.waiting.shift();
+      pool.waiting.shift();
       return { load: first, bytesMax };
     }
     const bytesMax = Math.max(this.#roomForNew(this.#small), this.#roomForNew(this.#large));
@@ -157,82 +157,82 @@ export class PayloadLoader {
     return load && { load, bytesMax };
   }
 
-  /** The largest payload that fits into a share now. */
-  #room(share: Share): number {
+  /** The largest payload that fits into a pool now. */
+  #room(pool: BytePool): number {
     const { loadBytesMax } = this.#options;
-    if (share === this.#large && share.inUse === 0) return loadBytesMax;
-    const sizeMax = share === this.#small ? this.#smallBytesMax : loadBytesMax;
-    return Math.max(0, Math.min(share.bytesMax - share.inUse, sizeMax, loadBytesMax));
+    if (pool === this.#large && pool.inUse === 0) return loadBytesMax;
+    const sizeMax = pool === this.#small ? this.#smallBytesMax : loadBytesMax;
+    return Math.max(0, Math.min(pool.bytesMax - pool.inUse, sizeMax, loadBytesMax));
   }
 
-  #roomForNew(share: Share): number {
-    return share.waiting.length > 0 ? 0 : this.#room(share);
+  #roomForNew(pool: BytePool): number {
+    return pool.waiting.length > 0 ? 0 : this.#room(pool);
   }
 
   async #run(load: PayloadLoad, bytesMax: number): Promise<void> {
     let payload: LoadedPayload | undefined;
     try {
-      payload = await this.#options.load(load.held.seq, bytesMax);
+      payload = await this.#options.load(load.event.seq, bytesMax);
     } catch (error) {
-      this.#end(load, this.#failed(load.held, error));
+      this.#end(load, this.#failed(load.event, error));
       return;
     }
     if (!this.#loads.has(load)) return; // Given back, or the lease was lost meanwhile.
-    this.#failures.delete(load.held.seq);
-    if (payload === undefined) this.#end(load, { kind: 'release', done: load.held.done });
+    this.#failures.delete(load.event.seq);
+    if (payload === undefined) this.#end(load, { kind: 'release', done: load.event.done });
     else if (payload.json !== undefined) this.#take(load, payload.json, payload);
-    else if (payload.bytes > this.#options.loadBytesMax) this.#end(load, this.#tooLarge(load.held, payload.bytes));
+    else if (payload.bytes > this.#options.loadBytesMax) this.#end(load, this.#tooLarge(load.event, payload.bytes));
     else this.#wait(load, payload.bytes);
   }
 
   #take(load: PayloadLoad, json: string, { headersJson, bytes }: LoadedPayload): void {
-    const share = load.share ?? (bytes <= this.#roomForNew(this.#small) ? this.#small : this.#large);
-    share.inUse += bytes;
-    load.share = share;
+    const pool = load.pool ?? (bytes <= this.#roomForNew(this.#small) ? this.#small : this.#large);
+    pool.inUse += bytes;
+    load.pool = pool;
     load.bytes = bytes;
     load.isLoaded = true;
-    load.held.payloadJson = json;
+    load.event.payloadJson = json;
     load.hasHeaders = headersJson !== undefined;
-    if (headersJson !== undefined) load.held.headersJson = headersJson;
+    if (headersJson !== undefined) load.event.headersJson = headersJson;
     load.done(undefined);
   }
 
   /** It did not fit, and its size is known better now. */
   #wait(load: PayloadLoad, bytes: number): void {
-    const share = bytes <= this.#smallBytesMax ? this.#small : this.#large;
-    if (load.share === share) share.waiting.unshift(load);
-    else share.waiting.push(load);
-    load.share = share;
+    const pool = bytes <= this.#smallBytesMax ? this.#small : this.#large;
+    if (load.pool === pool) pool.waiting.unshift(load);
+    else pool.waiting.push(load);
+    load.pool = pool;
     load.bytes = bytes;
   }
 
   #end(load: PayloadLoad, failure: Outcome): void {
     if (!this.#loads.delete(load)) return;
-    load.held.load = undefined;
+    load.event.load = undefined;
     load.done(failure);
   }
 
-  #failed(held: Held, error: unknown): Outcome {
+  #failed(event: ClaimedEvent, error: unknown): Outcome {
     if (isUnreadable(error)) {
-      this.#failures.delete(held.seq);
-      return rejected(held, 'POSTCOMMIT_E_PAYLOAD_UNREADABLE', `PostgreSQL reports: ${causeText(error)}`);
+      this.#failures.delete(event.seq);
+      return rejected(event, 'POSTCOMMIT_E_PAYLOAD_UNREADABLE', `PostgreSQL reports: ${causeText(error)}`);
     }
-    const failures = (this.#failures.get(held.seq) ?? 0) + 1;
-    this.#failures.delete(held.seq);
+    const failures = (this.#failures.get(event.seq) ?? 0) + 1;
+    this.#failures.delete(event.seq);
     if (failures < failuresMax) {
       const oldest = this.#failures.size >= countedMax ? this.#failures.keys().next().value : undefined;
       if (oldest !== undefined) this.#failures.delete(oldest);
-      this.#failures.set(held.seq, failures);
-      return { kind: 'release', done: held.done };
+      this.#failures.set(event.seq, failures);
+      return { kind: 'release', done: event.done };
     }
     const detail = `${failures} loads in a row failed, the last one with: ${causeText(error)}`;
-    return { kind: 'retry', done: held.done, errors: [targetError('POSTCOMMIT_E_PAYLOAD_NOT_LOADED', detail)] };
+    return { kind: 'retry', done: event.done, errors: [targetError('POSTCOMMIT_E_PAYLOAD_NOT_LOADED', detail)] };
   }
 
-  #tooLarge(held: Held, bytes: number): Outcome {
+  #tooLarge(event: ClaimedEvent, bytes: number): Outcome {
     const { loadBytesMax } = this.#options;
     const detail = `It has at least ${bytes} bytes as text, and loadBytesMax is ${loadBytesMax}.`;
-    return rejected(held, 'POSTCOMMIT_E_PAYLOAD_OVER_LOAD_LIMIT', detail);
+    return rejected(event, 'POSTCOMMIT_E_PAYLOAD_OVER_LOAD_LIMIT', detail);
   }
 }
 
@@ -245,6 +245,6 @@ function targetError(code: LoadErrorCode, detail: string) {
   return { target: null, code, error: errorText(new PostcommitError(code, detail)) };
 }
 
-function rejected(held: Held, code: LoadErrorCode, detail: string): Outcome {
-  return { kind: 'reject', reason: 'rejected', done: held.done, errors: [targetError(code, detail)] };
+function rejected(event: ClaimedEvent, code: LoadErrorCode, detail: string): Outcome {
+  return { kind: 'reject', reason: 'rejected', done: event.done, errors: [targetError(code, detail)] };
 }

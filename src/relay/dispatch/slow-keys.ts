@@ -6,16 +6,16 @@ import type { Dispatcher } from './dispatcher.ts';
 const none: ReadonlySet<string> = new Set();
 const deferEveryMs = 500;
 const keysAtOnceMax = 8;
-/** How many events of a key that is still slow are called back at once, and of one that is not. */
-const recallSlowMax = 64;
-const recallMax = 20_000;
-/** And of one that has recovered: what is called back comes before newer events of others, so not too many. */
-const recallRecoveredMax = 4_000;
+/** How many events of a key that is still slow are undeferred at once, and of one that is not. */
+const undeferSlowMax = 64;
+const undeferMax = 20_000;
+/** And of one that has recovered: what is undeferred comes before newer events of others, so not too many. */
+const undeferRecoveredMax = 4_000;
 
 /**
  * Keeps an aggregate with a long backlog out of the way of all others: it may hold a share of the relay's buffer only,
  * and it is not claimed while it has enough. If its deliveries are slow, the rest of a long backlog is deferred, so that
- * claims need not walk over it; when it runs short, or is fast again, its events are called back.
+ * claims need not walk over it; when it runs short, or is fast again, its events are undeferred.
  */
 export class SlowKeys {
   readonly #dispatcher: Dispatcher;
@@ -23,7 +23,7 @@ export class SlowKeys {
   readonly #schema: string;
   readonly #deferred = new Set<string>();
   readonly #recovered = new Set<string>();
-  #spared = none;
+  #excluded = none;
   #deferredAt = Number.NEGATIVE_INFINITY;
 
   constructor(dispatcher: Dispatcher, db: Executor, schema: string) {
@@ -33,20 +33,21 @@ export class SlowKeys {
   }
 
   /**
-   * Before each claim. Answers the keys to leave alone: at once while no event that has a key is held, because what is awaited
+   * Before each claim. Returns the keys that the claim excludes: at once while no event that has a key is held, because what is awaited
    * before a claim is what a single event waits for.
    */
-  putAside(): readonly string[] | Promise<readonly string[]> {
-    if (this.#dispatcher.hasLines || this.#deferred.size > 0 || this.#recovered.size > 0) return this.#putAside();
-    this.#spared = none;
+  excludedKeys(): readonly string[] | Promise<readonly string[]> {
+    if (this.#dispatcher.hasKeyQueues || this.#deferred.size > 0 || this.#recovered.size > 0)
+      return this.#findExcludedKeys();
+    this.#excluded = none;
     return [];
   }
 
-  async #putAside(): Promise<string[]> {
-    const enough = this.#dispatcher.shedCrowded();
-    this.#spared = enough;
-    if (this.#deferred.size > 0) await this.#callBack(enough);
-    if (this.#recovered.size > 0) await this.#callRecoveredBack();
+  async #findExcludedKeys(): Promise<string[]> {
+    const enough = this.#dispatcher.releaseExcess();
+    this.#excluded = enough;
+    if (this.#deferred.size > 0) await this.#undefer(enough);
+    if (this.#recovered.size > 0) await this.#undeferRecovered();
     const now = performance.now();
     if (enough.size > 0 && now - this.#deferredAt >= deferEveryMs) {
       this.#deferredAt = now;
@@ -59,7 +60,7 @@ export class SlowKeys {
 
   /** Whether events of this key were left alone because it had enough, and it could use more now. */
   wantsMore(key: string): boolean {
-    const mayHaveMore = this.#spared.has(key) || this.#deferred.has(key) || this.#recovered.has(key);
+    const mayHaveMore = this.#excluded.has(key) || this.#deferred.has(key) || this.#recovered.has(key);
     return mayHaveMore && !this.#dispatcher.hasEnough(key);
   }
 
@@ -74,26 +75,26 @@ export class SlowKeys {
   }
 
   /** Before the relay stops: the next one shall find everything ready. */
-  async callAllBack(): Promise<void> {
+  async undeferAll(): Promise<void> {
     if (this.#deferred.size === 0) return;
-    await recall(this.#db, this.#schema, [...this.#deferred], recallMax);
+    await recall(this.#db, this.#schema, [...this.#deferred], undeferMax);
     this.#deferred.clear();
   }
 
   /** A part at a time, until nothing is left: whatever has its turn too early would find its predecessor waiting. */
-  async #callRecoveredBack(): Promise<void> {
+  async #undeferRecovered(): Promise<void> {
     const short = [...this.#recovered].filter((key) => !this.#dispatcher.hasEnough(key));
     if (short.length === 0) return;
-    const more = new Set(await recall(this.#db, this.#schema, short, recallRecoveredMax));
+    const more = new Set(await recall(this.#db, this.#schema, short, undeferRecoveredMax));
     for (const key of short) if (!more.has(key)) this.#recovered.delete(key);
   }
 
-  async #callBack(enough: ReadonlySet<string>): Promise<void> {
+  async #undefer(enough: ReadonlySet<string>): Promise<void> {
     const short = [...this.#deferred].filter((key) => !enough.has(key)).slice(0, keysAtOnceMax);
     const stillSlow = short.filter((key) => this.#dispatcher.isSlow(key));
     const fast = short.filter((key) => !stillSlow.includes(key));
-    if (stillSlow.length > 0) await recall(this.#db, this.#schema, stillSlow, recallSlowMax);
-    if (fast.length > 0) await recall(this.#db, this.#schema, fast, recallMax);
+    if (stillSlow.length > 0) await recall(this.#db, this.#schema, stillSlow, undeferSlowMax);
+    if (fast.length > 0) await recall(this.#db, this.#schema, fast, undeferMax);
     for (const key of fast) this.#deferred.delete(key);
   }
 }

@@ -1,7 +1,7 @@
 import type { Executor } from '../../database/executor.ts';
 import { beginTrial } from '../../outbox/delivering/begin-trial.ts';
 import type { Deliverer, Outcome } from '../deliver/deliverer.ts';
-import type { Held } from './dispatcher.ts';
+import type { ClaimedEvent } from './dispatcher.ts';
 import type { PayloadLoader } from './payload-loader.ts';
 
 export interface SuspectTrialsOptions {
@@ -21,13 +21,13 @@ export class SuspectTrials {
   }
 
   /** Counts the trial, loads the payload and delivers: each of the last two may be what ends the process. */
-  deliver(held: Held, done: (outcome: Outcome) => void): void {
+  deliver(event: ClaimedEvent, done: (outcome: Outcome) => void): void {
     const { db, schema, token, payloads, deliverer } = this.#options;
-    const release = () => done({ kind: 'release', done: held.done });
-    beginTrial(db, schema, held.seq, token()).then((isOurs) => {
+    const release = () => done({ kind: 'release', done: event.done });
+    beginTrial(db, schema, event.seq, token()).then((isOurs) => {
       if (!isOurs) release();
-      else if (held.payloadJson !== undefined || held.id === '') deliverer.deliver(held, done);
-      else payloads.load(held, (failure) => (failure ? done(failure) : deliverer.deliver(held, done)));
+      else if (event.payloadJson !== undefined || event.id === '') deliverer.deliver(event, done);
+      else payloads.load(event, (failure) => (failure ? done(failure) : deliverer.deliver(event, done)));
     }, release);
   }
 }

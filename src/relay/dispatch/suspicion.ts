@@ -15,8 +15,8 @@ export function isSuspect({ rescues }: Pick<ClaimedRow, 'rescues'>): boolean {
 }
 
 /** Whether it is to be delivered with nothing else under way, so that it is known what ends the relay if something does. */
-export function isPrimeSuspect(held: ClaimedRow): boolean {
-  return held.rescues >= primeFrom && suspicionOf(held) === undefined;
+export function isPrimeSuspect(event: ClaimedRow): boolean {
+  return event.rescues >= primeFrom && suspicionOf(event) === undefined;
 }
 
 /**

@@ -1,13 +1,13 @@
 import { compareSeq, type LowWaterMark, type Survey } from '../../outbox/delivering/claim.ts';
 
-/** How often stock is taken: while so many events pass, and when there are few. */
-const surveyEveryMs = 200;
-const surveyEvents = 1_000;
-const surveyQuietMs = 5_000;
+/** How often the low-water mark is sampled: while so many events pass, and when there are few. */
+const sampleEveryMs = 200;
+const sampleEvents = 1_000;
+const sampleQuietMs = 5_000;
 /** How often everything is looked at all the same. */
 const fullLookEveryMs = 30_000;
 /** The sequence begins at 1. */
-const unknownReturns = '-1';
+const unknownRequeues = '-1';
 
 /**
  * The low-water mark: a seq below which nothing is in the queue and nothing will be. It only saves work: while a session
@@ -17,9 +17,9 @@ const unknownReturns = '-1';
  * Why nothing can turn up below it. A seq is drawn before its event commits, so the lowest seq in the queue is no mark
  * yet: a transaction that drew a lower one may still be under way. It is a candidate, with the transactions of that
  * moment. Any seq drawn later is higher than all drawn until then. Once every transaction of that moment has ended (the
- * oldest one under way is younger than all of them), all lower seqs that will ever commit have done so; the survey that
- * sees this also sees their events. What comes back into the queue from elsewhere is counted (`returns`) before its
- * transaction commits, and a survey reads the number before its snapshot. Counted later than that, the claim that could
+ * oldest one under way is younger than all of them), all lower seqs that will ever commit have done so; the sample that
+ * sees this also sees their events. What comes back into the queue from elsewhere is counted (`requeues`) before its
+ * transaction commits, and a sample reads the number before its snapshot. Counted later than that, the claim that could
  * meet it finds another number and does without the mark; counted before, its transaction is one of that moment.
  *
  * A seq drawn later is higher only while the sequence does not go back. It does after a restore or a failover that lost
@@ -30,29 +30,29 @@ const unknownReturns = '-1';
  */
 export class LowWater {
   #mark = '0';
-  #returns = unknownReturns;
+  #requeues = unknownRequeues;
   #server = '';
   #candidate: { seq: string; xmax: bigint } | undefined;
   /** The highest seq seen in the queue since everything was looked at. */
   #reached = '0';
-  #surveyAt = Number.NEGATIVE_INFINITY;
+  #sampledAt = Number.NEGATIVE_INFINITY;
   /** Events claimed since then. */
   #claimed = 0;
   #fullLookAt = Number.NEGATIVE_INFINITY;
 
   get mark(): LowWaterMark {
-    return { mark: this.#mark, returns: this.#returns, server: this.#server };
+    return { mark: this.#mark, requeues: this.#requeues, server: this.#server };
   }
 
-  /** Whether it is time for a claim from the start to take stock. */
-  surveyIsDue(now: number): boolean {
-    const sinceMs = now - this.#surveyAt;
-    return sinceMs >= surveyQuietMs || (sinceMs >= surveyEveryMs && this.#claimed >= surveyEvents);
+  /** Whether it is time for a claim from the start to sample. */
+  sampleIsDue(now: number): boolean {
+    const sinceMs = now - this.#sampledAt;
+    return sinceMs >= sampleQuietMs || (sinceMs >= sampleEveryMs && this.#claimed >= sampleEvents);
   }
 
-  /** Before a claim that takes stock. Now and then the mark is forgotten for it. */
-  beginSurvey(now: number): void {
-    this.#surveyAt = now;
+  /** Before a claim that samples. Now and then the mark is forgotten for it. */
+  beginSample(now: number): void {
+    this.#sampledAt = now;
     this.#claimed = 0;
     if (now - this.#fullLookAt < fullLookEveryMs) return;
     this.#fullLookAt = now;
@@ -61,7 +61,7 @@ export class LowWater {
 
   /** The server may be another one now, that knows less: after a failover, or a restore. */
   forget(): void {
-    this.#forget(unknownReturns, '');
+    this.#forget(unknownRequeues, '');
     this.#reached = '0';
   }
 
@@ -71,12 +71,12 @@ export class LowWater {
     if (compareSeq(seq, this.#reached) > 0) this.#reached = seq;
   }
 
-  /** After a claim that took stock. */
-  surveyed(survey: Survey): void {
-    const isFirst = this.#returns === unknownReturns;
-    if (survey.server !== this.#server || survey.returns !== this.#returns) {
-      // Whatever `lowest` is worth then: a mark is made from two surveys, and the second one looks at everything.
-      this.#forget(survey.returns, survey.server);
+  /** After a claim that sampled. */
+  sampled(survey: Survey): void {
+    const isFirst = this.#requeues === unknownRequeues;
+    if (survey.server !== this.#server || survey.requeues !== this.#requeues) {
+      // Whatever `lowest` is worth then: a mark is made from two samples, and the second one looks at everything.
+      this.#forget(survey.requeues, survey.server);
       // What was seen before may be above what the sequence has come to since.
       if (!isFirst) this.#reached = '0';
     }
@@ -89,9 +89,9 @@ export class LowWater {
     this.#candidate ??= { seq: lowest, xmax: BigInt(survey.xmax) };
   }
 
-  #forget(returns: string, server: string): void {
+  #forget(requeues: string, server: string): void {
     this.#mark = '0';
-    this.#returns = returns;
+    this.#requeues = requeues;
     this.#server = server;
     this.#candidate = undefined;
   }

@@ -1,9 +1,9 @@
 /** How much work, in time, a relay keeps in hand. */
-const inHandMs = 250;
+const bufferMs = 250;
 const sampleMsMin = 10;
 
 /**
- * How many events to hold, by how fast they are being delivered: a quarter of a second's work. Fast handlers need a
+ * How many events to buffer, by how fast they are being delivered: a quarter of a second's work. Fast handlers need a
  * long buffer to stay busy; with slow ones a long buffer would only keep events from other relays, and give more back
  * at a stop. A pure function of what it is told, and of the time it is told with.
  */
@@ -14,17 +14,17 @@ export class Pace {
   #done = 0;
   #busyMs = 0;
   #busySince: number | undefined;
-  #hold: number;
+  #bufferTarget: number;
 
   constructor(limits: { min: number; max: number }) {
     this.#max = limits.max;
     this.#min = Math.min(limits.min, limits.max);
-    this.#hold = this.#min;
+    this.#bufferTarget = this.#min;
   }
 
-  /** What `holdMax` answered last. */
-  get hold(): number {
-    return this.#hold;
+  /** What `updateBufferTarget` returned last. */
+  get bufferTarget(): number {
+    return this.#bufferTarget;
   }
 
   /** There is something to do from now on. */
@@ -43,17 +43,17 @@ export class Pace {
     this.#done++;
   }
 
-  /** How many events to hold now. */
-  holdMax(now: number): number {
+  /** How many events to buffer now. */
+  updateBufferTarget(now: number): number {
     const busyMs = this.#busyMs + (this.#busySince === undefined ? 0 : now - this.#busySince);
-    if (busyMs >= sampleMsMin && (this.#done > 0 || busyMs >= inHandMs)) {
+    if (busyMs >= sampleMsMin && (this.#done > 0 || busyMs >= bufferMs)) {
       const perMs = this.#done / busyMs;
       this.#perMs = this.#perMs === 0 ? perMs : (this.#perMs + perMs) / 2;
       this.#done = 0;
       this.#busyMs = 0;
       if (this.#busySince !== undefined) this.#busySince = now;
     }
-    this.#hold = Math.min(this.#max, Math.max(this.#min, Math.ceil(this.#perMs * inHandMs)));
-    return this.#hold;
+    this.#bufferTarget = Math.min(this.#max, Math.max(this.#min, Math.ceil(this.#perMs * bufferMs)));
+    return this.#bufferTarget;
   }
 }

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { codedDatabaseError, isUnreadable } from '../../database/database-error.ts';
-import type { Link } from '../../database/link.ts';
+import type { ReconnectingClient } from '../../database/reconnecting-client.ts';
 import type { ClaimedRow, ClaimRequest, ClaimResult } from '../../outbox/delivering/claim.ts';
 import { claim, claimNext, isRelayEnded, readClaimed } from '../../outbox/delivering/claim.ts';
 import { defer } from '../../outbox/delivering/defer.ts';
@@ -13,7 +13,7 @@ import { QueueWalk } from './queue-walk.ts';
 
 export interface PollingLaneOptions {
   schema: string;
-  link: Link;
+  link: ReconnectingClient;
   doorbell: Doorbell;
   /** Events per claim. */
   batchSizeMax: number;
@@ -21,17 +21,17 @@ export interface PollingLaneOptions {
   /** The fencing token; `undefined` while there is no valid lease, and then nothing is claimed. */
   token: () => string | undefined;
   /** How many events the relay should hold at most, and how many it holds. */
-  holdMax: () => number;
-  held: () => number;
+  bufferTarget: () => number;
+  buffered: () => number;
   /** The length of the text that it holds, and how long that may be. */
-  heldBytes: () => number;
-  heldBytesMax: number;
+  bufferedBytes: () => number;
+  bufferedBytesMax: number;
   /** Keys to leave alone: those with enough work in hand, and those of which something is just being given back. */
-  keysToSpare: () => readonly string[] | Promise<readonly string[]>;
+  excludedKeys: () => readonly string[] | Promise<readonly string[]>;
   /** Only gives back what keys hold beyond their share. */
-  shedCrowded: () => void;
+  releaseExcess: () => void;
   /** The seqs of all events that the relay holds. */
-  holding: () => string[];
+  claimedSeqs: () => string[];
   /** How many suspects the relay may claim now (see suspicion.ts). */
   suspectMax: () => number;
   /** A claim was refused: the relay of this token has ended, or the database does not know it. */
@@ -71,8 +71,8 @@ export class PollingLane {
   #readySeen = false;
   #dueSeen = false;
   #notOneUntil = Number.NEGATIVE_INFINITY;
-  /** Whether the next claim is to take stock, because the last one should have. */
-  #surveyOwed = false;
+  /** Whether the next claim is to sample the low-water mark, because the last one should have. */
+  #sampleOwed = false;
   #roomMade: (() => void) | undefined;
 
   constructor(options: PollingLaneOptions) {
@@ -111,15 +111,15 @@ export class PollingLane {
     const token = this.#options.token();
     const limits = this.#limits();
     if (token === undefined || limits === undefined) return { claimed: 0, exhausted: true, pauseMs: undefined };
-    const spared = this.#options.keysToSpare();
-    const exceptKeys = spared instanceof Promise ? await spared : spared;
+    const excluded = this.#options.excludedKeys();
+    const exceptKeys = excluded instanceof Promise ? await excluded : excluded;
     this.#noticeChange(token);
     const { dueMax } = limits;
     const look = this.#walk.next(performance.now(), limits.readyMax);
     const claimNumber = ++this.#claimNumber;
     const result = await this.#claim({ token, ...look, dueMax, exceptKeys });
     if (result.reached !== undefined) this.#lowWater.seen(result.reached, result.rows.length);
-    if (result.survey) this.#lowWater.surveyed(result.survey);
+    if (result.survey) this.#lowWater.sampled(result.survey);
     this.#options.onClaimed(result.rows, claimNumber, token);
     if (result.blocked.length > 0) await defer(this.#options.link, this.#options.schema, result.blocked);
     const atEnd = look.readyMax > 0 ? result.examined < look.readyMax : !this.#readySeen;
@@ -128,7 +128,7 @@ export class PollingLane {
     const found = this.#walk.found(look, { reached, atEnd, claimed, relays }, performance.now());
     this.#readySeen = !atEnd;
     if (dueMax > 0) this.#dueSeen = result.dueExamined === dueMax;
-    const isQuiet = !this.#dueSeen && !this.#surveyOwed && result.newSuspects === 0;
+    const isQuiet = !this.#dueSeen && !this.#sampleOwed && result.newSuspects === 0;
     const mayPause = isQuiet && (found.exhausted || found.pauseMs !== undefined);
     const pauseMs = Math.min(result.dueInMs ?? Number.POSITIVE_INFINITY, found.pauseMs ?? Number.POSITIVE_INFINITY);
     return { claimed, exhausted: found.exhausted && isQuiet, pauseMs: mayPause ? pauseMs : 0 };
@@ -165,26 +165,26 @@ export class PollingLane {
   async #claimInline(request: LaneRequest, inlineBytesMax: number): Promise<ClaimResult> {
     const { link, schema } = this.#options;
     const now = performance.now();
-    const holding = this.#answerLost ? this.#options.holding() : undefined;
+    const holding = this.#answerLost ? this.#options.claimedSeqs() : undefined;
     const targets = this.#options.targets();
-    const surveyIsDue = request.floor === '0' && this.#lowWater.surveyIsDue(now);
+    const sampleIsDue = request.floor === '0' && this.#lowWater.sampleIsDue(now);
     try {
       if (this.#mayBeOne(request, now)) {
         const lowWater = this.#lowWater.mark;
         const one = { ...request, inlineBytesMax, holding, lowWater, targets };
         const next = await claimNext(link.queryArrays, schema, one);
-        // Taking stock is slow when it is rare: it is left to the next claim, so that no event waits for it.
-        this.#surveyOwed = surveyIsDue && typeof next === 'object';
+        // Sampling the low-water mark is slow when it is rare: it is left to the next claim, so that no event waits for it.
+        this.#sampleOwed = sampleIsDue && typeof next === 'object';
         if (typeof next === 'object') return next;
         // A stream, or what it does not know of, say an outage, may last: asking it in vain costs a round trip.
         this.#notOneUntil = now + notOneForMs[next];
       }
-      this.#surveyOwed = false;
-      if (surveyIsDue) this.#lowWater.beginSurvey(now);
+      this.#sampleOwed = false;
+      if (sampleIsDue) this.#lowWater.beginSample(now);
       const lowWater = this.#lowWater.mark;
       const suspectMax = this.#options.suspectMax();
       const common = { ...request, inlineBytesMax, holding, lowWater, targets };
-      return await claim(link.queryArrays, schema, { ...common, survey: surveyIsDue, suspectMax });
+      return await claim(link.queryArrays, schema, { ...common, survey: sampleIsDue, suspectMax });
     } catch (error) {
       if (!isUnreadable(error)) this.#answerLost = true;
       throw error;
@@ -194,7 +194,7 @@ export class PollingLane {
   /** Whether this is a look after a ring that one event may have caused, and nothing else is to be done with it. */
   #mayBeOne({ readyMax }: Pick<ClaimRequest, 'readyMax'>, now: number): boolean {
     const isWalking = this.#walk.isWalking || this.#readySeen || this.#dueSeen;
-    return !isWalking && readyMax > 1 && !this.#surveyOwed && now >= this.#notOneUntil;
+    return !isWalking && readyMax > 1 && !this.#sampleOwed && now >= this.#notOneUntil;
   }
 
   /** How many ready and waiting events to claim: together never more than there is room for. */
@@ -242,14 +242,14 @@ export class PollingLane {
 
   /** How many more events the relay may hold: each may bring as much text as comes with a claim. */
   #room(): number {
-    const { holdMax, held, heldBytes, heldBytesMax } = this.#options;
-    return Math.min(holdMax() - held(), Math.floor((heldBytesMax - heldBytes()) / inlineBytesMax));
+    const { bufferTarget, buffered, bufferedBytes, bufferedBytesMax } = this.#options;
+    return Math.min(bufferTarget() - buffered(), Math.floor((bufferedBytesMax - bufferedBytes()) / inlineBytesMax));
   }
 
   /** Whether half a batch fits. */
   #hasRoom(): boolean {
-    const { batchSizeMax, heldBytesMax, holdMax } = this.#options;
-    return this.#room() >= Math.min(batchSizeMax, holdMax(), heldBytesMax / inlineBytesMax) / 2;
+    const { batchSizeMax, bufferedBytesMax, bufferTarget } = this.#options;
+    return this.#room() >= Math.min(batchSizeMax, bufferTarget(), bufferedBytesMax / inlineBytesMax) / 2;
   }
 
   /** Until half a batch fits, or a moment has passed: slow keys are judged by time, and may leave little room. */
@@ -262,7 +262,7 @@ export class PollingLane {
         resolve();
       };
       const timer = setTimeout(() => {
-        this.#options.shedCrowded();
+        this.#options.releaseExcess();
         this.#roomMade = undefined;
         resolve();
       }, 50);

@@ -18,7 +18,7 @@ export interface LeaderOptions {
 }
 
 /** What a leader shows when it writes. */
-export interface HeldDuty {
+export interface Duty {
   name: string;
   owner: string;
   epoch: string;
@@ -40,7 +40,7 @@ const safeShare = 0.9;
 export class Leader {
   readonly #options: LeaderOptions;
   readonly #log = new SparseLog();
-  #duty: HeldDuty | undefined;
+  #duty: Duty | undefined;
   #renewedAt = 0;
   #resigned = false;
 
@@ -49,7 +49,7 @@ export class Leader {
   }
 
   /** The duty, while this relay may rely on having it. */
-  get duty(): HeldDuty | undefined {
+  get duty(): Duty | undefined {
     const { leaseMs, token } = this.#options;
     const relied = performance.now() - this.#renewedAt < leaseMs * safeShare && this.#duty?.owner === token();
     return relied ? this.#duty : undefined;
@@ -81,7 +81,7 @@ export class Leader {
     if (duty) await releaseDuty(this.#options.db, this.#options.schema, duty);
   }
 
-  #have(duty: HeldDuty, sentAt: number): void {
+  #have(duty: Duty, sentAt: number): void {
     const before = this.#duty;
     this.#duty = duty;
     this.#renewedAt = sentAt;

@@ -1,15 +1,15 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { codedDatabaseError } from '../../database/database-error.ts';
 import type { Executor } from '../../database/executor.ts';
-import { Link } from '../../database/link.ts';
+import { ReconnectingClient } from '../../database/reconnecting-client.ts';
 import type { LastRun, TaskRun } from '../../outbox/maintaining/record-run.ts';
 import { readRuns, recordRun } from '../../outbox/maintaining/record-run.ts';
 import { errorText } from '../../telemetry/error-text.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
 import type { Lifecycle } from '../lifecycle.ts';
-import { within } from '../timeout.ts';
-import type { HeldDuty } from './leader.ts';
+import { withTimeout } from '../timeout.ts';
+import type { Duty } from './leader.ts';
 import { Leader } from './leader.ts';
 import type { MaintenanceTask, ResolvedMaintenance } from './maintenance-options.ts';
 import { maintenanceTasks } from './maintenance-options.ts';
@@ -61,7 +61,7 @@ export class Maintenance {
   readonly #stopping = new AbortController();
   /** Tasks that stopped for want of time. */
   readonly #unfinished = new Set<MaintenanceTask>();
-  #link: Link | undefined;
+  #link: ReconnectingClient | undefined;
   #running = false;
   #timer: NodeJS.Timeout | undefined;
   #turning: Promise<void> | undefined;
@@ -122,9 +122,9 @@ export class Maintenance {
     this.#running = false;
     clearTimeout(this.#timer);
     this.#stopping.abort();
-    await within(2_000, this.#turning ?? Promise.resolve());
+    await withTimeout(2_000, this.#turning ?? Promise.resolve());
     await this.#closeLink();
-    await within(
+    await withTimeout(
       2_000,
       this.#leader.resign().catch(() => {}), // Then it is free when the relay signs off, or its lease runs out.
     );
@@ -168,7 +168,7 @@ export class Maintenance {
   }
 
   /** Answers whether this relay still leads. */
-  async #run(task: MaintenanceTask, duty: HeldDuty, last: LastRun | undefined, budgetMs: number): Promise<boolean> {
+  async #run(task: MaintenanceTask, duty: Duty, last: LastRun | undefined, budgetMs: number): Promise<boolean> {
     const { schema, options } = this.#options;
     const began = performance.now();
     // Ends what waits for an answer, too: for a connection that was lost a link would try for ever.
@@ -228,10 +228,10 @@ export class Maintenance {
     this.#log.say(kind, (suppressed) => this.#options.logger.warn({ ...fields, suppressed }, message));
   }
 
-  async #openLink(): Promise<Link> {
+  async #openLink(): Promise<ReconnectingClient> {
     if (this.#link) return this.#link;
     const { connectionString, relay, logger } = this.#options;
-    const link = new Link({
+    const link = new ReconnectingClient({
       connectionString,
       applicationName: `postcommit maintenance ${relay}`.slice(0, 63),
       queryTimeoutMs: taskMsMax / 2,

@@ -1,9 +1,9 @@
 import type { Executor } from '../../database/executor.ts';
-import { wake } from '../../outbox/delivering/unpark.ts';
+import { unpark } from '../../outbox/delivering/unpark.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
 
-export interface ForgottenSweepOptions {
+export interface ParkedEventSweeperOptions {
   schema: string;
   db: Executor;
   leaseMs: number;
@@ -11,23 +11,23 @@ export interface ForgottenSweepOptions {
   onWoken: () => void;
 }
 
-/** How long events may stay parked that an operator's process freed but, killed, did not wake. */
+/** How long events may stay parked that an operator's process freed but, killed, did not unpark. */
 const sweepEveryMs = (leaseMs: number) => Math.min(60_000, 2 * leaseMs);
 
-/** An operator's process may have died between resolving a held dead letter and waking what waited behind it. */
-export class ForgottenSweep {
-  readonly #options: ForgottenSweepOptions;
+/** An operator's process may have died between resolving a blocking dead letter and waking what waited behind it. */
+export class ParkedEventSweeper {
+  readonly #options: ParkedEventSweeperOptions;
   readonly #log = new SparseLog();
   #nextAt = Number.POSITIVE_INFINITY;
   #stopped = false;
 
-  constructor(options: ForgottenSweepOptions) {
+  constructor(options: ParkedEventSweeperOptions) {
     this.#options = options;
   }
 
   /** The first sweep: at once, and not with a heartbeat only, as a relay that just runs once may end before that. */
   async begin(): Promise<void> {
-    await wake(this.#options.db, this.#options.schema);
+    await unpark(this.#options.db, this.#options.schema);
     this.#schedule();
   }
 
@@ -40,8 +40,8 @@ export class ForgottenSweep {
     if (this.#stopped || performance.now() < this.#nextAt) return;
     this.#nextAt = Number.POSITIVE_INFINITY; // One at a time.
     const { db, schema, logger, onWoken } = this.#options;
-    wake(db, schema)
-      .then((woken) => woken > 0 && onWoken())
+    unpark(db, schema)
+      .then((unparked) => unparked > 0 && onWoken())
       .catch((error) => {
         if (this.#stopped) return;
         this.#log.say('sweep', (suppressed) =>

@@ -3,13 +3,13 @@ import { toAscii } from '../../database/storable-text.ts';
 import { PostcommitError } from '../../errors.ts';
 import type { TargetError } from '../../outbox/delivering/fail.ts';
 import { errorText } from '../../telemetry/error-text.ts';
-import type { Entry } from './completer.ts';
+import type { SettleEntry } from './settler.ts';
 
 /**
  * The entry with its error texts in ASCII, for a database whose encoding lacks one of their characters. The entry itself
  * where they are ASCII already.
  */
-export function withPlainErrors(entry: Entry): Entry {
+export function withPlainErrors(entry: SettleEntry): SettleEntry {
   if (!('failure' in entry && 'errors' in entry.failure)) return entry;
   const { failure } = entry;
   const errors = failure.errors.map((each) => ({ ...each, error: toAscii(each.error) }));
@@ -21,7 +21,7 @@ export function withPlainErrors(entry: Entry): Entry {
  * The same with the names of targets in ASCII as well: the last form in which the result itself may be stored. A handler
  * whose name is changed by this is called again should the event be retried, so it is not done to more than one entry.
  */
-export function withPlainNames(entry: Entry): Entry {
+export function withPlainNames(entry: SettleEntry): SettleEntry {
   if ('settlement' in entry) {
     const { settlement } = entry;
     return { ...entry, settlement: { ...settlement, targets: settlement.targets.map(toAscii) } };
@@ -40,19 +40,19 @@ function withPlainTexts({ target, code, error }: TargetError): TargetError {
  * What becomes of an event whose result the database refuses in any form. It keeps the targets that have the event; one
  * that has reached all of its targets owes none of them.
  */
-export function asDeadLetter(entry: Entry, refusal: unknown, poison: 'skip' | 'block'): Entry {
-  const { held } = entry;
-  const targets = 'settlement' in entry ? entry.settlement.targets : (entry.failure.done ?? held.done);
+export function asDeadLetter(entry: SettleEntry, refusal: unknown, poison: 'skip' | 'block'): SettleEntry {
+  const { event } = entry;
+  const targets = 'settlement' in entry ? entry.settlement.targets : (entry.failure.done ?? event.done);
   const done = targets.map(toAscii);
   const reached = done.length > 0 ? `It has reached ${done.join(', ')}. ` : '';
   const detail = `${reached}(${sqlState(refusal)}: ${errorText(refusal)})`;
   const error = new PostcommitError('POSTCOMMIT_E_RESULT_REFUSED', detail, { cause: refusal });
   return {
-    held,
+    event,
     failure: {
-      seq: held.seq,
-      attempts: held.attempts,
-      fate: poison === 'block' && held.id !== '' ? 'hold' : 'bury',
+      seq: event.seq,
+      attempts: event.attempts,
+      fate: poison === 'block' && event.id !== '' ? 'hold' : 'bury',
       reason: 'rejected',
       done,
       ...('settlement' in entry && { owed: [] }),

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type pg from 'pg';
 import type { Executor } from '../../database/executor.ts';
 import { doorbellChannel } from '../../database/identifier.ts';
-import { hearInProcess, ringWith } from '../../outbox/emitting/notify.ts';
+import { listenInProcess, notifyWith } from '../../outbox/emitting/notify.ts';
 
 export interface DoorbellOptions {
   schema: string;
@@ -19,7 +19,7 @@ const firstPauseMs = 10;
 const pauseWithoutListenMsMax = 250;
 /**
  * A claim that brings this many after a wait is part of a stream, for which emitters ring only now and then
- * (emit/doorbell-ringer.ts). So the relay looks by itself, for as long as it takes until they would ring again.
+ * (emit/relay-notifier.ts). So the relay looks by itself, for as long as it takes until they would ring again.
  */
 const streamMin = 3;
 const streamPauseMs = 5;
@@ -50,7 +50,7 @@ export class Doorbell {
 
   constructor(options: DoorbellOptions) {
     this.#options = options;
-    this.#unhear = hearInProcess(options.schema, () => this.ring());
+    this.#unhear = listenInProcess(options.schema, () => this.ring());
   }
 
   /** Whether NOTIFY is known to arrive. */
@@ -91,7 +91,7 @@ export class Doorbell {
     }
     this.#probeHeard = false;
     this.#probeSentAt = performance.now();
-    await ringWith(db, this.#options.schema, this.#probe);
+    await notifyWith(db, this.#options.schema, this.#probe);
   }
 
   ring(): void {

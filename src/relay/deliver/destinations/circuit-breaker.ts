@@ -27,7 +27,7 @@ export interface CircuitBreakerOptions {
 const signalGraceMs = 500;
 
 /**
- * Whether one destination may be sent to. Its state is shared by all relays through outbox_controls: one relay that
+ * Whether one destination may be sent to. Its state is shared by all relays through outbox_destinations: one relay that
  * meets an outage opens the circuit for all, and one at a time probes. This relay does not wait for its own note to be
  * written: from the first failure on nothing more is sent.
  */
@@ -117,7 +117,7 @@ export class CircuitBreaker {
       this.#paused = circuit.paused;
       lifecycle.tell(circuit.paused ? 'destinationPaused' : 'destinationResumed', { destination: name });
       logger.info({ destination: name }, circuit.paused ? 'destination is paused' : 'destination is resumed');
-      if (circuit.paused) destination().putAside();
+      if (circuit.paused) destination().shelveWaiting();
     }
     if (version !== this.#version || this.#unwritten !== undefined) return;
     if (circuit.open && !this.#down) this.#goDown(circuit.error ?? 'unknown');
@@ -144,7 +144,7 @@ export class CircuitBreaker {
         'destination is away; its events wait and lose no attempt, others go on',
       );
     }
-    destination().putAside();
+    destination().shelveWaiting();
   }
 
   #tellUp(): void {

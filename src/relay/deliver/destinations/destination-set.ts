@@ -8,7 +8,7 @@ import { causeText } from '../../../telemetry/error-text.ts';
 import type { Logger } from '../../../telemetry/logging.ts';
 import { SparseLog } from '../../../telemetry/logging.ts';
 import type { Lifecycle } from '../../lifecycle.ts';
-import { failureWithin, within } from '../../timeout.ts';
+import { failureWithin, withTimeout } from '../../timeout.ts';
 import { CircuitBreaker } from './circuit-breaker.ts';
 import { Destination } from './destination.ts';
 import type { ResolvedDestination } from './destination-options.ts';
@@ -24,7 +24,7 @@ export interface DestinationSetOptions {
   lifecycle: Lifecycle;
   logger: Logger;
   /** Events that the relay holds at once, at the moment. */
-  holdMax: () => number;
+  bufferTarget: () => number;
   /** Events are back in the queue. */
   onUnshelved: () => void;
 }
@@ -115,7 +115,7 @@ export class DestinationSet {
     this.stop();
     await this.#running;
     const closing = this.#options.settings.map(async ({ publisher }) => publisher.close());
-    await within(closeTimeoutMs, Promise.allSettled(closing));
+    await withTimeout(closeTimeoutMs, Promise.allSettled(closing));
   }
 
   /** One look at the books. Answers how many events it brought back. */
@@ -160,7 +160,7 @@ export class DestinationSet {
       publishTimeoutMs,
       retryAfterMaxMs,
       hasNeighbours,
-      bufferMax: () => Math.max(bufferMin, Math.floor(this.#options.holdMax() / 2)),
+      bufferMax: () => Math.max(bufferMin, Math.floor(this.#options.bufferTarget() / 2)),
       isUp: () => breaker.isUp,
       isProven: () => breaker.isProven,
       isAlive: async () => {

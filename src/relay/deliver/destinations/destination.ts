@@ -141,7 +141,7 @@ export class Destination {
   }
 
   /** The destination is down: nothing that waits here is sent. */
-  putAside(): void {
+  shelveWaiting(): void {
     this.#flush(waits);
   }
 
@@ -213,18 +213,19 @@ export class Destination {
     const chosen: PendingMessage[] = [];
     const skipped: PendingMessage[] = [];
     const own = new Set<string>();
-    const held = keyRuns && queue === this.#main ? this.#parts.waitingKeys() : new Set<string>();
+    const heldBackKeys = keyRuns && queue === this.#main ? this.#parts.waitingKeys() : new Set<string>();
     let bytes = 0;
     let at = 0;
     for (; at < queue.entries.length && chosen.length < batchSizeMax && skipped.length < skipMax; at++) {
       const entry = queue.entries[at] as PendingMessage;
       const { key } = entry;
-      const isHeld = key !== null && (this.#busyKeys.has(key) || held.has(key) || (!keyRuns && own.has(key)));
+      const isHeldBack =
+        key !== null && (this.#busyKeys.has(key) || heldBackKeys.has(key) || (!keyRuns && own.has(key)));
       const isOther = isTrial !== undefined && !isTrial(entry);
-      const message = isHeld || isOther ? undefined : this.#writer.write(entry);
+      const message = isHeldBack || isOther ? undefined : this.#writer.write(entry);
       if (message === undefined) {
         skipped.push(entry);
-        if (key !== null) held.add(key);
+        if (key !== null) heldBackKeys.add(key);
         continue;
       }
       if (chosen.length > 0 && bytes + message.bytes > batchBytesMax) break;

@@ -1,7 +1,7 @@
 import type pg from 'pg';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { defer } from '../../src/outbox/delivering/defer.ts';
-import { wake } from '../../src/outbox/delivering/unpark.ts';
+import { unpark } from '../../src/outbox/delivering/unpark.ts';
 import { discard } from '../../src/outbox/operating/discard.ts';
 import { requeue } from '../../src/outbox/operating/requeue.ts';
 import { Scene } from '../admin/scene.ts';
@@ -56,10 +56,10 @@ describe('events parked behind a held one', () => {
   /** What an operator does to the held one; without what is done at the end of every operation. */
   async function freeAndWake(held: string): Promise<void> {
     await requeue(scene.db.pool, 'postcommit', { seqs: [await scene.seqOf(held)] }, { after: '0', limit: 1 });
-    await wake(scene.db.pool, 'postcommit');
+    await unpark(scene.db.pool, 'postcommit');
   }
 
-  test('directly, by a relay that got its lock before the operator, are woken', async () => {
+  test('directly, by a relay that got its lock before the operator, are unparked', async () => {
     const { held, ready } = await line({ withParked: false });
     await relay.query('begin');
     await defer(relay, 'postcommit', [await scene.seqOf(ready)]);
@@ -71,7 +71,7 @@ describe('events parked behind a held one', () => {
     await deliverAll([held, ready]);
   });
 
-  test('behind another parked one, by a relay that commits after the operator looked, are woken', async () => {
+  test('behind another parked one, by a relay that commits after the operator looked, are unparked', async () => {
     const { held, parked, ready } = await line({ withParked: true });
     await relay.query('begin');
     await defer(relay, 'postcommit', [await scene.seqOf(ready)]);
@@ -87,7 +87,7 @@ describe('events parked behind a held one', () => {
     const { held, ready } = await line({ withParked: false });
     const seq = await scene.seqOf(ready);
     await relay.query('begin');
-    await relay.query('select from postcommit.outbox_queue where held for update');
+    await relay.query('select from postcommit.outbox_queue where blocking for update');
     await defer(scene.db.pool, 'postcommit', [seq]);
     expect(await scene.parked(), 'while the held one is locked').toBe(0);
     await relay.query('commit');
@@ -96,7 +96,7 @@ describe('events parked behind a held one', () => {
     expect(await scene.parked(), 'when it is freed').toBe(0);
   });
 
-  test('are woken by the next operation when an operator was killed before it could', async () => {
+  test('are unparked by the next operation when an operator was killed before it could', async () => {
     const { held, parked, ready } = await line({ withParked: true });
     const selection = { seqs: [await scene.seqOf(held)] };
     await requeue(scene.db.pool, 'postcommit', selection, { after: '0', limit: 1 });
@@ -109,16 +109,22 @@ describe('events parked behind a held one', () => {
   test.each([
     ['retry', requeue],
     ['discard', discard],
-  ])('are woken by a running relay when an operator was killed in a %s before it could', async (operation, resolve) => {
-    await scene.relay({ poison: 'block', leaseMs: 500 });
-    const [held, ...followers] = (await scene.emit([{ payload: { does: 'reject' } }, {}, {}])) as [string, ...string[]];
-    await scene.untilParked(2);
-    scene.healed = true;
-    await resolve(scene.db.pool, 'postcommit', { seqs: [await scene.seqOf(held)] }, { after: '0', limit: 1 });
-    const expected = operation === 'retry' ? [held, ...followers] : followers;
-    await until(() => scene.delivered.length === expected.length, { what: 'the key goes on', timeoutMs: 20_000 });
-    expect(scene.delivered).toEqual(expected);
-  });
+  ])(
+    'are unparked by a running relay when an operator was killed in a %s before it could',
+    async (operation, resolve) => {
+      await scene.relay({ poison: 'block', leaseMs: 500 });
+      const [held, ...followers] = (await scene.emit([{ payload: { does: 'reject' } }, {}, {}])) as [
+        string,
+        ...string[],
+      ];
+      await scene.untilParked(2);
+      scene.healed = true;
+      await resolve(scene.db.pool, 'postcommit', { seqs: [await scene.seqOf(held)] }, { after: '0', limit: 1 });
+      const expected = operation === 'retry' ? [held, ...followers] : followers;
+      await until(() => scene.delivered.length === expected.length, { what: 'the key goes on', timeoutMs: 20_000 });
+      expect(scene.delivered).toEqual(expected);
+    },
+  );
 
   test('stay parked when another held one is still before them', async () => {
     const { held, parked } = await line({ withParked: true });
@@ -139,7 +145,7 @@ describe('events parked behind a held one', () => {
     expect((await scene.admin.find(parked))?.waitingBehind).toMatchObject({ id: held });
   });
 
-  test('are woken up to the next held one', async () => {
+  test('are unparked up to the next held one', async () => {
     // A replay that fails puts a second held event in front of the first.
     scene.healed = true;
     const first = await scene.relay({ poison: 'block' });

@@ -7,13 +7,13 @@ import type { Settlement } from '../../outbox/delivering/settle.ts';
 import { settle } from '../../outbox/delivering/settle.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
-import type { Held } from '../dispatch/dispatcher.ts';
+import type { ClaimedEvent } from '../dispatch/dispatcher.ts';
 import { asDeadLetter, withPlainErrors, withPlainNames } from './refused-entry.ts';
 
 /** What is to be written down about an event. */
-export type Entry = { held: Held; settlement: Settlement } | { held: Held; failure: Failure };
+export type SettleEntry = { event: ClaimedEvent; settlement: Settlement } | { event: ClaimedEvent; failure: Failure };
 
-export interface CompleterOptions {
+export interface SettlerOptions {
   schema: string;
   query: ArrayQuery;
   /** Entries per statement. */
@@ -22,10 +22,10 @@ export interface CompleterOptions {
   poison: 'skip' | 'block';
   logger: Logger;
   /**
-   * Called once the entry is durable. `fenced`: this relay no longer held the event, nothing was changed. `instead`: what
+   * Called once the entry is durable. `fenced`: this relay no longer owned the event, nothing was changed. `instead`: what
    * was written, where the database refuses the entry itself.
    */
-  onWritten: (entry: Entry, fenced: boolean, instead?: Entry) => void;
+  onWritten: (entry: SettleEntry, fenced: boolean, instead?: SettleEntry) => void;
 }
 
 /**
@@ -36,15 +36,15 @@ export interface CompleterOptions {
  * Repeating does not help where the database refuses a value, e.g. a character that its encoding lacks. Such a flush is
  * written again with its error texts in ASCII, then half by half, and what is refused alone becomes a dead letter.
  */
-export class Completer {
-  readonly #options: CompleterOptions;
+export class Settler {
+  readonly #options: SettlerOptions;
   readonly #log = new SparseLog();
-  #entries: Entry[] = [];
+  #entries: SettleEntry[] = [];
   #flushing: Promise<void> | undefined;
   #token = '';
   #pending = 0;
 
-  constructor(options: CompleterOptions) {
+  constructor(options: SettlerOptions) {
     this.#options = options;
   }
 
@@ -60,7 +60,7 @@ export class Completer {
     this.#pending = 0;
   }
 
-  add(entry: Entry): void {
+  add(entry: SettleEntry): void {
     if (this.#token === '') return;
     this.#entries.push(entry);
     this.#pending++;
@@ -90,7 +90,7 @@ export class Completer {
    * In the order of the batch, whatever it is divided into: what is written is then always a beginning, and never an
    * event without those before it of the same key.
    */
-  async #flush(batch: readonly Entry[], token: string): Promise<void> {
+  async #flush(batch: readonly SettleEntry[], token: string): Promise<void> {
     let refused = await this.#attempt(token, batch);
     if (refused === undefined) return;
     this.#logRefused(batch, refused.error);
@@ -107,7 +107,7 @@ export class Completer {
     await this.#flush(batch.slice(middle), token);
   }
 
-  async #writeRefused(token: string, entry: Entry, error: unknown): Promise<void> {
+  async #writeRefused(token: string, entry: SettleEntry, error: unknown): Promise<void> {
     if ((await this.#attempt(token, [entry], [withPlainNames(entry)])) === undefined) return;
     const instead = asDeadLetter(entry, error, this.#options.poison);
     if ((await this.#attempt(token, [entry], [instead], instead)) === undefined) return;
@@ -120,9 +120,9 @@ export class Completer {
   /** Writes the batch in this form. Returns the error if the database refuses it; else it is written, or void. */
   async #attempt(
     token: string,
-    batch: readonly Entry[],
-    form: readonly Entry[] = batch,
-    instead?: Entry,
+    batch: readonly SettleEntry[],
+    form: readonly SettleEntry[] = batch,
+    instead?: SettleEntry,
   ): Promise<{ error: unknown } | undefined> {
     let missing: readonly string[];
     try {
@@ -134,7 +134,7 @@ export class Completer {
     return undefined;
   }
 
-  #logRefused(batch: readonly Entry[], error: unknown): void {
+  #logRefused(batch: readonly SettleEntry[], error: unknown): void {
     this.#log.say('refused', (suppressed) =>
       this.#options.logger.warn(
         { results: batch.length, suppressed, err: String(error) },
@@ -143,15 +143,15 @@ export class Completer {
     );
   }
 
-  #written(token: string, batch: readonly Entry[], missing: readonly string[], instead?: Entry): void {
+  #written(token: string, batch: readonly SettleEntry[], missing: readonly string[], instead?: SettleEntry): void {
     if (token !== this.#token) return;
     this.#pending -= batch.length;
     const fenced = missing.length > 0 ? new Set(missing) : undefined;
-    for (const entry of batch) this.#options.onWritten(entry, fenced?.has(entry.held.seq) ?? false, instead);
+    for (const entry of batch) this.#options.onWritten(entry, fenced?.has(entry.event.seq) ?? false, instead);
   }
 
   /** One statement for all of a batch: what it does is written together or not at all. */
-  #write(token: string, batch: readonly Entry[]): Promise<string[]> {
+  #write(token: string, batch: readonly SettleEntry[]): Promise<string[]> {
     const { query, schema } = this.#options;
     const settlements: Settlement[] = [];
     const failures: Failure[] = [];

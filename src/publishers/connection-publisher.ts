@@ -1,15 +1,15 @@
+import { type BrokerConnection, BrokerConnectionKeeper } from './broker-connection-keeper.ts';
 import { reasonOf } from './failure.ts';
 import { sendInKeyOrder } from './key-order.ts';
-import { type Link, LinkKeeper } from './link-keeper.ts';
 import type { Message, Publisher, PublisherCapabilities, PublishOutcome } from './publisher.ts';
 
-/** A link that takes messages one by one and answers for each. */
-export interface SendingLink<Prepared> extends Link {
+/** A connection that takes messages one by one and answers for each. */
+export interface SendingConnection<Prepared> extends BrokerConnection {
   send(prepared: Prepared): Promise<PublishOutcome>;
   check(): Promise<void>;
 }
 
-export interface LinkPublisherOptions<Prepared extends object, L extends SendingLink<Prepared>> {
+export interface ConnectionPublisherOptions<Prepared extends object, Connection extends SendingConnection<Prepared>> {
   kind: string;
   /** As people write it. */
   broker: string;
@@ -17,23 +17,23 @@ export interface LinkPublisherOptions<Prepared extends object, L extends Sending
   inFlightMax: number;
   batchesInFlightMax: number;
   connectTimeoutMs: number;
-  /** How long the link takes at most to answer for a message. */
+  /** How long the connection takes at most to answer for a message. */
   answerMsMax: number;
   capabilities: Pick<PublisherCapabilities, 'deduplicates' | 'cloudEventsPrefix'>;
-  openLink: (signal: AbortSignal) => Promise<L>;
+  connect: (signal: AbortSignal) => Promise<Connection>;
   /** The message in the broker's terms, or why it can never be sent. */
-  prepare: (message: Message, link: L) => Prepared | PublishOutcome;
+  prepare: (message: Message, connection: Connection) => Prepared | PublishOutcome;
 }
 
 /** A publisher over one connection, for brokers that acknowledge message by message. */
-export function linkPublisher<Prepared extends object, L extends SendingLink<Prepared>>(
-  options: LinkPublisherOptions<Prepared, L>,
+export function connectionPublisher<Prepared extends object, Connection extends SendingConnection<Prepared>>(
+  options: ConnectionPublisherOptions<Prepared, Connection>,
 ): Publisher {
-  const { kind, broker, inFlightMax, batchesInFlightMax, connectTimeoutMs, openLink, prepare } = options;
-  const keeper = new LinkKeeper(broker, connectTimeoutMs, openLink);
-  const sendOne = (message: Message, link: L) => {
-    const prepared = prepare(message, link);
-    return 'kind' in prepared ? Promise.resolve(prepared) : link.send(prepared);
+  const { kind, broker, inFlightMax, batchesInFlightMax, connectTimeoutMs, connect, prepare } = options;
+  const keeper = new BrokerConnectionKeeper(broker, connectTimeoutMs, connect);
+  const sendOne = (message: Message, connection: Connection) => {
+    const prepared = prepare(message, connection);
+    return 'kind' in prepared ? Promise.resolve(prepared) : connection.send(prepared);
   };
   return {
     kind,
@@ -51,15 +51,15 @@ export function linkPublisher<Prepared extends object, L extends SendingLink<Pre
     connect: (signal) => keeper.open(signal),
     async publish(batch, signal) {
       try {
-        return await keeper.use(signal, (link) =>
-          sendInKeyOrder(batch, inFlightMax, (message) => sendOne(message, link)),
+        return await keeper.use(signal, (connection) =>
+          sendInKeyOrder(batch, inFlightMax, (message) => sendOne(message, connection)),
         );
       } catch (error) {
         const outcome: PublishOutcome = { kind: 'unavailable', reason: reasonOf(error) };
         return batch.map(() => outcome);
       }
     },
-    health: (signal) => keeper.use(signal, (link) => link.check()),
+    health: (signal) => keeper.use(signal, (connection) => connection.check()),
     close: () => keeper.close(),
   };
 }

@@ -1,47 +1,47 @@
 import type { ChannelModel } from 'amqplib';
+import type { BrokerConnection } from '../broker-connection-keeper.ts';
 import { reasonOf } from '../failure.ts';
-import type { Link } from '../link-keeper.ts';
 import type { PublishOutcome } from '../publisher.ts';
-import { type AmqpMessage, blame, RabbitmqLane, type Settle } from './lane.ts';
+import { type AmqpMessage, blame, RabbitmqChannel, type Settle } from './channel.ts';
 
 /** Opens a socket and logs in; the socket is destroyed when the signal is aborted, then and later. */
 export type Dial = (signal: AbortSignal) => Promise<ChannelModel>;
 
 // RabbitMQ allows 2,047 channels per connection. Exchanges are named by routes, so their number is not ours to bound.
-const lanesMax = 64;
+const channelsMax = 64;
 const closeTimeoutMs = 2_000;
 // No exchange is called like this: names have no NUL.
-const aloneLane = '\0alone';
+const aloneChannel = '\0alone';
 
 /**
  * One connection to RabbitMQ. It is never mended, but replaced once it is `lost`.
  *
  * RabbitMQ answers a publish that it does not like (no such exchange, no right, too large) by closing the channel, and
- * with it goes the fate of every message under way there. So each exchange has a channel to itself, its lane: a missing
- * exchange concerns its own messages only. Where one message of a lane is to blame, those that were under way are sent
+ * with it the outcome of every message in flight there is lost. So each exchange has a channel of its own: a missing
+ * exchange affects its own messages only. Where one message of a channel is to blame, those that were in flight are sent
  * again, one at a time, until the guilty one is found.
  */
-export class RabbitmqLink implements Link {
+export class RabbitmqConnection implements BrokerConnection {
   readonly #model: ChannelModel;
   readonly #confirmTimeoutMs: number;
   readonly #socket: AbortController;
-  readonly #openings = new Map<string, Promise<RabbitmqLane>>();
-  readonly #lanes = new Map<string, RabbitmqLane>();
-  /** Called when the link goes down, to end what waits for an answer. */
+  readonly #openings = new Map<string, Promise<RabbitmqChannel>>();
+  readonly #channels = new Map<string, RabbitmqChannel>();
+  /** Called when the connection goes down, to end what waits for an answer. */
   readonly #waiting = new Set<() => void>();
   #lost: string | undefined;
   #blocked: string | undefined;
   #alone: Promise<unknown> = Promise.resolve();
 
-  static async open(dial: Dial, confirmTimeoutMs: number, signal: AbortSignal): Promise<RabbitmqLink> {
+  static async open(dial: Dial, confirmTimeoutMs: number, signal: AbortSignal): Promise<RabbitmqConnection> {
     const socket = new AbortController();
     const giveUp = () => socket.abort(signal.reason);
     if (signal.aborted) throw signal.reason;
     signal.addEventListener('abort', giveUp, { once: true });
     try {
-      const link = new RabbitmqLink(await dial(socket.signal), confirmTimeoutMs, socket);
+      const connection = new RabbitmqConnection(await dial(socket.signal), confirmTimeoutMs, socket);
       if (signal.aborted) throw signal.reason;
-      return link;
+      return connection;
     } catch (error) {
       socket.abort();
       throw signal.aborted ? signal.reason : error;
@@ -86,7 +86,7 @@ export class RabbitmqLink implements Link {
     });
   }
 
-  /** A round trip. Rejects when the link is down. */
+  /** A round trip. Rejects when the connection is down. */
   async check(): Promise<void> {
     const channel = await this.#unlessDown(() => this.#model.createChannel());
     channel.on('error', () => {});
@@ -108,13 +108,13 @@ export class RabbitmqLink implements Link {
     this.#lose('the publisher was closed');
   }
 
-  #sendOn(laneName: string, message: AmqpMessage, settle: Settle): void {
-    const lane = this.#lanes.get(laneName);
-    if (lane) {
-      lane.send(message, settle);
+  #sendOn(channelName: string, message: AmqpMessage, settle: Settle): void {
+    const channel = this.#channels.get(channelName);
+    if (channel) {
+      channel.send(message, settle);
       return;
     }
-    this.#openLane(laneName).then(
+    this.#openChannel(channelName).then(
       (opened) => opened.send(message, settle),
       (error) => settle({ kind: 'unavailable', reason: this.down ?? `RabbitMQ opened no channel: ${reasonOf(error)}` }),
     );
@@ -124,7 +124,7 @@ export class RabbitmqLink implements Link {
   #sendAlone(message: AmqpMessage): Promise<PublishOutcome> {
     const send = (): Promise<PublishOutcome> =>
       new Promise((resolve) => {
-        this.#sendOn(aloneLane, message, (settled) => {
+        this.#sendOn(aloneChannel, message, (settled) => {
           resolve(settled.kind === 'suspect' ? blame(settled.error, message) : settled);
         });
       });
@@ -133,27 +133,27 @@ export class RabbitmqLink implements Link {
     return turn;
   }
 
-  #openLane(name: string): Promise<RabbitmqLane> {
+  #openChannel(name: string): Promise<RabbitmqChannel> {
     const underWay = this.#openings.get(name);
     if (underWay) return underWay;
-    if (this.#lanes.size >= lanesMax) this.#closeIdleLane();
+    if (this.#channels.size >= channelsMax) this.#closeIdleChannel();
     const opening = this.#unlessDown(() => this.#model.createConfirmChannel())
-      .then((channel) => {
-        const lane = new RabbitmqLane(channel, this.#confirmTimeoutMs, () => this.down);
-        this.#lanes.set(name, lane);
-        channel.on('close', () => this.#lanes.delete(name));
-        return lane;
+      .then((confirmChannel) => {
+        const channel = new RabbitmqChannel(confirmChannel, this.#confirmTimeoutMs, () => this.down);
+        this.#channels.set(name, channel);
+        confirmChannel.on('close', () => this.#channels.delete(name));
+        return channel;
       })
       .finally(() => this.#openings.delete(name));
     this.#openings.set(name, opening);
     return opening;
   }
 
-  #closeIdleLane(): void {
-    for (const [name, lane] of this.#lanes) {
-      if (!lane.idle) continue;
-      this.#lanes.delete(name);
-      lane.close();
+  #closeIdleChannel(): void {
+    for (const [name, channel] of this.#channels) {
+      if (!channel.idle) continue;
+      this.#channels.delete(name);
+      channel.close();
       return;
     }
   }
@@ -179,6 +179,6 @@ export class RabbitmqLink implements Link {
 
   #tellDown(): void {
     for (const isDown of [...this.#waiting]) isDown();
-    for (const lane of this.#lanes.values()) lane.interrupt();
+    for (const channel of this.#channels.values()) channel.interrupt();
   }
 }

@@ -1,7 +1,7 @@
 import type { JetStreamClient, JetStreamManager } from '@nats-io/jetstream';
 import type { MsgHdrs, NatsConnection } from '@nats-io/transport-node';
+import type { BrokerConnection } from '../broker-connection-keeper.ts';
 import { cutReason, reasonOf } from '../failure.ts';
-import type { Link } from '../link-keeper.ts';
 import { type PublishOutcome, published } from '../publisher.ts';
 import type { NatsMessage } from './message.ts';
 
@@ -14,7 +14,7 @@ const outageCodes = new Set([10008, 10023, 10039, 10076, 10118]);
 type StreamState = 'there' | 'none' | 'no JetStream' | 'unknown';
 
 /** One connection to NATS. It is never mended, but replaced once it is lost. */
-export class NatsLink implements Link {
+export class JetstreamConnection implements BrokerConnection {
   readonly createHeaders: () => MsgHdrs;
   readonly #connection: NatsConnection;
   readonly #jetstream: JetStreamClient;

@@ -27,7 +27,7 @@ interface Sent {
 export type Settle = (settled: Settled) => void;
 
 /** A channel in confirm mode: many messages under way at once, each settled by RabbitMQ's confirm. */
-export class RabbitmqLane {
+export class RabbitmqChannel {
   readonly #channel: ConfirmChannel;
   /** Why nothing can be sent on the connection now. */
   readonly #down: () => string | undefined;
@@ -188,7 +188,7 @@ export function blame({ code, message: words }: ChannelError, { exchange, routin
   return code === 406 ? { kind: 'reject', reason } : { kind: 'retry', reason };
 }
 
-/** Whether every message of the lane would have met the same: there is no such exchange, or no right to it. */
+/** Whether every message on the channel would fail the same way: the exchange is missing, or the user has no right to it. */
 function concernsExchange({ code, message }: ChannelError): boolean {
   return code === 404 || (code === 403 && !message.includes(" to topic '"));
 }

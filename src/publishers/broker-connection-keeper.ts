@@ -1,5 +1,5 @@
 /** A connection that is used until it is lost, and then replaced. */
-export interface Link {
+export interface BrokerConnection {
   readonly lost: boolean;
   /** Ends it without waiting for anybody, so that what was not sent yet never is. */
   giveUp(reason: string): void;
@@ -10,29 +10,29 @@ export interface Link {
 /** How long close() waits for work under way. */
 const flushTimeoutMs = 10_000;
 
-/** Keeps one link to a broker: opens it when somebody needs it, and another one when it is lost. */
-export class LinkKeeper<L extends Link> {
+/** Keeps one connection to a broker: opens it on first use, and replaces it once it is lost. */
+export class BrokerConnectionKeeper<Connection extends BrokerConnection> {
   readonly #broker: string;
   readonly #connectTimeoutMs: number;
-  readonly #openLink: (signal: AbortSignal) => Promise<L>;
+  readonly #connect: (signal: AbortSignal) => Promise<Connection>;
   readonly #underWay = new Set<Promise<unknown>>();
-  #link: L | undefined;
-  #opening: { link: Promise<L>; abort: AbortController } | undefined;
+  #connection: Connection | undefined;
+  #opening: { connection: Promise<Connection>; abort: AbortController } | undefined;
   #isClosed = false;
 
-  constructor(broker: string, connectTimeoutMs: number, openLink: (signal: AbortSignal) => Promise<L>) {
+  constructor(broker: string, connectTimeoutMs: number, connect: (signal: AbortSignal) => Promise<Connection>) {
     this.#broker = broker;
     this.#connectTimeoutMs = connectTimeoutMs;
-    this.#openLink = openLink;
+    this.#connect = connect;
   }
 
   async open(signal: AbortSignal): Promise<void> {
     this.#isClosed = false;
-    await this.#linked(signal);
+    await this.#connected(signal);
   }
 
-  /** The work, with a link that is given up when the signal is aborted. Rejects when there is no link to be had. */
-  use<T>(signal: AbortSignal, work: (link: L) => Promise<T>): Promise<T> {
+  /** Runs `work` with a connection, which is given up when the signal is aborted. Rejects if no connection can be opened. */
+  use<T>(signal: AbortSignal, work: (connection: Connection) => Promise<T>): Promise<T> {
     const call = this.#use(signal, work);
     this.#underWay.add(call);
     return call.finally(() => this.#underWay.delete(call));
@@ -47,34 +47,34 @@ export class LinkKeeper<L extends Link> {
     });
     await Promise.race([Promise.allSettled(this.#underWay), overdue]);
     clearTimeout(timer);
-    const link = this.#link;
-    this.#link = undefined;
-    await link?.close();
+    const connection = this.#connection;
+    this.#connection = undefined;
+    await connection?.close();
   }
 
-  async #use<T>(signal: AbortSignal, work: (link: L) => Promise<T>): Promise<T> {
-    const link = await this.#linked(signal);
-    const giveUp = () => link.giveUp('no answer in time');
+  async #use<T>(signal: AbortSignal, work: (connection: Connection) => Promise<T>): Promise<T> {
+    const connection = await this.#connected(signal);
+    const giveUp = () => connection.giveUp('no answer in time');
     signal.addEventListener('abort', giveUp, { once: true });
     try {
       if (signal.aborted) giveUp();
-      return await work(link);
+      return await work(connection);
     } finally {
       signal.removeEventListener('abort', giveUp);
     }
   }
 
   /** Whoever runs out of time first ends the attempt for all who wait for it: the broker does not answer. */
-  async #linked(signal: AbortSignal): Promise<L> {
+  async #connected(signal: AbortSignal): Promise<Connection> {
     if (signal.aborted) throw new Error('The call was aborted before it began.');
     if (this.#isClosed) throw new Error('The publisher is closed.');
-    if (this.#link && !this.#link.lost) return this.#link;
+    if (this.#connection && !this.#connection.lost) return this.#connection;
     this.#opening ??= this.#open();
-    const { link, abort } = this.#opening;
+    const { connection, abort } = this.#opening;
     const giveUp = () => abort.abort(new Error(`${this.#broker} did not answer in time.`));
     signal.addEventListener('abort', giveUp, { once: true });
     try {
-      return await link;
+      return await connection;
     } finally {
       signal.removeEventListener('abort', giveUp);
     }
@@ -86,18 +86,18 @@ export class LinkKeeper<L extends Link> {
     const timer = setTimeout(() => abort.abort(overdue), this.#connectTimeoutMs);
     const opened = async () => {
       try {
-        const link = await this.#openLink(abort.signal);
+        const connection = await this.#connect(abort.signal);
         if (abort.signal.aborted) {
-          link.giveUp('it came too late');
+          connection.giveUp('it came too late');
           throw abort.signal.reason;
         }
-        this.#link = link;
-        return link;
+        this.#connection = connection;
+        return connection;
       } finally {
         clearTimeout(timer);
         this.#opening = undefined;
       }
     };
-    return { link: opened(), abort };
+    return { connection: opened(), abort };
   }
 }

@@ -2,7 +2,11 @@ import { randomUUID } from 'node:crypto';
 import fc from 'fast-check';
 import pg from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import { Link, type LinkOptions, reconnectDelayMs } from '../../src/database/link.ts';
+import {
+  ReconnectingClient,
+  type ReconnectingClientOptions,
+  reconnectDelayMs,
+} from '../../src/database/reconnecting-client.ts';
 import { startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { seededRandom } from '../support/random.ts';
@@ -16,14 +20,14 @@ interface Line {
   suppressed?: number;
 }
 
-describe('Link', () => {
+describe('ReconnectingClient', () => {
   let database: TestDatabase;
   let proxy: TcpProxy;
   let lines: Line[];
   let lost: number;
   /** Of its own for each test: a session whose client is gone may still sleep on the server. */
   let applicationName: string;
-  const links: Link[] = [];
+  const clients: ReconnectingClient[] = [];
 
   beforeAll(async () => {
     database = await createTestDatabase();
@@ -33,17 +37,17 @@ describe('Link', () => {
     proxy = await startTcpProxy({ host: hostname, port: Number(port) });
     lines = [];
     lost = 0;
-    applicationName = `link ${randomUUID()}`;
+    applicationName = `client ${randomUUID()}`;
   });
   afterEach(async () => {
-    await Promise.all(links.splice(0).map((link) => link.close()));
+    await Promise.all(clients.splice(0).map((client) => client.close()));
     await proxy.close();
   });
   afterAll(() => database.close());
 
-  function makeLink(options: Partial<LinkOptions> = {}): Link {
+  function makeClient(options: Partial<ReconnectingClientOptions> = {}): ReconnectingClient {
     const log = (level: string) => (fields: object, message: string) => void lines.push({ level, message, ...fields });
-    const link = new Link({
+    const client = new ReconnectingClient({
       connectionString: proxy.url(database.url),
       applicationName,
       queryTimeoutMs: 5_000,
@@ -51,70 +55,70 @@ describe('Link', () => {
       onLost: () => lost++,
       ...options,
     });
-    links.push(link);
-    return link;
+    clients.push(client);
+    return client;
   }
 
-  async function one(link: Link): Promise<unknown> {
-    return (await link.query('select 1 as one')).rows[0]?.one;
+  async function one(client: ReconnectingClient): Promise<unknown> {
+    return (await client.query('select 1 as one')).rows[0]?.one;
   }
 
   test('comes back after a cut, and the statement under way fails rather than run twice', async () => {
     const connected: number[] = [];
-    const link = makeLink({ onConnect: async (client) => void connected.push(pidOf(client)) });
-    await link.open();
+    const client = makeClient({ onConnect: async (client) => void connected.push(pidOf(client)) });
+    await client.open();
     for (let cut = 1; cut <= 3; cut++) {
-      const underWay = link.query('select pg_sleep(60)');
+      const underWay = client.query('select pg_sleep(60)');
       underWay.catch(() => {});
       await until(() => isActive('pg_sleep'), { what: 'the statement has reached the server' });
       proxy.cut();
       await expect(underWay).rejects.toThrow(/ECONNRESET|terminated/);
-      expect(link.connected).toBe(false);
+      expect(client.connected).toBe(false);
       expect(lost).toBe(cut);
-      expect(await one(link)).toBe(1);
-      expect(link.connected).toBe(true);
+      expect(await one(client)).toBe(1);
+      expect(client.connected).toBe(true);
       expect(connected).toHaveLength(cut + 1);
     }
     expect(new Set(connected).size).toBe(4);
   });
 
   test('gives a connection up that has gone silent', async () => {
-    const link = makeLink({ queryTimeoutMs: 300 });
-    await link.open();
+    const client = makeClient({ queryTimeoutMs: 300 });
+    await client.open();
     proxy.stall();
-    await expect(within(one(link), { timeoutMs: 3_000, what: 'it gave up' })).rejects.toThrow(/terminated/);
+    await expect(within(one(client), { timeoutMs: 3_000, what: 'it gave up' })).rejects.toThrow(/terminated/);
     expect(lost).toBe(1);
-    const next = one(link);
+    const next = one(client);
     proxy.resume();
     expect(await next).toBe(1);
   });
 
   test('gives a connection up that goes silent after it was busy for longer than that', async () => {
     const queryTimeoutMs = 300;
-    const link = makeLink({ queryTimeoutMs });
-    await link.open();
+    const client = makeClient({ queryTimeoutMs });
+    await client.open();
     const startedAt = performance.now();
-    while (performance.now() - startedAt < 2 * queryTimeoutMs) await one(link);
+    while (performance.now() - startedAt < 2 * queryTimeoutMs) await one(client);
     expect(lost).toBe(0);
     proxy.stall();
-    await expect(within(one(link), { timeoutMs: 3_000, what: 'it gave up' })).rejects.toThrow(/terminated/);
+    await expect(within(one(client), { timeoutMs: 3_000, what: 'it gave up' })).rejects.toThrow(/terminated/);
     expect(lost).toBe(1);
   });
 
   test('keeps a connection on which every answer comes in time, however many are awaited', async () => {
-    const link = makeLink({ queryTimeoutMs: 500 });
-    await link.open();
-    await Promise.all(Array.from({ length: 5 }, () => link.query('select pg_sleep(0.2)')));
+    const client = makeClient({ queryTimeoutMs: 500 });
+    await client.open();
+    await Promise.all(Array.from({ length: 5 }, () => client.query('select pg_sleep(0.2)')));
     expect(lost).toBe(0);
   });
 
   test('keeps a connection on which one answer takes longer than the limit, as long as bytes arrive', async () => {
     const queryTimeoutMs = 1_000;
-    const link = makeLink({ queryTimeoutMs });
-    await link.open();
+    const client = makeClient({ queryTimeoutMs });
+    await client.open();
     proxy.throttle(1_000_000);
     const startedAt = performance.now();
-    const { rows } = await link.query(`select repeat('x', 4000000) as text`);
+    const { rows } = await client.query(`select repeat('x', 4000000) as text`);
     expect(performance.now() - startedAt).toBeGreaterThan(3 * queryTimeoutMs);
     expect(rows[0]?.text).toHaveLength(4_000_000);
     expect(lost).toBe(0);
@@ -122,10 +126,10 @@ describe('Link', () => {
 
   test('gives a connection up that goes silent in the middle of an answer, and says so', async () => {
     const queryTimeoutMs = 1_000;
-    const link = makeLink({ queryTimeoutMs });
-    await link.open();
+    const client = makeClient({ queryTimeoutMs });
+    await client.open();
     proxy.throttle(1_000_000);
-    const underWay = link.query(`select repeat('x', 8000000)`);
+    const underWay = client.query(`select repeat('x', 8000000)`);
     underWay.catch(() => {});
     const startedAt = performance.now();
     await until(() => performance.now() - startedAt > 2 * queryTimeoutMs, { what: 'the limit has passed' });
@@ -138,13 +142,13 @@ describe('Link', () => {
   test('keeps a connection that nobody uses', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] });
     try {
-      const link = makeLink();
-      await link.open();
-      expect(await one(link)).toBe(1);
+      const client = makeClient();
+      await client.open();
+      expect(await one(client)).toBe(1);
       await vi.advanceTimersByTimeAsync(60_000);
       expect(vi.getTimerCount()).toBe(0);
       expect(lost).toBe(0);
-      expect(await one(link)).toBe(1);
+      expect(await one(client)).toBe(1);
     } finally {
       vi.useRealTimers();
     }
@@ -152,17 +156,17 @@ describe('Link', () => {
 
   test('gives a connection up that goes silent while it is being prepared', async () => {
     let prepared = 0;
-    const link = makeLink({
+    const client = makeClient({
       queryTimeoutMs: 300,
       onConnect: async (client) => {
         if (prepared++ === 1) proxy.stall();
         await client.query('listen nothing');
       },
     });
-    await link.open();
+    await client.open();
     proxy.cut();
-    await until(() => !link.connected, { what: 'the cut was noticed' });
-    const waiting = one(link);
+    await until(() => !client.connected, { what: 'the cut was noticed' });
+    const waiting = one(client);
     await until(() => prepared === 2, { what: 'a new connection is being prepared' });
     await until(() => lines.some(({ message }) => message.startsWith('cannot connect')), { what: 'it was given up' });
     proxy.resume();
@@ -173,30 +177,30 @@ describe('Link', () => {
   test.each(['fast', 'immediate'] as const)('survives a restart of the server: %s', async (mode) => {
     const server = await startEmbeddedPostgres();
     try {
-      const link = makeLink({ connectionString: server.connectionString });
-      await link.open();
+      const client = makeClient({ connectionString: server.connectionString });
+      await client.open();
       const restarted = server.restart(mode);
-      await until(() => !link.connected, { what: 'the connection was lost' });
-      const waiting = one(link);
+      await until(() => !client.connected, { what: 'the connection was lost' });
+      const waiting = one(client);
       await restarted;
       // Sent while there was no server: it waited for the connection, and a failure would be the connection's.
-      expect(await until(() => waiting.catch(() => one(link)), { what: 'it came back' })).toBe(1);
+      expect(await until(() => waiting.catch(() => one(client)), { what: 'it came back' })).toBe(1);
     } finally {
       await server.stop();
     }
   });
 
   test('never gives up, and writes few lines about it', async () => {
-    const link = makeLink();
-    await link.open();
+    const client = makeClient();
+    await client.open();
     proxy.refuse();
     proxy.cut();
-    await until(() => !link.connected, { what: 'the cut was noticed' });
+    await until(() => !client.connected, { what: 'the cut was noticed' });
     // From here on time is ours: a hundred attempts take minutes.
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] });
     try {
       const start = performance.now();
-      const waiting = link.query('select 1 as one');
+      const waiting = client.query('select 1 as one');
       for (let attempt = 1; attempt <= 100; attempt++) {
         await turnsUntil(() => vi.getTimerCount() === 1); // The pause after the failed attempt, and nothing else.
         await vi.advanceTimersByTimeAsync(5_000);
@@ -221,11 +225,11 @@ describe('Link', () => {
   });
 
   test('a hundred lost connections write few lines as well', async () => {
-    const link = makeLink();
+    const client = makeClient();
     for (let i = 0; i < 100; i++) {
-      await one(link);
+      await one(client);
       proxy.cut();
-      await until(() => !link.connected, { what: 'the cut was noticed' });
+      await until(() => !client.connected, { what: 'the cut was noticed' });
     }
     expect(lost).toBe(100);
     expect(lines.length).toBeLessThanOrEqual(10);
@@ -233,7 +237,7 @@ describe('Link', () => {
 
   test('open() fails with a code instead of waiting', async () => {
     proxy.refuse();
-    await expect(makeLink().open()).rejects.toMatchObject({ code: 'POSTCOMMIT_E_DATABASE_UNREACHABLE' });
+    await expect(makeClient().open()).rejects.toMatchObject({ code: 'POSTCOMMIT_E_DATABASE_UNREACHABLE' });
     expect(lines).toEqual([]);
   });
 
@@ -242,37 +246,37 @@ describe('Link', () => {
     const isSession = () => true;
 
     /** Those of the session, by name; pg names none by itself. */
-    async function prepared(link: Link): Promise<unknown[]> {
-      const { rows } = await link.query('select name, statement from pg_prepared_statements order by statement');
+    async function prepared(client: ReconnectingClient): Promise<unknown[]> {
+      const { rows } = await client.query('select name, statement from pg_prepared_statements order by statement');
       return rows.map(({ name, statement }) => {
         expect(name).toMatch(/^postcommit_[0-9a-f]{24}$/);
         return statement;
       });
     }
 
-    async function expectAnswers(link: Link, count = 3): Promise<void> {
-      for (let n = 1; n <= count; n++) expect((await link.queryArrays(text, [n], true)).rows).toEqual([[n + 1]]);
+    async function expectAnswers(client: ReconnectingClient, count = 3): Promise<void> {
+      for (let n = 1; n <= count; n++) expect((await client.queryArrays(text, [n], true)).rows).toEqual([[n + 1]]);
     }
 
     test('is kept prepared, by its text, on each new connection', async () => {
-      const link = makeLink({ isSession });
-      await expectAnswers(link);
-      expect((await link.queryArrays('select 7', [], true)).rows).toEqual([[7]]);
-      expect(await prepared(link)).toEqual([text, 'select 7']);
+      const client = makeClient({ isSession });
+      await expectAnswers(client);
+      expect((await client.queryArrays('select 7', [], true)).rows).toEqual([[7]]);
+      expect(await prepared(client)).toEqual([text, 'select 7']);
       proxy.cut();
-      await until(() => !link.connected, { what: 'the cut was noticed' });
-      expect(await prepared(link)).toEqual([]);
-      await expectAnswers(link);
-      expect(await prepared(link)).toEqual([text]);
+      await until(() => !client.connected, { what: 'the cut was noticed' });
+      expect(await prepared(client)).toEqual([]);
+      await expectAnswers(client);
+      expect(await prepared(client)).toEqual([text]);
     });
 
     test('is not, unless the connection is known to be a session', async () => {
       let known = false;
-      const unknown = makeLink();
-      const asked = makeLink({ isSession: () => known });
-      for (const link of [unknown, asked]) {
-        await expectAnswers(link);
-        expect(await prepared(link)).toEqual([]);
+      const unknown = makeClient();
+      const asked = makeClient({ isSession: () => known });
+      for (const client of [unknown, asked]) {
+        await expectAnswers(client);
+        expect(await prepared(client)).toEqual([]);
       }
       known = true;
       await expectAnswers(asked);
@@ -283,68 +287,68 @@ describe('Link', () => {
     });
 
     test('is not, unless its sender says so', async () => {
-      const link = makeLink({ isSession });
+      const client = makeClient({ isSession });
       for (let n = 0; n < 3; n++) {
-        await link.query(text, [n]);
-        await link.queryArrays(text, [n]);
-        await link.queryArrays(text, [n], false);
+        await client.query(text, [n]);
+        await client.queryArrays(text, [n]);
+        await client.queryArrays(text, [n], false);
       }
-      expect(await prepared(link)).toEqual([]);
+      expect(await prepared(client)).toEqual([]);
     });
 
     test('is answered when the server has forgotten it, and is never prepared again', async () => {
-      const link = makeLink({ isSession });
-      await expectAnswers(link);
-      await link.query('deallocate all');
-      await expectAnswers(link);
-      expect(await prepared(link)).toEqual([]);
+      const client = makeClient({ isSession });
+      await expectAnswers(client);
+      await client.query('deallocate all');
+      await expectAnswers(client);
+      expect(await prepared(client)).toEqual([]);
       proxy.cut();
-      await until(() => !link.connected, { what: 'the cut was noticed' });
-      await expectAnswers(link);
-      expect(await prepared(link)).toEqual([]);
+      await until(() => !client.connected, { what: 'the cut was noticed' });
+      await expectAnswers(client);
+      expect(await prepared(client)).toEqual([]);
       expect(lost).toBe(1);
     });
 
     test('is answered when several are under way as the server forgets it', async () => {
-      const link = makeLink({ isSession });
-      await expectAnswers(link);
+      const client = makeClient({ isSession });
+      await expectAnswers(client);
       const answers = await Promise.all([
-        link.queryArrays(text, [1], true),
-        link.query('deallocate all'),
-        ...[2, 3, 4].map((n) => link.queryArrays(text, [n], true)),
+        client.queryArrays(text, [1], true),
+        client.query('deallocate all'),
+        ...[2, 3, 4].map((n) => client.queryArrays(text, [n], true)),
       ]);
       expect([0, 2, 3, 4].map((n) => answers[n]?.rows)).toEqual([[[2]], [[3]], [[4]], [[5]]]);
     });
 
     test('is answered when the server has one of that name already', async () => {
-      const link = makeLink({ isSession });
-      await expectAnswers(link);
-      const [{ name }] = (await link.query('select name from pg_prepared_statements')).rows as [{ name: string }];
-      const other = makeLink({ isSession });
+      const client = makeClient({ isSession });
+      await expectAnswers(client);
+      const [{ name }] = (await client.query('select name from pg_prepared_statements')).rows as [{ name: string }];
+      const other = makeClient({ isSession });
       await other.query(`prepare ${name} as select 'of somebody else'`);
       await expectAnswers(other);
     });
 
     test('is answered when its result has another type since', async () => {
-      const link = makeLink({ isSession });
-      const call = async () => (await link.queryArrays('select * from public.changing()', [], true)).rows;
+      const client = makeClient({ isSession });
+      const call = async () => (await client.queryArrays('select * from public.changing()', [], true)).rows;
       await database.query(`create function changing(out a integer) language plpgsql as 'begin a := 1; end'`);
       for (let n = 0; n < 3; n++) expect(await call()).toEqual([[1]]);
-      expect(await prepared(link)).toEqual(['select * from public.changing()']);
+      expect(await prepared(client)).toEqual(['select * from public.changing()']);
       await database.query(`drop function changing();
         create function changing(out a text, out b integer) language plpgsql as 'begin a := ''one''; b := 2; end'`);
       for (let n = 0; n < 3; n++) expect(await call()).toEqual([['one', 2]]);
     });
 
     test('runs once, also when it fails', async () => {
-      const link = makeLink({ isSession });
-      await link.query('create temporary sequence runs');
+      const client = makeClient({ isSession });
+      await client.query('create temporary sequence runs');
       const counting = `select nextval('runs') / $1::integer`;
-      await expect(link.queryArrays(counting, [0], true)).rejects.toMatchObject({ code: '22012' });
-      expect((await link.queryArrays(counting, [1], true)).rows).toEqual([['2']]);
-      expect(await prepared(link)).toEqual([counting]);
-      await link.query('deallocate all');
-      expect((await link.queryArrays(counting, [1], true)).rows).toEqual([['3']]);
+      await expect(client.queryArrays(counting, [0], true)).rejects.toMatchObject({ code: '22012' });
+      expect((await client.queryArrays(counting, [1], true)).rows).toEqual([['2']]);
+      expect(await prepared(client)).toEqual([counting]);
+      await client.query('deallocate all');
+      expect((await client.queryArrays(counting, [1], true)).rows).toEqual([['3']]);
     });
   });
 
@@ -354,7 +358,7 @@ describe('Link', () => {
     for (const oid of oids) pg.types.setTypeParser(oid, () => 'parsed by the application');
     try {
       const text = `select true, 9007199254740993::bigint, 7, 'seven'::text, 0.5::double precision, gen_random_uuid()`;
-      const { rows } = await makeLink().queryArrays(text, []);
+      const { rows } = await makeClient().queryArrays(text, []);
       expect(rows).toEqual([[true, '9007199254740993', 7, 'seven', 0.5, expect.stringMatching(/^[\da-f-]{36}$/)]]);
     } finally {
       for (const [index, oid] of oids.entries())
@@ -363,87 +367,87 @@ describe('Link', () => {
   });
 
   test('gives a connection up whose server takes no writes any more: the address may lead to another', async () => {
-    const link = makeLink();
-    await link.query('set default_transaction_read_only = on');
+    const client = makeClient();
+    await client.query('set default_transaction_read_only = on');
     await database.query(
       `create function public.write() returns void language plpgsql as 'begin create table public.refused (); end'`,
     );
-    await expect(link.query('select "public".write()')).rejects.toMatchObject({ code: '25006' });
+    await expect(client.query('select "public".write()')).rejects.toMatchObject({ code: '25006' });
     expect(lost).toBe(1);
-    await link.query('create temporary table taken ()');
+    await client.query('create temporary table taken ()');
   });
 
   describe('close()', () => {
     const soon = { timeoutMs: 2_500, what: 'it is closed' };
 
     test('while it waits to try again', async () => {
-      const link = makeLink();
-      await link.open();
+      const client = makeClient();
+      await client.open();
       proxy.refuse();
       proxy.cut();
-      await until(() => !link.connected, { what: 'the cut was noticed' });
-      const waiting = one(link);
+      await until(() => !client.connected, { what: 'the cut was noticed' });
+      const waiting = one(client);
       waiting.catch(() => {});
       await until(() => lines.some(({ message }) => message.startsWith('cannot connect')), { what: 'it waits' });
-      await within(link.close(), soon);
+      await within(client.close(), soon);
       await expect(within(waiting, soon)).rejects.toThrow(/terminated/);
       proxy.accept();
-      await expect(one(link)).rejects.toThrow(/closed/);
+      await expect(one(client)).rejects.toThrow(/closed/);
       expect(await sessions()).toBe(0);
     });
 
     test.each(['reconnecting', 'opening'])('while it is %s into a silence', async (phase) => {
-      const link = makeLink({ queryTimeoutMs: 60_000 });
+      const client = makeClient({ queryTimeoutMs: 60_000 });
       if (phase === 'reconnecting') {
-        await link.open();
+        await client.open();
         proxy.cut();
-        await until(() => !link.connected, { what: 'the cut was noticed' });
+        await until(() => !client.connected, { what: 'the cut was noticed' });
       }
       proxy.stall();
-      const waiting = phase === 'opening' ? link.open() : one(link);
+      const waiting = phase === 'opening' ? client.open() : one(client);
       waiting.catch(() => {});
       await until(() => proxy.connections === 1, { what: 'it is connecting' });
-      await within(link.close(), soon);
+      await within(client.close(), soon);
       await expect(within(waiting, soon)).rejects.toThrow();
       proxy.resume();
       await until(() => proxy.connections === 0, { what: 'nothing is left open' });
-      expect(link.connected).toBe(false);
+      expect(client.connected).toBe(false);
     });
 
     test('between connecting and being ready', async () => {
       const preparing = deferred();
       const goOn = deferred();
-      const link = makeLink({
+      const client = makeClient({
         onConnect: async () => {
           preparing.resolve();
           await goOn.promise;
         },
       });
-      const opened = link.open();
+      const opened = client.open();
       opened.catch(() => {});
       await preparing.promise;
-      await within(link.close(), soon);
+      await within(client.close(), soon);
       goOn.resolve();
       await expect(opened).rejects.toThrow(/terminated|closed/);
-      expect(link.connected).toBe(false);
+      expect(client.connected).toBe(false);
       await until(async () => (await sessions()) === 0, { what: 'no session is left' });
     });
 
     test('with a statement under way on a connection that has gone silent', async () => {
-      const link = makeLink({ queryTimeoutMs: 60_000 });
-      await link.open();
+      const client = makeClient({ queryTimeoutMs: 60_000 });
+      await client.open();
       proxy.stall();
-      const waiting = one(link);
+      const waiting = one(client);
       waiting.catch(() => {});
-      await within(link.close(), soon);
+      await within(client.close(), soon);
       await expect(within(waiting, soon)).rejects.toThrow(/terminated/);
     });
 
     test('twice, and before anything', async () => {
-      const link = makeLink();
-      await link.close();
-      await link.close();
-      await expect(link.open()).rejects.toThrow(/terminated|closed/);
+      const client = makeClient();
+      await client.close();
+      await client.close();
+      await expect(client.open()).rejects.toThrow(/terminated|closed/);
     });
   });
 

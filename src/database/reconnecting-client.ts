@@ -9,7 +9,7 @@ import { codedDatabaseError, isConnectionFailure } from './database-error.ts';
 import type { ArrayQuery, Executor } from './executor.ts';
 import { fixStatementSettings } from './statement-settings.ts';
 
-export interface LinkOptions {
+export interface ReconnectingClientOptions {
   /** May list several hosts: they are tried in order, each time it connects, until one takes writes. */
   connectionString: string;
   /** Shown in pg_stat_activity. */
@@ -45,8 +45,8 @@ export function reconnectDelayMs(attempt: number, random: () => number = Math.ra
  * One connection that comes back by itself, for as long as it takes. A statement is never repeated here: whoever sent
  * it knows whether it may be. Statements sent while there is no connection wait for the next one.
  */
-export class Link implements Executor {
-  readonly #options: LinkOptions;
+export class ReconnectingClient implements Executor {
+  readonly #options: ReconnectingClientOptions;
   readonly #servers: ServerList;
   readonly #log = new SparseLog();
   #client: pg.Client | undefined;
@@ -69,7 +69,7 @@ export class Link implements Executor {
   #closed = false;
   readonly #closing = new AbortController();
 
-  constructor(options: LinkOptions) {
+  constructor(options: ReconnectingClientOptions) {
     this.#options = options;
     this.#servers = parseForWriting(options.connectionString);
   }
