@@ -11,6 +11,7 @@ const checks = [
   { name: 'types', command: 'tsc --noEmit' },
   { name: 'lint and format', command: 'biome check --error-on-warnings .' },
   { name: 'layers', command: 'node scripts/check-layers.mjs' },
+  { name: 'language', command: 'node scripts/check-language.mjs' },
   { name: 'repository', command: 'node scripts/check-repository.mjs' },
   { name: 'unused code', command: 'knip' },
   // From nothing: files of sources that are gone would otherwise be published.

@@ -83,7 +83,7 @@ export const errorCodes = {
   POSTCOMMIT_E_DESTINATION_REFUSED:
     'The broker refuses this relay, and waiting does not change that. Check the credentials, the certificates and the rights of the user.',
   POSTCOMMIT_E_DESTINATION_UNAVAILABLE:
-    'The broker is away. Its events wait and lose no attempt; check that it runs and can be reached from here.',
+    'The broker is unreachable. Its events stay queued and no attempt is counted. Check that it runs and can be reached from this host.',
   POSTCOMMIT_E_UNKNOWN_DESTINATION:
     'route() named a destination that this relay does not have. Add it to `destinations` or correct the name.',
   POSTCOMMIT_E_OWED_NOT_ROUTED:

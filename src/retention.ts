@@ -2,7 +2,7 @@ import { PostcommitError } from './errors.ts';
 
 const dayMs = 86_400_000;
 
-/** How long events and processed events are kept when nobody says otherwise. */
+/** How long events and processed events are kept by default. */
 export const keepMsDefault = 30 * dayMs;
 
 /** 100 years: what an interval of PostgreSQL takes with room to spare. */

@@ -17,7 +17,7 @@ export async function createTables(databaseUrl: string, pool: pg.Pool): Promise<
 }
 
 /**
- * Some orders, one too many, and an event that is delivered twice. Answers whether billing has exactly what was
+ * Some orders, one too many, and an event that is delivered twice. Returns whether billing has exactly what was
  * committed, in order.
  */
 export async function tellStory(orders: OrderService, pool: pg.Pool): Promise<boolean> {

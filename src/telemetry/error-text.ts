@@ -17,7 +17,7 @@ export function causeText(thrown: unknown): string {
   return thrown instanceof PostcommitError && thrown.detail !== '' ? storable(thrown.detail) : errorText(thrown);
 }
 
-// Fields of an error may hold anything: whoever threw it may have set them.
+// Fields of an error may hold any value: the code that throws can set them.
 function describe(error: Error): string {
   const message = String(error.message);
   return error.name && error.name !== 'Error' ? `${String(error.name)}: ${message}` : message;

@@ -86,7 +86,7 @@ async function checkNothingLeft(harness: PublisherHarness): Promise<void> {
     await session.publishAll([session.message('order:1', 1)]);
     await publisher.health(AbortSignal.timeout(patienceMs));
   });
-  // The other side of a connection may be in this process, and hears of it a moment later.
+  // The other end of a connection may be in this process, and closes a moment later.
   for (let waited = 0; openSockets() > before; waited++) {
     assert.ok(waited < 100, `${openSockets() - before} sockets are still open: they would keep the process alive`);
     await sleep(50);

@@ -60,7 +60,7 @@ interface Disturbance {
   end(): Promise<void>;
 }
 
-/** However the work ends, the broker is back for the next check. */
+/** Restores the broker for the next check, however the work ends. */
 async function during(disturbance: Disturbance, work: () => Promise<void>): Promise<void> {
   try {
     await work();
@@ -176,7 +176,7 @@ async function checkConnect(harness: PublisherHarness, disturbance: Disturbance)
       const refused: ErrorCode = 'POSTCOMMIT_E_DESTINATION_REFUSED';
       assert.ok(
         code !== refused,
-        `a broker that is away does not refuse, so the relay must start all the same: ${error}`,
+        `an unreachable broker is not a refusal, so the relay must start all the same: ${error}`,
       );
     });
     await recoverConnection(publisher);

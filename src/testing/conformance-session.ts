@@ -37,7 +37,7 @@ export async function withSession(harness: PublisherHarness, work: (session: Ses
   });
 }
 
-/** A publisher that nobody has connected. */
+/** A publisher that is not connected yet. */
 export async function withPublisher(
   harness: PublisherHarness,
   work: (publisher: Publisher) => Promise<void>,
