@@ -103,7 +103,7 @@ describe('from version 1 to the latest', () => {
       connectionString: database.url,
       handlers: { x: { see: (event) => void seen.push(event.payload) } },
     });
-    expect(await relay.runOnce()).toEqual({ delivered: 4, retried: 0, dead: 0 });
+    expect(await relay.runOnce()).toEqual({ delivered: 4, failed: 0, rejected: 0 });
     expect(seen.sort()).toEqual([2, 5, 5, 7]);
     expect(await admin.counts()).toMatchObject({ pending: 2, waiting: 2, failed: 0, delivered: 6 });
   });

@@ -3,15 +3,15 @@ import type { ClaimedRow } from '../../outbox/delivering/claim.ts';
 const noHeaders: Readonly<Record<string, string>> = Object.freeze({});
 
 /**
- * An event as a handler or publisher gets it. The payload stays the text that PostgreSQL sent and is parsed when
- * somebody looks: half of what a row costs in Node is JSON.parse.
+ * An event as a handler or publisher gets it. The payload stays the text that PostgreSQL sent and is parsed on first access:
+ * half of what a row costs in Node is JSON.parse.
  */
 export class DeliveredEvent<Payload = unknown> {
   readonly #row: ClaimedRow;
   #payload: Payload | undefined;
   #headers: Readonly<Record<string, string>> | undefined;
   readonly #payloadJson: string;
-  /** Kept here: the row loses headers that were loaded when its delivery ends, and a handler may still run then. */
+  /** A copy: the row loses loaded headers when its delivery ends, and a handler may still run then. */
   readonly #headersJson: string;
 
   constructor(row: ClaimedRow, payloadJson: string) {
