@@ -78,7 +78,7 @@ class KafkaPublisher implements Publisher {
       return delivery.end(reason ?? 'It was not sent.');
     } catch (error) {
       const { outcome } = kafkaFailure(error);
-      return delivery.end(outcome.kind === 'ok' ? reasonOf(error) : cutReason(outcome.reason));
+      return delivery.end(outcome.kind === 'delivered' ? reasonOf(error) : cutReason(outcome.reason));
     }
   }
 
@@ -144,7 +144,7 @@ class KafkaPublisher implements Publisher {
       if (delivery.isHeldBack(index)) continue;
       const bytes = bytesAtMost(message);
       const record = toRecord(message, bytes, this.#options.messageBytesMax);
-      if (typeof record === 'string') delivery.settle(index, { kind: 'reject', reason: cutReason(record) });
+      if (typeof record === 'string') delivery.settle(index, { kind: 'rejected', reason: cutReason(record) });
       else loose.push({ index, record, bytes });
     }
     return loose;

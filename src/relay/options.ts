@@ -40,8 +40,8 @@ export interface RelayOptions {
   /** Shown to operators. Default: host name and process id. */
   name?: string;
   /**
-   * How long the relay counts as alive without a sign of life. A crash is noticed after this time; a shorter lease
-   * means a faster takeover and more heartbeats (three per lease). Default 30,000.
+   * How long the relay counts as alive without a heartbeat. A crash is noticed after this time; a shorter lease means a
+   * faster takeover and more heartbeats (three per lease). Default 30,000.
    */
   leaseMs?: number;
   /** A delivery that takes longer is aborted and counts as failed. Default 30,000. */
@@ -51,7 +51,7 @@ export interface RelayOptions {
   /** Events per claim. Larger is faster and holds more in memory. Default 1,000. */
   batchSizeMax?: number;
   /**
-   * Events the relay holds at once: waiting, under way, and not yet written down. It holds fewer, down to twice
+   * Events the relay buffers at once: waiting, under way, and not yet settled. It buffers fewer, down to twice
    * `inFlightMax`, when a quarter of a second's work is less. Default 4,000.
    */
   prefetchMax?: number;
@@ -89,15 +89,15 @@ export interface RelayOptions {
    * right for rolling deployments. `fail`: it becomes a dead letter at once.
    */
   noHandler?: 'retry' | 'fail';
-  /** The longest pause between two looks at the queue when nothing rings. Default 1,000. */
+  /** The longest pause between two looks at the queue without a notification. Default 1,000. */
   pollIntervalMs?: number;
-  /** Use LISTEN. Set to `false` behind a transaction pooler (PgBouncer), where it hears nothing. Default `true`. */
+  /** Use LISTEN. Set to `false` behind a transaction pooler (PgBouncer), where it receives nothing. Default `true`. */
   listen?: boolean;
-  /** How long `stop()` waits for deliveries under way before it gives them back. Default 10,000. */
+  /** How long `stop()` waits for deliveries under way before it releases them. Default 10,000. */
   stopTimeoutMs?: number;
   /**
-   * What one of the relays does for all: partitions, and how long events and the inbox are kept. `false`: this relay
-   * never does it. Default: events and processed events are kept for 30 days, a look every minute.
+   * What one relay does for all: partitions, and how long events and the inbox are kept. `false`: this relay never does it.
+   * Default: events and processed events are kept for 30 days, checked every minute.
    */
   maintenance?: MaintenanceOptions | false;
   /** Where to log. A pino logger fits. Default: nowhere. */
@@ -123,7 +123,7 @@ export function resolveOptions(given: RelayOptions) {
   };
   const schema = given.schema ?? defaultSchema;
   quoteIdentifier(schema);
-  // Whichever of the two is given, the other one's default suits it.
+  // If only one of the two is set, the default of the other follows it.
   const prefetchMax = whole('prefetchMax', 4_000, 2, 100_000);
   const batchSizeMax = whole('batchSizeMax', Math.min(1_000, prefetchMax), 2, 5_000);
   const handlers = resolveHandlers(given.handlers ?? {});
@@ -153,7 +153,7 @@ export function resolveOptions(given: RelayOptions) {
     maintenance: resolveMaintenance(given.maintenance),
     logger: checkLogger(given.logger ?? silentLogger),
   };
-  // A misspelt limit would silently be no limit.
+  // A misspelt limit would silently be ignored.
   const known = Object.keys(options);
   const unknown = Object.keys(given).find((name) => !known.includes(name));
   if (unknown !== undefined)
@@ -175,7 +175,7 @@ export function storedNames({ name, handlers, destinations }: ResolvedRelayOptio
 
 const bytesMaxMax = 1_073_741_824;
 
-/** So much of the heap limit, which --max-old-space-size sets; `max` at the most. */
+/** This fraction of the heap limit (--max-old-space-size), at most `max`. */
 function ofHeap(fraction: number, max: number): number {
   return Math.min(max, Math.max(4 * inlineBytesMax, Math.floor(getHeapStatistics().heap_size_limit * fraction)));
 }
