@@ -61,7 +61,7 @@ export async function findServer(list: ServerList, applicationName: string): Pro
   try {
     return await connectFirst(list, async (server) => {
       const client = new pg.Client({
-        connectionString: server.connectionString,
+        ...server.config,
         application_name: applicationName,
         connectionTimeoutMillis: connectTimeoutMs(list, 8_000),
         query_timeout: 8_000,

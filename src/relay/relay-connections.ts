@@ -1,10 +1,11 @@
 import type pg from 'pg';
+import type { ServerList } from '../database/connection-string.ts';
 import { ReconnectingClient } from '../database/reconnecting-client.ts';
 import type { Logger } from '../telemetry/logging.ts';
 import type { Lifecycle } from './lifecycle.ts';
 
 export interface RelayLinksOptions {
-  connectionString: string;
+  servers: ServerList;
   /** The relay's name, shown in pg_stat_activity. */
   name: string;
   leaseMs: number;
@@ -62,10 +63,10 @@ export class RelayLinks {
 }
 
 function link(purpose: Purpose, options: RelayLinksOptions): ReconnectingClient {
-  const { connectionString, logger, name, lifecycle, doorbell } = options;
+  const { servers, logger, name, lifecycle, doorbell } = options;
   const hears = purpose === 'claims';
   const made: ReconnectingClient = new ReconnectingClient({
-    connectionString,
+    servers,
     applicationName: `postcommit ${purpose} ${name}`.slice(0, 63),
     queryTimeoutMs: timeoutMs(purpose, options.leaseMs),
     // When the server has no connection left for it, the event is given back: another relay may have one.

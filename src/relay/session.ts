@@ -104,7 +104,7 @@ export class RelaySession {
       new Maintenance({
         schema,
         relay: options.name,
-        connectionString: options.connectionString,
+        servers: options.servers,
         options: options.maintenance,
         control,
         leaseMs: options.leaseMs,

@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { ServerList } from '../../database/connection-string.ts';
 import { codedDatabaseError } from '../../database/database-error.ts';
 import type { Executor } from '../../database/executor.ts';
 import { ReconnectingClient } from '../../database/reconnecting-client.ts';
@@ -19,7 +20,7 @@ import { runTask } from './maintenance-tasks.ts';
 export interface MaintenanceServiceOptions {
   schema: string;
   relay: string;
-  connectionString: string;
+  servers: ServerList;
   options: ResolvedMaintenance;
   /** The heartbeat's connection, for nothing but asking for the duty. */
   control: Executor;
@@ -230,9 +231,9 @@ export class Maintenance {
 
   async #openLink(): Promise<ReconnectingClient> {
     if (this.#link) return this.#link;
-    const { connectionString, relay, logger } = this.#options;
+    const { servers, relay, logger } = this.#options;
     const link = new ReconnectingClient({
-      connectionString,
+      servers,
       applicationName: `postcommit maintenance ${relay}`.slice(0, 63),
       queryTimeoutMs: taskMsMax / 2,
       logger,
