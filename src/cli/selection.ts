@@ -10,7 +10,7 @@ import type { Context } from './context.ts';
 import { withAdmin } from './context.ts';
 
 /** Conditions that a command's flags can name. */
-export interface Conditions {
+export interface FlagConditions {
   type?: string;
   aggregate?: [type: string, id?: string];
   from?: Date;
@@ -26,7 +26,7 @@ export function addConditions(command: Command): Command {
 }
 
 /** Which events an operation is for. Nothing named at all is a mistake, never everything. */
-export function targetOf<C extends Conditions>(
+export function targetOf<C extends FlagConditions>(
   ids: string[],
   conditions: C,
   all: boolean,

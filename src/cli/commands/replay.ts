@@ -1,10 +1,10 @@
 import type { Command } from 'commander';
 import { contextOf, examples } from '../context.ts';
-import type { Conditions } from '../selection.ts';
+import type { FlagConditions } from '../selection.ts';
 import { addConditions, confirm, runBulk, targetOf } from '../selection.ts';
 import type { Terminal } from '../terminal.ts';
 
-interface ReplayOptions extends Conditions {
+interface ReplayOptions extends FlagConditions {
   all?: boolean;
   yes?: boolean;
   after?: string;
