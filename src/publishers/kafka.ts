@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { cutReason, reasonOf, untilAborted } from './failure.ts';
 import { confluentPort } from './kafka/confluent.ts';
-import { Delivery, type Parcel, type Place, RoundSender } from './kafka/delivery.ts';
+import { KafkaDelivery, type Parcel, type Place, RoundSender } from './kafka/delivery.ts';
 import { connectError, type KafkaFailure, kafkaFailure } from './kafka/failure.ts';
 import { givenPort, type KafkaProducer, refuseProducer } from './kafka/given.ts';
 import { kafkajsPort } from './kafka/kafkajs.ts';
@@ -72,7 +72,7 @@ class KafkaPublisher implements Publisher {
   }
 
   async publish(batch: readonly Message[], signal: AbortSignal): Promise<readonly PublishOutcome[]> {
-    const delivery = new Delivery(batch);
+    const delivery = new KafkaDelivery(batch);
     try {
       const reason = await untilAborted(this.#track(this.#deliver(batch, delivery, signal)), signal);
       return delivery.end(reason ?? 'It was not sent.');
@@ -114,7 +114,7 @@ class KafkaPublisher implements Publisher {
   }
 
   /** Sends what can be sent. Answers why the rest, if any, was not. */
-  async #deliver(batch: readonly Message[], delivery: Delivery, signal: AbortSignal): Promise<string | undefined> {
+  async #deliver(batch: readonly Message[], delivery: KafkaDelivery, signal: AbortSignal): Promise<string | undefined> {
     const loose = this.#prepare(batch, delivery);
     if (loose.length === 0) return undefined;
     const sender = new RoundSender(await this.#take(signal), {
@@ -138,7 +138,7 @@ class KafkaPublisher implements Publisher {
     return sender.outage;
   }
 
-  #prepare(batch: readonly Message[], delivery: Delivery): Loose[] {
+  #prepare(batch: readonly Message[], delivery: KafkaDelivery): Loose[] {
     const loose: Loose[] = [];
     for (const [index, message] of batch.entries()) {
       if (delivery.isHeldBack(index)) continue;
@@ -151,7 +151,7 @@ class KafkaPublisher implements Publisher {
   }
 
   /** Chooses a partition for each record; settles those whose topic cannot be had. */
-  async #place(loose: Loose[], delivery: Delivery, sender: RoundSender, signal: AbortSignal): Promise<Parcel[]> {
+  async #place(loose: Loose[], delivery: KafkaDelivery, sender: RoundSender, signal: AbortSignal): Promise<Parcel[]> {
     const topics = new Set(loose.map(({ record }) => record.topic));
     const known = await this.#lookUp(topics, sender, signal);
     const places = new Map(Array.from(known, ([topic, found]) => [topic, placesOf(topic, found)]));

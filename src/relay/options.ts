@@ -1,6 +1,7 @@
 import { hostname } from 'node:os';
 import { getHeapStatistics } from 'node:v8';
-import { checkConnectionString } from '../database/connection-string.ts';
+import type { ConnectionOptions } from '../database/connection-options.ts';
+import { resolveConnectionForWriting } from '../database/connection-options.ts';
 import { defaultSchema, quoteIdentifier } from '../database/identifier.ts';
 import { PostcommitError } from '../errors.ts';
 import { inlineBytesMax } from '../outbox/delivering/load-payload.ts';
@@ -17,15 +18,13 @@ import { resolveMaintenance } from './maintenance/maintenance-options.ts';
 import type { RetryPolicy } from './settle/backoff.ts';
 import { resolveRetry } from './settle/backoff.ts';
 
-/** What `createRelay` takes. Every limit has a default that suits a service of some hundred events a second and more. */
-export interface RelayOptions {
-  /**
-   * The database that holds the outbox. The relay opens three connections of its own, a fourth for the first payload over
-   * 16 KB, and one more while it does maintenance. With several hosts,
-   * `postgres://user:password@a:5432,b:5432/database?target_session_attrs=read-write`, each connection goes to the first
-   * that takes writes, also after a failover.
-   */
-  connectionString: string;
+/**
+ * What `createRelay` takes. Every limit has a default that suits a service of some hundred events a second and more.
+ *
+ * The relay opens three connections to the database, a fourth for the first payload over 16 KB, and one more while it does
+ * maintenance.
+ */
+export interface RelayOptions extends ConnectionOptions {
   /** The schema that holds the outbox. Default `postcommit`. */
   schema?: string;
   /** Named handlers by event type. */
@@ -123,13 +122,15 @@ export function resolveOptions(given: RelayOptions) {
   };
   const schema = given.schema ?? defaultSchema;
   quoteIdentifier(schema);
+  const servers = resolveConnectionForWriting(given);
   // If only one of the two is set, the default of the other follows it.
   const prefetchMax = whole('prefetchMax', 4_000, 2, 100_000);
   const batchSizeMax = whole('batchSizeMax', Math.min(1_000, prefetchMax), 2, 5_000);
   const handlers = resolveHandlers(given.handlers ?? {});
   const handlerNames = new Set([...handlers.values()].flatMap((named) => named.map(([name]) => name)));
   const options = {
-    connectionString: checkConnectionString(given.connectionString),
+    connectionString: given.connectionString,
+    connection: given.connection,
     schema,
     handlers,
     destinations: resolveDestinations(given.destinations ?? {}, handlerNames),
@@ -164,7 +165,7 @@ export function resolveOptions(given: RelayOptions) {
   if (options.prefetchMax < options.batchSizeMax) {
     throw fail(`prefetchMax (${options.prefetchMax}) must not be below batchSizeMax (${options.batchSizeMax}).`);
   }
-  return options;
+  return { ...options, servers };
 }
 
 /** The names that the relay writes into the database. */

@@ -1,11 +1,12 @@
 import type pg from 'pg';
+import type { ServerList } from '../database/connection-string.ts';
 import { ReconnectingClient } from '../database/reconnecting-client.ts';
 import type { Logger } from '../telemetry/logging.ts';
 import type { Lifecycle } from './lifecycle.ts';
 import type { Service } from './service.ts';
 
 export interface RelayConnectionsOptions {
-  connectionString: string;
+  servers: ServerList;
   /** The relay's name, shown in pg_stat_activity. */
   name: string;
   leaseMs: number;
@@ -67,10 +68,10 @@ export class RelayConnections implements Service {
 }
 
 function link(purpose: Purpose, options: RelayConnectionsOptions): ReconnectingClient {
-  const { connectionString, logger, name, lifecycle, doorbell } = options;
+  const { servers, logger, name, lifecycle, doorbell } = options;
   const listens = purpose === 'claims';
   const made: ReconnectingClient = new ReconnectingClient({
-    connectionString,
+    servers,
     applicationName: `postcommit ${purpose} ${name}`.slice(0, 63),
     queryTimeoutMs: timeoutMs(purpose, options.leaseMs),
     // When the server has no connection left for it, the event is released: another relay may have one.

@@ -1,6 +1,7 @@
 import { hostname } from 'node:os';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { resolveConnection } from '../../src/database/connection-options.ts';
 import type { ArrayQuery } from '../../src/database/executor.ts';
 import { DestinationMonitor } from '../../src/relay/deliver/destinations/destination-monitor.ts';
 import { resolveDestinations } from '../../src/relay/deliver/destinations/destination-options.ts';
@@ -101,9 +102,11 @@ const relayOptions = () => ({
   destinations: { events: new ScriptedPublisher() },
 });
 
+const servers = () => resolveConnection({ connectionString: db.url });
+
 const services: [name: string, make: () => Service][] = [
   ['the doorbell', doorbell],
-  ['the connections', () => new RelayConnections({ ...common, connectionString: db.url, doorbell: silentDoorbell })],
+  ['the connections', () => new RelayConnections({ ...common, servers: servers(), doorbell: silentDoorbell })],
   [
     'the lease',
     () =>
@@ -130,7 +133,7 @@ const services: [name: string, make: () => Service][] = [
       new Maintenance({
         ...common,
         relay: 'stress',
-        connectionString: db.url,
+        servers: servers(),
         options: resolveMaintenance({ intervalMs: 100 }) as NonNullable<ReturnType<typeof resolveMaintenance>>,
         control: pool,
         token: () => '1',

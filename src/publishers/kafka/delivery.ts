@@ -29,7 +29,7 @@ export interface Place {
 }
 
 /** What becomes of one batch. Knows which keys have failed, so that nothing behind them is sent. */
-export class Delivery {
+export class KafkaDelivery {
   readonly #batch: readonly Message[];
   readonly #outcomes: (PublishOutcome | undefined)[];
   /** The first message that failed, by key. */
@@ -85,7 +85,7 @@ interface Refused {
 }
 
 export interface RoundSenderOptions {
-  readonly delivery: Delivery;
+  readonly delivery: KafkaDelivery;
   /** The broker does not take this many bytes together. */
   onTooLarge(topic: string, bytes: number): void;
   /** A new producer in place of one that failed. */
@@ -111,7 +111,7 @@ const postponed: PublishOutcome = {
  * next call.
  */
 export class RoundSender {
-  readonly #delivery: Delivery;
+  readonly #delivery: KafkaDelivery;
   readonly #onTooLarge: (topic: string, bytes: number) => void;
   readonly #replace: (port: KafkaPort) => Promise<KafkaPort>;
   port: KafkaPort;

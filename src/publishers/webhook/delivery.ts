@@ -22,7 +22,7 @@ interface Prepared {
 }
 
 /** Sends one event to its URL and says what came of it. */
-export class Delivery {
+export class WebhookDelivery {
   readonly #options: ResolvedWebhookOptions;
   readonly #connections: Connections;
   readonly #slots: HostSlots;

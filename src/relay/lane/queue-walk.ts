@@ -23,7 +23,7 @@ export interface Look {
 }
 
 /** What a claim found there. */
-export interface Finding {
+export interface LookResult {
   /** The highest seq that was examined. */
   reached: string | undefined;
   /** Whether there was nothing more above it. */
@@ -101,7 +101,7 @@ export class QueueWalk {
    * Takes in what a claim found. `exhausted`: nothing more can be claimed now. `pauseMs`: look again after this time, also without a
    * notification.
    */
-  found({ floor, readyMax }: Look, finding: Finding, now: number): { exhausted: boolean; pauseMs?: number } {
+  found({ floor, readyMax }: Look, finding: LookResult, now: number): { exhausted: boolean; pauseMs?: number } {
     const walk = this.#current;
     const { reached, atEnd, claimed, relays } = finding;
     if (walk === this.#own) this.#relays = relays;

@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { ServerList } from '../../database/connection-string.ts';
 import { codedDatabaseError } from '../../database/database-error.ts';
 import type { Executor } from '../../database/executor.ts';
 import { ReconnectingClient } from '../../database/reconnecting-client.ts';
@@ -21,7 +22,7 @@ import { chunkPauseMs, goOnMs, stopTimeoutMs, taskMs, taskMsMax, taskMsOnce } fr
 export interface MaintenanceServiceOptions {
   schema: string;
   relay: string;
-  connectionString: string;
+  servers: ServerList;
   options: ResolvedMaintenance;
   /** The heartbeat's connection, for nothing but asking for the duty. */
   control: Executor;
@@ -223,9 +224,9 @@ export class Maintenance implements Service {
 
   async #openLink(): Promise<ReconnectingClient> {
     if (this.#link) return this.#link;
-    const { connectionString, relay, logger } = this.#options;
+    const { servers, relay, logger } = this.#options;
     const link = new ReconnectingClient({
-      connectionString,
+      servers,
       applicationName: `postcommit maintenance ${relay}`.slice(0, 63),
       queryTimeoutMs: taskMsMax / 2,
       logger,
