@@ -6,26 +6,27 @@ import type { ChunkResult } from '../outbox/operating/requeue.ts';
 import type { EventReference } from './event-reference.ts';
 import { checkOptionNames } from './option-names.ts';
 
-/** How an operation over many events can be watched and ended. */
+/** Progress and cancellation of an operation on many events. */
 export interface BulkOptions {
-  /** Ends it after the chunk of 1,000 that is under way. What is done stays done. */
+  /** Stops the operation after the current chunk of 1,000 events. Completed chunks stay committed. */
   signal?: AbortSignal;
-  /** Called after each chunk that changed something, with how many events are done so far. */
+  /** Called after each chunk that changed events, with the number of events changed so far. */
   onProgress?: (count: number) => void;
 }
 
-/** An id that several events have, which can be so in a partitioned log. */
+/** An id that several events have. Possible only in a partitioned log. */
 export interface DuplicateId {
   id: string;
-  /** The seqs of these events, lowest first. A seq names one of them. */
+  /** The seqs of these events, lowest first. Use a seq to select one of them. */
   seqs: string[];
 }
 
 export interface BulkResult {
+  /** Events changed. */
   count: number;
-  /** Present when `signal` ended it before all was done. */
+  /** Present when `signal` stopped the operation before its end. */
   interrupted?: true;
-  /** Of the ids that were named, those that several events have. All of these events were taken. Absent when there is none. */
+  /** The given ids that several events have. All of these events were changed. Absent if there are none. */
   duplicates?: DuplicateId[];
 }
 
@@ -38,12 +39,12 @@ export function checkBulkOptions<Options extends object>(
   return options;
 }
 
-/** Rows per statement: some ten milliseconds of locks. */
+/** Events per statement: it holds its locks for about 10 ms. */
 export const chunkSizeMax = 1_000;
 
 /**
- * Repeats a bulk statement from one seq to the next, for each selection until nothing is left of it. Selections are in order
- * of seq. `stoppedAt` is present when the signal ended it: what is left has higher seqs.
+ * Runs a bulk statement in chunks, in order of seq, until nothing of the selections is left. Selections must be in order of
+ * seq. `stoppedAt` is present when the signal stopped it: the remaining events have higher seqs.
  */
 export async function inChunks<Selection>(
   selections: readonly Selection[],
@@ -65,7 +66,7 @@ export async function inChunks<Selection>(
   return { count: total };
 }
 
-/** The seqs of the named events, lowest first as order demands, in lists that fit one statement. */
+/** The seqs of the given events, lowest first to keep the order, in lists for one statement each. */
 export async function toSeqs(
   db: Executor,
   schema: string,

@@ -1,5 +1,5 @@
 import type { OutboxAdmin } from '../admin/admin.ts';
-import { duration } from '../format.ts';
+import { duration, quantity } from '../format.ts';
 import type { EventStory } from '../outbox/operating/find.ts';
 import type { DestinationInfo } from '../outbox/operating/list-destinations.ts';
 import { situationOf } from './destination-text.ts';
@@ -9,10 +9,7 @@ import { instant, printable } from './output.ts';
 
 const jsonCharactersMax = 4_000;
 
-/**
- * Tells all that is known of one event, top down as somebody needs it at three in the morning. `destinations`: how those
- * stand that it waits for.
- */
+/** Prints everything that is recorded about one event. `destinations` has the states of those that it waits for. */
 export function tellStory(
   story: EventStory,
   destinations: readonly DestinationInfo[],
@@ -20,21 +17,21 @@ export function tellStory(
   output: Output,
 ): void {
   const { paint } = output;
-  const field = (name: string, value: string) => output.line(`  ${paint.dim(name.padEnd(10))}${value}`);
+  const field = (name: string, value: string) => output.line(`  ${paint.dim(name.padEnd(13))}${value}`);
   const title = `${printable(story.type)}  ${printable(`${story.aggregate.type}:${story.aggregate.id}`)}`;
   output.line(`${paint.bold(title)}  ${paintStatus(story, output)}`);
   field('id', story.id);
   field('seq', story.seq);
   if (story.sameId.length > 0) {
     const others = `seq ${story.sameId.join(', ')}`;
-    field('same id', paint.yellow(`${others}: a consumer that deduplicates by id takes only one of them`));
+    field('same id', paint.yellow(`${others}: consumers that deduplicate by id process only one of them`));
   }
   field('emitted', `${instant(story.createdAt)} (${ago(story.createdAt, now)})`);
-  field('ordered', story.key === null ? 'not at all' : `by ${printable(story.key)}`);
+  field('ordering key', story.key === null ? 'none' : printable(story.key));
   for (const [name, value] of situation(story, destinations, now)) field(name, value);
 
   output.line();
-  output.line(paint.bold('What happened'));
+  output.line(paint.bold('History'));
   for (const { at, text } of history(story)) output.line(`  ${instant(at)}  ${text}`);
 
   output.line();
@@ -44,34 +41,34 @@ export function tellStory(
   output.line(`${paint.bold('Payload')} (schema version ${story.schemaVersion})`);
   for (const line of jsonLines(story.payloadJson)) output.line(`  ${line}`);
 
-  const advice = whatToDo(story);
-  if (advice.length === 0) return;
+  const commands = commandsFor(story);
+  if (commands.length === 0) return;
   output.line();
-  output.line(paint.bold('What you can do'));
-  for (const line of advice) output.line(`  ${line}`);
+  output.line(paint.bold('Commands'));
+  for (const line of commands) output.line(`  ${line}`);
 }
 
-/** Where the event stands now, beyond its status. */
+/** What the status does not say about where the event is now. */
 function situation(story: EventStory, destinations: readonly DestinationInfo[], now: Date): [string, string][] {
   const facts: [string, string][] = [];
   const { availableAt, holder, waitingBehind, deadLetter } = story;
   if (availableAt) {
     const wait = availableAt.getTime() - now.getTime();
-    facts.push(['next try', `${instant(availableAt)} (${wait > 0 ? `in ${duration(wait)}` : 'due'})`]);
+    facts.push(['next attempt', `${instant(availableAt)} (${wait > 0 ? `in ${duration(wait)}` : 'due'})`]);
   }
   if (holder)
-    facts.push(['held by', `relay ${printable(holder.name)} (host ${printable(holder.host)}, pid ${holder.pid})`]);
+    facts.push(['claimed by', `relay ${printable(holder.name)} (host ${printable(holder.host)}, pid ${holder.pid})`]);
   if (waitingBehind)
-    facts.push(['waits for', `event ${waitingBehind.id} (seq ${waitingBehind.seq}), which goes first`]);
+    facts.push(['waits for', `event ${waitingBehind.id} (seq ${waitingBehind.seq}), which must be delivered first`]);
   for (const name of story.waitingFor) {
     const destination = destinations.find((each) => each.name === name);
-    const standing = destination ? `, which is ${situationOf(destination, now)}` : '';
-    facts.push(['waits for', `destination ${printable(name)}${standing}`]);
+    const state = destination ? `, which is ${situationOf(destination, now)}` : '';
+    facts.push(['waits for', `destination ${printable(name)}${state}`]);
   }
   if (story.orphan) facts.push(['orphan', 'it was never queued, so no relay delivers it']);
-  if (story.done.length > 0) facts.push(['done for', story.done.map(printable).join(', ')]);
+  if (story.done.length > 0) facts.push(['delivered to', story.done.map(printable).join(', ')]);
   if (story.owed.length > 0) facts.push(['owed to', story.owed.map(printable).join(', ')]);
-  if (deadLetter?.held && !deadLetter.discardedAt) facts.push(['blocks', 'the following events of its key']);
+  if (deadLetter?.held && !deadLetter.discardedAt) facts.push(['blocks', 'later events with its ordering key']);
   return facts;
 }
 
@@ -93,15 +90,12 @@ function history(story: EventStory): { at: Date; text: string }[] {
   ];
   if (story.waitingSince) {
     const names = story.waitingFor.map(printable).join(', ');
-    steps.push({
-      at: story.waitingSince,
-      text: `put on the shelf, without loss of an attempt, until ${names} can have it`,
-    });
+    steps.push({ at: story.waitingSince, text: `shelved until ${names} is up; no attempt counted` });
   }
   if (deadLetter) {
     steps.push({
       at: deadLetter.at,
-      text: `dead letter: ${reasons[deadLetter.reason]}, attempts ${deadLetter.attempts}`,
+      text: `dead letter: ${reasons[deadLetter.reason]} (${quantity(deadLetter.attempts, 'attempt')})`,
     });
     if (deadLetter.discardedAt && deadLetter.reason !== 'cancelled')
       steps.push({ at: deadLetter.discardedAt, text: 'discarded by an operator' });
@@ -110,10 +104,10 @@ function history(story: EventStory): { at: Date; text: string }[] {
 }
 
 const reasons: Record<NonNullable<EventStory['deadLetter']>['reason'], string> = {
-  exhausted: 'all attempts used up',
-  rejected: 'a handler rejected it',
+  exhausted: 'all attempts failed',
+  rejected: 'rejected by a handler or destination',
   no_handler: 'no handler for its type',
-  crashed: 'relays ended while delivering it',
+  crashed: 'relays crashed while delivering it',
   forgotten: 'its only destination was forgotten',
   cancelled: 'cancelled by an operator',
 };
@@ -128,15 +122,15 @@ function headerLines({ headers, headersJson }: EventStory): string[] {
 function jsonLines(json: string): string[] {
   const text = indentJson(json);
   const shown = text.slice(0, jsonCharactersMax).split('\n').map(printable);
-  return text.length > jsonCharactersMax ? [...shown, '… (--json shows all of it)'] : shown;
+  return text.length > jsonCharactersMax ? [...shown, '… (truncated; --json prints all of it)'] : shown;
 }
 
-/** The story for --json: payload and headers as PostgreSQL writes them. */
+/** The event for --json: payload and headers as PostgreSQL writes them. */
 export function storyJson({ payloadJson, headersJson, ...story }: EventStory): object {
   return { ...story, payload: new JsonText(payloadJson), headers: new JsonText(headersJson) };
 }
 
-/** Every event that an id or seq names: in a partitioned log an id can name several. */
+/** All events with this id or seq. In a partitioned log several events can have the same id. */
 export async function findStories(admin: OutboxAdmin, idOrSeq: string): Promise<EventStory[]> {
   const first = await admin.find(idOrSeq);
   if (first === undefined) return [];
@@ -144,7 +138,7 @@ export async function findStories(admin: OutboxAdmin, idOrSeq: string): Promise<
   return [first, ...others.filter((story) => story !== undefined)];
 }
 
-function whatToDo({
+function commandsFor({
   id: uuid,
   seq,
   sameId,
@@ -156,26 +150,27 @@ function whatToDo({
   waitingFor,
 }: EventStory): string[] {
   const id = sameId.length > 0 ? seq : uuid;
-  const giveUp = `postcommit events cancel ${id}   give it up, so that its aggregate goes on without it`;
+  const cancel = `postcommit events cancel ${id}   never deliver it, and unblock its aggregate`;
   if (deadLetter) {
-    const discard = [`postcommit dead discard ${id}   give it up`];
+    const discard = [`postcommit dead discard ${id}   never deliver it`];
     return [
-      `postcommit dead retry ${id}     deliver it again, attempts from zero`,
+      `postcommit dead retry ${id}     deliver it again, with attempts reset`,
       ...(deadLetter.discardedAt ? [] : discard),
     ];
   }
   if (waitingFor.length > 0) {
     return [
-      'postcommit destinations   which are away, and how much waits for them',
-      ...waitingFor.map((name) => `postcommit resume ${printable(name)}   end its pause, or try it at once`),
-      giveUp,
+      'postcommit destinations   show which destinations are down, and how many events wait for them',
+      ...waitingFor.map((name) => `postcommit resume ${printable(name)}   end its pause, or try it now if it is down`),
+      cancel,
     ];
   }
   if (orphan) return ['postcommit requeue-orphans   queue this event and all others that were never queued'];
-  if (waitingBehind) return [`postcommit events ${waitingBehind.id}   the event that goes first`, giveUp];
+  if (waitingBehind)
+    return [`postcommit events ${waitingBehind.id}   show the event that must be delivered first`, cancel];
   if (status === 'PENDING' && availableAt)
-    return [`postcommit events make-due ${id}   deliver it now, without waiting for its delay or backoff`, giveUp];
-  return status === 'SENT' ? [`postcommit replay ${id}   deliver it once more`] : [];
+    return [`postcommit events make-due ${id}   deliver it now, without waiting for its delay or backoff`, cancel];
+  return status === 'SENT' ? [`postcommit replay ${id}   deliver it again`] : [];
 }
 
 function paintStatus({ status, deadLetter }: EventStory, { paint }: Output): string {

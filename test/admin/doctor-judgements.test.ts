@@ -87,13 +87,15 @@ describe('judging the server', () => {
     expect(judgeClock(1_500, { asked: 1_000, answered: 2_000 })).toMatchObject([{ severity: 'ok' }]);
     // A slow answer is no difference.
     expect(judgeClock(60_000, { asked: 1_000, answered: 61_000 })).toMatchObject([{ severity: 'ok' }]);
-    expect(judgeClock(1_000, { asked: 61_000, answered: 62_000 })[0]?.what).toContain("1 min ahead of the database's");
+    expect(judgeClock(1_000, { asked: 61_000, answered: 62_000 })[0]?.what).toContain(
+      '1 min ahead of the clock of the database',
+    );
     expect(judgeClock(92_000, { asked: 1_000, answered: 2_000 })[0]?.what).toContain('1 min 30 s behind');
   });
 
   it('tells poolers apart', () => {
     const [session] = judgePooler({ pooled: true, shared: false });
-    expect(session).toMatchObject({ severity: 'ok', what: expect.stringContaining('a pooler is in between') });
+    expect(session).toMatchObject({ severity: 'ok', what: expect.stringContaining('connected through a pooler') });
     expect(judgePooler({ pooled: true, shared: true })).toMatchObject([{ severity: 'note' }]);
   });
 });
@@ -128,7 +130,7 @@ describe('judging snapshots and slots', () => {
       ['note', 'grant pg_read_all_stats to "reader";'],
     ]);
     expect(found[0]?.what).toBe(
-      'session 17 (role bi, application psql, active, query: select 1) holds a snapshot since 2 s, 9 transactions old',
+      'session 17 (role bi, application psql, active, query: select 1) has held a snapshot for 2 s, 9 transactions old',
     );
     expect(judgeSnapshots({ holders: [], hidden: 0 }, limits, 'x')).toMatchObject([{ severity: 'ok' }]);
   });
@@ -148,12 +150,12 @@ describe('judging snapshots and slots', () => {
     expect(found.map(({ severity, what, fix }) => [severity, what, fix])).toEqual([
       [
         'warning',
-        'session 20 (role job) holds the advisory lock of a gate of the emitters and the key of an aggregate, since 500 ms; 2 sessions waiting for it, for up to 1 s',
+        'session 20 (role job) has held the advisory lock of an emit gate and an aggregate key for 500 ms; 2 sessions waiting for it, up to 1 s',
         'select pg_terminate_backend(20);',
       ],
       [
         'critical',
-        "the prepared transaction 'it''s' of job holds the advisory lock of a gate of the emitters, since 11 min 40 s",
+        "the prepared transaction 'it''s' of job has held the advisory lock of an emit gate for 11 min 40 s",
         expect.stringContaining("rollback prepared 'it''s';"),
       ],
       ['note', 'session 20 (role job) holds the advisory lock of unshelving', 'select pg_terminate_backend(20);'],
@@ -173,8 +175,8 @@ describe('judging snapshots and slots', () => {
     [{}, 'ok', /^1 replication slot$/],
     [{ retainedBytes: 2 * gib }, 'warning', /is behind: the server keeps 2 GiB/],
     [{ retainedBytes: 11 * gib }, 'critical', /is behind/],
-    [{ active: false }, 'warning', /is not read by anybody: the server keeps 1000 B/],
-    [{ active: false, retainedBytes: 11 * gib }, 'critical', /not read by anybody/],
+    [{ active: false }, 'warning', /has no reader: the server keeps 1000 B/],
+    [{ active: false, retainedBytes: 11 * gib }, 'critical', /has no reader/],
     [{ active: false, walStatus: 'lost', retainedBytes: null }, 'warning', /has lost its WAL/],
     [{ walKeepBytesMax: null }, 'note', /max_slot_wal_keep_size is not set/],
   ])('a slot with %j is %s', (facts, severity, what) => {
@@ -243,10 +245,14 @@ describe('judging migrations', () => {
   const known = [1, 2, 3].map((version) => ({ version, name: `000${version}`, checksum: `sum ${version}` }));
   it.each([
     [known, 'ok', /all 3/],
-    [known.slice(0, 2), 'critical', /at version 2, not applied: 0003/],
+    [known.slice(0, 2), 'critical', /have version 2; not applied yet: 0003/],
     [[], 'critical', /no outbox/],
-    [[...known, { version: 4, name: '0004', checksum: '' }], 'critical', /at version 4, this package knows 3/],
-    [[known[0], { ...known[1], checksum: 'other' }], 'critical', /migration 2 \(0002\) is not the one/],
+    [
+      [...known, { version: 4, name: '0004', checksum: '' }],
+      'critical',
+      /have version 4, newer than version 3 of this package/,
+    ],
+    [[known[0], { ...known[1], checksum: 'other' }], 'critical', /migration 2 \(0002\) differs/],
   ])('%j', (applied, severity, what) => {
     expect(judgeMigrations(known, applied as typeof known)).toMatchObject([
       { severity, what: expect.stringMatching(what) },
@@ -275,8 +281,8 @@ describe('judging the work', () => {
     ];
     expect(judgeRelays([current, current], counts)).toMatchObject([{ severity: 'ok' }]);
     expect(judgeRelays([current, old], counts)).toMatchObject([
-      { severity: 'warning', what: 'the relay old lacks kafka, which other living relays have' },
-      { severity: 'note', what: 'living relays run different versions: 2.0.0 (new), 1.0.0 (old)' },
+      { severity: 'warning', what: 'the relay old does not have kafka, but other live relays do' },
+      { severity: 'note', what: 'live relays run different versions: 2.0.0 (new), 1.0.0 (old)' },
     ]);
     // One that has ended is no difference.
     expect(judgeRelays([current, { ...old, state: 'stopped' }], counts)).toMatchObject([{ severity: 'ok' }]);
@@ -286,7 +292,7 @@ describe('judging the work', () => {
     expect(judgeRelays([current], counts, [{ target: 'a:stock', events: 2 }])).toMatchObject([
       {
         severity: 'warning',
-        what: 'no living relay has a:stock, and 2 events in the queue are owed to it',
+        what: 'no live relay has a:stock, and 2 events in the queue are owed to it',
         fix: 'postcommit forget a:stock',
       },
     ]);
@@ -298,7 +304,7 @@ describe('judging the work', () => {
     expect(judgeDestinations([gone], 1)).toMatchObject([
       {
         severity: 'warning',
-        what: 'no living relay has the destination kafka, and 3 events wait for it',
+        what: 'no live relay has the destination kafka, and 3 events wait for it',
         fix: 'postcommit forget kafka',
       },
     ]);
@@ -313,8 +319,8 @@ describe('judging the work', () => {
 
   it('tells dead letters from the aggregates that they hold', () => {
     expect(judgeDeadLetters({ ...counts, failed: 3, blocked: 2 })).toMatchObject([
-      { what: 'about 3 dead letters to be decided on' },
-      { what: '2 aggregates held back by a dead letter' },
+      { what: 'about 3 unresolved dead letters' },
+      { what: '2 aggregates blocked by a dead letter' },
     ]);
   });
 
@@ -330,7 +336,7 @@ describe('judging the work', () => {
       { severity: 'ok' },
     ]);
     expect(judgeMaintenance({ tasks: [task] }, old, now)).toMatchObject([
-      { severity: 'warning', what: '1 relay alive, and none does maintenance' },
+      { severity: 'warning', what: 'no relay does maintenance (1 relay alive)' },
     ]);
     expect(judgeMaintenance({ leader, tasks: [{ ...task, ranAt: at(now - 50 * hour) }] }, old, now)).toMatchObject([
       { severity: 'warning', what: expect.stringContaining('its last task ran 2 d 2 h ago') },

@@ -139,10 +139,10 @@ describe('an operator with the command line', () => {
     expect(text).toMatchObject({ code: 0, stderr: '' });
     for (const part of [
       'order.created  order:2  FAILED (dead letter)',
-      'done for  audit',
+      'delivered to audit',
       /attempt 1 failed in receipt .*: smtp: connection refused/,
       /attempt 2 failed in receipt \(relay night\)|attempt 2 failed in receipt/,
-      'dead letter: all attempts used up',
+      'dead letter: all attempts failed',
       'tenant: acme',
       '"id": "2"',
       `postcommit dead retry ${ids[1]}`,

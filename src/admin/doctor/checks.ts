@@ -37,24 +37,24 @@ import { judgeTriggers } from './judge-triggers.ts';
 import { judgeBacklog, judgeDeadLetters, judgeDestinations } from './judge-work.ts';
 import type { DoctorLimits } from './limits.ts';
 
-/** Whom to examine. */
-export interface Patient {
+/** What the checks look at. */
+export interface CheckInput {
   db: Executor;
   schema: string;
   limits: DoctorLimits;
-  /** To find out what lies between this process and PostgreSQL. */
+  /** Needed to find out whether a pooler is between this process and PostgreSQL. */
   connectionString?: string;
 }
 
-type Check = (patient: Patient) => Promise<Judgement[]>;
+type Check = (input: CheckInput) => Promise<Judgement[]>;
 
-/** Every check by its name: gathers facts, which takes SQL, and judges them, which does not. */
+/** Every check by name. A check reads facts with SQL and turns them into findings without SQL. */
 export const checks = {
   server: async ({ db }) => judgeServer(await examineServer(db)),
   settings: async ({ db }) => judgeSettings(await examineServer(db)),
   connections: async ({ db }) => judgeConnections(await examineServer(db)),
   clock: async ({ db }) => {
-    await examineServer(db); // The first answer may have to wait for a connection.
+    await examineServer(db); // The first query may wait for a connection.
     const asked = Date.now();
     const { nowMs } = await examineServer(db);
     return judgeClock(nowMs, { asked, answered: Date.now() });
@@ -102,7 +102,7 @@ export type CheckName = keyof typeof checks;
 
 export const checkNames = Object.keys(checks) as CheckName[];
 
-/** Checks that make sense where there is no outbox yet. */
+/** Checks that work in a database without an outbox. */
 export const withoutTables: readonly CheckName[] = [
   'server',
   'settings',

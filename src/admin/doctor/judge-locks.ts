@@ -5,42 +5,43 @@ import type { Judgement, Severity } from './finding.ts';
 import { ok, severityOver } from './finding.ts';
 import type { DoctorLimits } from './limits.ts';
 
-/** Transactions that emit for one aggregate take turns. This long is more than taking turns. */
+/** Transactions that emit for the same aggregate wait for each other, normally for less than this. */
 const turnMsMax = 1_000;
 
 const locks: Record<OutboxLock, { name: string; consequence: string }> = {
-  gate: { name: 'a gate of the emitters', consequence: 'Transactions that emit may wait for it.' },
-  key: { name: 'the key of an aggregate', consequence: 'Transactions that emit for the aggregate wait for it.' },
-  id: { name: 'the id of an event', consequence: 'Transactions that emit this id once wait for it.' },
-  prune: { name: 'pruning', consequence: 'No event is pruned, and replays and requeue-orphans fail.' },
-  partitions: { name: 'partitions', consequence: 'No partition is made, opened or dropped.' },
+  gate: { name: 'an emit gate', consequence: 'Transactions that emit may wait for it.' },
+  key: { name: 'an aggregate key', consequence: 'Transactions that emit for the aggregate wait for it.' },
+  id: { name: 'an event id', consequence: 'Transactions that call emitOnce with this id wait for it.' },
+  prune: { name: 'pruning', consequence: 'No event is pruned, and replay and requeue-orphans fail.' },
+  partitions: { name: 'partitions', consequence: 'No partition is created, opened or dropped.' },
   unshelve: {
     name: 'unshelving',
-    consequence: 'Events that waited for a destination that is up again stay on the shelf, and forget and cancel fail.',
+    consequence: 'Events stay on the shelf although their destination is up, and forget and cancel fail.',
   },
-  migrate: { name: 'migrations', consequence: 'Migrations wait for it, and fail after five minutes.' },
+  migrate: { name: 'migrations', consequence: 'Migrations wait for it and fail after five minutes.' },
 };
 
-/** Sessions that hold an advisory lock of the outbox for longer than anything of the outbox needs it. */
+/** Sessions that hold an advisory lock of the outbox for longer than the outbox itself ever does. */
 export function judgeLocks(holders: readonly AdvisoryLockHolder[], limits: Pick<DoctorLimits, 'lockMs'>): Judgement[] {
   const found = holders.flatMap((holder) => {
     const severity = severityOf(holder, limits);
     if (severity === 'ok') return [];
     const { ageMs, waiters, waitedMs } = holder;
     const names = holder.locks.map((lock) => locks[lock].name).join(' and ');
-    const since = ageMs === null ? '' : `, since ${duration(ageMs)}`;
+    const holds = ageMs === null ? 'holds' : 'has held';
+    const age = ageMs === null ? '' : ` for ${duration(ageMs)}`;
     const waits =
-      waiters === 0 ? '' : `; ${quantity(waiters, 'session')} waiting for it, for up to ${duration(waitedMs ?? 0)}`;
+      waiters === 0 ? '' : `; ${quantity(waiters, 'session')} waiting for it, up to ${duration(waitedMs ?? 0)}`;
     return [
       {
         severity,
-        what: `${describeHolder(holder)} holds the advisory lock of ${names}${since}${waits}`,
+        what: `${describeHolder(holder)} ${holds} the advisory lock of ${names}${age}${waits}`,
         consequence: holder.locks.map((lock) => locks[lock].consequence).join(' '),
         fix: howToEnd(holder),
       },
     ];
   });
-  return found.length > 0 ? found : [ok('no session holds an advisory lock of the outbox for long')];
+  return found.length > 0 ? found : [ok('no session holds an advisory lock of the outbox for too long')];
 }
 
 function severityOf(
@@ -50,6 +51,6 @@ function severityOf(
   const over = severityOver(Math.max(ageMs ?? 0, waitedMs ?? 0), lockMs);
   if (over !== 'ok') return over;
   if ((waitedMs ?? 0) > turnMsMax) return 'warning';
-  // Every transaction that has emitted holds a gate. The others are rarely held for longer than milliseconds.
+  // Every transaction that has emitted holds a gate. Other locks are normally held for milliseconds.
   return ageMs === null && locks.some((lock) => lock !== 'gate' && lock !== 'key' && lock !== 'id') ? 'note' : 'ok';
 }

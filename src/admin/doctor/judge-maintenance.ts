@@ -4,9 +4,9 @@ import type { RelayInfo } from '../../outbox/operating/list-relays.ts';
 import type { Judgement } from './finding.ts';
 import { ok, warning } from './finding.ts';
 
-/** A relay that has just started, or has just lost its leader, gets that long to take over. */
+/** How long relays may take to elect a leader after a start or after the leader ended. */
 const graceMs = 120_000;
-/** The longest interval that a relay takes is a day. */
+/** The longest maintenance interval is a day. */
 const idleMsMax = 26 * 3_600_000;
 
 export function judgeMaintenance(
@@ -19,26 +19,26 @@ export function judgeMaintenance(
     .filter(({ error }) => error !== undefined)
     .map(({ task, error = '', failures }) =>
       warning(
-        `the task ${task} failed ${quantity(failures, 'time')} in a row: ${error.slice(0, 200)}`,
-        'What it is for is left undone: old events stay, or partitions are missing.',
+        `the maintenance task ${task} failed ${quantity(failures, 'time')} in a row: ${error.slice(0, 200)}`,
+        'Old events are not deleted, or partitions are not created.',
         /permission denied|must be owner/i.test(error) ? 'postcommit grants --relay <its role>' : 'postcommit status',
       ),
     );
   const lastRan = Math.max(0, ...tasks.map(({ ranAt }) => ranAt.getTime()));
-  const consequence = 'Nothing old is removed and no partition is made: tables grow without end.';
+  const consequence = 'Old events are not deleted and partitions are not created, so tables keep growing.';
   if (leader === undefined && alive.some(({ startedAt }) => nowMs - startedAt.getTime() > graceMs)) {
     found.push(
       warning(
-        `${quantity(alive.length, 'relay')} alive, and none does maintenance`,
+        `no relay does maintenance (${quantity(alive.length, 'relay')} alive)`,
         consequence,
-        'start one relay without `maintenance: false`, or run `postcommit prune` regularly',
+        'start a relay without `maintenance: false`, or run `postcommit prune` regularly',
       ),
     );
   } else if (leader !== undefined && nowMs - Math.max(lastRan, leader.since.getTime()) > idleMsMax) {
-    const what = `the relay ${leader.name} (host ${leader.host}, pid ${leader.pid}) leads since ${duration(nowMs - leader.since.getTime())}, and its last task ran ${duration(nowMs - lastRan)} ago`;
-    found.push(warning(what, consequence, 'restart it, and look at its log'));
+    const what = `the relay ${leader.name} (host ${leader.host}, pid ${leader.pid}) has done maintenance for ${duration(nowMs - leader.since.getTime())}, but its last task ran ${duration(nowMs - lastRan)} ago`;
+    found.push(warning(what, consequence, 'restart it and read its log'));
   }
   if (found.length > 0) return found;
-  const last = lastRan === 0 ? 'nothing was done yet' : `last run ${duration(Math.max(0, nowMs - lastRan))} ago`;
-  return [ok(leader === undefined ? last : `the relay ${leader.name} does it, ${last}`)];
+  const last = lastRan === 0 ? 'no task has run yet' : `last run ${duration(Math.max(0, nowMs - lastRan))} ago`;
+  return [ok(leader === undefined ? last : `done by the relay ${leader.name}, ${last}`)];
 }

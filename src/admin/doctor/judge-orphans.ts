@@ -4,9 +4,9 @@ import type { Judgement } from './finding.ts';
 import { critical, ok } from './finding.ts';
 
 export function judgeOrphans({ orphans, exact, complete }: OrphanFacts): Judgement[] {
-  const where = complete ? 'in the log' : 'in the sample of the log that was read';
+  const where = complete ? 'in the log' : 'in a sample of the log';
   if (orphans === 0) return [ok(`every event ${where} is queued, delivered or a dead letter`)];
-  const what = `${exact ? '' : 'at least '}${quantity(orphans, 'event')} ${where} ${orphans === 1 ? 'was' : 'were'} never queued nor delivered`;
-  const consequence = 'No relay delivers them. Retention keeps them until they are delivered.';
+  const what = `${exact ? '' : 'at least '}${quantity(orphans, 'event')} ${where} ${orphans === 1 ? 'was' : 'were'} never queued or delivered`;
+  const consequence = 'No relay delivers them, and retention does not delete them.';
   return [critical(what, consequence, 'postcommit requeue-orphans')];
 }

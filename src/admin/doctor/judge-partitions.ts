@@ -4,19 +4,21 @@ import type { Partitioning } from '../../outbox/maintaining/list-partitions.ts';
 import type { Judgement } from './finding.ts';
 import { note, ok, warning } from './finding.ts';
 
-/** A log of one table that is larger than this takes long to prune row by row. */
+/** Deleting row by row from a log larger than this is slow. */
 const unpartitionedBytesMax = 20 * 1_073_741_824;
 
 const dayMs = 86_400_000;
-/** Twice the unit: one that has just ended is rotated with the leader's next turn. */
+/** Twice the unit: a partition whose time is over is rotated when maintenance runs next. */
 const overdueMs = { day: 2 * dayMs, month: 62 * dayMs };
 
 export function judgePartitions(schema: string, partitioning: Partitioning, nowMs: number): Judgement[] {
   const { unit, partitions, bytes } = partitioning;
   if (unit === 'none') {
-    if (bytes < unpartitionedBytesMax) return [ok(`not partitioned; log and record take ${size(bytes)}`)];
-    const what = `the log is one table, and takes ${size(bytes)} with its record`;
-    const consequence = 'Retention deletes row by row and leaves dead rows, instead of dropping a day in milliseconds.';
+    if (bytes < unpartitionedBytesMax)
+      return [ok(`not partitioned; the log and the delivery record take ${size(bytes)}`)];
+    const what = `the log is one table of ${size(bytes)} with the delivery record`;
+    const consequence =
+      'Retention deletes row by row and leaves dead rows. With partitions it drops a whole day in milliseconds.';
     return [note(what, consequence, 'postcommit partitions convert --by day')];
   }
   const found = [
@@ -25,38 +27,39 @@ export function judgePartitions(schema: string, partitioning: Partitioning, nowM
     ...judgeStrays(schema, partitioning),
   ];
   const held = partitions.filter(({ state }) => state === 'open' || state === 'closed').length;
-  return found.length > 0 ? found : [ok(`by ${unit}: ${quantity(held, 'partition')} and spares ahead, ${size(bytes)}`)];
+  return found.length > 0 ? found : [ok(`by ${unit}: ${quantity(held, 'partition')} and spare ones, ${size(bytes)}`)];
 }
 
 function judgeSpares(partitions: Partitioning['partitions']): Judgement[] {
   const spares = partitions.filter(({ state }) => state === 'spare').length;
   if (spares >= 2) return [];
-  const what = `${spares === 0 ? 'no spare partition is' : 'only one spare partition is'} ahead`;
-  const consequence = 'The next one cannot be opened: events go on into the current one, and retention waits for it.';
+  const what = spares === 0 ? 'there is no spare partition' : 'there is only one spare partition';
+  const consequence =
+    'Without a spare partition, events keep going into the current one, and retention cannot drop it.';
   return [(spares === 0 ? warning : note)(what, consequence, 'postcommit partitions rotate')];
 }
 
 function judgeRotation(partitions: Partitioning['partitions'], unit: 'day' | 'month', nowMs: number): Judgement[] {
   const open = partitions.find(({ state }) => state === 'open');
   if (open?.openedAt === undefined) {
-    const consequence = 'New events go into the default partition, which retention prunes row by row.';
-    return [warning('the current partition is not there', consequence, 'postcommit partitions rotate')];
+    const consequence = 'New events go into the default partition, from which retention deletes row by row.';
+    return [warning('the current partition is missing', consequence, 'postcommit partitions rotate')];
   }
   const ageMs = nowMs - open.openedAt.getTime();
   if (ageMs <= overdueMs[unit] || open.events === 0) return [];
-  const what = `partition ${open.number} is for a ${unit} and has been open for ${duration(ageMs)}`;
-  const consequence = 'No relay rotates: what is in it stays until it is closed and its time is over.';
+  const what = `partition ${open.number} covers a ${unit}, but has been open for ${duration(ageMs)}`;
+  const consequence = 'No relay rotates partitions. Retention cannot drop a partition before it is closed.';
   return [warning(what, consequence, 'postcommit partitions rotate')];
 }
 
-/** Events outside of the partitions that are made for them. */
+/** Events in detached partitions or in the default partition. */
 function judgeStrays(schema: string, { partitions, default: rest }: Partitioning): Judgement[] {
   const found = partitions
     .filter(({ state }) => state === 'detached')
     .map(({ number }) =>
       warning(
-        `partition ${number} is detached: its tables are not, or not both, part of the log any more`,
-        'Its events are neither found nor delivered.',
+        `partition ${number} is detached: its log table or its delivery table is no longer attached`,
+        'Its events are not found and not delivered.',
         attach(schema, number),
       ),
     );
@@ -64,16 +67,16 @@ function judgeStrays(schema: string, { partitions, default: rest }: Partitioning
     const amount = rest.events === null ? 'events' : `about ${quantity(rest.events, 'event')}`;
     const what = `the default partition holds ${amount} (${size(rest.bytes)})`;
     const consequence =
-      'Either dead letters of partitions that were dropped, or events that had none; they are pruned row by row.';
+      'They are dead letters of dropped partitions, or events for which no partition existed. Retention deletes them row by row.';
     found.push(note(what, consequence, 'postcommit partitions'));
   }
   return found;
 }
 
-/** With text: a number of partitions times their room is past what a JavaScript number holds exactly. */
+/** Builds the bounds as text: they exceed what a JavaScript number represents exactly. */
 function attach(schema: string, number: number): string {
   const s = quoteIdentifier(schema);
   const room = (n: number) => (n === 0 ? '0' : `${n}000000000000`);
   const bounds = `for values from (${room(number)}) to (${room(number + 1)})`;
-  return `alter table ${s}.outbox_events attach partition ${s}.outbox_events_p${number} ${bounds}; -- and outbox_deliveries alike, if it is detached too`;
+  return `alter table ${s}.outbox_events attach partition ${s}.outbox_events_p${number} ${bounds}; -- and likewise for outbox_deliveries, if it is detached too`;
 }

@@ -4,8 +4,8 @@ import type { ServerFacts } from '../../outbox/examining/examine-server.ts';
 import type { Judgement } from './finding.ts';
 import { critical, note, ok, warning } from './finding.ts';
 
-const nameThePrimary =
-  'name the primary, or all servers: --database-url postgres://user:password@a:5432,b:5432/database?target_session_attrs=read-write';
+const connectToPrimary =
+  'connect to the primary, or list all servers: --database-url postgres://user:password@a:5432,b:5432/database?target_session_attrs=read-write';
 
 export function judgeServer({ version, versionNumber, standby, readOnly, encoding }: ServerFacts): Judgement[] {
   const found: Judgement[] = [];
@@ -13,27 +13,28 @@ export function judgeServer({ version, versionNumber, standby, readOnly, encodin
     found.push(critical(`PostgreSQL ${version}`, 'Postcommit needs PostgreSQL 14 or later.', 'upgrade PostgreSQL'));
   }
   if (standby) {
-    const what = 'this server is a standby: it takes no writes';
-    const consequence = 'Neither emitters nor relays can work here, and the statistics below are those of a copy.';
-    found.push(critical(what, consequence, nameThePrimary));
+    const what = 'this server is a standby and accepts no writes';
+    const consequence = 'Emitters and relays cannot work here, and the statistics below are those of the standby.';
+    found.push(critical(what, consequence, connectToPrimary));
   } else if (readOnly) {
     const what = 'default_transaction_read_only is on for this role, database or server';
-    const consequence = 'Emitting fails unless the transaction is begun READ WRITE. Relays begin theirs so.';
+    const consequence = 'Emitting fails unless the transaction begins with READ WRITE. Relays do that.';
     found.push(warning(what, consequence, 'alter database … set default_transaction_read_only = off;'));
   }
   if (encoding === 'SQL_ASCII') {
-    const what = `the database's encoding is ${encoding}: it stores whatever bytes each client sends`;
-    const consequence = 'Text that is not UTF-8 is delivered damaged, and JSON with escapes beyond ASCII is refused.';
+    const what = `the encoding of the database is ${encoding}: PostgreSQL does not check or convert text`;
+    const consequence =
+      'Text that is not UTF-8 is delivered corrupted, and JSON with escapes beyond ASCII is rejected.';
     found.push(critical(what, consequence, "create database ... template template0 encoding 'UTF8';"));
   } else if (encoding !== 'UTF8') {
-    const what = `the database's encoding is ${encoding}`;
-    const consequence = 'Events with characters that it does not have are refused.';
+    const what = `the encoding of the database is ${encoding}`;
+    const consequence = 'Emitting fails for events with characters that this encoding lacks.';
     found.push(note(what, consequence, "create database … template template0 encoding 'UTF8';"));
   }
   return found.length > 0 ? found : [ok(`PostgreSQL ${version}`)];
 }
 
-/** A setting whose value costs events or speed. */
+/** A setting with a value that risks events or slows delivery down. */
 interface SettingRule {
   name: keyof ServerFacts['settings'];
   bad: (value: string) => boolean;
@@ -54,7 +55,7 @@ const settingRules: readonly SettingRule[] = [
     name: 'full_page_writes',
     bad: isOff,
     judge: critical,
-    consequence: 'A crash in the middle of a page write can corrupt tables, unless the file system rules that out.',
+    consequence: 'A crash during a page write can corrupt tables, unless the file system prevents it.',
     better: 'on',
   },
   {
@@ -62,21 +63,21 @@ const settingRules: readonly SettingRule[] = [
     bad: isOff,
     judge: warning,
     consequence:
-      'A crash can undo transactions that were committed, also some whose events were delivered already: consumers would know of orders that never were.',
+      'A crash can lose committed transactions whose events were already delivered. Consumers then have events about data that does not exist.',
     better: 'on',
   },
   {
     name: 'autovacuum',
     bad: isOff,
     judge: critical,
-    consequence: 'Nobody removes the dead rows that every delivery leaves in the queue: claims slow down without end.',
+    consequence: 'Dead rows of delivered events stay in the queue, so claims become slower and slower.',
     better: 'on',
   },
   {
     name: 'track_counts',
     bad: isOff,
     judge: critical,
-    consequence: 'Autovacuum does not know what to do, and the figures of this report are of no use.',
+    consequence: 'Autovacuum does not run, and the figures of this report are wrong.',
     better: 'on',
   },
   {
@@ -84,7 +85,7 @@ const settingRules: readonly SettingRule[] = [
     bad: (value) => value === '0',
     judge: note,
     consequence:
-      'A session that forgot its transaction keeps dead rows in the queue, and locks, for as long as it lives.',
+      'A session that leaves a transaction open keeps its locks, and keeps dead rows in the queue, until it disconnects.',
     better: "'5min'",
   },
 ];
@@ -106,7 +107,7 @@ export function judgeSettings({ settings }: ServerFacts): Judgement[] {
   const { fsync, synchronous_commit, wal_level, default_transaction_isolation: isolation } = settings;
   if (isolation !== 'read committed') {
     const consequence =
-      'Relays and operators work under READ COMMITTED all the same: a relay sends two more messages with each statement to say so.';
+      'Relays and commands use READ COMMITTED anyway. A relay needs two more messages per statement to set it.';
     const fix = "alter role <the relay's role> set default_transaction_isolation = 'read committed';";
     found.push(note(`default_transaction_isolation is ${isolation}`, consequence, fix));
   }
@@ -115,27 +116,27 @@ export function judgeSettings({ settings }: ServerFacts): Judgement[] {
 
 export function judgeConnections({ connections, connectionsReserved, connectionsMax }: ServerFacts): Judgement[] {
   const room = connectionsMax - connectionsReserved;
-  const what = `${connections} of ${room} connections are taken`;
+  const what = `${connections} of ${room} connections are in use`;
   if (connections < room * 0.8) return [ok(what)];
   const judge = connections >= room * 0.95 ? critical : warning;
   return [
     judge(
       what,
-      'When none is left, services and relays that reconnect are refused.',
-      'find who has them: select usename, application_name, state, count(*) from pg_stat_activity group by 1, 2, 3 order by 4 desc;',
+      'When all are in use, services and relays cannot connect.',
+      'find the clients: select usename, application_name, state, count(*) from pg_stat_activity group by 1, 2, 3 order by 4 desc;',
     ),
   ];
 }
 
-/** Only for information: all times that decide anything are the database's (G11). */
+/** For information only: all decisions use the database's clock (G11). */
 export function judgeClock(databaseMs: number, hostMs: { asked: number; answered: number }): Judgement[] {
   const apart = databaseMs < hostMs.asked ? hostMs.asked - databaseMs : Math.max(0, databaseMs - hostMs.answered);
   const direction = databaseMs < hostMs.asked ? 'ahead of' : 'behind';
-  if (apart < 2_000) return [ok('the clocks of this host and the database agree')];
+  if (apart < 2_000) return [ok('the clocks of this host and of the database agree')];
   return [
     note(
-      `this host's clock is ${duration(apart)} ${direction} the database's`,
-      'Delivery does not mind, it goes by the database; ages that this host shows are wrong by as much.',
+      `the clock of this host is ${duration(apart)} ${direction} the clock of the database`,
+      'Delivery uses the clock of the database and is not affected. Ages that this host shows are wrong by that much.',
       'timedatectl set-ntp true',
     ),
   ];
@@ -145,18 +146,18 @@ export function judgePooler(session: SessionFacts | undefined): Judgement[] {
   if (session === undefined) {
     return [
       note(
-        'not looked whether a pooler is in between',
-        'Only a connection string tells: admin.doctor({ connectionString }).',
+        'not checked whether there is a pooler',
+        'This check needs a connection string: admin.doctor({ connectionString }).',
       ),
     ];
   }
-  if (!session.pooled) return [ok('connected to PostgreSQL itself, no pooler in between')];
-  if (!session.shared) return [ok('a pooler is in between, and keeps one session per connection')];
+  if (!session.pooled) return [ok('connected to PostgreSQL directly, without a pooler')];
+  if (!session.shared) return [ok('connected through a pooler that keeps one session per connection')];
   return [
     note(
-      'a pooler in transaction mode is in between',
-      'Emitting and delivering work; LISTEN hears nothing, so relays learn of events by polling.',
-      'start relays with `listen: false` and a short pollIntervalMs, or give them a connection string past the pooler',
+      'connected through a pooler in transaction mode',
+      'Emitting and delivering work, but LISTEN receives nothing, so relays find events only by polling.',
+      'start relays with `listen: false` and a short pollIntervalMs, or give them a direct connection string',
     ),
   ];
 }

@@ -8,27 +8,35 @@ const expectedTriggers = [
   {
     name: 'outbox_events_enqueue',
     table: 'outbox_events',
-    consequence: 'Events are written into the log and never delivered.',
+    consequence: 'Events are written to the log, but never delivered.',
   },
   { name: 'outbox_events_begin', table: 'outbox_events', consequence: 'An event may be delivered out of order.' },
   { name: 'outbox_shelf_return', table: 'outbox_shelf', consequence: 'An event may be delivered out of order.' },
   {
     name: 'outbox_dead_letters_return',
     table: 'outbox_dead_letters',
-    consequence: 'A dead letter that is retried may be found late.',
+    consequence: 'Relays may deliver a retried dead letter late.',
   },
-  { name: 'outbox_events_truncate', table: 'outbox_events', consequence: 'Events may be found late after TRUNCATE.' },
-  { name: 'outbox_queue_truncate', table: 'outbox_queue', consequence: 'Events may be found late after TRUNCATE.' },
+  {
+    name: 'outbox_events_truncate',
+    table: 'outbox_events',
+    consequence: 'Relays may deliver events late after TRUNCATE.',
+  },
+  {
+    name: 'outbox_queue_truncate',
+    table: 'outbox_queue',
+    consequence: 'Relays may deliver events late after TRUNCATE.',
+  },
 ];
 
 const expectedRoutines = [...new Set(Object.values(roleRights).flatMap(({ routines }) => routines))].map(
   (routine) => routine.split('(')[0] as string,
 );
 
-/** Whether everything is there, and at work, that the migrations made beside tables and indexes. */
+/** Whether the triggers, functions and the sequence of the migrations exist and are enabled. */
 export function judgeTriggers(schema: string, { triggers, routines, seqCache }: TriggerFacts): Judgement[] {
   const s = quoteIdentifier(schema);
-  const restore = 'take its statement from `postcommit sql` and run it as the owner';
+  const restore = 'run its CREATE statement from `postcommit sql` as the owner';
   const found: Judgement[] = [];
   for (const { name, table, consequence } of expectedTriggers) {
     const there = triggers.find((trigger) => trigger.name === name && trigger.table === table);
@@ -42,12 +50,18 @@ export function judgeTriggers(schema: string, { triggers, routines, seqCache }: 
   }
   const missing = expectedRoutines.filter((name) => !routines.includes(name));
   if (missing.length > 0) {
-    found.push(critical(`missing: ${missing.map((name) => `${name}()`).join(', ')}`, 'What calls it fails.', restore));
+    found.push(
+      critical(
+        `missing functions: ${missing.map((name) => `${name}()`).join(', ')}`,
+        'Statements that call them fail.',
+        restore,
+      ),
+    );
   }
   if (seqCache !== 1) {
-    const what = seqCache === null ? 'seq is not drawn from a sequence' : `each session draws ${seqCache} seqs ahead`;
+    const what = seqCache === null ? 'seq does not use a sequence' : `the sequence of seq has a cache of ${seqCache}`;
     const fix = `alter table ${s}.outbox_events alter seq set cache 1;`;
-    found.push(critical(what, 'Events of one aggregate may be delivered in another order than they committed.', fix));
+    found.push(critical(what, 'Events of an aggregate may be delivered out of commit order.', fix));
   }
-  return found.length > 0 ? found : [ok('triggers, functions and the sequence are as the migrations made them')];
+  return found.length > 0 ? found : [ok('triggers, functions and the sequence match the migrations')];
 }
