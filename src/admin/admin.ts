@@ -3,7 +3,7 @@ import type { Executor } from '../database/executor.ts';
 import { ring, ringInProcess } from '../outbox/emitting/notify.ts';
 import type { OutboxCounts } from '../outbox/operating/count.ts';
 import { countAll } from '../outbox/operating/count.ts';
-import type { EventStory } from '../outbox/operating/find.ts';
+import type { EventDetails } from '../outbox/operating/find.ts';
 import { find } from '../outbox/operating/find.ts';
 import type { EventSummary } from '../outbox/operating/list.ts';
 import { list } from '../outbox/operating/list.ts';
@@ -29,12 +29,12 @@ import { examine } from './doctor/doctor.ts';
 import { toReference } from './event-reference.ts';
 import type { DeadLetterFilter, DeadLetterTarget, ListFilter, ReplayTarget, UndeliveredTarget } from './filters.ts';
 import { checkDeadLetterFilter, checkListFilter } from './filters.ts';
-import type { ForgetOptions, ForgetResult } from './forget.ts';
-import { forgetTarget } from './forget.ts';
+import type { ForgetOptions, ForgetResult } from './forgotten-targets.ts';
+import { forgetTarget } from './forgotten-targets.ts';
 import { checkOptionNames } from './option-names.ts';
 import { PartitionAdmin } from './partitions.ts';
-import type { PruneOptions, PruneResult } from './prune.ts';
-import { prune } from './prune.ts';
+import type { PruneOptions, PruneResult } from './pruning.ts';
+import { prune } from './pruning.ts';
 import { seqRange } from './seq-range.ts';
 
 export interface OutboxAdminOptions {
@@ -76,8 +76,8 @@ export class OutboxAdmin {
    * const event = await admin.find('0198c5a2-7d9e-7cc3-98c4-dc0c0c07398f');
    * for (const { attempt, at, target, error } of event?.failures ?? []) console.log(attempt, at, target, error);
    */
-  find(idOrSeq: string): Promise<EventStory | undefined> {
-    return coded(() => find(this.#db, this.#schema, toReference(idOrSeq)));
+  find(idOrSeq: string): Promise<EventDetails | undefined> {
+    return withErrorCodes(() => find(this.#db, this.#schema, toReference(idOrSeq)));
   }
 
   /**
@@ -93,7 +93,7 @@ export class OutboxAdmin {
    * } while (after);
    */
   list(filter: ListFilter = {}): Promise<{ events: EventSummary[]; next?: string }> {
-    return coded(async () => {
+    return withErrorCodes(async () => {
       const { limit, ...request } = checkListFilter(filter);
       const kind = request.order === 'newest' ? 'events-newest' : 'events-oldest';
       const after = fromCursor(kind, filter.after);
@@ -114,7 +114,7 @@ export class OutboxAdmin {
    * for (const { id, type, reason, attempts, error } of deadLetters) console.log(id, type, reason, attempts, error);
    */
   deadLetters(filter: DeadLetterFilter = {}): Promise<{ deadLetters: DeadLetter[]; next?: string }> {
-    return coded(async () => {
+    return withErrorCodes(async () => {
       const { letters, limit } = checkDeadLetterFilter(filter);
       const after = fromCursor('dead-letters', filter.after);
       const found = await listDeadLetters(this.#db, this.#schema, { letters, after, limit: limit + 1 });
@@ -179,8 +179,8 @@ export class OutboxAdmin {
   }
 
   /**
-   * Cancels undelivered events, in the queue or on the shelf: they are never delivered, and their aggregates go on without
-   * them. Each becomes a discarded dead letter with the reason `cancelled` and the database role that cancelled it; `retry`
+   * Cancels undelivered events, in the queue or on the shelf: they are never delivered, and later events of their
+   * aggregates no longer wait for them. Each becomes a discarded dead letter with the reason `cancelled` and the database role that cancelled it; `retry`
    * by id puts it back into the queue. Events that a live relay has claimed are not changed and counted as `inFlight`:
    * call it again if there are any. For dead letters use `discard`.
    *
@@ -213,7 +213,7 @@ export class OutboxAdmin {
    * console.log(`${exact.pending ? '' : 'about '}${pending} pending, the oldest for ${oldestPendingMs ?? 0} ms; ${failed} failed`);
    */
   counts(): Promise<OutboxCounts> {
-    return coded(() => countAll(this.#db, this.#schema));
+    return withErrorCodes(() => countAll(this.#db, this.#schema));
   }
 
   /**
@@ -223,7 +223,7 @@ export class OutboxAdmin {
    * const alive = (await admin.relays()).filter(({ state }) => state === 'alive');
    */
   relays(): Promise<RelayInfo[]> {
-    return coded(() => listRelays(this.#db, this.#schema));
+    return withErrorCodes(() => listRelays(this.#db, this.#schema));
   }
 
   /**
@@ -234,7 +234,7 @@ export class OutboxAdmin {
    * for (const { target, events } of await admin.missingTargets()) console.log(`${events} events wait for ${target}`);
    */
   missingTargets(): Promise<MissingTarget[]> {
-    return coded(() => listMissingTargets(this.#db, this.#schema));
+    return withErrorCodes(() => listMissingTargets(this.#db, this.#schema));
   }
 
   /**
@@ -247,7 +247,7 @@ export class OutboxAdmin {
    * }
    */
   destinations(): Promise<DestinationInfo[]> {
-    return coded(() => listDestinations(this.#db, this.#schema));
+    return withErrorCodes(() => listDestinations(this.#db, this.#schema));
   }
 
   /**
@@ -259,7 +259,7 @@ export class OutboxAdmin {
    * await admin.pause('kafka', { reason: 'cluster upgrade, until 14:00' });
    */
   pause(destination: string, options: PauseOptions = {}): Promise<void> {
-    return coded(async () => {
+    return withErrorCodes(async () => {
       checkOptionNames(options, 'pause', ['reason']);
       const reason = checkReason(options.reason);
       await this.#change(destination, (db, schema, name) => pause(db, schema, name, reason));
@@ -274,7 +274,7 @@ export class OutboxAdmin {
    * await admin.resume('kafka');
    */
   resume(destination: string): Promise<void> {
-    return coded(() => this.#change(destination, resume));
+    return withErrorCodes(() => this.#change(destination, resume));
   }
 
   /**
@@ -300,7 +300,7 @@ export class OutboxAdmin {
    * if (worst === 'critical') for (const { what, consequence, fix } of findings) console.log(what, consequence, fix);
    */
   doctor(options: DoctorOptions = {}): Promise<Diagnosis> {
-    return coded(() => examine(this.#db, this.#schema, options));
+    return withErrorCodes(() => examine(this.#db, this.#schema, options));
   }
 
   /**
@@ -313,7 +313,7 @@ export class OutboxAdmin {
    * console.log(`${events} would be deleted; ${kept.dead} dead letters would be kept`);
    */
   prune(options: PruneOptions): Promise<PruneResult> {
-    return coded(() => prune(this.#db, this.#schema, options));
+    return withErrorCodes(() => prune(this.#db, this.#schema, options));
   }
 
   /**
@@ -323,7 +323,7 @@ export class OutboxAdmin {
    * for (const { task, error } of (await admin.maintenance()).tasks) if (error) console.log(task, error);
    */
   maintenance(): Promise<MaintenanceInfo> {
-    return coded(() => listMaintenance(this.#db, this.#schema));
+    return withErrorCodes(() => listMaintenance(this.#db, this.#schema));
   }
 
   #change(destination: string, change: Parameters<typeof changeDestination>[3]): Promise<void> {
@@ -331,7 +331,7 @@ export class OutboxAdmin {
   }
 
   #bulk<T>(work: () => Promise<T>): Promise<T> {
-    return coded(() => this.#thenNotify(work));
+    return withErrorCodes(() => this.#thenNotify(work));
   }
 
   /** Notifies the relays, also when `work` fails: some chunks may be committed. If a notification is lost, relays poll. */
@@ -360,7 +360,7 @@ function nextAfter(
   return last ? { next: cursor(last.seq) } : {};
 }
 
-async function coded<T>(work: () => Promise<T>): Promise<T> {
+async function withErrorCodes<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {

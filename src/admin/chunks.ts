@@ -46,7 +46,7 @@ export const chunkSizeMax = 1_000;
  * Runs a bulk statement in chunks, in order of seq, until nothing of the selections is left. Selections must be in order of
  * seq. `stoppedAt` is present when the signal stopped it: the remaining events have higher seqs.
  */
-export async function inChunks<Selection>(
+export async function runInChunks<Selection>(
   selections: readonly Selection[],
   run: (selection: Selection, chunk: Chunk) => Promise<ChunkResult>,
   { signal, onProgress, after = '0' }: BulkOptions & { after?: string | undefined } = {},
@@ -67,14 +67,14 @@ export async function inChunks<Selection>(
 }
 
 /** The seqs of the given events, lowest first to keep the order, in lists for one statement each. */
-export async function toSeqs(
+export async function seqsOf(
   db: Executor,
   schema: string,
   references: readonly EventReference[],
 ): Promise<{ lists: string[][]; duplicates: DuplicateId[] }> {
   const seqs = new Set<string>();
   const byId = new Map<string, Set<string>>();
-  for (const part of parts(references)) {
+  for (const part of splitIntoChunks(references)) {
     const ids = part.flatMap((reference) => ('id' in reference ? [reference.id] : []));
     for (const reference of part) if ('seq' in reference) seqs.add(reference.seq);
     if (ids.length === 0) continue;
@@ -86,10 +86,10 @@ export async function toSeqs(
   const duplicates = [...byId].flatMap(([id, found]) =>
     found.size > 1 ? [{ id, seqs: [...found].sort(compareSeq) }] : [],
   );
-  return { lists: parts([...seqs].sort(compareSeq)), duplicates };
+  return { lists: splitIntoChunks([...seqs].sort(compareSeq)), duplicates };
 }
 
-function parts<T>(items: readonly T[]): T[][] {
+function splitIntoChunks<T>(items: readonly T[]): T[][] {
   const result: T[][] = [];
   for (let i = 0; i < items.length; i += chunkSizeMax) result.push(items.slice(i, i + chunkSizeMax));
   return result;

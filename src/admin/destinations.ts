@@ -27,26 +27,26 @@ export function checkReason(reason: unknown = ''): string {
 export async function changeDestination(
   db: Executor,
   schema: string,
-  given: string,
+  name: string,
   change: (db: Executor, schema: string, destination: string) => Promise<boolean>,
 ): Promise<void> {
   // A text that PostgreSQL cannot store is no name of a destination, and would cause a different error.
-  if (typeof given === 'string' && isStorable(given) && (await change(db, schema, given))) return;
-  throw await noSuchDestination(db, schema, given);
+  if (typeof name === 'string' && isStorable(name) && (await change(db, schema, name))) return;
+  throw await noSuchDestination(db, schema, name);
 }
 
 /** The error with the names of all destinations and the most similar one. */
-export async function noSuchDestination(db: Executor, schema: string, given: unknown): Promise<PostcommitError> {
+export async function noSuchDestination(db: Executor, schema: string, name: unknown): Promise<PostcommitError> {
   const known = (await listDestinations(db, schema)).map(({ name }) => name);
-  return new PostcommitError('POSTCOMMIT_E_NO_SUCH_DESTINATION', knownDestinations(given, known));
+  return new PostcommitError('POSTCOMMIT_E_NO_SUCH_DESTINATION', knownDestinations(name, known));
 }
 
 const namesMax = 20;
 
-function knownDestinations(given: unknown, known: readonly string[]): string {
-  const shown = JSON.stringify(given)?.slice(0, 80) ?? String(given);
+function knownDestinations(name: unknown, known: readonly string[]): string {
+  const shown = JSON.stringify(name)?.slice(0, 80) ?? String(name);
   if (known.length === 0) return `Got ${shown}. No relay has registered a destination yet.`;
-  const near = typeof given === 'string' ? suggest(given.slice(0, 80), known) : undefined;
+  const near = typeof name === 'string' ? suggest(name.slice(0, 80), known) : undefined;
   const more = known.length > namesMax ? ` and ${known.length - namesMax} more` : '';
   return `Got ${shown}. Destinations are ${known.slice(0, namesMax).join(', ')}${more}.${near ? ` Did you mean ${near}?` : ''}`;
 }

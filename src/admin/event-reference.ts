@@ -12,9 +12,9 @@ export function isSeq(text: string): boolean {
 }
 
 /** Parses an event's id (a UUID) or its seq (digits). Throws for anything else. */
-export function toReference(given: unknown): EventReference {
-  if (isUuid(given)) return { id: given.toLowerCase() };
-  if (typeof given === 'string' && isSeq(given)) return { seq: String(BigInt(given)) };
-  const shown = JSON.stringify(given)?.slice(0, 80) ?? String(given);
+export function toReference(value: unknown): EventReference {
+  if (isUuid(value)) return { id: value.toLowerCase() };
+  if (typeof value === 'string' && isSeq(value)) return { seq: String(BigInt(value)) };
+  const shown = JSON.stringify(value)?.slice(0, 80) ?? String(value);
   throw new PostcommitError('POSTCOMMIT_E_BAD_ID', `Got ${shown}. Pass the id of an event, or its seq.`);
 }

@@ -107,8 +107,8 @@ function time(value: unknown, name: string): string | undefined {
   return (value as Date).toISOString();
 }
 
-function timeRange(given: Record<string, unknown>): [from: string | undefined, to: string | undefined] {
-  const [from, to] = [time(given.from, 'from'), time(given.to, 'to')];
+function timeRange(fields: Record<string, unknown>): [from: string | undefined, to: string | undefined] {
+  const [from, to] = [time(fields.from, 'from'), time(fields.to, 'to')];
   if (from !== undefined && to !== undefined && from > to) {
     throw bad(`from (${from}) must not be after to (${to}).`);
   }
@@ -127,22 +127,22 @@ function aggregate(value: unknown): { aggregateType?: string; aggregateId?: stri
   return aggregateId === undefined ? { aggregateType } : { aggregateType, aggregateId };
 }
 
-function toEventConditions(given: Record<string, unknown>): EventConditions {
-  const [createdFrom, createdBefore] = timeRange(given);
-  return { type: text(given.type, 'type'), ...aggregate(given.aggregate), createdFrom, createdBefore };
+function toEventConditions(fields: Record<string, unknown>): EventConditions {
+  const [createdFrom, createdBefore] = timeRange(fields);
+  return { type: text(fields.type, 'type'), ...aggregate(fields.aggregate), createdFrom, createdBefore };
 }
 
-function toDeadLetterConditions(given: Record<string, unknown>): DeadLetterConditions {
-  const includeDiscarded = given.includeDiscarded;
+function toDeadLetterConditions(fields: Record<string, unknown>): DeadLetterConditions {
+  const includeDiscarded = fields.includeDiscarded;
   if (includeDiscarded !== undefined && typeof includeDiscarded !== 'boolean') {
     throw bad('includeDiscarded must be true or false.');
   }
-  const [deadFrom, deadBefore] = timeRange(given);
+  const [deadFrom, deadBefore] = timeRange(fields);
   return {
-    type: text(given.type, 'type'),
-    ...aggregate(given.aggregate),
-    reason: oneOf(given.reason, 'reason', deadReasons),
-    error: text(given.error, 'error'),
+    type: text(fields.type, 'type'),
+    ...aggregate(fields.aggregate),
+    reason: oneOf(fields.reason, 'reason', deadReasons),
+    error: text(fields.error, 'error'),
     deadFrom,
     deadBefore,
     includeDiscarded,
@@ -158,18 +158,18 @@ function limit(value: unknown): number {
 }
 
 export function checkListFilter(filter: ListFilter) {
-  const given = checkNames(filter, [...eventNames, 'status', 'order', 'limit', 'after']);
+  const fields = checkNames(filter, [...eventNames, 'status', 'order', 'limit', 'after']);
   return {
-    status: oneOf(given.status, 'status', eventStatuses),
-    events: toEventConditions(given),
-    order: oneOf<ListOrder>(given.order, 'order', ['newest', 'oldest']) ?? 'newest',
-    limit: limit(given.limit),
+    status: oneOf(fields.status, 'status', eventStatuses),
+    events: toEventConditions(fields),
+    order: oneOf<ListOrder>(fields.order, 'order', ['newest', 'oldest']) ?? 'newest',
+    limit: limit(fields.limit),
   };
 }
 
 export function checkDeadLetterFilter(filter: DeadLetterFilter) {
-  const given = checkNames(filter, [...letterNames, 'limit', 'after']);
-  return { letters: toDeadLetterConditions(given), limit: limit(given.limit) };
+  const fields = checkNames(filter, [...letterNames, 'limit', 'after']);
+  return { letters: toDeadLetterConditions(fields), limit: limit(fields.limit) };
 }
 
 /** The checked target of a bulk operation. An empty filter is an error: it never means all events. */
@@ -187,7 +187,7 @@ export function checkEventTarget(target: ReplayTarget | UndeliveredTarget): Chec
 function checkTarget<Conditions extends object>(
   target: unknown,
   names: readonly string[],
-  toConditions: (given: Record<string, unknown>) => Conditions,
+  toConditions: (fields: Record<string, unknown>) => Conditions,
 ): Checked<Conditions> {
   const { ids, all, ...rest } = checkNames(target, ['ids', 'all', ...names]);
   if (all !== undefined && typeof all !== 'boolean') throw bad('all must be true or absent.');

@@ -11,7 +11,7 @@ import type { PartitionUnit } from '../outbox/maintaining/partition.ts';
 import { partitionUnits } from '../outbox/maintaining/partition.ts';
 import type { Rotation } from '../outbox/maintaining/rotate.ts';
 import { rotate } from '../outbox/maintaining/rotate.ts';
-import { describeHolder } from './doctor/describe-holder.ts';
+import { describeHolder } from './doctor/holder-description.ts';
 import { queryText } from './query-text.ts';
 
 export interface PatienceOptions {
@@ -79,7 +79,7 @@ export class PartitionAdmin {
    * for (const { number, state, bytes } of partitions) console.log(unit, number, state, bytes);
    */
   list(): Promise<Partitioning> {
-    return coded(() => listPartitions(this.#db, this.#schema));
+    return withErrorCodes(() => listPartitions(this.#db, this.#schema));
   }
 
   /**
@@ -94,7 +94,7 @@ export class PartitionAdmin {
    * const { converted, current } = await admin.partitions.convert('day');
    */
   convert(unit: PartitionUnit, options: ConvertOptions = {}): Promise<Conversion> {
-    return coded(async () => {
+    return withErrorCodes(async () => {
       if (!partitionUnits.includes(unit)) {
         throw new PostcommitError(
           'POSTCOMMIT_E_BAD_OPTION',
@@ -136,7 +136,7 @@ export class PartitionAdmin {
    * const { opened, error } = await admin.partitions.rotate();
    */
   rotate(options: PatienceOptions = {}): Promise<Rotation> {
-    return coded(async () => {
+    return withErrorCodes(async () => {
       const patienceMs = checkPatience(options);
       const until = performance.now() + patienceMs;
       const created: number[] = [];
@@ -158,7 +158,7 @@ export class PartitionAdmin {
    * const { deadLetters } = await admin.partitions.drop(3);
    */
   drop(number: number, options: PatienceOptions = {}): Promise<{ number: number; deadLetters: number }> {
-    return coded(async () => {
+    return withErrorCodes(async () => {
       if (!Number.isSafeInteger(number) || number < 0 || number > 9_000_000) {
         throw new PostcommitError(
           'POSTCOMMIT_E_NO_SUCH_PARTITION',
@@ -237,7 +237,7 @@ function checkPatience(options: PatienceOptions): number {
   return patienceMs;
 }
 
-async function coded<T>(work: () => Promise<T>): Promise<T> {
+async function withErrorCodes<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {

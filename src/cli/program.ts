@@ -21,7 +21,7 @@ import { addStatus } from './commands/status.ts';
 import { examples } from './context.ts';
 import { ExitWith, exitCodeOf, exitCodes, exitCodesHelp } from './exit-codes.ts';
 import { printable } from './output.ts';
-import { redact } from './redact.ts';
+import { redact } from './redaction.ts';
 import type { Terminal } from './terminal.ts';
 import { wantsColour } from './terminal.ts';
 

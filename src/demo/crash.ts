@@ -29,14 +29,14 @@ const messageTimeoutMs = 1_000;
 export async function killOneRelay(scene: CrashScene): Promise<Crash> {
   const { pool, schemas, service, fleet, board, signal } = scene;
   await service.importOrders(importedOrders);
-  board.tell(`${plural(importedOrders, 'order')} imported in one transaction`);
+  board.addMilestone(`${plural(importedOrders, 'order')} imported in one transaction`);
   const victim = await busiestRelay(scene);
   fleet.kill(victim);
   const killedAt = performance.now();
   const { held, at } = await readRelayState(pool, schemas, victim.token);
   const outage = { from: at, to: 'infinity' };
   const crash: Crash = { relay: victim.name, pid: victim.pid, held, takenOver: 0, takeoverMs: undefined, outage };
-  board.tell(`${victim.name} killed with SIGKILL while it had claimed ${plural(held, 'event')}`, 'bad');
+  board.addMilestone(`${victim.name} killed with SIGKILL while it had claimed ${plural(held, 'event')}`, 'bad');
 
   while (performance.now() - killedAt < takeoverTimeoutMs) {
     const now = await readRelayState(pool, schemas, victim.token);
@@ -46,12 +46,12 @@ export async function killOneRelay(scene: CrashScene): Promise<Crash> {
       const successor = await relayThatTookOver(fleet, signal);
       crash.takenOver = successor?.tookOver ?? 0;
       const took = `took over ${plural(crash.takenOver, 'event')} after ${seconds(crash.takeoverMs)}`;
-      board.tell(`${successor?.name ?? 'no relay'} ${took}`, 'good');
+      board.addMilestone(`${successor?.name ?? 'no relay'} ${took}`, 'good');
       return crash;
     }
     await sleep(pollMs, undefined, { signal });
   }
-  board.tell(`no relay took over from ${victim.name}`, 'bad');
+  board.addMilestone(`no relay took over from ${victim.name}`, 'bad');
   return crash;
 }
 

@@ -102,7 +102,7 @@ async function runScenario(
     screen.start(board, totalMs);
     await Promise.all(['relay A', 'relay B'].map((name) => fleet.start(name, signal)));
     board.start();
-    board.tell(`relay A and relay B are delivering, ${writersMax} writers place, pay and ship orders`);
+    board.addMilestone(`relay A and relay B are delivering, ${writersMax} writers place, pay and ship orders`);
     const writeMs = totalMs - Math.min(1_500, totalMs * 0.1);
     writing = writeOrders(service, writeMs, signal);
     writing.catch(fail);
@@ -113,7 +113,7 @@ async function runScenario(
     try {
       const until = (share: number) => sleep(Math.max(0, writeMs * share - board.elapsedMs), undefined, { signal });
       await until(poisonAt);
-      board.tell(
+      board.addMilestone(
         `order ${await service.placePoisonOrder()} has a payment event that every handler call fails for`,
         'bad',
       );
@@ -121,7 +121,7 @@ async function runScenario(
       const crash = await killOneRelay({ pool, schemas, service, fleet, board, signal });
       await sleep(replacementAfterMs, undefined, { signal });
       const replacement = await fleet.start('relay C', signal);
-      board.tell(`${replacement.name} started to replace ${crash.relay}`, 'good');
+      board.addMilestone(`${replacement.name} started to replace ${crash.relay}`, 'good');
       await writing;
       board.phase = 'draining';
       await drain(pool, database, signal);

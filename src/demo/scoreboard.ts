@@ -79,7 +79,7 @@ export class Scoreboard {
     this.phase = 'done';
   }
 
-  tell(text: string, mood: Milestone['mood'] = 'plain'): void {
+  addMilestone(text: string, mood: Milestone['mood'] = 'plain'): void {
     const milestone = { atMs: this.elapsedMs, text, mood };
     this.milestones.push(milestone);
     if (this.milestones.length > milestonesMax) this.milestones.shift();

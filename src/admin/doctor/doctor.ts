@@ -6,7 +6,7 @@ import { examineMigrations } from '../../outbox/examining/examine-migrations.ts'
 import { suggest } from '../../suggest.ts';
 import type { CheckInput, CheckName } from './checks.ts';
 import { checkNames, checks, withoutTables } from './checks.ts';
-import type { Judgement, Severity } from './finding.ts';
+import type { CheckFinding, Severity } from './finding.ts';
 import { note, severities, worstOf } from './finding.ts';
 import type { DoctorLimits } from './limits.ts';
 import { resolveLimits } from './limits.ts';
@@ -21,7 +21,7 @@ export interface DoctorOptions {
 }
 
 /** A finding and the check that it comes from. */
-export interface Finding extends Judgement {
+export interface Finding extends CheckFinding {
   check: CheckName;
 }
 
@@ -49,7 +49,7 @@ export async function examine(db: Executor, schema: string, options: DoctorOptio
   const hasOutbox = await hasTables(input);
   for (const check of wanted) {
     if (!hasOutbox && !withoutTables.includes(check)) continue;
-    findings.push(...(await run(check, input)).map((judgement) => ({ check, ...judgement })));
+    findings.push(...(await run(check, input)).map((finding) => ({ check, ...finding })));
   }
   const rank = ({ severity }: Finding) => severities.indexOf(severity);
   return { worst: worstOf(findings), findings: findings.sort((a, b) => rank(b) - rank(a)) };
@@ -67,7 +67,7 @@ async function hasTables({ db, schema }: CheckInput): Promise<boolean> {
   }
 }
 
-async function run(check: CheckName, input: CheckInput): Promise<Judgement[]> {
+async function run(check: CheckName, input: CheckInput): Promise<CheckFinding[]> {
   try {
     return bounded(await checks[check](input), check);
   } catch (error) {
@@ -79,9 +79,9 @@ async function run(check: CheckName, input: CheckInput): Promise<Judgement[]> {
   }
 }
 
-function bounded(judgements: Judgement[], check: CheckName): Judgement[] {
-  const rank = ({ severity }: Judgement) => severities.indexOf(severity);
-  const sorted = judgements.sort((a, b) => rank(b) - rank(a));
+function bounded(findings: CheckFinding[], check: CheckName): CheckFinding[] {
+  const rank = ({ severity }: CheckFinding) => severities.indexOf(severity);
+  const sorted = findings.sort((a, b) => rank(b) - rank(a));
   const more = sorted.slice(findingsMax);
   if (more.length === 0) return sorted;
   const what = `${quantity(more.length, 'more finding')} of this check`;

@@ -8,7 +8,7 @@ export const severities = ['ok', 'note', 'warning', 'critical'] as const;
 export type Severity = (typeof severities)[number];
 
 /** What a check found. */
-export interface Judgement {
+export interface CheckFinding {
   severity: Severity;
   /** What is wrong. */
   what: string;
@@ -18,11 +18,11 @@ export interface Judgement {
   fix?: string;
 }
 
-export const ok = (what: string): Judgement => ({ severity: 'ok', what });
+export const ok = (what: string): CheckFinding => ({ severity: 'ok', what });
 
 const finding =
   (severity: Severity) =>
-  (what: string, consequence: string, fix?: string): Judgement => ({
+  (what: string, consequence: string, fix?: string): CheckFinding => ({
     severity,
     what,
     consequence,

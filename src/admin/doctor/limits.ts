@@ -22,16 +22,16 @@ const defaults: DoctorLimits = {
   slotBytes: 1_073_741_824,
 };
 
-export function resolveLimits(given: Partial<DoctorLimits> = {}): DoctorLimits {
+export function resolveLimits(overrides: Partial<DoctorLimits> = {}): DoctorLimits {
   const known = Object.keys(defaults) as (keyof DoctorLimits)[];
-  const unknown = Object.keys(given).find((name) => !known.includes(name as keyof DoctorLimits));
+  const unknown = Object.keys(overrides).find((name) => !known.includes(name as keyof DoctorLimits));
   if (unknown !== undefined) {
     throw new PostcommitError(
       'POSTCOMMIT_E_BAD_OPTION',
       `There is no limit ${JSON.stringify(unknown)}. Limits are ${known.join(', ')}.`,
     );
   }
-  const limits = { ...defaults, ...given };
+  const limits = { ...defaults, ...overrides };
   for (const name of known) {
     if (!Number.isSafeInteger(limits[name]) || limits[name] < 0) {
       throw new PostcommitError(

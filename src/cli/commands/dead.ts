@@ -8,10 +8,10 @@ import { wholeNumber } from '../arguments.ts';
 import { runBulk } from '../bulk.ts';
 import { confirm } from '../confirmation.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
+import { eventJson, findEvents, printEvent } from '../event-details.ts';
 import { instant } from '../output.ts';
 import type { Conditions } from '../selection.ts';
 import { addConditions, targetOf } from '../selection.ts';
-import { findStories, storyJson, tellStory } from '../story.ts';
 import type { Terminal } from '../terminal.ts';
 
 interface DeadConditions extends Conditions {
@@ -104,15 +104,15 @@ function addShow(dead: Command, terminal: Terminal): void {
     .addHelpText('after', examples(['one dead letter', 'dead show 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f']))
     .action(async (id: string, _options: unknown, command: Command) => {
       const context = contextOf(command, terminal);
-      const stories = await withAdmin(context, (admin) => findStories(admin, id));
-      const [story] = stories.filter(({ deadLetter }) => deadLetter !== undefined);
-      if (story === undefined) {
-        const detail = stories[0]
-          ? `${id} is not a dead letter. Its status is ${stories[0].status}.`
+      const events = await withAdmin(context, (admin) => findEvents(admin, id));
+      const [event] = events.filter(({ deadLetter }) => deadLetter !== undefined);
+      if (event === undefined) {
+        const detail = events[0]
+          ? `${id} is not a dead letter. Its status is ${events[0].status}.`
           : `No event has the id or seq ${id}.`;
         throw new PostcommitError('POSTCOMMIT_E_NOT_FOUND', detail);
       }
-      context.output.show(storyJson(story), () => tellStory(story, [], new Date(), context.output));
+      context.output.show(eventJson(event), () => printEvent(event, [], new Date(), context.output));
     });
 }
 

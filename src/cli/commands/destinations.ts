@@ -3,7 +3,7 @@ import type { OutboxAdmin } from '../../admin/admin.ts';
 import type { DestinationInfo } from '../../outbox/operating/list-destinations.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
-import { tellDestinations, waitingEvents } from '../destination-text.ts';
+import { printDestinations, waitingEvents } from '../destination-table.ts';
 import { printable } from '../output.ts';
 import type { Terminal } from '../terminal.ts';
 
@@ -28,7 +28,7 @@ export function addDestinations(program: Command, terminal: Terminal): void {
       output.show({ destinations }, () => {
         if (destinations.length === 0)
           output.line('no destinations: a relay registers its destinations when it starts');
-        else tellDestinations(output, destinations, new Date());
+        else printDestinations(output, destinations, new Date());
       });
     });
 }

@@ -9,10 +9,10 @@ import { runBulk } from '../bulk.ts';
 import { confirm } from '../confirmation.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
+import { eventJson, findEvents, printEvent } from '../event-details.ts';
 import { instant } from '../output.ts';
 import type { Conditions } from '../selection.ts';
 import { addConditions, targetOf } from '../selection.ts';
-import { findStories, storyJson, tellStory } from '../story.ts';
 import type { Terminal } from '../terminal.ts';
 
 interface EventsOptions extends Conditions {
@@ -161,19 +161,23 @@ function row(event: EventSummary): string[] {
 /** Shows the event, or all events that share the id. With --json only the first, with the seqs of the others. */
 async function showEvent(context: Context, id: string): Promise<void> {
   const { output } = context;
-  const { stories, destinations } = await withAdmin(context, async (admin) => {
-    const found = await findStories(admin, id);
+  const { events, destinations } = await withAdmin(context, async (admin) => {
+    const found = await findEvents(admin, id);
     const isWaiting = found.some(({ waitingFor }) => waitingFor.length > 0);
-    return { stories: found, destinations: isWaiting ? await admin.destinations() : [] };
+    return { events: found, destinations: isWaiting ? await admin.destinations() : [] };
   });
-  const [first] = stories;
-  if (first === undefined) throw new PostcommitError('POSTCOMMIT_E_NOT_FOUND', `No event has the id or seq ${id}.`);
-  output.show(storyJson(first), () => {
-    if (stories.length > 1)
-      output.line(output.paint.yellow(`${stories.length} events have this id; use a seq to select one`));
-    for (const story of stories) {
-      if (stories.length > 1) output.line();
-      tellStory(story, destinations, new Date(), output);
+  const [first] = events;
+  if (first === undefined)
+    throw new PostcommitError(
+      'POSTCOMMIT_E_NOT_FOUND',
+      `No event has the id or seq ${id}.`,
+    );
+  output.show(eventJson(first), () => {
+    if (events.length > 1)
+      output.line(output.paint.yellow(`${events.length} events have this id; use a seq to select one`));
+    for (const event of events) {
+      if (events.length > 1) output.line();
+      printEvent(event, destinations, new Date(), output);
     }
   });
 }

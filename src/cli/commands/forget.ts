@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import type { ForgetResult } from '../../admin/forget.ts';
+import type { ForgetResult } from '../../admin/forgotten-targets.ts';
 import { quantity } from '../../format.ts';
 import { endInterrupted, runWithProgress } from '../bulk.ts';
 import type { Context } from '../context.ts';

@@ -6,12 +6,12 @@ import type { PartitionChoice } from '../../database/migrate.ts';
 import { partitionChoices } from '../../database/migrate.ts';
 import { PostcommitError } from '../../errors.ts';
 import { configNames } from '../config.ts';
+import { configTemplateOf, configTemplates } from '../config-templates.ts';
 import { contextOf, examples } from '../context.ts';
-import { starterOf, starters } from '../starters.ts';
 import type { Terminal } from '../terminal.ts';
 
 interface InitOptions {
-  format: keyof typeof starters;
+  format: keyof typeof configTemplates;
   force?: boolean;
   partitions?: PartitionChoice;
 }
@@ -21,7 +21,7 @@ export function addInit(program: Command, terminal: Terminal): void {
     .command('init')
     .summary('write a config file')
     .description('Write a commented postcommit.config.ts into the current folder. An existing file is not overwritten.')
-    .addOption(new Option('--format <format>', 'file format').choices(Object.keys(starters)).default('ts'))
+    .addOption(new Option('--format <format>', 'file format').choices(Object.keys(configTemplates)).default('ts'))
     .option('--force', 'overwrite an existing file')
     .addOption(
       new Option('--partitions <unit>', 'how `postcommit migrate` partitions the log of a new outbox').choices(
@@ -56,7 +56,7 @@ export function addInit(program: Command, terminal: Terminal): void {
         );
       }
       const ignored = configNames.slice(place + 1).filter((each) => existsSync(join(terminal.cwd, each)));
-      writeFileSync(file, starterOf(options.format, options.partitions), { flag: options.force ? 'w' : 'wx' });
+      writeFileSync(file, configTemplateOf(options.format, options.partitions), { flag: options.force ? 'w' : 'wx' });
       const next = [
         ...(options.format === 'json' ? ['write handlers.js, which the config file imports'] : []),
         'set DATABASE_URL, e.g. export DATABASE_URL=postgres://user:password@localhost:5432/app',

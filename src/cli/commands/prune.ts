@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import type { PruneOptions, PruneResult } from '../../admin/prune.ts';
+import type { PruneOptions, PruneResult } from '../../admin/pruning.ts';
 import { duration, quantity } from '../../format.ts';
 import { keepMsDefault } from '../../retention.ts';
 import { durationArgument } from '../arguments.ts';

@@ -13,7 +13,7 @@ import type { Context } from '../context.ts';
 import { contextOf, examples } from '../context.ts';
 import { ExitWith, exitCodes } from '../exit-codes.ts';
 import { OutputWatch } from '../output-watch.ts';
-import { redact } from '../redact.ts';
+import { redact } from '../redaction.ts';
 import { exitCodeOfSignal, type StopSignal, StopSignals } from '../signals.ts';
 import type { Terminal } from '../terminal.ts';
 

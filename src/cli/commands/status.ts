@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import type { RelayDifferences } from '../../admin/relay-differences.ts';
 import { relayDifferences, someOf } from '../../admin/relay-differences.ts';
-import { duration, quantity } from '../../format.ts';
+import { ago, duration, quantity } from '../../format.ts';
 import type { OutboxCounts } from '../../outbox/operating/count.ts';
 import type { DestinationInfo } from '../../outbox/operating/list-destinations.ts';
 import type { MaintenanceInfo } from '../../outbox/operating/list-maintenance.ts';
@@ -10,10 +10,9 @@ import type { RelayInfo } from '../../outbox/operating/list-relays.ts';
 import { wholeNumber } from '../arguments.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
-import { tellDestinations } from '../destination-text.ts';
+import { printDestinations } from '../destination-table.ts';
 import { ExitWith, exitCodes } from '../exit-codes.ts';
 import { printable } from '../output.ts';
-import { ago } from '../story.ts';
 import type { Terminal } from '../terminal.ts';
 
 interface Thresholds {
@@ -123,7 +122,7 @@ function print({ output }: Context, facts: StatusFacts): void {
   output.line();
   const notable = destinations.filter(({ state, waiting }) => state !== 'up' || waiting > 0);
   if (notable.length > 0) {
-    tellDestinations(output, notable, now);
+    printDestinations(output, notable, now);
     output.line();
   }
   printRelays(output, relays, now);

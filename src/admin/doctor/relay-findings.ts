@@ -3,14 +3,14 @@ import type { RowCounts } from '../../outbox/operating/count.ts';
 import type { MissingTarget } from '../../outbox/operating/list-missing-targets.ts';
 import type { RelayInfo } from '../../outbox/operating/list-relays.ts';
 import { relayDifferences, someOf } from '../relay-differences.ts';
-import type { Judgement } from './finding.ts';
+import type { CheckFinding } from './finding.ts';
 import { critical, note, ok, warning } from './finding.ts';
 
-export function judgeRelays(
+export function relayFindings(
   relays: readonly RelayInfo[],
   counts: RowCounts,
   missing: readonly MissingTarget[] = [],
-): Judgement[] {
+): CheckFinding[] {
   const alive = relays.filter(({ state }) => state === 'alive').length;
   const found = relays
     .filter(({ state }) => state === 'overdue')
@@ -30,12 +30,12 @@ export function judgeRelays(
         : note('no relay is alive', 'Nothing is due now, but new events are not delivered.', 'postcommit relay'),
     );
   } else {
-    found.push(...judgeMissing(missing), ...judgeDifferences(relays));
+    found.push(...missingTargetFindings(missing), ...differenceFindings(relays));
   }
   return found.length > 0 ? found : [ok(`${quantity(alive, 'relay')} alive`)];
 }
 
-function judgeMissing(missing: readonly MissingTarget[]): Judgement[] {
+function missingTargetFindings(missing: readonly MissingTarget[]): CheckFinding[] {
   return missing.map(({ target, events }) =>
     warning(
       `no live relay has ${target}, and ${quantity(events, 'event')} in the queue ${events === 1 ? 'is' : 'are'} owed to it`,
@@ -45,7 +45,7 @@ function judgeMissing(missing: readonly MissingTarget[]): Judgement[] {
   );
 }
 
-function judgeDifferences(relays: readonly RelayInfo[]): Judgement[] {
+function differenceFindings(relays: readonly RelayInfo[]): CheckFinding[] {
   const { versions, lacking, settings } = relayDifferences(relays);
   const found = lacking.map(({ relay, targets }) =>
     warning(

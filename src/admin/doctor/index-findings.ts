@@ -4,19 +4,19 @@ import type { IndexFacts } from '../../outbox/examining/examine-indexes.ts';
 import type { TableFacts } from '../../outbox/examining/examine-tables.ts';
 import type { ExpectedIndex } from './expected-indexes.ts';
 import { expectedIndexes } from './expected-indexes.ts';
-import type { Judgement } from './finding.ts';
+import type { CheckFinding } from './finding.ts';
 import { note, ok, warning } from './finding.ts';
 
 /** Unused indexes below this size cost too little to report. */
 const unusedBytesMin = 100 * 1_048_576;
 
 /** Compares the indexes of all tables and partitions with those that the migrations create. */
-export function judgeIndexes(
+export function indexFindings(
   schema: string,
   tables: readonly TableFacts[],
   indexes: readonly IndexFacts[],
-): Judgement[] {
-  const found: Judgement[] = [];
+): CheckFinding[] {
+  const found: CheckFinding[] = [];
   for (const table of tables.filter(({ partitioned }) => !partitioned)) {
     const unmatched = indexes.filter((index) => index.table === table.name);
     for (const listed of expectedIndexes) {
@@ -61,7 +61,7 @@ function missing(
   schema: string,
   table: string,
   { definition, missing: severity, consequence }: ExpectedIndex,
-): Judgement {
+): CheckFinding {
   const unique = definition.startsWith('unique ');
   const method = unique ? definition.slice('unique '.length) : definition;
   return {
@@ -72,7 +72,7 @@ function missing(
   };
 }
 
-function invalid(schema: string, index: IndexFacts, fix: string): Judgement {
+function invalid(schema: string, index: IndexFacts, fix: string): CheckFinding {
   if (index.building) {
     return note(`the index ${index.name} on ${index.table} is being built`, 'Queries cannot use it yet.');
   }
@@ -83,7 +83,7 @@ function invalid(schema: string, index: IndexFacts, fix: string): Judgement {
   );
 }
 
-function foreign(index: IndexFacts, fix: string): Judgement {
+function foreign(index: IndexFacts, fix: string): CheckFinding {
   const what = `the index ${index.name} on ${index.table} was not created by Postcommit (${index.definition}; ${used(index)})`;
   // A claim is a HOT update only while no index covers the columns that it changes.
   const hot = index.table === 'outbox_queue' || index.table === 'outbox_shelf';
@@ -96,7 +96,7 @@ function isUnused({ scans, bytes }: IndexFacts, { missing: severity }: ExpectedI
   return severity === 'note' && scans === 0 && bytes >= unusedBytesMin;
 }
 
-function unused(schema: string, index: IndexFacts, { consequence }: ExpectedIndex): Judgement {
+function unused(schema: string, index: IndexFacts, { consequence }: ExpectedIndex): CheckFinding {
   return note(
     `the index ${index.name} on ${index.table} (${size(index.bytes)}) was not used since the statistics were reset`,
     `Every emit updates it. Without it: ${consequence}`,

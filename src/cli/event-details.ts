@@ -1,8 +1,8 @@
 import type { OutboxAdmin } from '../admin/admin.ts';
-import { duration, quantity } from '../format.ts';
-import type { EventStory } from '../outbox/operating/find.ts';
+import { ago, duration, quantity } from '../format.ts';
+import type { EventDetails } from '../outbox/operating/find.ts';
 import type { DestinationInfo } from '../outbox/operating/list-destinations.ts';
-import { situationOf } from './destination-text.ts';
+import { describeDestination } from './destination-table.ts';
 import { indentJson, JsonText } from './json-text.ts';
 import type { Output } from './output.ts';
 import { instant, printable } from './output.ts';
@@ -10,38 +10,38 @@ import { instant, printable } from './output.ts';
 const jsonCharactersMax = 4_000;
 
 /** Prints everything that is recorded about one event. `destinations` has the states of those that it waits for. */
-export function tellStory(
-  story: EventStory,
+export function printEvent(
+  event: EventDetails,
   destinations: readonly DestinationInfo[],
   now: Date,
   output: Output,
 ): void {
   const { paint } = output;
   const field = (name: string, value: string) => output.line(`  ${paint.dim(name.padEnd(13))}${value}`);
-  const title = `${printable(story.type)}  ${printable(`${story.aggregate.type}:${story.aggregate.id}`)}`;
-  output.line(`${paint.bold(title)}  ${paintStatus(story, output)}`);
-  field('id', story.id);
-  field('seq', story.seq);
-  if (story.sameId.length > 0) {
-    const others = `seq ${story.sameId.join(', ')}`;
+  const title = `${printable(event.type)}  ${printable(`${event.aggregate.type}:${event.aggregate.id}`)}`;
+  output.line(`${paint.bold(title)}  ${paintStatus(event, output)}`);
+  field('id', event.id);
+  field('seq', event.seq);
+  if (event.sameId.length > 0) {
+    const others = `seq ${event.sameId.join(', ')}`;
     field('same id', paint.yellow(`${others}: consumers that deduplicate by id process only one of them`));
   }
-  field('emitted', `${instant(story.createdAt)} (${ago(story.createdAt, now)})`);
-  field('ordering key', story.key === null ? 'none' : printable(story.key));
-  for (const [name, value] of situation(story, destinations, now)) field(name, value);
+  field('emitted', `${instant(event.createdAt)} (${ago(event.createdAt, now)})`);
+  field('ordering key', event.key === null ? 'none' : printable(event.key));
+  for (const [name, value] of situation(event, destinations, now)) field(name, value);
 
   output.line();
   output.line(paint.bold('History'));
-  for (const { at, text } of history(story)) output.line(`  ${instant(at)}  ${text}`);
+  for (const { at, text } of history(event)) output.line(`  ${instant(at)}  ${text}`);
 
   output.line();
   output.line(paint.bold('Headers'));
-  for (const line of headerLines(story)) output.line(`  ${line}`);
+  for (const line of headerLines(event)) output.line(`  ${line}`);
   output.line();
-  output.line(`${paint.bold('Payload')} (schema version ${story.schemaVersion})`);
-  for (const line of jsonLines(story.payloadJson)) output.line(`  ${line}`);
+  output.line(`${paint.bold('Payload')} (schema version ${event.schemaVersion})`);
+  for (const line of jsonLines(event.payloadJson)) output.line(`  ${line}`);
 
-  const commands = commandsFor(story);
+  const commands = commandsFor(event);
   if (commands.length === 0) return;
   output.line();
   output.line(paint.bold('Commands'));
@@ -49,9 +49,9 @@ export function tellStory(
 }
 
 /** What the status does not say about where the event is now. */
-function situation(story: EventStory, destinations: readonly DestinationInfo[], now: Date): [string, string][] {
+function situation(event: EventDetails, destinations: readonly DestinationInfo[], now: Date): [string, string][] {
   const facts: [string, string][] = [];
-  const { availableAt, holder, waitingBehind, deadLetter } = story;
+  const { availableAt, holder, waitingBehind, deadLetter } = event;
   if (availableAt) {
     const wait = availableAt.getTime() - now.getTime();
     facts.push(['next attempt', `${instant(availableAt)} (${wait > 0 ? `in ${duration(wait)}` : 'due'})`]);
@@ -60,37 +60,37 @@ function situation(story: EventStory, destinations: readonly DestinationInfo[], 
     facts.push(['claimed by', `relay ${printable(holder.name)} (host ${printable(holder.host)}, pid ${holder.pid})`]);
   if (waitingBehind)
     facts.push(['waits for', `event ${waitingBehind.id} (seq ${waitingBehind.seq}), which must be delivered first`]);
-  for (const name of story.waitingFor) {
+  for (const name of event.waitingFor) {
     const destination = destinations.find((each) => each.name === name);
-    const state = destination ? `, which is ${situationOf(destination, now)}` : '';
+    const state = destination ? `, which is ${describeDestination(destination, now)}` : '';
     facts.push(['waits for', `destination ${printable(name)}${state}`]);
   }
-  if (story.orphan) facts.push(['orphan', 'it was never queued, so no relay delivers it']);
-  if (story.done.length > 0) facts.push(['delivered to', story.done.map(printable).join(', ')]);
-  if (story.owed.length > 0) facts.push(['owed to', story.owed.map(printable).join(', ')]);
+  if (event.orphan) facts.push(['orphan', 'it was never queued, so no relay delivers it']);
+  if (event.done.length > 0) facts.push(['delivered to', event.done.map(printable).join(', ')]);
+  if (event.owed.length > 0) facts.push(['owed to', event.owed.map(printable).join(', ')]);
   if (deadLetter?.held && !deadLetter.discardedAt) facts.push(['blocks', 'later events with its ordering key']);
   return facts;
 }
 
-function history(story: EventStory): { at: Date; text: string }[] {
-  const { deadLetter } = story;
+function history(event: EventDetails): { at: Date; text: string }[] {
+  const { deadLetter } = event;
   const steps = [
-    { at: story.createdAt, text: 'emitted' },
-    ...story.failures.map(({ at, attempt, target, code, error, relay }) => ({
+    { at: event.createdAt, text: 'emitted' },
+    ...event.failures.map(({ at, attempt, target, code, error, relay }) => ({
       at,
       text:
         code === 'POSTCOMMIT_E_TARGET_FORGOTTEN' || code === 'POSTCOMMIT_E_EVENT_CANCELLED'
           ? printable(error)
           : `attempt ${attempt} failed${target === null ? '' : ` in ${printable(target)}`} (relay ${printable(relay)}): ${printable(error)}`,
     })),
-    ...story.deliveries.map(({ at, attempts, targets, relay }) => ({
+    ...event.deliveries.map(({ at, attempts, targets, relay }) => ({
       at,
       text: `delivered to ${targets.map(printable).join(', ')} (relay ${printable(relay)}), attempt ${attempts}`,
     })),
   ];
-  if (story.waitingSince) {
-    const names = story.waitingFor.map(printable).join(', ');
-    steps.push({ at: story.waitingSince, text: `shelved until ${names} is up; no attempt counted` });
+  if (event.waitingSince) {
+    const names = event.waitingFor.map(printable).join(', ');
+    steps.push({ at: event.waitingSince, text: `shelved until ${names} is up; no attempt counted` });
   }
   if (deadLetter) {
     steps.push({
@@ -103,7 +103,7 @@ function history(story: EventStory): { at: Date; text: string }[] {
   return steps.sort((a, b) => a.at.getTime() - b.at.getTime());
 }
 
-const reasons: Record<NonNullable<EventStory['deadLetter']>['reason'], string> = {
+const reasons: Record<NonNullable<EventDetails['deadLetter']>['reason'], string> = {
   exhausted: 'all attempts failed',
   rejected: 'rejected by a handler or destination',
   no_handler: 'no handler for its type',
@@ -112,7 +112,7 @@ const reasons: Record<NonNullable<EventStory['deadLetter']>['reason'], string> =
   cancelled: 'cancelled by an operator',
 };
 
-function headerLines({ headers, headersJson }: EventStory): string[] {
+function headerLines({ headers, headersJson }: EventDetails): string[] {
   const entries = Object.entries(headers);
   if (entries.length === 0) return ['none'];
   if (entries.some(([, value]) => typeof value !== 'string')) return jsonLines(headersJson);
@@ -126,16 +126,16 @@ function jsonLines(json: string): string[] {
 }
 
 /** The event for --json: payload and headers as PostgreSQL writes them. */
-export function storyJson({ payloadJson, headersJson, ...story }: EventStory): object {
-  return { ...story, payload: new JsonText(payloadJson), headers: new JsonText(headersJson) };
+export function eventJson({ payloadJson, headersJson, ...event }: EventDetails): object {
+  return { ...event, payload: new JsonText(payloadJson), headers: new JsonText(headersJson) };
 }
 
 /** All events with this id or seq. In a partitioned log several events can have the same id. */
-export async function findStories(admin: OutboxAdmin, idOrSeq: string): Promise<EventStory[]> {
+export async function findEvents(admin: OutboxAdmin, idOrSeq: string): Promise<EventDetails[]> {
   const first = await admin.find(idOrSeq);
   if (first === undefined) return [];
   const others = /^\d+$/.test(idOrSeq) ? [] : await Promise.all(first.sameId.map((seq) => admin.find(seq)));
-  return [first, ...others.filter((story) => story !== undefined)];
+  return [first, ...others.filter((event) => event !== undefined)];
 }
 
 function commandsFor({
@@ -148,7 +148,7 @@ function commandsFor({
   deadLetter,
   waitingBehind,
   waitingFor,
-}: EventStory): string[] {
+}: EventDetails): string[] {
   const id = sameId.length > 0 ? seq : uuid;
   const cancel = `postcommit events cancel ${id}   never deliver it, and unblock its aggregate`;
   if (deadLetter) {
@@ -173,12 +173,8 @@ function commandsFor({
   return status === 'SENT' ? [`postcommit replay ${id}   deliver it again`] : [];
 }
 
-function paintStatus({ status, deadLetter }: EventStory, { paint }: Output): string {
+function paintStatus({ status, deadLetter }: EventDetails, { paint }: Output): string {
   if (deadLetter?.discardedAt) return paint.yellow(`${status} (discarded)`);
   if (status === 'FAILED') return paint.red('FAILED (dead letter)');
   return status === 'SENT' ? paint.green(status) : paint.yellow(status);
-}
-
-export function ago(time: Date, now: Date): string {
-  return `${duration(Math.max(0, now.getTime() - time.getTime()))} ago`;
 }

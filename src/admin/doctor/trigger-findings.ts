@@ -1,7 +1,7 @@
 import { quoteIdentifier } from '../../database/identifier.ts';
 import { roleRights } from '../../database/roles.ts';
 import type { TriggerFacts } from '../../outbox/examining/examine-triggers.ts';
-import type { Judgement } from './finding.ts';
+import type { CheckFinding } from './finding.ts';
 import { critical, ok, warning } from './finding.ts';
 
 const expectedTriggers = [
@@ -34,18 +34,18 @@ const expectedRoutines = [...new Set(Object.values(roleRights).flatMap(({ routin
 );
 
 /** Whether the triggers, functions and the sequence of the migrations exist and are enabled. */
-export function judgeTriggers(schema: string, { triggers, routines, seqCache }: TriggerFacts): Judgement[] {
+export function triggerFindings(schema: string, { triggers, routines, seqCache }: TriggerFacts): CheckFinding[] {
   const s = quoteIdentifier(schema);
   const restore = 'run its CREATE statement from `postcommit sql` as the owner';
-  const found: Judgement[] = [];
+  const found: CheckFinding[] = [];
   for (const { name, table, consequence } of expectedTriggers) {
     const there = triggers.find((trigger) => trigger.name === name && trigger.table === table);
     if (!there) found.push(critical(`the trigger ${name} on ${table} is missing`, consequence, restore));
     else if (there.fires !== 'A') {
       const fix = `alter table ${s}.${table} enable always trigger ${name};`;
       const state = there.fires === 'O' ? 'does not fire with session_replication_role = replica' : 'is disabled';
-      const judge = there.fires === 'O' ? warning : critical;
-      found.push(judge(`the trigger ${name} on ${table} ${state}`, consequence, fix));
+      const finding = there.fires === 'O' ? warning : critical;
+      found.push(finding(`the trigger ${name} on ${table} ${state}`, consequence, fix));
     }
   }
   const missing = expectedRoutines.filter((name) => !routines.includes(name));

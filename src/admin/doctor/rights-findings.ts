@@ -1,13 +1,13 @@
 import type { OutboxRole } from '../../database/roles.ts';
 import { roleRights } from '../../database/roles.ts';
 import type { RightsFacts } from '../../outbox/examining/examine-rights.ts';
-import type { Judgement } from './finding.ts';
+import type { CheckFinding } from './finding.ts';
 import { note, ok, warning } from './finding.ts';
 
 const listedMax = 6;
 
 /** What the current role may be used for. A role that may only emit is not a problem. */
-export function judgeRights({ currentRole, superuser, owner, usage, missing }: RightsFacts): Judgement[] {
+export function rightsFindings({ currentRole, superuser, owner, usage, missing }: RightsFacts): CheckFinding[] {
   const name = JSON.stringify(currentRole);
   if (superuser || owner) {
     const what = `the role ${name} ${superuser ? 'is a superuser' : 'owns the tables'}`;

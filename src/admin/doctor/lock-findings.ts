@@ -1,8 +1,8 @@
 import { duration, quantity } from '../../format.ts';
 import type { AdvisoryLockHolder, OutboxLock } from '../../outbox/examining/examine-locks.ts';
-import { describeHolder, howToEnd } from './describe-holder.ts';
-import type { Judgement, Severity } from './finding.ts';
+import type { CheckFinding, Severity } from './finding.ts';
 import { ok, severityOver } from './finding.ts';
+import { commandToEnd, describeHolder } from './holder-description.ts';
 import type { DoctorLimits } from './limits.ts';
 
 /** Transactions that emit for the same aggregate wait for each other, normally for less than this. */
@@ -22,7 +22,10 @@ const locks: Record<OutboxLock, { name: string; consequence: string }> = {
 };
 
 /** Sessions that hold an advisory lock of the outbox for longer than the outbox itself ever does. */
-export function judgeLocks(holders: readonly AdvisoryLockHolder[], limits: Pick<DoctorLimits, 'lockMs'>): Judgement[] {
+export function lockFindings(
+  holders: readonly AdvisoryLockHolder[],
+  limits: Pick<DoctorLimits, 'lockMs'>,
+): CheckFinding[] {
   const found = holders.flatMap((holder) => {
     const severity = severityOf(holder, limits);
     if (severity === 'ok') return [];
@@ -37,7 +40,7 @@ export function judgeLocks(holders: readonly AdvisoryLockHolder[], limits: Pick<
         severity,
         what: `${describeHolder(holder)} ${holds} the advisory lock of ${names}${age}${waits}`,
         consequence: holder.locks.map((lock) => locks[lock].consequence).join(' '),
-        fix: howToEnd(holder),
+        fix: commandToEnd(holder),
       },
     ];
   });

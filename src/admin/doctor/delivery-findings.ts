@@ -1,11 +1,11 @@
 import { duration, quantity } from '../../format.ts';
 import type { RowCounts } from '../../outbox/operating/count.ts';
 import type { DestinationInfo } from '../../outbox/operating/list-destinations.ts';
-import type { Judgement } from './finding.ts';
+import type { CheckFinding } from './finding.ts';
 import { note, ok, severityOver, warning } from './finding.ts';
 import type { DoctorLimits } from './limits.ts';
 
-export function judgeBacklog(counts: RowCounts, limits: Pick<DoctorLimits, 'oldestPendingMs'>): Judgement[] {
+export function backlogFindings(counts: RowCounts, limits: Pick<DoctorLimits, 'oldestPendingMs'>): CheckFinding[] {
   const { pending, waiting, shelved, oldestPendingMs, exact } = counts;
   const amount = `${exact.pending ? '' : 'about '}${quantity(pending, 'pending event')}`;
   if (oldestPendingMs === null) return [ok(`${amount}, none due`)];
@@ -16,8 +16,8 @@ export function judgeBacklog(counts: RowCounts, limits: Pick<DoctorLimits, 'olde
   return [{ severity, what, consequence, fix: 'postcommit events --status pending --order oldest --limit 10' }];
 }
 
-export function judgeDeadLetters({ failed, blocked, exact }: RowCounts): Judgement[] {
-  const found: Judgement[] = [];
+export function deadLetterFindings({ failed, blocked, exact }: RowCounts): CheckFinding[] {
+  const found: CheckFinding[] = [];
   if (failed > 0) {
     const what = `${exact.failed ? '' : 'about '}${quantity(failed, 'unresolved dead letter')}`;
     found.push(warning(what, 'These events are not delivered until an operator retries them.', 'postcommit dead list'));
@@ -31,8 +31,8 @@ export function judgeDeadLetters({ failed, blocked, exact }: RowCounts): Judgeme
 }
 
 /** `relaysAlive`: if no relay is alive, no destination is reported as missing from the relays. */
-export function judgeDestinations(destinations: readonly DestinationInfo[], relaysAlive: number): Judgement[] {
-  const found = destinations.flatMap((destination): Judgement[] => {
+export function destinationFindings(destinations: readonly DestinationInfo[], relaysAlive: number): CheckFinding[] {
+  const found = destinations.flatMap((destination): CheckFinding[] => {
     const { name, state, waiting, relays, error, reason } = destination;
     const wait = `${quantity(waiting, 'event')} ${waiting === 1 ? 'waits' : 'wait'} for it`;
     if (relays === 0 && relaysAlive > 0) {

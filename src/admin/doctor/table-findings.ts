@@ -2,7 +2,7 @@ import { quoteIdentifier } from '../../database/identifier.ts';
 import { duration, quantity, size } from '../../format.ts';
 import type { IndexFacts } from '../../outbox/examining/examine-indexes.ts';
 import type { TableFacts } from '../../outbox/examining/examine-tables.ts';
-import type { Judgement } from './finding.ts';
+import type { CheckFinding } from './finding.ts';
 import { critical, note, ok, severityOver, warning } from './finding.ts';
 import type { DoctorLimits } from './limits.ts';
 
@@ -23,9 +23,9 @@ const vacuumOptions: Readonly<Record<string, string>> = {
 const staleRows = 200_000;
 const staleMs = 3_600_000;
 
-export function judgeAutovacuum(schema: string, tables: readonly TableFacts[]): Judgement[] {
+export function autovacuumFindings(schema: string, tables: readonly TableFacts[]): CheckFinding[] {
   const s = quoteIdentifier(schema);
-  const found: Judgement[] = [];
+  const found: CheckFinding[] = [];
   for (const table of tables.filter(({ partitioned }) => !partitioned)) {
     const options = new Map(table.options.map((option) => option.split('=', 2) as [string, string]));
     const busy = turnover.includes(table.name);
@@ -72,13 +72,13 @@ const rowBytes = 250;
 const entryBytes = 60;
 const bloatBytesMin = 64 * 1_048_576;
 
-export function judgeBloat(
+export function bloatFindings(
   schema: string,
   { tables, indexes }: { tables: readonly TableFacts[]; indexes: readonly IndexFacts[] },
   limits: Pick<DoctorLimits, 'deadRows'>,
-): Judgement[] {
+): CheckFinding[] {
   const s = quoteIdentifier(schema);
-  const found: Judgement[] = [];
+  const found: CheckFinding[] = [];
   const isBloated = (bytes: number, usefulBytes: number) => bytes > bloatBytesMin && bytes > 4 * usefulBytes;
   for (const { name, deadRows, liveRows, bytes } of tables.filter((table) => turnover.includes(table.name))) {
     const severity = severityOver(deadRows, limits.deadRows);

@@ -12,7 +12,7 @@ export function waitingEvents({ waiting }: DestinationInfo): string {
 }
 
 /** The state of a destination, since when and why: `down since …: connect ECONNREFUSED`. */
-export function situationOf(destination: DestinationInfo, now: Date): string {
+export function describeDestination(destination: DestinationInfo, now: Date): string {
   const { state, downSince, error, pausedAt, reason, waiting, relays } = destination;
   const unserved = relays === 0 ? ', and no live relay has it' : '';
   if (state === 'up' && unserved) return `up${unserved}`;
@@ -23,7 +23,7 @@ export function situationOf(destination: DestinationInfo, now: Date): string {
 }
 
 /** Prints a table of destinations. */
-export function tellDestinations(output: Output, destinations: readonly DestinationInfo[], now: Date): void {
+export function printDestinations(output: Output, destinations: readonly DestinationInfo[], now: Date): void {
   output.table(
     ['DESTINATION', 'STATE', 'RELAYS', 'WAITING', 'OLDEST', 'SINCE', 'NEXT PROBE', 'WHY'],
     destinations.map((destination) => {

@@ -1,14 +1,14 @@
 import type { SessionFacts } from '../../database/session-probe.ts';
 import { duration } from '../../format.ts';
 import type { ServerFacts } from '../../outbox/examining/examine-server.ts';
-import type { Judgement } from './finding.ts';
+import type { CheckFinding } from './finding.ts';
 import { critical, note, ok, warning } from './finding.ts';
 
 const connectToPrimary =
   'connect to the primary, or list all servers: --database-url postgres://user:password@a:5432,b:5432/database?target_session_attrs=read-write';
 
-export function judgeServer({ version, versionNumber, standby, readOnly, encoding }: ServerFacts): Judgement[] {
-  const found: Judgement[] = [];
+export function serverFindings({ version, versionNumber, standby, readOnly, encoding }: ServerFacts): CheckFinding[] {
+  const found: CheckFinding[] = [];
   if (versionNumber < 140_000) {
     found.push(critical(`PostgreSQL ${version}`, 'Postcommit needs PostgreSQL 14 or later.', 'upgrade PostgreSQL'));
   }
@@ -38,7 +38,7 @@ export function judgeServer({ version, versionNumber, standby, readOnly, encodin
 interface SettingRule {
   name: keyof ServerFacts['settings'];
   bad: (value: string) => boolean;
-  judge: typeof critical;
+  finding: typeof critical;
   consequence: string;
   better: string;
 }
@@ -47,21 +47,21 @@ const settingRules: readonly SettingRule[] = [
   {
     name: 'fsync',
     bad: isOff,
-    judge: critical,
+    finding: critical,
     consequence: 'A crash of the machine can corrupt the database and lose committed events.',
     better: 'on',
   },
   {
     name: 'full_page_writes',
     bad: isOff,
-    judge: critical,
+    finding: critical,
     consequence: 'A crash during a page write can corrupt tables, unless the file system prevents it.',
     better: 'on',
   },
   {
     name: 'synchronous_commit',
     bad: isOff,
-    judge: warning,
+    finding: warning,
     consequence:
       'A crash can lose committed transactions whose events were already delivered. Consumers then have events about data that does not exist.',
     better: 'on',
@@ -69,21 +69,21 @@ const settingRules: readonly SettingRule[] = [
   {
     name: 'autovacuum',
     bad: isOff,
-    judge: critical,
+    finding: critical,
     consequence: 'Dead rows of delivered events stay in the queue, so claims become slower and slower.',
     better: 'on',
   },
   {
     name: 'track_counts',
     bad: isOff,
-    judge: critical,
+    finding: critical,
     consequence: 'Autovacuum does not run, and the figures of this report are wrong.',
     better: 'on',
   },
   {
     name: 'idle_in_transaction_session_timeout',
     bad: (value) => value === '0',
-    judge: note,
+    finding: note,
     consequence:
       'A session that leaves a transaction open keeps its locks, and keeps dead rows in the queue, until it disconnects.',
     better: "'5min'",
@@ -94,11 +94,11 @@ function isOff(value: string): boolean {
   return value === 'off';
 }
 
-export function judgeSettings({ settings }: ServerFacts): Judgement[] {
+export function settingFindings({ settings }: ServerFacts): CheckFinding[] {
   const found = settingRules
     .filter(({ name, bad }) => bad(settings[name]))
-    .map(({ name, judge, consequence, better }) =>
-      judge(
+    .map(({ name, finding, consequence, better }) =>
+      finding(
         `${name} is ${settings[name]}`,
         consequence,
         `alter system set ${name} = ${better}; select pg_reload_conf();`,
@@ -114,13 +114,13 @@ export function judgeSettings({ settings }: ServerFacts): Judgement[] {
   return [...found, ok(`fsync ${fsync}, synchronous_commit ${synchronous_commit}, wal_level ${wal_level}`)];
 }
 
-export function judgeConnections({ connections, connectionsReserved, connectionsMax }: ServerFacts): Judgement[] {
+export function connectionFindings({ connections, connectionsReserved, connectionsMax }: ServerFacts): CheckFinding[] {
   const room = connectionsMax - connectionsReserved;
   const what = `${connections} of ${room} connections are in use`;
   if (connections < room * 0.8) return [ok(what)];
-  const judge = connections >= room * 0.95 ? critical : warning;
+  const finding = connections >= room * 0.95 ? critical : warning;
   return [
-    judge(
+    finding(
       what,
       'When all are in use, services and relays cannot connect.',
       'find the clients: select usename, application_name, state, count(*) from pg_stat_activity group by 1, 2, 3 order by 4 desc;',
@@ -129,7 +129,7 @@ export function judgeConnections({ connections, connectionsReserved, connections
 }
 
 /** For information only: all decisions use the database's clock (G11). */
-export function judgeClock(databaseMs: number, hostMs: { asked: number; answered: number }): Judgement[] {
+export function clockFindings(databaseMs: number, hostMs: { asked: number; answered: number }): CheckFinding[] {
   const apart = databaseMs < hostMs.asked ? hostMs.asked - databaseMs : Math.max(0, databaseMs - hostMs.answered);
   const direction = databaseMs < hostMs.asked ? 'ahead of' : 'behind';
   if (apart < 2_000) return [ok('the clocks of this host and of the database agree')];
@@ -142,7 +142,7 @@ export function judgeClock(databaseMs: number, hostMs: { asked: number; answered
   ];
 }
 
-export function judgePooler(session: SessionFacts | undefined): Judgement[] {
+export function poolerFindings(session: SessionFacts | undefined): CheckFinding[] {
   if (session === undefined) {
     return [
       note(

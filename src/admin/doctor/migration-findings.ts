@@ -1,9 +1,12 @@
 import type { AppliedMigration } from '../../outbox/examining/examine-migrations.ts';
-import type { Judgement } from './finding.ts';
+import type { CheckFinding } from './finding.ts';
 import { critical, ok } from './finding.ts';
 
 /** Compares the applied migrations with those of this package. */
-export function judgeMigrations(known: readonly AppliedMigration[], applied: readonly AppliedMigration[]): Judgement[] {
+export function migrationFindings(
+  known: readonly AppliedMigration[],
+  applied: readonly AppliedMigration[],
+): CheckFinding[] {
   const at = applied.at(-1)?.version ?? 0;
   const latest = known.at(-1)?.version ?? 0;
   if (applied.length === 0) {

@@ -1,7 +1,7 @@
 import { quoteIdentifier } from '../../database/identifier.ts';
 import { duration, quantity, size } from '../../format.ts';
 import type { Partitioning } from '../../outbox/maintaining/list-partitions.ts';
-import type { Judgement } from './finding.ts';
+import type { CheckFinding } from './finding.ts';
 import { note, ok, warning } from './finding.ts';
 
 /** Deleting row by row from a log larger than this is slow. */
@@ -11,7 +11,7 @@ const dayMs = 86_400_000;
 /** Twice the unit: a partition whose time is over is rotated when maintenance runs next. */
 const overdueMs = { day: 2 * dayMs, month: 62 * dayMs };
 
-export function judgePartitions(schema: string, partitioning: Partitioning, nowMs: number): Judgement[] {
+export function partitionFindings(schema: string, partitioning: Partitioning, nowMs: number): CheckFinding[] {
   const { unit, partitions, bytes } = partitioning;
   if (unit === 'none') {
     if (bytes < unpartitionedBytesMax)
@@ -22,15 +22,15 @@ export function judgePartitions(schema: string, partitioning: Partitioning, nowM
     return [note(what, consequence, 'postcommit partitions convert --by day')];
   }
   const found = [
-    ...judgeSpares(partitions),
-    ...judgeRotation(partitions, unit, nowMs),
-    ...judgeStrays(schema, partitioning),
+    ...spareFindings(partitions),
+    ...rotationFindings(partitions, unit, nowMs),
+    ...strayFindings(schema, partitioning),
   ];
   const held = partitions.filter(({ state }) => state === 'open' || state === 'closed').length;
   return found.length > 0 ? found : [ok(`by ${unit}: ${quantity(held, 'partition')} and spare ones, ${size(bytes)}`)];
 }
 
-function judgeSpares(partitions: Partitioning['partitions']): Judgement[] {
+function spareFindings(partitions: Partitioning['partitions']): CheckFinding[] {
   const spares = partitions.filter(({ state }) => state === 'spare').length;
   if (spares >= 2) return [];
   const what = spares === 0 ? 'there is no spare partition' : 'there is only one spare partition';
@@ -39,7 +39,11 @@ function judgeSpares(partitions: Partitioning['partitions']): Judgement[] {
   return [(spares === 0 ? warning : note)(what, consequence, 'postcommit partitions rotate')];
 }
 
-function judgeRotation(partitions: Partitioning['partitions'], unit: 'day' | 'month', nowMs: number): Judgement[] {
+function rotationFindings(
+  partitions: Partitioning['partitions'],
+  unit: 'day' | 'month',
+  nowMs: number,
+): CheckFinding[] {
   const open = partitions.find(({ state }) => state === 'open');
   if (open?.openedAt === undefined) {
     const consequence = 'New events go into the default partition, from which retention deletes row by row.';
@@ -53,7 +57,7 @@ function judgeRotation(partitions: Partitioning['partitions'], unit: 'day' | 'mo
 }
 
 /** Events in detached partitions or in the default partition. */
-function judgeStrays(schema: string, { partitions, default: rest }: Partitioning): Judgement[] {
+function strayFindings(schema: string, { partitions, default: rest }: Partitioning): CheckFinding[] {
   const found = partitions
     .filter(({ state }) => state === 'detached')
     .map(({ number }) =>

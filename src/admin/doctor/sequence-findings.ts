@@ -1,8 +1,8 @@
 import type { SequenceFacts } from '../../outbox/examining/examine-sequence.ts';
-import type { Judgement } from './finding.ts';
+import type { CheckFinding } from './finding.ts';
 import { critical, ok } from './finding.ts';
 
-export function judgeSequence({ next, needed, behind }: SequenceFacts): Judgement[] {
+export function sequenceFindings({ next, needed, behind }: SequenceFacts): CheckFinding[] {
   if (!behind) return [ok(`the next event gets seq ${next}`)];
   const what = `the sequence of the log is behind: the next event would get seq ${next}, but must get at least ${needed}`;
   const consequence =

@@ -20,7 +20,7 @@ export function describeHolder(holder: Holder): string {
 }
 
 /** The command that makes it let go. */
-export function howToEnd({ kind, name }: Pick<Holder, 'kind' | 'name'>): string {
+export function commandToEnd({ kind, name }: Pick<Holder, 'kind' | 'name'>): string {
   switch (kind) {
     case 'session':
       return `select pg_terminate_backend(${name});`;

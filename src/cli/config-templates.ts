@@ -1,6 +1,6 @@
 import type { PartitionChoice } from '../database/migrate.ts';
 
-const starter = `import { defineConfig } from 'postcommit';
+const template = `import { defineConfig } from 'postcommit';
 // import { kafka } from 'postcommit/kafka';
 
 export default defineConfig({
@@ -54,18 +54,18 @@ export default defineConfig({
 });
 `;
 
-const jsonStarter = `{
+const jsonTemplate = `{
   "schema": "postcommit",
   "handlers": "./handlers.js"
 }
 `;
 
 /** The config file of `postcommit init` by format. The TypeScript template has no types, so it is also the JavaScript one. */
-export const starters = { ts: starter, js: starter, json: jsonStarter };
+export const configTemplates = { ts: template, js: template, json: jsonTemplate };
 
 /** The template with the `partitions` option set. */
-export function starterOf(format: keyof typeof starters, partitions?: PartitionChoice): string {
-  const text = starters[format];
+export function configTemplateOf(format: keyof typeof configTemplates, partitions?: PartitionChoice): string {
+  const text = configTemplates[format];
   if (partitions === undefined) return text;
   return format === 'json'
     ? text.replace('",\n', `",\n  "partitions": "${partitions}",\n`)

@@ -1,7 +1,7 @@
 import { duration, quantity } from '../../format.ts';
 import type { MaintenanceInfo } from '../../outbox/operating/list-maintenance.ts';
 import type { RelayInfo } from '../../outbox/operating/list-relays.ts';
-import type { Judgement } from './finding.ts';
+import type { CheckFinding } from './finding.ts';
 import { ok, warning } from './finding.ts';
 
 /** How long relays may take to elect a leader after a start or after the leader ended. */
@@ -9,11 +9,11 @@ const graceMs = 120_000;
 /** The longest maintenance interval is a day. */
 const idleMsMax = 26 * 3_600_000;
 
-export function judgeMaintenance(
+export function maintenanceFindings(
   { leader, tasks }: MaintenanceInfo,
   relays: readonly RelayInfo[],
   nowMs: number,
-): Judgement[] {
+): CheckFinding[] {
   const alive = relays.filter(({ state }) => state === 'alive');
   const found = tasks
     .filter(({ error }) => error !== undefined)

@@ -1,9 +1,9 @@
 import type { HiddenRows } from '../../outbox/examining/examine-row-security.ts';
-import type { Judgement } from './finding.ts';
+import type { CheckFinding } from './finding.ts';
 import { critical, ok, warning } from './finding.ts';
 
 /** Whether policies may hide rows of the outbox from a role that must see all rows. */
-export function judgeRowSecurity(affected: readonly HiddenRows[]): Judgement[] {
+export function rowSecurityFindings(affected: readonly HiddenRows[]): CheckFinding[] {
   if (affected.length === 0) return [ok('row-level security hides no rows of the outbox from the roles that use it')];
   return affected.map(({ role, quotedRole, usedAs, tables }) => {
     const what = `row-level security applies to the role ${JSON.stringify(role)} (${usedAs}) on ${tables.join(', ')}`;

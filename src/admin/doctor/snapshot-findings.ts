@@ -2,20 +2,20 @@ import { quoteLiteral } from '../../database/identifier.ts';
 import { duration, quantity, size } from '../../format.ts';
 import type { SlotFacts } from '../../outbox/examining/examine-slots.ts';
 import type { SnapshotFacts } from '../../outbox/examining/examine-snapshots.ts';
-import { describeHolder, howToEnd } from './describe-holder.ts';
-import type { Judgement } from './finding.ts';
+import type { CheckFinding } from './finding.ts';
 import { note, ok, severityOver, warning } from './finding.ts';
+import { commandToEnd, describeHolder } from './holder-description.ts';
 import type { DoctorLimits } from './limits.ts';
 
 /** The age of a slot is known in transactions only. This is about one busy hour. */
 const slotXidsMax = 1_000_000;
 
-export function judgeSnapshots(
+export function snapshotFindings(
   { holders, hidden }: SnapshotFacts,
   limits: Pick<DoctorLimits, 'snapshotMs'>,
   currentRole: string,
-): Judgement[] {
-  const found: Judgement[] = [];
+): CheckFinding[] {
+  const found: CheckFinding[] = [];
   for (const holder of holders) {
     const severity =
       holder.ageMs === undefined
@@ -27,7 +27,7 @@ export function judgeSnapshots(
       what: `${describeHolder(holder)} ${heldSnapshot(holder.ageMs)}, ${quantity(holder.xids, 'transaction')} old`,
       consequence:
         'Vacuum cannot remove rows that were deleted since then. Dead rows accumulate in the queue and slow down every claim.',
-      fix: howToEnd(holder),
+      fix: commandToEnd(holder),
     });
   }
   if (hidden > 0) {
@@ -51,8 +51,8 @@ function heldSnapshot(ageMs: number | undefined): string {
   return ageMs === undefined ? 'holds a snapshot' : `has held a snapshot for ${duration(ageMs)}`;
 }
 
-export function judgeSlots(slots: readonly SlotFacts[], limits: Pick<DoctorLimits, 'slotBytes'>): Judgement[] {
-  const found: Judgement[] = [];
+export function slotFindings(slots: readonly SlotFacts[], limits: Pick<DoctorLimits, 'slotBytes'>): CheckFinding[] {
+  const found: CheckFinding[] = [];
   for (const { name, type, active, walStatus, retainedBytes } of slots) {
     const fix = `select pg_drop_replication_slot(${quoteLiteral(name)}); -- if it has no reader any more`;
     const slot = `the ${type} replication slot ${name}`;

@@ -47,8 +47,8 @@ export interface PruneResult {
 const chunkRowsMax = 1_000;
 
 /** Reads the whole log from its beginning, independent of the cursor of the leader, to count everything that is kept. */
-export async function prune(db: Executor, schema: string, given: PruneOptions): Promise<PruneResult> {
-  const { olderThanMs, processedOlderThanMs, dryRun, signal, onProgress } = check(given);
+export async function prune(db: Executor, schema: string, options: PruneOptions): Promise<PruneResult> {
+  const { olderThanMs, processedOlderThanMs, dryRun, signal, onProgress } = check(options);
   const isRunning = () => signal?.aborted !== true;
   const result: PruneResult = {
     events: 0,
@@ -107,13 +107,13 @@ async function findDroppable(db: Executor, schema: string, { keepMs }: { keepMs:
   return result;
 }
 
-function check(given: PruneOptions) {
-  checkBulkOptions(given, 'prune', ['olderThanMs', 'processedOlderThanMs', 'dryRun']);
-  const olderThanMs = checkKeepMs('olderThanMs', given.olderThanMs);
+function check(options: PruneOptions) {
+  checkBulkOptions(options, 'prune', ['olderThanMs', 'processedOlderThanMs', 'dryRun']);
+  const olderThanMs = checkKeepMs('olderThanMs', options.olderThanMs);
   return {
-    ...given,
+    ...options,
     olderThanMs,
-    processedOlderThanMs: checkKeepMs('processedOlderThanMs', given.processedOlderThanMs ?? olderThanMs),
-    dryRun: given.dryRun === true,
+    processedOlderThanMs: checkKeepMs('processedOlderThanMs', options.processedOlderThanMs ?? olderThanMs),
+    dryRun: options.dryRun === true,
   };
 }
