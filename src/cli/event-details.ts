@@ -45,7 +45,8 @@ export function printEvent(
   if (commands.length === 0) return;
   output.line();
   output.line(paint.bold('Commands'));
-  for (const line of commands) output.line(`  ${line}`);
+  const width = Math.max(...commands.map(([command]) => command.length));
+  for (const [command, effect] of commands) output.line(`  postcommit ${command.padEnd(width)}   ${effect}`);
 }
 
 /** What the status does not say about where the event is now. */
@@ -138,6 +139,7 @@ export async function findEvents(admin: OutboxAdmin, idOrSeq: string): Promise<E
   return [first, ...others.filter((event) => event !== undefined)];
 }
 
+/** The commands that apply to the event, each with what it does. */
 function commandsFor({
   id: uuid,
   seq,
@@ -148,29 +150,31 @@ function commandsFor({
   deadLetter,
   waitingBehind,
   waitingFor,
-}: EventDetails): string[] {
+}: EventDetails): [command: string, effect: string][] {
   const id = sameId.length > 0 ? seq : uuid;
-  const cancel = `postcommit events cancel ${id}   never deliver it, and unblock its aggregate`;
+  const cancel: [string, string] = [`events cancel ${id}`, 'never deliver it, and unblock its aggregate'];
   if (deadLetter) {
-    const discard = [`postcommit dead discard ${id}   never deliver it`];
+    const discard: [string, string] = [`dead discard ${id}`, 'never deliver it'];
     return [
-      `postcommit dead retry ${id}     deliver it again, with attempts reset`,
-      ...(deadLetter.discardedAt ? [] : discard),
+      [`dead retry ${id}`, 'deliver it again, with attempts reset'],
+      ...(deadLetter.discardedAt ? [] : [discard]),
     ];
   }
   if (waitingFor.length > 0) {
     return [
-      'postcommit destinations   show which destinations are down, and how many events wait for them',
-      ...waitingFor.map((name) => `postcommit resume ${printable(name)}   end its pause, or try it now if it is down`),
+      ['destinations', 'show which destinations are down, and how many events wait for them'],
+      ...waitingFor.map((name): [string, string] => [
+        `resume ${printable(name)}`,
+        'end its pause, or try it now if it is down',
+      ]),
       cancel,
     ];
   }
-  if (orphan) return ['postcommit requeue-orphans   queue this event and all others that were never queued'];
-  if (waitingBehind)
-    return [`postcommit events ${waitingBehind.id}   show the event that must be delivered first`, cancel];
+  if (orphan) return [['requeue-orphans', 'queue this event and all others that were never queued']];
+  if (waitingBehind) return [[`events ${waitingBehind.id}`, 'show the event that must be delivered first'], cancel];
   if (status === 'PENDING' && availableAt)
-    return [`postcommit events make-due ${id}   deliver it now, without waiting for its delay or backoff`, cancel];
-  return status === 'SENT' ? [`postcommit replay ${id}   deliver it again`] : [];
+    return [[`events make-due ${id}`, 'deliver it now, without waiting for its delay or backoff'], cancel];
+  return status === 'SENT' ? [[`replay ${id}`, 'deliver it again']] : [];
 }
 
 function paintStatus({ status, deadLetter }: EventDetails, { paint }: Output): string {

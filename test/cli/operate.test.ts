@@ -169,6 +169,11 @@ describe('an operator with the command line', () => {
       expect(result).toMatchObject({ code: 1, stdout: '' });
       expect(jsonError(result).code).toBe('POSTCOMMIT_E_NOT_FOUND');
     }
+    // The event exists, so the error must not say otherwise.
+    expect(jsonError(notDead).message).toMatch(
+      /^No matching event was found\. \S+ is not a dead letter\. Its status is SENT\.$/,
+    );
+    expect(jsonError(retry).message).toContain('None of the ids is a dead letter.');
     expect(bad.code).toBe(2);
     expect(jsonError(bad).code).toBe('POSTCOMMIT_E_BAD_ID');
   });

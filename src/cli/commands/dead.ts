@@ -109,7 +109,7 @@ function addShow(dead: Command, terminal: Terminal): void {
       if (event === undefined) {
         const detail = events[0]
           ? `${id} is not a dead letter. Its status is ${events[0].status}.`
-          : `No event has the id or seq ${id}.`;
+          : `No event has the id or seq ${id}; retention may have deleted it.`;
         throw new PostcommitError('POSTCOMMIT_E_NOT_FOUND', detail);
       }
       context.output.show(eventJson(event), () => printEvent(event, [], new Date(), context.output));

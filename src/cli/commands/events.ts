@@ -170,7 +170,7 @@ async function showEvent(context: Context, id: string): Promise<void> {
   if (first === undefined)
     throw new PostcommitError(
       'POSTCOMMIT_E_NOT_FOUND',
-      `No event has the id or seq ${id}.`,
+      `No event has the id or seq ${id}; retention may have deleted it.`,
     );
   output.show(eventJson(first), () => {
     if (events.length > 1)
