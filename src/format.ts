@@ -1,4 +1,4 @@
-/** A duration as a person says it: two units at most. */
+/** `1 h 30 min`: at most two units. */
 export function duration(ms: number): string {
   if (ms < 0) return `-${duration(-ms)}`;
   if (ms < 1_000) return `${Math.round(ms)} ms`;
@@ -9,6 +9,11 @@ export function duration(ms: number): string {
   const hours = Math.floor(minutes / 60);
   if (hours < 48) return `${hours} h${minutes % 60 ? ` ${minutes % 60} min` : ''}`;
   return `${Math.floor(hours / 24)} d${hours % 24 ? ` ${hours % 24} h` : ''}`;
+}
+
+/** `5 min ago`. */
+export function ago(time: Date, now: Date): string {
+  return `${duration(Math.max(0, now.getTime() - time.getTime()))} ago`;
 }
 
 /** `12,345 events`, `1 event`. */

@@ -4,7 +4,7 @@ export type { BulkOptions, BulkResult, DuplicateId } from './admin/chunks.ts';
 export type { PauseOptions } from './admin/destinations.ts';
 export type { CheckName } from './admin/doctor/checks.ts';
 export type { Diagnosis, DoctorOptions, Finding } from './admin/doctor/doctor.ts';
-export type { Judgement, Severity } from './admin/doctor/finding.ts';
+export type { CheckFinding, Severity } from './admin/doctor/finding.ts';
 export type { DoctorLimits } from './admin/doctor/limits.ts';
 export type {
   DeadLetterFilter,
@@ -15,10 +15,10 @@ export type {
   ReplayTarget,
   UndeliveredTarget,
 } from './admin/filters.ts';
-export type { ForgetOptions, ForgetResult } from './admin/forget.ts';
+export type { ForgetOptions, ForgetResult } from './admin/forgotten-targets.ts';
 export type { Conversion, ConversionStep, ConvertOptions, PatienceOptions } from './admin/partitions.ts';
 export { PartitionAdmin } from './admin/partitions.ts';
-export type { PruneOptions, PruneResult } from './admin/prune.ts';
+export type { PruneOptions, PruneResult } from './admin/pruning.ts';
 export type { EventCatalogue, EventDefinition } from './catalogue/catalogue.ts';
 export type { PostcommitConfig } from './config.ts';
 export { defineConfig } from './config.ts';
@@ -46,7 +46,7 @@ export type { PartitionInfo, Partitioning, PartitionState } from './outbox/maint
 export type { PartitionUnit } from './outbox/maintaining/partition.ts';
 export type { Rotation } from './outbox/maintaining/rotate.ts';
 export type { OutboxCounts } from './outbox/operating/count.ts';
-export type { DeadLetterFacts, Delivery, EventStory, FailedAttempt } from './outbox/operating/find.ts';
+export type { DeadLetterFacts, Delivery, EventDetails, FailedAttempt } from './outbox/operating/find.ts';
 export type { EventStatus, EventSummary, ListOrder } from './outbox/operating/list.ts';
 export type { DeadLetter } from './outbox/operating/list-dead-letters.ts';
 export type { DestinationInfo } from './outbox/operating/list-destinations.ts';

@@ -1,4 +1,4 @@
-/** The known word that a mistyped one most likely means, if any is near enough. */
+/** The known word that is most similar to a mistyped one, if any is similar enough. */
 export function suggest(word: string, known: readonly string[]): string | undefined {
   let best: string | undefined;
   let bestDistance = Math.max(2, Math.floor(word.length / 3)) + 1;
@@ -12,13 +12,13 @@ export function suggest(word: string, known: readonly string[]): string | undefi
   return best;
 }
 
-/** ` Did you mean delayMs?`, or nothing where no known word is near enough. */
+/** ` Did you mean delayMs?`, or an empty text if no known word is similar enough. */
 export function didYouMean(word: string, known: readonly string[]): string {
   const near = suggest(word.slice(0, 80), known);
   return near === undefined ? '' : ` Did you mean ${near}?`;
 }
 
-/** Insertions, deletions and replacements that make `b` out of `a` (Levenshtein). */
+/** The Levenshtein distance: insertions, deletions and replacements that turn `a` into `b`. */
 function editDistance(a: string, b: string): number {
   let row = Array.from({ length: b.length + 1 }, (_, column) => column);
   for (let i = 1; i <= a.length; i++) {

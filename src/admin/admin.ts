@@ -3,7 +3,7 @@ import type { Executor } from '../database/executor.ts';
 import { notifyInProcess, notifyRelays } from '../outbox/emitting/notify.ts';
 import type { OutboxCounts } from '../outbox/operating/count.ts';
 import { countAll } from '../outbox/operating/count.ts';
-import type { EventStory } from '../outbox/operating/find.ts';
+import type { EventDetails } from '../outbox/operating/find.ts';
 import { find } from '../outbox/operating/find.ts';
 import type { EventSummary } from '../outbox/operating/list.ts';
 import { list } from '../outbox/operating/list.ts';
@@ -29,29 +29,29 @@ import { examine } from './doctor/doctor.ts';
 import { toReference } from './event-reference.ts';
 import type { DeadLetterFilter, DeadLetterTarget, ListFilter, ReplayTarget, UndeliveredTarget } from './filters.ts';
 import { checkDeadLetterFilter, checkListFilter } from './filters.ts';
-import type { ForgetOptions, ForgetResult } from './forget.ts';
-import { forgetTarget } from './forget.ts';
+import type { ForgetOptions, ForgetResult } from './forgotten-targets.ts';
+import { forgetTarget } from './forgotten-targets.ts';
 import { checkOptionNames } from './option-names.ts';
 import { PartitionAdmin } from './partitions.ts';
-import type { PruneOptions, PruneResult } from './prune.ts';
-import { prune } from './prune.ts';
+import type { PruneOptions, PruneResult } from './pruning.ts';
+import { prune } from './pruning.ts';
 import { seqRange } from './seq-range.ts';
 
 export interface OutboxAdminOptions {
   /** Runs single statements, each in a transaction of its own, on any connection. */
   db: Executor;
   schema: string;
-  /** Wake relays of other processes by NOTIFY. */
+  /** Wake up relays of other processes with NOTIFY. */
   notify: boolean;
 }
 
 /**
- * What operators do: look events up, list them, decide what becomes of dead letters, pause and resume destinations. Made
- * by `outbox.admin`.
+ * Operations for operators: find and list events, retry or discard dead letters, pause and resume destinations. Created by
+ * `outbox.admin`.
  *
- * Everything stays cheap on an outbox of millions of events: pages are read from where the last one ended, counts are
- * capped, and bulk operations go in chunks of 1,000, each of them whole or not at all. If one fails half-way, or its
- * `signal` ends it, what it had done stays done, and it can be called again.
+ * All methods stay fast with millions of events: pages start where the previous page ended, counts are capped, and bulk
+ * operations work in chunks of 1,000 events, each in a transaction of its own. If a bulk operation fails or its `signal`
+ * stops it, completed chunks stay committed, and it can be called again.
  */
 export class OutboxAdmin {
   readonly #db: Executor;
@@ -68,21 +68,21 @@ export class OutboxAdmin {
   }
 
   /**
-   * The whole story of one event, by its id or its seq: what it is, where it stands, every failed attempt with its
-   * error, every delivery. `undefined` when there is no such event, or no longer. In a partitioned log several events can
-   * have one id: this is the one with the lowest seq, and `sameId` has the seqs of the others.
+   * Finds one event by its id or its seq, with its status, every failed attempt and its error, and every delivery.
+   * Returns `undefined` if there is no such event, or retention has deleted it. In a partitioned log several events can
+   * have the same id: this returns the one with the lowest seq, and `sameId` has the seqs of the others.
    *
    * @example
-   * const story = await admin.find('0198c5a2-7d9e-7cc3-98c4-dc0c0c07398f');
-   * for (const { attempt, at, target, error } of story?.failures ?? []) console.log(attempt, at, target, error);
+   * const event = await admin.find('0198c5a2-7d9e-7cc3-98c4-dc0c0c07398f');
+   * for (const { attempt, at, target, error } of event?.failures ?? []) console.log(attempt, at, target, error);
    */
-  find(idOrSeq: string): Promise<EventStory | undefined> {
-    return coded(() => find(this.#db, this.#schema, toReference(idOrSeq)));
+  find(idOrSeq: string): Promise<EventDetails | undefined> {
+    return withErrorCodes(() => find(this.#db, this.#schema, toReference(idOrSeq)));
   }
 
   /**
-   * A page of events, newest first unless asked otherwise. Hand `next` in as `after` for the page behind it; there is
-   * none when `next` is absent. Events emitted meanwhile neither move a page nor appear twice.
+   * A page of events, newest first by default. Pass `next` as `after` to get the next page; the last page has no `next`.
+   * Events that are emitted meanwhile do not shift pages and do not appear twice.
    *
    * @example
    * let after: string | undefined;
@@ -93,12 +93,12 @@ export class OutboxAdmin {
    * } while (after);
    */
   list(filter: ListFilter = {}): Promise<{ events: EventSummary[]; next?: string }> {
-    return coded(async () => {
+    return withErrorCodes(async () => {
       const { limit, ...request } = checkListFilter(filter);
       const kind = request.order === 'newest' ? 'events-newest' : 'events-oldest';
       const after = fromCursor(kind, filter.after);
       const range = await seqRange(this.#db, this.#schema, request.events);
-      // One more than asked for tells whether there is another page.
+      // One more row than requested shows whether there is another page.
       const found = await list(this.#db, this.#schema, { ...request, ...range, after, limit: limit + 1 });
       const events = found.slice(0, limit);
       return { events, ...nextAfter(found, limit, (seq) => toCursor(kind, seq)) };
@@ -106,15 +106,15 @@ export class OutboxAdmin {
   }
 
   /**
-   * A page of dead letters, newest event first; without those that were discarded, unless asked for.
-   * One whose event was deleted from outbox_events has no id any more: name it by its seq.
+   * A page of dead letters, newest event first, without discarded ones by default. A dead letter whose event was deleted from
+   * outbox_events has no id any more: use its seq.
    *
    * @example
    * const { deadLetters } = await admin.deadLetters({ error: 'ECONNREFUSED', limit: 100 });
    * for (const { id, type, reason, attempts, error } of deadLetters) console.log(id, type, reason, attempts, error);
    */
   deadLetters(filter: DeadLetterFilter = {}): Promise<{ deadLetters: DeadLetter[]; next?: string }> {
-    return coded(async () => {
+    return withErrorCodes(async () => {
       const { letters, limit } = checkDeadLetterFilter(filter);
       const after = fromCursor('dead-letters', filter.after);
       const found = await listDeadLetters(this.#db, this.#schema, { letters, after, limit: limit + 1 });
@@ -124,14 +124,14 @@ export class OutboxAdmin {
   }
 
   /**
-   * Puts dead letters back into the queue: due at once, with all of their attempts ahead of them. Targets that already
-   * have the event are not called again, and the errors so far remain part of its story. A key that one of them held
-   * goes on behind it, in order. Discarded ones are taken only when named by id or asked for (`includeDiscarded`).
+   * Puts dead letters back into the queue, due now, with their attempts reset. Handlers and destinations that already have
+   * the event do not get it again, and its error history is kept. Events that a blocking dead letter held back follow it, in
+   * order. Discarded dead letters are retried only by id or with `includeDiscarded`.
    *
-   * Brokers that deduplicate get the deduplication id of the earlier attempts, and drop an event that one of these stored
-   * although its answer was lost. If that copy was deleted at the broker, `replay` the event after it is SENT.
+   * Brokers that deduplicate get the deduplication id of the earlier attempts, so they drop an event that they stored in an
+   * attempt whose response was lost. If that copy was deleted at the broker, `replay` the event after it is SENT.
    *
-   * Answers how many there were. Ids that are not dead letters do not count; an empty filter is refused.
+   * Returns how many were changed. Ids that are not dead letters are not counted. An empty filter is an error.
    *
    * @example
    * await admin.retry({ ids: ['0198c5a2-7d9e-7cc3-98c4-dc0c0c07398f'] });
@@ -142,8 +142,8 @@ export class OutboxAdmin {
   }
 
   /**
-   * Gives dead letters up: they are not delivered any more, and a key that one of them held goes on without it. The
-   * events stay FAILED and their story can still be told.
+   * Discards dead letters: they are never delivered, and they no longer block their aggregate. The events stay FAILED, with
+   * their history.
    *
    * @example
    * const weekAgo = new Date(Date.now() - 7 * 24 * 3_600_000);
@@ -154,11 +154,10 @@ export class OutboxAdmin {
   }
 
   /**
-   * Delivers events again that were delivered before: with the same id, to all of their targets, in order for each
-   * aggregate. Brokers that deduplicate store them again, because each replay has deduplication ids of its own. Consumers
-   * that deduplicate by event id will not act on them twice. Events that are in the queue, wait for a destination or are
-   * dead are left alone. `from` and `to` are about when an event was emitted. To go on with one
-   * that was interrupted, hand its `next` in as `after`.
+   * Delivers events again that were already delivered: with the same id, to all of their targets, in order per aggregate.
+   * Brokers that deduplicate store them again, because each replay has its own deduplication ids. Consumers that deduplicate
+   * by event id skip them. Events that are queued, shelved or dead letters are not changed. `from` and `to` select by the time
+   * of emit. To continue an interrupted replay, pass its `next` as `after`.
    *
    * @example
    * const { count } = await admin.replay({ type: 'order.created', from: new Date('2026-03-01'), to: new Date('2026-03-02') });
@@ -180,8 +179,8 @@ export class OutboxAdmin {
   }
 
   /**
-   * Cancels undelivered events, in the queue or on the shelf: they are never delivered, and their aggregates go on without
-   * them. Each becomes a discarded dead letter with the reason `cancelled` and the database role that cancelled it; `retry`
+   * Cancels undelivered events, in the queue or on the shelf: they are never delivered, and later events of their
+   * aggregates no longer wait for them. Each becomes a discarded dead letter with the reason `cancelled` and the database role that cancelled it; `retry`
    * by id puts it back into the queue. Events that a live relay has claimed are not changed and counted as `inFlight`:
    * call it again if there are any. For dead letters use `discard`.
    *
@@ -193,9 +192,10 @@ export class OutboxAdmin {
   }
 
   /**
-   * Queues events that are in the log and nowhere else: neither queued, shelved, dead nor recorded as delivered. There are
-   * none unless the trigger `outbox_events_enqueue` was disabled, or rows were deleted from the queue by hand. They are
-   * delivered in order per aggregate, but later events of the same aggregate may already have been delivered. Returns how many.
+   * Queues orphans: events in the log that are not queued, not shelved, not dead letters and not recorded as delivered. Orphans
+   * exist only if the trigger `outbox_events_enqueue` was disabled, or rows were deleted from the queue by hand. They are
+   * delivered in order per aggregate, but later events of the same aggregate may already have been delivered. Returns how
+   * many were queued.
    *
    * @example
    * const { count } = await admin.requeueOrphans();
@@ -205,41 +205,41 @@ export class OutboxAdmin {
   }
 
   /**
-   * How much of what there is. Figures up to 100,000 are counted, larger ones are estimates or lower bounds; `exact` says
-   * which is which.
+   * Counts of events by state. Figures up to 100,000 are exact, larger ones are estimates or lower bounds; `exact` tells
+   * which.
    *
    * @example
    * const { pending, failed, oldestPendingMs, exact } = await admin.counts();
    * console.log(`${exact.pending ? '' : 'about '}${pending} pending, the oldest for ${oldestPendingMs ?? 0} ms; ${failed} failed`);
    */
   counts(): Promise<OutboxCounts> {
-    return coded(() => countAll(this.#db, this.#schema));
+    return withErrorCodes(() => countAll(this.#db, this.#schema));
   }
 
   /**
-   * The relays that run, and those that ended in the last days.
+   * The running relays, and those that ended in the last days.
    *
    * @example
    * const alive = (await admin.relays()).filter(({ state }) => state === 'alive');
    */
   relays(): Promise<RelayInfo[]> {
-    return coded(() => listRelays(this.#db, this.#schema));
+    return withErrorCodes(() => listRelays(this.#db, this.#schema));
   }
 
   /**
-   * Targets that events in the queue are owed to and that no living relay has: handlers that were renamed or removed. These
-   * events wait, and their aggregates with them. What waits for a destination is in `destinations()`.
+   * Targets that queued events are owed to, but no live relay has: handlers that were renamed or removed. These events and
+   * later events of their aggregates wait. Events that wait for a destination are in `destinations()`.
    *
    * @example
    * for (const { target, events } of await admin.missingTargets()) console.log(`${events} events wait for ${target}`);
    */
   missingTargets(): Promise<MissingTarget[]> {
-    return coded(() => listMissingTargets(this.#db, this.#schema));
+    return withErrorCodes(() => listMissingTargets(this.#db, this.#schema));
   }
 
   /**
-   * Every destination that a relay was ever started with, by name: whether it is up, since when it is away and why, and
-   * how many events wait for it.
+   * Every destination that a relay was ever started with, by name: whether it is up, since when it is down or paused and why,
+   * and how many events wait for it.
    *
    * @example
    * for (const { name, state, waiting, error } of await admin.destinations()) {
@@ -247,18 +247,19 @@ export class OutboxAdmin {
    * }
    */
   destinations(): Promise<DestinationInfo[]> {
-    return coded(() => listDestinations(this.#db, this.#schema));
+    return withErrorCodes(() => listDestinations(this.#db, this.#schema));
   }
 
   /**
-   * Stops sending to a destination, in every relay, until `resume`. Its events wait and lose no attempt; what is under
-   * way may still arrive, and other destinations go on. To pause it again changes its reason only.
+   * Stops sending to a destination, in every relay, until `resume`. Its events stay queued and no attempt is counted.
+   * Deliveries in progress may still arrive, and other destinations are not affected. Pausing a paused destination only
+   * changes the reason.
    *
    * @example
    * await admin.pause('kafka', { reason: 'cluster upgrade, until 14:00' });
    */
   pause(destination: string, options: PauseOptions = {}): Promise<void> {
-    return coded(async () => {
+    return withErrorCodes(async () => {
       checkOptionNames(options, 'pause', ['reason']);
       const reason = checkReason(options.reason);
       await this.#change(destination, (db, schema, name) => pause(db, schema, name, reason));
@@ -266,86 +267,85 @@ export class OutboxAdmin {
   }
 
   /**
-   * Ends a pause: the events that waited are sent, oldest first, at no more than the relays' `drainRateMax`. A destination
-   * that is down is tried at once instead of at its next probe.
+   * Ends a pause: relays send the events that waited, oldest first, at most `drainRateMax` per second. If the destination is
+   * down, relays try it now instead of at its next probe.
    *
    * @example
    * await admin.resume('kafka');
    */
   resume(destination: string): Promise<void> {
-    return coded(() => this.#change(destination, resume));
+    return withErrorCodes(() => this.#change(destination, resume));
   }
 
   /**
-   * Gives up what is owed to a destination that is gone for good, or to a handler (`type:name`) that was renamed or removed.
-   * Events that have reached their other targets become SENT, recorded without this one; those that have reached none are
-   * given up, as discarded dead letters with the reason `forgotten`; those that wait for other destinations too go on
-   * waiting for these. The story of each event tells of it. In chunks, and to call it again is harmless. Refused while a
-   * living relay has the target (`POSTCOMMIT_E_TARGET_IN_USE`).
+   * Stops owing events to a destination that was removed, or to a handler (`type:name`) that was renamed or removed. Events that
+   * reached their other targets become SENT. Events that reached no target become discarded dead letters with the reason
+   * `forgotten`. Events that also wait for other destinations keep waiting for those. The history of each event records it.
+   * Can be called again safely. Fails while a live relay has the target (`POSTCOMMIT_E_TARGET_IN_USE`).
    *
    * @example
    * const { sent, discarded } = await admin.forget('kafka', { dryRun: true });
-   * console.log(`${sent} events would be SENT without kafka, ${discarded} would be given up`);
+   * console.log(`${sent} events would become SENT, ${discarded} would become discarded dead letters`);
    */
   forget(target: string, options: ForgetOptions = {}): Promise<ForgetResult> {
     return this.#bulk(() => forgetTarget(this.#db, this.#schema, target, options));
   }
 
   /**
-   * Examines the outbox and its PostgreSQL: settings, indexes, dead rows and who keeps them, backlog, relays, rights.
-   * Answers every finding, worst first, with its consequence and the command that fixes it. Changes nothing.
+   * Checks the outbox and its PostgreSQL server: settings, indexes, dead rows and what keeps them, backlog, relays, privileges.
+   * Returns all findings, worst first, each with its consequence and the command that fixes it. Changes nothing.
    *
    * @example
    * const { worst, findings } = await admin.doctor({ limits: { snapshotMs: 60_000 } });
    * if (worst === 'critical') for (const { what, consequence, fix } of findings) console.log(what, consequence, fix);
    */
   doctor(options: DoctorOptions = {}): Promise<Diagnosis> {
-    return coded(() => examine(this.#db, this.#schema, options));
+    return withErrorCodes(() => examine(this.#db, this.#schema, options));
   }
 
   /**
-   * Removes events that were emitted longer ago than `olderThanMs`, and what is remembered of processed ones, now and to
-   * the end. Relays do the same by themselves (`maintenance`), bit by bit. What is not delivered, or is a dead letter
-   * that nobody has discarded, stays whatever its age; `kept` tells how many.
+   * Deletes delivered events that were emitted longer ago than `olderThanMs`, and old rows of `processed_events`. Relays do the
+   * same in the background (`maintenance`). Undelivered events and dead letters that are not discarded are kept, whatever
+   * their age; `kept` has their number.
    *
    * @example
    * const { events, kept } = await admin.prune({ olderThanMs: 30 * 24 * 3_600_000, dryRun: true });
-   * console.log(`${events} would go; ${kept.dead} dead letters would stay`);
+   * console.log(`${events} would be deleted; ${kept.dead} dead letters would be kept`);
    */
   prune(options: PruneOptions): Promise<PruneResult> {
-    return coded(() => prune(this.#db, this.#schema, options));
+    return withErrorCodes(() => prune(this.#db, this.#schema, options));
   }
 
   /**
-   * Which relay does maintenance for all, and what each of its tasks did last.
+   * Which relay does maintenance, and the last run of each task.
    *
    * @example
    * for (const { task, error } of (await admin.maintenance()).tasks) if (error) console.log(task, error);
    */
   maintenance(): Promise<MaintenanceInfo> {
-    return coded(() => listMaintenance(this.#db, this.#schema));
+    return withErrorCodes(() => listMaintenance(this.#db, this.#schema));
   }
 
   #change(destination: string, change: Parameters<typeof changeDestination>[3]): Promise<void> {
-    return this.#thenRing(() => changeDestination(this.#db, this.#schema, destination, change));
+    return this.#thenNotify(() => changeDestination(this.#db, this.#schema, destination, change));
   }
 
   #bulk<T>(work: () => Promise<T>): Promise<T> {
-    return coded(() => this.#thenRing(work));
+    return withErrorCodes(() => this.#thenNotify(work));
   }
 
-  /** Rings for the relays, also when `work` fails: some of it may be done. A ring that is lost is made up by polling. */
-  async #thenRing<T>(work: () => Promise<T>): Promise<T> {
-    const rung = () => {
+  /** Notifies the relays, also when `work` fails: some chunks may be committed. If a notification is lost, relays poll. */
+  async #thenNotify<T>(work: () => Promise<T>): Promise<T> {
+    const notify = () => {
       notifyInProcess(this.#schema);
       return this.#notify ? notifyRelays(this.#db, this.#schema).catch(() => {}) : undefined;
     };
     try {
       const result = await work();
-      await rung();
+      await notify();
       return result;
     } catch (error) {
-      void rung(); // Not awaited: a database that cannot be reached would be waited for twice.
+      void notify(); // Not awaited: an unreachable database would delay the error.
       throw error;
     }
   }
@@ -360,7 +360,7 @@ function nextAfter(
   return last ? { next: cursor(last.seq) } : {};
 }
 
-async function coded<T>(work: () => Promise<T>): Promise<T> {
+async function withErrorCodes<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {

@@ -14,7 +14,7 @@ import { replay } from '../outbox/operating/replay.ts';
 import { requeue } from '../outbox/operating/requeue.ts';
 import { undefer } from '../outbox/operating/undefer.ts';
 import type { BulkOptions, BulkResult, DuplicateId } from './chunks.ts';
-import { checkBulkOptions, inChunks, toSeqs } from './chunks.ts';
+import { checkBulkOptions, runInChunks, seqsOf } from './chunks.ts';
 import { fromCursor, toCursor } from './cursor.ts';
 import { checkReason } from './destinations.ts';
 import type { EventReference } from './event-reference.ts';
@@ -66,7 +66,7 @@ export async function resolveDeadLetters(
     const { lastDeath } = await readLogEnd(db, schema);
     return { letters, diedUntil: lastDeath };
   });
-  const { count, stoppedAt } = await inChunks<DeadLetterSelection>(selections, run, watch);
+  const { count, stoppedAt } = await runInChunks<DeadLetterSelection>(selections, run, watch);
   // Also when nothing was freed: this completes an earlier call that was killed before it could unpark.
   await unpark(db, schema);
   return bulkResult(count, stoppedAt, duplicates);
@@ -85,7 +85,7 @@ export async function replayEvents(
     const { lastSeq } = await readLogEnd(db, schema);
     return { events, ...(await seqRange(db, schema, events)), seqUntil: lastSeq };
   });
-  const { count, stoppedAt } = await inChunks<ReplaySelection>(
+  const { count, stoppedAt } = await runInChunks<ReplaySelection>(
     selections,
     (selection, chunk) => replay(db, schema, selection, chunk),
     { ...watch, after },
@@ -142,7 +142,7 @@ async function changeUndelivered(
     const { lastSeq } = await readLogEnd(db, schema);
     return { events, seqUntil: lastSeq };
   });
-  const { count, stoppedAt } = await inChunks<UndeliveredSelection>(selections, run, watch);
+  const { count, stoppedAt } = await runInChunks<UndeliveredSelection>(selections, run, watch);
   return { ...bulkResult(count, stoppedAt, duplicates), inFlight };
 }
 
@@ -169,7 +169,7 @@ async function selectionsOf<Conditions, Selection>(
   select: (conditions: Conditions) => Promise<Selection>,
 ): Promise<{ selections: (Selection | { seqs: string[] })[]; duplicates: DuplicateId[] }> {
   if ('conditions' in checked) return { selections: [await select(checked.conditions)], duplicates: [] };
-  const { lists, duplicates } = await toSeqs(db, schema, checked.references);
+  const { lists, duplicates } = await seqsOf(db, schema, checked.references);
   return { selections: lists.map((seqs) => ({ seqs })), duplicates };
 }
 

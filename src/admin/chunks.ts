@@ -6,26 +6,27 @@ import type { ChunkResult } from '../outbox/operating/requeue.ts';
 import type { EventReference } from './event-reference.ts';
 import { checkOptionNames } from './option-names.ts';
 
-/** How an operation over many events can be watched and ended. */
+/** Progress and cancellation of an operation on many events. */
 export interface BulkOptions {
-  /** Ends it after the chunk of 1,000 that is under way. What is done stays done. */
+  /** Stops the operation after the current chunk of 1,000 events. Completed chunks stay committed. */
   signal?: AbortSignal;
-  /** Called after each chunk that changed something, with how many events are done so far. */
+  /** Called after each chunk that changed events, with the number of events changed so far. */
   onProgress?: (count: number) => void;
 }
 
-/** An id that several events have, which can be so in a partitioned log. */
+/** An id that several events have. Possible only in a partitioned log. */
 export interface DuplicateId {
   id: string;
-  /** The seqs of these events, lowest first. A seq names one of them. */
+  /** The seqs of these events, lowest first. Use a seq to select one of them. */
   seqs: string[];
 }
 
 export interface BulkResult {
+  /** Events changed. */
   count: number;
-  /** Present when `signal` ended it before all was done. */
+  /** Present when `signal` stopped the operation before its end. */
   interrupted?: true;
-  /** Of the ids that were named, those that several events have. All of these events were taken. Absent when there is none. */
+  /** The given ids that several events have. All of these events were changed. Absent if there are none. */
   duplicates?: DuplicateId[];
 }
 
@@ -38,14 +39,14 @@ export function checkBulkOptions<Options extends object>(
   return options;
 }
 
-/** Rows per statement: some ten milliseconds of locks. */
+/** Events per statement: it holds its locks for about 10 ms. */
 export const chunkSizeMax = 1_000;
 
 /**
- * Repeats a bulk statement from one seq to the next, for each selection until nothing is left of it. Selections are in order
- * of seq. `stoppedAt` is present when the signal ended it: what is left has higher seqs.
+ * Runs a bulk statement in chunks, in order of seq, until nothing of the selections is left. Selections must be in order of
+ * seq. `stoppedAt` is present when the signal stopped it: the remaining events have higher seqs.
  */
-export async function inChunks<Selection>(
+export async function runInChunks<Selection>(
   selections: readonly Selection[],
   run: (selection: Selection, chunk: Chunk) => Promise<ChunkResult>,
   { signal, onProgress, after = '0' }: BulkOptions & { after?: string | undefined } = {},
@@ -65,15 +66,15 @@ export async function inChunks<Selection>(
   return { count: total };
 }
 
-/** The seqs of the named events, lowest first as order demands, in lists that fit one statement. */
-export async function toSeqs(
+/** The seqs of the given events, lowest first to keep the order, in lists for one statement each. */
+export async function seqsOf(
   db: Executor,
   schema: string,
   references: readonly EventReference[],
 ): Promise<{ lists: string[][]; duplicates: DuplicateId[] }> {
   const seqs = new Set<string>();
   const byId = new Map<string, Set<string>>();
-  for (const part of parts(references)) {
+  for (const part of splitIntoChunks(references)) {
     const ids = part.flatMap((reference) => ('id' in reference ? [reference.id] : []));
     for (const reference of part) if ('seq' in reference) seqs.add(reference.seq);
     if (ids.length === 0) continue;
@@ -85,10 +86,10 @@ export async function toSeqs(
   const duplicates = [...byId].flatMap(([id, found]) =>
     found.size > 1 ? [{ id, seqs: [...found].sort(compareSeq) }] : [],
   );
-  return { lists: parts([...seqs].sort(compareSeq)), duplicates };
+  return { lists: splitIntoChunks([...seqs].sort(compareSeq)), duplicates };
 }
 
-function parts<T>(items: readonly T[]): T[][] {
+function splitIntoChunks<T>(items: readonly T[]): T[][] {
   const result: T[][] = [];
   for (let i = 0; i < items.length; i += chunkSizeMax) result.push(items.slice(i, i + chunkSizeMax));
   return result;

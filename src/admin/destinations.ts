@@ -5,7 +5,7 @@ import { listDestinations } from '../outbox/operating/list-destinations.ts';
 import { suggest } from '../suggest.ts';
 
 export interface PauseOptions {
-  /** Why, for whoever looks next: at most 500 characters. Default: none. */
+  /** Why, shown by `destinations()`: at most 500 characters. Default: none. */
   reason?: string;
 }
 
@@ -19,34 +19,34 @@ export function checkReason(reason: unknown = ''): string {
       `reason must be a string of at most ${reasonCharsMax} characters.`,
     );
   }
-  if (!isStorable(reason)) throw new PostcommitError('POSTCOMMIT_E_TEXT_NOT_STORABLE', 'It is in the reason.');
+  if (!isStorable(reason)) throw new PostcommitError('POSTCOMMIT_E_TEXT_NOT_STORABLE', 'The text is the reason.');
   return reason.trim();
 }
 
-/** Runs `change` for a destination; one that no relay has entered is an error that tells which there are. */
+/** Runs `change` for a destination. Fails with the names of all destinations if no relay has registered this one. */
 export async function changeDestination(
   db: Executor,
   schema: string,
-  given: string,
+  name: string,
   change: (db: Executor, schema: string, destination: string) => Promise<boolean>,
 ): Promise<void> {
-  // What PostgreSQL cannot store is no destination's name, and would only make another error.
-  if (typeof given === 'string' && isStorable(given) && (await change(db, schema, given))) return;
-  throw await noSuchDestination(db, schema, given);
+  // A text that PostgreSQL cannot store is no name of a destination, and would cause a different error.
+  if (typeof name === 'string' && isStorable(name) && (await change(db, schema, name))) return;
+  throw await noSuchDestination(db, schema, name);
 }
 
-/** The error that names the known destinations and the most likely one. */
-export async function noSuchDestination(db: Executor, schema: string, given: unknown): Promise<PostcommitError> {
+/** The error with the names of all destinations and the most similar one. */
+export async function noSuchDestination(db: Executor, schema: string, name: unknown): Promise<PostcommitError> {
   const known = (await listDestinations(db, schema)).map(({ name }) => name);
-  return new PostcommitError('POSTCOMMIT_E_NO_SUCH_DESTINATION', whichThereAre(given, known));
+  return new PostcommitError('POSTCOMMIT_E_NO_SUCH_DESTINATION', knownDestinations(name, known));
 }
 
 const namesMax = 20;
 
-function whichThereAre(given: unknown, known: readonly string[]): string {
-  const got = `Got ${JSON.stringify(given)?.slice(0, 80) ?? String(given)}`;
-  if (known.length === 0) return `${got}; there is none yet.`;
-  const near = typeof given === 'string' ? suggest(given.slice(0, 80), known) : undefined;
+function knownDestinations(name: unknown, known: readonly string[]): string {
+  const shown = JSON.stringify(name)?.slice(0, 80) ?? String(name);
+  if (known.length === 0) return `Got ${shown}. No relay has registered a destination yet.`;
+  const near = typeof name === 'string' ? suggest(name.slice(0, 80), known) : undefined;
   const more = known.length > namesMax ? ` and ${known.length - namesMax} more` : '';
-  return `${got}; known are ${known.slice(0, namesMax).join(', ')}${more}.${near ? ` Did you mean ${near}?` : ''}`;
+  return `Got ${shown}. Destinations are ${known.slice(0, namesMax).join(', ')}${more}.${near ? ` Did you mean ${near}?` : ''}`;
 }

@@ -7,7 +7,7 @@ import { eventStatuses } from '../outbox/operating/list.ts';
 import type { EventReference } from './event-reference.ts';
 import { toReference } from './event-reference.ts';
 
-/** Which events are meant. All conditions that are given must hold. */
+/** Selects events. All given conditions must match. */
 export interface EventFilter {
   type?: string;
   /** `[type]`, or `[type, id]`. */
@@ -24,34 +24,34 @@ export interface ListFilter extends EventFilter {
   order?: ListOrder;
   /** Events per page, from 1 to 1,000. Default 50. */
   limit?: number;
-  /** The `next` of the page before. Keep the rest of the filter as it was. */
+  /** The `next` of the previous page. Pass the same filter otherwise. */
   after?: string;
 }
 
-/** Which dead letters are meant. All conditions that are given must hold. */
+/** Selects dead letters. All given conditions must match. */
 export interface DeadLetterSelector {
   type?: string;
   /** `[type]`, or `[type, id]`. */
   aggregate?: readonly [type: string, id?: string | number | bigint];
   reason?: DeadReason;
-  /** Part of the last error's text, upper and lower case told apart. */
+  /** A part of the last error's text, case-sensitive. */
   error?: string;
-  /** Died at this time or later, by the database's clock. */
+  /** Became a dead letter at this time or later, by the database's clock. */
   from?: Date;
-  /** Died before this time. */
+  /** Became a dead letter before this time. */
   to?: Date;
-  /** Also those that were discarded. Not a condition by itself. Default `false`. */
+  /** Include discarded dead letters. Not a condition by itself. Default `false`. */
   includeDiscarded?: boolean;
 }
 
 export interface DeadLetterFilter extends DeadLetterSelector {
   /** Dead letters per page, from 1 to 1,000. Default 50. */
   limit?: number;
-  /** The `next` of the page before. Keep the rest of the filter as it was. */
+  /** The `next` of the previous page. Pass the same filter otherwise. */
   after?: string;
 }
 
-/** What a bulk operation is for: named events, or those that match, or really all. */
+/** The events of a bulk operation: by id, by conditions, or all. */
 export type Target<Selector> = { ids: readonly string[] } | Selector | { all: true };
 export type DeadLetterTarget = Target<DeadLetterSelector>;
 export type ReplayTarget = Target<EventFilter>;
@@ -68,13 +68,14 @@ function bad(detail: string): PostcommitError {
   return new PostcommitError('POSTCOMMIT_E_BAD_FILTER', detail);
 }
 
-/** Refuses a name that is not known: a misspelt condition would make the filter wider than it was meant to be. */
+/** Rejects unknown names: a misspelt condition would make the filter match more than intended. */
 function checkNames(filter: unknown, known: readonly string[]): Record<string, unknown> {
   if (typeof filter !== 'object' || filter === null || Array.isArray(filter)) {
-    throw bad('It must be an object.');
+    throw bad('The filter must be an object.');
   }
   for (const name of Object.keys(filter)) {
-    if (!known.includes(name)) throw bad(`It has ${JSON.stringify(name)}; known are ${known.join(', ')}.`);
+    if (!known.includes(name))
+      throw bad(`Unknown condition ${JSON.stringify(name)}. Conditions are ${known.join(', ')}.`);
   }
   return filter as Record<string, unknown>;
 }
@@ -82,12 +83,12 @@ function checkNames(filter: unknown, known: readonly string[]): Record<string, u
 function text(value: unknown, name: string): string | undefined {
   if (value === undefined) return undefined;
   if (typeof value !== 'string' || value === '' || value.length > textCharsMax) {
-    throw bad(`${name} must be a text of 1 to ${textCharsMax} characters.`);
+    throw bad(`${name} must be a string of 1 to ${textCharsMax} characters.`);
   }
   if (value.includes('\0') || !value.isWellFormed()) {
     throw new PostcommitError(
       'POSTCOMMIT_E_TEXT_NOT_STORABLE',
-      `It is in ${name} of the filter, so nothing can match.`,
+      `The text is ${name} of the filter, so nothing can match.`,
     );
   }
   return value;
@@ -106,8 +107,8 @@ function time(value: unknown, name: string): string | undefined {
   return (value as Date).toISOString();
 }
 
-function timeRange(given: Record<string, unknown>): [from: string | undefined, to: string | undefined] {
-  const [from, to] = [time(given.from, 'from'), time(given.to, 'to')];
+function timeRange(fields: Record<string, unknown>): [from: string | undefined, to: string | undefined] {
+  const [from, to] = [time(fields.from, 'from'), time(fields.to, 'to')];
   if (from !== undefined && to !== undefined && from > to) {
     throw bad(`from (${from}) must not be after to (${to}).`);
   }
@@ -126,22 +127,22 @@ function aggregate(value: unknown): { aggregateType?: string; aggregateId?: stri
   return aggregateId === undefined ? { aggregateType } : { aggregateType, aggregateId };
 }
 
-function toEventConditions(given: Record<string, unknown>): EventConditions {
-  const [createdFrom, createdBefore] = timeRange(given);
-  return { type: text(given.type, 'type'), ...aggregate(given.aggregate), createdFrom, createdBefore };
+function toEventConditions(fields: Record<string, unknown>): EventConditions {
+  const [createdFrom, createdBefore] = timeRange(fields);
+  return { type: text(fields.type, 'type'), ...aggregate(fields.aggregate), createdFrom, createdBefore };
 }
 
-function toDeadLetterConditions(given: Record<string, unknown>): DeadLetterConditions {
-  const includeDiscarded = given.includeDiscarded;
+function toDeadLetterConditions(fields: Record<string, unknown>): DeadLetterConditions {
+  const includeDiscarded = fields.includeDiscarded;
   if (includeDiscarded !== undefined && typeof includeDiscarded !== 'boolean') {
     throw bad('includeDiscarded must be true or false.');
   }
-  const [deadFrom, deadBefore] = timeRange(given);
+  const [deadFrom, deadBefore] = timeRange(fields);
   return {
-    type: text(given.type, 'type'),
-    ...aggregate(given.aggregate),
-    reason: oneOf(given.reason, 'reason', deadReasons),
-    error: text(given.error, 'error'),
+    type: text(fields.type, 'type'),
+    ...aggregate(fields.aggregate),
+    reason: oneOf(fields.reason, 'reason', deadReasons),
+    error: text(fields.error, 'error'),
     deadFrom,
     deadBefore,
     includeDiscarded,
@@ -157,21 +158,21 @@ function limit(value: unknown): number {
 }
 
 export function checkListFilter(filter: ListFilter) {
-  const given = checkNames(filter, [...eventNames, 'status', 'order', 'limit', 'after']);
+  const fields = checkNames(filter, [...eventNames, 'status', 'order', 'limit', 'after']);
   return {
-    status: oneOf(given.status, 'status', eventStatuses),
-    events: toEventConditions(given),
-    order: oneOf<ListOrder>(given.order, 'order', ['newest', 'oldest']) ?? 'newest',
-    limit: limit(given.limit),
+    status: oneOf(fields.status, 'status', eventStatuses),
+    events: toEventConditions(fields),
+    order: oneOf<ListOrder>(fields.order, 'order', ['newest', 'oldest']) ?? 'newest',
+    limit: limit(fields.limit),
   };
 }
 
 export function checkDeadLetterFilter(filter: DeadLetterFilter) {
-  const given = checkNames(filter, [...letterNames, 'limit', 'after']);
-  return { letters: toDeadLetterConditions(given), limit: limit(given.limit) };
+  const fields = checkNames(filter, [...letterNames, 'limit', 'after']);
+  return { letters: toDeadLetterConditions(fields), limit: limit(fields.limit) };
 }
 
-/** What a bulk operation was asked for, checked: an empty filter is refused, never taken for everything. */
+/** The checked target of a bulk operation. An empty filter is an error: it never means all events. */
 export type Checked<Conditions> = { references: EventReference[] } | { conditions: Conditions };
 
 export function checkDeadLetterTarget(target: DeadLetterTarget): Checked<DeadLetterConditions> {
@@ -186,15 +187,15 @@ export function checkEventTarget(target: ReplayTarget | UndeliveredTarget): Chec
 function checkTarget<Conditions extends object>(
   target: unknown,
   names: readonly string[],
-  toConditions: (given: Record<string, unknown>) => Conditions,
+  toConditions: (fields: Record<string, unknown>) => Conditions,
 ): Checked<Conditions> {
   const { ids, all, ...rest } = checkNames(target, ['ids', 'all', ...names]);
-  if (all !== undefined && typeof all !== 'boolean') throw bad('all must be true, or left out.');
+  if (all !== undefined && typeof all !== 'boolean') throw bad('all must be true or absent.');
   const conditions = toConditions(rest);
   const { includeDiscarded: _, ...narrowing } = conditions as Conditions & { includeDiscarded?: boolean };
   const hasConditions = Object.values(narrowing).some((value) => value !== undefined);
   if ([ids !== undefined, all === true, hasConditions].filter(Boolean).length > 1) {
-    throw bad('Give ids, or conditions, or all: one of the three.');
+    throw bad('Pass ids, conditions or all: exactly one of the three.');
   }
   if (ids !== undefined) return { references: toReferences(ids) };
   if (all !== true && !hasConditions) throw new PostcommitError('POSTCOMMIT_E_EMPTY_FILTER');
@@ -204,6 +205,6 @@ function checkTarget<Conditions extends object>(
 function toReferences(ids: unknown): EventReference[] {
   if (!Array.isArray(ids)) throw bad('ids must be a list of event ids.');
   if (ids.length === 0) throw new PostcommitError('POSTCOMMIT_E_EMPTY_FILTER', 'The list of ids is empty.');
-  if (ids.length > idsMax) throw bad(`ids has ${ids.length} entries, at most ${idsMax} are taken at once.`);
+  if (ids.length > idsMax) throw bad(`ids has ${ids.length} entries. The maximum is ${idsMax}.`);
   return ids.map(toReference);
 }

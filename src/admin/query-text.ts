@@ -1,12 +1,12 @@
 const shownMax = 160;
 
 /**
- * Another session's query, to be recognised by and no more: on one line, short, and without its string literals, which
- * may be a password or a customer's data.
+ * A short form of another session's query to recognise it: one line, without string literals, which may contain passwords or
+ * customer data.
  */
 export function queryText(query: string): string {
   const masked = query
-    // A literal that was cut off before its end reaches to the end of the text.
+    // A truncated literal extends to the end of the text.
     .replace(/\$([a-z_]\w*)?\$[\s\S]*?(\$\1\$|$)/gi, '$$…$$')
     .replace(/'(?:[^'\\]|''|\\[\s\S])*('|$)/g, "'…'")
     .replace(/\s+/g, ' ')

@@ -1,16 +1,16 @@
 import type { RelayInfo } from '../outbox/operating/list-relays.ts';
 
-/** How the living relays of an outbox differ, as they do during a rolling deployment. */
+/** How the live relays of an outbox differ, for example during a rolling deployment. */
 export interface RelayDifferences {
-  /** Versions of the package, each with its relays; empty unless there are several. */
+  /** Package versions with their relays; empty if all relays have the same version. */
   versions: { version: string; relays: string[] }[];
-  /** Relays that lack targets which another living relay has. */
+  /** Relays without targets that another live relay has. */
   lacking: { relay: string; targets: string[] }[];
-  /** Whether `route`, retry or poison settings differ among relays that have the same version and targets. */
+  /** Whether `route`, retry or poison settings differ among relays with the same version and targets. */
   settings: boolean;
 }
 
-/** Compares relays that are alive; the others are left out. */
+/** Compares the relays that are alive. */
 export function relayDifferences(relays: readonly RelayInfo[]): RelayDifferences {
   const alive = relays.filter(({ state }) => state === 'alive');
   const byVersion = new Map<string, string[]>();
@@ -27,7 +27,7 @@ export function relayDifferences(relays: readonly RelayInfo[]): RelayDifferences
   return { versions: versions.length > 1 ? versions : [], lacking, settings };
 }
 
-/** A few of them, and how many more: `kafka, hook and 3 more`. */
+/** The first few names and the number of the others: `kafka, hook and 3 more`. */
 export function someOf(names: readonly string[], max = 5): string {
   const more = names.length > max ? ` and ${names.length - max} more` : '';
   return `${names.slice(0, max).join(', ')}${more}`;

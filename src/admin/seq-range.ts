@@ -4,8 +4,8 @@ import type { EventConditions } from '../outbox/operating/conditions.ts';
 import { findSeqAtTime } from '../outbox/operating/find-seq-at-time.ts';
 
 /**
- * The part of the log that has all events of a time range. The conditions on the time itself still decide; this only keeps
- * them from being tried on everything.
+ * The seqs between which all events of a time range are. The statement still checks the time itself; the bounds only keep it
+ * from reading the whole log.
  */
 export async function seqRange(
   db: Executor,

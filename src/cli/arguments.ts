@@ -10,7 +10,7 @@ const unitMs: Record<string, number> = {
   w: 604_800_000,
 };
 
-/** Milliseconds of a text such as `90s`, `2h` or `1h30m`; `undefined` if it is none. A number alone has no unit. */
+/** Parses `90s`, `2h` or `1h30m` into milliseconds. Returns `undefined` for anything else, also for a number without a unit. */
 export function parseDuration(text: string): number | undefined {
   if (!/^(\d+(\.\d+)?(ms|min|[smhdw]))+$/.test(text)) return undefined;
   let ms = 0;
@@ -22,22 +22,22 @@ export function parseDuration(text: string): number | undefined {
 
 export function durationArgument(text: string): number {
   const ms = parseDuration(text);
-  if (ms === undefined) throw new InvalidArgumentError('Give a duration with its unit, such as 30d, 12h or 90m.');
+  if (ms === undefined) throw new InvalidArgumentError('It must be a duration with a unit, such as 30d, 12h or 90m.');
   return Math.round(ms);
 }
 
 const isoTime = /^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?$/;
 
-/** A point in time: a duration means so long ago, anything else is an ISO date, in local time unless it has a zone. */
+/** Parses a point in time: a duration ago, or an ISO date, in local time unless it has a zone. */
 export function parseTime(text: string, now: Date): Date | undefined {
   const agoMs = parseDuration(text);
-  // A date without a time is midnight here, as people mean it; JavaScript alone would take it as UTC.
+  // A date without a time is local midnight. JavaScript alone would read it as UTC.
   const iso = text.length === 10 ? `${text}T00:00:00` : text;
   const time = agoMs !== undefined ? new Date(now.getTime() - agoMs) : isDate(text) ? new Date(iso) : undefined;
   return time === undefined || Number.isNaN(time.getTime()) ? undefined : time;
 }
 
-/** Whether the text is an ISO time on a day that exists: JavaScript takes 31 February for 3 March. */
+/** Whether the text is an ISO time on a day that exists: JavaScript reads 31 February as 3 March. */
 function isDate(text: string): boolean {
   const day = text.slice(0, 10);
   const midnight = new Date(`${day}T00:00:00Z`);
@@ -47,16 +47,19 @@ function isDate(text: string): boolean {
 export function timeArgument(text: string): Date {
   const time = parseTime(text, new Date());
   if (time === undefined) {
-    throw new InvalidArgumentError('Give a time as 2h, 30m or 7d ago, or as an ISO date such as 2026-01-31T12:00:00Z.');
+    throw new InvalidArgumentError(
+      'It must be a time: 2h, 30m or 7d ago, or an ISO date such as 2026-01-31T12:00:00Z.',
+    );
   }
   return time;
 }
 
-/** A whole number within limits. `1e3`, `0x10` and an empty text are mistakes, not numbers. */
+/** Parses a whole number within limits. Rejects `1e3`, `0x10` and an empty text. */
 export function wholeNumber(min: number, max: number): (text: string) => number {
   return (text) => {
     const value = /^\d{1,15}$/.test(text) ? Number(text) : Number.NaN;
-    if (!(value >= min && value <= max)) throw new InvalidArgumentError(`Give a whole number from ${min} to ${max}.`);
+    if (!(value >= min && value <= max))
+      throw new InvalidArgumentError(`It must be a whole number from ${min} to ${max}.`);
     return value;
   };
 }
@@ -67,7 +70,7 @@ export function aggregateArgument(text: string): [type: string, id?: string] {
   const type = colon < 0 ? text : text.slice(0, colon);
   const id = text.slice(colon + 1);
   if (type === '' || (colon >= 0 && id === '')) {
-    throw new InvalidArgumentError('Give an aggregate as type:id, e.g. order:42, or its type alone.');
+    throw new InvalidArgumentError('It must be type:id, such as order:42, or a type alone.');
   }
   return colon < 0 ? [type] : [type, id];
 }

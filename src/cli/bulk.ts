@@ -7,32 +7,32 @@ import type { Context } from './context.ts';
 import { withAdmin } from './context.ts';
 import { ExitWith, exitCodes } from './exit-codes.ts';
 
-/** The time that it has run goes on also where a chunk takes long. */
+/** Refreshes the elapsed time while a chunk runs. */
 const refreshMs = 500;
 
-/** What an operation over many rows is given to be watched and interrupted. */
-export interface Watch {
+/** How a long operation learns that it must stop, and reports its progress. */
+export interface Progress {
   signal: AbortSignal;
-  /** Shown from now on. */
-  tell: (text: string) => void;
+  /** Replaces the progress text. */
+  report: (text: string) => void;
 }
 
 /**
- * Runs an operation over many rows: shows on a terminal how far it is and for how long it has run, and turns the first Ctrl-C
- * or SIGTERM into its signal, so that it ends between two chunks. The second one ends the process.
+ * Runs a long operation. Shows its progress and the elapsed time on a terminal. The first Ctrl-C or SIGTERM aborts its
+ * signal, so that it stops between two chunks; the second one ends the process.
  */
-export async function watched<T>(
+export async function runWithProgress<T>(
   { terminal: { stderr, env }, output }: Context,
-  begins: string,
-  work: (watch: Watch) => Promise<T>,
+  initialText: string,
+  work: (progress: Progress) => Promise<T>,
 ): Promise<T> {
   const isShown = stderr.isTTY === true && env.TERM !== 'dumb' && !output.json;
   const signals = new StopSignals();
   const stop = new AbortController();
   const startedAt = performance.now();
-  let text = begins;
+  let text = initialText;
   const show = () => {
-    const stopping = stop.signal.aborted ? '; stopping, Ctrl-C again ends it at once' : '';
+    const stopping = stop.signal.aborted ? '; stopping, press Ctrl-C again to end it immediately' : '';
     stderr.write(`\r\x1b[2K${text} (${duration(performance.now() - startedAt)}${stopping})`);
   };
   void signals.first.then(() => {
@@ -43,7 +43,7 @@ export async function watched<T>(
   try {
     return await work({
       signal: stop.signal,
-      tell: (next) => {
+      report: (next) => {
         text = next;
         if (isShown) show();
       },
@@ -55,9 +55,9 @@ export async function watched<T>(
   }
 }
 
-/** Says that an operation ended before all was done, how much was, and how to go on; and ends with the exit code for it. */
-export function endInterrupted({ output }: Context, done: string, goOn: string): never {
-  output.line(output.paint.yellow(`interrupted: ${done}; to go on, ${goOn}`));
+/** Prints that an operation was interrupted, what it has done and how to continue, and ends with exit code 130. */
+export function endInterrupted({ output }: Context, done: string, next: string): never {
+  output.line(output.paint.yellow(`interrupted: ${done}; to continue, ${next}`));
   throw new ExitWith(exitCodes.interrupted);
 }
 
@@ -79,9 +79,9 @@ export async function runBulk(
   operation: (admin: OutboxAdmin, options: BulkOptions) => Promise<AnyBulkResult>,
 ): Promise<void> {
   const { output } = context;
-  const told = (count: number) => `${quantity(count, noun)} ${done}`;
-  const result = await watched(context, told(0), ({ signal, tell }) =>
-    withAdmin(context, (admin) => operation(admin, { signal, onProgress: (count) => tell(told(count)) })),
+  const summary = (count: number) => `${quantity(count, noun)} ${done}`;
+  const result = await runWithProgress(context, summary(0), ({ signal, report }) =>
+    withAdmin(context, (admin) => operation(admin, { signal, onProgress: (count) => report(summary(count)) })),
   );
   const { count, interrupted, next, duplicates, inFlight = 0 } = result;
   if (named && count === 0 && !interrupted) {
@@ -90,19 +90,19 @@ export async function runBulk(
     throw new PostcommitError('POSTCOMMIT_E_NOT_FOUND', `None of the ids is a ${noun}. ${hint}`);
   }
   output.show(result, () => {
-    if (!interrupted) output.line(told(count));
+    if (!interrupted) output.line(summary(count));
     if (inFlight > 0)
       output.line(output.paint.yellow(`${quantity(inFlight, 'event')} not changed: claimed by a relay`));
-    tellDuplicates(context, duplicates);
+    printDuplicates(context, duplicates);
   });
   if (interrupted) {
-    endInterrupted(context, told(count), `run the same command again${next ? ` with --after ${next}` : ''}`);
+    endInterrupted(context, summary(count), `run the same command again${next ? ` with --after ${next}` : ''}`);
   }
   if (named && inFlight > 0) throw new ExitWith(exitCodes.failed);
 }
 
-/** Says which ids name several events. */
-function tellDuplicates({ output }: Context, duplicates: readonly DuplicateId[] = []): void {
+/** Prints which ids several events have. */
+function printDuplicates({ output }: Context, duplicates: readonly DuplicateId[] = []): void {
   for (const { id, seqs } of duplicates) {
     output.line(
       output.paint.yellow(

@@ -8,10 +8,10 @@ import { jsonErrorLine } from './json-error-line.ts';
 
 const extensions = ['.ts', '.mts', '.js', '.mjs', '.json'];
 
-/** The names of a config file, best first: a `.js` beside a `.ts` is usually what the compiler made of it. */
+/** The names of a config file in order of precedence: a `.js` next to a `.ts` is usually compiled from it. */
 export const configNames = extensions.map((extension) => `postcommit.config${extension}`);
 
-/** Kept complete by its type: an option that is added to the config and not here does not compile. */
+/** Complete by its type: an option that is added to the config and not here does not compile. */
 const knownKeys: Record<keyof PostcommitConfig, true> = {
   connectionString: true,
   connection: true,
@@ -40,9 +40,8 @@ const knownKeys: Record<keyof PostcommitConfig, true> = {
 };
 
 /**
- * Looks for a config file in `folder` and upwards, as far as the folder that holds package.json. Without a
- * package.json above, only `folder` itself counts: a config file is code, and one that happens to lie in a shared
- * folder such as /tmp must not run.
+ * Searches for a config file in `folder` and its parents, up to the folder with a package.json. Without a package.json,
+ * only `folder` itself is searched: a config file is code, and one in a shared folder such as /tmp must not run.
  */
 export function findConfig(folder: string): string | undefined {
   const folders: string[] = [];
@@ -66,25 +65,25 @@ export async function loadConfig(file: string): Promise<PostcommitConfig> {
   for (const key of Object.keys(config)) {
     if (Object.hasOwn(knownKeys, key)) continue;
     const near = suggest(key, Object.keys(knownKeys));
-    const hint = near ? `Did you mean ${near}?` : `Known are: ${Object.keys(knownKeys).join(', ')}.`;
+    const hint = near ? `Did you mean ${near}?` : `Options are ${Object.keys(knownKeys).join(', ')}.`;
     throw bad(file, `Unknown option ${JSON.stringify(key)}. ${hint}`);
   }
   for (const key of ['connectionString', 'schema'] as const) {
     const value = (config as Record<string, unknown>)[key];
     if (value !== undefined && typeof value !== 'string') {
-      throw bad(file, `${key} must be a text. Found ${kindOf(value)}.`);
+      throw bad(file, `${key} must be a string. Found ${kindOf(value)}.`);
     }
   }
   return config as PostcommitConfig;
 }
 
-/** The handlers of a config, loaded from their own file where the config names one. */
+/** The handlers of a config, from their own file if the config names one. */
 export async function loadHandlers(file: string, config: PostcommitConfig): Promise<Handlers> {
   let { handlers } = config;
   let from = file;
   if (typeof handlers === 'string') {
     from = resolve(dirname(file), handlers);
-    if (!existsSync(from)) throw bad(file, `handlers names ${handlers}, and there is no file ${from}.`);
+    if (!existsSync(from)) throw bad(file, `handlers is ${handlers}, but the file ${from} does not exist.`);
     handlers = (await loadDefault(
       from,
       "export default { 'order.created': { 'send-receipt': async (event) => {} } }",
@@ -95,9 +94,9 @@ export async function loadHandlers(file: string, config: PostcommitConfig): Prom
   if (typeof handlers !== 'object' || handlers === null || Array.isArray(handlers)) {
     throw bad(from, `handlers must be an object of named handlers by event type. Found ${kindOf(handlers)}.`);
   }
-  // Without any, each event would fail for want of a handler until its attempts are used up.
+  // Without handlers and destinations, every event would fail until its attempts are used up.
   if (Object.keys(handlers).length === 0 && !hasDestinations) {
-    throw bad(from, 'handlers is empty and there are no destinations, so the relay has nobody to deliver to.');
+    throw bad(from, 'handlers is empty and there are no destinations, so the relay has nothing to deliver to.');
   }
   return handlers;
 }
@@ -112,11 +111,11 @@ async function loadDefault(file: string, example: string): Promise<unknown> {
   let module: object;
   try {
     const jiti = createJiti(file, {
-      // A cache of compiled files would keep the connection string, password and all, in a temporary folder.
+      // A cache of compiled files would store the connection string with its password in a temporary folder.
       fsCache: false,
       interopDefault: false,
       tsconfigPaths: /ts$/.test(extension),
-      // The package that runs is the one the config sees, also under npx, so that its `Reject` is ours.
+      // The config gets the running package, also under npx, so that its `Reject` is the one the relay checks for.
       virtualModules: { postcommit: ownModule },
     });
     module = await jiti.import<object>(file);
@@ -126,7 +125,7 @@ async function loadDefault(file: string, example: string): Promise<unknown> {
   }
   const named = Object.keys(module);
   const found = named.length > 0 ? `only named exports: ${named.slice(0, 10).join(', ')}` : 'no exports at all';
-  throw bad(file, `It has no default export. Found ${found}. Write \`${example}\`.`);
+  throw bad(file, `It has no default export; found ${found}. Write \`${example}\`.`);
 }
 
 function parseJson(file: string): unknown {
@@ -139,7 +138,7 @@ function parseJson(file: string): unknown {
   try {
     return JSON.parse(text);
   } catch (error) {
-    // V8 quotes what stands around the error, which may be a piece of a password: only its first clause is kept.
+    // V8 quotes the text around the error, which may contain a password: keep only the first clause.
     const what = (error as Error).message.replace(/(,? (\.\.\.)?"| in JSON at| is not valid)[\s\S]*$/, '');
     throw new PostcommitError('POSTCOMMIT_E_BAD_CONFIG', `${file}:${jsonErrorLine(text)}: ${what}.`);
   }

@@ -20,7 +20,7 @@ export function contextOf(command: Command, terminal: Terminal): Context {
   return { terminal, output: new Output(terminal, options.json ?? false), settings: new Settings(options, terminal) };
 }
 
-/** Runs `work` on the outbox that the settings name, and closes the connections whatever comes of it. */
+/** Runs `work` on the outbox of the settings and closes the connections afterwards. */
 export async function withAdmin<T>(
   { settings }: Context,
   work: (admin: OutboxAdmin) => Promise<T>,
@@ -31,12 +31,12 @@ export async function withAdmin<T>(
   try {
     return await work(createOutbox({ db: fromPg(pool), schema }).admin);
   } finally {
-    // Not awaited: to a peer that is silent a goodbye takes for ever, and the process ends anyhow.
+    // Not awaited: closing a connection to an unresponsive server hangs, and the process ends anyway.
     pool.end().catch(() => {});
   }
 }
 
-/** The examples below a command's help. */
+/** The examples section of a command's help. */
 export function examples(...list: [what: string, command: string][]): string {
   return `\nExamples:\n${list.map(([what, command]) => `  # ${what}\n  postcommit ${command}`).join('\n\n')}\n`;
 }

@@ -1,7 +1,7 @@
 import type { ErrorCode } from '../errors.ts';
 import { PostcommitError } from '../errors.ts';
 
-/** What the exit code of every command means. Scripts rely on it, so a number never changes its meaning. */
+/** The exit codes of all commands. Scripts rely on them: the meaning of a number never changes. */
 export const exitCodes = {
   ok: 0,
   failed: 1,
@@ -14,13 +14,13 @@ export const exitCodes = {
 
 export const exitCodesHelp = `
 Exit codes:
-  0  done
-  1  the check or the operation failed: a threshold exceeded, no such event or destination
-  2  wrong usage: an unknown option or command, a config file that cannot be used
-  3  the database cannot be reached, refused the connection or the right, or is a standby
-  4  the outbox tables are missing, too old or too new, or their sequence lags: run \`postcommit migrate\`
-  5  \`postcommit doctor\` found something critical
-  129, 130  a signal ended it before all was done; what was done stays done`;
+  0  success
+  1  the operation failed, or a threshold is exceeded
+  2  usage error: unknown option or command, invalid config file
+  3  the database is unreachable, refused the connection, denied a privilege, or is a standby
+  4  the outbox tables are missing, too old or too new, or their sequence is behind: run \`postcommit migrate\`
+  5  \`postcommit doctor\` has a critical finding
+  129, 130  interrupted by a signal; completed changes are kept`;
 
 const byErrorCode: Partial<Record<ErrorCode, number>> = {
   POSTCOMMIT_E_USAGE: exitCodes.usage,
@@ -51,7 +51,7 @@ export function exitCodeOf(error: unknown): number {
   return known ?? exitCodes.failed;
 }
 
-/** Ends the command with this code after it has said all there is to say. */
+/** Ends the command with this exit code. The command has already printed everything. */
 export class ExitWith extends Error {
   readonly exitCode: number;
 

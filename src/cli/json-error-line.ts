@@ -1,6 +1,6 @@
 /**
- * The line at which a text stops being JSON. V8 does not always tell, so it is asked about beginnings of the text: one
- * that ends before the error is merely unfinished.
+ * The line of a syntax error in JSON. V8 does not always report it, so this bisects the text: a prefix that ends before the
+ * error is incomplete, but valid so far.
  */
 export function jsonErrorLine(text: string): number {
   let unfinished = 0;
@@ -13,7 +13,7 @@ export function jsonErrorLine(text: string): number {
   return text.slice(0, unfinished).split('\n').length;
 }
 
-/** Whether the text is JSON, or could become JSON by adding to it. */
+/** Whether the text is JSON or the beginning of JSON. */
 function isBeginning(text: string): boolean {
   try {
     JSON.parse(text);

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 
-/** JSON text that is to be written as it is: parsed and written again, a number beyond 2^53 would be another one. */
+/** JSON text that is written unchanged: parsing and serializing would change numbers beyond 2^53. */
 export class JsonText {
   readonly text: string;
 
@@ -9,7 +9,7 @@ export class JsonText {
   }
 }
 
-/** As JSON.stringify with an indent of two, with each `JsonText` inside of the value as its own text. */
+/** JSON.stringify with an indent of two that writes each `JsonText` in the value unchanged. */
 export function toJson(value: unknown): string {
   const texts: string[] = [];
   const mark = randomUUID();
@@ -24,7 +24,7 @@ export function toJson(value: unknown): string {
   });
 }
 
-/** JSON text laid out as JSON.stringify does it with an indent of two. Numbers and strings stay as they are written. */
+/** Formats JSON text like JSON.stringify with an indent of two. Numbers and strings are not changed. */
 export function indentJson(text: string, indent = ''): string {
   let result = '';
   let depth = 0;

@@ -6,7 +6,7 @@ import { wantsColour } from './terminal.ts';
 
 type Colours = ReturnType<typeof picocolors.createColors>;
 
-/** What a command shows: text for a person, or with --json one JSON document and nothing else. */
+/** Output of a command: text, or with --json exactly one JSON document. */
 export class Output {
   readonly json: boolean;
   readonly paint: Colours;
@@ -18,13 +18,13 @@ export class Output {
     this.paint = picocolors.createColors(!json && wantsColour(terminal.stdout, terminal.env));
   }
 
-  /** With --json the value, otherwise what `text` writes. */
+  /** Writes the value with --json, otherwise calls `text`. */
   show(value: unknown, text: () => void): void {
     if (this.json) this.#stdout.write(`${toJson(value)}\n`);
     else text();
   }
 
-  /** One line for a person. Left out with --json. */
+  /** Writes one line of text. Does nothing with --json. */
   line(text = ''): void {
     if (!this.json) this.#stdout.write(`${text}\n`);
   }
@@ -36,12 +36,12 @@ export class Output {
   }
 }
 
-/** Room that the last column keeps, however narrow the terminal is: then lines wrap. */
+/** Minimum width of the last column. On a narrower terminal lines wrap. */
 const lastColumnMin = 40;
 
 /**
- * Lines of left-aligned columns, two spaces apart. Only the last column, an error text say, is cut where the terminal
- * ends: an id that lost its end is of no use.
+ * Lines of left-aligned columns, two spaces apart. Only the last column, usually an error, is cut to the width of the
+ * terminal: a truncated id is useless.
  */
 export function renderTable(
   headers: readonly string[],
@@ -66,9 +66,9 @@ function cut(text: string, length: number): string {
 }
 
 /**
- * Text from the database on one line, harmless to a terminal: an error text or an aggregate's id may hold escape
- * sequences that somebody else chose. What is invisible is written out too: bidirectional controls show a text in another
- * order than it has, and two ids that differ in a zero-width character look the same.
+ * Makes text from the database safe for a terminal, on one line: an error or an aggregate's id may contain escape sequences
+ * of an attacker. Invisible characters are escaped too: bidirectional controls reorder text on the screen, and two ids that
+ * differ in a zero-width character look the same.
  */
 export function printable(text: string): string {
   return text.replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu, (character) => {
@@ -80,7 +80,7 @@ export function printable(text: string): string {
   });
 }
 
-/** `2026-01-31 12:00:00.000Z`: sortable, and in the zone that servers log in. */
+/** `2026-01-31 12:00:00.000Z`: sortable, in UTC. */
 export function instant(time: Date): string {
   if (Number.isNaN(time.getTime())) return 'at an unknown time';
   return time.toISOString().replace('T', ' ');

@@ -21,28 +21,25 @@ import { addStatus } from './commands/status.ts';
 import { examples } from './context.ts';
 import { ExitWith, exitCodeOf, exitCodes, exitCodesHelp } from './exit-codes.ts';
 import { printable } from './output.ts';
-import { redact } from './redact.ts';
+import { redact } from './redaction.ts';
 import type { Terminal } from './terminal.ts';
 import { wantsColour } from './terminal.ts';
 
-/** The whole command line. Nothing is read or run before it parses its arguments. */
+/** Defines all commands. Reads and runs nothing before it parses its arguments. */
 export function createProgram(terminal: Terminal): Command {
   const program = new Command('postcommit');
   program
-    .description('The transactional outbox for Node.js and PostgreSQL.')
+    .description('Transactional outbox for Node.js and PostgreSQL.')
     .version(packageVersion(), '--version', 'print the version')
-    .option('--config <file>', 'config file (default: postcommit.config.ts|mts|js|mjs|json here or above)')
-    .option('--database-url <url>', 'database that holds the outbox (default: DATABASE_URL, then the config file)')
-    .option(
-      '--schema <name>',
-      'schema that holds the outbox (default: POSTCOMMIT_SCHEMA, the config file, "postcommit")',
-    )
-    .option('--json', 'write JSON to stdout, errors as JSON to stderr')
+    .option('--config <file>', 'config file (default: postcommit.config.ts|mts|js|mjs|json in this folder or a parent)')
+    .option('--database-url <url>', 'database of the outbox (default: DATABASE_URL, then the config file)')
+    .option('--schema <name>', 'schema of the outbox (default: POSTCOMMIT_SCHEMA, the config file, "postcommit")')
+    .option('--json', 'write JSON to stdout and errors as JSON to stderr')
     .configureHelp({ showGlobalOptions: true })
     .configureOutput({
       writeOut: (text) => void terminal.stdout.write(text),
       writeErr: (text) => void (program.opts().json || terminal.stderr.write(text)),
-      outputError: () => {}, // Told by reportError, so that --json and exit codes are the same for every error.
+      outputError: () => {}, // reportError prints every error, so that --json and exit codes are the same for all.
       getOutHasColors: () => wantsColour(terminal.stdout, terminal.env),
       getErrHasColors: () => wantsColour(terminal.stderr, terminal.env),
     })
@@ -50,13 +47,13 @@ export function createProgram(terminal: Terminal): Command {
     .addHelpText(
       'after',
       examples(
-        ['write a config file, create the tables, deliver', 'init && postcommit migrate && postcommit relay'],
-        ['is everything delivered?', 'status'],
-        ['what happened to this event?', 'events 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f'],
+        ['write a config file, create the tables, start a relay', 'init && postcommit migrate && postcommit relay'],
+        ['show backlog, dead letters, destinations and relays', 'status'],
+        ['show one event with its history', 'events 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f'],
       ),
     );
-  const beginning = [addInit, addMigrate, addSql, addGrants, addRelay];
-  const operating = [
+  const setup = [addInit, addMigrate, addSql, addGrants, addRelay];
+  const operations = [
     addStatus,
     addDoctor,
     addEvents,
@@ -70,12 +67,12 @@ export function createProgram(terminal: Terminal): Command {
     addPrune,
     addPartitions,
   ];
-  for (const add of [...beginning, ...operating, addDemo]) add(program, terminal);
+  for (const add of [...setup, ...operations, addDemo]) add(program, terminal);
   throwInsteadOfExit(program);
   return program;
 }
 
-/** Runs one command line and answers its exit code. Never throws. */
+/** Runs one command line and returns its exit code. Never throws. */
 export async function runCli(args: readonly string[], terminal: Terminal): Promise<number> {
   const json = args.slice(0, args.includes('--') ? args.indexOf('--') : undefined).includes('--json');
   try {
@@ -100,11 +97,11 @@ function reportError(error: unknown, { stderr, env }: Terminal, json: boolean): 
   const red = (text: string) => (wantsColour(stderr, env) ? `\x1b[31m${text}\x1b[39m` : text);
   const lines = message.split('\n').map(printable).join('\n');
   stderr.write(`${red('error:')} ${lines}${known ? ` [${code}]` : ''}\n`);
-  // Without a code it is nothing we foresaw, and whoever reports it will need to say where.
+  // An error without a code is a bug: print the stack for the bug report.
   if (!known && error instanceof Error && error.stack) stderr.write(`${redact(error.stack)}\n`);
 }
 
-/** Commander ends the process by itself; here it throws, and says which command was not understood. */
+/** Commander calls process.exit(). This makes it throw instead, with the name of the command. */
 function throwInsteadOfExit(command: Command): void {
   command.exitOverride((error) => {
     if (error.exitCode === 0) throw new ExitWith(exitCodes.ok);
@@ -116,12 +113,12 @@ function throwInsteadOfExit(command: Command): void {
 function usageDetail(command: Command, error: CommanderError): string {
   const path = commandPath(command);
   const names = command.commands.map((each) => each.name());
-  if (error.code === 'commander.help') return `Name a command: ${names.join(', ')}.`;
-  const [what = '', suggest] = error.message.replace(/^error: /, '').split('\n');
+  if (error.code === 'commander.help') return `A command is missing. Commands are ${names.join(', ')}.`;
+  const [what = '', suggestion] = error.message.replace(/^error: /, '').split('\n');
   const sentences = [`${what.charAt(0).toUpperCase()}${what.slice(1)}${what.endsWith('.') ? '' : '.'}`];
-  if (suggest) sentences.push(suggest.replace(/^\(|\)$/g, ''));
-  else if (error.code === 'commander.unknownOption') sentences.push(`It takes ${optionNames(command).join(', ')}.`);
-  else if (error.code === 'commander.unknownCommand') sentences.push(`Known are ${names.join(', ')}.`);
+  if (suggestion) sentences.push(suggestion.replace(/^\(|\)$/g, ''));
+  else if (error.code === 'commander.unknownOption') sentences.push(`Options are ${optionNames(command).join(', ')}.`);
+  else if (error.code === 'commander.unknownCommand') sentences.push(`Commands are ${names.join(', ')}.`);
   return `${sentences.join(' ')} See \`${path} --help\`.`;
 }
 

@@ -64,18 +64,18 @@ export class Settings {
     return schema;
   }
 
-  /** How `migrate` is to begin a new outbox, if the config file says so. */
+  /** How `migrate` partitions the log of a new outbox, if the config file has the option. */
   async partitions(): Promise<PartitionChoice | undefined> {
     return (await this.configFile())?.config.partitions;
   }
 
-  /** The config file, if there is one. A file named with --config must be there. */
+  /** The config file, if there is one. A file given with --config must exist. */
   configFile(): Promise<ConfigFile | undefined> {
     this.#configFile ??= this.#load();
     return this.#configFile;
   }
 
-  /** Also when flags say everything, a file that was named and cannot be used is a mistake worth telling. */
+  /** A file given with --config must be valid, also when flags override all that it has. */
   async #checkNamedFile(): Promise<void> {
     if (this.#options.config !== undefined) await this.configFile();
   }
@@ -84,12 +84,12 @@ export class Settings {
     const given = this.#options.config;
     const file = given === undefined ? findConfig(this.#terminal.cwd) : resolve(this.#terminal.cwd, given);
     if (file === undefined) return undefined;
-    if (!existsSync(file)) throw new PostcommitError('POSTCOMMIT_E_NO_CONFIG', `There is no file ${file}.`);
+    if (!existsSync(file)) throw new PostcommitError('POSTCOMMIT_E_NO_CONFIG', `The file ${file} does not exist.`);
     return { file, config: await loadConfig(file) };
   }
 }
 
-/** Names the source of options that cannot be used. */
+/** Adds to the error of invalid connection options where they came from. */
 function checked(options: ConnectionOptions, from: string): ConnectionOptions {
   try {
     resolveConnection(options);

@@ -1,6 +1,6 @@
 import type { Readable, Writable } from 'node:stream';
 
-/** The world around one run of the command line. Handed in, so that nothing is read at import and tests can give another. */
+/** The environment of one run of the command line. A parameter, so that nothing is read at import and tests can replace it. */
 export interface Terminal {
   stdin: Readable & { isTTY?: boolean };
   stdout: Writable & { isTTY?: boolean; columns?: number };
@@ -14,7 +14,7 @@ export function processTerminal(): Terminal {
   return { stdin, stdout, stderr, env, cwd: process.cwd() };
 }
 
-/** Colours only where a person looks, and never against their will (https://no-color.org). */
+/** Colours on a terminal only, and not with NO_COLOR (https://no-color.org). */
 export function wantsColour(stream: { isTTY?: boolean }, env: Terminal['env']): boolean {
   return stream.isTTY === true && !env.NO_COLOR && env.TERM !== 'dumb';
 }

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
 import type { OrderService } from './order-service.ts';
-import { lookAtRelay } from './order-service-evidence.ts';
+import { readRelayState } from './order-service-evidence.ts';
 import type { DemoSchemas } from './order-service-tables.ts';
 import type { Crash } from './proof.ts';
 import { plural, seconds } from './proof.ts';
@@ -17,52 +17,52 @@ export interface CrashScene {
   signal: AbortSignal;
 }
 
-/** A crash is worth watching when the relay has its hands full, so it comes in the middle of an import. */
+/** The relay is killed during an import, so that it has claimed many events. */
 const importedOrders = 60;
-const handsFull = 10;
-const lookEveryMs = 5;
-const handsFullWithinMs = 2_000;
-const takeoverWithinMs = 15_000;
-const wordWithinMs = 1_000;
+const claimedMin = 10;
+const pollMs = 5;
+const claimedTimeoutMs = 2_000;
+const takeoverTimeoutMs = 15_000;
+const messageTimeoutMs = 1_000;
 
-/** Kills the busiest relay in the middle of an import and waits until the other one has taken over what it held. */
+/** Kills the busiest relay during an import and waits until the other relay has taken over its events. */
 export async function killOneRelay(scene: CrashScene): Promise<Crash> {
   const { pool, schemas, service, fleet, board, signal } = scene;
   await service.importOrders(importedOrders);
-  board.tell(`${plural(importedOrders, 'order')} imported in one transaction`);
+  board.addMilestone(`${plural(importedOrders, 'order')} imported in one transaction`);
   const victim = await busiestRelay(scene);
   fleet.kill(victim);
   const killedAt = performance.now();
-  const { held, at } = await lookAtRelay(pool, schemas, victim.token);
+  const { held, at } = await readRelayState(pool, schemas, victim.token);
   const outage = { from: at, to: 'infinity' };
   const crash: Crash = { relay: victim.name, pid: victim.pid, held, takenOver: 0, takeoverMs: undefined, outage };
-  board.tell(`${victim.name} killed with SIGKILL, ${plural(held, 'event')} in its hands`, 'bad');
+  board.addMilestone(`${victim.name} killed with SIGKILL while it had claimed ${plural(held, 'event')}`, 'bad');
 
-  while (performance.now() - killedAt < takeoverWithinMs) {
-    const now = await lookAtRelay(pool, schemas, victim.token);
+  while (performance.now() - killedAt < takeoverTimeoutMs) {
+    const now = await readRelayState(pool, schemas, victim.token);
     if (now.lost && now.held === 0) {
       crash.takeoverMs = performance.now() - killedAt;
       outage.to = now.at;
-      const heir = await relayThatTookOver(fleet, signal);
-      crash.takenOver = heir?.tookOver ?? 0;
+      const successor = await relayThatTookOver(fleet, signal);
+      crash.takenOver = successor?.tookOver ?? 0;
       const took = `took over ${plural(crash.takenOver, 'event')} after ${seconds(crash.takeoverMs)}`;
-      board.tell(`${heir?.name ?? 'nobody'} ${took}`, 'good');
+      board.addMilestone(`${successor?.name ?? 'no relay'} ${took}`, 'good');
       return crash;
     }
-    await sleep(lookEveryMs, undefined, { signal });
+    await sleep(pollMs, undefined, { signal });
   }
-  board.tell(`nobody took over from ${victim.name}`, 'bad');
+  board.addMilestone(`no relay took over from ${victim.name}`, 'bad');
   return crash;
 }
 
-/** The database knows of a takeover a little earlier than the relay's own word of it arrives here. */
+/** The database shows a takeover a little earlier than the message of the relay arrives here. */
 async function relayThatTookOver(fleet: RelayFleet, signal: AbortSignal): Promise<FleetMember | undefined> {
   const alive = () => fleet.members.filter(({ state }) => state === 'delivering');
   const startedAt = performance.now();
-  while (performance.now() - startedAt < wordWithinMs) {
+  while (performance.now() - startedAt < messageTimeoutMs) {
     await sleep(50, undefined, { signal });
-    const heir = alive().find(({ tookOver }) => tookOver > 0);
-    if (heir) return heir;
+    const successor = alive().find(({ tookOver }) => tookOver > 0);
+    if (successor) return successor;
   }
   return alive()[0];
 }
@@ -72,11 +72,11 @@ async function busiestRelay({ pool, schemas, fleet, signal }: CrashScene): Promi
   for (;;) {
     let busiest: { member: FleetMember; held: number } | undefined;
     for (const member of fleet.members) {
-      const { held } = await lookAtRelay(pool, schemas, member.token);
+      const { held } = await readRelayState(pool, schemas, member.token);
       if (busiest === undefined || held > busiest.held) busiest = { member, held };
     }
     if (busiest === undefined) throw new Error('There is no relay to kill.');
-    if (busiest.held >= handsFull || performance.now() - startedAt > handsFullWithinMs) return busiest.member;
-    await sleep(lookEveryMs, undefined, { signal });
+    if (busiest.held >= claimedMin || performance.now() - startedAt > claimedTimeoutMs) return busiest.member;
+    await sleep(pollMs, undefined, { signal });
   }
 }

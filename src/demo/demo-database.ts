@@ -9,13 +9,13 @@ import { createSchema, createTables, dropSchema } from './order-service-tables.t
 export interface DemoDatabase {
   connectionString: string;
   schemas: DemoSchemas;
-  /** Whether the server lives as long as the demo. */
+  /** Whether the demo started the server. */
   embedded: boolean;
-  /** Removes everything the demo made, and the server if it is the demo's own. */
+  /** Removes everything that the demo created, and stops the server if the demo started it. */
   close(): Promise<void>;
 }
 
-/** A migrated database with the order service's tables: on a server of its own, or in a new schema of the given one. */
+/** A migrated database with the tables of the order service: on an embedded server, or in a new schema of the given one. */
 export async function openDemoDatabase(databaseUrl: string | undefined): Promise<DemoDatabase> {
   const database = databaseUrl === undefined ? await startOwnServer() : await createOwnSchema(databaseUrl);
   try {

@@ -5,13 +5,13 @@ import { PostcommitError } from '../errors.ts';
 import { killOneRelay } from './crash.ts';
 import type { DemoDatabase } from './demo-database.ts';
 import { openDemoDatabase } from './demo-database.ts';
-import { endEarly, Interrupted } from './ending.ts';
+import { abortOnInterruption, Interrupted } from './interruption.ts';
 import { OrderService } from './order-service.ts';
 import { countBacklog, gatherEvidence } from './order-service-evidence.ts';
 import type { Colors } from './panel.ts';
 import { wrapped } from './panel.ts';
 import type { Check, ProofInput } from './proof.ts';
-import { judge, plural, toJson } from './proof.ts';
+import { checkEvidence, plural, toJson } from './proof.ts';
 import { RelayFleet } from './relay-fleet.ts';
 import { Scoreboard, sampleEveryMs } from './scoreboard.ts';
 import type { Screen } from './screen.ts';
@@ -19,28 +19,28 @@ import { openScreen } from './screen.ts';
 import { writeOrders, writersMax } from './traffic.ts';
 
 export interface DemoOptions {
-  /** How long it runs; waiting until everything is delivered comes on top. From 1 to 3,600. */
+  /** How long orders are written. The demo then waits until all events are delivered. From 1 to 3,600. */
   seconds: number;
-  /** One JSON object on standard output instead of the proof in words. */
+  /** Write one JSON object to standard output instead of text. */
   json: boolean;
-  /** Run in a new schema of this database, which is dropped at the end. Default: an embedded PostgreSQL. */
+  /** Use a new schema of this database and drop it at the end. Default: an embedded PostgreSQL. */
   databaseUrl?: string;
-  /** Default: if the terminal can, and NO_COLOR is not set. */
+  /** Default: on a terminal, unless NO_COLOR is set. */
   color?: boolean;
 }
 
-/** The parts of the run by its time: before the poison event, before the crash, before the replacement starts. */
+/** When the poison event and the crash happen, as a share of the run; and when the replacement starts after the crash. */
 const poisonAt = 0.2;
 const crashAt = 0.4;
 const replacementAfterMs = 700;
 const drainTimeoutMs = 30_000;
 const claimWidth = 17;
-const proofIndent = ' '.repeat(claimWidth + 5);
+const textIndent = ' '.repeat(claimWidth + 5);
 
 /**
- * Runs the demo: a service that commits and rolls back, two relays, one of them killed, and the proof that nothing was
- * lost, leaked or out of order. Answers the exit code: 0 when the proof holds, 1 when it does not, 130 after Ctrl-C.
- * Leaves nothing behind, also when it fails; then it throws what went wrong.
+ * Runs the demo: a service that commits and rolls back, two relays of which one is killed, and checks that no event was lost,
+ * leaked or delivered out of order. Returns the exit code: 0 if all checks pass, 1 if one fails, 130 after Ctrl-C. Removes
+ * everything that it created, also when it throws.
  */
 export async function runDemo(options: DemoOptions): Promise<number> {
   const { seconds, json } = options;
@@ -51,7 +51,7 @@ export async function runDemo(options: DemoOptions): Promise<number> {
   const colors = picocolors.createColors(options.color ?? (stream.isTTY === true && !process.env.NO_COLOR));
   const screen = openScreen(stream, colors, { quiet: json });
   const ending = new AbortController();
-  const stopWatching = endEarly(ending);
+  const stopWatching = abortOnInterruption(ending);
   try {
     screen.print(
       options.databaseUrl === undefined ? colors.dim('  Starting PostgreSQL …') : colors.dim('  Creating a schema …'),
@@ -59,11 +59,11 @@ export async function runDemo(options: DemoOptions): Promise<number> {
     const database = await openDemoDatabase(options.databaseUrl);
     try {
       ending.signal.throwIfAborted();
-      introduce(screen, database, colors);
-      const input = await perform(database, screen, seconds * 1_000, ending);
-      const checks = judge(input);
+      printStatusCommand(screen, database, colors);
+      const input = await runScenario(database, screen, seconds * 1_000, ending);
+      const checks = checkEvidence(input);
       if (json) process.stdout.write(`${JSON.stringify(toJson(input, checks, seconds))}\n`);
-      else conclude(screen, checks, colors);
+      else printChecks(screen, checks, colors);
       return checks.every(({ holds }) => holds) ? 0 : 1;
     } finally {
       await database.close();
@@ -71,15 +71,15 @@ export async function runDemo(options: DemoOptions): Promise<number> {
   } catch (error) {
     const reason = ending.signal.aborted ? ending.signal.reason : error;
     if (!(reason instanceof Interrupted)) throw reason;
-    if (reason.heard) screen.print('\n  Stopped early: nothing is proven, and nothing is left behind.');
+    if (reason.canPrint) screen.print('\n  Interrupted: no checks ran. Everything that the demo created was removed.');
     return reason.exitCode;
   } finally {
     stopWatching();
   }
 }
 
-/** Plays the whole story on a prepared database and answers what the database says about it. */
-async function perform(
+/** Runs the scenario on a prepared database and returns what the checks need. */
+async function runScenario(
   database: DemoDatabase,
   screen: Screen,
   totalMs: number,
@@ -102,7 +102,7 @@ async function perform(
     screen.start(board, totalMs);
     await Promise.all(['relay A', 'relay B'].map((name) => fleet.start(name, signal)));
     board.start();
-    board.tell(`relay A and relay B deliver, ${writersMax} writers place, pay and ship orders`);
+    board.addMilestone(`relay A and relay B are delivering, ${writersMax} writers place, pay and ship orders`);
     const writeMs = totalMs - Math.min(1_500, totalMs * 0.1);
     writing = writeOrders(service, writeMs, signal);
     writing.catch(fail);
@@ -113,12 +113,15 @@ async function perform(
     try {
       const until = (share: number) => sleep(Math.max(0, writeMs * share - board.elapsedMs), undefined, { signal });
       await until(poisonAt);
-      board.tell(`order ${await service.placePoisonOrder()} has a payment that no handler understands`, 'bad');
+      board.addMilestone(
+        `order ${await service.placePoisonOrder()} has a payment event that every handler call fails for`,
+        'bad',
+      );
       await until(crashAt);
       const crash = await killOneRelay({ pool, schemas, service, fleet, board, signal });
       await sleep(replacementAfterMs, undefined, { signal });
       const replacement = await fleet.start('relay C', signal);
-      board.tell(`${replacement.name} started in place of ${crash.relay}`, 'good');
+      board.addMilestone(`${replacement.name} started to replace ${crash.relay}`, 'good');
       await writing;
       board.phase = 'draining';
       await drain(pool, database, signal);
@@ -138,7 +141,7 @@ async function perform(
   }
 }
 
-/** Waits until everything is delivered or dead, but not for ever: then the proof tells what is missing. */
+/** Waits until every event is delivered or a dead letter, up to a limit. After that the checks show what is missing. */
 async function drain(pool: pg.Pool, { schemas }: DemoDatabase, signal: AbortSignal): Promise<void> {
   const deadline = performance.now() + drainTimeoutMs;
   while ((await countBacklog(pool, schemas)) > 0 && performance.now() < deadline) {
@@ -146,28 +149,32 @@ async function drain(pool: pg.Pool, { schemas }: DemoDatabase, signal: AbortSign
   }
 }
 
-function introduce(screen: Screen, { connectionString, schemas, embedded }: DemoDatabase, colors: Colors): void {
-  // From a clone there is no built `postcommit` that npx could find.
+function printStatusCommand(
+  screen: Screen,
+  { connectionString, schemas, embedded }: DemoDatabase,
+  colors: Colors,
+): void {
+  // In a clone there is no built `postcommit` for npx.
   const command = import.meta.url.endsWith('.ts') ? 'npm run postcommit -- status' : 'npx postcommit status';
   const target = embedded ? `--database-url ${connectionString}` : `--database-url <yours> --schema ${schemas.outbox}`;
-  screen.print(colors.dim('  While it runs, look inside from another terminal:'));
+  screen.print(colors.dim('  While it runs, see its status from another terminal:'));
   screen.print(`  ${colors.cyan(`${command} ${target}`)}\n`);
 }
 
-function conclude(screen: Screen, checks: readonly Check[], colors: Colors): void {
-  screen.print(`\n  ${colors.bold('The proof, from the database')}\n`);
-  const room = Math.min(process.stdout.columns ?? 120, 120) - proofIndent.length - 1;
+function printChecks(screen: Screen, checks: readonly Check[], colors: Colors): void {
+  screen.print(`\n  ${colors.bold('Checks against the database')}\n`);
+  const room = Math.min(process.stdout.columns ?? 120, 120) - textIndent.length - 1;
   for (const { claim, holds, shown } of checks) {
     const mark = holds ? colors.green('✓') : colors.red('✗');
-    const text = wrapped(shown, Math.max(20, room)).join(`\n${proofIndent}`);
+    const text = wrapped(shown, Math.max(20, room)).join(`\n${textIndent}`);
     screen.print(`  ${mark} ${colors.bold(claim.padEnd(claimWidth))} ${text}`);
   }
   const failed = checks.filter(({ holds }) => !holds).length;
   screen.print(
     failed === 0
-      ? `\n  ${colors.green('All of it holds.')} The demo leaves nothing behind.`
+      ? `\n  ${colors.green('All checks passed.')} Everything that the demo created was removed.`
       : `\n  ${colors.red(`${plural(failed, 'check')} failed.`)} Please report it with this output.`,
   );
   const init = colors.cyan('npx postcommit init');
-  screen.print(`  Next: ${init} prepares a project, README.md leads to the first event.`);
+  screen.print(`  Next: ${init} writes a config file. README.md shows how to emit the first event.`);
 }

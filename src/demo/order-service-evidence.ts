@@ -2,32 +2,32 @@ import type { Executor } from '../database/executor.ts';
 import type { DemoSchemas, DemoTables } from './order-service-tables.ts';
 import { demoTables } from './order-service-tables.ts';
 
-/** What the database says after a run. Every number counts events unless it says otherwise. */
+/** The numbers of a run, from the database. They count events unless stated otherwise. */
 export interface Evidence {
   orders: number;
-  /** In committed transactions, by the business data alone: the revisions of all orders. */
+  /** In committed transactions, according to the business data alone: the revisions of all orders. */
   committed: number;
-  /** Of those: received by a handler at least once. */
+  /** Committed events that a handler received at least once. */
   delivered: number;
-  /** Of those: neither received by a handler nor a dead letter. */
+  /** Committed events that no handler received and that are not dead letters. */
   lost: number;
-  /** Received by a handler more than once: how many times too often, in total. */
+  /** Repeated deliveries to handlers. */
   duplicates: number;
   /** In transactions that were rolled back. */
   rolledBack: number;
-  /** Of those: in the log or received by a handler; and whatever else handlers received that no order accounts for. */
+  /** Rolled back events that are in the log or reached a handler, and other events without an order. */
   leaked: number;
-  /** First deliveries that came before an earlier event of the same order. */
+  /** First deliveries before an earlier event of the same order. */
   orderViolations: number;
-  /** Failed attempts that were tried again. */
+  /** Failed attempts that were retried. */
   retries: number;
   /** Dead letters. */
   dead: number;
   /** The oldest of them. */
   deadLetters: DeadLetterEvidence[];
-  /** By the outbox's own view: SENT, FAILED, and what is left over. */
+  /** Counts of the view outbox_status: SENT, FAILED, and all others. */
   status: { sent: number; failed: number; open: number };
-  /** From commit to handler, of events whose first attempt succeeded and that were not on their way in the outage. */
+  /** From commit to handler, of events whose first attempt succeeded and that were not in flight during the outage. */
   latencyMs: { p50: number; p99: number };
   /** Events delivered per second, from the first delivery to the last. */
   ratePerSecond: number;
@@ -52,7 +52,7 @@ type Account = Pick<
   'orders' | 'committed' | 'delivered' | 'dead' | 'lost' | 'duplicates' | 'rolledBack' | 'leaked' | 'retries'
 >;
 
-/** Every revision of every order must have an event in the log; what became of it. */
+/** Every revision of every order must have an event in the log. Counts these events by outcome. */
 const accountSql = (t: DemoTables) => `
 with expected as (
   select o.id::text as order_id, r as revision from ${t.orders} o, generate_series(1, o.revision) r
@@ -80,8 +80,8 @@ select (select count(*)::integer from ${t.orders}) as orders,
        ((select count(*) from ${t.failures}) - (select count(*) from ${t.deadLetters}))::integer as retries`;
 
 /**
- * The first delivery of each event, in the order they happened. Two measures of what came first: `seq`, which the
- * outbox gave, and `revision`, which the order's own row counted under its lock.
+ * The first deliveries of all events, in order of time. The order is checked against `seq` of the outbox, and against
+ * `revision`, which the row of the order counts under its lock.
  */
 const orderSql = (t: DemoTables) => `
 with first as (
@@ -119,7 +119,7 @@ select count(*) filter (where status = 'SENT')::integer as sent,
        count(*) filter (where status not in ('SENT', 'FAILED'))::integer as open
   from ${t.status}`;
 
-/** Compares the service's data, the handlers' records and the outbox. To be called when nothing moves any more. */
+/** Compares the data of the service, the records of the handlers and the outbox. Call it when all relays have stopped. */
 export async function gatherEvidence(
   db: Executor,
   schemas: DemoSchemas,
@@ -127,15 +127,15 @@ export async function gatherEvidence(
   outage: Outage = { from: 'infinity', to: '-infinity' },
 ): Promise<Evidence> {
   const t = demoTables(schemas);
-  const { p50, p99, rate } = await askOne<{ p50: number; p99: number; rate: number }>(db, speedSql(t), [
+  const { p50, p99, rate } = await queryOne<{ p50: number; p99: number; rate: number }>(db, speedSql(t), [
     outage.from,
     outage.to,
   ]);
   return {
-    ...(await askOne<Account>(db, accountSql(t), [rolledBackIds])),
-    ...(await askOne<Pick<Evidence, 'orderViolations'>>(db, orderSql(t))),
+    ...(await queryOne<Account>(db, accountSql(t), [rolledBackIds])),
+    ...(await queryOne<Pick<Evidence, 'orderViolations'>>(db, orderSql(t))),
     deadLetters: (await db.query(deadSql(t))).rows as unknown as DeadLetterEvidence[],
-    status: await askOne<Evidence['status']>(db, statusSql(t)),
+    status: await queryOne<Evidence['status']>(db, statusSql(t)),
     latencyMs: { p50, p99 },
     ratePerSecond: rate,
   };
@@ -143,18 +143,18 @@ export async function gatherEvidence(
 
 /** How many events are left to deliver. */
 export async function countBacklog(db: Executor, schemas: DemoSchemas): Promise<number> {
-  const { n } = await askOne<{ n: number }>(db, `select count(*)::integer as n from ${demoTables(schemas).queue}`);
+  const { n } = await queryOne<{ n: number }>(db, `select count(*)::integer as n from ${demoTables(schemas).queue}`);
   return n;
 }
 
-/** What a relay has in its hands, whether another one has declared it lost, and when that was asked. */
-export async function lookAtRelay(
+/** How many events a relay has claimed, whether another relay has taken over from it, and the time of the query. */
+export async function readRelayState(
   db: Executor,
   schemas: DemoSchemas,
   token: string,
 ): Promise<{ held: number; lost: boolean; at: string }> {
   const t = demoTables(schemas);
-  return askOne(
+  return queryOne(
     db,
     `select (select count(*)::integer from ${t.queue} where claimed_by = $1) as held,
             coalesce((select ended_as is not null from ${t.relays} where token = $1), true) as lost,
@@ -163,7 +163,7 @@ export async function lookAtRelay(
   );
 }
 
-async function askOne<Row>(db: Executor, text: string, values: unknown[] = []): Promise<Row> {
+async function queryOne<Row>(db: Executor, text: string, values: unknown[] = []): Promise<Row> {
   const { rows } = await db.query(text, values);
   return rows[0] as Row;
 }

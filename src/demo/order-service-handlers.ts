@@ -7,12 +7,12 @@ import { demoTables } from './order-service-tables.ts';
 
 type OrderHandler = Handler<OrderPayload>;
 
-/** The payment provider fails one call in twelve; from the third attempt on it works. */
+/** The payment provider fails one call in twelve. The third attempt always succeeds. */
 const paymentFailureShare = 1 / 12;
 
 /**
- * What happens after an order changed. Each handler writes down that it got the event, then works on for a moment: a
- * relay that is killed in that moment has delivered the event without having settled it, and it comes again.
+ * The handlers of the demo. Each records that it received the event and then works for a moment. A relay that is killed in that
+ * moment has delivered the event, but not settled it, so the event is delivered again.
  */
 export function orderHandlers(
   pool: pg.Pool,
@@ -26,7 +26,7 @@ returning (extract(epoch from received_at) * 1000)::double precision as received
 
   const receive: OrderHandler = async (event, ctx) => {
     const { rows } = await pool.query(receiveSql, [event.id, relay, ctx.attempt]);
-    // Both times are the database's, so no clock of ours matters.
+    // Both times are from the database's clock.
     if (ctx.attempt === 1)
       onReceived((rows[0] as { received_at_ms: number }).received_at_ms - event.occurredAt.getTime());
     await sleep(5 + Math.random() * 25, undefined, { signal: ctx.signal });
@@ -34,7 +34,8 @@ returning (extract(epoch from received_at) * 1000)::double precision as received
   const bookPayment: OrderHandler = async (event, ctx) => {
     const { totalCents } = event.payload;
     if (typeof totalCents !== 'number') throw new Error(`amount ${JSON.stringify(totalCents)} is not a number`);
-    if (ctx.attempt < 3 && Math.random() < paymentFailureShare) throw new Error('the payment provider answered 503');
+    if (ctx.attempt < 3 && Math.random() < paymentFailureShare)
+      throw new Error('the payment provider responded with 503');
     await receive(event, ctx);
   };
   const handlers: Record<OrderEventType, Record<string, OrderHandler>> = {

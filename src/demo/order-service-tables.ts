@@ -2,13 +2,13 @@ import pg from 'pg';
 import { codedDatabaseError } from '../database/database-error.ts';
 import { quoteIdentifier } from '../database/identifier.ts';
 
-/** Where the order service and the outbox keep their tables. */
+/** The schemas of the order service and of the outbox. */
 export interface DemoSchemas {
   shop: string;
   outbox: string;
 }
 
-/** The tables that the demo's statements name, quoted. */
+/** The tables of the demo's statements, quoted. */
 export type DemoTables = ReturnType<typeof demoTables>;
 
 export function demoTables({ shop, outbox }: DemoSchemas) {
@@ -27,9 +27,8 @@ export function demoTables({ shop, outbox }: DemoSchemas) {
 }
 
 /**
- * The service's own tables. `orders.revision` counts the order's committed changes, and every change emits exactly one
- * event: so the business data alone says which events must have been delivered. `demo_deliveries` is what the handlers
- * saw, written by nobody else.
+ * The tables of the order service. `orders.revision` counts the committed changes of an order, and every change emits exactly
+ * one event. So the business data alone determines which events must be delivered. Only handlers write `demo_deliveries`.
  */
 export async function createTables(connection: pg.ClientConfig, schemas: DemoSchemas): Promise<void> {
   const tables = demoTables(schemas);
@@ -51,7 +50,7 @@ create table ${tables.deliveries} (
   });
 }
 
-/** Fails when the schema exists: nothing that was there before may be dropped later. */
+/** Fails if the schema exists: the demo must not drop a schema that it did not create. */
 export async function createSchema(connection: pg.ClientConfig, schema: string): Promise<void> {
   await onClient(connection, (client) => client.query(`create schema ${quoteIdentifier(schema)}`));
 }

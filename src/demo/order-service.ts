@@ -7,10 +7,10 @@ import { demoTables } from './order-service-tables.ts';
 
 export type OrderEventType = 'order.created' | 'order.paid' | 'order.shipped';
 
-/** What every event of an order carries. */
+/** The payload of every event of an order. */
 export interface OrderPayload {
   orderId: string;
-  /** The order's committed changes so far, this one included. */
+  /** The number of committed changes of the order, including this one. */
   revision: number;
   totalCents: number | string;
 }
@@ -22,15 +22,15 @@ interface OrderRow {
   total_cents: number;
 }
 
-/** Why a transaction is rolled back on purpose. */
+/** Rolls a transaction back on purpose. */
 class ChangedMind extends Error {}
 
-/** Keeps the open orders few, so that writers meet at the same order. */
+/** Few open orders, so that writers change the same order concurrently. */
 const openOrdersMax = 40;
 
 /**
- * A small service as its developers would write it: each change of an order and the event about it are one
- * transaction. One in eight changes its mind after it has emitted, and rolls back.
+ * A small order service. Each change of an order and its event are one transaction. One transaction in eight rolls back after
+ * it has emitted.
  */
 export class OrderService {
   readonly #pool: pg.Pool;
@@ -40,7 +40,7 @@ export class OrderService {
   readonly #open: string[] = [];
   /** Events in transactions that committed. */
   committed = 0;
-  /** The ids of the events in transactions that were rolled back: nobody may ever see one of them. */
+  /** The ids of events in rolled back transactions. They must never be delivered. */
   readonly rolledBackIds: string[] = [];
   poisonId: string | undefined;
 
@@ -51,14 +51,14 @@ export class OrderService {
     this.#rolledBackShare = rolledBackShare;
   }
 
-  /** One piece of everyday work: a new order, or the next step of an open one. */
+  /** Places a new order, or advances an open one. */
   async work(): Promise<void> {
     const open = this.#open.length;
     if (open === 0 || (open < openOrdersMax && Math.random() < 0.5)) await this.placeOrder();
     else await this.advanceOrder(this.#open[Math.floor(Math.random() * open)] as string);
   }
 
-  /** The short way: `outbox.transaction` opens the transaction, and the event travels with COMMIT. */
+  /** Uses `outbox.transaction`, which opens the transaction and sends the event together with COMMIT. */
   async placeOrder(changesMind = Math.random() < this.#rolledBackShare): Promise<string | undefined> {
     let eventId = '';
     try {
@@ -97,7 +97,7 @@ export class OrderService {
     this.#open.push(...orders.map(({ id }) => id));
   }
 
-  /** The long way: a transaction of one's own, and `outbox.emit` in it. Answers the event's id if it committed. */
+  /** Uses `outbox.emit` in a transaction of its own. Returns the id of the event if it committed. */
   async advanceOrder(
     orderId: string,
     options: { changesMind?: boolean; totalCents?: string } = {},
@@ -131,10 +131,10 @@ export class OrderService {
     }
   }
 
-  /** An order whose payment no handler will ever understand. Its shipment is in order again. Answers the order's id. */
+  /** Places an order whose payment event always fails in its handler. Its shipment event works. Returns the id of the order. */
   async placePoisonOrder(): Promise<string> {
     const orderId = (await this.placeOrder(false)) as string;
-    this.#close(orderId); // Nobody else may take its next step.
+    this.#close(orderId); // No other writer may advance it.
     this.poisonId = await this.advanceOrder(orderId, { changesMind: false, totalCents: '12,50' });
     await this.advanceOrder(orderId, { changesMind: false });
     return orderId;

@@ -2,9 +2,9 @@ import { stripVTControlCharacters } from 'node:util';
 import type picocolors from 'picocolors';
 import { count, seconds } from './proof.ts';
 import type { FleetMember } from './relay-fleet.ts';
-import type { Happening, Score } from './scoreboard.ts';
+import type { Milestone, Score } from './scoreboard.ts';
 
-/** Paints text, or leaves it as it is where there are no colours. */
+/** Colours text, or returns it unchanged without colours. */
 export type Colors = ReturnType<typeof picocolors.createColors>;
 
 export interface PanelSize {
@@ -14,13 +14,13 @@ export interface PanelSize {
 
 const sparks = '▁▂▃▄▅▆▇█';
 const widthMax = 96;
-/** Lines of the panel beside relays and happenings. */
+/** Lines of the panel without relays and milestones. */
 const fixedLines = 9;
 
 /** The panel as lines, none wider than the terminal. A pure function of its arguments. */
 export function panelLines(score: Score, totalMs: number, size: PanelSize, colors: Colors): string[] {
   const width = Math.max(20, Math.min(size.columns - 1, widthMax));
-  const happeningsMax = Math.max(1, size.rows - fixedLines - score.relays.length - 1);
+  const milestonesMax = Math.max(1, size.rows - fixedLines - score.relays.length - 1);
   return [
     titleLine(score, totalMs, width, colors),
     '',
@@ -32,18 +32,18 @@ export function panelLines(score: Score, totalMs: number, size: PanelSize, color
     '',
     ...score.relays.map((relay) => relayLine(relay, colors)),
     '',
-    ...score.happenings.slice(-happeningsMax).map((happening) => happeningLine(happening, colors)),
+    ...score.milestones.slice(-milestonesMax).map((milestone) => milestoneLine(milestone, colors)),
   ].map((line) => cutTo(width, line));
 }
 
 function titleLine(score: Score, totalMs: number, width: number, colors: Colors): string {
-  const said = {
+  const phase = {
     starting: 'starting the relays',
-    writing: 'orders are being written',
-    draining: 'no more orders, draining the queue',
+    writing: 'writing orders',
+    draining: 'draining the queue',
     done: 'finished',
   }[score.phase];
-  const left = `  ${colors.bold('Postcommit demo')}  ${colors.dim(said)}`;
+  const left = `  ${colors.bold('Postcommit demo')}  ${colors.dim(phase)}`;
   const time = ` ${seconds(score.elapsedMs)}`.padStart(8);
   const room = width - visibleLength(left) - time.length - 2;
   const barWidth = Math.max(0, Math.min(24, room));
@@ -62,7 +62,7 @@ function pair(left: Cell, right: Cell, colors: Colors): string {
 }
 
 function latencyLine({ latencyMs, phase }: Score, width: number, colors: Colors): string {
-  const over = (width < 90 ? '' : 'commit to handler, ') + (phase === 'done' ? 'crash aside' : 'last 2 s');
+  const over = (width < 90 ? '' : 'commit to handler, ') + (phase === 'done' ? 'without the outage' : 'last 2 s');
   const figure = (ms: number | undefined) => colors.bold((ms === undefined ? '-' : milliseconds(ms)).padStart(9));
   const p50 = `${colors.dim('latency p50'.padEnd(13))}${figure(latencyMs?.p50)} ${' '.repeat(10)}`;
   const p99 = `${colors.dim('latency p99'.padEnd(13))}${figure(latencyMs?.p99)}`;
@@ -75,7 +75,7 @@ function rateLine({ rate, rates, phase }: Score, width: number, colors: Colors):
   return `${label}${figure} ${colors.cyan(sparkline(rates, width - 26))}`;
 }
 
-/** Each figure as a bar against the highest of those shown. */
+/** Each value as a bar, relative to the highest one. */
 export function sparkline(values: readonly number[], width: number): string {
   const shown = values.slice(-Math.max(1, width));
   const highest = Math.max(...shown, 1);
@@ -96,7 +96,7 @@ function relayLine(relay: FleetMember, colors: Colors): string {
   return `  ${relay.name.padEnd(9)} ${colors.dim(`pid ${String(relay.pid).padEnd(8)}`)} ${state} ${done}${busy}`;
 }
 
-export function happeningLine({ atMs, text, mood }: Happening, colors: Colors): string {
+export function milestoneLine({ atMs, text, mood }: Milestone, colors: Colors): string {
   const paint = { plain: (line: string) => line, good: colors.green, bad: colors.red };
   return `  ${colors.dim(seconds(atMs).padStart(7))}  ${paint[mood](text)}`;
 }
@@ -117,7 +117,7 @@ export function plainLine(score: Score): string {
   ].join('  ');
 }
 
-/** Breaks a text into lines of at most `width`, at spaces where there are any. */
+/** Wraps a text into lines of at most `width` characters, at spaces if possible. */
 export function wrapped(text: string, width: number): string[] {
   const lines: string[] = [];
   let rest = text;
@@ -138,7 +138,7 @@ function visibleLength(line: string): number {
   return stripVTControlCharacters(line).length;
 }
 
-/** A line that wraps would spoil the redraw, so it is cut; then without its colours, which might not be closed. */
+/** Cuts a line, because a wrapped line would break the redraw. A cut line loses its colours, whose end may be missing. */
 function cutTo(width: number, line: string): string {
   return visibleLength(line) <= width ? line : `${stripVTControlCharacters(line).slice(0, width - 1)}…`;
 }

@@ -1,23 +1,23 @@
 import type { Evidence, Outage } from './order-service-evidence.ts';
 
-/** The relay that was killed, and what became of what it held. */
+/** The killed relay and what happened to the events that it had claimed. */
 export interface Crash {
   relay: string;
   pid: number;
-  /** Events in its hands when it died. */
+  /** Events that it had claimed when it was killed. */
   held: number;
-  /** Those that another relay took over. The others were settled after all: the database finishes a statement it has. */
+  /** Events that another relay took over. The others were settled: the database completes a statement that it has received. */
   takenOver: number;
-  /** From SIGKILL until none of them was its own any more; `undefined` when that did not happen in time. */
+  /** From SIGKILL until the takeover of all of them; `undefined` if that did not happen in time. */
   takeoverMs: number | undefined;
   outage: Outage;
 }
 
-/** One line of the proof. */
+/** One check of the result. */
 export interface Check {
   claim: string;
   holds: boolean;
-  /** The numbers behind it. */
+  /** The numbers that the check is based on. */
   shown: string;
 }
 
@@ -27,8 +27,8 @@ export interface ProofInput {
   crash: Crash | undefined;
 }
 
-/** Judges what the database says. Nothing here is assumed: each check fails when its numbers do. */
-export function judge({ evidence, poisonId, crash }: ProofInput): Check[] {
+/** Checks the numbers of the database. */
+export function checkEvidence({ evidence, poisonId, crash }: ProofInput): Check[] {
   const { committed, delivered, dead, lost, rolledBack, leaked, orderViolations, orders, duplicates, status } =
     evidence;
   const adds = committed === delivered + dead;
@@ -43,30 +43,30 @@ export function judge({ evidence, poisonId, crash }: ProofInput): Check[] {
     {
       claim: 'nothing leaked',
       holds: rolledBack > 0 && leaked === 0,
-      shown: `${count(rolledBack)} events rolled back after emit, ${count(leaked)} of them seen`,
+      shown: `${count(rolledBack)} events rolled back after emit, ${count(leaked)} of them delivered`,
     },
     {
       claim: 'order kept',
       holds: delivered > 0 && orderViolations === 0,
-      shown: `${plural(orders, 'order')}, ${count(orderViolations)} events ahead of an earlier one`,
+      shown: `${plural(orders, 'order')}, ${count(orderViolations)} events delivered before an earlier one`,
     },
     {
       claim: 'at least once',
-      // How many depends on the moment of the kill; that they carry the same id is what makes them harmless.
+      // The number depends on the moment of the kill. Consumers can drop duplicates, because they have the same id.
       holds: delivered > 0,
-      shown: `${plural(duplicates, 'duplicate')}, same event id, so that consumers can drop them`,
+      shown: `${plural(duplicates, 'duplicate')}, with the same event id, so that consumers can drop them`,
     },
-    judgePoison(evidence, poisonId),
-    judgeCrash(crash),
+    checkPoison(evidence, poisonId),
+    checkCrash(crash),
     {
-      claim: 'books agree',
+      claim: 'status agrees',
       holds: status.open === 0 && status.sent === delivered && status.failed === dead,
       shown: `outbox_status: ${count(status.sent)} SENT, ${count(status.failed)} FAILED, ${count(status.open)} open`,
     },
   ];
 }
 
-function judgePoison({ dead, deadLetters }: Evidence, poisonId: string | undefined): Check {
+function checkPoison({ dead, deadLetters }: Evidence, poisonId: string | undefined): Check {
   const claim = 'poison contained';
   const letter = deadLetters.find(({ eventId }) => eventId === poisonId);
   if (letter === undefined) return { claim, holds: false, shown: 'the poison event is not among the dead letters' };
@@ -81,17 +81,21 @@ function judgePoison({ dead, deadLetters }: Evidence, poisonId: string | undefin
   };
 }
 
-function judgeCrash(crash: Crash | undefined): Check {
+function checkCrash(crash: Crash | undefined): Check {
   const claim = 'crash survived';
   if (crash === undefined) return { claim, holds: false, shown: 'no relay was killed' };
   const { relay, pid, held, takenOver, takeoverMs } = crash;
-  const died = `${relay} (pid ${pid}) killed with ${plural(held, 'event')} in its hands`;
+  const died = `${relay} (pid ${pid}) was killed while it had claimed ${plural(held, 'event')}`;
   return takeoverMs === undefined
-    ? { claim, holds: false, shown: `${died}; nobody took over in time` }
-    : { claim, holds: true, shown: `${died}; ${count(takenOver)} taken over after ${seconds(takeoverMs)}` };
+    ? { claim, holds: false, shown: `${died}; no relay took over in time` }
+    : {
+        claim,
+        holds: true,
+        shown: `${died}; another relay took over ${count(takenOver)} after ${seconds(takeoverMs)}`,
+      };
 }
 
-/** The result for scripts. `committed` to `deadLetters`, `retries` and `takenOver` count events. */
+/** The result as JSON. `committed` to `deadLetters`, `retries` and `takenOver` count events. */
 export function toJson({ evidence, crash }: ProofInput, checks: readonly Check[], secondsAsked: number): object {
   return {
     ok: checks.every(({ holds }) => holds),

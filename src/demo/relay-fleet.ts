@@ -2,9 +2,9 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import type { RelayAssignment, RelayNews } from './relay-process.ts';
+import type { RelayAssignment, RelayMessage } from './relay-process.ts';
 
-/** A relay process as its parent knows it. */
+/** What the parent process knows about a relay process. */
 export interface FleetMember {
   readonly name: string;
   readonly pid: number;
@@ -15,16 +15,16 @@ export interface FleetMember {
   failed: number;
   rejected: number;
   inFlight: number;
-  /** Events it took over from a relay that was gone. */
+  /** Events that it took over from a lost relay. */
   tookOver: number;
 }
 
-/** How long a relay may take to sign off before it is ended by force. */
+/** How long a relay may take to stop before it is killed. */
 const stopTimeoutMs = 5_000;
 const startTimeoutMs = 30_000;
 const errorCharactersMax = 4_096;
 
-// The same file as built or as source, in whichever form this one runs; fork passes the loader's arguments on.
+// The source or the built file, like this module; fork passes on the arguments of the loader.
 const relayProcess = fileURLToPath(import.meta.url).replace(/relay-fleet(\.[jt]s)$/, 'relay-process$1');
 
 /** Starts, watches, kills and stops the demo's relay processes. */
@@ -37,7 +37,7 @@ export class RelayFleet {
   constructor(options: {
     assignment: Omit<RelayAssignment, 'name'>;
     onLatencies: (latenciesMs: number[]) => void;
-    /** A relay ended that nobody killed. */
+    /** A relay ended unexpectedly. */
     onFailure: (error: Error) => void;
   }) {
     this.#assignment = options.assignment;
@@ -45,12 +45,12 @@ export class RelayFleet {
     this.#onFailure = options.onFailure;
   }
 
-  /** In the order they were started, the ended ones too. */
+  /** All relays in the order of their start, including ended ones. */
   get members(): readonly FleetMember[] {
     return [...this.#children.keys()];
   }
 
-  /** Starts a relay and resolves when it delivers. */
+  /** Starts a relay. Resolves when it is running. */
   async start(name: string, signal: AbortSignal): Promise<FleetMember> {
     signal.throwIfAborted();
     const child = fork(relayProcess, { stdio: ['ignore', 'ignore', 'pipe', 'ipc'] });
@@ -59,7 +59,7 @@ export class RelayFleet {
     this.#children.set(member, child);
     const started = new AbortController();
     this.#watch(member, child, () => started.abort());
-    child.send({ name, ...this.#assignment } satisfies RelayAssignment, () => {}); // If it fails, 'exit' tells.
+    child.send({ name, ...this.#assignment } satisfies RelayAssignment, () => {}); // If it fails, 'close' reports it.
     await Promise.race([
       once(started.signal, 'abort', { signal }),
       sleep(startTimeoutMs, undefined, { signal: AbortSignal.any([signal, started.signal]) }).then(
@@ -71,14 +71,14 @@ export class RelayFleet {
     return member;
   }
 
-  /** As a crash would: no goodbye, no chance to give anything back. */
+  /** Kills a relay like a crash: it cannot release its events. */
   kill(member: FleetMember): void {
     member.state = 'killed';
     member.inFlight = 0;
     this.#children.get(member)?.kill('SIGKILL');
   }
 
-  /** Stops them all and resolves when every process is gone. Never fails. */
+  /** Stops all relays. Resolves when every process has ended. Never fails. */
   async stop(): Promise<void> {
     await Promise.all([...this.#children].map(([member, child]) => stopMember(member, child)));
   }
@@ -88,17 +88,17 @@ export class RelayFleet {
     child.stderr?.setEncoding('utf8').on('data', (text: string) => {
       stderr = (stderr + text).slice(-errorCharactersMax);
     });
-    child.on('message', (news: RelayNews) => {
-      if (news.kind === 'started') {
-        member.token = news.token;
+    child.on('message', (message: RelayMessage) => {
+      if (message.kind === 'started') {
+        member.token = message.token;
         if (member.state === 'starting') member.state = 'delivering';
         onStarted();
-      } else if (news.kind === 'tookOver') {
-        member.tookOver += news.count;
-      } else if (news.kind === 'failed') {
-        stderr = news.error;
+      } else if (message.kind === 'tookOver') {
+        member.tookOver += message.count;
+      } else if (message.kind === 'failed') {
+        stderr = message.error;
       } else {
-        const { delivered, failed, rejected, inFlight, latenciesMs } = news;
+        const { delivered, failed, rejected, inFlight, latenciesMs } = message;
         Object.assign(member, { delivered, failed, rejected, inFlight: member.state === 'killed' ? 0 : inFlight });
         this.#onLatencies(latenciesMs);
       }
@@ -116,7 +116,7 @@ async function stopMember(member: FleetMember, child: ChildProcess): Promise<voi
   if (child.exitCode !== null || child.signalCode !== null || child.pid === undefined) return;
   const exited = once(child, 'exit');
   if (member.state === 'starting') {
-    // It may not listen yet, and it holds nothing.
+    // It may not listen for messages yet, and has claimed nothing.
     member.state = 'stopping';
     child.kill('SIGKILL');
   } else if (member.state !== 'killed') {

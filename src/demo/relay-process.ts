@@ -1,4 +1,4 @@
-// One relay in a process of its own, so that the demo can kill it. It is told what to do by its parent, over IPC.
+// One relay in its own process, so that the demo can kill it. The parent controls it with IPC messages.
 import pg from 'pg';
 import { createRelay } from '../relay/relay.ts';
 import { orderHandlers } from './order-service-handlers.ts';
@@ -11,8 +11,8 @@ export interface RelayAssignment {
   schemas: DemoSchemas;
 }
 
-/** What a relay tells its parent. */
-export type RelayNews =
+/** A message from a relay to its parent. */
+export type RelayMessage =
   | { kind: 'started'; token: string }
   | { kind: 'failed'; error: string }
   | { kind: 'tookOver'; count: number }
@@ -22,20 +22,20 @@ export type RelayNews =
       failed: number;
       rejected: number;
       inFlight: number;
-      /** Commit to handler, of the first attempts since the last tick. */
+      /** Commit to handler, for first attempts since the last tick. */
       latenciesMs: number[];
     };
 
-/** Short, so that one need not wait long to see a takeover. A service keeps the default of 30 s. */
+/** Short, so that the takeover happens soon. Services should keep the default of 30 s. */
 const leaseMs = 1_500;
 const tickMs = 100;
 const latenciesPerTickMax = 1_000;
-/** Five attempts within a second and a half, so that a dead letter shows within the demo. */
+/** Five attempts within 1.5 s, so that the demo shows a dead letter. */
 const retry = { delaysMs: [100, 200, 400, 800] };
 
-// Ctrl-C goes to every process of a terminal, and so does its end; here the parent decides when to stop.
+// A terminal sends SIGINT and SIGHUP to all of its processes. Here the parent decides when to stop.
 process.on('SIGINT', () => {}).on('SIGHUP', () => {});
-// Without a parent nobody would ever stop this process.
+// Without its parent nothing would stop this process.
 process.once('disconnect', () => process.exit());
 process.once('message', (assignment: RelayAssignment) => void run(assignment));
 
@@ -56,20 +56,20 @@ async function run({ name, connectionString, schemas }: RelayAssignment): Promis
     inFlightMax: 50,
   });
   relay.on('claimed', ({ rescued }) => {
-    if (rescued > 0) tell({ kind: 'tookOver', count: rescued });
+    if (rescued > 0) send({ kind: 'tookOver', count: rescued });
   });
   const tick = (then?: () => void) => {
     const { delivered, failed, rejected, inFlight } = relay.stats();
-    tell({ kind: 'tick', delivered, failed, rejected, inFlight, latenciesMs }, then);
+    send({ kind: 'tick', delivered, failed, rejected, inFlight, latenciesMs }, then);
     latenciesMs = [];
   };
   try {
     await relay.start();
   } catch (error) {
-    tell({ kind: 'failed', error: error instanceof Error ? error.message : String(error) }, () => process.exit(1));
+    send({ kind: 'failed', error: error instanceof Error ? error.message : String(error) }, () => process.exit(1));
     return;
   }
-  tell({ kind: 'started', token: relay.stats().token ?? '' });
+  send({ kind: 'started', token: relay.stats().token ?? '' });
   const ticking = setInterval(() => tick(), tickMs);
   process.once('message', async () => {
     clearInterval(ticking);
@@ -79,7 +79,7 @@ async function run({ name, connectionString, schemas }: RelayAssignment): Promis
   });
 }
 
-function tell(news: RelayNews, then: () => void = () => {}): void {
-  // A parent that is gone cannot be told; 'disconnect' ends this process then.
-  process.send?.(news, undefined, undefined, then);
+function send(message: RelayMessage, then: () => void = () => {}): void {
+  // If the parent has ended, 'disconnect' ends this process.
+  process.send?.(message, undefined, undefined, then);
 }

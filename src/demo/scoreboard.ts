@@ -2,13 +2,13 @@ import type { OrderService } from './order-service.ts';
 import type { Evidence } from './order-service-evidence.ts';
 import type { FleetMember, RelayFleet } from './relay-fleet.ts';
 
-export interface Happening {
+export interface Milestone {
   atMs: number;
   text: string;
   mood: 'plain' | 'good' | 'bad';
 }
 
-/** What the screen shows, at one moment. */
+/** What the screen shows. */
 export interface Score {
   phase: 'starting' | 'writing' | 'draining' | 'done';
   elapsedMs: number;
@@ -18,28 +18,28 @@ export interface Score {
   backlog: number;
   retries: number;
   deadLetters: number;
-  /** Events a second over the last second. */
+  /** Events per second, over the last second. */
   rate: number;
-  /** Events a second, oldest first, one figure per sample. */
+  /** Events per second, one value per sample, oldest first. */
   rates: readonly number[];
-  /** Commit to handler over the last two seconds; `undefined` when nothing came. */
+  /** Commit to handler, over the last two seconds; `undefined` without deliveries. */
   latencyMs: { p50: number; p99: number } | undefined;
   relays: readonly FleetMember[];
-  happenings: readonly Happening[];
+  milestones: readonly Milestone[];
 }
 
-/** How often `sample` is to be called. */
+/** The interval of calls of `sample`. */
 export const sampleEveryMs = 250;
 const ratesMax = 240;
 const latencyWindowMs = 2_000;
 const latencySamplesMax = 20_000;
-const happeningsMax = 100;
+const milestonesMax = 100;
 
-/** Gathers the numbers of a running demo. The proof does not rely on them: it asks the database. */
+/** Collects the numbers of a running demo. The checks do not use them: they query the database. */
 export class Scoreboard {
   phase: Score['phase'] = 'starting';
-  readonly happenings: Happening[] = [];
-  onHappening: (happening: Happening) => void = () => {};
+  readonly milestones: Milestone[] = [];
+  onMilestone: (milestone: Milestone) => void = () => {};
   readonly #service: OrderService;
   readonly #members: () => RelayFleet['members'];
   #startedAt: number | undefined;
@@ -67,26 +67,26 @@ export class Scoreboard {
     this.phase = 'writing';
   }
 
-  /** From here on it shows what the database says. */
+  /** Shows the numbers of the database from now on. */
   finish(evidence: Evidence): void {
     this.#endedAfterMs = this.elapsedMs;
     this.#final = evidence;
-    // What a killed relay did after it last told of itself.
-    const untold = evidence.delivered - this.#delivered;
+    // What the killed relay delivered after its last message.
+    const unreported = evidence.delivered - this.#delivered;
     const killed = this.#members().find(({ state }) => state === 'killed');
-    if (killed && untold > 0) killed.delivered += untold;
+    if (killed && unreported > 0) killed.delivered += unreported;
     this.#backlog = evidence.status.open;
     this.phase = 'done';
   }
 
-  tell(text: string, mood: Happening['mood'] = 'plain'): void {
-    const happening = { atMs: this.elapsedMs, text, mood };
-    this.happenings.push(happening);
-    if (this.happenings.length > happeningsMax) this.happenings.shift();
-    this.onHappening(happening);
+  addMilestone(text: string, mood: Milestone['mood'] = 'plain'): void {
+    const milestone = { atMs: this.elapsedMs, text, mood };
+    this.milestones.push(milestone);
+    if (this.milestones.length > milestonesMax) this.milestones.shift();
+    this.onMilestone(milestone);
   }
 
-  /** Takes a figure for the rate, and the number of events left to deliver. */
+  /** Adds a sample of the rate, and sets the number of undelivered events. */
   sample(backlog: number): void {
     const now = performance.now();
     const delivered = this.#delivered;
@@ -122,7 +122,7 @@ export class Scoreboard {
       rates: this.#rates,
       latencyMs: this.#final?.latencyMs ?? percentiles(this.#latencies.map(({ ms }) => ms)),
       relays,
-      happenings: this.happenings,
+      milestones: this.milestones,
     };
   }
 

@@ -1,14 +1,14 @@
 import type { WriteStream } from 'node:tty';
 import type { Colors } from './panel.ts';
-import { happeningLine, panelLines, plainLine } from './panel.ts';
+import { milestoneLine, panelLines, plainLine } from './panel.ts';
 import type { Scoreboard } from './scoreboard.ts';
 
-/** Shows a running demo. */
+/** Displays a running demo. */
 export interface Screen {
-  /** Text that stays, above everything shown later. */
+  /** Prints a line that stays. */
   print(line: string): void;
   start(board: Scoreboard, totalMs: number): void;
-  /** Shows the last state and leaves it there. May be called again. */
+  /** Draws the last state and stops updating. May be called again. */
   stop(): void;
 }
 
@@ -17,7 +17,7 @@ const lineEveryMs = 1_000;
 const hideCursor = '\x1b[?25l';
 const showCursor = '\x1b[?25h';
 
-/** A terminal that can be redrawn in place gets the panel; a pipe or a file gets a line per second. */
+/** A terminal gets a live panel; a pipe or a file gets one line per second. */
 export function openScreen(stream: NodeJS.WriteStream, colors: Colors, options: { quiet: boolean }): Screen {
   if (stream.isTTY && process.env.TERM !== 'dumb') return new LivePanel(stream as WriteStream, colors);
   return options.quiet ? new QuietScreen(stream) : new PlainLines(stream, colors);
@@ -44,14 +44,14 @@ class LivePanel implements Screen {
       const { columns = 80, rows = 24 } = this.#stream;
       const lines = panelLines(board.score(), totalMs, { columns, rows }, this.#colors);
       const up = this.#height > 0 ? `\x1b[${this.#height}A` : '';
-      // Each line is overwritten and its rest cleared, instead of clearing first: that would flicker.
+      // Overwrites each line and clears its rest. Clearing the screen first would flicker.
       this.#stream.write(`${hideCursor}${up}\r${lines.map((line) => `${line}\x1b[K\n`).join('')}\x1b[J`);
       this.#height = lines.length;
     };
     this.#draw();
     this.#timer = setInterval(this.#draw, drawEveryMs);
     this.#stream.on('resize', this.#onResize);
-    process.once('exit', this.#restoreCursor); // However the process ends, the cursor must not stay hidden.
+    process.once('exit', this.#restoreCursor); // The cursor must not stay hidden, however the process ends.
   }
 
   stop(): void {
@@ -68,7 +68,7 @@ class LivePanel implements Screen {
     this.#stream.write(showCursor);
   };
 
-  /** The terminal has wrapped the old lines anew, so nobody knows where the panel began. */
+  /** The terminal has rewrapped the old lines, so the start of the panel is unknown. */
   readonly #onResize = () => {
     this.#stream.write('\x1b[2J\x1b[H');
     this.#height = 0;
@@ -93,8 +93,8 @@ class PlainLines implements Screen {
 
   start(board: Scoreboard): void {
     this.#board = board;
-    for (const happening of board.happenings) this.print(happeningLine(happening, this.#colors));
-    board.onHappening = (happening) => this.print(happeningLine(happening, this.#colors));
+    for (const milestone of board.milestones) this.print(milestoneLine(milestone, this.#colors));
+    board.onMilestone = (milestone) => this.print(milestoneLine(milestone, this.#colors));
     this.#timer = setInterval(() => {
       if (board.phase !== 'starting') this.print(`  ${plainLine(board.score())}`);
     }, lineEveryMs);
@@ -107,7 +107,7 @@ class PlainLines implements Screen {
   }
 }
 
-/** Nothing but what is worth a line in any case: for scripts that want one JSON object. */
+/** Prints only explicit lines: for scripts that read the JSON object. */
 class QuietScreen implements Screen {
   readonly #stream: NodeJS.WriteStream;
 

@@ -2,12 +2,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { OrderService } from './order-service.ts';
 
 export const writersMax = 6;
-/** Transactions a second, all writers together: a wave between these, pleasant on a laptop. */
+/** Transactions per second of all writers: a wave between these two, modest for a laptop. */
 const rateMin = 220;
 const rateMax = 420;
 const wavePeriodMs = 5_000;
 
-/** Lets several writers work side by side until the time is over. */
+/** Runs several concurrent writers for the given time. */
 export async function writeOrders(service: OrderService, durationMs: number, signal: AbortSignal): Promise<void> {
   const startedAt = performance.now();
   const write = async () => {

@@ -11,11 +11,11 @@ export interface DataDirectoryOptions {
   scratchDirectory: string;
   initdb: string;
   runAs: RunAs | undefined;
-  /** False: it lives as long as this process, so it need not survive a power cut half-made. */
+  /** False: the folder is removed with this process, so initdb need not sync it to disk. */
   kept: boolean;
 }
 
-/** A temporary folder that the server's user can enter. */
+/** A temporary folder that the user of the server can enter. */
 export async function createScratchDirectory(runAs: RunAs | undefined): Promise<string> {
   const preferred = await realpath(tmpdir());
   const parent = runAs === undefined || (await isReachableByOthers(preferred)) ? preferred : '/tmp';
@@ -24,7 +24,7 @@ export async function createScratchDirectory(runAs: RunAs | undefined): Promise<
   return directory;
 }
 
-/** Runs initdb unless the folder holds a database of ours already. Returns the superuser's password. */
+/** Runs initdb unless the folder already has a database of ours. Returns the password of the superuser. */
 export async function prepareDataDirectory(options: DataDirectoryOptions): Promise<string> {
   const { dataDirectory, scratchDirectory, runAs, kept } = options;
   const passwordFile = join(dataDirectory, 'postcommit.password');
@@ -54,20 +54,20 @@ export async function prepareDataDirectory(options: DataDirectoryOptions): Promi
 }
 
 /**
- * Fails when the folder is another major version's. It is also what notices that npm hoisted the binaries of another
- * version to where this one's were looked for.
+ * Fails if the folder belongs to another major version. Also detects that npm hoisted the binaries of another version to the
+ * place of the requested one.
  */
 export async function requireVersion(dataDirectory: string, version: number): Promise<void> {
   const found = (await readFile(join(dataDirectory, 'PG_VERSION'), 'utf8')).trim();
   if (found !== String(version)) {
     throw new PostcommitError(
       'POSTCOMMIT_E_EMBEDDED_POSTGRES',
-      `${dataDirectory} belongs to PostgreSQL ${found}, and version ${version} was asked for.`,
+      `${dataDirectory} belongs to PostgreSQL ${found}, but version ${version} was requested.`,
     );
   }
 }
 
-/** As pg_ctl does it: the server writes its state into the eighth line of postmaster.pid, whatever its log settings. */
+/** Like pg_ctl: the server writes its state into the eighth line of postmaster.pid, independent of its log settings. */
 export async function isServerReady(dataDirectory: string, pid: number | undefined): Promise<boolean> {
   const text = await readFile(join(dataDirectory, 'postmaster.pid'), 'utf8').catch(() => '');
   const lines = text.split('\n');

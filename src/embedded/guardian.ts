@@ -1,8 +1,8 @@
 import { spawn } from 'node:child_process';
 import { letProcessEnd } from './program.ts';
 
-// It waits on a pipe that only this process holds open. A line means "released, nothing to do"; end of file without
-// one means that this process is gone, for whatever reason.
+// The script reads from a pipe that only this process keeps open. A line means "released, nothing to do". End of file without
+// a line means that this process has ended, for whatever reason.
 const script = `
 read -r released && exit 0
 pid=$(head -n 1 "$1/postmaster.pid" 2>/dev/null)
@@ -19,26 +19,26 @@ rm -rf "$2"
 `;
 
 export interface Guardian {
-  /** Call it after an orderly stop. */
+  /** Call it after the server has stopped. */
   release(): void;
 }
 
 /**
- * Stops the server in `dataDirectory` and removes `scratchDirectory` once this process has ended: by returning, by
- * process.exit(), by a signal, even by SIGKILL. A shell waits for that from outside, so nothing is hooked into this
- * process: the application keeps its own handling of SIGINT and SIGTERM.
+ * Stops the server in `dataDirectory` and removes `scratchDirectory` when this process has ended: normally, by
+ * process.exit(), or by any signal including SIGKILL. A shell process waits for that, so the application keeps its own handling
+ * of SIGINT and SIGTERM.
  */
 export function startGuardian(dataDirectory: string, scratchDirectory: string): Guardian {
-  // Windows has no such shell. There the exit event covers everything but being killed.
+  // Windows has no /bin/sh. There the exit event covers everything except a kill.
   if (process.platform === 'win32') return { release() {} };
 
-  // Its own session, or Ctrl-C in the terminal would end it together with this process.
+  // In its own session: otherwise Ctrl-C in the terminal would end it together with this process.
   const shell = spawn('/bin/sh', ['-c', script, 'postcommit-guardian', dataDirectory, scratchDirectory], {
     detached: true,
     stdio: ['pipe', 'ignore', 'ignore'],
     cwd: '/',
   });
-  shell.on('error', () => {}); // No /bin/sh: the server works, only unguarded.
+  shell.on('error', () => {}); // Without /bin/sh the server works, but has no guardian.
   shell.stdin.on('error', () => {});
   letProcessEnd(shell);
   return {

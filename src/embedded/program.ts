@@ -3,15 +3,15 @@ import { PostcommitError } from '../errors.ts';
 import type { RunAs } from './postgres-binaries.ts';
 
 const logCharactersMax = 16_384;
-/** After the first signal: how long until the next, stronger one. */
-const endPatienceMs = 10_000;
+/** How long to wait after a signal before sending the next, stronger one. */
+const escalateAfterMs = 10_000;
 
 /** A running initdb or postgres. */
 export interface Program {
   readonly child: ChildProcess;
-  /** Settles when it has ended: with the reason if it failed. Never rejects. */
+  /** Resolves when it has ended, with the reason if it failed. Never rejects. */
   readonly ended: Promise<string | undefined>;
-  /** The last of what it wrote. */
+  /** The end of its output. */
   log(): string;
 }
 
@@ -21,7 +21,7 @@ export function runProgram(command: string, args: string[], workingDirectory: st
     cwd: workingDirectory,
     env: { ...process.env, LC_ALL: 'C' },
     stdio: ['ignore', 'pipe', 'pipe'],
-    // Its own session: Ctrl-C must not stop the database under an application that is still finishing its work.
+    // In its own session: Ctrl-C must not stop the database while the application finishes its work.
     detached: process.platform !== 'win32',
     windowsHide: true,
   });
@@ -33,12 +33,12 @@ export function runProgram(command: string, args: string[], workingDirectory: st
   child.stderr.on('data', keep);
   const ended = new Promise<string | undefined>((settle) => {
     child.once('error', (error) => settle(error.message));
-    child.once('close', (code, signal) => settle(code === 0 ? undefined : `it ended with ${code ?? signal}`));
+    child.once('close', (code, signal) => settle(code === 0 ? undefined : `exited with ${code ?? signal}`));
   });
   return { child, ended, log: () => log };
 }
 
-/** Sends `signal`, and stronger ones when it does not end: a fast shutdown waits for a replication client that hangs. */
+/** Sends `signal`, then stronger ones if the program does not end: a fast shutdown waits for a hanging replication client. */
 export async function endProgram({ child, ended }: Program, signal: 'SIGINT' | 'SIGQUIT'): Promise<void> {
   child.ref();
   const signals: NodeJS.Signals[] = signal === 'SIGINT' ? ['SIGINT', 'SIGQUIT', 'SIGKILL'] : ['SIGQUIT', 'SIGKILL'];
@@ -47,7 +47,7 @@ export async function endProgram({ child, ended }: Program, signal: 'SIGINT' | '
     const next = signals.shift();
     if (next === undefined) return;
     child.kill(next);
-    timer = setTimeout(escalate, endPatienceMs);
+    timer = setTimeout(escalate, escalateAfterMs);
   };
   escalate();
   await ended;
@@ -59,11 +59,11 @@ export function programFailed(what: string, program: Program): PostcommitError {
   return new PostcommitError('POSTCOMMIT_E_EMBEDDED_POSTGRES', log ? `${what}. Its log ends:\n${log}` : `${what}.`);
 }
 
-/** A child and its pipes no longer keep this process running. */
+/** Lets this process end while the child and its pipes are open. */
 export function letProcessEnd(child: ChildProcess): void {
   child.unref();
   for (const stream of child.stdio) {
-    // Pipes of a child are sockets at run time; the types say only that they are streams.
+    // The pipes of a child are sockets at run time, but their type is a stream.
     if (stream !== null && stream !== undefined && 'unref' in stream) (stream as unknown as NodeJS.RefCounted).unref();
   }
 }

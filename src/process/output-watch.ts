@@ -4,8 +4,8 @@ import { PostcommitError } from '../errors.ts';
 type Listener = (error: Error) => void;
 
 /**
- * Watches stdout and stderr for a write that fails: the reader of the pipe has ended, the disk is full, the terminal is
- * gone. While it watches, a failure does not end the process; the command does, after it has given back what it holds.
+ * Watches stdout and stderr for failed writes: the reader of the pipe has ended, the disk is full, the terminal is closed.
+ * Meanwhile a failed write does not end the process; the command ends it after it has released its events.
  */
 export class OutputWatch {
   readonly #streams: { name: string; stream: Writable; own: Listener; others: Listener[] }[];
@@ -31,7 +31,7 @@ export class OutputWatch {
     return this.#error;
   }
 
-  /** Resolves when all that was written has left, or could not. */
+  /** Resolves when all output is written, or has failed. */
   async flush(): Promise<void> {
     await Promise.all(
       this.#streams.map(
@@ -46,7 +46,7 @@ export class OutputWatch {
     );
   }
 
-  /** Leaves failures to the listeners that were there before. */
+  /** Restores the listeners that were there before. */
   close(): void {
     for (const { stream, own, others } of this.#streams) {
       stream.off('error', own);

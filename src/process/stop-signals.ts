@@ -1,6 +1,6 @@
 /**
- * A terminal sends Ctrl-C to every process of the group, and npm, npx and the like pass it on besides: the same press
- * arrives two or three times within milliseconds.
+ * A terminal sends Ctrl-C to every process of the group, and npm and npx forward it as well: one key press arrives two or
+ * three times within milliseconds.
  */
 const samePressMs = 250;
 
@@ -8,14 +8,14 @@ const stopSignals = { SIGTERM: 15, SIGINT: 2, SIGHUP: 1 } as const;
 
 export type StopSignal = keyof typeof stopSignals;
 
-/** The exit code of a process that this signal ended, as shells give it. */
+/** The exit code that shells report for a process that this signal ended. */
 export function exitCodeOfSignal(signal: StopSignal): number {
   return 128 + stopSignals[signal];
 }
 
 /**
  * Watches for the signals that end a program: SIGTERM, SIGINT (Ctrl-C) and SIGHUP (the terminal was closed). The first is
- * reported, a second SIGTERM or SIGINT ends the process at once. A second SIGHUP does not: it is not a person's wish.
+ * reported, a second SIGTERM or SIGINT ends the process immediately. A second SIGHUP does not: no user sent it.
  */
 export class StopSignals {
   readonly #listeners = new Map<StopSignal, () => void>();
@@ -35,7 +35,7 @@ export class StopSignals {
     }
   }
 
-  /** Leaves signals to their default again. */
+  /** Restores the default handling of signals. */
   close(): void {
     for (const [signal, listener] of this.#listeners) process.off(signal, listener);
   }

@@ -2,22 +2,22 @@ import { PostcommitError } from '../errors.ts';
 
 const errorTextMax = 2_000;
 
-/** The text of whatever was thrown: never empty, bounded, and storable by PostgreSQL. Never throws itself. */
+/** The text of a thrown value: never empty, limited in length, and storable in PostgreSQL. Never throws. */
 export function errorText(thrown: unknown): string {
   try {
     const text = thrown instanceof Error ? describe(thrown) + causeOf(thrown) : describeValue(thrown);
     return storable(text) || 'no message';
   } catch {
-    return 'thrown value that cannot be shown';
+    return 'thrown value that cannot be converted to text';
   }
 }
 
-/** The same without what our own errors say in general: for places where only the cause is wanted. */
+/** Like `errorText`, but without the general text of a PostcommitError. */
 export function causeText(thrown: unknown): string {
   return thrown instanceof PostcommitError && thrown.detail !== '' ? storable(thrown.detail) : errorText(thrown);
 }
 
-// Fields of an error may hold any value: the code that throws can set them.
+// The fields of an error can have any type: the code that threw it may have set them.
 function describe(error: Error): string {
   const message = String(error.message);
   return error.name && error.name !== 'Error' ? `${String(error.name)}: ${message}` : message;
@@ -30,14 +30,14 @@ function causeOf({ cause }: Error): string {
 
 function describeValue(thrown: unknown): string {
   if (typeof thrown === 'string') return thrown;
-  // JSON has no word for functions, symbols and undefined, and none for bigint but an exception.
+  // JSON.stringify returns undefined for functions, symbols and undefined, and throws for bigint.
   const json = typeof thrown === 'bigint' ? undefined : JSON.stringify(thrown);
   return `thrown value: ${json ?? String(thrown)}`;
 }
 
 /**
- * PostgreSQL cannot store NUL, and a lone surrogate is no UTF-8. Cut by code unit, then repaired. Three dots, because many
- * encodings have no ellipsis.
+ * PostgreSQL cannot store NUL, and a lone surrogate is not valid UTF-8. Cutting by code unit can create one, so this repairs the
+ * text afterwards. Three dots, because many encodings have no ellipsis.
  */
 function storable(text: string): string {
   const cut = text.length > errorTextMax ? `${text.slice(0, errorTextMax)}...` : text;

@@ -1,5 +1,5 @@
 /**
- * Where Postcommit writes its log. A pino logger fits as it is. Nothing is logged unless one is given.
+ * Receives the log of Postcommit. A pino logger has this interface. Default: no logging.
  */
 export interface Logger {
   debug(fields: object, message: string): void;
@@ -11,7 +11,7 @@ export interface Logger {
 const ignore = () => {};
 export const silentLogger: Logger = { debug: ignore, info: ignore, warn: ignore, error: ignore };
 
-/** One JSON object per line, as log collectors read it. */
+/** Writes one JSON object per line. */
 export function jsonLogger(write: (line: string) => void, minimum: keyof Logger = 'info'): Logger {
   const levels: (keyof Logger)[] = ['debug', 'info', 'warn', 'error'];
   const at = (level: keyof Logger) =>
@@ -22,13 +22,13 @@ export function jsonLogger(write: (line: string) => void, minimum: keyof Logger 
   return { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') };
 }
 
-/** Kinds may carry names from outside (an event type), so their number is bounded too. */
+/** Kinds can contain external names (an event type), so their number is limited too. */
 const kindsMax = 1_000;
 const otherKinds = 'other kinds';
 
 /**
- * Lets a repeated message through at most once per interval and says how many were left out: an outage that fails
- * thousands of times must not fill the disk with its log.
+ * Logs a repeated message at most once per interval, with the number of suppressed ones: an outage with thousands of failures
+ * must not fill the disk.
  */
 export class SparseLog {
   readonly #intervalMs: number;
@@ -39,7 +39,7 @@ export class SparseLog {
     this.#intervalMs = intervalMs;
   }
 
-  /** Calls `write` with the number of messages of this kind left out since the last one, if it is time. */
+  /** Calls `write`, with the number of messages of this kind suppressed since the last call, at most once per interval. */
   say(kind: string, write: (suppressed: number) => void): void {
     const now = performance.now();
     const bounded = this.#bounded(kind, now);
@@ -53,7 +53,7 @@ export class SparseLog {
     write(last?.suppressed ?? 0);
   }
 
-  /** The kind itself while there is room; beyond that, all that are new share one. */
+  /** The kind itself below the limit. Above it, all new kinds share one. */
   #bounded(kind: string, now: number): string {
     if (this.#seen.has(kind) || this.#seen.size < kindsMax) return kind;
     for (const [old, { at }] of this.#seen) {

@@ -139,12 +139,12 @@ describe('admin.pause and admin.resume', () => {
   test('refuse a destination that no relay has, and tell which is meant', async () => {
     const none = scene.admin.pause('kafka');
     await expect(none).rejects.toMatchObject({ code: 'POSTCOMMIT_E_NO_SUCH_DESTINATION' });
-    await expect(none).rejects.toThrow('there is none yet');
+    await expect(none).rejects.toThrow('No relay has registered a destination yet');
     await know('kafka', 'webhooks');
     for (const change of [scene.admin.pause, scene.admin.resume].map((method) => method.bind(scene.admin))) {
       const refused = change('kafak');
       await expect(refused).rejects.toMatchObject({ code: 'POSTCOMMIT_E_NO_SUCH_DESTINATION' });
-      await expect(refused).rejects.toThrow('Got "kafak"; known are kafka, webhooks. Did you mean kafka?');
+      await expect(refused).rejects.toThrow('Got "kafak". Destinations are kafka, webhooks. Did you mean kafka?');
       for (const name of ['', 'a\0b', '\ud800', 'x'.repeat(10_000), 7, null, undefined, ['kafka']]) {
         const odd = change(name as string);
         await expect(odd, JSON.stringify(name)).rejects.toMatchObject({ code: 'POSTCOMMIT_E_NO_SUCH_DESTINATION' });

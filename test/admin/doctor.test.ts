@@ -51,10 +51,10 @@ describe('the doctor', () => {
     expect(found.map(({ severity, what }) => [severity, what])).toEqual([
       ['critical', 'the trigger outbox_events_enqueue on outbox_events is disabled'],
       ['critical', 'the trigger outbox_shelf_requeue on outbox_shelf is missing'],
-      ['critical', 'missing: settle()'],
-      ['critical', 'each session draws 50 seqs ahead'],
+      ['critical', 'missing functions: settle()'],
+      ['critical', 'the sequence of seq has a cache of 50'],
     ]);
-    for (const { fix } of found.filter(({ what }) => /disabled|ahead/.test(what))) await scene.db.query(fix ?? '');
+    for (const { fix } of found.filter(({ what }) => /disabled|cache/.test(what))) await scene.db.query(fix ?? '');
     await scene.db.query(`alter function postcommit.unsettle rename to settle;
       create trigger outbox_shelf_requeue after delete on postcommit.outbox_shelf
         referencing old table as left_for_queue for each statement execute function postcommit.note_rows_requeued();
@@ -96,7 +96,7 @@ describe('the doctor', () => {
     expect(found).toMatchObject([
       {
         severity: 'critical',
-        what: 'the index btree (key, seq) WHERE (key IS NOT NULL) of outbox_queue is missing',
+        what: 'the index btree (key, seq) WHERE (key IS NOT NULL) on outbox_queue is missing',
         fix: 'create index concurrently on "postcommit"."outbox_queue" using btree (key, seq) WHERE (key IS NOT NULL);',
       },
       { severity: 'note', consequence: expect.stringContaining('--type') },
@@ -118,12 +118,12 @@ describe('the doctor', () => {
     await scene.db.query('create index audit on postcommit.outbox_events using gin (payload)');
     const found = await look('indexes');
     expect(found).toMatchObject([
-      { severity: 'warning', what: expect.stringMatching(/index half of outbox_queue is invalid/) },
+      { severity: 'warning', what: expect.stringMatching(/index half on outbox_queue is invalid/) },
       {
         severity: 'warning',
-        what: expect.stringMatching(/index mine .* none of Postcommit's \(btree \(claimed_by\); never/),
+        what: expect.stringMatching(/index mine .* not created by Postcommit \(btree \(claimed_by\); never/),
       },
-      { severity: 'note', what: expect.stringMatching(/index audit of outbox_events is none/) },
+      { severity: 'note', what: expect.stringMatching(/index audit on outbox_events was not created/) },
     ]);
     for (const { fix } of found) await scene.db.query(fix ?? '');
     await healthy('indexes');
@@ -179,7 +179,7 @@ describe('the doctor', () => {
     expect(await look('relays')).toMatchObject([
       {
         severity: 'critical',
-        what: expect.stringMatching(/^no relay is alive, and \d+ events due$/),
+        what: expect.stringMatching(/^no relay is alive, \d+ events due$/),
         fix: 'postcommit relay',
       },
     ]);
@@ -190,7 +190,7 @@ describe('the doctor', () => {
     await until(async () => (await look('relays')).length === 2, { what: 'its lease has run out' });
     expect(await look('relays')).toMatchObject([
       { severity: 'critical' },
-      { severity: 'warning', what: 'the relay silent (host web-1, pid 42) is overdue: its lease ran out' },
+      { severity: 'warning', what: 'the relay silent (host web-1, pid 42) is overdue: its lease expired' },
     ]);
     await scene.db.query('delete from postcommit.outbox_relays');
     await scene.relay();
@@ -205,7 +205,7 @@ describe('the doctor', () => {
     await scene.untilStatus('FAILED', 1);
     expect((await look('dead-letters'))[0]).toMatchObject({
       severity: 'warning',
-      what: '1 dead letter to be decided on',
+      what: '1 unresolved dead letter',
       fix: 'postcommit dead list',
     });
     await scene.admin.discard({ ids: [id ?? ''] });
@@ -232,9 +232,7 @@ describe('the doctor', () => {
       const found = (await look('slots')).find(({ what }) => what.includes(slot));
       expect(found).toMatchObject({
         severity: 'warning',
-        what: expect.stringMatching(
-          /^the logical replication slot \S+ is not read by anybody: the server keeps .* of WAL/,
-        ),
+        what: expect.stringMatching(/^the logical replication slot \S+ has no reader: the server keeps .* of WAL/),
         fix: expect.stringContaining(`select pg_drop_replication_slot('${slot}');`),
       });
     } finally {
@@ -269,7 +267,7 @@ describe('the doctor', () => {
     expect(await look('migrations')).toMatchObject([
       {
         severity: 'critical',
-        what: 'functions are not those of this package: emit, settle',
+        what: 'functions differ from those of this package: emit, settle',
         fix: 'postcommit migrate',
       },
     ]);
@@ -283,16 +281,16 @@ describe('the doctor', () => {
   });
 
   it('notices a pooler in transaction mode', async () => {
-    expect(await look('pooler')).toMatchObject([{ severity: 'ok', what: expect.stringContaining('no pooler') }]);
+    expect(await look('pooler')).toMatchObject([{ severity: 'ok', what: expect.stringContaining('without a pooler') }]);
     for (const sessions of [2, 1]) {
       const pooler = await startTransactionPooler(scene.db.url, sessions);
       const connectionString = pooler.url(scene.db.url);
       const { findings } = await scene.admin.doctor({ only: ['pooler'], connectionString });
-      expect(findings).toMatchObject([{ severity: 'note', what: 'a pooler in transaction mode is in between' }]);
+      expect(findings).toMatchObject([{ severity: 'note', what: 'connected through a pooler in transaction mode' }]);
       await pooler.close();
     }
     const { findings } = await scene.admin.doctor({ only: ['pooler'] });
-    expect(findings).toMatchObject([{ severity: 'note', what: expect.stringContaining('not looked') }]);
+    expect(findings).toMatchObject([{ severity: 'note', what: expect.stringContaining('not checked') }]);
   });
 
   it('refuses what it does not know', async () => {
@@ -316,7 +314,7 @@ describe('where the doctor may not look, or there is nothing to look at', () => 
     const { admin } = createOutbox({ db: fromPg(db.pool), schema: 'No "such" schema' });
     const { worst, findings } = await admin.doctor();
     expect(worst).toBe('critical');
-    expect(findings[0]).toMatchObject({ check: 'migrations', what: 'there is no outbox in this schema' });
+    expect(findings[0]).toMatchObject({ check: 'migrations', what: 'this schema has no outbox' });
     expect(findings.map(({ check }) => check)).toEqual(expect.arrayContaining(['server', 'settings', 'slots']));
   });
 
@@ -339,7 +337,7 @@ describe('where the doctor may not look, or there is nothing to look at', () => 
       `alter table "Some ""other"" schema".outbox_events detach partition "Some ""other"" schema".outbox_events_p0`,
     );
     expect(await wrong()).toMatchObject([
-      { check: 'partitions', severity: 'warning', what: 'the current partition is not there' },
+      { check: 'partitions', severity: 'warning', what: 'the current partition is missing' },
       { check: 'partitions', severity: 'warning', what: expect.stringMatching(/^partition 0 is detached/) },
     ]);
     const [, detached] = await wrong();
@@ -363,9 +361,9 @@ describe('where the doctor may not look, or there is nothing to look at', () => 
     expect(worst).toBe('warning');
     expect(findings[0]).toMatchObject({
       check: 'rights',
-      what: expect.stringMatching(/may neither emit, relay, read nor use the inbox: it may not use the schema/),
+      what: expect.stringMatching(/may not emit, relay, read or use the inbox: it lacks USAGE on the schema/),
     });
-    const unseen = findings.filter(({ what }) => what.startsWith('not checked, this role may not look at it'));
+    const unseen = findings.filter(({ what }) => what.startsWith('not checked, this role lacks a privilege'));
     expect(unseen.map(({ check }) => check).sort()).toEqual(
       [
         'backlog',
@@ -393,17 +391,19 @@ describe('where the doctor may not look, or there is nothing to look at', () => 
     open.push(scenario);
     const { admin } = createOutbox({ db: fromPg(scenario.pool('relay')) });
     const rights = async () => (await admin.doctor({ only: ['rights'] })).findings;
-    expect(await rights()).toMatchObject([{ severity: 'ok', what: expect.stringContaining('rights of a relay') }]);
+    expect(await rights()).toMatchObject([{ severity: 'ok', what: expect.stringContaining('privileges of a relay') }]);
     const role = `"${scenario.names.relay.replaceAll('"', '""')}"`;
     await scenario.db.query(`revoke update on postcommit.outbox_queue from ${role}`);
     await scenario.db.query(`revoke execute on function postcommit.rotate_partitions from ${role}`);
     expect(await rights()).toMatchObject([
       {
         severity: 'warning',
-        what: expect.stringMatching(/lacks for a relay: execute on rotate_partitions, update on outbox_queue$/),
+        what: expect.stringMatching(
+          /lacks privileges of a relay: execute on rotate_partitions, update on outbox_queue$/,
+        ),
         fix: expect.stringMatching(/^postcommit grants --relay /),
       },
-      { severity: 'ok', what: expect.stringContaining('rights of a reader') },
+      { severity: 'ok', what: expect.stringContaining('privileges of a reader') },
     ]);
   });
 });

@@ -128,17 +128,19 @@ describe('forget', () => {
   });
   afterEach(() => scene.close());
 
-  test('is refused while a living relay has the destination, and changes nothing', async () => {
+  test('is refused while a live relay has the destination, and changes nothing', async () => {
     const ids = await scene.emit([{}]);
     await scene.shelve(ids, ['kafka'], ['hook']);
     const relay = { name: 'sender', host: 'h', pid: 1, leaseMs: 3_600_000, targets: ['kafka'] };
     const token = await register(scene.db.pool, 'postcommit', relay);
     await expect(scene.admin.forget('kafka')).rejects.toMatchObject({
       code: 'POSTCOMMIT_E_TARGET_IN_USE',
-      message: expect.stringContaining('relays: sender.'),
+      message: expect.stringContaining('Live relays that have it: sender.'),
     });
     expect(await scene.admin.forget('kafka', { dryRun: true })).toMatchObject({ sent: 1, usedBy: ['sender'] });
-    expect((await here('forget', 'kafka')).stdout).toContain('so it cannot be forgotten now: sender');
+    expect((await here('forget', 'kafka')).stdout).toContain(
+      'it cannot be forgotten while live relays have it: sender',
+    );
     expect((await here('forget', 'kafka', '--yes')).code).toBe(1);
     expect(await scene.admin.find(ids[0] as string)).toMatchObject({ status: 'PENDING', waitingFor: ['kafka'] });
     await scene.db.query('update postcommit.outbox_relays set ended_at = now() where token = $1', [token]);
@@ -204,9 +206,9 @@ describe('forget', () => {
       code: 0,
       stdout: [
         'if kafka is forgotten:',
-        '  2 events that reached all other targets: SENT, recorded without it',
-        '  1 event that reached no target: given up, as discarded dead letters',
-        'nothing was changed; do it with: postcommit forget kafka --yes',
+        '  2 events delivered to all other targets: SENT',
+        '  1 event delivered to no target: discarded as dead letters',
+        'nothing was changed; to forget it: postcommit forget kafka --yes',
         '',
       ].join('\n'),
     });
@@ -219,7 +221,7 @@ describe('forget', () => {
     const misspelt = await here('forget', 'kafak');
     expect(misspelt.code).toBe(1);
     expect(misspelt.stderr).toContain('POSTCOMMIT_E_NO_SUCH_DESTINATION');
-    expect((await here('forget', 'send-receipt')).stderr).toContain('named with its event type, as type:name');
+    expect((await here('forget', 'send-receipt')).stderr).toContain('includes its event type: type:name');
   });
 
   test('takes no options that it does not know', async () => {

@@ -53,7 +53,7 @@ async function interrupt(args: string[], hasBegun: () => Promise<boolean>) {
 }
 
 describe('Ctrl-C', () => {
-  test('ends a retry after a chunk, says how much was done, and the same command goes on', async () => {
+  test('ends a retry after a chunk, says how much was done, and the same command continues', async () => {
     const letters = 30_000;
     await fillDead(letters);
     const hasBegun = async () => (await count('outbox_queue')) > 0;
@@ -62,13 +62,13 @@ describe('Ctrl-C', () => {
     const done = await count('outbox_queue');
     expect(done).toBeLessThan(letters);
     expect(stdout).toBe(
-      `interrupted: ${done.toLocaleString('en-US')} dead letters put back into the queue; to go on, run the same command again\n`,
+      `interrupted: ${done.toLocaleString('en-US')} dead letters put back into the queue; to continue, run the same command again\n`,
     );
     const rest = await runHere(['dead', 'retry', '--all', '--yes', '--json'], { env: { DATABASE_URL: db.url } });
     expect(JSON.parse(rest.stdout)).toEqual({ count: letters - done });
   }, 90_000);
 
-  test('ends a cancel after a chunk, says how much was done, and the same command goes on', async () => {
+  test('ends a cancel after a chunk, says how much was done, and the same command continues', async () => {
     const events = 30_000;
     await fill(events);
     const hasBegun = async () => (await count('outbox_dead_letters')) > 0;
@@ -77,13 +77,13 @@ describe('Ctrl-C', () => {
     const done = await count('outbox_dead_letters');
     expect(done).toBeLessThan(events);
     expect(stdout).toBe(
-      `interrupted: ${done.toLocaleString('en-US')} undelivered events cancelled; to go on, run the same command again\n`,
+      `interrupted: ${done.toLocaleString('en-US')} undelivered events cancelled; to continue, run the same command again\n`,
     );
     const rest = await runHere(['events', 'cancel', '--all', '--yes', '--json'], { env: { DATABASE_URL: db.url } });
     expect(JSON.parse(rest.stdout)).toEqual({ count: events - done, inFlight: 0 });
   }, 90_000);
 
-  test('ends a replay after a chunk, and --after goes on behind it', async () => {
+  test('ends a replay after a chunk, and --after continues behind it', async () => {
     const events = 30_000;
     await fill(events);
     await settleQueue(db);
@@ -129,7 +129,7 @@ describe('progress', () => {
     [
       'prune',
       ['prune', '--older-than', '30d'],
-      '2,500 removed',
+      '2,500 deleted',
       async () => {
         await fill(2_500);
         await settleQueue(db);

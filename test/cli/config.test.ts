@@ -2,8 +2,8 @@ import { mkdirSync, realpathSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { findConfig, loadConfig, loadHandlers } from '../../src/cli/config.ts';
+import { configTemplates } from '../../src/cli/config-templates.ts';
 import { jsonErrorLine } from '../../src/cli/json-error-line.ts';
-import { starters } from '../../src/cli/starters.ts';
 import { PostcommitError, Reject } from '../../src/index.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';
 import { projectFolder } from './run-cli.ts';
@@ -107,7 +107,7 @@ describe('loading the config file', () => {
   });
 
   it('loads what init writes, with the lines about a broker and its limits uncommented', async () => {
-    const text = starters.js
+    const text = configTemplates.js
       .replace(/^( *)\/\/ (import |destinations:|route:|\w+BytesMax:)/gm, '$1$2')
       .replace("'postcommit/kafka'", "'./kafka.js'");
     const folder = projectFolder({
@@ -141,9 +141,9 @@ describe('loading the config file', () => {
     ['export default null;', 'Found null'],
     ["export default 'postgres://app:secret@db/shop';", 'Found a string'],
     ["export default Promise.reject(new Error('no vault'));", 'no vault'],
-    ['export default { schema: 5 };', 'schema must be a text. Found a number'],
+    ['export default { schema: 5 };', 'schema must be a string. Found a number'],
     ['export default { leasems: 5 };', 'Did you mean leaseMs?'],
-    ['export default { zzz: 5 };', 'Known are: connectionString'],
+    ['export default { zzz: 5 };', 'Options are connectionString'],
   ])('refuses %s', async (text, what) => {
     const message = await refusal(loadConfig(configFile('postcommit.config.mjs', text)));
     expect(message).toContain(what);

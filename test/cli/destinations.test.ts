@@ -67,7 +67,7 @@ describe('an operator whose broker is away', () => {
       here('status', '--max-age-ms', '0', '--max-pending', '3', '--json'),
     ]);
     expect(text.stdout).toMatch(/pending +4 +oldest due for/);
-    expect(text.stdout).toMatch(/ {2}shelved +3 +for a destination that is down or paused/);
+    expect(text.stdout).toMatch(/ {2}shelved +3 +waiting for a destination that is down or paused/);
     expect(text.stdout).toMatch(/delivered +0\n/);
     expect(text.stdout).toMatch(/\nkafka +down +1 +3 .*ECONNREFUSED/);
     expect(text.stdout).toMatch(/\nnats +paused +1 +0 /);
@@ -98,8 +98,8 @@ describe('an operator whose broker is away', () => {
     for (const part of [
       'order.created  order:0  PENDING',
       /waits for +destination kafka, which is down since 20\S+ \S+Z \(\d+ m?s\): connect ECONNREFUSED\\x1b\[2J\n/,
-      /done for +audit\n/,
-      /Z {2}put on the shelf, without loss of an attempt, until kafka can have it\n/,
+      /delivered to +audit\n/,
+      /Z {2}shelved until kafka is up; no attempt counted\n/,
       'postcommit resume kafka ',
       'postcommit destinations ',
     ]) {
@@ -113,8 +113,8 @@ describe('an operator whose broker is away', () => {
 
     await scene.admin.resume('kafka');
     const back = await here('events', ids[0] ?? '');
-    expect(back.stdout).toMatch(/destination kafka, which is up again: what waited for it is being sent\n/);
-    // A destination that the books have forgotten is still named.
+    expect(back.stdout).toMatch(/destination kafka, which is up; relays are sending the events that waited for it\n/);
+    // A destination without a row in the database is still named.
     await scene.db.query(`delete from postcommit.outbox_destinations where destination = 'webhooks'`);
     const forgotten = await here('events', ids[2] ?? '');
     expect(forgotten.stdout).toMatch(/waits for +destination webhooks\n/);
@@ -131,7 +131,7 @@ describe('an operator whose broker is away', () => {
     expect(paused).toEqual({
       code: 0,
       stdout:
-        'kafka is paused: nothing is sent to it, and its events wait. Waiting now: 3 events.\ngo on with: postcommit resume kafka\n',
+        'kafka is paused: relays send nothing to it and keep its events. 3 events waiting.\nto resume: postcommit resume kafka\n',
       stderr: '',
     });
     expect(await scene.admin.destinations()).toMatchObject([
@@ -141,7 +141,7 @@ describe('an operator whose broker is away', () => {
     ]);
     expect(await run('resume', 'kafka')).toEqual({
       code: 0,
-      stdout: 'kafka is resumed: 3 events that waited will be sent\n',
+      stdout: 'kafka is resumed: relays now send 3 events that waited\n',
       stderr: '',
     });
     expect(await json('pause', 'nats')).toEqual({
@@ -159,7 +159,7 @@ describe('an operator whose broker is away', () => {
     for (const command of ['pause', 'resume']) {
       const [text, asJson] = await Promise.all([here(command, 'kafak'), here(command, 'kafak', '--json')]);
       expect(text).toMatchObject({ code: 1, stdout: '' });
-      expect(text.stderr).toContain('known are kafka, nats, webhooks. Did you mean kafka?');
+      expect(text.stderr).toContain('Destinations are kafka, nats, webhooks. Did you mean kafka?');
       expect(asJson).toMatchObject({ code: 1, stdout: '' });
       expect(jsonError(asJson)).toMatchObject({ code: 'POSTCOMMIT_E_NO_SUCH_DESTINATION' });
     }
@@ -174,7 +174,7 @@ it('without any destination, the commands say so', async () => {
   const options = { env: { DATABASE_URL: scene.db.url } };
   expect(await runHere(['destinations'], options)).toMatchObject({
     code: 0,
-    stdout: 'no destinations: a relay tells of its own when it starts\n',
+    stdout: 'no destinations: a relay registers its destinations when it starts\n',
   });
   expect(JSON.parse((await runHere(['destinations', '--json'], options)).stdout)).toEqual({ destinations: [] });
   const status = await runHere(['status'], options);
@@ -182,6 +182,6 @@ it('without any destination, the commands say so', async () => {
   expect(JSON.parse((await runHere(['status', '--json'], options)).stdout)).toMatchObject({ destinations: [] });
   const pause = await runHere(['pause', 'kafka'], options);
   expect(pause.code).toBe(1);
-  expect(pause.stderr).toContain('there is none yet');
+  expect(pause.stderr).toContain('No relay has registered a destination yet');
   await scene.close();
 });

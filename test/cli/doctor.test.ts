@@ -17,9 +17,9 @@ describe('postcommit doctor', () => {
   it('of a healthy outbox: notes only, exit code 0', async () => {
     const { code, stdout, stderr } = await runCli(['doctor'], { env: { DATABASE_URL: scene.db.url } });
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
-    expect(stdout).toMatch(/^doctor of the outbox in schema postcommit\n\n/);
+    expect(stdout).toMatch(/^outbox in schema postcommit\n\n/);
     expect(stdout).toMatch(/\nok {2}server: PostgreSQL \d+/);
-    expect(stdout).toMatch(/\nok {2}pooler: connected to PostgreSQL itself/);
+    expect(stdout).toMatch(/\nok {2}pooler: connected to PostgreSQL directly/);
     expect(stdout).toMatch(/\n\d notes?\n$/);
     expect(stdout).not.toMatch(/warning|critical/);
   });
@@ -30,7 +30,7 @@ describe('postcommit doctor', () => {
     const text = await here();
     expect(text.code).toBe(5);
     expect(text.stdout).toMatch(
-      /schema postcommit\n\ncritical {2}relays: no relay is alive, and 1 event due\n {2}Nothing is delivered\.\n {2}fix: postcommit relay\n\nwarning {2}autovacuum: /,
+      /schema postcommit\n\ncritical {2}relays: no relay is alive, 1 event due\n {2}Nothing is delivered\.\n {2}fix: postcommit relay\n\nwarning {2}autovacuum: /,
     );
     expect(text.stdout.indexOf('warning  ')).toBeLessThan(text.stdout.indexOf('\nnote  '));
     expect(text.stdout).toMatch(/1 critical, 1 warning, \d notes?\n$/);
@@ -42,7 +42,7 @@ describe('postcommit doctor', () => {
     expect(findings[0]).toEqual({
       check: 'relays',
       severity: 'critical',
-      what: 'no relay is alive, and 1 event due',
+      what: 'no relay is alive, 1 event due',
       consequence: 'Nothing is delivered.',
       fix: 'postcommit relay',
     });
@@ -75,9 +75,7 @@ describe('postcommit doctor', () => {
     const db = await createTestDatabase({ migrate: false });
     const { code, stdout } = await runHere(['doctor'], { env: { DATABASE_URL: db.url } });
     expect(code).toBe(4);
-    expect(stdout).toMatch(
-      /\ncritical {2}migrations: there is no outbox in this schema\n.*\n {2}fix: postcommit migrate\n/,
-    );
+    expect(stdout).toMatch(/\ncritical {2}migrations: this schema has no outbox\n.*\n {2}fix: postcommit migrate\n/);
     await db.close();
   });
 
@@ -89,7 +87,7 @@ describe('postcommit doctor', () => {
 
   it.each([
     [['--only', 'snapshot'], 'Did you mean snapshots?'],
-    [['--only', 'server,'], 'There are server, settings,'],
+    [['--only', 'server,'], 'Checks are server, settings,'],
     [['--max-snapshot-ms', '-1'], 'whole number from 0'],
   ])('refuses %j', async (args, what) => {
     const { code, stdout, stderr } = await here(...args);

@@ -53,7 +53,7 @@ describe('postcommit grants', () => {
     [['--reader', ''], 'reader must be the name of a role'],
     [['--reader', 'x'.repeat(64)], '1 to 63 bytes'],
     [['--emiter', 'x'], 'Did you mean --emitter?'],
-    [['--schema', 'pg_catalog'], 'schema name is not usable'],
+    [['--schema', 'pg_catalog'], 'schema name is invalid'],
   ])('refuses %j', async (args, what) => {
     const run = await runHere(['grants', ...args, '--json']);
     expect(run).toMatchObject({ code: 2, stdout: '' });

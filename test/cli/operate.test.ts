@@ -144,10 +144,10 @@ describe('an operator with the command line', () => {
     expect(text).toMatchObject({ code: 0, stderr: '' });
     for (const part of [
       'order.created  order:2  FAILED (dead letter)',
-      'done for  audit',
+      'delivered to audit',
       /attempt 1 failed in receipt .*: smtp: connection refused/,
       /attempt 2 failed in receipt \(relay night\)|attempt 2 failed in receipt/,
-      'dead letter: all attempts used up',
+      'dead letter: all attempts failed',
       'tenant: acme',
       '"id": "2"',
       `postcommit dead retry ${ids[1]}`,
@@ -174,6 +174,11 @@ describe('an operator with the command line', () => {
       expect(result).toMatchObject({ code: 1, stdout: '' });
       expect(jsonError(result).code).toBe('POSTCOMMIT_E_NOT_FOUND');
     }
+    // The event exists, so the error must not say otherwise.
+    expect(jsonError(notDead).message).toMatch(
+      /^No matching event was found\. \S+ is not a dead letter\. Its status is SENT\.$/,
+    );
+    expect(jsonError(retry).message).toContain('None of the ids is a dead letter.');
     expect(bad.code).toBe(2);
     expect(jsonError(bad).code).toBe('POSTCOMMIT_E_BAD_ID');
   });

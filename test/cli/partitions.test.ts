@@ -7,7 +7,7 @@ import { runHere } from './fake-terminal.ts';
 import { jsonError, projectFolder, runCli } from './run-cli.ts';
 
 const idsChange =
-  'An id is unique within its partition: INSERT ... ON CONFLICT (id) into the log fails (42P10), use emit_once instead.';
+  'Ids are unique within a partition only: INSERT ... ON CONFLICT (id) into the log fails (42P10); use emit_once instead.';
 
 describe('postcommit partitions', () => {
   let db: TestDatabase;
@@ -28,7 +28,7 @@ describe('postcommit partitions', () => {
   it('tells that there are none, and how to have them', async () => {
     const text = await here('partitions');
     expect(text).toMatchObject({ code: 0, stderr: '' });
-    expect(text.stdout).toMatch(/^the log is one table, of \d+ KiB .*\n.*postcommit partitions convert --by day\n$/);
+    expect(text.stdout).toMatch(/^the log is one table: \d+ KiB .*\n.*postcommit partitions convert --by day\n$/);
     expect(await json('partitions')).toEqual({ unit: 'none', partitions: [], bytes: expect.any(Number) });
     for (const command of [['rotate'], ['drop', '0', '--yes']]) {
       const refused = await here('partitions', ...command, '--json');
@@ -55,7 +55,7 @@ describe('postcommit partitions', () => {
     const env = { DATABASE_URL: db.url };
     const asked = await runHere(['partitions', 'convert', '--by', 'day'], { env, typed: 'n\n' });
     expect(asked.code).toBe(2);
-    expect(asked.stderr).toContain(`${idsChange} There is no way back. Partition the log by day? [y/N]`);
+    expect(asked.stderr).toContain(`${idsChange} This cannot be undone. Partition the log by day? [y/N]`);
     expect(await json('partitions')).toMatchObject({ unit: 'none' });
     expect((await here('partitions', 'convert', '--help')).stdout.replace(/\s+/g, ' ')).toContain('ON CONFLICT (id)');
   });
@@ -73,7 +73,7 @@ describe('postcommit partitions', () => {
     );
     const lines = (await here('partitions', 'list')).stdout.trimEnd().split('\n');
     expect(lines).toEqual([
-      expect.stringMatching(/^the log is partitioned by day, .* with the delivery record$/),
+      expect.stringMatching(/^the log is partitioned by day: .* with the delivery record$/),
       expect.stringMatching(/^NUMBER +STATE +OPENED +CLOSED +EVENTS +SIZE +UNDELIVERED +DEAD LETTERS$/),
       expect.stringMatching(/^0 +closed +20\S+ \S+Z +20\S+ \S+Z +3 +\d+ KiB +3 +0$/),
       expect.stringMatching(/^1 +open +20\S+ \S+Z +- +0 +\d+ KiB +0 +0$/),
@@ -83,14 +83,14 @@ describe('postcommit partitions', () => {
 
     const kept = await here('partitions', 'drop', '0', '--yes');
     expect(kept.code).toBe(1);
-    expect(kept.stderr).toContain('Number 0: 3 of its events are not delivered yet. [POSTCOMMIT_E_PARTITION_KEPT]');
+    expect(kept.stderr).toContain('Partition 0: 3 of its events are not delivered yet. [POSTCOMMIT_E_PARTITION_KEPT]');
     expect(await json('partitions', 'convert', '--by', 'month')).toEqual({
       unit: 'month',
       converted: false,
       current: 1,
     });
     expect(await json('partitions', 'rotate')).toEqual({ unit: 'month', current: 2, opened: 2, created: [4] });
-    expect((await here('partitions', 'rotate')).stdout).toBe('new events go into partition 3\nmade ahead: 5\n');
+    expect((await here('partitions', 'rotate')).stdout).toBe('new events go into partition 3\ncreated: 5\n');
 
     await settleQueue(db);
     const asked = await runHere(['partitions', 'drop', '0'], { env: { DATABASE_URL: db.url }, typed: 'n\n' });
@@ -100,7 +100,7 @@ describe('postcommit partitions', () => {
     const gone = await here('partitions', 'drop', '1', '--yes', '--json');
     expect(jsonError(gone)).toMatchObject({
       code: 'POSTCOMMIT_E_NO_SUCH_PARTITION',
-      message: expect.stringContaining('Number 1 may have been dropped already; there are 2 to 5.'),
+      message: expect.stringContaining('Partition 1 may have been dropped. The partitions are 2 to 5.'),
     });
   });
 });

@@ -51,11 +51,11 @@ describe('postcommit prune', () => {
     expect(would).toMatchObject({ code: 0, stderr: '' });
     expect(would.stdout).toBe(
       [
-        '1,497 events older than 30 d would be removed',
+        '1,497 events older than 30 d would be deleted',
         '  kept 1 not delivered yet  see: postcommit status',
         '  kept 1 waiting for a destination  see: postcommit destinations',
         '  kept 1 dead letters: retry or discard them  see: postcommit dead list',
-        '1 of processed_events older than 30 d would be removed',
+        '1 row of processed_events older than 30 d would be deleted',
         '',
       ].join('\n'),
     );
@@ -122,7 +122,7 @@ describe('postcommit status', () => {
       values ('prune', 1, 5, 0, null, 'disk full', 3), ('drop', 1, 5, 0, 'partition 3 stays', null, 0), ('relays', 1, 1, 0, null, null, 0)`);
     const { stdout } = await runCli(['--database-url', db.url, 'status']);
     expect(stdout).toMatch(
-      /maintenance {2}by mail-1, last run .*\n {2}drop: partition 3 stays\n {2}prune failed 3 times: disk full\n/,
+      /maintenance {2}by relay mail-1, last run .*\n {2}drop: partition 3 stays\n {2}prune failed 3 times: disk full\n/,
     );
     const status = JSON.parse((await runCli(['--database-url', db.url, 'status', '--json'])).stdout);
     expect(status.maintenance).toMatchObject({

@@ -62,7 +62,7 @@ describe('mistakes on the command line', () => {
     const [bogus, typo] = await Promise.all([runCli(['relay', '--bogus']), runCli(['relais'])]);
     expect(bogus).toMatchObject({ code: 2, stdout: '' });
     expect(bogus.stderr).toContain("'--bogus'");
-    expect(bogus.stderr).toMatch(/It takes .*--once.*postcommit relay --help/s);
+    expect(bogus.stderr).toMatch(/Options are .*--once.*postcommit relay --help/s);
     expect(typo).toMatchObject({ code: 2, stdout: '' });
     expect(typo.stderr).toContain('Did you mean relay?');
   });
@@ -71,8 +71,8 @@ describe('mistakes on the command line', () => {
     [['relay', '--log-levl', 'info'], 'Did you mean --log-level?'],
     [['status', '--databse-url', 'postgres://u:secret@h/d'], 'Did you mean --database-url?'],
     [['dead', 'lst'], 'Did you mean list?'],
-    [['dead'], 'Name a command: list, show, retry, discard'],
-    [[], 'Name a command: init, migrate'],
+    [['dead'], 'Commands are list, show, retry, discard'],
+    [[], 'Commands are init, migrate'],
     [['sql', 'extra'], 'Too many arguments'],
     [['dead', 'show'], "Missing required argument 'id'"],
     [['pause'], "Missing required argument 'destination'"],

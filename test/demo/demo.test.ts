@@ -56,7 +56,7 @@ async function expectNothingLeft(): Promise<void> {
   expect(readdirSync(folder).filter((name) => name.startsWith('postcommit'))).toEqual([]);
 }
 
-test('it proves itself in numbers and leaves nothing behind', async () => {
+test('all checks pass, and nothing is left behind', async () => {
   const demo = startDemo('--seconds', '5', '--json');
   let relaysFound = false;
   await until(
@@ -80,7 +80,7 @@ test('it proves itself in numbers and leaves nothing behind', async () => {
   await expectNothingLeft();
 }, 90_000);
 
-test('in a given database it tells its story in words and drops its schema', async () => {
+test('in a given database it prints text and drops its schema', async () => {
   const db = await createTestDatabase({ migrate: false });
   try {
     const schemas = () => db.query('select nspname from pg_namespace order by 1');
@@ -88,7 +88,7 @@ test('in a given database it tells its story in words and drops its schema', asy
     const demo = startDemo('--seconds', '2', '--database-url', db.url);
     const { code, stdout, stderr } = await within(demo.exited, { what: 'the demo ended', timeoutMs: 55_000 });
     expect({ code, stdout, stderr }).toMatchObject({ code: 0 });
-    expect(stdout).toMatch(/relay [AB] killed with SIGKILL, \d+ events? in its hands/);
+    expect(stdout).toMatch(/relay [AB] killed with SIGKILL while it had claimed \d+ events?/);
     expect(stdout).toMatch(/relay [AB] took over \d+ events? after \d\.\d s/);
     expect(stdout).toMatch(/✓ nothing lost +[\d,]+ events committed = [\d,]+ delivered \+ 1 dead letter/);
     expect(stdout).not.toContain('✗');
@@ -106,7 +106,7 @@ test('Ctrl-C ends it with 130 and leaves nothing behind', async () => {
   try {
     const demoSchemas = () => db.query(`select nspname from pg_namespace where nspname like 'postcommit%'`);
     const demo = startDemo('--seconds', '60', '--database-url', db.url);
-    await until(() => demo.stdout.includes('relay A and relay B deliver'), {
+    await until(() => demo.stdout.includes('relay A and relay B are delivering'), {
       what: 'the demo is under way',
       timeoutMs: 30_000,
     });

@@ -29,9 +29,9 @@ const score: Score = {
   rates: Array.from({ length: 240 }, (_, n) => n),
   latencyMs: { p50: 3.14, p99: 1_500 },
   relays: [relay, { ...relay, name: 'relay B', state: 'killed' }, { ...relay, name: 'relay C', state: 'starting' }],
-  happenings: Array.from({ length: 50 }, (_, n) => ({
+  milestones: Array.from({ length: 50 }, (_, n) => ({
     atMs: n * 1_000,
-    text: `happening ${n} `.repeat(9),
+    text: `milestone ${n} `.repeat(9),
     mood: 'bad',
   })),
 };
@@ -41,7 +41,7 @@ for (const columns of [30, 80, 96, 250]) {
     const lines = panelLines(score, 15_000, { columns, rows: 24 }, picocolors.createColors(true));
     expect(lines.length).toBeLessThan(24);
     for (const line of lines) expect(stripVTControlCharacters(line).length).toBeLessThan(columns);
-    expect(lines.join('\n')).toContain('happening 49');
+    expect(lines.join('\n')).toContain('milestone 49');
   });
 }
 

@@ -6,7 +6,7 @@ import { countBacklog, gatherEvidence } from '../../src/demo/order-service-evide
 import { orderHandlers } from '../../src/demo/order-service-handlers.ts';
 import { createSchema, createTables } from '../../src/demo/order-service-tables.ts';
 import type { Crash } from '../../src/demo/proof.ts';
-import { judge } from '../../src/demo/proof.ts';
+import { checkEvidence } from '../../src/demo/proof.ts';
 import { createRelay } from '../../src/relay/relay.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 
@@ -63,7 +63,7 @@ async function evidenceAfter(statement: string, values: unknown[] = []): Promise
 }
 
 function failedClaims(evidence: Evidence, given: Crash | undefined = crash): string[] {
-  const checks = judge({ evidence, poisonId: service.poisonId, crash: given });
+  const checks = checkEvidence({ evidence, poisonId: service.poisonId, crash: given });
   return checks.filter(({ holds }) => !holds).map(({ claim }) => claim);
 }
 
@@ -94,7 +94,7 @@ describe('the proof fails when', () => {
       `delete from shop.demo_deliveries where position = (select min(position) from shop.demo_deliveries)`,
     );
     expect(evidence).toMatchObject({ committed: 9, delivered: 7, lost: 1 });
-    expect(failedClaims(evidence)).toEqual(['nothing lost', 'books agree']);
+    expect(failedClaims(evidence)).toEqual(['nothing lost', 'status agrees']);
   });
 
   test('an event is gone from the log', async () => {
@@ -143,19 +143,19 @@ describe('the proof fails when', () => {
       [service.rolledBackIds[0]],
     );
     expect(evidence).toMatchObject({ lost: 0, leaked: 1, status: { open: 1 } });
-    expect(failedClaims(evidence)).toEqual(['nothing leaked', 'books agree']);
+    expect(failedClaims(evidence)).toEqual(['nothing leaked', 'status agrees']);
   });
 
   test('the poison event left no dead letter', async () => {
     const evidence = await evidenceAfter('delete from postcommit.outbox_dead_letters');
     expect(evidence).toMatchObject({ lost: 1, dead: 0 });
-    expect(failedClaims(evidence)).toEqual(['nothing lost', 'poison contained', 'books agree']);
+    expect(failedClaims(evidence)).toEqual(['nothing lost', 'poison contained', 'status agrees']);
   });
 
   test('nobody took over from the killed relay, or none was killed', async () => {
     const evidence = await gatherEvidence(db.pool, schemas, service.rolledBackIds);
     expect(failedClaims(evidence, { ...crash, takeoverMs: undefined })).toEqual(['crash survived']);
-    const checks = judge({ evidence, poisonId: service.poisonId, crash: undefined });
+    const checks = checkEvidence({ evidence, poisonId: service.poisonId, crash: undefined });
     expect(checks.find(({ claim }) => claim === 'crash survived')?.holds).toBe(false);
   });
 });

@@ -74,7 +74,7 @@ describe.each([18, 14] as const)('a stranger’s session that holds an advisory 
         ),
       { what: 'doctor names the session' },
     );
-    expect(found.what).toContain(`holds the advisory lock of ${lock}`);
+    expect(found.what).toContain(`the advisory lock of ${lock}`);
     if (waiting) expect(found.what).toMatch(/[1-9]\d* sessions? waiting for it/);
     expect(found.fix).toBe(`select pg_terminate_backend(${pid});`);
     return found;
@@ -188,11 +188,11 @@ describe.each([18, 14] as const)('a stranger’s session that holds an advisory 
       () => emit('1'),
       (tx) => outbox.emit(tx, event('1')),
     );
-    await expectNamed('a gate of the emitters');
+    await expectNamed('an emit gate');
     const many = Array.from({ length: 1_100 }, (_, n) => `${n}`);
     await expectBounded(20_000, () => emit(...many), { code: 'POSTCOMMIT_E_BULK_EMIT_BLOCKED' });
     const waiting = emit('1');
-    await expectNamed('a gate of the emitters', { waiting: true });
+    await expectNamed('an emit gate', { waiting: true });
     await release();
     await waiting;
   });
@@ -206,7 +206,7 @@ describe.each([18, 14] as const)('a stranger’s session that holds an advisory 
     );
     await emit('2');
     const waiting = emit('1');
-    await expectNamed('the key of an aggregate', { waiting: true });
+    await expectNamed('an aggregate key', { waiting: true });
     await release();
     await waiting;
   });
@@ -216,9 +216,9 @@ describe.each([18, 14] as const)('a stranger’s session that holds an advisory 
     const once = (tx: pg.PoolClient) => outbox.emitOnce(tx, { ...event('1'), id });
     await take(lockOf.id(id));
     await expectEmitBounded(() => outbox.transaction(once), once);
-    await expectNamed('the id of an event');
+    await expectNamed('an event id');
     const waiting = outbox.transaction(once);
-    await expectNamed('the id of an event', { waiting: true });
+    await expectNamed('an event id', { waiting: true });
     await release();
     expect(await waiting).toEqual({ id, written: true });
   });

@@ -103,7 +103,7 @@ describe.each(postgresVersions)('session_replication_role = replica, PostgreSQL 
     const run = (...args: string[]) => runHere(args, { env: { DATABASE_URL: db.url } });
     const status = (await run('status')).stdout;
     expect(status).toMatch(/^delivered +0$/m);
-    expect(status).toMatch(/^orphans +3 {2}never queued: postcommit requeue-orphans$/m);
+    expect(status).toMatch(/^orphans +3 {2}never queued, to queue them: postcommit requeue-orphans$/m);
     const { events } = await admin.list();
     expect(await admin.find(events[0]?.id ?? '')).toMatchObject({ status: 'PENDING', orphan: true });
     const story = (await run('events', events[0]?.id ?? '')).stdout;
@@ -115,7 +115,7 @@ describe.each(postgresVersions)('session_replication_role = replica, PostgreSQL 
       {
         check: 'orphans',
         severity: 'critical',
-        what: '3 events in the log were never queued nor delivered',
+        what: '3 events in the log were never queued or delivered',
         fix: 'postcommit requeue-orphans',
       },
       { check: 'triggers', severity: 'warning', fix: expect.stringContaining('enable always trigger') },
@@ -161,7 +161,7 @@ describe.each(postgresVersions)('session_replication_role = replica, PostgreSQL 
       ...listed.slice(2).map(() => ({ undelivered: 0, orphans: 0 })),
     ]);
     const shown = await runHere(['partitions'], { env: { DATABASE_URL: db.url } });
-    expect(shown.stdout).toContain('queue them with: postcommit requeue-orphans');
+    expect(shown.stdout).toContain('to queue them: postcommit requeue-orphans');
     await expect(admin.partitions.drop(1)).rejects.toMatchObject({ code: 'POSTCOMMIT_E_PARTITION_KEPT' });
     expect(await admin.requeueOrphans()).toEqual({ count: 3 });
     expect(await deliver()).toEqual([4, 5, 6]);

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type EventStory, Reject } from '../../src/index.ts';
+import { type EventDetails, Reject } from '../../src/index.ts';
 import { Scene } from '../admin/scene.ts';
 import { until } from '../support/wait.ts';
 
@@ -57,7 +57,7 @@ describe('G9 answerable', () => {
     );
 
   /** What both ways of asking must agree on, and every time within those of the test. */
-  async function answer(kind: Kind): Promise<{ story: EventStory; row: Record<string, unknown> }> {
+  async function answer(kind: Kind): Promise<{ story: EventDetails; row: Record<string, unknown> }> {
     const story = await scene.admin.find(ids[kind]);
     const [row] = await view(kind);
     if (!story || !row) throw new Error(`there is no answer for ${kind}`);

@@ -20,85 +20,91 @@ import { listDestinations } from '../../outbox/operating/list-destinations.ts';
 import { listMaintenance } from '../../outbox/operating/list-maintenance.ts';
 import { listMissingTargets } from '../../outbox/operating/list-missing-targets.ts';
 import { listRelays } from '../../outbox/operating/list-relays.ts';
-import type { Judgement } from './finding.ts';
-import { judgeIndexes } from './judge-indexes.ts';
-import { judgeLocks } from './judge-locks.ts';
-import { judgeMaintenance } from './judge-maintenance.ts';
-import { judgeMigrations } from './judge-migrations.ts';
-import { judgeOrphans } from './judge-orphans.ts';
-import { judgePartitions } from './judge-partitions.ts';
-import { judgeRelays } from './judge-relays.ts';
-import { judgeRights } from './judge-rights.ts';
-import { judgeRowSecurity } from './judge-row-security.ts';
-import { judgeSequence } from './judge-sequence.ts';
-import { judgeClock, judgeConnections, judgePooler, judgeServer, judgeSettings } from './judge-server.ts';
-import { judgeSlots, judgeSnapshots } from './judge-snapshots.ts';
-import { judgeAutovacuum, judgeBloat } from './judge-tables.ts';
-import { judgeTriggers } from './judge-triggers.ts';
-import { judgeBacklog, judgeDeadLetters, judgeDestinations } from './judge-work.ts';
+import { backlogFindings, deadLetterFindings, destinationFindings } from './delivery-findings.ts';
+import type { CheckFinding } from './finding.ts';
+import { indexFindings } from './index-findings.ts';
 import type { DoctorLimits } from './limits.ts';
+import { lockFindings } from './lock-findings.ts';
+import { maintenanceFindings } from './maintenance-findings.ts';
+import { migrationFindings } from './migration-findings.ts';
+import { orphanFindings } from './orphan-findings.ts';
+import { partitionFindings } from './partition-findings.ts';
+import { relayFindings } from './relay-findings.ts';
+import { rightsFindings } from './rights-findings.ts';
+import { rowSecurityFindings } from './row-security-findings.ts';
+import { sequenceFindings } from './sequence-findings.ts';
+import {
+  clockFindings,
+  connectionFindings,
+  poolerFindings,
+  serverFindings,
+  settingFindings,
+} from './server-findings.ts';
+import { slotFindings, snapshotFindings } from './snapshot-findings.ts';
+import { autovacuumFindings, bloatFindings } from './table-findings.ts';
+import { triggerFindings } from './trigger-findings.ts';
 
-/** Whom to examine. */
-export interface Patient {
+/** What the checks look at. */
+export interface CheckInput {
   db: Executor;
   schema: string;
   limits: DoctorLimits;
-  /** To find out whether a pooler is between this process and PostgreSQL. */
+  /** Needed to find out whether a pooler is between this process and PostgreSQL. */
   connectTo?: ConnectionOptions;
 }
 
-type Check = (patient: Patient) => Promise<Judgement[]>;
+type Check = (input: CheckInput) => Promise<CheckFinding[]>;
 
-/** Every check by its name: gathers facts, which takes SQL, and judges them, which does not. */
+/** Every check by name. A check reads facts with SQL and turns them into findings without SQL. */
 export const checks = {
-  server: async ({ db }) => judgeServer(await examineServer(db)),
-  settings: async ({ db }) => judgeSettings(await examineServer(db)),
-  connections: async ({ db }) => judgeConnections(await examineServer(db)),
+  server: async ({ db }) => serverFindings(await examineServer(db)),
+  settings: async ({ db }) => settingFindings(await examineServer(db)),
+  connections: async ({ db }) => connectionFindings(await examineServer(db)),
   clock: async ({ db }) => {
-    await examineServer(db); // The first answer may have to wait for a connection.
+    await examineServer(db); // The first query may wait for a connection.
     const asked = Date.now();
     const { nowMs } = await examineServer(db);
-    return judgeClock(nowMs, { asked, answered: Date.now() });
+    return clockFindings(nowMs, { asked, answered: Date.now() });
   },
-  pooler: async ({ connectTo }) => judgePooler(connectTo && (await probeSession(connectTo))),
+  pooler: async ({ connectTo }) => poolerFindings(connectTo && (await probeSession(connectTo))),
   migrations: async ({ db, schema }) =>
-    judgeMigrations(
+    migrationFindings(
       { migrations: readMigrations(), routines: readRoutines() },
       { migrations: await examineMigrations(db, schema), routines: await examineRoutines(db, schema) },
     ),
-  rights: async ({ db, schema }) => judgeRights(await examineRights(db, schema)),
-  'row-security': async ({ db, schema }) => judgeRowSecurity(await examineRowSecurity(db, schema)),
-  triggers: async ({ db, schema }) => judgeTriggers(schema, await examineTriggers(db, schema)),
-  sequence: async ({ db, schema }) => judgeSequence(await examineSequence(db, schema)),
+  rights: async ({ db, schema }) => rightsFindings(await examineRights(db, schema)),
+  'row-security': async ({ db, schema }) => rowSecurityFindings(await examineRowSecurity(db, schema)),
+  triggers: async ({ db, schema }) => triggerFindings(schema, await examineTriggers(db, schema)),
+  sequence: async ({ db, schema }) => sequenceFindings(await examineSequence(db, schema)),
   indexes: async ({ db, schema }) =>
-    judgeIndexes(schema, await examineTables(db, schema), await examineIndexes(db, schema)),
-  autovacuum: async ({ db, schema }) => judgeAutovacuum(schema, await examineTables(db, schema)),
+    indexFindings(schema, await examineTables(db, schema), await examineIndexes(db, schema)),
+  autovacuum: async ({ db, schema }) => autovacuumFindings(schema, await examineTables(db, schema)),
   bloat: async ({ db, schema, limits }) => {
     const facts = { tables: await examineTables(db, schema), indexes: await examineIndexes(db, schema) };
-    return judgeBloat(schema, facts, limits);
+    return bloatFindings(schema, facts, limits);
   },
   snapshots: async ({ db, schema, limits }) => {
     const { currentRole } = await examineRights(db, schema);
-    return judgeSnapshots(await examineSnapshots(db), limits, currentRole);
+    return snapshotFindings(await examineSnapshots(db), limits, currentRole);
   },
-  locks: async ({ db, schema, limits }) => judgeLocks(await examineLocks(db, schema), limits),
-  slots: async ({ db, limits }) => judgeSlots(await examineSlots(db), limits),
-  backlog: async ({ db, schema, limits }) => judgeBacklog(await count(db, schema), limits),
+  locks: async ({ db, schema, limits }) => lockFindings(await examineLocks(db, schema), limits),
+  slots: async ({ db, limits }) => slotFindings(await examineSlots(db), limits),
+  backlog: async ({ db, schema, limits }) => backlogFindings(await count(db, schema), limits),
   relays: async ({ db, schema }) =>
-    judgeRelays(await listRelays(db, schema), await count(db, schema), await listMissingTargets(db, schema)),
+    relayFindings(await listRelays(db, schema), await count(db, schema), await listMissingTargets(db, schema)),
   destinations: async ({ db, schema }) => {
     const alive = (await listRelays(db, schema)).filter(({ state }) => state === 'alive');
-    return judgeDestinations(await listDestinations(db, schema), alive.length);
+    return destinationFindings(await listDestinations(db, schema), alive.length);
   },
-  orphans: async ({ db, schema }) => judgeOrphans(await examineOrphans(db, schema)),
-  'dead-letters': async ({ db, schema }) => judgeDeadLetters(await count(db, schema)),
+  orphans: async ({ db, schema }) => orphanFindings(await examineOrphans(db, schema)),
+  'dead-letters': async ({ db, schema }) => deadLetterFindings(await count(db, schema)),
   partitions: async ({ db, schema }) => {
     const { nowMs } = await examineServer(db);
-    return judgePartitions(schema, await listPartitions(db, schema), nowMs);
+    return partitionFindings(schema, await listPartitions(db, schema), nowMs);
   },
   maintenance: async ({ db, schema }) => {
     const { nowMs } = await examineServer(db);
-    return judgeMaintenance(await listMaintenance(db, schema), await listRelays(db, schema), nowMs);
+    return maintenanceFindings(await listMaintenance(db, schema), await listRelays(db, schema), nowMs);
   },
 } satisfies Record<string, Check>;
 
@@ -106,7 +112,7 @@ export type CheckName = keyof typeof checks;
 
 export const checkNames = Object.keys(checks) as CheckName[];
 
-/** Checks that make sense where there is no outbox yet. */
+/** Checks that work in a database without an outbox. */
 export const withoutTables: readonly CheckName[] = [
   'server',
   'settings',

@@ -1,18 +1,18 @@
 import type { Severity } from './finding.ts';
 
-/** An index that the migrations make. A test compares the list with a fresh database. */
+/** An index that the migrations create. A test compares the list with a new database. */
 export interface ExpectedIndex {
   table: string;
-  /** As `examineIndexes` tells it. */
+  /** As `examineIndexes` returns it. */
   definition: string;
-  /** How bad it is when it is missing. */
+  /** Severity if the index is missing. */
   missing: Exclude<Severity, 'ok'>;
   consequence: string;
 }
 
-const wholeQueue = 'Every claim or settlement reads the whole table: delivery slows down as the backlog grows.';
-const unfenced = 'Rows that must be unique are no longer kept from being there twice.';
-const slowStory = 'What became of an event is looked up by reading the whole table.';
+const wholeQueue = 'Every claim or settlement reads the whole table, so delivery slows down as the backlog grows.';
+const unfenced = 'Nothing prevents duplicate rows.';
+const slowStory = 'Looking up an event reads the whole table.';
 
 export const expectedIndexes: readonly ExpectedIndex[] = [
   { table: 'outbox_events', definition: 'unique btree (seq)', missing: 'critical', consequence: wholeQueue },
@@ -33,7 +33,7 @@ export const expectedIndexes: readonly ExpectedIndex[] = [
     table: 'outbox_events',
     definition: "brin (created_at, seq) WITH (pages_per_range='32')",
     missing: 'note',
-    consequence: 'Queries by time over the log read all of it.',
+    consequence: 'Queries by time read the whole log.',
   },
   { table: 'outbox_queue', definition: 'unique btree (seq)', missing: 'critical', consequence: wholeQueue },
   {
@@ -75,26 +75,26 @@ export const expectedIndexes: readonly ExpectedIndex[] = [
     table: 'outbox_dead_letters',
     definition: 'btree (dead_at, seq)',
     missing: 'warning',
-    consequence: 'Dead letters are listed and retried by reading all of them.',
+    consequence: 'Listing and retrying dead letters reads all of them.',
   },
   { table: 'outbox_relays', definition: 'unique btree (token)', missing: 'critical', consequence: unfenced },
   {
     table: 'outbox_relays',
     definition: 'btree (token) WHERE (ended_at IS NULL)',
     missing: 'warning',
-    consequence: 'Every claim reads all relays that ever were to find those that are alive.',
+    consequence: 'Every claim reads the rows of all ended relays to find those that are alive.',
   },
   {
     table: 'processed_events',
     definition: 'btree (processed_at)',
     missing: 'warning',
-    consequence: 'Retention reads the whole inbox to find what is old.',
+    consequence: 'Retention reads the whole inbox to find old rows.',
   },
   {
     table: 'processed_events',
     definition: 'unique btree (consumer_name, event_id)',
     missing: 'critical',
-    consequence: 'Consumers act on events twice: nothing keeps an event from being processed again.',
+    consequence: 'Nothing prevents consumers from processing an event twice.',
   },
   { table: 'outbox_leadership', definition: 'unique btree (name)', missing: 'critical', consequence: unfenced },
   {

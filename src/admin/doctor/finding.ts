@@ -1,27 +1,28 @@
-/** From the best to the worst. */
+/** From best to worst. */
 export const severities = ['ok', 'note', 'warning', 'critical'] as const;
 
 /**
- * `ok`: looked at, and as it should be. `note`: worth knowing. `warning`: will hurt if it stays. `critical`: it hurts
- * now, or events are in danger.
+ * `ok`: checked, no problem. `note`: good to know. `warning`: causes problems if it stays. `critical`: causes problems now,
+ * or events may be lost.
  */
 export type Severity = (typeof severities)[number];
 
-/** What a doctor's check found. */
-export interface Judgement {
+/** What a check found. */
+export interface CheckFinding {
   severity: Severity;
+  /** What is wrong. */
   what: string;
-  /** What comes of it. */
+  /** Why it matters. */
   consequence?: string;
   /** The command that fixes it: SQL, or one of `postcommit`. */
   fix?: string;
 }
 
-export const ok = (what: string): Judgement => ({ severity: 'ok', what });
+export const ok = (what: string): CheckFinding => ({ severity: 'ok', what });
 
 const finding =
   (severity: Severity) =>
-  (what: string, consequence: string, fix?: string): Judgement => ({
+  (what: string, consequence: string, fix?: string): CheckFinding => ({
     severity,
     what,
     consequence,
@@ -36,7 +37,7 @@ export function worstOf(findings: readonly { severity: Severity }[]): Severity {
   return severities[Math.max(0, ...findings.map(({ severity }) => severities.indexOf(severity)))] ?? 'ok';
 }
 
-/** How bad it is to be over a limit: ten times over it is critical. */
+/** A value over a limit is a warning, over ten times the limit it is critical. */
 export function severityOver(value: number, limit: number): Severity {
   return value > limit * 10 ? 'critical' : value > limit ? 'warning' : 'ok';
 }

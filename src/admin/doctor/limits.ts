@@ -1,14 +1,14 @@
 import { PostcommitError } from '../../errors.ts';
 
-/** From where on the doctor warns. At ten times a limit, the finding is critical. */
+/** A value over a limit is a warning, over ten times the limit it is critical. */
 export interface DoctorLimits {
-  /** For how long an event may have been due. Default 300,000 (5 minutes). */
+  /** How long an event may have been due. Default 300,000 (5 minutes). */
   oldestPendingMs: number;
-  /** For how long a session may hold a snapshot. Reports and dumps need a while. Default 300,000 (5 minutes). */
+  /** How long a session may hold a snapshot. Reports and dumps take a while. Default 300,000 (5 minutes). */
   snapshotMs: number;
-  /** For how long a session may hold an advisory lock of the outbox. Default 60,000 (1 minute). */
+  /** How long a session may hold an advisory lock of the outbox. Default 60,000 (1 minute). */
   lockMs: number;
-  /** Dead rows in the queue, or on the shelf. Autovacuum begins at 5,000. Default 100,000. */
+  /** Dead rows in the queue or on the shelf. Autovacuum starts at 5,000. Default 100,000. */
   deadRows: number;
   /** WAL that the server keeps for one replication slot. Default 1,073,741,824 (1 GiB). */
   slotBytes: number;
@@ -22,16 +22,16 @@ const defaults: DoctorLimits = {
   slotBytes: 1_073_741_824,
 };
 
-export function resolveLimits(given: Partial<DoctorLimits> = {}): DoctorLimits {
+export function resolveLimits(overrides: Partial<DoctorLimits> = {}): DoctorLimits {
   const known = Object.keys(defaults) as (keyof DoctorLimits)[];
-  const unknown = Object.keys(given).find((name) => !known.includes(name as keyof DoctorLimits));
+  const unknown = Object.keys(overrides).find((name) => !known.includes(name as keyof DoctorLimits));
   if (unknown !== undefined) {
     throw new PostcommitError(
       'POSTCOMMIT_E_BAD_OPTION',
-      `There is no limit ${unknown}: known are ${known.join(', ')}.`,
+      `There is no limit ${JSON.stringify(unknown)}. Limits are ${known.join(', ')}.`,
     );
   }
-  const limits = { ...defaults, ...given };
+  const limits = { ...defaults, ...overrides };
   for (const name of known) {
     if (!Number.isSafeInteger(limits[name]) || limits[name] < 0) {
       throw new PostcommitError(

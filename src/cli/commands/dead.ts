@@ -8,10 +8,10 @@ import { wholeNumber } from '../arguments.ts';
 import { runBulk } from '../bulk.ts';
 import { confirm } from '../confirmation.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
+import { eventJson, findEvents, printEvent } from '../event-details.ts';
 import { instant } from '../output.ts';
 import type { FlagConditions } from '../selection.ts';
 import { addConditions, targetOf } from '../selection.ts';
-import { findStories, storyJson, tellStory } from '../story.ts';
 import type { Terminal } from '../terminal.ts';
 
 interface DeadConditions extends FlagConditions {
@@ -33,11 +33,13 @@ interface BulkOptions extends DeadConditions {
 export function addDead(program: Command, terminal: Terminal): void {
   const dead = program
     .command('dead')
-    .summary('dead letters: list, show, retry, discard')
-    .description('Events that failed for good: look at them, deliver them again, or give them up.')
+    .summary('list, show, retry or discard dead letters')
+    .description(
+      'Dead letters are events that relays no longer try to deliver: all attempts failed, or a handler or broker rejected them. List them, retry them or discard them.',
+    )
     .addHelpText(
       'after',
-      examples(['what failed for good?', 'dead list'], ['deliver all of them again', 'dead retry --all']),
+      examples(['which events are dead letters, and why?', 'dead list'], ['retry all of them', 'dead retry --all']),
     );
   addList(dead, terminal);
   addShow(dead, terminal);
@@ -47,20 +49,25 @@ export function addDead(program: Command, terminal: Terminal): void {
 
 function addDeadConditions(command: Command): Command {
   return addConditions(command)
-    .addOption(new Option('--reason <reason>', 'only these').choices(deadReasons))
-    .option('--error <text>', 'only those whose last error contains this text');
+    .addOption(new Option('--reason <reason>', 'only dead letters with this reason').choices(deadReasons))
+    .option('--error <text>', 'only dead letters whose last error contains this text');
 }
 
 function addList(dead: Command, terminal: Terminal): void {
   addDeadConditions(dead.command('list'))
     .summary('list dead letters')
-    .description('List dead letters, newest event first. --from and --to mean when they failed for good.')
-    .option('--include-discarded', 'also those that were given up')
-    .option('--limit <n>', 'at most so many', wholeNumber(1, 1_000), 20)
-    .option('--after <cursor>', 'go on after this one, as the page before said')
+    .description(
+      'List dead letters, newest event first. --from and --to select by the time at which an event became a dead letter.',
+    )
+    .option('--include-discarded', 'include discarded dead letters')
+    .option('--limit <n>', 'maximum number of rows', wholeNumber(1, 1_000), 20)
+    .option('--after <cursor>', 'start after this row: the cursor that the previous page printed')
     .addHelpText(
       'after',
-      examples(['the newest', 'dead list'], ['timeouts of the last day', 'dead list --error timeout --from 1d']),
+      examples(
+        ['the newest dead letters', 'dead list'],
+        ['timeouts of the last day', 'dead list --error timeout --from 1d'],
+      ),
     )
     .action(async (options: ListOptions, command: Command) => {
       const context = contextOf(command, terminal);
@@ -81,8 +88,9 @@ function addList(dead: Command, terminal: Terminal): void {
           instant(letter.at),
           letter.error,
         ]);
-        output.table(['ID', 'REASON', 'ATTEMPTS', 'BLOCKS', 'TYPE', 'AGGREGATE', 'DEAD SINCE', 'ERROR'], rows);
-        if (page.next !== undefined) output.line(output.paint.dim(`more: the same with --after ${page.next}`));
+        output.table(['ID', 'REASON', 'ATTEMPTS', 'BLOCKS KEY', 'TYPE', 'AGGREGATE', 'DEAD SINCE', 'ERROR'], rows);
+        if (page.next !== undefined)
+          output.line(output.paint.dim(`more rows: repeat the command with --after ${page.next}`));
       });
     });
 }
@@ -90,37 +98,39 @@ function addList(dead: Command, terminal: Terminal): void {
 function addShow(dead: Command, terminal: Terminal): void {
   dead
     .command('show')
-    .summary('tell the whole story of one')
-    .description('Tell the whole story of one dead letter: every attempt with its error, payload and headers.')
+    .summary('show one dead letter')
+    .description('Show one dead letter: every attempt with its error, payload and headers.')
     .argument('<id>', 'id or seq of the event')
     .addHelpText('after', examples(['one dead letter', 'dead show 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f']))
     .action(async (id: string, _options: unknown, command: Command) => {
       const context = contextOf(command, terminal);
-      const stories = await withAdmin(context, (admin) => findStories(admin, id));
-      const [story] = stories.filter(({ deadLetter }) => deadLetter !== undefined);
-      if (story === undefined) {
-        const detail = stories[0] ? `${id} is no dead letter: it is ${stories[0].status}.` : `Looked for ${id}.`;
+      const events = await withAdmin(context, (admin) => findEvents(admin, id));
+      const [event] = events.filter(({ deadLetter }) => deadLetter !== undefined);
+      if (event === undefined) {
+        const detail = events[0]
+          ? `${id} is not a dead letter. Its status is ${events[0].status}.`
+          : `No event has the id or seq ${id}; retention may have deleted it.`;
         throw new PostcommitError('POSTCOMMIT_E_NOT_FOUND', detail);
       }
-      context.output.show(storyJson(story), () => tellStory(story, [], new Date(), context.output));
+      context.output.show(eventJson(event), () => printEvent(event, [], new Date(), context.output));
     });
 }
 
 function addRetry(dead: Command, terminal: Terminal): void {
   addDeadConditions(dead.command('retry'))
-    .summary('deliver them again')
+    .summary('deliver dead letters again')
     .description(
-      'Put dead letters back into the queue, with their attempts counted from zero. Targets that already have the event do not get it again. A broker that deduplicates drops an event that it stored in an earlier attempt; if that copy was deleted there, replay the event after the retry.',
+      'Put dead letters back into the queue, due now, with their attempts reset. Handlers and destinations that already have the event do not get it again. A broker that deduplicates drops an event that it stored in an earlier attempt. If that copy was deleted at the broker, replay the event after the retry.',
     )
-    .argument('[ids...]', 'ids of events')
-    .option('--all', 'every dead letter that was not discarded')
-    .option('--yes', 'do not ask')
+    .argument('[ids...]', 'ids or seqs of events')
+    .option('--all', 'all dead letters that are not discarded')
+    .option('--yes', 'do not ask for confirmation')
     .addHelpText(
       'after',
       examples(
-        ['one', 'dead retry 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f'],
-        ['what the outage of this morning left', 'dead retry --error ECONNREFUSED --from 6h'],
-        ['all, from a script', 'dead retry --all --yes --json'],
+        ['one event', 'dead retry 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f'],
+        ['dead letters of an outage this morning', 'dead retry --error ECONNREFUSED --from 6h'],
+        ['all of them, from a script', 'dead retry --all --yes --json'],
       ),
     )
     .action(async (ids: string[], options: BulkOptions, command: Command) => {
@@ -129,24 +139,24 @@ function addRetry(dead: Command, terminal: Terminal): void {
       const target = targetOf(ids, conditions, all);
       if (ids.length === 0) await confirm(context, `Retry ${all ? 'all' : 'the matching'} dead letters?`, yes);
       const words = { noun: 'dead letter', done: 'put back into the queue', named: ids.length > 0 };
-      await runBulk(context, words, (admin, watch) => admin.retry(target, watch));
+      await runBulk(context, words, (admin, bulk) => admin.retry(target, bulk));
     });
 }
 
 function addDiscard(dead: Command, terminal: Terminal): void {
   addDeadConditions(dead.command('discard'))
-    .summary('give them up')
+    .summary('give up on dead letters')
     .description(
-      'Give dead letters up: they are never delivered, and no longer hold their aggregate back. Their story stays.',
+      'Discard dead letters: they are never delivered, and they no longer block their aggregate. Their history stays until retention removes it.',
     )
-    .argument('[ids...]', 'ids of events')
-    .option('--all', 'every dead letter')
-    .option('--yes', 'do not ask')
+    .argument('[ids...]', 'ids or seqs of events')
+    .option('--all', 'all dead letters')
+    .option('--yes', 'do not ask for confirmation')
     .addHelpText(
       'after',
       examples(
-        ['one', 'dead discard 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f'],
-        ['those that a handler rejected, of one type', 'dead discard --reason rejected --type order.created'],
+        ['one event', 'dead discard 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f'],
+        ['rejected events of one type', 'dead discard --reason rejected --type order.created'],
       ),
     )
     .action(async (ids: string[], options: BulkOptions, command: Command) => {
@@ -157,6 +167,6 @@ function addDiscard(dead: Command, terminal: Terminal): void {
         ids.length > 0 ? quantity(ids.length, 'dead letter') : `${all ? 'all' : 'the matching'} dead letters`;
       await confirm(context, `Discard ${which}? They will never be delivered.`, yes);
       const words = { noun: 'dead letter', done: 'discarded', named: ids.length > 0 };
-      await runBulk(context, words, (admin, watch) => admin.discard(target, watch));
+      await runBulk(context, words, (admin, bulk) => admin.discard(target, bulk));
     });
 }

@@ -7,14 +7,14 @@ import type { GlobalOptions } from '../settings.ts';
 export function addDemo(program: Command): void {
   program
     .command('demo')
-    .summary('watch it work, crash and recover')
+    .summary('run a demo with a crash and a recovery')
     .description(
-      'Run a small order service, two relays and a crash on an embedded PostgreSQL, live in the terminal, and prove at the end that nothing was lost. It leaves nothing behind. With --database-url it uses that server instead; DATABASE_URL and the config file are not looked at.',
+      'Run a small order service and two relays on an embedded PostgreSQL, kill one relay, and check at the end that no event was lost. The demo removes everything that it created. With --database-url it uses that server instead; it ignores DATABASE_URL and the config file.',
     )
-    .option('--seconds <n>', 'how long orders are made', wholeNumber(1, 3_600), 20)
+    .option('--seconds <n>', 'how long the order service runs', wholeNumber(1, 3_600), 20)
     .addHelpText(
       'after',
-      examples(['twenty seconds', 'demo'], ['shorter, and one JSON object at the end', 'demo --seconds 10 --json']),
+      examples(['20 seconds', 'demo'], ['10 seconds, with a JSON object at the end', 'demo --seconds 10 --json']),
     )
     .action(async (_options: unknown, command: Command) => {
       const { seconds, json, databaseUrl } = command.optsWithGlobals<GlobalOptions & { seconds: number }>();

@@ -3,22 +3,22 @@ import type { OutboxAdmin } from '../../admin/admin.ts';
 import type { DestinationInfo } from '../../outbox/operating/list-destinations.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
-import { tellDestinations, waitingEvents } from '../destination-text.ts';
+import { printDestinations, waitingEvents } from '../destination-table.ts';
 import { printable } from '../output.ts';
 import type { Terminal } from '../terminal.ts';
 
 export function addDestinations(program: Command, terminal: Terminal): void {
   program
     .command('destinations')
-    .summary('which destinations are up, down or paused, and what waits for them')
+    .summary('list destinations: up, down or paused, and how many events wait for them')
     .description(
-      'List every destination that a relay was started with: whether it is up, down (away, and probed by the relays) or paused (by an operator), since when and why, and how many events wait for it. Counts end at 100,000.',
+      'List every destination that a relay was ever started with. For each: whether it is up, down (unreachable; relays probe it) or paused (by an operator), since when and why, and how many events wait for it. Counts stop at 100,000.',
     )
     .addHelpText(
       'after',
       examples(
-        ['what is away?', 'destinations'],
-        ['events that wait for one of them', "destinations --json | jq '.destinations[] | {name, waiting}'"],
+        ['which destinations are down?', 'destinations'],
+        ['how many events wait for each', "destinations --json | jq '.destinations[] | {name, waiting}'"],
       ),
     )
     .action(async (_options: unknown, command: Command) => {
@@ -26,8 +26,9 @@ export function addDestinations(program: Command, terminal: Terminal): void {
       const { output } = context;
       const destinations = await withAdmin(context, (admin) => admin.destinations());
       output.show({ destinations }, () => {
-        if (destinations.length === 0) output.line('no destinations: a relay tells of its own when it starts');
-        else tellDestinations(output, destinations, new Date());
+        if (destinations.length === 0)
+          output.line('no destinations: a relay registers its destinations when it starts');
+        else printDestinations(output, destinations, new Date());
       });
     });
 }
@@ -37,29 +38,29 @@ export function addPause(program: Command, terminal: Terminal): void {
     .command('pause')
     .summary('stop sending to a destination')
     .description(
-      'Stop sending to a destination, in every relay, until `postcommit resume`. Its events wait and lose no attempt; other destinations go on. To pause it again changes its reason only.',
+      'Stop sending to a destination, in every relay, until `postcommit resume`. Its events stay queued and no attempt is counted. Other destinations are not affected. Pausing a paused destination only changes the reason.',
     )
-    .argument('<destination>', 'its name, as `postcommit destinations` shows it')
-    .option('--reason <text>', 'why, for whoever looks next')
+    .argument('<destination>', 'name of the destination, see `postcommit destinations`')
+    .option('--reason <text>', 'why; shown by `postcommit destinations`')
     .addHelpText(
       'after',
       examples(
-        ['before the broker is upgraded', 'pause kafka --reason "cluster upgrade, until 14:00"'],
+        ['before a broker upgrade', 'pause kafka --reason "cluster upgrade, until 14:00"'],
         ['from a script', 'pause kafka --json'],
       ),
     )
     .action(async (name: string, options: { reason?: string }, command: Command) => {
       const context = contextOf(command, terminal);
-      await tellAfter(
+      await changeAndPrint(
         context,
         name,
         (admin) => admin.pause(name, options),
         (destination) => {
-          const waiting = destination.waiting > 0 ? ` Waiting now: ${waitingEvents(destination)}.` : '';
-          return `${printable(name)} is paused: nothing is sent to it, and its events wait.${waiting}`;
+          const waiting = destination.waiting > 0 ? ` ${waitingEvents(destination)} waiting.` : '';
+          return `${printable(name)} is paused: relays send nothing to it and keep its events.${waiting}`;
         },
       );
-      context.output.line(context.output.paint.dim(`go on with: postcommit resume ${printable(name)}`));
+      context.output.line(context.output.paint.dim(`to resume: postcommit resume ${printable(name)}`));
     });
 }
 
@@ -68,25 +69,28 @@ export function addResume(program: Command, terminal: Terminal): void {
     .command('resume')
     .summary('send to a destination again')
     .description(
-      'End the pause of a destination: the events that waited are sent, oldest first, at no more than the drainRateMax of the relays. One that is down is tried at once instead of at its next probe.',
+      'End the pause of a destination. Relays send the events that waited, oldest first, at most drainRateMax per second. If the destination is down, relays try it now instead of at its next probe.',
     )
-    .argument('<destination>', 'its name, as `postcommit destinations` shows it')
-    .addHelpText('after', examples(['the upgrade is done', 'resume kafka'], ['from a script', 'resume kafka --json']))
+    .argument('<destination>', 'name of the destination, see `postcommit destinations`')
+    .addHelpText(
+      'after',
+      examples(['after the broker upgrade', 'resume kafka'], ['from a script', 'resume kafka --json']),
+    )
     .action(async (name: string, _options: unknown, command: Command) => {
-      await tellAfter(
+      await changeAndPrint(
         contextOf(command, terminal),
         name,
         (admin) => admin.resume(name),
         (destination) => {
-          const waited = destination.waiting > 0 ? `: ${waitingEvents(destination)} that waited will be sent` : '';
+          const waited = destination.waiting > 0 ? `: relays now send ${waitingEvents(destination)} that waited` : '';
           return `${printable(name)} is resumed${waited}`;
         },
       );
     });
 }
 
-/** Makes the change, and tells how the destination stands after it. */
-async function tellAfter(
+/** Makes the change, then prints the state of the destination. */
+async function changeAndPrint(
   context: Context,
   name: string,
   change: (admin: OutboxAdmin) => Promise<void>,

@@ -27,11 +27,11 @@ const anyNumber = wholeNumber(0, 999_999_999_999);
 export function addDoctor(program: Command, terminal: Terminal): void {
   program
     .command('doctor')
-    .summary('find what is wrong, or about to be, and the command that fixes it')
+    .summary('find problems, what they lead to, and the command that fixes each')
     .description(
-      `Examine the outbox and its PostgreSQL, and tell what is wrong or about to be: worst first, each with its consequence and the command that fixes it. Changes nothing. Exit code 1 for warnings, 5 when something is critical, 4 when the tables are not those of this version. At ten times a limit, the finding is critical. Checks: ${checkNames.join(', ')}.`,
+      `Check the outbox and its PostgreSQL server and print every problem, worst first, with its consequence and the command that fixes it. Changes nothing. A value over a limit is a warning, over ten times the limit it is critical. Exit code 1 for warnings, 5 for critical findings, 4 if the tables do not match this version. Checks: ${checkNames.join(', ')}.`,
     )
-    .option('--only <checks>', 'only these checks, separated by commas', checksArgument)
+    .option('--only <checks>', 'run only these checks, separated by commas', checksArgument)
     .option('--max-age-ms <n>', 'warn when an event has been due for longer (default: 300000)', anyNumber)
     .option('--max-snapshot-ms <n>', 'warn when a session holds a snapshot for longer (default: 300000)', anyNumber)
     .option('--max-lock-ms <n>', 'warn when a session holds an advisory lock for longer (default: 60000)', anyNumber)
@@ -40,9 +40,9 @@ export function addDoctor(program: Command, terminal: Terminal): void {
     .addHelpText(
       'after',
       examples(
-        ['is all well?', 'doctor'],
-        ['who keeps vacuum from the queue?', 'doctor --only snapshots,bloat --max-snapshot-ms 10000'],
-        ['what a monitor needs', 'doctor --json | jq \'.findings[] | select(.severity == "critical")\''],
+        ['check everything', 'doctor'],
+        ['what keeps vacuum from cleaning the queue?', 'doctor --only snapshots,bloat --max-snapshot-ms 10000'],
+        ['critical findings, for a monitor', 'doctor --json | jq \'.findings[] | select(.severity == "critical")\''],
       ),
     )
     .action(async (flags: DoctorFlags, command: Command) => {
@@ -51,7 +51,7 @@ export function addDoctor(program: Command, terminal: Terminal): void {
       const diagnosis = await withAdmin(context, (admin) =>
         admin.doctor({ ...connection, limits: limitsOf(flags), ...(flags.only && { only: flags.only }) }),
       );
-      context.output.show({ schema, ...diagnosis }, () => tell(context.output, schema, diagnosis));
+      context.output.show({ schema, ...diagnosis }, () => print(context.output, schema, diagnosis));
       const exitCode = exitCodeFor(diagnosis);
       if (exitCode !== exitCodes.ok) throw new ExitWith(exitCode);
     });
@@ -62,7 +62,7 @@ function checksArgument(text: string): CheckName[] {
     const name = checkNames.find((each) => each === part.trim());
     if (name !== undefined) return name;
     const meant = suggest(part.trim(), checkNames);
-    throw new InvalidArgumentError(meant ? `Did you mean ${meant}?` : `There are ${checkNames.join(', ')}.`);
+    throw new InvalidArgumentError(meant ? `Did you mean ${meant}?` : `Checks are ${checkNames.join(', ')}.`);
   });
 }
 
@@ -88,10 +88,10 @@ function exitCodeFor({ worst, findings }: Diagnosis): number {
   return notMigrated ? exitCodes.notMigrated : exitCodes.critical;
 }
 
-function tell(output: Output, schema: string, { findings }: Diagnosis): void {
+function print(output: Output, schema: string, { findings }: Diagnosis): void {
   const { paint } = output;
   const colour = { critical: paint.red, warning: paint.yellow, note: paint.cyan, ok: paint.green };
-  output.line(paint.bold(`doctor of the outbox in schema ${printable(schema)}`));
+  output.line(paint.bold(`outbox in schema ${printable(schema)}`));
   for (const { check, severity, what, consequence, fix } of findings.filter(({ severity }) => severity !== 'ok')) {
     output.line();
     output.line(`${colour[severity](severity)}  ${paint.bold(check)}: ${printable(what)}`);
@@ -113,5 +113,5 @@ function summary(findings: readonly Finding[], { paint }: Output): string {
     how('warning') > 0 && paint.yellow(quantity(how('warning'), 'warning')),
     how('note') > 0 && quantity(how('note'), 'note'),
   ].filter((part) => part !== false);
-  return parts.length > 0 ? parts.join(', ') : paint.green('all is well');
+  return parts.length > 0 ? parts.join(', ') : paint.green('no problems found');
 }

@@ -9,10 +9,10 @@ import { runBulk } from '../bulk.ts';
 import { confirm } from '../confirmation.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
+import { eventJson, findEvents, printEvent } from '../event-details.ts';
 import { instant } from '../output.ts';
 import type { FlagConditions } from '../selection.ts';
 import { addConditions, targetOf } from '../selection.ts';
-import { findStories, storyJson, tellStory } from '../story.ts';
 import type { Terminal } from '../terminal.ts';
 
 interface EventsOptions extends FlagConditions {
@@ -31,23 +31,23 @@ interface ChangeOptions {
 export function addEvents(program: Command, terminal: Terminal): void {
   const events = program
     .command('events')
-    .summary('list events, tell the whole story of one, make delayed ones due, cancel undelivered ones')
+    .summary('list events, show one, make delayed ones due, cancel undelivered ones')
     .description(
-      'List events, newest first. With an id (or a seq): everything that is known of that event, every attempt with its error, every delivery, and what can be done.',
+      'List events, newest first. With an id or a seq: show that event with every attempt and its error, every delivery, and the commands that apply to it.',
     )
     .argument('[id]', 'id or seq of one event')
     .option('--status <status>', `only ${eventStatuses.join(', ')}`, statusArgument);
   addConditions(events)
-    .addOption(new Option('--order <order>', 'which come first').choices(['newest', 'oldest']).default('newest'))
-    .option('--limit <n>', 'at most so many', wholeNumber(1, 1_000), 20)
-    .option('--after <cursor>', 'go on after this one, as the page before said')
+    .addOption(new Option('--order <order>', 'which events come first').choices(['newest', 'oldest']).default('newest'))
+    .option('--limit <n>', 'maximum number of rows', wholeNumber(1, 1_000), 20)
+    .option('--after <cursor>', 'start after this row: the cursor that the previous page printed')
     .addHelpText(
       'after',
       examples(
         ['the newest events', 'events'],
-        ['what is still to be delivered, oldest first', 'events --status pending --order oldest'],
-        ['everything of one order in the last two hours', 'events --aggregate order:42 --from 2h'],
-        ['the whole story of one event', 'events 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f'],
+        ['undelivered events, oldest first', 'events --status pending --order oldest'],
+        ['events of one order in the last two hours', 'events --aggregate order:42 --from 2h'],
+        ['one event with its history', 'events 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f'],
       ),
     )
     .action(async (id: string | undefined, options: EventsOptions, command: Command) => {
@@ -55,7 +55,7 @@ export function addEvents(program: Command, terminal: Terminal): void {
       if (id === undefined) return listEvents(context, options);
       const extra = [...conditionNames, ...listingNames].find((name) => isGiven(command, name));
       if (extra)
-        throw new PostcommitError('POSTCOMMIT_E_USAGE', `--${extra} is for lists; an id names one event already.`);
+        throw new PostcommitError('POSTCOMMIT_E_USAGE', `--${extra} is for lists, and an id selects one event.`);
       return showEvent(context, id);
     });
   addMakeDue(events, terminal);
@@ -69,7 +69,7 @@ function isGiven(command: Command, name: string): boolean {
   return command.getOptionValueSource(name) === 'cli';
 }
 
-/** Commander gives an option that `events` has to `events`, also when it stands behind one of its commands. */
+/** Commander assigns an option that `events` defines to `events`, also when it follows one of its subcommands. */
 function conditionsOf({ parent: events }: Command): FlagConditions {
   const extra = listingNames.find((name) => events && isGiven(events, name));
   if (extra) throw new PostcommitError('POSTCOMMIT_E_USAGE', `--${extra} is for lists.`);
@@ -83,13 +83,13 @@ function addMakeDue(events: Command, terminal: Terminal): void {
     .description(
       'Make events due now that are delayed, or in backoff after a failed attempt. Relays deliver them next, and later events of the same aggregates follow in order. Events that a relay has claimed are not changed; exit code 1 if one of the ids is such an event.',
     )
-    .argument('[ids...]', 'ids of events')
-    .option('--all', 'every delayed event')
-    .option('--yes', 'do not ask')
+    .argument('[ids...]', 'ids or seqs of events')
+    .option('--all', 'all delayed events')
+    .option('--yes', 'do not ask for confirmation')
     .addHelpText(
       'after',
       examples(
-        ['one', 'events make-due 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f'],
+        ['one event', 'events make-due 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f'],
         ['the receiver works again: skip the backoff', 'events make-due --type order.created'],
       ),
     )
@@ -99,25 +99,25 @@ function addMakeDue(events: Command, terminal: Terminal): void {
       const target = targetOf(ids, conditionsOf(command), all);
       if (ids.length === 0) await confirm(context, `Make ${all ? 'all' : 'the matching'} delayed events due now?`, yes);
       const words = { noun: 'delayed event', done: 'made due', named: ids.length > 0 };
-      await runBulk(context, words, (admin, watch) => admin.makeDue(target, watch));
+      await runBulk(context, words, (admin, bulk) => admin.makeDue(target, bulk));
     });
 }
 
 function addCancel(events: Command, terminal: Terminal): void {
   addConditions(events.command('cancel'))
-    .summary('give undelivered events up')
+    .summary('never deliver undelivered events')
     .description(
-      'Give undelivered events up, in the queue or waiting for a destination: they are not delivered, and their aggregates go on without them. They become discarded dead letters with the reason cancelled. An event that a relay holds is left alone; exit code 1 if it was named.',
+      'Cancel undelivered events, in the queue or waiting for a destination: they are never delivered, and later events of their aggregates no longer wait for them. They become discarded dead letters with the reason cancelled. Events that a relay has claimed are not changed; exit code 1 if one of the ids is such an event.',
     )
-    .argument('[ids...]', 'ids of events')
-    .option('--all', 'every undelivered event')
-    .option('--reason <text>', 'why, for the story of the events')
-    .option('--yes', 'do not ask')
+    .argument('[ids...]', 'ids or seqs of events')
+    .option('--all', 'all undelivered events')
+    .option('--reason <text>', 'why; recorded in the history of the events')
+    .option('--yes', 'do not ask for confirmation')
     .addHelpText(
       'after',
       examples(
-        ['one', 'events cancel 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f --reason "wrong date"'],
-        ['what a wrong import left', 'events cancel --type order.imported --from 2h'],
+        ['one event', 'events cancel 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f --reason "wrong date"'],
+        ['events of a wrong import', 'events cancel --type order.imported --from 2h'],
       ),
     )
     .action(async (ids: string[], options: ChangeOptions, command: Command) => {
@@ -128,7 +128,7 @@ function addCancel(events: Command, terminal: Terminal): void {
         ids.length > 0 ? quantity(ids.length, 'event') : `${all ? 'all' : 'the matching'} undelivered events`;
       await confirm(context, `Cancel ${which}? They will never be delivered.`, yes);
       const words = { noun: 'undelivered event', done: 'cancelled', named: ids.length > 0 };
-      await runBulk(context, words, (admin, watch) => admin.cancel(target, { ...watch, ...(reason && { reason }) }));
+      await runBulk(context, words, (admin, bulk) => admin.cancel(target, { ...bulk, ...(reason && { reason }) }));
     });
 }
 
@@ -141,7 +141,8 @@ async function listEvents(context: Context, options: EventsOptions): Promise<voi
       return;
     }
     output.table(['ID', 'STATUS', 'ATTEMPTS', 'TYPE', 'AGGREGATE', 'EMITTED', 'LAST ERROR'], page.events.map(row));
-    if (page.next !== undefined) output.line(output.paint.dim(`more: the same with --after ${page.next}`));
+    if (page.next !== undefined)
+      output.line(output.paint.dim(`more rows: repeat the command with --after ${page.next}`));
   });
 }
 
@@ -157,28 +158,32 @@ function row(event: EventSummary): string[] {
   ];
 }
 
-/** Shows one event, or those that share the id, or fails because there is none. With --json the first, with the seqs of the others. */
+/** Shows the event, or all events that share the id. With --json only the first, with the seqs of the others. */
 async function showEvent(context: Context, id: string): Promise<void> {
   const { output } = context;
-  const { stories, destinations } = await withAdmin(context, async (admin) => {
-    const found = await findStories(admin, id);
+  const { events, destinations } = await withAdmin(context, async (admin) => {
+    const found = await findEvents(admin, id);
     const isWaiting = found.some(({ waitingFor }) => waitingFor.length > 0);
-    return { stories: found, destinations: isWaiting ? await admin.destinations() : [] };
+    return { events: found, destinations: isWaiting ? await admin.destinations() : [] };
   });
-  const [first] = stories;
-  if (first === undefined) throw new PostcommitError('POSTCOMMIT_E_NOT_FOUND', `Looked for ${id}.`);
-  output.show(storyJson(first), () => {
-    if (stories.length > 1)
-      output.line(output.paint.yellow(`${stories.length} events have this id; name one by its seq`));
-    for (const story of stories) {
-      if (stories.length > 1) output.line();
-      tellStory(story, destinations, new Date(), output);
+  const [first] = events;
+  if (first === undefined)
+    throw new PostcommitError(
+      'POSTCOMMIT_E_NOT_FOUND',
+      `No event has the id or seq ${id}; retention may have deleted it.`,
+    );
+  output.show(eventJson(first), () => {
+    if (events.length > 1)
+      output.line(output.paint.yellow(`${events.length} events have this id; use a seq to select one`));
+    for (const event of events) {
+      if (events.length > 1) output.line();
+      printEvent(event, destinations, new Date(), output);
     }
   });
 }
 
 function statusArgument(text: string): EventStatus {
   const status = eventStatuses.find((each) => each === text.toUpperCase());
-  if (status === undefined) throw new InvalidArgumentError(`Give one of ${eventStatuses.join(', ')}.`);
+  if (status === undefined) throw new InvalidArgumentError(`The status must be one of ${eventStatuses.join(', ')}.`);
   return status;
 }

@@ -7,20 +7,20 @@ import type { Terminal } from '../terminal.ts';
 export function addGrants(program: Command, terminal: Terminal): void {
   program
     .command('grants')
-    .summary('print the least rights that each database role needs, as SQL')
+    .summary('print the minimum privileges of each database role, as SQL')
     .description(
-      'Print the least rights that each database role needs, as SQL for the owner of the tables to run, once and again after every migration. Needs no database. If you name no role, the defaults are postcommit_emitter, postcommit_relay, postcommit_reader and postcommit_consumer.',
+      'Print the minimum privileges that each database role needs, as SQL. Run it as the owner of the tables, again after every migration. This command does not connect to a database. Without a role option, the roles are postcommit_emitter, postcommit_relay, postcommit_reader and postcommit_consumer.',
     )
-    .option('--emitter <role>', 'the role that may insert events, and nothing else')
-    .option('--relay <role>', 'the role that relays and operators use')
-    .option('--reader <role>', 'the role that may read everything, for dashboards and `postcommit status`')
-    .option('--consumer <role>', 'the role that may use the inbox, processed_events')
-    .option('--create', 'create the roles that do not exist yet')
+    .option('--emitter <role>', 'role that may only insert events')
+    .option('--relay <role>', 'role that relays and operators use')
+    .option('--reader <role>', 'role that may only read, for dashboards and `postcommit status`')
+    .option('--consumer <role>', 'role that may use the inbox, processed_events')
+    .option('--create', 'create roles that do not exist')
     .addHelpText(
       'after',
       examples(
         ['for a service and its relay', 'grants --emitter shop --relay shop_relay'],
-        ['create the roles too, and apply', 'grants --create | psql "$DATABASE_URL"'],
+        ['create the roles and apply the grants', 'grants --create | psql "$DATABASE_URL"'],
         ['for another schema', 'grants --schema billing_outbox --reader bi'],
       ),
     )

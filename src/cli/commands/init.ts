@@ -6,12 +6,12 @@ import type { PartitionChoice } from '../../database/migrate.ts';
 import { partitionChoices } from '../../database/migrate.ts';
 import { PostcommitError } from '../../errors.ts';
 import { configNames } from '../config.ts';
+import { configTemplateOf, configTemplates } from '../config-templates.ts';
 import { contextOf, examples } from '../context.ts';
-import { starterOf, starters } from '../starters.ts';
 import type { Terminal } from '../terminal.ts';
 
 interface InitOptions {
-  format: keyof typeof starters;
+  format: keyof typeof configTemplates;
   force?: boolean;
   partitions?: PartitionChoice;
 }
@@ -19,12 +19,14 @@ interface InitOptions {
 export function addInit(program: Command, terminal: Terminal): void {
   program
     .command('init')
-    .summary('write a config file to start from')
-    .description('Write a commented postcommit.config.ts into the current folder. An existing file is left alone.')
-    .addOption(new Option('--format <format>', 'kind of file').choices(Object.keys(starters)).default('ts'))
+    .summary('write a config file')
+    .description('Write a commented postcommit.config.ts into the current folder. An existing file is not overwritten.')
+    .addOption(new Option('--format <format>', 'file format').choices(Object.keys(configTemplates)).default('ts'))
     .option('--force', 'overwrite an existing file')
     .addOption(
-      new Option('--partitions <unit>', 'how `postcommit migrate` is to begin a new outbox').choices(partitionChoices),
+      new Option('--partitions <unit>', 'how `postcommit migrate` partitions the log of a new outbox').choices(
+        partitionChoices,
+      ),
     )
     .addHelpText(
       'after',
@@ -42,7 +44,7 @@ export function addInit(program: Command, terminal: Terminal): void {
       if (existing !== undefined && !options.force) {
         throw new PostcommitError(
           'POSTCOMMIT_E_USAGE',
-          `${existing} exists already. Pass --force to write ${name} anyway.`,
+          `${existing} already exists. Pass --force to write ${name} anyway.`,
         );
       }
       const place = configNames.indexOf(name);
@@ -54,13 +56,13 @@ export function addInit(program: Command, terminal: Terminal): void {
         );
       }
       const ignored = configNames.slice(place + 1).filter((each) => existsSync(join(terminal.cwd, each)));
-      writeFileSync(file, starterOf(options.format, options.partitions), { flag: options.force ? 'w' : 'wx' });
+      writeFileSync(file, configTemplateOf(options.format, options.partitions), { flag: options.force ? 'w' : 'wx' });
       const next = [
-        ...(options.format === 'json' ? ['write handlers.js, which the config file names'] : []),
+        ...(options.format === 'json' ? ['write handlers.js, which the config file imports'] : []),
         'set DATABASE_URL, e.g. export DATABASE_URL=postgres://user:password@localhost:5432/app',
         'npx postcommit migrate   creates the tables',
         'npx postcommit relay     delivers what your service emits',
-        'npx postcommit status    tells how it goes',
+        'npx postcommit status    shows backlog, relays and dead letters',
       ];
       output.show({ file, ignored, next }, () => {
         output.line(`${output.paint.green('wrote')} ${file}`);

@@ -1,9 +1,9 @@
 import type { Command } from 'commander';
-import type { PruneOptions, PruneResult } from '../../admin/prune.ts';
+import type { PruneOptions, PruneResult } from '../../admin/pruning.ts';
 import { duration, quantity } from '../../format.ts';
 import { keepMsDefault } from '../../retention.ts';
 import { durationArgument } from '../arguments.ts';
-import { endInterrupted, watched } from '../bulk.ts';
+import { endInterrupted, runWithProgress } from '../bulk.ts';
 import { confirm } from '../confirmation.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
@@ -19,13 +19,13 @@ interface PruneFlags {
 export function addPrune(program: Command, terminal: Terminal): void {
   program
     .command('prune')
-    .summary('remove old delivered events now')
+    .summary('delete old delivered events now')
     .description(
-      'Remove events that were emitted long ago, and what is remembered of processed ones, now and to the end. Relays do the same by themselves, bit by bit. What is not delivered, or is a dead letter that nobody has discarded, stays whatever its age. In chunks of 1,000 beside the normal work; Ctrl-C ends it after a chunk, and what is done stays done.',
+      'Delete old delivered events and old rows of processed_events now. Relays do the same in the background. Undelivered events and dead letters that are not discarded are kept, whatever their age. The command works in chunks of 1,000 rows while services and relays run; Ctrl-C stops it after a chunk.',
     )
     .option(
       '--older-than <duration>',
-      'age of what is removed, such as 30d or 12h (default: maintenance.keepEventsMs of the config file, 30d)',
+      'minimum age of events to delete, such as 30d or 12h (default: maintenance.keepEventsMs of the config file, 30d)',
       durationArgument,
     )
     .option(
@@ -33,12 +33,12 @@ export function addPrune(program: Command, terminal: Terminal): void {
       'the same for processed_events (default: --older-than, then maintenance.keepProcessedMs, 30d)',
       durationArgument,
     )
-    .option('--dry-run', 'only count')
-    .option('--yes', 'do not ask')
+    .option('--dry-run', 'only count, delete nothing')
+    .option('--yes', 'do not ask for confirmation')
     .addHelpText(
       'after',
       examples(
-        ['what would go?', 'prune --older-than 30d --dry-run'],
+        ['what would it delete?', 'prune --older-than 30d --dry-run'],
         ['from cron, when no relay does maintenance', 'prune --older-than 30d --yes --json'],
       ),
     )
@@ -46,12 +46,12 @@ export function addPrune(program: Command, terminal: Terminal): void {
       const context = contextOf(command, terminal);
       const ages = await agesOf(context, flags);
       const { dryRun = false, yes = false } = flags;
-      if (!dryRun) await confirm(context, `Remove delivered events older than ${age(ages.olderThanMs)}?`, yes);
-      const result = await watched(context, 'looking for old events', ({ signal, tell: show }) => {
-        const onProgress = (count: number) => show(`${count.toLocaleString('en-US')} ${doneWords(dryRun)}`);
+      if (!dryRun) await confirm(context, `Delete delivered events older than ${age(ages.olderThanMs)}?`, yes);
+      const result = await runWithProgress(context, 'looking for old events', ({ signal, report }) => {
+        const onProgress = (count: number) => report(`${count.toLocaleString('en-US')} ${doneWords(dryRun)}`);
         return withAdmin(context, (admin) => admin.prune({ ...ages, dryRun, signal, onProgress }));
       });
-      context.output.show({ dryRun, ...ages, ...result }, () => tell(context, { dryRun, ...ages }, result));
+      context.output.show({ dryRun, ...ages, ...result }, () => print(context, { dryRun, ...ages }, result));
       if (result.interrupted) {
         const done = `${quantity(result.events, 'event')} ${doneWords(dryRun)}`;
         endInterrupted(context, done, 'run the same command again');
@@ -71,14 +71,14 @@ async function agesOf({ settings }: Context, { olderThan, processedOlderThan }: 
 }
 
 function doneWords(dryRun: boolean): string {
-  return dryRun ? 'would be removed' : 'removed';
+  return dryRun ? 'would be deleted' : 'deleted';
 }
 
 function age(ms: number): string {
   return ms === Number.POSITIVE_INFINITY ? 'any age' : duration(ms);
 }
 
-function tell(
+function print(
   { output }: Context,
   { dryRun, olderThanMs, processedOlderThanMs }: Ages & { dryRun: boolean },
   { events, kept, processed, partitions, keptPartitions }: PruneResult,
@@ -89,18 +89,16 @@ function tell(
       `${quantity(partitions.length, 'partition')} ${dryRun ? 'would be dropped' : 'dropped'}: ${partitions.join(', ')}`,
     );
   }
-  for (const { number, reason } of keptPartitions) output.line(`  partition ${number} stays: ${reason}`);
+  for (const { number, reason } of keptPartitions) output.line(`  kept partition ${number}: ${reason}`);
   output.line(`${quantity(events, 'event')} older than ${age(olderThanMs)} ${done}`);
   const stays: [number, string, string][] = [
     [kept.queued, 'not delivered yet', 'postcommit status'],
     [kept.shelved, 'waiting for a destination', 'postcommit destinations'],
     [kept.dead, 'dead letters: retry or discard them', 'postcommit dead list'],
-    [kept.orphaned, 'never queued nor delivered', 'postcommit requeue-orphans'],
+    [kept.orphaned, 'never queued or delivered', 'postcommit requeue-orphans'],
   ];
   for (const [count, why, see] of stays) {
     if (count > 0) output.line(`  kept ${count.toLocaleString('en-US')} ${why}${output.paint.dim(`  see: ${see}`)}`);
   }
-  output.line(
-    `${processed.toLocaleString('en-US')} of processed_events older than ${age(processedOlderThanMs)} ${done}`,
-  );
+  output.line(`${quantity(processed, 'row')} of processed_events older than ${age(processedOlderThanMs)} ${done}`);
 }

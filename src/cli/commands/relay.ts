@@ -14,10 +14,10 @@ import { loadHandlers } from '../config.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples } from '../context.ts';
 import { ExitWith, exitCodes } from '../exit-codes.ts';
-import { redact } from '../redact.ts';
+import { redact } from '../redaction.ts';
 import type { Terminal } from '../terminal.ts';
 
-/** Flags that go before the same option of the config file. */
+/** Flags that override the same option of the config file. */
 type Overrides = Pick<
   RelayOptions,
   | 'name'
@@ -41,7 +41,7 @@ interface RelayFlags extends Overrides {
   listen: boolean;
 }
 
-/** Why a relay stops before its work is done. */
+/** Why a relay stops. */
 type StopCause = { signal: StopSignal } | { outputError: PostcommitError } | { thrown: unknown };
 
 const logLevels: (keyof Logger)[] = ['debug', 'info', 'warn', 'error'];
@@ -52,30 +52,34 @@ export function addRelay(program: Command, terminal: Terminal): void {
     .command('relay')
     .summary('deliver events to the handlers and destinations of the config file')
     .description(
-      'Deliver events to the handlers and destinations of the config file, until SIGTERM or SIGINT: then nothing new is taken, deliveries under way may finish within stopTimeoutMs, the rest goes back for another relay, and the exit code is 0. SIGHUP stops it the same way with exit code 129, a log line that cannot be written with 1. A second SIGTERM or SIGINT ends it at once. Logs JSON lines to stdout.',
+      'Deliver events to the handlers and destinations of the config file until SIGTERM or SIGINT. On a signal the relay claims nothing more, waits up to stopTimeoutMs for deliveries in progress, releases the rest for other relays, and exits with code 0. After SIGHUP the exit code is 129; if a log line cannot be written it is 1. A second SIGTERM or SIGINT ends the process immediately. Logs JSON lines to stdout.',
     )
     .option('--once', 'deliver what is due now, then stop')
-    .option('--name <name>', 'how operators see this relay (default: host name and process id)')
-    .addOption(new Option('--log-level <level>', 'least level to log').choices(logLevels).default('info'))
-    .option('--lease-ms <n>', 'how long the relay counts as alive without a sign of life', anyNumber)
-    .option('--deliver-timeout-ms <n>', 'a handler that takes longer has failed', anyNumber)
-    .option('--in-flight-max <n>', 'handlers under way at once', anyNumber)
-    .option('--batch-size-max <n>', 'events per claim', anyNumber)
-    .option('--prefetch-max <n>', 'events the relay holds at once', anyNumber)
-    .option('--in-flight-bytes-max <n>', 'bytes of large payloads (over 16 KB) being delivered at once', anyNumber)
-    .option('--prefetch-bytes-max <n>', 'length of small payloads and headers held at once', anyNumber)
-    .option('--load-bytes-max <n>', 'largest payload to load; an event with a larger one is a dead letter', anyNumber)
-    .option('--poll-interval-ms <n>', 'longest pause between two looks at the queue', anyNumber)
-    .option('--stop-timeout-ms <n>', 'how long a stop waits for deliveries under way', anyNumber)
-    .addOption(new Option('--poison <policy>', 'what a dead letter does to its aggregate').choices(['skip', 'block']))
+    .option('--name <name>', 'name of this relay in `postcommit status` (default: host name and process id)')
+    .addOption(new Option('--log-level <level>', 'minimum level to log').choices(logLevels).default('info'))
+    .option('--lease-ms <n>', 'how long the relay counts as alive without a heartbeat', anyNumber)
+    .option('--deliver-timeout-ms <n>', 'a handler call that takes longer fails', anyNumber)
+    .option('--in-flight-max <n>', 'maximum concurrent handler calls', anyNumber)
+    .option('--batch-size-max <n>', 'maximum events per claim', anyNumber)
+    .option('--prefetch-max <n>', 'maximum events claimed at once', anyNumber)
+    .option('--in-flight-bytes-max <n>', 'bytes of large payloads (over 16 KB) in delivery at once', anyNumber)
+    .option('--prefetch-bytes-max <n>', 'characters of small payloads and headers in memory at once', anyNumber)
+    .option(
+      '--load-bytes-max <n>',
+      'largest payload to load; an event with a larger one becomes a dead letter',
+      anyNumber,
+    )
+    .option('--poll-interval-ms <n>', 'longest time between two polls of the queue', anyNumber)
+    .option('--stop-timeout-ms <n>', 'how long to wait for deliveries in progress when stopping', anyNumber)
+    .addOption(new Option('--poison <policy>', 'whether a dead letter blocks its aggregate').choices(['skip', 'block']))
     .option('--no-listen', 'do not use LISTEN (behind a transaction pooler)')
     .addHelpText(
       'after',
       examples(
         ['run until stopped', 'relay'],
         ['deliver what is due now, e.g. from cron', 'relay --once'],
-        ['a second, gentler relay', 'relay --name night --in-flight-max 10'],
-        ['every delivery in the log', 'relay --log-level debug'],
+        ['a second relay with fewer handler calls', 'relay --name night --in-flight-max 10'],
+        ['log every delivery', 'relay --log-level debug'],
       ),
     )
     .action((flags: RelayFlags, command: Command) => runRelay(contextOf(command, terminal), flags));
@@ -86,12 +90,12 @@ async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
   const { settings, terminal, output } = context;
   const signals = new StopSignals();
   const outputs = new OutputWatch(terminal);
-  const mishaps = new MishapWatch();
+  const uncaught = new UncaughtErrorWatch();
   let cause: StopCause | undefined;
   const stopped: Promise<StopCause> = Promise.race([
     signals.first.then((signal) => ({ signal })),
     outputs.failed.then((outputError) => ({ outputError })),
-    mishaps.first,
+    uncaught.first,
   ]);
   void stopped.then((first) => {
     cause = first;
@@ -99,8 +103,8 @@ async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
   try {
     const found = await settings.configFile();
     if (found === undefined)
-      throw new PostcommitError('POSTCOMMIT_E_NO_CONFIG', `Looked in ${terminal.cwd} and above.`);
-    // With --once --json the answer is the one document on stdout.
+      throw new PostcommitError('POSTCOMMIT_E_NO_CONFIG', `Searched ${terminal.cwd} and its parent folders.`);
+    // With --once --json, stdout gets one JSON document: the result.
     const logStream = once && output.json ? terminal.stderr : terminal.stdout;
     const logger = found.config.logger ?? jsonLogger((line) => logStream.write(redact(line)), logLevel);
     const { partitions: _forMigrate, connectionString: _url, connection: _connection, ...config } = found.config;
@@ -113,10 +117,10 @@ async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
       ...(listen ? {} : { listen: false }),
       logger,
     });
-    // While the config file was loading; nothing has begun.
+    // Stopped while the config file was loading: nothing has started.
     if (cause !== undefined) return endBecauseOf(cause);
     if (logLevel === 'debug') logDeliveries(relay, logger);
-    mishaps.start();
+    uncaught.start();
     if (once) {
       const result = await Promise.race([relay.runOnce(), stopped.then(() => undefined)]);
       if (result !== undefined) {
@@ -126,7 +130,7 @@ async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
         return;
       }
     } else {
-      // A signal while it connects: stop() waits for start() and then stops.
+      // On a signal while it connects, stop() waits for start() and then stops.
       await Promise.race([relay.start(), stopped]);
     }
     const first = await stopped;
@@ -136,17 +140,17 @@ async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
   } finally {
     signals.close();
     outputs.close();
-    mishaps.close();
+    uncaught.close();
   }
 }
 
 function logStop(cause: StopCause, logger: Logger): void {
-  if ('signal' in cause) logger.info({ signal: cause.signal }, 'stopping; deliveries under way may finish');
-  else if ('thrown' in cause) logger.error({ err: errorText(cause.thrown) }, 'an error that nobody caught; stopping');
-  else logger.error({ err: errorText(cause.outputError) }, 'output failed; stopping');
+  if ('signal' in cause) logger.info({ signal: cause.signal }, 'stopping, waiting for deliveries in progress');
+  else if ('thrown' in cause) logger.error({ err: errorText(cause.thrown) }, 'uncaught error, stopping');
+  else logger.error({ err: errorText(cause.outputError) }, 'writing output failed, stopping');
 }
 
-/** SIGTERM and SIGINT are how a relay is stopped; everything else is for a supervisor to notice. */
+/** SIGTERM and SIGINT are a normal stop. Every other cause has an exit code that a supervisor notices. */
 function endBecauseOf(cause: StopCause): void {
   if ('thrown' in cause) throw new ExitWith(exitCodes.failed);
   if ('outputError' in cause) throw cause.outputError;
@@ -154,10 +158,10 @@ function endBecauseOf(cause: StopCause): void {
 }
 
 /**
- * Errors that a handler left behind, in a promise or a callback of its own. The process cannot be trusted any more, but
- * it can still finish what is under way and give the rest back.
+ * Catches errors that escape a handler, in a promise or a callback that it does not await. The process is in an unknown
+ * state, but it can still finish deliveries in progress and release the rest.
  */
-class MishapWatch {
+class UncaughtErrorWatch {
   #listener: (thrown: unknown) => void = () => {};
   readonly first = new Promise<{ thrown: unknown }>((resolve) => {
     this.#listener = (thrown) => resolve({ thrown });

@@ -14,28 +14,28 @@ interface ReplayOptions extends FlagConditions {
 
 export function addReplay(program: Command, terminal: Terminal): void {
   addConditions(program.command('replay'))
-    .summary('deliver delivered events once more')
+    .summary('deliver events again that were already delivered')
     .description(
-      'Deliver events once more that were delivered already, to all of their handlers and destinations, under the same event ids. In order per aggregate among themselves. Brokers that deduplicate store them again; consumers that deduplicate by event id leave them out.',
+      'Deliver events again that were already delivered, to all of their handlers and destinations, with the same event ids, in order per aggregate. Brokers that deduplicate store them again. Consumers that deduplicate by event id skip them.',
     )
-    .argument('[ids...]', 'ids of events')
-    .option('--all', 'every delivered event')
-    .option('--yes', 'do not ask')
-    .option('--after <cursor>', 'go on where an interrupted replay ended, as it said')
+    .argument('[ids...]', 'ids or seqs of events')
+    .option('--all', 'all delivered events')
+    .option('--yes', 'do not ask for confirmation')
+    .option('--after <cursor>', 'continue an interrupted replay: the cursor that it printed')
     .addHelpText(
       'after',
       examples(
-        ['one', 'replay 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f'],
-        ['what a consumer lost this morning', 'replay --type order.created --from 6h --to 2h'],
-        ['one order from its beginning', 'replay --aggregate order:42'],
+        ['one event', 'replay 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f'],
+        ['events that a consumer lost this morning', 'replay --type order.created --from 6h --to 2h'],
+        ['all events of one order', 'replay --aggregate order:42'],
       ),
     )
     .action(async (ids: string[], options: ReplayOptions, command: Command) => {
       const context = contextOf(command, terminal);
       const { all = false, yes = false, after, ...conditions } = options;
       const target = targetOf(ids, conditions, all);
-      if (ids.length === 0) await confirm(context, `Deliver ${all ? 'all' : 'the matching'} events once more?`, yes);
+      if (ids.length === 0) await confirm(context, `Deliver ${all ? 'all' : 'the matching'} events again?`, yes);
       const words = { noun: 'delivered event', done: 'put back into the queue', named: ids.length > 0 };
-      await runBulk(context, words, (admin, watch) => admin.replay(target, { ...watch, ...(after && { after }) }));
+      await runBulk(context, words, (admin, bulk) => admin.replay(target, { ...bulk, ...(after && { after }) }));
     });
 }

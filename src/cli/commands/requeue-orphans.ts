@@ -7,22 +7,22 @@ import type { Terminal } from '../terminal.ts';
 export function addRequeueOrphans(program: Command, terminal: Terminal): void {
   program
     .command('requeue-orphans')
-    .summary('queue events that are in the log and nowhere else')
+    .summary('queue events that were never queued')
     .description(
-      'Queue events that are neither queued, waiting for a destination, dead nor recorded as delivered. There are none unless the trigger outbox_events_enqueue was disabled, or rows were deleted from outbox_queue by hand. They are delivered in order per aggregate, but later events of the same aggregate may already have been delivered. A broker that deduplicates drops an orphan that it has just stored; replay it to send it again.',
+      'Queue orphans: events in the log that are not queued, not waiting for a destination, not dead letters and not recorded as delivered. Orphans exist only if the trigger outbox_events_enqueue was disabled, or rows were deleted from outbox_queue by hand. They are delivered in order per aggregate, but later events of the same aggregate may already have been delivered. A broker that deduplicates drops an orphan that it stored recently; replay the event to send it again.',
     )
-    .option('--yes', 'do not ask')
+    .option('--yes', 'do not ask for confirmation')
     .addHelpText(
       'after',
       examples(
-        ['what the doctor found', 'requeue-orphans'],
-        ['the same from a script', 'requeue-orphans --yes --json'],
+        ['after `postcommit doctor` found orphans', 'requeue-orphans'],
+        ['from a script', 'requeue-orphans --yes --json'],
       ),
     )
     .action(async ({ yes = false }: { yes?: boolean }, command: Command) => {
       const context = contextOf(command, terminal);
-      await confirm(context, 'Queue every event that is neither queued nor recorded as delivered?', yes);
+      await confirm(context, 'Queue all events that are neither queued nor recorded as delivered?', yes);
       const words = { noun: 'orphan', done: 'put into the queue', named: false };
-      await runBulk(context, words, (admin, watch) => admin.requeueOrphans(watch));
+      await runBulk(context, words, (admin, bulk) => admin.requeueOrphans(bulk));
     });
 }

@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import type { RelayDifferences } from '../../admin/relay-differences.ts';
 import { relayDifferences, someOf } from '../../admin/relay-differences.ts';
-import { duration, quantity } from '../../format.ts';
+import { ago, duration, quantity } from '../../format.ts';
 import type { OutboxCounts } from '../../outbox/operating/count.ts';
 import type { DestinationInfo } from '../../outbox/operating/list-destinations.ts';
 import type { MaintenanceInfo } from '../../outbox/operating/list-maintenance.ts';
@@ -10,10 +10,9 @@ import type { RelayInfo } from '../../outbox/operating/list-relays.ts';
 import { wholeNumber } from '../arguments.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
-import { tellDestinations } from '../destination-text.ts';
+import { printDestinations } from '../destination-table.ts';
 import { ExitWith, exitCodes } from '../exit-codes.ts';
 import { printable } from '../output.ts';
-import { ago } from '../story.ts';
 import type { Terminal } from '../terminal.ts';
 
 interface Thresholds {
@@ -34,19 +33,19 @@ const anyNumber = wholeNumber(0, 999_999_999_999);
 export function addStatus(program: Command, terminal: Terminal): void {
   program
     .command('status')
-    .summary('how much is pending, how old, how many dead letters, which relays and destinations')
+    .summary('show backlog, dead letters, destinations and relays')
     .description(
-      'Tell how much is pending and since when, how many dead letters there are, which destinations are down or paused and which relays are alive. With thresholds it is a check for scripts and monitors: exit code 1 when one is exceeded. Counts over 100,000 are estimates, marked with ~.',
+      'Show how many events are pending and for how long, how many dead letters there are, which destinations are down or paused, and which relays are alive. With a threshold option it is a check for scripts and monitors: exit code 1 if a threshold is exceeded. Counts over 100,000 are estimates, marked with ~.',
     )
-    .option('--max-pending <n>', 'fail when more events are pending', anyNumber)
-    .option('--max-age-ms <n>', 'fail when an event has been due for longer', anyNumber)
-    .option('--max-dead <n>', 'fail when there are more dead letters', anyNumber)
-    .option('--min-relays <n>', 'fail when fewer relays are alive', anyNumber)
+    .option('--max-pending <n>', 'fail if more events are pending', anyNumber)
+    .option('--max-age-ms <n>', 'fail if an event has been due for longer', anyNumber)
+    .option('--max-dead <n>', 'fail if there are more dead letters', anyNumber)
+    .option('--min-relays <n>', 'fail if fewer relays are alive', anyNumber)
     .addHelpText(
       'after',
       examples(
-        ['how is it going?', 'status'],
-        ['alert on a stuck outbox', 'status --max-age-ms 60000 --max-dead 0 --min-relays 1'],
+        ['current state', 'status'],
+        ['alert if the outbox is stuck', 'status --max-age-ms 60000 --max-dead 0 --min-relays 1'],
         ['one figure for a script', 'status --json | jq .pending'],
       ),
     )
@@ -66,7 +65,7 @@ export function addStatus(program: Command, terminal: Terminal): void {
       const differences = relayDifferences(relays);
       const facts = { destinations, missingTargets, relays, differences, maintenance, exceeded };
       context.output.show({ schema, ...counts, relaysAlive, ok, ...facts }, () =>
-        tell(context, { schema, counts, ...facts }),
+        print(context, { schema, counts, ...facts }),
       );
       if (!ok) throw new ExitWith(exitCodes.failed);
     });
@@ -87,7 +86,7 @@ function check(thresholds: Thresholds, counts: OutboxCounts, relaysAlive: number
   return exceeded;
 }
 
-interface Standing {
+interface StatusFacts {
   schema: string;
   counts: OutboxCounts;
   destinations: readonly DestinationInfo[];
@@ -98,8 +97,8 @@ interface Standing {
   exceeded: readonly Exceeded[];
 }
 
-function tell({ output }: Context, standing: Standing): void {
-  const { schema, counts, destinations, missingTargets, relays, differences, maintenance, exceeded } = standing;
+function print({ output }: Context, facts: StatusFacts): void {
+  const { schema, counts, destinations, missingTargets, relays, differences, maintenance, exceeded } = facts;
   const { paint } = output;
   const now = new Date();
   const line = (name: string, figure: keyof OutboxCounts['exact'], note = '', alarming = false) => {
@@ -112,31 +111,32 @@ function tell({ output }: Context, standing: Standing): void {
     'pending',
     counts.oldestPendingMs === null ? '' : `oldest due for ${duration(counts.oldestPendingMs)}`,
   );
-  if (counts.waiting > 0) line('  not due yet', 'waiting', 'delayed, in backoff, or behind such an event');
-  if (counts.shelved > 0) line('  shelved', 'shelved', 'for a destination that is down or paused', true);
+  if (counts.waiting > 0) line('  not due yet', 'waiting', 'delayed, in backoff, or waiting for such an event');
+  if (counts.shelved > 0) line('  shelved', 'shelved', 'waiting for a destination that is down or paused', true);
   line('processing', 'processing');
   line('delivered', 'delivered');
-  if (counts.orphans > 0) line('orphans', 'orphans', 'never queued: postcommit requeue-orphans', true);
+  if (counts.orphans > 0) line('orphans', 'orphans', 'never queued, to queue them: postcommit requeue-orphans', true);
   line('dead letters', 'failed', counts.failed > 0 ? 'see: postcommit dead list' : '', counts.failed > 0);
-  if (counts.blocked > 0) line('blocked', 'blocked', 'aggregates that wait for a dead letter to be resolved', true);
+  if (counts.blocked > 0)
+    line('blocked', 'blocked', 'aggregates blocked by a dead letter until it is retried or discarded', true);
   output.line();
   const notable = destinations.filter(({ state, waiting }) => state !== 'up' || waiting > 0);
   if (notable.length > 0) {
-    tellDestinations(output, notable, now);
+    printDestinations(output, notable, now);
     output.line();
   }
-  tellRelays(output, relays, now);
-  tellDifferences(output, differences);
-  if (relays.length > 0) tellMissing(output, missingTargets);
-  tellMaintenance(output, maintenance, now);
+  printRelays(output, relays, now);
+  printDifferences(output, differences);
+  if (relays.length > 0) printMissing(output, missingTargets);
+  printMaintenance(output, maintenance, now);
   for (const { check: name, limit, found } of exceeded) {
-    output.line(paint.red(`failed: ${flagOf(name)} ${limit}, found ${found}`));
+    output.line(paint.red(`exceeded: ${flagOf(name)} ${limit}, found ${found}`));
   }
 }
 
-function tellRelays(output: Context['output'], relays: readonly RelayInfo[], now: Date): void {
+function printRelays(output: Context['output'], relays: readonly RelayInfo[], now: Date): void {
   if (relays.length === 0) {
-    output.line(output.paint.yellow('no relay is alive: start one with `postcommit relay`'));
+    output.line(output.paint.yellow('no relay is alive; start one: postcommit relay'));
     return;
   }
   const figure = (relay: RelayInfo, name: string) => String(relay.stats[name] ?? 0);
@@ -155,32 +155,32 @@ function tellRelays(output: Context['output'], relays: readonly RelayInfo[], now
   );
 }
 
-function tellDifferences(output: Context['output'], { versions, lacking, settings }: RelayDifferences): void {
+function printDifferences(output: Context['output'], { versions, lacking, settings }: RelayDifferences): void {
   const list = versions.map(({ version }) => printable(version)).join(', ');
-  if (versions.length > 0) output.line(output.paint.dim(`living relays run different versions: ${list}`));
+  if (versions.length > 0) output.line(output.paint.dim(`live relays run different versions: ${list}`));
   for (const { relay, targets } of lacking) {
     const names = someOf(targets.map(printable));
-    output.line(output.paint.yellow(`relay ${printable(relay)} lacks ${names}, which other living relays have`));
+    output.line(output.paint.yellow(`relay ${printable(relay)} does not have ${names}, but other live relays do`));
   }
-  if (settings) output.line(output.paint.dim('living relays differ in route, retry or poison settings'));
+  if (settings) output.line(output.paint.dim('live relays have different route, retry or poison settings'));
 }
 
-function tellMissing(output: Context['output'], missing: readonly MissingTarget[]): void {
+function printMissing(output: Context['output'], missing: readonly MissingTarget[]): void {
   for (const { target, events } of missing) {
-    const what = `no living relay has ${printable(target)}: ${quantity(events, 'event')} and their aggregates wait for it`;
+    const what = `no live relay has ${printable(target)}: ${quantity(events, 'event')} waiting for it, and their aggregates`;
     output.line(`${output.paint.red(what)}${output.paint.dim(`  see: postcommit forget ${printable(target)}`)}`);
   }
 }
 
-/** Who leads; and of the tasks only those that somebody should look at. */
-function tellMaintenance(output: Context['output'], { leader, tasks }: MaintenanceInfo, now: Date): void {
+/** The relay that does maintenance, and the tasks that failed or have a note. */
+function printMaintenance(output: Context['output'], { leader, tasks }: MaintenanceInfo, now: Date): void {
   const lastRun = Math.max(...tasks.map(({ ranAt }) => ranAt.getTime()));
   const last = tasks.length === 0 ? 'not run yet' : `last run ${ago(new Date(lastRun), now)}`;
   output.line();
-  output.line(`maintenance  ${leader ? `by ${printable(leader.name)}` : 'by no relay'}, ${last}`);
+  output.line(`maintenance  ${leader ? `by relay ${printable(leader.name)}` : 'by no relay'}, ${last}`);
   for (const { task, error, failures, note, succeededAt } of tasks) {
     if (error !== undefined) {
-      const since = succeededAt ? `, last done ${ago(succeededAt, now)}` : '';
+      const since = succeededAt ? `, last success ${ago(succeededAt, now)}` : '';
       output.line(
         output.paint.red(`  ${task} failed${failures > 1 ? ` ${failures} times` : ''}${since}: ${printable(error)}`),
       );
@@ -190,7 +190,7 @@ function tellMaintenance(output: Context['output'], { leader, tasks }: Maintenan
   }
 }
 
-/** `maxAgeMs` as it is typed: `--max-age-ms`. */
+/** The flag of an option: `--max-age-ms` for `maxAgeMs`. */
 function flagOf(name: string): string {
   return `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
 }

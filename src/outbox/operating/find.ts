@@ -62,7 +62,7 @@ const findByIdSql = findSql('id', 'uuid');
 const findBySeqSql = findSql('seq', 'bigint');
 
 /** Everything that is known of one event. */
-export interface EventStory {
+export interface EventDetails {
   id: string;
   /** Position in the log, as text: it may exceed what a number holds. */
   seq: string;
@@ -146,9 +146,9 @@ export interface DeadLetterFacts {
 }
 
 /** The same as it comes from the database: times are text, and what is absent is null. */
-interface StoryRow
+interface EventDetailsRow
   extends Omit<
-    EventStory,
+    EventDetails,
     | 'aggregate'
     | 'key'
     | 'payload'
@@ -176,13 +176,13 @@ export async function find(
   db: Executor,
   schema: string,
   event: { id: string } | { seq: string },
-): Promise<EventStory | undefined> {
+): Promise<EventDetails | undefined> {
   const [text, value] = 'id' in event ? [findByIdSql(schema), event.id] : [findBySeqSql(schema), event.seq];
-  const [row] = await readJson<StoryRow>(db, text, [value]);
-  return row && toStory(row);
+  const [row] = await readJson<EventDetailsRow>(db, text, [value]);
+  return row && toEventDetails(row);
 }
 
-function toStory(row: StoryRow): EventStory {
+function toEventDetails(row: EventDetailsRow): EventDetails {
   const { aggregateType, aggregateId, orderingKey, deadLetter, holder, waitingBehind } = row;
   return {
     id: row.id,

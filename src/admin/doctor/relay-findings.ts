@@ -3,21 +3,21 @@ import type { RowCounts } from '../../outbox/operating/count.ts';
 import type { MissingTarget } from '../../outbox/operating/list-missing-targets.ts';
 import type { RelayInfo } from '../../outbox/operating/list-relays.ts';
 import { relayDifferences, someOf } from '../relay-differences.ts';
-import type { Judgement } from './finding.ts';
+import type { CheckFinding } from './finding.ts';
 import { critical, note, ok, warning } from './finding.ts';
 
-export function judgeRelays(
+export function relayFindings(
   relays: readonly RelayInfo[],
   counts: RowCounts,
   missing: readonly MissingTarget[] = [],
-): Judgement[] {
+): CheckFinding[] {
   const alive = relays.filter(({ state }) => state === 'alive').length;
   const found = relays
     .filter(({ state }) => state === 'overdue')
     .map(({ name, host, pid }) =>
       warning(
-        `the relay ${name} (host ${host}, pid ${pid}) is overdue: its lease ran out`,
-        'What it holds waits until another relay declares it lost.',
+        `the relay ${name} (host ${host}, pid ${pid}) is overdue: its lease expired`,
+        'Events that it claimed wait until another relay takes them over.',
         'postcommit relay',
       ),
     );
@@ -26,42 +26,42 @@ export function judgeRelays(
     const amount = `${counts.exact.pending ? '' : 'about '}${quantity(due, 'event')}`;
     found.unshift(
       due > 0
-        ? critical(`no relay is alive, and ${amount} due`, 'Nothing is delivered.', 'postcommit relay')
-        : note('no relay is alive', 'Nothing is delivered; nothing is due now either.', 'postcommit relay'),
+        ? critical(`no relay is alive, ${amount} due`, 'Nothing is delivered.', 'postcommit relay')
+        : note('no relay is alive', 'Nothing is due now, but new events are not delivered.', 'postcommit relay'),
     );
   } else {
-    found.push(...judgeMissing(missing), ...judgeDifferences(relays));
+    found.push(...missingTargetFindings(missing), ...differenceFindings(relays));
   }
   return found.length > 0 ? found : [ok(`${quantity(alive, 'relay')} alive`)];
 }
 
-function judgeMissing(missing: readonly MissingTarget[]): Judgement[] {
+function missingTargetFindings(missing: readonly MissingTarget[]): CheckFinding[] {
   return missing.map(({ target, events }) =>
     warning(
-      `no living relay has ${target}, and ${quantity(events, 'event')} in the queue ${events === 1 ? 'is' : 'are'} owed to it`,
-      'They wait, and the later events of their aggregates with them, until a relay that has it starts.',
+      `no live relay has ${target}, and ${quantity(events, 'event')} in the queue ${events === 1 ? 'is' : 'are'} owed to it`,
+      'They and later events of their aggregates wait until a relay that has it starts. If it was removed, forget it.',
       `postcommit forget ${target}`,
     ),
   );
 }
 
-function judgeDifferences(relays: readonly RelayInfo[]): Judgement[] {
+function differenceFindings(relays: readonly RelayInfo[]): CheckFinding[] {
   const { versions, lacking, settings } = relayDifferences(relays);
   const found = lacking.map(({ relay, targets }) =>
     warning(
-      `the relay ${relay} lacks ${someOf(targets)}, which other living relays have`,
-      'Events that it takes first are not delivered there. During a rolling deployment this ends by itself.',
+      `the relay ${relay} does not have ${someOf(targets)}, but other live relays do`,
+      'Events that it claims first are not delivered there. During a rolling deployment this is expected.',
     ),
   );
   if (versions.length > 0) {
     const list = versions.map(({ version, relays: names }) => `${version} (${someOf(names, 3)})`).join(', ');
-    found.push(note(`living relays run different versions: ${list}`, 'Expected during a rolling deployment.'));
+    found.push(note(`live relays run different versions: ${list}`, 'Expected during a rolling deployment.'));
   }
   if (settings) {
     found.push(
       note(
-        'living relays have the same targets and differ in route, retry or poison settings',
-        'What becomes of an event depends on which of them takes it.',
+        'live relays have the same targets, but different route, retry or poison settings',
+        'How an event is delivered depends on which relay claims it.',
       ),
     );
   }

@@ -4,25 +4,25 @@ import type { IndexFacts } from '../../outbox/examining/examine-indexes.ts';
 import type { TableFacts } from '../../outbox/examining/examine-tables.ts';
 import type { ExpectedIndex } from './expected-indexes.ts';
 import { expectedIndexes } from './expected-indexes.ts';
-import type { Judgement } from './finding.ts';
+import type { CheckFinding } from './finding.ts';
 import { note, ok, warning } from './finding.ts';
 
-/** Smaller ones cost next to nothing, whether anybody uses them or not. */
+/** Unused indexes below this size cost too little to report. */
 const unusedBytesMin = 100 * 1_048_576;
 
-/** Compares the indexes of every table that holds rows, partitions included, with those that the migrations make. */
-export function judgeIndexes(
+/** Compares the indexes of all tables and partitions with those that the migrations create. */
+export function indexFindings(
   schema: string,
   tables: readonly TableFacts[],
   indexes: readonly IndexFacts[],
-): Judgement[] {
-  const found: Judgement[] = [];
+): CheckFinding[] {
+  const found: CheckFinding[] = [];
   for (const table of tables.filter(({ partitioned }) => !partitioned)) {
     const unmatched = indexes.filter((index) => index.table === table.name);
     for (const listed of expectedIndexes) {
       if (listed.table !== (table.partitionOf ?? table.name)) continue;
       const expected = inTable(table.name, listed);
-      // A valid one first: an interrupted build beside it is only in the way.
+      // Prefer a valid index: an invalid one next to it is left from an interrupted build.
       const same = unmatched.filter(({ definition }) => definition === expected.definition);
       const index = same.find(({ valid }) => valid) ?? same[0];
       if (index === undefined) found.push(missing(schema, table.name, expected));
@@ -38,10 +38,10 @@ export function judgeIndexes(
       found.push(index.valid ? foreign(index, drop) : invalid(schema, index, drop));
     }
   }
-  return found.length > 0 ? found : [ok(`all ${indexes.length} indexes are there and valid`)];
+  return found.length > 0 ? found : [ok(`all ${indexes.length} indexes exist and are valid`)];
 }
 
-/** The default partition gathers dead letters of many others, and cannot promise that an id is there once. */
+/** The default partition has dead letters of many dropped partitions, so ids are not unique in it. */
 function inTable(table: string, expected: ExpectedIndex): ExpectedIndex {
   if (table !== 'outbox_events_default' || expected.definition !== 'unique btree (id)') return expected;
   return { ...expected, definition: 'btree (id)' };
@@ -61,46 +61,46 @@ function missing(
   schema: string,
   table: string,
   { definition, missing: severity, consequence }: ExpectedIndex,
-): Judgement {
+): CheckFinding {
   const unique = definition.startsWith('unique ');
   const method = unique ? definition.slice('unique '.length) : definition;
   return {
     severity,
-    what: `the index ${definition} of ${table} is missing`,
+    what: `the index ${definition} on ${table} is missing`,
     consequence,
     fix: `create ${unique ? 'unique ' : ''}index concurrently on ${named(schema, table)} using ${method};`,
   };
 }
 
-function invalid(schema: string, index: IndexFacts, fix: string): Judgement {
+function invalid(schema: string, index: IndexFacts, fix: string): CheckFinding {
   if (index.building) {
-    return note(`the index ${index.name} of ${index.table} is being built`, 'Queries do without it until then.');
+    return note(`the index ${index.name} on ${index.table} is being built`, 'Queries cannot use it yet.');
   }
   return warning(
-    `the index ${index.name} of ${index.table} is invalid: its build was interrupted`,
-    `Every write to ${quoteIdentifier(schema)}.${index.table} pays for it and no query can use it.`,
+    `the index ${index.name} on ${index.table} is invalid: its build was interrupted`,
+    `Every write to ${quoteIdentifier(schema)}.${index.table} updates it, but no query can use it.`,
     fix,
   );
 }
 
-function foreign(index: IndexFacts, fix: string): Judgement {
-  const what = `the index ${index.name} of ${index.table} is none of Postcommit's (${index.definition}; ${used(index)})`;
-  // A claim is an in-place update of a narrow row only as long as no index covers what it changes.
+function foreign(index: IndexFacts, fix: string): CheckFinding {
+  const what = `the index ${index.name} on ${index.table} was not created by Postcommit (${index.definition}; ${used(index)})`;
+  // A claim is a HOT update only while no index covers the columns that it changes.
   const hot = index.table === 'outbox_queue' || index.table === 'outbox_shelf';
   return hot
-    ? warning(what, 'Every claim, retry and settlement writes it too, which can cost half of the throughput.', fix)
-    : note(what, 'Every write to the table pays for it; worth it only if your own queries need it.', fix);
+    ? warning(what, 'Every claim, retry and settlement updates it, which can halve the throughput.', fix)
+    : note(what, 'Every write to the table updates it. Keep it only if your own queries need it.', fix);
 }
 
 function isUnused({ scans, bytes }: IndexFacts, { missing: severity }: ExpectedIndex): boolean {
   return severity === 'note' && scans === 0 && bytes >= unusedBytesMin;
 }
 
-function unused(schema: string, index: IndexFacts, { consequence }: ExpectedIndex): Judgement {
+function unused(schema: string, index: IndexFacts, { consequence }: ExpectedIndex): CheckFinding {
   return note(
-    `the index ${index.name} of ${index.table} (${size(index.bytes)}) was never used since the statistics were reset`,
-    `Every emit pays for it. Without it: ${consequence}`,
-    `drop index concurrently ${named(schema, index.name)}; -- only if nobody looks events up that way`,
+    `the index ${index.name} on ${index.table} (${size(index.bytes)}) was not used since the statistics were reset`,
+    `Every emit updates it. Without it: ${consequence}`,
+    `drop index concurrently ${named(schema, index.name)}; -- only if you do not look up events that way`,
   );
 }
 

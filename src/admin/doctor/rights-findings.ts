@@ -1,40 +1,45 @@
 import type { OutboxRole } from '../../database/roles.ts';
 import { roleRights } from '../../database/roles.ts';
 import type { RightsFacts } from '../../outbox/examining/examine-rights.ts';
-import type { Judgement } from './finding.ts';
+import type { CheckFinding } from './finding.ts';
 import { note, ok, warning } from './finding.ts';
 
 const listedMax = 6;
 
-/** What the role that asks could be used as. Judged mildly: a role for emitting alone is as it should be. */
-export function judgeRights({ currentRole, superuser, owner, usage, missing }: RightsFacts): Judgement[] {
+/** What the current role may be used for. A role that may only emit is not a problem. */
+export function rightsFindings({ currentRole, superuser, owner, usage, missing }: RightsFacts): CheckFinding[] {
   const name = JSON.stringify(currentRole);
   if (superuser || owner) {
     const what = `the role ${name} ${superuser ? 'is a superuser' : 'owns the tables'}`;
-    const consequence = 'Fine for migrations; a service that is broken into could do anything to the outbox.';
+    const consequence =
+      'This is fine for migrations. A compromised service with this role could change or delete everything in the outbox.';
     return [note(what, consequence, 'postcommit grants --create')];
   }
   const roles = Object.keys(roleRights) as OutboxRole[];
   const able = roles.filter((role) => usage && !missing.some((each) => each.role === role));
   if (able.length === 0) {
-    const what = `the role ${name} may neither emit, relay, read nor use the inbox${usage ? '' : ': it may not use the schema'}`;
-    return [warning(what, 'Whatever it is for, it will be refused.', 'postcommit grants --help')];
+    const what = `the role ${name} may not emit, relay, read or use the inbox${usage ? '' : ': it lacks USAGE on the schema'}`;
+    return [warning(what, 'Every statement of this role fails.', 'postcommit grants --help')];
   }
   return [
-    ok(`the role ${name} has the rights of ${able.map((role) => `${article(role)} ${role}`).join(' and ')}`),
+    ok(`the role ${name} has the privileges of ${able.map((role) => `${article(role)} ${role}`).join(' and ')}`),
     ...roles
       .filter((role) => !able.includes(role) && isPartly(role, missing))
       .map((role) => {
         const lacking = missing.filter((each) => each.role === role).map(({ right }) => right);
         const shown = lacking.slice(0, listedMax).join(', ');
         const more = lacking.length > listedMax ? ` and ${lacking.length - listedMax} more` : '';
-        const what = `the role ${name} lacks for ${article(role)} ${role}: ${shown}${more}`;
-        return warning(what, 'Used as one, it will be refused half-way.', `postcommit grants --${role} ${name}`);
+        const what = `the role ${name} lacks privileges of ${article(role)} ${role}: ${shown}${more}`;
+        return warning(
+          what,
+          `If you use it as ${article(role)} ${role}, some of its statements fail.`,
+          `postcommit grants --${role} ${name}`,
+        );
       }),
   ];
 }
 
-/** Whether it has some of the rights to change things: a reader alone has none of them. */
+/** Whether it has some of the privileges to change rows. A reader has none of them. */
 function isPartly(role: OutboxRole, missing: RightsFacts['missing']): boolean {
   const changes = roleRights[role].tables.flatMap(({ table, privileges }) =>
     privileges.filter((privilege) => privilege !== 'select').map((privilege) => `${privilege} on ${table}`),

@@ -1,11 +1,11 @@
 import type { AppliedRoutine, Routine } from '../../database/migrations.ts';
 import { findOutdated } from '../../database/migrations.ts';
 import type { AppliedMigration } from '../../outbox/examining/examine-migrations.ts';
-import type { Judgement } from './finding.ts';
+import type { CheckFinding } from './finding.ts';
 import { critical, ok } from './finding.ts';
 
 /** Compares what the database has recorded as applied with the migrations and routines of this package. */
-export function judgeMigrations(
+export function migrationFindings(
   { migrations: known, routines }: { migrations: readonly AppliedMigration[]; routines: readonly Routine[] },
   {
     migrations: applied,
@@ -14,13 +14,11 @@ export function judgeMigrations(
     migrations: readonly AppliedMigration[];
     routines: readonly AppliedRoutine[];
   },
-): Judgement[] {
+): CheckFinding[] {
   const at = applied.at(-1)?.version ?? 0;
   const latest = known.at(-1)?.version ?? 0;
   if (applied.length === 0) {
-    return [
-      critical('there is no outbox in this schema', 'Nothing can be emitted or delivered.', 'postcommit migrate'),
-    ];
+    return [critical('this schema has no outbox', 'Nothing can be emitted or delivered.', 'postcommit migrate')];
   }
   const changed = applied.slice(0, known.length).find(({ version, checksum }, i) => {
     const expected = known[i];
@@ -32,22 +30,22 @@ export function judgeMigrations(
     return [critical(what, consequence, 'drop the schema and run postcommit migrate, or use another schema')];
   }
   if (changed === undefined && at > latest) {
-    const what = `the tables are at version ${at}, this package knows ${latest}`;
-    return [critical(what, 'What this package does to newer tables is not known.', 'npm install postcommit@latest')];
+    const what = `the tables have version ${at}, newer than version ${latest} of this package`;
+    return [critical(what, 'This package may not work with newer tables.', 'npm install postcommit@latest')];
   }
   if (changed !== undefined) {
-    const what = `migration ${changed.version} (${changed.name}) is not the one of this package`;
-    const consequence = 'The tables may differ from what this package expects, and it refuses to migrate.';
+    const what = `the applied migration ${changed.version} (${changed.name}) differs from the one in this package`;
+    const consequence = 'The tables may differ from what this package expects, and `postcommit migrate` fails.';
     return [critical(what, consequence, 'install the version of postcommit that applied it')];
   }
   const pending = known.slice(applied.length);
   if (pending.length > 0) {
-    const what = `the tables are at version ${at}, not applied: ${pending.map(({ name }) => name).join(', ')}`;
+    const what = `the tables have version ${at}; not applied yet: ${pending.map(({ name }) => name).join(', ')}`;
     return [critical(what, 'Relays and services of this version fail.', 'postcommit migrate')];
   }
   const outdated = findOutdated(routines, appliedRoutines).map(({ name }) => name);
   if (outdated.length > 0) {
-    const what = `functions are not those of this package: ${outdated.join(', ')}`;
+    const what = `functions differ from those of this package: ${outdated.join(', ')}`;
     return [critical(what, 'Relays and services of this version may fail.', 'postcommit migrate')];
   }
   return [ok(`version ${at}: all migrations and ${routines.length} routines are applied, unchanged`)];

@@ -8,21 +8,21 @@ import { checkBulkOptions } from './chunks.ts';
 import { noSuchDestination } from './destinations.ts';
 
 export interface ForgetOptions extends BulkOptions {
-  /** Only tell what would happen, and change nothing. Default `false`. */
+  /** Only count what would happen, change nothing. Default `false`. */
   dryRun?: boolean;
 }
 
-/** What became of the events, or with `dryRun` what would, each counted up to 100,000 then. */
+/** What happened to the events. With `dryRun` what would happen; each count then stops at 100,000. */
 export interface ForgetResult extends ForgottenEvents {
-  /** Living relays that have the target. Filled by a dry run only; otherwise a target in use is an error. */
+  /** Live relays that have the target. Filled only with `dryRun`; otherwise a target in use is an error. */
   usedBy: string[];
-  /** Events that a relay held in this moment and that may still be owed to it: call it again if there are any. */
+  /** Events not changed because a relay has claimed them: call it again if there are any. */
   inFlight: number;
-  /** Present when `signal` ended it before all was done. Call it again to go on. */
+  /** Present when `signal` stopped it before its end. Call it again to continue. */
   interrupted?: true;
 }
 
-/** Rows per statement: some ten milliseconds of locks. */
+/** Rows per statement: it holds its locks for about 10 ms. */
 const chunkRowsMax = 1_000;
 
 export async function forgetTarget(
@@ -32,7 +32,7 @@ export async function forgetTarget(
   options: ForgetOptions,
 ): Promise<ForgetResult> {
   const { dryRun = false, signal, onProgress } = checkBulkOptions(options, 'forget', ['dryRun']);
-  // What PostgreSQL cannot store is no target's name, and would only make another error.
+  // A text that PostgreSQL cannot store is no name of a target, and would cause a different error.
   if (typeof target !== 'string' || !isStorable(target)) throw await noSuchDestination(db, schema, target);
   const { known, usedBy, ...events } = await previewForget(db, schema, target);
   if (!known && usedBy.length === 0 && isNothing(events)) throw await noSuchTarget(db, schema, target);
@@ -59,7 +59,7 @@ export async function forgetTarget(
 
 async function noSuchTarget(db: Executor, schema: string, target: string): Promise<PostcommitError> {
   const { code, detail } = await noSuchDestination(db, schema, target);
-  return new PostcommitError(code, `${detail} A handler is named with its event type, as type:name.`);
+  return new PostcommitError(code, `${detail} The name of a handler includes its event type: type:name.`);
 }
 
 const counted = ['sent', 'discarded', 'stillWaiting', 'queued', 'deadLetters'] as const;
@@ -70,5 +70,8 @@ function isNothing(events: Omit<ForgetPreview, 'known' | 'usedBy'>): boolean {
 
 async function inUse(db: Executor, schema: string, target: string): Promise<PostcommitError> {
   const { usedBy } = await previewForget(db, schema, target);
-  return new PostcommitError('POSTCOMMIT_E_TARGET_IN_USE', `The target is ${target}; relays: ${usedBy.join(', ')}.`);
+  return new PostcommitError(
+    'POSTCOMMIT_E_TARGET_IN_USE',
+    `Target: ${target}. Live relays that have it: ${usedBy.join(', ')}.`,
+  );
 }

@@ -2,14 +2,14 @@ import { quoteIdentifier } from '../../database/identifier.ts';
 import { duration, quantity, size } from '../../format.ts';
 import type { IndexFacts } from '../../outbox/examining/examine-indexes.ts';
 import type { TableFacts } from '../../outbox/examining/examine-tables.ts';
-import type { Judgement } from './finding.ts';
+import type { CheckFinding } from './finding.ts';
 import { critical, note, ok, severityOver, warning } from './finding.ts';
 import type { DoctorLimits } from './limits.ts';
 
-/** Tables whose rows come and go all the time. */
+/** Tables in which every delivery inserts and deletes rows. */
 const turnover = ['outbox_queue', 'outbox_shelf'];
 
-/** As the migrations set them: vacuum by a fixed number of dead rows, and without pausing. */
+/** As the migrations set them: vacuum after a fixed number of dead rows, without cost delay. */
 const vacuumOptions: Readonly<Record<string, string>> = {
   autovacuum_vacuum_scale_factor: '0',
   autovacuum_vacuum_threshold: '5000',
@@ -23,9 +23,9 @@ const vacuumOptions: Readonly<Record<string, string>> = {
 const staleRows = 200_000;
 const staleMs = 3_600_000;
 
-export function judgeAutovacuum(schema: string, tables: readonly TableFacts[]): Judgement[] {
+export function autovacuumFindings(schema: string, tables: readonly TableFacts[]): CheckFinding[] {
   const s = quoteIdentifier(schema);
-  const found: Judgement[] = [];
+  const found: CheckFinding[] = [];
   for (const table of tables.filter(({ partitioned }) => !partitioned)) {
     const options = new Map(table.options.map((option) => option.split('=', 2) as [string, string]));
     const busy = turnover.includes(table.name);
@@ -34,8 +34,8 @@ export function judgeAutovacuum(schema: string, tables: readonly TableFacts[]): 
         (busy ? critical : warning)(
           `autovacuum is disabled for ${table.name}`,
           busy
-            ? 'Nobody removes the dead rows that every delivery leaves: claims slow down without end.'
-            : 'Its dead rows are never removed and its statistics never refreshed.',
+            ? 'Dead rows of delivered events are never removed, so claims become slower and slower.'
+            : 'Its dead rows are never removed and its statistics never updated.',
           `alter table ${s}.${quoteIdentifier(table.name)} reset (autovacuum_enabled);`,
         ),
       );
@@ -44,19 +44,21 @@ export function judgeAutovacuum(schema: string, tables: readonly TableFacts[]): 
     if (other.length > 0) {
       found.push(
         warning(
-          `autovacuum of ${table.name} is not set as migrated: ${other.map(([name]) => `${name} is ${options.get(name) ?? 'not set'}`).join(', ')}`,
-          'The queue turns over completely all the time; vacuumed by the defaults it fills with dead rows.',
+          `the autovacuum settings of ${table.name} differ from those of the migrations: ${other.map(([name]) => `${name} is ${options.get(name) ?? 'not set'}`).join(', ')}`,
+          'Every delivery leaves a dead row. With the default settings, vacuum runs too rarely and the table fills with dead rows.',
           `alter table ${s}.${table.name} set (${other.map(([name, value]) => `${name} = ${value}`).join(', ')});`,
         ),
       );
     }
     if (table.changedSinceAnalyze > staleRows && (table.analyzedMsAgo ?? Number.POSITIVE_INFINITY) > staleMs) {
       const last = table.analyzedMsAgo === null ? 'never analyzed' : `analyzed ${duration(table.analyzedMsAgo)} ago`;
-      const what = `the statistics of ${table.name} are stale: ${last}, ${quantity(table.changedSinceAnalyze, 'row')} changed since`;
-      found.push(note(what, 'The planner may choose slow plans.', `analyze ${s}.${quoteIdentifier(table.name)};`));
+      const what = `the statistics of ${table.name} are outdated: ${last}, ${quantity(table.changedSinceAnalyze, 'row')} changed since`;
+      found.push(
+        note(what, 'The query planner may choose slow plans.', `analyze ${s}.${quoteIdentifier(table.name)};`),
+      );
     }
   }
-  return found.length > 0 ? found : [ok(`autovacuum is set as migrated; ${lastVacuum(tables)}`)];
+  return found.length > 0 ? found : [ok(`the autovacuum settings are those of the migrations; ${lastVacuum(tables)}`)];
 }
 
 function lastVacuum(tables: readonly TableFacts[]): string {
@@ -65,18 +67,18 @@ function lastVacuum(tables: readonly TableFacts[]): string {
   return `the queue was vacuumed ${duration(queue.vacuumedMsAgo)} ago`;
 }
 
-/** A queue row with its page's free half, and an entry of one of its indexes: generous, so that only a lot counts. */
+/** A queue row with free space on its page, and an index entry. Generous estimates, so that only large bloat is reported. */
 const rowBytes = 250;
 const entryBytes = 60;
 const bloatBytesMin = 64 * 1_048_576;
 
-export function judgeBloat(
+export function bloatFindings(
   schema: string,
   { tables, indexes }: { tables: readonly TableFacts[]; indexes: readonly IndexFacts[] },
   limits: Pick<DoctorLimits, 'deadRows'>,
-): Judgement[] {
+): CheckFinding[] {
   const s = quoteIdentifier(schema);
-  const found: Judgement[] = [];
+  const found: CheckFinding[] = [];
   const isBloated = (bytes: number, usefulBytes: number) => bytes > bloatBytesMin && bytes > 4 * usefulBytes;
   for (const { name, deadRows, liveRows, bytes } of tables.filter((table) => turnover.includes(table.name))) {
     const severity = severityOver(deadRows, limits.deadRows);
@@ -84,15 +86,15 @@ export function judgeBloat(
       found.push({
         severity,
         what: `${name} has ${quantity(deadRows, 'dead row')} for ${quantity(liveRows, 'live one')}`,
-        consequence: 'Claims and settlements walk over dead rows: delivery slows down until vacuum gets rid of them.',
-        fix: `vacuum (analyze) ${s}.${name}; -- in vain while an old snapshot is held: postcommit doctor --only snapshots`,
+        consequence: 'Claims and settlements read dead rows. Delivery is slow until vacuum removes them.',
+        fix: `vacuum (analyze) ${s}.${name}; -- has no effect while a session holds an old snapshot: postcommit doctor --only snapshots`,
       });
     } else if (isBloated(bytes, liveRows * rowBytes)) {
       found.push(
         note(
           `${name} takes ${size(bytes)} for ${quantity(liveRows, 'row')}`,
-          'A backlog was here: the room is used again by the next one, and until then scans of the whole table are slow.',
-          `vacuum full ${s}.${name}; -- emitters and relays wait meanwhile: moments when there are few rows`,
+          'A past backlog left free space. The next backlog reuses it; until then, scans of the whole table are slow.',
+          `vacuum full ${s}.${name}; -- emitters and relays wait while it runs, which is short when there are few rows`,
         ),
       );
     }
@@ -101,7 +103,7 @@ export function judgeBloat(
       found.push(
         note(
           `the index ${index.name} takes ${size(index.bytes)} for ${quantity(index.liveRows, 'row')}`,
-          'It is larger than what is in it, and reads more pages than it needs to.',
+          'Index scans read more pages than necessary.',
           `reindex index concurrently ${s}.${quoteIdentifier(index.name)};`,
         ),
       );

@@ -3,27 +3,27 @@ import type { DestinationInfo } from '../outbox/operating/list-destinations.ts';
 import type { Output } from './output.ts';
 import { instant, printable } from './output.ts';
 
-/** Where the database stops counting what waits for a destination. */
+/** The database stops counting the events that wait for a destination here. */
 const countedMax = 100_000;
 
-/** `12 events`, or that there are at least so many. */
+/** `12 events`, or `at least 100,000 events`. */
 export function waitingEvents({ waiting }: DestinationInfo): string {
   return `${waiting >= countedMax ? 'at least ' : ''}${quantity(waiting, 'event')}`;
 }
 
-/** What a destination is at, since when and why, in plain words: `down since …: connect ECONNREFUSED`. */
-export function situationOf(destination: DestinationInfo, now: Date): string {
+/** The state of a destination, since when and why: `down since …: connect ECONNREFUSED`. */
+export function describeDestination(destination: DestinationInfo, now: Date): string {
   const { state, downSince, error, pausedAt, reason, waiting, relays } = destination;
-  const unserved = relays === 0 ? ', and no living relay has it' : '';
+  const unserved = relays === 0 ? ', and no live relay has it' : '';
   if (state === 'up' && unserved) return `up${unserved}`;
-  if (state === 'up') return waiting > 0 ? 'up again: what waited for it is being sent' : 'up';
+  if (state === 'up') return waiting > 0 ? 'up; relays are sending the events that waited for it' : 'up';
   const [since, why] = state === 'paused' ? [pausedAt, reason] : [downSince, error];
   const when = since ? ` since ${instant(since)} (${duration(Math.max(0, now.getTime() - since.getTime()))})` : '';
   return `${state}${when}${why ? `: ${printable(why)}` : ''}${unserved}`;
 }
 
-/** A table of destinations, with what an operator needs to judge them. */
-export function tellDestinations(output: Output, destinations: readonly DestinationInfo[], now: Date): void {
+/** Prints a table of destinations. */
+export function printDestinations(output: Output, destinations: readonly DestinationInfo[], now: Date): void {
   output.table(
     ['DESTINATION', 'STATE', 'RELAYS', 'WAITING', 'OLDEST', 'SINCE', 'NEXT PROBE', 'WHY'],
     destinations.map((destination) => {

@@ -1,20 +1,20 @@
 import { describe, expect, it } from 'vitest';
+import { deadLetterFindings, destinationFindings } from '../../src/admin/doctor/delivery-findings.ts';
 import { severityOver, worstOf } from '../../src/admin/doctor/finding.ts';
-import { judgeLocks } from '../../src/admin/doctor/judge-locks.ts';
-import { judgeMaintenance } from '../../src/admin/doctor/judge-maintenance.ts';
-import { judgeMigrations } from '../../src/admin/doctor/judge-migrations.ts';
-import { judgePartitions } from '../../src/admin/doctor/judge-partitions.ts';
-import { judgeRelays } from '../../src/admin/doctor/judge-relays.ts';
+import { lockFindings } from '../../src/admin/doctor/lock-findings.ts';
+import { maintenanceFindings } from '../../src/admin/doctor/maintenance-findings.ts';
+import { migrationFindings } from '../../src/admin/doctor/migration-findings.ts';
+import { partitionFindings } from '../../src/admin/doctor/partition-findings.ts';
+import { relayFindings } from '../../src/admin/doctor/relay-findings.ts';
 import {
-  judgeClock,
-  judgeConnections,
-  judgePooler,
-  judgeServer,
-  judgeSettings,
-} from '../../src/admin/doctor/judge-server.ts';
-import { judgeSlots, judgeSnapshots } from '../../src/admin/doctor/judge-snapshots.ts';
-import { judgeAutovacuum, judgeBloat } from '../../src/admin/doctor/judge-tables.ts';
-import { judgeDeadLetters, judgeDestinations } from '../../src/admin/doctor/judge-work.ts';
+  clockFindings,
+  connectionFindings,
+  poolerFindings,
+  serverFindings,
+  settingFindings,
+} from '../../src/admin/doctor/server-findings.ts';
+import { slotFindings, snapshotFindings } from '../../src/admin/doctor/snapshot-findings.ts';
+import { autovacuumFindings, bloatFindings } from '../../src/admin/doctor/table-findings.ts';
 import { queryText } from '../../src/admin/query-text.ts';
 import type { OutboxCounts, RelayInfo } from '../../src/index.ts';
 import type { IndexFacts } from '../../src/outbox/examining/examine-indexes.ts';
@@ -47,9 +47,9 @@ const healthyServer: ServerFacts = {
   nowMs: 0,
 };
 const setting = (name: keyof ServerFacts['settings'], value: string) =>
-  judgeSettings({ ...healthyServer, settings: { ...healthyServer.settings, [name]: value } });
+  settingFindings({ ...healthyServer, settings: { ...healthyServer.settings, [name]: value } });
 
-describe('judging the server', () => {
+describe('findings about the server', () => {
   it.each([
     [{ versionNumber: 130_012, version: '13.12' }, 'critical'],
     [{ standby: true }, 'critical'],
@@ -58,7 +58,7 @@ describe('judging the server', () => {
     [{ encoding: 'SQL_ASCII' }, 'critical'],
     [{}, 'ok'],
   ] as const)('%j is %s', (facts, severity) => {
-    expect(judgeServer({ ...healthyServer, ...facts })).toMatchObject([{ severity }]);
+    expect(serverFindings({ ...healthyServer, ...facts })).toMatchObject([{ severity }]);
   });
 
   it.each([
@@ -80,25 +80,27 @@ describe('judging the server', () => {
     [80, 'warning'],
     [95, 'critical'],
   ])('%i of 100 connections is %s', (connections, severity) => {
-    expect(judgeConnections({ ...healthyServer, connections })).toMatchObject([{ severity }]);
+    expect(connectionFindings({ ...healthyServer, connections })).toMatchObject([{ severity }]);
   });
 
   it('takes the time of the question and of the answer for the clock', () => {
-    expect(judgeClock(1_500, { asked: 1_000, answered: 2_000 })).toMatchObject([{ severity: 'ok' }]);
+    expect(clockFindings(1_500, { asked: 1_000, answered: 2_000 })).toMatchObject([{ severity: 'ok' }]);
     // A slow answer is no difference.
-    expect(judgeClock(60_000, { asked: 1_000, answered: 61_000 })).toMatchObject([{ severity: 'ok' }]);
-    expect(judgeClock(1_000, { asked: 61_000, answered: 62_000 })[0]?.what).toContain("1 min ahead of the database's");
-    expect(judgeClock(92_000, { asked: 1_000, answered: 2_000 })[0]?.what).toContain('1 min 30 s behind');
+    expect(clockFindings(60_000, { asked: 1_000, answered: 61_000 })).toMatchObject([{ severity: 'ok' }]);
+    expect(clockFindings(1_000, { asked: 61_000, answered: 62_000 })[0]?.what).toContain(
+      '1 min ahead of the clock of the database',
+    );
+    expect(clockFindings(92_000, { asked: 1_000, answered: 2_000 })[0]?.what).toContain('1 min 30 s behind');
   });
 
   it('tells poolers apart', () => {
-    const [session] = judgePooler({ pooled: true, shared: false });
-    expect(session).toMatchObject({ severity: 'ok', what: expect.stringContaining('a pooler is in between') });
-    expect(judgePooler({ pooled: true, shared: true })).toMatchObject([{ severity: 'note' }]);
+    const [session] = poolerFindings({ pooled: true, shared: false });
+    expect(session).toMatchObject({ severity: 'ok', what: expect.stringContaining('connected through a pooler') });
+    expect(poolerFindings({ pooled: true, shared: true })).toMatchObject([{ severity: 'note' }]);
   });
 });
 
-describe('judging snapshots and slots', () => {
+describe('findings about snapshots and slots', () => {
   const limits = { snapshotMs: 1_000, slotBytes: gib };
   const holders = [
     {
@@ -119,7 +121,7 @@ describe('judging snapshots and slots', () => {
   ] as const;
 
   it('says of each what it is and how to end it', () => {
-    const found = judgeSnapshots({ holders: [...holders], hidden: 2 }, limits, 'reader');
+    const found = snapshotFindings({ holders: [...holders], hidden: 2 }, limits, 'reader');
     expect(found.map(({ severity, fix }) => [severity, fix])).toEqual([
       ['warning', 'select pg_terminate_backend(17);'],
       ['critical', expect.stringContaining('hot_standby_feedback = off')],
@@ -128,14 +130,14 @@ describe('judging snapshots and slots', () => {
       ['note', 'grant pg_read_all_stats to "reader";'],
     ]);
     expect(found[0]?.what).toBe(
-      'session 17 (role bi, application psql, active, query: select 1) holds a snapshot since 2 s, 9 transactions old',
+      'session 17 (role bi, application psql, active, query: select 1) has held a snapshot for 2 s, 9 transactions old',
     );
-    expect(judgeSnapshots({ holders: [], hidden: 0 }, limits, 'x')).toMatchObject([{ severity: 'ok' }]);
+    expect(snapshotFindings({ holders: [], hidden: 0 }, limits, 'x')).toMatchObject([{ severity: 'ok' }]);
   });
 
   it('tells of a lock that is held for long, that others wait for, or of which it knows too little', () => {
     const held = { kind: 'session', name: '20', role: 'job', waiters: 0, waitedMs: null } as const;
-    const found = judgeLocks(
+    const found = lockFindings(
       [
         { ...held, locks: ['gate', 'key'], ageMs: 500, waiters: 2, waitedMs: 1_500 },
         { ...held, kind: 'prepared', name: "it's", locks: ['gate'], ageMs: 700_000 },
@@ -148,17 +150,17 @@ describe('judging snapshots and slots', () => {
     expect(found.map(({ severity, what, fix }) => [severity, what, fix])).toEqual([
       [
         'warning',
-        'session 20 (role job) holds the advisory lock of a gate of the emitters and the key of an aggregate, since 500 ms; 2 sessions waiting for it, for up to 1 s',
+        'session 20 (role job) has held the advisory lock of an emit gate and an aggregate key for 500 ms; 2 sessions waiting for it, up to 1 s',
         'select pg_terminate_backend(20);',
       ],
       [
         'critical',
-        "the prepared transaction 'it''s' of job holds the advisory lock of a gate of the emitters, since 11 min 40 s",
+        "the prepared transaction 'it''s' of job has held the advisory lock of an emit gate for 11 min 40 s",
         expect.stringContaining("rollback prepared 'it''s';"),
       ],
       ['note', 'session 20 (role job) holds the advisory lock of unshelving', 'select pg_terminate_backend(20);'],
     ]);
-    expect(judgeLocks([], { lockMs: 60_000 })).toMatchObject([{ severity: 'ok' }]);
+    expect(lockFindings([], { lockMs: 60_000 })).toMatchObject([{ severity: 'ok' }]);
   });
 
   const slot: SlotFacts = {
@@ -173,12 +175,12 @@ describe('judging snapshots and slots', () => {
     [{}, 'ok', /^1 replication slot$/],
     [{ retainedBytes: 2 * gib }, 'warning', /is behind: the server keeps 2 GiB/],
     [{ retainedBytes: 11 * gib }, 'critical', /is behind/],
-    [{ active: false }, 'warning', /is not read by anybody: the server keeps 1000 B/],
-    [{ active: false, retainedBytes: 11 * gib }, 'critical', /not read by anybody/],
+    [{ active: false }, 'warning', /has no reader: the server keeps 1000 B/],
+    [{ active: false, retainedBytes: 11 * gib }, 'critical', /has no reader/],
     [{ active: false, walStatus: 'lost', retainedBytes: null }, 'warning', /has lost its WAL/],
     [{ walKeepBytesMax: null }, 'note', /max_slot_wal_keep_size is not set/],
   ])('a slot with %j is %s', (facts, severity, what) => {
-    expect(judgeSlots([{ ...slot, ...facts }], limits)).toMatchObject([
+    expect(slotFindings([{ ...slot, ...facts }], limits)).toMatchObject([
       { severity, what: expect.stringMatching(what) },
     ]);
   });
@@ -206,13 +208,13 @@ const table = (name: string, facts: Partial<TableFacts> = {}): TableFacts => ({
   ...facts,
 });
 
-describe('judging tables', () => {
+describe('findings about tables', () => {
   it('minds stale statistics, but not right after an analyze', () => {
     const stale = { changedSinceAnalyze: 300_000 };
-    expect(judgeAutovacuum('s', [table('outbox_events', stale)])).toMatchObject([
+    expect(autovacuumFindings('s', [table('outbox_events', stale)])).toMatchObject([
       { fix: 'analyze "s"."outbox_events";' },
     ]);
-    expect(judgeAutovacuum('s', [table('outbox_events', { ...stale, analyzedMsAgo: 60_000 })])).toMatchObject([
+    expect(autovacuumFindings('s', [table('outbox_events', { ...stale, analyzedMsAgo: 60_000 })])).toMatchObject([
       { severity: 'ok' },
     ]);
   });
@@ -220,15 +222,15 @@ describe('judging tables', () => {
   it('minds room that nothing is in, past some megabytes', () => {
     const index = (bytes: number, liveRows: number) =>
       ({ name: 'i', table: 'outbox_queue', bytes, liveRows }) as IndexFacts;
-    const judge = (bytes: number, liveRows: number) =>
-      judgeBloat(
+    const bloat = (bytes: number, liveRows: number) =>
+      bloatFindings(
         's',
         { tables: [table('outbox_queue', { bytes, liveRows })], indexes: [index(bytes, liveRows)] },
         { deadRows: 9 },
       );
-    expect(judge(60 * 1_048_576, 0)).toMatchObject([{ severity: 'ok' }]);
-    expect(judge(gib, 10_000_000)).toMatchObject([{ severity: 'ok' }]);
-    expect(judge(gib, 1_000)).toMatchObject([
+    expect(bloat(60 * 1_048_576, 0)).toMatchObject([{ severity: 'ok' }]);
+    expect(bloat(gib, 10_000_000)).toMatchObject([{ severity: 'ok' }]);
+    expect(bloat(gib, 1_000)).toMatchObject([
       {
         severity: 'note',
         what: 'outbox_queue takes 1 GiB for 1,000 rows',
@@ -239,34 +241,38 @@ describe('judging tables', () => {
   });
 });
 
-describe('judging migrations', () => {
+describe('findings about migrations', () => {
   const known = [1, 2, 3].map((version) => ({ version, name: `000${version}`, checksum: `sum ${version}` }));
   it.each([
     [known, 'ok', /version 3: all migrations/],
-    [known.slice(0, 2), 'critical', /at version 2, not applied: 0003/],
+    [known.slice(0, 2), 'critical', /have version 2; not applied yet: 0003/],
     [[], 'critical', /no outbox/],
-    [[...known, { version: 4, name: '0004', checksum: '' }], 'critical', /at version 4, this package knows 3/],
-    [[known[0], { ...known[1], checksum: 'other' }], 'critical', /migration 2 \(0002\) is not the one/],
+    [
+      [...known, { version: 4, name: '0004', checksum: '' }],
+      'critical',
+      /have version 4, newer than version 3 of this package/,
+    ],
+    [[known[0], { ...known[1], checksum: 'other' }], 'critical', /migration 2 \(0002\) differs/],
     [[{ ...known[0], checksum: 'other' }, known[1]], 'critical', /before the first release/],
     [[1, 2, 3, 4].map((version) => ({ version, name: '', checksum: 'other' })), 'critical', /before the first release/],
   ])('%j', (applied, severity, what) => {
     const given = { migrations: applied as typeof known, routines: [] };
-    expect(judgeMigrations({ migrations: known, routines: [] }, given)).toMatchObject([
+    expect(migrationFindings({ migrations: known, routines: [] }, given)).toMatchObject([
       { severity, what: expect.stringMatching(what) },
     ]);
   });
 });
 
-describe('judging the work', () => {
+describe('findings about the work', () => {
   const counts = { pending: 0, processing: 0, waiting: 0, failed: 0, blocked: 0, exact: {} } as OutboxCounts;
   const relay = (facts: Partial<RelayInfo>) =>
     ({ name: 'r', host: 'h', pid: 1, state: 'alive', targets: [] as string[], ...facts }) as RelayInfo;
 
   it('minds that no relay is alive only as much as there is to do', () => {
-    expect(judgeRelays([], counts)).toMatchObject([{ severity: 'note' }]);
-    expect(judgeRelays([], { ...counts, pending: 5, waiting: 5 })).toMatchObject([{ severity: 'note' }]);
-    expect(judgeRelays([], { ...counts, pending: 5, waiting: 4 })).toMatchObject([{ severity: 'critical' }]);
-    expect(judgeRelays([relay({ state: 'stopped' })], { ...counts, processing: 1 })).toMatchObject([
+    expect(relayFindings([], counts)).toMatchObject([{ severity: 'note' }]);
+    expect(relayFindings([], { ...counts, pending: 5, waiting: 5 })).toMatchObject([{ severity: 'note' }]);
+    expect(relayFindings([], { ...counts, pending: 5, waiting: 4 })).toMatchObject([{ severity: 'critical' }]);
+    expect(relayFindings([relay({ state: 'stopped' })], { ...counts, processing: 1 })).toMatchObject([
       { severity: 'critical' },
     ]);
   });
@@ -276,32 +282,32 @@ describe('judging the work', () => {
       relay({ name: 'new', version: '2.0.0', targets: ['hook', 'kafka', 'a:mail'], fingerprint: 'x' }),
       relay({ name: 'old', version: '1.0.0', targets: ['hook', 'a:mail'], fingerprint: 'y' }),
     ];
-    expect(judgeRelays([current, current], counts)).toMatchObject([{ severity: 'ok' }]);
-    expect(judgeRelays([current, old], counts)).toMatchObject([
-      { severity: 'warning', what: 'the relay old lacks kafka, which other living relays have' },
-      { severity: 'note', what: 'living relays run different versions: 2.0.0 (new), 1.0.0 (old)' },
+    expect(relayFindings([current, current], counts)).toMatchObject([{ severity: 'ok' }]);
+    expect(relayFindings([current, old], counts)).toMatchObject([
+      { severity: 'warning', what: 'the relay old does not have kafka, but other live relays do' },
+      { severity: 'note', what: 'live relays run different versions: 2.0.0 (new), 1.0.0 (old)' },
     ]);
     // One that has ended is no difference.
-    expect(judgeRelays([current, { ...old, state: 'stopped' }], counts)).toMatchObject([{ severity: 'ok' }]);
-    expect(judgeRelays([current, { ...current, fingerprint: 'z' }], counts)).toMatchObject([
-      { severity: 'note', what: expect.stringContaining('differ in route, retry or poison settings') },
+    expect(relayFindings([current, { ...old, state: 'stopped' }], counts)).toMatchObject([{ severity: 'ok' }]);
+    expect(relayFindings([current, { ...current, fingerprint: 'z' }], counts)).toMatchObject([
+      { severity: 'note', what: expect.stringContaining('different route, retry or poison settings') },
     ]);
-    expect(judgeRelays([current], counts, [{ target: 'a:stock', events: 2 }])).toMatchObject([
+    expect(relayFindings([current], counts, [{ target: 'a:stock', events: 2 }])).toMatchObject([
       {
         severity: 'warning',
-        what: 'no living relay has a:stock, and 2 events in the queue are owed to it',
+        what: 'no live relay has a:stock, and 2 events in the queue are owed to it',
         fix: 'postcommit forget a:stock',
       },
     ]);
-    expect(judgeRelays([], counts, [{ target: 'a:stock', events: 2 }])).toMatchObject([{ severity: 'note' }]);
+    expect(relayFindings([], counts, [{ target: 'a:stock', events: 2 }])).toMatchObject([{ severity: 'note' }]);
   });
 
   it('minds events that wait for a destination of no relay, while some relay is alive', () => {
     const gone = { name: 'kafka', state: 'up', waiting: 3, relays: 0 } as const;
-    expect(judgeDestinations([gone], 1)).toMatchObject([
+    expect(destinationFindings([gone], 1)).toMatchObject([
       {
         severity: 'warning',
-        what: 'no living relay has the destination kafka, and 3 events wait for it',
+        what: 'no live relay has the destination kafka, and 3 events wait for it',
         fix: 'postcommit forget kafka',
       },
     ]);
@@ -310,14 +316,14 @@ describe('judging the work', () => {
       [{ ...gone, waiting: 0 }, 1],
       [{ ...gone, relays: 1 }, 1],
     ] as const) {
-      expect(judgeDestinations([destination], alive)).toMatchObject([{ severity: 'ok' }]);
+      expect(destinationFindings([destination], alive)).toMatchObject([{ severity: 'ok' }]);
     }
   });
 
   it('tells dead letters from the aggregates that they hold', () => {
-    expect(judgeDeadLetters({ ...counts, failed: 3, blocked: 2 })).toMatchObject([
-      { what: 'about 3 dead letters to be decided on' },
-      { what: '2 aggregates held back by a dead letter' },
+    expect(deadLetterFindings({ ...counts, failed: 3, blocked: 2 })).toMatchObject([
+      { what: 'about 3 unresolved dead letters' },
+      { what: '2 aggregates blocked by a dead letter' },
     ]);
   });
 
@@ -327,19 +333,19 @@ describe('judging the work', () => {
     const leader = { name: 'r', host: 'h', pid: 1, token: '1', epoch: '1', since: at(0) };
     const task = { task: 'prune', ranAt: at(now - 1_000), durationMs: 1, changed: 0, failures: 0 };
     const old = [relay({ startedAt: at(0) })];
-    expect(judgeMaintenance({ leader, tasks: [task] }, old, now)).toMatchObject([{ severity: 'ok' }]);
-    expect(judgeMaintenance({ tasks: [] }, [], now)).toMatchObject([{ severity: 'ok' }]);
-    expect(judgeMaintenance({ tasks: [] }, [relay({ startedAt: at(now - 1_000) })], now)).toMatchObject([
+    expect(maintenanceFindings({ leader, tasks: [task] }, old, now)).toMatchObject([{ severity: 'ok' }]);
+    expect(maintenanceFindings({ tasks: [] }, [], now)).toMatchObject([{ severity: 'ok' }]);
+    expect(maintenanceFindings({ tasks: [] }, [relay({ startedAt: at(now - 1_000) })], now)).toMatchObject([
       { severity: 'ok' },
     ]);
-    expect(judgeMaintenance({ tasks: [task] }, old, now)).toMatchObject([
-      { severity: 'warning', what: '1 relay alive, and none does maintenance' },
+    expect(maintenanceFindings({ tasks: [task] }, old, now)).toMatchObject([
+      { severity: 'warning', what: 'no relay does maintenance (1 relay alive)' },
     ]);
-    expect(judgeMaintenance({ leader, tasks: [{ ...task, ranAt: at(now - 50 * hour) }] }, old, now)).toMatchObject([
+    expect(maintenanceFindings({ leader, tasks: [{ ...task, ranAt: at(now - 50 * hour) }] }, old, now)).toMatchObject([
       { severity: 'warning', what: expect.stringContaining('its last task ran 2 d 2 h ago') },
     ]);
     const denied = { ...task, error: 'permission denied for table x', failures: 3 };
-    expect(judgeMaintenance({ leader, tasks: [denied] }, old, now)).toMatchObject([
+    expect(maintenanceFindings({ leader, tasks: [denied] }, old, now)).toMatchObject([
       { severity: 'warning', what: expect.stringContaining('failed 3 times'), fix: expect.stringContaining('grants') },
     ]);
   });
@@ -371,7 +377,7 @@ describe('judging the work', () => {
     ],
   ])('partitions %s', (_name, facts, severity, what) => {
     const partitioning: Partitioning = { unit: 'day', partitions: [], bytes: 1, ...facts };
-    expect(judgePartitions('s', partitioning, 1_000 * hour)).toMatchObject([
+    expect(partitionFindings('s', partitioning, 1_000 * hour)).toMatchObject([
       { severity, what: expect.stringMatching(what) },
     ]);
   });

@@ -1,53 +1,67 @@
 import { quoteIdentifier } from '../../database/identifier.ts';
 import { roleRights } from '../../database/roles.ts';
 import type { TriggerFacts } from '../../outbox/examining/examine-triggers.ts';
-import type { Judgement } from './finding.ts';
+import type { CheckFinding } from './finding.ts';
 import { critical, ok, warning } from './finding.ts';
 
 const expectedTriggers = [
   {
     name: 'outbox_events_enqueue',
     table: 'outbox_events',
-    consequence: 'Events are written into the log and never delivered.',
+    consequence: 'Events are written to the log, but never delivered.',
   },
   { name: 'outbox_events_begin', table: 'outbox_events', consequence: 'An event may be delivered out of order.' },
   { name: 'outbox_shelf_requeue', table: 'outbox_shelf', consequence: 'An event may be delivered out of order.' },
   {
     name: 'outbox_dead_letters_requeue',
     table: 'outbox_dead_letters',
-    consequence: 'A dead letter that is retried may be found late.',
+    consequence: 'Relays may deliver a retried dead letter late.',
   },
-  { name: 'outbox_events_truncate', table: 'outbox_events', consequence: 'Events may be found late after TRUNCATE.' },
-  { name: 'outbox_queue_truncate', table: 'outbox_queue', consequence: 'Events may be found late after TRUNCATE.' },
+  {
+    name: 'outbox_events_truncate',
+    table: 'outbox_events',
+    consequence: 'Relays may deliver events late after TRUNCATE.',
+  },
+  {
+    name: 'outbox_queue_truncate',
+    table: 'outbox_queue',
+    consequence: 'Relays may deliver events late after TRUNCATE.',
+  },
 ];
 
 const expectedRoutines = [...new Set(Object.values(roleRights).flatMap(({ routines }) => routines))].map(
   (routine) => routine.split('(')[0] as string,
 );
 
-/** Whether everything is there, and at work, that the migrations made beside tables and indexes. */
-export function judgeTriggers(schema: string, { triggers, routines, seqCache }: TriggerFacts): Judgement[] {
+/** Whether the triggers, functions and the sequence of the migrations exist and are enabled. */
+export function triggerFindings(schema: string, { triggers, routines, seqCache }: TriggerFacts): CheckFinding[] {
   const s = quoteIdentifier(schema);
-  const restore = 'take its statement from `postcommit sql` and run it as the owner';
-  const found: Judgement[] = [];
+  const restore = 'run its CREATE statement from `postcommit sql` as the owner';
+  const found: CheckFinding[] = [];
   for (const { name, table, consequence } of expectedTriggers) {
     const there = triggers.find((trigger) => trigger.name === name && trigger.table === table);
     if (!there) found.push(critical(`the trigger ${name} on ${table} is missing`, consequence, restore));
     else if (there.fires !== 'A') {
       const fix = `alter table ${s}.${table} enable always trigger ${name};`;
       const state = there.fires === 'O' ? 'does not fire with session_replication_role = replica' : 'is disabled';
-      const judge = there.fires === 'O' ? warning : critical;
-      found.push(judge(`the trigger ${name} on ${table} ${state}`, consequence, fix));
+      const finding = there.fires === 'O' ? warning : critical;
+      found.push(finding(`the trigger ${name} on ${table} ${state}`, consequence, fix));
     }
   }
   const missing = expectedRoutines.filter((name) => !routines.includes(name));
   if (missing.length > 0) {
-    found.push(critical(`missing: ${missing.map((name) => `${name}()`).join(', ')}`, 'What calls it fails.', restore));
+    found.push(
+      critical(
+        `missing functions: ${missing.map((name) => `${name}()`).join(', ')}`,
+        'Statements that call them fail.',
+        restore,
+      ),
+    );
   }
   if (seqCache !== 1) {
-    const what = seqCache === null ? 'seq is not drawn from a sequence' : `each session draws ${seqCache} seqs ahead`;
+    const what = seqCache === null ? 'seq does not use a sequence' : `the sequence of seq has a cache of ${seqCache}`;
     const fix = `alter table ${s}.outbox_events alter seq set cache 1;`;
-    found.push(critical(what, 'Events of one aggregate may be delivered in another order than they committed.', fix));
+    found.push(critical(what, 'Events of an aggregate may be delivered out of commit order.', fix));
   }
-  return found.length > 0 ? found : [ok('triggers, functions and the sequence are as the migrations made them')];
+  return found.length > 0 ? found : [ok('triggers, functions and the sequence match the migrations')];
 }

@@ -4,7 +4,7 @@ import { queryText } from '../query-text.ts';
 
 type Holder = Omit<SnapshotHolder, 'xids' | 'ageMs'>;
 
-/** Who holds a snapshot or a lock, with everything that helps to find it. */
+/** Describes the session, slot or transaction that holds a snapshot or a lock. */
 export function describeHolder(holder: Holder): string {
   const { kind, name, role, application, address, state, query } = holder;
   if (kind === 'slot') return `the replication slot ${name}`;
@@ -16,19 +16,19 @@ export function describeHolder(holder: Holder): string {
     ...(state ? [state] : []),
     ...(query ? [`query: ${queryText(query)}`] : []),
   ];
-  return `${kind === 'standby' ? 'the standby behind session' : 'session'} ${name} (${facts.join(', ')})`;
+  return `${kind === 'standby' ? 'the standby of session' : 'session'} ${name} (${facts.join(', ')})`;
 }
 
-/** The command that ends it. */
-export function howToEnd({ kind, name }: Pick<Holder, 'kind' | 'name'>): string {
+/** The command that makes it let go. */
+export function commandToEnd({ kind, name }: Pick<Holder, 'kind' | 'name'>): string {
   switch (kind) {
     case 'session':
       return `select pg_terminate_backend(${name});`;
     case 'standby':
-      return 'on the standby: alter system set hot_standby_feedback = off; select pg_reload_conf(); or end its long queries';
+      return 'on the standby: alter system set hot_standby_feedback = off; select pg_reload_conf(); or end its long-running queries';
     case 'prepared':
-      return `rollback prepared ${quoteLiteral(name)}; -- or commit prepared, if its coordinator said so`;
+      return `rollback prepared ${quoteLiteral(name)}; -- or commit prepared, if its coordinator decided to commit`;
     case 'slot':
-      return `select pg_drop_replication_slot(${quoteLiteral(name)}); -- if nobody reads it any more`;
+      return `select pg_drop_replication_slot(${quoteLiteral(name)}); -- if it has no reader any more`;
   }
 }

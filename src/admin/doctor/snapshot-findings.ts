@@ -2,20 +2,20 @@ import { quoteLiteral } from '../../database/identifier.ts';
 import { duration, quantity, size } from '../../format.ts';
 import type { SlotFacts } from '../../outbox/examining/examine-slots.ts';
 import type { SnapshotFacts } from '../../outbox/examining/examine-snapshots.ts';
-import { describeHolder, howToEnd } from './describe-holder.ts';
-import type { Judgement } from './finding.ts';
+import type { CheckFinding } from './finding.ts';
 import { note, ok, severityOver, warning } from './finding.ts';
+import { commandToEnd, describeHolder } from './holder-description.ts';
 import type { DoctorLimits } from './limits.ts';
 
-/** A slot has no age in time; so many transactions are a busy hour. */
+/** The age of a slot is known in transactions only. This is about one busy hour. */
 const slotXidsMax = 1_000_000;
 
-export function judgeSnapshots(
+export function snapshotFindings(
   { holders, hidden }: SnapshotFacts,
   limits: Pick<DoctorLimits, 'snapshotMs'>,
   currentRole: string,
-): Judgement[] {
-  const found: Judgement[] = [];
+): CheckFinding[] {
+  const found: CheckFinding[] = [];
   for (const holder of holders) {
     const severity =
       holder.ageMs === undefined
@@ -24,16 +24,16 @@ export function judgeSnapshots(
     if (severity === 'ok') continue;
     found.push({
       severity,
-      what: `${describeHolder(holder)} holds a snapshot${holder.ageMs === undefined ? '' : ` since ${duration(holder.ageMs)}`}, ${quantity(holder.xids, 'transaction')} old`,
+      what: `${describeHolder(holder)} ${heldSnapshot(holder.ageMs)}, ${quantity(holder.xids, 'transaction')} old`,
       consequence:
-        'Vacuum removes nothing that was deleted since: dead rows pile up in the queue and slow every claim down.',
-      fix: howToEnd(holder),
+        'Vacuum cannot remove rows that were deleted since then. Dead rows accumulate in the queue and slow down every claim.',
+      fix: commandToEnd(holder),
     });
   }
   if (hidden > 0) {
     found.push(
       note(
-        `${quantity(hidden, 'session')} of other roles cannot be looked at`,
+        `this role cannot see ${quantity(hidden, 'session')} of other roles`,
         'One of them may hold an old snapshot.',
         `grant pg_read_all_stats to ${JSON.stringify(currentRole)};`,
       ),
@@ -41,24 +41,24 @@ export function judgeSnapshots(
   }
   if (found.length > 0) return found;
   const [oldest] = holders;
-  const age = oldest?.ageMs === undefined ? '' : ` since ${duration(oldest.ageMs)}`;
+  const age = oldest?.ageMs === undefined ? '' : `, ${duration(oldest.ageMs)} old`;
   return [
-    ok(
-      oldest === undefined
-        ? 'no other session holds a snapshot'
-        : `the oldest snapshot: ${describeHolder(oldest)}${age}`,
-    ),
+    ok(oldest === undefined ? 'no other session holds a snapshot' : `oldest snapshot: ${describeHolder(oldest)}${age}`),
   ];
 }
 
-export function judgeSlots(slots: readonly SlotFacts[], limits: Pick<DoctorLimits, 'slotBytes'>): Judgement[] {
-  const found: Judgement[] = [];
+function heldSnapshot(ageMs: number | undefined): string {
+  return ageMs === undefined ? 'holds a snapshot' : `has held a snapshot for ${duration(ageMs)}`;
+}
+
+export function slotFindings(slots: readonly SlotFacts[], limits: Pick<DoctorLimits, 'slotBytes'>): CheckFinding[] {
+  const found: CheckFinding[] = [];
   for (const { name, type, active, walStatus, retainedBytes } of slots) {
-    const fix = `select pg_drop_replication_slot(${quoteLiteral(name)}); -- if nobody reads it any more`;
+    const fix = `select pg_drop_replication_slot(${quoteLiteral(name)}); -- if it has no reader any more`;
     const slot = `the ${type} replication slot ${name}`;
     const kept = size(retainedBytes ?? 0);
     if (walStatus === 'lost') {
-      found.push(warning(`${slot} has lost its WAL`, 'Its reader can never go on from it.', fix));
+      found.push(warning(`${slot} has lost its WAL`, 'Its reader cannot continue from it.', fix));
       continue;
     }
     const over = severityOver(retainedBytes ?? 0, limits.slotBytes);
@@ -66,13 +66,13 @@ export function judgeSlots(slots: readonly SlotFacts[], limits: Pick<DoctorLimit
     if (severity === 'ok') continue;
     found.push({
       severity,
-      what: `${slot} is ${active ? 'behind' : 'not read by anybody'}: the server keeps ${kept} of WAL for it`,
-      consequence: 'It keeps WAL until its reader comes back, and a full disk stops the whole server.',
-      fix: active ? 'see why its reader is slow; bound it with max_slot_wal_keep_size' : fix,
+      what: `${slot} ${active ? 'is behind' : 'has no reader'}: the server keeps ${kept} of WAL for it`,
+      consequence: 'The server keeps this WAL until a reader consumes it. A full disk stops the whole server.',
+      fix: active ? 'find out why its reader is slow; limit the WAL with max_slot_wal_keep_size' : fix,
     });
   }
   if (slots.length > 0 && slots.every(({ walKeepBytesMax }) => walKeepBytesMax === null)) {
-    const consequence = 'A reader that stays away can fill the disk of the server.';
+    const consequence = 'A slot without a reader can fill the disk of the server.';
     const fix = "alter system set max_slot_wal_keep_size = '50GB'; select pg_reload_conf();";
     found.push(note('max_slot_wal_keep_size is not set', consequence, fix));
   }

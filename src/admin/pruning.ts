@@ -11,45 +11,45 @@ import type { BulkOptions } from './chunks.ts';
 import { checkBulkOptions } from './chunks.ts';
 
 export interface PruneOptions extends BulkOptions {
-  /** Events that were emitted longer ago are removed, unless they are still needed. `Infinity`: none. */
+  /** Deletes events that were emitted longer ago, unless they are still needed. `Infinity`: none. */
   olderThanMs: number;
-  /** What consumers processed longer ago is forgotten. `Infinity`: none. Default: `olderThanMs`. */
+  /** Deletes rows of `processed_events` that are older. `Infinity`: none. Default: `olderThanMs`. */
   processedOlderThanMs?: number;
-  /** Only count, and change nothing. Default `false`. */
+  /** Only count, delete nothing. Default `false`. */
   dryRun?: boolean;
 }
 
 export interface PruneResult {
-  /** Events removed from the log, or with `dryRun` those that would be. */
+  /** Events deleted from the log, or with `dryRun` events that would be deleted. */
   events: number;
-  /** Old enough, and kept all the same. */
+  /** Events that are old enough, but were kept. */
   kept: {
     /** Not delivered yet: in the queue. */
     queued: number;
-    /** They wait for a destination that is away or paused. */
+    /** Waiting for a destination that is down or paused. */
     shelved: number;
     /** Dead letters: retry or discard them first. */
     dead: number;
-    /** Orphans: never delivered, and in no queue. `admin.requeueOrphans()` has them delivered. */
+    /** Orphans: never queued or delivered. `admin.requeueOrphans()` queues them. */
     orphaned: number;
   };
-  /** Entries of `processed_events` removed. */
+  /** Rows of `processed_events` deleted. */
   processed: number;
-  /** Partitions dropped with all that was in them, by number. */
+  /** Numbers of the dropped partitions. */
   partitions: number[];
-  /** Partitions that are old enough and stay, with the reason. */
+  /** Partitions that are old enough, but were kept, with the reason. */
   keptPartitions: { number: number; reason: string }[];
-  /** Present when `signal` ended it before all was done. */
+  /** Present when `signal` stopped it before its end. */
   interrupted?: true;
 }
 
-/** Rows per statement: some ten milliseconds of work. */
+/** Rows per statement: about 10 ms. */
 const chunkRowsMax = 1_000;
 
-/** The whole log from its beginning, whatever the leader's cursor says: so it can tell of everything that had to stay. */
-export async function prune(db: Executor, schema: string, given: PruneOptions): Promise<PruneResult> {
-  const { olderThanMs, processedOlderThanMs, dryRun, signal, onProgress } = check(given);
-  const goesOn = () => signal?.aborted !== true;
+/** Reads the whole log from its beginning, independent of the cursor of the leader, to count everything that is kept. */
+export async function prune(db: Executor, schema: string, options: PruneOptions): Promise<PruneResult> {
+  const { olderThanMs, processedOlderThanMs, dryRun, signal, onProgress } = check(options);
+  const isRunning = () => signal?.aborted !== true;
   const result: PruneResult = {
     events: 0,
     kept: { queued: 0, shelved: 0, dead: 0, orphaned: 0 },
@@ -57,20 +57,20 @@ export async function prune(db: Executor, schema: string, given: PruneOptions): 
     partitions: [],
     keptPartitions: [],
   };
-  for (let more = true; more && goesOn(); ) {
+  for (let more = true; more && isRunning(); ) {
     const {
       dropped,
       kept,
-      more: goOn,
+      more: hasMore,
     } = await (dryRun ? findDroppable : dropExpired)(db, schema, {
       keepMs: olderThanMs,
     });
     result.partitions.push(...dropped);
     result.keptPartitions = kept;
-    more = goOn;
+    more = hasMore;
   }
   for (let after = '0'; olderThanMs !== Number.POSITIVE_INFINITY; ) {
-    if (!goesOn()) return { ...result, interrupted: true };
+    if (!isRunning()) return { ...result, interrupted: true };
     const chunk = await pruneEvents(db, schema, { after, keepMs: olderThanMs, rowsMax: chunkRowsMax, dryRun });
     result.events += chunk.pruned;
     result.kept.queued += chunk.queued;
@@ -82,7 +82,7 @@ export async function prune(db: Executor, schema: string, given: PruneOptions): 
     if (chunk.finished) break;
   }
   for (let after = firstTime; processedOlderThanMs !== Number.POSITIVE_INFINITY; ) {
-    if (!goesOn()) return { ...result, interrupted: true };
+    if (!isRunning()) return { ...result, interrupted: true };
     const chunk = { after, keepMs: processedOlderThanMs, rowsMax: chunkRowsMax, dryRun };
     const { count, reached } = await pruneProcessed(db, schema, chunk);
     result.processed += count;
@@ -90,11 +90,11 @@ export async function prune(db: Executor, schema: string, given: PruneOptions): 
     onProgress?.(result.events + result.processed);
     if (count < chunkRowsMax) break;
   }
-  if (!dryRun) while (goesOn() && (await pruneRelays(db, schema, chunkRowsMax)) === chunkRowsMax);
-  return { ...result, ...(!goesOn() && { interrupted: true as const }) };
+  if (!dryRun) while (isRunning() && (await pruneRelays(db, schema, chunkRowsMax)) === chunkRowsMax);
+  return { ...result, ...(!isRunning() && { interrupted: true as const }) };
 }
 
-/** What `dropExpired` would do, as far as can be told without its locks. */
+/** What `dropExpired` would do, as far as this is known without its locks. */
 async function findDroppable(db: Executor, schema: string, { keepMs }: { keepMs: number }): Promise<DropExpiredResult> {
   const { now } = await readLogEnd(db, schema);
   const { partitions } = await listPartitions(db, schema);
@@ -107,13 +107,13 @@ async function findDroppable(db: Executor, schema: string, { keepMs }: { keepMs:
   return result;
 }
 
-function check(given: PruneOptions) {
-  checkBulkOptions(given, 'prune', ['olderThanMs', 'processedOlderThanMs', 'dryRun']);
-  const olderThanMs = checkKeepMs('olderThanMs', given.olderThanMs);
+function check(options: PruneOptions) {
+  checkBulkOptions(options, 'prune', ['olderThanMs', 'processedOlderThanMs', 'dryRun']);
+  const olderThanMs = checkKeepMs('olderThanMs', options.olderThanMs);
   return {
-    ...given,
+    ...options,
     olderThanMs,
-    processedOlderThanMs: checkKeepMs('processedOlderThanMs', given.processedOlderThanMs ?? olderThanMs),
-    dryRun: given.dryRun === true,
+    processedOlderThanMs: checkKeepMs('processedOlderThanMs', options.processedOlderThanMs ?? olderThanMs),
+    dryRun: options.dryRun === true,
   };
 }
