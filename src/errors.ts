@@ -38,6 +38,8 @@ export const errorCodes = {
     'The outbox tables were migrated by a newer postcommit than this one. Upgrade the package in this service; nothing was changed.',
   POSTCOMMIT_E_MIGRATION_CHANGED:
     'A migration that was already applied differs from the one in this package. Install the version that applied it; nothing was changed.',
+  POSTCOMMIT_E_MIGRATION_UNRELEASED:
+    'The outbox in this schema was created by a development version of postcommit, from before its first release. No released version can upgrade it; nothing was changed. If its events are not needed, drop the schema (`drop schema ... cascade`) and migrate again. Otherwise let the old version deliver them first, or migrate into another schema or a new database.',
   POSTCOMMIT_E_SEQUENCE_BEHIND:
     'The sequence that numbers events is behind the events in the outbox: their rows were copied to this server and the sequence was not, as logical replication does. New events would be delivered before older ones of their aggregate, or be refused as duplicates. Run `npx postcommit migrate`, which moves the sequence up, before you start relays and emitters.',
   POSTCOMMIT_E_POSTGRES_TOO_OLD: 'Postcommit needs PostgreSQL 14 or later.',

@@ -22,16 +22,22 @@ export type { PruneOptions, PruneResult } from './admin/prune.ts';
 export type { EventCatalogue, EventDefinition } from './catalogue/catalogue.ts';
 export type { PostcommitConfig } from './config.ts';
 export { defineConfig } from './config.ts';
-export type { Statement } from './database/executor.ts';
+export type { Executor, Statement } from './database/executor.ts';
 export type { GrantsOptions } from './database/grants.ts';
 export { grantsSql } from './database/grants.ts';
 export type { MigrateOptions, MigrateResult, PartitionChoice } from './database/migrate.ts';
 export { migrate, migrationSql } from './database/migrate.ts';
 export type { OutboxEvent } from './emit/event.ts';
 export { fromPg } from './emit/from-pg.ts';
-export type { Emit, EmittedOnce, OutboxOptions } from './emit/outbox.ts';
+export type { Emit, EmittedOnce } from './emit/outbox.ts';
 export { createOutbox, Outbox } from './emit/outbox.ts';
-export type { OutboxDatabase, TransactionOptions } from './emit/outbox-database.ts';
+export type {
+  OpenTransaction,
+  OutboxDatabase,
+  PipelinedTransactions,
+  TransactionOptions,
+} from './emit/outbox-database.ts';
+export type { OutboxOptions } from './emit/outbox-options.ts';
 export type { ErrorCode } from './errors.ts';
 export { errorCodes, PostcommitError } from './errors.ts';
 export type { DeadReason } from './outbox/delivering/fail.ts';

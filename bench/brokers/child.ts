@@ -29,7 +29,7 @@ async function eventsOf({ backlog, topic }: BrokerTask): Promise<MemoryEvent[]> 
     dist('wire/envelope.js'),
     dist('wire/delivered-event.js'),
     dist('relay/deliver/message.js'),
-    dist('emit/uuid-v7.js'),
+    dist('uuid.js'),
   ]);
   const serializer = envelope();
   return Array.from({ length: backlog.events }, (_, index) => {

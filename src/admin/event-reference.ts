@@ -1,5 +1,5 @@
-import { isUuid } from '../emit/uuid-v7.ts';
 import { PostcommitError } from '../errors.ts';
+import { isUuid } from '../uuid.ts';
 
 /** How an operator names an event. */
 export type EventReference = { id: string } | { seq: string };

@@ -42,6 +42,7 @@ const byErrorCode: Partial<Record<ErrorCode, number>> = {
   POSTCOMMIT_E_MIGRATION_MISSING: exitCodes.notMigrated,
   POSTCOMMIT_E_MIGRATION_NEWER: exitCodes.notMigrated,
   POSTCOMMIT_E_MIGRATION_CHANGED: exitCodes.notMigrated,
+  POSTCOMMIT_E_MIGRATION_UNRELEASED: exitCodes.notMigrated,
   POSTCOMMIT_E_SEQUENCE_BEHIND: exitCodes.notMigrated,
 };
 

@@ -1,23 +1,15 @@
-import { createHash } from 'node:crypto';
 import pg from 'pg';
 import { PostcommitError } from '../errors.ts';
+import { packageVersion } from '../package-version.ts';
 import { connectFirst, connectTimeoutMs, requireSession } from './connect.ts';
 import type { ServerList } from './connection-string.ts';
 import { parseForWriting } from './connection-string.ts';
 import { codedDatabaseError, sqlState } from './database-error.ts';
 import type { Executor } from './executor.ts';
 import { defaultSchema, quoteIdentifier, quoteLiteral } from './identifier.ts';
-import { sqlFiles } from './sql-files.ts';
+import type { AppliedRoutine, Migration, Routine } from './migrations.ts';
+import { findOutdated, inOrder, readMigrations, readRoutines } from './migrations.ts';
 import { transactionSettingsSql } from './statement-settings.ts';
-
-/** One numbered SQL file of the package. */
-interface Migration {
-  version: number;
-  name: string;
-  /** The file's text, schema not yet written in. */
-  source: string;
-  checksum: string;
-}
 
 interface AppliedMigration {
   version: number;
@@ -54,8 +46,10 @@ export interface MigrateOptions {
 
 export interface MigrateResult {
   schema: string;
-  /** The names of the migrations that this call applied, or would apply, oldest first. Empty: it was up to date. */
+  /** The names of the migrations that this call applied, or would apply, oldest first. Empty: there were none left. */
   applied: string[];
+  /** The names of the routines (SQL functions) that this call created or replaced, or would. Empty: all were up to date. */
+  routines: string[];
   /** The version the database is at now. */
   version: number;
   /** How the log is kept now; only if `partitions` was given, and not by a dry run. */
@@ -70,18 +64,6 @@ export interface MigrateResult {
 const lockTimeoutMsDefault = 300_000;
 /** A statement that is not answered by then has lost its connection. */
 const queryTimeoutMs = 600_000;
-
-/** The migrations of this package, oldest first. */
-export function readMigrations(): Migration[] {
-  return Object.entries(sqlFiles())
-    .filter(([path]) => /^\d{4}_.+\.sql$/.test(path))
-    .map(([path, source]) => ({
-      version: Number(path.slice(0, 4)),
-      name: path.slice(0, -'.sql'.length),
-      source,
-      checksum: createHash('sha256').update(source).digest('hex'),
-    }));
-}
 
 /** A line break would end a comment that has the name in it, and the tag the body of a function. */
 function requireWritable(schema: string): void {
@@ -109,26 +91,48 @@ const bookkeeping = (schema: string) => `create table if not exists ${quoteIdent
   name       text not null,
   checksum   text not null,
   applied_at timestamptz not null default now()
+);
+create table if not exists ${quoteIdentifier(schema)}.outbox_routines (
+  name            text primary key,
+  checksum        text not null,
+  package_version text not null,
+  applied_at      timestamptz not null default now()
 )`;
 
-const record = (schema: string, migration: Migration) =>
-  `insert into ${quoteIdentifier(schema)}.migrations (version, name, checksum) values (${migration.version}, ${quoteLiteral(migration.name)}, ${quoteLiteral(migration.checksum)})`;
+function record(schema: string, { version, name, checksum }: Migration | Routine): string {
+  const s = quoteIdentifier(schema);
+  const [nameText, checksumText] = [quoteLiteral(name), quoteLiteral(checksum)];
+  if (version !== undefined) {
+    return `insert into ${s}.migrations (version, name, checksum) values (${version}, ${nameText}, ${checksumText})`;
+  }
+  return `insert into ${s}.outbox_routines (name, checksum, package_version)
+  values (${nameText}, ${checksumText}, ${quoteLiteral(packageVersion())})
+  on conflict (name) do update set checksum = excluded.checksum, package_version = excluded.package_version, applied_at = now()`;
+}
 
 /**
- * The whole migration as SQL text, for teams that apply it with a tool of their own. It keeps the same books as
- * `migrate()`, so the two can be mixed. `after` leaves out the migrations up to that version.
+ * All migrations and routines as SQL text, for teams that apply it with a tool of their own. It records what was applied as
+ * `migrate()` does, so the two can be mixed. `after` leaves out the migrations up to that version.
  */
 export function migrationSql(options: { schema?: string; after?: number; partitions?: PartitionChoice } = {}): string {
   const schema = options.schema ?? defaultSchema;
   checkPartitions(options.partitions);
-  const parts = readMigrations()
-    .filter((migration) => migration.version > (options.after ?? 0))
-    .map((m) => `-- ${m.name}\n${writeSchemaIn(m.source, schema)}\n${record(schema, m)};\n`);
-  return `begin;\n${transactionSettingsSql};\n${createSchemaIfMissing(schema)};\n${bookkeeping(schema)};\n\n${parts.join('\n')}${partitionNew(schema, options.partitions)}commit;\n`;
+  const scripts = inOrder(readMigrations(), readRoutines()).filter(
+    ({ version }) => version === undefined || version > (options.after ?? 0),
+  );
+  return `begin;\n${transactionSettingsSql};\n${createSchemaIfMissing(schema)};\n${bookkeeping(schema)};\n\n${scriptsSql(schema, scripts)}${partitionNew(schema, options.partitions)}commit;\n`;
+}
+
+function scriptsSql(schema: string, scripts: readonly (Migration | Routine)[]): string {
+  const parts = scripts.map((script) => {
+    const file = script.version === undefined ? `routines/${script.name}` : script.name;
+    return `-- ${file}\n${writeSchemaIn(script.source, schema)}\n${record(schema, script)};\n`;
+  });
+  return parts.join('\n');
 }
 
 /**
- * Brings the outbox's tables up to date, and the sequence of the log where it lags behind its events. Safe to call from any
+ * Brings the outbox's tables and routines up to date, and the sequence of the log where it lags behind its events. Safe to call from any
  * number of processes at once: they take turns, and whoever comes later finds nothing to do. Everything happens in one
  * transaction, so a failure changes nothing.
  *
@@ -150,7 +154,7 @@ export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
     client = await connect(parseForWriting(options.connectionString));
     if (options.dryRun) {
       await client.query(`begin read only; ${transactionSettingsSql}`);
-      return await findPending(client, schema);
+      return await previewPending(client, schema);
     }
     // Whoever waited for another process must see what that one has done, whatever the role's default is.
     await client.query(
@@ -192,28 +196,45 @@ function connect(list: ServerList): Promise<pg.Client> {
   });
 }
 
-async function findPending(client: Executor, schema: string): Promise<MigrateResult> {
-  const { booksExist } = await inspectServer(client, schema);
-  const migrations = readMigrations();
-  const applied = booksExist ? await readBooks(client, schema) : [];
+interface Pending {
+  /** The version that the database is at. */
+  version: number;
+  /** What is left to apply, in order. */
+  scripts: (Migration | Routine)[];
+}
+
+async function findPending(client: Executor, schema: string, isMigrated: boolean): Promise<Pending> {
+  const [migrations, routines] = [readMigrations(), readRoutines()];
+  const applied = isMigrated ? await readAppliedMigrations(client, schema) : [];
   checkHistory(migrations, applied);
-  const pending = migrations.slice(applied.length);
-  const sequenceMovedTo = await findSequenceLag(client, schema);
+  const outdated = isMigrated ? findOutdated(routines, await readAppliedRoutines(client, schema)) : routines;
+  const left = new Set<Migration | Routine>([...migrations.slice(applied.length), ...outdated]);
   return {
-    schema,
-    applied: pending.map((m) => m.name),
     version: applied.at(-1)?.version ?? 0,
-    ...(sequenceMovedTo && { sequenceMovedTo }),
+    scripts: inOrder(migrations, routines).filter((script) => left.has(script)),
   };
 }
 
-async function inspectServer(client: Executor, schema: string): Promise<{ booksExist: boolean }> {
+function resultOf(schema: string, version: number, scripts: readonly (Migration | Routine)[]): MigrateResult {
+  const namesOf = (isRoutine: boolean) =>
+    scripts.filter((script) => (script.version === undefined) === isRoutine).map(({ name }) => name);
+  return { schema, applied: namesOf(false), routines: namesOf(true), version };
+}
+
+async function previewPending(client: Executor, schema: string): Promise<MigrateResult> {
+  const { isMigrated } = await inspectServer(client, schema);
+  const { version, scripts } = await findPending(client, schema, isMigrated);
+  const sequenceMovedTo = await findSequenceLag(client, schema);
+  return { ...resultOf(schema, version, scripts), ...(sequenceMovedTo && { sequenceMovedTo }) };
+}
+
+async function inspectServer(client: Executor, schema: string): Promise<{ isMigrated: boolean }> {
   const { rows } = await client.query(
     `select current_setting('server_version_num')::int as version, getdatabaseencoding() as encoding,
-            to_regclass($1 || '.migrations') is not null as "booksExist"`,
+            to_regclass($1 || '.migrations') is not null as "isMigrated"`,
     [quoteIdentifier(schema)],
   );
-  const server = rows[0] as { version: number; encoding: string; booksExist: boolean };
+  const server = rows[0] as { version: number; encoding: string; isMigrated: boolean };
   if (server.version < 140_000) {
     throw new PostcommitError('POSTCOMMIT_E_POSTGRES_TOO_OLD', `This server is ${server.version / 10_000}.`);
   }
@@ -224,30 +245,30 @@ async function inspectServer(client: Executor, schema: string): Promise<{ booksE
   return server;
 }
 
-async function readBooks(client: Executor, schema: string): Promise<AppliedMigration[]> {
+async function readAppliedMigrations(client: Executor, schema: string): Promise<AppliedMigration[]> {
   const { rows } = await client.query(
     `select version, checksum from ${quoteIdentifier(schema)}.migrations order by version`,
   );
   return rows as unknown as AppliedMigration[];
 }
 
+async function readAppliedRoutines(client: Executor, schema: string): Promise<AppliedRoutine[]> {
+  const { rows } = await client.query(
+    `select name, checksum, package_version as "packageVersion" from ${quoteIdentifier(schema)}.outbox_routines`,
+  );
+  return rows as unknown as AppliedRoutine[];
+}
+
 async function applyPending(client: Executor, schema: string): Promise<MigrateResult> {
-  const { booksExist } = await inspectServer(client, schema);
+  const { isMigrated } = await inspectServer(client, schema);
   // Only then: both need rights that a role does not have who merely starts a service on an up-to-date database.
-  if (!booksExist) {
+  if (!isMigrated) {
     await client.query(createSchemaIfMissing(schema));
     await client.query(bookkeeping(schema));
   }
-
-  const migrations = readMigrations();
-  const applied = await readBooks(client, schema);
-  checkHistory(migrations, applied);
-  const pending = migrations.slice(applied.length);
-  for (const migration of pending) {
-    await client.query(writeSchemaIn(migration.source, schema));
-    await client.query(record(schema, migration));
-  }
-  return { schema, applied: pending.map((m) => m.name), version: migrations.at(-1)?.version ?? 0 };
+  const { scripts } = await findPending(client, schema, isMigrated);
+  if (scripts.length > 0) await client.query(scriptsSql(schema, scripts));
+  return resultOf(schema, readMigrations().at(-1)?.version ?? 0, scripts);
 }
 
 /** The seq that the log's sequence must be moved to; `undefined` if it does not lag, or this role may not look. */
@@ -315,19 +336,19 @@ function checkLockTimeout(ms: number = lockTimeoutMsDefault): number {
   );
 }
 
-function checkHistory(migrations: Migration[], applied: AppliedMigration[]): void {
-  const newest = applied.at(-1)?.version ?? 0;
-  const known = migrations.at(-1)?.version ?? 0;
-  if (newest > known) {
-    throw new PostcommitError(
-      'POSTCOMMIT_E_MIGRATION_NEWER',
-      `The database is at ${newest}, this package knows ${known}.`,
-    );
-  }
+/** Fails unless the database was migrated by these migrations, as far as it was. */
+export function checkHistory(migrations: readonly Migration[], applied: readonly AppliedMigration[]): void {
   for (const [index, row] of applied.entries()) {
     const migration = migrations[index];
-    if (migration?.version !== row.version || migration.checksum !== row.checksum) {
-      throw new PostcommitError('POSTCOMMIT_E_MIGRATION_CHANGED', `It is number ${row.version}.`);
+    if (migration === undefined) {
+      throw new PostcommitError(
+        'POSTCOMMIT_E_MIGRATION_NEWER',
+        `The database is at ${applied.at(-1)?.version}, this package knows ${migrations.length}.`,
+      );
     }
+    if (migration.version === row.version && migration.checksum === row.checksum) continue;
+    // The first migration does not change once it is released.
+    if (index === 0) throw new PostcommitError('POSTCOMMIT_E_MIGRATION_UNRELEASED');
+    throw new PostcommitError('POSTCOMMIT_E_MIGRATION_CHANGED', `It is number ${row.version}.`);
   }
 }

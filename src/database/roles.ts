@@ -81,6 +81,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       { table: 'processed_events', privileges: ['select', 'delete'] },
       { table: 'outbox_status', privileges: ['select'] },
       { table: 'migrations', privileges: ['select'] },
+      { table: 'outbox_routines', privileges: ['select'] },
     ],
     // What changes the log itself runs with its owner's rights and checks what it does: prune, rotate, drop.
     routines: [
@@ -124,6 +125,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       'outbox_settings',
       'processed_events',
       'migrations',
+      'outbox_routines',
     ].map((table) => ({ table, privileges: ['select'] })),
     routines: ['key_hash', 'find_orphans', 'sequence_state', 'bound_seqs'],
   },

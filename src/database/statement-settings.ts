@@ -2,11 +2,18 @@ import type pg from 'pg';
 import type { Session } from './connect.ts';
 
 /**
- * For the rest of a transaction. Names resolve in pg_catalog only, whoever may create functions and operators in `public`
- * or elsewhere. A statement fails where a row-level security policy would hide rows from it: a hidden row of the log looks
- * like a deleted event, a hidden row of the queue like a delivered one.
+ * Settings for the rest of a transaction. Names resolve in pg_catalog only, whatever roles can create functions and
+ * operators in `public` or elsewhere. A statement fails where a row-level security policy would hide rows from it: a hidden
+ * row of the log looks like a deleted event, a hidden row of the queue like a delivered one.
  */
 export const transactionSettingsSql = 'set local search_path = pg_catalog, pg_temp; set local row_security = off';
+
+/** The same as one statement, for clients that send one at a time. */
+export const selectTransactionSettingsSql =
+  "select pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('row_security', 'off', true)";
+
+/** For a transaction that has run no query yet. */
+export const readCommittedSql = 'set transaction isolation level read committed read write';
 
 const beginSql = `begin isolation level read committed read write; ${transactionSettingsSql}`;
 

@@ -25,11 +25,27 @@ export class EmitBuffer {
   /** By the number of their flush, in program order. */
   readonly #flushed = new Map<number, readonly InsertableEvent[]>();
   #flushes = 0;
+  #isClosed = false;
+  #hasWritten = false;
   /** Settled when the last of the writes is. They wait for each other, because their checks may take any time. */
   #turn: Promise<unknown> = Promise.resolve();
 
   constructor(target: FlushTarget) {
     this.#target = target;
+  }
+
+  /** Whether the work has ended, so that nothing may be added. */
+  get isClosed(): boolean {
+    return this.#isClosed;
+  }
+
+  /** Whether something was written before COMMIT. */
+  get hasWritten(): boolean {
+    return this.#hasWritten;
+  }
+
+  close(): void {
+    this.#isClosed = true;
   }
 
   add(check: Promise<InsertableEvent[]>): void {
@@ -44,6 +60,7 @@ export class EmitBuffer {
       await this.#collect(added);
       await this.#flush();
       await write();
+      this.#hasWritten = true;
     });
     this.#turn = turn.catch(() => {});
     return turn;

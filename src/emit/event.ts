@@ -5,7 +5,7 @@ import { checkPayload, definitionOf } from '../catalogue/catalogue.ts';
 import { PostcommitError } from '../errors.ts';
 import type { InsertableEvent } from '../outbox/emitting/insert.ts';
 import { didYouMean } from '../suggest.ts';
-import { isUuid, uuidV7 } from './uuid-v7.ts';
+import { isUuid, uuidV7 } from '../uuid.ts';
 
 /** An event to emit. */
 export interface OutboxEvent<Payload = unknown> {

@@ -1,11 +1,9 @@
-import { randomUUID } from 'node:crypto';
 import type { Executor } from '../database/executor.ts';
 import { PostcommitError } from '../errors.ts';
-import { markTransaction } from '../outbox/emitting/insert.ts';
 import type { OutboxDatabase } from './outbox-database.ts';
 import type { PgClient, PgPool } from './pg-client.ts';
 import { certainStatus, insideOf, requireClient } from './pg-client.ts';
-import { begin, run } from './pg-transaction.ts';
+import { begin, run, transaction } from './pg-transaction.ts';
 
 export type { PgClient, PgPool } from './pg-client.ts';
 
@@ -21,35 +19,33 @@ export function fromPg<Client extends PgClient>(pool: PgPool<Client>): OutboxDat
     throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', 'fromPg() takes a pg.Pool.');
   }
   const ends = new TransactionEnds();
-  // A wrapper may not tell of its statements; its transaction has ended at the latest when it goes back to the pool.
+  // A wrapper may not report its statements; its transaction has ended at the latest when it goes back to the pool.
   pool.on('release', (_error, client: object) => ends.tell(client));
   return {
     side: pool as Executor,
     inTransaction,
+    transaction: (work) => transaction(pool, work),
+    // Anything else is uncertain: a statement in flight may be BEGIN or COMMIT, and only the server knows its outcome.
+    isOpen: (client) => certainStatus(client) === 'T',
     afterEnd: (client, callback) => ends.await(client, callback),
-    begin: (options) => begin(pool, options),
-    run: (statements, last, options, afterCommitSql) => run(pool, statements, last, options, afterCommitSql),
+    pipelined: {
+      begin: (options) => begin(pool, options),
+      run: (statements, last, options, afterCommitSql) => run(pool, statements, last, options, afterCommitSql),
+    },
   };
 }
 
-async function inTransaction<T>(
-  client: PgClient,
-  send: (executor: Executor, marker?: string) => Promise<T>,
-): Promise<T> {
+function inTransaction(client: PgClient): Executor {
   requireClient(client);
-  const executor = client as Executor;
   const status = certainStatus(client);
-  if (status === 'T') return send(executor);
   if (status === 'E') throw new PostcommitError('POSTCOMMIT_E_TRANSACTION_ABORTED');
-  if (status !== undefined) throw new PostcommitError('POSTCOMMIT_E_NOT_A_TRANSACTION');
-  // A statement under way may be BEGIN or COMMIT: only the server knows what comes of it.
-  const marker = await markTransaction(executor, randomUUID());
-  return send(executor, marker);
+  if (status === 'I') throw new PostcommitError('POSTCOMMIT_E_NOT_A_TRANSACTION');
+  return client as Executor;
 }
 
-/** Who wants to know when a client's transaction has ended. */
+/** Calls back when a client's transaction has ended. */
 class TransactionEnds {
-  readonly #awaited = new WeakMap<object, { callbacks: Set<() => void>; unhear: () => void }>();
+  readonly #awaited = new WeakMap<object, { callbacks: Set<() => void>; stopListening: () => void }>();
 
   await(client: PgClient, callback: () => void): void {
     const known = this.#awaited.get(client);
@@ -57,7 +53,7 @@ class TransactionEnds {
       known.callbacks.add(callback);
       return;
     }
-    // 'drain' comes with the answer to the last statement sent, so there is nothing to poll.
+    // 'drain' is emitted with the answer to the last statement sent, so there is nothing to poll.
     const look = () => {
       if (client.getTransactionStatus?.() === 'I') this.tell(client);
     };
@@ -65,7 +61,7 @@ class TransactionEnds {
     inside.on?.('drain', look);
     this.#awaited.set(client, {
       callbacks: new Set([callback]),
-      unhear: () => void inside.removeListener?.('drain', look),
+      stopListening: () => void inside.removeListener?.('drain', look),
     });
   }
 
@@ -73,7 +69,7 @@ class TransactionEnds {
     const known = this.#awaited.get(client);
     if (!known) return;
     this.#awaited.delete(client);
-    known.unhear();
+    known.stopListening();
     for (const callback of known.callbacks) callback();
   }
 }

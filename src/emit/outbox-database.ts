@@ -1,27 +1,70 @@
 import type { Executor, Statement } from '../database/executor.ts';
+import type { Isolation } from './isolation.ts';
 
 /**
- * How the outbox talks to one kind of database client. One small file per client implements it (`fromPg`, …).
- * `Tx` is what that client's users call a transaction.
+ * A database client as the outbox uses it. An adapter is a function that makes one from the client's own objects: `fromPg`
+ * for `pg`, and a few lines for anything else that can run SQL in a transaction. `Tx` is what the client's users call a
+ * transaction: it is the first argument of `outbox.emit(tx, …)`.
+ *
+ * An adapter runs the SQL it gets as it is, with `$1`, `$2`, … bound to `values`, and returns the rows as objects by column
+ * name. `emit` binds texts and nulls only, each `$n` once and in order, and reads texts only. `outbox.admin` also binds
+ * numbers, Dates and arrays, and expects values as `pg` reads them: `timestamptz` as Date, `bigint` as text.
+ *
+ * @example
+ * import type { Executor, OutboxDatabase } from 'postcommit';
+ *
+ * // What postgres() of postgres.js returns, and what sql.begin() passes to its callback.
+ * interface Sql {
+ *   unsafe(text: string, values: any[]): Promise<Record<string, unknown>[]>;
+ *   begin<T>(work: (tx: Sql) => Promise<T>): Promise<T>;
+ * }
+ *
+ * function fromPostgresJs(sql: Sql): OutboxDatabase<Sql> {
+ *   const executor = (handle: Sql): Executor => ({
+ *     query: async (text, values = []) => ({ rows: await handle.unsafe(text, values) }),
+ *   });
+ *   return { side: executor(sql), inTransaction: executor, transaction: (work) => sql.begin(work) };
+ * }
  */
 export interface OutboxDatabase<Tx> {
-  /**
-   * Calls `send` with the statement runner of an open transaction, and refuses any other handle with a coded error.
-   * Nothing may come between the check and the statement: where that cannot be ruled out, `send` gets a marker that this
-   * adapter has set on the transaction, and the statement fails once the transaction has ended.
-   */
-  inTransaction<T>(tx: Tx, send: (executor: Executor, marker?: string) => Promise<T>): Promise<T>;
-  /** For statements of the outbox's own, outside of the caller's transactions. */
+  /** Runs statements of the outbox's own, outside of the caller's transactions: a pool, or the client's root object. */
   readonly side: Executor;
-  /** Calls back once after the transaction has ended, however it ended, if this client can tell. */
-  afterEnd(tx: Tx, callback: () => void): void;
-  /** Opens a transaction for `outbox.transaction`. */
+
+  /**
+   * Returns what runs statements in the transaction `tx`. Throws POSTCOMMIT_E_NOT_A_TRANSACTION for a handle that is
+   * certainly no transaction; anything uncertain is for the server to find out, see `isOpen`.
+   */
+  inTransaction(tx: Tx): Executor;
+
+  /** Runs `work` in a new transaction. Commits when it resolves, rolls back when it rejects, and then rejects with its error. */
+  transaction<T>(work: (tx: Tx) => Promise<T>): Promise<T>;
+
+  /**
+   * Whether `tx` is certainly an open transaction at this moment, and stays one until the next statement is sent. Default:
+   * not known. Then each `emit(tx, …)` first puts a marker into the transaction, which is one more round trip, and the
+   * event's own statement fails unless it finds that marker: so an event is never written outside of a transaction.
+   */
+  isOpen?(tx: Tx): boolean;
+
+  /**
+   * Calls `callback` once when the transaction has ended. After a rollback it may be called too: relays then look at the
+   * queue once for nothing. Without it, relays find the events of `outbox.emit(tx, …)` by polling, within `pollIntervalMs`;
+   * `outbox.transaction` notifies them in any case. The same callback may be given several times for one transaction.
+   */
+  afterEnd?(tx: Tx, callback: () => void): void;
+
+  /** Only for clients that can send a statement before the one before is answered. `outbox.transaction` uses it if present. */
+  readonly pipelined?: PipelinedTransactions<Tx>;
+}
+
+/** Transactions whose statements travel together. `fromPg` has it. */
+export interface PipelinedTransactions<Tx> {
+  /** Opens a transaction for `outbox.transaction(work)`. */
   begin(options: TransactionOptions): Promise<OpenTransaction<Tx>>;
   /**
-   * Carries out statements that are all known in a transaction of their own, and `last` after them: everything in one
-   * round trip if possible. `last` gets the marker that was set with BEGIN, `null` where nothing can end the transaction
-   * before it. Throws unless the commit is certain. `afterCommitSql` is sent after the commit without waiting for its answer;
-   * nobody waits for what comes of it.
+   * Runs statements that are all known in a transaction of their own, and `last` after them: in one round trip if possible.
+   * `last` gets the marker that was set with BEGIN, or `null` where nothing can end the transaction before it. Rejects
+   * unless the commit is certain. `afterCommitSql` is sent after COMMIT; its result is ignored and not waited for.
    */
   run(
     statements: readonly Statement[],
@@ -33,10 +76,10 @@ export interface OutboxDatabase<Tx> {
 
 export interface TransactionOptions {
   /** Default: the database's own, usually read committed. */
-  isolation?: 'read committed' | 'repeatable read' | 'serializable';
+  isolation?: Isolation;
   /**
    * Send statements without waiting for the answer to the one before, which saves two round trips. Turn it off to use
-   * pg-cursor or pg-query-stream inside the transaction. Default `true`.
+   * pg-cursor or pg-query-stream inside the transaction. Clients that cannot pipeline ignore it. Default `true`.
    */
   pipeline?: boolean;
 }
@@ -44,10 +87,10 @@ export interface TransactionOptions {
 export interface OpenTransaction<Tx> {
   readonly tx: Tx;
   /** Set with BEGIN. A statement that carries it fails once the transaction has ended, also inside of another one. */
-  readonly marker: string;
+  readonly transactionMarker: string;
   /**
-   * Sends `last` and then COMMIT, as one round trip if possible. Throws unless the commit is certain. `afterCommitSql` is sent after
-   * it as in `run`.
+   * Sends `last` and then COMMIT, in one round trip if possible. Rejects unless the commit is certain. `afterCommitSql` is
+   * sent after it as in `run`.
    */
   commit(last?: Statement, afterCommitSql?: string): Promise<void>;
   rollback(): Promise<void>;

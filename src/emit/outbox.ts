@@ -1,41 +1,27 @@
+import { randomUUID } from 'node:crypto';
 import { OutboxAdmin } from '../admin/admin.ts';
-import type { EventCatalogue } from '../catalogue/catalogue.ts';
-import { codedDatabaseError } from '../database/database-error.ts';
+import { codedDatabaseError, isConnectionFailure } from '../database/database-error.ts';
 import type { Executor, Statement } from '../database/executor.ts';
-import { defaultSchema, quoteIdentifier } from '../database/identifier.ts';
 import { PostcommitError } from '../errors.ts';
 import type { InsertableEvent } from '../outbox/emitting/insert.ts';
-import { insertFlush, insertOnce, insertStatement, recordedFlushes } from '../outbox/emitting/insert.ts';
-import { didYouMean } from '../suggest.ts';
+import {
+  insertFlush,
+  insertOnce,
+  insertStatement,
+  markTransaction,
+  recordedFlushes,
+  setMarkerSql,
+} from '../outbox/emitting/insert.ts';
+import type { GivenEvents } from './check-events.ts';
+import { checkEvents, checkEventsWithId, idsOf } from './check-events.ts';
 import { bufferOf, closeBuffer, EmitBuffer, openBuffer } from './emit-buffer.ts';
-import type { OutboxEvent } from './event.ts';
-import { toInsertable } from './event.ts';
+import type { EventLimits, OutboxEvent } from './event.ts';
+import { isolationSql } from './isolation.ts';
 import { operatorSide } from './operator-side.ts';
-import type { OpenTransaction, OutboxDatabase, TransactionOptions } from './outbox-database.ts';
+import type { OutboxDatabase, PipelinedTransactions, TransactionOptions } from './outbox-database.ts';
+import type { OutboxOptions } from './outbox-options.ts';
+import { resolveOutboxOptions } from './outbox-options.ts';
 import { RelayNotifier } from './relay-notifier.ts';
-
-export interface OutboxOptions<Tx> {
-  /** The database, through the client you use: `fromPg(pool)`. */
-  db: OutboxDatabase<Tx>;
-  /** The schema that holds the outbox. Default `postcommit`. */
-  schema?: string;
-  /** Event types and payload schemas. With it, anything else is refused. */
-  catalogue?: EventCatalogue;
-  /** The largest payload, as bytes of JSON. Default 1,048,576 (1 MiB). */
-  payloadBytesMax?: number;
-  /**
-   * Make concurrent writers of one aggregate wait for each other, so that events are ordered by commit. Turn it off
-   * only if every writer locks its aggregate's row first. Default `true`.
-   */
-  serialise?: boolean;
-  /**
-   * Wake relays of other processes after a commit (NOTIFY, outside of your transaction). A process that ends at once after its
-   * last emit may not come to that: its event is then found by polling, within a second. Default `true`.
-   */
-  notify?: boolean;
-}
-
-const optionNames: readonly string[] = ['db', 'schema', 'catalogue', 'payloadBytesMax', 'serialise', 'notify'];
 
 /** Makes the statement that writes events, for a transaction with a marker or without. */
 type Insert = (marker: string | null) => Statement;
@@ -66,40 +52,25 @@ export interface EmittedOnce {
   written: boolean;
 }
 
-/** Each id is locked until the commit, and PostgreSQL's lock table is shared by all sessions. */
-const emitOnceMax = 1_000;
-
 /** Writes events in the caller's own transaction. Made by `createOutbox`. */
 export class Outbox<Tx> {
   readonly #db: OutboxDatabase<Tx>;
   readonly #schema: string;
-  readonly #limits: { catalogue: EventCatalogue | undefined; payloadBytesMax: number };
+  readonly #limits: EventLimits;
   readonly #serialise: boolean;
   readonly #notifier: RelayNotifier;
   readonly #admin: OutboxAdmin;
+  /** The same function for every emit, so that several emits of one transaction notify once. */
+  readonly #notifyAfterEnd = () => this.#notifier.notifyAfterCommit();
 
   constructor(options: OutboxOptions<Tx>) {
-    if (typeof options?.db?.inTransaction !== 'function') {
-      throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', 'createOutbox() needs db, e.g. { db: fromPg(pool) }.');
-    }
-    const unknown = Object.keys(options).find((name) => !optionNames.includes(name));
-    if (unknown !== undefined) {
-      const detail = `createOutbox() has no option ${unknown}.${didYouMean(unknown, optionNames)} Known are: ${optionNames.join(', ')}.`;
-      throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', detail);
-    }
-    const payloadBytesMax = options.payloadBytesMax ?? 1_048_576;
-    // jsonb itself ends at 256 MiB; long before that an event is a file.
-    if (!Number.isInteger(payloadBytesMax) || payloadBytesMax < 1 || payloadBytesMax > 67_108_864) {
-      throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', 'payloadBytesMax must be from 1 to 67,108,864 bytes.');
-    }
-    this.#db = options.db;
-    this.#schema = options.schema ?? defaultSchema;
-    quoteIdentifier(this.#schema);
-    this.#limits = { catalogue: options.catalogue, payloadBytesMax };
-    this.#serialise = options.serialise ?? true;
-    const notify = options.notify ?? true;
-    this.#notifier = new RelayNotifier(options.db.side, this.#schema, notify);
-    this.#admin = new OutboxAdmin({ db: operatorSide(options.db), schema: this.#schema, notify });
+    const { db, schema, catalogue, payloadBytesMax, serialise, notify } = resolveOutboxOptions(options);
+    this.#db = db;
+    this.#schema = schema;
+    this.#limits = { catalogue, payloadBytesMax };
+    this.#serialise = serialise;
+    this.#notifier = new RelayNotifier(db.side, schema, notify);
+    this.#admin = new OutboxAdmin({ db: operatorSide(db), schema, notify });
   }
 
   /** Looks events up, lists and counts them, and retries, discards or replays them. */
@@ -129,10 +100,10 @@ export class Outbox<Tx> {
    */
   emit(tx: Tx, event: OutboxEvent): Promise<string>;
   emit(tx: Tx, events: readonly OutboxEvent[]): Promise<string[]>;
-  async emit(tx: Tx, given: OutboxEvent | readonly OutboxEvent[]): Promise<string | string[]> {
-    const check = this.#check(given);
+  async emit(tx: Tx, given: GivenEvents): Promise<string | string[]> {
+    const check = checkEvents(given, this.#limits);
     await this.#inOrder(tx, check, (events) => this.#write(tx, events));
-    return answer(given, await check);
+    return idsOf(given, await check);
   }
 
   /**
@@ -158,8 +129,8 @@ export class Outbox<Tx> {
    */
   emitOnce(tx: Tx, event: OutboxEvent & { id: string }): Promise<EmittedOnce>;
   emitOnce(tx: Tx, events: readonly (OutboxEvent & { id: string })[]): Promise<EmittedOnce[]>;
-  async emitOnce(tx: Tx, given: OutboxEvent | readonly OutboxEvent[]): Promise<EmittedOnce | EmittedOnce[]> {
-    const check = this.#check(given).then((events) => requireIds(given, events));
+  async emitOnce(tx: Tx, given: GivenEvents): Promise<EmittedOnce | EmittedOnce[]> {
+    const check = checkEventsWithId(given, this.#limits);
     let results: EmittedOnce[] = [];
     await this.#inOrder(tx, check, async (events) => {
       let written = new Set<string>();
@@ -167,7 +138,7 @@ export class Outbox<Tx> {
         if (events.length === 0) return;
         written = await insertOnce(executor, this.#schema, events, { serialise: this.#serialise, marker });
       });
-      if (written.size > 0) this.#db.afterEnd(tx, () => this.#notifier.notifyAfterCommit());
+      if (written.size > 0) this.#db.afterEnd?.(tx, this.#notifyAfterEnd);
       results = events.map(({ id }) => ({ id, written: written.has(id) }));
     });
     return Array.isArray(given) ? results : (results[0] as EmittedOnce);
@@ -180,7 +151,7 @@ export class Outbox<Tx> {
       const { text, values } = insert(marker);
       await executor.query(text, values);
     });
-    if (insert) this.#db.afterEnd(tx, () => this.#notifier.notifyAfterCommit());
+    if (insert) this.#db.afterEnd?.(tx, this.#notifyAfterEnd);
   }
 
   /** After what was given to the `emit` of the same transaction before, if outbox.transaction() has opened it. */
@@ -195,15 +166,13 @@ export class Outbox<Tx> {
     await (buffer ? buffer.writeNow(writeChecked) : writeChecked());
   }
 
-  async #flush({ tx, marker }: OpenTransaction<Tx>, events: readonly InsertableEvent[], flush: number): Promise<void> {
-    const options = { serialise: this.#serialise, marker, flush };
-    await this.#send(tx, (executor) => insertFlush(executor, this.#schema, events, options));
-    this.#db.afterEnd(tx, () => this.#notifier.notifyAfterCommit());
-  }
-
+  /** Calls `send` with what runs statements in `tx`, and refuses a handle that is no open transaction. */
   async #send<T>(tx: Tx, send: (executor: Executor, marker: string | null) => Promise<T>): Promise<T> {
     try {
-      return await this.#db.inTransaction(tx, (executor, marker) => send(executor, marker ?? null));
+      const executor = this.#db.inTransaction(tx);
+      // Nothing may come between the check and the statement: where that is uncertain, the statement checks the marker.
+      const marker = this.#db.isOpen?.(tx) ? null : await markTransaction(executor, randomUUID());
+      return await send(executor, marker);
     } catch (error) {
       throw codedDatabaseError(error);
     }
@@ -240,91 +209,126 @@ export class Outbox<Tx> {
   ): Promise<string[]>;
   transaction(
     given: ((tx: Tx, emit: Emit) => Promise<unknown>) | readonly Statement[],
-    second?: TransactionOptions | OutboxEvent | readonly OutboxEvent[],
+    second?: TransactionOptions | GivenEvents,
     options?: TransactionOptions,
   ): Promise<unknown> {
-    return typeof given === 'function'
-      ? this.#work(given, (second ?? {}) as TransactionOptions)
-      : this.#run(given, second as OutboxEvent | readonly OutboxEvent[], options ?? {});
+    const { pipelined } = this.#db;
+    if (typeof given !== 'function') return this.#run(given, second as GivenEvents, options ?? {});
+    const workOptions = (second ?? {}) as TransactionOptions;
+    if (pipelined) return this.#workPipelined(pipelined, given, workOptions);
+    return this.#work((tx, buffer) => given(tx, this.#emitInto(buffer)), workOptions);
   }
 
-  async #work<T>(work: (tx: Tx, emit: Emit) => Promise<T>, options: TransactionOptions): Promise<T> {
-    const open = await this.#db.begin(options);
-    const buffer = new EmitBuffer({
-      write: (events, flush) => this.#flush(open, events, flush),
-      recorded: () => this.#send(open.tx, (executor) => recordedFlushes(executor, open.marker)),
-    });
-    openBuffer(open.tx, buffer);
-    let ended = false;
-    const emit = ((given: OutboxEvent | readonly OutboxEvent[]) => {
-      if (ended) {
-        return Promise.reject(new PostcommitError('POSTCOMMIT_E_NOT_A_TRANSACTION', 'The transaction has ended.'));
-      }
-      const checked = this.#check(given);
-      buffer.add(checked);
-      const answered = checked.then((events) => answer(given, events));
-      answered.catch(() => {}); // Awaited below, also when the caller does not.
-      return answered;
-    }) as Emit;
+  async #workPipelined<T>(
+    pipelined: PipelinedTransactions<Tx>,
+    work: (tx: Tx, emit: Emit) => Promise<T>,
+    options: TransactionOptions,
+  ): Promise<T> {
+    const open = await pipelined.begin(options);
+    const buffer = this.#openBuffer(open.tx, open.transactionMarker);
     let result: T;
     let insert: Insert | undefined;
     try {
-      result = await work(open.tx, emit);
-      ended = true;
+      result = await work(open.tx, this.#emitInto(buffer));
+      buffer.close();
       insert = this.#insert(await buffer.rest(), true);
     } catch (error) {
-      ended = true;
+      buffer.close();
       await open.rollback();
       throw error;
     } finally {
       closeBuffer(open.tx);
     }
     const afterCommitSql = insert && this.#notifier.notifySqlForCommit();
-    await open.commit(insert?.(open.marker), afterCommitSql);
+    await open.commit(insert?.(open.transactionMarker), afterCommitSql);
     if (insert) this.#notifier.notifyAfterCommit(afterCommitSql !== undefined);
     return result;
   }
 
+  /** The same with the client's own transactions, statement by statement. */
+  async #work<T>(work: (tx: Tx, buffer: EmitBuffer) => Promise<T>, { isolation }: TransactionOptions): Promise<T> {
+    const isolationStatement = isolation && `set transaction ${isolationSql(isolation)}`;
+    let isWritten = false;
+    let isCommitting = false;
+    const result = await this.#db
+      .transaction(async (tx) => {
+        const marker = randomUUID();
+        const executor = this.#db.inTransaction(tx);
+        if (isolationStatement) await executor.query(isolationStatement).catch(throwCoded);
+        await executor.query(setMarkerSql(marker)).catch(throwCoded);
+        const buffer = this.#openBuffer(tx, marker);
+        try {
+          const result = await work(tx, buffer);
+          buffer.close();
+          const insert = this.#insert(await buffer.rest(), true)?.(marker);
+          if (insert) await executor.query(insert.text, insert.values).catch(throwCoded);
+          isWritten = insert !== undefined || buffer.hasWritten;
+          isCommitting = true;
+          return result;
+        } finally {
+          buffer.close();
+          closeBuffer(tx);
+        }
+      })
+      .catch((error: unknown) => {
+        if (!isCommitting || !isConnectionFailure(error)) throw error;
+        throw new PostcommitError('POSTCOMMIT_E_COMMIT_UNKNOWN', undefined, { cause: error });
+      });
+    if (isWritten) this.#notifier.notifyAfterCommit();
+    return result;
+  }
+
+  #openBuffer(tx: Tx, marker: string): EmitBuffer {
+    const buffer = new EmitBuffer({
+      write: async (events, flush) => {
+        const options = { serialise: this.#serialise, marker, flush };
+        await insertFlush(this.#db.inTransaction(tx), this.#schema, events, options).catch(throwCoded);
+        this.#db.afterEnd?.(tx, this.#notifyAfterEnd);
+      },
+      recorded: async () => recordedFlushes(this.#db.inTransaction(tx), marker).catch(throwCoded),
+    });
+    openBuffer(tx, buffer);
+    return buffer;
+  }
+
+  #emitInto(buffer: EmitBuffer): Emit {
+    return ((given: GivenEvents) => {
+      if (buffer.isClosed) {
+        return Promise.reject(new PostcommitError('POSTCOMMIT_E_NOT_A_TRANSACTION', 'The transaction has ended.'));
+      }
+      const checked = checkEvents(given, this.#limits);
+      buffer.add(checked);
+      const ids = checked.then((events) => idsOf(given, events));
+      ids.catch(() => {}); // The buffer reports it, also when the caller does not await it.
+      return ids;
+    }) as Emit;
+  }
+
   async #run(
     statements: readonly Statement[],
-    given: OutboxEvent | readonly OutboxEvent[],
+    given: GivenEvents,
     options: TransactionOptions,
   ): Promise<string | string[]> {
-    if (!Array.isArray(statements) || !statements.every((statement) => typeof statement?.text === 'string')) {
-      throw new PostcommitError(
-        'POSTCOMMIT_E_BAD_OPTION',
-        'outbox.transaction() takes a function, or a list of statements: [{ text, values }].',
-      );
+    requireStatements(statements);
+    const events = await checkEvents(given, this.#limits);
+    const { pipelined } = this.#db;
+    if (pipelined) {
+      const insert = this.#insert(events, true);
+      const afterCommitSql = insert && this.#notifier.notifySqlForCommit();
+      await pipelined.run(statements, insert, options, afterCommitSql);
+      if (insert) this.#notifier.notifyAfterCommit(afterCommitSql !== undefined);
+    } else {
+      await this.#work(async (tx, buffer) => {
+        buffer.add(Promise.resolve(events));
+        const executor = this.#db.inTransaction(tx);
+        for (const { text, values } of statements) await executor.query(text, values);
+      }, options);
     }
-    const ending = statements.find(({ text }) => endsTransaction.test(text));
-    if (ending) {
-      throw new PostcommitError(
-        'POSTCOMMIT_E_BAD_OPTION',
-        `outbox.transaction() commits by itself, and nothing was sent: take "${ending.text.trim().slice(0, 40)}" out of its statements.`,
-      );
-    }
-    const events = await this.#check(given);
-    const insert = this.#insert(events, true);
-    const afterCommitSql = insert && this.#notifier.notifySqlForCommit();
-    await this.#db.run(statements, insert, options, afterCommitSql);
-    if (insert) this.#notifier.notifyAfterCommit(afterCommitSql !== undefined);
-    return answer(given, events);
+    return idsOf(given, events);
   }
 
   #insert(events: readonly InsertableEvent[], last: boolean): Insert | undefined {
     return events.length > 0 ? insertStatement(this.#schema, events, { serialise: this.#serialise, last }) : undefined;
-  }
-
-  async #check(given: OutboxEvent | readonly OutboxEvent[]): Promise<InsertableEvent[]> {
-    const list = Array.isArray(given) ? (given as readonly OutboxEvent[]) : [given as OutboxEvent];
-    const events: InsertableEvent[] = [];
-    for (const event of list) events.push(await toInsertable(event, this.#limits));
-    const ids = new Set(events.map((event) => event.id));
-    if (ids.size < events.length) {
-      const twice = events.find(({ id }) => !ids.delete(id));
-      throw new PostcommitError('POSTCOMMIT_E_DUPLICATE_ID', `The id ${twice?.id} appears twice in this call.`);
-    }
-    return events;
   }
 }
 
@@ -332,26 +336,24 @@ export class Outbox<Tx> {
 const endsTransaction =
   /^\s*(?:commit|end|abort|prepare\s+transaction|rollback(?!\s+(?:work\s+|transaction\s+)?to\b))\b/i;
 
-function requireIds(given: OutboxEvent | readonly OutboxEvent[], events: InsertableEvent[]): InsertableEvent[] {
-  const list = (Array.isArray(given) ? given : [given]) as readonly OutboxEvent[];
-  if (list.some(({ id }) => id === undefined)) {
+function requireStatements(statements: readonly Statement[]): void {
+  if (!Array.isArray(statements) || !statements.every((statement) => typeof statement?.text === 'string')) {
     throw new PostcommitError(
-      'POSTCOMMIT_E_BAD_EVENT',
-      'emitOnce() needs an id, which recognises the event when the work runs again. Derive a UUID from the work, or use emit().',
+      'POSTCOMMIT_E_BAD_OPTION',
+      'outbox.transaction() takes a function, or a list of statements: [{ text, values }].',
     );
   }
-  if (list.length > emitOnceMax) {
+  const ending = statements.find(({ text }) => endsTransaction.test(text));
+  if (ending) {
     throw new PostcommitError(
-      'POSTCOMMIT_E_TOO_MANY_EVENTS',
-      `emitOnce() takes at most ${emitOnceMax} events in a call. Got ${list.length}.`,
+      'POSTCOMMIT_E_BAD_OPTION',
+      `outbox.transaction() commits by itself, and nothing was sent: take "${ending.text.trim().slice(0, 40)}" out of its statements.`,
     );
   }
-  return events;
 }
 
-function answer(given: unknown, events: readonly InsertableEvent[]): string | string[] {
-  const ids = events.map((event) => event.id);
-  return Array.isArray(given) ? ids : (ids[0] as string);
+function throwCoded(error: unknown): never {
+  throw codedDatabaseError(error);
 }
 
 /**

@@ -3,6 +3,8 @@ import { codedDatabaseError, isConnectionFailure } from '../database/database-er
 import type { Statement } from '../database/executor.ts';
 import { PostcommitError } from '../errors.ts';
 import { setMarkerSql } from '../outbox/emitting/insert.ts';
+import type { Isolation } from './isolation.ts';
+import { isolationSql } from './isolation.ts';
 import type { OpenTransaction, TransactionOptions } from './outbox-database.ts';
 import { sendBatch, sendInTurn, takesBatches } from './pg-batch.ts';
 import type { PgClient, PgPool, Releasable } from './pg-client.ts';
@@ -39,11 +41,28 @@ export async function begin<Client extends PgClient>(
   }
   return {
     tx: client,
-    marker,
+    transactionMarker: marker,
     commit: (last, afterCommitSql) =>
       commit(client, { together: options.pipeline !== false, begun, last, afterCommitSql, release }),
     rollback: () => rollback(client, release),
   };
+}
+
+/** Runs `work` in a transaction, one statement at a time. */
+export async function transaction<Client extends PgClient, T>(
+  pool: PgPool<Client>,
+  work: (client: Client) => Promise<T>,
+): Promise<T> {
+  const { tx, commit, rollback } = await begin(pool, { pipeline: false });
+  let result: T;
+  try {
+    result = await work(tx);
+  } catch (error) {
+    await rollback();
+    throw error;
+  }
+  await commit();
+  return result;
 }
 
 /** BEGIN and the first statement, which most often follows at once, are written together: one system call less. */
@@ -105,12 +124,8 @@ function giveBack(client: PgClient & Releasable, error: unknown): void {
   client.release(destroy);
 }
 
-function beginText(isolation: TransactionOptions['isolation']): string {
-  if (isolation === undefined) return 'begin';
-  if (['read committed', 'repeatable read', 'serializable'].includes(isolation)) {
-    return `begin isolation level ${isolation}`;
-  }
-  throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', `isolation cannot be ${JSON.stringify(isolation)}.`);
+function beginText(isolation: Isolation | undefined): string {
+  return isolation === undefined ? 'begin' : `begin ${isolationSql(isolation)}`;
 }
 
 async function connect<Client extends PgClient>(pool: PgPool<Client>): Promise<Client & Releasable> {

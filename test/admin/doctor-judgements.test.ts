@@ -242,13 +242,16 @@ describe('judging tables', () => {
 describe('judging migrations', () => {
   const known = [1, 2, 3].map((version) => ({ version, name: `000${version}`, checksum: `sum ${version}` }));
   it.each([
-    [known, 'ok', /all 3/],
+    [known, 'ok', /version 3: all migrations/],
     [known.slice(0, 2), 'critical', /at version 2, not applied: 0003/],
     [[], 'critical', /no outbox/],
     [[...known, { version: 4, name: '0004', checksum: '' }], 'critical', /at version 4, this package knows 3/],
     [[known[0], { ...known[1], checksum: 'other' }], 'critical', /migration 2 \(0002\) is not the one/],
+    [[{ ...known[0], checksum: 'other' }, known[1]], 'critical', /before the first release/],
+    [[1, 2, 3, 4].map((version) => ({ version, name: '', checksum: 'other' })), 'critical', /before the first release/],
   ])('%j', (applied, severity, what) => {
-    expect(judgeMigrations(known, applied as typeof known)).toMatchObject([
+    const given = { migrations: applied as typeof known, routines: [] };
+    expect(judgeMigrations({ migrations: known, routines: [] }, given)).toMatchObject([
       { severity, what: expect.stringMatching(what) },
     ]);
   });

@@ -24,6 +24,7 @@ export default defineConfig({
 `;
 
 const migrations = readdirSync('migrations')
+  .filter((file) => file.endsWith('.sql'))
   .sort()
   .map((file) => file.replace('.sql', ''));
 const latest = migrations.length;
@@ -60,8 +61,9 @@ describe('an operator with the command line', () => {
     const applied = await run('migrate');
     expect(applied).toMatchObject({ code: 0, stderr: '' });
     expect(applied.stdout).toContain(migrations.map((name) => `applied ${name}\n`).join(''));
+    expect(applied.stdout).toMatch(/\ncreated or replaced \d+ functions\n/);
     const [again, dryRun] = await Promise.all([runJson('migrate'), here('migrate', '--dry-run')]);
-    expect(again).toEqual({ schema: 'orders', version: latest, applied: [] });
+    expect(again).toEqual({ schema: 'orders', version: latest, applied: [], routines: [] });
     expect(dryRun.stdout).toBe(`up to date: schema orders is at version ${latest}\n`);
   });
 
@@ -72,12 +74,15 @@ describe('an operator with the command line', () => {
       expect(code).toBe(0);
       await other.pool.query(stdout);
       const args = ['migrate', '--schema', 'by "hand"', '--database-url', other.url, '--json'];
-      expect(answer(await runHere(args))).toEqual({ schema: 'by "hand"', version: latest, applied: [] });
+      expect(answer(await runHere(args))).toEqual({ schema: 'by "hand"', version: latest, applied: [], routines: [] });
     } finally {
       await other.close();
     }
     const { schema, sql } = await runJson('sql', '--after', String(latest));
-    expect({ schema, sql }).toEqual({ schema: 'orders', sql: expect.not.stringContaining('outbox_events') });
+    expect({ schema, sql }).toEqual({
+      schema: 'orders',
+      sql: expect.not.stringContaining('create table "orders".outbox_events'),
+    });
   });
 
   it('delivers once and sees what came of it', async () => {

@@ -2,6 +2,9 @@ import { randomUUID } from 'node:crypto';
 import { createServer } from 'node:net';
 import pg from 'pg';
 import { afterAll, afterEach, beforeAll, describe, expect, inject, test } from 'vitest';
+import { checkHistory } from '../../src/database/migrate.ts';
+import type { Migration } from '../../src/database/migrations.ts';
+import { readMigrations, readRoutines } from '../../src/database/migrations.ts';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { createOutbox, createRelay, fromPg, migrate, migrationSql } from '../../src/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
@@ -10,15 +13,8 @@ import { recordServer } from '../support/servers-used.ts';
 import { within } from '../support/wait.ts';
 import { schemaDump } from './schema-dump.ts';
 
-const everything = [
-  '0001_outbox',
-  '0002_destinations',
-  '0003_emit',
-  '0004_relay',
-  '0005_partitions',
-  '0006_maintenance',
-  '0007_claim_next',
-];
+const everything = ['0001_outbox'];
+const routines = readRoutines().map(({ name }) => name);
 const latest = everything.length;
 const everyVersion = everything.map((_, i) => i + 1);
 
@@ -42,7 +38,7 @@ describe.each(postgresVersions)('migrate on PostgreSQL %i', (version) => {
     return database;
   }
 
-  async function books(database: TestDatabase, schema = 'postcommit'): Promise<number[]> {
+  async function versions(database: TestDatabase, schema = 'postcommit'): Promise<number[]> {
     const rows = await database.query<{ version: number }>(`select version from "${schema}".migrations order by 1`);
     return rows.map((row) => row.version);
   }
@@ -69,11 +65,12 @@ describe.each(postgresVersions)('migrate on PostgreSQL %i', (version) => {
     expect(row.server_version).toMatch(new RegExp(`^${version}\\.`));
 
     const first = await migrate({ connectionString: database.url });
-    expect(first).toEqual({ schema: 'postcommit', applied: everything, version: latest });
+    expect(first).toEqual({ schema: 'postcommit', applied: everything, routines: expect.any(Array), version: latest });
+    expect([...first.routines].sort()).toEqual(routines);
     const before = await schemaDump(database);
-    expect(await migrate({ connectionString: database.url })).toEqual({ ...first, applied: [] });
+    expect(await migrate({ connectionString: database.url })).toEqual({ ...first, applied: [], routines: [] });
     expect(await schemaDump(database)).toEqual(before);
-    expect(await books(database)).toEqual(everyVersion);
+    expect(await versions(database)).toEqual(everyVersion);
     await expectToWork(database);
   });
 
@@ -82,7 +79,7 @@ describe.each(postgresVersions)('migrate on PostgreSQL %i', (version) => {
     const results = await Promise.all(Array.from({ length: 10 }, () => migrate({ connectionString: database.url })));
     expect(results.map(({ applied }) => applied.length).sort()).toEqual([0, 0, 0, 0, 0, 0, 0, 0, 0, latest]);
     expect(new Set(results.map((result) => result.version))).toEqual(new Set([latest]));
-    expect(await books(database)).toEqual(everyVersion);
+    expect(await versions(database)).toEqual(everyVersion);
   });
 
   test('the printed SQL makes the same, and migrate() then finds nothing to do', async () => {
@@ -93,11 +90,11 @@ describe.each(postgresVersions)('migrate on PostgreSQL %i', (version) => {
       const dump = await schemaDump(printed, schema);
       expect(dump).toEqual(await schemaDump(migrated, schema));
       for (const [part, rows] of Object.entries(dump)) expect(rows.length, part).toBeGreaterThan(0);
-      expect((await migrate({ connectionString: printed.url, schema })).applied).toEqual([]);
+      expect(await migrate({ connectionString: printed.url, schema })).toMatchObject({ applied: [], routines: [] });
       await expectToWork(printed, schema);
     }
     await printed.query(migrationSql({ after: latest })); // Nothing left: runs and changes nothing.
-    expect(await books(printed)).toEqual(everyVersion);
+    expect(await versions(printed)).toEqual(everyVersion);
   });
 
   test('two schemas have nothing in common', async () => {
@@ -123,16 +120,27 @@ describe.each(postgresVersions)('migrate on PostgreSQL %i', (version) => {
       `at ${latest + 1}, this package knows ${latest}`,
     );
     expect(await schemaDump(database)).toEqual(before);
-    expect(await books(database)).toEqual([...everyVersion, latest + 1]);
+    expect(await versions(database)).toEqual([...everyVersion, latest + 1]);
   });
 
-  test('a migration that was changed after it was applied is refused', async () => {
+  test('an outbox from before the first release is refused, with what to do, and nothing is changed', async () => {
     const database = await emptyDatabase();
-    await migrate({ connectionString: database.url });
-    await database.query(`update postcommit.migrations set checksum = 'something else'`);
-    const refused = migrate({ connectionString: database.url });
-    await expect(refused).rejects.toMatchObject({ code: 'POSTCOMMIT_E_MIGRATION_CHANGED' });
-    await expect(refused).rejects.toThrow('number 1');
+    await database.query(`create schema postcommit; create table postcommit.outbox_leases (name text primary key);
+      create table postcommit.migrations (version integer primary key, name text not null, checksum text not null,
+                                          applied_at timestamptz not null default now());
+      insert into postcommit.migrations (version, name, checksum)
+        select n, format('000%s_of_then', n), 'another' from generate_series(1, 7) n`);
+    const before = await schemaDump(database);
+    for (const dryRun of [true, false]) {
+      const refused = migrate({ connectionString: database.url, dryRun });
+      await expect(refused).rejects.toMatchObject({ code: 'POSTCOMMIT_E_MIGRATION_UNRELEASED' });
+      await expect(refused).rejects.toThrow(/before its first release.*nothing was changed.*drop the schema/);
+    }
+    const { findings } = await createOutbox({ db: fromPg(database.pool) }).admin.doctor({ only: ['migrations'] });
+    expect(findings).toMatchObject([
+      { severity: 'critical', what: expect.stringContaining('before the first release') },
+    ]);
+    expect(await schemaDump(database)).toEqual(before);
   });
 
   test('a migration that fails changes nothing', async () => {
@@ -159,7 +167,7 @@ describe.each(postgresVersions)('migrate on PostgreSQL %i', (version) => {
       await client.connect();
       await client.query(migrationSql({ schema: 'by_hand' }));
       await client.end();
-      expect(await books(database, 'by_hand')).toEqual(everyVersion);
+      expect(await versions(database, 'by_hand')).toEqual(everyVersion);
       await expect(migrate({ connectionString: url.href, schema: 'third' })).rejects.toMatchObject({
         code: 'POSTCOMMIT_E_PERMISSION_DENIED',
       });
@@ -175,7 +183,8 @@ describe.each(postgresVersions)('migrate on PostgreSQL %i', (version) => {
     await database.query(`create role ${role} login password 'secret'`);
     try {
       await database.query(
-        `grant usage on schema postcommit to ${role}; grant select on postcommit.migrations to ${role}`,
+        `grant usage on schema postcommit to ${role};
+         grant select on postcommit.migrations, postcommit.outbox_routines to ${role}`,
       );
       const url = new URL(database.url);
       url.username = role;
@@ -185,6 +194,15 @@ describe.each(postgresVersions)('migrate on PostgreSQL %i', (version) => {
       await database.query(`drop owned by ${role} cascade; drop role ${role}`);
     }
   });
+});
+
+test('a released migration that was changed after it was applied is refused', () => {
+  const [first] = readMigrations() as [Migration];
+  const second = { ...first, version: 2, name: '0002_more', checksum: 'released' };
+  const apply = (checksum: string) => () => checkHistory([first, second], [first, { version: 2, checksum }]);
+  expect(apply('released')).not.toThrow();
+  expect(apply('another')).toThrowError(expect.objectContaining({ code: 'POSTCOMMIT_E_MIGRATION_CHANGED' }));
+  expect(apply('another')).toThrow('number 2');
 });
 
 describe('what migrate refuses', () => {

@@ -1,10 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import { migrate, migrationSql } from '../../src/index.ts';
-import { register } from '../../src/outbox/delivering/relays.ts';
 import { dropExpired } from '../../src/outbox/maintaining/drop-partition.ts';
 import { rotate } from '../../src/outbox/maintaining/rotate.ts';
 import { postgresVersions } from '../support/postgres-versions.ts';
-import { olderClaimSql, olderSettleSql } from './older-relay.ts';
 import { room, usePartitionedOutbox } from './partitioned-outbox.ts';
 
 const keepMs = 30 * 24 * 3_600_000;
@@ -264,21 +262,5 @@ describe.each(postgresVersions)('partitions on PostgreSQL %i', (version) => {
     await scene.emit('five');
     const seen = await scene.deliver();
     expect(seen).toEqual(['one', 'four', 'five']); // Two events were in the partition that was detached.
-  });
-
-  test('a relay of an older version goes on', async () => {
-    await scene.begin();
-    await scene.emit('one', 'two');
-    await scene.outbox.admin.partitions.rotate();
-    await scene.emit('three');
-    const token = await register(scene.db.pool, 'postcommit', { name: 'old', host: 'h', pid: 1, leaseMs: 60_000 });
-    const claimed = await scene.db.query(olderClaimSql, [token, '0', 10, 10, [], 32_768, null]);
-    expect(claimed.map(({ payload }) => payload).sort()).toEqual(['"one"', '"three"', '"two"']);
-    // It settles what is done, here in the order in which a partition ends and the next begins.
-    for (const seqs of [['1', '2'], [String(room)]]) {
-      await scene.db.query(olderSettleSql, [token, seqs, seqs.map(() => 1), '[["see"]]']);
-    }
-    const { events } = await scene.outbox.admin.list({ status: 'SENT' });
-    expect(events.map(({ seq }) => seq)).toEqual([String(room), '2', '1']);
   });
 });

@@ -1,9 +1,9 @@
 import type { Executor } from '../../database/executor.ts';
-import { readMigrations } from '../../database/migrate.ts';
+import { readMigrations, readRoutines } from '../../database/migrations.ts';
 import { probeSession } from '../../database/session-probe.ts';
 import { examineIndexes } from '../../outbox/examining/examine-indexes.ts';
 import { examineLocks } from '../../outbox/examining/examine-locks.ts';
-import { examineMigrations } from '../../outbox/examining/examine-migrations.ts';
+import { examineMigrations, examineRoutines } from '../../outbox/examining/examine-migrations.ts';
 import { examineOrphans } from '../../outbox/examining/examine-orphans.ts';
 import { examineRights } from '../../outbox/examining/examine-rights.ts';
 import { examineRowSecurity } from '../../outbox/examining/examine-row-security.ts';
@@ -61,7 +61,11 @@ export const checks = {
   },
   pooler: async ({ connectionString }) =>
     judgePooler(connectionString === undefined ? undefined : await probeSession(connectionString)),
-  migrations: async ({ db, schema }) => judgeMigrations(readMigrations(), await examineMigrations(db, schema)),
+  migrations: async ({ db, schema }) =>
+    judgeMigrations(
+      { migrations: readMigrations(), routines: readRoutines() },
+      { migrations: await examineMigrations(db, schema), routines: await examineRoutines(db, schema) },
+    ),
   rights: async ({ db, schema }) => judgeRights(await examineRights(db, schema)),
   'row-security': async ({ db, schema }) => judgeRowSecurity(await examineRowSecurity(db, schema)),
   triggers: async ({ db, schema }) => judgeTriggers(schema, await examineTriggers(db, schema)),

@@ -120,4 +120,5 @@ export const expectedIndexes: readonly ExpectedIndex[] = [
   { table: 'outbox_partitions', definition: 'unique btree (number)', missing: 'critical', consequence: unfenced },
   { table: 'outbox_settings', definition: 'unique btree (name)', missing: 'critical', consequence: unfenced },
   { table: 'migrations', definition: 'unique btree (version)', missing: 'warning', consequence: unfenced },
+  { table: 'outbox_routines', definition: 'unique btree (name)', missing: 'warning', consequence: unfenced },
 ];

@@ -5,12 +5,15 @@ import { migrate, partitionChoices } from '../../database/migrate.ts';
 import { contextOf, examples } from '../context.ts';
 import type { Terminal } from '../terminal.ts';
 
+/** More than this are only counted: a new outbox has them all. */
+const routinesNamedMax = 8;
+
 export function addMigrate(program: Command, terminal: Terminal): void {
   program
     .command('migrate')
-    .summary('create or update the outbox tables, and repair their sequence')
+    .summary('create or update the outbox tables and functions, and repair their sequence')
     .description(
-      'Create or update the outbox tables, in one transaction. If the sequence of the log lags behind its events, because logical replication or a blue/green switch copied rows and no sequences, it is moved up. Safe to run from any number of processes at once, and again at any time.',
+      'Create or update the outbox tables and functions, in one transaction. If the sequence of the log lags behind its events, because logical replication or a blue/green switch copied rows and no sequences, it is moved up. Safe to run from any number of processes at once, and again at any time.',
     )
     .option('--dry-run', 'only tell what would be applied')
     .addOption(
@@ -42,8 +45,13 @@ export function addMigrate(program: Command, terminal: Terminal): void {
         dryRun,
         ...(partitions && { partitions }),
       });
-      const { schema, applied, version, ...kept } = result;
-      const answer = { schema, version, ...(dryRun ? { pending: applied } : { applied }), ...kept };
+      const { schema, applied, routines, version, ...kept } = result;
+      const answer = {
+        schema,
+        version,
+        ...(dryRun ? { pending: applied, pendingRoutines: routines } : { applied, routines }),
+        ...kept,
+      };
       const tellKept = () => {
         if (kept.sequenceMovedTo !== undefined) {
           const next = `the next event gets seq ${kept.sequenceMovedTo}`;
@@ -61,12 +69,16 @@ export function addMigrate(program: Command, terminal: Terminal): void {
         );
       };
       output.show(answer, () => {
-        if (applied.length === 0) {
+        if (applied.length === 0 && routines.length === 0) {
           output.line(`${output.paint.green('up to date')}: schema ${schema} is at version ${version}`);
           tellKept();
           return;
         }
         for (const name of applied) output.line(dryRun ? `would apply ${name}` : `applied ${name}`);
+        if (routines.length > 0) {
+          const what = routines.length > routinesNamedMax ? `${routines.length} functions` : routines.join(', ');
+          output.line(dryRun ? `would create or replace ${what}` : `created or replaced ${what}`);
+        }
         output.line(
           dryRun
             ? `schema ${schema} is at version ${version}; nothing was changed. \`postcommit sql --after ${version}\` prints the SQL.`

@@ -9,11 +9,15 @@ import type { Terminal } from '../terminal.ts';
 export function addSql(program: Command, terminal: Terminal): void {
   program
     .command('sql')
-    .summary('print the migrations as SQL')
+    .summary('print the migrations and routines as SQL')
     .description(
-      'Print the migrations as SQL, for teams that apply them with a tool of their own. Needs no database; the SQL keeps the same books as `postcommit migrate`, so the two can be mixed.',
+      'Print the migrations and the SQL functions of the outbox, for teams that apply them with a tool of their own. Needs no database. The SQL records what was applied as `postcommit migrate` does, so the two can be mixed.',
     )
-    .option('--after <version>', 'leave out the migrations up to this version', wholeNumber(0, 9_999))
+    .option(
+      '--after <version>',
+      'leave out the migrations up to this version; functions are always printed',
+      wholeNumber(0, 9_999),
+    )
     .addOption(
       new Option('--partitions <unit>', 'how a new outbox keeps its log').choices(partitionChoices).default('none'),
     )

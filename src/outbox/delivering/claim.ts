@@ -3,7 +3,7 @@ import type { ArrayQuery } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 import { inlineBytesMax } from './load-payload.ts';
 
-/** See migrations/0004_relay.sql for the contract and the rationale. */
+/** See migrations/routines/claim_many.sql for the contract and the rationale. */
 export const claimSql = perSchema(
   (s) => `select * from ${s}.claim_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`,
 );
@@ -136,7 +136,7 @@ export async function claim(query: ArrayQuery, schema: string, request: ClaimReq
   };
 }
 
-/** See migrations/0007_claim_next.sql for the contract and the rationale. */
+/** See migrations/routines/claim_next.sql for the contract and the rationale. */
 export const claimNextSql = perSchema((s) => `select * from ${s}.claim_next($1, $2, $3, $4, $5, $6, $7, $8)`);
 
 export type ClaimNextRequest = Pick<

@@ -1,7 +1,7 @@
 import type { ArrayQuery } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 
-/** The call of the function in migrations/0004_relay.sql, with `settleValues` as the parameters from number `from` on. */
+/** The call of the function in migrations/routines/settle.sql, with `settleValues` as the parameters from number `from` on. */
 export const settleCall = (s: string, from: number): string => `${s}.settle($1, $${from}, $${from + 1}, $${from + 2})`;
 
 export const settleSql = perSchema((s) => `select ${settleCall(s, 2)}`);

@@ -1,11 +1,12 @@
 import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
+import type { AppliedRoutine } from '../../database/migrations.ts';
 import { readJson } from '../read-json.ts';
 
-const booksExistSql = `
+const tableExistsSql = `
 select to_json(exists (
   select from pg_class c join pg_namespace n on n.oid = c.relnamespace
-   where n.nspname = $1::text and c.relname = 'migrations'))::text as json`;
+   where n.nspname = $1::text and c.relname = $2::text))::text as json`;
 
 const examineMigrationsSql = perSchema(
   (s) => `
@@ -13,7 +14,7 @@ select json_build_object('version', m.version, 'name', m.name, 'checksum', m.che
   from ${s}.migrations m order by m.version limit 10000`,
 );
 
-/** A migration as the database's books have it. */
+/** A migration as the database's records have it. */
 export interface AppliedMigration {
   version: number;
   name: string;
@@ -22,6 +23,18 @@ export interface AppliedMigration {
 
 /** What was applied, oldest first; empty where there is no outbox. */
 export async function examineMigrations(db: Executor, schema: string): Promise<AppliedMigration[]> {
-  const [exists] = await readJson<boolean>(db, booksExistSql, [schema]);
+  const [exists] = await readJson<boolean>(db, tableExistsSql, [schema, 'migrations']);
   return exists ? readJson<AppliedMigration>(db, examineMigrationsSql(schema)) : [];
+}
+
+const examineRoutinesSql = perSchema(
+  (s) => `
+select json_build_object('name', r.name, 'checksum', r.checksum, 'packageVersion', r.package_version)::text as json
+  from ${s}.outbox_routines r order by r.name limit 10000`,
+);
+
+/** The routines that were applied, by name; empty where there are none. */
+export async function examineRoutines(db: Executor, schema: string): Promise<AppliedRoutine[]> {
+  const [exists] = await readJson<boolean>(db, tableExistsSql, [schema, 'outbox_routines']);
+  return exists ? readJson<AppliedRoutine>(db, examineRoutinesSql(schema)) : [];
 }

@@ -2,7 +2,7 @@ import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 import { readJson } from '../read-json.ts';
 
-/** See bound_seqs in migrations/0006_maintenance.sql for the contract and the rationale. */
+/** See migrations/routines/bound_seqs.sql for the contract and the rationale. */
 const boundSeqsSql = perSchema(
   (s) => `
 select ${s}.bound_seqs($1::text::timestamptz, $2::text::timestamptz, $3::text::bigint, $4::text::bigint)::text as json`,

@@ -3,7 +3,7 @@ import { perSchema } from '../../database/identifier.ts';
 import { arrayText, readJson } from '../read-json.ts';
 import type { UndeliveredChange } from './make-due.ts';
 
-/** See cancel_events in migrations/0002_destinations.sql for the contract and the rationale. */
+/** See migrations/routines/cancel_events.sql for the contract and the rationale. */
 const cancelSql = perSchema((s) => `select ${s}.cancel_events($1::text::bigint[], $2::text)::text as json`);
 
 /** Gives undelivered events up, as discarded dead letters. Call `undefer` after this has committed. */

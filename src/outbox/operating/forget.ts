@@ -2,7 +2,7 @@ import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 import { readJson } from '../read-json.ts';
 
-/** See forget_target in migrations/0002_destinations.sql for the contract and the rationale. */
+/** See migrations/routines/forget_target.sql for the contract and the rationale. */
 const forgetSql = perSchema((s) => `select ${s}.forget_target($1::text, $2::text::integer)::text as json`);
 
 /** What becomes of the events that are owed to a target that is forgotten. */

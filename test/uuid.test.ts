@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { isUuid, uuidV7 } from '../../src/emit/uuid-v7.ts';
+import { isUuid, uuidV7 } from '../src/uuid.ts';
 
 const version7 = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
 const timeOf = (id: string) => Number.parseInt(id.slice(0, 8) + id.slice(9, 13), 16);

@@ -1,109 +1,10 @@
--- The relay's two hot statements as functions: PL/pgSQL keeps their plans per session, without named prepared
--- statements, which transaction poolers do not carry. Planning a claim took 0.9 ms, as long as claiming one event.
---
--- The plans are made once, so they must be good whatever the tables hold: a queue that was empty when the plan was made
--- may have a million rows when it is used. Hence the settings: generic plans, by index, always. No JIT, which would
--- compile for a tenth of a second what runs for milliseconds.
-
--- How often events came back into the queue that were out of it: from the shelf, from the dead letters, by a replay,
--- as an orphan; and how often a table was truncated.
--- A relay may skip what lies below its low-water mark only while this number is the one it knew when it took the mark.
--- A sequence, because sessions count on it without waiting for each other, and counting too early does no harm
--- (low-water.ts).
-create sequence :"schema".outbox_requeues;
-do $postcommit$ begin perform nextval(format('%I.outbox_requeues', :'schema')::regclass); end $postcommit$;
-
-create function :"schema".note_requeues() returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $postcommit$
-begin
-  perform nextval(format('%I.outbox_requeues', :'schema')::regclass);
-end
-$postcommit$;
-revoke execute on function :"schema".note_requeues() from public;
-
--- By triggers where rows leave for the queue, so that relays of an earlier version count too.
-create function :"schema".note_rows_requeued() returns trigger
-language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
-begin
-  if exists (select from left_for_queue) then
-    perform :"schema".note_requeues();
-  end if;
-  return null;
-end
-$postcommit$;
-create function :"schema".note_truncated() returns trigger
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $postcommit$
-begin
-  perform :"schema".note_requeues();
-  return null;
-end
-$postcommit$;
-revoke execute on function :"schema".note_truncated() from public;
-create trigger outbox_shelf_requeue after delete on :"schema".outbox_shelf
-  referencing old table as left_for_queue for each statement execute function :"schema".note_rows_requeued();
-create trigger outbox_dead_letters_requeue after delete on :"schema".outbox_dead_letters
-  referencing old table as left_for_queue for each statement execute function :"schema".note_rows_requeued();
-alter table :"schema".outbox_shelf enable always trigger outbox_shelf_requeue;
-alter table :"schema".outbox_dead_letters enable always trigger outbox_dead_letters_requeue;
-
--- TRUNCATE ... RESTART IDENTITY sets the sequence of the log back.
-create trigger outbox_events_truncate before truncate on :"schema".outbox_events
-  for each statement execute function :"schema".note_truncated();
-create trigger outbox_queue_truncate before truncate on :"schema".outbox_queue
-  for each statement execute function :"schema".note_truncated();
-alter table :"schema".outbox_events enable always trigger outbox_events_truncate;
-alter table :"schema".outbox_queue enable always trigger outbox_queue_truncate;
-
--- The server that answers, as far as a low-water mark depends on it: after a failover or a restore it may be another one,
--- on which the sequence of the log has gone back. Behind a transaction pooler no relay sees its connection change. The
--- queue's oid tells a schema that was dropped and made again.
-create function :"schema".server_stamp() returns text
-language sql stable parallel safe
-return (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint
-       || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8)
-       || '/' || format('%I.outbox_queue', :'schema')::regclass::oid;
-
--- The low-water mark that a claim may use: the relay's own, as long as nothing has returned to the queue since it was
--- taken, the server is the same and the sequence of the log has not gone back below it; else 0. To be called in the
--- statement that looks at the queue, so that it reads the sequences after that statement's snapshot was taken (see
--- src/relay/lane/low-water.ts). With its owner's rights: a relay may not read the log's sequence.
-create function :"schema".usable_low_water(mark bigint, mark_requeues bigint, mark_server text) returns bigint
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $postcommit$
-begin
-  if mark > 0 and mark_server = :"schema".server_stamp()
-     and mark_requeues = (select r.last_value from :"schema".outbox_requeues r)
-     and mark <= (select s.last_value from :"schema".outbox_events_seq_seq s) then
-    return mark;
-  end if;
-  return 0;
-end
-$postcommit$;
-revoke execute on function :"schema".usable_low_water(bigint, bigint, text) from public;
-
--- What a relay's low-water mark is made from; NULL unless it is asked for. All of one snapshot but for the number of
--- returns, which is read before it: whoever is counted in it had his transaction's id by then, so the snapshot knows him.
-create function :"schema".survey_queue(low bigint, low_requeues bigint, low_server text, asked boolean) returns json
-language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
-declare
-  requeues_before bigint;
-begin
-  if not asked then
-    return null;
-  end if;
-  requeues_before := (select last_value from :"schema".outbox_requeues);
-  return (
-    select json_build_object(
-             'requeues', requeues_before::text,
-             'server', :"schema".server_stamp(),
-             'lowest', (select min(q.seq)::text from :"schema".outbox_queue q
-                         where q.seq >= (select :"schema".usable_low_water(low, low_requeues, low_server))),
-             'xmin', pg_snapshot_xmin(pg_current_snapshot())::text,
-             'xmax', pg_snapshot_xmax(pg_current_snapshot())::text));
-end
-$postcommit$;
-
 -- Claims events for one relay: the ready ones in order of seq, and those whose waiting time is over. The first row
 -- tells what was claimed and what was seen on the way (as JSON, in `payload`), the others are from the log.
+--
+-- A function, because PL/pgSQL keeps its plans per session without named prepared statements, which transaction poolers do not
+-- carry. Planning a claim took 0.9 ms, as long as claiming one event. The plans are made once, so they must be good whatever the
+-- tables hold: a queue that was empty when the plan was made may have a million rows when it is used. Hence the settings:
+-- generic plans, by index, always. No JIT, which would compile for a tenth of a second what runs for milliseconds.
 --
 -- What makes it safe and fast, and is easy to lose in an edit:
 -- - Order (G4). An event is claimed only if its immediate predecessor of the same key is settled, or claimed in this
@@ -161,7 +62,9 @@ $postcommit$;
 -- Entries of other shards are skipped in the index. Shards decide who looks first, never who may deliver: relays may
 -- disagree for a moment about who is alive, and a relay that has run out of its own, or once a second, claims without
 -- regard to shards (src/relay/lane/queue-walk.ts), so a free event does not wait for a relay that is stuck or has just died.
-create function :"schema".claim_many(
+--
+-- requires: survey_queue, usable_low_water
+create or replace function :"schema".claim_many(
   relay bigint, above bigint, ready_max integer, due_max integer, except_keys bigint[], inline_bytes_max integer,
   holding bigint[], low bigint, low_requeues bigint, low_server text, survey boolean, own_shards boolean,
   suspect_max integer, targets text[]
@@ -372,47 +275,5 @@ begin
       ) t on true
      where l.seq = any (taken_seqs) and l.seq >= taken_seqs[1] and l.seq <= taken_seqs[cardinality(taken_seqs)]
      order by l.seq;
-end
-$postcommit$;
-
--- Removes delivered events from the queue and records the delivery, for the relay that holds them. The seqs come group
--- by group, a group being those that went to the same targets. Answers the seqs that are not under this token:
--- somebody else owns them now (G5).
---
--- A row of the record never spans two partitions of the log (10^12 seqs each), so that both can be dropped together.
-create function :"schema".settle(relay bigint, seqs bigint[], group_sizes integer[], group_targets jsonb)
-returns bigint[]
-language plpgsql set search_path = pg_catalog, pg_temp set row_security = off
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $postcommit$
-declare
-  group_seqs bigint[];
-  group_names text[];
-  found_seqs bigint[];
-  found_count bigint;
-  missed bigint[] := '{}';
-  first integer := 1;
-  size integer;
-begin
-  for g in 1 .. cardinality(group_sizes) loop
-    size := group_sizes[g];
-    group_seqs := seqs[first : first + size - 1];
-    group_names := array(select jsonb_array_elements_text(group_targets -> (g - 1)));
-    with gone as (
-      delete from :"schema".outbox_queue q where q.seq = any (group_seqs) and q.claimed_by = settle.relay
-      returning q.seq, q.attempts
-    ), recorded as (
-      insert into :"schema".outbox_deliveries (relay, attempts, targets, seqs)
-      select settle.relay, o.attempts + 1, group_names, range_agg(int8range(o.seq, o.seq, '[]'))
-        from gone o group by o.attempts, o.seq / 1000000000000
-    )
-    select count(*), case when count(*) < size then coalesce(array_agg(o.seq), '{}') end
-      into found_count, found_seqs from gone o;
-    if found_count < size then
-      missed := missed || array(select unnest(group_seqs) except select unnest(found_seqs));
-    end if;
-    first := first + size;
-  end loop;
-  return missed;
 end
 $postcommit$;

@@ -7,7 +7,9 @@
 -- there is needs more than this: a waiting event that is due, an ended relay to take over from, a predecessor, a suspect, anything on the shelf. All of
 -- that is seen in the snapshot of one statement, and what claim_many() says of order, fencing and the low-water mark holds here
 -- too. One that fits and is not claimed was locked: another relay is just taking it.
-create function :"schema".claim_next(
+--
+-- requires: usable_low_water
+create or replace function :"schema".claim_next(
   relay bigint, except_keys bigint[], inline_bytes_max integer, holding bigint[], low bigint, low_requeues bigint,
   low_server text, targets text[],
   out seen bigint, out fits boolean, out due_in_ms double precision,

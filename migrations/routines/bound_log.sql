@@ -1,0 +1,40 @@
+-- Conversion, first step: promises that all rows fit the first partition, without looking at them. Looking at them is the
+-- second step, which blocks no writer: alter table ... validate constraint.
+--
+-- requires: hindrance_of, require_read_committed
+create or replace function :"schema".bound_log() returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set row_security = off set lock_timeout = '200ms' as $postcommit$
+declare
+  hindrance text;
+  last bigint;
+begin
+  perform :"schema".require_read_committed();
+  perform pg_advisory_xact_lock(hashtextextended('postcommit.partitions', hashtextextended(:'schema', 0)));
+  if (select relkind = 'p' from pg_class where oid = format('%I.outbox_events', :'schema')::regclass) then
+    return;
+  end if;
+  -- Before anything is changed.
+  hindrance := :"schema".hindrance_of(array[format('%I.outbox_events', :'schema')::regclass,
+                                            format('%I.outbox_deliveries', :'schema')::regclass]);
+  if hindrance is not null then
+    raise exception '%', hindrance using errcode = 'dependent_objects_still_exist';
+  end if;
+  execute format('select last_value from %s', pg_get_serial_sequence(format('%I.outbox_events', :'schema'), 'seq')) into last;
+  if greatest(last, (select max(seq) from :"schema".outbox_events)) >= 1000000000000 then
+    raise exception 'the log has seqs from 10^12 on, more than its first partition may hold' using
+      errcode = 'dependent_objects_still_exist';
+  end if;
+  if not exists (select from pg_constraint where conrelid = format('%I.outbox_events', :'schema')::regclass
+                                             and conname = 'outbox_events_bound') then
+    alter table :"schema".outbox_events add constraint outbox_events_bound
+      check (seq >= 0 and seq < 1000000000000) not valid;
+  end if;
+  if not exists (select from pg_constraint where conrelid = format('%I.outbox_deliveries', :'schema')::regclass
+                                             and conname = 'outbox_deliveries_bound') then
+    alter table :"schema".outbox_deliveries add constraint outbox_deliveries_bound
+      check (lower(seqs) is not null and lower(seqs) >= 0 and lower(seqs) < 1000000000000) not valid;
+  end if;
+end
+$postcommit$;
+revoke execute on function :"schema".bound_log() from public;

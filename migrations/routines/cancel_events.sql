@@ -1,0 +1,54 @@
+-- Takes undelivered events out of the queue or off the shelf for good. Each becomes a dead letter that is discarded already, so
+-- that retention can drop it, with a row of its story under relay 0: that is an operator. What a living relay holds is left
+-- alone and counted. Dead letters that hold their key are left alone too: `discard` resolves those.
+--
+-- The rows are locked by a statement of their own, so that the next one has a later snapshot: a relay that registers and
+-- claims in between is seen as living, and an event that a relay was just shelving is found on the shelf. The lock of
+-- unshelving keeps an event from moving back meanwhile. What was deferred behind these events is made claimable by the caller,
+-- when this has committed (src/outbox/operating/undefer.ts).
+create or replace function :"schema".cancel_events(given bigint[], note text) returns jsonb
+language plpgsql set search_path = pg_catalog, pg_temp set row_security = off set lock_timeout = '5s' as $postcommit$
+#variable_conflict use_column
+declare
+  reason constant text := format('An operator cancelled the event, as the database role %s%s', session_user,
+                                 coalesce(': ' || nullif(note, ''), '.'));
+  code constant text := 'POSTCOMMIT_E_EVENT_CANCELLED';
+  locked bigint[];
+  result jsonb;
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'events can only be cancelled under READ COMMITTED' using
+      errcode = 'invalid_transaction_state',
+      hint = 'Set default_transaction_isolation to ''read committed'' for this role.';
+  end if;
+  perform pg_advisory_xact_lock(hashtextextended('postcommit.unshelve', hashtextextended(:'schema', 0)));
+  locked := array(select q.seq from :"schema".outbox_queue q where q.seq = any (given) and not q.blocking order by q.seq for update);
+
+  with in_flight as materialized (
+    select q.seq from :"schema".outbox_queue q
+     where q.seq = any (locked) and q.claimed_by in (select r.token from :"schema".outbox_relays r where r.ended_at is null)
+  ), dequeued as (
+    delete from :"schema".outbox_queue q where q.seq = any (locked) and q.seq not in (select f.seq from in_flight f)
+    returning q.seq, q.key, q.attempts, q.done, q.owed, q.replay_id
+  ), unshelved as (
+    delete from :"schema".outbox_shelf h where h.seq = any (given)
+    returning h.seq, h.key, h.attempts, h.done, h.destination, h.replay_id
+  ), cancelled as materialized (
+    select c.seq, c.key, c.attempts, c.done, c.owed, c.replay_id from dequeued c
+    union all
+    select c.seq, min(c.key), min(c.attempts), min(c.done), array_agg(c.destination order by c.destination), min(c.replay_id)
+      from unshelved c group by c.seq
+  ), buried as (
+    insert into :"schema".outbox_dead_letters (seq, reason, attempts, done, owed, replay_id, key, error, discarded_at)
+    select c.seq, 'cancelled', c.attempts, c.done, c.owed, c.replay_id, c.key, reason, now() from cancelled c
+    on conflict (seq) do update set dead_at = now(), reason = excluded.reason, attempts = excluded.attempts,
+      done = excluded.done, owed = excluded.owed, replay_id = excluded.replay_id, blocking = false, error = excluded.error,
+      discarded_at = now()
+  ), history as (
+    insert into :"schema".outbox_failures (seq, attempt, relay, target, code, error)
+    select c.seq, c.attempts, 0, null, code, reason from cancelled c
+  )
+  select jsonb_build_object('count', (select count(*) from cancelled), 'inFlight', (select count(*) from in_flight)) into result;
+  return result;
+end
+$postcommit$;

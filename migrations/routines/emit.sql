@@ -1,0 +1,47 @@
+-- Emits an array of events in the caller's transaction: one round trip, whatever their number. Every key's lock is
+-- taken before any seq is drawn. A function rather than a statement of the client's, because PL/pgSQL keeps the plans
+-- per session without named prepared statements, which transaction poolers do not carry.
+--
+-- A client that cannot be sure that its transaction is still open marks it first (a local setting, gone with the
+-- transaction) and hands the mark in: outside of it the events would be committed by themselves.
+--
+-- requires: key_hash, lock_keys
+create or replace function :"schema".emit(events jsonb, serialise boolean default true, mark text default null) returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
+begin
+  if mark is not null and mark is distinct from current_setting('postcommit.mark', true) then
+    raise exception 'the transaction that was to emit has ended' using errcode = 'no_active_sql_transaction';
+  end if;
+  if serialise then
+    perform :"schema".lock_keys(array(
+      select :"schema".key_hash(e.aggregate_type, e.aggregate_id, e.ordering_key)
+        from jsonb_to_recordset(events) as e(aggregate_type text, aggregate_id text, ordering_key text)));
+  end if;
+  insert into :"schema".outbox_events
+    (id, aggregate_type, aggregate_id, event_type, schema_version, ordering_key, payload, headers, available_at)
+    select coalesce(e.id, gen_random_uuid()), e.aggregate_type, e.aggregate_id, e.event_type,
+           coalesce(e.schema_version, 1), e.ordering_key, coalesce(e.payload, 'null'), coalesce(e.headers, '{}'),
+           case when e.delay_ms is null then e.available_at
+                else clock_timestamp() + e.delay_ms * interval '1 millisecond' end
+      from jsonb_to_recordset(events) as e(
+        id uuid, aggregate_type text, aggregate_id text, event_type text, schema_version integer,
+        ordering_key text, payload jsonb, headers jsonb, available_at timestamptz, delay_ms double precision);
+end
+$postcommit$;
+
+-- The same for one event, to be called from SQL: select postcommit.emit('order.created', 'order', '42', '{"total": 9}').
+create or replace function :"schema".emit(
+  event_type text, aggregate_type text, aggregate_id text, payload jsonb,
+  headers jsonb default '{}', id uuid default gen_random_uuid(), schema_version integer default 1,
+  ordering_key text default null, available_at timestamptz default null
+) returns uuid
+language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
+#variable_conflict use_variable
+begin
+  perform :"schema".lock_keys(array[:"schema".key_hash(aggregate_type, aggregate_id, ordering_key)]);
+  insert into :"schema".outbox_events as e
+    (id, aggregate_type, aggregate_id, event_type, schema_version, ordering_key, payload, headers, available_at)
+    values (id, aggregate_type, aggregate_id, event_type, schema_version, ordering_key, payload, headers, available_at);
+  return id;
+end
+$postcommit$;

@@ -1,0 +1,66 @@
+-- Emits those events of an array whose ids are not in the log, and returns their ids. The others are left as they are. Every
+-- event needs an id. The ids are locked first and the keys then, so that two calls do not deadlock. An event of the same id
+-- that is written by other means at the same time is met by the unique index of its partition.
+--
+-- requires: key_hash, lock_keys, lock_new_ids
+create or replace function :"schema".emit_once(events jsonb, serialise boolean default true, mark text default null) returns uuid[]
+language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
+declare
+  fresh uuid[];
+  written uuid[] := '{}';
+  one record;
+  inserted bigint;
+begin
+  if mark is not null and mark is distinct from current_setting('postcommit.mark', true) then
+    raise exception 'the transaction that was to emit has ended' using errcode = 'no_active_sql_transaction';
+  end if;
+  if exists (select from jsonb_to_recordset(events) as e(id uuid) where e.id is null) then
+    raise exception 'emit_once needs the id of every event' using errcode = 'null_value_not_allowed';
+  end if;
+  fresh := :"schema".lock_new_ids(array(select e.id from jsonb_to_recordset(events) as e(id uuid)));
+  if serialise then
+    perform :"schema".lock_keys(array(
+      select :"schema".key_hash(e.aggregate_type, e.aggregate_id, e.ordering_key)
+        from jsonb_to_recordset(events) as e(id uuid, aggregate_type text, aggregate_id text, ordering_key text)
+       where e.id = any (fresh)));
+  end if;
+  for one in
+    select * from jsonb_to_recordset(events) as e(
+      id uuid, aggregate_type text, aggregate_id text, event_type text, schema_version integer,
+      ordering_key text, payload jsonb, headers jsonb, available_at timestamptz, delay_ms double precision)
+     where e.id = any (fresh)
+  loop
+    -- The same id again in this call: another partition may have been opened meanwhile.
+    continue when one.id = any (written);
+    insert into :"schema".outbox_events
+      (id, aggregate_type, aggregate_id, event_type, schema_version, ordering_key, payload, headers, available_at)
+      values (one.id, one.aggregate_type, one.aggregate_id, one.event_type, coalesce(one.schema_version, 1),
+              one.ordering_key, coalesce(one.payload, 'null'), coalesce(one.headers, '{}'),
+              case when one.delay_ms is null then one.available_at
+                   else clock_timestamp() + one.delay_ms * interval '1 millisecond' end)
+      on conflict do nothing;
+    get diagnostics inserted = row_count;
+    if inserted > 0 then
+      written := written || one.id;
+    end if;
+  end loop;
+  return written;
+end
+$postcommit$;
+
+-- The same for one event, to be called from SQL. True: it was written. False: the log has an event of this id.
+-- select postcommit.emit_once('0192f0c1-8f57-7000-8000-000000000001', 'order.created', 'order', '42', '{"total": 9}')
+create or replace function :"schema".emit_once(
+  id uuid, event_type text, aggregate_type text, aggregate_id text, payload jsonb,
+  headers jsonb default '{}', schema_version integer default 1, ordering_key text default null,
+  available_at timestamptz default null
+) returns boolean
+language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
+#variable_conflict use_variable
+begin
+  return cardinality(:"schema".emit_once(jsonb_build_array(jsonb_build_object(
+    'id', id, 'event_type', event_type, 'aggregate_type', aggregate_type, 'aggregate_id', aggregate_id,
+    'payload', payload, 'headers', headers, 'schema_version', schema_version, 'ordering_key', ordering_key,
+    'available_at', available_at)))) > 0;
+end
+$postcommit$;

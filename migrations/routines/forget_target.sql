@@ -1,0 +1,111 @@
+-- Gives up what is owed to one target that no relay has any more: a destination by name, or a handler as type:name. Takes
+-- at most `rows_max` rows of the shelf, of the dead letters and of the queue each; to be called until it is finished.
+--
+-- An event that owes nothing else has reached all of its other targets, on the shelf or on its way back from there. If there
+-- were any it is recorded as delivered to these; if there were none it is a dead letter that is discarded already. One that
+-- is owed to nothing but a handler goes to the handlers that relays have for it now. Each event gets a row of its story,
+-- under relay 0: that is an operator.
+--
+-- One at a time, and not beside an unshelving: two that forget both destinations of an event would each leave it to the
+-- other. Every statement here has a snapshot of its own, taken under the lock. Dead letters are locked before queue rows,
+-- as a retry does it. What a relay holds at the moment is left: it may be shelved for this target once more.
+create or replace function :"schema".forget_target(given text, rows_max integer) returns jsonb
+language plpgsql set search_path = pg_catalog, pg_temp set row_security = off set lock_timeout = '5s' as $postcommit$
+#variable_conflict use_column
+declare
+  reason constant text := format('An operator forgot %s: the event is not delivered there.', given);
+  code constant text := 'POSTCOMMIT_E_TARGET_FORGOTTEN';
+  shelf_rows integer;
+  queue_rows integer;
+  still_queued integer;
+  sent integer := 0;
+  discarded integer := 0;
+  still_waiting integer;
+  letters integer;
+  in_flight integer;
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'a target can only be forgotten under READ COMMITTED' using
+      errcode = 'invalid_transaction_state',
+      hint = 'Set default_transaction_isolation to ''read committed'' for this role.';
+  end if;
+  perform pg_advisory_xact_lock(hashtextextended('postcommit.unshelve', hashtextextended(:'schema', 0)));
+  if exists (select from :"schema".outbox_relays r where r.ended_at is null and given = any (r.targets)) then
+    return jsonb_build_object('inUse', true);
+  end if;
+
+  with chosen as materialized (
+    select h.seq, h.key, h.attempts, h.replay_id, coalesce(h.done, '{}') as done,
+           not exists (select from :"schema".outbox_shelf o where o.seq = h.seq and o.destination <> given) as alone
+      from :"schema".outbox_shelf h where h.destination = given order by h.seq limit rows_max for update
+  ), gone as (
+    delete from :"schema".outbox_shelf h where h.destination = given and h.seq = any (array(select c.seq from chosen c))
+  ), recorded as (
+    insert into :"schema".outbox_deliveries (relay, attempts, targets, seqs)
+    select 0, c.attempts + 1, c.done, range_agg(int8range(c.seq, c.seq, '[]'))
+      from chosen c where c.alone and c.done <> '{}' group by c.attempts, c.done, c.seq / 1000000000000
+  ), buried as (
+    insert into :"schema".outbox_dead_letters (seq, reason, attempts, replay_id, key, error, discarded_at)
+    select c.seq, 'forgotten', c.attempts, c.replay_id, c.key, reason, now() from chosen c where c.alone and c.done = '{}'
+    on conflict (seq) do update set dead_at = now(), reason = excluded.reason, attempts = excluded.attempts,
+      done = null, owed = null, replay_id = excluded.replay_id, blocking = false, error = excluded.error, discarded_at = now()
+  ), history as (
+    insert into :"schema".outbox_failures (seq, attempt, relay, target, code, error)
+    select c.seq, c.attempts, 0, given, code, reason from chosen c
+  )
+  select count(*), count(*) filter (where c.alone and c.done <> '{}'), count(*) filter (where c.alone and c.done = '{}')
+    into shelf_rows, sent, discarded from chosen c;
+  still_waiting := shelf_rows - sent - discarded;
+
+  with chosen as materialized (
+    select d.seq, d.attempts, d.blocking from :"schema".outbox_dead_letters d
+     where given = any (d.owed) order by d.seq limit rows_max for update
+  ), changed as (
+    update :"schema".outbox_dead_letters d set owed = nullif(array_remove(d.owed, given), '{}')
+     where d.seq = any (array(select c.seq from chosen c))
+  ), history as (
+    insert into :"schema".outbox_failures (seq, attempt, relay, target, code, error)
+    -- One that holds its key is in the queue too, and gets its row there.
+    select c.seq, c.attempts, 0, given, code, reason from chosen c where not c.blocking
+  )
+  select count(*) into letters from chosen;
+
+  with chosen as materialized (
+    select q.seq, q.key, q.attempts, q.replay_id, q.blocking, coalesce(q.done, '{}') as done,
+           not q.blocking and given not like '%:%' and q.owed <@ array[given] as alone
+      from :"schema".outbox_queue q
+     where q.owed is not null and given = any (q.owed)
+       and (q.claimed_by is null or q.claimed_by not in (select r.token from :"schema".outbox_relays r where r.ended_at is null))
+     order by q.seq limit rows_max for update skip locked
+  ), gone as (
+    delete from :"schema".outbox_queue q where q.seq = any (array(select c.seq from chosen c where c.alone))
+  ), changed as (
+    update :"schema".outbox_queue q set owed = nullif(array_remove(q.owed, given), '{}')
+     where q.seq = any (array(select c.seq from chosen c where not c.alone))
+  ), recorded as (
+    insert into :"schema".outbox_deliveries (relay, attempts, targets, seqs)
+    select 0, c.attempts + 1, c.done, range_agg(int8range(c.seq, c.seq, '[]'))
+      from chosen c where c.alone and c.done <> '{}' group by c.attempts, c.done, c.seq / 1000000000000
+  ), buried as (
+    insert into :"schema".outbox_dead_letters (seq, reason, attempts, replay_id, key, error, discarded_at)
+    select c.seq, 'forgotten', c.attempts, c.replay_id, c.key, reason, now() from chosen c where c.alone and c.done = '{}'
+    on conflict (seq) do update set dead_at = now(), reason = excluded.reason, attempts = excluded.attempts,
+      done = null, owed = null, replay_id = excluded.replay_id, blocking = false, error = excluded.error, discarded_at = now()
+  ), history as (
+    insert into :"schema".outbox_failures (seq, attempt, relay, target, code, error)
+    select c.seq, c.attempts, 0, given, code, reason from chosen c
+  )
+  select count(*), count(*) filter (where not c.alone and not c.blocking), sent + count(*) filter (where c.alone and c.done <> '{}'),
+         discarded + count(*) filter (where c.alone and c.done = '{}')
+    into queue_rows, still_queued, sent, discarded from chosen c;
+
+  select count(*) into in_flight from :"schema".outbox_queue q where q.owed is not null and given = any (q.owed);
+  if in_flight = 0 and not exists (select from :"schema".outbox_shelf h where h.destination = given) then
+    delete from :"schema".outbox_destinations c where c.destination = given;
+  end if;
+  return jsonb_build_object(
+    'inUse', false, 'sent', sent, 'discarded', discarded, 'stillWaiting', still_waiting,
+    'queued', still_queued, 'deadLetters', letters, 'inFlight', in_flight,
+    'finished', shelf_rows < rows_max and letters < rows_max and queue_rows < rows_max);
+end
+$postcommit$;

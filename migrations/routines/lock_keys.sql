@@ -1,0 +1,81 @@
+-- Serialises the writers of one key until they commit, so that seq, drawn after the lock, follows commit order.
+--
+-- The keys of one call are locked in order, so that two transactions of one call each do not deadlock. Separate calls
+-- lock in the order of the calls, and can deadlock as row locks can.
+--
+-- Thousands of keys would fill PostgreSQL's lock table (6,400 places by default, for all sessions together), so a first
+-- call with more than 256 keys tries to close the gates instead: every emitter takes one of 16 gates (shared) before its
+-- first key, and a transaction that has all of them (exclusive) shuts every other emitter out until it commits. An emitter
+-- that waits at a gate holds no key of this outbox yet, and one that has its gate does not wait there again, so the two
+-- kinds do not deadlock. Sixteen, because one lock that all commits touch would be hot.
+--
+-- PostgreSQL's lock queue is fair: behind a transaction that waits to close a gate, every later emitter waits too, whatever
+-- its key. One idle transaction that has emitted would thus stop all others. So close_gates() has 100 ms for all gates, and
+-- then lets go of them: that is the longest that a waiting bulk call keeps unrelated emitters waiting. If it fails,
+-- up to 1,000 keys are locked one by one. More are tried again for 3 to 5 s, with pauses of 100 to 300 ms in which
+-- others pass, and then the call fails with 55P03. At random, so that of two transactions that wait for each other's gate
+-- one gives up first.
+--
+-- A transaction that holds keys already goes on key by key, and closes the gates when it has 1,000.
+--
+-- 1886352483 and the numbers after it are our own classes of advisory locks: one of 1,048,576 for the gates of each schema,
+-- and as many after that for the ids of emit_once. `postcommit doctor` recognises them by that (src/outbox/examining/examine-locks.ts).
+-- Any role that may connect can take them; emitters then wait for as long as their lock_timeout allows. The salt keeps outboxes
+-- in other schemas apart; the setting remembers what this transaction holds, and forgets it with the locks at a rollback to a savepoint.
+--
+-- requires: close_gates
+create or replace function :"schema".lock_keys(keys bigint[]) returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
+declare
+  salt constant bigint := hashtextextended(:'schema', 0);
+  gates constant integer := 1886352483 + (salt & 1048575)::integer;
+  holding text := coalesce(nullif(current_setting('postcommit.locked_keys', true), ''), ',');
+  held constant integer := length(holding) - length(replace(holding, ',', '')) - 1;
+  fresh bigint[];
+  k bigint;
+  closed boolean := false;
+  deadline timestamptz;
+begin
+  if cardinality(keys) = 1 then
+    k := keys[1] # salt;
+    if k is null or strpos(holding, ',' || k || ',') > 0 or strpos(holding, ',all' || gates || ',') > 0 then
+      return;
+    end if;
+    if held < 1000 then
+      perform pg_advisory_xact_lock_shared(gates, pg_backend_pid() & 15), pg_advisory_xact_lock(k);
+      perform set_config('postcommit.locked_keys', holding || k || ',', true);
+      return;
+    end if;
+  end if;
+
+  select array_agg(distinct x # salt order by x # salt) into fresh
+    from unnest(keys) x where x is not null and strpos(holding, ',' || (x # salt) || ',') = 0;
+  if fresh is null or strpos(holding, ',all' || gates || ',') > 0 then
+    return;
+  end if;
+  if (held = 0 and cardinality(fresh) > 256) or held + cardinality(fresh) > 1000 then
+    closed := :"schema".close_gates();
+    if not closed and held + cardinality(fresh) > 1000 then
+      deadline := clock_timestamp() + (3 + 2 * random()) * interval '1 second';
+      while not closed and clock_timestamp() < deadline loop
+        perform pg_sleep(0.1 + 0.2 * random());
+        closed := :"schema".close_gates();
+      end loop;
+      if not closed then
+        raise exception 'cannot emit for more than 1000 keys while other transactions that have emitted are open' using
+          errcode = 'lock_not_available',
+          hint = 'Emit for at most 1000 aggregates in a transaction, or try again when the others have ended.';
+      end if;
+    end if;
+    if closed then
+      perform set_config('postcommit.locked_keys', holding || 'all' || gates || ',', true);
+      return;
+    end if;
+  end if;
+  perform pg_advisory_xact_lock_shared(gates, pg_backend_pid() & 15);
+  foreach k in array fresh loop
+    perform pg_advisory_xact_lock(k);
+  end loop;
+  perform set_config('postcommit.locked_keys', holding || array_to_string(fresh, ',') || ',', true);
+end
+$postcommit$;

@@ -1,0 +1,26 @@
+-- Moves the log's sequence up to where it must be. Returns the seq that the next event gets if it was moved, else NULL. Only the
+-- owner can. Writers wait while it looks: a seq that is drawn in between could make setval() move the sequence back.
+--
+-- requires: require_read_committed, sequence_state
+create or replace function :"schema".repair_sequence() returns bigint
+language plpgsql set search_path = pg_catalog, pg_temp set row_security = off set lock_timeout = '2s' as $postcommit$
+declare
+  state record;
+begin
+  perform :"schema".require_read_committed();
+  perform pg_advisory_xact_lock(hashtextextended('postcommit.partitions', hashtextextended(:'schema', 0)));
+  lock table :"schema".outbox_events in share row exclusive mode;
+  select * into state from :"schema".sequence_state();
+  if state.next_seq >= state.needed_seq then
+    return null;
+  end if;
+  -- Not called: a partition that was opened and has no events yet, as rotation leaves it.
+  if state.needed_seq % 1000000000000 = 0 then
+    perform setval(format('%I.outbox_events_seq_seq', :'schema')::regclass, state.needed_seq, false);
+  else
+    perform setval(format('%I.outbox_events_seq_seq', :'schema')::regclass, state.needed_seq - 1, true);
+  end if;
+  return state.needed_seq;
+end
+$postcommit$;
+revoke execute on function :"schema".repair_sequence() from public;

@@ -1,0 +1,23 @@
+-- Puts the orphans from `first` up to, but without, `beyond` into the queue, lowest seq first. Returns their number. Events of
+-- their keys that were emitted later may have been delivered already; these come after them.
+--
+-- requires: find_orphans, key_hash, note_requeues
+create or replace function :"schema".requeue_orphans(first bigint, beyond bigint, orphans_max integer) returns integer
+language plpgsql set search_path = pg_catalog, pg_temp set row_security = off set lock_timeout = '5s' as $postcommit$
+declare
+  requeued integer;
+begin
+  perform pg_advisory_xact_lock_shared(hashtextextended('postcommit.prune.' || :'schema', 42));
+  with back as (
+    insert into :"schema".outbox_queue (seq, key, available_at)
+      select e.seq, :"schema".key_hash(e.aggregate_type, e.aggregate_id, e.ordering_key), e.available_at
+        from :"schema".outbox_events e
+       where e.seq = any (array(select :"schema".find_orphans(first, beyond, orphans_max))) order by e.seq
+      on conflict (seq) do nothing
+      returning seq
+  )
+  select count(*) into requeued from back;
+  perform :"schema".note_requeues();
+  return requeued;
+end
+$postcommit$;

@@ -1,0 +1,13 @@
+-- Fails unless the isolation is READ COMMITTED. Functions that take a lock and then read what the previous holder of the lock has
+-- changed need a snapshot that is younger than the lock.
+create or replace function :"schema".require_read_committed() returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'partitions can only be changed under READ COMMITTED' using
+      errcode = 'invalid_transaction_state',
+      hint = 'Set default_transaction_isolation to ''read committed'' for this role.';
+  end if;
+end
+$postcommit$;
+revoke execute on function :"schema".require_read_committed() from public;

@@ -1,0 +1,23 @@
+-- What a relay's low-water mark is made from; NULL unless it is asked for. All of one snapshot except the number of requeues,
+-- which is read before it: a transaction that is counted in it had its id by then, so the snapshot knows the transaction.
+--
+-- requires: server_stamp, usable_low_water
+create or replace function :"schema".survey_queue(low bigint, low_requeues bigint, low_server text, asked boolean) returns json
+language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
+declare
+  requeues_before bigint;
+begin
+  if not asked then
+    return null;
+  end if;
+  requeues_before := (select last_value from :"schema".outbox_requeues);
+  return (
+    select json_build_object(
+             'requeues', requeues_before::text,
+             'server', :"schema".server_stamp(),
+             'lowest', (select min(q.seq)::text from :"schema".outbox_queue q
+                         where q.seq >= (select :"schema".usable_low_water(low, low_requeues, low_server))),
+             'xmin', pg_snapshot_xmin(pg_current_snapshot())::text,
+             'xmax', pg_snapshot_xmax(pg_current_snapshot())::text));
+end
+$postcommit$;

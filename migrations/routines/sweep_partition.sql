@@ -1,0 +1,33 @@
+-- Removes what a dropped partition's events have left elsewhere, a bounded number of rows at a time. When nothing is left
+-- the partition is forgotten. Answers how many rows it removed.
+create or replace function :"schema".sweep_partition(n bigint, rows_max integer default 10000) returns integer
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set row_security = off set lock_timeout = '2s' as $postcommit$
+declare
+  first constant bigint := n * 1000000000000;
+  beyond constant bigint := (n + 1) * 1000000000000;
+  failures integer;
+  letters integer;
+begin
+  if not exists (select from :"schema".outbox_partitions where number = n and dropped_at is not null) then
+    return 0;
+  end if;
+  delete from :"schema".outbox_failures where ctid = any (array(
+    select f.ctid from :"schema".outbox_failures f
+     where f.seq >= first and f.seq < beyond
+       and not exists (select from :"schema".outbox_events e where e.seq = f.seq)
+     limit rows_max));
+  get diagnostics failures = row_count;
+  delete from :"schema".outbox_dead_letters where seq = any (array(
+    select d.seq from :"schema".outbox_dead_letters d
+     where d.seq >= first and d.seq < beyond and d.discarded_at is not null
+       and not exists (select from :"schema".outbox_events e where e.seq = d.seq)
+     limit rows_max));
+  get diagnostics letters = row_count;
+  if failures = 0 and letters = 0 then
+    delete from :"schema".outbox_partitions where number = n;
+  end if;
+  return failures + letters;
+end
+$postcommit$;
+revoke execute on function :"schema".sweep_partition(bigint, integer) from public;

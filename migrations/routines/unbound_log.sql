@@ -1,0 +1,12 @@
+-- Takes the promise back, when the conversion is given up.
+create or replace function :"schema".unbound_log() returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '200ms' as $postcommit$
+begin
+  if (select relkind = 'p' from pg_class where oid = format('%I.outbox_events', :'schema')::regclass) then
+    return;
+  end if;
+  alter table :"schema".outbox_events drop constraint if exists outbox_events_bound;
+  alter table :"schema".outbox_deliveries drop constraint if exists outbox_deliveries_bound;
+end
+$postcommit$;
+revoke execute on function :"schema".unbound_log() from public;

@@ -1,0 +1,18 @@
+-- The low-water mark that a claim may use: the relay's own, as long as nothing has returned to the queue since it was
+-- taken, the server is the same and the sequence of the log has not gone back below it; else 0. To be called in the
+-- statement that looks at the queue, so that it reads the sequences after that statement's snapshot was taken (see
+-- src/relay/lane/low-water.ts). With its owner's rights: a relay may not read the log's sequence.
+--
+-- requires: server_stamp
+create or replace function :"schema".usable_low_water(mark bigint, mark_requeues bigint, mark_server text) returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $postcommit$
+begin
+  if mark > 0 and mark_server = :"schema".server_stamp()
+     and mark_requeues = (select r.last_value from :"schema".outbox_requeues r)
+     and mark <= (select s.last_value from :"schema".outbox_events_seq_seq s) then
+    return mark;
+  end if;
+  return 0;
+end
+$postcommit$;
+revoke execute on function :"schema".usable_low_water(bigint, bigint, text) from public;

@@ -1,0 +1,96 @@
+import { createHash } from 'node:crypto';
+import { packageVersion } from '../package-version.ts';
+import { sqlFiles } from './sql-files.ts';
+
+/** An SQL file of the package that `migrate()` applies. */
+export interface SqlScript {
+  /** Of a migration, the file's name without `.sql`; of a routine, the function's name. */
+  name: string;
+  /** The file's text, schema not yet written in. */
+  source: string;
+  checksum: string;
+  /** The routines that must be there before this file is applied, from its line `-- requires: a, b`. */
+  requires: readonly string[];
+}
+
+/** A numbered file: tables, constraints, indexes, data. Applied once, and never changed after its release. */
+export interface Migration extends SqlScript {
+  version: number;
+}
+
+/** A function or procedure, with all of its overloads. Applied again whenever it changes. */
+export interface Routine extends SqlScript {
+  version?: undefined;
+}
+
+/** A routine as the database's records have it. */
+export interface AppliedRoutine {
+  name: string;
+  checksum: string;
+  /** The version of the package that applied it. */
+  packageVersion: string;
+}
+
+/** The migrations of this package, oldest first. */
+export function readMigrations(): Migration[] {
+  return readScripts(/^(\d{4}_.+)\.sql$/).map((script) => ({ ...script, version: Number(script.name.slice(0, 4)) }));
+}
+
+/** The routines of this package, by name. */
+export function readRoutines(): Routine[] {
+  return readScripts(/^routines\/(.+)\.sql$/);
+}
+
+function readScripts(pattern: RegExp): Omit<SqlScript, 'version'>[] {
+  return Object.entries(sqlFiles()).flatMap(([path, source]) => {
+    const name = pattern.exec(path)?.[1];
+    if (name === undefined) return [];
+    const requires = /^-- requires: (.+)$/m.exec(source)?.[1]?.split(', ') ?? [];
+    return [{ name, source, checksum: createHash('sha256').update(source).digest('hex'), requires }];
+  });
+}
+
+/**
+ * All files in the order in which they are applied: each migration after the routines that it requires, then the other
+ * routines, each after those that it requires.
+ */
+export function inOrder(migrations: readonly Migration[], routines: readonly Routine[]): (Migration | Routine)[] {
+  const byName = new Map(routines.map((routine) => [routine.name, routine]));
+  const ordered = new Set<Migration | Routine>();
+  const add = (script: Migration | Routine, requiredBy: readonly string[]) => {
+    if (requiredBy.includes(script.name)) throw new Error(`routines require each other: ${requiredBy.join(', ')}`);
+    if (ordered.has(script)) return;
+    for (const name of script.requires) {
+      const required = byName.get(name);
+      if (required === undefined) throw new Error(`${script.name}.sql requires ${name}, which is not in routines/`);
+      add(required, [...requiredBy, script.name]);
+    }
+    ordered.add(script);
+  };
+  for (const script of [...migrations, ...routines]) add(script, []);
+  return [...ordered];
+}
+
+/**
+ * The routines that are missing in the database or differ there. What a newer package has applied counts as current: an older
+ * one that starts during a deployment must not undo it, and can call it, because a routine keeps its name only while its
+ * signature stays.
+ */
+export function findOutdated(routines: readonly Routine[], applied: readonly AppliedRoutine[]): Routine[] {
+  const own = packageVersion();
+  const found = new Map(applied.map((routine) => [routine.name, routine]));
+  return routines.filter(({ name, checksum }) => {
+    const there = found.get(name);
+    return there === undefined || (there.checksum !== checksum && !isNewer(there.packageVersion, own));
+  });
+}
+
+/** Compares major, minor and patch. */
+function isNewer(version: string, own: string): boolean {
+  const [a, b] = [version, own].map((text) => (text.match(/\d+/g) ?? []).slice(0, 3).map(Number)) as [
+    number[],
+    number[],
+  ];
+  for (let i = 0; i < 3; i++) if ((a[i] ?? 0) !== (b[i] ?? 0)) return (a[i] ?? 0) > (b[i] ?? 0);
+  return false;
+}

@@ -1,0 +1,51 @@
+import { PostcommitError } from '../errors.ts';
+import type { InsertableEvent } from '../outbox/emitting/insert.ts';
+import type { EventLimits, OutboxEvent } from './event.ts';
+import { toInsertable } from './event.ts';
+
+/** What `emit` is given: one event, or several. */
+export type GivenEvents = OutboxEvent | readonly OutboxEvent[];
+
+/** Each id is locked until the commit, and PostgreSQL's lock table is shared by all sessions. */
+const emitOnceMax = 1_000;
+
+/** Checks events and makes them writable. Nothing is sent to the database. */
+export async function checkEvents(given: GivenEvents, limits: EventLimits): Promise<InsertableEvent[]> {
+  const events: InsertableEvent[] = [];
+  for (const event of listOf(given)) events.push(await toInsertable(event, limits));
+  const ids = new Set(events.map((event) => event.id));
+  if (ids.size < events.length) {
+    const twice = events.find(({ id }) => !ids.delete(id));
+    throw new PostcommitError('POSTCOMMIT_E_DUPLICATE_ID', `The id ${twice?.id} appears twice in this call.`);
+  }
+  return events;
+}
+
+/** The same for `emitOnce`, which needs an id for each event. */
+export async function checkEventsWithId(given: GivenEvents, limits: EventLimits): Promise<InsertableEvent[]> {
+  const events = await checkEvents(given, limits);
+  const list = listOf(given);
+  if (list.some(({ id }) => id === undefined)) {
+    throw new PostcommitError(
+      'POSTCOMMIT_E_BAD_EVENT',
+      'emitOnce() needs an id, which recognises the event when the work runs again. Derive a UUID from the work, or use emit().',
+    );
+  }
+  if (list.length > emitOnceMax) {
+    throw new PostcommitError(
+      'POSTCOMMIT_E_TOO_MANY_EVENTS',
+      `emitOnce() takes at most ${emitOnceMax} events in a call. Got ${list.length}.`,
+    );
+  }
+  return events;
+}
+
+/** One id for one event, a list for a list. */
+export function idsOf(given: GivenEvents, events: readonly InsertableEvent[]): string | string[] {
+  const ids = events.map((event) => event.id);
+  return Array.isArray(given) ? ids : (ids[0] as string);
+}
+
+function listOf(given: GivenEvents): readonly OutboxEvent[] {
+  return Array.isArray(given) ? (given as readonly OutboxEvent[]) : [given as OutboxEvent];
+}

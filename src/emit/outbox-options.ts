@@ -1,0 +1,62 @@
+import type { EventCatalogue } from '../catalogue/catalogue.ts';
+import { defaultSchema, quoteIdentifier } from '../database/identifier.ts';
+import { PostcommitError } from '../errors.ts';
+import { didYouMean } from '../suggest.ts';
+import type { OutboxDatabase } from './outbox-database.ts';
+
+export interface OutboxOptions<Tx> {
+  /** The database, through the client you use: `fromPg(pool)`, or an adapter of yours (see {@link OutboxDatabase}). */
+  db: OutboxDatabase<Tx>;
+  /** The schema that holds the outbox. Default `postcommit`. */
+  schema?: string;
+  /** Event types and payload schemas. With it, anything else is refused. */
+  catalogue?: EventCatalogue;
+  /** The largest payload, as bytes of JSON. Default 1,048,576 (1 MiB). */
+  payloadBytesMax?: number;
+  /**
+   * Make concurrent writers of one aggregate wait for each other, so that events are ordered by commit. Turn it off
+   * only if every writer locks its aggregate's row first. Default `true`.
+   */
+  serialise?: boolean;
+  /**
+   * Notify relays of other processes after a commit (NOTIFY, outside of your transaction). A process that exits right after
+   * its last emit may not get to send it: a relay then finds the event by polling, within a second. Default `true`.
+   */
+  notify?: boolean;
+}
+
+const optionNames: readonly string[] = ['db', 'schema', 'catalogue', 'payloadBytesMax', 'serialise', 'notify'];
+
+/** Fills in the defaults and checks the options, once. */
+export function resolveOutboxOptions<Tx>(options: OutboxOptions<Tx>) {
+  requireDatabase(options?.db);
+  const unknown = Object.keys(options).find((name) => !optionNames.includes(name));
+  if (unknown !== undefined) {
+    const detail = `createOutbox() has no option ${unknown}.${didYouMean(unknown, optionNames)} Known are: ${optionNames.join(', ')}.`;
+    throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', detail);
+  }
+  const payloadBytesMax = options.payloadBytesMax ?? 1_048_576;
+  // jsonb itself ends at 256 MiB; long before that an event is a file.
+  if (!Number.isInteger(payloadBytesMax) || payloadBytesMax < 1 || payloadBytesMax > 67_108_864) {
+    throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', 'payloadBytesMax must be from 1 to 67,108,864 bytes.');
+  }
+  const schema = options.schema ?? defaultSchema;
+  quoteIdentifier(schema);
+  return {
+    db: options.db,
+    schema,
+    catalogue: options.catalogue,
+    payloadBytesMax,
+    serialise: options.serialise ?? true,
+    notify: options.notify ?? true,
+  };
+}
+
+function requireDatabase(db: Partial<OutboxDatabase<unknown>> | undefined): void {
+  const methods = [db?.inTransaction, db?.transaction, db?.side?.query];
+  if (methods.every((method) => typeof method === 'function')) return;
+  throw new PostcommitError(
+    'POSTCOMMIT_E_BAD_OPTION',
+    'createOutbox() needs db, e.g. { db: fromPg(pool) }: an object with side, inTransaction and transaction.',
+  );
+}
