@@ -81,7 +81,7 @@ describe('a message in a FIFO queue', () => {
     expect(await publisher.publish(batch, soon())).toEqual([
       { kind: 'retry', reason: 'KmsDisabled: the key is off' },
       { kind: 'retry', reason: expect.stringMatching(/earlier event of the same key/) },
-      { kind: 'retry', reason: 'AWS did not say what became of the message.' },
+      { kind: 'retry', reason: 'AWS returned no result for the message.' },
     ]);
   });
 });
