@@ -66,7 +66,8 @@ create table :"schema".outbox_queue (
   rescues      integer not null default 0,
   done         text[],
   owed         text[],
-  replay_id    bigint
+  replay_id    bigint,
+  constraint outbox_queue_counts_check check (attempts >= 0 and rescues >= 0)
 ) with (
   fillfactor = 50,
   -- The queue turns over completely all the time: vacuum by a fixed number of dead rows, and without pausing.
@@ -107,9 +108,9 @@ create index outbox_queue_owed_idx on :"schema".outbox_queue (seq) where owed is
 create table :"schema".outbox_deliveries (
   delivered_at timestamptz not null default now(),
   relay        bigint not null,
-  attempts     integer not null,
+  attempts     integer not null check (attempts > 0),
   targets      text[] not null,
-  seqs         int8multirange not null
+  seqs         int8multirange not null check (not isempty(seqs))
 );
 create index outbox_deliveries_seqs_idx on :"schema".outbox_deliveries using gist (seqs);
 create index outbox_deliveries_delivered_at_idx on :"schema".outbox_deliveries using brin (delivered_at);
@@ -117,7 +118,7 @@ create index outbox_deliveries_delivered_at_idx on :"schema".outbox_deliveries u
 -- Every failed attempt, for as long as the event is kept. Relay 0 is an operator.
 create table :"schema".outbox_failures (
   seq       bigint not null,
-  attempt   integer not null,
+  attempt   integer not null check (attempt >= 0),
   failed_at timestamptz not null default now(),
   relay     bigint not null,
   target    text,
@@ -131,7 +132,7 @@ create table :"schema".outbox_dead_letters (
   seq          bigint primary key,
   dead_at      timestamptz not null default now(),
   reason       text not null check (reason in ('exhausted', 'rejected', 'no_handler', 'crashed', 'forgotten', 'cancelled')),
-  attempts     integer not null,
+  attempts     integer not null check (attempts >= 0),
   done         text[],
   owed         text[],
   replay_id    bigint,
@@ -155,8 +156,8 @@ create table :"schema".outbox_shelf (
   destination text not null,
   seq         bigint not null,
   key         bigint,
-  attempts    integer not null,
-  rescues     integer not null,
+  attempts    integer not null check (attempts >= 0),
+  rescues     integer not null check (rescues >= 0),
   done        text[],
   replay_id   bigint,
   shelved_at  timestamptz not null default now(),
@@ -179,7 +180,7 @@ create table :"schema".outbox_destinations (
   state        text not null default 'closed' check (state in ('closed', 'open')),
   opened_at    timestamptz,
   error        text,
-  probes       integer not null default 0,
+  probes       integer not null default 0 check (probes >= 0),
   probe_at     timestamptz,
   unshelved_at timestamptz,
   changed_at   timestamptz not null default now()
@@ -229,7 +230,7 @@ do $postcommit$ begin perform nextval(format('%I.outbox_requeues', :'schema')::r
 -- One relay at a time for a named duty. The epoch fences: it grows with every change of owner.
 create table :"schema".outbox_leadership (
   name        text primary key,
-  epoch       bigint not null default 1,
+  epoch       bigint not null default 1 check (epoch > 0),
   owner       bigint not null,
   acquired_at timestamptz not null default now(),
   lease_until timestamptz not null
@@ -241,15 +242,15 @@ create table :"schema".outbox_leadership (
 -- write over what its successor did.
 create table :"schema".outbox_maintenance (
   task         text primary key,
-  epoch        bigint not null,
+  epoch        bigint not null check (epoch > 0),
   ran_at       timestamptz not null default now(),
-  duration_ms  integer not null,
-  changed      bigint not null,
+  duration_ms  integer not null check (duration_ms >= 0),
+  changed      bigint not null check (changed >= 0),
   note         text,
   error        text,
-  failures     integer not null default 0,
+  failures     integer not null default 0 check (failures >= 0),
   succeeded_at timestamptz,
-  cursor_seq   bigint not null default 0,
+  cursor_seq   bigint not null default 0 check (cursor_seq >= 0),
   cycle_at     timestamptz
 );
 comment on column :"schema".outbox_maintenance.changed is 'Rows that the last run removed, or other things it did.';
@@ -263,7 +264,8 @@ comment on column :"schema".outbox_maintenance.cycle_at is 'When this cycle bega
 create table :"schema".outbox_settings (
   name       text primary key,
   value      text not null,
-  changed_at timestamptz not null default now()
+  changed_at timestamptz not null default now(),
+  constraint outbox_settings_partitions_check check (name <> 'partitions' or value in ('day', 'month'))
 );
 comment on table :"schema".outbox_settings is
   'What holds for the whole outbox. partitions: day or month; without a row the log is not partitioned.';
@@ -281,7 +283,7 @@ comment on table :"schema".outbox_settings is
 -- wait behind it. They run with the rights of their owner, because only the owner of a table may attach to it or drop it;
 -- other roles need EXECUTE.
 create table :"schema".outbox_partitions (
-  number     bigint primary key,
+  number     bigint primary key check (number >= 0),
   created_at timestamptz not null default now(),
   awaits     text[],
   opened_at  timestamptz,
@@ -347,6 +349,10 @@ alter table :"schema".outbox_dead_letters enable always trigger outbox_dead_lett
 
 -- One row per event with the columns people expect of an outbox. SENT is proven by a delivery record, never assumed. The record
 -- of an event is searched in the event's own partition only.
+--
+-- updated_at is the latest change of the status that is recorded. A claim records no time, because a row that has more written to
+-- it costs every event; so PROCESSING has the latest time that is known to be before the claim. The same holds for an event that
+-- came back into the queue from the shelf or from the dead letters.
 create view :"schema".outbox_status as
 select e.seq, e.id, e.aggregate_type, e.aggregate_id, e.event_type, e.schema_version, e.payload, e.headers,
        case
@@ -360,12 +366,20 @@ select e.seq, e.id, e.aggregate_type, e.aggregate_id, e.event_type, e.schema_ver
        case when q.available_at < 'infinity' then q.available_at end as next_retry_at,
        e.created_at,
        s.delivered_at as published_at,
-       f.error as last_error
+       f.error as last_error,
+       case when d.seq is null and q.seq is null and h.attempts is null then s.delivered_at end as processed_at,
+       case
+         when d.seq is not null then greatest(d.dead_at, d.discarded_at)
+         when q.seq is not null then greatest(e.created_at, f.failed_at, to_timestamp(q.replay_id / 1000000.0), r.started_at)
+         else greatest(e.created_at, h.shelved_at, s.delivered_at)
+       end as updated_at
   from :"schema".outbox_events e
   left join :"schema".outbox_queue q on q.seq = e.seq
   left join :"schema".outbox_relays r on r.token = q.claimed_by and r.ended_at is null
   left join :"schema".outbox_dead_letters d on d.seq = e.seq
-  left join lateral (select x.attempts from :"schema".outbox_shelf x where x.seq = e.seq limit 1) h on true
+  left join lateral (
+    select x.attempts, x.shelved_at from :"schema".outbox_shelf x where x.seq = e.seq order by x.shelved_at desc limit 1
+  ) h on true
   left join lateral (
     select x.delivered_at, x.attempts from :"schema".outbox_deliveries x
      where x.seqs @> e.seq
@@ -375,6 +389,6 @@ select e.seq, e.id, e.aggregate_type, e.aggregate_id, e.event_type, e.schema_ver
   ) s on true
   left join lateral (
     -- By time first: a dead letter that is retried starts again at attempt 1.
-    select x.error from :"schema".outbox_failures x
+    select x.error, x.failed_at from :"schema".outbox_failures x
      where x.seq = e.seq order by x.failed_at desc, x.attempt desc limit 1
   ) f on true;

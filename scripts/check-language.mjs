@@ -34,7 +34,6 @@ const notYet = [
   'src/demo/',
   'src/emit/',
   'src/outbox/',
-  'src/publishers/webhook/options.ts',
   'src/relay/',
   'test/',
 ];

@@ -5,10 +5,10 @@ import type { RelayOptions } from './relay/options.ts';
 /**
  * What `postcommit.config.ts` (or `.mts`, `.js`, `.mjs`, `.json`) exports: the options of the relay that
  * `postcommit relay` runs, and where the other commands find the outbox.
+ *
+ * DATABASE_URL replaces `connectionString`; `connection` applies to it as well. `--database-url` replaces both.
  */
-export interface PostcommitConfig extends Partial<Omit<RelayOptions, 'connectionString' | 'schema' | 'handlers'>> {
-  /** The database that holds the outbox. `--database-url` and DATABASE_URL come first. */
-  connectionString?: string | undefined;
+export interface PostcommitConfig extends Partial<Omit<RelayOptions, 'schema' | 'handlers'>> {
   /** The schema that holds the outbox. `--schema` and POSTCOMMIT_SCHEMA come first. Default `postcommit`. */
   schema?: string | undefined;
   /**

@@ -64,7 +64,7 @@ export const errorCodes = {
   POSTCOMMIT_E_OUTPUT_FAILED:
     'Standard output or standard error could not be written to, so the command has ended. Start it with a reader that stays, or a disk with room.',
   POSTCOMMIT_E_NO_DATABASE_URL:
-    'No database was named. Set DATABASE_URL, pass --database-url, or put connectionString in postcommit.config.ts.',
+    'No database was named. Set DATABASE_URL, pass --database-url, or put connectionString or connection into postcommit.config.ts.',
   POSTCOMMIT_E_NO_HANDLER:
     'No handler is registered for this event type, and it is routed to no destination. Register one, route it, or set noHandler to choose what happens.',
   POSTCOMMIT_E_HANDLER_FAILED: 'The handler failed.',

@@ -22,6 +22,7 @@ export type { PruneOptions, PruneResult } from './admin/prune.ts';
 export type { EventCatalogue, EventDefinition } from './catalogue/catalogue.ts';
 export type { PostcommitConfig } from './config.ts';
 export { defineConfig } from './config.ts';
+export type { ConnectionConfig, ConnectionOptions } from './database/connection-options.ts';
 export type { Executor, Statement } from './database/executor.ts';
 export type { GrantsOptions } from './database/grants.ts';
 export { grantsSql } from './database/grants.ts';

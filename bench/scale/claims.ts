@@ -4,6 +4,7 @@ import pg from 'pg';
 import type { ClaimedRow } from '../../src/outbox/delivering/claim.ts';
 import type * as Relays from '../../src/outbox/delivering/relays.ts';
 import type * as Settle from '../../src/outbox/delivering/settle.ts';
+import type * as History from '../../src/relay/lane/claim-history.ts';
 import type * as Lane from '../../src/relay/lane/polling-lane.ts';
 import { seededRandom, shuffled } from '../shuffled.ts';
 
@@ -26,6 +27,7 @@ export interface ClaimsReport {
 
 const dist = (path: string) => import(new URL(`../../dist/${path}`, import.meta.url).href);
 const { PollingLane }: typeof Lane = await dist('relay/lane/polling-lane.js');
+const { ClaimHistory }: typeof History = await dist('relay/lane/claim-history.js');
 const { settle }: typeof Settle = await dist('outbox/delivering/settle.js');
 const { register }: typeof Relays = await dist('outbox/delivering/relays.js');
 const schema = 'postcommit';
@@ -38,35 +40,37 @@ class Claimer {
   readonly #lane: Lane.PollingLane;
   #token = '';
   #size = 0;
-  #claimed: ClaimedRow[] = [];
+  #claimed: readonly ClaimedRow[] = [];
 
   constructor(name: string, connectionString: string) {
     this.name = name;
     this.#client = new pg.Client({ connectionString, pipeline: true });
-    const link = {
+    const db = {
       query: (text: string, values: unknown[]) => this.#client.query(text, values),
       queryArrays: this.#queryArrays,
     };
+    const buffer = {
+      room: () => this.#size + 1, // One place is for a waiting event that is due, of which there are none.
+      suspectRoom: 1,
+      add: nothing,
+    };
     this.#lane = new PollingLane({
       schema,
-      link: link as unknown as Lane.PollingLaneOptions['link'],
+      db: db as unknown as Lane.PollingLaneOptions['db'],
       doorbell: undefined as unknown as Lane.PollingLaneOptions['doorbell'], // It never waits.
       batchSizeMax: 5_000,
       logger: { debug: nothing, info: nothing, warn: nothing, error: nothing },
+      buffer: buffer as unknown as Lane.PollingLaneOptions['buffer'],
+      history: new ClaimHistory(),
+      slowKeys: { excludedKeys: async () => [] } as unknown as Lane.PollingLaneOptions['slowKeys'],
+      dispatcher: { accept: nothing, releaseExcess: () => new Set() },
       token: () => this.#token,
-      bufferTarget: () => this.#size + 1, // One place is for a waiting event that is due, of which there are none.
-      buffered: () => 0,
-      bufferedBytes: () => 0,
-      bufferedBytesMax: Number.POSITIVE_INFINITY,
-      excludedKeys: async () => [],
-      releaseExcess: nothing,
-      claimedSeqs: () => [],
-      suspectMax: () => 1,
-      onEnded: nothing,
+      isCurrent: () => true,
       targets: () => [],
       onClaimed: (rows) => {
         this.#claimed = rows;
       },
+      onRefused: nothing,
     });
   }
 

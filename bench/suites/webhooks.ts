@@ -170,7 +170,7 @@ function report(results: Record<Scene, Round[]>, server: Server, options: BenchO
       value: median(rounds),
       unit: 'ms',
       rounds,
-      details: { retried: of('retried'), released: of('released'), shelved: of('shelved') },
+      details: { failed: of('failed'), released: of('released'), unavailable: of('unavailable') },
       versions: {
         node: results[scene][0]?.relay.node ?? '',
         postgres: server.version,

@@ -7,7 +7,7 @@ export interface RelayTask {
 
 export interface RelayReport {
   node: string;
-  stats: { delivered: number; retried: number; released: number; shelved: number };
+  stats: { delivered: number; failed: number; released: number; unavailable: number };
 }
 
 const dist = (path: string) => import(new URL(`../../dist/${path}`, import.meta.url).href);
@@ -35,7 +35,7 @@ relay.on('destinationDown', ({ error }: { error: string }) => console.error(`web
 await relay.start();
 process.send?.({ note: 'ready' });
 await once(process, 'message');
-const { delivered, retried, released, shelved } = relay.stats();
-const report: RelayReport = { node: process.version, stats: { delivered, retried, released, shelved } };
+const { delivered, failed, released, unavailable } = relay.stats();
+const report: RelayReport = { node: process.version, stats: { delivered, failed, released, unavailable } };
 await relay.stop();
 process.send?.(report, () => process.exit(0));

@@ -14,6 +14,7 @@ export const configNames = extensions.map((extension) => `postcommit.config${ext
 /** Kept complete by its type: an option that is added to the config and not here does not compile. */
 const knownKeys: Record<keyof PostcommitConfig, true> = {
   connectionString: true,
+  connection: true,
   schema: true,
   partitions: true,
   handlers: true,

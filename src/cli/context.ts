@@ -26,8 +26,8 @@ export async function withAdmin<T>(
   work: (admin: OutboxAdmin) => Promise<T>,
   { queryTimeoutMs }: { queryTimeoutMs?: number } = {},
 ): Promise<T> {
-  const [connectionString, schema] = [await settings.connectionString(), await settings.schema()];
-  const pool = await openPool(connectionString, 'postcommit cli', queryTimeoutMs);
+  const [connection, schema] = [await settings.connection(), await settings.schema()];
+  const pool = await openPool(connection, 'postcommit cli', queryTimeoutMs);
   try {
     return await work(createOutbox({ db: fromPg(pool), schema }).admin);
   } finally {

@@ -3,7 +3,7 @@ import { PostcommitError } from '../errors.ts';
 import { aggregateArgument, timeArgument } from './arguments.ts';
 
 /** Conditions that a command's flags can name. */
-export interface Conditions {
+export interface FlagConditions {
   type?: string;
   aggregate?: [type: string, id?: string];
   from?: Date;
@@ -19,7 +19,7 @@ export function addConditions(command: Command): Command {
 }
 
 /** Which events an operation is for. Nothing named at all is a mistake, never everything. */
-export function targetOf<C extends Conditions>(
+export function targetOf<C extends FlagConditions>(
   ids: string[],
   conditions: C,
   all: boolean,

@@ -1,7 +1,8 @@
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import type { PostcommitConfig } from '../config.ts';
-import { checkConnectionString } from '../database/connection-string.ts';
+import type { ConnectionOptions } from '../database/connection-options.ts';
+import { resolveConnection } from '../database/connection-options.ts';
 import { defaultSchema, quoteIdentifier } from '../database/identifier.ts';
 import type { PartitionChoice } from '../database/migrate.ts';
 import { PostcommitError } from '../errors.ts';
@@ -21,7 +22,7 @@ export interface ConfigFile {
   config: PostcommitConfig;
 }
 
-/** Where the outbox is, each value from the first of: flag, environment, config file. The file is read when needed. */
+/** Where the outbox is: each value from the first of flag, environment, config file. The file is read when needed. */
 export class Settings {
   readonly #options: GlobalOptions;
   readonly #terminal: Terminal;
@@ -32,16 +33,23 @@ export class Settings {
     this.#terminal = terminal;
   }
 
-  async connectionString(): Promise<string> {
+  /**
+   * How to reach the database. --database-url says all of it. DATABASE_URL replaces `connectionString` of the config file,
+   * whose `connection` still applies: a password function belongs to the deployment that sets the variable.
+   */
+  async connection(): Promise<ConnectionOptions> {
     const { env } = this.#terminal;
     await this.#checkNamedFile();
-    if (this.#options.databaseUrl !== undefined) return checkUrl(this.#options.databaseUrl, '--database-url');
-    if (env.DATABASE_URL) return checkUrl(env.DATABASE_URL, 'DATABASE_URL');
+    const { databaseUrl } = this.#options;
+    if (databaseUrl !== undefined) return checked({ connectionString: databaseUrl }, '--database-url');
     const found = await this.configFile();
-    if (found?.config.connectionString) return checkUrl(found.config.connectionString, found.file);
+    const connection = found?.config.connection;
+    if (env.DATABASE_URL) return checked({ connectionString: env.DATABASE_URL, connection }, 'DATABASE_URL');
+    const connectionString = found?.config.connectionString || undefined;
+    if (found && (connectionString ?? connection)) return checked({ connectionString, connection }, found.file);
     throw new PostcommitError(
       'POSTCOMMIT_E_NO_DATABASE_URL',
-      found ? `${found.file} has no connectionString.` : undefined,
+      found ? `${found.file} has neither connectionString nor connection.` : undefined,
     );
   }
 
@@ -81,10 +89,11 @@ export class Settings {
   }
 }
 
-/** Says where a connection string that cannot be used came from. */
-function checkUrl(url: string, from: string): string {
+/** Names the source of options that cannot be used. */
+function checked(options: ConnectionOptions, from: string): ConnectionOptions {
   try {
-    return checkConnectionString(url);
+    resolveConnection(options);
+    return options;
   } catch (error) {
     if (!(error instanceof PostcommitError)) throw error;
     throw new PostcommitError(error.code, `${from}: ${error.detail}`);

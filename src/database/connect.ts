@@ -9,7 +9,7 @@ select pg_is_in_recovery() as standby,
        current_setting('default_transaction_isolation') = 'read committed' as "readCommitted"`;
 
 /** What a new session says of itself. */
-export interface Session {
+export interface SessionSettings {
   standby: boolean;
   /** Whether transactions are read-only unless they say otherwise. */
   readOnly: boolean;
@@ -25,9 +25,9 @@ export function connectTimeoutMs({ servers }: ServerList, timeoutMs: number): nu
 }
 
 /** Fails with POSTCOMMIT_E_READ_ONLY if the session is not one that will do. */
-export async function requireSession(client: pg.Client, attributes: SessionAttributes): Promise<Session> {
-  const { rows } = await client.query<Session>(sessionSql);
-  const session = rows[0] as Session;
+export async function requireSession(client: pg.Client, attributes: SessionAttributes): Promise<SessionSettings> {
+  const { rows } = await client.query<SessionSettings>(sessionSql);
+  const session = rows[0] as SessionSettings;
   if (attributes === 'any') return session;
   if (session.standby) throw new PostcommitError('POSTCOMMIT_E_READ_ONLY', '(the server is a standby)');
   if (session.readOnly && attributes === 'read-write') {
@@ -61,7 +61,7 @@ export async function findServer(list: ServerList, applicationName: string): Pro
   try {
     return await connectFirst(list, async (server) => {
       const client = new pg.Client({
-        connectionString: server.connectionString,
+        ...server.config,
         application_name: applicationName,
         connectionTimeoutMillis: connectTimeoutMs(list, 8_000),
         query_timeout: 8_000,

@@ -9,12 +9,12 @@ export type SessionAttributes = 'primary' | 'read-write' | 'any';
 
 const sessionAttributes: readonly SessionAttributes[] = ['primary', 'read-write', 'any'];
 
-/** One server that a connection string names. */
+/** One server to connect to. */
 export interface Server {
   /** `host:port`, for messages. */
   address: string;
-  /** For `pg`, which knows neither lists of hosts nor `target_session_attrs`. */
-  connectionString: string;
+  /** For `pg`, which knows neither lists of hosts nor `target_session_attrs`. It may contain a password. */
+  config: pg.ClientConfig;
 }
 
 /** The servers to try, in this order, and which sessions will do. */
@@ -36,7 +36,7 @@ export function parseConnectionString(text: unknown): ServerList {
   if (url === null) {
     // A path is a Unix socket.
     if (!/^(socket:\/)?\//i.test(text)) throw malformed();
-    return { servers: [toServer(text)], attributes: 'primary' };
+    return { servers: [serverOf({ connectionString: text })], attributes: 'primary' };
   }
   const [, scheme = '', authority = '', rest = ''] = url;
   const hostsAt = authority.lastIndexOf('@') + 1;
@@ -48,19 +48,51 @@ export function parseConnectionString(text: unknown): ServerList {
       'connectionString with several hosts must list them before the database, each with its port: postgres://user:password@a:5432,b:5432/database.',
     );
   }
-  const servers = hosts.map((host) => toServer(`${scheme}${authority.slice(0, hostsAt)}${host}${rest}`));
+  const servers = hosts.map((host) =>
+    serverOf({ connectionString: `${scheme}${authority.slice(0, hostsAt)}${host}${rest}` }),
+  );
   return { servers, attributes: attributesOf(query, servers.length > 1 ? 'read-write' : 'primary') };
 }
 
-/** The same for what writes. */
-export function parseForWriting(text: unknown): ServerList {
-  const { servers, attributes } = parseConnectionString(text);
-  return { servers, attributes: attributes === 'any' ? 'primary' : attributes };
+/** The fields of a `pg` config that a connection string sets, so that a config beside it must not. */
+export function fieldsOfUrl(text: string): UrlField[] {
+  const fields: UrlField[] = ['host', 'port', 'database'];
+  const url = /^postgres(?:ql)?:\/\/(?:([^/?#]*)@)?/is.exec(text);
+  const query = new URLSearchParams(/\?([^#]*)/.exec(text)?.[1]);
+  const [user, password] = [...(url?.[1] ?? '').split(/:(.*)/s), ''];
+  if (user || query.has('user')) fields.push('user');
+  if (password || query.has('password')) fields.push('password');
+  if (['ssl', 'sslmode', 'sslcert', 'sslkey', 'sslrootcert'].some((name) => query.has(name))) fields.push('ssl');
+  for (const name of ['sslnegotiation', 'options', 'statement_timeout', 'lock_timeout'] as const) {
+    if (query.has(name)) fields.push(name);
+  }
+  return fields;
 }
 
-export function checkConnectionString(text: unknown): string {
-  parseConnectionString(text);
-  return text as string;
+type UrlField =
+  | 'host'
+  | 'port'
+  | 'database'
+  | 'user'
+  | 'password'
+  | 'ssl'
+  | 'sslnegotiation'
+  | 'options'
+  | 'statement_timeout'
+  | 'lock_timeout';
+
+/**
+ * The same server with the URL taken apart. Of a URL and other fields `pg` prefers the URL, also where it says nothing: a
+ * password function beside a URL without a password would be ignored.
+ */
+export function expandUrl({ config }: Server): pg.ClientConfig {
+  const { connectionParameters: all } = new pg.Client(config) as unknown as {
+    connectionParameters: Record<string, unknown>;
+  };
+  const names = ['host', 'port', 'database', 'user', 'password', 'ssl', 'sslnegotiation', 'options'];
+  const timeouts = ['statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout'];
+  const set = [...names, ...timeouts].filter((name) => all[name] !== undefined && all[name] !== null);
+  return Object.fromEntries(set.map((name) => [name, all[name]]));
 }
 
 function attributesOf(query: URLSearchParams, fallback: SessionAttributes): SessionAttributes {
@@ -70,10 +102,11 @@ function attributesOf(query: URLSearchParams, fallback: SessionAttributes): Sess
   throw refuse(`target_session_attrs in connectionString must be one of ${sessionAttributes.join(', ')}.`);
 }
 
-function toServer(connectionString: string): Server {
+/** Checks what `pg` makes of a config, without connecting. */
+export function serverOf(config: pg.ClientConfig): Server {
   try {
-    const { host, port } = new pg.Client({ connectionString });
-    return { address: host.startsWith('/') ? host : `${host}:${port}`, connectionString };
+    const { host, port } = new pg.Client(config);
+    return { address: host.startsWith('/') ? host : `${host}:${port}`, config };
   } catch {
     // An invalid port, or characters in the password that a URL cannot hold.
     throw malformed();

@@ -2,8 +2,9 @@ import pg from 'pg';
 import { PostcommitError } from '../errors.ts';
 import { packageVersion } from '../package-version.ts';
 import { connectFirst, connectTimeoutMs, requireSession } from './connect.ts';
+import type { ConnectionOptions } from './connection-options.ts';
+import { resolveConnectionForWriting } from './connection-options.ts';
 import type { ServerList } from './connection-string.ts';
-import { parseForWriting } from './connection-string.ts';
 import { codedDatabaseError, sqlState } from './database-error.ts';
 import type { Executor } from './executor.ts';
 import { defaultSchema, quoteIdentifier, quoteLiteral } from './identifier.ts';
@@ -21,12 +22,8 @@ export type PartitionChoice = 'none' | 'day' | 'month';
 
 export const partitionChoices: readonly PartitionChoice[] = ['none', 'day', 'month'];
 
-export interface MigrateOptions {
-  /**
-   * Where to migrate. Needs the right to create the schema, or an existing schema it may create tables in. May list several
-   * hosts: the first that takes writes is used.
-   */
-  connectionString: string;
+/** The role needs the right to create the schema, or an existing schema in which it may create tables. */
+export interface MigrateOptions extends ConnectionOptions {
   /** The schema that holds the outbox. Default `postcommit`. */
   schema?: string;
   /** Only tell what would be applied, and change nothing. Default `false`. */
@@ -146,12 +143,12 @@ export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
   checkPartitions(options.partitions);
   const lockTimeoutMs = checkLockTimeout(options.lockTimeoutMs);
   // Without one, pg would quietly take whatever database it finds on this host.
-  if (typeof options.connectionString !== 'string' || options.connectionString === '') {
+  if (!options.connectionString && options.connection === undefined) {
     throw new PostcommitError('POSTCOMMIT_E_NO_DATABASE_URL');
   }
   let client: pg.Client | undefined;
   try {
-    client = await connect(parseForWriting(options.connectionString));
+    client = await connect(resolveConnectionForWriting(options));
     if (options.dryRun) {
       await client.query(`begin read only; ${transactionSettingsSql}`);
       return await previewPending(client, schema);
@@ -177,9 +174,9 @@ export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
 }
 
 function connect(list: ServerList): Promise<pg.Client> {
-  return connectFirst(list, async ({ connectionString }) => {
+  return connectFirst(list, async ({ config }) => {
     const client = new pg.Client({
-      connectionString,
+      ...config,
       connectionTimeoutMillis: connectTimeoutMs(list, 10_000),
       query_timeout: queryTimeoutMs,
       keepAlive: true,

@@ -4,14 +4,13 @@ import type { Logger } from '../telemetry/logging.ts';
 import { SparseLog } from '../telemetry/logging.ts';
 import { connectFirst, connectTimeoutMs, requireSession } from './connect.ts';
 import type { Server, ServerList } from './connection-string.ts';
-import { parseForWriting } from './connection-string.ts';
 import { codedDatabaseError, isConnectionFailure } from './database-error.ts';
 import type { ArrayQuery, Executor } from './executor.ts';
 import { fixStatementSettings } from './statement-settings.ts';
 
 export interface ReconnectingClientOptions {
-  /** May list several hosts: they are tried in order, each time it connects, until one takes writes. */
-  connectionString: string;
+  /** Tried in order, each time it connects, until one takes writes. */
+  servers: ServerList;
   /** Shown in pg_stat_activity. */
   applicationName: string;
   /**
@@ -71,7 +70,7 @@ export class ReconnectingClient implements Executor {
 
   constructor(options: ReconnectingClientOptions) {
     this.#options = options;
-    this.#servers = parseForWriting(options.connectionString);
+    this.#servers = options.servers;
   }
 
   get connected(): boolean {
@@ -197,10 +196,10 @@ export class ReconnectingClient implements Executor {
     return connectFirst(this.#servers, (server) => this.#connectTo(server));
   }
 
-  async #connectTo({ connectionString }: Server): Promise<pg.Client> {
+  async #connectTo({ config }: Server): Promise<pg.Client> {
     if (this.#closed) throw this.#refuseClosed();
     const client = new pg.Client({
-      connectionString,
+      ...config,
       application_name: this.#options.applicationName,
       connectionTimeoutMillis: connectTimeoutMs(this.#servers, Math.min(10_000, this.#options.queryTimeoutMs)),
       keepAlive: true,

@@ -1,6 +1,7 @@
 import pg from 'pg';
 import { findServer } from './connect.ts';
-import { parseConnectionString } from './connection-string.ts';
+import type { ConnectionOptions } from './connection-options.ts';
+import { resolveConnection } from './connection-options.ts';
 import { codedDatabaseError } from './database-error.ts';
 
 /** What lies between this process and PostgreSQL. */
@@ -20,9 +21,9 @@ const applicationName = 'postcommit doctor';
  * statements in a row meet different ones; or the one that was used last, and then a second connection, with a
  * transaction open, takes the first one's away.
  */
-export async function probeSession(given: string): Promise<SessionFacts> {
-  const { connectionString } = await findServer(parseConnectionString(given), applicationName);
-  const [one, other] = [newClient(connectionString), newClient(connectionString)];
+export async function probeSession(options: ConnectionOptions): Promise<SessionFacts> {
+  const { config } = await findServer(resolveConnection(options), applicationName);
+  const [one, other] = [newClient(config), newClient(config)];
   try {
     await one.connect();
     await other.connect();
@@ -42,9 +43,9 @@ export async function probeSession(given: string): Promise<SessionFacts> {
   }
 }
 
-function newClient(connectionString: string): pg.Client {
+function newClient(config: pg.ClientConfig): pg.Client {
   const client = new pg.Client({
-    connectionString,
+    ...config,
     application_name: applicationName,
     connectionTimeoutMillis: 8_000,
     query_timeout: waitMsMax,

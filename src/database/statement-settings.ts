@@ -1,5 +1,5 @@
 import type pg from 'pg';
-import type { Session } from './connect.ts';
+import type { SessionSettings } from './connect.ts';
 
 /**
  * Settings for the rest of a transaction. Names resolve in pg_catalog only, whatever roles can create functions and
@@ -34,7 +34,7 @@ type Send = (...query: unknown[]) => Promise<unknown>;
  * needs that only where the isolation is another. Not SET: behind a transaction pooler that would stay in a session that
  * other applications use. Not a startup parameter: PgBouncer refuses `options`.
  */
-export function fixStatementSettings(client: pg.Client, { readCommitted, readOnly }: Session): void {
+export function fixStatementSettings(client: pg.Client, { readCommitted, readOnly }: SessionSettings): void {
   const isFit = readCommitted && !readOnly;
   const send = client.query.bind(client) as unknown as Send;
   const isPipelined = (client as { pipeline?: boolean }).pipeline === true;

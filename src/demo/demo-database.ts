@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { findServer } from '../database/connect.ts';
-import { parseForWriting } from '../database/connection-string.ts';
+import { resolveConnectionForWriting } from '../database/connection-options.ts';
 import { migrate } from '../database/migrate.ts';
 import { startEmbeddedPostgres } from '../embedded/postgres-server.ts';
 import type { DemoSchemas } from './order-service-tables.ts';
@@ -43,7 +43,11 @@ async function startOwnServer(): Promise<DemoDatabase> {
 }
 
 async function createOwnSchema(databaseUrl: string): Promise<DemoDatabase> {
-  const { connectionString } = await findServer(parseForWriting(databaseUrl), 'postcommit demo');
+  const { config } = await findServer(
+    resolveConnectionForWriting({ connectionString: databaseUrl }),
+    'postcommit demo',
+  );
+  const connectionString = config.connectionString as string;
   const schema = `postcommit_demo_${randomBytes(4).toString('hex')}`;
   await createSchema({ connectionString }, schema);
   return {

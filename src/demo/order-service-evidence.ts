@@ -24,7 +24,7 @@ export interface Evidence {
   /** Dead letters. */
   dead: number;
   /** The oldest of them. */
-  deadLetters: DeadLetter[];
+  deadLetters: DeadLetterEvidence[];
   /** By the outbox's own view: SENT, FAILED, and what is left over. */
   status: { sent: number; failed: number; open: number };
   /** From commit to handler, of events whose first attempt succeeded and that were not on their way in the outage. */
@@ -39,7 +39,7 @@ export interface Outage {
   to: string;
 }
 
-export interface DeadLetter {
+export interface DeadLetterEvidence {
   eventId: string;
   orderId: string;
   type: string;
@@ -134,7 +134,7 @@ export async function gatherEvidence(
   return {
     ...(await askOne<Account>(db, accountSql(t), [rolledBackIds])),
     ...(await askOne<Pick<Evidence, 'orderViolations'>>(db, orderSql(t))),
-    deadLetters: (await db.query(deadSql(t))).rows as unknown as DeadLetter[],
+    deadLetters: (await db.query(deadSql(t))).rows as unknown as DeadLetterEvidence[],
     status: await askOne<Evidence['status']>(db, statusSql(t)),
     latencyMs: { p50, p99 },
     ratePerSecond: rate,

@@ -12,8 +12,8 @@ export interface FleetMember {
   /** Its fencing token in the database. */
   token: string;
   delivered: number;
-  retried: number;
-  dead: number;
+  failed: number;
+  rejected: number;
   inFlight: number;
   /** Events it took over from a relay that was gone. */
   tookOver: number;
@@ -54,7 +54,7 @@ export class RelayFleet {
   async start(name: string, signal: AbortSignal): Promise<FleetMember> {
     signal.throwIfAborted();
     const child = fork(relayProcess, { stdio: ['ignore', 'ignore', 'pipe', 'ipc'] });
-    const counters = { delivered: 0, retried: 0, dead: 0, inFlight: 0, tookOver: 0 };
+    const counters = { delivered: 0, failed: 0, rejected: 0, inFlight: 0, tookOver: 0 };
     const member: FleetMember = { name, pid: child.pid ?? -1, state: 'starting', token: '', ...counters };
     this.#children.set(member, child);
     const started = new AbortController();
@@ -98,8 +98,8 @@ export class RelayFleet {
       } else if (news.kind === 'failed') {
         stderr = news.error;
       } else {
-        const { delivered, retried, dead, inFlight, latenciesMs } = news;
-        Object.assign(member, { delivered, retried, dead, inFlight: member.state === 'killed' ? 0 : inFlight });
+        const { delivered, failed, rejected, inFlight, latenciesMs } = news;
+        Object.assign(member, { delivered, failed, rejected, inFlight: member.state === 'killed' ? 0 : inFlight });
         this.#onLatencies(latenciesMs);
       }
     });

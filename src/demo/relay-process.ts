@@ -19,8 +19,8 @@ export type RelayNews =
   | {
       kind: 'tick';
       delivered: number;
-      retried: number;
-      dead: number;
+      failed: number;
+      rejected: number;
       inFlight: number;
       /** Commit to handler, of the first attempts since the last tick. */
       latenciesMs: number[];
@@ -59,8 +59,8 @@ async function run({ name, connectionString, schemas }: RelayAssignment): Promis
     if (rescued > 0) tell({ kind: 'tookOver', count: rescued });
   });
   const tick = (then?: () => void) => {
-    const { delivered, retried, dead, inFlight } = relay.stats();
-    tell({ kind: 'tick', delivered, retried, dead, inFlight, latenciesMs }, then);
+    const { delivered, failed, rejected, inFlight } = relay.stats();
+    tell({ kind: 'tick', delivered, failed, rejected, inFlight, latenciesMs }, then);
     latenciesMs = [];
   };
   try {

@@ -107,7 +107,7 @@ export class Scoreboard {
 
   score(): Score {
     const relays = this.#members();
-    const sum = (of: 'retried' | 'dead') => relays.reduce((total, relay) => total + relay[of], 0);
+    const sum = (of: 'failed' | 'rejected') => relays.reduce((total, relay) => total + relay[of], 0);
     const lastSecond = this.#rates.slice(-1_000 / sampleEveryMs);
     return {
       phase: this.phase,
@@ -116,8 +116,8 @@ export class Scoreboard {
       rolledBack: this.#service.rolledBackIds.length,
       delivered: this.#final?.delivered ?? this.#delivered,
       backlog: this.#backlog,
-      retries: this.#final?.retries ?? sum('retried'),
-      deadLetters: this.#final?.dead ?? sum('dead'),
+      retries: this.#final?.retries ?? sum('failed'),
+      deadLetters: this.#final?.dead ?? sum('rejected'),
       rate: this.#final?.ratePerSecond ?? average(lastSecond),
       rates: this.#rates,
       latencyMs: this.#final?.latencyMs ?? percentiles(this.#latencies.map(({ ms }) => ms)),

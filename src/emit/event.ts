@@ -1,11 +1,12 @@
 import { inspect, types } from 'node:util';
-import { context, propagation } from '@opentelemetry/api';
 import type { EventCatalogue } from '../catalogue/catalogue.ts';
 import { checkPayload, definitionOf } from '../catalogue/catalogue.ts';
+import { isStorable } from '../database/storable-text.ts';
 import { PostcommitError } from '../errors.ts';
 import type { InsertableEvent } from '../outbox/emitting/insert.ts';
 import { didYouMean } from '../suggest.ts';
 import { isUuid, uuidV7 } from '../uuid.ts';
+import { addTraceHeaders, isTracingLoaded, loadTracing } from './trace-context.ts';
 
 /** An event to emit. */
 export interface OutboxEvent<Payload = unknown> {
@@ -17,7 +18,7 @@ export interface OutboxEvent<Payload = unknown> {
   payload: Payload;
   /** The event's identity, a UUID. Default: a new time-ordered one. */
   id?: string;
-  /** Travels with the event. The active OpenTelemetry context is added as `traceparent`. */
+  /** Travels with the event. If the application has `@opentelemetry/api`, the active context is added as `traceparent`. */
   headers?: Readonly<Record<string, string>>;
   /** Not to be delivered before this time: at most 366 days ahead, by the database's clock, which checks it. */
   availableAt?: Date;
@@ -85,6 +86,9 @@ export async function toInsertable(event: OutboxEvent, limits: EventLimits): Pro
     headers: toHeaders(event.headers),
     ...toTime(event),
   };
+  // Only before the first event of the process; everything that the caller may change later has been read by then.
+  if (!isTracingLoaded()) await loadTracing();
+  addTraceHeaders(insertable.headers);
   await checkPayload(definition, type, event.payload);
   return insertable;
 }
@@ -137,34 +141,19 @@ function toJson(payload: unknown, bytesMax: number): string {
 }
 
 function toHeaders(given: OutboxEvent['headers']): Record<string, string> {
-  const headers = traceHeaders();
+  const headers = noHeaders();
   if (given === undefined) return headers;
-  const injected = Object.keys(headers);
   if (typeof given !== 'object' || given === null || Array.isArray(given))
     throw bad('headers must be an object of texts.');
   let bytes = 0;
   for (const [key, value] of Object.entries(given)) {
     if (typeof value !== 'string') throw bad(`headers[${JSON.stringify(key)}] must be a text. Got ${shown(value)}.`);
     storable(key, 'A header name');
-    // The caller's `Traceparent` replaces the injected `traceparent`.
-    for (const name of injected) if (name.toLowerCase() === key.toLowerCase()) delete headers[name];
     headers[key] = storable(value, `headers[${JSON.stringify(key)}]`);
     bytes += Buffer.byteLength(key) + Buffer.byteLength(value);
   }
   if (bytes > headersBytesMax) throw bad(`headers have ${bytes} bytes, the limit is ${headersBytesMax}.`);
   return headers;
-}
-
-/** The active trace context. Tracing that is broken costs the trace, never the event. */
-function traceHeaders(): Record<string, string> {
-  const headers = noHeaders();
-  try {
-    propagation.inject(context.active(), headers);
-  } catch {
-    return noHeaders();
-  }
-  const entries = Object.entries(headers);
-  return entries.every(([key, value]) => isStorable(key) && isStorable(value)) ? headers : noHeaders();
 }
 
 /** Without a prototype: a header may be called `__proto__`. */
@@ -188,10 +177,6 @@ function toTime(event: OutboxEvent): Pick<InsertableEvent, 'availableAt' | 'dela
 function isTime(value: unknown): boolean {
   // A Date of another realm (vm, some test runners) is no instance of ours.
   return types.isDate(value) && value.getTime() >= timeMin && value.getTime() <= timeMax;
-}
-
-function isStorable(text: unknown): boolean {
-  return typeof text === 'string' && !text.includes('\0') && text.isWellFormed();
 }
 
 function storable(text: string, what: string): string {

@@ -22,6 +22,7 @@ import type { OutboxDatabase, PipelinedTransactions, TransactionOptions } from '
 import type { OutboxOptions } from './outbox-options.ts';
 import { resolveOutboxOptions } from './outbox-options.ts';
 import { RelayNotifier } from './relay-notifier.ts';
+import { loadTracing } from './trace-context.ts';
 
 /** Makes the statement that writes events, for a transaction with a marker or without. */
 type Insert = (marker: string | null) => Statement;
@@ -69,6 +70,7 @@ export class Outbox<Tx> {
     this.#schema = schema;
     this.#limits = { catalogue, payloadBytesMax };
     this.#serialise = serialise;
+    void loadTracing(); // So that the first emit does not wait for it.
     this.#notifier = new RelayNotifier(db.side, schema, notify);
     this.#admin = new OutboxAdmin({ db: operatorSide(db), schema, notify });
   }

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { cutReason, reasonOf, untilAborted } from './failure.ts';
 import { confluentPort } from './kafka/confluent.ts';
 import { customProducerPort, type KafkaProducer, refuseProducer } from './kafka/custom-producer.ts';
-import { Delivery, type Parcel, type Place, RoundSender } from './kafka/delivery.ts';
+import { KafkaDelivery, type Parcel, type Place, RoundSender } from './kafka/delivery.ts';
 import { connectError, type KafkaFailure, kafkaFailure } from './kafka/failure.ts';
 import { kafkajsPort } from './kafka/kafkajs.ts';
 import { MissingTopics } from './kafka/missing-topics.ts';
@@ -72,13 +72,13 @@ class KafkaPublisher implements Publisher {
   }
 
   async publish(batch: readonly Message[], signal: AbortSignal): Promise<readonly PublishOutcome[]> {
-    const delivery = new Delivery(batch);
+    const delivery = new KafkaDelivery(batch);
     try {
       const reason = await untilAborted(this.#track(this.#deliver(batch, delivery, signal)), signal);
       return delivery.end(reason ?? 'It was not sent.');
     } catch (error) {
       const { outcome } = kafkaFailure(error);
-      return delivery.end(outcome.kind === 'ok' ? reasonOf(error) : cutReason(outcome.reason));
+      return delivery.end(outcome.kind === 'delivered' ? reasonOf(error) : cutReason(outcome.reason));
     }
   }
 
@@ -114,7 +114,7 @@ class KafkaPublisher implements Publisher {
   }
 
   /** Sends what can be sent. Returns why the rest, if any, was not. */
-  async #deliver(batch: readonly Message[], delivery: Delivery, signal: AbortSignal): Promise<string | undefined> {
+  async #deliver(batch: readonly Message[], delivery: KafkaDelivery, signal: AbortSignal): Promise<string | undefined> {
     const loose = this.#prepare(batch, delivery);
     if (loose.length === 0) return undefined;
     const sender = new RoundSender(await this.#take(signal), {
@@ -138,20 +138,20 @@ class KafkaPublisher implements Publisher {
     return sender.outage;
   }
 
-  #prepare(batch: readonly Message[], delivery: Delivery): Loose[] {
+  #prepare(batch: readonly Message[], delivery: KafkaDelivery): Loose[] {
     const loose: Loose[] = [];
     for (const [index, message] of batch.entries()) {
       if (delivery.isHeldBack(index)) continue;
       const bytes = bytesAtMost(message);
       const record = toRecord(message, bytes, this.#options.messageBytesMax);
-      if (typeof record === 'string') delivery.settle(index, { kind: 'reject', reason: cutReason(record) });
+      if (typeof record === 'string') delivery.settle(index, { kind: 'rejected', reason: cutReason(record) });
       else loose.push({ index, record, bytes });
     }
     return loose;
   }
 
   /** Chooses a partition for each record; settles those whose topic is not available. */
-  async #place(loose: Loose[], delivery: Delivery, sender: RoundSender, signal: AbortSignal): Promise<Parcel[]> {
+  async #place(loose: Loose[], delivery: KafkaDelivery, sender: RoundSender, signal: AbortSignal): Promise<Parcel[]> {
     const topics = new Set(loose.map(({ record }) => record.topic));
     const known = await this.#lookUp(topics, sender, signal);
     const places = new Map(Array.from(known, ([topic, found]) => [topic, placesOf(topic, found)]));

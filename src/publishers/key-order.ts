@@ -28,8 +28,8 @@ export function sendInKeyOrder(
       outcomes[index] = outcome;
       left--;
       let next = behind[index] as number;
-      for (; outcome.kind !== 'ok' && next !== none; next = behind[next] as number) {
-        outcomes[next] = notTried;
+      for (; outcome.kind !== 'delivered' && next !== none; next = behind[next] as number) {
+        outcomes[next] = behindFailed;
         left--;
       }
       if (next !== none) start(next);
@@ -40,8 +40,9 @@ export function sendInKeyOrder(
   });
 }
 
-export const notTried: PublishOutcome = {
-  kind: 'retry',
+/** For a message that was not sent because an earlier one of its key failed. */
+export const behindFailed: PublishOutcome = {
+  kind: 'released',
   reason: 'Not sent: an earlier event of the same key in this batch failed.',
 };
 

@@ -25,8 +25,8 @@ export interface Publisher {
    * failure, and returns soon after the signal is aborted, with `unavailable` for messages that may not have arrived.
    *
    * Order: messages of one key reach the broker in the order of the batch. When one of them fails, none behind it with
-   * the same key may be delivered by this call; its outcome is then `retry`, and the relay does not hold it against it.
-   * One message that is too large or malformed never takes others of its batch along.
+   * the same key may be delivered by this call; its outcome is then `released`.
+   * One message that is too large or malformed never makes others of its batch fail.
    *
    * The relay makes up to `batchesInFlightMax` concurrent calls, but never two with messages of the same key.
    * Where there are `parts`, all messages of a batch go to the same one.
@@ -104,22 +104,29 @@ export interface Message {
   readonly bytes: number;
 }
 
-/** What came of one message. */
+/**
+ * The outcome of one message. These five words are used for what happened to an event at a target everywhere: here, in the
+ * relay's counters (`relay.stats()`) and in its lifecycle events.
+ */
 export type PublishOutcome =
   /** The broker has it, durably as far as it promises that. */
-  | { readonly kind: 'ok' }
+  | { readonly kind: 'delivered' }
   /**
-   * It failed by itself and may succeed later: costs an attempt. `retryAfterMs`: not before that; the relay caps
-   * it at `retryAfterMaxMs`. `notTried`: it was not sent, because of others of its batch; it comes again soon and loses no
-   * attempt. At least one of those others must have another outcome; if none has, the batch comes again a second later.
+   * The message failed by itself and may succeed later: the relay retries it and counts an attempt. `retryAfterMs`: not
+   * before that; the relay caps it at `retryAfterMaxMs`.
    */
-  | { readonly kind: 'retry'; readonly reason: string; readonly retryAfterMs?: number; readonly notTried?: boolean }
-  /** It can never succeed: a dead letter at once. */
-  | { readonly kind: 'reject'; readonly reason: string }
+  | { readonly kind: 'failed'; readonly reason: string; readonly retryAfterMs?: number }
+  /** It can never succeed: the event becomes a dead letter at once. */
+  | { readonly kind: 'rejected'; readonly reason: string }
   /**
-   * The broker is down: costs no attempt, and opens the destination's circuit breaker, unless other events get through and
-   * this event, or its topic, keeps failing alone.
+   * The broker is down: no attempt is counted, and the destination's circuit breaker opens, unless other events get through
+   * and this event, or its topic, keeps failing alone.
    */
-  | { readonly kind: 'unavailable'; readonly reason: string; readonly retryAfterMs?: number };
+  | { readonly kind: 'unavailable'; readonly reason: string; readonly retryAfterMs?: number }
+  /**
+   * It was not sent because of other messages of its batch: the relay sends it again soon and counts no attempt. At least
+   * one of those others must have another outcome; if none has, the relay sends the batch again a second later.
+   */
+  | { readonly kind: 'released'; readonly reason: string };
 
-export const published: PublishOutcome = { kind: 'ok' };
+export const delivered: PublishOutcome = { kind: 'delivered' };

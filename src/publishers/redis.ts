@@ -5,7 +5,7 @@ import { importClient } from './import-client.ts';
 import { InFlightCalls } from './in-flight-calls.ts';
 import { sendInKeyOrder } from './key-order.ts';
 import type { Message, Publisher, PublisherCapabilities, PublishOutcome } from './publisher.ts';
-import { published } from './publisher.ts';
+import { delivered } from './publisher.ts';
 import { readOptions } from './publisher-options.ts';
 import { type RedisAddress, readRedisUrl } from './redis/address.ts';
 import { type CreateRedisClient, lostReason, type RedisClient, RedisConnector, replyCode } from './redis/connection.ts';
@@ -199,7 +199,7 @@ class RedisPublisher implements Publisher {
         const outcomes = await sendInKeyOrder(batch, batch.length, (message) => {
           const entry = toEntry(message, this.#options);
           if ('kind' in entry) return Promise.resolve(entry);
-          return client.sendCommand(entry.command).then(asPublished, (error) => {
+          return client.sendCommand(entry.command).then(asDelivered, (error) => {
             // After a failover the name may resolve to another server; the old connection does not follow.
             renew ||= replyCode(error) === 'READONLY' || replyCode(error) === 'MASTERDOWN';
             return signal.aborted ? unavailable('Redis did not answer in time.') : outcomeOf(error, message.topic);
@@ -236,11 +236,11 @@ class RedisPublisher implements Publisher {
   }
 }
 
-const asPublished = () => published;
+const asDelivered = () => delivered;
 
 function toEntry(message: Message, options: ResolvedRedisOptions): { command: (string | Buffer)[] } | PublishOutcome {
   if (typeof message.topic !== 'string' || message.topic === '') {
-    return { kind: 'retry', reason: 'The route names no stream.' };
+    return { kind: 'failed', reason: 'The route names no stream.' };
   }
   const { body, key } = message;
   const command: unknown[] = ['XADD', options.keyPrefix + message.topic, ...options.trimming, '*'];
@@ -253,13 +253,16 @@ function toEntry(message: Message, options: ResolvedRedisOptions): { command: (s
   for (const [index, part] of command.entries()) {
     // The client would fail the command as if the connection were broken, time and again.
     if (typeof part !== 'string' && !Buffer.isBuffer(part)) {
-      return { kind: 'reject', reason: cutReason(`The field ${command[index - 1]} is not a text but ${typeof part}.`) };
+      return {
+        kind: 'rejected',
+        reason: cutReason(`The field ${command[index - 1]} is not a text but ${typeof part}.`),
+      };
     }
     bytes += Buffer.byteLength(part);
   }
   if (bytes > options.messageBytesMax) {
     const reason = `The entry has ${bytes} bytes; messageBytesMax allows ${options.messageBytesMax}.`;
-    return { kind: 'reject', reason };
+    return { kind: 'rejected', reason };
   }
   return { command: command as (string | Buffer)[] };
 }
@@ -272,8 +275,8 @@ function outcomeOf(error: unknown, stream: string): PublishOutcome {
   if (code === undefined) return unavailable(lostReason(error));
   const words = reasonOf(error);
   if (passing.test(code) || /max number of clients/.test(words)) return unavailable(words);
-  if (/Protocol error: invalid bulk length/.test(words)) return { kind: 'reject', reason: words };
-  return { kind: 'retry', reason: cutReason(`Stream ${stream.slice(0, 100)}: ${words}`) };
+  if (/Protocol error: invalid bulk length/.test(words)) return { kind: 'rejected', reason: words };
+  return { kind: 'failed', reason: cutReason(`Stream ${stream.slice(0, 100)}: ${words}`) };
 }
 
 /** Whether the login failed in a way that waiting does not fix. */

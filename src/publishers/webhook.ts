@@ -5,7 +5,7 @@ import { InFlightCalls } from './in-flight-calls.ts';
 import { sendInKeyOrder } from './key-order.ts';
 import type { Message, Publisher, PublisherCapabilities, PublisherParts, PublishOutcome } from './publisher.ts';
 import { Connections } from './webhook/connections.ts';
-import { Delivery } from './webhook/delivery.ts';
+import { WebhookDelivery } from './webhook/delivery.ts';
 import { HostSlots } from './webhook/hosts.ts';
 import {
   hostOfTopic,
@@ -50,7 +50,7 @@ class WebhookPublisher implements Publisher {
   readonly parts: PublisherParts;
   readonly #options: ResolvedWebhookOptions;
   readonly #connections: Connections;
-  readonly #delivery: Delivery;
+  readonly #delivery: WebhookDelivery;
   readonly #calls = new InFlightCalls();
   #closed = false;
   #giveUp = quietController();
@@ -64,7 +64,7 @@ class WebhookPublisher implements Publisher {
       routeTls: options.url === undefined ? options.tls : {},
       privateFromRoute: options.allowPrivateAddresses,
     });
-    this.#delivery = new Delivery(options, this.#connections, new HostSlots(options.perHostMax));
+    this.#delivery = new WebhookDelivery(options, this.#connections, new HostSlots(options.perHostMax));
     // The host of `url` is no part: when it is slow, so is the destination.
     this.parts = { of: hostOfTopic, inFlightMax: options.perHostMax };
     this.capabilities = {

@@ -1,7 +1,7 @@
 import { channel } from 'node:diagnostics_channel';
 import { EventEmitter } from 'node:events';
 
-/** Which event it is about. */
+/** The event that a lifecycle event is about. */
 export interface EventFacts {
   readonly eventId: string;
   readonly eventType: string;
@@ -12,43 +12,46 @@ export interface EventFacts {
   readonly attempt: number;
 }
 
-/** What a relay tells while it works, by name. Each is also published on the diagnostics channel `postcommit:relay:<name>`. */
+/** The events that a relay emits, by name. Each is also published on the diagnostics channel `postcommit:relay:<name>`. */
 export interface LifecycleEvents {
   started: [{ relay: string; token: string }];
   stopped: [{ relay: string; released: number }];
   claimed: [{ count: number; rescued: number }];
   delivered: [EventFacts & { targets: readonly string[]; latencyMs: number }];
-  retried: [EventFacts & { delayMs: number; error: string; target: string | null }];
-  dead: [EventFacts & { reason: string; error: string; blocking: boolean }];
+  /** An attempt failed and will be retried after `delayMs`. */
+  failed: [EventFacts & { delayMs: number; error: string; target: string | null }];
+  /** The event became a dead letter. `blocking`: its key waits until the dead letter is retried or discarded. */
+  rejected: [EventFacts & { reason: string; error: string; blocking: boolean }];
+  /** The event went back to the queue; no attempt was counted. */
   released: [EventFacts];
-  /** It has all but these destinations, which are away or paused, and waits for them without losing an attempt. */
-  shelved: [EventFacts & { waitsFor: readonly string[] }];
-  /** A destination is away: its events wait from now on. Told by every relay that learns of it. */
+  /** The event is on the shelf for these destinations, which are down or paused; no attempt was counted. */
+  unavailable: [EventFacts & { waitsFor: readonly string[] }];
+  /** A destination is down: its events go onto the shelf. Emitted by every relay that has the destination. */
   destinationDown: [{ destination: string; error: string }];
   destinationUp: [{ destination: string }];
   destinationPaused: [{ destination: string }];
   destinationResumed: [{ destination: string }];
   /** A result came too late: another relay owns the event now. */
   fenced: [EventFacts];
-  /** Another relay was declared lost; what it held is free. */
+  /** Another relay was declared lost; the events that it owned are free. */
   rescued: [{ token: string; name: string; host: string; pid: number }];
-  /** This relay lost its own lease; it dropped what it held and registered anew. */
+  /** This relay lost its own lease; it dropped all claimed events and registers again. */
   leaseLost: [{ relay: string; token: string }];
-  /** This relay is the one that does maintenance from now on. The epoch grows with each change. */
+  /** This relay does maintenance from now on. The epoch grows with each change. */
   leading: [{ relay: string; epoch: string }];
   /** Another relay does, or may do, maintenance from now on. */
   deposed: [{ relay: string; epoch: string }];
-  /** A task of maintenance was done. `changed`: rows it removed, or other things it did. */
+  /** A maintenance task ran. `changed`: how many rows it removed, or other things it did. */
   maintained: [{ task: string; durationMs: number; changed: number; note?: string }];
   maintenanceFailed: [{ task: string; durationMs: number; error: string }];
   disconnected: [{ connection: string; error: string }];
-  /** The doorbell does not ring although it should; polling goes on underneath. */
+  /** LISTEN receives no notifications although it should; the relay polls instead. */
   doorbellDeaf: [{ silentMs: number }];
 }
 
 const channels = new Map<string, ReturnType<typeof channel>>();
 
-/** A typed emitter that also publishes on `node:diagnostics_channel`, and costs next to nothing when nobody listens. */
+/** A typed emitter that also publishes on `node:diagnostics_channel`, and costs next to nothing without a listener. */
 export class Lifecycle extends EventEmitter<LifecycleEvents> {
   wants(name: keyof LifecycleEvents): boolean {
     return this.listenerCount(name) > 0 || diagnosticsChannel(name).hasSubscribers;
@@ -56,7 +59,7 @@ export class Lifecycle extends EventEmitter<LifecycleEvents> {
 
   tell<Name extends keyof LifecycleEvents>(name: Name, facts: LifecycleEvents[Name][0]): void {
     diagnosticsChannel(name).publish(facts);
-    // A listener that throws must not break the relay's own flow, keep the others from hearing, nor end the process.
+    // A listener that throws must neither break the relay, nor keep the other listeners from being called, nor end the process.
     for (const listener of this.rawListeners(name)) {
       try {
         Reflect.apply(listener, this, [facts]);
@@ -66,7 +69,7 @@ export class Lifecycle extends EventEmitter<LifecycleEvents> {
     }
   }
 
-  /** Told when a listener throws. */
+  /** Called when a listener throws. */
   protected onListenerError?(name: string, error: unknown): void;
 }
 

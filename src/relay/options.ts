@@ -1,6 +1,7 @@
 import { hostname } from 'node:os';
 import { getHeapStatistics } from 'node:v8';
-import { checkConnectionString } from '../database/connection-string.ts';
+import type { ConnectionOptions } from '../database/connection-options.ts';
+import { resolveConnectionForWriting } from '../database/connection-options.ts';
 import { defaultSchema, quoteIdentifier } from '../database/identifier.ts';
 import { PostcommitError } from '../errors.ts';
 import { inlineBytesMax } from '../outbox/delivering/load-payload.ts';
@@ -17,15 +18,13 @@ import { resolveMaintenance } from './maintenance/maintenance-options.ts';
 import type { RetryPolicy } from './settle/backoff.ts';
 import { resolveRetry } from './settle/backoff.ts';
 
-/** What `createRelay` takes. Every limit has a default that suits a service of some hundred events a second and more. */
-export interface RelayOptions {
-  /**
-   * The database that holds the outbox. The relay opens three connections of its own, a fourth for the first payload over
-   * 16 KB, and one more while it does maintenance. With several hosts,
-   * `postgres://user:password@a:5432,b:5432/database?target_session_attrs=read-write`, each connection goes to the first
-   * that takes writes, also after a failover.
-   */
-  connectionString: string;
+/**
+ * What `createRelay` takes. Every limit has a default that suits a service of some hundred events a second and more.
+ *
+ * The relay opens three connections to the database, a fourth for the first payload over 16 KB, and one more while it does
+ * maintenance.
+ */
+export interface RelayOptions extends ConnectionOptions {
   /** The schema that holds the outbox. Default `postcommit`. */
   schema?: string;
   /** Named handlers by event type. */
@@ -40,8 +39,8 @@ export interface RelayOptions {
   /** Shown to operators. Default: host name and process id. */
   name?: string;
   /**
-   * How long the relay counts as alive without a sign of life. A crash is noticed after this time; a shorter lease
-   * means a faster takeover and more heartbeats (three per lease). Default 30,000.
+   * How long the relay counts as alive without a heartbeat. A crash is noticed after this time; a shorter lease means a
+   * faster takeover and more heartbeats (three per lease). Default 30,000.
    */
   leaseMs?: number;
   /** A delivery that takes longer is aborted and counts as failed. Default 30,000. */
@@ -51,7 +50,7 @@ export interface RelayOptions {
   /** Events per claim. Larger is faster and holds more in memory. Default 1,000. */
   batchSizeMax?: number;
   /**
-   * Events the relay holds at once: waiting, under way, and not yet written down. It holds fewer, down to twice
+   * Events the relay buffers at once: waiting, under way, and not yet settled. It buffers fewer, down to twice
    * `inFlightMax`, when a quarter of a second's work is less. Default 4,000.
    */
   prefetchMax?: number;
@@ -89,15 +88,15 @@ export interface RelayOptions {
    * right for rolling deployments. `fail`: it becomes a dead letter at once.
    */
   noHandler?: 'retry' | 'fail';
-  /** The longest pause between two looks at the queue when nothing rings. Default 1,000. */
+  /** The longest pause between two looks at the queue without a notification. Default 1,000. */
   pollIntervalMs?: number;
-  /** Use LISTEN. Set to `false` behind a transaction pooler (PgBouncer), where it hears nothing. Default `true`. */
+  /** Use LISTEN. Set to `false` behind a transaction pooler (PgBouncer), where it receives nothing. Default `true`. */
   listen?: boolean;
-  /** How long `stop()` waits for deliveries under way before it gives them back. Default 10,000. */
+  /** How long `stop()` waits for deliveries under way before it releases them. Default 10,000. */
   stopTimeoutMs?: number;
   /**
-   * What one of the relays does for all: partitions, and how long events and the inbox are kept. `false`: this relay
-   * never does it. Default: events and processed events are kept for 30 days, a look every minute.
+   * What one relay does for all: partitions, and how long events and the inbox are kept. `false`: this relay never does it.
+   * Default: events and processed events are kept for 30 days, checked every minute.
    */
   maintenance?: MaintenanceOptions | false;
   /** Where to log. A pino logger fits. Default: nowhere. */
@@ -123,13 +122,15 @@ export function resolveOptions(given: RelayOptions) {
   };
   const schema = given.schema ?? defaultSchema;
   quoteIdentifier(schema);
-  // Whichever of the two is given, the other one's default suits it.
+  const servers = resolveConnectionForWriting(given);
+  // If only one of the two is set, the default of the other follows it.
   const prefetchMax = whole('prefetchMax', 4_000, 2, 100_000);
   const batchSizeMax = whole('batchSizeMax', Math.min(1_000, prefetchMax), 2, 5_000);
   const handlers = resolveHandlers(given.handlers ?? {});
   const handlerNames = new Set([...handlers.values()].flatMap((named) => named.map(([name]) => name)));
   const options = {
-    connectionString: checkConnectionString(given.connectionString),
+    connectionString: given.connectionString,
+    connection: given.connection,
     schema,
     handlers,
     destinations: resolveDestinations(given.destinations ?? {}, handlerNames),
@@ -153,7 +154,7 @@ export function resolveOptions(given: RelayOptions) {
     maintenance: resolveMaintenance(given.maintenance),
     logger: checkLogger(given.logger ?? silentLogger),
   };
-  // A misspelt limit would silently be no limit.
+  // A misspelt limit would silently be ignored.
   const known = Object.keys(options);
   const unknown = Object.keys(given).find((name) => !known.includes(name));
   if (unknown !== undefined)
@@ -164,7 +165,7 @@ export function resolveOptions(given: RelayOptions) {
   if (options.prefetchMax < options.batchSizeMax) {
     throw fail(`prefetchMax (${options.prefetchMax}) must not be below batchSizeMax (${options.batchSizeMax}).`);
   }
-  return options;
+  return { ...options, servers };
 }
 
 /** The names that the relay writes into the database. */
@@ -175,7 +176,7 @@ export function storedNames({ name, handlers, destinations }: ResolvedRelayOptio
 
 const bytesMaxMax = 1_073_741_824;
 
-/** So much of the heap limit, which --max-old-space-size sets; `max` at the most. */
+/** This fraction of the heap limit (--max-old-space-size), at most `max`. */
 function ofHeap(fraction: number, max: number): number {
   return Math.min(max, Math.max(4 * inlineBytesMax, Math.floor(getHeapStatistics().heap_size_limit * fraction)));
 }

@@ -1,42 +1,45 @@
 import type pg from 'pg';
+import type { ServerList } from '../database/connection-string.ts';
 import { ReconnectingClient } from '../database/reconnecting-client.ts';
 import type { Logger } from '../telemetry/logging.ts';
 import type { Lifecycle } from './lifecycle.ts';
+import type { Service } from './service.ts';
 
-export interface RelayLinksOptions {
-  connectionString: string;
+export interface RelayConnectionsOptions {
+  servers: ServerList;
   /** The relay's name, shown in pg_stat_activity. */
   name: string;
   leaseMs: number;
   logger: Logger;
   lifecycle: Lifecycle;
-  /** Heard on the connection `claims`. */
+  /** Listens on the connection `claims`. */
   doorbell: { attach(client: pg.Client): Promise<void>; detach(): void; readonly proven: boolean };
 }
 
-/** Not a byte for this long means a dead connection: well above any statement of ours, below what an operator waits. */
+/** A connection that sends nothing for this long is dead: well above any statement of the relay, below an operator's patience. */
 const queryTimeoutMs = 15_000;
 /** Before PostgreSQL sends the first byte it converts the payload to text: 4 to 6 s for a gigabyte on an idle server. */
 const loadTimeoutMs = 60_000;
-/** A heartbeat is noticed missing in time for another try before the lease runs out. */
+/** A lost heartbeat is noticed in time for another one before the lease runs out. */
 const beatTimeoutMs = (leaseMs: number) => Math.min(queryTimeoutMs, Math.max(500, leaseMs / 3));
 
 type Purpose = 'claims' | 'results' | 'control' | 'loads';
 
 /**
- * The connections of a relay: claims, results, and the heartbeat, so that neither a long claim nor a burst of
- * results can delay a sign of life. Claims are made on the connection that hears the doorbell: its server process is
- * awake by then, and while a claim is under way nobody needs to be woken. Large payloads have a connection of their own,
- * opened for the first of them, so that no claim waits behind a transfer.
+ * The connections of a relay: claims, results and the heartbeat, so that neither a long claim nor a burst of results delays a
+ * heartbeat. Claims are made on the connection that listens: its server process is awake by then, and while a claim is under
+ * way no notification is needed. Large payloads have a connection of their own, opened for the first of them, so that no
+ * claim waits behind a transfer.
  */
-export class RelayLinks {
+export class RelayConnections implements Service {
   readonly claims: ReconnectingClient;
   readonly results: ReconnectingClient;
   readonly control: ReconnectingClient;
   /** Connects when it is used. */
   readonly loads: ReconnectingClient;
+  #starting: Promise<void> | undefined;
 
-  constructor(options: RelayLinksOptions) {
+  constructor(options: RelayConnectionsOptions) {
     this.claims = link('claims', options);
     this.results = link('results', options);
     this.control = link('control', options);
@@ -48,11 +51,14 @@ export class RelayLinks {
     return this.#all.every((each) => each.connected);
   }
 
-  async open(): Promise<void> {
-    await Promise.all(this.#all.map((each) => each.open()));
+  /** Connects. Fails when that fails, so that a wrong address is reported at once. */
+  start(): Promise<void> {
+    // Once: a second connection of a link would never be closed.
+    this.#starting ??= Promise.all(this.#all.map((each) => each.open())).then(() => {});
+    return this.#starting;
   }
 
-  async close(): Promise<void> {
+  async stop(): Promise<void> {
     await Promise.all([...this.#all, this.loads].map((each) => each.close()));
   }
 
@@ -61,21 +67,21 @@ export class RelayLinks {
   }
 }
 
-function link(purpose: Purpose, options: RelayLinksOptions): ReconnectingClient {
-  const { connectionString, logger, name, lifecycle, doorbell } = options;
-  const hears = purpose === 'claims';
+function link(purpose: Purpose, options: RelayConnectionsOptions): ReconnectingClient {
+  const { servers, logger, name, lifecycle, doorbell } = options;
+  const listens = purpose === 'claims';
   const made: ReconnectingClient = new ReconnectingClient({
-    connectionString,
+    servers,
     applicationName: `postcommit ${purpose} ${name}`.slice(0, 63),
     queryTimeoutMs: timeoutMs(purpose, options.leaseMs),
-    // When the server has no connection left for it, the event is given back: another relay may have one.
+    // When the server has no connection left for it, the event is released: another relay may have one.
     ...(purpose === 'loads' && { connectWaitMs: loadTimeoutMs }),
     logger,
-    ...(hears && { onConnect: (client) => doorbell.attach(client), isSession: () => doorbell.proven }),
+    ...(listens && { onConnect: (client) => doorbell.attach(client), isSession: () => doorbell.proven }),
     onLost: (error) => {
-      if (hears) doorbell.detach();
+      if (listens) doorbell.detach();
       lifecycle.tell('disconnected', { connection: purpose, error: String(error) });
-      // Not with the next statement only: until then nothing could be heard on it.
+      // Not only with the next statement: until then no notification would be received on it.
       if (purpose !== 'loads') made.ensure();
     },
   });

@@ -22,7 +22,7 @@ export interface RelayStats extends Counters {
   inFlight: number;
   /** Events claimed and not begun. */
   waiting: number;
-  /** Whether all of its connections stand. */
+  /** Whether all of its connections are open. */
   connected: boolean;
   /** Whether LISTEN is known to work. */
   hearing: boolean;
@@ -42,15 +42,15 @@ const noSession = {
   maintenance: [],
 };
 
-// Timers and sockets keep the AsyncLocalStorage of whoever made them; a relay started in a request must not keep it.
+// Timers and sockets keep the AsyncLocalStorage of the code that made them; a relay started in a request must not keep it.
 const outsideOfRequests = AsyncLocalStorage.snapshot();
 
 /**
  * Delivers committed events to handlers and destinations: at least once, in commit order per aggregate. Run as many as
  * you like, on as many hosts as you like; they need no coordinator but the database. Made by `createRelay`.
  *
- * States: idle, starting, running, stopping, and idle again. `start` and `stop` may be called in any order and any
- * number of times: they are done one after the other, so the last one decides.
+ * States: idle, starting, running, stopping, and idle again. `start` and `stop` may be called in any order and any number of
+ * times: they run one after the other, so the last one decides.
  */
 export class Relay extends Lifecycle {
   readonly #options: ResolvedRelayOptions;
@@ -58,7 +58,7 @@ export class Relay extends Lifecycle {
   #state: RelayState = 'idle';
   #session: RelaySession | undefined;
   readonly #log = new SparseLog();
-  /** What was asked for last and is not done yet. */
+  /** The last call that has not finished yet. */
   #turn: { doing: 'start' | 'stop' | 'runOnce'; done: Promise<unknown> } | undefined;
   #stopping: Promise<void> | undefined;
   #interrupted = false;
@@ -68,15 +68,15 @@ export class Relay extends Lifecycle {
     this.#options = resolveOptions(options);
   }
 
-  /** Connects, registers and begins to deliver. Fails when the database cannot be reached or is not migrated. */
+  /** Connects, registers and starts to deliver. Fails when the database cannot be reached or is not migrated. */
   start(): Promise<void> {
     if (this.#turn === undefined && this.#state === 'running') return Promise.resolve();
     return this.#inTurn('start', () => (this.#state === 'running' ? Promise.resolve() : this.#start()));
   }
 
   /**
-   * Stops claiming, lets deliveries under way finish within `stopTimeoutMs`, gives the rest back and signs off.
-   * Never fails; a database that cannot be reached does not hold it up for long.
+   * Stops claiming, lets deliveries under way finish within `stopTimeoutMs`, releases the rest and signs off.
+   * Never fails; a database that cannot be reached delays it for some seconds at most.
    */
   stop(): Promise<void> {
     if (this.#turn?.doing === 'runOnce') return this.#interrupt(this.#turn.done);
@@ -90,7 +90,7 @@ export class Relay extends Lifecycle {
    * @example
    * const { delivered } = await relay.runOnce();
    */
-  async runOnce(): Promise<Pick<Counters, 'delivered' | 'retried' | 'dead'>> {
+  async runOnce(): Promise<Pick<Counters, 'delivered' | 'failed' | 'rejected'>> {
     if (this.#turn !== undefined || this.#state !== 'idle') {
       const state = this.#turn?.doing === 'runOnce' ? 'in another runOnce()' : this.#state;
       throw new PostcommitError('POSTCOMMIT_E_RELAY_STATE', `runOnce() needs a relay that is idle; it is ${state}.`);
@@ -109,8 +109,8 @@ export class Relay extends Lifecycle {
     });
     return {
       delivered: this.#counters.delivered - before.delivered,
-      retried: this.#counters.retried - before.retried,
-      dead: this.#counters.dead - before.dead,
+      failed: this.#counters.failed - before.failed,
+      rejected: this.#counters.rejected - before.rejected,
     };
   }
 
@@ -128,14 +128,11 @@ export class Relay extends Lifecycle {
 
   protected override onListenerError(name: string, error: unknown): void {
     this.#log.say(`listener:${name}`, (suppressed) =>
-      this.#options.logger.error(
-        { suppressed, lifecycle: name, err: errorText(error) },
-        'a listener of the relay threw',
-      ),
+      this.#options.logger.error({ suppressed, lifecycle: name, err: errorText(error) }, 'a lifecycle listener threw'),
     );
   }
 
-  /** One after the other, in the order asked for, so that the last word counts. The same word twice is one. */
+  /** Calls run one after the other, so that the last one decides. A call that repeats the one before it shares its promise. */
   #inTurn(doing: 'start' | 'stop' | 'runOnce', work: () => Promise<void>): Promise<void> {
     const before = this.#turn;
     if (before?.doing === doing) return before.done as Promise<void>;
@@ -150,12 +147,12 @@ export class Relay extends Lifecycle {
   async #interrupt(runOnce: Promise<unknown>): Promise<void> {
     this.#interrupted = true;
     if (this.#session) await this.#stop();
-    await runOnce.catch(() => {}); // Told to whoever called runOnce().
+    await runOnce.catch(() => {}); // The caller of runOnce() gets the error.
   }
 
   async #start(): Promise<void> {
     await this.#open();
-    this.#session?.run();
+    await this.#session?.run();
     this.tell('started', { relay: this.#options.name, token: this.#session?.status.token ?? '' });
     this.#options.logger.info({ relay: this.#options.name }, 'relay started');
   }
@@ -164,7 +161,7 @@ export class Relay extends Lifecycle {
     this.#state = 'starting';
     const session = new RelaySession(this.#options, this, this.#counters);
     try {
-      await session.open();
+      await session.start();
     } catch (error) {
       this.#state = 'idle';
       throw codedDatabaseError(error);
@@ -184,7 +181,8 @@ export class Relay extends Lifecycle {
     const session = this.#session;
     if (!session) return;
     this.#state = 'stopping';
-    const { released } = await session.close();
+    await session.stop();
+    const released = session.releasedAtStop;
     this.#session = undefined;
     this.#state = 'idle';
     this.tell('stopped', { relay: this.#options.name, released });

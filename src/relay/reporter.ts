@@ -4,22 +4,22 @@ import type { LostRelay } from '../outbox/delivering/relays.ts';
 import type { Logger } from '../telemetry/logging.ts';
 import { SparseLog } from '../telemetry/logging.ts';
 import type { EventFacts, Lifecycle } from './lifecycle.ts';
-import type { SettleEntry } from './settle/settler.ts';
+import type { SettleEntry } from './settle/transition.ts';
 
 /** What a relay has done since it was created. */
 export interface Counters {
   /** Events taken from the queue. */
   claimed: number;
-  /** Events delivered to all of their targets, and that written down. */
+  /** Events delivered to all of their targets and settled. */
   delivered: number;
-  /** Failed attempts that will be tried again. */
-  retried: number;
-  /** Events that became dead letters. */
-  dead: number;
-  /** Events given back without an attempt. */
+  /** Failed attempts that will be retried. */
+  failed: number;
+  /** Events that became dead letters: rejected by a target, or out of attempts. */
+  rejected: number;
+  /** Events put on the shelf because a destination is down or paused. No attempt was counted. */
+  unavailable: number;
+  /** Events put back into the queue without an attempt. */
   released: number;
-  /** Events put on the shelf, without an attempt, because a destination is away or paused. */
-  shelved: number;
   /** Results that came too late, because another relay had taken over. */
   fenced: number;
   /** Events taken over from relays that ended. */
@@ -27,10 +27,10 @@ export interface Counters {
 }
 
 export function newCounters(): Counters {
-  return { claimed: 0, delivered: 0, retried: 0, dead: 0, released: 0, shelved: 0, fenced: 0, rescued: 0 };
+  return { claimed: 0, delivered: 0, failed: 0, rejected: 0, unavailable: 0, released: 0, fenced: 0, rescued: 0 };
 }
 
-/** Tells the world what was written down: counters, lifecycle events, and a log line for what went wrong. */
+/** Reports what happened: counters, lifecycle events, and a log line for what went wrong. */
 export class Reporter {
   readonly #lifecycle: Lifecycle;
   readonly #logger: Logger;
@@ -51,18 +51,20 @@ export class Reporter {
     if (this.#lifecycle.wants('claimed')) this.#lifecycle.tell('claimed', { count: rows.length, rescued });
   }
 
-  written(entry: SettleEntry, fenced: boolean): void {
+  /** The outcome of an event is durable. */
+  settled(entry: SettleEntry, fenced: boolean): void {
     if (fenced) {
       this.#counters.fenced++;
       this.#lifecycle.tell('fenced', facts(entry.event));
-      this.#warn('fenced', facts(entry.event), 'result came too late: another relay owns the event now');
-    } else if ('settlement' in entry) {
-      this.#counters.delivered++;
-      if (!this.#lifecycle.wants('delivered')) return;
+      this.#warn('fenced', facts(entry.event), 'result came too late, another relay owns the event');
+      return;
+    }
+    this.#counters[entry.kind]++;
+    if (entry.kind !== 'delivered') {
+      this.#undelivered(entry.event, entry.failure);
+    } else if (this.#lifecycle.wants('delivered')) {
       const latencyMs = Date.now() - entry.event.createdAtMs;
       this.#lifecycle.tell('delivered', { ...facts(entry.event), targets: entry.settlement.targets, latencyMs });
-    } else {
-      this.#failed(entry.event, entry.failure);
     }
   }
 
@@ -76,45 +78,36 @@ export class Reporter {
 
   rescued(lost: LostRelay): void {
     this.#lifecycle.tell('rescued', lost);
-    this.#logger.warn({ ...lost }, 'a relay ended without stopping, taking over its events');
+    this.#logger.warn({ ...lost }, 'another relay was lost, taking over its events');
   }
 
   leaseLost(relay: string, token: string): void {
     this.#lifecycle.tell('leaseLost', { relay, token });
-    this.#logger.error({ relay }, 'lease lost, dropping all claimed events and registering anew');
+    this.#logger.error({ relay }, 'lease lost, dropping all claimed events and registering again');
   }
 
-  #failed(row: ClaimedRow, failure: Failure): void {
+  #undelivered(row: ClaimedRow, failure: Failure): void {
     if (failure.fate === 'release') {
-      this.#counters.released++;
       if (this.#lifecycle.wants('released')) this.#lifecycle.tell('released', facts(row));
       return;
     }
     if (failure.fate === 'shelve') {
-      this.#counters.shelved++;
       const { waitsFor } = failure;
-      if (this.#lifecycle.wants('shelved')) this.#lifecycle.tell('shelved', { ...facts(row), waitsFor });
+      if (this.#lifecycle.wants('unavailable')) this.#lifecycle.tell('unavailable', { ...facts(row), waitsFor });
       return;
     }
     const last = failure.errors.at(-1);
     const error = last?.error ?? '';
     const target = last?.target ?? null;
     if (failure.fate === 'retry') {
-      this.#counters.retried++;
-      this.#lifecycle.tell('retried', { ...facts(row), delayMs: failure.delayMs, error, target });
-      this.#warn(
-        `retry:${row.type}`,
-        { ...facts(row), target, delayMs: failure.delayMs, error },
-        'delivery failed, will retry',
-      );
+      const { delayMs } = failure;
+      this.#lifecycle.tell('failed', { ...facts(row), delayMs, error, target });
+      this.#warn(`failed:${row.type}`, { ...facts(row), target, delayMs, error }, 'delivery failed, will retry');
     } else {
-      this.#counters.dead++;
       const blocking = failure.fate === 'hold';
-      this.#lifecycle.tell('dead', { ...facts(row), reason: failure.reason, error, blocking });
-      this.#logger.error(
-        { ...logFields(facts(row)), target, reason: failure.reason, blocking, error },
-        'event is a dead letter',
-      );
+      const { reason } = failure;
+      this.#lifecycle.tell('rejected', { ...facts(row), reason, error, blocking });
+      this.#logger.error({ ...logFields(facts(row)), target, reason, blocking, error }, 'event is a dead letter');
     }
   }
 

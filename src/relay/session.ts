@@ -1,5 +1,4 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { ClaimedRow } from '../outbox/delivering/claim.ts';
 import { loadPayload } from '../outbox/delivering/load-payload.ts';
 import { requireAllRows } from '../outbox/delivering/require-all-rows.ts';
 import { requireFunctions } from '../outbox/delivering/require-functions.ts';
@@ -7,16 +6,16 @@ import { requireStorable } from '../outbox/delivering/require-storable.ts';
 import { notifyRelays } from '../outbox/emitting/notify.ts';
 import { requireSequence } from '../outbox/examining/examine-sequence.ts';
 import { Deliverer } from './deliver/deliverer.ts';
+import { DestinationMonitor } from './deliver/destinations/destination-monitor.ts';
 import { DestinationSet } from './deliver/destinations/destination-set.ts';
-import { ClaimedEvents } from './dispatch/claimed-events.ts';
-import type { ClaimedEvent, Verdict } from './dispatch/dispatcher.ts';
+import { Planner } from './deliver/planner.ts';
 import { Dispatcher } from './dispatch/dispatcher.ts';
 import { PayloadLoader } from './dispatch/payload-loader.ts';
-import { SlowKeys } from './dispatch/slow-keys.ts';
 import { SuspectTrials } from './dispatch/suspect-trials.ts';
-import { isPrimeSuspect, isSuspect, suspectsHeldMax } from './dispatch/suspicion.ts';
-import { Pace } from './lane/pace.ts';
+import { ClaimHistory } from './lane/claim-history.ts';
+import { EventBuffer } from './lane/event-buffer.ts';
 import { PollingLane } from './lane/polling-lane.ts';
+import { SlowKeys } from './lane/slow-keys.ts';
 import { Lease } from './lease/lease.ts';
 import { relayIdentity } from './lease/relay-identity.ts';
 import type { Lifecycle } from './lifecycle.ts';
@@ -24,63 +23,122 @@ import { Maintenance } from './maintenance/maintenance.ts';
 import { ParkedEventSweeper } from './maintenance/parked-event-sweeper.ts';
 import type { ResolvedRelayOptions } from './options.ts';
 import { storedNames } from './options.ts';
-import { RelayLinks } from './relay-connections.ts';
+import { RelayConnections } from './relay-connections.ts';
 import type { Counters } from './reporter.ts';
 import { Reporter } from './reporter.ts';
-import type { SettleEntry } from './settle/settler.ts';
+import { runToEnd } from './run-to-end.ts';
+import type { Service } from './service.ts';
 import { Settler } from './settle/settler.ts';
-import { toEntry } from './settle/verdict.ts';
 import { withTimeout } from './timeout.ts';
 import { Doorbell } from './wake/doorbell.ts';
 
+/** How long each step of a stop waits for the database: claims under way, results that are not durable, signing off. */
+const stopStepMs = 2_000;
+/** How long deliveries that were aborted may take to end. */
+const abortedMs = 1_000;
+
 /**
- * One run of a relay, from connecting to signing off: the pipeline wake, claim, dispatch, deliver, settle, with the
- * lease that all of it stands on, and maintenance beside it.
+ * One run of a relay: makes the stages of the pipeline (wake, lane, dispatch, deliver, settle) with the lease and maintenance
+ * beside them, wires them to each other, and starts and stops them. No event passes through it.
  */
-export class RelaySession {
+export class RelaySession implements Service {
   readonly #options: ResolvedRelayOptions;
-  readonly #reporter: Reporter;
-  readonly #links: RelayLinks;
+  readonly #connections: RelayConnections;
   readonly #lease: Lease;
   readonly #sweeper: ParkedEventSweeper;
   readonly #maintenance: Maintenance | undefined;
   readonly #doorbell: Doorbell;
   readonly #destinations: DestinationSet;
+  readonly #monitor: DestinationMonitor;
   readonly #deliverer: Deliverer;
   readonly #dispatcher: Dispatcher;
   readonly #settler: Settler;
   readonly #lane: PollingLane;
-  readonly #slowKeys: SlowKeys;
-  readonly #trials: SuspectTrials;
-  readonly #pace: Pace;
-  readonly #payloads: PayloadLoader;
-  readonly #claimedEvents = new ClaimedEvents();
-  #releasedAtStop = 0;
+  readonly #buffer: EventBuffer;
+  #starting: Promise<void> | undefined;
+  #connected = false;
   #stopping = false;
-  #closed = false;
-  #quiet: (() => void) | undefined;
 
   constructor(options: ResolvedRelayOptions, lifecycle: Lifecycle, counters: Counters) {
     this.#options = options;
     const { schema, logger } = options;
     const identity = relayIdentity(options);
-    this.#reporter = new Reporter(lifecycle, logger, counters);
+    const reporter = new Reporter(lifecycle, logger, counters);
     this.#doorbell = new Doorbell({
-      schema,
-      listen: options.listen,
-      pollIntervalMs: options.pollIntervalMs,
-      isBusy: () => this.#links.claims.busy,
-      onDeaf: (silentMs) => this.#reporter.deaf(silentMs),
+      ...options,
+      isBusy: () => this.#connections.claims.busy,
+      onDeaf: (silentMs) => reporter.deaf(silentMs),
     });
-    this.#links = new RelayLinks({ ...options, lifecycle, doorbell: this.#doorbell });
-    const { claims, results, control, loads } = this.#links;
-    this.#sweeper = new ParkedEventSweeper({
+    this.#connections = new RelayConnections({ ...options, lifecycle, doorbell: this.#doorbell });
+    const { claims, results, control, loads } = this.#connections;
+
+    this.#destinations = new DestinationSet({
       schema,
-      db: results, // Not the heartbeat's connection: a sign of life must not wait for this.
-      leaseMs: options.leaseMs,
+      settings: options.destinations,
+      hasHandlers: options.handlers.size > 0,
+      db: control,
+      shelfDb: claims,
+      bufferTarget: () => this.#buffer.target,
+      lifecycle,
       logger,
-      onWoken: () => this.#doorbell.ring(),
+      onUnshelved: () => this.#doorbell.ring(),
     });
+    this.#monitor = new DestinationMonitor({ destinations: this.#destinations, logger });
+    const planner = new Planner({ ...options, destinations: this.#destinations.byName });
+    this.#deliverer = new Deliverer({ ...options, destinations: this.#destinations.byName });
+    this.#settler = new Settler({
+      ...options,
+      query: results.queryArrays,
+      onSettled: (entry, fenced, instead = entry) => {
+        this.#lane.settled(entry);
+        reporter.settled(instead, fenced);
+      },
+    });
+
+    const payloads = new PayloadLoader({
+      ...options,
+      load: (seq, bytesMax) => loadPayload(loads, schema, seq, bytesMax),
+    });
+    const token = () => this.#lease.token;
+    const trials = new SuspectTrials({ schema, db: results, token, payloads, planner, deliverer: this.#deliverer });
+    const history = new ClaimHistory();
+    this.#dispatcher = new Dispatcher({
+      inFlightMax: options.inFlightMax,
+      bufferTarget: () => this.#buffer.target,
+      decisions: history,
+      planner,
+      payloads,
+      mayStart: () => this.#lease.valid,
+      deliver: (event, done) => this.#deliverer.deliver(event, done),
+      deliverAlone: (event, done) => trials.deliver(event, done),
+      settle: (event, outcome) => this.#settler.settle(event, outcome),
+    });
+
+    this.#buffer = new EventBuffer({
+      eventsMin: 2 * options.inFlightMax,
+      eventsMax: options.prefetchMax,
+      bytesMax: options.prefetchBytesMax,
+      stuck: () => this.#destinations.stuck + payloads.stuck(options.prefetchMax - this.#buffer.target),
+      abandoned: () => this.#dispatcher.abandoned,
+    });
+    this.#lane = new PollingLane({
+      ...options,
+      db: claims,
+      doorbell: this.#doorbell,
+      buffer: this.#buffer,
+      history,
+      slowKeys: new SlowKeys(this.#dispatcher, claims, schema),
+      dispatcher: this.#dispatcher,
+      token: () => (this.#lease.valid ? this.#lease.token : undefined),
+      isCurrent: (claimedUnder) => claimedUnder === this.#lease.token,
+      targets: () => {
+        const { abandoned } = this.#destinations;
+        return abandoned.length > 0 ? [...identity.targets, ...abandoned] : identity.targets;
+      },
+      onClaimed: (rows) => reporter.claimed(rows),
+      onRefused: (refused) => this.#lease.refused(refused),
+    });
+
     this.#lease = new Lease({
       schema,
       db: control,
@@ -88,10 +146,24 @@ export class RelaySession {
       leaseMs: options.leaseMs,
       logger,
       stats: () => ({ ...counters, inFlight: this.#dispatcher.inFlight, waiting: this.#dispatcher.waiting }),
-      onLost: (token) => this.#onLeaseLost(token),
+      isStopping: () => this.#stopping,
+      onRegistered: (registered) => {
+        this.#settler.useToken(registered);
+        this.#doorbell.ring();
+      },
+      onLost: async (lost) => {
+        reporter.leaseLost(options.name, lost);
+        this.#settler.useToken('');
+        this.#dispatcher.forget();
+        this.#lane.forget();
+        payloads.forget();
+        this.#deliverer.abandon(new Error('The relay lost its lease'));
+        // What still runs was started under the old lease; under the new one the same events may be claimed again.
+        await withTimeout(abortedMs, this.#whenDelivered());
+      },
       onOverdue: () => this.#deliverer.abandon(new Error('The relay could not renew its lease')),
       onRescue: (lost) => {
-        this.#reporter.rescued(lost);
+        reporter.rescued(lost);
         this.#doorbell.ring();
       },
       onBeat: async () => {
@@ -99,302 +171,139 @@ export class RelaySession {
         await Promise.all([this.#doorbell.probe(control), this.#maintenance?.beat()]);
       },
     });
+    this.#sweeper = new ParkedEventSweeper({
+      ...options,
+      db: results, // Not the heartbeat's connection: a heartbeat must not wait for this.
+      onUnparked: () => this.#doorbell.ring(),
+    });
     this.#maintenance =
       options.maintenance &&
       new Maintenance({
-        schema,
+        ...options,
         relay: options.name,
-        connectionString: options.connectionString,
         options: options.maintenance,
         control,
-        leaseMs: options.leaseMs,
         token: () => this.#lease.token,
         lifecycle,
-        logger,
       });
-    this.#destinations = new DestinationSet({
-      schema,
-      settings: options.destinations,
-      hasHandlers: options.handlers.size > 0,
-      db: control,
-      shelfDb: claims,
-      bufferTarget: () => this.#pace.bufferTarget,
-      lifecycle,
-      logger,
-      onUnshelved: () => this.#doorbell.ring(),
-    });
-    this.#deliverer = new Deliverer({
-      handlers: options.handlers,
-      destinations: this.#destinations.byName,
-      route: options.route,
-      deliverTimeoutMs: options.deliverTimeoutMs,
-      noHandler: options.noHandler,
-    });
-    const load = (seq: string, bytesMax: number) => loadPayload(loads, schema, seq, bytesMax);
-    this.#payloads = new PayloadLoader({ ...options, load });
-    this.#dispatcher = new Dispatcher({
-      inFlightMax: options.inFlightMax,
-      takesSlot: (event) => this.#deliverer.takesSlot(event),
-      runMax: (previous, next) => this.#deliverer.runMax(previous, next),
-      bufferTarget: () => this.#pace.bufferTarget,
-      load: (event, done) => this.#payloads.load(event, done),
-      deliver: (row, done) => {
-        if (!this.#lease.valid) done({ kind: 'release', done: row.done });
-        else if (isPrimeSuspect(row)) this.#trials.deliver(row, done);
-        else this.#deliverer.deliver(row, done);
-      },
-      onVerdict: (verdict) => this.#onVerdict(verdict),
-    });
-    this.#trials = new SuspectTrials({
-      schema,
-      db: results,
-      token: () => this.#lease.token,
-      payloads: this.#payloads,
-      deliverer: this.#deliverer,
-    });
-    this.#slowKeys = new SlowKeys(this.#dispatcher, claims, schema);
-    this.#settler = new Settler({
-      schema,
-      query: results.queryArrays,
-      flushSizeMax: 2_000,
-      poison: options.poison,
-      logger,
-      onWritten: (entry, fenced, instead) => this.#onWritten(entry, fenced, instead),
-    });
-    this.#pace = new Pace({ min: 2 * options.inFlightMax, max: options.prefetchMax });
-    this.#lane = new PollingLane({
-      schema,
-      link: claims,
-      doorbell: this.#doorbell,
-      batchSizeMax: options.batchSizeMax,
-      logger,
-      token: () => (this.#lease.valid ? this.#lease.token : undefined),
-      bufferTarget: () => this.#pace.updateBufferTarget(performance.now()),
-      // What is stuck in a destination, or before it is loaded, must not keep the others from getting theirs.
-      buffered: () =>
-        this.#buffered - this.#destinations.stuck - this.#payloads.stuck(options.prefetchMax - this.#pace.bufferTarget),
-      bufferedBytes: () => this.#claimedEvents.textLength,
-      bufferedBytesMax: options.prefetchBytesMax,
-      excludedKeys: () => this.#excludedKeys(),
-      releaseExcess: () => this.#dispatcher.releaseExcess(),
-      claimedSeqs: () => this.#claimedEvents.seqs(),
-      suspectMax: () => Math.max(0, suspectsHeldMax - this.#claimedEvents.suspects),
-      onEnded: (token) => this.#lease.refused(token),
-      targets: () => {
-        const { abandoned } = this.#destinations;
-        return abandoned.length > 0 ? [...identity.targets, ...abandoned] : identity.targets;
-      },
-      onClaimed: (rows, claimNumber, token) => this.#onClaimed(rows, claimNumber, token),
-    });
   }
 
-  /** What `stats()` of the relay tells of the session. */
+  /** What `stats()` of the relay reports of the session. */
   get status() {
     return {
       token: this.#lease.token || undefined,
       inFlight: this.#dispatcher.inFlight,
       waiting: this.#dispatcher.waiting,
-      connected: this.#links.connected,
+      connected: this.#connections.connected,
       hearing: this.#doorbell.hearing,
       leading: this.#maintenance?.leading ?? false,
       maintenance: this.#maintenance?.runs ?? [],
     };
   }
 
-  /** Events in this relay's hands: not begun, under way, or not yet written down. */
-  get #buffered(): number {
-    const { waiting, inFlight } = this.#dispatcher;
-    return waiting + inFlight + this.#settler.pending;
+  /** Connects and registers. Fails, and leaves nothing open, when the database cannot be used. */
+  start(): Promise<void> {
+    this.#starting ??= this.#start();
+    return this.#starting;
   }
 
-  /** Connects and registers. Fails, and leaves nothing open, when the database cannot be used. */
-  async open(): Promise<void> {
+  async #start(): Promise<void> {
+    const { schema } = this.#options;
+    const { control } = this.#connections;
     try {
-      await this.#links.open();
-      await requireFunctions(this.#links.control, this.#options.schema);
-      await requireAllRows(this.#links.control, this.#options.schema);
-      await requireSequence(this.#links.control, this.#options.schema);
-      await requireStorable(this.#links.control, storedNames(this.#options));
-      this.#settler.begin(await this.#lease.begin());
-      await this.#sweeper.begin();
-      await this.#destinations.open();
+      await this.#doorbell.start();
+      await this.#connections.start();
+      this.#connected = true;
+      await requireFunctions(control, schema);
+      await requireAllRows(control, schema);
+      await requireSequence(control, schema);
+      await requireStorable(control, storedNames(this.#options));
+      await this.#lease.start();
+      await this.#sweeper.start();
+      await this.#destinations.start();
     } catch (error) {
-      this.#doorbell.close();
-      await this.#destinations.close();
-      // If it had registered already, it must neither go on beating nor count as alive.
+      await this.#doorbell.stop();
+      await this.#destinations.stop();
+      // If it had registered already, it must neither send heartbeats nor count as alive.
       await withTimeout(
-        2_000,
-        this.#lease.end().catch(() => {}),
+        stopStepMs,
+        this.#lease.stop().catch(() => {}),
       );
-      await this.#links.close();
+      await this.#connections.stop();
       throw error;
     }
   }
 
-  run(): void {
-    this.#destinations.run();
-    this.#lane.start();
-    this.#maintenance?.start();
+  /** Delivers events from now on. */
+  async run(): Promise<void> {
+    await this.#monitor.start();
+    await this.#lane.start();
+    await this.#maintenance?.start();
+  }
+
+  /** Delivers what is there now. */
+  runToEnd(): Promise<void> {
+    return runToEnd({
+      lane: this.#lane,
+      lease: this.#lease,
+      leaseMs: this.#options.leaseMs,
+      destinations: this.#destinations,
+      buffer: this.#buffer,
+      maintenance: this.#maintenance,
+      isStopping: () => this.#stopping,
+    });
+  }
+
+  /** Events that were released because the relay stopped. */
+  get releasedAtStop(): number {
+    return this.#dispatcher.releasedAtStop;
   }
 
   /**
-   * Delivers what is there now, and resolves when nothing more can be claimed. Fails when the database is away for
-   * longer than a lease: whoever waits for this run is better told than left waiting.
+   * Stops within a deadline: no new claims, what has not started is released at once, what is under way may finish until
+   * `stopTimeoutMs` and is released then. No attempt is counted (G10).
    */
-  async runToEnd(): Promise<void> {
-    try {
-      while (!this.#stopping) {
-        await this.#whenLeased();
-        const unshelved = await this.#destinations.turn();
-        const { claimed, exhausted } = await this.#lane.claimOnce();
-        await this.#whenIdle();
-        // Without a lease nothing was claimed, whatever there is.
-        if (claimed + unshelved === 0 && exhausted && this.#lease.valid && !(await this.#destinations.probed())) break;
-      }
-      if (!this.#stopping) await this.#maintenance?.once();
-    } catch (error) {
-      if (!this.#stopping) throw error;
-    }
-  }
-
-  /**
-   * Stops within a deadline: no new claims, what has not begun goes back at once, what is under way may finish until
-   * `stopTimeoutMs` and then goes back too. Nothing of it costs an attempt (G10).
-   */
-  async close(): Promise<{ released: number }> {
+  async stop(): Promise<void> {
     this.#stopping = true;
-    this.#sweeper.stop();
-    const retired = this.#maintenance?.stop();
     const deadline = performance.now() + this.#options.stopTimeoutMs;
+    void this.#sweeper.stop();
+    const maintained = this.#maintenance?.stop();
     this.#dispatcher.stop();
-    this.#destinations.stop();
-    // An answer that comes later than this is void: signing off frees what it brought.
-    await withTimeout(2_000, this.#lane.stop());
-    const undeferred = this.#slowKeys.undeferAll().catch(() => {});
+    this.#destinations.stopSending();
+    const monitored = this.#monitor.stop();
+    // What a claim brings later than this is free once the relay has signed off.
+    await withTimeout(stopStepMs, this.#lane.stop());
+    const undeferred = this.#lane.undeferAll().catch(() => {});
     await withTimeout(deadline - performance.now(), this.#whenDelivered());
     if (this.#dispatcher.inFlight > 0) {
       this.#deliverer.abandon(new Error('The relay is stopping'));
-      await withTimeout(1_000, this.#whenDelivered());
+      await withTimeout(abortedMs, this.#whenDelivered());
     }
-    // What could not be written down within this time is freed by signing off, or by the lease running out.
-    const closed = this.#destinations.close();
-    const written = Promise.all([this.#settler.drained(), undeferred]);
-    await withTimeout(Math.max(2_000, deadline - performance.now()), written);
-    await retired;
-    await withTimeout(2_000, this.#signOff());
-    this.#closed = true;
-    this.#settler.begin('');
-    this.#doorbell.close();
-    this.#quiet?.();
-    // In this order: a look at the destinations may wait for a connection, and ends when the connections are closed.
-    await this.#links.close();
-    await closed;
-    return { released: this.#releasedAtStop };
-  }
-
-  #excludedKeys(): readonly string[] | Promise<readonly string[]> {
-    const withBroken = (keys: readonly string[]) => [...keys, ...this.#dispatcher.brokenKeys()];
-    const keys = this.#slowKeys.excludedKeys();
-    return keys instanceof Promise ? keys.then(withBroken) : withBroken(keys);
-  }
-
-  #onClaimed(rows: ClaimedRow[], claimNumber: number, token: string): void {
-    // Claimed under a lease that was lost meanwhile: the rows are free for whoever claims next.
-    if (token === this.#lease.token && rows.length > 0) {
-      this.#reporter.claimed(rows);
-      this.#pace.busy(performance.now());
-      const batch = rows as ClaimedEvent[];
-      for (const event of batch) {
-        event.claimNumber = claimNumber;
-        this.#claimedEvents.add(event);
-      }
-      this.#dispatcher.accept(batch);
-    }
-    this.#dispatcher.claimsAnswered(claimNumber);
-  }
-
-  #onVerdict(verdict: Verdict): void {
-    if (this.#stopping && verdict.outcome === 'release') this.#releasedAtStop++;
-    if (verdict.event.load !== undefined) this.#payloads.release(verdict.event);
-    this.#settler.add(toEntry(verdict, this.#options));
-  }
-
-  #onWritten(entry: SettleEntry, fenced: boolean, instead = entry): void {
-    this.#claimedEvents.delete(entry.event);
-    if (isSuspect(entry.event)) this.#doorbell.ring(); // For the next suspect.
-    this.#pace.done();
-    if ('failure' in entry) {
-      const { failure, event } = entry;
-      const as = failure.fate === 'shelve' ? 'shelved' : 'given back';
-      if (event.key !== null) this.#dispatcher.confirm(event.key, as, this.#lane.lastClaim);
-      // A retry due before the next look at the queue, or something another relay may now take.
-      if (failure.fate !== 'shelve') this.#doorbell.ringIn(('delayMs' in failure ? failure.delayMs : undefined) ?? 0);
-      if (event.key !== null && 'errors' in failure) this.#slowKeys.failed(event.key);
-    }
-    const { key, attempts } = entry.event;
-    if (key !== null && 'settlement' in entry && attempts > 0) this.#slowKeys.recovered(key);
-    if (key !== null && this.#slowKeys.wantsMore(key)) this.#doorbell.ring();
-    this.#reporter.written(instead, fenced);
-    this.#lane.roomMade();
-    if (this.#buffered === 0) {
-      this.#pace.idle(performance.now());
-      this.#quiet?.();
-    }
-  }
-
-  #onLeaseLost(token: string): void {
-    this.#reporter.leaseLost(this.#options.name, token);
-    this.#settler.begin('');
-    this.#dispatcher.forget();
-    this.#claimedEvents.clear();
-    this.#payloads.forget();
-    this.#deliverer.abandon(new Error('The relay lost its lease'));
-    this.#quiet?.();
-    if (!this.#stopping) void this.#registerAnew();
-  }
-
-  async #registerAnew(): Promise<void> {
-    // What still runs was begun under the old lease; under the new one the same events may come again.
-    await withTimeout(1_000, this.#whenDelivered());
-    while (!this.#stopping) {
-      try {
-        this.#settler.begin(await this.#lease.renewIdentity());
-        this.#doorbell.ring();
-        return;
-      } catch {
-        await sleep(500);
-      }
-    }
+    const closed = this.#destinations.stop();
+    // What could not be settled within this time is free once the relay has signed off, or its lease has expired.
+    const settled = Promise.all([this.#settler.drained(), undeferred]);
+    await withTimeout(Math.max(stopStepMs, deadline - performance.now()), settled);
+    await maintained;
+    await withTimeout(stopStepMs, this.#signOff());
+    this.#settler.useToken('');
+    await this.#doorbell.stop();
+    this.#buffer.onEmpty?.();
+    // In this order: a refresh of the destinations may wait for a connection, and ends when the connections are closed.
+    await this.#connections.stop();
+    await Promise.all([monitored, closed]);
   }
 
   async #whenDelivered(): Promise<void> {
     while (this.#dispatcher.inFlight > 0) await sleep(5);
   }
 
-  async #whenLeased(): Promise<void> {
-    const deadline = performance.now() + this.#options.leaseMs;
-    while (!this.#lease.valid && !this.#stopping) {
-      if (performance.now() > deadline) throw new Error('Connection terminated: the lease could not be renewed');
-      await sleep(20);
-    }
-  }
-
-  async #whenIdle(): Promise<void> {
-    while (this.#buffered > 0 && !this.#closed && this.#lease.valid) {
-      const quiet = new Promise<void>((resolve) => {
-        this.#quiet = resolve;
-      });
-      await withTimeout(250, quiet); // Nothing tells the exact moment at which the lease is no longer valid.
-    }
-    this.#quiet = undefined;
-  }
-
   async #signOff(): Promise<void> {
+    if (!this.#connected) return;
     try {
-      await this.#lease.end();
-      await notifyRelays(this.#links.control, this.#options.schema); // Another relay may go on with what was given back.
+      await this.#lease.stop();
+      await notifyRelays(this.#connections.control, this.#options.schema); // Other relays may claim what was released.
     } catch (error) {
-      this.#options.logger.warn({ err: String(error) }, 'could not sign off; the lease will run out instead');
+      this.#options.logger.warn({ err: String(error) }, 'cannot sign off, the lease will expire instead');
     }
   }
 }

@@ -17,7 +17,7 @@ export function failureChecks(harness: PublisherHarness): ConformanceCheck[] {
       run: () =>
         withSession(harness, async (session) => {
           const [outcome] = await session.publish([spoil(session.message('order:1', 1), session)]);
-          assertKind(outcome, 'reject', `the ${name} message`);
+          assertKind(outcome, 'rejected', `the ${name} message`);
           await session.publishAll([session.message('order:1', 2)]);
         }),
     },
@@ -33,8 +33,8 @@ export function failureChecks(harness: PublisherHarness): ConformanceCheck[] {
           const batch = Array.from({ length: size }, (_, n) => session.message(null, n));
           batch[0] = spoil(session.message(null, 0), session);
           const [first, ...others] = await session.publish(batch);
-          assertKind(first, 'reject', `the ${name} message`);
-          for (const outcome of others) assertKind(outcome, 'ok', 'a message beside it');
+          assertKind(first, 'rejected', `the ${name} message`);
+          for (const outcome of others) assertKind(outcome, 'delivered', 'a message beside it');
           await session.arrived(batch.slice(1));
         }),
     },
@@ -63,18 +63,20 @@ async function checkPoisonedBatch(session: Session, spoil: (message: Message) =>
   const place = batch.includes(poison) ? batch.indexOf(poison) : batch.length;
   for (const [index, message] of batch.entries()) {
     const outcome = outcomes[index];
-    if (message === poison) assertKind(outcome, 'reject', 'the message that cannot be taken');
-    else if (message.key === 'a' && index > place) assertKind(outcome, 'retry', 'what is behind it with its key');
-    else assertKind(outcome, 'ok', `message ${index} of the batch, of the key ${message.key}`);
+    if (message === poison) assertKind(outcome, 'rejected', 'the message that cannot be taken');
+    else if (message.key === 'a' && index > place) assertKind(outcome, 'released', 'a message behind it with its key');
+    else assertKind(outcome, 'delivered', `message ${index} of the batch, of the key ${message.key}`);
   }
-  await session.redeliver(batch.filter((message, index) => message !== poison && outcomes[index]?.kind !== 'ok'));
+  await session.redeliver(
+    batch.filter((message, index) => message !== poison && outcomes[index]?.kind !== 'delivered'),
+  );
 
   const good = batch.filter((message) => message !== poison);
   const received = await session.arrived(good);
   assert.equal(
     received.length,
     good.length,
-    'what was not ok had not been delivered, so that every message arrives once',
+    'a message that is not delivered must not be in the broker, so that every message arrives once',
   );
   if (session.publisher.capabilities.ordered) assertKeyOrder(received, good);
 }

@@ -116,10 +116,10 @@ async function publishUntil(session: Session, begun: Promise<void>, size: number
     const outcomes = await session.publish(batch, timeoutMs);
     for (const [index, message] of batch.entries()) {
       const outcome = outcomes[index];
-      assert.notEqual(outcome?.kind, 'reject', outcome && describeOutcome(outcome));
-      if (outcome?.kind === 'ok') taken.push(message);
+      assert.notEqual(outcome?.kind, 'rejected', outcome && describeOutcome(outcome));
+      if (outcome?.kind === 'delivered') taken.push(message);
       else notTaken.push(message);
-      if (outcome?.kind !== 'ok') held.add(message.key);
+      if (outcome?.kind !== 'delivered') held.add(message.key);
     }
     await sleep(5);
   }
@@ -127,12 +127,12 @@ async function publishUntil(session: Session, begun: Promise<void>, size: number
   return { taken, notTaken };
 }
 
-/** What is behind another of its key was not tried, and may say so. */
+/** A message behind another of its key may be `released`: it was not sent. */
 function assertUnavailable(batch: readonly Message[], outcomes: Awaited<ReturnType<Session['publish']>>): void {
   const tried = new Set<string>();
   for (const [index, { key }] of batch.entries()) {
     const outcome = outcomes[index];
-    const kinds = key !== null && tried.has(key) ? /^(unavailable|retry)$/ : /^unavailable$/;
+    const kinds = key !== null && tried.has(key) ? /^(unavailable|released)$/ : /^unavailable$/;
     assert.match(outcome?.kind ?? '', kinds, `an outcome without a broker is ${outcome && describeOutcome(outcome)}`);
     if (key !== null) tried.add(key);
   }

@@ -73,7 +73,7 @@ export function openSession(harness: PublisherHarness, publisher: Publisher, top
     async publishAll(messages) {
       for (const batch of inBatches(messages, publisher)) {
         const outcomes = await session.publish(batch);
-        for (const outcome of outcomes) assert.deepEqual(outcome, { kind: 'ok' }, describeOutcome(outcome));
+        for (const outcome of outcomes) assert.deepEqual(outcome, { kind: 'delivered' }, describeOutcome(outcome));
       }
     },
     async redeliver(messages) {
@@ -99,8 +99,8 @@ async function redeliverOnce(session: Session, messages: readonly Message[]): Pr
     const outcomes = await session.publish(free);
     for (const message of batch) {
       const outcome = outcomes[free.indexOf(message)];
-      assert.notEqual(outcome?.kind, 'reject', outcome && describeOutcome(outcome));
-      if (outcome?.kind === 'ok') continue;
+      assert.notEqual(outcome?.kind, 'rejected', outcome && describeOutcome(outcome));
+      if (outcome?.kind === 'delivered') continue;
       left.push(message);
       held.add(message.key);
     }
@@ -156,14 +156,18 @@ function checkOutcomes(batch: readonly Message[], outcomes: readonly PublishOutc
   assert.ok(Array.isArray(outcomes), 'publish() must answer with an array of outcomes');
   assert.equal(outcomes.length, batch.length, `a batch of ${batch.length} must have ${batch.length} outcomes`);
   for (const outcome of outcomes as readonly PublishOutcome[]) {
-    assert.match(outcome?.kind ?? 'nothing', /^(ok|retry|reject|unavailable)$/, 'the kind of an outcome');
-    if (outcome.kind === 'ok') continue;
+    assert.match(
+      outcome?.kind ?? 'nothing',
+      /^(delivered|failed|rejected|unavailable|released)$/,
+      'the kind of an outcome',
+    );
+    if (outcome.kind === 'delivered') continue;
     assert.ok(typeof outcome.reason === 'string' && outcome.reason !== '', `${outcome.kind} must give a reason`);
   }
 }
 
 export function describeOutcome(outcome: PublishOutcome): string {
-  return outcome.kind === 'ok' ? 'ok' : `${outcome.kind}: ${outcome.reason}`;
+  return outcome.kind === 'delivered' ? 'delivered' : `${outcome.kind}: ${outcome.reason}`;
 }
 
 /** `promise`, or a failure that says what was promised. */

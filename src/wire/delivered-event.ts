@@ -17,15 +17,15 @@ export interface EventRow {
 }
 
 /**
- * An event as handlers, `route` and serializers receive it. The payload stays the text that PostgreSQL sent and is parsed
- * on first access: JSON.parse is half of what a row costs in Node.
+ * An event as a handler or publisher gets it. The payload stays the text that PostgreSQL sent and is parsed on first access:
+ * half of what a row costs in Node is JSON.parse.
  */
 export class DeliveredEvent<Payload = unknown> {
   readonly #row: EventRow;
   #payload: Payload | undefined;
   #headers: Readonly<Record<string, string>> | undefined;
   readonly #payloadJson: string;
-  /** A copy: the row drops loaded headers when its delivery ends, and a handler may still be running then. */
+  /** A copy: the row loses loaded headers when its delivery ends, and a handler may still run then. */
   readonly #headersJson: string;
 
   constructor(row: EventRow, payloadJson: string) {

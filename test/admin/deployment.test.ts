@@ -55,7 +55,7 @@ describe('relays of two versions', () => {
     const handlers = { 'order.created': { mail: () => {}, stock: () => Promise.reject(new Error('not yet')) } };
     const current = await scene.relay({ handlers, retry: { delaysMs: Array(100).fill(10) } });
     await scene.emit([{ aggregate: ['order', '1'] }, { aggregate: ['order', '2'] }]);
-    await until(() => current.stats().retried >= 10, { what: 'both are in retry' });
+    await until(() => current.stats().failed >= 10, { what: 'both are in retry' });
     expect(await scene.admin.missingTargets()).toEqual([]);
     await current.stop();
     await scene.relay({ name: 'old', handlers: { 'order.created': { mail: () => {} } } });

@@ -171,7 +171,7 @@ describe('forget', () => {
     });
     const [id] = (await scene.emit([{}])) as [string];
     const [dead] = (await scene.emit([{ type: 'order.paid', aggregate: ['order', '2'] }])) as [string];
-    await until(() => old.stats().retried > 1, { what: 'it is in retry' });
+    await until(() => old.stats().failed > 1, { what: 'it is in retry' });
     await scene.untilStatus('FAILED', 1);
     await old.stop();
     const renamed = (name: string) => ({ renamed: () => void calls.push(name) });

@@ -60,7 +60,7 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
   test('that is in backoff is made due', async () => {
     const relay = await scene.relay({ retry: { delaysMs: [200 * dayMs] } });
     const ids = await scene.emit([{ payload: { does: 'fail', times: 1 } }, {}]);
-    await until(() => relay.stats().retried === 1, { what: 'it failed' });
+    await until(() => relay.stats().failed === 1, { what: 'it failed' });
     await untilDeferred(ids, 200);
     expect(await scene.admin.makeDue({ aggregate: ['order', '1'] })).toEqual({ count: 2, inFlight: 0 });
     await scene.untilStatus('SENT', 2);

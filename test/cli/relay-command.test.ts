@@ -103,7 +103,7 @@ export default defineConfig({
       kind: 'file',
       capabilities,
       connect: async () => {},
-      publish: async (batch) => batch.map(({ topic }) => (appendFileSync('sent', topic), { kind: 'ok' })),
+      publish: async (batch) => batch.map(({ topic }) => (appendFileSync('sent', topic), { kind: 'delivered' })),
       health: async () => {},
       close: async () => {},
     },

@@ -122,20 +122,47 @@ describe('settings', () => {
 
   it('come from flags first, then the environment, then the config file', async () => {
     const flags = settingsOf({ databaseUrl: 'postgres://flag/db', schema: 'from_flag' }, env);
-    expect([await flags.connectionString(), await flags.schema()]).toEqual(['postgres://flag/db', 'from_flag']);
+    expect([await flags.connection(), await flags.schema()]).toEqual([
+      { connectionString: 'postgres://flag/db' },
+      'from_flag',
+    ]);
     const environment = settingsOf({}, env);
-    expect([await environment.connectionString(), await environment.schema()]).toEqual([
-      'postgres://env/db',
+    expect([await environment.connection(), await environment.schema()]).toEqual([
+      { connectionString: 'postgres://env/db' },
       'from_env',
     ]);
     const file = settingsOf({}, { DATABASE_URL: '', POSTCOMMIT_SCHEMA: '' });
-    expect([await file.connectionString(), await file.schema()]).toEqual(['postgres://file/db', 'from_file']);
+    expect([await file.connection(), await file.schema()]).toEqual([
+      { connectionString: 'postgres://file/db' },
+      'from_file',
+    ]);
+  });
+
+  it('take connection from the config file, for DATABASE_URL too, but not for --database-url', async () => {
+    const withPassword = "export default { connection: { password: () => 'secret' }, schema: 's' };";
+    const cwd = projectFolder({ 'postcommit.config.mjs': withPassword });
+    const settings = (flags: object, env: Record<string, string>) =>
+      new Settings(flags, fakeTerminal({ env, cwd }).terminal).connection();
+    const connection = { password: expect.any(Function) };
+    expect(await settings({}, env)).toEqual({ connectionString: 'postgres://env/db', connection });
+    expect(await settings({ databaseUrl: 'postgres://flag/db' }, env)).toEqual({
+      connectionString: 'postgres://flag/db',
+    });
+    const twice = settings({}, { DATABASE_URL: 'postgres://app:other@env/db' });
+    await expect(twice).rejects.toMatchObject({
+      code: 'POSTCOMMIT_E_BAD_OPTION',
+      message: expect.stringMatching(/DATABASE_URL: .*take password out of connection/),
+    });
+    await expect(settings({}, {})).rejects.toThrow(/postcommit\.config\.mjs: connection needs host and database/);
   });
 
   it('do not run the config file when everything is named without it', async () => {
     const cwd = projectFolder({ 'postcommit.config.mjs': "throw new Error('must not run');" });
     const settings = new Settings({ databaseUrl: 'postgres://flag/db', schema: 'x' }, fakeTerminal({ cwd }).terminal);
-    expect([await settings.connectionString(), await settings.schema()]).toEqual(['postgres://flag/db', 'x']);
+    expect([await settings.connection(), await settings.schema()]).toEqual([
+      { connectionString: 'postgres://flag/db' },
+      'x',
+    ]);
   });
 
   it.each(['postgres://app:sec#ret@db/shop', 'mysql://app:secret@db/shop', 'app:secret@db', 'not a url', ''])(

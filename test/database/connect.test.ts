@@ -1,6 +1,7 @@
 import { type AddressInfo, createServer } from 'node:net';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { findServer } from '../../src/database/connect.ts';
+import { resolveConnection } from '../../src/database/connection-options.ts';
 import { parseConnectionString } from '../../src/database/connection-string.ts';
 import { ReconnectingClient } from '../../src/database/reconnecting-client.ts';
 import { silentLogger } from '../../src/telemetry/logging.ts';
@@ -35,11 +36,17 @@ describe('a list of hosts', () => {
 
   test('a client connects past them too, and tells of all when none is left', async () => {
     const options = { applicationName: 'test', queryTimeoutMs: 5_000, logger: silentLogger };
-    const client = new ReconnectingClient({ ...options, connectionString: behind('127.0.0.1:1') });
+    const client = new ReconnectingClient({
+      ...options,
+      servers: resolveConnection({ connectionString: behind('127.0.0.1:1') }),
+    });
     onTestFinished(() => client.close());
     await client.open();
     expect((await client.query('select 1 as one')).rows).toEqual([{ one: 1 }]);
-    const lost = new ReconnectingClient({ ...options, connectionString: 'postgres://a:b@127.0.0.1:1,127.0.0.1:2/c' });
+    const lost = new ReconnectingClient({
+      ...options,
+      servers: resolveConnection({ connectionString: 'postgres://a:b@127.0.0.1:1,127.0.0.1:2/c' }),
+    });
     await expect(lost.open()).rejects.toMatchObject({
       code: 'POSTCOMMIT_E_DATABASE_UNREACHABLE',
       message: expect.stringMatching(/127\.0\.0\.1:1: .*ECONNREFUSED.*127\.0\.0\.1:2: .*ECONNREFUSED/),

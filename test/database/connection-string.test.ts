@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import { parseConnectionString, parseForWriting } from '../../src/database/connection-string.ts';
+import { resolveConnectionForWriting } from '../../src/database/connection-options.ts';
+import { parseConnectionString } from '../../src/database/connection-string.ts';
 
 describe('a connection string', () => {
   test('with one host is as it was given', () => {
@@ -13,17 +14,18 @@ describe('a connection string', () => {
       '/run/postgresql shop',
     ]) {
       const { servers, attributes } = parseConnectionString(text);
-      expect(servers.map(({ connectionString }) => connectionString)).toEqual([text]);
+      expect(servers.map(({ config }) => config.connectionString)).toEqual([text]);
       expect(attributes).toBe('primary');
     }
   });
 
   test('with several hosts is one for each, in order', () => {
+    const server = (address: string, connectionString: string) => ({ address, config: { connectionString } });
     expect(parseConnectionString('postgres://app:a,b%40c@one:5433,two,[::1]:5434/shop?sslmode=disable')).toEqual({
       servers: [
-        { address: 'one:5433', connectionString: 'postgres://app:a,b%40c@one:5433/shop?sslmode=disable' },
-        { address: 'two:5432', connectionString: 'postgres://app:a,b%40c@two/shop?sslmode=disable' },
-        { address: '::1:5434', connectionString: 'postgres://app:a,b%40c@[::1]:5434/shop?sslmode=disable' },
+        server('one:5433', 'postgres://app:a,b%40c@one:5433/shop?sslmode=disable'),
+        server('two:5432', 'postgres://app:a,b%40c@two/shop?sslmode=disable'),
+        server('::1:5434', 'postgres://app:a,b%40c@[::1]:5434/shop?sslmode=disable'),
       ],
       attributes: 'read-write',
     });
@@ -32,7 +34,9 @@ describe('a connection string', () => {
   test.each(['read-write', 'primary', 'any'])('target_session_attrs=%s', (attributes) => {
     const text = `postgres://app@one,two/shop?target_session_attrs=${attributes}`;
     expect(parseConnectionString(text)).toMatchObject({ attributes });
-    expect(parseForWriting(text)).toMatchObject({ attributes: attributes === 'any' ? 'primary' : attributes });
+    expect(resolveConnectionForWriting({ connectionString: text })).toMatchObject({
+      attributes: attributes === 'any' ? 'primary' : attributes,
+    });
   });
 
   test.each([

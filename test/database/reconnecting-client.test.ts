@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import fc from 'fast-check';
 import pg from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import { resolveConnection } from '../../src/database/connection-options.ts';
 import {
   ReconnectingClient,
   type ReconnectingClientOptions,
@@ -48,7 +49,7 @@ describe('ReconnectingClient', () => {
   function makeClient(options: Partial<ReconnectingClientOptions> = {}): ReconnectingClient {
     const log = (level: string) => (fields: object, message: string) => void lines.push({ level, message, ...fields });
     const client = new ReconnectingClient({
-      connectionString: proxy.url(database.url),
+      servers: resolveConnection({ connectionString: proxy.url(database.url) }),
       applicationName,
       queryTimeoutMs: 5_000,
       logger: { debug: log('debug'), info: log('info'), warn: log('warn'), error: log('error') },
@@ -177,7 +178,7 @@ describe('ReconnectingClient', () => {
   test.each(['fast', 'immediate'] as const)('survives a restart of the server: %s', async (mode) => {
     const server = await startEmbeddedPostgres();
     try {
-      const client = makeClient({ connectionString: server.connectionString });
+      const client = makeClient({ servers: resolveConnection({ connectionString: server.connectionString }) });
       await client.open();
       const restarted = server.restart(mode);
       await until(() => !client.connected, { what: 'the connection was lost' });

@@ -102,7 +102,7 @@ async function useEverything(url: string, admin: pg.Client): Promise<void> {
           },
           connect: async () => {},
           publish: async (batch) =>
-            batch.map(() => (away ? { kind: 'unavailable' as const, reason: 'away' } : { kind: 'ok' as const })),
+            batch.map(() => (away ? { kind: 'unavailable' as const, reason: 'away' } : { kind: 'delivered' as const })),
           health: async () => {
             if (away) throw new Error('away');
           },

@@ -11,8 +11,8 @@ const relay: FleetMember = {
   state: 'delivering',
   token: '1',
   delivered: 1_234_567,
-  retried: 0,
-  dead: 0,
+  failed: 0,
+  rejected: 0,
   inFlight: 50,
   tookOver: 0,
 };

@@ -27,6 +27,7 @@ declare global {
   const event: OutboxEvent & { payload: Record<string, string> };
   const id: string;
   const total: number;
+  function readToken(): Promise<string>;
   function sendReceipt(payload: unknown, options: { idempotencyKey: string }): Promise<void>;
 }
 `;

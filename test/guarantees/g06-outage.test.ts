@@ -59,7 +59,7 @@ describe('G6: an outage is not poison', () => {
       expect(ofA).toEqual([...before, ...during.slice(0, 200), ...after]);
       expect(events.received).toHaveLength(290);
       expect(await attemptsUsed(scenario)).toEqual(none);
-      expect(relay.stats()).toMatchObject({ retried: 0, dead: 0 });
+      expect(relay.stats()).toMatchObject({ failed: 0, rejected: 0 });
     }),
   );
 
@@ -165,7 +165,7 @@ describe('G6: an outage is not poison', () => {
       const [listed] = await listDestinations(scenario.db.pool, 'postcommit');
       expect(listed).toMatchObject({ state: 'down', error: 'accepts and never answers', downSince: expect.any(Date) });
       expect(told).toEqual(['down']);
-      events.outcomeOf = () => ({ kind: 'ok' });
+      events.outcomeOf = () => ({ kind: 'delivered' });
       await settled(scenario);
       expect(ids(events)).toEqual(sent);
       expect(told).toEqual(['down', 'up']);
@@ -255,7 +255,7 @@ describe('G6: an outage is not poison', () => {
         publisher.outcomeOf = ({ eventId, key }) => {
           if (moods[name] === 'away') return { kind: 'unavailable', reason: 'away' };
           brokers[name]?.push({ id: eventId, key });
-          return { kind: 'ok' };
+          return { kind: 'delivered' };
         };
         publisher.health = async () => {
           if (moods[name] === 'away') throw new Error('away');

@@ -40,7 +40,7 @@ describe('G7: an event that ends every process that delivers it', () => {
       await scenario.emitLine('slow', 1, { failTimes: 1 });
       await scenario.db.query('update postcommit.outbox_queue set rescues = 4');
       const relay = await scenario.relay('one', { retry: { delaysMs: [60_000] } });
-      await until(() => relay.stats().retried === 1, { what: 'it has failed' });
+      await until(() => relay.stats().failed === 1, { what: 'it has failed' });
       expect(await scenario.db.query('select attempts, rescues from postcommit.outbox_queue')).toEqual([
         { attempts: 1, rescues: 0 },
       ]);

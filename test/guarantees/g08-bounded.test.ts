@@ -64,7 +64,7 @@ describe('G8 bounded', () => {
       expect(heldMax).toBeLessThanOrEqual(limits.prefetchMax);
       expect(heldMax).toBeGreaterThan(0);
       expect(atOnceMax).toBe(limits.inFlightMax);
-      expect(relay.stats()).toMatchObject({ delivered: 300, dead: 0 });
+      expect(relay.stats()).toMatchObject({ delivered: 300, rejected: 0 });
     })(),
   );
 
@@ -173,7 +173,7 @@ describe('G8 bounded', () => {
         expect.objectContaining({
           lifecycle: 'delivered',
           err: 'listener of delivered',
-          message: 'a listener of the relay threw',
+          message: 'a lifecycle listener threw',
         }),
       );
       expect(logged).toHaveLength(4);

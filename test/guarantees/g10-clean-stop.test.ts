@@ -31,7 +31,7 @@ describe('G10 clean stop', () => {
       await stopped;
       const stoppedAt = performance.now();
       const { delivered, released } = relay.stats();
-      expect(relay.stats()).toMatchObject({ state: 'idle', inFlight: 0, waiting: 0, retried: 0 });
+      expect(relay.stats()).toMatchObject({ state: 'idle', inFlight: 0, waiting: 0, failed: 0 });
       expect(delivered).toBe(scenario.journal.read().filter((e) => e.relay === 'first' && e.phase === 'end').length);
       expect(released).toBeGreaterThan(0);
       await until(() => scenario.journal.read().some((entry) => entry.relay === 'second'), {

@@ -128,6 +128,51 @@ describe('the view outbox_status', () => {
     expect(await rowOf('shelvedAfterDelivery')).toEqual({ ...pending, retry_count: 0, published_at: expect.any(Date) });
   });
 
+  // The time at which each state began, in the table that knows it.
+  const shelvedAt = '(select max(shelved_at) from postcommit.outbox_shelf h where h.seq = v.seq)';
+  const failedAt = '(select max(failed_at) from postcommit.outbox_failures f where f.seq = v.seq)';
+  const deadAt = '(select dead_at from postcommit.outbox_dead_letters d where d.seq = v.seq)';
+  // A claim has no time of its own: it came after the event was emitted, and after the relay started.
+  const claimedAfter = `greatest(v.created_at, (select started_at from postcommit.outbox_relays r
+    join postcommit.outbox_queue q on q.claimed_by = r.token where q.seq = v.seq))`;
+  const began: Record<State, string> = {
+    delivered: 'v.published_at',
+    deliveredAtSecondAttempt: 'v.published_at',
+    deliveredAfterRetry: 'v.published_at',
+    deliveredAgain: 'v.published_at',
+    dead: deadAt,
+    discarded: '(select discarded_at from postcommit.outbox_dead_letters d where d.seq = v.seq)',
+    deadAfterReplay: deadAt,
+    held: deadAt,
+    ready: 'v.created_at',
+    toBeDeliveredAgain: `(select to_timestamp(replay_id / 1000000.0) from postcommit.outbox_queue q where q.seq = v.seq)`,
+    delayed: 'v.created_at',
+    inBackoff: failedAt,
+    behindBackoff: 'v.created_at',
+    behindHeld: 'v.created_at',
+    leftByLostRelay: 'v.created_at',
+    shelved: shelvedAt,
+    shelvedAfterFailure: shelvedAt,
+    shelvedAfterDelivery: shelvedAt,
+    underWay: claimedAfter,
+    claimed: claimedAfter,
+  };
+
+  test.each(Object.entries(began))('updated_at and processed_at of an event that is %s', async (state, expected) => {
+    const [row] = await scene.db.query(
+      `select v.status, v.published_at, v.processed_at, v.updated_at, ${expected} as expected,
+              v.updated_at between v.created_at and clock_timestamp() as plausible,
+              v.updated_at > coalesce(v.published_at, '-infinity') or v.status = 'SENT' as "afterDelivery"
+         from postcommit.outbox_status v where v.id = $1`,
+      [ids[state as State]],
+    );
+    expect(row.expected).toBeInstanceOf(Date);
+    expect(row.updated_at).toEqual(row.expected);
+    expect(row).toMatchObject({ plausible: true, afterDelivery: true });
+    // NULL until it is delivered, and again while a replay waits or has failed.
+    expect(row.processed_at).toEqual(row.status === 'SENT' ? row.published_at : null);
+  });
+
   test('agrees with admin.list, without a status and with each of them', async () => {
     const all = (await scene.admin.list({ limit: 1_000 })).events;
     const found = Object.fromEntries(

@@ -1,5 +1,5 @@
-import { cp, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { cp, mkdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { type BuildOptions, build } from 'esbuild';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -95,6 +95,27 @@ describe('the package in a bundle', () => {
       const outfile = await bundle('kafka.mjs', `kafka-${target}.cjs`, { format: 'cjs', minify: true, target });
       const output = await run(process.execPath, [outfile], join(scratch, 'app'), {});
       expect(output).toBe('POSTCOMMIT_E_PACKAGE_MISSING\n');
+    }
+  });
+
+  it.each([
+    ['without @opentelemetry/api', [], '{}'],
+    ['with it, the trace context', ['@opentelemetry/api'], '{"traceparent":"00-trace"}'],
+  ])('emits %s', async (name, more, headers) => {
+    const project = join(scratch, name.replace(/\W+/g, '-'));
+    await cp(postcommit, join(project, 'node_modules/postcommit'), { recursive: true });
+    for (const each of ['pg', ...more]) {
+      const link = join(project, 'node_modules', each);
+      await mkdir(dirname(link), { recursive: true });
+      await symlink(join(root, 'node_modules', each), link, 'junction');
+    }
+    await cp(new URL('tracing-scenario.mjs', import.meta.url), join(project, 'scenario.mjs'));
+    const database = await createTestDatabase();
+    try {
+      const output = await run(process.execPath, ['scenario.mjs'], project, { DATABASE_URL: database.url });
+      expect(output).toBe(`${headers}\n`);
+    } finally {
+      await database.close();
     }
   });
 

@@ -13,7 +13,7 @@ import { until } from '../support/wait.ts';
 /** What any test server takes. */
 export const testAccess = { region: 'us-east-1', credentials: { accessKeyId: 'test', secretAccessKey: 'test' } };
 
-/** A consumer of SQS, for what was published to a queue, or to an SNS topic that the queue is subscribed to. */
+/** A consumer of SQS, for what was delivered to a queue, or to an SNS topic that the queue is subscribed to. */
 export class QueueConsumer {
   readonly #client: SQSClient;
   /** Receiving takes a message away, so what was read of a queue is kept here. */

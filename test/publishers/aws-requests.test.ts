@@ -23,7 +23,7 @@ it('entries that are tried alone after a refusal stay within requestsAtOnceMax',
   const sender = new AwsRequests(session, limits, new AbortController().signal);
   const entry: AwsEntry = { body: '{}', attributes: {}, groupId: undefined, deduplicationId: undefined, bytes: 2 };
   const outcomes = await Promise.all(Array.from({ length: 100 }, () => sender.add('queue', entry)));
-  expect(outcomes).toEqual(Array(100).fill({ kind: 'ok' }));
+  expect(outcomes).toEqual(Array(100).fill({ kind: 'delivered' }));
   expect(requests).toBe(110);
   expect(underWayMax).toBe(3);
 });

@@ -42,7 +42,7 @@ const kinds = (outcomes: readonly PublishOutcome[]) => outcomes.map(({ kind }) =
 
 function reasonAt(outcomes: readonly PublishOutcome[], index: number): string {
   const outcome = outcomes[index];
-  return outcome && outcome.kind !== 'ok' ? outcome.reason : '';
+  return outcome && outcome.kind !== 'delivered' ? outcome.reason : '';
 }
 
 /** `count` messages over `keys` keys, each of about a kilobyte. */
@@ -73,9 +73,9 @@ async function deliverAll(publisher: Publisher, batch: readonly Message[]): Prom
     expect(turn).toBeLessThan(50);
     const outcomes = await send(publisher, left);
     for (const [index, message] of left.entries()) {
-      if (outcomes[index]?.kind === 'reject') rejected.set(message, reasonAt(outcomes, index));
+      if (outcomes[index]?.kind === 'rejected') rejected.set(message, reasonAt(outcomes, index));
     }
-    left = left.filter((_, index) => outcomes[index]?.kind === 'retry' || outcomes[index]?.kind === 'unavailable');
+    left = left.filter((_, index) => !['delivered', 'rejected'].includes(outcomes[index]?.kind ?? ''));
   }
   return rejected;
 }
@@ -104,7 +104,17 @@ describe('a record that is too large', () => {
     const batch = messages(topic, 9, 3);
     batch[4] = testMessage({ ...(batch[4] as Message), body: 'y'.repeat(1_048_576) });
     const outcomes = await send(publisher, batch);
-    expect(kinds(outcomes)).toEqual(['ok', 'ok', 'ok', 'ok', 'reject', 'ok', 'ok', 'retry', 'ok']);
+    expect(kinds(outcomes)).toEqual([
+      'delivered',
+      'delivered',
+      'delivered',
+      'delivered',
+      'rejected',
+      'delivered',
+      'delivered',
+      'released',
+      'delivered',
+    ]);
     expect(reasonAt(outcomes, 4)).toMatch(/^MESSAGE_TOO_LARGE: the record has 10487\d\d bytes, .*1048588/);
   });
 
@@ -116,8 +126,8 @@ describe('a record that is too large', () => {
     const headers = { 'event-id': eventId, 'content-type': contentType };
     const spare = 1_048_588 - recordBytes({ key: 'k', value: 'x'.repeat(1_048_000), headers });
     const largest = 'x'.repeat(1_048_000 + spare);
-    expect(kinds(await send(publisher, [fits(largest)]))).toEqual(['ok']);
-    expect(kinds(await send(publisher, [fits(`${largest}x`)]))).toEqual(['reject']);
+    expect(kinds(await send(publisher, [fits(largest)]))).toEqual(['delivered']);
+    expect(kinds(await send(publisher, [fits(`${largest}x`)]))).toEqual(['rejected']);
     const lenient = await connected({ messageBytesMax: 2_000_000 });
     const outcomes = await send(lenient, [fits(`${largest}x`)]);
     expect(reasonAt(outcomes, 0)).toMatch(/larger than the max message size the server will accept/);
@@ -130,13 +140,13 @@ describe('a record that is too large', () => {
     const guilty = testMessage({ ...(batch[77] as Message), body: 'y'.repeat(30_000) });
     batch[77] = guilty;
     const outcomes = await send(publisher, batch);
-    expect(outcomes[77]?.kind).toBe('reject');
+    expect(outcomes[77]?.kind).toBe('rejected');
     const behind = batch.map((message, index) => index > 77 && message.key === guilty.key);
     for (const [index, { kind }] of outcomes.entries()) {
-      if (index !== 77) expect(kind).toBe(behind[index] ? 'retry' : 'ok');
+      if (index !== 77) expect(kind).toBe(behind[index] ? 'released' : 'delivered');
     }
-    const left = batch.filter((_, index) => outcomes[index]?.kind === 'retry');
-    expect(kinds(await send(publisher, left))).toEqual(left.map(() => 'ok'));
+    const left = batch.filter((_, index) => outcomes[index]?.kind === 'released');
+    expect(kinds(await send(publisher, left))).toEqual(left.map(() => 'delivered'));
     const received = await arrived(topic, 199);
     expect([...received.values()].flat()).toHaveLength(199);
     for (const numbers of received.values()) expect(numbers).toEqual(sorted(numbers));
@@ -148,8 +158,8 @@ describe('a record that is too large', () => {
     const keyIn = (wanted: number) => ['a', 'b', 'c', 'd', 'e'].find((key) => partitionOfKey(key, 2) === wanted) ?? '';
     const small = (number: number) => testMessage({ topic, key: keyIn(0), body: JSON.stringify({ number }) });
     const large = testMessage({ topic, key: keyIn(1), body: 'x'.repeat(1_500_000) });
-    expect(kinds(await send(publisher, [small(0), large]))).toEqual(['ok', 'reject']);
-    expect(kinds(await send(publisher, [small(1)]))).toEqual(['ok']);
+    expect(kinds(await send(publisher, [small(0), large]))).toEqual(['delivered', 'rejected']);
+    expect(kinds(await send(publisher, [small(1)]))).toEqual(['delivered']);
     expect((await arrived(topic, 2)).get(keyIn(0))).toEqual([0, 1]);
   });
 
@@ -157,7 +167,7 @@ describe('a record that is too large', () => {
     const publisher = await connected();
     const topic = await reader.createTopic({}, 1);
     const batch = messages(topic, 3_000, 1);
-    expect(new Set(kinds(await send(publisher, batch)))).toEqual(new Set(['ok']));
+    expect(new Set(kinds(await send(publisher, batch)))).toEqual(new Set(['delivered']));
     expect((await arrived(topic, 3_000)).get('order:0')).toEqual(batch.map((_, number) => number));
   });
 });
@@ -190,13 +200,12 @@ describe('many records that the broker refuses', () => {
         expect(requests).toBeLessThanOrEqual(101);
         for (const [index, outcome] of outcomes.entries()) {
           const isInvalid = left[index]?.key === null;
-          if (outcome.kind === 'retry') expect(outcome.notTried).toBe(true);
-          else expect(outcome.kind).toBe(isInvalid ? 'reject' : 'ok');
+          if (outcome.kind !== 'released') expect(outcome.kind).toBe(isInvalid ? 'rejected' : 'delivered');
         }
-        const settled = outcomes.filter(({ kind }) => kind !== 'retry');
+        const settled = outcomes.filter(({ kind }) => kind !== 'released');
         expect(settled.length).toBeGreaterThan(0);
-        rejected += settled.filter(({ kind }) => kind === 'reject').length;
-        left = left.filter((_, index) => outcomes[index]?.kind === 'retry');
+        rejected += settled.filter(({ kind }) => kind === 'rejected').length;
+        left = left.filter((_, index) => outcomes[index]?.kind === 'released');
       }
       expect(rejected).toBe(invalid.length);
       expect(await reader.count(topic)).toBe(good.length);
@@ -214,7 +223,7 @@ describe('a topic', () => {
     const batch = [...messages(topic, 2, 1), ...messages('nowhere', 1, 1), ...messages(topic, 2, 1)];
     batch[2] = { ...(batch[2] as Message), key: 'other' };
     const outcomes = await send(publisher, batch);
-    expect(kinds(outcomes)).toEqual(['ok', 'ok', 'retry', 'ok', 'ok']);
+    expect(kinds(outcomes)).toEqual(['delivered', 'delivered', 'failed', 'delivered', 'delivered']);
     expect(reasonAt(outcomes, 2)).toMatch(/UNKNOWN_TOPIC_OR_PARTITION/);
   });
 
@@ -227,7 +236,7 @@ describe('a topic', () => {
     while (performance.now() - startedAt < 10_000) {
       const calledAt = performance.now();
       const batch = [testMessage({ topic, key: 'a' }), testMessage({ topic: 'nowhere.either', key: 'b' })];
-      expect(kinds(await send(publisher, batch))).toEqual(['ok', 'retry']);
+      expect(kinds(await send(publisher, batch))).toEqual(['delivered', 'failed']);
       tookMs.push(performance.now() - calledAt);
       await nextTurn();
     }
@@ -240,15 +249,18 @@ describe('a topic', () => {
     const publisher = await connected();
     const topic = await reader.createTopic();
     const tryOnce = async () => kinds(await send(publisher, [testMessage({ topic, key: 'a' })]))[0];
-    await reader.recreateTopic(topic, 1, async () => expect(await tryOnce()).toBe('retry'));
-    await until(async () => (await tryOnce()) === 'ok', { what: 'the topic is found' });
+    await reader.recreateTopic(topic, 1, async () => expect(await tryOnce()).toBe('failed'));
+    await until(async () => (await tryOnce()) === 'delivered', { what: 'the topic is found' });
     expect(await reader.count(topic)).toBe(1);
   });
 
   it('that was deleted does not take the others along', async () => {
     const publisher = await connected();
     const [kept, deleted] = [await reader.createTopic(), await reader.createTopic()];
-    expect(kinds(await send(publisher, [...messages(kept, 1, 1), ...messages(deleted, 1, 1)]))).toEqual(['ok', 'ok']);
+    expect(kinds(await send(publisher, [...messages(kept, 1, 1), ...messages(deleted, 1, 1)]))).toEqual([
+      'delivered',
+      'delivered',
+    ]);
     const client = new Kafka({ brokers: [server.url], logLevel: logLevel.NOTHING });
     const admin = client.admin();
     await admin.connect();
@@ -258,7 +270,7 @@ describe('a topic', () => {
     const added = await reader.createTopic();
     const batch = [deleted, kept, added].map((topic) => testMessage({ topic, key: topic }));
     const outcomes = await send(publisher, batch);
-    expect(kinds(outcomes)).toEqual(['retry', 'ok', 'ok']);
+    expect(kinds(outcomes)).toEqual(['failed', 'delivered', 'delivered']);
   });
 
   it('that holds back a key in one topic holds it back in the next', async () => {
@@ -266,7 +278,7 @@ describe('a topic', () => {
     const [first, second] = [await reader.createTopic(), await reader.createTopic()];
     const large = testMessage({ topic: first, key: 'a', body: 'x'.repeat(2_000_000) });
     const batch = [large, testMessage({ topic: second, key: 'a' }), testMessage({ topic: second, key: 'b' })];
-    expect(kinds(await send(publisher, batch))).toEqual(['reject', 'retry', 'ok']);
+    expect(kinds(await send(publisher, batch))).toEqual(['rejected', 'released', 'delivered']);
     expect(await reader.count(second)).toBe(1);
   });
 
@@ -276,7 +288,7 @@ describe('a topic', () => {
     const odd = { ...testMessage({ topic }), headers: { tries: 3 as unknown as string } };
     const batch = [testMessage({ topic: 'no spaces' }), odd, testMessage({ topic: '..' }), testMessage({ topic })];
     const outcomes = await send(publisher, batch);
-    expect(kinds(outcomes)).toEqual(['reject', 'reject', 'reject', 'ok']);
+    expect(kinds(outcomes)).toEqual(['rejected', 'rejected', 'rejected', 'delivered']);
     expect(reasonAt(outcomes, 0)).toMatch(/INVALID_TOPIC_EXCEPTION: "no spaces"/);
     expect(reasonAt(outcomes, 1)).toBe('The header tries must be a text, not number.');
   });
@@ -290,7 +302,7 @@ describe('a refusal', () => {
   it('of nothing: the right password over a trusted connection', async () => {
     const publisher = await connected({ brokers: brokers(), ssl, sasl });
     const topic = await reader.createTopic();
-    expect(kinds(await send(publisher, [testMessage({ topic })]))).toEqual(['ok']);
+    expect(kinds(await send(publisher, [testMessage({ topic })]))).toEqual(['delivered']);
     await publisher.health(AbortSignal.timeout(10_000));
   });
 
@@ -337,7 +349,9 @@ describe('a broker that never answers', () => {
   it('gets nothing later of what was given up', async () => {
     const publisher = await connected({ messageBytesMax: 2_000_000 });
     const topic = await reader.createTopic({ 'max.message.bytes': '2000000' }, 1);
-    expect(kinds(await send(publisher, [testMessage({ topic, key: 'a', body: '{"number":0}' })]))).toEqual(['ok']);
+    expect(kinds(await send(publisher, [testMessage({ topic, key: 'a', body: '{"number":0}' })]))).toEqual([
+      'delivered',
+    ]);
     await server.own.freeze();
     try {
       // More than the sockets' buffers hold, so that the system still has some of it to send.
@@ -350,7 +364,9 @@ describe('a broker that never answers', () => {
       server.own.thaw();
     }
     await until(() => publisher.health(AbortSignal.timeout(5_000)).then(() => true), { what: 'it answers again' });
-    expect(kinds(await send(publisher, [testMessage({ topic, key: 'a', body: '{"number":1}' })]))).toEqual(['ok']);
+    expect(kinds(await send(publisher, [testMessage({ topic, key: 'a', body: '{"number":1}' })]))).toEqual([
+      'delivered',
+    ]);
     expect((await arrived(topic, 2)).get('a')).toEqual([0, 1]);
     expect(await reader.count(topic)).toBe(2);
   });
@@ -363,7 +379,7 @@ describe('a producer that is given', () => {
     const producer = client().producer({ createPartitioner: Partitioners.DefaultPartitioner });
     const publisher = await connected({ producer });
     const topic = await reader.createTopic();
-    expect(kinds(await send(publisher, messages(topic, 50, 5)))).toEqual(Array(50).fill('ok'));
+    expect(kinds(await send(publisher, messages(topic, 50, 5)))).toEqual(Array(50).fill('delivered'));
     await publisher.health(AbortSignal.timeout(10_000));
     await publisher.close();
     await producer.send({ topic, messages: [{ key: 'order:0', value: '{"number":50}' }] });
@@ -410,7 +426,7 @@ it('compresses', async () => {
   const topic = await reader.createTopic({ 'max.message.bytes': '50000' }, 1);
   // Far over the limit before, far below it after.
   const body = JSON.stringify({ number: 7, padding: 'x'.repeat(900_000) });
-  expect(kinds(await send(publisher, [testMessage({ topic, key: 'a', body })]))).toEqual(['ok']);
+  expect(kinds(await send(publisher, [testMessage({ topic, key: 'a', body })]))).toEqual(['delivered']);
   expect((await arrived(topic, 1)).get('a')).toEqual([7]);
   await expect(connected({ compression: 'zstd' })).rejects.toThrow(/no codec for compression zstd/);
 });

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { notTried, sendInKeyOrder } from '../../src/publishers/key-order.ts';
-import { type Message, type PublishOutcome, published } from '../../src/publishers/publisher.ts';
+import { behindFailed, sendInKeyOrder } from '../../src/publishers/key-order.ts';
+import { delivered, type Message, type PublishOutcome } from '../../src/publishers/publisher.ts';
 import { deferred } from '../support/wait.ts';
 
 function message(eventId: string, key: string | null): Message {
@@ -26,7 +26,7 @@ function broker() {
     failures.set(eventId, answer.reject);
     return answer.promise;
   };
-  const answer = async (id: string, outcome: PublishOutcome = published) => {
+  const answer = async (id: string, outcome: PublishOutcome = delivered) => {
     answers.get(id)?.(outcome);
     await new Promise(setImmediate);
   };
@@ -46,19 +46,19 @@ describe('sendInKeyOrder', () => {
     await answer('a1');
     expect(sent).toEqual(['a1', 'x', 'b1', 'y', 'a2']);
     for (const id of ['y', 'x', 'a2', 'b1']) await answer(id);
-    expect(await done).toEqual(batch.map(() => published));
+    expect(await done).toEqual(batch.map(() => delivered));
   });
 
   it('does not send what is behind a failure, and goes on with other keys', async () => {
     const { sent, send, answer } = broker();
     const batch = [message('a1', 'a'), message('a2', 'a'), message('b1', 'b'), message('a3', 'a'), message('b2', 'b')];
     const done = sendInKeyOrder(batch, 100, send);
-    const rejected: PublishOutcome = { kind: 'reject', reason: 'too large' };
+    const rejected: PublishOutcome = { kind: 'rejected', reason: 'too large' };
     await answer('a1', rejected);
     await answer('b1');
     await answer('b2');
     expect(sent).toEqual(['a1', 'b1', 'b2']);
-    expect(await done).toEqual([rejected, notTried, published, notTried, published]);
+    expect(await done).toEqual([rejected, behindFailed, delivered, behindFailed, delivered]);
   });
 
   it('keeps the limit, and the next key takes the place of one that failed', async () => {
@@ -66,13 +66,13 @@ describe('sendInKeyOrder', () => {
     const batch = ['a', 'b', 'c', 'a', 'd'].map((key, index) => message(`${key}${index}`, key));
     const done = sendInKeyOrder(batch, 2, send);
     expect(sent).toEqual(['a0', 'b1']);
-    await answer('a0', { kind: 'retry', reason: 'no' });
+    await answer('a0', { kind: 'failed', reason: 'no' });
     expect(sent).toEqual(['a0', 'b1', 'c2']);
     await answer('c2');
     expect(sent).toEqual(['a0', 'b1', 'c2', 'd4']);
     await answer('d4');
     await answer('b1');
-    expect((await done).map(({ kind }) => kind)).toEqual(['retry', 'ok', 'ok', 'retry', 'ok']);
+    expect((await done).map(({ kind }) => kind)).toEqual(['failed', 'delivered', 'delivered', 'released', 'delivered']);
   });
 
   it('takes what send throws for an outage, at once or later', async () => {
@@ -85,7 +85,7 @@ describe('sendInKeyOrder', () => {
     await fail('a1', new Error('later'));
     expect(await done).toEqual([
       { kind: 'unavailable', reason: 'later' },
-      notTried,
+      behindFailed,
       { kind: 'unavailable', reason: 'at once' },
     ]);
   });

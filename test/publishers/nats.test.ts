@@ -42,7 +42,7 @@ async function idsIn(stream: string): Promise<string[]> {
 }
 
 const message = (given: Partial<Message> = {}) => testMessage({ topic: subject, ...given });
-const ok = { kind: 'ok' };
+const ok = { kind: 'delivered' };
 
 describe('the NATS publisher', () => {
   beforeAll(observe);
@@ -66,7 +66,7 @@ describe('the NATS publisher', () => {
   it('answers with retry where no stream stores the subject, and only there', async () => {
     const publisher = await connected();
     const outcomes = await publisher.publish([message({ topic: 'nobody.stores' }), message()], soon());
-    expect(outcomes[0]).toEqual({ kind: 'retry', reason: expect.stringMatching(/No stream.*'nobody\.stores'/) });
+    expect(outcomes[0]).toEqual({ kind: 'failed', reason: expect.stringMatching(/No stream.*'nobody\.stores'/) });
     expect(outcomes[1]).toEqual(ok);
   });
 
@@ -82,9 +82,9 @@ describe('the NATS publisher', () => {
       soon(),
     );
     expect(outcomes).toEqual([
-      { kind: 'retry', reason: expect.stringContaining("No stream stores the subject 'silent'") },
-      { kind: 'retry', reason: expect.stringContaining("'chatty' was answered by a subscriber that is not a stream") },
-      { kind: 'retry', reason: expect.stringContaining("'json' was answered by a subscriber that is not a stream") },
+      { kind: 'failed', reason: expect.stringContaining("No stream stores the subject 'silent'") },
+      { kind: 'failed', reason: expect.stringContaining("'chatty' was answered by a subscriber that is not a stream") },
+      { kind: 'failed', reason: expect.stringContaining("'json' was answered by a subscriber that is not a stream") },
       ok,
     ]);
   });
@@ -98,7 +98,7 @@ describe('the NATS publisher', () => {
       [...bad, subject].map((topic) => message({ topic })),
       soon(),
     );
-    expect(outcomes.slice(0, -1).map(({ kind }) => kind)).toEqual(bad.map(() => 'reject'));
+    expect(outcomes.slice(0, -1).map(({ kind }) => kind)).toEqual(bad.map(() => 'rejected'));
     expect(outcomes.at(-1)).toEqual(ok);
     const longest = `${subject}.`.padEnd(3_800, 'x');
     expect(await publisher.publish([message({ topic: longest })], soon())).toEqual([ok]);
@@ -119,7 +119,7 @@ describe('the NATS publisher', () => {
     for (const broken of [{ body: 7 }, { contentType: undefined }]) batch.push({ ...message(), ...(broken as object) });
     const good = message({ headers: { 'nats-msg-id': 'mine', 'Nats-Msg-Id': 'mine', count: 3 as unknown as string } });
     const outcomes = await publisher.publish([...batch, good], soon());
-    expect(outcomes.map(({ kind }) => kind)).toEqual([...batch.map(() => 'reject'), 'ok']);
+    expect(outcomes.map(({ kind }) => kind)).toEqual([...batch.map(() => 'rejected'), 'delivered']);
     const stored = await manager.streams.getMessage(subject, { seq: 1 });
     expect(stored?.header.get('Nats-Msg-Id')).toBe(good.deduplicationId);
     expect(stored?.header.get('event-id')).toBe(good.eventId);
@@ -131,8 +131,8 @@ describe('the NATS publisher', () => {
     const publisher = await connected();
     const batch = [2_000_000, 2_000, 10].map((size) => message({ body: 'x'.repeat(size) }));
     expect(await publisher.publish(batch, soon())).toEqual([
-      { kind: 'reject', reason: expect.stringContaining('max_payload of 1048576') },
-      { kind: 'reject', reason: expect.stringContaining('message size exceeds maximum allowed') },
+      { kind: 'rejected', reason: expect.stringContaining('max_payload of 1048576') },
+      { kind: 'rejected', reason: expect.stringContaining('message size exceeds maximum allowed') },
       ok,
     ]);
   });
@@ -142,7 +142,7 @@ describe('the NATS publisher', () => {
     const publisher = await connected();
     expect(await publisher.publish([message()], soon())).toEqual([ok]);
     const second = message();
-    const full = { kind: 'retry', reason: expect.stringContaining('maximum messages exceeded') };
+    const full = { kind: 'failed', reason: expect.stringContaining('maximum messages exceeded') };
     expect(await publisher.publish([second], soon())).toEqual([full]);
     await manager.streams.purge(subject);
     expect(await publisher.publish([second], soon())).toEqual([ok]);
@@ -151,7 +151,7 @@ describe('the NATS publisher', () => {
   it('answers with retry where the user may not publish', async () => {
     const publisher = await connected();
     const outcomes = await publisher.publish([message({ topic: 'forbidden' }), message()], soon());
-    expect(outcomes[0]).toEqual({ kind: 'retry', reason: expect.stringMatching(/Permissions Violation.*forbidden/i) });
+    expect(outcomes[0]).toEqual({ kind: 'failed', reason: expect.stringMatching(/Permissions Violation.*forbidden/i) });
     expect(outcomes[1]).toEqual(ok);
   });
 
@@ -181,7 +181,9 @@ describe('the NATS publisher', () => {
     } finally {
       server.own.thaw();
     }
-    await until(async () => (await publisher.publish([message()], soon()))[0]?.kind === 'ok', { what: 'it goes on' });
+    await until(async () => (await publisher.publish([message()], soon()))[0]?.kind === 'delivered', {
+      what: 'it goes on',
+    });
   });
 
   it('loses nothing that it called delivered when the server crashes, and goes on afterwards', async () => {
@@ -193,8 +195,8 @@ describe('the NATS publisher', () => {
         const batch = Array.from({ length: 50 }, () => message());
         const outcomes = await publisher.publish(batch, soon());
         for (const [index, { kind }] of outcomes.entries()) {
-          expect(kind).toMatch(/^(ok|unavailable)$/);
-          if (kind === 'ok') delivered.push(batch[index]?.deduplicationId ?? '');
+          expect(kind).toMatch(/^(delivered|unavailable)$/);
+          if (kind === 'delivered') delivered.push(batch[index]?.deduplicationId ?? '');
           else isDown = true;
         }
       }
@@ -204,7 +206,9 @@ describe('the NATS publisher', () => {
     await pump;
     await server.own.start();
     await observe();
-    await until(async () => (await publisher.publish([message()], soon()))[0]?.kind === 'ok', { what: 'it goes on' });
+    await until(async () => (await publisher.publish([message()], soon()))[0]?.kind === 'delivered', {
+      what: 'it goes on',
+    });
     const kept = new Set(await idsIn(subject));
     expect(delivered.filter((id) => !kept.has(id))).toEqual([]);
   }, 30_000);

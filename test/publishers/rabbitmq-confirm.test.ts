@@ -20,7 +20,7 @@ it('a message that is not confirmed in time is unavailable, and the connection i
     const batch = Array.from({ length: count }, (_, n) => testMessage({ topic: 'orders', key: String(n) }));
     return publisher.publish(batch, AbortSignal.timeout(10_000));
   };
-  expect(await publish(3)).toEqual(Array(3).fill({ kind: 'ok' }));
+  expect(await publish(3)).toEqual(Array(3).fill({ kind: 'delivered' }));
   proxy.stall();
   const begunAt = performance.now();
   for (const outcome of await publish(3)) {
@@ -32,6 +32,6 @@ it('a message that is not confirmed in time is unavailable, and the connection i
   expect(performance.now() - begunAt).toBeLessThan(5_000);
   proxy.resume();
   // Confirms that come late are confused with no others, and no new connection was needed.
-  for (let call = 0; call < 3; call++) expect(await publish(3)).toEqual(Array(3).fill({ kind: 'ok' }));
+  for (let call = 0; call < 3; call++) expect(await publish(3)).toEqual(Array(3).fill({ kind: 'delivered' }));
   expect(proxy.connections).toBe(1);
 }, 60_000);

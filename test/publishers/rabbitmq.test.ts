@@ -59,7 +59,7 @@ describe('the RabbitMQ publisher', () => {
   it('sets what AMQP has fields for', async () => {
     const publisher = await connected();
     const sent = message({ eventType: 'order.paid', occurredAtMs: 1_700_000_000_999, headers: { tenant: 'a' } });
-    expect(await publisher.publish([sent], soon())).toEqual([{ kind: 'ok' }]);
+    expect(await publisher.publish([sent], soon())).toEqual([{ kind: 'delivered' }]);
     const got = await admin.get(queue, { noAck: true });
     expect(got ? got.properties : undefined).toMatchObject({
       messageId: sent.eventId,
@@ -78,7 +78,7 @@ describe('the RabbitMQ publisher', () => {
     await admin.bindQueue(queue, second, 'from.route');
     const publisher = await connected({ exchange: first });
     const batch = [message({ topic: 'from.option' }), message({ topic: 'from.route', exchange: second })];
-    expect(await publisher.publish(batch, soon())).toEqual([{ kind: 'ok' }, { kind: 'ok' }]);
+    expect(await publisher.publish(batch, soon())).toEqual([{ kind: 'delivered' }, { kind: 'delivered' }]);
     expect((await idsIn(queue)).sort()).toEqual(idsOf(batch).sort());
   });
 
@@ -89,7 +89,7 @@ describe('the RabbitMQ publisher', () => {
     const good = [message(), message()];
     const batch = [good[0] as Message, lost, lost, unbound, good[1] as Message];
     const outcomes = await publisher.publish(batch, soon());
-    expect(outcomes.map(({ kind }) => kind)).toEqual(['ok', 'retry', 'retry', 'retry', 'ok']);
+    expect(outcomes.map(({ kind }) => kind)).toEqual(['delivered', 'failed', 'failed', 'failed', 'delivered']);
     expect(outcomes[1]).toMatchObject({
       reason: expect.stringMatching(/exchange '', routing key 'no-such-queue'.*312/),
     });
@@ -99,7 +99,7 @@ describe('the RabbitMQ publisher', () => {
 
   it('takes an unroutable message for delivered where mandatory is off, as RabbitMQ does', async () => {
     const publisher = await connected({ mandatory: false });
-    expect(await publisher.publish([message({ topic: 'no-such-queue' })], soon())).toEqual([{ kind: 'ok' }]);
+    expect(await publisher.publish([message({ topic: 'no-such-queue' })], soon())).toEqual([{ kind: 'delivered' }]);
   });
 
   it('fails only the messages of an exchange that is missing, and goes on when it is there', async () => {
@@ -110,15 +110,15 @@ describe('the RabbitMQ publisher', () => {
     const batch = good.flatMap((each, n) => (n % 5 === 0 ? [each, missing[n / 5] as Message] : [each]));
     const outcomes = await publisher.publish(batch, soon());
     for (const [index, { exchange: named }] of batch.entries()) {
-      if (named === undefined) expect(outcomes[index]).toEqual({ kind: 'ok' });
-      else expect(outcomes[index]).toMatchObject({ kind: 'retry', reason: expect.stringMatching(/NOT_FOUND.*late-/) });
+      if (named === undefined) expect(outcomes[index]).toEqual({ kind: 'delivered' });
+      else expect(outcomes[index]).toMatchObject({ kind: 'failed', reason: expect.stringMatching(/NOT_FOUND.*late-/) });
     }
     // Each once: the good ones have a channel of their own.
     expect((await idsIn(queue)).sort()).toEqual(idsOf(good).sort());
 
     await admin.assertExchange(exchange, 'fanout', { durable: true });
     await admin.bindQueue(queue, exchange, '');
-    expect((await publisher.publish(missing, soon())).every(({ kind }) => kind === 'ok')).toBe(true);
+    expect((await publisher.publish(missing, soon())).every(({ kind }) => kind === 'delivered')).toBe(true);
   });
 
   it('answers with retry where it may not publish, and leaves the others alone', async () => {
@@ -126,8 +126,8 @@ describe('the RabbitMQ publisher', () => {
     const exchange = `internal-${queue}`;
     await admin.assertExchange(exchange, 'fanout', { internal: true });
     const outcomes = await publisher.publish([message({ exchange }), message()], soon());
-    expect(outcomes[0]).toMatchObject({ kind: 'retry', reason: expect.stringContaining('ACCESS_REFUSED') });
-    expect(outcomes[1]).toEqual({ kind: 'ok' });
+    expect(outcomes[0]).toMatchObject({ kind: 'failed', reason: expect.stringContaining('ACCESS_REFUSED') });
+    expect(outcomes[1]).toEqual({ kind: 'delivered' });
   });
 
   it('answers with retry what a full queue does not take', async () => {
@@ -136,8 +136,8 @@ describe('the RabbitMQ publisher', () => {
     await admin.assertQueue(full, { arguments: { 'x-max-length': 1, 'x-overflow': 'reject-publish' } });
     const outcomes = [];
     for (let n = 0; n < 3; n++) outcomes.push(...(await publisher.publish([message({ topic: full })], soon())));
-    expect(outcomes[0]).toEqual({ kind: 'ok' });
-    expect(outcomes[2]).toMatchObject({ kind: 'retry', reason: expect.stringContaining('nack') });
+    expect(outcomes[0]).toEqual({ kind: 'delivered' });
+    expect(outcomes[2]).toMatchObject({ kind: 'failed', reason: expect.stringContaining('nack') });
     expect(await idsIn(full)).toHaveLength(1);
   });
 
@@ -147,8 +147,8 @@ describe('the RabbitMQ publisher', () => {
     const good = Array.from({ length: 40 }, () => message());
     const batch = [...good.slice(0, 20), tooLarge, ...good.slice(20)];
     const outcomes = await publisher.publish(batch, soon());
-    expect(outcomes[20]).toMatchObject({ kind: 'reject', reason: expect.stringContaining('message size') });
-    expect(outcomes.filter(({ kind }) => kind === 'ok')).toHaveLength(40);
+    expect(outcomes[20]).toMatchObject({ kind: 'rejected', reason: expect.stringContaining('message size') });
+    expect(outcomes.filter(({ kind }) => kind === 'delivered')).toHaveLength(40);
     expect(new Set(await idsIn(queue))).toEqual(new Set(idsOf(good)));
   });
 
@@ -170,10 +170,10 @@ describe('the RabbitMQ publisher', () => {
     const batch = bad.flatMap(([each]) => [each, message()]);
     const outcomes = await publisher.publish(batch, soon());
     for (const [index, [, reason]] of bad.entries()) {
-      expect(outcomes[2 * index]).toEqual({ kind: 'reject', reason: expect.stringMatching(reason) });
-      expect(outcomes[2 * index + 1]).toEqual({ kind: 'ok' });
+      expect(outcomes[2 * index]).toEqual({ kind: 'rejected', reason: expect.stringMatching(reason) });
+      expect(outcomes[2 * index + 1]).toEqual({ kind: 'delivered' });
     }
-    expect(await publisher.publish([headers(7)], soon())).toEqual([{ kind: 'ok' }]);
+    expect(await publisher.publish([headers(7)], soon())).toEqual([{ kind: 'delivered' }]);
   });
 
   it('loses nothing that it called delivered when RabbitMQ crashes in the middle, and goes on afterwards', async () => {
@@ -185,8 +185,8 @@ describe('the RabbitMQ publisher', () => {
         const batch = Array.from({ length: 50 }, () => message());
         const outcomes = await publisher.publish(batch, soon());
         for (const [index, { kind }] of outcomes.entries()) {
-          expect(kind).toMatch(/^(ok|unavailable)$/);
-          if (kind === 'ok') delivered.push(batch[index]?.eventId ?? '');
+          expect(kind).toMatch(/^(delivered|unavailable)$/);
+          if (kind === 'delivered') delivered.push(batch[index]?.eventId ?? '');
           else isDown = true;
         }
       }
@@ -196,7 +196,9 @@ describe('the RabbitMQ publisher', () => {
     await pump;
     await server.own.start();
     await observe();
-    await until(async () => (await publisher.publish([message()], soon()))[0]?.kind === 'ok', { what: 'it goes on' });
+    await until(async () => (await publisher.publish([message()], soon()))[0]?.kind === 'delivered', {
+      what: 'it goes on',
+    });
     const kept = new Set(await idsIn(queue));
     expect(delivered.filter((id) => !kept.has(id))).toEqual([]);
   }, 60_000);
@@ -207,12 +209,12 @@ describe('the RabbitMQ publisher', () => {
     await admin.bindQueue(queue, exchange, '');
     const publisher = await connected({ exchange });
     const batch = Array.from({ length: 30 }, () => message());
-    expect((await publisher.publish(batch, soon())).every(({ kind }) => kind === 'ok')).toBe(true);
+    expect((await publisher.publish(batch, soon())).every(({ kind }) => kind === 'delivered')).toBe(true);
     await server.own.restart();
     await observe();
     const outcomes = await publisher.publish(batch, soon());
     for (const outcome of outcomes) {
-      expect(outcome).toMatchObject({ kind: 'retry', reason: expect.stringMatching(/no exchange 'transient-/) });
+      expect(outcome).toMatchObject({ kind: 'failed', reason: expect.stringMatching(/no exchange 'transient-/) });
     }
   }, 60_000);
 });

@@ -42,7 +42,10 @@ describe('an entry', () => {
     await withPublisher({}, async (publisher) => {
       const sent = message({ eventType: 'order.created', headers: { traceparent: '00-1-2-01', 'x-empty': '' } });
       const unordered = message({ topic: sent.topic, key: null });
-      expect(await publisher.publish([sent, unordered], soon())).toEqual([{ kind: 'ok' }, { kind: 'ok' }]);
+      expect(await publisher.publish([sent, unordered], soon())).toEqual([
+        { kind: 'delivered' },
+        { kind: 'delivered' },
+      ]);
       const entries = (await admin.xRange(sent.topic, '-', '+')) ?? [];
       expect(entries.map((entry) => ({ ...entry.message }))).toEqual([
         {
@@ -68,7 +71,7 @@ describe('an entry', () => {
         { contentType: undefined as unknown as string },
       ].map((more) => ({ ...message({ key: null }), ...more }));
       const outcomes = await publisher.publish([...wrong, message({ topic: '' })], soon());
-      expect(outcomes.map(({ kind }) => kind)).toEqual(['reject', 'reject', 'reject', 'reject', 'retry']);
+      expect(outcomes.map(({ kind }) => kind)).toEqual(['rejected', 'rejected', 'rejected', 'rejected', 'failed']);
       expect(outcomes[1]).toMatchObject({ reason: 'The field header:attempts is not a text but object.' });
     });
   });
@@ -104,9 +107,9 @@ describe('what Redis answers', () => {
       ];
       const outcomes = await publisher.publish(batch, soon());
       expect(outcomes).toMatchObject([
-        { kind: 'retry', reason: expect.stringMatching(/^Stream not-a-stream: WRONGTYPE/) },
-        { kind: 'retry', reason: expect.stringMatching(/earlier event of the same key/) },
-        { kind: 'ok' },
+        { kind: 'failed', reason: expect.stringMatching(/^Stream not-a-stream: WRONGTYPE/) },
+        { kind: 'released', reason: expect.stringMatching(/earlier event of the same key/) },
+        { kind: 'delivered' },
       ]);
       expect(await idsIn(batch[1]?.topic ?? '')).toEqual([]);
     });
@@ -119,7 +122,7 @@ describe('what Redis answers', () => {
       const [full] = await publisher.publish([message()], soon());
       await admin.configSet('maxmemory', '0');
       expect(full).toMatchObject({ kind: 'unavailable', reason: expect.stringMatching(/^OOM/) });
-      expect(await publisher.publish([message()], soon())).toEqual([{ kind: 'ok' }]);
+      expect(await publisher.publish([message()], soon())).toEqual([{ kind: 'delivered' }]);
     });
   });
 
@@ -132,7 +135,7 @@ describe('what Redis answers', () => {
       const [readOnly] = await publisher.publish([message()], soon());
       await admin.sendCommand(['REPLICAOF', 'NO', 'ONE']);
       expect(readOnly).toMatchObject({ kind: 'unavailable', reason: expect.stringMatching(/^READONLY/) });
-      expect(await publisher.publish([message()], soon())).toEqual([{ kind: 'ok' }]);
+      expect(await publisher.publish([message()], soon())).toEqual([{ kind: 'delivered' }]);
       expect(await connectionOf()).not.toBe(before);
     });
   });
@@ -142,7 +145,7 @@ describe('what Redis answers', () => {
     await withPublisher({ username: 'reader', password: 'secret' }, async (publisher) => {
       await publisher.connect(soon());
       const [outcome] = await publisher.publish([message()], soon());
-      expect(outcome).toMatchObject({ kind: 'retry', reason: expect.stringMatching(/NOPERM/) });
+      expect(outcome).toMatchObject({ kind: 'failed', reason: expect.stringMatching(/NOPERM/) });
     });
   });
 
@@ -150,9 +153,9 @@ describe('what Redis answers', () => {
     await admin.sendCommand(['ACL', 'SETUSER', 'writer', 'on', '>secret', '~*', '+xadd', '+ping']);
     await withPublisher({ username: 'writer', password: 'secret' }, async (publisher) => {
       await publisher.connect(soon());
-      expect(await publisher.publish([message()], soon())).toEqual([{ kind: 'ok' }]);
+      expect(await publisher.publish([message()], soon())).toEqual([{ kind: 'delivered' }]);
       await admin.sendCommand(['CLIENT', 'KILL', 'USER', 'writer']);
-      await until(async () => (await publisher.publish([message()], soon()))[0]?.kind === 'ok', {
+      await until(async () => (await publisher.publish([message()], soon()))[0]?.kind === 'delivered', {
         what: 'it is connected again',
       });
       await publisher.health(soon());
@@ -165,9 +168,9 @@ describe('what Redis answers', () => {
       const tooLarge = message({ topic, key: 'order:0', body: 'x'.repeat(2_000_000) });
       const others = [1, 2, 3].map((n) => message({ topic, key: `order:${n}` }));
       const outcomes = await publisher.publish([tooLarge, ...others], soon());
-      expect(outcomes.map(({ kind }) => kind)).not.toContain('ok');
+      expect(outcomes.map(({ kind }) => kind)).not.toContain('delivered');
       const again = await publisher.publish(others, soon());
-      expect(again.map(({ kind }) => kind)).toEqual(['ok', 'ok', 'ok']);
+      expect(again.map(({ kind }) => kind)).toEqual(['delivered', 'delivered', 'delivered']);
     });
   });
 });
@@ -185,10 +188,10 @@ describe('a connection that breaks', () => {
         if (round % 4 === 1) setImmediate(() => proxy.cut());
         for (const [index, { kind }] of (await publishing).entries()) {
           kinds.add(kind);
-          if (kind === 'ok') taken.push(batch[index]?.eventId ?? '');
+          if (kind === 'delivered') taken.push(batch[index]?.eventId ?? '');
         }
       }
-      expect([...kinds].sort()).toEqual(['ok', 'unavailable']);
+      expect([...kinds].sort()).toEqual(['delivered', 'unavailable']);
       const arrived = new Set(await idsIn(topic));
       expect(taken.filter((id) => !arrived.has(id))).toEqual([]);
     });
@@ -204,7 +207,8 @@ describe('a connection that breaks', () => {
       proxy.hold();
       const [outcome] = await publisher.publish([first], AbortSignal.timeout(300));
       expect(outcome).toEqual({ kind: 'unavailable', reason: 'Redis did not answer in time.' });
-      for (const each of [first, second]) expect(await publisher.publish([each], soon())).toEqual([{ kind: 'ok' }]);
+      for (const each of [first, second])
+        expect(await publisher.publish([each], soon())).toEqual([{ kind: 'delivered' }]);
       await proxy.release();
       await publisher.health(soon());
       expect(await idsIn(topic)).toEqual([first.eventId, second.eventId]);
@@ -230,7 +234,7 @@ describe('a client that is given', () => {
     const publisher = redis({ client: given });
     const sent = message();
     await publisher.connect(soon());
-    expect(await publisher.publish([sent], soon())).toEqual([{ kind: 'ok' }]);
+    expect(await publisher.publish([sent], soon())).toEqual([{ kind: 'delivered' }]);
     await publisher.close();
     expect(await given.ping()).toBe('PONG');
     expect(await idsIn(`app:${sent.topic}`)).toEqual([sent.eventId]);

@@ -194,7 +194,7 @@ describe('an address of the route', () => {
     '%s is not shown with its password by a webhook',
     async (topic) => {
       const outcomes = await webhook({ secret: null }).publish([testMessage({ topic })], AbortSignal.timeout(5_000));
-      expect(outcomes).toEqual([{ kind: 'reject', reason: expect.any(String) }]);
+      expect(outcomes).toEqual([{ kind: 'rejected', reason: expect.any(String) }]);
       expect(shown(outcomes)).not.toContain(password);
     },
   );
@@ -205,7 +205,7 @@ describe('an address of the route', () => {
       const publisher = sqs({ ...aws, endpoint: 'http://127.0.0.1:1' });
       const outcomes = await publisher.publish([testMessage({ topic })], AbortSignal.timeout(5_000));
       await publisher.close();
-      expect(outcomes).toEqual([{ kind: 'retry', reason: expect.any(String) }]);
+      expect(outcomes).toEqual([{ kind: 'failed', reason: expect.any(String) }]);
       expect(shown(outcomes)).not.toContain(password);
     },
   );

@@ -66,7 +66,7 @@ describe('a message', () => {
 
   it('that is empty is rejected, which SNS would not even mention', async () => {
     const topicArn = await consumer.createTopic('standard');
-    expect(await publisher.publish([message(topicArn, { body: '' })], soon())).toMatchObject([{ kind: 'reject' }]);
+    expect(await publisher.publish([message(topicArn, { body: '' })], soon())).toMatchObject([{ kind: 'rejected' }]);
   });
 });
 
@@ -75,10 +75,10 @@ describe('where a message goes', () => {
     const topicArn = await consumer.createTopic('standard');
     const name = topicArn.split(':').at(-1) ?? '';
     expect(await publisher.publish([message(name)], soon())).toMatchObject([
-      { kind: 'retry', reason: `The topic ${name} is no ARN: give ARNs in the route, or set topicArnPrefix.` },
+      { kind: 'failed', reason: `The topic ${name} is no ARN: give ARNs in the route, or set topicArnPrefix.` },
     ]);
     open({ topicArnPrefix: topicArn.slice(0, -name.length) });
-    expect(await publisher.publish([message(name)], soon())).toEqual([{ kind: 'ok' }]);
+    expect(await publisher.publish([message(name)], soon())).toEqual([{ kind: 'delivered' }]);
     expect(await consumer.read(topicArn, 1)).toHaveLength(1);
   });
 
@@ -88,7 +88,7 @@ describe('where a message goes', () => {
     expect(publisher.capabilities).toMatchObject({ ordered: true, deduplicates: true });
     await publisher.connect(soon());
     await publisher.health(soon());
-    expect(await publisher.publish([message('order.created')], soon())).toEqual([{ kind: 'ok' }]);
+    expect(await publisher.publish([message('order.created')], soon())).toEqual([{ kind: 'delivered' }]);
     expect(await consumer.read(topicArn, 1)).toHaveLength(1);
   });
 
@@ -97,8 +97,8 @@ describe('where a message goes', () => {
     const unknown = 'arn:aws:sns:us-east-1:000000000000:no-such-topic';
     const outcomes = await publisher.publish([message(unknown), message(known, { key: 'order:2' })], soon());
     expect(outcomes).toMatchObject([
-      { kind: 'retry', reason: expect.stringMatching(/no-such-topic: NotFound: Topic does not exist/) },
-      { kind: 'ok' },
+      { kind: 'failed', reason: expect.stringMatching(/no-such-topic: NotFound: Topic does not exist/) },
+      { kind: 'delivered' },
     ]);
   });
 });
@@ -108,17 +108,17 @@ describe('what AWS answers', () => {
     [400, 'Throttled', 'unavailable'],
     [500, 'InternalError', 'unavailable'],
     [403, 'InvalidClientTokenId', 'unavailable'],
-    [403, 'AuthorizationError', 'retry'],
-    [400, 'KMSDisabled', 'retry'],
-    [400, 'InvalidParameter', 'retry'],
-    [400, 'BatchRequestTooLong', 'reject'],
+    [403, 'AuthorizationError', 'failed'],
+    [400, 'KMSDisabled', 'failed'],
+    [400, 'InvalidParameter', 'failed'],
+    [400, 'BatchRequestTooLong', 'rejected'],
   ])('%i %s is %s', async (status, code, kind) => {
     const topicArn = await consumer.createTopic('standard');
     faults.fault = ({ action }) => (action === 'PublishBatch' ? snsError(status, code) : undefined);
     const [outcome] = await publisher.publish([message(topicArn)], soon());
     expect(outcome).toMatchObject({ kind, reason: expect.stringContaining(code) });
     faults.fault = undefined;
-    expect(await publisher.publish([message(topicArn)], soon())).toEqual([{ kind: 'ok' }]);
+    expect(await publisher.publish([message(topicArn)], soon())).toEqual([{ kind: 'delivered' }]);
   });
 
   it('a message over the limit of its topic is rejected alone', async () => {
@@ -126,8 +126,8 @@ describe('what AWS answers', () => {
     const topicArn = await consumer.createTopic('standard');
     const batch = [message(topicArn, { body: 'x'.repeat(300_000) }), message(topicArn, { key: 'order:2' })];
     expect(await publisher.publish(batch, soon())).toMatchObject([
-      { kind: 'reject', reason: 'InvalidParameter: Message too long' },
-      { kind: 'ok' },
+      { kind: 'rejected', reason: 'InvalidParameter: Message too long' },
+      { kind: 'delivered' },
     ]);
   });
 

@@ -51,19 +51,19 @@ describe('what AWS answers', () => {
     [503, 'ServiceUnavailable', 'unavailable'],
     [500, 'InternalFailure', 'unavailable'],
     [403, 'ExpiredToken', 'unavailable'],
-    [403, 'AccessDenied', 'retry'],
-    [400, 'AccessDeniedException', 'retry'],
-    [400, 'KmsAccessDenied', 'retry'],
-    [400, 'InvalidAddress', 'retry'],
-    [400, 'SomethingNew', 'retry'],
-    [400, 'InvalidMessageContents', 'reject'],
+    [403, 'AccessDenied', 'failed'],
+    [400, 'AccessDeniedException', 'failed'],
+    [400, 'KmsAccessDenied', 'failed'],
+    [400, 'InvalidAddress', 'failed'],
+    [400, 'SomethingNew', 'failed'],
+    [400, 'InvalidMessageContents', 'rejected'],
   ])('%i %s is %s', async (status, code, kind) => {
     const queueUrl = await consumer.createQueue('standard');
     sending(sqsError(status, code));
     const [outcome] = await publisher.publish([message(queueUrl)], soon());
     expect(outcome).toMatchObject({ kind, reason: expect.stringContaining(code.replace(/Exception$/, '')) });
     faults.fault = undefined;
-    expect(await publisher.publish([message(queueUrl)], soon())).toEqual([{ kind: 'ok' }]);
+    expect(await publisher.publish([message(queueUrl)], soon())).toEqual([{ kind: 'delivered' }]);
   });
 
   it('a request that is refused for one of its messages costs the others nothing', async () => {
@@ -71,7 +71,7 @@ describe('what AWS answers', () => {
     const batch = Array.from({ length: 10 }, (_, n) => message(queueUrl, { key: `order:${n}`, body: `body ${n}` }));
     faults.fault = ({ body }) => (body.includes('body 7') ? sqsError(400, 'BatchRequestTooLong') : undefined);
     const outcomes = await publisher.publish(batch, soon());
-    expect(outcomes.map(({ kind }, n) => (kind === 'ok' ? '' : `${n} ${kind}`)).join('')).toBe('7 reject');
+    expect(outcomes.map(({ kind }, n) => (kind === 'delivered' ? '' : `${n} ${kind}`)).join('')).toBe('7 reject');
     expect(await consumer.read(queueUrl, 9)).toHaveLength(9);
   });
 
@@ -80,8 +80,8 @@ describe('what AWS answers', () => {
     const { QueueUrl = '' } = await admin.send(new CreateQueueCommand({ QueueName: `s-${randomUUID()}`, Attributes }));
     const batch = [message(QueueUrl, { body: 'x'.repeat(2_000) }), message(QueueUrl, { key: 'order:2' })];
     expect(await publisher.publish(batch, soon())).toMatchObject([
-      { kind: 'reject', reason: expect.stringMatching(/Message must be shorter than 1024 bytes/) },
-      { kind: 'ok' },
+      { kind: 'rejected', reason: expect.stringMatching(/Message must be shorter than 1024 bytes/) },
+      { kind: 'delivered' },
     ]);
   });
 

@@ -61,7 +61,7 @@ describe('a message in a FIFO queue', () => {
     const queueUrl = await consumer.createQueue('fifo');
     const [first, second] = [message(queueUrl), message(queueUrl)];
     for (const each of [first, first, second]) {
-      expect(await publisher.publish([each], soon())).toEqual([{ kind: 'ok' }]);
+      expect(await publisher.publish([each], soon())).toEqual([{ kind: 'delivered' }]);
     }
     const ids = (await consumer.read(queueUrl, 2)).map(({ eventId }) => eventId);
     expect(ids).toEqual([first.eventId, second.eventId]);
@@ -79,9 +79,9 @@ describe('a message in a FIFO queue', () => {
       return { status: 200, body: JSON.stringify({ Failed, Successful: [] }) };
     };
     expect(await publisher.publish(batch, soon())).toEqual([
-      { kind: 'retry', reason: 'KmsDisabled: the key is off' },
-      { kind: 'retry', reason: expect.stringMatching(/earlier event of the same key/) },
-      { kind: 'retry', reason: 'AWS returned no result for the message.' },
+      { kind: 'failed', reason: 'KmsDisabled: the key is off' },
+      { kind: 'released', reason: expect.stringMatching(/earlier event of the same key/) },
+      { kind: 'failed', reason: 'AWS returned no result for the message.' },
     ]);
   });
 });
@@ -105,7 +105,7 @@ describe('attributes', () => {
     const many = Object.fromEntries(Array.from({ length: 12 }, (_, n) => [`x-${n}`, `value ${n}`]));
     const odd = { 'with space': 'a', empty: '', 'AWS.reserved': 'b', control: 'a\u0000b', 'event-id': 'another' };
     const sent = message(queueUrl, { headers: { ...odd, ...many } });
-    expect(await publisher.publish([sent], soon())).toEqual([{ kind: 'ok' }]);
+    expect(await publisher.publish([sent], soon())).toEqual([{ kind: 'delivered' }]);
     const attributes = await attributesOf(queueUrl);
     expect(Object.keys(attributes)).toHaveLength(10);
     expect(attributes).toMatchObject({ 'event-id': sent.eventId, 'x-0': 'value 0' });
@@ -130,7 +130,8 @@ describe('where a message goes', () => {
     const name = `by-name-${randomUUID()}`;
     const queueUrl = await consumer.createQueue('standard', name);
     faults.actions.length = 0;
-    for (let n = 0; n < 3; n++) expect(await publisher.publish([message(name)], soon())).toEqual([{ kind: 'ok' }]);
+    for (let n = 0; n < 3; n++)
+      expect(await publisher.publish([message(name)], soon())).toEqual([{ kind: 'delivered' }]);
     expect(faults.actions.filter((action) => action === 'GetQueueUrl')).toHaveLength(1);
     expect(await consumer.read(queueUrl, 3)).toHaveLength(3);
   });
@@ -141,7 +142,7 @@ describe('where a message goes', () => {
     expect(publisher.capabilities).toMatchObject({ ordered: true, deduplicates: true });
     await publisher.connect(soon());
     await publisher.health(soon());
-    expect(await publisher.publish([message('order.created')], soon())).toEqual([{ kind: 'ok' }]);
+    expect(await publisher.publish([message('order.created')], soon())).toEqual([{ kind: 'delivered' }]);
     expect(await consumer.read(queueUrl, 1)).toHaveLength(1);
   });
 
@@ -153,9 +154,9 @@ describe('where a message goes', () => {
       soon(),
     );
     expect(outcomes).toMatchObject([
-      { kind: 'retry', reason: expect.stringMatching(/^no-such-queue: QueueDoesNotExist: The specified queue/) },
-      { kind: 'retry', reason: expect.stringContaining(unknown) },
-      { kind: 'ok' },
+      { kind: 'failed', reason: expect.stringMatching(/^no-such-queue: QueueDoesNotExist: The specified queue/) },
+      { kind: 'failed', reason: expect.stringContaining(unknown) },
+      { kind: 'delivered' },
     ]);
   });
 
@@ -164,10 +165,10 @@ describe('where a message goes', () => {
     const QueueUrl = await consumer.createQueue('standard', name);
     await publisher.publish([message(name)], soon());
     await admin.send(new DeleteQueueCommand({ QueueUrl }));
-    expect(await publisher.publish([message(name)], soon())).toMatchObject([{ kind: 'retry' }]);
+    expect(await publisher.publish([message(name)], soon())).toMatchObject([{ kind: 'failed' }]);
     await consumer.createQueue('standard', name);
     faults.actions.length = 0;
-    expect(await publisher.publish([message(name)], soon())).toEqual([{ kind: 'ok' }]);
+    expect(await publisher.publish([message(name)], soon())).toEqual([{ kind: 'delivered' }]);
     expect(faults.actions).toContain('GetQueueUrl');
   });
 
@@ -175,7 +176,7 @@ describe('where a message goes', () => {
     open({ fifo: true });
     const queueUrl = await consumer.createQueue('standard');
     expect(await publisher.publish([message(queueUrl)], soon())).toMatchObject([
-      { kind: 'retry', reason: expect.stringMatching(/is not FIFO/) },
+      { kind: 'failed', reason: expect.stringMatching(/is not FIFO/) },
     ]);
   });
 });
@@ -188,7 +189,7 @@ describe('requests', () => {
       faults.actions.length = 0;
       const batch = Array.from({ length: count }, (_, n) => message(queueUrl, { key: `order:${n}`, body }));
       const outcomes = await publisher.publish(batch, soon());
-      expect(outcomes.every(({ kind }) => kind === 'ok')).toBe(true);
+      expect(outcomes.every(({ kind }) => kind === 'delivered')).toBe(true);
       return faults.actions.length;
     };
     expect(await requestsFor(25, 10)).toBe(3);
@@ -202,13 +203,13 @@ describe.runIf(!server.given)('a server that crashes', () => {
   it('is unavailable at once, and found again', async () => {
     open({ endpoint: server.url });
     const queueUrl = await consumer.createQueue('standard');
-    expect(await publisher.publish([message(queueUrl)], soon())).toEqual([{ kind: 'ok' }]);
+    expect(await publisher.publish([message(queueUrl)], soon())).toEqual([{ kind: 'delivered' }]);
     await server.own.kill();
     const [down] = await publisher.publish([message(queueUrl)], soon());
     await server.own.start();
     expect(down).toMatchObject({ kind: 'unavailable', reason: expect.stringMatching(/ECONNREFUSED/) });
     await admin.send(new CreateQueueCommand({ QueueName: queueUrl.split('/').at(-1) }));
-    expect(await publisher.publish([message(queueUrl)], soon())).toEqual([{ kind: 'ok' }]);
+    expect(await publisher.publish([message(queueUrl)], soon())).toEqual([{ kind: 'delivered' }]);
   });
 });
 

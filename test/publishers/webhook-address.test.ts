@@ -171,15 +171,15 @@ describe('a URL from the route', () => {
   ])('does not reach the private address in %s, and the event is given up with the reason', async (url) => {
     const receiver = await Receiver.forTest();
     const outcome = await publishOne(open(), url.replace('PORT', String(receiver.port)));
-    expect(outcome).toEqual({ kind: 'reject', reason: expect.stringContaining('private address') });
+    expect(outcome).toEqual({ kind: 'rejected', reason: expect.stringContaining('private address') });
     expect(receiver.connections).toBe(0);
   });
 
   it('may be private where that is allowed', async () => {
     const receiver = await Receiver.forTest();
     const publisher = open({ allowPrivateAddresses: true });
-    expect(await publishOne(publisher, receiver.url('/a'))).toEqual({ kind: 'ok' });
-    expect(await publishOne(publisher, receiver.url('/b', 'localhost'))).toEqual({ kind: 'ok' });
+    expect(await publishOne(publisher, receiver.url('/a'))).toEqual({ kind: 'delivered' });
+    expect(await publishOne(publisher, receiver.url('/b', 'localhost'))).toEqual({ kind: 'delivered' });
     expect(receiver.requests.map(({ path }) => path)).toEqual(['/a', '/b']);
   });
 
@@ -188,7 +188,7 @@ describe('a URL from the route', () => {
     const lookup = answering(['240.0.0.1'], ['127.0.0.1']);
     const outcome = await publishOne(open({ lookup }), `http://hooks.example.com:${receiver.port}/`);
     expect(outcome).toEqual({
-      kind: 'reject',
+      kind: 'rejected',
       reason:
         'Not sent: hooks.example.com resolves to the private address 240.0.0.1, and the URL comes from the route.',
     });
@@ -200,10 +200,10 @@ describe('a URL from the route', () => {
     const receiver = await Receiver.forTest();
     const lookup = answering(['127.0.0.1']);
     const publisher = open({ lookup, url: `http://internal.example.com:${receiver.port}/own` });
-    expect(await publishOne(publisher, 'order.created')).toEqual({ kind: 'ok' });
+    expect(await publishOne(publisher, 'order.created')).toEqual({ kind: 'delivered' });
     // The connection of the operator's own URL is idle now, and must not be there for the route's.
     const outcome = await publishOne(publisher, `http://internal.example.com:${receiver.port}/admin`);
-    expect(outcome).toMatchObject({ kind: 'reject', reason: expect.stringContaining('private address 127.0.0.1') });
+    expect(outcome).toMatchObject({ kind: 'rejected', reason: expect.stringContaining('private address 127.0.0.1') });
     expect(receiver.requests.map(({ path }) => path)).toEqual(['/own']);
   });
 });
@@ -212,7 +212,7 @@ describe("the operator's own url", () => {
   it('may be private: an internal service is the usual case', async () => {
     const receiver = await Receiver.forTest();
     const publisher = open({ url: receiver.url('/own', 'localhost') });
-    expect(await publishOne(publisher, 'order.created')).toEqual({ kind: 'ok' });
+    expect(await publishOne(publisher, 'order.created')).toEqual({ kind: 'delivered' });
   });
 
   it('keeps its headers and certificates to itself when the route names another URL', async () => {
@@ -241,7 +241,7 @@ describe('redirects', () => {
     redirecting(receiver, '/to');
     const outcome = await publishOne(open({ url: receiver.url('/from') }), 'x');
     expect(outcome).toEqual({
-      kind: 'retry',
+      kind: 'failed',
       reason: `127.0.0.1:${receiver.port} answered 307, a redirect to /to, which is not followed. Correct the URL`,
     });
     expect(receiver.requests.map(({ path }) => path)).toEqual(['/from']);
@@ -252,7 +252,7 @@ describe('redirects', () => {
     redirecting(receiver, '/to?x=1', status);
     const secret = Buffer.alloc(32, 1);
     const publisher = open({ url: receiver.url('/from'), redirectsMax: 1, secret });
-    expect(await publishOne(publisher, 'x', { body: 'hello' })).toEqual({ kind: 'ok' });
+    expect(await publishOne(publisher, 'x', { body: 'hello' })).toEqual({ kind: 'delivered' });
     const [from, to] = receiver.requests;
     expect(to).toMatchObject({ method: 'POST', path: '/to?x=1', body: Buffer.from('hello') });
     expect(to?.headers['webhook-signature']).toBe(from?.headers['webhook-signature']);
@@ -262,7 +262,7 @@ describe('redirects', () => {
     const receiver = await Receiver.forTest();
     redirecting(receiver, '/to', status);
     const outcome = await publishOne(open({ url: receiver.url('/from'), redirectsMax: 3 }), 'x');
-    expect(outcome).toMatchObject({ kind: 'retry', reason: expect.stringContaining(`answered ${status}`) });
+    expect(outcome).toMatchObject({ kind: 'failed', reason: expect.stringContaining(`answered ${status}`) });
     expect(receiver.requests).toHaveLength(1);
   });
 
@@ -278,7 +278,7 @@ describe('redirects', () => {
       'ftp://a/',
     ]) {
       redirecting(receiver, to);
-      expect(await publishOne(publisher, receiver.url('/from'))).toMatchObject({ kind: 'retry' });
+      expect(await publishOne(publisher, receiver.url('/from'))).toMatchObject({ kind: 'failed' });
     }
     expect(internal.connections).toBe(0);
     expect(new Set(receiver.requests.map(({ path }) => path))).toEqual(new Set(['/from']));
@@ -289,7 +289,7 @@ describe('redirects', () => {
     redirecting(receiver, receiver.url('/to', 'localhost').replace('https', 'http'));
     const tls = { rejectUnauthorized: false };
     const publisher = open({ url: receiver.url('/from', 'localhost'), tls, redirectsMax: 3 });
-    expect(await publishOne(publisher, 'x')).toMatchObject({ kind: 'retry' });
+    expect(await publishOne(publisher, 'x')).toMatchObject({ kind: 'failed' });
     expect(receiver.requests).toHaveLength(1);
   });
 
@@ -297,7 +297,7 @@ describe('redirects', () => {
     const receiver = await Receiver.forTest();
     redirecting(receiver, '/from');
     const outcome = await publishOne(open({ url: receiver.url('/from'), redirectsMax: 2 }), 'x');
-    expect(outcome.kind).toBe('retry');
+    expect(outcome.kind).toBe('failed');
     expect(receiver.requests).toHaveLength(3);
   });
 });

@@ -14,33 +14,33 @@ describe('an answer', () => {
   }
 
   it.each<[number, PublishOutcome['kind']]>([
-    [200, 'ok'],
-    [201, 'ok'],
-    [202, 'ok'],
-    [204, 'ok'],
-    [299, 'ok'],
-    [300, 'retry'],
-    [301, 'retry'],
-    [304, 'retry'],
-    [400, 'reject'],
-    [401, 'retry'],
-    [403, 'retry'],
-    [404, 'retry'],
-    [408, 'retry'],
-    [409, 'reject'],
-    [410, 'reject'],
-    [413, 'reject'],
-    [422, 'reject'],
-    [425, 'retry'],
-    [429, 'retry'],
-    [500, 'retry'],
-    [502, 'retry'],
-    [503, 'retry'],
-    [599, 'retry'],
+    [200, 'delivered'],
+    [201, 'delivered'],
+    [202, 'delivered'],
+    [204, 'delivered'],
+    [299, 'delivered'],
+    [300, 'failed'],
+    [301, 'failed'],
+    [304, 'failed'],
+    [400, 'rejected'],
+    [401, 'failed'],
+    [403, 'failed'],
+    [404, 'failed'],
+    [408, 'failed'],
+    [409, 'rejected'],
+    [410, 'rejected'],
+    [413, 'rejected'],
+    [422, 'rejected'],
+    [425, 'failed'],
+    [429, 'failed'],
+    [500, 'failed'],
+    [502, 'failed'],
+    [503, 'failed'],
+    [599, 'failed'],
   ])('%i is %s', async (status, kind) => {
     const outcome = await outcomeFor(status);
     expect(outcome.kind).toBe(kind);
-    if (outcome.kind !== 'ok') expect(outcome.reason).toContain(`answered ${status}`);
+    if (outcome.kind !== 'delivered') expect(outcome.reason).toContain(`answered ${status}`);
   });
 
   it('410 says that the receiver wants no more', async () => {
@@ -68,7 +68,7 @@ describe('an answer', () => {
   ])('with Retry-After: %s is tried again after %s ms', async (value, ms) => {
     for (const status of [429, 503]) {
       const outcome = await outcomeFor(status, { 'retry-after': value });
-      expect(outcome.kind).toBe('retry');
+      expect(outcome.kind).toBe('failed');
       expect((outcome as { retryAfterMs?: number }).retryAfterMs).toBe(ms);
     }
   });
@@ -93,16 +93,16 @@ describe('an answer', () => {
     const outcomeOf = (response: WebhookResponse) => {
       seen.push(response);
       if (response.status === 503) return 'unavailable' as const;
-      if (response.body.includes('"ok":false')) return 'reject' as const;
-      return response.status === 409 ? ('ok' as const) : undefined;
+      if (response.body.includes('"ok":false')) return 'rejected' as const;
+      return response.status === 409 ? ('delivered' as const) : undefined;
     };
     expect(await outcomeFor(503, { 'retry-after': '3' }, '', { outcomeOf })).toMatchObject({
       kind: 'unavailable',
       retryAfterMs: 3_000,
     });
-    expect(await outcomeFor(200, {}, '{"ok":false}', { outcomeOf })).toMatchObject({ kind: 'reject' });
-    expect(await outcomeFor(409, {}, '', { outcomeOf })).toEqual({ kind: 'ok' });
-    expect(await outcomeFor(422, {}, '', { outcomeOf })).toMatchObject({ kind: 'reject' });
+    expect(await outcomeFor(200, {}, '{"ok":false}', { outcomeOf })).toMatchObject({ kind: 'rejected' });
+    expect(await outcomeFor(409, {}, '', { outcomeOf })).toEqual({ kind: 'delivered' });
+    expect(await outcomeFor(422, {}, '', { outcomeOf })).toMatchObject({ kind: 'rejected' });
     expect(seen[0]).toMatchObject({ status: 503, headers: { 'retry-after': '3' }, eventType: 'test.happened' });
   });
 
@@ -111,10 +111,10 @@ describe('an answer', () => {
       throw new Error('my mistake');
     };
     expect(await outcomeFor(204, {}, '', { outcomeOf: throwing })).toEqual({
-      kind: 'retry',
+      kind: 'failed',
       reason: 'outcomeOf() threw: my mistake',
     });
-    expect(await outcomeFor(204, {}, '', { outcomeOf: () => 'fine' })).toMatchObject({ kind: 'retry' });
+    expect(await outcomeFor(204, {}, '', { outcomeOf: () => 'fine' })).toMatchObject({ kind: 'failed' });
   });
 
   it('of a megabyte costs neither time nor memory', async () => {
@@ -133,14 +133,14 @@ describe('an answer', () => {
       more();
     };
     const outcome = await publishOne(open({ url: receiver.url() }));
-    expect(outcome).toMatchObject({ kind: 'retry', reason: expect.stringMatching(/answered 500: x+…$/) });
+    expect(outcome).toMatchObject({ kind: 'failed', reason: expect.stringMatching(/answered 500: x+…$/) });
     // What the kernel buffers on its way is not ours to limit.
     expect(written).toBeLessThan(20_000_000);
   });
 
   it.each([
-    [200, 'ok'],
-    [500, 'retry'],
+    [200, 'delivered'],
+    [500, 'failed'],
   ])('%i whose body never ends, or drips, is %s without waiting for it', async (status, kind) => {
     const receiver = await Receiver.forTest();
     receiver.answer = ({ path }, response) => {
@@ -157,8 +157,8 @@ describe('an answer', () => {
   });
 
   it.each([
-    [200, 'ok'],
-    [500, 'retry'],
+    [200, 'delivered'],
+    [500, 'failed'],
   ])('%i that breaks off in its body is %s all the same', async (status, kind) => {
     const receiver = await Receiver.forTest();
     receiver.answer = (_, response) => {
@@ -176,6 +176,6 @@ describe('an answer', () => {
     });
     const message = testMessage({ topic: 'x', body: 'x'.repeat(5_000_000) });
     const [outcome] = await open({ url }).publish([message], AbortSignal.timeout(20_000));
-    expect(outcome).toMatchObject({ kind: 'reject', reason: expect.stringContaining('answered 413: too big') });
+    expect(outcome).toMatchObject({ kind: 'rejected', reason: expect.stringContaining('answered 413: too big') });
   });
 });

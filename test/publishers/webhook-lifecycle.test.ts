@@ -78,7 +78,7 @@ describe('connect() and health()', () => {
     const patient = open({ url: receiver.url() });
     const ending = publishOne(patient);
     await patient.close();
-    expect(await ending).toEqual({ kind: 'ok' });
+    expect(await ending).toEqual({ kind: 'delivered' });
 
     await until(() => receiver.connectionsOpen === 0, { what: 'its connection is gone' });
     receiver.freeze();
@@ -88,9 +88,9 @@ describe('connect() and health()', () => {
     await until(() => receiver.connectionsOpen > 0, { what: 'the first one has the slot' });
     const second = publishOne(publisher, receiver.url());
     await within(publisher.close(), { what: 'it is closed', timeoutMs: 2_500 });
-    expect((await first).kind).toBe('retry');
+    expect((await first).kind).toBe('failed');
     // It waited for its turn or had just begun: not known to be delivered in either case.
-    expect(['retry', 'unavailable']).toContain((await second).kind);
+    expect(['failed', 'unavailable']).toContain((await second).kind);
   });
 
   it('close() ends idle connections at once', async () => {
@@ -109,6 +109,6 @@ describe('connect() and health()', () => {
     await publisher.close();
     expect((await publishOne(publisher)).kind).toBe('unavailable');
     await publisher.connect(soon());
-    expect(await publishOne(publisher)).toEqual({ kind: 'ok' });
+    expect(await publishOne(publisher)).toEqual({ kind: 'delivered' });
   });
 });

@@ -13,12 +13,12 @@ describe('without an answer', () => {
     const own = await publishOne(open({ url, timeoutMs: 2_000, ...options }));
     const routed = await publishOne(open({ timeoutMs: 2_000, ...options }), url);
     const turned = await publishOne(open({ timeoutMs: 2_000, onConnectionError: 'unavailable', ...options }), url);
-    const kept = await publishOne(open({ url, timeoutMs: 2_000, onConnectionError: 'retry', ...options }));
+    const kept = await publishOne(open({ url, timeoutMs: 2_000, onConnectionError: 'failed', ...options }));
     return [
       ['unavailable', own],
-      ['retry', routed],
+      ['failed', routed],
       ['unavailable', turned],
-      ['retry', kept],
+      ['failed', kept],
     ];
   }
 
@@ -86,14 +86,14 @@ describe('without an answer', () => {
     const ca = { ca: testCertificate };
     const own = await publishOne(open({ url: receiver.url('/'), tls: ca }));
     expect(own).toMatchObject({ kind: 'unavailable', reason: expect.stringContaining('ERR_TLS_CERT_ALTNAME_INVALID') });
-    expect(await publishOne(open({ url: receiver.url('/', 'localhost'), tls: ca }))).toEqual({ kind: 'ok' });
-    expect(await publishOne(open({ tls: ca }), receiver.url('/', 'localhost'))).toEqual({ kind: 'ok' });
+    expect(await publishOne(open({ url: receiver.url('/', 'localhost'), tls: ca }))).toEqual({ kind: 'delivered' });
+    expect(await publishOne(open({ tls: ca }), receiver.url('/', 'localhost'))).toEqual({ kind: 'delivered' });
     // Certificates of `url` say nothing about the URLs of others.
     const routed = await publishOne(
       open({ url: receiver.url('/', 'localhost'), tls: ca }),
       receiver.url('/', 'localhost'),
     );
-    expect(routed).toMatchObject({ kind: 'retry', reason: expect.stringContaining('not trusted') });
+    expect(routed).toMatchObject({ kind: 'failed', reason: expect.stringContaining('not trusted') });
     const plain = await Receiver.forTest();
     await expectFailure(plain.url().replace('http', 'https'), /failed: .*(SSL|EPROTO)/);
   });
@@ -115,12 +115,12 @@ describe('a receiver that restarts', () => {
     const receiver = await Receiver.forTest();
     const publisher = open({ url: receiver.url() });
     for (let round = 0; round < 3; round++) {
-      expect(await publishOne(publisher)).toEqual({ kind: 'ok' });
+      expect(await publishOne(publisher)).toEqual({ kind: 'delivered' });
       await receiver.stop();
       expect((await publishOne(publisher)).kind).toBe('unavailable');
       await receiver.start();
     }
-    expect(await publishOne(publisher)).toEqual({ kind: 'ok' });
+    expect(await publishOne(publisher)).toEqual({ kind: 'delivered' });
   });
 
   it('and closes an idle connection in the moment it is used again costs nothing', async () => {
@@ -137,7 +137,7 @@ describe('a receiver that restarts', () => {
     });
     const publisher = open({ url });
     for (let n = 1; n <= 4; n++) {
-      expect(await publishOne(publisher)).toEqual({ kind: 'ok' });
+      expect(await publishOne(publisher)).toEqual({ kind: 'delivered' });
       expect(requests).toBe(n);
       await sleep(1);
     }

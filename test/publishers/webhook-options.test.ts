@@ -20,8 +20,8 @@ describe('options', () => {
     [{ inFlightMax: '5' }, 'inFlightMax must be'],
     [{ redirectsMax: 11 }, 'redirectsMax must be'],
     [{ allowPrivateAddresses: 'yes' }, 'allowPrivateAddresses must be true or false'],
-    [{ onConnectionError: 'ok' }, 'onConnectionError must be one of'],
-    [{ outcomeOf: 'ok' }, 'outcomeOf must be a function'],
+    [{ onConnectionError: 'delivered' }, 'onConnectionError must be one of'],
+    [{ outcomeOf: 'delivered' }, 'outcomeOf must be a function'],
     [{ timeout: 5 }, 'There is no option timeout. Known are: url, secret'],
   ])('%j is refused at once', (options, words) => {
     const create = () => webhook({ secret: null, ...options } as WebhookOptions);

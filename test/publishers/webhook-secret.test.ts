@@ -34,7 +34,7 @@ test(
     const publisher = webhook({ secret: ({ url }) => secretOf(url), allowPrivateAddresses: true });
     for (const [index, url] of urls.entries()) {
       const outcome = await publisher.publish([testMessage({ topic: url, body: '1' })], AbortSignal.timeout(10_000));
-      expect(outcome, url).toEqual([{ kind: 'ok' }]);
+      expect(outcome, url).toEqual([{ kind: 'delivered' }]);
       const { headers } = receiver.requests[index] ?? { headers: {} };
       expect(() => verifyWebhook({ headers, body: '1', secret: secretFor(index) }), url).not.toThrow();
     }

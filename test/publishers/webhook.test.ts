@@ -36,7 +36,7 @@ describe('a request', () => {
       headers: { 'X-Team': 'a b', traceparent: '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01' },
       occurredAtMs: Date.now() - 86_400_000,
     });
-    expect(await publish(publisher, [message])).toEqual([{ kind: 'ok' }]);
+    expect(await publish(publisher, [message])).toEqual([{ kind: 'delivered' }]);
     const [received] = receiver.requests;
     expect(received).toMatchObject({ method: 'POST', path: '/events?source=shop' });
     expect(received?.body.toString()).toBe('{"text":"Grüße"}');
@@ -101,7 +101,7 @@ describe('a request', () => {
     for (const fault of faults) {
       const outcome = await publishOne(open({ url: receiver.url(), secret: fault, timeoutMs: 50 }), { topic: 'x' });
       expect(outcome).toEqual({
-        kind: 'retry',
+        kind: 'failed',
         reason: expect.stringMatching(/^Not sent: the secret could not be had\. ./),
       });
       expect(JSON.stringify(outcome)).not.toContain('my password');
@@ -115,7 +115,7 @@ describe('the URL', () => {
     const receiver = await Receiver.forTest();
     const publisher = open({ url: receiver.url('/own') });
     for (const topic of ['order.created', receiver.url('/customer'), 'ftp://x', 'https-less']) {
-      expect(await publishOne(publisher, { topic })).toEqual({ kind: 'ok' });
+      expect(await publishOne(publisher, { topic })).toEqual({ kind: 'delivered' });
     }
     expect(receiver.requests.map(({ path }) => path)).toEqual(['/own', '/customer', '/own', '/own']);
   });
@@ -133,8 +133,8 @@ describe('the URL', () => {
     [undefined as unknown as string, 'is none, and the destination has no url'],
   ])('%j is given up with a reason', async (topic, words) => {
     const outcome = await publishOne(open(), { topic });
-    expect(outcome).toEqual({ kind: 'reject', reason: expect.stringContaining(words) });
-    expect(outcome.kind === 'reject' && outcome.reason).not.toMatch(/[\r\n]|password/);
+    expect(outcome).toEqual({ kind: 'rejected', reason: expect.stringContaining(words) });
+    expect(outcome.kind === 'rejected' && outcome.reason).not.toMatch(/[\r\n]|password/);
   });
 });
 
@@ -162,7 +162,7 @@ describe('headers', () => {
     const receiver = await Receiver.forTest();
     const headers = { [name]: value } as Record<string, string>;
     const outcome = await publishOne(open({ url: receiver.url() }), { topic: 'x', headers });
-    expect(outcome).toEqual({ kind: 'reject', reason: expect.stringContaining(words) });
+    expect(outcome).toEqual({ kind: 'rejected', reason: expect.stringContaining(words) });
     expect(receiver.requests).toHaveLength(0);
   });
 
@@ -170,7 +170,7 @@ describe('headers', () => {
     const receiver = await Receiver.forTest();
     const headers = { 'x-a': '1', 'X-A': '2', 'X-Key': 'event' };
     const publisher = open({ url: receiver.url(), headers: { 'x-key': 'option' } });
-    expect(await publishOne(publisher, { topic: 'x', headers })).toEqual({ kind: 'ok' });
+    expect(await publishOne(publisher, { topic: 'x', headers })).toEqual({ kind: 'delivered' });
     expect(receiver.requests[0]?.headers).toMatchObject({ 'x-a': '2', 'x-key': 'option' });
   });
 
@@ -185,7 +185,9 @@ describe('headers', () => {
     ];
     for (const [given, words] of bad) {
       const message = { ...testMessage({ topic: 'x' }), ...given };
-      expect(await publish(publisher, [message])).toEqual([{ kind: 'reject', reason: expect.stringContaining(words) }]);
+      expect(await publish(publisher, [message])).toEqual([
+        { kind: 'rejected', reason: expect.stringContaining(words) },
+      ]);
     }
     expect(receiver.requests).toHaveLength(0);
   });
@@ -193,7 +195,7 @@ describe('headers', () => {
   it('beyond ASCII arrive as percent-encoded UTF-8, and others as they are', async () => {
     const receiver = await Receiver.forTest();
     const headers = JSON.parse('{"x-a":"100 % ü 🧾","x-b":"100 %20","x-c":"","__proto__":"p"}');
-    expect(await publishOne(open({ url: receiver.url() }), { topic: 'x', headers })).toEqual({ kind: 'ok' });
+    expect(await publishOne(open({ url: receiver.url() }), { topic: 'x', headers })).toEqual({ kind: 'delivered' });
     const received = receiver.requests[0]?.headers ?? {};
     expect(received['x-a']).toBe('100 %25 %C3%BC %F0%9F%A7%BE');
     expect(decodeURIComponent(String(received['x-a']))).toBe('100 % ü 🧾');
@@ -224,7 +226,14 @@ describe('order and limits', () => {
       testMessage({ topic: 'x', body, key: body[0] ?? '' }),
     );
     const outcomes = await publish(open({ url: receiver.url() }), batch);
-    expect(outcomes.map(({ kind }) => kind)).toEqual(['ok', 'ok', 'retry', 'retry', 'ok', 'retry']);
+    expect(outcomes.map(({ kind }) => kind)).toEqual([
+      'delivered',
+      'delivered',
+      'failed',
+      'released',
+      'delivered',
+      'released',
+    ]);
     const ofKey = (name: string) => receiver.bodies().filter((body) => body.startsWith(name));
     expect(ofKey('a')).toEqual(['a1', 'a2']);
     expect(ofKey('b')).toEqual(['b1', 'b2']);
@@ -241,10 +250,10 @@ describe('order and limits', () => {
     const publisher = open({ perHostMax: 3 });
     const calls = Array.from({ length: 12 }, () => publishOne(publisher, { topic: slow.url('/') }));
     await until(() => slow.requests.length === 3, { what: 'the first three are there' });
-    expect(await publishOne(publisher, { topic: quick.url('/') })).toEqual({ kind: 'ok' });
+    expect(await publishOne(publisher, { topic: quick.url('/') })).toEqual({ kind: 'delivered' });
     expect(slow.requests).toHaveLength(3);
     gate.resolve();
-    expect(await Promise.all(calls)).toEqual(Array(12).fill({ kind: 'ok' }));
+    expect(await Promise.all(calls)).toEqual(Array(12).fill({ kind: 'delivered' }));
     expect(slow.atOnceMost).toBe(3);
     expect(slow.requests).toHaveLength(12);
   });
@@ -258,17 +267,17 @@ describe('order and limits', () => {
       publishOne(publisher, { topic: 'x' }),
     ]);
     expect(first.kind).toBe('unavailable');
-    expect(['retry', 'unavailable']).toContain(second.kind);
+    expect(['failed', 'unavailable']).toContain(second.kind);
     receiver.thaw();
     // The slots are free again.
     const more = await Promise.all([1, 2, 3].map(() => publishOne(publisher, { topic: 'x' })));
-    expect(more).toEqual(Array(3).fill({ kind: 'ok' }));
+    expect(more).toEqual(Array(3).fill({ kind: 'delivered' }));
   });
 
   it('uses connections again', async () => {
     const receiver = await Receiver.forTest();
     const publisher = open({ url: receiver.url() });
-    for (let n = 0; n < 20; n++) expect(await publishOne(publisher, { topic: 'x' })).toEqual({ kind: 'ok' });
+    for (let n = 0; n < 20; n++) expect(await publishOne(publisher, { topic: 'x' })).toEqual({ kind: 'delivered' });
     expect(receiver.connections).toBe(1);
   });
 

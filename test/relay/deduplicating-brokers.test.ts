@@ -121,7 +121,7 @@ async function untilAll(scenario: RelayScenario, status: string): Promise<void> 
 }
 
 /** The broker stores what it is sent, and its first answers are lost: one for each message. */
-function losingFirstAnswers(kind: 'retry' | 'unavailable'): Wrap {
+function losingFirstAnswers(kind: 'failed' | 'unavailable'): Wrap {
   return (publisher) => {
     const answered = new Set<string>();
     return {
@@ -162,7 +162,7 @@ describe.each(Object.entries(places))('%s', (_, placeOf) => {
       const place = await placeOf(asIs);
       const relay = scenario.idleRelay('r', { ...quick, ...place.options });
       const [id] = await scenario.emit([event]);
-      expect(await relay.runOnce()).toEqual({ delivered: 1, retried: 0, dead: 0 });
+      expect(await relay.runOnce()).toEqual({ delivered: 1, failed: 0, rejected: 0 });
       const stored = await place.stored(2);
       expect(stored.map(({ target }) => target).sort()).toEqual(place.targets);
       for (const { eventId, deduplicationId } of stored) {
@@ -172,7 +172,7 @@ describe.each(Object.entries(places))('%s', (_, placeOf) => {
     }),
   );
 
-  test.each(['retry', 'unavailable'] as const)(
+  test.each(['failed', 'unavailable'] as const)(
     'stores an event once for each target when its answers are lost: %s',
     (kind) =>
       withScenario(async (scenario) => {
@@ -188,7 +188,7 @@ describe.each(Object.entries(places))('%s', (_, placeOf) => {
       })(),
   );
 
-  test.each(['retry', 'unavailable'] as const)(
+  test.each(['failed', 'unavailable'] as const)(
     'stores an event again when it is replayed within the window, once for each target although answers are lost: %s',
     (kind) =>
       withScenario(async (scenario) => {
@@ -211,7 +211,7 @@ describe.each(Object.entries(places))('%s', (_, placeOf) => {
   test(
     'stores a dead letter once when it is retried after its answer was lost, and again when it is replayed then',
     withScenario(async (scenario) => {
-      const place = await placeOf(losingFirstAnswers('retry'));
+      const place = await placeOf(losingFirstAnswers('failed'));
       const { admin } = createOutbox({ db: fromPg(scenario.db.pool) });
       const [id = ''] = await scenario.emit([event]);
       await scenario.relay('r', { ...quick, ...place.options, retry: { delaysMs: [] } });

@@ -27,7 +27,7 @@ describe('routing', () => {
       const [id] = await scenario.emit([
         { aggregateId: '7', type: 'order.created', payload: { total: 9 }, headers: { tenant: 'é' } },
       ]);
-      expect(await relay.runOnce()).toEqual({ delivered: 1, retried: 0, dead: 0 });
+      expect(await relay.runOnce()).toEqual({ delivered: 1, failed: 0, rejected: 0 });
       for (const { received } of [one, two]) {
         expect(received).toHaveLength(1);
         const message = received[0] as Message;
@@ -90,7 +90,7 @@ describe('routing', () => {
       const customers = new ScriptedPublisher();
       let asked = 0;
       customers.outcomeOf = ({ topic }) =>
-        topic === 'b' && asked === 1 ? { kind: 'retry', reason: 'not now' } : { kind: 'ok' };
+        topic === 'b' && asked === 1 ? { kind: 'failed', reason: 'not now' } : { kind: 'delivered' };
       const relay = scenario.idleRelay('r', {
         ...noHandlers,
         retry: { delaysMs: [1] },
@@ -134,7 +134,7 @@ describe('routing', () => {
         },
       });
       await scenario.emit([...Object.keys(wrong), 'fine'].map((type) => ({ aggregateId: type, type })));
-      expect(await relay.runOnce()).toEqual({ delivered: 1, retried: 9, dead: 0 });
+      expect(await relay.runOnce()).toEqual({ delivered: 1, failed: 9, rejected: 0 });
       expect(events.received).toHaveLength(1);
       const found = await failures(scenario);
       const codes = found.map(({ code }) => code).sort();
@@ -191,7 +191,7 @@ describe('routing', () => {
         route: () => [],
       });
       await scenario.emit([{ aggregateId: '1' }]);
-      expect(await relay.runOnce()).toEqual({ delivered: 0, retried: 0, dead: 1 });
+      expect(await relay.runOnce()).toEqual({ delivered: 0, failed: 0, rejected: 1 });
     }),
   );
 });
@@ -212,9 +212,9 @@ describe('outcomes', () => {
       ]);
       let failing = true;
       events.outcomeOf = ({ eventType }) => {
-        if (eventType === 'fails' && failing) return { kind: 'retry', reason: 'leader moved' };
-        if (eventType === 'poison') return { kind: 'reject', reason: 'record too large' };
-        return { kind: 'ok' };
+        if (eventType === 'fails' && failing) return { kind: 'failed', reason: 'leader moved' };
+        if (eventType === 'poison') return { kind: 'rejected', reason: 'record too large' };
+        return { kind: 'delivered' };
       };
       const relay = await scenario.relay('r', {
         ...noHandlers,
@@ -245,7 +245,7 @@ describe('outcomes', () => {
     withScenario(async (scenario) => {
       const [good, bad] = [new ScriptedPublisher(), new ScriptedPublisher()];
       let handled = 0;
-      bad.outcomeOf = () => ({ kind: 'retry', reason: 'not now' });
+      bad.outcomeOf = () => ({ kind: 'failed', reason: 'not now' });
       const relay = await scenario.relay('r', {
         pollIntervalMs: 50,
         handlers: { scripted: { count: () => ++handled } },
@@ -254,7 +254,7 @@ describe('outcomes', () => {
       });
       await scenario.emit([{ aggregateId: '1' }]);
       await until(() => bad.batches.length >= 3, { what: 'it was tried three times' });
-      bad.outcomeOf = () => ({ kind: 'ok' });
+      bad.outcomeOf = () => ({ kind: 'delivered' });
       await scenario.drained();
       await relay.stop();
       expect([good.received.length, bad.received.length, handled]).toEqual([1, 1, 1]);
@@ -265,7 +265,7 @@ describe('outcomes', () => {
     'a receiver that says when to come again is obeyed',
     withScenario(async (scenario) => {
       const hook = new ScriptedPublisher();
-      hook.outcomeOf = () => ({ kind: 'retry', reason: '429', retryAfterMs: 60_000 });
+      hook.outcomeOf = () => ({ kind: 'failed', reason: '429', retryAfterMs: 60_000 });
       const relay = scenario.idleRelay('r', { ...noHandlers, destinations: { hook }, retry: { delaysMs: [1, 1] } });
       await scenario.emit([{ aggregateId: '1' }]);
       await relay.runOnce();
@@ -304,7 +304,7 @@ describe('outcomes', () => {
         { aggregateId: '3', type: 'nothing' },
         ...Array.from({ length: 20 }, () => ({ aggregateId: '4', type: 'fine' })),
       ]);
-      expect(await relay.runOnce()).toEqual({ delivered: 20, retried: 2, dead: 1 });
+      expect(await relay.runOnce()).toEqual({ delivered: 20, failed: 2, rejected: 1 });
       expect(receivedIds(events)).toEqual(ids.slice(3));
       expect(events.received[0]).toMatchObject({ body: new Uint8Array([1, 2]), contentType: 'application/avro' });
       const codes = (await failures(scenario)).map(({ code }) => code).sort();
@@ -318,7 +318,7 @@ describe('outcomes', () => {
       const events = new ScriptedPublisher();
       events.outcomeOf = ({ eventType }) => {
         if (eventType === 'crash') throw new TypeError('undefined is not a topic');
-        return { kind: 'ok' };
+        return { kind: 'delivered' };
       };
       const publish = events.publish.bind(events);
       events.publish = (batch, signal) => {
@@ -327,7 +327,7 @@ describe('outcomes', () => {
       };
       const relay = scenario.idleRelay('r', { ...noHandlers, retry: { delaysMs: [60_000] }, destinations: { events } });
       await scenario.emit([{ aggregateId: '1' }, { aggregateId: '2', type: 'crash' }, { aggregateId: '3' }]);
-      expect(await relay.runOnce()).toEqual({ delivered: 2, retried: 1, dead: 0 });
+      expect(await relay.runOnce()).toEqual({ delivered: 2, failed: 1, rejected: 0 });
       expect((await failures(scenario))[0]).toMatchObject({
         target: 'events',
         code: 'POSTCOMMIT_E_PUBLISH_FAILED',
@@ -466,7 +466,7 @@ describe('start and stop', () => {
         ...noHandlers,
         destinations: { events: { publisher: events, probeDelayMs: 50 } },
       });
-      await until(() => relay.stats().shelved === 5, { what: 'all wait' });
+      await until(() => relay.stats().unavailable === 5, { what: 'all wait' });
       events.mood = 'up';
       await until(() => events.received.length === 5, { what: 'all arrived' });
       expect(receivedIds(events)).toEqual(ids);

@@ -5,20 +5,23 @@ import { type ModelOptions, QueueModel } from './queue-model.ts';
 type Step =
   | { do: 'emit'; key: string | null }
   | { do: 'claim'; limit: number }
-  | { do: 'finish'; pick: number; kind: 'ok' | 'retry' | 'reject' | 'release' | 'shelve' }
-  | { do: 'finishLoad'; pick: number; kind: 'ok' | 'retry' | 'reject' | 'release' }
+  | { do: 'finish'; pick: number; kind: 'delivered' | 'failed' | 'rejected' | 'released' | 'unavailable' }
+  | { do: 'finishLoad'; pick: number; kind: 'delivered' | 'failed' | 'rejected' | 'released' }
   | { do: 'write' | 'confirm' | 'unshelve'; count: number }
   | { do: 'releaseExcess'; passMs: number }
   | { do: 'loseLease' };
 
 const key = fc.option(fc.constantFrom('a', 'b', 'c'), { freq: 6 });
 const kind = fc.oneof(
-  { weight: 4, arbitrary: fc.constant('ok' as const) },
-  { weight: 1, arbitrary: fc.constantFrom('retry' as const, 'reject' as const, 'release' as const, 'shelve' as const) },
+  { weight: 4, arbitrary: fc.constant('delivered' as const) },
+  {
+    weight: 1,
+    arbitrary: fc.constantFrom('failed' as const, 'rejected' as const, 'released' as const, 'unavailable' as const),
+  },
 );
 const loadKind = fc.oneof(
-  { weight: 4, arbitrary: fc.constant('ok' as const) },
-  { weight: 1, arbitrary: fc.constantFrom('retry' as const, 'reject' as const, 'release' as const) },
+  { weight: 4, arbitrary: fc.constant('delivered' as const) },
+  { weight: 1, arbitrary: fc.constantFrom('failed' as const, 'rejected' as const, 'released' as const) },
 );
 const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 8, arbitrary: fc.record({ do: fc.constant('emit' as const), key }) },
@@ -62,7 +65,7 @@ function play(given: readonly Step[], limits: ModelOptions): QueueModel {
 }
 
 describe('the dispatcher, whatever happens in whatever order', () => {
-  test('keeps the order of each key, one at a time, and gives one verdict about every event', () => {
+  test('keeps the order of each key, one at a time, and has one outcome for every event', () => {
     fc.assert(
       fc.property(steps, options, (given, limits) => {
         const model = play(given, limits);

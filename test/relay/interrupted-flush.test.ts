@@ -87,7 +87,7 @@ describe.each(postgresVersions)('a flush that is interrupted, on PostgreSQL %i',
       await within(answer.caught, { what: 'both are written' });
       await scenario.drained(); // COMMIT was sent together with the statement.
       answer.cut();
-      await until(() => relay.stats().shelved === 1 && relay.stats().delivered === 1, { what: 'the relay knows' });
+      await until(() => relay.stats().unavailable === 1 && relay.stats().delivered === 1, { what: 'the relay knows' });
       expect(relay.stats()).toMatchObject({ fenced: 0 });
       expect(await scenario.db.query('select seq::text, done from postcommit.outbox_shelf')).toEqual([
         { seq: '1', done: ['note'] },

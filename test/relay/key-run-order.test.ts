@@ -6,7 +6,7 @@ import { withScenario } from '../support/relay-scenario.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';
 import { until } from '../support/wait.ts';
 
-const ok: PublishOutcome = { kind: 'ok' };
+const ok: PublishOutcome = { kind: 'delivered' };
 const byType = ({ type }: { type: string }) => ({ to: 'events', topic: type });
 const sorted = (numbers: readonly number[]) => [...numbers].sort((one, other) => one - other);
 const line = (count: number, aggregateId: string, type = 'topic') =>
@@ -19,7 +19,7 @@ function arrivals(received: readonly Message[], emitted: readonly string[]): num
 }
 
 describe('a publisher that takes several events of a key in one batch', () => {
-  test.each(['retry', 'reject', 'unavailable'] as const)(
+  test.each(['failed', 'rejected', 'unavailable'] as const)(
     'the next event of a key is not sent behind a run in which one failed: %s',
     (kind) =>
       withScenario(async (scenario) => {
@@ -32,8 +32,9 @@ describe('a publisher that takes several events of a key in one batch', () => {
           return { kind, reason: 'as scripted' };
         };
         const relay = await scenario.relay('r', { handlers: {}, destinations: { events }, route: byType });
-        const { delivered, dead } = kind === 'reject' ? { delivered: 14, dead: 1 } : { delivered: 15, dead: 0 };
-        const isDone = () => relay.stats().delivered === delivered && relay.stats().dead === dead;
+        const { delivered, rejected } =
+          kind === 'rejected' ? { delivered: 14, rejected: 1 } : { delivered: 15, rejected: 0 };
+        const isDone = () => relay.stats().delivered === delivered && relay.stats().rejected === rejected;
         await until(isDone, { what: 'all are settled' });
         const order = arrivals(events.received, ids);
         expect(order).toEqual(sorted(order));
@@ -66,7 +67,7 @@ describe('a publisher that takes several events of a key in one batch', () => {
     withScenario(async (scenario) => {
       const events = new ScriptedPublisher({ batchSizeMax: 6, batchesInFlightMax: 1, keyRuns: true });
       events.tookMs = 300; // A topic is set apart when it makes a batch slow and fails.
-      events.outcomeOf = ({ key }) => (key === 'J' ? { kind: 'retry', reason: 'no leader' } : ok);
+      events.outcomeOf = ({ key }) => (key === 'J' ? { kind: 'failed', reason: 'no leader' } : ok);
       const ids = await scenario.emit([...line(1, 'J', 'A'), ...line(5, 'K', 'B'), ...line(7, 'K', 'A')]);
       const relay = await scenario.relay('r', { handlers: {}, destinations: { events }, route: byType });
       await until(() => relay.stats().delivered === 12, { what: 'all of the key have arrived' });
@@ -84,7 +85,7 @@ describe('a publisher that takes several events of a key in one batch', () => {
       const failure = (): PublishOutcome | undefined => {
         if (failuresLeft === 0 || random.next() > 0.08) return undefined;
         failuresLeft--;
-        return { kind: random.next() < 0.5 ? 'retry' : 'unavailable', reason: 'as scripted' };
+        return { kind: random.next() < 0.5 ? 'failed' : 'unavailable', reason: 'as scripted' };
       };
       const publisher = () => {
         const events = new ScriptedPublisher({ batchSizeMax: 8, batchesInFlightMax: 2, keyRuns: true });
@@ -93,7 +94,7 @@ describe('a publisher that takes several events of a key in one batch', () => {
           await sleep(failuresLeft > 0 && random.next() < 0.1 ? 260 : random.next() * 10);
           const failed = new Set<string | null>();
           return batch.map((message) => {
-            if (failed.has(message.key)) return { kind: 'retry', reason: 'not sent' };
+            if (failed.has(message.key)) return { kind: 'released', reason: 'not sent' };
             const outcome = failure();
             if (outcome === undefined) received.push(message);
             else failed.add(message.key);

@@ -9,8 +9,8 @@ const names: (keyof LifecycleEvents)[] = [
   'stopped',
   'claimed',
   'delivered',
-  'retried',
-  'dead',
+  'failed',
+  'rejected',
   'released',
   'rescued',
 ];
@@ -42,7 +42,7 @@ describe('what a relay tells', () => {
         const of = (name: string) => heard.filter(([told]) => told === name).map(([, facts]) => facts);
         expect(of('started')).toEqual([{ relay: 'teller', token: expect.stringMatching(/^\d+$/) }]);
         const facts = { eventId: id, eventType: 'scripted', aggregateType: 'thing', aggregateId: 'a', seq: '1' };
-        expect(of('retried')).toEqual([
+        expect(of('failed')).toEqual([
           { ...facts, attempt: 1, delayMs: 0, error: 'attempt 1 fails', target: 'script' },
         ]);
         expect(of('delivered')[0]).toEqual({
@@ -51,7 +51,7 @@ describe('what a relay tells', () => {
           targets: ['script'],
           latencyMs: expect.any(Number),
         });
-        expect(of('dead')).toMatchObject([{ aggregateId: 'b', reason: 'rejected', blocking: false, attempt: 1 }]);
+        expect(of('rejected')).toMatchObject([{ aggregateId: 'b', reason: 'rejected', blocking: false, attempt: 1 }]);
         expect(of('released').length).toBeGreaterThan(0);
         expect(of('stopped')).toEqual([{ relay: 'teller', released: of('released').length }]);
         const claimed = of('claimed').reduce((sum, each) => sum + (each as { count: number }).count, 0);
@@ -66,7 +66,16 @@ describe('what a relay tells', () => {
     'stats: what it does now, and what it did',
     withScenario(async (scenario) => {
       const relay = scenario.idleRelay('one', { inFlightMax: 2, leaseMs: 300 });
-      const nothing = { claimed: 0, delivered: 0, retried: 0, dead: 0, released: 0, shelved: 0, fenced: 0, rescued: 0 };
+      const nothing = {
+        claimed: 0,
+        delivered: 0,
+        failed: 0,
+        rejected: 0,
+        released: 0,
+        unavailable: 0,
+        fenced: 0,
+        rescued: 0,
+      };
       const idle = {
         state: 'idle',
         token: undefined,

@@ -33,8 +33,8 @@ describe('a publisher that does not keep its contract harms nobody but its own d
         destinations: { events: { publisher: events, ...soon } },
       });
       await scenario.emitLine('a', 5);
-      await until(() => relay.stats().shelved >= 5, { what: 'they wait' });
-      events.outcomeOf = () => ({ kind: 'ok' });
+      await until(() => relay.stats().unavailable >= 5, { what: 'they wait' });
+      events.outcomeOf = () => ({ kind: 'delivered' });
       await until(() => events.received.length === 5, { what: 'they have arrived' });
     }),
   );
@@ -44,10 +44,10 @@ describe('a publisher that does not keep its contract harms nobody but its own d
     withScenario(async (scenario) => {
       const events = new ScriptedPublisher();
       events.outcomeOf = ({ key }) =>
-        key === 'a' ? { kind: 'retry', reason: 'x', retryAfterMs: 1e20 } : { kind: 'ok' };
+        key === 'a' ? { kind: 'failed', reason: 'x', retryAfterMs: 1e20 } : { kind: 'delivered' };
       const relay = await scenario.relay('r', { ...noHandlers, destinations: { events } });
       await scenario.emit([{ aggregateId: 'a' }, { aggregateId: 'b' }]);
-      await until(() => relay.stats().delivered === 1 && relay.stats().retried === 1, {
+      await until(() => relay.stats().delivered === 1 && relay.stats().failed === 1, {
         what: 'both are written down',
       });
       events.outcomeOf = () => ({ kind: 'unavailable', reason: 'x', retryAfterMs: Number.POSITIVE_INFINITY });
@@ -65,21 +65,21 @@ describe('a publisher that does not keep its contract harms nobody but its own d
       const seen = await unhandled(async () => {
         const relay = await scenario.relay('r', { ...noHandlers, destinations: { events } });
         await scenario.emitLine('a', 5);
-        await until(() => relay.stats().retried > 0, { what: 'it has failed' });
+        await until(() => relay.stats().failed > 0, { what: 'it has failed' });
       });
       expect(seen).toEqual([]);
     }),
   );
 
   const nonsense: Record<string, (batch: readonly Message[]) => unknown> = {
-    'a list with holes': ({ length }) => Object.assign(new Array(length), { 0: { kind: 'ok' } }),
+    'a list with holes': ({ length }) => Object.assign(new Array(length), { 0: { kind: 'delivered' } }),
     'no list': ({ length }) => ({ length, every: () => true }),
-    'a reason that is a symbol': (batch) => batch.map(() => ({ kind: 'retry', reason: Symbol('x') })),
+    'a reason that is a symbol': (batch) => batch.map(() => ({ kind: 'failed', reason: Symbol('x') })),
     'a reason that cannot be shown': (batch) => {
       const fail = () => {
         throw new Error('no text');
       };
-      return batch.map(() => ({ kind: 'retry', reason: { toString: fail, toJSON: fail } }));
+      return batch.map(() => ({ kind: 'failed', reason: { toString: fail, toJSON: fail } }));
     },
   };
   test.each(Object.entries(nonsense))(
@@ -164,7 +164,7 @@ describe('a publisher that does not keep its contract harms nobody but its own d
       await scenario.emit(Array.from({ length: 400 }, (_, n) => ({ aggregateId: `x${n}`, type: 'bad' })));
       await scenario.emit([{ aggregateId: 'g', type: 'good' }]);
       await until(() => good.received.length === 1, { what: 'the other one has its event' });
-      await until(() => relay.stats().retried > 0, { what: 'the attempt has failed' });
+      await until(() => relay.stats().failed > 0, { what: 'the attempt has failed' });
     }),
   );
 
@@ -182,14 +182,14 @@ describe('a publisher that does not keep its contract harms nobody but its own d
         // Ignores its signal, and takes longer than it has.
         if (!takesBatches) await answer.promise;
         for (const { eventId } of batch) arrived.push(eventId);
-        return batch.map(() => ({ kind: 'ok' as const }));
+        return batch.map(() => ({ kind: 'delivered' as const }));
       };
       const sent = await scenario.emitLine('a', 20);
       const relay = await scenario.relay('r', {
         ...noHandlers,
         destinations: { events: { publisher: events, publishTimeoutMs: 600, ...soon } },
       });
-      await until(() => relay.stats().shelved > 0, { what: 'it was given up' });
+      await until(() => relay.stats().unavailable > 0, { what: 'it was given up' });
       answer.resolve();
       const callsBefore = calls;
       takesBatches = true;
@@ -205,7 +205,7 @@ describe('a publisher that does not keep its contract harms nobody but its own d
     withScenario(async (scenario) => {
       const events = new ScriptedPublisher();
       events.outcomeOf = ({ eventType }) =>
-        eventType === 'poison' ? { kind: 'retry', reason: 'bad' } : { kind: 'ok' };
+        eventType === 'poison' ? { kind: 'failed', reason: 'bad' } : { kind: 'delivered' };
       const relay = await scenario.relay('r', {
         ...noHandlers,
         retry: { delaysMs: [50, 50] },
@@ -214,7 +214,7 @@ describe('a publisher that does not keep its contract harms nobody but its own d
       });
       const others = Array.from({ length: 10 }, (_, n) => ({ aggregateId: String(n + 1) }));
       await scenario.emit([{ aggregateId: '0', type: 'poison' }, ...others]);
-      await until(() => relay.stats().delivered === 10 && relay.stats().dead === 1, { what: 'all is done' });
+      await until(() => relay.stats().delivered === 10 && relay.stats().rejected === 1, { what: 'all is done' });
       const failed = await scenario.db.query('select distinct seq from postcommit.outbox_failures');
       expect(failed).toHaveLength(1);
     }),

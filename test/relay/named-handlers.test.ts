@@ -48,7 +48,7 @@ describe('several handlers of one type', () => {
         retry: { delaysMs: Array(100).fill(30) },
         handlers: { scripted: { mail: () => void calls.push('mail'), index: broken } },
       });
-      await nextEvent(before, 'retried');
+      await nextEvent(before, 'failed');
       await before.stop();
       await scenario.emit([{ aggregateId: 'a' }]);
       await scenario.relay('after', {
@@ -77,7 +77,7 @@ describe('several handlers of one type', () => {
         retry: { delaysMs: Array(100).fill(30) },
         handlers: { scripted: { mail: () => void calls.push('mail'), old: broken } },
       });
-      await nextEvent(before, 'retried');
+      await nextEvent(before, 'failed');
       await before.stop();
       const mail = () => void calls.push('mail again');
       await scenario.idleRelay('after', { handlers: { scripted: { mail } } }).runOnce();

@@ -28,6 +28,10 @@ const options: Record<keyof RelayOptions, { taken: unknown[]; refused: unknown[]
       'postgres://user:secret@host:99999/orders',
     ],
   },
+  connection: {
+    taken: [undefined, {}, { ssl: true, options: '-c work_mem=64MB' }],
+    refused: [null, 'postgres://host/orders', [], { host: 'other' }, { password: 'x' }, { pasword: 'x' }],
+  },
   schema: { taken: ['my outbox', 'Ünïcode', undefined], refused: ['', 'x'.repeat(64), 'a\0b', 'pg_outbox', 5] },
   handlers: {
     taken: [{}, { 'order.paid': { mail: () => {} } }],

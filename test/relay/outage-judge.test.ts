@@ -15,7 +15,7 @@ function message(key: string | null, topic = 'orders'): PendingMessage {
 const none = new Set<string>();
 const away = (count: number): PublishOutcome[] =>
   Array.from({ length: count }, () => ({ kind: 'unavailable', reason: '' }));
-const ok = (count: number): PublishOutcome[] => Array.from({ length: count }, () => ({ kind: 'ok' }));
+const ok = (count: number): PublishOutcome[] => Array.from({ length: count }, () => ({ kind: 'delivered' }));
 
 /** As a batch of which everything failed, while the destination is alive. */
 const failed = (judge: OutageJudge, entries: PendingMessage[]) =>

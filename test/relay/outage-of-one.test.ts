@@ -38,7 +38,7 @@ describe('one event whose failure looks like an outage, at default settings', ()
       });
       await scenario.emit([{ aggregateId: 'bad', type: 'bad' }, ...others(50)]);
       await until(() => relay.stats().delivered === 50, { what: 'the others have arrived', timeoutMs: 15_000 });
-      await until(() => relay.stats().retried > 0, { what: 'it has failed', timeoutMs: 15_000 });
+      await until(() => relay.stats().failed > 0, { what: 'it has failed', timeoutMs: 15_000 });
       const failures = await failuresOf(scenario);
       expect(failures.map(({ type }) => type)).toEqual(failures.map(() => 'bad'));
       expect(failures[0]?.error).toMatch(/broke the connection.*takes other events, so this is not an outage/);
@@ -46,7 +46,7 @@ describe('one event whose failure looks like an outage, at default settings', ()
       const told: string[] = [];
       relay.on('destinationDown', ({ error }) => told.push(error));
       await scenario.emit(others(20));
-      await until(() => relay.stats().retried > 2, { what: 'it has failed again', timeoutMs: 15_000 });
+      await until(() => relay.stats().failed > 2, { what: 'it has failed again', timeoutMs: 15_000 });
       await until(() => relay.stats().delivered === 70, { what: 'they have arrived too' });
       expect(told).toEqual([]);
     }),
@@ -65,7 +65,7 @@ describe('one event whose failure looks like an outage, at default settings', ()
       let wasDead = false;
       const answer = receiver.answer;
       receiver.answer = async (request, response) => {
-        if (JSON.parse(request.body.toString()).eventType === 'behind') wasDead = relay.stats().dead === 1;
+        if (JSON.parse(request.body.toString()).eventType === 'behind') wasDead = relay.stats().rejected === 1;
         await answer(request, response);
       };
       await until(() => relay.stats().delivered === 21, { what: 'all others have arrived', timeoutMs: 20_000 });
@@ -82,7 +82,7 @@ describe('one event whose failure looks like an outage, at default settings', ()
       const events = new ScriptedPublisher({ batchSizeMax: 1, batchesInFlightMax: 10, keyRuns: false });
       const bad: PublishOutcome = { kind: 'unavailable', reason: 'connection reset' };
       events.mood = 'away';
-      events.outcomeOf = ({ eventType }) => (eventType === 'bad' ? bad : { kind: 'ok' });
+      events.outcomeOf = ({ eventType }) => (eventType === 'bad' ? bad : { kind: 'delivered' });
       const destination = { publisher: events, probeDelayMs: 50, probeDelayMsMax: 100 };
       const relay = await scenario.relay('r', {
         handlers: {},
@@ -91,7 +91,7 @@ describe('one event whose failure looks like an outage, at default settings', ()
       });
       await scenario.emit(Array.from({ length: 30 }, (_, n) => ({ aggregateId: `bad${n}`, type: 'bad' })));
       await scenario.emit(others(30));
-      await until(() => relay.stats().shelved >= 60, { what: 'all wait' });
+      await until(() => relay.stats().unavailable >= 60, { what: 'all wait' });
       events.mood = 'up';
       await until(() => events.received.length === 30, { what: 'the others have arrived', timeoutMs: 30_000 });
     }),
@@ -106,7 +106,7 @@ describe('one topic that is down while the others are not, at default settings',
   function slowTopic(events: ScriptedPublisher, topic: string, tookMs: number, outcome: PublishOutcome): Set<number> {
     const sizes = new Set<number>();
     const publish = events.publish.bind(events);
-    events.outcomeOf = (message) => (message.topic === topic ? outcome : { kind: 'ok' });
+    events.outcomeOf = (message) => (message.topic === topic ? outcome : { kind: 'delivered' });
     events.publish = async (batch: readonly Message[], signal: AbortSignal) => {
       const isOf = ({ topic: other }: Message) => other === topic;
       if (batch.some(isOf)) await sleep(tookMs);
@@ -148,7 +148,7 @@ describe('one topic that is down while the others are not, at default settings',
     // One NATS stream without a quorum, one throttled SQS queue, one RabbitMQ queue without a majority.
     ['unavailable', { batchSizeMax: 64, batchesInFlightMax: 4, keyRuns: false }],
     // A Kafka topic that does not exist.
-    ['retry', { batchSizeMax: 1_000, batchesInFlightMax: 2, keyRuns: true }],
+    ['failed', { batchSizeMax: 1_000, batchesInFlightMax: 2, keyRuns: true }],
   ] as const)('%s: it gets batches of its own, and the others do not wait for it', (kind, capabilities) =>
     withScenario(async (scenario) => {
       const events = new ScriptedPublisher(capabilities);
@@ -156,7 +156,7 @@ describe('one topic that is down while the others are not, at default settings',
       const relay = await scenario.relay('r', { handlers: {}, destinations: { events }, route });
       // It takes some batches, and with `unavailable` some trials, until it is known what is wrong.
       await slowestOf(scenario, events, 20);
-      await until(() => relay.stats().retried > 0, { what: 'its events fail by themselves', timeoutMs: 15_000 });
+      await until(() => relay.stats().failed > 0, { what: 'its events fail by themselves', timeoutMs: 15_000 });
       mixed.clear();
       const told: string[] = [];
       relay.on('destinationDown', ({ error }) => told.push(error));
@@ -164,7 +164,7 @@ describe('one topic that is down while the others are not, at default settings',
       expect(told).toEqual([]);
       expect([...mixed]).toEqual([]);
       // And when the topic is back, so are its events.
-      events.outcomeOf = () => ({ kind: 'ok' });
+      events.outcomeOf = () => ({ kind: 'delivered' });
       const [count] = await scenario.db.query('select count(*)::integer as n from postcommit.outbox_events');
       await until(() => relay.stats().delivered === count.n, { what: 'everything has arrived', timeoutMs: 30_000 });
     })(),
@@ -174,7 +174,7 @@ describe('one topic that is down while the others are not, at default settings',
     'events of one aggregate that go to several topics keep their order all the same',
     withScenario(async (scenario) => {
       const events = new ScriptedPublisher({ batchSizeMax: 20, batchesInFlightMax: 2, keyRuns: true });
-      slowTopic(events, topicOf('down'), 300, { kind: 'retry', reason: 'no such topic' });
+      slowTopic(events, topicOf('down'), 300, { kind: 'failed', reason: 'no such topic' });
       const relay = await scenario.relay('r', {
         handlers: {},
         retry: { delaysMs: Array.from({ length: 50 }, () => 50) },
@@ -184,8 +184,8 @@ describe('one topic that is down while the others are not, at default settings',
       const sent = await scenario.emit(
         Array.from({ length: 60 }, (_, n) => ({ aggregateId: `a${n % 3}`, type: n % 7 === 3 ? 'down' : 'up' })),
       );
-      await until(() => relay.stats().retried > 3, { what: 'the topic is set apart' });
-      events.outcomeOf = () => ({ kind: 'ok' });
+      await until(() => relay.stats().failed > 3, { what: 'the topic is set apart' });
+      events.outcomeOf = () => ({ kind: 'delivered' });
       await until(() => relay.stats().delivered === 60, { what: 'all have arrived', timeoutMs: 30_000 });
       const arrived = events.received.map(({ eventId }) => eventId);
       for (const line of [0, 1, 2]) {

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import type { Outcome } from '../../src/relay/deliver/deliverer.ts';
-import type { ClaimedEvent } from '../../src/relay/dispatch/dispatcher.ts';
+import type { EventOutcome } from '../../src/relay/deliver/outcome.ts';
+import type { ClaimedEvent } from '../../src/relay/dispatch/claimed-event.ts';
 import { PayloadLoader } from '../../src/relay/dispatch/payload-loader.ts';
 import { seededRandom } from '../support/random.ts';
 
@@ -14,7 +14,7 @@ class Scene {
   readonly loader: PayloadLoader;
   readonly sizes = new Map<string, number>();
   readonly loaded: ClaimedEvent[] = [];
-  readonly failures = new Map<string, Outcome>();
+  readonly failures = new Map<string, EventOutcome>();
   statements = 0;
   error: unknown;
 
@@ -177,16 +177,24 @@ describe('PayloadLoader', () => {
   });
 
   const failures: [name: string, error: object, kinds: string[]][] = [
-    ['a lost connection', new Error('Connection terminated unexpectedly'), ['release', 'release', 'retry', 'release']],
-    ['a statement timeout', Object.assign(new Error('canceled'), { code: '57014' }), ['release', 'release', 'retry']],
-    ['a text over 1 GB', Object.assign(new Error('out of memory'), { code: '54000' }), ['reject', 'reject']],
-    ['a value that is not valid', Object.assign(new Error('invalid'), { code: '22P02' }), ['reject']],
+    [
+      'a lost connection',
+      new Error('Connection terminated unexpectedly'),
+      ['released', 'released', 'failed', 'released'],
+    ],
+    [
+      'a statement timeout',
+      Object.assign(new Error('canceled'), { code: '57014' }),
+      ['released', 'released', 'failed'],
+    ],
+    ['a text over 1 GB', Object.assign(new Error('out of memory'), { code: '54000' }), ['rejected', 'rejected']],
+    ['a value that is not valid', Object.assign(new Error('invalid'), { code: '22P02' }), ['rejected']],
     [
       'an allocation over 1 GB',
       Object.assign(new Error('invalid memory alloc request size 1073741824'), { code: 'XX000' }),
-      ['reject'],
+      ['rejected'],
     ],
-    ['another internal error', Object.assign(new Error('cache lookup failed'), { code: 'XX000' }), ['release']],
+    ['another internal error', Object.assign(new Error('cache lookup failed'), { code: 'XX000' }), ['released']],
   ];
   test.each(failures)('what becomes of an event after %s', async (_name, error, kinds) => {
     const scene = new Scene();
@@ -205,7 +213,7 @@ describe('PayloadLoader', () => {
         scene.error = new Error('Connection terminated unexpectedly');
         scene.load(5_000, '1');
         await scene.settled();
-        expect(scene.failures.get('1')?.kind).toBe('release');
+        expect(scene.failures.get('1')?.kind).toBe('released');
       }
       scene.error = undefined;
       const event = scene.load(5_000, '1');
@@ -218,6 +226,6 @@ describe('PayloadLoader', () => {
     const scene = new Scene();
     scene.load(undefined, '1');
     await scene.settled();
-    expect(scene.failures.get('1')).toEqual({ kind: 'release', done: [] });
+    expect(scene.failures.get('1')).toEqual({ kind: 'released', done: [] });
   });
 });

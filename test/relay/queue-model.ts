@@ -1,5 +1,7 @@
-import type { Outcome } from '../../src/relay/deliver/deliverer.ts';
-import { type ClaimedEvent, Dispatcher, type Verdict } from '../../src/relay/dispatch/dispatcher.ts';
+import type { EventOutcome } from '../../src/relay/deliver/outcome.ts';
+import type { ClaimedEvent } from '../../src/relay/dispatch/claimed-event.ts';
+import { Dispatcher } from '../../src/relay/dispatch/dispatcher.ts';
+import { ClaimHistory } from '../../src/relay/lane/claim-history.ts';
 
 interface QueuedEvent {
   seq: number;
@@ -25,7 +27,7 @@ interface Snapshot {
 interface Delivery {
   event: ClaimedEvent;
   lease: number;
-  done: (outcome: Outcome) => void;
+  done: (outcome: EventOutcome) => void;
 }
 
 export interface ModelOptions {
@@ -39,7 +41,7 @@ export interface ModelOptions {
 
 /**
  * The dispatcher between a queue that behaves like the database and deliveries that end whenever the test says: claims
- * see a snapshot, lock rows later and are answered later still; verdicts are written some time after they were given
+ * see a snapshot, lock rows later and are answered later still; outcomes are written some time after they are known
  * and confirmed later. Checks at the start of each delivery that it may begin.
  *
  * Every event goes to two places, of which one, `x`, may be away: then it waits on the shelf for it. What arrives there
@@ -47,24 +49,24 @@ export interface ModelOptions {
  */
 export class QueueModel {
   readonly dispatcher: Dispatcher;
+  readonly #history = new ClaimHistory();
   readonly #options: ModelOptions;
   readonly #queue = new Map<number, QueuedEvent>();
   #deliveries: Delivery[] = [];
   /** Payloads that are being loaded. */
-  #loads: { event: ClaimedEvent; done: (failure: Outcome | undefined) => void }[] = [];
-  /** Verdicts given, not yet written. */
-  #verdicts: Verdict[] = [];
+  #loads: { event: ClaimedEvent; done: (failure: EventOutcome | undefined) => void }[] = [];
+  /** Outcomes that are known and not yet written. */
+  #outcomes: { event: ClaimedEvent; outcome: EventOutcome }[] = [];
   /** Written, not yet confirmed. */
-  #unconfirmed: { key: string | null; as: 'given back' | 'shelved' }[] = [];
+  #unconfirmed: { key: string | null; as: 'returned' | 'shelved' }[] = [];
   readonly #shelf = new Map<number, QueuedEvent>();
   /** All that has ever arrived at `x`. */
   readonly #arrivedAtX = new Set<number>();
   /** Delivered under the present lease, perhaps not yet written. */
   readonly #delivered = new Set<number>();
-  /** Accepted under the present lease and without a verdict. */
+  /** Accepted under the present lease and without an outcome. */
   readonly #open = new Set<ClaimedEvent>();
   #claim: Snapshot | undefined;
-  #claimNumber = 0;
   #lease = 1;
   #lastSeq = 0;
   #now = 1;
@@ -77,11 +79,19 @@ export class QueueModel {
       inFlightMax: options.inFlightMax,
       bufferTarget: () => options.bufferTarget,
       now: () => this.#now,
-      runMax: (previous, next) =>
-        next.key === 'a' && previous.shelved.length + next.shelved.length === 0 ? (options.runMax ?? 1) : 1,
-      load: (event, done) => void this.#loads.push({ event, done }),
+      decisions: this.#history,
+      planner: {
+        plansAhead: true,
+        plan: () => {},
+        takesSlot: () => true,
+        runMax: (previous, next) =>
+          next.key === 'a' && previous.shelved.length + next.shelved.length === 0 ? (options.runMax ?? 1) : 1,
+      },
+      payloads: { load: (event, done) => void this.#loads.push({ event, done }), release: () => {} },
+      mayStart: () => true,
       deliver: (event, done) => this.#begin(event, done),
-      onVerdict: (verdict) => this.#take(verdict),
+      deliverAlone: (event, done) => this.#begin(event, done),
+      settle: (event, outcome) => this.#take(event, outcome),
     });
   }
 
@@ -113,41 +123,41 @@ export class QueueModel {
   }
 
   /** Ends a delivery: of a key the first that is under way. Those behind it go with it if it fails. */
-  finish(pick: number, kind: Outcome['kind']): void {
+  finish(pick: number, kind: EventOutcome['kind']): void {
     const picked = this.#deliveries[pick % this.#deliveries.length];
     if (picked === undefined) return;
     const ofKey = ({ event, lease }: Delivery) =>
       event === picked.event || (event.key !== null && event.key === picked.event.key && lease === picked.lease);
     const run = this.#deliveries.filter(ofKey).sort((a, b) => Number(a.event.seq) - Number(b.event.seq));
-    const ended = kind === 'ok' ? run.slice(0, 1) : run;
+    const ended = kind === 'delivered' ? run.slice(0, 1) : run;
     for (const [index, delivery] of ended.entries()) {
       this.#deliveries.splice(this.#deliveries.indexOf(delivery), 1);
-      const behind = kind === 'shelve' || index === 0 ? kind : 'release';
-      this.#end(delivery, behind === 'ok' && delivery.event.shelved.includes('x') ? 'shelve' : behind);
+      const behind = kind === 'unavailable' || index === 0 ? kind : 'released';
+      this.#end(delivery, behind === 'delivered' && delivery.event.shelved.includes('x') ? 'unavailable' : behind);
     }
   }
 
   /** Ends a load. Those of an earlier lease end too; nobody cares. */
-  finishLoad(pick: number, kind: 'ok' | 'release' | 'retry' | 'reject'): void {
+  finishLoad(pick: number, kind: 'delivered' | 'released' | 'failed' | 'rejected'): void {
     const [load] = this.#loads.splice(pick % Math.max(1, this.#loads.length), 1);
     if (load === undefined) return;
     const errors = [{ target: null, code: '', error: 'not loaded' }];
-    if (kind === 'ok') load.event.payloadJson = 'null';
-    if (kind === 'ok') load.done(undefined);
-    else if (kind === 'release') load.done({ kind, done: [] });
-    else if (kind === 'retry') load.done({ kind, done: [], errors });
+    if (kind === 'delivered') load.event.payloadJson = 'null';
+    if (kind === 'delivered') load.done(undefined);
+    else if (kind === 'released') load.done({ kind, done: [] });
+    else if (kind === 'failed') load.done({ kind, done: [], errors });
     else load.done({ kind, reason: 'rejected', done: [], errors });
   }
 
-  #end({ event, lease, done }: Delivery, kind: Outcome['kind']): void {
+  #end({ event, lease, done }: Delivery, kind: EventOutcome['kind']): void {
     const seq = Number(event.seq);
-    if (lease === this.#lease && (kind === 'ok' || kind === 'shelve')) this.#delivered.add(seq);
-    if (lease === this.#lease && kind === 'ok') this.#arriveAtX(seq, event.key);
+    if (lease === this.#lease && (kind === 'delivered' || kind === 'unavailable')) this.#delivered.add(seq);
+    if (lease === this.#lease && kind === 'delivered') this.#arriveAtX(seq, event.key);
     const errors = [{ target: null, code: '', error: 'failed' }];
-    if (kind === 'ok') done({ kind, targets: ['t'] });
-    else if (kind === 'shelve') done({ kind, done: ['y'], waitsFor: ['x'] });
-    else if (kind === 'release') done({ kind, done: [] });
-    else if (kind === 'retry') done({ kind, done: [], errors });
+    if (kind === 'delivered') done({ kind, targets: ['t'] });
+    else if (kind === 'unavailable') done({ kind, done: ['y'], waitsFor: ['x'] });
+    else if (kind === 'released') done({ kind, done: [] });
+    else if (kind === 'failed') done({ kind, done: [], errors });
     else done({ kind, reason: 'rejected', done: [], errors });
   }
 
@@ -172,20 +182,20 @@ export class QueueModel {
     for (const [seq, event] of inOrder) this.#queue.set(seq, event);
   }
 
-  /** Writes the oldest verdicts down, in one transaction. */
+  /** Writes the oldest outcomes, in one transaction. */
   write(count: number): void {
-    for (const { event, outcome } of this.#verdicts.splice(0, count)) {
+    for (const { event, outcome } of this.#outcomes.splice(0, count)) {
       const queued = this.#queue.get(Number(event.seq));
       if (queued === undefined || queued.lease !== this.#lease) {
-        this.violations.push(`the verdict about ${event.seq} was fenced`);
+        this.violations.push(`the outcome of ${event.seq} was fenced`);
         continue;
       }
       queued.lease = 0;
-      if (typeof outcome === 'object' && outcome.kind === 'ok') {
+      if (outcome.kind === 'delivered') {
         this.#queue.delete(queued.seq);
         continue;
       }
-      if (typeof outcome === 'object' && outcome.kind === 'shelve') {
+      if (outcome.kind === 'unavailable') {
         this.#queue.delete(queued.seq);
         this.#shelf.set(queued.seq, queued);
         queued.onlyX = true;
@@ -193,14 +203,14 @@ export class QueueModel {
         this.#unconfirmed.push({ key: event.key, as: 'shelved' });
         continue;
       }
-      if (typeof outcome === 'object' && outcome.kind === 'reject') queued.dead = true;
-      this.#unconfirmed.push({ key: event.key, as: 'given back' });
+      if (outcome.kind === 'rejected') queued.dead = true;
+      this.#unconfirmed.push({ key: event.key, as: 'returned' });
     }
   }
 
   confirm(count: number): void {
     for (const { key, as } of this.#unconfirmed.splice(0, count)) {
-      if (key !== null) this.dispatcher.confirm(key, as, this.#claimNumber);
+      if (key !== null) this.#history.settled(key, as);
     }
   }
 
@@ -211,8 +221,9 @@ export class QueueModel {
 
   loseLease(): void {
     this.dispatcher.forget();
+    this.#history.clear();
     this.#lease++;
-    this.#verdicts = [];
+    this.#outcomes = [];
     this.#unconfirmed = [];
     this.#delivered.clear();
     this.#open.clear();
@@ -227,16 +238,16 @@ export class QueueModel {
   settle(): boolean {
     for (let round = 0; round < 10_000; round++) {
       this.confirm(this.#unconfirmed.length);
-      this.write(this.#verdicts.length);
-      this.finish(round, 'ok');
-      this.finishLoad(round, 'ok');
+      this.write(this.#outcomes.length);
+      this.finish(round, 'delivered');
+      this.finishLoad(round, 'delivered');
       // Once in every round, in step with the claims, events of one key could be shelved and taken back for ever: those
       // taken back would always meet an earlier one on the shelf. A relay takes them back at irregular times.
       if (this.#open.size === 0) this.unshelve(2);
       if (!this.#stopped || this.#claim !== undefined) this.stepClaim(3);
       const idle =
         this.#deliveries.length + this.#loads.length === 0 &&
-        this.#verdicts.length === 0 &&
+        this.#outcomes.length === 0 &&
         this.#unconfirmed.length === 0;
       if (idle && this.#claim === undefined && (this.#stopped || this.undelivered === 0)) return true;
     }
@@ -246,9 +257,9 @@ export class QueueModel {
   #sendClaim(limit: number): void {
     if (this.#stopped) return;
     const room =
-      this.#options.bufferTarget - this.dispatcher.inFlight - this.dispatcher.waiting - this.#verdicts.length;
-    const except = new Set([...this.dispatcher.releaseExcess(), ...this.dispatcher.brokenKeys()]);
-    const claimNumber = ++this.#claimNumber;
+      this.#options.bufferTarget - this.dispatcher.inFlight - this.dispatcher.waiting - this.#outcomes.length;
+    const except = new Set([...this.dispatcher.releaseExcess(), ...this.#history.returnedKeys()]);
+    const claimNumber = this.#history.sent();
     const wanted = Math.min(limit, room);
     this.#claim = {
       claimNumber,
@@ -291,17 +302,16 @@ export class QueueModel {
       const batch = (claim.claimed ?? []).map(({ seq, key }) => ({
         seq: String(seq),
         key,
-        claimNumber: claim.claimNumber,
         payloadJson: seq % (this.#options.loadEvery ?? Number.POSITIVE_INFINITY) === 0 ? undefined : 'null',
         shelved: claim.shelf.some((other) => key !== null && other.key === key && other.seq < seq) ? ['x'] : [],
       })) as readonly Partial<ClaimedEvent>[] as ClaimedEvent[];
       for (const event of batch) this.#open.add(event);
       this.dispatcher.accept(batch);
     }
-    this.dispatcher.claimsAnswered(claim.claimNumber);
+    this.#history.answered(claim.claimNumber);
   }
 
-  #begin(event: ClaimedEvent, done: (outcome: Outcome) => void): void {
+  #begin(event: ClaimedEvent, done: (outcome: EventOutcome) => void): void {
     const seq = Number(event.seq);
     this.#deliveries.push({ event, lease: this.#lease, done });
     if (event.payloadJson === undefined) this.violations.push(`${seq} began without its payload`);
@@ -320,9 +330,8 @@ export class QueueModel {
       this.violations.push(`${together.length} of ${event.key} at once`);
   }
 
-  #take(verdict: Verdict): void {
-    const { event } = verdict;
-    if (!this.#open.delete(event)) this.violations.push(`a second verdict about ${event.seq}`);
-    this.#verdicts.push(verdict);
+  #take(event: ClaimedEvent, outcome: EventOutcome): undefined {
+    if (!this.#open.delete(event)) this.violations.push(`a second outcome of ${event.seq}`);
+    this.#outcomes.push({ event, outcome });
   }
 }

@@ -1,14 +1,14 @@
 import { describe, expect, test } from 'vitest';
-import { type Finding, QueueWalk } from '../../src/relay/lane/queue-walk.ts';
+import { type LookResult, QueueWalk } from '../../src/relay/lane/queue-walk.ts';
 
 const room = 1_000;
-const nothing: Finding = { reached: undefined, atEnd: true, claimed: 0, relays: 2 };
-const full = (reached: string): Finding => ({ reached, atEnd: false, claimed: room, relays: 2 });
+const nothing: LookResult = { reached: undefined, atEnd: true, claimed: 0, relays: 2 };
+const full = (reached: string): LookResult => ({ reached, atEnd: false, claimed: room, relays: 2 });
 
 /** A walk at time 0, and what it decides when it is asked at a time. */
 function begin() {
   const walk = new QueueWalk(0);
-  const look = (now: number, finding: Finding) => {
+  const look = (now: number, finding: LookResult) => {
     const next = walk.next(now, room);
     return { ...next, ...walk.found(next, finding, now) };
   };
@@ -39,7 +39,7 @@ describe('QueueWalk', () => {
 
   test('a relay alone has no others to glance at, until one registers', () => {
     const { look } = begin();
-    const alone = (reached: string): Finding => ({ ...full(reached), relays: 1 });
+    const alone = (reached: string): LookResult => ({ ...full(reached), relays: 1 });
     look(0, alone('1000'));
     expect(look(1_500, alone('2000'))).toMatchObject({ ownShards: true, readyMax: room });
     expect(look(1_600, full('3000'))).toMatchObject({ ownShards: true, readyMax: room });
@@ -56,7 +56,7 @@ describe('QueueWalk', () => {
 
   test('walks through everything to the end once its own shards are done', () => {
     const { look } = begin();
-    const some = (reached: string): Finding => ({ ...full(reached), claimed: 10 });
+    const some = (reached: string): LookResult => ({ ...full(reached), claimed: 10 });
     look(100, nothing);
     expect(look(100, some('1000'))).toMatchObject({ ownShards: false, floor: '0' });
     expect(look(110, some('2000'))).toMatchObject({ ownShards: false, floor: '1000' });
@@ -78,7 +78,7 @@ describe('QueueWalk', () => {
 
   test('pauses when more is blocked than one claim can examine, instead of walking on and on', () => {
     const { look } = begin();
-    const blocked = (reached: string): Finding => ({ reached, atEnd: false, claimed: 0, relays: 1 });
+    const blocked = (reached: string): LookResult => ({ reached, atEnd: false, claimed: 0, relays: 1 });
     const pauses: (number | undefined)[] = [];
     for (let n = 0; n < 7; n++) {
       look(n * 100, blocked('1000'));
@@ -91,7 +91,7 @@ describe('QueueWalk', () => {
 
   test('glances at everything once a second while it has enough of its own, each where the last one ended', () => {
     const { look } = begin();
-    const blocked = (reached: string): Finding => ({ ...full(reached), claimed: 0 });
+    const blocked = (reached: string): LookResult => ({ ...full(reached), claimed: 0 });
     expect(look(999, full('1000'))).toMatchObject({ ownShards: true });
     expect(look(1_000, blocked('32'))).toMatchObject({ ownShards: false, floor: '0', readyMax: 32 });
     expect(look(1_001, full('2000'))).toMatchObject({ ownShards: true, floor: '1000' });

@@ -1,7 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import { createOutbox, fromPg, type RouteFunction } from '../../src/index.ts';
-import type { ClaimedEvent } from '../../src/relay/dispatch/dispatcher.ts';
-import { type SettleEntry, Settler } from '../../src/relay/settle/settler.ts';
+import type { EventOutcome } from '../../src/relay/deliver/outcome.ts';
+import type { ClaimedEvent } from '../../src/relay/dispatch/claimed-event.ts';
+import { Settler } from '../../src/relay/settle/settler.ts';
 import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';
 import { until } from '../support/wait.ts';
@@ -37,7 +38,7 @@ describe('an error text that the encoding of the database lacks', () => {
       });
       await scenario.emit(many(200));
       await scenario.drained();
-      expect(relay.stats()).toMatchObject({ delivered: 198, retried: 2, dead: 2 });
+      expect(relay.stats()).toMatchObject({ delivered: 198, failed: 2, rejected: 2 });
       const failures = await scenario.db.query(
         'select seq::text, attempt, error from postcommit.outbox_failures where seq = 7 order by 1, 2',
       );
@@ -113,7 +114,7 @@ describe('names that cannot be stored', () => {
         route: () => ({ to: 'events', ...part }),
       });
       await scenario.emit(many(1));
-      expect(await relay.runOnce()).toMatchObject({ dead: 1 });
+      expect(await relay.runOnce()).toMatchObject({ rejected: 1 });
       expect(await letters(scenario)).toMatchObject([{ error: expect.stringContaining(`the ${what}`) }]);
       expect(events.received).toEqual([]);
     })();
@@ -125,7 +126,7 @@ describe('names that cannot be stored', () => {
       const events = new ScriptedPublisher();
       let failed = 0;
       events.outcomeOf = ({ topic }) =>
-        topic === 'third' && failed++ === 0 ? { kind: 'retry', reason: japanese } : { kind: 'ok' };
+        topic === 'third' && failed++ === 0 ? { kind: 'failed', reason: japanese } : { kind: 'delivered' };
       await scenario.relay('one', {
         ...soon,
         retry: { delaysMs: [1] },
@@ -188,7 +189,7 @@ describe('a result that the database refuses in any form', () => {
         const relay = await scenario.relay('one', { ...soon, poison });
         await scenario.emit(many(100));
         await scenario.drained();
-        expect(relay.stats()).toMatchObject({ delivered: 99, dead: 1, fenced: 0 });
+        expect(relay.stats()).toMatchObject({ delivered: 99, rejected: 1, fenced: 0 });
         expect(await letters(scenario)).toEqual([
           {
             seq: '13',
@@ -216,11 +217,12 @@ describe('a result that the database refuses in any form', () => {
     withScenario(async (scenario) => {
       await scenario.db.query(refuseThirteen.replace('13', '1'));
       const events = new ScriptedPublisher();
-      events.outcomeOf = () => (events.batches.length > 1 ? { kind: 'ok' } : { kind: 'retry', reason: 'not yet' });
+      events.outcomeOf = () =>
+        events.batches.length > 1 ? { kind: 'delivered' } : { kind: 'failed', reason: 'not yet' };
       const retry = { delaysMs: [10] };
       const relay = await scenario.relay('one', { ...soon, retry, handlers: {}, destinations: { events } });
       await scenario.emit(many(1));
-      await until(() => relay.stats().dead === 1, { what: 'its result is refused' });
+      await until(() => relay.stats().rejected === 1, { what: 'its result is refused' });
       expect(await scenario.db.query('select done, owed from postcommit.outbox_dead_letters')).toEqual([
         { done: ['events'], owed: null },
       ]);
@@ -242,7 +244,7 @@ describe('a result that the database refuses in any form', () => {
       await scenario.emit([{ aggregateId: 'later' }]);
       await until(() => relay.stats().delivered === 100, { what: 'later ones are delivered' });
       await scenario.db.query('alter table postcommit.outbox_dead_letters drop constraint unluckier');
-      await until(() => relay.stats().dead === 1, { what: 'the dead letter could be written' });
+      await until(() => relay.stats().rejected === 1, { what: 'the dead letter could be written' });
     }),
   );
 });
@@ -256,21 +258,21 @@ test(
     const settler = new Settler({
       schema: 'postcommit',
       query: async (text, values) => scenario.db.pool.query({ text, values, rowMode: 'array' }),
-      flushSizeMax: 10,
+      retry: { delaysMs: [0] },
       poison: 'skip',
       logger: { debug() {}, info() {}, warn() {}, error() {} },
-      onWritten: ({ event }, fenced, instead) => written.push(`${event.seq} ${fenced} ${instead !== undefined}`),
+      onSettled: ({ event }, fenced, instead) => written.push(`${event.seq} ${fenced} ${instead !== undefined}`),
     });
     const event = (seq: string) => ({ seq, attempts: 0, done: [] as string[] }) as unknown as ClaimedEvent;
-    const entries: SettleEntry[] = [
-      { event: event('1'), settlement: { seq: '1', targets: ['a'] } },
-      { event: event('2'), settlement: { seq: '2', targets: ['b\ud83d'] } },
-      { event: event('3'), failure: { seq: '3', attempts: 0, fate: 'shelve', done: ['c\0'], waitsFor: ['events'] } },
-      { event: event('4'), failure: { seq: '4', attempts: 0, fate: 'retry', delayMs: 1e300, done: [], errors: [] } },
-      { event: event('5'), settlement: { seq: '5', targets: ['a'] } },
+    const outcomes: EventOutcome[] = [
+      { kind: 'delivered', targets: ['a'] },
+      { kind: 'delivered', targets: ['b\ud83d'] },
+      { kind: 'unavailable', done: ['c\0'], waitsFor: ['events'] },
+      { kind: 'failed', retryAfterMs: 1e300, done: [], errors: [] },
+      { kind: 'delivered', targets: ['a'] },
     ];
-    settler.begin('7');
-    for (const entry of entries) settler.add(entry);
+    settler.useToken('7');
+    for (const [index, outcome] of outcomes.entries()) settler.settle(event(String(index + 1)), outcome);
     await settler.drained();
     expect(written).toEqual(['1 false false', '2 false false', '3 false false', '4 false true', '5 false false']);
     expect(await scenario.db.query('select seqs::text, targets from postcommit.outbox_deliveries order by 1')).toEqual([

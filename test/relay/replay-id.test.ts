@@ -32,7 +32,7 @@ class Scene {
     publisher.outcomeOf = (message) => {
       this.asked.push(message);
       const tried = this.asked.filter(({ eventId }) => eventId === message.eventId).length;
-      return tried > this.failures ? { kind: 'ok' } : { kind: 'retry', reason: 'as scripted' };
+      return tried > this.failures ? { kind: 'delivered' } : { kind: 'failed', reason: 'as scripted' };
     };
     return relay;
   }
@@ -112,7 +112,7 @@ describe.each([1, 3])('a replay of %i keeps its deduplication ids', (count) => {
         const { scenario } = scene;
         const first = await scene.deliver(count);
         await first.stop();
-        gone.outcomeOf = () => ({ kind: 'retry', reason: 'as scripted' });
+        gone.outcomeOf = () => ({ kind: 'failed', reason: 'as scripted' });
         if (place === 'outbox_shelf') gone.mood = 'away';
         const destinations = { gone };
         const retry = { delaysMs: [3_600_000] };

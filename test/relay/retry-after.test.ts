@@ -22,7 +22,7 @@ describe('Retry-After of a receiver', () => {
       const relay = scenario.idleRelay('r', { handlers: {}, destinations: { hook }, retry: { delaysMs: [1] } });
       await scenario.emit([{ aggregateId: 'a' }]);
       await relay.runOnce();
-      expect(relay.stats().retried).toBe(1);
+      expect(relay.stats().failed).toBe(1);
       const due = 'select extract(epoch from available_at - now()) * 1000 as ms from postcommit.outbox_queue';
       const [row] = await scenario.db.query<{ ms: string }>(due);
       expect(Number(row?.ms)).toBeLessThanOrEqual(heldMs);

@@ -68,7 +68,7 @@ describe('during a rolling deployment', () => {
         handlers: { scripted: { mail, added } },
       });
       await scenario.emitLine('a', 3);
-      await nextEvent(current, 'retried');
+      await nextEvent(current, 'failed');
       for (const name of ['old-1', 'old-2']) {
         await scenario.relay(name, { pollIntervalMs: 20, retry, handlers: { scripted: { mail } } });
       }
@@ -172,7 +172,7 @@ describe('after a rollback', () => {
         handlers: { scripted: { mail, added: broken } },
       });
       const [id] = (await scenario.emitLine('a', 1)) as [string];
-      await until(() => current.stats().dead === 1, { what: 'it is dead' });
+      await until(() => current.stats().rejected === 1, { what: 'it is dead' });
       await current.stop();
       const old = await scenario.relay('old', { ...fast, handlers: { scripted: { mail } } });
       expect(await admin.retry({ ids: [id] })).toEqual({ count: 1 });
@@ -205,7 +205,7 @@ describe('after a rollback', () => {
       await scenario.emitLine('a', 1);
       const owes = owed === 'scripted:gone' ? [owed, 'hook'] : [owed];
       await scenario.db.query('update postcommit.outbox_queue set owed = $1, done = $2', [owes, done]);
-      expect(await relay.runOnce()).toMatchObject({ delivered: 1, retried: 0 });
+      expect(await relay.runOnce()).toMatchObject({ delivered: 1, failed: 0 });
       expect(await scenario.db.query('select targets from postcommit.outbox_deliveries')).toEqual([{ targets: done }]);
       expect([...calls, ...hook.received]).toEqual([]);
     })();
@@ -228,7 +228,7 @@ describe('after a rollback', () => {
         route: () => ({ to: 'hook' }),
         retry: { delaysMs: Array(100).fill(20) },
       });
-      const retried = nextEvent(old, 'retried');
+      const retried = nextEvent(old, 'failed');
       await old.start();
       expect(await retried).toMatchObject({ target: 'kafka', error: expect.stringContaining('no longer names') });
       await old.stop();
@@ -253,9 +253,9 @@ describe('relays that have different targets', () => {
         const publisher = new ScriptedPublisher({ batchSizeMax: random.integer(1, 20), keyRuns: random.chance(0.5) });
         publisher.outcomeOf = ({ eventId, key }) => {
           if (moods[name] === 'away') return { kind: 'unavailable', reason: 'away' };
-          if (!calm && random.chance(0.05)) return { kind: 'retry', reason: 'not now' };
+          if (!calm && random.chance(0.05)) return { kind: 'failed', reason: 'not now' };
           brokers[name]?.push({ id: eventId, key });
-          return { kind: 'ok' };
+          return { kind: 'delivered' };
         };
         publisher.health = async () => {
           if (moods[name] === 'away') throw new Error('away');
@@ -272,8 +272,8 @@ describe('relays that have different targets', () => {
           noHandler: 'retry',
           destinations: Object.fromEntries(some.map((name) => [name, publisherOf(name)])),
         });
-        relay.on('shelved', ({ eventId, waitsFor }) => owed.push(...waitsFor.map((to) => ({ id: eventId, to }))));
-        relay.on('retried', ({ eventId, target }) => target !== null && owed.push({ id: eventId, to: target }));
+        relay.on('unavailable', ({ eventId, waitsFor }) => owed.push(...waitsFor.map((to) => ({ id: eventId, to }))));
+        relay.on('failed', ({ eventId, target }) => target !== null && owed.push({ id: eventId, to: target }));
         await relay.start();
         return relay;
       };
@@ -326,7 +326,7 @@ describe('relays that have different targets', () => {
         destinations: { kafka: quick(kafka), hook: quick(hook) },
       });
       const sent = await scenario.emitLine('a', 1);
-      await nextEvent(first, 'retried');
+      await nextEvent(first, 'failed');
       await first.stop();
       kafka.mood = 'up';
       hook.mood = 'up';

@@ -1,13 +1,11 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import { expect, test } from 'vitest';
-import type { ClaimedEvent } from '../../src/relay/dispatch/dispatcher.ts';
-import { type SettleEntry, Settler } from '../../src/relay/settle/settler.ts';
+import type { ClaimedEvent } from '../../src/relay/dispatch/claimed-event.ts';
+import { Settler } from '../../src/relay/settle/settler.ts';
 
 const silent = { debug() {}, info() {}, warn() {}, error() {} };
-const entry = (seq: string): SettleEntry => ({
-  event: { seq } as ClaimedEvent,
-  settlement: { seq, targets: ['handler'] },
-});
+const event = (seq: string) => ({ seq }) as ClaimedEvent;
+const outcome = { kind: 'delivered', targets: ['handler'] } as const;
 
 // When a statement is answered the settler ends its work, and that takes a few microtasks. Whatever is added in one of them
 // must not wait for the next event, which may come tomorrow.
@@ -18,20 +16,20 @@ test.each(Array.from({ length: 12 }, (_, depth) => depth))(
     const settler: Settler = new Settler({
       schema: 'postcommit',
       query: async () => ({ rows: [[[]]] }),
-      flushSizeMax: 10,
+      retry: { delaysMs: [] },
       poison: 'skip',
       logger: silent,
-      onWritten: ({ event }) => {
+      onSettled: ({ event }) => {
         written.push(event.seq);
         if (event.seq === '1') void addAfter(depth);
       },
     });
     async function addAfter(microtasks: number): Promise<void> {
       for (let i = 0; i < microtasks; i++) await undefined;
-      settler.add(entry('2'));
+      settler.settle(event('2'), outcome);
     }
-    settler.begin('7');
-    settler.add(entry('1'));
+    settler.useToken('7');
+    settler.settle(event('1'), outcome);
     await settler.drained();
     await turn();
     await settler.drained();

@@ -10,7 +10,7 @@ test(
     events.tookMs = 10;
     let isBad = true;
     events.outcomeOf = ({ topic }) =>
-      topic === 'bad' && isBad ? { kind: 'unavailable', reason: 'no leader' } : { kind: 'ok' };
+      topic === 'bad' && isBad ? { kind: 'unavailable', reason: 'no leader' } : { kind: 'delivered' };
     await scenario.emit([
       { aggregateId: 'bad', type: 'bad' },
       ...Array.from({ length: 3_000 }, (_, n) => ({ aggregateId: `good${n}`, type: 'good' })),

@@ -58,7 +58,7 @@ describe('webhooks to URLs from the route, at default settings', () => {
       await until(() => hanging.receiver.connections > 0, { what: 'its first events are under way' });
       expect(await trickle(scenario, healthy, 40)).toBeLessThan(2_000);
       // Until the first requests have run into their time limit.
-      await until(() => relay.stats().retried > 0 || told.length > 0, { what: 'one has failed', timeoutMs: 15_000 });
+      await until(() => relay.stats().failed > 0 || told.length > 0, { what: 'one has failed', timeoutMs: 15_000 });
       expect(await trickle(scenario, healthy, 20)).toBeLessThan(2_000);
       expect(told).toEqual([]);
       const failures = await scenario.db.query<{ error: string }>('select error from postcommit.outbox_failures');
@@ -86,7 +86,7 @@ describe('webhooks to URLs from the route, at default settings', () => {
       hanging.receiver.thaw();
       hanging.receiver.answer = (_, response) => response.writeHead(204).end();
       await until(() => relay.stats().delivered === 100, { what: 'all have arrived', timeoutMs: 30_000 });
-      expect(relay.stats().dead).toBe(0);
+      expect(relay.stats().rejected).toBe(0);
       expect(new Set(hanging.receiver.requests.map(({ headers }) => headers['webhook-id'])).size).toBe(100);
     }),
   );
@@ -104,8 +104,8 @@ describe('webhooks to URLs from the route, at default settings', () => {
       await until(() => slow.receiver.requests.length >= 10, { what: 'it is busy' });
       // For longer than the 2 s after which a destination counts as stalled.
       for (let round = 0; round < 3; round++) expect(await trickle(scenario, healthy, 35)).toBeLessThan(800);
-      expect(relay.stats().shelved).toBe(0);
-      expect(relay.stats().retried).toBe(0);
+      expect(relay.stats().unavailable).toBe(0);
+      expect(relay.stats().failed).toBe(0);
       expect(slow.receiver.atOnceMost).toBeLessThanOrEqual(10);
       await until(() => slow.receiver.requests.length >= 20, { what: 'the slow one goes on', timeoutMs: 10_000 });
     }),

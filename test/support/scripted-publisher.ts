@@ -23,7 +23,7 @@ export class ScriptedPublisher implements Publisher {
   closes = 0;
   probes = 0;
   /** What to answer for a message while it is up. Default: ok. */
-  outcomeOf: (message: Message) => PublishOutcome = () => ({ kind: 'ok' });
+  outcomeOf: (message: Message) => PublishOutcome = () => ({ kind: 'delivered' });
 
   constructor(capabilities: Partial<PublisherCapabilities> = {}) {
     this.capabilities = {
@@ -74,8 +74,8 @@ export class ScriptedPublisher implements Publisher {
     return batch.map((message) => {
       if (this.mood === 'away') return { kind: 'unavailable', reason: 'connection refused' };
       const isBehind = message.key !== null && failedKeys.has(message.key);
-      const outcome: PublishOutcome = isBehind ? { kind: 'retry', reason: 'not sent' } : this.outcomeOf(message);
-      if (outcome.kind === 'ok') this.received.push(message);
+      const outcome: PublishOutcome = isBehind ? { kind: 'released', reason: 'not sent' } : this.outcomeOf(message);
+      if (outcome.kind === 'delivered') this.received.push(message);
       else if (message.key !== null) failedKeys.add(message.key);
       return outcome;
     });

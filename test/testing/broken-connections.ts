@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { PostcommitError } from '../../src/errors.ts';
 import { sendInKeyOrder } from '../../src/publishers/key-order.ts';
-import { type Message, type PublishOutcome, published } from '../../src/publishers/publisher.ts';
+import { delivered, type Message, type PublishOutcome } from '../../src/publishers/publisher.ts';
 import type { BrokenPublisher } from './broken-publishers.ts';
 import { MemoryPublisher } from './memory-broker.ts';
 
@@ -26,7 +26,7 @@ export const brokenConnections: Record<string, BrokenPublisher> = {
     publisher: class extends MemoryPublisher {
       override publish(batch: Batch, signal: AbortSignal) {
         return sendInKeyOrder(batch, 100, async (message) => {
-          if (this.broker.state === 'stopped') return { kind: 'retry', reason: 'connection refused' };
+          if (this.broker.state === 'stopped') return { kind: 'failed', reason: 'connection refused' };
           return this.send(message, signal);
         });
       }
@@ -43,7 +43,7 @@ export const brokenConnections: Record<string, BrokenPublisher> = {
         });
         this.underWay.add(stored);
         stored.catch(() => {}).finally(() => this.underWay.delete(stored));
-        return published;
+        return delivered;
       }
     },
   },
@@ -119,7 +119,7 @@ export const brokenConnections: Record<string, BrokenPublisher> = {
       }
       protected override async send(message: Message, signal: AbortSignal) {
         await this.broker.answer(signal);
-        return this.#closed ? published : super.send(message, signal);
+        return this.#closed ? delivered : super.send(message, signal);
       }
     },
   },

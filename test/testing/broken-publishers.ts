@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type Message, type PublishOutcome, published } from '../../src/publishers/publisher.ts';
+import { delivered, type Message, type PublishOutcome } from '../../src/publishers/publisher.ts';
 import { MemoryPublisher } from './memory-broker.ts';
 
 type Batch = readonly Message[];
@@ -12,9 +12,9 @@ export class DeduplicatingPublisher extends MemoryPublisher {
 
   protected override async send(message: Message, signal: AbortSignal): Promise<PublishOutcome> {
     const { deduplicationId } = this.received(message);
-    if (this.#stored.has(deduplicationId)) return published;
+    if (this.#stored.has(deduplicationId)) return delivered;
     const outcome = await super.send(message, signal);
-    if (outcome.kind === 'ok') this.#stored.add(deduplicationId);
+    if (outcome.kind === 'delivered') this.#stored.add(deduplicationId);
     return outcome;
   }
 }
@@ -136,7 +136,7 @@ export const brokenPublishers: Record<string, BrokenPublisher> = {
       override async publish(batch: Batch, signal: AbortSignal): Promise<readonly PublishOutcome[]> {
         if (batch.length !== 200 || this.#calls++ > 0) return super.publish(batch, signal);
         void sleep(50).then(() => super.publish(batch, signal));
-        return batch.map(() => published);
+        return batch.map(() => delivered);
       }
     },
   },
@@ -153,7 +153,7 @@ export const brokenPublishers: Record<string, BrokenPublisher> = {
     publisher: class extends MemoryPublisher {
       override async publish(batch: Batch, signal: AbortSignal): Promise<readonly PublishOutcome[]> {
         if (batch.length <= 300) return super.publish(batch, signal);
-        return batch.map(() => ({ kind: 'retry', reason: 'too many' }));
+        return batch.map(() => ({ kind: 'failed', reason: 'too many' }));
       }
     },
   },
@@ -162,7 +162,7 @@ export const brokenPublishers: Record<string, BrokenPublisher> = {
     publisher: class extends MemoryPublisher {
       override async publish(batch: Batch, signal: AbortSignal): Promise<readonly PublishOutcome[]> {
         if (batch.reduce((sum, { bytes }) => sum + bytes, 0) < 90_000) return super.publish(batch, signal);
-        return batch.map(() => ({ kind: 'retry', reason: 'too many bytes' }));
+        return batch.map(() => ({ kind: 'failed', reason: 'too many bytes' }));
       }
     },
   },
@@ -186,7 +186,7 @@ export const brokenPublishers: Record<string, BrokenPublisher> = {
     publisher: class extends MemoryPublisher {
       override async publish(batch: Batch, signal: AbortSignal): Promise<readonly PublishOutcome[]> {
         if (this.underWay.size === 0) return super.publish(batch, signal);
-        return batch.map(() => ({ kind: 'retry', reason: 'busy' }));
+        return batch.map(() => ({ kind: 'failed', reason: 'busy' }));
       }
     },
   },
@@ -195,7 +195,7 @@ export const brokenPublishers: Record<string, BrokenPublisher> = {
     publisher: class extends MemoryPublisher {
       override async publish(batch: Batch, signal: AbortSignal): Promise<readonly PublishOutcome[]> {
         if (batch.every(({ body }) => body.length < 10_000)) return super.publish(batch, signal);
-        return batch.map(() => ({ kind: 'reject', reason: 'too large' }));
+        return batch.map(() => ({ kind: 'rejected', reason: 'too large' }));
       }
     },
   },
@@ -204,7 +204,7 @@ export const brokenPublishers: Record<string, BrokenPublisher> = {
     publisher: class extends MemoryPublisher {
       override async publish(batch: Batch, signal: AbortSignal): Promise<readonly PublishOutcome[]> {
         const malformed = batch.some((message) => message.key === null && this.refusal(message) && message.bytes < 100);
-        return malformed ? batch.map(() => ({ kind: 'reject', reason: 'one is bad' })) : super.publish(batch, signal);
+        return malformed ? batch.map(() => ({ kind: 'rejected', reason: 'one is bad' })) : super.publish(batch, signal);
       }
     },
   },
@@ -232,7 +232,7 @@ export const brokenPublishers: Record<string, BrokenPublisher> = {
       override async publish(batch: Batch, signal: AbortSignal): Promise<readonly PublishOutcome[]> {
         const outcomes = await super.publish(batch, signal);
         for (const [index, message] of batch.entries()) {
-          if (outcomes[index]?.kind === 'retry' && this.broker.state === 'running') await this.send(message, signal);
+          if (outcomes[index]?.kind === 'released' && this.broker.state === 'running') await this.send(message, signal);
         }
         return outcomes;
       }

@@ -2,11 +2,11 @@ import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { sendInKeyOrder } from '../../src/publishers/key-order.ts';
 import {
+  delivered,
   type Message,
   type Publisher,
   type PublisherCapabilities,
   type PublishOutcome,
-  published,
 } from '../../src/publishers/publisher.ts';
 import type { PublisherHarness, ReceivedMessage } from '../../src/testing/index.ts';
 import { deferred } from '../support/wait.ts';
@@ -123,12 +123,12 @@ export class MemoryPublisher implements Publisher {
     const refusal = this.refusal(message);
     if (refusal) return refusal;
     this.broker.store(message.topic, this.received(message));
-    return published;
+    return delivered;
   }
 
   protected refusal({ body, contentType }: Message): PublishOutcome | undefined {
-    if (body.length > MemoryBroker.messageBytesMax) return { kind: 'reject', reason: 'too large' };
-    if (!contentType.includes('/')) return { kind: 'reject', reason: 'no content type' };
+    if (body.length > MemoryBroker.messageBytesMax) return { kind: 'rejected', reason: 'too large' };
+    if (!contentType.includes('/')) return { kind: 'rejected', reason: 'no content type' };
     return undefined;
   }
 

@@ -1,3 +1,4 @@
+import type { ConnectionOptions } from '../../database/connection-options.ts';
 import type { Executor } from '../../database/executor.ts';
 import { readMigrations, readRoutines } from '../../database/migrations.ts';
 import { probeSession } from '../../database/session-probe.ts';
@@ -42,8 +43,8 @@ export interface Patient {
   db: Executor;
   schema: string;
   limits: DoctorLimits;
-  /** To find out what lies between this process and PostgreSQL. */
-  connectionString?: string;
+  /** To find out whether a pooler is between this process and PostgreSQL. */
+  connectTo?: ConnectionOptions;
 }
 
 type Check = (patient: Patient) => Promise<Judgement[]>;
@@ -59,8 +60,7 @@ export const checks = {
     const { nowMs } = await examineServer(db);
     return judgeClock(nowMs, { asked, answered: Date.now() });
   },
-  pooler: async ({ connectionString }) =>
-    judgePooler(connectionString === undefined ? undefined : await probeSession(connectionString)),
+  pooler: async ({ connectTo }) => judgePooler(connectTo && (await probeSession(connectTo))),
   migrations: async ({ db, schema }) =>
     judgeMigrations(
       { migrations: readMigrations(), routines: readRoutines() },

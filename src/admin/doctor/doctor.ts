@@ -1,3 +1,4 @@
+import type { ConnectionOptions } from '../../database/connection-options.ts';
 import { codedDatabaseError } from '../../database/database-error.ts';
 import type { Executor } from '../../database/executor.ts';
 import { PostcommitError } from '../../errors.ts';
@@ -11,13 +12,12 @@ import { note, severities, worstOf } from './finding.ts';
 import type { DoctorLimits } from './limits.ts';
 import { resolveLimits } from './limits.ts';
 
-export interface DoctorOptions {
+/** With `connectionString` or `connection`, two more connections are opened to find out whether a pooler is in between. */
+export interface DoctorOptions extends ConnectionOptions {
   /** Only these checks. Default: all. */
   only?: readonly CheckName[];
   /** From where on to warn; ten times of a limit is critical. */
   limits?: Partial<DoctorLimits>;
-  /** With it, two more connections are opened to find out whether a pooler lies in between. */
-  connectionString?: string;
 }
 
 /** What a check found, with its consequence and the command that fixes it. */
@@ -38,12 +38,12 @@ const findingsMax = 5;
 /** Checks outbox and server and answers everything that was found, worst first. Changes nothing. */
 export async function examine(db: Executor, schema: string, options: DoctorOptions = {}): Promise<Diagnosis> {
   const wanted = options.only === undefined ? checkNames : checkOnly(options.only);
-  const { connectionString } = options;
+  const { connectionString, connection } = options;
   const patient: Patient = {
     db,
     schema,
     limits: resolveLimits(options.limits),
-    ...(connectionString === undefined ? {} : { connectionString }),
+    ...((connectionString ?? connection) && { connectTo: { connectionString, connection } }),
   };
   const findings: Finding[] = [];
   const hasOutbox = await isThere(patient);

@@ -146,7 +146,7 @@ export function judgePooler(session: SessionFacts | undefined): Judgement[] {
     return [
       note(
         'not looked whether a pooler is in between',
-        'Only a connection string tells: admin.doctor({ connectionString }).',
+        'To check, give the connection options: admin.doctor({ connectionString }).',
       ),
     ];
   }

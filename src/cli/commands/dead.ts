@@ -9,12 +9,12 @@ import { runBulk } from '../bulk.ts';
 import { confirm } from '../confirmation.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
 import { instant } from '../output.ts';
-import type { Conditions } from '../selection.ts';
+import type { FlagConditions } from '../selection.ts';
 import { addConditions, targetOf } from '../selection.ts';
 import { findStories, storyJson, tellStory } from '../story.ts';
 import type { Terminal } from '../terminal.ts';
 
-interface DeadConditions extends Conditions {
+interface DeadConditions extends FlagConditions {
   reason?: DeadReason;
   error?: string;
 }

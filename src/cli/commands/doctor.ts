@@ -47,9 +47,9 @@ export function addDoctor(program: Command, terminal: Terminal): void {
     )
     .action(async (flags: DoctorFlags, command: Command) => {
       const context = contextOf(command, terminal);
-      const [connectionString, schema] = [await context.settings.connectionString(), await context.settings.schema()];
+      const [connection, schema] = [await context.settings.connection(), await context.settings.schema()];
       const diagnosis = await withAdmin(context, (admin) =>
-        admin.doctor({ connectionString, limits: limitsOf(flags), ...(flags.only && { only: flags.only }) }),
+        admin.doctor({ ...connection, limits: limitsOf(flags), ...(flags.only && { only: flags.only }) }),
       );
       context.output.show({ schema, ...diagnosis }, () => tell(context.output, schema, diagnosis));
       const exitCode = exitCodeFor(diagnosis);

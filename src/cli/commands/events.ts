@@ -10,12 +10,12 @@ import { confirm } from '../confirmation.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
 import { instant } from '../output.ts';
-import type { Conditions } from '../selection.ts';
+import type { FlagConditions } from '../selection.ts';
 import { addConditions, targetOf } from '../selection.ts';
 import { findStories, storyJson, tellStory } from '../story.ts';
 import type { Terminal } from '../terminal.ts';
 
-interface EventsOptions extends Conditions {
+interface EventsOptions extends FlagConditions {
   status?: EventStatus;
   order: 'newest' | 'oldest';
   limit: number;
@@ -70,7 +70,7 @@ function isGiven(command: Command, name: string): boolean {
 }
 
 /** Commander gives an option that `events` has to `events`, also when it stands behind one of its commands. */
-function conditionsOf({ parent: events }: Command): Conditions {
+function conditionsOf({ parent: events }: Command): FlagConditions {
   const extra = listingNames.find((name) => events && isGiven(events, name));
   if (extra) throw new PostcommitError('POSTCOMMIT_E_USAGE', `--${extra} is for lists.`);
   const given = conditionNames.filter((name) => events && isGiven(events, name));

@@ -40,7 +40,7 @@ export function addMigrate(program: Command, terminal: Terminal): void {
       const dryRun = options.dryRun ?? false;
       const partitions = options.partitions ?? (await settings.partitions());
       const result = await migrate({
-        connectionString: await settings.connectionString(),
+        ...(await settings.connection()),
         schema: await settings.schema(),
         dryRun,
         ...(partitions && { partitions }),

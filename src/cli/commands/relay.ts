@@ -103,10 +103,10 @@ async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
     // With --once --json the answer is the one document on stdout.
     const logStream = once && output.json ? terminal.stderr : terminal.stdout;
     const logger = found.config.logger ?? jsonLogger((line) => logStream.write(redact(line)), logLevel);
-    const { partitions: _forMigrate, ...config } = found.config;
+    const { partitions: _forMigrate, connectionString: _url, connection: _connection, ...config } = found.config;
     const relay = createRelay({
       ...config,
-      connectionString: await settings.connectionString(),
+      ...(await settings.connection()),
       schema: await settings.schema(),
       handlers: await loadHandlers(found.file, found.config),
       ...overrides,

@@ -2,11 +2,11 @@ import type { Command } from 'commander';
 import { runBulk } from '../bulk.ts';
 import { confirm } from '../confirmation.ts';
 import { contextOf, examples } from '../context.ts';
-import type { Conditions } from '../selection.ts';
+import type { FlagConditions } from '../selection.ts';
 import { addConditions, targetOf } from '../selection.ts';
 import type { Terminal } from '../terminal.ts';
 
-interface ReplayOptions extends Conditions {
+interface ReplayOptions extends FlagConditions {
   all?: boolean;
   yes?: boolean;
   after?: string;

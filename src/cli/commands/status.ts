@@ -141,7 +141,7 @@ function tellRelays(output: Context['output'], relays: readonly RelayInfo[], now
   }
   const figure = (relay: RelayInfo, name: string) => String(relay.stats[name] ?? 0);
   output.table(
-    ['RELAY', 'STATE', 'VERSION', 'HOST', 'PID', 'STARTED', 'HEARTBEAT', 'DELIVERED', 'RETRIED', 'IN FLIGHT'],
+    ['RELAY', 'STATE', 'VERSION', 'HOST', 'PID', 'STARTED', 'HEARTBEAT', 'DELIVERED', 'FAILED', 'IN FLIGHT'],
     relays.map((relay) => [
       relay.name,
       relay.state,
@@ -150,7 +150,7 @@ function tellRelays(output: Context['output'], relays: readonly RelayInfo[], now
       String(relay.pid),
       ago(relay.startedAt, now),
       ago(relay.heartbeatAt, now),
-      ...['delivered', 'retried', 'inFlight'].map((name) => figure(relay, name)),
+      ...['delivered', 'failed', 'inFlight'].map((name) => figure(relay, name)),
     ]),
   );
 }

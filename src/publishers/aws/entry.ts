@@ -37,7 +37,7 @@ export function isFifo(target: string): boolean {
 /** The entry, or why AWS can never take this message. It is checked here: one bad entry may fail a whole request. */
 export function toEntry(message: Message, fifo: boolean, messageBytesMax: number): AwsEntry | PublishOutcome {
   const wrong = whatIsWrong(message);
-  if (wrong !== undefined) return { kind: 'reject', reason: cutReason(wrong) };
+  if (wrong !== undefined) return { kind: 'rejected', reason: cutReason(wrong) };
   const { body: content, key, eventId } = message;
   const body = typeof content === 'string' ? content : toBase64(content);
   const attributes = toAttributes(message);
@@ -46,7 +46,7 @@ export function toEntry(message: Message, fifo: boolean, messageBytesMax: number
     bytes += name.length + DataType.length + Buffer.byteLength(StringValue);
   }
   if (bytes > messageBytesMax) {
-    return { kind: 'reject', reason: `The message has ${bytes} bytes; messageBytesMax allows ${messageBytesMax}.` };
+    return { kind: 'rejected', reason: `The message has ${bytes} bytes; messageBytesMax allows ${messageBytesMax}.` };
   }
   const groupId = fifo ? toGroupId(key ?? eventId) : undefined;
   return { body, attributes, groupId, deduplicationId: fifo ? message.deduplicationId : undefined, bytes };

@@ -55,15 +55,15 @@ export function failureOfRequest(error: unknown, target: string): AwsFailure {
   }
   const reason = cutReason(`${target}: ${words}`);
   const wholeTarget = accessDenied.test(code) || noSuchTarget.test(code) || encryption.test(code);
-  if (wholeTarget) return { of: 'all', outcome: { kind: 'retry', reason } };
-  return { of: 'some', outcome: { kind: isBadMessage(code, words) ? 'reject' : 'retry', reason } };
+  if (wholeTarget) return { of: 'all', outcome: { kind: 'failed', reason } };
+  return { of: 'some', outcome: { kind: isBadMessage(code, words) ? 'rejected' : 'failed', reason } };
 }
 
 export function outcomeOfEntry({ Code = '', Message = '' }: AwsEntryFailure): PublishOutcome {
   const code = plainCode(Code);
   const reason = wordsOf(code, Message);
   if (overloaded.test(code)) return { kind: 'unavailable', reason };
-  return { kind: isBadMessage(code, Message) ? 'reject' : 'retry', reason };
+  return { kind: isBadMessage(code, Message) ? 'rejected' : 'failed', reason };
 }
 
 /** Whether the message itself is wrong. It stays wrong. */

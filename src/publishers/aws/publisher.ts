@@ -109,19 +109,20 @@ export class AwsPublisher implements Publisher {
     signal: AbortSignal,
   ): Promise<PublishOutcome> {
     if (typeof message.topic !== 'string' || message.topic === '') {
-      return { kind: 'retry', reason: 'The route names no topic.' };
+      return { kind: 'failed', reason: 'The route names no topic.' };
     }
     let target: string;
     try {
       target = await untilAborted(session.targetOf(message.topic, signal), signal);
     } catch (error) {
-      if (error instanceof NoTarget) return { kind: 'retry', reason: cutReason(error.message) };
+      if (error instanceof NoTarget) return { kind: 'failed', reason: cutReason(error.message) };
       const { outcome } = failureOfRequest(error, message.topic.slice(0, 200));
       // AWS does not know such a name: the route is wrong, the event is not.
-      return outcome.kind === 'reject' ? { kind: 'retry', reason: outcome.reason } : outcome;
+      return outcome.kind === 'rejected' ? { kind: 'failed', reason: outcome.reason } : outcome;
     }
     const { fifo, messageBytesMax } = this.#service;
-    if (fifo && !isFifo(target)) return { kind: 'retry', reason: cutReason(`${target} is not FIFO, as fifo demands.`) };
+    if (fifo && !isFifo(target))
+      return { kind: 'failed', reason: cutReason(`${target} is not FIFO, as fifo demands.`) };
     const entry = toEntry(message, isFifo(target), messageBytesMax);
     return 'kind' in entry ? entry : requests.add(target, entry);
   }

@@ -1,6 +1,6 @@
 import { untilAborted } from '../failure.ts';
 import type { PublishOutcome } from '../publisher.ts';
-import { published } from '../publisher.ts';
+import { delivered } from '../publisher.ts';
 import type { AwsEntry } from './entry.ts';
 import { failureOfRequest, isNoSuchTarget, outcomeOfEntry } from './errors.ts';
 import type { AwsAnswer, AwsService, AwsSession } from './publisher.ts';
@@ -106,8 +106,8 @@ function settleAll(request: readonly Waiting[], answer: AwsAnswer): void {
     const id = String(index);
     const failure = failed.get(id);
     if (failure) settle(outcomeOfEntry(failure));
-    else settle(successful.has(id) ? published : unanswered);
+    else settle(successful.has(id) ? delivered : unanswered);
   }
 }
 
-const unanswered: PublishOutcome = { kind: 'retry', reason: 'AWS returned no result for the message.' };
+const unanswered: PublishOutcome = { kind: 'failed', reason: 'AWS returned no result for the message.' };

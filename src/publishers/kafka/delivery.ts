@@ -1,6 +1,6 @@
 import { reasonOf } from '../failure.ts';
-import { notTried } from '../key-order.ts';
-import { type Message, type PublishOutcome, published } from '../publisher.ts';
+import { behindFailed } from '../key-order.ts';
+import { delivered, type Message, type PublishOutcome } from '../publisher.ts';
 import { type KafkaFailure, kafkaFailure } from './failure.ts';
 import {
   AnswerIncomplete,
@@ -29,7 +29,7 @@ export interface Place {
 }
 
 /** What becomes of one batch. Knows which keys have failed, so that nothing behind them is sent. */
-export class Delivery {
+export class KafkaDelivery {
   readonly #batch: readonly Message[];
   readonly #outcomes: (PublishOutcome | undefined)[];
   /** The first message that failed, by key. */
@@ -50,7 +50,7 @@ export class Delivery {
     if (this.#ended) return;
     this.#outcomes[index] = outcome;
     const key = this.#batch[index]?.key;
-    if (outcome.kind === 'ok' || typeof key !== 'string') return;
+    if (outcome.kind === 'delivered' || typeof key !== 'string') return;
     this.#failedAt.set(key, Math.min(index, this.#failedAt.get(key) ?? index));
   }
 
@@ -59,7 +59,7 @@ export class Delivery {
     if (this.#failedAt.size === 0) return false;
     const key = this.#batch[index]?.key;
     if (typeof key !== 'string' || (this.#failedAt.get(key) ?? index) >= index) return false;
-    this.#outcomes[index] = notTried;
+    this.#outcomes[index] = behindFailed;
     return true;
   }
 
@@ -71,8 +71,8 @@ export class Delivery {
       const key = this.#batch[index]?.key;
       let outcome: PublishOutcome = known ?? { kind: 'unavailable', reason };
       // It was found bad before the one ahead of it failed; its turn comes after that one.
-      if (outcome.kind === 'reject' && typeof key === 'string' && failedKeys.has(key)) outcome = notTried;
-      if (outcome.kind !== 'ok' && typeof key === 'string') failedKeys.add(key);
+      if (outcome.kind === 'rejected' && typeof key === 'string' && failedKeys.has(key)) outcome = behindFailed;
+      if (outcome.kind !== 'delivered' && typeof key === 'string') failedKeys.add(key);
       return outcome;
     });
   }
@@ -85,7 +85,7 @@ interface Refused {
 }
 
 export interface RoundSenderOptions {
-  readonly delivery: Delivery;
+  readonly delivery: KafkaDelivery;
   /** The broker does not take this many bytes together. */
   onTooLarge(topic: string, bytes: number): void;
   /** A new producer in place of one that failed. */
@@ -99,9 +99,8 @@ export interface RoundSenderOptions {
 const repeatedRequestsMax = 100;
 
 const postponed: PublishOutcome = {
-  kind: 'retry',
+  kind: 'released',
   reason: `Not sent: ${repeatedRequestsMax} requests went into finding other events of this batch that the broker refuses.`,
-  notTried: true,
 };
 
 /**
@@ -112,7 +111,7 @@ const postponed: PublishOutcome = {
  * next call.
  */
 export class RoundSender {
-  readonly #delivery: Delivery;
+  readonly #delivery: KafkaDelivery;
   readonly #onTooLarge: (topic: string, bytes: number) => void;
   readonly #replace: (port: KafkaPort) => Promise<KafkaPort>;
   port: KafkaPort;
@@ -184,7 +183,7 @@ export class RoundSender {
     try {
       if (this.failed && !this.port.resendsSafely) this.port = await this.#replace(this.port);
       await this.port.send(parcels.map(({ record }) => record));
-      for (const { index } of parcels) this.#delivery.settle(index, published);
+      for (const { index } of parcels) this.#delivery.settle(index, delivered);
       return [];
     } catch (error) {
       this.failed = true;
@@ -201,7 +200,7 @@ export class RoundSender {
       if (cause instanceof AnswerIncomplete) this.isStale = true;
       const failure = cause === undefined ? undefined : kafkaFailure(cause);
       if (failure === undefined) {
-        this.#delivery.settle(parcel.index, published);
+        this.#delivery.settle(parcel.index, delivered);
       } else if (this.#ends(failure, [parcel])) {
       } else if (error instanceof PartitionsRefused && !(cause instanceof RecordRefused)) {
         refused.push(parcel);
@@ -221,7 +220,7 @@ export class RoundSender {
 
   #ends({ about, outcome }: KafkaFailure, parcels: readonly Parcel[]): boolean {
     if (about !== 'outage' && about !== 'refused') return false;
-    this.outage ??= outcome.kind === 'ok' ? reasonOf(about) : outcome.reason;
+    this.outage ??= outcome.kind === 'delivered' ? reasonOf(about) : outcome.reason;
     for (const { index } of parcels) this.#delivery.settle(index, outcome);
     return true;
   }

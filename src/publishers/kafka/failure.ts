@@ -26,20 +26,24 @@ export function kafkaFailure(error: unknown): KafkaFailure {
   const name = protocolNames[code];
   const reason = name === undefined || words.includes(name) ? words : `${name}: ${words}`;
   if (refusals.has(code)) return { about: 'refused', outcome: { kind: 'unavailable', reason } };
-  if (tooLarge.has(code)) return { about: 'tooLarge', outcome: { kind: 'reject', reason } };
-  if (badRecords.has(code)) return { about: 'badRecord', outcome: { kind: 'reject', reason } };
+  if (tooLarge.has(code)) return { about: 'tooLarge', outcome: { kind: 'rejected', reason } };
+  if (badRecords.has(code)) return { about: 'badRecord', outcome: { kind: 'rejected', reason } };
   if (outages.has(code)) return { about: 'outage', outcome: { kind: 'unavailable', reason } };
-  return { about: 'topic', outcome: { kind: code === invalidTopic ? 'reject' : 'retry', reason } };
+  return { about: 'topic', outcome: { kind: code === invalidTopic ? 'rejected' : 'failed', reason } };
 }
 
 /** The error that `connect` throws, with a code of its own for a failure that waiting does not fix. */
 export function connectError(error: unknown): unknown {
   if (error instanceof PostcommitError) return error;
   const { about, outcome } = kafkaFailure(error);
-  if (about === 'outage' && outcome.kind !== 'ok' && /closed connection|initProducerId failed/i.test(outcome.reason)) {
+  if (
+    about === 'outage' &&
+    outcome.kind !== 'delivered' &&
+    /closed connection|initProducerId failed/i.test(outcome.reason)
+  ) {
     return new Error(`${outcome.reason} The broker hung up: does this listener expect TLS or SASL?`, { cause: error });
   }
-  if (about !== 'refused' || outcome.kind === 'ok') return error;
+  if (about !== 'refused' || outcome.kind === 'delivered') return error;
   return new PostcommitError('POSTCOMMIT_E_DESTINATION_REFUSED', outcome.reason, { cause: error });
 }
 

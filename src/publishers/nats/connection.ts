@@ -2,7 +2,7 @@ import type { JetStreamClient, JetStreamManager } from '@nats-io/jetstream';
 import type { MsgHdrs, NatsConnection } from '@nats-io/transport-node';
 import type { BrokerConnection } from '../broker-connection-keeper.ts';
 import { cutReason, reasonOf } from '../failure.ts';
-import { type PublishOutcome, published } from '../publisher.ts';
+import { delivered, type PublishOutcome } from '../publisher.ts';
 import type { NatsMessage } from './message.ts';
 
 // "message size exceeds maximum allowed" of the stream, "header size exceeds maximum allowed of 64k".
@@ -49,8 +49,8 @@ export class JetstreamConnection implements BrokerConnection {
     try {
       const { stream, seq } = await this.#jetstream.publish(subject, body, { msgID: deduplicationId, headers });
       // Also when it is a duplicate. Any subscriber of the subject can answer; only a stream answers like this.
-      if (typeof stream === 'string' && stream !== '' && seq > 0) return published;
-      return { kind: 'retry', reason: noStream(subject) };
+      if (typeof stream === 'string' && stream !== '' && seq > 0) return delivered;
+      return { kind: 'failed', reason: noStream(subject) };
     } catch (error) {
       return await this.#outcomeOf(error, message);
     }
@@ -86,21 +86,21 @@ export class JetstreamConnection implements BrokerConnection {
     const words = cutReason(`Subject '${subject}': ${message}`);
     if (name === 'InvalidArgumentError' && message.includes('max_payload')) {
       const limit = this.#connection.info?.max_payload;
-      return { kind: 'reject', reason: `Body and headers are over the server's max_payload of ${limit} bytes.` };
+      return { kind: 'rejected', reason: `Body and headers are over the server's max_payload of ${limit} bytes.` };
     }
-    if (name === 'InvalidArgumentError' || name === 'InvalidSubjectError') return { kind: 'reject', reason: words };
+    if (name === 'InvalidArgumentError' || name === 'InvalidSubjectError') return { kind: 'rejected', reason: words };
     if (name === 'JetStreamApiError' && typeof code === 'number') {
-      if (tooLargeCodes.has(code)) return { kind: 'reject', reason: words };
-      return { kind: outageCodes.has(code) ? 'unavailable' : 'retry', reason: words };
+      if (tooLargeCodes.has(code)) return { kind: 'rejected', reason: words };
+      return { kind: outageCodes.has(code) ? 'unavailable' : 'failed', reason: words };
     }
     if (name === 'TimeoutError' || name === 'JetStreamNotEnabled') {
       return afterSilence(subject, await this.#lookUp(subject), name === 'TimeoutError');
     }
     if (cause?.name === 'PermissionViolationError' && cause.operation === 'publish') {
-      return { kind: 'retry', reason: words };
+      return { kind: 'failed', reason: words };
     }
     if (name === 'SyntaxError') {
-      return { kind: 'retry', reason: noStream(subject) };
+      return { kind: 'failed', reason: noStream(subject) };
     }
     return { kind: 'unavailable', reason: words };
   }
@@ -142,7 +142,7 @@ function noStream(subject: string): string {
 function afterSilence(subject: string, stream: StreamState, someoneListens: boolean): PublishOutcome {
   if (stream === 'no JetStream') return { kind: 'unavailable', reason: 'JetStream is not enabled, or not ready yet.' };
   if (stream === 'none' || (stream === 'unknown' && !someoneListens)) {
-    return { kind: 'retry', reason: cutReason(`No stream stores the subject '${subject}' (no responders).`) };
+    return { kind: 'failed', reason: cutReason(`No stream stores the subject '${subject}' (no responders).`) };
   }
   return { kind: 'unavailable', reason: cutReason(`The stream of subject '${subject}' does not acknowledge now.`) };
 }

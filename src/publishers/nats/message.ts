@@ -20,7 +20,7 @@ const ownHeaders = new Set(['nats-msg-id', 'content-type', 'event-id']);
 /** The message as NATS has it, or why it can never be sent. */
 export function toNats(message: Message, createHeaders: () => MsgHdrs): NatsMessage | PublishOutcome {
   const refusal = subjectRefusal(message.topic) ?? headerRefusal(message.headers) ?? bodyRefusal(message.body);
-  if (refusal !== undefined) return { kind: 'reject', reason: cutReason(refusal) };
+  if (refusal !== undefined) return { kind: 'rejected', reason: cutReason(refusal) };
   const headers = createHeaders();
   try {
     for (const [name, value] of Object.entries(message.headers)) {
@@ -29,7 +29,7 @@ export function toNats(message: Message, createHeaders: () => MsgHdrs): NatsMess
     headers.set('Content-Type', message.contentType);
     headers.set('event-id', message.eventId);
   } catch (error) {
-    return { kind: 'reject', reason: `NATS cannot carry a header: ${reasonOf(error)}` };
+    return { kind: 'rejected', reason: `NATS cannot carry a header: ${reasonOf(error)}` };
   }
   const { topic: subject, body, deduplicationId } = message;
   return { subject, body, headers, deduplicationId };

@@ -1,6 +1,6 @@
 import type { ConfirmChannel, Options } from 'amqplib';
 import { cutReason, reasonOf } from '../failure.ts';
-import { type PublishOutcome, published } from '../publisher.ts';
+import { delivered, type PublishOutcome } from '../publisher.ts';
 
 /** A message in AMQP's terms. */
 export interface AmqpMessage {
@@ -100,7 +100,7 @@ export class RabbitmqChannel {
     } catch (error) {
       // amqplib encodes the whole message before it writes the first byte of it.
       settle({
-        kind: 'reject',
+        kind: 'rejected',
         reason: `AMQP cannot carry the message: ${reasonOf(error)}`,
       });
     }
@@ -143,15 +143,15 @@ export class RabbitmqChannel {
     if (reason !== undefined) {
       const at = exchange === '' ? `no queue '${routingKey}'` : `no queue bound to exchange '${exchange}' for it`;
       return {
-        kind: 'retry',
+        kind: 'failed',
         reason: cutReason(
           `Unroutable: exchange '${exchange}', routing key '${routingKey}': ${at} (RabbitMQ: ${reason}).`,
         ),
       };
     }
-    if (error === null) return published;
+    if (error === null) return delivered;
     return {
-      kind: 'retry',
+      kind: 'failed',
       reason: cutReason(
         `RabbitMQ refused it (nack) at exchange '${exchange}', routing key '${routingKey}': a queue is full or failed.`,
       ),
@@ -185,7 +185,7 @@ export class RabbitmqChannel {
 export function blame({ code, message: words }: ChannelError, { exchange, routingKey }: AmqpMessage): PublishOutcome {
   const reason = cutReason(`Exchange '${exchange}', routing key '${routingKey}': ${words}`);
   // PRECONDITION_FAILED: too large, or a header RabbitMQ cannot read. An exchange or a right can still be granted.
-  return code === 406 ? { kind: 'reject', reason } : { kind: 'retry', reason };
+  return code === 406 ? { kind: 'rejected', reason } : { kind: 'failed', reason };
 }
 
 /** Whether every message on the channel would fail the same way: the exchange is missing, or the user has no right to it. */

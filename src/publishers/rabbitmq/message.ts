@@ -67,5 +67,5 @@ function isShort(text: string): boolean {
 }
 
 function reject(reason: string): PublishOutcome {
-  return { kind: 'reject', reason: cutReason(reason) };
+  return { kind: 'rejected', reason: cutReason(reason) };
 }

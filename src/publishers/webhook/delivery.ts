@@ -22,7 +22,7 @@ interface Prepared {
 }
 
 /** Sends one event to its URL and returns the outcome. */
-export class Delivery {
+export class WebhookDelivery {
   readonly #options: ResolvedWebhookOptions;
   readonly #connections: Connections;
   readonly #slots: HostSlots;
@@ -35,9 +35,9 @@ export class Delivery {
 
   async deliver(message: Message, signal: AbortSignal): Promise<PublishOutcome> {
     const target = this.#targetOf(message);
-    if (typeof target === 'string') return { kind: 'reject', reason: clean(target) };
+    if (typeof target === 'string') return { kind: 'rejected', reason: clean(target) };
     if (typeof message.body !== 'string' && !(message.body instanceof Uint8Array)) {
-      return { kind: 'reject', reason: 'The body is neither a text nor bytes.' };
+      return { kind: 'rejected', reason: 'The body is neither a text nor bytes.' };
     }
     let headers: Record<string, string>;
     try {
@@ -45,7 +45,7 @@ export class Delivery {
       headers = requestHeaders(message, own ? this.#options.headers : {});
     } catch (error) {
       if (!(error instanceof IllegalHeader)) throw error;
-      return { kind: 'reject', reason: clean(error.message) };
+      return { kind: 'rejected', reason: clean(error.message) };
     }
     const ready = await this.#prepared(message, target, signal);
     if ('kind' in ready) return ready;
@@ -86,7 +86,7 @@ export class Delivery {
         keys === undefined
           ? clean(`Not sent: the secret could not be had. ${reasonOf(error)}`)
           : `Not sent: ${url.host} has been busy with ${perHostMax} other requests for ${timeoutMs} ms.`;
-      return { kind: 'retry', reason };
+      return { kind: 'failed', reason };
     }
   }
 
@@ -120,7 +120,7 @@ export class Delivery {
       );
       return outcomeOfAnswer(answer, { ...answer, url: urlText, eventId, eventType }, outcomeOf);
     } catch (error) {
-      return outcomeOfFailure(error, url, onConnectionError ?? (fromRoute ? 'retry' : 'unavailable'));
+      return outcomeOfFailure(error, url, onConnectionError ?? (fromRoute ? 'failed' : 'unavailable'));
     }
   }
 

@@ -61,12 +61,12 @@ export interface WebhookOptions {
    */
   redirectsMax?: number;
   /**
-   * What it means that there was no answer: refused, reset, unresolved, untrusted, too slow. `unavailable` stops the
-   * destination until it is back, at no attempt; `retry` costs this event an attempt and stops nothing. Default:
-   * `unavailable` for `url`, `retry` for URLs from the route, so that one customer's outage is not everybody's.
+   * The outcome when there is no answer: refused, reset, unresolved, untrusted, too slow. `unavailable` stops sending to the
+   * destination until it is up again, and no attempt is counted; `failed` counts an attempt of this event only. Default:
+   * `unavailable` for `url`, `failed` for URLs from the route, so that the outage of one customer stops no other.
    */
-  onConnectionError?: 'retry' | 'unavailable';
-  /** Decides what an answer means; `undefined` leaves it to the defaults (2xx ok; 401, 403, 404, 408, 425, 429, 3xx, 5xx retry; other 4xx reject). */
+  onConnectionError?: 'failed' | 'unavailable';
+  /** Decides what an answer means; `undefined` leaves it to the defaults (2xx delivered; 401, 403, 404, 408, 425, 429, 3xx, 5xx failed; other 4xx rejected). */
   outcomeOf?: (response: WebhookResponse) => WebhookOutcomeKind | undefined;
   /** Health check: requested with GET, must answer 2xx. Default: only a connection to the host of `url` is opened. */
   healthUrl?: string;
@@ -164,8 +164,8 @@ function readTls(tls: WebhookTlsOptions, fail: Fail): WebhookTlsOptions {
 }
 
 function readOnConnectionError(value: WebhookOptions['onConnectionError'], fail: Fail) {
-  if (value === undefined || value === 'retry' || value === 'unavailable') return value;
-  throw fail(`onConnectionError must be one of retry, unavailable. Got ${String(value)}.`);
+  if (value === undefined || value === 'failed' || value === 'unavailable') return value;
+  throw fail(`onConnectionError must be one of failed, unavailable. Got ${String(value)}.`);
 }
 
 function readFunction<T>(name: string, value: T | undefined, fail: Fail): T | undefined {

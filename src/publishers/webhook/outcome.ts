@@ -1,10 +1,11 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { cutReason, isUntrustedCertificate, reasonOf } from '../failure.ts';
-import { type PublishOutcome, published } from '../publisher.ts';
+import { delivered, type PublishOutcome } from '../publisher.ts';
 import { PrivateAddress } from './address.ts';
 import { type HttpAnswer, Stopped, TimeUp } from './request.ts';
 
-export type WebhookOutcomeKind = PublishOutcome['kind'];
+/** `released` is missing: a request that was answered was sent. */
+export type WebhookOutcomeKind = Exclude<PublishOutcome['kind'], 'released'>;
 
 /** What a receiver answered, for `outcomeOf`. */
 export interface WebhookResponse {
@@ -18,7 +19,7 @@ export interface WebhookResponse {
   readonly eventType: string;
 }
 
-const outcomeKinds: readonly unknown[] = ['ok', 'retry', 'reject', 'unavailable'];
+const outcomeKinds: readonly unknown[] = ['delivered', 'failed', 'rejected', 'unavailable'];
 
 /** What an answer means. `outcomeOf` has the first word. */
 export function outcomeOfAnswer(
@@ -30,15 +31,15 @@ export function outcomeOfAnswer(
   try {
     chosen = outcomeOf?.(response);
   } catch (error) {
-    return { kind: 'retry', reason: clean(`outcomeOf() threw: ${reasonOf(error)}`) };
+    return { kind: 'failed', reason: clean(`outcomeOf() threw: ${reasonOf(error)}`) };
   }
   if (chosen !== undefined && !outcomeKinds.includes(chosen)) {
-    return { kind: 'retry', reason: clean(`outcomeOf() answered ${String(chosen)}, which is no outcome.`) };
+    return { kind: 'failed', reason: clean(`outcomeOf() answered ${String(chosen)}, which is no outcome.`) };
   }
   const kind = chosen ?? outcomeOfStatus(answer.status);
-  if (kind === 'ok') return published;
+  if (kind === 'delivered') return delivered;
   const reason = clean(`${new URL(response.url).host} ${describe(answer)}`);
-  if (kind === 'reject') return { kind, reason };
+  if (kind === 'rejected') return { kind, reason };
   const retryAfterMs = retryAfter(answer.headers);
   return { kind, reason, ...(retryAfterMs !== undefined && { retryAfterMs }) };
 }
@@ -50,9 +51,9 @@ export function outcomeOfAnswer(
 const laterStatuses = new Set([401, 403, 404, 408, 425, 429]);
 
 function outcomeOfStatus(status: number): WebhookOutcomeKind {
-  if (status >= 200 && status <= 299) return 'ok';
-  if (laterStatuses.has(status)) return 'retry';
-  return status >= 400 && status <= 499 ? 'reject' : 'retry';
+  if (status >= 200 && status <= 299) return 'delivered';
+  if (laterStatuses.has(status)) return 'failed';
+  return status >= 400 && status <= 499 ? 'rejected' : 'failed';
 }
 
 function describe({ status, headers, body }: HttpAnswer): string {
@@ -84,9 +85,13 @@ function dateOf(text: string): number {
 }
 
 /** What it means that there was no answer. */
-export function outcomeOfFailure(error: unknown, url: URL, onConnectionError: 'retry' | 'unavailable'): PublishOutcome {
+export function outcomeOfFailure(
+  error: unknown,
+  url: URL,
+  onConnectionError: 'failed' | 'unavailable',
+): PublishOutcome {
   if (error instanceof PrivateAddress) {
-    return { kind: 'reject', reason: clean(`Not sent: ${error.message}, and the URL comes from the route.`) };
+    return { kind: 'rejected', reason: clean(`Not sent: ${error.message}, and the URL comes from the route.`) };
   }
   // Not known to be delivered, and for no fault of the receiver.
   if (error instanceof Stopped) return { kind: 'unavailable', reason: error.message };

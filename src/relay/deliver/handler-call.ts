@@ -4,7 +4,7 @@ import type { DeliveredEvent } from '../../wire/delivered-event.ts';
 import type { Indexed } from '../dispatch/indexed-set.ts';
 import type { Handler, HandlerContext } from './handlers.ts';
 
-/** How long an abandoned handler may take to notice its aborted signal before its event is given back anyway. */
+/** How long an abandoned handler may take to notice its aborted signal before its event is released. */
 const abandonGraceMs = 250;
 
 /** One call of one handler: the context it is given, its time limit, and how it ended. Ends exactly once. */
@@ -18,8 +18,8 @@ export class HandlerCall implements HandlerContext, Indexed {
   #controller: AbortController | undefined;
   #abortedWith: unknown;
   #abandoned = false;
-  /** `released`: the relay gave it up before it was done. */
-  result: 'running' | 'ok' | 'failed' | 'released' = 'running';
+  /** `released`: the relay abandoned it before it ended. */
+  result: 'running' | 'delivered' | 'failed' | 'released' = 'running';
   thrown: unknown;
 
   constructor(row: ClaimedRow, handler: string, timeoutMs: number, onEnd: (call: HandlerCall) => void) {
@@ -37,7 +37,7 @@ export class HandlerCall implements HandlerContext, Indexed {
     return `${this.#row.id}:${this.handler}`;
   }
 
-  /** Made when the handler asks for it: most do not. */
+  /** Created when the handler reads it: most do not. */
   get signal(): AbortSignal {
     if (!this.#controller) {
       this.#controller = new AbortController();
@@ -47,7 +47,7 @@ export class HandlerCall implements HandlerContext, Indexed {
   }
 
   run(event: DeliveredEvent, handler: Handler): void {
-    const succeed = () => this.#end('ok');
+    const succeed = () => this.#end('delivered');
     const fail = (thrown: unknown) => this.#end(this.#abandoned ? 'released' : 'failed', thrown);
     try {
       const returned = handler(event, this) as PromiseLike<unknown> | undefined;
@@ -58,7 +58,7 @@ export class HandlerCall implements HandlerContext, Indexed {
     }
   }
 
-  /** A handler that never settles must not hold its slot for good. */
+  /** A handler that never settles must not keep its slot for ever. */
   checkTime(now: number): void {
     if (now - this.#startedAt < this.#timeoutMs) return;
     const error = new PostcommitError('POSTCOMMIT_E_DELIVER_TIMEOUT', `It is ${this.#timeoutMs} ms.`);
@@ -66,7 +66,7 @@ export class HandlerCall implements HandlerContext, Indexed {
     this.#abort(error);
   }
 
-  /** The relay no longer wants the result: the handler is told, and then has a moment to finish. */
+  /** The relay no longer waits for the result: the signal is aborted, and the handler has a moment to finish. */
   abandon(reason: unknown): void {
     if (this.#abandoned || this.result !== 'running') return;
     this.#abandoned = true;
@@ -74,7 +74,7 @@ export class HandlerCall implements HandlerContext, Indexed {
     this.#abort(reason);
   }
 
-  #end(result: 'ok' | 'failed' | 'released', thrown?: unknown): void {
+  #end(result: 'delivered' | 'failed' | 'released', thrown?: unknown): void {
     const onEnd = this.#onEnd;
     if (onEnd === undefined) return;
     this.#onEnd = undefined;

@@ -1,15 +1,15 @@
 import { PostcommitError } from '../../errors.ts';
 import type { DeliveredEvent } from '../../wire/delivered-event.ts';
 
-/** What a handler is told beside the event. */
+/** What a handler gets besides the event. */
 export interface HandlerContext {
   /** Aborted when the delivery takes longer than `deliverTimeoutMs`, the relay stops, or its lease is lost. */
   readonly signal: AbortSignal;
   /** 1 for the first try. */
   readonly attempt: number;
   /**
-   * The same for every try of this handler with this event, replays included (`event.replayId` tells these apart). Hand
-   * it to whatever deduplicates on your side.
+   * The same for every attempt of this handler with this event, replays included (`event.replayId` tells these apart). Pass
+   * it to the system that deduplicates on your side.
    */
   readonly idempotencyKey: string;
   /** The handler's own name. */
@@ -17,7 +17,8 @@ export interface HandlerContext {
 }
 
 /**
- * Does something with an event. Returning is success; throwing is a retry; `throw new Reject(…)` gives the event up.
+ * Handles an event. Returning means `delivered`; throwing means `failed`, and the relay retries; `throw new Reject(…)` means
+ * `rejected`, and the event becomes a dead letter.
  * It may be called again with the same event (at least once), so it should be idempotent.
  */
 // biome-ignore lint/suspicious/noExplicitAny: a handler names its own payload type; the relay cannot know it.
@@ -29,14 +30,14 @@ export type Handlers = Readonly<Record<string, Readonly<Record<string, Handler>>
 const rejectBrand = Symbol.for('postcommit.Reject');
 
 /**
- * Thrown by a handler that knows that trying again is useless: the event becomes a dead letter at once.
+ * Thrown by a handler for an event that can never succeed: the event becomes a dead letter at once.
  *
  * @example
  * throw new Reject(`no such customer: ${event.payload.customerId}`);
  */
 export class Reject extends Error {
   override readonly name = 'Reject';
-  // A brand and not instanceof: two copies of this package in one process are no mistake of the handler's.
+  // A brand and not instanceof: there may be two copies of this package in one process.
   readonly [rejectBrand] = true;
 }
 
@@ -48,7 +49,7 @@ export function isReject(thrown: unknown): boolean {
   }
 }
 
-/** Checks the handlers once and gives each type its list. */
+/** Checks the handlers once and returns them as a list per type. */
 export function resolveHandlers(handlers: Handlers): Map<string, [name: string, handler: Handler][]> {
   const example = "e.g. { 'order.created': { 'send-receipt': async (event) => {} } }";
   if (!hasNames(handlers)) throw badHandlers(`handlers must be an object of event types, ${example}`);
@@ -67,7 +68,7 @@ export function resolveHandlers(handlers: Handlers): Map<string, [name: string, 
   return byType;
 }
 
-/** A list or a Map would pass for an object whose names are numbers, or that has none. */
+/** An array or a Map would pass as an object with numbers as names, or without names. */
 function hasNames(value: unknown): boolean {
   return typeof value === 'object' && value !== null && !(Symbol.iterator in value);
 }

@@ -4,12 +4,12 @@ import type { Serialized } from '../../wire/serializer.ts';
 import { deduplicationId } from './deduplication-id.ts';
 import type { Leg } from './router.ts';
 
-/** Builds what goes to the publisher from what the serializer wrote, the event's own headers and the route's. */
+/** Builds the message for the publisher from the serializer's output, the event's headers and the route's. */
 export function toMessage(event: DeliveredEvent, leg: Leg, serialized: Serialized): Message {
   const { body, contentType } = serialized;
   if (typeof body !== 'string' && !(body instanceof Uint8Array))
-    throw new Error('it answered no body of text or bytes');
-  if (typeof contentType !== 'string') throw new Error('it answered no contentType');
+    throw new Error('it returned no body of text or bytes');
+  if (typeof contentType !== 'string') throw new Error('it returned no contentType');
   const headers = allHeaders(event.headers, leg.headers, serialized.headers);
   return {
     eventId: event.id,

@@ -17,9 +17,9 @@ export interface Route {
 }
 
 /**
- * Decides where an event goes: to one destination, to several, or (with `null` or an empty list) to none. It should
- * answer the same each time it is asked about an event: progress is kept by destination, and by topic where
- * it names several topics of one destination.
+ * Decides where an event goes: to one destination, to several, or (with `null` or an empty list) to none. It should return
+ * the same for an event each time it is called: progress is kept by destination, and by topic where it names several topics of
+ * one destination.
  */
 // biome-ignore lint/suspicious/noExplicitAny: a route names the payload types it knows; the relay cannot know them.
 export type RouteFunction = (event: DeliveredEvent<any>) => Route | readonly Route[] | null | undefined;
@@ -34,7 +34,7 @@ export interface Leg {
   exchange: string | undefined;
 }
 
-/** Asks `route` about an event, and checks the answer: each mistake in it is a coded error about this event. */
+/** Calls `route` for an event, and checks what it returns: each mistake is a coded error of this event. */
 export class Router {
   readonly #route: RouteFunction;
   readonly #known: ReadonlySet<string>;
@@ -48,8 +48,8 @@ export class Router {
   legs(event: DeliveredEvent): Leg[] {
     const answer = this.#ask(event);
     if (answer instanceof Promise) {
-      answer.catch(() => {}); // What becomes of it matters to nobody.
-      throw failed('it answered a promise; a route is synchronous.');
+      answer.catch(() => {}); // Its result is not used.
+      throw failed('it returned a promise; a route is synchronous.');
     }
     if (answer === null || answer === undefined) return [];
     if (!Array.isArray(answer)) return [this.#leg(answer as Route, event)];
@@ -68,9 +68,9 @@ export class Router {
 
   #leg(route: Route, event: DeliveredEvent): Leg {
     if (typeof route !== 'object' || route === null || typeof route.to !== 'string') {
-      throw failed(`it answered ${shown(route)}, not e.g. { to: 'events', topic: event.type }.`);
+      throw failed(`it returned ${shown(route)}, not e.g. { to: 'events', topic: event.type }.`);
     }
-    for (const name in route) if (!routeNames.has(name)) throw failed(`it has ${name}, which no route has.`);
+    for (const name in route) if (!routeNames.has(name)) throw failed(`it has the unknown property ${name}.`);
     if (!this.#known.has(route.to)) {
       const known = [...this.#known].join(', ') || 'none';
       throw new PostcommitError('POSTCOMMIT_E_UNKNOWN_DESTINATION', `It is '${route.to}'; known are: ${known}.`);
@@ -94,9 +94,9 @@ export class Router {
 
 /**
  * Several topics of one destination are several targets, each with a name of its own. None of them is named by the
- * destination alone: the next time `route` may answer in another order, or without one of them, and what one topic has
- * would count for another. In ASCII, because progress is kept by these names, and the database's encoding may lack what
- * the topic has.
+ * destination alone: the next time `route` may return them in another order, or without one of them, and the progress of one
+ * topic would count for another. In ASCII, because progress is stored by these names, and the database's encoding may lack
+ * characters of the topic.
  */
 function nameTargets(legs: readonly Leg[]): void {
   const seen = new Set<string>();
@@ -112,12 +112,12 @@ function nameTargets(legs: readonly Leg[]): void {
   }
 }
 
-/** A lone surrogate has no UTF-8: brokers would get another text than the route gave. */
+/** A lone surrogate has no UTF-8: brokers would get another text than the route returned. */
 function isText(value: unknown): value is string {
   return typeof value === 'string' && value.isWellFormed();
 }
 
-/** A misspelt one would silently be its default. */
+/** A misspelt name would silently be ignored. */
 const routeNames = new Set(['to', 'topic', 'key', 'headers', 'exchange']);
 
 function shown(value: unknown): string {

@@ -1,90 +1,67 @@
-import type { ClaimedRow } from '../../outbox/delivering/claim.ts';
-import type { Outcome, Plan } from '../deliver/deliverer.ts';
+import type { EventOutcome } from '../deliver/outcome.ts';
+import type { Planner } from '../deliver/planner.ts';
+import type { KeyDecisions } from '../lane/lane.ts';
+import type { ClaimedEvent } from './claimed-event.ts';
 import { Fifo } from './fifo.ts';
-import type { Indexed } from './indexed-set.ts';
-import { KeyMemory } from './key-memory.ts';
 import { KeyQueue } from './key-queue.ts';
-import type { PayloadLoad } from './payload-loader.ts';
+import type { PayloadLoader } from './payload-loader.ts';
 import { isPrimeSuspect, suspicionOf } from './suspicion.ts';
-
-/** An event in this relay's hands, with the number of the claim that brought it. */
-export interface ClaimedEvent extends ClaimedRow, Indexed {
-  claimNumber: number;
-  /** How long until its next try, once it has failed: what waits behind it waits as long. */
-  retryInMs?: number;
-  /** Where it goes, once that was asked. */
-  plan?: Plan | undefined;
-  /** Set by the payload loader, while it loads or keeps the payload. */
-  load?: PayloadLoad | undefined;
-}
-
-/** What the dispatcher decided about an event; the settler writes it down. */
-export type Verdict =
-  | { event: ClaimedEvent; outcome: Outcome }
-  /** Not tried: it stays in line behind `behind`, or goes back as it was. */
-  | { event: ClaimedEvent; outcome: 'release'; behind?: ClaimedEvent }
-  /** Not tried: its key is slow and it steps aside. */
-  | { event: ClaimedEvent; outcome: 'shed' };
+import { aloneWaitMs, crowdedShare, postponeMs, slowKeyDelayMs } from './tuning.ts';
 
 export interface DispatcherOptions {
   /** Deliveries under way at once, of those that take a slot. */
   inFlightMax: number;
-  /** Whether the delivery of this event takes a slot. What goes to destinations only does not: they have limits. */
-  takesSlot?: (event: ClaimedEvent) => boolean;
-  /** How many events of a key may be under way when `next` follows `previous`: more than 1 only where order is kept. */
-  runMax?: (previous: ClaimedEvent, next: ClaimedEvent) => number;
-  /** Events the relay buffers at once, at the moment. */
+  /** How many events the relay buffers, at the moment. */
   bufferTarget: () => number;
-  /** Loads the payload of an event that came without one. Calls back with an outcome if that failed. */
-  load?: (event: ClaimedEvent, done: (failure: Outcome | undefined) => void) => void;
-  /** Calls back exactly once, also before it returns. */
-  deliver: (event: ClaimedEvent, done: (outcome: Outcome) => void) => void;
-  onVerdict: (verdict: Verdict) => void;
+  /** The lane's memory of what the dispatcher decided. */
+  decisions: KeyDecisions;
+  planner: Pick<Planner, 'plansAhead' | 'plan' | 'takesSlot' | 'runMax'>;
+  payloads: Pick<PayloadLoader, 'load' | 'release'>;
+  /** Whether a delivery may start: false without a valid lease. */
+  mayStart: () => boolean;
+  /** Delivers a planned event. Calls back exactly once, perhaps before it returns. */
+  deliver: (event: ClaimedEvent, done: (outcome: EventOutcome) => void) => void;
+  /** The same for a prime suspect, which is neither loaded nor planned yet. */
+  deliverAlone: (event: ClaimedEvent, done: (outcome: EventOutcome) => void) => void;
+  /** Takes the outcome of each event, once. Returns how long until the event is tried again, if there is a delay. */
+  settle: (event: ClaimedEvent, outcome: EventOutcome) => number | undefined;
   now?: () => number;
 }
 
-/** How long nothing else begins because a prime suspect waits to be alone, and how long it steps aside if that was in vain. */
-const aloneWaitMs = 5_000;
-const postponeMs = 60_000;
-/** Keys with much work in hand may together hold this part of the buffer. */
-const crowdedShare = 0.5;
+const released: EventOutcome = { kind: 'released' };
+const deferred: EventOutcome = { kind: 'released', delayMs: slowKeyDelayMs };
 
 /**
- * Decides what is delivered when: events of one key one after the other in order of seq, different keys side by side,
- * never more than `inFlightMax` at once. When an event fails, those of its key that wait behind it are given back, so
- * that none can pass it (G4).
+ * Decides which event is delivered when: events of one key one after the other in order of seq, different keys side by side,
+ * never more than `inFlightMax` at once. When an event is not delivered, those of its key that wait behind it are released,
+ * so that none can pass it (G4). An event that goes onto the shelf for a destination does not hold up its key; those behind
+ * it only must not pass it at that destination.
  *
- * A claim may bring an event whose predecessor is already in this relay's hands. If that predecessor fails before the
- * claim's answer arrives, the newcomer must not be delivered either: `#broken` remembers the key until what was given
- * back is written down and every claim sent before that has answered. Meanwhile the key must not be claimed: what such a
- * claim brings is given back too, and the key would stay broken for as long as it has events.
- *
- * An event that waits for a destination which is away does not hold its key up; those behind it are only kept from
- * passing it there. `#shelved` remembers that in the same way.
+ * Each event passes: accept, its place in the queue of its key, load (a large payload), plan, start, outcome.
  */
 export class Dispatcher {
   readonly #options: DispatcherOptions;
   readonly #now: () => number;
   #queues = new Map<string, KeyQueue>();
-  /** What may begin: with a slot, and without. */
+  /** What may start: with a slot, and without. */
   readonly #startable = new Fifo<ClaimedEvent>();
   readonly #unlimited = new Fifo<ClaimedEvent>();
-  /** What may begin once its payload is loaded. Such an event takes no slot and is the only one of its key's front. */
+  /** What may start once its payload is loaded. Such an event takes no slot and is the only one of its key's front. */
   readonly #loading = new Set<ClaimedEvent>();
-  /** Prime suspects: they begin when nothing else is under way, and nothing else begins meanwhile. */
+  /** Prime suspects: they start when nothing else is under way, and nothing else starts meanwhile. */
   #alone: ClaimedEvent[] = [];
   #aloneSince: number | undefined;
   #aloneTimer: NodeJS.Timeout | undefined;
   #isTrial = false;
-  /** Keys of which something was given back, and keys of which something was put on the shelf. */
-  readonly #broken = new KeyMemory();
-  readonly #shelved = new KeyMemory();
   #inFlight = 0;
+  /** Deliveries under way that were started under a lease that is lost. */
+  #abandoned = 0;
+  #releasedAtStop = 0;
   #slotsTaken = 0;
   #waiting = 0;
   #stopped = false;
   #pumping = false;
-  /** Grows when the lease is lost: results of deliveries begun before then are nobody's business any more. */
+  /** Grows when the lease is lost: outcomes of deliveries that were started before are dropped. */
   #generation = 0;
 
   constructor(options: DispatcherOptions) {
@@ -100,13 +77,24 @@ export class Dispatcher {
     return this.#waiting;
   }
 
+  get abandoned(): number {
+    return this.#abandoned;
+  }
+
+  /** Events released since `stop`. */
+  get releasedAtStop(): number {
+    return this.#releasedAtStop;
+  }
+
+  /** Takes over what a lane has claimed. */
   accept(batch: readonly ClaimedEvent[]): void {
+    const { decisions } = this.#options;
     for (const event of batch) {
-      if (this.#stopped || this.#broken.unknownTo(event) !== undefined) {
-        this.#giveBack({ event, outcome: 'release' });
+      if (this.#stopped || decisions.mustReturn(event)) {
+        this.#return(event, released);
         continue;
       }
-      const shelved = this.#shelved.unknownTo(event);
+      const shelved = decisions.shelvedBefore(event);
       if (shelved !== undefined) mayNotPass(event, shelved);
       this.#waiting++;
       if (event.key === null) {
@@ -121,40 +109,24 @@ export class Dispatcher {
     this.#pump();
   }
 
-  /** One event of this key that was given back, or shelved, is written down; claims up to `lastClaim` may not know. */
-  confirm(key: string, as: 'given back' | 'shelved', lastClaim: number): void {
-    (as === 'shelved' ? this.#shelved : this.#broken).confirm(key, lastClaim);
-  }
-
-  /** Every claim up to this number has been answered and accepted. */
-  claimsAnswered(claimNumber: number): void {
-    this.#broken.claimsAnswered(claimNumber);
-    this.#shelved.claimsAnswered(claimNumber);
-  }
-
-  /** Whether it holds events that have a key. */
+  /** Whether there are events that have a key. */
   get hasKeyQueues(): boolean {
     return this.#queues.size > 0;
-  }
-
-  /** Keys of which something was given back a moment ago. */
-  brokenKeys(): Iterable<string> {
-    return this.#broken.keys();
   }
 
   isSlow(key: string): boolean {
     return this.#queues.get(key)?.isSlow(this.#now()) ?? false;
   }
 
-  /** Whether a key holds at least half of what it should. */
+  /** Whether a key has at least half of its share of the buffer. */
   hasEnough(key: string): boolean {
     const queue = this.#queues.get(key);
     return queue !== undefined && queue.behind.length * 2 >= queue.bufferShare(this.#now());
   }
 
   /**
-   * Answers the keys that have enough work in hand and should not be claimed now, and gives back what they hold beyond
-   * their share: otherwise one aggregate with a long backlog fills the relay's buffer and every other one waits for it.
+   * Releases what keys with a long backlog hold beyond their share of the buffer: otherwise one aggregate fills the buffer
+   * and every other one waits for it. Returns the keys that have enough events and should not be claimed now.
    */
   releaseExcess(): Set<string> {
     const now = this.#now();
@@ -166,29 +138,28 @@ export class Dispatcher {
     for (const [key, queue] of crowded) {
       const share = Math.min(queue.bufferShare(now), fairShare);
       const isSlow = queue.isSlow(now);
-      if (isSlow || isShort) this.#release(queue.behind.splice(share), isSlow);
+      if (isSlow || isShort) this.#returnAll(queue.behind.splice(share), isSlow ? deferred : released);
       if (queue.behind.length * 2 >= share) enough.add(key);
     }
     return enough;
   }
 
-  #release(excess: readonly ClaimedEvent[], isSlow: boolean): void {
-    this.#waiting -= excess.length;
-    for (const event of excess) this.#giveBack({ event, outcome: isSlow ? 'shed' : 'release' });
+  #returnAll(waiting: readonly ClaimedEvent[], outcome: EventOutcome): void {
+    this.#waiting -= waiting.length;
+    for (const event of waiting) this.#return(event, outcome);
   }
 
-  /** Starts nothing more, and gives back at once what has not begun. */
+  /** Starts nothing more, and releases at once what has not started. */
   stop(): void {
     this.#stopped = true;
-    this.#returnWaiting();
+    this.#releaseWaiting();
   }
 
-  /** The lease is gone: forget everything. Deliveries under way still occupy their slots until they end. */
+  /** The lease is lost: drops everything. Deliveries under way still occupy their slots until they end. */
   forget(): void {
     this.#generation++;
+    this.#abandoned = this.#inFlight;
     this.#queues.clear();
-    this.#broken.clear();
-    this.#shelved.clear();
     this.#startable.clear();
     this.#unlimited.clear();
     this.#loading.clear();
@@ -196,7 +167,7 @@ export class Dispatcher {
     this.#waiting = 0;
   }
 
-  #returnWaiting(): void {
+  #releaseWaiting(): void {
     const waiting: ClaimedEvent[] = [
       ...this.#startable.drain(),
       ...this.#unlimited.drain(),
@@ -210,17 +181,22 @@ export class Dispatcher {
       queue.leaveUnbegun();
       if (!queue.begun) this.#queues.delete(key);
     }
-    this.#waiting -= waiting.length;
-    for (const event of waiting) this.#giveBack({ event, outcome: 'release' });
+    this.#returnAll(waiting, released);
   }
 
-  #giveBack(verdict: Verdict): void {
-    const { key } = verdict.event;
-    if (key !== null) this.#broken.add(key);
-    this.#options.onVerdict(verdict);
+  /** The event goes back to the queue, or becomes a dead letter. Returns how long until it is tried again. */
+  #return(event: ClaimedEvent, outcome: EventOutcome): number | undefined {
+    if (event.key !== null) this.#options.decisions.returning(event.key);
+    if (this.#stopped && outcome.kind === 'released') this.#releasedAtStop++;
+    return this.#settle(event, outcome);
   }
 
-  /** Lets the next events of a key begin, as far as they may. */
+  #settle(event: ClaimedEvent, outcome: EventOutcome): number | undefined {
+    if (event.load !== undefined) this.#options.payloads.release(event);
+    return this.#options.settle(event, outcome);
+  }
+
+  /** Lets the next events of a key start, as far as they may. */
   #lead(queue: KeyQueue): void {
     for (let next = queue.behind[0]; next !== undefined; next = queue.behind[0]) {
       if (queue.front > 0 && queue.front >= this.#runMax(queue.tail as ClaimedEvent, next)) return;
@@ -233,12 +209,15 @@ export class Dispatcher {
   #runMax(previous: ClaimedEvent, next: ClaimedEvent): number {
     if (isPrimeSuspect(previous) || isPrimeSuspect(next)) return 1;
     if (this.#loading.has(previous) || this.#mustLoad(next)) return 1;
-    return this.#options.runMax?.(previous, next) ?? 1;
+    const { planner } = this.#options;
+    if (!planner.plansAhead) return 1;
+    planner.plan(next);
+    return planner.runMax(previous, next);
   }
 
   #mustLoad(event: ClaimedEvent): boolean {
-    if (event.payloadJson !== undefined || event.id === '' || this.#options.load === undefined) return false;
-    return suspicionOf(event) === undefined; // Loading it may be what ended the relays before.
+    if (event.payloadJson !== undefined || event.id === '') return false;
+    return suspicionOf(event) === undefined; // Loading it may be what ended the earlier relays.
   }
 
   #offer(event: ClaimedEvent): void {
@@ -249,8 +228,8 @@ export class Dispatcher {
 
   #load(event: ClaimedEvent): void {
     this.#loading.add(event);
-    this.#options.load?.(event, (failure) => {
-      if (!this.#loading.delete(event)) return; // Given back, or the lease was lost meanwhile.
+    this.#options.payloads.load(event, (failure) => {
+      if (!this.#loading.delete(event)) return; // Released, or the lease was lost meanwhile.
       if (failure === undefined) {
         this.#offerLoaded(event);
         const queue = event.key === null ? undefined : this.#queues.get(event.key);
@@ -264,14 +243,13 @@ export class Dispatcher {
   }
 
   #offerLoaded(event: ClaimedEvent): void {
-    (this.#takesSlot(event) ? this.#startable : this.#unlimited).push(event);
+    const { planner } = this.#options;
+    if (planner.plansAhead) planner.plan(event);
+    const takesSlot = !planner.plansAhead || planner.takesSlot(event);
+    (takesSlot ? this.#startable : this.#unlimited).push(event);
   }
 
-  #takesSlot(event: ClaimedEvent): boolean {
-    return this.#options.takesSlot?.(event) ?? true;
-  }
-
-  /** Starts what may start. A delivery that ends at once comes back here, so it loops instead of nesting. */
+  /** Starts what may start. A delivery that ends synchronously calls this again, so it loops instead of nesting. */
   #pump(): void {
     if (this.#pumping) return;
     this.#pumping = true;
@@ -284,7 +262,7 @@ export class Dispatcher {
     this.#pumping = false;
   }
 
-  /** Begins the trial of a prime suspect if it is time for one. True: nothing else may begin now. */
+  /** Starts the trial of a prime suspect if it is time for one. Returns whether nothing else may start now. */
   #startAlone(): boolean {
     this.#aloneSince ??= this.#now();
     const leftMs = this.#aloneSince + aloneWaitMs - this.#now();
@@ -298,9 +276,9 @@ export class Dispatcher {
     const event = this.#alone.shift() as ClaimedEvent;
     this.#aloneSince = undefined;
     if (this.#inFlight > 0) {
-      // Something takes long: its relay must not stand still for a suspect.
+      // A delivery takes long: the relay must not stand still for a suspect.
       this.#waiting--;
-      this.#finish(event, { kind: 'release', done: event.done, delayMs: postponeMs });
+      this.#finish(event, { kind: 'released', done: event.done, delayMs: postponeMs });
       return false;
     }
     this.#isTrial = true;
@@ -314,27 +292,36 @@ export class Dispatcher {
     if (takesSlot) this.#slotsTaken++;
     if (event.key !== null) this.#queues.get(event.key)?.begin(this.#now(), takesSlot);
     const generation = this.#generation;
-    this.#options.deliver(event, (outcome) => {
+    const done = (outcome: EventOutcome) => {
       this.#inFlight--;
-      this.#isTrial = false; // If this was none, there is none.
+      this.#isTrial = false; // While there is a trial, nothing else is under way.
       if (takesSlot) this.#slotsTaken--;
       if (generation === this.#generation) this.#finish(event, outcome);
+      else this.#abandoned--;
       this.#pump();
-    });
+    };
+    if (!this.#options.mayStart()) {
+      done({ kind: 'released', done: event.done });
+    } else if (this.#isTrial) {
+      this.#options.deliverAlone(event, done);
+    } else {
+      this.#options.planner.plan(event);
+      this.#options.deliver(event, done);
+    }
   }
 
-  #finish(event: ClaimedEvent, outcome: Outcome): void {
-    if (outcome.kind === 'ok') {
-      this.#options.onVerdict({ event, outcome });
+  #finish(event: ClaimedEvent, outcome: EventOutcome): void {
+    if (outcome.kind === 'delivered') {
+      this.#settle(event, outcome);
       if (event.key !== null) this.#advance(event.key);
       return;
     }
-    if (outcome.kind === 'shelve') {
+    if (outcome.kind === 'unavailable') {
       this.#shelve(event, outcome);
       return;
     }
-    // Also for a dead letter: until that is written down, a crash would bring the event back behind its followers.
-    this.#giveBack({ event, outcome });
+    // Also for a dead letter: until that is settled, a crash would bring the event back behind its followers.
+    const delayMs = this.#return(event, outcome);
     const queue = event.key === null ? undefined : this.#queues.get(event.key);
     if (!queue || event.key === null) return;
     this.#queues.delete(event.key);
@@ -342,11 +329,11 @@ export class Dispatcher {
     if (queue.waits) {
       for (const fifo of [this.#unlimited, this.#startable]) fifo.remove((other) => other.key === event.key);
     }
-    this.#waiting -= followers.length;
-    for (const follower of followers) this.#giveBack({ event: follower, outcome: 'release', behind: event });
+    // Due together with the event they wait for, so that the key goes on in one piece.
+    this.#returnAll(followers, delayMs === undefined ? released : { kind: 'released', delayMs });
   }
 
-  /** What is behind the events of a key that are under way. Of a run, some that may begin may not have yet. */
+  /** The events of a key behind those that are under way. Of a run, some that may start may not have yet. */
   #notBegun(key: string, queue = this.#queues.get(key)): ClaimedEvent[] {
     if (!queue) return [];
     const isOfKey = (event: ClaimedEvent) => event.key === key;
@@ -354,12 +341,12 @@ export class Dispatcher {
     return [...front, ...queue.behind];
   }
 
-  #shelve(event: ClaimedEvent, outcome: Outcome & { kind: 'shelve' }): void {
+  #shelve(event: ClaimedEvent, outcome: EventOutcome & { kind: 'unavailable' }): void {
     if (event.key !== null) {
-      this.#shelved.add(event.key, event.seq, outcome.waitsFor);
+      this.#options.decisions.shelving(event.key, event.seq, outcome.waitsFor);
       for (const follower of this.#notBegun(event.key)) mayNotPass(follower, outcome.waitsFor);
     }
-    this.#options.onVerdict({ event, outcome });
+    this.#settle(event, outcome);
     if (event.key !== null) this.#advance(event.key);
   }
 
@@ -373,7 +360,7 @@ export class Dispatcher {
 
   #drop(key: string): void {
     this.#queues.delete(key);
-    // Not the same one again: see IndexedSet.
+    // A new Map: the old one keeps its hash tables (see IndexedSet).
     if (this.#queues.size === 0) this.#queues = new Map();
   }
 }

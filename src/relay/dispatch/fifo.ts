@@ -1,4 +1,4 @@
-/** A first-in-first-out list whose shift does not move the rest, and that keeps nothing of what has left it. */
+/** A first-in-first-out list whose `shift()` does not move the rest, and that keeps no reference to what has left it. */
 export class Fifo<T> {
   #items: (T | undefined)[] = [];
   #head = 0;
@@ -10,7 +10,7 @@ export class Fifo<T> {
   shift(): T | undefined {
     if (this.#head === this.#items.length) return undefined;
     const item = this.#items[this.#head];
-    // Else an event with its payload would live until a thousand more have passed, minutes later when it is quiet.
+    // Otherwise an event with its payload would live until a thousand more have passed, which takes minutes in a quiet relay.
     this.#items[this.#head++] = undefined;
     if (this.#head === this.#items.length) {
       this.clear();

@@ -1,17 +1,9 @@
-import type { ClaimedEvent } from './dispatcher.ts';
+import type { ClaimedEvent } from './claimed-event.ts';
+import { keyBufferMs, keyEventsMin, slowKeyAfterMs, timedGroupMs, timedGroupSize } from './tuning.ts';
 
-/** A delivery that takes longer makes its key slow. */
-const slowAfterMs = 100;
-/** A key may hold so much work, in time, or so many events if that is more. */
-const bufferMs = 250;
-const bufferMin = 32;
-/** Deliveries are timed in groups, so that one pause of the process does not make a fast key slow. */
-const groupSize = 16;
-const groupMs = 20;
-
-/** The events of one key that a relay holds, and how long their deliveries take. */
+/** The buffered events of one key, and how long their deliveries take. */
 export class KeyQueue {
-  /** What waits behind the front: those that are being delivered or next to be. */
+  /** Events behind the front. The front are those that are being delivered, or may start. */
   behind: ClaimedEvent[] = [];
   /** The last event of the front. */
   tail: ClaimedEvent | undefined;
@@ -19,7 +11,7 @@ export class KeyQueue {
   #front = 0;
   #underWay = 0;
   #occupies = false;
-  /** 0 while nothing is being delivered; else since when the first of what is. */
+  /** When the first delivery under way was started; 0 if there is none. */
   #startedAt = 0;
   #groupMs = 0;
   #groupSize = 0;
@@ -29,12 +21,12 @@ export class KeyQueue {
     return this.#front;
   }
 
-  /** Whether something is being delivered. */
+  /** Whether a delivery is under way. */
   get begun(): boolean {
     return this.#underWay > 0;
   }
 
-  /** Whether some of the front wait for their turn. */
+  /** Whether some events of the front have not started. */
   get waits(): boolean {
     return this.#front > this.#underWay;
   }
@@ -45,24 +37,24 @@ export class KeyQueue {
     this.#front++;
   }
 
-  /** Events of the front that had not begun were given back. */
+  /** Events of the front that had not started were released. */
   leaveUnbegun(): void {
     this.#front = this.#underWay;
   }
 
-  /** `occupies`: whether it takes one of the relay's slots. */
+  /** A delivery starts. `occupies`: whether it takes one of the relay's slots. */
   begin(now: number, occupies: boolean): void {
     this.#underWay++;
     this.#occupies = occupies;
     if (this.#startedAt === 0) this.#startedAt = now;
   }
 
-  /** One of the front is delivered. */
+  /** One event of the front is delivered. */
   advance(now: number): void {
     this.#front--;
     this.#underWay--;
     const tookMs = now - this.#startedAt;
-    // Events of a run end together, and the first of them has all the time: the group ends when time passes again.
+    // Events of a run end together, and the first is charged with all of the time: the group ends when time passes again.
     if (tookMs >= 1) this.#endGroup();
     this.#groupMs += tookMs;
     this.#groupSize++;
@@ -71,24 +63,24 @@ export class KeyQueue {
   }
 
   #endGroup(): void {
-    if (this.#groupMs < groupMs && this.#groupSize < groupSize) return;
+    if (this.#groupMs < timedGroupMs && this.#groupSize < timedGroupSize) return;
     this.#tookMs = this.#groupMs / this.#groupSize;
     this.#groupMs = 0;
     this.#groupSize = 0;
   }
 
   /**
-   * Whether its deliveries take so long that it should step aside. Not for destinations: how long a broker takes is not
-   * the key's doing, and if all keys stepped aside nothing would be left to send.
+   * Whether its deliveries take so long that its backlog should be deferred. Not for destinations: how long a broker takes
+   * does not depend on the key, and if all keys were deferred nothing would be left to send.
    */
   isSlow(now: number): boolean {
     if (!this.#occupies) return false;
-    return this.#tookMs > slowAfterMs || (this.begun && (now - this.#startedAt) / this.#underWay > slowAfterMs);
+    return this.#tookMs > slowKeyAfterMs || (this.begun && (now - this.#startedAt) / this.#underWay > slowKeyAfterMs);
   }
 
-  /** How many events it should hold behind its front at most. */
+  /** How many events it may have behind its front. */
   bufferShare(now: number): number {
-    if (this.isSlow(now)) return bufferMin;
-    return Math.max(bufferMin, bufferMs / this.#tookMs);
+    if (this.isSlow(now)) return keyEventsMin;
+    return Math.max(keyEventsMin, keyBufferMs / this.#tookMs);
   }
 }

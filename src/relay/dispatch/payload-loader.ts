@@ -1,9 +1,10 @@
 import { isUnreadable } from '../../database/database-error.ts';
 import { PostcommitError } from '../../errors.ts';
 import type { LoadedPayload } from '../../outbox/delivering/load-payload.ts';
-import { causeText, errorText } from '../../telemetry/error-text.ts';
-import type { Outcome } from '../deliver/deliverer.ts';
-import type { ClaimedEvent } from './dispatcher.ts';
+import { causeText } from '../../telemetry/error-text.ts';
+import { type EventOutcome, failedEvent, rejectedEvent } from '../deliver/outcome.ts';
+import type { ClaimedEvent } from './claimed-event.ts';
+import { countedLoadsMax, loadFailuresMax, loadStuckAfterMs, smallPayloadFraction } from './tuning.ts';
 
 export interface PayloadLoaderOptions {
   /** Bytes of loaded payloads at once. */
@@ -18,8 +19,8 @@ export interface PayloadLoaderOptions {
 export interface PayloadLoad {
   event: ClaimedEvent;
   /** Called once, with the outcome if the payload could not be loaded. */
-  done: (failure: Outcome | undefined) => void;
-  /** Known once the server was asked: its size, or the least it can be. */
+  done: (failure: EventOutcome | undefined) => void;
+  /** Its size, or the least it can be, once the server was asked. */
   bytes: number;
   pool: BytePool | undefined;
   isLoaded: boolean;
@@ -27,29 +28,20 @@ export interface PayloadLoad {
   hasHeaders: boolean;
 }
 
-/** A part of the budget. Loads wait in order; the first one is never passed by another of the same pool. */
+/** A part of the budget. Loads of one pool are done in order. */
 interface BytePool {
   bytesMax: number;
   inUse: number;
   waiting: PayloadLoad[];
 }
 
-/** Payloads up to this part of the budget are small. */
-const smallFraction = 1 / 32;
-/** An event whose payload could not be loaded this many times in a row has failed an attempt. */
-const failuresMax = 3;
-/** Events whose failed loads are counted. */
-const countedMax = 10_000;
-/** Loads that have waited for this long without any progress are stuck. */
-const stuckAfterMs = 1_000;
-
 /**
- * Loads payloads that are too large to come with their claim, with headers that are, one at a time, as far as the byte budget goes. A payload
+ * Loads payloads, and headers, that are too large to come with their claim: one at a time, within a budget of bytes. A payload
  * counts against the budget until its delivery has ended.
  *
- * Half of the budget is for small payloads and half for large ones, each in order of arrival. Large deliveries that
- * hang can then hold up other large ones only, and small ones cannot keep a large one waiting for ever: they use its half
- * only while no large one waits. A payload that is larger than its half is loaded when that half is empty.
+ * Half of the budget is for small payloads and half for large ones, each in order of arrival. Large deliveries that hang then
+ * delay other large ones only, and small ones cannot keep a large one waiting for ever: they use its half only while no large
+ * one waits. A payload that is larger than its half is loaded when that half is empty.
  */
 export class PayloadLoader {
   readonly #options: PayloadLoaderOptions;
@@ -71,7 +63,7 @@ export class PayloadLoader {
     const bytesMax = Math.floor(options.inFlightBytesMax / 2);
     this.#small = { bytesMax, inUse: 0, waiting: [] };
     this.#large = { bytesMax, inUse: 0, waiting: [] };
-    this.#smallBytesMax = Math.floor(options.inFlightBytesMax * smallFraction);
+    this.#smallBytesMax = Math.floor(options.inFlightBytesMax * smallPayloadFraction);
   }
 
   /** Bytes of the payloads that are loaded and not yet released. */
@@ -82,11 +74,11 @@ export class PayloadLoader {
   /** How many loads wait behind deliveries that do not end, or behind a transfer that takes long; `max` at the most. */
   stuck(max: number): number {
     const waiting = Math.min(max, this.#waiting);
-    return waiting > 0 && this.#now() - this.#movedAt > stuckAfterMs ? waiting : 0;
+    return waiting > 0 && this.#now() - this.#movedAt > loadStuckAfterMs ? waiting : 0;
   }
 
   /** Sets the event's `payloadJson`, and `headersJson` if that was left out, or calls back with what becomes of the event instead. */
-  load(event: ClaimedEvent, done: (failure: Outcome | undefined) => void): void {
+  load(event: ClaimedEvent, done: (failure: EventOutcome | undefined) => void): void {
     const load: PayloadLoad = { event, done, bytes: 0, pool: undefined, isLoaded: false, hasHeaders: false };
     event.load = load;
     if (this.#waiting === 0) this.#movedAt = this.#now();
@@ -95,13 +87,13 @@ export class PayloadLoader {
     this.#pump();
   }
 
-  /** The event is delivered or given back: drops its payload, or the load if it is still waiting. */
+  /** The outcome of the event is known: drops its payload, or the load if it is still waiting. */
   release(event: ClaimedEvent): void {
     const { load } = event;
     if (load === undefined) return;
     event.load = undefined;
     event.payloadJson = undefined;
-    if (load.hasHeaders) event.headersJson = '{}'; // As it was claimed: see ClaimedEvents.
+    if (load.hasHeaders) event.headersJson = '{}'; // As it was claimed: EventBuffer subtracts the same length that it added.
     event.plan = undefined;
     if (!this.#loads.delete(load)) return;
     if (load.isLoaded && load.pool) load.pool.inUse -= load.bytes;
@@ -110,7 +102,7 @@ export class PayloadLoader {
     this.#pump();
   }
 
-  /** The lease is lost: drops every load. Deliveries under way are being abandoned and count no longer. */
+  /** The lease is lost: drops every load. Deliveries under way are abandoned and no longer count. */
   forget(): void {
     this.#loads.clear();
     this.#unsized = [];
@@ -177,9 +169,9 @@ export class PayloadLoader {
       this.#end(load, this.#failed(load.event, error));
       return;
     }
-    if (!this.#loads.has(load)) return; // Given back, or the lease was lost meanwhile.
+    if (!this.#loads.has(load)) return; // Released, or the lease was lost meanwhile.
     this.#failures.delete(load.event.seq);
-    if (payload === undefined) this.#end(load, { kind: 'release', done: load.event.done });
+    if (payload === undefined) this.#end(load, { kind: 'released', done: load.event.done });
     else if (payload.json !== undefined) this.#take(load, payload.json, payload);
     else if (payload.bytes > this.#options.loadBytesMax) this.#end(load, this.#tooLarge(load.event, payload.bytes));
     else this.#wait(load, payload.bytes);
@@ -197,7 +189,7 @@ export class PayloadLoader {
     load.done(undefined);
   }
 
-  /** It did not fit, and its size is known better now. */
+  /** It did not fit, and its size is known now. */
   #wait(load: PayloadLoad, bytes: number): void {
     const pool = bytes <= this.#smallBytesMax ? this.#small : this.#large;
     if (load.pool === pool) pool.waiting.unshift(load);
@@ -206,45 +198,33 @@ export class PayloadLoader {
     load.bytes = bytes;
   }
 
-  #end(load: PayloadLoad, failure: Outcome): void {
+  #end(load: PayloadLoad, failure: EventOutcome): void {
     if (!this.#loads.delete(load)) return;
     load.event.load = undefined;
     load.done(failure);
   }
 
-  #failed(event: ClaimedEvent, error: unknown): Outcome {
+  #failed(event: ClaimedEvent, error: unknown): EventOutcome {
     if (isUnreadable(error)) {
       this.#failures.delete(event.seq);
-      return rejected(event, 'POSTCOMMIT_E_PAYLOAD_UNREADABLE', `PostgreSQL reports: ${causeText(error)}`);
+      const detail = `PostgreSQL reports: ${causeText(error)}`;
+      return rejectedEvent(event.done, new PostcommitError('POSTCOMMIT_E_PAYLOAD_UNREADABLE', detail));
     }
     const failures = (this.#failures.get(event.seq) ?? 0) + 1;
     this.#failures.delete(event.seq);
-    if (failures < failuresMax) {
-      const oldest = this.#failures.size >= countedMax ? this.#failures.keys().next().value : undefined;
+    if (failures < loadFailuresMax) {
+      const oldest = this.#failures.size >= countedLoadsMax ? this.#failures.keys().next().value : undefined;
       if (oldest !== undefined) this.#failures.delete(oldest);
       this.#failures.set(event.seq, failures);
-      return { kind: 'release', done: event.done };
+      return { kind: 'released', done: event.done };
     }
     const detail = `${failures} loads in a row failed, the last one with: ${causeText(error)}`;
-    return { kind: 'retry', done: event.done, errors: [targetError('POSTCOMMIT_E_PAYLOAD_NOT_LOADED', detail)] };
+    return failedEvent(event.done, new PostcommitError('POSTCOMMIT_E_PAYLOAD_NOT_LOADED', detail));
   }
 
-  #tooLarge(event: ClaimedEvent, bytes: number): Outcome {
+  #tooLarge(event: ClaimedEvent, bytes: number): EventOutcome {
     const { loadBytesMax } = this.#options;
     const detail = `It has at least ${bytes} bytes as text, and loadBytesMax is ${loadBytesMax}.`;
-    return rejected(event, 'POSTCOMMIT_E_PAYLOAD_OVER_LOAD_LIMIT', detail);
+    return rejectedEvent(event.done, new PostcommitError('POSTCOMMIT_E_PAYLOAD_OVER_LOAD_LIMIT', detail));
   }
-}
-
-type LoadErrorCode =
-  | 'POSTCOMMIT_E_PAYLOAD_UNREADABLE'
-  | 'POSTCOMMIT_E_PAYLOAD_NOT_LOADED'
-  | 'POSTCOMMIT_E_PAYLOAD_OVER_LOAD_LIMIT';
-
-function targetError(code: LoadErrorCode, detail: string) {
-  return { target: null, code, error: errorText(new PostcommitError(code, detail)) };
-}
-
-function rejected(event: ClaimedEvent, code: LoadErrorCode, detail: string): Outcome {
-  return { kind: 'reject', reason: 'rejected', done: event.done, errors: [targetError(code, detail)] };
 }

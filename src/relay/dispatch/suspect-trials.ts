@@ -1,7 +1,9 @@
 import type { Executor } from '../../database/executor.ts';
 import { beginTrial } from '../../outbox/delivering/begin-trial.ts';
-import type { Deliverer, Outcome } from '../deliver/deliverer.ts';
-import type { ClaimedEvent } from './dispatcher.ts';
+import type { Deliverer } from '../deliver/deliverer.ts';
+import type { EventOutcome } from '../deliver/outcome.ts';
+import type { Planner } from '../deliver/planner.ts';
+import type { ClaimedEvent } from './claimed-event.ts';
 import type { PayloadLoader } from './payload-loader.ts';
 
 export interface SuspectTrialsOptions {
@@ -9,10 +11,11 @@ export interface SuspectTrialsOptions {
   db: Executor;
   token: () => string;
   payloads: PayloadLoader;
+  planner: Planner;
   deliverer: Deliverer;
 }
 
-/** Delivers prime suspects (suspicion.ts). The dispatcher sees to it that nothing else is under way. */
+/** Delivers prime suspects (suspicion.ts). The dispatcher makes sure that nothing else is under way. */
 export class SuspectTrials {
   readonly #options: SuspectTrialsOptions;
 
@@ -20,14 +23,20 @@ export class SuspectTrials {
     this.#options = options;
   }
 
-  /** Counts the trial, loads the payload and delivers: each of the last two may be what ends the process. */
-  deliver(event: ClaimedEvent, done: (outcome: Outcome) => void): void {
-    const { db, schema, token, payloads, deliverer } = this.#options;
-    const release = () => done({ kind: 'release', done: event.done });
+  /** Counts the trial, loads the payload, plans and delivers: each of the last three may be what ends the process. */
+  deliver(event: ClaimedEvent, done: (outcome: EventOutcome) => void): void {
+    const { db, schema, token, payloads } = this.#options;
+    const release = () => done({ kind: 'released', done: event.done });
     beginTrial(db, schema, event.seq, token()).then((isOurs) => {
       if (!isOurs) release();
-      else if (event.payloadJson !== undefined || event.id === '') deliverer.deliver(event, done);
-      else payloads.load(event, (failure) => (failure ? done(failure) : deliverer.deliver(event, done)));
+      else if (event.payloadJson !== undefined || event.id === '') this.#deliverLoaded(event, done);
+      else payloads.load(event, (failure) => (failure ? done(failure) : this.#deliverLoaded(event, done)));
     }, release);
+  }
+
+  #deliverLoaded(event: ClaimedEvent, done: (outcome: EventOutcome) => void): void {
+    const { planner, deliverer } = this.#options;
+    planner.plan(event);
+    deliverer.deliver(event, done);
   }
 }

@@ -1,27 +1,26 @@
 import { PostcommitError } from '../../errors.ts';
 import type { ClaimedRow } from '../../outbox/delivering/claim.ts';
 
-/** From so many rescues on, an event is a suspect, and a prime suspect. claim_many has the same numbers. */
+/** After this many rescues an event is a suspect, and a prime suspect. claim_many has the same numbers. */
 const suspectFrom = 2;
 const primeFrom = 4;
-/** So many trials of a prime suspect may end its relay; the last one makes it a dead letter. */
+/** After this many trials that ended their relay, a prime suspect is a dead letter. */
 const fatalTrialsMax = 3;
-/** How many suspects a relay holds at once. */
-export const suspectsHeldMax = 32;
+/** How many suspects a relay claims at once. */
+export const suspectsMax = 32;
 
-/** Whether the event may be what ended the relays that held it. */
+/** Whether the event may be what ended the relays that owned it. */
 export function isSuspect({ rescues }: Pick<ClaimedRow, 'rescues'>): boolean {
   return rescues >= suspectFrom;
 }
 
-/** Whether it is to be delivered with nothing else under way, so that it is known what ends the relay if something does. */
+/** Whether to deliver it with nothing else under way: if the relay ends then, this event is the cause. */
 export function isPrimeSuspect(event: ClaimedRow): boolean {
   return event.rescues >= primeFrom && suspicionOf(event) === undefined;
 }
 
 /**
- * What to say of a prime suspect that was taken over from a relay that ended during its trial. `undefined`: there is
- * nothing to say, and it is to be delivered.
+ * The error of a prime suspect that was taken over from a relay that ended during its trial. `undefined`: it may be delivered.
  */
 export function suspicionOf({
   rescued,

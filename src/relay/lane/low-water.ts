@@ -1,20 +1,15 @@
 import { compareSeq, type LowWaterMark, type Survey } from '../../outbox/delivering/claim.ts';
+import { fullLookEveryMs, sampleEvents, sampleEveryMs, sampleQuietMs } from './tuning.ts';
 
-/** How often the low-water mark is sampled: while so many events pass, and when there are few. */
-const sampleEveryMs = 200;
-const sampleEvents = 1_000;
-const sampleQuietMs = 5_000;
-/** How often everything is looked at all the same. */
-const fullLookEveryMs = 30_000;
 /** The sequence begins at 1. */
 const unknownRequeues = '-1';
 
 /**
  * The low-water mark: a seq below which nothing is in the queue and nothing will be. It only saves work: while a session
- * holds an old snapshot, PostgreSQL keeps the index entries of every settled event, and whoever looks from the very
- * beginning walks over all of them.
+ * holds an old snapshot, PostgreSQL keeps the index entries of every settled event, and a claim that starts from the very
+ * beginning reads all of them.
  *
- * Why nothing can turn up below it. A seq is drawn before its event commits, so the lowest seq in the queue is no mark
+ * Why nothing can appear below it. A seq is drawn before its event commits, so the lowest seq in the queue is no mark
  * yet: a transaction that drew a lower one may still be under way. It is a candidate, with the transactions of that
  * moment. Any seq drawn later is higher than all drawn until then. Once every transaction of that moment has ended (the
  * oldest one under way is younger than all of them), all lower seqs that will ever commit have done so; the sample that
@@ -26,7 +21,7 @@ const unknownRequeues = '-1';
  * something, so a mark holds for the server that it was taken from (`server`), and after TRUNCATE ... RESTART IDENTITY,
  * which counts as a return. The claim compares all of this.
  *
- * Should all of this be wrong one day, a look at everything twice a minute still finds what there is.
+ * If all of this should be wrong one day, a claim without the mark twice a minute still finds every event.
  */
 export class LowWater {
   #mark = '0';

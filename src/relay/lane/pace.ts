@@ -1,11 +1,9 @@
-/** How much work, in time, a relay keeps in hand. */
-const bufferMs = 250;
-const sampleMsMin = 10;
+import { bufferMs, paceSampleMsMin } from './tuning.ts';
 
 /**
- * How many events to buffer, by how fast they are being delivered: a quarter of a second's work. Fast handlers need a
- * long buffer to stay busy; with slow ones a long buffer would only keep events from other relays, and give more back
- * at a stop. A pure function of what it is told, and of the time it is told with.
+ * How many events to buffer, by how fast they are delivered: a quarter of a second's work. Fast handlers need a long buffer
+ * to stay busy; with slow ones a long buffer would only keep events from other relays, and release more at a stop. The time is
+ * an argument of every method.
  */
 export class Pace {
   readonly #min: number;
@@ -27,18 +25,18 @@ export class Pace {
     return this.#bufferTarget;
   }
 
-  /** There is something to do from now on. */
+  /** Events are buffered from now on. */
   busy(now: number): void {
     this.#busySince ??= now;
   }
 
-  /** There is nothing to do from now on. */
+  /** The buffer is empty from now on. */
   idle(now: number): void {
     if (this.#busySince !== undefined) this.#busyMs += now - this.#busySince;
     this.#busySince = undefined;
   }
 
-  /** One event is done with. */
+  /** One event is settled. */
   done(): void {
     this.#done++;
   }
@@ -46,7 +44,7 @@ export class Pace {
   /** How many events to buffer now. */
   updateBufferTarget(now: number): number {
     const busyMs = this.#busyMs + (this.#busySince === undefined ? 0 : now - this.#busySince);
-    if (busyMs >= sampleMsMin && (this.#done > 0 || busyMs >= bufferMs)) {
+    if (busyMs >= paceSampleMsMin && (this.#done > 0 || busyMs >= bufferMs)) {
       const perMs = this.#done / busyMs;
       this.#perMs = this.#perMs === 0 ? perMs : (this.#perMs + perMs) / 2;
       this.#done = 0;

@@ -7,60 +7,69 @@ import { defer } from '../../outbox/delivering/defer.ts';
 import { inlineBytesMax } from '../../outbox/delivering/load-payload.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
+import type { ClaimedEvent } from '../dispatch/claimed-event.ts';
+import type { Dispatcher } from '../dispatch/dispatcher.ts';
+import { isSuspect } from '../dispatch/suspicion.ts';
+import type { SettleEntry } from '../settle/transition.ts';
+import { delayOf } from '../settle/transition.ts';
+import { StateMachine } from '../state-machine.ts';
 import type { Doorbell } from '../wake/doorbell.ts';
+import type { ClaimHistory } from './claim-history.ts';
+import type { EventBuffer } from './event-buffer.ts';
+import type { ClaimReport, Lane } from './lane.ts';
 import { LowWater } from './low-water.ts';
 import { QueueWalk } from './queue-walk.ts';
+import type { SlowKeys } from './slow-keys.ts';
+import { claimRetryMsMax, dueShare, notOneForMs, roomCheckMs } from './tuning.ts';
 
 export interface PollingLaneOptions {
   schema: string;
-  link: ReconnectingClient;
-  doorbell: Doorbell;
+  db: Pick<ReconnectingClient, 'query' | 'queryArrays' | 'connections'>;
+  doorbell: Pick<Doorbell, 'ring' | 'ringIn' | 'busy' | 'wait'>;
   /** Events per claim. */
   batchSizeMax: number;
   logger: Logger;
+  buffer: EventBuffer;
+  history: ClaimHistory;
+  slowKeys: Pick<SlowKeys, 'excludedKeys' | 'wantsMore' | 'failed' | 'recovered' | 'undeferAll'>;
+  dispatcher: Pick<Dispatcher, 'accept' | 'releaseExcess'>;
   /** The fencing token; `undefined` while there is no valid lease, and then nothing is claimed. */
   token: () => string | undefined;
-  /** How many events the relay should hold at most, and how many it holds. */
-  bufferTarget: () => number;
-  buffered: () => number;
-  /** The length of the text that it holds, and how long that may be. */
-  bufferedBytes: () => number;
-  bufferedBytesMax: number;
-  /** Keys to leave alone: those with enough work in hand, and those of which something is just being given back. */
-  excludedKeys: () => readonly string[] | Promise<readonly string[]>;
-  /** Only gives back what keys hold beyond their share. */
-  releaseExcess: () => void;
-  /** The seqs of all events that the relay holds. */
-  claimedSeqs: () => string[];
-  /** How many suspects the relay may claim now (see suspicion.ts). */
-  suspectMax: () => number;
-  /** A claim was refused: the relay of this token has ended, or the database does not know it. */
-  onEnded: (token: string) => void;
+  /** Whether the relay still has this token. */
+  isCurrent: (token: string) => boolean;
   /** What events may be owed to for this relay to take them. */
   targets: () => readonly string[];
-  /** Takes over what a claim brought. Called for every claim, also an empty one. */
-  onClaimed: (rows: ClaimedRow[], claimNumber: number, token: string) => void;
+  onClaimed: (rows: readonly ClaimedRow[]) => void;
+  /** A claim was refused: the relay of this token has ended, or the database does not know it. */
+  onRefused: (token: string) => void;
 }
 
-/** The share of a claim for waiting events that are due, while there are ready ones too. */
-const dueShare = 0.25;
 /** Nothing of the events comes with the claim. */
 const nothingInline = -1;
-/** How long no single event is expected after something else was found. */
-const notOneForMs = { more: 20, raced: 0, other: 500 };
 
 type LaneRequest = Pick<ClaimRequest, 'token' | 'floor' | 'ownShards' | 'readyMax' | 'dueMax' | 'exceptKeys'>;
 
+/** `idle` also while a relay that runs once calls `claimOnce()`. */
+type LaneState = 'idle' | 'claiming' | 'waiting' | 'full' | 'retrying' | 'stopped';
+
 /**
- * Brings events from the queue by claiming them, again and again while there is room for more. `QueueWalk` decides where
- * to look.
+ * Claims events from the queue, again and again while there is room for more. `QueueWalk` decides where to look.
+ *
+ * States: `idle` until it is started; `claiming`; `waiting` for the doorbell when nothing is left to claim; `full` when the
+ * buffer has no room; `retrying` when a claim failed; `stopped` for good.
  */
-export class PollingLane {
+export class PollingLane implements Lane {
   readonly #options: PollingLaneOptions;
   readonly #log = new SparseLog();
+  readonly #state = new StateMachine<LaneState>('polling lane', 'idle', {
+    idle: ['claiming', 'full', 'stopped'],
+    claiming: ['waiting', 'full', 'retrying', 'stopped'],
+    waiting: ['claiming', 'full', 'stopped'],
+    full: ['claiming', 'retrying', 'stopped'],
+    retrying: ['claiming', 'full', 'stopped'],
+    stopped: [],
+  });
   #running: Promise<void> | undefined;
-  #stopped = false;
-  #claimNumber = 0;
   readonly #walk = new QueueWalk(performance.now());
   readonly #lowWater = new LowWater();
   #connections = 0;
@@ -73,55 +82,70 @@ export class PollingLane {
   #notOneUntil = Number.NEGATIVE_INFINITY;
   /** Whether the next claim is to sample the low-water mark, because the last one should have. */
   #sampleOwed = false;
-  #roomMade: (() => void) | undefined;
+  #onRoom: (() => void) | undefined;
 
   constructor(options: PollingLaneOptions) {
     this.#options = options;
   }
 
-  /** The number of the last claim sent. */
-  get lastClaim(): number {
-    return this.#claimNumber;
-  }
-
-  start(): void {
-    this.#stopped = false;
-    this.#running ??= this.#run();
+  async start(): Promise<void> {
+    if (!this.#state.is('stopped')) this.#running ??= this.#run();
   }
 
   /** Claims nothing more. Resolves when a claim under way has been answered and handed over. */
   async stop(): Promise<void> {
-    this.#stopped = true;
-    this.#roomMade?.();
+    this.#state.to('stopped');
+    this.#onRoom?.();
     this.#options.doorbell.ring();
     await this.#running;
-    this.#running = undefined;
   }
 
-  /** To be called when the relay holds less than before. */
-  roomMade(): void {
-    this.#roomMade?.();
+  /** Makes events ready that were deferred, for the relays that go on. */
+  undeferAll(): Promise<void> {
+    return this.#options.slowKeys.undeferAll();
   }
 
-  /**
-   * One claim. `exhausted`: nothing more can be claimed now. `pauseMs`: when to claim again, at the latest, if nothing
-   * rings; 0 for at once.
-   */
-  async claimOnce(): Promise<{ claimed: number; exhausted: boolean; pauseMs: number | undefined }> {
+  forget(): void {
+    this.#options.buffer.clear();
+    this.#options.history.clear();
+  }
+
+  settled(entry: SettleEntry): void {
+    const { buffer, history, slowKeys, doorbell } = this.#options;
+    const { event, kind } = entry;
+    const { key } = event;
+    buffer.delete(event);
+    if (isSuspect(event)) doorbell.ring(); // For the next suspect.
+    if (kind !== 'delivered') {
+      if (key !== null) history.settled(key, kind === 'unavailable' ? 'shelved' : 'returned');
+      // A retry that is due before the next look at the queue, or an event that another relay may claim now.
+      if (kind !== 'unavailable') doorbell.ringIn(delayOf(entry) ?? 0);
+      if (key !== null && (kind === 'failed' || kind === 'rejected')) slowKeys.failed(key);
+    } else if (key !== null && event.attempts > 0) {
+      slowKeys.recovered(key);
+    }
+    if (key !== null && slowKeys.wantsMore(key)) doorbell.ring();
+    this.#onRoom?.();
+  }
+
+  async claimOnce(): Promise<ClaimReport> {
+    const { history } = this.#options;
     const token = this.#options.token();
     const limits = this.#limits();
     if (token === undefined || limits === undefined) return { claimed: 0, exhausted: true, pauseMs: undefined };
-    const excluded = this.#options.excludedKeys();
-    const exceptKeys = excluded instanceof Promise ? await excluded : excluded;
+    const excluded = this.#options.slowKeys.excludedKeys();
+    const slowKeys = excluded instanceof Promise ? await excluded : excluded;
+    const exceptKeys = [...slowKeys, ...history.returnedKeys()];
     this.#noticeChange(token);
     const { dueMax } = limits;
     const look = this.#walk.next(performance.now(), limits.readyMax);
-    const claimNumber = ++this.#claimNumber;
+    const claimNumber = history.sent();
     const result = await this.#claim({ token, ...look, dueMax, exceptKeys });
     if (result.reached !== undefined) this.#lowWater.seen(result.reached, result.rows.length);
     if (result.survey) this.#lowWater.sampled(result.survey);
-    this.#options.onClaimed(result.rows, claimNumber, token);
-    if (result.blocked.length > 0) await defer(this.#options.link, this.#options.schema, result.blocked);
+    this.#handOver(result.rows, token);
+    history.answered(claimNumber);
+    if (result.blocked.length > 0) await defer(this.#options.db, this.#options.schema, result.blocked);
     const atEnd = look.readyMax > 0 ? result.examined < look.readyMax : !this.#readySeen;
     const { reached, relays } = result;
     const claimed = result.rows.length;
@@ -134,13 +158,23 @@ export class PollingLane {
     return { claimed, exhausted: found.exhausted && isQuiet, pauseMs: mayPause ? pauseMs : 0 };
   }
 
+  /** Events that were claimed under a lease that is lost by now are free for other relays. */
+  #handOver(rows: ClaimedRow[], token: string): void {
+    if (rows.length === 0 || !this.#options.isCurrent(token)) return;
+    const { buffer, dispatcher, onClaimed } = this.#options;
+    onClaimed(rows);
+    const events = rows as ClaimedEvent[];
+    buffer.add(events);
+    dispatcher.accept(events);
+  }
+
   async #claim(request: LaneRequest): Promise<ClaimResult> {
     try {
       return await this.#claimInline(request, inlineBytesMax);
     } catch (error) {
-      if (isRelayEnded(error)) this.#options.onEnded(request.token);
+      if (isRelayEnded(error)) this.#options.onRefused(request.token);
       if (!isUnreadable(error)) throw error;
-      // One event of the batch cannot be read, and nothing was claimed. Read one by one, only that one fails.
+      // One event of the batch cannot be read, and nothing was claimed. One by one, only that event fails.
       this.#log.say('unreadable', (suppressed) =>
         this.#options.logger.warn(
           { suppressed, err: String(error) },
@@ -155,7 +189,7 @@ export class PollingLane {
 
   async #readClaimed(rows: ClaimedRow[]): Promise<void> {
     try {
-      await readClaimed(this.#options.link.queryArrays, this.#options.schema, rows);
+      await readClaimed(this.#options.db.queryArrays, this.#options.schema, rows);
     } catch (error) {
       this.#answerLost = true; // Claimed in the database, unknown to this relay.
       throw error;
@@ -163,35 +197,35 @@ export class PollingLane {
   }
 
   async #claimInline(request: LaneRequest, inlineBytesMax: number): Promise<ClaimResult> {
-    const { link, schema } = this.#options;
+    const { db, schema, buffer } = this.#options;
     const now = performance.now();
-    const holding = this.#answerLost ? this.#options.claimedSeqs() : undefined;
+    const holding = this.#answerLost ? buffer.seqs() : undefined;
     const targets = this.#options.targets();
     const sampleIsDue = request.floor === '0' && this.#lowWater.sampleIsDue(now);
     try {
       if (this.#mayBeOne(request, now)) {
         const lowWater = this.#lowWater.mark;
         const one = { ...request, inlineBytesMax, holding, lowWater, targets };
-        const next = await claimNext(link.queryArrays, schema, one);
+        const next = await claimNext(db.queryArrays, schema, one);
         // Sampling the low-water mark is slow when it is rare: it is left to the next claim, so that no event waits for it.
         this.#sampleOwed = sampleIsDue && typeof next === 'object';
         if (typeof next === 'object') return next;
-        // A stream, or what it does not know of, say an outage, may last: asking it in vain costs a round trip.
+        // A stream, or something that claimNext does not handle, may last: asking it in vain costs a round trip.
         this.#notOneUntil = now + notOneForMs[next];
       }
       this.#sampleOwed = false;
       if (sampleIsDue) this.#lowWater.beginSample(now);
       const lowWater = this.#lowWater.mark;
-      const suspectMax = this.#options.suspectMax();
+      const suspectMax = buffer.suspectRoom;
       const common = { ...request, inlineBytesMax, holding, lowWater, targets };
-      return await claim(link.queryArrays, schema, { ...common, survey: sampleIsDue, suspectMax });
+      return await claim(db.queryArrays, schema, { ...common, survey: sampleIsDue, suspectMax });
     } catch (error) {
       if (!isUnreadable(error)) this.#answerLost = true;
       throw error;
     }
   }
 
-  /** Whether this is a look after a ring that one event may have caused, and nothing else is to be done with it. */
+  /** Whether one event may have caused this look, and the claim has nothing else to do. */
   #mayBeOne({ readyMax }: Pick<ClaimRequest, 'readyMax'>, now: number): boolean {
     const isWalking = this.#walk.isWalking || this.#readySeen || this.#dueSeen;
     return !isWalking && readyMax > 1 && !this.#sampleOwed && now >= this.#notOneUntil;
@@ -199,18 +233,19 @@ export class PollingLane {
 
   /** How many ready and waiting events to claim: together never more than there is room for. */
   #limits(): { readyMax: number; dueMax: number } | undefined {
-    const total = Math.min(this.#options.batchSizeMax, this.#room());
+    const total = Math.min(this.#options.batchSizeMax, this.#options.buffer.room());
     if (total < 1) return undefined;
-    if (total === 1) return this.#claimNumber % 2 === 0 ? { readyMax: 1, dueMax: 0 } : { readyMax: 0, dueMax: 1 };
+    if (total === 1)
+      return this.#options.history.claims % 2 === 0 ? { readyMax: 1, dueMax: 0 } : { readyMax: 0, dueMax: 1 };
     let dueMax = 1;
     if (this.#dueSeen) dueMax = this.#readySeen ? Math.ceil(total * dueShare) : total - 1;
     return { readyMax: total - dueMax, dueMax };
   }
 
   #noticeChange(token: string): void {
-    const { connections } = this.#options.link;
+    const { connections } = this.#options.db;
     if (connections === this.#connections && token === this.#token) return;
-    // What was claimed on another server, which knew more or less than this one, is not what the queue says now.
+    // The queue of another server may differ from what this relay has claimed.
     if (this.#connections > 0 && connections !== this.#connections) this.#answerLost = true;
     this.#connections = connections;
     this.#token = token;
@@ -219,54 +254,49 @@ export class PollingLane {
   }
 
   async #run(): Promise<void> {
+    const { buffer, doorbell, batchSizeMax, logger } = this.#options;
     let failures = 0;
-    while (!this.#stopped) {
+    while (!this.#state.is('stopped')) {
       try {
-        if (!this.#hasRoom()) {
+        if (!buffer.hasRoom(batchSizeMax)) {
+          this.#state.to('full');
           await this.#waitForRoom();
-          if (this.#room() < 1) continue;
+          if (this.#state.is('stopped') || buffer.room() < 1) continue;
         }
+        this.#state.to('claiming');
         const { claimed, pauseMs } = await this.claimOnce();
         failures = 0;
-        if (claimed > 0) this.#options.doorbell.busy(claimed);
-        if (pauseMs !== 0 && !this.#stopped) await this.#options.doorbell.wait(pauseMs);
+        if (claimed > 0) doorbell.busy(claimed);
+        if (pauseMs === 0 || this.#state.is('stopped')) continue;
+        this.#state.to('waiting');
+        await doorbell.wait(pauseMs);
       } catch (error) {
         failures++;
         this.#log.say('claim', (suppressed) =>
-          this.#options.logger.warn({ suppressed, err: String(codedDatabaseError(error)) }, 'claim failed, trying on'),
+          logger.warn({ suppressed, err: String(codedDatabaseError(error)) }, 'claim failed, retrying'),
         );
-        if (!this.#stopped) await sleep(Math.min(1_000, 20 * 2 ** Math.min(failures, 6)));
+        if (this.#state.is('stopped')) break;
+        this.#state.to('retrying');
+        await sleep(Math.min(claimRetryMsMax, 20 * 2 ** Math.min(failures, 6)));
       }
     }
   }
 
-  /** How many more events the relay may hold: each may bring as much text as comes with a claim. */
-  #room(): number {
-    const { bufferTarget, buffered, bufferedBytes, bufferedBytesMax } = this.#options;
-    return Math.min(bufferTarget() - buffered(), Math.floor((bufferedBytesMax - bufferedBytes()) / inlineBytesMax));
-  }
-
-  /** Whether half a batch fits. */
-  #hasRoom(): boolean {
-    const { batchSizeMax, bufferedBytesMax, bufferTarget } = this.#options;
-    return this.#room() >= Math.min(batchSizeMax, bufferTarget(), bufferedBytesMax / inlineBytesMax) / 2;
-  }
-
   /** Until half a batch fits, or a moment has passed: slow keys are judged by time, and may leave little room. */
   #waitForRoom(): Promise<void> {
+    const { buffer, batchSizeMax, dispatcher } = this.#options;
     return new Promise((resolve) => {
-      const done = () => {
-        if (!this.#stopped && !this.#hasRoom()) return;
+      const timer = setTimeout(() => {
+        dispatcher.releaseExcess();
+        this.#onRoom = undefined;
+        resolve();
+      }, roomCheckMs);
+      this.#onRoom = () => {
+        if (!this.#state.is('stopped') && !buffer.hasRoom(batchSizeMax)) return;
         clearTimeout(timer);
-        this.#roomMade = undefined;
+        this.#onRoom = undefined;
         resolve();
       };
-      const timer = setTimeout(() => {
-        this.#options.releaseExcess();
-        this.#roomMade = undefined;
-        resolve();
-      }, 50);
-      this.#roomMade = done;
     });
   }
 }

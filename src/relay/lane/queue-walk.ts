@@ -1,23 +1,16 @@
 import { compareSeq } from '../../outbox/delivering/claim.ts';
-
-/** How often a claim starts from the oldest event again while a backlog is worked off. */
-const fromStartEveryMs = 250;
-/** How long a relay that has run out of its own events leaves those of other relays to them. */
-const allAfterMs = 50;
-/**
- * How often a relay that has enough of its own looks at those of others all the same, and how many it examines first. Claims
- * of a full batch would lock what the others are about to claim: four relays used 1.8 times the processor time of one.
- */
-const glanceEveryMs = 1_000;
-const glanceAgainMs = 250;
-const glanceMin = 32;
-const glanceMax = 4_096;
-/** A glance that finds only events that wait for others goes on behind them, and no larger than this. */
-const glanceBlockedMax = 256;
-const glanceFromStartMs = 5_000;
-/** The pause after a look at more than one claim can examine, when nothing of it could be claimed: doubled each time. */
-const blockedPauseMs = 50;
-const blockedPauseMsMax = 1_000;
+import {
+  allAfterMs,
+  blockedPauseMs,
+  blockedPauseMsMax,
+  fromStartEveryMs,
+  glanceAgainMs,
+  glanceBlockedMax,
+  glanceEveryMs,
+  glanceFromStartMs,
+  glanceMax,
+  glanceMin,
+} from './tuning.ts';
 
 /** Where to claim from. */
 export interface Look {
@@ -30,7 +23,7 @@ export interface Look {
 }
 
 /** What a claim found there. */
-export interface Finding {
+export interface LookResult {
   /** The highest seq that was examined. */
   reached: string | undefined;
   /** Whether there was nothing more above it. */
@@ -105,10 +98,10 @@ export class QueueWalk {
   }
 
   /**
-   * Takes in what a claim found. `exhausted`: nothing more can be claimed now. `pauseMs`: look again after this time, also if
-   * nothing rings.
+   * Takes in what a claim found. `exhausted`: nothing more can be claimed now. `pauseMs`: look again after this time, also without a
+   * notification.
    */
-  found({ floor, readyMax }: Look, finding: Finding, now: number): { exhausted: boolean; pauseMs?: number } {
+  found({ floor, readyMax }: Look, finding: LookResult, now: number): { exhausted: boolean; pauseMs?: number } {
     const walk = this.#current;
     const { reached, atEnd, claimed, relays } = finding;
     if (walk === this.#own) this.#relays = relays;

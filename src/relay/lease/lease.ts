@@ -1,9 +1,12 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Executor } from '../../database/executor.ts';
 import { reanchor } from '../../outbox/delivering/reanchor.ts';
 import type { LostRelay, RelayIdentity } from '../../outbox/delivering/relays.ts';
 import { end, reap, register, renew } from '../../outbox/delivering/relays.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
+import type { Service } from '../service.ts';
+import { beatAgainShare, beatShare, clockShare, registerAgainMs, safeShare } from './tuning.ts';
 
 export interface LeaseOptions {
   schema: string;
@@ -12,51 +15,50 @@ export interface LeaseOptions {
   leaseMs: number;
   logger: Logger;
   stats: () => unknown;
-  /** Declared lost by another relay, which may have taken over. */
-  onLost: (token: string) => void;
+  /** The relay is registered under this token: at start, and again after a lease was lost. */
+  onRegistered: (token: string) => void;
+  /** Whether the relay is being stopped: then it does not register again. */
+  isStopping: () => boolean;
+  /** Declared lost by another relay, which may have taken over. The relay registers again once this has resolved. */
+  onLost: (token: string) => Promise<void>;
   /** Not renewed for almost a lease: from now on another relay may take over at any time. */
   onOverdue: () => void;
   onRescue: (lost: LostRelay) => void;
   /** Runs with each heartbeat, on the same connection. */
-  onBeat?: () => Promise<void>;
+  onBeat: () => Promise<void>;
 }
 
-/** The part of a lease during which the relay relies on it. */
-const safeShare = 0.9;
-/** The part of a lease between two beats, and after one that failed. */
-const beatShare = 1 / 3;
-const beatAgainShare = 1 / 10;
-/** The part of a lease by which the database's clock may run ahead of this process's. It expires no lease that is renewed in time. */
-const clockShare = 1 / 3;
-
 /**
- * The relay's claim to be alive: one row, renewed three times per lease, that covers everything the relay holds. A
- * report that takes an hour is not stolen, however long it runs, and a crash is noticed within a lease. With each beat
- * it also declares other relays lost whose lease ran out.
+ * The relay's lease: one row, renewed three times per lease, that covers every event the relay owns. However long a handler
+ * runs, its event is not taken over, and a crash is noticed within a lease. With each heartbeat the relay also declares other
+ * relays lost whose lease has expired. A relay that was declared lost itself registers again, under a new token.
  *
- * The relay judges its own lease by the time since it *sent* the last successful renewal, so it stops before the
- * database would let anyone else take over. And it declares no relay lost while it has not been in touch with the
- * database for a whole lease itself: after an outage of the database all leases have run out, and the relays that come
- * back first would declare the others dead.
+ * The relay judges its own lease by the time since it *sent* the last successful renewal, so it stops before the database
+ * lets another relay take over. It declares no relay lost until it has been in touch with the database for a whole lease
+ * itself: after an outage of the database all leases have expired, and the first relays to reconnect would declare the others
+ * lost.
  *
- * All leases are times of the database's clock, and that clock may be set. This process's clock measures how far it should have
- * moved between two beats. Set forward by more than a third of a lease, every lease looks expired: no relay is declared lost for
- * a lease, in which the living renew. Set back, leases would end only when it has caught up: `reanchor` moves them with it.
+ * Leases are times of the database's clock, and that clock may be set. This process's clock measures how far it should have
+ * moved between two heartbeats. Set forward by more than a third of a lease, every lease looks expired: no relay is declared
+ * lost for one lease, in which the living renew. Set back, leases would expire only when it has caught up: `reanchor` moves
+ * them with it.
  */
-export class Lease {
+export class Lease implements Service {
   readonly #options: LeaseOptions;
   readonly #log = new SparseLog();
   #token = '';
   #renewedAt = 0;
-  /** Since when every beat came in time. */
+  /** Since when every heartbeat came in time. */
   #inTouchSince = 0;
   #startedAt = 0;
-  /** The database's clock, and when it was asked for. */
+  /** The database's clock, and when it was read. */
   #clock: { readMs: number; askedAt: number } | undefined;
   #overdue: NodeJS.Timeout | undefined;
   #timer: NodeJS.Timeout | undefined;
   #beating: Promise<void> | undefined;
-  #running = false;
+  #starting: Promise<void> | undefined;
+  #registering: Promise<string> | undefined;
+  #state: 'idle' | 'running' | 'stopped' = 'idle';
 
   constructor(options: LeaseOptions) {
     this.#options = options;
@@ -66,22 +68,27 @@ export class Lease {
     return this.#token;
   }
 
-  /** Whether deliveries may still begin under this lease. */
+  /** Whether deliveries may still start under this lease. */
   get valid(): boolean {
     return this.#token !== '' && performance.now() - this.#renewedAt < this.#options.leaseMs * safeShare;
   }
 
-  /** Registers the relay and begins to beat. */
-  async begin(): Promise<string> {
-    this.#running = true;
+  /** Registers the relay, and sends heartbeats from then on. */
+  start(): Promise<void> {
+    this.#starting ??= this.#start();
+    return this.#starting;
+  }
+
+  async #start(): Promise<void> {
+    if (this.#state !== 'idle') return;
+    this.#state = 'running';
     await this.#register();
     this.#startedAt = this.#inTouchSince;
     const { leaseMs } = this.#options;
-    // At once, and not with the first beat only: a relay that just runs once may end before that.
+    // At once, and not only with the first heartbeat: a relay that runs once may end before that.
     await this.#reanchor();
     await this.#reap(leaseMs);
     this.#schedule(leaseMs * beatShare);
-    return this.#token;
   }
 
   /** The database refused this token: the relay was declared lost, or its registration was lost in a failover. */
@@ -89,18 +96,14 @@ export class Lease {
     if (token !== '' && token === this.#token) this.#lose();
   }
 
-  /** Registers anew after the lease was lost. */
-  async renewIdentity(): Promise<string> {
-    await this.#register();
-    return this.#token;
-  }
-
-  /** Stops beating and signs off; what the relay still held is free at once. */
-  async end(): Promise<void> {
-    this.#running = false;
+  /** Stops the heartbeat and signs off: what the relay still owned is free at once. Fails when the database does not answer. */
+  async stop(): Promise<void> {
+    this.#state = 'stopped';
     clearTimeout(this.#timer);
     clearTimeout(this.#overdue);
     await this.#beating;
+    await this.#registering?.catch(() => {});
+    clearTimeout(this.#overdue);
     if (this.#token === '') return;
     const token = this.#token;
     this.#token = '';
@@ -110,8 +113,10 @@ export class Lease {
   async #register(): Promise<void> {
     const { db, schema, relay, leaseMs } = this.#options;
     const sentAt = performance.now();
-    this.#token = await register(db, schema, { ...relay, leaseMs });
+    this.#registering = register(db, schema, { ...relay, leaseMs });
+    this.#token = await this.#registering;
     this.#renewed(sentAt);
+    this.#options.onRegistered(this.#token);
   }
 
   #renewed(sentAt: number): void {
@@ -123,7 +128,7 @@ export class Lease {
   }
 
   #schedule(afterMs: number): void {
-    if (!this.#running) return;
+    if (this.#state === 'stopped') return;
     this.#timer = setTimeout(() => {
       this.#beating = this.#beat().then((inTouch) => {
         this.#beating = undefined;
@@ -132,7 +137,7 @@ export class Lease {
     }, afterMs);
   }
 
-  /** Answers whether the database was reached. */
+  /** Returns whether the database was reached. */
   async #beat(): Promise<boolean> {
     const { db, schema, leaseMs } = this.#options;
     const token = this.#token;
@@ -145,21 +150,21 @@ export class Lease {
         else this.#lose();
       }
       await this.#reanchor();
-      // A relay that has just started has seen no outage; reap() itself spares everyone while the server is young.
+      // A relay that has just started has seen no outage; reap() itself declares no relay lost while the server is young.
       if (performance.now() - this.#inTouchSince >= leaseMs || this.#inTouchSince === this.#startedAt) {
         await this.#reap(0);
       }
-      await this.#options.onBeat?.();
+      await this.#options.onBeat();
       return true;
     } catch (error) {
       this.#log.say('beat', (suppressed) =>
-        this.#options.logger.warn({ suppressed, err: String(error) }, 'heartbeat failed, trying on'),
+        this.#options.logger.warn({ suppressed, err: String(error) }, 'heartbeat failed, retrying'),
       );
       return false;
     }
   }
 
-  /** Looks at the database's clock, and makes up for it if it was set. */
+  /** Reads the database's clock, and corrects leases if it was set. */
   async #reanchor(): Promise<void> {
     const { db, schema, leaseMs, logger } = this.#options;
     const askedAt = performance.now();
@@ -170,7 +175,7 @@ export class Lease {
     this.#inTouchSince = performance.now();
     logger.warn(
       { aheadMs: Math.round(aheadMs + leaseMs * clockShare) },
-      'the database clock was set forward, declaring no relay lost for one lease',
+      'database clock was set forward, declaring no relay lost for one lease',
     );
   }
 
@@ -180,7 +185,7 @@ export class Lease {
     return this.#clock.readMs + (performance.now() - this.#clock.askedAt) + this.#options.leaseMs * clockShare;
   }
 
-  /** Declares relays lost whose lease ran out so long ago. */
+  /** Declares relays lost whose lease expired this long ago. */
   async #reap(overdueMs: number): Promise<void> {
     const { db, schema, leaseMs } = this.#options;
     const lost = await reap(db, schema, {
@@ -196,6 +201,18 @@ export class Lease {
   #lose(): void {
     const token = this.#token;
     this.#token = '';
-    this.#options.onLost(token);
+    void this.#registerAgain(token);
+  }
+
+  async #registerAgain(lostToken: string): Promise<void> {
+    await this.#options.onLost(lostToken);
+    while (this.#state === 'running' && !this.#options.isStopping()) {
+      try {
+        await this.#register();
+        return;
+      } catch {
+        await sleep(registerAgainMs);
+      }
+    }
   }
 }

@@ -9,7 +9,7 @@ export function handlerTarget(type: string, handler: string): string {
   return `${type}:${handler}`;
 }
 
-/** What the relay tells the others of itself: what it can deliver to, and a hash that differs when its settings do. */
+/** What the relay registers: its targets, and a hash that differs when its settings do. */
 export function relayIdentity(options: ResolvedRelayOptions): Required<RelayIdentity> {
   const { name, handlers, destinations, route, retry, poison, noHandler } = options;
   const targets = destinations.map((destination) => destination.name);

@@ -13,7 +13,7 @@ export interface LeaderOptions {
   token: () => string;
   logger: Logger;
   onTaken: (epoch: string) => void;
-  /** Another relay has the duty now, or may have. */
+  /** Another relay has the duty, or may have it. */
   onLost: (epoch: string) => void;
 }
 
@@ -29,26 +29,25 @@ const dutyName = 'maintenance';
 const safeShare = 0.9;
 
 /**
- * Whether this relay is the one that does maintenance. The duty is a row with a lease by the database's clock and an
- * epoch that grows with each owner: no session lock, so poolers are fine. Every relay asks with each heartbeat; who has
- * the duty renews it thereby. It is free when its lease has run out, and at once when its owner has stopped or was
- * declared lost.
+ * Whether this relay is the one that does maintenance. The duty is a row with a lease by the database's clock and an epoch
+ * that grows with each owner: no session lock, so poolers are fine. Every relay asks for it with each heartbeat, and the owner
+ * thereby renews it. It is free when its lease has expired, and at once when its owner has stopped or was declared lost.
  *
- * As with the relay's own lease, the time counts from when the last successful renewal was *sent*: the leader stops
- * before anyone else may begin. One that stalled past that is fenced by the epoch (`recordRun`).
+ * As with the relay's own lease, the time counts from when the last successful renewal was *sent*: the leader stops before
+ * another relay may start. One that stalled past that is fenced by the epoch (`recordRun`).
  */
 export class Leader {
   readonly #options: LeaderOptions;
   readonly #log = new SparseLog();
   #duty: Duty | undefined;
   #renewedAt = 0;
-  #resigned = false;
+  #stopped = false;
 
   constructor(options: LeaderOptions) {
     this.#options = options;
   }
 
-  /** The duty, while this relay may rely on having it. */
+  /** The duty, while this relay can rely on it. */
   get duty(): Duty | undefined {
     const { leaseMs, token } = this.#options;
     const relied = performance.now() - this.#renewedAt < leaseMs * safeShare && this.#duty?.owner === token();
@@ -59,23 +58,23 @@ export class Leader {
   async beat(): Promise<void> {
     const { db, schema, leaseMs, token, logger } = this.#options;
     const owner = token();
-    if (owner === '' || this.#resigned) return;
+    if (owner === '' || this.#stopped) return;
     const sentAt = performance.now();
     try {
       const epoch = await takeDuty(db, schema, { name: dutyName, owner }, leaseMs);
-      if (this.#resigned) return;
+      if (this.#stopped) return;
       if (epoch === undefined) this.#lose();
       else this.#have({ name: dutyName, owner, epoch }, sentAt);
     } catch (error) {
       this.#log.say('beat', (suppressed) =>
-        logger.warn({ suppressed, err: errorText(error) }, 'could not ask who does maintenance, trying on'),
+        logger.warn({ suppressed, err: errorText(error) }, 'cannot renew the maintenance duty, retrying'),
       );
     }
   }
 
   /** Gives the duty up, for good. */
-  async resign(): Promise<void> {
-    this.#resigned = true;
+  async stop(): Promise<void> {
+    this.#stopped = true;
     const duty = this.#duty;
     this.#duty = undefined;
     if (duty) await releaseDuty(this.#options.db, this.#options.schema, duty);

@@ -1,25 +1,25 @@
 import { PostcommitError } from '../../errors.ts';
 import { checkKeepMs, keepMsDefault } from '../../retention.ts';
 
-/** The tasks of maintenance, in the order in which a turn does them. */
+/** The tasks of maintenance, in the order in which a turn runs them. */
 export const maintenanceTasks = ['rotate', 'drop', 'prune', 'processed', 'relays', 'analyze'] as const;
 
 /**
- * What the leader among the relays does for all:
+ * What one relay, the leader, does for all:
  * - `rotate`: creates partitions ahead and opens the next one (nothing to do when the log is not partitioned);
  * - `drop`: drops partitions of which every event is older than `keepEventsMs`;
  * - `prune`: removes such events from a log that is not partitioned, and from the default partition;
- * - `processed`: forgets what consumers processed longer than `keepProcessedMs` ago;
- * - `relays`: removes relays from the books that ended over a day ago, but for the last thousand;
+ * - `processed`: removes records of events that consumers processed longer than `keepProcessedMs` ago;
+ * - `relays`: removes records of relays that ended over a day ago, except the last thousand;
  * - `analyze`: refreshes the statistics of the queue when autovacuum does not.
  */
 export type MaintenanceTask = (typeof maintenanceTasks)[number];
 
 export interface MaintenanceOptions {
   /**
-   * How long events are kept, from when they were emitted. What is not delivered, or is a dead letter that nobody has
-   * discarded, is kept whatever its age. Longer: more can be answered and replayed, and the log takes more room. 0:
-   * until they are delivered. `Infinity`: for ever. Default 2,592,000,000 (30 days).
+   * How long events are kept, from when they were emitted. An undelivered event, or a dead letter that was not discarded, is
+   * kept whatever its age. Longer: more can be examined and replayed, and the log takes more room. 0: until they are
+   * delivered. `Infinity`: for ever. Default 2,592,000,000 (30 days).
    */
   keepEventsMs?: number;
   /**
@@ -27,9 +27,9 @@ export interface MaintenanceOptions {
    * longer than any redelivery or replay takes. `Infinity`: for ever. Default 2,592,000,000 (30 days).
    */
   keepProcessedMs?: number;
-  /** The pause between two turns of the leader. What one turn leaves undone is gone on with sooner. Default 60,000. */
+  /** The pause between two turns of the leader. A turn that left work undone is continued sooner. Default 60,000. */
   intervalMs?: number;
-  /** Tasks that this relay leaves out when it leads. Give all relays the same, or it depends on who leads. */
+  /** Tasks that this relay skips when it leads. Use the same for all relays, or it depends on which one leads. */
   skip?: readonly MaintenanceTask[];
 }
 

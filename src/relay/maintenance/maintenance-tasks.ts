@@ -8,6 +8,7 @@ import { pruneRelays } from '../../outbox/maintaining/prune-relays.ts';
 import type { LastRun, TaskRun } from '../../outbox/maintaining/record-run.ts';
 import { rotate } from '../../outbox/maintaining/rotate.ts';
 import type { MaintenanceTask, ResolvedMaintenance } from './maintenance-options.ts';
+import { chunkRowsMax, cycleMs } from './tuning.ts';
 
 /** What a task works with. */
 export interface TaskContext {
@@ -25,24 +26,19 @@ export interface TaskResult extends Pick<TaskRun, 'changed' | 'note' | 'cursor' 
   more?: boolean;
 }
 
-/** Rows per statement: some ten milliseconds of work. */
-const chunkRowsMax = 1_000;
-/** Events that were old enough and still needed are looked at again so long after. */
-const cycleMs = 3_600_000;
-
 /**
- * Each task is harmless when two do it at once, as when a leader goes on that was deposed and has not noticed: it acts on
- * what is in the database at that moment, and what is done is not there to be done again. What it writes down about
- * itself, the cursor included, is fenced by the leader's epoch.
+ * Each task is harmless when two relays run it at once, as when a leader was deposed and has not noticed: it acts on what is
+ * in the database at that moment, and what is done is not there to be done again. Its record, the cursor included, is fenced
+ * by the leader's epoch.
  */
 export const runTask: Record<MaintenanceTask, (context: TaskContext) => Promise<TaskResult>> = {
   async rotate({ db, schema }) {
     const { opened, created, missing, waiting, error } = await rotate(db, schema);
-    // As an error: until it is mended, all events go into one partition, and none can be dropped.
-    if (error) throw new Error(`no partition can be made, and writers go on where they are: ${error.message}`);
+    // As an error: until it is fixed, all events go into one partition, and none can be dropped.
+    if (error) throw new Error(`cannot create a partition, events go into the current one: ${error.message}`);
     const notes = [
       missing !== undefined && `partition ${missing} is missing: events go into the default one`,
-      waiting && 'the next partition waits for a long transaction to end',
+      waiting && 'the next partition opens when a long transaction has ended',
     ];
     const note = notes.filter(Boolean).join('; ') || undefined;
     return { changed: created.length + (opened === undefined ? 0 : 1), note };

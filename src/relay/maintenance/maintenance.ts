@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { ServerList } from '../../database/connection-string.ts';
 import { codedDatabaseError } from '../../database/database-error.ts';
 import type { Executor } from '../../database/executor.ts';
 import { ReconnectingClient } from '../../database/reconnecting-client.ts';
@@ -8,6 +9,7 @@ import { errorText } from '../../telemetry/error-text.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
 import type { Lifecycle } from '../lifecycle.ts';
+import type { Service } from '../service.ts';
 import { withTimeout } from '../timeout.ts';
 import type { Duty } from './leader.ts';
 import { Leader } from './leader.ts';
@@ -15,11 +17,12 @@ import type { MaintenanceTask, ResolvedMaintenance } from './maintenance-options
 import { maintenanceTasks } from './maintenance-options.ts';
 import type { TaskResult } from './maintenance-tasks.ts';
 import { runTask } from './maintenance-tasks.ts';
+import { chunkPauseMs, goOnMs, stopTimeoutMs, taskMs, taskMsMax, taskMsOnce } from './tuning.ts';
 
 export interface MaintenanceServiceOptions {
   schema: string;
   relay: string;
-  connectionString: string;
+  servers: ServerList;
   options: ResolvedMaintenance;
   /** The heartbeat's connection, for nothing but asking for the duty. */
   control: Executor;
@@ -34,26 +37,16 @@ export interface MaintenanceRun extends Pick<TaskRun, 'durationMs' | 'changed' |
   task: MaintenanceTask;
 }
 
-/** How long a task goes on with chunk after chunk in one turn, and in a relay that only runs once. */
-const taskMs = 5_000;
-const taskMsOnce = 1_000;
-/** No chunk takes nearly that long; a connection that is dead would be waited for. */
-const taskMsMax = 60_000;
-/** The pause before a turn that goes on with what the last one left undone. */
-const goOnMs = 1_000;
-/** The least pause between two chunks; else as long as the chunk took, so that it never has more than half of the time. */
-const chunkPauseMs = 5;
-
 /**
- * Maintenance: one relay of all does it (`leader.ts`), turn by turn. A turn does the tasks that are due, one after the
+ * Maintenance: one relay does it for all (`leader.ts`), turn by turn. A turn runs the tasks that are due, one after the
  * other, each in bounded chunks for a bounded time, on a connection that is opened for the turn: claims, results and
- * heartbeats never wait for it, and relays that do not lead have none.
+ * heartbeats never wait for it, and relays that do not lead have no such connection.
  *
- * A task that fails keeps no other from running. What each did is in `outbox_maintenance`, told as the lifecycle events
- * `maintained` and `maintenanceFailed`, and part of `relay.stats()`. Which tasks are due is decided by the database's
- * clock and what is written there, so a change of leader repeats nothing.
+ * A task that fails keeps no other from running. What each did is recorded in `outbox_maintenance`, emitted as the lifecycle
+ * events `maintained` and `maintenanceFailed`, and part of `relay.stats()`. Which tasks are due is decided by the database's
+ * clock and these records, so a change of leader repeats nothing.
  */
-export class Maintenance {
+export class Maintenance implements Service {
   readonly #options: MaintenanceServiceOptions;
   readonly #leader: Leader;
   readonly #log = new SparseLog(60_000);
@@ -77,14 +70,14 @@ export class Maintenance {
       logger,
       onTaken: (epoch) => {
         lifecycle.tell('leading', { relay, epoch });
-        logger.info({ relay, epoch }, 'this relay does maintenance from now on');
+        logger.info({ relay, epoch }, 'took over maintenance');
         this.#unfinished.clear();
         this.#schedule(Math.random() * Math.min(goOnMs, options.options.intervalMs));
       },
       onLost: (epoch) => {
         clearTimeout(this.#timer);
         lifecycle.tell('deposed', { relay, epoch });
-        logger.info({ relay, epoch }, 'another relay does maintenance from now on');
+        logger.info({ relay, epoch }, 'another relay took over maintenance');
       },
     });
   }
@@ -98,8 +91,9 @@ export class Maintenance {
     return maintenanceTasks.flatMap((task) => this.#runs.get(task) ?? []);
   }
 
-  /** Begins to lead if nobody does. */
-  start(): void {
+  /** Leads from now on if no other relay does. */
+  async start(): Promise<void> {
+    if (this.#running || this.#stopping.signal.aborted) return;
     this.#running = true;
     void this.#leader.beat();
   }
@@ -109,7 +103,7 @@ export class Maintenance {
     return this.#running ? this.#leader.beat() : Promise.resolve();
   }
 
-  /** One turn, if no other relay leads: else a relay that is only ever run once, by cron, would never do any of it. */
+  /** One turn, if no other relay leads: otherwise a relay that is only ever run once, by cron, would never do maintenance. */
   async once(): Promise<void> {
     await this.#leader.beat();
     if (!this.leading) return;
@@ -117,16 +111,16 @@ export class Maintenance {
     await this.#turning;
   }
 
-  /** Ends with the chunk that is under way, and leaves the duty to whoever asks next. */
+  /** Ends with the chunk that is under way, and leaves the duty to another relay. */
   async stop(): Promise<void> {
     this.#running = false;
     clearTimeout(this.#timer);
     this.#stopping.abort();
-    await withTimeout(2_000, this.#turning ?? Promise.resolve());
+    await withTimeout(stopTimeoutMs, this.#turning ?? Promise.resolve());
     await this.#closeLink();
     await withTimeout(
-      2_000,
-      this.#leader.resign().catch(() => {}), // Then it is free when the relay signs off, or its lease runs out.
+      stopTimeoutMs,
+      this.#leader.stop().catch(() => {}), // Then it is free when the relay signs off, or its lease expires.
     );
   }
 
@@ -161,19 +155,19 @@ export class Maintenance {
         if (!(await this.#run(task, duty, last.get(task), budgetMs))) break;
       }
     } catch (error) {
-      this.#warn('turn', { err: errorText(error) }, 'maintenance failed, trying on');
+      this.#warn('turn', { err: errorText(error) }, 'maintenance failed, retrying');
     } finally {
       await this.#closeLink();
     }
   }
 
-  /** Answers whether this relay still leads. */
+  /** Returns whether this relay still leads. */
   async #run(task: MaintenanceTask, duty: Duty, last: LastRun | undefined, budgetMs: number): Promise<boolean> {
     const { schema, options } = this.#options;
     const began = performance.now();
-    // Ends what waits for an answer, too: for a connection that was lost a link would try for ever.
+    // Also ends a statement without an answer: a lost connection would be opened again and again.
     const watchdog = setTimeout(() => void this.#closeLink(), taskMsMax);
-    const mayGoOn = this.#breather(began + budgetMs);
+    const mayGoOn = this.#mayGoOn(began + budgetMs);
     let result: TaskResult = { changed: 0 };
     let error: string | undefined;
     try {
@@ -191,7 +185,7 @@ export class Maintenance {
       if (stillLeading) this.#tell(run);
       return stillLeading;
     } catch (thrown) {
-      this.#warn('record', { task, err: errorText(thrown) }, 'could not write down what maintenance did');
+      this.#warn('record', { task, err: errorText(thrown) }, 'cannot record what maintenance did');
       return this.leading;
     } finally {
       clearTimeout(watchdog);
@@ -199,7 +193,7 @@ export class Maintenance {
   }
 
   /** Between two chunks. */
-  #breather(deadline: number): () => Promise<boolean> {
+  #mayGoOn(deadline: number): () => Promise<boolean> {
     let resumedAt = performance.now();
     return async () => {
       const tookMs = performance.now() - resumedAt;
@@ -215,7 +209,7 @@ export class Maintenance {
     this.#runs.set(task, facts);
     if (error !== undefined) {
       lifecycle.tell('maintenanceFailed', { task, durationMs, error });
-      this.#warn(`failed:${task}`, { task, durationMs, error }, 'a task of maintenance failed, trying on');
+      this.#warn(`failed:${task}`, { task, durationMs, error }, 'maintenance task failed, retrying');
       return;
     }
     lifecycle.tell('maintained', { task, durationMs, changed, ...(note === undefined ? {} : { note }) });
@@ -230,9 +224,9 @@ export class Maintenance {
 
   async #openLink(): Promise<ReconnectingClient> {
     if (this.#link) return this.#link;
-    const { connectionString, relay, logger } = this.#options;
+    const { servers, relay, logger } = this.#options;
     const link = new ReconnectingClient({
-      connectionString,
+      servers,
       applicationName: `postcommit maintenance ${relay}`.slice(0, 63),
       queryTimeoutMs: taskMsMax / 2,
       logger,

@@ -2,20 +2,24 @@ import type { Executor } from '../../database/executor.ts';
 import { unpark } from '../../outbox/delivering/unpark.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
+import type { Service } from '../service.ts';
 
 export interface ParkedEventSweeperOptions {
   schema: string;
   db: Executor;
   leaseMs: number;
   logger: Logger;
-  onWoken: () => void;
+  onUnparked: () => void;
 }
 
-/** How long events may stay parked that an operator's process freed but, killed, did not unpark. */
+/** How long events may stay parked after their dead letter was resolved by an operator's process that was then killed. */
 const sweepEveryMs = (leaseMs: number) => Math.min(60_000, 2 * leaseMs);
 
-/** An operator's process may have died between resolving a blocking dead letter and waking what waited behind it. */
-export class ParkedEventSweeper {
+/**
+ * Unparks events whose blocking dead letter is resolved: an operator's process may have died between resolving it and
+ * unparking what waited behind it.
+ */
+export class ParkedEventSweeper implements Service {
   readonly #options: ParkedEventSweeperOptions;
   readonly #log = new SparseLog();
   #nextAt = Number.POSITIVE_INFINITY;
@@ -25,27 +29,28 @@ export class ParkedEventSweeper {
     this.#options = options;
   }
 
-  /** The first sweep: at once, and not with a heartbeat only, as a relay that just runs once may end before that. */
-  async begin(): Promise<void> {
+  /** The first sweep: not only with a heartbeat, because a relay that runs once may end before that. */
+  async start(): Promise<void> {
+    if (this.#stopped) return;
     await unpark(this.#options.db, this.#options.schema);
     this.#schedule();
   }
 
-  stop(): void {
+  async stop(): Promise<void> {
     this.#stopped = true;
   }
 
-  /** Sweeps if it is time. Nobody waits for it: a heartbeat, which calls this, must not. */
+  /** Sweeps if it is time, in the background: the heartbeat, which calls this, must not wait. */
   beat(): void {
     if (this.#stopped || performance.now() < this.#nextAt) return;
     this.#nextAt = Number.POSITIVE_INFINITY; // One at a time.
-    const { db, schema, logger, onWoken } = this.#options;
+    const { db, schema, logger, onUnparked } = this.#options;
     unpark(db, schema)
-      .then((unparked) => unparked > 0 && onWoken())
+      .then((count) => count > 0 && onUnparked())
       .catch((error) => {
         if (this.#stopped) return;
         this.#log.say('sweep', (suppressed) =>
-          logger.warn({ err: String(error), suppressed }, 'could not look for forgotten events, trying on'),
+          logger.warn({ err: String(error), suppressed }, 'cannot look for parked events, retrying'),
         );
       })
       .finally(() => this.#schedule());

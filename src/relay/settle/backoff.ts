@@ -24,7 +24,7 @@ export const defaultRetry: Required<RetryExponential> = { baseMs: 1_000, capMs: 
 
 const exponentialFields = Object.keys(defaultRetry);
 
-/** Checks a policy once, so that no delay can be NaN, negative or endless later, and no misspelt limit is ignored. */
+/** Checks a policy once, so that no delay can be NaN, negative or infinite later, and no misspelt limit is ignored. */
 export function resolveRetry(policy: RetryPolicy = {}): RetrySchedule | Required<RetryExponential> {
   if (typeof policy !== 'object' || policy === null || Array.isArray(policy)) {
     throw badRetry('retry must be { delaysMs } or { baseMs, capMs, attemptsMax }');
@@ -61,7 +61,7 @@ export function retryDelayMs(
 }
 
 function isDelay(value: unknown): boolean {
-  // A year: longer is a mistake of units, and far longer overflows a timestamp.
+  // A year: more is probably a wrong unit, and far more overflows a timestamp.
   return typeof value === 'number' && value >= 0 && value <= 366 * 24 * 3_600_000;
 }
 

@@ -3,11 +3,11 @@ import { toAscii } from '../../database/storable-text.ts';
 import { PostcommitError } from '../../errors.ts';
 import type { TargetError } from '../../outbox/delivering/fail.ts';
 import { errorText } from '../../telemetry/error-text.ts';
-import type { SettleEntry } from './settler.ts';
+import { deadLetterFate, type SettleEntry } from './transition.ts';
 
 /**
- * The entry with its error texts in ASCII, for a database whose encoding lacks one of their characters. The entry itself
- * where they are ASCII already.
+ * The entry with its error texts in ASCII, for a database whose encoding lacks one of their characters. The same object if
+ * they are ASCII already.
  */
 export function withPlainErrors(entry: SettleEntry): SettleEntry {
   if (!('failure' in entry && 'errors' in entry.failure)) return entry;
@@ -18,8 +18,8 @@ export function withPlainErrors(entry: SettleEntry): SettleEntry {
 }
 
 /**
- * The same with the names of targets in ASCII as well: the last form in which the result itself may be stored. A handler
- * whose name is changed by this is called again should the event be retried, so it is not done to more than one entry.
+ * The same with the names of targets in ASCII as well: the last form in which the outcome itself may be stored. A handler
+ * whose name this changes is called again if the event is retried, so it is only done to a single entry.
  */
 export function withPlainNames(entry: SettleEntry): SettleEntry {
   if ('settlement' in entry) {
@@ -37,8 +37,8 @@ function withPlainTexts({ target, code, error }: TargetError): TargetError {
 }
 
 /**
- * What becomes of an event whose result the database refuses in any form. It keeps the targets that have the event; one
- * that has reached all of its targets owes none of them.
+ * The dead letter for an event whose outcome the database refuses in every form. It keeps the targets that have the event; an
+ * event that has reached all of its targets owes none of them.
  */
 export function asDeadLetter(entry: SettleEntry, refusal: unknown, poison: 'skip' | 'block'): SettleEntry {
   const { event } = entry;
@@ -49,10 +49,11 @@ export function asDeadLetter(entry: SettleEntry, refusal: unknown, poison: 'skip
   const error = new PostcommitError('POSTCOMMIT_E_RESULT_REFUSED', detail, { cause: refusal });
   return {
     event,
+    kind: 'rejected',
     failure: {
       seq: event.seq,
       attempts: event.attempts,
-      fate: poison === 'block' && event.id !== '' ? 'hold' : 'bury',
+      fate: deadLetterFate(event, poison),
       reason: 'rejected',
       done,
       ...('settlement' in entry && { owed: [] }),

@@ -7,34 +7,33 @@ import type { Settlement } from '../../outbox/delivering/settle.ts';
 import { settle } from '../../outbox/delivering/settle.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
-import type { ClaimedEvent } from '../dispatch/dispatcher.ts';
+import type { EventOutcome } from '../deliver/outcome.ts';
+import type { ClaimedEvent } from '../dispatch/claimed-event.ts';
 import { asDeadLetter, withPlainErrors, withPlainNames } from './refused-entry.ts';
+import type { SettleEntry, TransitionOptions } from './transition.ts';
+import { delayOf, toTransition } from './transition.ts';
 
-/** What is to be written down about an event. */
-export type SettleEntry = { event: ClaimedEvent; settlement: Settlement } | { event: ClaimedEvent; failure: Failure };
-
-export interface SettlerOptions {
+export interface SettlerOptions extends TransitionOptions {
   schema: string;
   query: ArrayQuery;
-  /** Entries per statement. */
-  flushSizeMax: number;
-  /** What a dead letter does to its key. */
-  poison: 'skip' | 'block';
   logger: Logger;
   /**
    * Called once the entry is durable. `fenced`: this relay no longer owned the event, nothing was changed. `instead`: what
    * was written, where the database refuses the entry itself.
    */
-  onWritten: (entry: SettleEntry, fenced: boolean, instead?: SettleEntry) => void;
+  onSettled: (entry: SettleEntry, fenced: boolean, instead?: SettleEntry) => void;
 }
 
+/** Entries per statement. */
+const flushSizeMax = 2_000;
+
 /**
- * Writes results down, many at a time: whatever gathers while one statement is under way goes into the next. A flush
- * that fails is repeated until it succeeds or the lease is lost; repeating is safe because every change is fenced by
- * the token.
+ * Writes outcomes to the database, many at a time: what arrives while one statement is under way goes into the next. A
+ * statement that fails is repeated until it succeeds or the lease is lost. That is safe because every change is fenced by the
+ * token.
  *
- * Repeating does not help where the database refuses a value, e.g. a character that its encoding lacks. Such a flush is
- * written again with its error texts in ASCII, then half by half, and what is refused alone becomes a dead letter.
+ * It does not help where the database refuses a value, e.g. a character that its encoding lacks. Such a batch is written again
+ * with its error texts in ASCII, then half by half, and an entry that is refused alone becomes a dead letter.
  */
 export class Settler {
   readonly #options: SettlerOptions;
@@ -53,18 +52,25 @@ export class Settler {
     return this.#pending;
   }
 
-  /** From now on results count under this token; without one they are void, as is what was gathered under another. */
-  begin(token: string): void {
+  /** Writes under this fencing token from now on. Without one nothing is written; what waits under another is dropped. */
+  useToken(token: string): void {
     this.#token = token;
     this.#entries = [];
     this.#pending = 0;
+  }
+
+  /** Writes an outcome. Returns how long until the event is tried again, if there is a delay. */
+  settle(event: ClaimedEvent, outcome: EventOutcome): number | undefined {
+    const entry = toTransition(event, outcome, this.#options);
+    this.add(entry);
+    return delayOf(entry);
   }
 
   add(entry: SettleEntry): void {
     if (this.#token === '') return;
     this.#entries.push(entry);
     this.#pending++;
-    // One turn of the event loop later, so that results which arrive together are written together.
+    // In the next turn of the event loop, so that outcomes that arrive together are written together.
     this.#flushing ??= this.#flushSoon();
   }
 
@@ -73,22 +79,22 @@ export class Settler {
     try {
       while (this.#entries.length > 0) {
         const token = this.#token;
-        const batch = this.#entries.splice(0, this.#options.flushSizeMax);
+        const batch = this.#entries.splice(0, flushSizeMax);
         await this.#flush(batch, token);
       }
     } finally {
-      this.#flushing = undefined; // Nothing can have been added since the look at the entries.
+      this.#flushing = undefined; // Nothing can have been added since the loop ended.
     }
   }
 
-  /** Resolves when everything added so far is durable or void. */
+  /** Resolves when everything settled so far is durable, or dropped. */
   async drained(): Promise<void> {
     while (this.#flushing) await this.#flushing;
   }
 
   /**
-   * In the order of the batch, whatever it is divided into: what is written is then always a beginning, and never an
-   * event without those before it of the same key.
+   * In the order of the batch, however it is divided: what is written is always a prefix, and never an event without the
+   * earlier ones of its key.
    */
   async #flush(batch: readonly SettleEntry[], token: string): Promise<void> {
     let refused = await this.#attempt(token, batch);
@@ -111,13 +117,13 @@ export class Settler {
     if ((await this.#attempt(token, [entry], [withPlainNames(entry)])) === undefined) return;
     const instead = asDeadLetter(entry, error, this.#options.poison);
     if ((await this.#attempt(token, [entry], [instead], instead)) === undefined) return;
-    // Nothing can be written about this event, and no other one waits for that.
+    // Nothing can be written about this event. No other event waits for it.
     void this.#untilWritten(token, () => this.#write(token, [instead])).then((missing) => {
       this.#written(token, [entry], missing, instead);
     });
   }
 
-  /** Writes the batch in this form. Returns the error if the database refuses it; else it is written, or void. */
+  /** Writes the batch in this form. Returns the error if the database refuses it; otherwise it is written, or dropped. */
   async #attempt(
     token: string,
     batch: readonly SettleEntry[],
@@ -147,10 +153,10 @@ export class Settler {
     if (token !== this.#token) return;
     this.#pending -= batch.length;
     const fenced = missing.length > 0 ? new Set(missing) : undefined;
-    for (const entry of batch) this.#options.onWritten(entry, fenced?.has(entry.event.seq) ?? false, instead);
+    for (const entry of batch) this.#options.onSettled(entry, fenced?.has(entry.event.seq) ?? false, instead);
   }
 
-  /** One statement for all of a batch: what it does is written together or not at all. */
+  /** One statement for the whole batch: it is written as a whole or not at all (G4). */
   #write(token: string, batch: readonly SettleEntry[]): Promise<string[]> {
     const { query, schema } = this.#options;
     const settlements: Settlement[] = [];
@@ -163,7 +169,7 @@ export class Settler {
     return fail(query, schema, token, failures, settlements);
   }
 
-  /** Throws only what `isFinal` says. */
+  /** Throws only errors for which `isFinal` is true. */
   async #untilWritten(
     token: string,
     write: () => Promise<string[]>,
@@ -173,16 +179,13 @@ export class Settler {
     for (let attempt = 1; token === this.#token; attempt++) {
       try {
         const missing = await write();
-        // After a lost answer, what is missing was most likely written by the first try.
+        // After a lost answer, the missing ones were most likely written by the first try.
         return uncertain ? none : missing;
       } catch (error) {
         if (isFinal(error)) throw error;
         uncertain ||= isConnectionFailure(error);
         this.#log.say('flush', (suppressed) =>
-          this.#options.logger.warn(
-            { attempt, suppressed, err: String(error) },
-            'cannot write results down, trying on',
-          ),
+          this.#options.logger.warn({ attempt, suppressed, err: String(error) }, 'cannot write results, retrying'),
         );
         await sleep(Math.min(1_000, 20 * 2 ** Math.min(attempt, 6)));
       }

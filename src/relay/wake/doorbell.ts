@@ -3,93 +3,111 @@ import type pg from 'pg';
 import type { Executor } from '../../database/executor.ts';
 import { doorbellChannel } from '../../database/identifier.ts';
 import { listenInProcess, notifyWith } from '../../outbox/emitting/notify.ts';
+import type { Service } from '../service.ts';
+import { StateMachine } from '../state-machine.ts';
+import { firstPauseMs, pauseWithoutListenMsMax, streamEndsAfterMs, streamMin, streamPauseMs } from './tuning.ts';
 
 export interface DoorbellOptions {
   schema: string;
-  /** `false` behind a transaction pooler, where LISTEN hears nothing. */
+  /** `false` behind a transaction pooler, where LISTEN receives nothing. */
   listen: boolean;
   /** The longest pause between two looks at the queue. */
   pollIntervalMs: number;
   onDeaf: (silentMs: number) => void;
-  /** Whether a statement is under way on the connection that listens: until it ends, nothing can be heard. */
+  /** Whether a statement is under way on the connection that listens: until it ends, no notification is received. */
   isBusy: () => boolean;
 }
 
-const firstPauseMs = 10;
-const pauseWithoutListenMsMax = 250;
-/**
- * A claim that brings this many after a wait is part of a stream, for which emitters ring only now and then
- * (emit/relay-notifier.ts). So the relay looks by itself, for as long as it takes until they would ring again.
- */
-const streamMin = 3;
-const streamPauseMs = 5;
-const streamEndsAfterMs = 100;
+/** `idle` before it is started, `polling` without a connection that listens, `deaf` with one that receives nothing. */
+type DoorbellState = 'idle' | 'polling' | 'listening' | 'deaf' | 'stopped';
 
 /**
- * Tells the lane when to look at the queue: at once when somebody rings, else after a pause. Rings come from this
- * process after a commit, and by NOTIFY from others. Neither is trusted: a LISTEN can be dead without an error (a
- * pooler, a half-open connection), so the doorbell rings for itself with each heartbeat, and while it does not hear
- * that, the pauses are short.
+ * Tells the lane when to look at the queue: at once after a notification, else after a pause. Notifications come from this
+ * process after a commit, and by NOTIFY from others. LISTEN can be dead without an error (a pooler, a half-open connection),
+ * so the doorbell notifies itself with each heartbeat. While it does not receive that, it is `deaf` and the pauses are short.
  */
-export class Doorbell {
+export class Doorbell implements Service {
   readonly #options: DoorbellOptions;
   readonly #probe = `probe:${randomUUID()}`;
-  readonly #unhear: () => void;
+  readonly #state = new StateMachine<DoorbellState>('doorbell', 'idle', {
+    idle: ['polling', 'stopped'],
+    polling: ['listening', 'stopped'],
+    listening: ['polling', 'deaf', 'stopped'],
+    deaf: ['listening', 'polling', 'stopped'],
+    stopped: [],
+  });
+  #unsubscribe: (() => void) | undefined;
   #wake: (() => void) | undefined;
   #rung = false;
   #idleRounds = 0;
   #streamUntil = Number.NEGATIVE_INFINITY;
-  /** Ends a wait that nobody rings for; kept from one to the next. */
+  /** Ends a wait without a notification; kept from one wait to the next. */
   #pause: { ms: number; timer: NodeJS.Timeout } | undefined;
   #alarm: NodeJS.Timeout | undefined;
   #alarmAt: number | undefined;
   #probeSentAt = 0;
-  #probeHeard = true;
-  #hearing = false;
+  #probeReceived = true;
   #proven = false;
 
   constructor(options: DoorbellOptions) {
     this.#options = options;
-    this.#unhear = listenInProcess(options.schema, () => this.ring());
   }
 
   /** Whether NOTIFY is known to arrive. */
   get hearing(): boolean {
-    return this.#hearing;
+    return this.#state.is('listening');
   }
 
-  /** Whether something was heard on the connection that listens: then it is one session, and most likely no pooler's. */
+  /** Whether something was received on the connection that listens: then it is one session, and probably not a pooler's. */
   get proven(): boolean {
     return this.#proven;
+  }
+
+  async start(): Promise<void> {
+    if (!this.#state.is('idle')) return;
+    this.#state.to('polling');
+    this.#unsubscribe = listenInProcess(this.#options.schema, () => this.ring());
+  }
+
+  async stop(): Promise<void> {
+    this.#state.to('stopped');
+    this.#unsubscribe?.();
+    this.#unsubscribe = undefined;
+    clearTimeout(this.#pause?.timer);
+    this.#pause = undefined; // A cleared timer cannot be started again.
+    clearTimeout(this.#alarm);
+    this.ring();
   }
 
   /** To run on every new connection that is to listen. */
   async attach(client: pg.Client): Promise<void> {
     if (!this.#options.listen) return;
     this.#proven = false;
-    client.on('notification', (message) => this.#hear(message.payload ?? ''));
+    client.on('notification', (message) => this.#receive(message.payload ?? ''));
     await client.query(`listen ${doorbellChannel(this.#options.schema)}`);
-    this.#probeHeard = true;
-    this.#hearing = true;
-    this.ring(); // Whatever rang while there was no connection was not heard.
+    this.#probeReceived = true;
+    this.#listens();
+    this.ring(); // What was notified while there was no connection was not received.
   }
 
-  /** The listening connection is gone. */
+  /** The listening connection is lost. */
   detach(): void {
-    this.#hearing = false;
+    if (this.hearing || this.#state.is('deaf')) this.#state.to('polling');
     this.#proven = false;
-    this.ring(); // Whoever waits in the belief that it would ring must wait in short pauses instead.
+    this.ring(); // A wait that relies on notifications must become one with short pauses.
   }
 
-  /** Rings for itself and checks that the last time was heard. */
+  /** Notifies itself, and checks that the last such notification was received. */
   async probe(db: Executor): Promise<void> {
-    if (!this.#options.listen) return;
-    if (!this.#probeHeard && this.#options.isBusy()) return;
-    if (!this.#probeHeard && this.#hearing) {
+    if (!this.#options.listen || this.#state.is('stopped')) return;
+    if (!this.#probeReceived && this.#options.isBusy()) return;
+    if (!this.#probeReceived && this.hearing) {
       this.#options.onDeaf(performance.now() - this.#probeSentAt);
-      this.detach();
+      this.#state.to('deaf');
+      this.#proven = false;
+      this.ring();
     }
-    this.#probeHeard = false;
+    this.#probeReceived = false;
     this.#probeSentAt = performance.now();
     await notifyWith(db, this.#options.schema, this.#probe);
   }
@@ -99,9 +117,9 @@ export class Doorbell {
     this.#wake?.();
   }
 
-  /** Rings after this time. Only the earliest counts: whoever is woken learns when the next event is due. */
+  /** Rings after this time. Only the earliest counts: the claim that it causes reports when the next event is due. */
   ringIn(ms: number): void {
-    if (ms >= this.#options.pollIntervalMs) return;
+    if (ms >= this.#options.pollIntervalMs || this.#state.is('stopped')) return;
     const at = performance.now() + ms;
     if (this.#alarmAt !== undefined && this.#alarmAt <= at) return;
     clearTimeout(this.#alarm);
@@ -112,15 +130,15 @@ export class Doorbell {
     }, ms).unref();
   }
 
-  /** There was work, so many events: the next pause is short again. */
+  /** There was work, this many events: the next pause is short again. */
   busy(claimed: number): void {
     this.#idleRounds = 0;
     if (claimed >= streamMin) this.#streamUntil = performance.now() + streamEndsAfterMs;
   }
 
-  /** Resolves when somebody rings, or after a pause of at most `dueInMs`. A ring since the last wait counts. */
+  /** Resolves after a notification, or a pause of at most `dueInMs`. A notification since the last wait counts. */
   async wait(dueInMs = Number.POSITIVE_INFINITY): Promise<void> {
-    if (!this.#rung) {
+    if (!this.#rung && !this.#state.is('stopped')) {
       const pauseMs = Math.max(1, Math.min(dueInMs, this.#pauseMs()));
       this.#idleRounds++;
       this.#wakeIn(pauseMs);
@@ -130,14 +148,6 @@ export class Doorbell {
       this.#wake = undefined;
     }
     this.#rung = false;
-  }
-
-  close(): void {
-    this.#unhear();
-    clearTimeout(this.#pause?.timer);
-    this.#pause = undefined; // A cleared timer cannot be started again.
-    clearTimeout(this.#alarm);
-    this.ring();
   }
 
   #wakeIn(ms: number): void {
@@ -150,20 +160,24 @@ export class Doorbell {
   }
 
   #pauseMs(): number {
-    if (performance.now() < this.#streamUntil) return Math.min(streamPauseMs, this.#options.pollIntervalMs);
-    const max = this.#hearing
-      ? this.#options.pollIntervalMs
-      : Math.min(this.#options.pollIntervalMs, pauseWithoutListenMsMax);
-    return this.#hearing ? max : Math.min(max, firstPauseMs * 2 ** Math.min(this.#idleRounds, 10));
+    const { pollIntervalMs } = this.#options;
+    if (performance.now() < this.#streamUntil) return Math.min(streamPauseMs, pollIntervalMs);
+    if (this.hearing) return pollIntervalMs;
+    const max = Math.min(pollIntervalMs, pauseWithoutListenMsMax);
+    return Math.min(max, firstPauseMs * 2 ** Math.min(this.#idleRounds, 10));
   }
 
-  #hear(payload: string): void {
+  #receive(payload: string): void {
     this.#proven = true;
     if (payload === this.#probe) {
-      this.#probeHeard = true;
-      this.#hearing = true;
+      this.#probeReceived = true;
+      this.#listens();
     } else if (!payload.startsWith('probe:')) {
       this.ring();
     }
+  }
+
+  #listens(): void {
+    if (!this.#state.is('stopped')) this.#state.to('listening');
   }
 }

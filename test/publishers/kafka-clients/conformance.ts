@@ -50,7 +50,7 @@ function leaderMoveCheck({ reader, broker, clientOptions }: KafkaConformanceOpti
         await withPublisher(clientOptions(cluster.addresses), async (publisher) => {
           const batch = hundredMessages(topic, 'moved');
           const outcomes = await publisher.publish(batch, AbortSignal.timeout(timeoutMs));
-          for (const outcome of outcomes) assert.deepEqual(outcome, { kind: 'ok' });
+          for (const outcome of outcomes) assert.deepEqual(outcome, { kind: 'delivered' });
           assert.equal((await reader.read(topic, 0)).length, batch.length);
         });
       } finally {
@@ -76,7 +76,7 @@ function refusalChecks({ reader, broker, clientOptions }: KafkaConformanceOption
         );
         const outcomes = await publisher.publish(batch, AbortSignal.timeout(timeoutMs));
         const kinds = outcomes.map(({ kind }) => kind);
-        const expected = batch.map(({ key }) => (key === null ? 'reject' : 'ok'));
+        const expected = batch.map(({ key }) => (key === null ? 'rejected' : 'delivered'));
         assert.deepEqual(kinds, expected, JSON.stringify(outcomes));
         const good = batch.filter(({ key }) => key !== null).map(({ eventId }) => eventId);
         const stored = (await reader.read(topic, 0)).map(({ eventId }) => eventId);
@@ -177,8 +177,8 @@ async function withPublisher(options: KafkaOptions, work: (publisher: Publisher)
 /** Resolves with those that are ok. */
 async function publishOnce(publisher: Publisher, batch: readonly Message[]): Promise<Message[]> {
   const outcomes = await publisher.publish(batch, AbortSignal.timeout(timeoutMs));
-  for (const outcome of outcomes) assert.notEqual(outcome.kind, 'reject', JSON.stringify(outcome));
-  return batch.filter((_, index) => outcomes[index]?.kind === 'ok');
+  for (const outcome of outcomes) assert.notEqual(outcome.kind, 'rejected', JSON.stringify(outcome));
+  return batch.filter((_, index) => outcomes[index]?.kind === 'delivered');
 }
 
 /** As the relay does: again what was not taken, until all is. */

@@ -1,43 +1,44 @@
 import type { PublishOutcome } from '../../../publishers/publisher.ts';
 import { errorText } from '../../../telemetry/error-text.ts';
+import { failedAttempt, released, type TargetOutcome, toTargetOutcome, unavailable } from '../outcome.ts';
 import type { PendingMessage } from './pending-message.ts';
-import { failedAttempt, released, type SendResult, toResult, waits } from './send-result.ts';
 
-/** For a batch of which the publisher tried nothing. */
-const releasedForLater: SendResult = { kind: 'released', delayMs: 1_000 };
+/** For a batch that the publisher released as a whole. */
+const releasedForLater: TargetOutcome = { kind: 'released', delayMs: 1_000 };
 
 /**
- * What a batch's outcomes mean for its events. What is behind a failed event of its key was not tried: it goes back, or
- * waits with it. `failedAlone`: events whose `unavailable` is no outage of the destination.
+ * The outcomes of a batch's events. An event behind a failed one of its key was not sent: it is released, or goes onto the
+ * shelf with that one. `failedAlone`: events whose `unavailable` is not an outage of the destination.
  */
 export function batchResults(
   entries: readonly PendingMessage[],
   outcomes: readonly PublishOutcome[],
   { failedAlone, retryAfterMaxMs }: { failedAlone: ReadonlySet<PendingMessage>; retryAfterMaxMs: number },
-): SendResult[] {
-  const first = new Map<string, SendResult>();
+): TargetOutcome[] {
+  // Against the contract: the same batch would be sent again at once, and for ever.
+  if (outcomes.every(({ kind }) => kind === 'released')) return entries.map(() => releasedForLater);
+  const first = new Map<string, TargetOutcome>();
   // The publisher minds the key of the message, which is the route's choice: several aggregates may share it.
-  const firstOfMessageKey = new Map<string, SendResult>();
-  // Against the contract: the same batch would come again at once, and for ever.
-  const isNothingTried = outcomes.every((outcome) => outcome.kind === 'retry' && outcome.notTried === true);
-  if (isNothingTried) return entries.map(() => releasedForLater);
+  const firstOfMessageKey = new Map<string, TargetOutcome>();
   return entries.map((entry, index) => {
     const { key, message } = entry;
     const outcome = outcomes[index] as PublishOutcome;
-    const result = failedAlone.has(entry) ? aloneResult(outcome) : toResult(outcome, retryAfterMaxMs);
-    if (result.kind === 'ok') return result;
+    const result = failedAlone.has(entry) ? aloneOutcome(outcome) : toTargetOutcome(outcome, retryAfterMaxMs);
+    if (result.kind === 'delivered') return result;
     const messageKey = message?.key ?? null;
+    // A publisher may also call a message that it held back `failed`.
+    const mayBeBehind = result.kind === 'released' || result.kind === 'failed';
     const earlier =
       (key === null ? undefined : first.get(key)) ??
-      (messageKey === null || result.kind !== 'retry' ? undefined : firstOfMessageKey.get(messageKey));
-    const own = earlier === undefined ? result : earlier.kind === 'waits' ? waits : released;
+      (messageKey === null || !mayBeBehind ? undefined : firstOfMessageKey.get(messageKey));
+    const own = earlier === undefined ? result : earlier.kind === 'unavailable' ? unavailable : released;
     if (key !== null && !first.has(key)) first.set(key, own);
     if (messageKey !== null && !firstOfMessageKey.has(messageKey)) firstOfMessageKey.set(messageKey, own);
     return own;
   });
 }
 
-function aloneResult(outcome: PublishOutcome): SendResult {
-  const reason = outcome.kind === 'ok' ? '' : errorText(outcome.reason);
+function aloneOutcome(outcome: PublishOutcome): TargetOutcome {
+  const reason = outcome.kind === 'delivered' ? '' : errorText(outcome.reason);
   return failedAttempt(`${reason} The destination takes other events, so this is not an outage.`);
 }

@@ -1,14 +1,11 @@
-import { notTried } from '../../../publishers/key-order.ts';
+import { behindFailed } from '../../../publishers/key-order.ts';
 import type { Message, Publisher, PublishOutcome } from '../../../publishers/publisher.ts';
 import { errorText } from '../../../telemetry/error-text.ts';
+import { abandonGraceMs, publishGraceMs } from './tuning.ts';
 
-/** How long a publisher may take to notice that its time is over, or that nobody waits for it any more. */
-const timeoutGraceMs = 2_000;
-const abandonGraceMs = 250;
+const kinds: ReadonlySet<unknown> = new Set(['delivered', 'failed', 'rejected', 'unavailable', 'released']);
 
-const kinds: ReadonlySet<unknown> = new Set(['ok', 'retry', 'reject', 'unavailable']);
-
-/** One call of a publisher: its time limit, and an answer in any case, whatever the publisher does. */
+/** One call of a publisher, with a time limit. It always has outcomes, whatever the publisher does. */
 export class Batch {
   readonly #publisher: Publisher;
   readonly #messages: readonly Message[];
@@ -35,7 +32,7 @@ export class Batch {
     return this.#messages.length;
   }
 
-  /** Whether nobody wants to know any more what could not be delivered. */
+  /** Whether the relay no longer waits for what is not delivered. */
   get abandoned(): boolean {
     return this.#abandoned;
   }
@@ -43,7 +40,7 @@ export class Batch {
   async run(): Promise<readonly PublishOutcome[]> {
     const timer = setTimeout(() => {
       this.#controller.abort(new Error(`no answer within ${this.#timeoutMs} ms`));
-      grace = setTimeout(() => this.#giveUp?.(), timeoutGraceMs);
+      grace = setTimeout(() => this.#giveUp?.(), publishGraceMs);
     }, this.#timeoutMs);
     let grace: NodeJS.Timeout | undefined;
     const unanswered = new Promise<readonly PublishOutcome[]>((resolve) => {
@@ -60,7 +57,7 @@ export class Batch {
     }
   }
 
-  /** The publisher is told, and then has a moment to say what it has delivered. */
+  /** The signal is aborted, and the publisher has a moment to return what it has delivered. */
   abandon(reason: Error): void {
     if (this.#abandoned) return;
     this.#abandoned = true;
@@ -85,21 +82,21 @@ export class Batch {
     const outcomes: unknown = await this.#publisher.publish(messages, signal);
     const count = Array.isArray(outcomes) ? outcomes.length : undefined;
     if (count !== messages.length) {
-      throw new Error(`the publisher answered ${count ?? 'no list of'} outcomes for ${messages.length} messages`);
+      throw new Error(`the publisher returned ${count ?? 'no list of'} outcomes for ${messages.length} messages`);
     }
-    // By index: `every` and `map` pass over the holes of an array.
+    // By index: `every` and `map` skip the holes of an array.
     return messages.map((_, index) => checkedOutcome((outcomes as unknown[])[index]));
   }
 
-  /** A publisher that throws breaks its contract. Which message made it do so is found out by sending them alone. */
+  /** A publisher that throws breaks its contract. Sending the messages alone finds the one at fault. */
   async #oneByOne(): Promise<PublishOutcome[]> {
     const failedKeys = new Set<string>();
     const outcomes: PublishOutcome[] = [];
     for (const message of this.#messages) {
       const { key } = message;
       const isBehind = key !== null && failedKeys.has(key);
-      const outcome = isBehind ? notTried : await this.#alone(message);
-      if (key !== null && outcome.kind !== 'ok') failedKeys.add(key);
+      const outcome = isBehind ? behindFailed : await this.#alone(message);
+      if (key !== null && outcome.kind !== 'delivered') failedKeys.add(key);
       outcomes.push(outcome);
     }
     return outcomes;
@@ -114,22 +111,22 @@ export class Batch {
     }
   }
 
-  /** The broker's failure or the message's? The broker is asked. */
+  /** `health()` decides whether the broker failed or the message. */
   async #thrown(error: unknown): Promise<PublishOutcome> {
     const reason = `The publisher threw: ${errorText(error)}`;
     try {
       await this.#publisher.health(this.#controller.signal);
-      return { kind: 'retry', reason };
+      return { kind: 'failed', reason };
     } catch {
       return { kind: 'unavailable', reason };
     }
   }
 }
 
-/** A publisher may answer anything. The reason of a failure is made a text here, so that no later step can fail over it. */
+/** A publisher may return anything. The reason of a failure becomes a text here, so that no later step can fail over it. */
 function checkedOutcome(outcome: unknown): PublishOutcome {
   const { kind, reason } = (outcome ?? {}) as { kind?: unknown; reason?: unknown };
-  if (!kinds.has(kind)) throw new Error('the publisher answered no outcome');
+  if (!kinds.has(kind)) throw new Error('the publisher returned no outcome');
   const known = outcome as PublishOutcome;
-  return known.kind === 'ok' || typeof reason === 'string' ? known : { ...known, reason: errorText(reason) };
+  return known.kind === 'delivered' || typeof reason === 'string' ? known : { ...known, reason: errorText(reason) };
 }

@@ -10,9 +10,11 @@ import {
 import { causeText } from '../../../telemetry/error-text.ts';
 import type { Logger } from '../../../telemetry/logging.ts';
 import type { Lifecycle } from '../../lifecycle.ts';
+import { StateMachine } from '../../state-machine.ts';
 import { failureWithin } from '../../timeout.ts';
 import type { Destination } from './destination.ts';
 import type { ResolvedDestination } from './destination-options.ts';
+import { healthGraceMs } from './tuning.ts';
 
 export interface CircuitBreakerOptions {
   schema: string;
@@ -23,31 +25,36 @@ export interface CircuitBreakerOptions {
   logger: Logger;
 }
 
-/** How long a publisher may take to notice that its time is over. */
-const signalGraceMs = 500;
+/** `trial`: it answers again, and no event has got through yet. */
+type CircuitState = 'closed' | 'open' | 'trial';
 
 /**
- * Whether one destination may be sent to. Its state is shared by all relays through outbox_destinations: one relay that
- * meets an outage opens the circuit for all, and one at a time probes. This relay does not wait for its own note to be
- * written: from the first failure on nothing more is sent.
+ * Whether one destination may be sent to. Its state is shared by all relays through a row in the database: one relay that
+ * meets an outage opens the circuit for all, and one relay at a time probes. This relay does not wait until its outage is
+ * recorded: from the first failure on nothing more is sent.
+ *
+ * States: `closed`, the destination takes events; `open`, it is down, and probed; `trial`, a probe succeeded, and single
+ * events are sent to find out. An operator's pause is independent of these.
  */
 export class CircuitBreaker {
   readonly #options: CircuitBreakerOptions;
-  #down = false;
+  readonly #state = new StateMachine<CircuitState>('circuit breaker', 'closed', {
+    closed: ['open', 'trial'],
+    open: ['closed', 'trial'],
+    trial: ['closed', 'open'],
+  });
   #paused = false;
-  /** An outage that the books do not know of yet. */
-  #unwritten: { error: string; retryAfterMs: number } | undefined;
-  /** Grows with each change that the books may not know of. */
+  /** An outage that is not recorded in the database yet. */
+  #unrecorded: { error: string; retryAfterMs: number } | undefined;
+  /** Grows with each change that the database may not know of. */
   #version = 0;
   #probing: Promise<void> | undefined;
-  /** It answers again, and nothing has got through yet. */
-  #unproven = false;
-  /** This relay itself could not reach it: that another one can is not enough. */
+  /** This relay itself could not reach it: that another relay can is not enough. */
   #unreached = false;
-  /** A probe succeeded since the last look at the books. */
-  #closed = false;
-  /** Whether the world was told that it is away. */
-  #toldDown = false;
+  /** A probe succeeded since the state was last read. */
+  #probeSucceeded = false;
+  /** Whether the outage was reported. */
+  #reportedDown = false;
   #stopped = false;
 
   constructor(options: CircuitBreakerOptions) {
@@ -55,113 +62,114 @@ export class CircuitBreaker {
   }
 
   get isUp(): boolean {
-    return !this.#down && !this.#paused;
+    return !this.#state.is('open') && !this.#paused;
   }
 
   /** Whether it is known to take events. Until then one event at a time is enough to find out. */
   get isProven(): boolean {
-    return !this.#unproven;
+    return !this.#state.is('trial');
   }
 
-  /** Nothing is probed or written down any more. */
+  /** Probes nothing and records nothing any more. */
   stop(): void {
     this.#stopped = true;
   }
 
-  /** To be taken before the books are read, and handed in with what they say. */
+  /** To be read before the state in the database is, and passed to `apply` with it. */
   get version(): number {
     return this.#version;
   }
 
-  /** Waits for a probe under way. True: the destination is back, and nobody has looked at the books since. */
+  /** Waits for a probe under way. Returns whether one has succeeded since the state was last read. */
   async probed(): Promise<boolean> {
     await this.#probing;
-    return this.#closed;
+    return this.#probeSucceeded;
   }
 
-  /** The destination is away. */
+  /** The destination is down. */
   trip(error: string, retryAfterMs: number): void {
-    if (this.#down) return;
+    if (this.#state.is('open')) return;
     this.#version++;
     this.#unreached = true;
-    this.#goDown(error);
-    this.#unwritten = { error, retryAfterMs };
-    void this.writeDown().catch(() => {}); // Tried again with each look at the books.
+    this.#open(error);
+    this.#unrecorded = { error, retryAfterMs };
+    void this.recordOutage().catch(() => {}); // Tried again with each refresh.
   }
 
-  /** Something got through: the next outage is probed soon again. */
+  /** An event got through: the next outage is probed soon again. */
   proven(): void {
-    if (!this.#unproven) return;
-    this.#unproven = false;
+    if (!this.#state.is('trial')) return;
+    this.#state.to('closed');
     this.#version++;
-    this.#tellUp();
+    this.#reportUp();
     const { db, schema, settings } = this.#options;
-    circuitProven(db, schema, settings.name).catch(() => {}); // The next one that gets through tries again.
+    circuitProven(db, schema, settings.name).catch(() => {}); // The next event that gets through tries again.
   }
 
-  /** Writes an outage down that could not be before. */
-  async writeDown(): Promise<void> {
-    const outage = this.#unwritten;
+  /** Records an outage that could not be recorded before. */
+  async recordOutage(): Promise<void> {
+    const outage = this.#unrecorded;
     if (outage === undefined) return;
     const { db, schema, settings } = this.#options;
     await openCircuit(db, schema, { destination: settings.name, ...outage }, settings);
     this.#version++;
-    this.#unwritten = undefined;
+    this.#unrecorded = undefined;
   }
 
-  /** What the books say, as of a moment at which `version` was this. */
+  /** Takes over the state in the database, as of a moment at which `version` was this. */
   apply(circuit: Circuit, version: number): void {
-    const { lifecycle, logger, settings, destination } = this.#options;
-    const { name } = settings;
-    if (circuit.paused !== this.#paused) {
-      this.#paused = circuit.paused;
-      lifecycle.tell(circuit.paused ? 'destinationPaused' : 'destinationResumed', { destination: name });
-      logger.info({ destination: name }, circuit.paused ? 'destination is paused' : 'destination is resumed');
-      if (circuit.paused) destination().shelveWaiting();
+    this.#applyPause(circuit.paused);
+    if (version !== this.#version || this.#unrecorded !== undefined) return;
+    if (circuit.open) {
+      if (!this.#state.is('open')) this.#open(circuit.error ?? 'unknown');
+    } else {
+      this.#probeSucceeded = false;
+      if (this.#state.is('open') && this.#unreached) {
+        if (!this.#stopped) this.#probing ??= this.#reach();
+        return;
+      }
+      this.#state.to(circuit.probes > 0 ? 'trial' : 'closed');
+      // With nothing to send, its answer to the probe is the only proof.
+      if (circuit.probes === 0 || !circuit.hasShelved) this.#reportUp();
     }
-    if (version !== this.#version || this.#unwritten !== undefined) return;
-    if (circuit.open && !this.#down) this.#goDown(circuit.error ?? 'unknown');
-    if (!circuit.open) this.#closed = false;
-    if (!circuit.open && this.#down && this.#unreached) {
-      if (!this.#stopped) this.#probing ??= this.#reach();
-      return;
-    }
-    if (!circuit.open) this.#down = false;
-    this.#unproven = !circuit.open && circuit.probes > 0;
-    // With nothing to send, its answer to the probe has to do.
-    if (!circuit.open && (circuit.probes === 0 || !circuit.hasShelved)) this.#tellUp();
     if (circuit.probeDue && !this.#stopped) this.#probing ??= this.#probe();
   }
 
-  #goDown(error: string): void {
+  #applyPause(paused: boolean): void {
+    if (paused === this.#paused) return;
+    this.#paused = paused;
     const { lifecycle, logger, settings, destination } = this.#options;
-    this.#down = true;
-    if (!this.#toldDown) {
-      this.#toldDown = true;
+    lifecycle.tell(paused ? 'destinationPaused' : 'destinationResumed', { destination: settings.name });
+    logger.info({ destination: settings.name }, paused ? 'destination paused' : 'destination resumed');
+    if (paused) destination().shelveWaiting();
+  }
+
+  #open(error: string): void {
+    const { lifecycle, logger, settings, destination } = this.#options;
+    this.#state.to('open');
+    if (!this.#reportedDown) {
+      this.#reportedDown = true;
       lifecycle.tell('destinationDown', { destination: settings.name, error });
-      logger.warn(
-        { destination: settings.name, error },
-        'destination is away; its events wait and lose no attempt, others go on',
-      );
+      logger.warn({ destination: settings.name, error }, 'destination down, its events stay queued');
     }
     destination().shelveWaiting();
   }
 
-  #tellUp(): void {
-    if (!this.#toldDown) return;
-    this.#toldDown = false;
+  #reportUp(): void {
+    if (!this.#reportedDown) return;
+    this.#reportedDown = false;
     const { lifecycle, logger, settings } = this.#options;
     lifecycle.tell('destinationUp', { destination: settings.name });
-    logger.info({ destination: settings.name }, 'destination is back; sending what waited for it');
+    logger.info({ destination: settings.name }, 'destination up, sending its events');
   }
 
-  /** The others can reach it. Can this relay? */
+  /** Other relays can reach it: checks whether this one can. */
   async #reach(): Promise<void> {
     this.#unreached = (await this.#failure()) !== undefined;
     this.#probing = undefined;
   }
 
-  /** One relay at a time. A failure to write the result down only means that another probe follows. */
+  /** One relay at a time. If the result cannot be recorded, another probe follows. */
   async #probe(): Promise<void> {
     const { db, schema, settings } = this.#options;
     const { name, publishTimeoutMs } = settings;
@@ -175,19 +183,19 @@ export class CircuitBreaker {
         return;
       }
       await closeCircuit(db, schema, name);
-      this.#closed = true;
+      this.#probeSucceeded = true;
     } catch {
-      // The database is away: the books stay as they are.
+      // The database is unreachable: the recorded state stays.
     } finally {
       this.#probing = undefined;
     }
   }
 
-  /** Why it gives no sign of life; `undefined` if it does. One that ignores its signal gives none. */
+  /** Why `health()` failed, or did not answer; `undefined` if it succeeded. */
   async #failure(): Promise<string | undefined> {
     const { publisher, publishTimeoutMs } = this.#options.settings;
     const signal = AbortSignal.timeout(publishTimeoutMs);
-    const failure = await failureWithin(publishTimeoutMs + signalGraceMs, () => publisher.health(signal));
+    const failure = await failureWithin(publishTimeoutMs + healthGraceMs, () => publisher.health(signal));
     return failure === undefined ? undefined : causeText(failure);
   }
 }

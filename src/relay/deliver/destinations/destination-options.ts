@@ -15,13 +15,13 @@ export interface DestinationSettings {
    */
   publishTimeoutMs?: number;
   /**
-   * The longest time that a receiver's `Retry-After` counts for. The event's aggregate waits as long, at every
-   * destination, so a receiver must not choose it freely. Default 3,600,000 (an hour).
+   * The most that a receiver's `Retry-After` counts for. The event's aggregate waits as long, at every destination, so a
+   * receiver must not choose it freely. Default 3,600,000 (an hour).
    */
   retryAfterMaxMs?: number;
-  /** After an outage, or a pause: at most so many of the events that waited are sent per second. Default 10,000. */
+  /** After an outage, or a pause: how many events of its shelf are sent per second at most. Default 10,000. */
   drainRateMax?: number;
-  /** The pause before the first probe of a destination that is away; it doubles with each that fails. Default 1,000. */
+  /** The pause before the first probe of a destination that is down; it doubles with each that fails. Default 1,000. */
   probeDelayMs?: number;
   /** The longest pause between two probes. Default 30,000. */
   probeDelayMsMax?: number;
@@ -68,7 +68,7 @@ function resolveDestination(name: string, value: Publisher | DestinationSettings
   if (!resemblesPublisher(settings?.publisher)) {
     throw bad(`destinations['${name}'] must be a publisher, e.g. kafka({ brokers }), or { publisher, ... }.`);
   }
-  // Whatever is missing would be found out while events are delivered, or never: no batch begins below a limit of NaN.
+  // Otherwise a missing member would fail while events are delivered, or never: with a limit of NaN no batch is sent.
   const mistake = publisherMistake(settings.publisher);
   if (mistake !== undefined) throw bad(`The publisher of destinations['${name}'] breaks its contract: ${mistake}`);
   const { publisher, serializer = envelope(), ...rest } = settings;
@@ -92,7 +92,7 @@ function resolveDestination(name: string, value: Publisher | DestinationSettings
     const needed = `the ${answerMsMax} ms that ${publisher.kind} may take by its own time limits`;
     throw bad(
       `destinations['${name}'].publishTimeoutMs (${numbers.publishTimeoutMs}) must be above ${needed}: otherwise what ` +
-        'one event fails of would count as an outage of the destination.',
+        'makes one event fail would count as an outage of the destination.',
     );
   }
   if (numbers.probeDelayMs > numbers.probeDelayMsMax) {

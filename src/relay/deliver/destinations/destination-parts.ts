@@ -2,19 +2,16 @@ import type { Publisher, PublishOutcome } from '../../../publishers/publisher.ts
 import type { Leg } from '../router.ts';
 import type { Batch } from './batch.ts';
 import type { PendingMessage } from './pending-message.ts';
-
-/** A batch that takes longer makes its part slow. */
-const slowAfterMs = 250;
-/** A part may queue this much work in the relay, in time, or as many batches as it takes at once if that is more. */
-const queuedMs = 250;
-/** What a request is expected to take before the first one was answered. */
-const firstTookMs = 25;
-/** How long an event that finds its part's queue full stays out of the relay, and how long at first. */
-const delayMsMin = 100;
-const delayMsMax = 300_000;
-const firstDelayMsMax = 500;
-/** Slow parts without work are remembered up to this number. */
-const partsMax = 10_000;
+import {
+  partDelayMsMax,
+  partDelayMsMin,
+  partFirstDelayMsMax,
+  partFirstTookMs,
+  partNamesMax,
+  partQueuedMs,
+  partsMax,
+  slowAfterMs,
+} from './tuning.ts';
 
 /** Messages that wait to be sent, in order. */
 export interface SendQueue {
@@ -27,16 +24,17 @@ export class DestinationPart implements SendQueue {
   entries: PendingMessage[] = [];
   isSlow = false;
   readonly underWay = new Set<Batch>();
-  /** How many batches it may have under way, as far as its answers tell: one before it has answered in time. */
+  /** How many batches it may have under way: one until it has answered in time, then more. */
   window = 1;
   /** How long its batches take, as a moving average. */
-  tookMs = firstTookMs;
-  /** When the events that were sent back because of it have had their turn, as far as that can be told. */
+  tookMs = partFirstTookMs;
+  /** When the events that were released because of it have had their turn, by estimate. */
   turnAt = 0;
   /** Since when it has had something to do without a break. */
   busySince: number | undefined;
   /** What of it is in the totals of slow parts. */
-  counted = { underWay: 0, waiting: 0 };
+  countedUnderWay = 0;
+  countedWaiting = 0;
 
   constructor(name: string) {
     this.name = name;
@@ -49,16 +47,15 @@ export class DestinationPart implements SendQueue {
 }
 
 /**
- * The parts of one destination, so that one of them cannot hold up the others.
+ * The parts of one destination, so that one of them cannot delay the others.
  *
  * Where the publisher speaks to many servers (`parts`: webhooks with URLs from the route), each of them has a queue of
  * its own and at most `parts.inFlightMax` calls. All other publishers share one queue and mix topics in a batch; there
  * only a topic in trouble is set apart, until something gets through to it.
  *
- * Slow parts share half of the destination's calls among themselves. A part begins with one call and gets more as it
- * answers in time, so those that are not known yet cannot take the other half, and if parts become slow with many calls
- * under way, half as many more are made for the others. A queue is bounded in time: events beyond it go back to the database, without an attempt,
- * for about as long as the part needs to get to them.
+ * Slow parts share half of the destination's calls. A part starts with one call and gets more as it answers in time, so new
+ * parts cannot take the other half; if parts become slow with many calls under way, half as many more are made for the others.
+ * A queue is bounded in time: events beyond it are released for about as long as the part needs to get to them.
  */
 export class DestinationParts {
   readonly #publisher: Publisher;
@@ -68,6 +65,7 @@ export class DestinationParts {
   /** Parts with something to send, the one that was served longest ago first. */
   readonly #waiting = new Set<DestinationPart>();
   readonly #busySlow = new Set<DestinationPart>();
+  readonly #names = new Map<string, string>();
   #slowUnderWay = 0;
   #slowWaiting = 0;
 
@@ -83,13 +81,23 @@ export class DestinationParts {
     return stuck;
   }
 
-  /** The publisher's name of the part that a message goes to, if it tells parts apart. */
+  /** The publisher's name of the part that a message goes to, if it tells parts apart. Cached by topic. */
   nameOf({ topic }: Leg): string | undefined {
+    const { parts } = this.#publisher;
+    if (parts === undefined) return undefined;
+    const known = this.#names.get(topic);
+    if (known !== undefined) return known;
+    let name: string | undefined;
     try {
-      return this.#publisher.parts?.of(topic);
+      name = parts.of(topic);
     } catch {
-      return undefined; // It waits in the common queue, and `publish` says what is wrong with the topic.
+      return undefined; // It waits in the common queue, and `publish` reports what is wrong with the topic.
     }
+    if (name === undefined) return undefined;
+    // All at once, and not the oldest: that would need a second structure, and a hit would have to write.
+    if (this.#names.size >= partNamesMax) this.#names.clear();
+    this.#names.set(topic, name);
+    return name;
   }
 
   /** The part with a queue of its own that a message belongs to, if there is one. */
@@ -121,10 +129,10 @@ export class DestinationParts {
     return [...this.#waiting];
   }
 
-  /** Queues a message. If the queue is full, returns how long the event should stay away. */
+  /** Queues a message. If the queue is full, returns for how long to release the event. */
   add(part: DestinationPart, entry: PendingMessage): number | undefined {
     const perEventMs = part.expectedMs / this.#eventsAtOnce;
-    const waitingMax = Math.max(this.#eventsAtOnce, Math.floor(queuedMs / perEventMs));
+    const waitingMax = Math.max(this.#eventsAtOnce, Math.floor(partQueuedMs / perEventMs));
     const isFull = part.entries.length >= waitingMax;
     if (isFull || (part.isSlow && this.#slowWaiting >= this.#slowWaitingMax())) {
       return this.#delayMs(part, perEventMs);
@@ -141,8 +149,11 @@ export class DestinationParts {
   setFailedApart(entries: readonly PendingMessage[], outcomes: readonly PublishOutcome[], tookMs: number): void {
     if (this.#publisher.parts !== undefined) return;
     const ofKind = (kind: string) => entries.filter((_, index) => outcomes[index]?.kind === kind);
-    const alive = new Set(ofKind('ok').map(({ leg }) => topicName(leg)));
-    const failed = [...(alive.size > 0 ? ofKind('unavailable') : []), ...(tookMs > slowAfterMs ? ofKind('retry') : [])];
+    const alive = new Set(ofKind('delivered').map(({ leg }) => topicName(leg)));
+    const failed = [
+      ...(alive.size > 0 ? ofKind('unavailable') : []),
+      ...(tookMs > slowAfterMs ? ofKind('failed') : []),
+    ];
     for (const { leg } of failed) if (!alive.has(topicName(leg))) this.#setApart(leg);
   }
 
@@ -181,7 +192,7 @@ export class DestinationParts {
   /** A batch of this part is sent. To be called back when it has ended. */
   begin(part: DestinationPart, batch: Batch): () => void {
     part.underWay.add(batch);
-    // Whoever waits longest is next.
+    // The part that waits longest is next.
     this.#waiting.delete(part);
     this.changed(part);
     const timer = setTimeout(() => {
@@ -216,15 +227,17 @@ export class DestinationParts {
     return taken;
   }
 
-  /** To be called when something of a part is no longer as it was. */
+  /** To be called after every change of a part. */
   changed(part: DestinationPart): void {
     const underWay = part.underWay.size;
     const waiting = part.entries.length;
     const isBusy = underWay + waiting > 0;
-    const counted = part.isSlow ? { underWay, waiting } : { underWay: 0, waiting: 0 };
-    this.#slowUnderWay += counted.underWay - part.counted.underWay;
-    this.#slowWaiting += counted.waiting - part.counted.waiting;
-    part.counted = counted;
+    const countedUnderWay = part.isSlow ? underWay : 0;
+    const countedWaiting = part.isSlow ? waiting : 0;
+    this.#slowUnderWay += countedUnderWay - part.countedUnderWay;
+    this.#slowWaiting += countedWaiting - part.countedWaiting;
+    part.countedUnderWay = countedUnderWay;
+    part.countedWaiting = countedWaiting;
     part.busySince = isBusy ? (part.busySince ?? performance.now()) : undefined;
     if (waiting > 0) this.#waiting.add(part);
     else this.#waiting.delete(part);
@@ -249,22 +262,22 @@ export class DestinationParts {
   }
 
   /**
-   * Each event a little longer than the one before: they come back at the pace of the part, and are not claimed again
-   * and again while it is busy. What its pace is has to be learned: no event stays away longer than the part has been
-   * busy (a delay of 15 s by the first answers of a process that was just started was three times too long).
+   * Each event a little longer than the one before: they come back at the pace of the part, and are not claimed again and
+   * again while it is busy. Its pace has to be learned: no event is released for longer than the part has been busy (a delay of
+   * 15 s, from the first answers of a process that was just started, was three times too long).
    */
   #delayMs(part: DestinationPart, perEventMs: number): number {
     const now = performance.now();
     const busyMs = now - (part.busySince ?? now);
-    const longestMs = Math.min(delayMsMax, Math.max(firstDelayMsMax, busyMs));
+    const longestMs = Math.min(partDelayMsMax, Math.max(partFirstDelayMsMax, busyMs));
     part.turnAt = Math.max(part.turnAt, now + part.entries.length * perEventMs) + perEventMs;
-    if (part.turnAt - now <= longestMs) return Math.max(delayMsMin, part.turnAt - now);
+    if (part.turnAt - now <= longestMs) return Math.max(partDelayMsMin, part.turnAt - now);
     part.turnAt = now + longestMs;
     return longestMs * (0.75 + Math.random() / 4);
   }
 }
 
-/** What tells topics apart: in RabbitMQ a routing key of another exchange is another one. */
+/** The identity of a topic: in RabbitMQ the same routing key of another exchange is another topic. */
 export function topicName({ topic, exchange }: Leg): string {
   return exchange === undefined ? topic : `${exchange}\0${topic}`;
 }

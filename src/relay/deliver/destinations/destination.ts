@@ -1,13 +1,14 @@
 import type { Message, Publisher, PublishOutcome } from '../../../publishers/publisher.ts';
 import type { DeliveredEvent } from '../../../wire/delivered-event.ts';
 import type { Serializer } from '../../../wire/serializer.ts';
+import { delivered, released, type TargetOutcome, unavailable } from '../outcome.ts';
 import type { Leg } from '../router.ts';
 import { Batch } from './batch.ts';
 import { batchResults } from './batch-results.ts';
 import { type DestinationPart, DestinationParts, type SendQueue } from './destination-parts.ts';
 import { OutageWatch } from './outage-watch.ts';
 import { MessageWriter, type PendingMessage } from './pending-message.ts';
-import { released, type SendResult, sent, waits } from './send-result.ts';
+import { skipMax, slowAfterMs, stalledAfterMs } from './tuning.ts';
 
 export interface DestinationOptions {
   publisher: Publisher;
@@ -16,43 +17,37 @@ export interface DestinationOptions {
   retryAfterMaxMs: number;
   /** Whether something else is delivered by this relay too, which must not wait for this destination. */
   hasNeighbours: boolean;
-  /** How many events it may hold back while it is slow. */
+  /** How many events it may queue while it is slow. */
   bufferMax: () => number;
   /** Whether it may be sent to at the moment. */
   isUp: () => boolean;
   /** Whether it is known to take events. If not, one is sent to find out. */
   isProven: () => boolean;
-  /** Asks for a sign of life. */
+  /** Whether `health()` succeeds. */
   isAlive: () => Promise<boolean>;
   /** A batch could not be delivered because the destination is down. */
   onUnavailable: (reason: string, retryAfterMs: number) => void;
-  /** Something got through. */
+  /** An event got through. */
   onProven: () => void;
 }
 
-/** With neighbours: how long a batch may take before what waits behind it is put aside instead. */
-const stalledAfterMs = 2_000;
-/** With neighbours: a batch that takes longer makes the destination a slow one, which may hold a part of the buffer only. */
-const slowAfterMs = 250;
-/** How many entries of busy keys are skipped to fill a batch. */
-const skipMax = 4_096;
 const none: ReadonlySet<string> = new Set();
 const mainOnly = [undefined];
 
 /**
- * Sends events to one destination in batches as large as the publisher takes them: whatever gathers while its batches
- * are under way goes into the next. No key is in two batches at once, and what is behind a failed event of its key is
- * not sent, so the order per key is kept (G4). When the destination is down, all that is waiting is handed back (G6).
- * `DestinationParts` keeps one host or topic from holding up the others, `OutageWatch` one event from stopping them.
+ * Sends events to one destination in batches as large as the publisher takes them: what arrives while its batches are under
+ * way goes into the next. No key is in two batches at once, and nothing behind a failed event of its key is sent, so the order
+ * per key is kept (G4). When the destination is down, everything that waits here goes onto the shelf (G6). `DestinationParts`
+ * keeps one host or topic from delaying the others, `OutageWatch` one event from stopping them.
  *
- * How much gathers here is bounded by what the relay holds.
+ * How much waits here is bounded by the relay's buffer.
  */
 export class Destination {
   readonly #options: DestinationOptions;
   readonly #writer: MessageWriter;
   readonly #parts: DestinationParts;
   readonly #outages: OutageWatch;
-  /** What belongs to no part with a queue of its own. */
+  /** Messages of no part that has a queue of its own. */
   readonly #main: SendQueue = { entries: [] };
   readonly #busyKeys = new Set<string>();
   readonly #batches = new Set<Batch>();
@@ -80,7 +75,7 @@ export class Destination {
     return this.#stalled > 0;
   }
 
-  /** Events that wait for slow batches and parts, which the relay can do nothing about. */
+  /** Events that slow batches and parts keep in the buffer. */
   get stuck(): number {
     let count = this.#parts.stuck;
     if (!this.#options.hasNeighbours) return count;
@@ -88,20 +83,20 @@ export class Destination {
     return count;
   }
 
-  /** How many events it could use: no limit of its own unless it is slow. */
+  /** How many more events it takes: without a limit of its own unless it is slow. */
   get room(): number {
     if (!this.#isSlow()) return Number.POSITIVE_INFINITY;
     return Math.max(0, this.#options.bufferMax() - this.#main.entries.length);
   }
 
-  /** Calls back exactly once. Sends of one key are to be made in order. */
-  send(event: DeliveredEvent, leg: Leg, key: string | null, done: (result: SendResult) => void): void {
+  /** Calls back exactly once. Events of one key must be sent in order. */
+  send(event: DeliveredEvent, leg: Leg, key: string | null, done: (result: TargetOutcome) => void): void {
     if (this.#stopped) {
       done(released);
       return;
     }
     if (!this.#options.isUp()) {
-      done(waits);
+      done(unavailable);
       return;
     }
     const entry: PendingMessage = {
@@ -120,21 +115,21 @@ export class Destination {
       if (delayMs === undefined) this.#schedule();
       else done({ kind: 'released', delayMs });
     } else if (this.stalled || this.room === 0) {
-      done(waits);
+      done(unavailable);
     } else {
       this.#main.entries.push(entry);
       this.#schedule();
     }
   }
 
-  /** Sends nothing more; what has not begun goes back at once. */
+  /** Sends nothing more, and releases what has not been sent. */
   stop(): void {
     this.#stopped = true;
     this.#outages.stop();
     this.#flush(released);
   }
 
-  /** Gives up what is under way. What still arrives in time counts. */
+  /** Aborts what is under way. What is still delivered in time counts. */
   abandon(reason: Error): void {
     this.#flush(released);
     for (const batch of this.#batches) batch.abandon(reason);
@@ -142,7 +137,7 @@ export class Destination {
 
   /** The destination is down: nothing that waits here is sent. */
   shelveWaiting(): void {
-    this.#flush(waits);
+    this.#flush(unavailable);
   }
 
   /**
@@ -161,7 +156,7 @@ export class Destination {
     return false;
   }
 
-  /** One turn of the event loop later, so that what arrives together is sent together. */
+  /** In the next turn of the event loop, so that what arrives together is sent together. */
   #schedule(): void {
     if (this.#scheduled) return;
     this.#scheduled = true;
@@ -269,18 +264,18 @@ export class Destination {
       for (const { key } of entries) if (key !== null) this.#busyKeys.delete(key);
       if (batch.abandoned) this.#finishAbandoned(entries, outcomes);
       else this.#finish(entries, outcomes, { tookMs, own });
-      // Not at once: to encode a batch may take the client some 20 ms, and the results above are to be on their way to
-      // the database by then.
+      // Not at once: the client may take some 20 ms to encode a batch, and the outcomes above should be on their way to the
+      // database by then.
       this.#schedule();
     });
   }
 
-  /** While a batch is under way: what waits behind it steps aside when it takes long, for the sake of the neighbours. */
+  /** While a batch is under way: if it takes long, what waits behind it goes onto the shelf, so that other targets go on. */
   #watch(): (() => void) | undefined {
     if (!this.#options.hasNeighbours) return undefined;
     let stalled = false;
     const handBack = (from: number) => {
-      for (const { done } of this.#main.entries.splice(from)) done(waits);
+      for (const { done } of this.#main.entries.splice(from)) done(unavailable);
     };
     const slow = setTimeout(() => handBack(this.#options.bufferMax()), slowAfterMs);
     const timer = setTimeout(() => {
@@ -296,8 +291,8 @@ export class Destination {
   }
 
   #finishAbandoned(entries: readonly PendingMessage[], outcomes: readonly PublishOutcome[]): void {
-    const results = outcomes.map(({ kind }) => (kind === 'ok' ? sent : released));
-    this.#tell(entries, results);
+    const results = outcomes.map(({ kind }) => (kind === 'delivered' ? delivered : released));
+    this.#report(entries, results);
   }
 
   /** `own`: the events and topics whose failures are their own. */
@@ -306,22 +301,22 @@ export class Destination {
     outcomes: readonly PublishOutcome[],
     { tookMs, own }: { tookMs: number; own: ReadonlySet<string> },
   ): void {
-    if (outcomes.every(({ kind }) => kind === 'ok')) {
+    if (outcomes.every(({ kind }) => kind === 'delivered')) {
       this.#succeeded(entries);
-      for (const { done } of entries) done(sent);
+      for (const { done } of entries) done(delivered);
       return;
     }
-    const successful = entries.filter((_, index) => outcomes[index]?.kind === 'ok');
+    const successful = entries.filter((_, index) => outcomes[index]?.kind === 'delivered');
     if (successful.length > 0) this.#succeeded(successful);
     // First, so that nothing that the results below set free is sent into the outage.
     const failedAlone = this.#outages.judgeBatch({ entries, outcomes }, own, () => this.#canTry());
-    if (outcomes.some(({ kind }) => kind === 'retry' || kind === 'reject')) this.#options.onProven();
+    if (outcomes.some(({ kind }) => kind === 'failed' || kind === 'rejected')) this.#options.onProven();
     this.#parts.setFailedApart(entries, outcomes, tookMs);
     const results = batchResults(entries, outcomes, {
       failedAlone,
       retryAfterMaxMs: this.#options.retryAfterMaxMs,
     });
-    this.#tell(entries, results);
+    this.#report(entries, results);
   }
 
   /**
@@ -329,17 +324,18 @@ export class Destination {
    * them in the queues: an event that succeeded lets the next one of its key be sent at once, and that one must not pass
    * a failed event of the key (G4).
    */
-  #tell(entries: readonly PendingMessage[], results: readonly SendResult[]): void {
-    const failedKeys = new Map<string, SendResult>();
+  #report(entries: readonly PendingMessage[], results: readonly TargetOutcome[]): void {
+    const failedKeys = new Map<string, TargetOutcome>();
     for (const [index, { key, done }] of entries.entries()) {
-      const result = results[index] as SendResult;
-      if (result.kind === 'ok') continue;
-      if (key !== null && !failedKeys.has(key)) failedKeys.set(key, result.kind === 'waits' ? waits : released);
+      const result = results[index] as TargetOutcome;
+      if (result.kind === 'delivered') continue;
+      if (key !== null && !failedKeys.has(key))
+        failedKeys.set(key, result.kind === 'unavailable' ? unavailable : released);
       done(result);
     }
     const behind = failedKeys.size > 0 ? this.#take(({ key }) => key !== null && failedKeys.has(key)) : [];
-    for (const { key, done } of behind) done(failedKeys.get(key as string) as SendResult);
-    for (const [index, { done }] of entries.entries()) if (results[index]?.kind === 'ok') done(sent);
+    for (const { key, done } of behind) done(failedKeys.get(key as string) as TargetOutcome);
+    for (const [index, { done }] of entries.entries()) if (results[index]?.kind === 'delivered') done(delivered);
   }
 
   #succeeded(entries: readonly PendingMessage[]): void {
@@ -350,7 +346,7 @@ export class Destination {
     for (const { leg } of entries) this.#main.entries.unshift(...this.#parts.bringBack(leg));
   }
 
-  /** Whether there is another event to try the destination with. */
+  /** Whether another event can be tried with the destination. */
   #canTry(): boolean {
     if (this.#batches.size > 0) return true;
     for (const entry of this.#queued()) if (this.#outages.judge.suspicionOf(entry) < 2) return true;
@@ -361,7 +357,7 @@ export class Destination {
     return [...this.#main.entries, ...this.#parts.waiting().flatMap(({ entries }) => entries)];
   }
 
-  #flush(result: SendResult): void {
+  #flush(result: TargetOutcome): void {
     for (const { done } of this.#take(() => true)) done(result);
   }
 

@@ -1,14 +1,7 @@
 import type { PublishOutcome } from '../../../publishers/publisher.ts';
 import { topicName } from './destination-parts.ts';
 import type { PendingMessage } from './pending-message.ts';
-
-/** So many different events must fail in a row before that alone is an outage. */
-const inRowMax = 3;
-/** An event that has failed alone so often, while others get through, fails by itself. */
-const failuresMax = 3;
-/** For this long something that got through proves that the destination takes events. */
-const proofMs = 5_000;
-const suspectsMax = 10_000;
+import { aloneFailuresMax, inRowMax, proofMs, suspectsMax } from './tuning.ts';
 
 interface Suspicion {
   /** How often it has failed alone. */
@@ -18,13 +11,13 @@ interface Suspicion {
 }
 
 /**
- * Tells an outage of a destination from the failure of one event, or one topic, that looks like one: a receiver that
+ * Distinguishes an outage of a destination from the failure of one event, or one topic, that looks like one: a receiver that
  * resets the connection for one event, a partition without a leader.
  *
- * An event (or a topic) that failed as unavailable is a suspect until something of it gets through. Only a failure that it
- * had alone, of a destination that was alive right after, counts against it: what fails together fails because of the
- * destination. When a suspect fails again although others got through since, the destination is not to blame. Suspects
- * are kept in memory only: a relay that restarts learns them anew, at the price of a probe.
+ * An event (or a topic) that failed as unavailable is a suspect until it gets through. Only a failure that it had alone, with a
+ * destination that was alive right after, counts against it: events that fail together fail because of the destination. When a
+ * suspect fails again although others got through since, the destination is not the cause. Suspects are kept in memory only: a
+ * relay that restarts learns them again, which costs a probe.
  */
 export class OutageJudge {
   readonly #suspects = new Map<string, Suspicion>();
@@ -33,7 +26,7 @@ export class OutageJudge {
   #successes = 0;
   #succeededAt = Number.NEGATIVE_INFINITY;
 
-  /** Whether something got through a moment ago. */
+  /** Whether an event got through a moment ago. */
   get hasProof(): boolean {
     return performance.now() - this.#succeededAt < proofMs;
   }
@@ -74,7 +67,7 @@ export class OutageJudge {
 
   /** Whether all of these are known to fail by themselves. */
   isKnown(entries: readonly PendingMessage[]): boolean {
-    const isOwn = (name: string) => (this.#suspects.get(name)?.failures ?? 0) >= failuresMax;
+    const isOwn = (name: string) => (this.#suspects.get(name)?.failures ?? 0) >= aloneFailuresMax;
     return entries.every((entry) => isOwn(eventName(entry)) || isOwn(partName(entry)));
   }
 
@@ -89,7 +82,7 @@ export class OutageJudge {
       known.set(name, suspicion);
       return suspicion;
     };
-    const isOwn = (name: string) => suspect(name).failures >= failuresMax && alone.has(name);
+    const isOwn = (name: string) => suspect(name).failures >= aloneFailuresMax && alone.has(name);
     return entries.map((entry) => {
       const name = eventName(entry);
       // Both are to be noted.
@@ -133,10 +126,10 @@ export function failedAlone(
   const alone = new Set<string>();
   const failed = names(eventName, 'unavailable');
   const [first] = failed;
-  if (first !== undefined && (failed.size === 1 || names(eventName, 'ok').size > failed.size)) alone.add(first);
+  if (first !== undefined && (failed.size === 1 || names(eventName, 'delivered').size > failed.size)) alone.add(first);
   const failedParts = names(partName, 'unavailable');
   const [part] = failedParts;
-  if (part !== undefined && failedParts.size === 1 && !names(partName, 'ok').has(part)) alone.add(part);
+  if (part !== undefined && failedParts.size === 1 && !names(partName, 'delivered').has(part)) alone.add(part);
   return alone;
 }
 

@@ -1,8 +1,8 @@
 import type { PublishOutcome } from '../../../publishers/publisher.ts';
 import { errorText } from '../../../telemetry/error-text.ts';
+import { boundedMs } from '../outcome.ts';
 import { failedAlone, OutageJudge } from './outage-judge.ts';
 import type { PendingMessage } from './pending-message.ts';
-import { boundedMs } from './send-result.ts';
 
 export interface OutageWatchOptions {
   retryAfterMaxMs: number;
@@ -20,7 +20,7 @@ export interface FailedBatch {
 
 const none: ReadonlySet<string> = new Set();
 
-/** Asks a destination whether it is alive after a failure, and opens its circuit when there is an outage. */
+/** Checks whether a destination is alive after a failure, and opens its circuit when there is an outage. */
 export class OutageWatch {
   readonly judge = new OutageJudge();
   readonly #options: OutageWatchOptions;
@@ -34,7 +34,7 @@ export class OutageWatch {
     this.#onAnswer = onAnswer;
   }
 
-  /** Nothing may be sent before the destination has answered whether it is alive. */
+  /** Whether nothing may be sent until `health()` has answered. */
   get isDoubted(): boolean {
     return this.#isDoubted;
   }
@@ -51,7 +51,7 @@ export class OutageWatch {
   async ownFailures(batch: FailedBatch): Promise<ReadonlySet<string>> {
     const alone = failedAlone(batch.entries, batch.outcomes);
     if (alone.size === 0) return none;
-    // What is known to fail by itself does not hold up the others.
+    // An event that is known to fail by itself does not delay the others.
     if (!this.judge.isKnown(unavailable(batch).entries)) this.#isDoubted = true;
     if (await this.#ask()) return alone;
     this.#tripIfDown(unavailable(batch).outcomes[0]);
@@ -59,8 +59,8 @@ export class OutageWatch {
   }
 
   /**
-   * Decides whether what failed is an outage of the destination. Returns the entries that failed by themselves.
-   * `canTry`: whether there is another event to try the destination with.
+   * Decides whether the failures are an outage of the destination. Returns the entries that failed by themselves.
+   * `canTry`: whether another event can be tried with the destination.
    */
   judgeBatch(batch: FailedBatch, own: ReadonlySet<string>, canTry: () => boolean): ReadonlySet<PendingMessage> {
     const { entries, outcomes } = unavailable(batch);
@@ -77,7 +77,7 @@ export class OutageWatch {
   ): void {
     const isProven = this.#options.isProven();
     const isHopeless = isProven ? about.verdicts.includes('again') || !this.judge.hasProof : !about.canTry();
-    const hasSuccess = about.batch.outcomes.some(({ kind }) => kind === 'ok');
+    const hasSuccess = about.batch.outcomes.some(({ kind }) => kind === 'delivered');
     const isDown = this.#retryAfterMs(first) > 0 || (!hasSuccess && (this.judge.manyFailed || isHopeless));
     if (isDown) this.#trip(first);
     else if (isProven && !about.wasAsked) void this.#doubt(first);
@@ -88,7 +88,7 @@ export class OutageWatch {
     if (!(await this.#ask())) this.#tripIfDown(outcome);
   }
 
-  /** Asks for a sign of life, once for all that wait for the answer. */
+  /** Calls `health()`, once for all that wait for the answer. */
   #ask(): Promise<boolean> {
     this.#asked ??= this.#options.isAlive().then((isAlive) => {
       this.#asked = undefined;
@@ -105,7 +105,7 @@ export class OutageWatch {
 
   #trip(outcome: PublishOutcome): void {
     this.judge.tripped();
-    const reason = outcome.kind === 'ok' ? '' : errorText(outcome.reason);
+    const reason = outcome.kind === 'delivered' ? '' : errorText(outcome.reason);
     this.#options.onUnavailable(reason, this.#retryAfterMs(outcome));
   }
 

@@ -5,30 +5,30 @@ import type { DeliveredEvent } from '../../../wire/delivered-event.ts';
 import type { Serialized, Serializer } from '../../../wire/serializer.ts';
 import { isReject } from '../handlers.ts';
 import { toMessage } from '../message.ts';
+import type { TargetOutcome } from '../outcome.ts';
 import type { Leg } from '../router.ts';
-import type { SendResult } from './send-result.ts';
 
 /** An event that waits to be sent to one destination, or is being sent. */
 export interface PendingMessage {
   key: string | null;
   event: DeliveredEvent;
   leg: Leg;
-  done: (result: SendResult) => void;
-  /** Which part of the destination it goes to, where the publisher tells them apart. */
+  done: (result: TargetOutcome) => void;
+  /** The part of the destination that it goes to, where the publisher has parts. */
   part: string | undefined;
   /** Serialized when its turn comes: until then only the event is kept. */
   message: Message | undefined;
-  /** Its serializer has not answered yet. */
+  /** Its serializer has not returned yet. */
   isBeingWritten: boolean;
   /** Its serializer failed. */
-  failure: SendResult | undefined;
+  failure: TargetOutcome | undefined;
 }
 
 export interface MessageWriterOptions {
   publisher: Publisher;
   serializer: Serializer;
   publishTimeoutMs: number;
-  /** A serializer that took its time has answered, or failed. */
+  /** An asynchronous serializer has returned, or failed. */
   onWritten: () => void;
 }
 
@@ -41,7 +41,7 @@ export class MessageWriter {
     this.#options = options;
   }
 
-  /** Whether a serializer has failed since this was last asked. */
+  /** Whether a serializer has failed since the last call. */
   takeFailed(): boolean {
     const hasFailed = this.#hasFailed;
     this.#hasFailed = false;
@@ -92,8 +92,8 @@ export class MessageWriter {
   }
 }
 
-function serializerFailed(thrown: unknown): SendResult {
-  if (isReject(thrown)) return { kind: 'reject', error: thrown };
+function serializerFailed(thrown: unknown): TargetOutcome {
+  if (isReject(thrown)) return { kind: 'rejected', error: thrown };
   const detail = `It said: ${errorText(thrown)}`;
-  return { kind: 'retry', error: new PostcommitError('POSTCOMMIT_E_SERIALIZER_FAILED', detail) };
+  return { kind: 'failed', error: new PostcommitError('POSTCOMMIT_E_SERIALIZER_FAILED', detail) };
 }

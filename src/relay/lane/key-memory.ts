@@ -1,10 +1,10 @@
 import { compareSeq } from '../../outbox/delivering/claim.ts';
 
-/** What was decided about a key and a claim may not know of yet. */
+/** A decision about a key that a claim may not know of yet. */
 interface Memory {
-  /** Decisions that are not written down yet. */
+  /** Decisions that are not durable yet. */
   unwritten: number;
-  /** The last claim that may have been sent before the last of them was. */
+  /** The last claim that may have been sent before the last decision was durable. */
   lastClaim: number;
   /** Only events behind this one are concerned. */
   after: string;
@@ -14,15 +14,15 @@ interface Memory {
 const beforeAll = '0';
 
 /**
- * Remembers keys about which something was decided until it is written down *and* every claim sent before that has
- * answered. A claim may bring an event whose predecessor is in this relay's hands; what became of that one since, the
- * claim cannot know.
+ * Remembers keys about which something was decided until that is durable *and* every claim sent before has been answered. A
+ * claim may return an event whose predecessor this relay has claimed already. What was decided about that one since, the
+ * claim does not know.
  */
 export class KeyMemory {
   readonly #keys = new Map<string, Memory>();
   #lastAnswered = 0;
 
-  /** One more decision about this key is to be written down. It concerns the events after this one, or all. */
+  /** One more decision about this key is to be written. It concerns the events after this one, or all. */
   add(key: string, after = beforeAll, destinations: readonly string[] = []): void {
     const memory = this.#keys.get(key) ?? { unwritten: 0, lastClaim: 0, after, destinations: new Set() };
     memory.unwritten++;
@@ -31,7 +31,7 @@ export class KeyMemory {
     this.#keys.set(key, memory);
   }
 
-  /** One of them is written down; claims up to `lastClaim` may still not have seen it. */
+  /** One of them is durable; claims up to `lastClaim` may still not have seen it. */
   confirm(key: string, lastClaim: number): void {
     const memory = this.#keys.get(key);
     if (!memory) return;
@@ -48,10 +48,10 @@ export class KeyMemory {
     }
   }
 
-  /** The destinations of what was decided, if the claim that brought this event may not know of it. */
-  unknownTo(event: { seq: string; key: string | null; claimNumber: number }): ReadonlySet<string> | undefined {
+  /** The destinations of what was decided, if claim `claimNumber`, which returned this event, may not know of it. */
+  unknownTo(claimNumber: number, event: { seq: string; key: string | null }): ReadonlySet<string> | undefined {
     const memory = event.key === null ? undefined : this.#keys.get(event.key);
-    if (!memory || (memory.unwritten <= 0 && event.claimNumber > memory.lastClaim)) return undefined;
+    if (!memory || (memory.unwritten <= 0 && claimNumber > memory.lastClaim)) return undefined;
     return compareSeq(event.seq, memory.after) > 0 ? memory.destinations : undefined;
   }
 

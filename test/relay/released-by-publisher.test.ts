@@ -4,7 +4,7 @@ import { withScenario } from '../support/relay-scenario.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';
 import { until } from '../support/wait.ts';
 
-describe('an event that a publisher has not tried', () => {
+describe('an event that a publisher released', () => {
   test(
     'is sent again without having lost an attempt',
     withScenario(async (scenario) => {
@@ -13,8 +13,8 @@ describe('an event that a publisher has not tried', () => {
       publisher.outcomeOf = ({ topic, eventId }): PublishOutcome => {
         const call = (calls.get(eventId) ?? 0) + 1;
         calls.set(eventId, call);
-        if (topic === 'refused') return { kind: 'reject', reason: 'invalid' };
-        return call > 5 ? { kind: 'ok' } : { kind: 'retry', reason: 'others were refused', notTried: true };
+        if (topic === 'refused') return { kind: 'rejected', reason: 'invalid' };
+        return call > 5 ? { kind: 'delivered' } : { kind: 'released', reason: 'others were refused' };
       };
       const relay = await scenario.relay('r', {
         handlers: {},
@@ -29,20 +29,20 @@ describe('an event that a publisher has not tried', () => {
       ]);
       await until(() => publisher.received.length === 20, { what: 'all others have arrived' });
       await until(() => relay.stats().delivered === 20, { what: 'all others are settled' });
-      expect(relay.stats()).toMatchObject({ delivered: 20, retried: 0, dead: 1 });
+      expect(relay.stats()).toMatchObject({ delivered: 20, failed: 0, rejected: 1 });
       const failures = await scenario.db.query('select count(*)::integer as n from postcommit.outbox_failures');
       expect(failures).toEqual([{ n: 1 }]);
     }),
   );
 
   test(
-    'comes again a second later if nothing of its batch was tried',
+    'comes again a second later if its whole batch was released',
     withScenario(async (scenario) => {
       const publisher = new ScriptedPublisher();
       const calledAt: number[] = [];
       publisher.publish = async (batch) => {
         calledAt.push(performance.now());
-        return batch.map(() => ({ kind: 'retry', reason: 'not now', notTried: true }));
+        return batch.map(() => ({ kind: 'released', reason: 'not now' }));
       };
       await scenario.emit([{ aggregateId: '1' }]);
       await scenario.relay('r', { handlers: {}, pollIntervalMs: 50, destinations: { events: publisher } });

@@ -1,0 +1,51 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Logger } from '../../../telemetry/logging.ts';
+import { SparseLog } from '../../../telemetry/logging.ts';
+import type { Service } from '../../service.ts';
+import type { DestinationSet } from './destination-set.ts';
+import { refreshEveryMs } from './tuning.ts';
+
+export interface DestinationMonitorOptions {
+  destinations: Pick<DestinationSet, 'refresh' | 'allUp'>;
+  logger: Logger;
+}
+
+/** Refreshes the state of all destinations again and again; also in a relay without any, for `abandoned`. */
+export class DestinationMonitor implements Service {
+  readonly #options: DestinationMonitorOptions;
+  readonly #log = new SparseLog();
+  readonly #stopped = new AbortController();
+  #running: Promise<void> | undefined;
+
+  constructor(options: DestinationMonitorOptions) {
+    this.#options = options;
+  }
+
+  async start(): Promise<void> {
+    this.#running ??= this.#run();
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped.abort();
+    await this.#running;
+  }
+
+  async #run(): Promise<void> {
+    const { destinations, logger } = this.#options;
+    const { signal } = this.#stopped;
+    while (!signal.aborted) {
+      let pauseMs = refreshEveryMs.calm;
+      try {
+        const unshelved = await destinations.refresh();
+        if (unshelved > 0) pauseMs = refreshEveryMs.draining;
+        else if (!destinations.allUp) pauseMs = refreshEveryMs.down;
+      } catch (error) {
+        this.#log.say('refresh', (suppressed) =>
+          logger.warn({ suppressed, err: String(error) }, 'cannot read the state of destinations, retrying'),
+        );
+      }
+      // With jitter: else the relay that cannot reach a destination might always be the first to probe it.
+      await sleep(pauseMs * (0.75 + Math.random() / 2), undefined, { signal }).catch(() => {});
+    }
+  }
+}

@@ -1,0 +1,51 @@
+/*
+ * The constants of the way to a destination, with their reasons.
+ */
+
+/** How often the state of all destinations is read: when all are up, when one is down, and while a shelf is emptied. */
+export const refreshEveryMs = { calm: 1_000, down: 500, draining: 100 };
+/** How many events are unshelved at once, and how many for a destination that is not known to take events. */
+export const unshelveMax = 2_000;
+export const trialMax = 10;
+/** The least that a slow destination may queue. */
+export const slowBufferMin = 16;
+export const closeTimeoutMs = 5_000;
+/** How long a destination may take to answer `health()` after a failure that may not be an outage. */
+export const aliveWithinMs = 1_000;
+/** How long the start waits for a destination, to learn whether it refuses this relay. */
+export const connectWaitMs = 3_000;
+
+/** How long a publisher may take to notice that its time is over: in a call of `publish`, and of `health`. */
+export const publishGraceMs = 2_000;
+export const healthGraceMs = 500;
+/** How long it may take after its batch was abandoned. */
+export const abandonGraceMs = 250;
+
+/** A batch that takes longer makes its destination, or its part, slow: it may use a part of the buffer only. */
+export const slowAfterMs = 250;
+/** Where the relay has other targets: after this time, what waits behind a batch is shelved. */
+export const stalledAfterMs = 2_000;
+/** How many queued messages of busy keys are skipped to fill a batch. */
+export const skipMax = 4_096;
+
+/** A part may queue this much work, in time, or as many batches as it takes at once if that is more. */
+export const partQueuedMs = 250;
+/** What a request is expected to take before the first one was answered. */
+export const partFirstTookMs = 25;
+/** How long an event that finds its part's queue full is released for, and how long at first. */
+export const partDelayMsMin = 100;
+export const partDelayMsMax = 300_000;
+export const partFirstDelayMsMax = 500;
+/** How many slow parts without work are remembered. */
+export const partsMax = 10_000;
+/** For how many topics the name of the part is cached: webhooks would parse the URL for each message. */
+export const partNamesMax = 1_000;
+
+/** So many different events must fail in a row before that alone is an outage. */
+export const inRowMax = 3;
+/** An event that has failed alone so often, while others get through, fails by itself. */
+export const aloneFailuresMax = 3;
+/** For this long an event that got through proves that the destination takes events. */
+export const proofMs = 5_000;
+/** How many events and topics that failed as unavailable are remembered. */
+export const suspectsMax = 10_000;

@@ -1,0 +1,35 @@
+/*
+ * The constants of the dispatch stage, with their reasons.
+ */
+
+/**
+ * A prime suspect (suspicion.ts) is delivered with nothing else under way. For this long nothing else starts because one
+ * waits; if deliveries are still under way then, it is released for `postponeMs`, so that a slow handler does not stop the
+ * relay.
+ */
+export const aloneWaitMs = 5_000;
+export const postponeMs = 60_000;
+
+/** The part of the buffer that keys with a long backlog may have together; the rest is for all other keys. */
+export const crowdedShare = 0.5;
+
+/** For how long the excess events of a slow key are released. */
+export const slowKeyDelayMs = 1_000;
+
+/** A key whose deliveries take longer than this on average is slow. */
+export const slowKeyAfterMs = 100;
+/** How much work a key may have in the buffer, in time; `keyEventsMin` events if that is more. */
+export const keyBufferMs = 250;
+export const keyEventsMin = 32;
+/** Deliveries of a key are timed in groups of this size or duration, so that one pause of the process makes no key slow. */
+export const timedGroupSize = 16;
+export const timedGroupMs = 20;
+
+/** Payloads up to this part of `inFlightBytesMax` are small, and half of the budget is theirs. */
+export const smallPayloadFraction = 1 / 32;
+/** After this many failed loads of its payload in a row, an event has failed an attempt. */
+export const loadFailuresMax = 3;
+/** How many events with failed loads are remembered. */
+export const countedLoadsMax = 10_000;
+/** Loads that made no progress for this long do not count as buffered, so that claims go on. */
+export const loadStuckAfterMs = 1_000;

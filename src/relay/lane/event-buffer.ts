@@ -1,0 +1,101 @@
+import { inlineBytesMax } from '../../outbox/delivering/load-payload.ts';
+import type { ClaimedEvent } from '../dispatch/claimed-event.ts';
+import { IndexedSet } from '../dispatch/indexed-set.ts';
+import { isSuspect, suspectsMax } from '../dispatch/suspicion.ts';
+import { Pace } from './pace.ts';
+
+export interface EventBufferOptions {
+  /** The least and the most events to buffer. */
+  eventsMin: number;
+  eventsMax: number;
+  /** Length of payloads and headers at most, in UTF-16 code units. */
+  bytesMax: number;
+  /** Buffered events that slow destinations or loads keep: they must not keep other events from being claimed. */
+  stuck: () => number;
+  /** Deliveries of a lost lease that are still under way. */
+  abandoned: () => number;
+}
+
+/**
+ * The events that this relay has claimed and not yet settled, and how many more it may claim. By object: an event that was
+ * released may be claimed again before the relay knows that the release is durable.
+ */
+export class EventBuffer {
+  readonly #options: EventBufferOptions;
+  readonly #pace: Pace;
+  readonly #events = new IndexedSet<ClaimedEvent>();
+  #textLength = 0;
+  #suspects = 0;
+  /** Called when the last event is settled, or all are dropped. */
+  onEmpty: (() => void) | undefined;
+
+  constructor(options: EventBufferOptions) {
+    this.#options = options;
+    this.#pace = new Pace({ min: options.eventsMin, max: options.eventsMax });
+  }
+
+  get isEmpty(): boolean {
+    return this.#events.size + this.#options.abandoned() === 0;
+  }
+
+  /** How many events to buffer, as of the last claim. */
+  get target(): number {
+    return this.#pace.bufferTarget;
+  }
+
+  /** How many more suspects (see suspicion.ts) may be claimed. */
+  get suspectRoom(): number {
+    return Math.max(0, suspectsMax - this.#suspects);
+  }
+
+  /** How many more events may be claimed: each may bring as much text as comes with a claim. */
+  room(): number {
+    const { stuck, abandoned, bytesMax } = this.#options;
+    const target = this.#pace.updateBufferTarget(performance.now());
+    const buffered = this.#events.size + abandoned() - stuck();
+    return Math.min(target - buffered, Math.floor((bytesMax - this.#textLength) / inlineBytesMax));
+  }
+
+  /** Whether half a batch fits. */
+  hasRoom(batchSizeMax: number): boolean {
+    const room = this.room();
+    return room >= Math.min(batchSizeMax, this.target, this.#options.bytesMax / inlineBytesMax) / 2;
+  }
+
+  add(events: readonly ClaimedEvent[]): void {
+    if (events.length > 0) this.#pace.busy(performance.now());
+    for (const event of events) {
+      this.#events.add(event);
+      this.#textLength += lengthOf(event);
+      if (isSuspect(event)) this.#suspects++;
+    }
+  }
+
+  /** The event is settled. */
+  delete(event: ClaimedEvent): void {
+    if (this.#events.delete(event)) {
+      this.#textLength -= lengthOf(event);
+      if (isSuspect(event)) this.#suspects--;
+    }
+    this.#pace.done();
+    if (!this.isEmpty) return;
+    this.#pace.idle(performance.now());
+    this.onEmpty?.();
+  }
+
+  clear(): void {
+    this.#events.clear();
+    this.#textLength = 0;
+    this.#suspects = 0;
+    this.onEmpty?.();
+  }
+
+  seqs(): string[] {
+    return this.#events.items().map(({ seq }) => seq);
+  }
+}
+
+/** The same when the event is settled as when it was claimed: by then the loader has dropped what it loaded. */
+function lengthOf({ payloadJson, headersJson }: ClaimedEvent): number {
+  return (payloadJson?.length ?? 0) + headersJson.length;
+}

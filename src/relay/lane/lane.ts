@@ -1,0 +1,40 @@
+import type { ClaimedEvent } from '../dispatch/claimed-event.ts';
+import type { Service } from '../service.ts';
+import type { SettleEntry } from '../settle/transition.ts';
+
+/**
+ * Where a relay gets its events from. A lane hands each event to the dispatcher once, in order of seq within a key, and is
+ * told when its outcome is durable. How it finds events, and how it knows that it has room for more, is its own business:
+ * the dispatcher and everything behind it are the same for all lanes.
+ */
+export interface Lane extends Service {
+  /** One look for events, for a relay that runs once. */
+  claimOnce(): Promise<ClaimReport>;
+  /** The outcome of an event that this lane handed over is durable, or another relay owns the event. */
+  settled(entry: SettleEntry): void;
+  /** The lease is lost: everything that was handed over belongs to other relays. */
+  forget(): void;
+}
+
+export interface ClaimReport {
+  claimed: number;
+  /** Whether nothing more can be claimed now. */
+  exhausted: boolean;
+  /** When to claim again at the latest, without a notification; 0 for at once, `undefined` if there is no such time. */
+  pauseMs: number | undefined;
+}
+
+/**
+ * The lane's memory of what the dispatcher decided about keys. An event that a lane hands over may have been read before a
+ * decision about its key, so that neither its row nor the shelf show it.
+ */
+export interface KeyDecisions {
+  /** An event of this key goes back to the queue, or becomes a dead letter. */
+  returning(key: string): void;
+  /** This event of the key goes onto the shelf for these destinations. */
+  shelving(key: string, seq: string, destinations: readonly string[]): void;
+  /** Whether an earlier event of its key may have been returned after this one was read: then it must be returned too. */
+  mustReturn(event: ClaimedEvent): boolean;
+  /** The destinations for which an earlier event of its key may have been shelved after this one was read. */
+  shelvedBefore(event: ClaimedEvent): ReadonlySet<string> | undefined;
+}

@@ -1,0 +1,56 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { DestinationSet } from './deliver/destinations/destination-set.ts';
+import type { EventBuffer } from './lane/event-buffer.ts';
+import type { Lane } from './lane/lane.ts';
+import type { Lease } from './lease/lease.ts';
+import type { Maintenance } from './maintenance/maintenance.ts';
+import { withTimeout } from './timeout.ts';
+
+export interface RunToEndOptions {
+  lane: Pick<Lane, 'claimOnce'>;
+  lease: Pick<Lease, 'valid'>;
+  leaseMs: number;
+  destinations: Pick<DestinationSet, 'refresh' | 'probed'>;
+  buffer: EventBuffer;
+  maintenance: Maintenance | undefined;
+  isStopping: () => boolean;
+}
+
+/**
+ * Delivers what is there now, and resolves when nothing more can be claimed. Fails when the database is unreachable for
+ * longer than a lease: fail fast, because the caller is waiting.
+ */
+export async function runToEnd(options: RunToEndOptions): Promise<void> {
+  const { lane, lease, destinations, maintenance, isStopping } = options;
+  try {
+    while (!isStopping()) {
+      await whenLeased(options);
+      const unshelved = await destinations.refresh();
+      const { claimed, exhausted } = await lane.claimOnce();
+      await whenSettled(options);
+      // Without a lease nothing was claimed, whatever there is.
+      if (claimed + unshelved === 0 && exhausted && lease.valid && !(await destinations.probed())) break;
+    }
+    if (!isStopping()) await maintenance?.once();
+  } catch (error) {
+    if (!isStopping()) throw error;
+  }
+}
+
+async function whenLeased({ lease, leaseMs, isStopping }: RunToEndOptions): Promise<void> {
+  const deadline = performance.now() + leaseMs;
+  while (!lease.valid && !isStopping()) {
+    if (performance.now() > deadline) throw new Error('Connection terminated: the lease could not be renewed');
+    await sleep(20);
+  }
+}
+
+async function whenSettled({ buffer, lease }: RunToEndOptions): Promise<void> {
+  while (!buffer.isEmpty && lease.valid) {
+    const empty = new Promise<void>((resolve) => {
+      buffer.onEmpty = resolve;
+    });
+    await withTimeout(250, empty); // Nothing tells the exact moment at which the lease is no longer valid.
+  }
+  buffer.onEmpty = undefined;
+}

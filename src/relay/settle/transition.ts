@@ -1,0 +1,79 @@
+import type { Failure } from '../../outbox/delivering/fail.ts';
+import type { Settlement } from '../../outbox/delivering/settle.ts';
+import type { EventOutcome } from '../deliver/outcome.ts';
+import type { ClaimedEvent } from '../dispatch/claimed-event.ts';
+import type { RetryExponential, RetrySchedule } from './backoff.ts';
+import { retryDelayMs } from './backoff.ts';
+
+/** An outcome with what the database does about it. `kind` is what the counters and the lifecycle events say. */
+export type SettleEntry =
+  | { event: ClaimedEvent; kind: 'delivered'; settlement: Settlement }
+  | { event: ClaimedEvent; kind: Exclude<EventOutcome['kind'], 'delivered'>; failure: Failure };
+
+export interface TransitionOptions {
+  retry: RetrySchedule | Required<RetryExponential>;
+  /** Whether a dead letter blocks its key. */
+  poison: 'skip' | 'block';
+}
+
+/**
+ * Maps the outcome of an event to the transition in the database. No other module does.
+ *
+ *   delivered    settle       deleted from the queue, recorded as delivered
+ *   failed       retry        due again after the delay of the retry policy; after the last attempt it is rejected
+ *   rejected     dead letter  with `poison: 'block'` it also stays in the queue and blocks its key
+ *   unavailable  shelve       moved onto the shelf of the destinations it waits for
+ *   released     release      ready again, or due after `delayMs`
+ */
+export function toTransition(event: ClaimedEvent, outcome: EventOutcome, options: TransitionOptions): SettleEntry {
+  const { seq, attempts } = event;
+  switch (outcome.kind) {
+    case 'delivered':
+      return { event, kind: 'delivered', settlement: { seq, targets: outcome.targets } };
+    case 'released': {
+      const { kind, ...rest } = outcome;
+      return { event, kind, failure: { seq, attempts, fate: 'release', ...rest } };
+    }
+    case 'unavailable': {
+      const { kind, done, waitsFor } = outcome;
+      return { event, kind, failure: { seq, attempts, fate: 'shelve', done, waitsFor } };
+    }
+    case 'rejected': {
+      const { kind, ...rest } = outcome;
+      return { event, kind, failure: { seq, attempts, fate: deadLetterFate(event, options.poison), ...rest } };
+    }
+    default:
+      return failed(event, outcome, options);
+  }
+}
+
+/** A deleted event can never be delivered: it must not block its key. */
+export function deadLetterFate({ id }: ClaimedEvent, poison: 'skip' | 'block'): 'bury' | 'hold' {
+  return poison === 'block' && id !== '' ? 'hold' : 'bury';
+}
+
+function failed(
+  event: ClaimedEvent,
+  { done, errors, owed, retryAfterMs = 0, isUntried = false }: EventOutcome & { kind: 'failed' },
+  options: TransitionOptions,
+): SettleEntry {
+  const { seq, attempts } = event;
+  const owing = owed === undefined ? {} : { owed };
+  const policyMs = retryDelayMs(options.retry, attempts + 1);
+  if (policyMs === undefined) {
+    const fate = deadLetterFate(event, options.poison);
+    return { event, kind: 'rejected', failure: { seq, attempts, fate, reason: 'exhausted', done, errors, ...owing } };
+  }
+  // Not before the time that the receiver asked for.
+  const delayMs = Math.max(policyMs, retryAfterMs);
+  return {
+    event,
+    kind: 'failed',
+    failure: { seq, attempts, fate: 'retry', delayMs, done, errors, isUntried, ...owing },
+  };
+}
+
+/** How long until the event is tried again; `undefined` if it is ready at once, or is not tried again. */
+export function delayOf(entry: SettleEntry): number | undefined {
+  return 'failure' in entry && 'delayMs' in entry.failure ? entry.failure.delayMs : undefined;
+}
