@@ -8,7 +8,7 @@ const suites: Record<string, { title: string; text: string }> = {
   },
   drain: {
     title: 'Draining a backlog',
-    text: 'One process empties a backlog through a handler that does nothing, everybody in the best mode. Postcommit keeps the order of each aggregate and writes delivery records; the others keep no order.',
+    text: 'One process empties a backlog through a handler that does nothing, each contender in its best mode. Postcommit keeps the order of each aggregate and writes delivery records; the others keep no order.',
   },
   latency: {
     title: 'From commit to handler',
@@ -45,11 +45,12 @@ export function benchmarksPage(measurements: readonly Measurement[]): string {
   return `${[
     '# Benchmarks',
     '<!-- Generated from bench/results.jsonl by `npm run bench:docs`. Do not edit. -->',
-    'Compare ratios. Each round ran every contender once, on one machine, and a ratio is the median of the rounds’ own ratios, so that a slow minute of the machine does not count as a difference. “Ratio of medians” is one contender’s median over all rounds by the other’s, which is how the ratio was computed before. A figure is the median of its rounds. Absolute figures hold for that machine only.',
+    'After reading this you can compare Postcommit with other queues, and repeat every measurement.',
+    'Compare ratios. Each round ran every contender once, on one machine, and a ratio is the median of the rounds’ own ratios, so that a slow minute of the machine does not count as a difference. “Ratio of medians” is one contender’s median over all rounds by the other’s, given for comparison. A figure is the median of its rounds. Absolute figures hold for that machine only.',
     measurements.length > 0 ? environment(measurements) : 'Nothing has been measured yet.',
     '## Reproduce',
     '```sh\nnpm run --silent bench -- --json > results.jsonl    # every suite, or name some: -- emit latency --json\nnpm run bench:docs -- results.jsonl                 # writes this page\n```',
-    'The rules of the game, how the peers were tuned, and every option: [bench/README.md](../bench/README.md). All settings of each figure are in `bench/results.jsonl`.',
+    'The rules, how the peers were tuned, and every option: [bench/README.md](../bench/README.md). All settings of each figure are in `bench/results.jsonl`.',
     ...sections,
   ].join('\n\n')}\n`;
 }

@@ -1,13 +1,13 @@
 /** A connection that is used until it is lost, and then replaced. */
 export interface BrokerConnection {
   readonly lost: boolean;
-  /** Ends it without waiting for anybody, so that what was not sent yet never is. */
+  /** Closes it at once. Messages that were not sent yet never are. */
   giveUp(reason: string): void;
-  /** Ends it in good order. Never rejects. */
+  /** Closes it gracefully. Never rejects. */
   close(): Promise<void>;
 }
 
-/** How long close() waits for work under way. */
+/** How long close() waits for work in flight. */
 const flushTimeoutMs = 10_000;
 
 /** Keeps one connection to a broker: opens it on first use, and replaces it once it is lost. */
@@ -64,7 +64,7 @@ export class BrokerConnectionKeeper<Connection extends BrokerConnection> {
     }
   }
 
-  /** Whoever runs out of time first ends the attempt for all who wait for it: the broker does not answer. */
+  /** The first caller that runs out of time ends the attempt for all callers: the broker does not answer. */
   async #connected(signal: AbortSignal): Promise<Connection> {
     if (signal.aborted) throw new Error('The call was aborted before it began.');
     if (this.#isClosed) throw new Error('The publisher is closed.');

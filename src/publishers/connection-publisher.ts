@@ -3,7 +3,7 @@ import { reasonOf } from './failure.ts';
 import { sendInKeyOrder } from './key-order.ts';
 import type { Message, Publisher, PublisherCapabilities, PublishOutcome } from './publisher.ts';
 
-/** A connection that takes messages one by one and answers for each. */
+/** A connection that sends messages one by one and returns the outcome of each. */
 export interface SendingConnection<Prepared> extends BrokerConnection {
   send(prepared: Prepared): Promise<PublishOutcome>;
   check(): Promise<void>;
@@ -11,13 +11,13 @@ export interface SendingConnection<Prepared> extends BrokerConnection {
 
 export interface ConnectionPublisherOptions<Prepared extends object, Connection extends SendingConnection<Prepared>> {
   kind: string;
-  /** As people write it. */
+  /** The broker's name in messages. */
   broker: string;
-  /** Messages without an answer at once, over all batches. */
+  /** Messages in flight at most, over all batches. */
   inFlightMax: number;
   batchesInFlightMax: number;
   connectTimeoutMs: number;
-  /** How long the connection takes at most to answer for a message. */
+  /** How long the outcome of a message takes at most. */
   answerMsMax: number;
   capabilities: Pick<PublisherCapabilities, 'deduplicates' | 'cloudEventsPrefix'>;
   connect: (signal: AbortSignal) => Promise<Connection>;
@@ -43,8 +43,8 @@ export function connectionPublisher<Prepared extends object, Connection extends 
       batchesInFlightMax: Math.min(batchesInFlightMax, inFlightMax),
       ordered: true,
       keyRuns: false,
-      // When the relay's time is up first, the connection is given up, and with it what other batches have under way.
-      // Without the time to connect: while there is no connection, nothing is under way.
+      // When the relay's time limit fires first, the connection is closed, together with what other batches have in flight.
+      // The time to connect is not included: without a connection nothing is in flight.
       answerMsMax: options.answerMsMax,
       ...options.capabilities,
     },

@@ -1,6 +1,6 @@
 const reasonCharactersMax = 500;
 
-/** What an operator reads: the broker's or the system's own words, cut to a length that fits a table. */
+/** The text of an error for operators, cut to a length that fits a table. */
 export function reasonOf(error: unknown): string {
   return cutReason(wordsOf(error));
 }
@@ -17,7 +17,7 @@ function wordsOf(error: unknown): string {
   return error.message || (typeof code === 'string' && code) || error.name;
 }
 
-/** The server's certificate is not one to be trusted: waiting does not change that. */
+/** Whether the server's certificate is not trusted. Waiting does not change that. */
 export function isUntrustedCertificate(error: unknown): boolean {
   const { code } = (error ?? {}) as { code?: unknown };
   return typeof code === 'string' && certificateCodes.test(code);
@@ -26,7 +26,7 @@ export function isUntrustedCertificate(error: unknown): boolean {
 const certificateCodes =
   /^(?:CERT_|ERR_TLS_CERT_|UNABLE_TO_(?:VERIFY|GET_ISSUER)|SELF_SIGNED_CERT|DEPTH_ZERO_SELF_SIGNED)|^(?:HOSTNAME_MISMATCH|INVALID_CA)$/;
 
-/** `promise`, or a rejection once the signal is aborted; what becomes of the promise then is nobody's concern. */
+/** Resolves like `promise`, or rejects once the signal is aborted. The promise is then ignored. */
 export async function untilAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
   promise.catch(() => {});
   if (signal.aborted) throw aborted(signal);

@@ -55,7 +55,7 @@ function withLatest(packages: string): string {
   return packages.replace(/(?<=\S)(?=\s|$)/g, '@latest');
 }
 
-/** `undefined` where it cannot be told: not installed, or bundled. Most packages do not export their package.json. */
+/** `undefined` where it is not known: not installed, or bundled. Most packages do not export their package.json. */
 function installedVersion(name: string): string | undefined {
   try {
     let folder = dirname(nodeModule.createRequire(import.meta.url).resolve(name));

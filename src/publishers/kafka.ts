@@ -1,9 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { cutReason, reasonOf, untilAborted } from './failure.ts';
 import { confluentPort } from './kafka/confluent.ts';
+import { customProducerPort, type KafkaProducer, refuseProducer } from './kafka/custom-producer.ts';
 import { KafkaDelivery, type Parcel, type Place, RoundSender } from './kafka/delivery.ts';
 import { connectError, type KafkaFailure, kafkaFailure } from './kafka/failure.ts';
-import { givenPort, type KafkaProducer, refuseProducer } from './kafka/given.ts';
 import { kafkajsPort } from './kafka/kafkajs.ts';
 import { MissingTopics } from './kafka/missing-topics.ts';
 import { type KafkaOptions, type ResolvedKafkaOptions, resolveKafkaOptions } from './kafka/options.ts';
@@ -42,7 +42,7 @@ class KafkaPublisher implements Publisher {
   readonly capabilities: PublisherCapabilities;
   readonly #options: ResolvedKafkaOptions;
   readonly #idle: KafkaPort[] = [];
-  /** Producers that were given up and may still deliver something. */
+  /** Discarded producers that may still deliver something. */
   readonly #leaving = new Set<Promise<void>>();
   readonly #calls = new Set<Promise<unknown>>();
   /** What a topic's broker takes together, where that is less than usual. */
@@ -98,7 +98,7 @@ class KafkaPublisher implements Publisher {
     this.#release(port);
   }
 
-  /** Whether there is one producer only, which is not ours. */
+  /** Whether the only producer belongs to the caller. */
   get #isShared(): boolean {
     const { producer } = this.#options;
     return producer !== undefined && typeof producer !== 'function';
@@ -108,12 +108,12 @@ class KafkaPublisher implements Publisher {
     await Promise.allSettled(this.#calls);
     this.#leave(this.#missingTopics.close());
     await Promise.allSettled(this.#idle.splice(0).map((port) => port.close()));
-    // A producer that was given may retry for as long as it likes.
+    // A caller's producer may retry without a limit.
     await Promise.race([Promise.allSettled(this.#leaving), sleep(leaveTimeoutMs, undefined, { ref: false })]);
     this.#topicBytesMax.clear();
   }
 
-  /** Sends what can be sent. Answers why the rest, if any, was not. */
+  /** Sends what can be sent. Returns why the rest, if any, was not. */
   async #deliver(batch: readonly Message[], delivery: KafkaDelivery, signal: AbortSignal): Promise<string | undefined> {
     const loose = this.#prepare(batch, delivery);
     if (loose.length === 0) return undefined;
@@ -150,7 +150,7 @@ class KafkaPublisher implements Publisher {
     return loose;
   }
 
-  /** Chooses a partition for each record; settles those whose topic cannot be had. */
+  /** Chooses a partition for each record; settles those whose topic is not available. */
   async #place(loose: Loose[], delivery: KafkaDelivery, sender: RoundSender, signal: AbortSignal): Promise<Parcel[]> {
     const topics = new Set(loose.map(({ record }) => record.topic));
     const known = await this.#lookUp(topics, sender, signal);
@@ -237,7 +237,7 @@ class KafkaPublisher implements Publisher {
       const made = owned ? await producer() : producer;
       const refusal = refuseProducer(made, owned);
       if (refusal !== undefined) throw new TypeError(refusal);
-      return givenPort(made, owned, connection.compression);
+      return customProducerPort(made, owned, connection.compression);
     }
     if (client === 'confluent') return confluentPort(connection);
     return client === 'platformatic' ? platformaticPort(connection) : kafkajsPort(connection);
@@ -245,7 +245,7 @@ class KafkaPublisher implements Publisher {
 
   async #connectForLookUp(): Promise<KafkaPort> {
     const port = await this.#create();
-    // A producer that is not ours is connected, and would get a new producer id in the middle of a batch.
+    // The caller's producer is connected already, and would get a new producer id in the middle of a batch.
     if (this.#isShared) return port;
     try {
       await port.open();

@@ -4,18 +4,18 @@ import { PostcommitError } from '../errors.ts';
 import { connectionPublisher } from './connection-publisher.ts';
 import { isUntrustedCertificate, reasonOf } from './failure.ts';
 import { importClient } from './import-client.ts';
+import { connectNats } from './nats/connect.ts';
 import { JetstreamConnection } from './nats/connection.ts';
-import { dialNats } from './nats/dial.ts';
 import { toNats } from './nats/message.ts';
 import type { Publisher } from './publisher.ts';
 import { readOptions } from './publisher-options.ts';
 import { readServerUrl } from './server-url.ts';
 
-/** What `nats()` takes. */
+/** Options of `nats()`. */
 export interface NatsOptions {
   /** `host:port`, `nats://host:4222`, or several of them: of one cluster. User and password are options of their own. */
   servers: string | string[];
-  /** With `pass`: who we are. */
+  /** The user to log in as, with `pass`. */
   user?: string;
   pass?: string;
   /** Instead of `user` and `pass`. */
@@ -26,15 +26,15 @@ export interface NatsOptions {
   tls?: TlsOptions;
   /** The JetStream domain. Default: that of the server. */
   domain?: string;
-  /** What subjects for answers begin with, where the user may not use `_INBOX`. */
+  /** The prefix of reply subjects, where the user may not use `_INBOX`. */
   inboxPrefix?: string;
   /** Messages sent and not yet acknowledged at most. Default 256. */
   inFlightMax?: number;
-  /** How long a stream may take to acknowledge a message. Default 5,000. */
+  /** Milliseconds for a stream to acknowledge a message. Default 5,000. */
   ackTimeoutMs?: number;
-  /** How long a server may take to let us in. Default 10,000. */
+  /** Milliseconds for a server to accept the connection and the login. Default 10,000. */
   connectTimeoutMs?: number;
-  /** A connection without a sign of life for two of these is dead. Default 10,000. */
+  /** Milliseconds between pings. A connection without an answer to two of them is dead. Default 10,000. */
   pingIntervalMs?: number;
   /** Shown in the server's list of connections. Default `postcommit`. */
   connectionName?: string;
@@ -61,7 +61,7 @@ export function nats(options: NatsOptions): Publisher {
     answerMsMax: 2 * resolved.ackTimeoutMs,
     capabilities: { deduplicates: true, cloudEventsPrefix: 'ce-' },
     connect: (signal) => openConnection(resolved, signal),
-    prepare: (message, link) => toNats(message, link.createHeaders),
+    prepare: (message, connection) => toNats(message, connection.createHeaders),
   });
 }
 
@@ -73,7 +73,7 @@ async function openConnection(options: ResolvedOptions, signal: AbortSignal): Pr
     importClient('@nats-io/jetstream', () => import('@nats-io/jetstream'), both),
   ]);
   try {
-    const connection = await dialNats(connect, { ...options.connection, servers: [...options.servers] }, signal);
+    const connection = await connectNats(connect, { ...options.connection, servers: [...options.servers] }, signal);
     const client = jetstream(connection, { timeout: options.ackTimeoutMs, ...options.jetstream });
     return new JetstreamConnection(connection, client, await client.jetstreamManager(false), headers);
   } catch (error) {
@@ -132,8 +132,8 @@ function resolveOptions(given: NatsOptions) {
     name: text('connectionName') ?? 'postcommit',
     timeout: connectTimeoutMs,
     pingInterval: whole('pingIntervalMs', 10_000, 100, 600_000),
-    // A new connection is opened for the next batch. The client's own way would keep what it could not send and send it
-    // later, when it was long answered for; and it gives up for good after some attempts.
+    // A new connection is opened for the next batch. The client's own reconnect would keep unsent messages and send them
+    // after their outcome was returned, and it stops for good after some attempts.
     reconnect: false,
     // They cost a stack trace per message.
     noAsyncTraces: true,

@@ -32,13 +32,13 @@ const rules: Readonly<Record<keyof Required<PublisherCapabilities>, Rule>> = {
   },
 };
 
-/** Whether it is meant to be a publisher, complete or not. */
+/** Whether the value looks like a publisher, complete or not. */
 export function resemblesPublisher(value: unknown): value is Partial<Publisher> {
   if (typeof value !== 'object' || value === null) return false;
   return methods.some((method) => typeof (value as Partial<Publisher>)[method] === 'function');
 }
 
-/** The first member that does not keep the contract, and what is expected of it. `undefined`: all of them do. */
+/** The first member that breaks the contract, and what is expected of it; `undefined` when all keep it. */
 export function publisherMistake(publisher: Partial<Publisher>): string | undefined {
   for (const method of methods) {
     if (typeof publisher[method] !== 'function') return mistake(`${method}()`, 'a method', publisher[method]);

@@ -1,6 +1,6 @@
 import { PostcommitError } from '../errors.ts';
 
-/** Reads what a publisher's factory was given. Whatever is wrong is refused at once, before anything is connected. */
+/** Reads the options of a publisher's factory. A wrong option is refused at once, before anything is connected. */
 export interface OptionReader<T extends object> {
   whole(name: keyof T & string, fallback: number, min: number, max: number): number;
   flag(name: keyof T & string, fallback: boolean): boolean;

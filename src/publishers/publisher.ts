@@ -1,41 +1,40 @@
 /**
  * The contract between the relay and a broker. A publisher puts messages that are already routed and serialized into
- * one broker, and says for each what came of it. Everything else (retries, dead letters, the circuit breaker, order
- * across relays, routing, the wire format) is the relay's.
+ * one broker and returns the outcome of each. Everything else (retries, dead letters, the circuit breaker, order
+ * across relays, routing, the wire format) is up to the relay.
  *
  * `postcommit/testing` has the conformance suite that a publisher must pass against its real broker.
  */
 export interface Publisher {
-  /** What it speaks to, e.g. `kafka`. Shown to operators, and part of error texts. */
+  /** The kind of broker, e.g. `kafka`. Shown to operators, and part of error texts. */
   readonly kind: string;
   readonly capabilities: PublisherCapabilities;
   /** Only for a publisher that speaks to many servers, one of which may be slow while the others are not. */
   readonly parts?: PublisherParts;
   /**
-   * Opens what it needs, once, before the first `publish`. A connection that could not be made, or breaks later, is
-   * mended by the publisher itself, on the next call of `publish` or `health`. After `close()` it can be called again.
+   * Connects, once, before the first `publish`. The publisher itself replaces a connection that could not be made or that
+   * breaks later, on the next call of `publish` or `health`. `connect` can be called again after `close()`.
    *
-   * Throws a `PostcommitError` for what waiting does not mend, above all `POSTCOMMIT_E_DESTINATION_REFUSED` (credentials,
-   * an untrusted certificate): the relay then refuses to start. Whatever else it throws means that the broker is away:
-   * the relay starts all the same and treats it as an outage. Ends soon after the signal is aborted.
+   * Throws a `PostcommitError` for a failure that waiting does not fix, above all `POSTCOMMIT_E_DESTINATION_REFUSED`
+   * (credentials, an untrusted certificate): the relay then refuses to start. Any other error means that the broker is
+   * unreachable: the relay starts and treats it as an outage. Ends soon after the signal is aborted.
    */
   connect(signal: AbortSignal): Promise<void>;
   /**
-   * Publishes a batch and answers with one outcome per message, in the order of the batch. Never rejects for a failure
-   * that is to be expected, and answers soon after the signal is aborted (with `unavailable` for what is not known to be
-   * delivered).
+   * Publishes a batch and returns one outcome per message, in the order of the batch. Never rejects for an expected
+   * failure, and returns soon after the signal is aborted, with `unavailable` for messages that may not have arrived.
    *
    * Order: messages of one key reach the broker in the order of the batch. When one of them fails, none behind it with
    * the same key may be delivered by this call; its outcome is then `released`.
    * One message that is too large or malformed never makes others of its batch fail.
    *
-   * The relay calls it up to `batchesInFlightMax` times at once, but never with a key that another call has in hand.
+   * The relay makes up to `batchesInFlightMax` concurrent calls, but never two with messages of the same key.
    * Where there are `parts`, all messages of a batch go to the same one.
    */
   publish(batch: readonly Message[], signal: AbortSignal): Promise<readonly PublishOutcome[]>;
-  /** Asks the broker for a sign of life. Rejects when there is none. */
+  /** Checks that the broker answers. Rejects when it does not. */
   health(signal: AbortSignal): Promise<void>;
-  /** Flushes what is under way and lets go of everything that would keep the process alive. Never rejects. */
+  /** Flushes what is in flight and closes everything that would keep the process alive. Never rejects. */
   close(): Promise<void>;
 }
 
@@ -44,8 +43,8 @@ export interface PublisherParts {
   /** The part that messages with this topic go to; `undefined` for what belongs to none. Does not throw. */
   of(topic: string): string | undefined;
   /**
-   * Calls of `publish` under way at once at most for one part. While parts are slow, up to half of `batchesInFlightMax`
-   * calls more are made for the others.
+   * Concurrent calls of `publish` at most for one part. While parts are slow, the relay makes up to half of
+   * `batchesInFlightMax` additional calls for the others.
    */
   readonly inFlightMax: number;
 }
@@ -58,7 +57,7 @@ export interface PublisherCapabilities {
   readonly batchSizeMax: number;
   /** Bytes of bodies, keys and headers per batch at most. A single larger message comes alone. */
   readonly batchBytesMax: number;
-  /** Calls of `publish` under way at once at most. */
+  /** Concurrent calls of `publish` at most. */
   readonly batchesInFlightMax: number;
   /** Whether the broker hands messages of one key to its consumers in the order they were published. */
   readonly ordered: boolean;

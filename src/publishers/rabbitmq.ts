@@ -10,10 +10,10 @@ import { RabbitmqConnection } from './rabbitmq/connection.ts';
 import { toAmqp } from './rabbitmq/message.ts';
 import { isPort, readServerUrl } from './server-url.ts';
 
-/** What `rabbitmq()` takes. */
+/** Options of `rabbitmq()`. */
 export interface RabbitmqOptions {
   /**
-   * Where RabbitMQ is: `amqp://user:password@host:5672/vhost`, `amqps://…` for TLS, or the same as an object
+   * The address of RabbitMQ: `amqp://user:password@host:5672/vhost`, `amqps://…` for TLS, or the same as an object
    * (`{ protocol, hostname, port, username, password, vhost }`).
    */
   url: string | Options.Connect;
@@ -23,7 +23,7 @@ export interface RabbitmqOptions {
   credentials?: { mechanism: string; response(): Buffer };
   /** The exchange of messages whose route names none. Default `''`, the default exchange: the topic is a queue's name. */
   exchange?: string;
-  /** A message that reaches no queue has failed. Without it RabbitMQ drops such a message and says ok. Default `true`. */
+  /** A message that reaches no queue has failed. Without it RabbitMQ drops such a message and confirms it. Default `true`. */
   mandatory?: boolean;
   /** Messages survive a restart of RabbitMQ, in durable queues. Default `true`. */
   persistent?: boolean;
@@ -35,13 +35,13 @@ export interface RabbitmqOptions {
    */
   messageBytesMax?: number;
   /**
-   * How long RabbitMQ may take to confirm a message. One that it does not confirm, e.g. for a quorum queue without a
-   * majority, fails without the others that are under way. Default 5,000.
+   * Milliseconds for RabbitMQ to confirm a message. One that it does not confirm, e.g. for a quorum queue without a
+   * majority, fails alone. Default 5,000.
    */
   confirmTimeoutMs?: number;
-  /** How long RabbitMQ may take to let us in. Default 10,000. */
+  /** Milliseconds for RabbitMQ to accept the connection and the login. Default 10,000. */
   connectTimeoutMs?: number;
-  /** A connection without a sign of life for twice this time is dead. Default 10. */
+  /** Heartbeat in seconds. A connection without traffic for twice this time is dead. Default 10. */
   heartbeatSeconds?: number;
   /** Shown in RabbitMQ's list of connections. Default `postcommit`. */
   connectionName?: string;
@@ -93,10 +93,10 @@ async function dial(options: ResolvedOptions, signal: AbortSignal) {
   }
 }
 
-/** The reason where waiting does not help. */
+/** Why the broker refuses, where waiting does not help. */
 function refusalOf(error: unknown): string | undefined {
   const words = reasonOf(error);
-  // The broker's words are lost in amqplib: it only says that it was answered with a close.
+  // amqplib drops the broker's text: it only reports that the broker closed the connection.
   if (/Expected ConnectionOpenOk; got <ConnectionClose/.test(words)) {
     return 'the virtual host does not exist, or this user may not use it.';
   }

@@ -1,8 +1,8 @@
 import type { RedisClientOptions } from 'redis';
 import { PostcommitError } from '../errors.ts';
-import { CallsUnderWay } from './calls-under-way.ts';
 import { cutReason, isUntrustedCertificate, reasonOf } from './failure.ts';
 import { importClient } from './import-client.ts';
+import { InFlightCalls } from './in-flight-calls.ts';
 import { sendInKeyOrder } from './key-order.ts';
 import type { Message, Publisher, PublisherCapabilities, PublishOutcome } from './publisher.ts';
 import { delivered } from './publisher.ts';
@@ -14,13 +14,13 @@ import { isPort } from './server-url.ts';
 export interface RedisOptions {
   /** `redis[s]://[[user][:password]@]host[:port][/database]`; `rediss` is TLS. Default `redis://localhost:6379`. Also `unix://[[user][:password]@]/path[?db=number]`. */
   url?: string;
-  /** Handed to node-redis: `host`, `port`, `path`, `tls`, `ca`, `cert`, `key`, `servername` and so on. */
+  /** Passed to node-redis: `host`, `port`, `path`, `tls`, `ca`, `cert`, `key`, `servername` and so on. */
   socket?: RedisClientOptions['socket'];
   /** ACL user. Default: Redis's `default`. */
   username?: string;
   /** Its password. Default none. */
   password?: string;
-  /** Handed to node-redis, for credentials that change. */
+  /** Passed to node-redis, for credentials that change. */
   credentialsProvider?: RedisClientOptions['credentialsProvider'];
   /** Number of the database. Default 0. */
   database?: number;
@@ -51,7 +51,7 @@ interface RedisClientToCopy {
 }
 
 const batchSizeMax = 250;
-/** How long `close` waits for what is under way. */
+/** How long `close` waits for calls in flight. */
 const flushTimeoutMs = 5_000;
 
 const capabilities: PublisherCapabilities = {
@@ -117,7 +117,7 @@ function resolve(given: RedisOptions): ResolvedRedisOptions {
   };
 }
 
-/** What the URL says. Without the text that was given: it may hold a password. */
+/** Reads the URL. Errors do not quote it: it may hold a password. */
 function readAddress(
   { socket }: RedisOptions,
   url: string | undefined,
@@ -168,7 +168,7 @@ class RedisPublisher implements Publisher {
   readonly capabilities = capabilities;
   readonly #options: ResolvedRedisOptions;
   readonly #connector: RedisConnector;
-  readonly #calls = new CallsUnderWay();
+  readonly #calls = new InFlightCalls();
   #closed = false;
 
   constructor(options: ResolvedRedisOptions) {
@@ -200,7 +200,7 @@ class RedisPublisher implements Publisher {
           const entry = toEntry(message, this.#options);
           if ('kind' in entry) return Promise.resolve(entry);
           return client.sendCommand(entry.command).then(asDelivered, (error) => {
-            // After a failover the name may lead to another server, the old connection does not.
+            // After a failover the name may resolve to another server; the old connection does not follow.
             renew ||= replyCode(error) === 'READONLY' || replyCode(error) === 'MASTERDOWN';
             return signal.aborted ? unavailable('Redis did not answer in time.') : outcomeOf(error, message.topic);
           });
@@ -223,7 +223,7 @@ class RedisPublisher implements Publisher {
     this.#connector.drop();
   }
 
-  /** When the signal is aborted the connection goes, too: what it has not sent yet must never arrive. */
+  /** Closes the connection when the signal is aborted: what it has not sent yet must never arrive. */
   async #withClient<T>(signal: AbortSignal, work: (client: RedisClient) => Promise<T>): Promise<T> {
     if (this.#closed) throw new Error('The publisher is closed.');
     const { client, kill } = await this.#connector.get(signal);
@@ -279,7 +279,7 @@ function outcomeOf(error: unknown, stream: string): PublishOutcome {
   return { kind: 'failed', reason: cutReason(`Stream ${stream.slice(0, 100)}: ${words}`) };
 }
 
-/** At login: what waiting does not mend. */
+/** Whether the login failed in a way that waiting does not fix. */
 function refuses(error: unknown): boolean {
   if (isUntrustedCertificate(error)) return true;
   const code = replyCode(error);

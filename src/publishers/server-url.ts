@@ -1,6 +1,6 @@
 /**
  * Parses the URL of a server, and returns `undefined` for anything that a client could not connect to. Publishers do this
- * when they are created: a client that meets a bad URL later fails as if the server were down, and the error of `new URL`
+ * when they are created: a client that gets a bad URL fails later as if the server were down, and the error of `new URL`
  * carries the whole text, with the password.
  */
 export function readServerUrl(text: unknown, protocols: readonly string[]): URL | undefined {
@@ -20,7 +20,7 @@ export function isPort(port: unknown): boolean {
   return Number.isInteger(port) && (port as number) >= 1 && (port as number) <= 65_535;
 }
 
-/** The text behind percent-encoding; `undefined` where it is broken. */
+/** The percent-decoded text; `undefined` where the encoding is invalid. */
 export function decoded(text: string): string | undefined {
   try {
     return decodeURIComponent(text);

@@ -25,7 +25,7 @@ export interface SnsOptions {
    * topics get their order and deduplication in any case. Default: whether `topicArn` is one, else `false`.
    */
   fifo?: boolean;
-  /** Handed to the SDK's `SNSClient`: request handler (agents, TLS, proxies), logger and so on. */
+  /** Passed to the SDK's `SNSClient`: request handler (agents, TLS, proxies), logger and so on. */
   clientOptions?: SNSClientConfig;
   /** A client of yours, instead of the options of the connection. It is not closed. */
   client?: SNSClient;
@@ -34,7 +34,7 @@ export interface SnsOptions {
    * `MaximumMessageSize` is not set.
    */
   messageBytesMax?: number;
-  /** Requests under way at once in each of the up to 4 batches that the relay publishes side by side. Default 8. */
+  /** Requests in flight in each of the up to 4 batches that the relay publishes in parallel. Default 8. */
   requestsAtOnceMax?: number;
 }
 

@@ -23,13 +23,13 @@ export interface SqsOptions {
    * queues get their order and deduplication in any case. Default: whether `queueUrl` is one, else `false`.
    */
   fifo?: boolean;
-  /** Handed to the SDK's `SQSClient`: request handler (agents, TLS, proxies), logger and so on. */
+  /** Passed to the SDK's `SQSClient`: request handler (agents, TLS, proxies), logger and so on. */
   clientOptions?: SQSClientConfig;
   /** A client of yours, instead of the options of the connection. It is not closed. */
   client?: SQSClient;
   /** Bytes of one message, attributes included, and of one request. Default 1,048,576, AWS's own limit. */
   messageBytesMax?: number;
-  /** Requests under way at once in each of the up to 4 batches that the relay publishes side by side. Default 8. */
+  /** Requests in flight in each of the up to 4 batches that the relay publishes in parallel. Default 8. */
   requestsAtOnceMax?: number;
 }
 

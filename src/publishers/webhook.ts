@@ -1,7 +1,7 @@
 import { setMaxListeners } from 'node:events';
 import { PostcommitError } from '../errors.ts';
-import { CallsUnderWay } from './calls-under-way.ts';
 import { isUntrustedCertificate } from './failure.ts';
+import { InFlightCalls } from './in-flight-calls.ts';
 import { sendInKeyOrder } from './key-order.ts';
 import type { Message, Publisher, PublisherCapabilities, PublisherParts, PublishOutcome } from './publisher.ts';
 import { Connections } from './webhook/connections.ts';
@@ -51,7 +51,7 @@ class WebhookPublisher implements Publisher {
   readonly #options: ResolvedWebhookOptions;
   readonly #connections: Connections;
   readonly #delivery: WebhookDelivery;
-  readonly #calls = new CallsUnderWay();
+  readonly #calls = new InFlightCalls();
   #closed = false;
   #giveUp = quietController();
 
@@ -75,7 +75,7 @@ class WebhookPublisher implements Publisher {
       ordered: true,
       keyRuns: false,
       deduplicates: false,
-      // What it waits for before it sends, and then for the answer.
+      // The time it waits before it sends, and then for the answer.
       answerMsMax: 2 * options.timeoutMs,
       cloudEventsPrefix: 'ce-',
     };
@@ -111,7 +111,7 @@ class WebhookPublisher implements Publisher {
     const { healthUrl, headers } = this.#options;
     if (healthUrl === undefined) return this.#connections.knock(url, signal);
     const request = { url, method: 'GET' as const, headers: { 'user-agent': 'postcommit', ...headers } };
-    // A connection that is already there proves nothing about new ones.
+    // An open connection proves nothing about new ones.
     const { fresh } = this.#connections.agentsFor(url, false);
     const { status } = await exchange(request, { pooled: fresh, fresh }, signal);
     if (status >= 200 && status <= 299) return;
@@ -143,7 +143,7 @@ async function untilEither<T>(signals: readonly AbortSignal[], work: (either: Ab
   }
 }
 
-/** Every request listens to it, and Node would warn of a leak from the eleventh on. */
+/** Every request adds a listener, and Node warns of a leak from the eleventh on. */
 function quietController(): AbortController {
   const controller = new AbortController();
   setMaxListeners(0, controller.signal);

@@ -4,7 +4,7 @@ import { isoTime } from './event-facts.ts';
 import type { Serializer } from './serializer.ts';
 
 export interface CloudEventsOptions {
-  /** Where events come from: a URI or a part of one, e.g. `/orders` or `https://example.com/orders`. */
+  /** The origin of events: a URI or a part of one, e.g. `/orders` or `https://example.com/orders`. */
   source: string | ((event: DeliveredEvent) => string);
   /**
    * `structured`: attributes and payload are one JSON object in the body. `binary`: the payload is the body and the
@@ -56,10 +56,10 @@ type Attributes = Record<string, string | number | null | undefined>;
 
 function required(name: string, value: unknown): string {
   if (typeof value === 'string' && value !== '') return value;
-  throw new Error(`cloudEvents: ${name}() must answer a text for every event. Got ${String(value)}.`);
+  throw new Error(`cloudEvents: ${name}() must return a string for every event. Got ${String(value)}.`);
 }
 
-/** Events emitted by plain SQL may have headers that are not text. */
+/** Events emitted by plain SQL may have headers that are not strings. */
 function textOrNone(value: unknown): string | undefined {
   return typeof value === 'string' ? value : undefined;
 }
@@ -78,13 +78,13 @@ function structured(event: DeliveredEvent, attributes: Attributes) {
 
 function binary(event: DeliveredEvent, attributes: Attributes, prefix: string) {
   const headers: Record<string, string> = {};
-  // The bindings of HTTP and NATS, whose headers are ASCII; the others carry any text as it is.
+  // The bindings of HTTP and NATS, whose headers are ASCII. The others carry any text unchanged.
   const encode = prefix === 'ce-' ? percentEncoded : String;
   for (const name in attributes) {
     const value = attributes[name];
     if (isPresent(value)) headers[prefix + name] = encode(value);
   }
-  // No header for datacontenttype: that is what the message's content type says.
+  // No header for datacontenttype: the message's content type is that.
   return { body: event.payloadJson, contentType: 'application/json', headers };
 }
 
@@ -104,17 +104,17 @@ function percentEncoded(value: string | number): string {
 function checked(options: CloudEventsOptions): CloudEventsOptions {
   const known = ['source', 'mode', 'type', 'dataSchema'];
   const unknown = Object.keys(options ?? {}).find((name) => !known.includes(name));
-  if (unknown !== undefined) throw bad(`there is no option ${unknown}. Known are: ${known.join(', ')}.`);
+  if (unknown !== undefined) throw bad(`there is no option ${unknown}. Options are: ${known.join(', ')}.`);
   const { source, mode, type, dataSchema } = options ?? {};
   if (typeof source !== 'function' && (typeof source !== 'string' || source === '')) {
-    throw bad('source must be a URI or a part of one, e.g. "/orders", or a function that answers it.');
+    throw bad('source must be a URI or a part of one, e.g. "/orders", or a function that returns one.');
   }
   if (mode !== undefined && mode !== 'structured' && mode !== 'binary') {
     throw bad(`mode must be 'structured' or 'binary'. Got ${String(mode)}.`);
   }
   if (type !== undefined && typeof type !== 'function') throw bad('type must be a function of the event.');
   if (dataSchema !== undefined && typeof dataSchema !== 'function' && typeof dataSchema !== 'string') {
-    throw bad('dataSchema must be a URI, or a function that answers it.');
+    throw bad('dataSchema must be a URI, or a function that returns one.');
   }
   return options;
 }

@@ -3,10 +3,10 @@ import { factHeaders, isoTime, traceIdOf } from './event-facts.ts';
 import type { Serializer } from './serializer.ts';
 
 /**
- * The default wire format: a JSON object that says what happened, when and to what, with the payload as `data`, and the
- * same facts as headers. Its schema is docs/wire-format/envelope.schema.json.
+ * The default wire format: a JSON object with the facts about the event and the payload as `data`. The same facts are
+ * headers. Its schema is docs/wire-format/envelope.schema.json.
  *
- * The payload is put in as the text that the database has, so numbers of any size arrive digit by digit.
+ * The payload is the text that the database has, so numbers of any size keep all digits.
  *
  * @example
  * import { envelope } from 'postcommit';

@@ -10,7 +10,7 @@ export function traceIdOf(event: DeliveredEvent): string | undefined {
   return traceparent.slice(3, 35);
 }
 
-/** What is to be known of an event without reading its body, as headers: to filter, to route, to trace. */
+/** Facts about an event as headers, so that consumers can filter, route and trace without reading the body. */
 export function factHeaders(event: DeliveredEvent, traceId: string | undefined): Record<string, string> {
   const { type, id } = event.aggregate;
   const headers: Record<string, string> = {
@@ -32,8 +32,8 @@ let lastPrefix = '';
 const textLength = '2026-01-31T12:00:00.000Z'.length;
 
 /**
- * Events of one transaction share their moment, and those of a backlog mostly their second; writing all of it each time is
- * a third of what the envelope costs.
+ * The ISO time, cached: events of one transaction have the same time, and those of a backlog mostly the same second.
+ * Formatting it each time is a third of what the envelope costs.
  */
 export function isoTime(ms: number): string {
   if (ms === lastMs) return lastText;

@@ -1,9 +1,9 @@
 import type { DeliveredEvent } from './delivered-event.ts';
 
 /**
- * Turns an event into what travels over the wire. Given per destination; the envelope is the default. It may be
- * asynchronous, e.g. to ask a schema registry. What it throws is a failed attempt; `throw new Reject(…)` gives the event
- * up.
+ * Turns an event into the message body, content type and headers. Set per destination; the envelope is the default. It
+ * may be asynchronous, e.g. to ask a schema registry. An error is a failed attempt; `throw new Reject(…)` makes the event
+ * a dead letter.
  *
  * @example
  * import type { Serializer } from 'postcommit';
@@ -16,7 +16,7 @@ export interface Serializer {
   serialize(event: DeliveredEvent, binding: WireBinding): Serialized | Promise<Serialized>;
 }
 
-/** What a serializer may need to know of the broker. */
+/** What a serializer may need to know about the broker. */
 export interface WireBinding {
   /** How CloudEvents' binary mode names attributes in headers. */
   readonly cloudEventsPrefix: string;

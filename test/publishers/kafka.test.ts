@@ -334,7 +334,7 @@ describe('a refusal', () => {
       [{ brokers, compression: 'zip' as 'gzip' }, /compression must be one of none, gzip/],
       [{ brokers, messageBytesMax: 1 }, /messageBytesMax must be a whole number/],
       [{ brokers, producer }, /brokers has no effect/],
-      [{ producer }, /give a function/],
+      [{ producer }, /pass a function/],
       [{ producer: {} as never }, /must be a producer of kafkajs/],
       [{ brokers, sasl: {} as never }, /sasl must be/],
     ];

@@ -83,8 +83,8 @@ describe('the NATS publisher', () => {
     );
     expect(outcomes).toEqual([
       { kind: 'failed', reason: expect.stringContaining("No stream stores the subject 'silent'") },
-      { kind: 'failed', reason: expect.stringContaining("'chatty' was answered by somebody who is no stream") },
-      { kind: 'failed', reason: expect.stringContaining("'json' was answered by somebody who is no stream") },
+      { kind: 'failed', reason: expect.stringContaining("'chatty' was answered by a subscriber that is not a stream") },
+      { kind: 'failed', reason: expect.stringContaining("'json' was answered by a subscriber that is not a stream") },
       ok,
     ]);
   });

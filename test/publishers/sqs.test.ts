@@ -81,7 +81,7 @@ describe('a message in a FIFO queue', () => {
     expect(await publisher.publish(batch, soon())).toEqual([
       { kind: 'failed', reason: 'KmsDisabled: the key is off' },
       { kind: 'released', reason: expect.stringMatching(/earlier event of the same key/) },
-      { kind: 'failed', reason: 'AWS did not say what became of the message.' },
+      { kind: 'failed', reason: 'AWS returned no result for the message.' },
     ]);
   });
 });

@@ -105,7 +105,7 @@ describe('without an answer', () => {
     const routed = publishOne(open(), url, stop.signal);
     setTimeout(() => stop.abort('enough'), 50);
     const outcomes = await within(Promise.all([call, routed]), { what: 'the calls are answered', timeoutMs: 2_000 });
-    const outcome = { kind: 'unavailable', reason: 'No answer in the time that the relay gives it.' };
+    const outcome = { kind: 'unavailable', reason: 'No answer within the time limit of the relay.' };
     expect(outcomes).toEqual([outcome, outcome]);
   });
 });

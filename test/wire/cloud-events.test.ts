@@ -98,7 +98,7 @@ describe('CloudEvents, structured', () => {
     });
     expect(event).toMatchObject({ source: '/orders', type: 'com.example.order.created', dataschema: 'urn:order:2' });
     expect(structured(undefined, { dataSchema: () => undefined })).not.toHaveProperty('dataschema');
-    expect(() => structured(undefined, { source: () => '' })).toThrow(/source\(\) must answer a text/);
+    expect(() => structured(undefined, { source: () => '' })).toThrow(/source\(\) must return a string/);
   });
 });
 

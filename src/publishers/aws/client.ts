@@ -1,7 +1,7 @@
 import type { OptionReader } from '../publisher-options.ts';
 import { readServerUrl } from '../server-url.ts';
 
-/** How SQS and SNS are reached. */
+/** How to connect to SQS and SNS. */
 export interface AwsConnectionOptions {
   region?: string;
   endpoint?: string;
@@ -35,7 +35,7 @@ export function clientConfiguration<T extends AwsConnectionOptions>(
 ): NonNullable<T['clientOptions']> & Pick<T, 'region' | 'endpoint' | 'credentials'> {
   const { region, endpoint, credentials } = options;
   return {
-    // The relay tries again by itself. One more attempt is for kept connections that the server closed.
+    // The relay retries. The second attempt is for kept connections that the server closed.
     maxAttempts: 2,
     ...options.clientOptions,
     ...(region !== undefined && { region }),
@@ -44,7 +44,7 @@ export function clientConfiguration<T extends AwsConnectionOptions>(
   } as NonNullable<T['clientOptions']> & Pick<T, 'region' | 'endpoint' | 'credentials'>;
 }
 
-/** Of an endpoint or a queue. AWS signs requests and knows no password in a URL, so one there would only end up in logs. */
+/** Of an endpoint or a queue. AWS signs requests and uses no password from a URL, so one there would only end up in logs. */
 export function isAwsUrl(text: string): boolean {
   const url = readServerUrl(text, ['http:', 'https:']);
   return url !== undefined && url.username === '' && url.password === '';

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { cutReason } from '../failure.ts';
 import type { Message, PublishOutcome } from '../publisher.ts';
 
-/** A message as SQS and SNS take it, but for the name that each has for the body. */
+/** A message as SQS and SNS take it, except for the name of the body, which differs. */
 export interface AwsEntry {
   readonly body: string;
   readonly attributes: Record<string, AwsAttribute>;
@@ -22,7 +22,7 @@ export interface AwsAttribute {
 const attributesMax = 10;
 const moreHeaders = 'more-headers';
 
-/** What AWS allows in a text: XML's characters. */
+/** The characters that AWS allows: those of XML. */
 const forbidden = /[^\t\n\r\u{20}-\u{D7FF}\u{E000}-\u{FFFD}\u{10000}-\u{10FFFF}]/u;
 const forbiddenEverywhere = new RegExp(forbidden, 'gu');
 // `__proto__` fits AWS's rules, but not every version of the SDK sends an attribute of that name.
@@ -62,7 +62,7 @@ function whatIsWrong({ body, key, headers, eventType, contentType }: Message): s
   }
   const facts = { 'event type': eventType, 'content type': contentType, key: key ?? '' };
   const named = Object.entries(headers).map(([name, value]) => [`header ${name}`, value] as const);
-  // Typed as texts; JavaScript may give others.
+  // Typed as strings; JavaScript callers may pass other values.
   const wrong = [...Object.entries(facts), ...named].find(([, value]) => typeof value !== 'string');
   return wrong && `The ${wrong[0]} is not a text but ${typeof wrong[1]}.`;
 }
@@ -75,7 +75,7 @@ function toAttributes({ eventId, eventType, key, contentType, body, headers }: M
   const fitting = new Map<string, string>();
   const rest = new Map<string, string>();
   for (const [name, value] of [...Object.entries(facts), ...Object.entries(headers)]) {
-    // The envelope's headers tell some of the same facts.
+    // The headers of the envelope contain some of the same facts.
     if (fitting.get(name) === value) continue;
     const fits = isAttribute(name, value) && !fitting.has(name);
     (fits ? fitting : rest).set(name, value);
@@ -106,7 +106,7 @@ function escapeForbidden(headers: Record<string, string>): string {
   );
 }
 
-/** A key with characters that AWS does not take, or too long, is still one group: that of its hash. */
+/** A key that is too long, or has characters that AWS does not take, is replaced by its hash: still one group. */
 function toGroupId(key: string): string {
   return groupIdPattern.test(key) ? key : createHash('sha256').update(key).digest('hex');
 }

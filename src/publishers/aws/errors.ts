@@ -8,14 +8,14 @@ export interface AwsEntryFailure {
   readonly Message?: string | undefined;
 }
 
-/** What the publisher makes of a failed request. */
+/** What a failed request means. */
 export type AwsFailure =
   /** The same for every message of the request. */
   | { readonly of: 'all'; readonly outcome: PublishOutcome }
   /** It may be the fault of one entry: each is to be tried alone. */
   | { readonly of: 'some'; readonly outcome: PublishOutcome };
 
-/** AWS does not know who we are: nothing can be sent anywhere until an operator mends it. */
+/** AWS refuses our credentials: nothing can be sent until an operator fixes them. */
 const unknownIdentity =
   /^(?:InvalidClientTokenId|UnrecognizedClient|SignatureDoesNotMatch|InvalidSignature|InvalidAccessKeyId|IncompleteSignature|MissingAuthenticationToken|InvalidSecurity|ExpiredToken|RequestExpired|OptInRequired|CredentialsProviderError|TokenProviderError)$/;
 const accessDenied = /^(?:AccessDenied|AuthorizationError|Forbidden)$/;
@@ -26,7 +26,7 @@ const encryption = /^kms/i;
 /** Said of a parameter that is the message itself. Wrong queues and topics are invalid parameters, too. */
 const tooLong = /too long|shorter than|maximum message size|message size|invalid character/i;
 
-/** At connect: what waiting does not mend. */
+/** Whether connecting failed in a way that waiting does not fix. */
 export function isRefusal(error: unknown): boolean {
   if (isUntrustedCertificate(error) || unknownIdentity.test(codeOf(error))) return true;
   return error instanceof Error && error.message === 'Region is missing';
@@ -40,7 +40,7 @@ export function isNoSuchTarget(error: unknown): boolean {
   return noSuchTarget.test(codeOf(error));
 }
 
-/** The service answered, so it is alive, whatever it thinks of the request. */
+/** Whether the service answered, with an error or not: then it is alive. */
 export function isAnswer(error: unknown): boolean {
   const status = statusOf(error);
   return status !== undefined && status < 500;
@@ -66,7 +66,7 @@ export function outcomeOfEntry({ Code = '', Message = '' }: AwsEntryFailure): Pu
   return { kind: isBadMessage(code, Message) ? 'rejected' : 'failed', reason };
 }
 
-/** What is wrong with the message itself stays wrong. */
+/** Whether the message itself is wrong. It stays wrong. */
 function isBadMessage(code: string, words: string): boolean {
   if (code === 'InvalidMessageContents' || code === 'BatchRequestTooLong') return true;
   return /^(?:InvalidParameter|Validation)/.test(code) && tooLong.test(words);
@@ -78,7 +78,7 @@ function wordsOf(code: string, message: string): string {
 }
 
 function codeOf(error: unknown): string {
-  // Others are the system's, and say in their message what they are.
+  // Other codes come from the system, and the message contains them.
   if (!(error instanceof Error) || /^(?:Error|TypeError|AggregateError)$/.test(error.name)) return '';
   return plainCode(error.name);
 }

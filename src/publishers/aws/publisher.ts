@@ -1,14 +1,14 @@
 import { setMaxListeners } from 'node:events';
 import { PostcommitError } from '../../errors.ts';
-import { CallsUnderWay } from '../calls-under-way.ts';
 import { cutReason, reasonOf, untilAborted } from '../failure.ts';
+import { InFlightCalls } from '../in-flight-calls.ts';
 import { sendInKeyOrder } from '../key-order.ts';
 import type { Message, Publisher, PublisherCapabilities, PublishOutcome } from '../publisher.ts';
 import { type AwsEntry, isFifo, toEntry } from './entry.ts';
 import { type AwsEntryFailure, failureOfRequest, isAccessDenied, isAnswer, isRefusal } from './errors.ts';
 import { AwsRequests } from './requests.ts';
 
-/** What SQS and SNS do each in their own way. */
+/** What differs between SQS and SNS. */
 export interface AwsService {
   readonly kind: 'sqs' | 'sns';
   /** Every event goes there, whatever its topic. */
@@ -17,7 +17,7 @@ export interface AwsService {
   readonly fifo: boolean;
   /** Of one message and of one request alike. */
   readonly messageBytesMax: number;
-  /** Requests under way at once, in one call of `publish`. */
+  /** Requests in flight in one call of `publish`. */
   readonly requestsAtOnceMax: number;
   open(): Promise<AwsSession>;
 }
@@ -29,7 +29,7 @@ export interface AwsSession {
   /** The target is gone: it may be another one under the same name next time. */
   forget(target: string): void;
   send(target: string, entries: readonly AwsEntry[], signal: AbortSignal): Promise<AwsAnswer>;
-  /** A cheap signed call: about the only target, or where there is none about nothing in particular. */
+  /** A cheap signed call: about the only target, or where there is none, a general one. */
   probe(signal: AbortSignal): Promise<unknown>;
   close(): void;
 }
@@ -40,19 +40,19 @@ export interface AwsAnswer {
   readonly Failed?: readonly AwsEntryFailure[] | undefined;
 }
 
-/** Thrown by `targetOf`: the route's topic leads nowhere, and the service was not even asked. */
+/** Thrown by `targetOf`: the route's topic is no target, and the service was not asked. */
 export class NoTarget extends Error {
   override readonly name = 'NoTarget';
 }
 
-/** How long `close` waits for what is under way. */
+/** How long `close` waits for calls in flight. */
 const flushTimeoutMs = 5_000;
 
 export class AwsPublisher implements Publisher {
   readonly kind: string;
   readonly capabilities: PublisherCapabilities;
   readonly #service: AwsService;
-  readonly #calls = new CallsUnderWay();
+  readonly #calls = new InFlightCalls();
   #opening: Promise<AwsSession> | undefined;
   #closed = false;
 
@@ -76,7 +76,7 @@ export class AwsPublisher implements Publisher {
     try {
       await untilAborted(session.probe(signal), signal);
     } catch (error) {
-      // Who may send need not have the right to list. Only where there is one target, the probe asks for just that right.
+      // A role that may send may lack the right to list. Only with a single target does the probe need no other right.
       const refused = isRefusal(error) || (isAccessDenied(error) && this.#service.onlyTarget !== undefined);
       if (!refused && isAnswer(error)) return;
       const code = refused ? 'POSTCOMMIT_E_DESTINATION_REFUSED' : 'POSTCOMMIT_E_DESTINATION_UNAVAILABLE';

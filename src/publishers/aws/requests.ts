@@ -14,8 +14,8 @@ interface Waiting {
 }
 
 /**
- * Packs entries into requests and sends these side by side, for one call of `publish`. It never has two entries of one
- * key at once: the second is added when the first is answered, because AWS may take the second of a request and not the
+ * Packs entries into requests and sends them in parallel, for one call of `publish`. It never has two entries of one key
+ * in flight: the second is added when the first is answered, because AWS may take the second of a request and not the
  * first.
  */
 export class AwsRequests {
@@ -45,7 +45,7 @@ export class AwsRequests {
     });
   }
 
-  /** After everything that is ready now has been added, so that requests are full. */
+  /** Runs after everything that is ready has been added, so that requests are full. */
   #schedule(): void {
     if (this.#scheduled) return;
     this.#scheduled = true;
@@ -110,4 +110,4 @@ function settleAll(request: readonly Waiting[], answer: AwsAnswer): void {
   }
 }
 
-const unanswered: PublishOutcome = { kind: 'failed', reason: 'AWS did not say what became of the message.' };
+const unanswered: PublishOutcome = { kind: 'failed', reason: 'AWS returned no result for the message.' };

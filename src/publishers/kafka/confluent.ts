@@ -1,7 +1,7 @@
 import { importClient } from '../import-client.ts';
 import { type KafkaConnection, type KafkaPort, type KafkaRecord, SomeFailed } from './port.ts';
 
-/** What is used of a producer of `@confluentinc/kafka-javascript`, in its KafkaJS-compatible form. */
+/** The part of a `@confluentinc/kafka-javascript` producer that is used here, in its KafkaJS-compatible form. */
 export interface ConfluentProducer {
   connect(): Promise<unknown>;
   disconnect(): Promise<unknown>;
@@ -54,9 +54,9 @@ export async function confluentPort(connection: KafkaConnection): Promise<KafkaP
   const producer = kafka.producer({
     kafkaJS: { idempotent: true, acks: -1, allowAutoTopicCreation: connection.autoCreateTopics },
     'compression.codec': connection.compression,
-    // It counts without compression, as we do; the broker has the last word.
+    // librdkafka counts without compression, as this publisher does; the broker decides.
     'message.max.bytes': Math.max(connection.messageBytesMax, 1_000_000),
-    // What was not stored after this time never will be: until then no other producer takes its place.
+    // What is not stored after this time never will be: until then no other producer replaces this one.
     'message.timeout.ms': connection.requestTimeoutMs,
     'linger.ms': 1,
     ...clientOptions,
@@ -64,7 +64,7 @@ export async function confluentPort(connection: KafkaConnection): Promise<KafkaP
   return new ConfluentPort(producer, true, refusals);
 }
 
-/** librdkafka goes on trying when it is refused, and says so in its log alone. Everything else there is left out. */
+/** librdkafka keeps retrying when it is refused, and reports it in its log only. All other log lines are ignored. */
 class RefusalLog {
   /** Rejects once the broker has refused. */
   readonly refused: Promise<never>;
@@ -113,7 +113,7 @@ export class ConfluentPort implements KafkaPort {
     try {
       await (this.#log ? Promise.race([connecting, this.#log.refused]) : connecting);
     } catch (error) {
-      // Somebody else's producer may be connected already, and says so by refusing.
+      // The caller's producer may be connected already, and then refuses a second connect.
       const isConnected = !this.#owned && error instanceof Error && /already been called/.test(error.message);
       if (!isConnected) throw error;
     }
@@ -150,13 +150,13 @@ export class ConfluentPort implements KafkaPort {
 
   async close(): Promise<void> {
     if (!this.#owned) return;
-    // Closed while it connects, it would throw where nobody can catch it.
+    // Closed while it connects, it would throw an error that cannot be caught.
     await this.#connecting;
     await this.#producer.disconnect().catch(() => {});
   }
 }
 
-/** Node's words for TLS in librdkafka's. */
+/** Node's TLS options as librdkafka's properties. */
 function tlsProperties(tls: object): Record<string, unknown> {
   const { ca, cert, key, passphrase, rejectUnauthorized } = tls as Record<string, unknown>;
   const pem = (value: unknown) => (Array.isArray(value) ? value.join('\n') : String(value));

@@ -117,7 +117,7 @@ export class RoundSender {
   port: KafkaPort;
   /** Whether anything failed: this producer should not be used for another batch. */
   failed = false;
-  /** Whether the broker is away: there is no use in sending more. */
+  /** Why the broker is unreachable; then nothing more is sent. */
   outage: string | undefined;
   /** Whether the client's view of the cluster is out of date, and with it what every other producer remembers. */
   isStale = false;

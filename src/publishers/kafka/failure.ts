@@ -11,7 +11,7 @@ export interface KafkaFailure {
   readonly outcome: PublishOutcome;
 }
 
-/** Understands the errors of every client: by the number that Kafka's protocol has for them, and the words they bring. */
+/** Classifies the errors of every client, by the error code of Kafka's protocol and by their text. */
 export function kafkaFailure(error: unknown): KafkaFailure {
   const causes = [...causesOf(error)];
   const protocolError = causes.map(findProtocolError).find((found) => found !== undefined);
@@ -32,7 +32,7 @@ export function kafkaFailure(error: unknown): KafkaFailure {
   return { about: 'topic', outcome: { kind: code === invalidTopic ? 'rejected' : 'failed', reason } };
 }
 
-/** What `connect` throws: a code of its own for what waiting does not mend. */
+/** The error that `connect` throws, with a code of its own for a failure that waiting does not fix. */
 export function connectError(error: unknown): unknown {
   if (error instanceof PostcommitError) return error;
   const { about, outcome } = kafkaFailure(error);
@@ -52,7 +52,7 @@ const tooLarge = new Set([10, 18]);
 const badRecords = new Set([32, 43, 87]);
 const refusals = new Set([31, 33, 58]);
 /**
- * The broker, its replicas or the coordinator are not up to it right now. Those about sequences and producer ids (45 to
+ * The broker, its replicas or the coordinator are not available right now. Those about sequences and producer ids (45 to
  * 47, 59) end with a new producer.
  */
 const outages = new Set([5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 41, 45, 46, 47, 56, 59, 72, 74, 75, 89, 90]);
@@ -75,7 +75,7 @@ const protocolNames: Readonly<Record<number, string>> = {
   87: 'INVALID_RECORD',
 };
 
-/** The error, and whatever it wraps: clients put the broker's answer under what they say of their own retries. */
+/** The error and all that it wraps: clients wrap the broker's error in their own about retries. */
 function* causesOf(error: unknown, depth = 0): Generator<unknown> {
   if (error === undefined || error === null || depth > 5) return;
   yield error;
@@ -99,7 +99,7 @@ function isLoginRefusal(error: unknown): boolean {
   );
 }
 
-/** The handshake itself failed: no TLS there, or our certificate is not wanted. */
+/** The TLS handshake failed: the server has no TLS, or refuses our certificate. */
 function isTlsRefusal(error: unknown): boolean {
   const { code } = error as { code?: unknown };
   return typeof code === 'string' && code.startsWith('ERR_SSL_');

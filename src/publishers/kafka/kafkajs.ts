@@ -25,10 +25,10 @@ function rethrow(error: unknown): never {
 }
 
 /**
- * One idempotent kafkajs producer, with what kafkajs leaves out. It takes back the sequence numbers of a request that
- * failed, also of those partitions that were stored: the same records sent again are then recognised by the broker, but
- * other records in their place would be confirmed and dropped. So requests go one at a time, partitions are chosen here,
- * and a producer whose request failed is given up. It has no way to stop a request, so its sockets are ours to cut.
+ * One idempotent kafkajs producer, with what kafkajs leaves out. kafkajs reuses the sequence numbers of a failed request,
+ * also for partitions that were stored. The broker recognises the same records when they are sent again, but it would
+ * confirm and drop other records in their place. So requests go one at a time, partitions are chosen here, and a producer
+ * whose request failed is discarded. kafkajs cannot stop a request, so this port closes its sockets.
  */
 class KafkajsPort implements KafkaPort {
   readonly resendsSafely = true;
@@ -47,7 +47,7 @@ class KafkajsPort implements KafkaPort {
       connectionTimeout: connection.connectTimeoutMs,
       requestTimeout: connection.requestTimeoutMs,
       logLevel: kafkajs.logLevel.NOTHING,
-      // An outage is the relay's to wait for: kafkajs itself only bridges a leader that moves and a topic being created.
+      // The relay handles outages. kafkajs only retries while a leader moves or a topic is being created.
       retry: { retries: 3, initialRetryTime: 100, maxRetryTime: 1_000 },
       ...(connection.ssl !== undefined && { ssl: connection.ssl }),
       // It writes into this object.
@@ -117,7 +117,7 @@ class KafkajsPort implements KafkaPort {
   }
 
   #createSocket({ host, port, ssl, onConnect }: SocketOptions): Socket {
-    if (this.#discarded) throw new Error('The producer was given up.');
+    if (this.#discarded) throw new Error('The producer was discarded.');
     const name = isIP(host) ? {} : { servername: host };
     const socket = ssl ? connectTls({ host, port, ...name, ...ssl }, onConnect) : connectTcp({ host, port }, onConnect);
     socket.setKeepAlive(true, 60_000);
@@ -138,13 +138,13 @@ interface SocketOptions {
 
 function cutOff(socket: Socket): void {
   cutSocket(socket);
-  // Only this event makes kafkajs give up what waits on the socket.
+  // Only this event makes kafkajs reject what waits on the socket.
   socket.emit('error', new Error('No answer in time.'));
 }
 
 /**
- * kafkajs tells a topic's partitions to its partitioner alone. A record without one is a question: the answer is thrown,
- * before anything is sent.
+ * kafkajs passes a topic's partitions to its partitioner only. For a record without a partition, the partitioner throws
+ * them, before anything is sent.
  */
 function choosePartition({ message, partitionMetadata }: PartitionerArguments): number {
   if (message.partition !== undefined) return message.partition;

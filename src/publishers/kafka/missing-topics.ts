@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { type KafkaFailure, kafkaFailure } from './failure.ts';
 import type { KafkaPort } from './port.ts';
 
-/** A topic that does not exist is not looked up again before. */
+/** How long a topic that does not exist is not looked up again. */
 const rememberedMs = 2_000;
 /**
  * How long the batch that has a topic looked up again waits for it; others do not wait. A topic that exists by now is
@@ -21,7 +21,7 @@ interface MissingTopic {
 
 /**
  * Topics that do not exist, or that this user may not write to. They are looked up again now and then, over a connection
- * of their own: a batch that waits for one of them holds up all its other topics (p90 1,122 ms instead of 14).
+ * of their own: a batch that waits for one of them delays all its other topics (p90 1,122 ms instead of 14).
  */
 export class MissingTopics {
   readonly #connect: () => Promise<KafkaPort>;
@@ -43,7 +43,7 @@ export class MissingTopics {
     this.#topics.set(topic, { failure, untilMs: Date.now() + rememberedMs, isLookedUp: false });
   }
 
-  /** Why the topic cannot be had; `undefined` if it is not known to be missing, or not any more. */
+  /** Why the topic is not available; `undefined` if it is not known to be missing, or no longer is. */
   async failureOf(topic: string): Promise<KafkaFailure | undefined> {
     const missing = this.#topics.get(topic);
     if (missing === undefined) return undefined;

@@ -1,12 +1,12 @@
 import type { ConnectionOptions } from 'node:tls';
 import { readOptions } from '../publisher-options.ts';
 import { isHostPort } from '../server-url.ts';
-import { type KafkaProducer, refuseProducer } from './given.ts';
+import { type KafkaProducer, refuseProducer } from './custom-producer.ts';
 import type { KafkaCompression, KafkaConnection, KafkaSasl } from './port.ts';
 
-/** What `kafka` takes: `brokers` for a producer made here, or `producer` for one of yours. */
+/** Options of `kafka`: `brokers` for a producer made here, or `producer` for one of yours. */
 export interface KafkaOptions {
-  /** Where to find the cluster: `host:port` of one broker or several. */
+  /** The cluster: `host:port` of one broker or several. */
   brokers?: readonly string[];
   /** Which client to use; its package must be installed. Default `kafkajs`. */
   client?: 'kafkajs' | 'confluent' | 'platformatic';
@@ -32,13 +32,13 @@ export interface KafkaOptions {
   messageBytesMax?: number;
   /** Messages per batch. Larger is faster and repeats more after a crash. Default 1,000. */
   batchSizeMax?: number;
-  /** Batches under way at once, each over a producer of its own. Default 2; always 1 with a `producer` that is given. */
+  /** Batches in flight, each over a producer of its own. Default 2; always 1 with a `producer` of yours. */
   batchesInFlightMax?: number;
-  /** Further options for the client, in its own words: for kafkajs those of `new Kafka()`. They win over ours. */
+  /** Further options for the client, in its own format: for kafkajs those of `new Kafka()`. They override ours. */
   clientOptions?: Readonly<Record<string, unknown>>;
   /**
-   * A producer of yours (it stays yours: it is connected if it is not, and never closed here), or a function that makes
-   * one (which is then closed here, and replaced after a failure). An idempotent producer of kafkajs must come from a
+   * A producer of yours (it is connected if it is not, and never closed here), or a function that makes one (which is
+   * closed here, and replaced after a failure). An idempotent producer of kafkajs must come from a
    * function.
    */
   producer?: KafkaProducer | (() => KafkaProducer | Promise<KafkaProducer>);

@@ -1,7 +1,7 @@
 import type { AnsweredPartition } from './answer.ts';
 import { type KafkaRecord, RecordRefused } from './port.ts';
 
-/** What is used of a broker's answer to a Produce request, which `@platformatic/kafka` puts into its errors. */
+/** The part of a broker's answer to a Produce request that is used here. `@platformatic/kafka` puts it into its errors. */
 interface ProduceResponse {
   readonly responses: readonly { readonly name: string; readonly partitionResponses: readonly PartitionResponse[] }[];
 }

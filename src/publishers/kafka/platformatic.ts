@@ -13,7 +13,7 @@ import {
 } from './port.ts';
 import { cutSocket } from './socket.ts';
 
-/** What is used of a producer of `@platformatic/kafka`. */
+/** The part of a `@platformatic/kafka` producer that is used here. */
 export interface PlatformaticProducer {
   send(options: never): Promise<unknown>;
   metadata(options: never): Promise<unknown>;
@@ -43,7 +43,7 @@ const creationDelaysMs = [50, 100, 200, 400];
 // The broker that leads a partition from now on may not know it yet.
 const leaderMoveDelaysMs = [50, 200, 400];
 
-/** What it uses and earlier versions do not have. */
+/** What is used here and earlier versions lack. */
 const nodeVersionMin = [22, 22] as const;
 
 export async function platformaticPort(connection: KafkaConnection): Promise<KafkaPort> {
@@ -103,7 +103,7 @@ export class PlatformaticPort implements KafkaPort {
         const { topics } = await this.#producer.metadata({ topics: [topic], autocreateTopics: this.#autoCreateTopics });
         return (topics.get(topic)?.partitions ?? []).map(({ leader }, partition) => ({ partition, leader }));
       } catch (error) {
-        // It says so in a sentence, without the protocol's number.
+        // The client reports it as text, without the protocol's error code.
         const isUnknown = error instanceof Error && error.message.startsWith('Unknown topic');
         if (isUnknown && (delayMs === undefined || !this.#autoCreateTopics)) {
           throw Object.assign(new Error(error.message, { cause: error }), { apiCode: 3 });
@@ -159,7 +159,7 @@ export class PlatformaticPort implements KafkaPort {
   async discard(): Promise<void> {
     if (!this.#owned) {
       await this.#pending;
-      // Its owner keeps it, and it would go on with the partitions that it knows.
+      // The caller keeps this producer, and it would continue with the partitions that it knows.
       this.#producer.clearMetadata();
       return;
     }

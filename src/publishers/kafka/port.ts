@@ -3,29 +3,29 @@
  * failed is not used by a later call, so that no sequence number of an idempotent producer is ever given out twice.
  */
 export interface KafkaPort {
-  /** Connects, and has its producer id. */
+  /** Connects and gets its producer id. */
   open(): Promise<void>;
   /**
-   * The partitions of a topic and who leads them; creates the topic where broker and client allow that. Left out where
+   * The partitions of a topic and their leaders; creates the topic where broker and client allow that. Left out where
    * the client chooses the partition itself.
    */
   partitionsOf?(topic: string): Promise<readonly KafkaPartition[]>;
   /**
    * Stores the records of a partition together or not at all, and resolves when all are stored on all replicas in sync
-   * and the client's answer says so for every partition. Rejects with `SomeFailed` where the client knows what became of
+   * and the client's answer says so for every partition. Rejects with `SomeFailed` where the client knows the result of
    * each record or partition. After any other failure a second call with the same records of a partition stores none of
    * them twice, if `resendsSafely`.
    */
   send(records: readonly KafkaRecord[]): Promise<void>;
   readonly resendsSafely: boolean;
-  /** Asks the cluster for a sign of life. */
+  /** Checks that the cluster answers. */
   ping(): Promise<void>;
   /**
-   * Cuts the connections and gives up what is under way, as far as the client lets us. Resolves, and never rejects, once
-   * this producer can deliver nothing any more; until then no other takes its place.
+   * Closes the connections and drops what is in flight, as far as the client allows. Resolves, and never rejects, once
+   * this producer can deliver nothing any more; until then no other producer replaces it.
    */
   discard(): Promise<void>;
-  /** In good order, once nothing is under way. */
+  /** Closes gracefully, once nothing is in flight. */
   close(): Promise<void>;
 }
 
@@ -81,7 +81,7 @@ export class AnswerIncomplete extends Error {
   }
 }
 
-/** What a client is made from, whichever it is. */
+/** The options that every client is made from. */
 export interface KafkaConnection {
   readonly brokers: readonly string[];
   readonly clientId: string;
@@ -92,13 +92,13 @@ export interface KafkaConnection {
   readonly requestTimeoutMs: number;
   readonly autoCreateTopics: boolean;
   readonly messageBytesMax: number;
-  /** In the client's own words, on top of ours. */
+  /** Further options in the client's own format, on top of ours. */
   readonly clientOptions: Readonly<Record<string, unknown>>;
 }
 
 export type KafkaCompression = 'none' | 'gzip' | 'snappy' | 'lz4' | 'zstd';
 
-/** How to log in. With kafkajs, further mechanisms of its own (`aws`, `oauthbearer`) are handed through as they are. */
+/** How to log in. With kafkajs, its other mechanisms (`aws`, `oauthbearer`) are passed through as they are. */
 export type KafkaSasl =
   | { mechanism: 'plain' | 'scram-sha-256' | 'scram-sha-512'; username: string; password: string }
   | { mechanism: string; [option: string]: unknown };

@@ -13,7 +13,7 @@ const outageCodes = new Set([10008, 10023, 10039, 10076, 10118]);
 /** What the server knows about the stream of a subject. */
 type StreamState = 'there' | 'none' | 'no JetStream' | 'unknown';
 
-/** One connection to NATS. It is never mended, but replaced once it is lost. */
+/** One connection to NATS. It is never reconnected, but replaced once it is lost. */
 export class JetstreamConnection implements BrokerConnection {
   readonly createHeaders: () => MsgHdrs;
   readonly #connection: NatsConnection;
@@ -48,7 +48,7 @@ export class JetstreamConnection implements BrokerConnection {
     if (this.lost) return this.#unavailable();
     try {
       const { stream, seq } = await this.#jetstream.publish(subject, body, { msgID: deduplicationId, headers });
-      // Also when it is a duplicate. Whoever listens to the subject can answer; only a stream answers like this.
+      // Also when it is a duplicate. Any subscriber of the subject can answer; only a stream answers like this.
       if (typeof stream === 'string' && stream !== '' && seq > 0) return delivered;
       return { kind: 'failed', reason: noStream(subject) };
     } catch (error) {
@@ -135,10 +135,10 @@ export class JetstreamConnection implements BrokerConnection {
 }
 
 function noStream(subject: string): string {
-  return cutReason(`Subject '${subject}' was answered by somebody who is no stream.`);
+  return cutReason(`Subject '${subject}' was answered by a subscriber that is not a stream.`);
 }
 
-/** Nobody answered. Whether that is the subject's fault or an outage depends on whether there is a stream for it. */
+/** There was no answer. Whether that is an outage or a wrong subject depends on whether there is a stream for it. */
 function afterSilence(subject: string, stream: StreamState, someoneListens: boolean): PublishOutcome {
   if (stream === 'no JetStream') return { kind: 'unavailable', reason: 'JetStream is not enabled, or not ready yet.' };
   if (stream === 'none' || (stream === 'unknown' && !someoneListens)) {

@@ -10,13 +10,13 @@ export interface AmqpMessage {
   readonly properties: Options.Publish;
 }
 
-/** What RabbitMQ said when it closed a channel: 404, 403, 406 … and its words. */
+/** The code (404, 403, 406 …) and text with which RabbitMQ closed a channel. */
 export interface ChannelError {
   readonly code: number | undefined;
   readonly message: string;
 }
 
-/** `suspect`: the channel was closed because of one of the messages under way, and nobody knows which. */
+/** `suspect`: the channel was closed because of one of the messages in flight, and it is not known which. */
 export type Settled = PublishOutcome | { readonly kind: 'suspect'; readonly error: ChannelError };
 
 interface Sent {
@@ -26,7 +26,7 @@ interface Sent {
 
 export type Settle = (settled: Settled) => void;
 
-/** A channel in confirm mode: many messages under way at once, each settled by RabbitMQ's confirm. */
+/** A channel in confirm mode: many messages in flight, each settled by RabbitMQ's confirm. */
 export class RabbitmqChannel {
   readonly #channel: ConfirmChannel;
   /** Why nothing can be sent on the connection now. */
@@ -65,7 +65,7 @@ export class RabbitmqChannel {
     return this.#underWay.size === 0 && this.#waiting === undefined;
   }
 
-  /** A callback, not a promise: of those, a thousand are under way at once, and they cost more than the sending. */
+  /** A callback, not a promise: a thousand promises in flight cost more than the sending. */
   send(message: AmqpMessage, settle: Settle): void {
     const down = this.#down();
     if (down !== undefined) settle({ kind: 'unavailable', reason: down });
@@ -74,7 +74,7 @@ export class RabbitmqChannel {
     else this.#publish(message, settle);
   }
 
-  /** Settles everything under way: the connection is down. Confirms that still come are not listened to. */
+  /** Settles everything in flight, because the connection is down. Later confirms are ignored. */
   interrupt(): void {
     const outcome: PublishOutcome = { kind: 'unavailable', reason: this.#down() ?? 'The connection is down.' };
     for (const settle of this.#underWay.keys()) settle(outcome);
@@ -106,7 +106,7 @@ export class RabbitmqChannel {
     }
   }
 
-  /** Settles what RabbitMQ does not confirm. One timer for all messages: each its own would cost more than the sending. */
+  /** Settles what RabbitMQ does not confirm. One timer for all messages: a timer each would cost more than the sending. */
   #sweep(): void {
     this.#sweeper = undefined;
     const now = performance.now();
@@ -129,7 +129,7 @@ export class RabbitmqChannel {
     this.#isClosed = true;
     const underWay = [...this.#underWay];
     this.#underWay.clear();
-    // When the whole connection ends, that is told only after its channels were closed.
+    // When the whole connection ends, amqplib reports it only after its channels were closed.
     queueMicrotask(() => {
       for (const [settle, { message }] of underWay) settle(this.#whyClosed(message));
     });

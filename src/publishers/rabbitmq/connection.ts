@@ -14,12 +14,12 @@ const closeTimeoutMs = 2_000;
 const aloneChannel = '\0alone';
 
 /**
- * One connection to RabbitMQ. It is never mended, but replaced once it is `lost`.
+ * One connection to RabbitMQ. It is never reconnected, but replaced once it is `lost`.
  *
- * RabbitMQ answers a publish that it does not like (no such exchange, no right, too large) by closing the channel, and
- * with it the outcome of every message in flight there is lost. So each exchange has a channel of its own: a missing
+ * RabbitMQ refuses a publish (no such exchange, no right, too large) by closing the channel, and with it the outcome of
+ * every message in flight there is lost. So each exchange has a channel of its own: a missing
  * exchange affects its own messages only. Where one message of a channel is to blame, those that were in flight are sent
- * again, one at a time, until the guilty one is found.
+ * again, one at a time, until the one at fault is found.
  */
 export class RabbitmqConnection implements BrokerConnection {
   readonly #model: ChannelModel;
@@ -94,7 +94,7 @@ export class RabbitmqConnection implements BrokerConnection {
   }
 
   /**
-   * Ends it without waiting for anybody, so that what was not sent yet never is. A blocked connection is kept: RabbitMQ
+   * Closes it at once. Messages that were not sent yet never are. A blocked connection is kept: RabbitMQ
    * will publish what it has of it when the alarm ends, and only on the same channel does that come before a repetition.
    */
   giveUp(reason: string): void {
@@ -120,7 +120,7 @@ export class RabbitmqConnection implements BrokerConnection {
     );
   }
 
-  /** With nothing else under way on its channel, so that the channel's end can only be its doing. */
+  /** With nothing else in flight on its channel, so only this message can close it. */
   #sendAlone(message: AmqpMessage): Promise<PublishOutcome> {
     const send = (): Promise<PublishOutcome> =>
       new Promise((resolve) => {
@@ -173,7 +173,7 @@ export class RabbitmqConnection implements BrokerConnection {
     if (this.#lost !== undefined) return;
     this.#lost = reason;
     this.#tellDown();
-    // Also after RabbitMQ said goodbye: amqplib half-closes the socket then, which leaves it open if nobody answers.
+    // Also after RabbitMQ closed it: amqplib half-closes the socket then, and without an answer it stays open.
     this.#socket.abort();
   }
 

@@ -1,7 +1,7 @@
 import type { RedisArgument } from 'redis';
 import { cutReason, reasonOf, untilAborted } from '../failure.ts';
 
-/** What this publisher uses of a node-redis client. */
+/** The part of a node-redis client that is used here. */
 export interface RedisClient {
   readonly isReady: boolean;
   connect(): Promise<unknown>;
@@ -10,12 +10,12 @@ export interface RedisClient {
   on(event: 'error', listener: (error: Error) => void): unknown;
 }
 
-/** Creates a client that does not reconnect by itself, and whose socket ends when the signal is aborted. */
+/** Creates a client that does not reconnect, and whose socket is closed when the signal is aborted. */
 export type CreateRedisClient = (ended: AbortSignal) => Promise<RedisClient>;
 
 export interface RedisConnection {
   readonly client: RedisClient;
-  /** Ends it at once. What is not answered is rejected, and what is not on its way is never sent. */
+  /** Closes it at once. Commands without an answer are rejected, and unsent ones are never sent. */
   kill(): void;
 }
 
@@ -28,8 +28,8 @@ interface Identity {
 const fencesMax = 16;
 
 /**
- * Keeps one connection, and opens a new one on demand when it broke. The client's own reconnecting is not used: it has no
- * end, and sends what was waiting although its publisher has long been told that it failed.
+ * Keeps one connection, and opens a new one on demand when it broke. The client's own reconnect is not used: it never
+ * stops, and sends waiting commands whose outcome was returned as failed long before.
  */
 export class RedisConnector {
   readonly #create: CreateRedisClient;
@@ -75,12 +75,12 @@ export class RedisConnector {
     let client: RedisClient | undefined;
     const kill = () => {
       client?.destroy();
-      // destroy() forgets a socket that is not connected yet, and that one would go on.
+      // destroy() forgets a socket that is not connected yet, which would stay open.
       ended.abort();
     };
     this.#kill = kill;
     client = await this.#create(ended.signal);
-    // Without a listener a broken connection would end the process. The commands under way are told as well.
+    // Without a listener a broken connection would end the process. The commands in flight are rejected as well.
     client.on('error', () => {});
     let late = false;
     const timer = setTimeout(() => {
@@ -103,8 +103,8 @@ export class RedisConnector {
   }
 
   /**
-   * A server that hung has commands of earlier connections left to read. They were answered for as not delivered; were
-   * they carried out after what is sent now, an event would follow its successor.
+   * A server that hung may still have commands of earlier connections to read. Their outcome was returned as not
+   * delivered; if the server ran them after what is sent now, an event would follow its successor.
    */
   async #raiseFences(client: RedisClient): Promise<void> {
     const fences = this.#fences;
@@ -123,7 +123,7 @@ async function identify(client: RedisClient): Promise<Identity | undefined> {
   return id === undefined || address === undefined ? undefined : { id, address };
 }
 
-/** A user may lack the right to CLIENT, and an old server the command: it then goes without a fence. */
+/** A user may lack the right to CLIENT, and an old server the command: then there is no fence. */
 async function unlessRefused(answer: Promise<unknown>): Promise<unknown> {
   try {
     return await answer;
@@ -135,12 +135,12 @@ async function unlessRefused(answer: Promise<unknown>): Promise<unknown> {
 
 /** The first word of the server's error reply, e.g. `WRONGTYPE`; undefined where the server did not answer. */
 export function replyCode(error: unknown): string | undefined {
-  // Not by class: a client that was given may come from another copy of the package.
+  // Not by class: the caller's client may come from another copy of the package.
   if (!(error instanceof Error) || 'code' in error) return undefined;
   return /^[A-Z]{2,}(?= |$)/.exec(error.message)?.[0];
 }
 
-/** Said of a connection that broke: its own words do not tell what happened to the message. */
+/** The reason for a broken connection: the error alone does not say what happened to the message. */
 export function lostReason(error: unknown): string {
   return cutReason(`The connection to Redis was lost: ${reasonOf(error)}`);
 }

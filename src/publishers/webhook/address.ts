@@ -2,7 +2,7 @@ import { BlockList, isIP, type LookupFunction } from 'node:net';
 
 /**
  * IPv4 blocks that are not the public internet: those of IANA's special-purpose registry that are not globally reachable,
- * multicast, reserved, and what a cloud provider answers at for its own machines alone.
+ * multicast, reserved, and addresses that only answer inside one cloud provider.
  */
 const closedIpv4: readonly [string, number][] = [
   ['0.0.0.0', 8],
@@ -78,7 +78,7 @@ export function refusePrivateLiteral(url: URL): void {
 }
 
 /**
- * A lookup that answers public addresses only. The connection is made to what it answers, so that a name that resolves
+ * A lookup that returns public addresses only. The connection is made to what it returns, so a name that resolves
  * differently a moment later (DNS rebinding) gains nothing.
  */
 export function publicOnly(lookup: LookupFunction): LookupFunction {

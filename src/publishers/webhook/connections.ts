@@ -4,7 +4,7 @@ import { isIP, type LookupFunction, connect as openTcp, type Socket } from 'node
 import { connect as openTls, type SecureContextOptions } from 'node:tls';
 import { publicOnly, refusePrivateLiteral } from './address.ts';
 
-/** What `node:tls` needs to trust the receiver and to be trusted by it. */
+/** Options of `node:tls`: what to trust, and the client certificate. */
 export interface WebhookTlsOptions extends SecureContextOptions {
   /** `false` accepts any certificate: for tests alone. Default `true`. */
   rejectUnauthorized?: boolean;
@@ -34,7 +34,7 @@ interface ConnectionOptions {
   privateFromRoute: boolean;
 }
 
-/** Every way out of the publisher. URLs from routes have connections of their own, which reach public addresses only. */
+/** All connections of the publisher. URLs from routes have connections of their own, which reach public addresses only. */
 export class Connections {
   readonly #options: ConnectionOptions;
   readonly #agents = new Map<string, Agents>();
@@ -64,7 +64,7 @@ export class Connections {
     return agents;
   }
 
-  /** Opens a connection to the destination's own URL and closes it: all there is to know without sending something. */
+  /** Opens a connection to the destination's own URL and closes it: the only check that sends nothing. */
   knock(url: URL, signal: AbortSignal): Promise<void> {
     return new Promise((resolve, reject) => {
       signal.throwIfAborted();

@@ -21,7 +21,7 @@ interface Prepared {
   giveBack: () => void;
 }
 
-/** Sends one event to its URL and says what came of it. */
+/** Sends one event to its URL and returns the outcome. */
 export class WebhookDelivery {
   readonly #options: ResolvedWebhookOptions;
   readonly #connections: Connections;
@@ -69,7 +69,7 @@ export class WebhookDelivery {
     return `No URL: the topic ${shown(topic)} is none, and the destination has no url of its own.`;
   }
 
-  /** What a request needs: what to sign with, and a slot of the host. Both together have `timeoutMs`. */
+  /** Gets the secret and a slot of the host, within `timeoutMs` together. */
   async #prepared(message: Message, { url, urlText }: Target, signal: AbortSignal): Promise<Prepared | PublishOutcome> {
     const { timeoutMs, perHostMax, secret } = this.#options;
     const giveBack = typeof secret === 'function' ? undefined : this.#slots.takeFree(url.host);
@@ -135,7 +135,7 @@ export class WebhookDelivery {
   }
 }
 
-/** For a reason: without what may be a user and a password. */
+/** The topic for a reason, without what may be a user and a password. */
 function shown(topic: unknown): string {
   return JSON.stringify(typeof topic === 'string' ? topic.replace(/:.*@/s, '://…@') : topic);
 }

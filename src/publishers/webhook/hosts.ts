@@ -1,10 +1,10 @@
 interface HostQueue {
   busy: number;
-  /** Those that wait for their turn, first come, first served. */
+  /** Waiting requests, first come, first served. */
   readonly waiting: Set<() => void>;
 }
 
-/** Limits how many requests one host gets at once. Hosts without requests take no memory. */
+/** Limits the concurrent requests to one host. Hosts without requests take no memory. */
 export class HostSlots {
   readonly #perHostMax: number;
   readonly #hosts = new Map<string, HostQueue>();
@@ -13,7 +13,7 @@ export class HostSlots {
     this.#perHostMax = perHostMax;
   }
 
-  /** Takes a slot if one is free, and answers how to give it back. */
+  /** Takes a slot if one is free, and returns the function that frees it. */
   takeFree(host: string): (() => void) | undefined {
     const queue = this.#queueOf(host);
     if (queue.busy >= this.#perHostMax) return undefined;
@@ -43,7 +43,7 @@ export class HostSlots {
   #giveBack(host: string, queue: HostQueue): void {
     const [next] = queue.waiting;
     if (next !== undefined) {
-      // The slot passes on as it is: were it freed first, a newcomer could take it before the one that waits.
+      // The slot is handed over: if it were freed first, a new request could take it before the waiting one.
       next();
       return;
     }

@@ -35,18 +35,18 @@ export interface WebhookOptions {
    * it alone: a URL from the route does not get them.
    */
   headers?: Readonly<Record<string, string>>;
-  /** Certificates, handed to `node:tls`: `ca`, `cert`, `key`, … With `url` given they belong to it alone. */
+  /** Certificates, passed to `node:tls`: `ca`, `cert`, `key`, … With `url` given they belong to it alone. */
   tls?: WebhookTlsOptions;
   /**
    * A request without an answer in this time has failed; redirects included. Asking `secret`, and waiting for a host that
    * is busy, take at most as long again. `publishTimeoutMs` of the destination must be over twice this. Default 10,000.
    */
   timeoutMs?: number;
-  /** Requests under way at once per host and port. Default 10. */
+  /** Concurrent requests per host and port. Default 10. */
   perHostMax?: number;
   /**
-   * Requests under way at once over all hosts. Hosts that take over 250 ms share half of it; if hosts become slow with
-   * many requests under way, there are half as many more for the others. Default: `perHostMax` when `url` is given,
+   * Concurrent requests over all hosts. Hosts that take over 250 ms share half of it; if hosts become slow with
+   * many requests in flight, there are half as many more for the others. Default: `perHostMax` when `url` is given,
    * otherwise 200.
    */
   inFlightMax?: number;
@@ -68,7 +68,7 @@ export interface WebhookOptions {
   onConnectionError?: 'failed' | 'unavailable';
   /** Decides what an answer means; `undefined` leaves it to the defaults (2xx delivered; 401, 403, 404, 408, 425, 429, 3xx, 5xx failed; other 4xx rejected). */
   outcomeOf?: (response: WebhookResponse) => WebhookOutcomeKind | undefined;
-  /** Asked with GET for a sign of life, and must answer 2xx. Default: only a connection to the host of `url` is opened. */
+  /** Health check: requested with GET, must answer 2xx. Default: only a connection to the host of `url` is opened. */
   healthUrl?: string;
   /** Resolves host names, as `lookup` of `node:dns` does, e.g. with a cache. Its answers are checked. */
   lookup?: LookupFunction;
@@ -98,7 +98,7 @@ export function resolveWebhookOptions(given: WebhookOptions) {
   const perHostMax = whole('perHostMax', 10, 1, 1_000);
   return {
     url,
-    /** As it was given. */
+    /** Exactly as in the option. */
     urlText: given.url ?? '',
     secret: readSecretOption(given.secret, fail),
     headers: readHeaders(given.headers ?? {}, fail),

@@ -2,11 +2,11 @@ import { type ClientRequest, request as httpRequest, type IncomingHttpHeaders, t
 import { request as httpsRequest } from 'node:https';
 import type { Agents } from './connections.ts';
 
-/** Of a response's body this much is kept: enough for a reason. */
+/** How much of a response's body is kept: enough for a reason. */
 const bodyKeptBytesMax = 8_192;
 /** A longer body is not read to its end: the connection is closed instead of used again. */
 const bodyReadBytesMax = 65_536;
-/** The status says what came of the event. A body that takes longer than this is left alone. */
+/** The status decides the outcome. A body that takes longer than this is not read. */
 const bodyReadMs = 1_000;
 
 export interface HttpRequest {
@@ -82,7 +82,7 @@ function readBody(response: IncomingMessage): Promise<string> {
     let readBytes = 0;
     const finish = () => {
       clearTimeout(timer);
-      // Compressed text is not readable, and nobody asked for it.
+      // Compressed text is not readable, and the request did not ask for it.
       const readable = (response.headers['content-encoding'] ?? 'identity') === 'identity';
       resolve(readable ? Buffer.concat(kept).toString() : '');
     };
@@ -102,12 +102,12 @@ function readBody(response: IncomingMessage): Promise<string> {
   });
 }
 
-/** The time for something is up. */
+/** The time limit has passed. */
 export class TimeUp extends Error {
   override readonly name = 'TimeUp';
 }
 
-/** The caller wants no answer any more. */
+/** The caller no longer waits for an answer. */
 export class Stopped extends Error {
   override readonly name = 'Stopped';
 }
@@ -119,7 +119,7 @@ export async function limited<T>(
   work: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
   const limit = new AbortController();
-  const stop = () => limit.abort(new Stopped('No answer in the time that the relay gives it.'));
+  const stop = () => limit.abort(new Stopped('No answer within the time limit of the relay.'));
   if (outer.aborted) stop();
   const timer = setTimeout(() => limit.abort(new TimeUp(`No answer within ${timeoutMs} ms.`)), timeoutMs);
   outer.addEventListener('abort', stop, { once: true });

@@ -34,9 +34,9 @@ export interface WebhookSignatureHeaders {
 }
 
 /**
- * For receivers: checks that a request is from who has the secret, is unchanged and is recent; otherwise throws a
- * `PostcommitError` with `POSTCOMMIT_E_WEBHOOK_UNVERIFIED`. It does not notice a repetition: keep the event id, as
- * deliveries are at least once anyway.
+ * For receivers: checks that the sender of a request has the secret, and that it is unchanged and recent; otherwise throws a
+ * `PostcommitError` with `POSTCOMMIT_E_WEBHOOK_UNVERIFIED`. It does not detect a repetition: keep the event id, as
+ * delivery is at least once.
  *
  * @example
  * import { verifyWebhook } from 'postcommit/webhook';
@@ -92,7 +92,7 @@ export function signatureHeaders(
   };
 }
 
-/** The keys in the secrets. No error of it repeats a secret. */
+/** The keys in the secrets. Its errors never contain a secret. */
 export function readSecrets(secrets: WebhookSecrets): Uint8Array[] {
   const list = Array.isArray(secrets) ? (secrets as readonly WebhookSecret[]) : [secrets as WebhookSecret];
   if (list.length === 0 || list.length > 10) throw badOption('secret must be one secret, or a list of 1 to 10.');
@@ -127,7 +127,7 @@ function signatureWith(key: Uint8Array, eventId: string, timestamp: string, body
 
 function headerOf(headers: VerifyWebhookOptions['headers'], name: string): string {
   const value = headers instanceof Headers ? headers.get(name) : plainHeader(headers, name);
-  // Twice the same header is no text: which one counts would be a guess.
+  // A header that comes twice is not a string, and which one counts would be a guess.
   if (typeof value !== 'string' || value === '') throw unverified(`The header ${name} is missing.`);
   return value;
 }

@@ -1,7 +1,7 @@
 import { untilAborted } from './failure.ts';
 
-/** The calls of `publish` that have not answered yet, for `close` to wait for. */
-export class CallsUnderWay {
+/** The calls of `publish` that have not returned yet, for `close` to wait for. */
+export class InFlightCalls {
   readonly #calls = new Set<Promise<unknown>>();
 
   async add<T>(call: Promise<T>): Promise<T> {
@@ -13,7 +13,7 @@ export class CallsUnderWay {
     }
   }
 
-  /** Resolves when all have answered, or after that time. */
+  /** Resolves when all have returned, or after that time. */
   async settled(timeoutMs: number): Promise<void> {
     await untilAborted(Promise.allSettled(this.#calls), AbortSignal.timeout(timeoutMs)).catch(() => {});
   }

@@ -3,7 +3,7 @@ import { ConfluentPort, type ConfluentProducer } from './confluent.ts';
 import { PlatformaticPort, type PlatformaticProducer } from './platformatic.ts';
 import { AnswerIncomplete, type KafkaCompression, type KafkaPort, type KafkaRecord, SomeFailed } from './port.ts';
 
-/** What is used of a producer of kafkajs, or of one like it. */
+/** The part of a kafkajs producer that is used here. */
 export interface KafkajsProducer {
   connect(): Promise<unknown>;
   disconnect(): Promise<unknown>;
@@ -15,7 +15,7 @@ export interface KafkajsProducer {
 /** A producer of kafkajs, of `@confluentinc/kafka-javascript` or of `@platformatic/kafka`. */
 export type KafkaProducer = KafkajsProducer | ConfluentProducer | PlatformaticProducer;
 
-/** Why this is no producer that can be used, or `undefined`. */
+/** Why this producer cannot be used, or `undefined`. */
 export function refuseProducer(producer: unknown, owned: boolean): string | undefined {
   const { sendBatch, on, isIdempotent } = (producer ?? {}) as Partial<KafkajsProducer>;
   if (isPlatformatic(producer) || isConfluent(producer)) return undefined;
@@ -23,11 +23,11 @@ export function refuseProducer(producer: unknown, owned: boolean): string | unde
     return 'producer must be a producer of kafkajs, @confluentinc/kafka-javascript or @platformatic/kafka, or a function that makes one.';
   }
   if (owned || isIdempotent?.call(producer) !== true) return undefined;
-  return 'An idempotent producer of kafkajs must not be used after a failure, or it loses records: give a function that makes one (`producer: () => kafka.producer({ idempotent: true })`), so that it can be replaced.';
+  return 'An idempotent producer of kafkajs must not be used after a failure, or it loses records: pass a function that makes one (`producer: () => kafka.producer({ idempotent: true })`), so that it can be replaced.';
 }
 
-/** `owned`: it was made for us, so it is ours to close. */
-export function givenPort(producer: KafkaProducer, owned: boolean, compression: KafkaCompression): KafkaPort {
+/** A port over the caller's producer. `owned`: the caller's function made it for us, so we close it. */
+export function customProducerPort(producer: KafkaProducer, owned: boolean, compression: KafkaCompression): KafkaPort {
   if (isPlatformatic(producer)) return new PlatformaticPort(producer, { owned });
   if (isConfluent(producer)) return new ConfluentPort(producer, owned);
   return new KafkajsLikePort(producer as KafkajsProducer, owned, compression);
@@ -47,7 +47,7 @@ interface Calls {
   on(event: 'producer.network.request', listener: (event: { payload: RequestAnswered }) => void): () => void;
 }
 
-/** What is used of kafkajs's event for every request that was answered. */
+/** The part of kafkajs's event for every answered request that is used here. */
 interface RequestAnswered {
   /** `Produce`, `Metadata`, … */
   readonly apiName: string;
@@ -57,7 +57,7 @@ interface RequestAnswered {
 
 const compressionTypes = { none: 0, gzip: 1, snappy: 2, lz4: 3, zstd: 4 } as const;
 
-/** It chooses partitions itself and does not tell which of them failed, so a record may be stored twice after a failure. */
+/** kafkajs chooses partitions itself and does not report which of them failed, so a record may be stored twice after a failure. */
 class KafkajsLikePort implements KafkaPort {
   readonly resendsSafely: boolean;
   readonly #producer: KafkajsProducer;
@@ -94,13 +94,13 @@ class KafkajsLikePort implements KafkaPort {
     if (watch.mayHaveLeftOut) throw new SomeFailed(new Map(records.map((each) => [each, new AnswerIncomplete(each)])));
   }
 
-  /** All that its interface offers: it connects when it is not connected. */
+  /** Its interface offers nothing else: it connects when it is not connected. */
   async ping(): Promise<void> {
     await this.#producer.connect();
   }
 
   async discard(): Promise<void> {
-    // Closing waits for what is under way, and kafkajs retries that for long: it is not waited for in turn.
+    // Closing waits for what is in flight, which kafkajs retries for long: do not wait for one and then the other.
     await Promise.all([this.#pending, this.close()]);
   }
 

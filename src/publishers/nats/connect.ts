@@ -6,10 +6,10 @@ import { untilAborted } from '../failure.ts';
 
 /**
  * Connects to NATS until the signal is aborted. The client cannot be told to stop, and when a server accepts the
- * connection and says nothing it gives up without closing the socket: an outage would collect them. So the sockets that
- * are made on its behalf are noted, and destroyed when there is no use for them.
+ * connection and says nothing it stops waiting without closing the socket: sockets would pile up in an outage. So the
+ * sockets that it opens are recorded, and destroyed when they are not needed.
  */
-export async function dialNats(
+export async function connectNats(
   connect: (options: ConnectionOptions) => Promise<NatsConnection>,
   options: ConnectionOptions,
   signal: AbortSignal,
