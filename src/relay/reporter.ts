@@ -1,10 +1,10 @@
 import type { ClaimedRow } from '../outbox/delivering/claim.ts';
-import type { Failure } from '../outbox/delivering/fail.ts';
+import type { TargetError } from '../outbox/delivering/fail.ts';
 import type { LostRelay } from '../outbox/delivering/relays.ts';
 import type { Logger } from '../telemetry/logging.ts';
 import { SparseLog } from '../telemetry/logging.ts';
 import type { EventFacts, Lifecycle } from './lifecycle.ts';
-import type { SettleEntry } from './settle/transition.ts';
+import { isBlocking, type SettleEntry } from './settle/transition.ts';
 
 /** What a relay has done since it was created. */
 export interface Counters {
@@ -60,11 +60,38 @@ export class Reporter {
       return;
     }
     this.#counters[entry.kind]++;
-    if (entry.kind !== 'delivered') {
-      this.#undelivered(entry.event, entry.failure);
-    } else if (this.#lifecycle.wants('delivered')) {
-      const latencyMs = Date.now() - entry.event.createdAtMs;
-      this.#lifecycle.tell('delivered', { ...facts(entry.event), targets: entry.settlement.targets, latencyMs });
+    const { event } = entry;
+    switch (entry.kind) {
+      case 'delivered':
+        if (!this.#lifecycle.wants('delivered')) return;
+        this.#lifecycle.tell('delivered', {
+          ...facts(event),
+          targets: entry.settlement.targets,
+          latencyMs: Date.now() - event.createdAtMs,
+        });
+        return;
+      case 'released':
+        if (this.#lifecycle.wants('released')) this.#lifecycle.tell('released', facts(event));
+        return;
+      case 'unavailable': {
+        const { waitsFor } = entry.failure;
+        if (this.#lifecycle.wants('unavailable')) this.#lifecycle.tell('unavailable', { ...facts(event), waitsFor });
+        return;
+      }
+      case 'failed': {
+        const { delayMs, errors } = entry.failure;
+        const last = lastOf(errors);
+        this.#lifecycle.tell('failed', { ...facts(event), delayMs, ...last });
+        this.#warn(`failed:${event.type}`, { ...facts(event), delayMs, ...last }, 'delivery failed, will retry');
+        return;
+      }
+      default: {
+        const { reason, errors } = entry.failure;
+        const { error, target } = lastOf(errors);
+        const blocking = isBlocking(entry);
+        this.#lifecycle.tell('rejected', { ...facts(event), reason, error, blocking });
+        this.#logger.error({ ...logFields(facts(event)), target, reason, blocking, error }, 'event is a dead letter');
+      }
     }
   }
 
@@ -86,31 +113,6 @@ export class Reporter {
     this.#logger.error({ relay }, 'lease lost, dropping all claimed events and registering again');
   }
 
-  #undelivered(row: ClaimedRow, failure: Failure): void {
-    if (failure.fate === 'release') {
-      if (this.#lifecycle.wants('released')) this.#lifecycle.tell('released', facts(row));
-      return;
-    }
-    if (failure.fate === 'shelve') {
-      const { waitsFor } = failure;
-      if (this.#lifecycle.wants('unavailable')) this.#lifecycle.tell('unavailable', { ...facts(row), waitsFor });
-      return;
-    }
-    const last = failure.errors.at(-1);
-    const error = last?.error ?? '';
-    const target = last?.target ?? null;
-    if (failure.fate === 'retry') {
-      const { delayMs } = failure;
-      this.#lifecycle.tell('failed', { ...facts(row), delayMs, error, target });
-      this.#warn(`failed:${row.type}`, { ...facts(row), target, delayMs, error }, 'delivery failed, will retry');
-    } else {
-      const blocking = failure.fate === 'hold';
-      const { reason } = failure;
-      this.#lifecycle.tell('rejected', { ...facts(row), reason, error, blocking });
-      this.#logger.error({ ...logFields(facts(row)), target, reason, blocking, error }, 'event is a dead letter');
-    }
-  }
-
   #warn(
     kind: string,
     fields: EventFacts & { target?: string | null; delayMs?: number; error?: string },
@@ -118,6 +120,12 @@ export class Reporter {
   ): void {
     this.#log.say(kind, (suppressed) => this.#logger.warn({ ...logFields(fields), suppressed }, message));
   }
+}
+
+/** The error that decided, and the target that it came from. */
+function lastOf(errors: readonly TargetError[]): { error: string; target: string | null } {
+  const last = errors.at(-1);
+  return { error: last?.error ?? '', target: last?.target ?? null };
 }
 
 function facts(row: ClaimedRow): EventFacts {

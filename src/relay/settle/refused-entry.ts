@@ -14,7 +14,7 @@ export function withPlainErrors(entry: SettleEntry): SettleEntry {
   const { failure } = entry;
   const errors = failure.errors.map((each) => ({ ...each, error: toAscii(each.error) }));
   if (errors.every(({ error }, index) => error === failure.errors[index]?.error)) return entry;
-  return { ...entry, failure: { ...failure, errors } };
+  return { ...entry, failure: { ...failure, errors } } as SettleEntry;
 }
 
 /**
@@ -29,7 +29,7 @@ export function withPlainNames(entry: SettleEntry): SettleEntry {
   const { failure } = entry;
   const done = failure.done?.map(toAscii);
   const errors = 'errors' in failure ? failure.errors.map(withPlainTexts) : undefined;
-  return { ...entry, failure: { ...failure, ...(done && { done }), ...(errors && { errors }) } as typeof failure };
+  return { ...entry, failure: { ...failure, ...(done && { done }), ...(errors && { errors }) } } as SettleEntry;
 }
 
 function withPlainTexts({ target, code, error }: TargetError): TargetError {

@@ -6,9 +6,15 @@ import type { RetryExponential, RetrySchedule } from './backoff.ts';
 import { retryDelayMs } from './backoff.ts';
 
 /** An outcome with what the database does about it. `kind` is what the counters and the lifecycle events say. */
-export type SettleEntry =
-  | { event: ClaimedEvent; kind: 'delivered'; settlement: Settlement }
-  | { event: ClaimedEvent; kind: Exclude<EventOutcome['kind'], 'delivered'>; failure: Failure };
+export type SettleEntry = { event: ClaimedEvent } & (
+  | { kind: 'delivered'; settlement: Settlement }
+  | { kind: 'failed'; failure: FailureOf<'retry'> }
+  | { kind: 'rejected'; failure: FailureOf<'bury' | 'hold'> }
+  | { kind: 'unavailable'; failure: FailureOf<'shelve'> }
+  | { kind: 'released'; failure: FailureOf<'release'> }
+);
+
+type FailureOf<Fate extends Failure['fate']> = Failure & { fate: Fate };
 
 export interface TransitionOptions {
   retry: RetrySchedule | Required<RetryExponential>;
@@ -71,6 +77,11 @@ function failed(
     kind: 'failed',
     failure: { seq, attempts, fate: 'retry', delayMs, done, errors, isUntried, ...owing },
   };
+}
+
+/** Whether a dead letter blocks its key. */
+export function isBlocking(entry: SettleEntry & { kind: 'rejected' }): boolean {
+  return entry.failure.fate === 'hold';
 }
 
 /** How long until the event is tried again; `undefined` if it is ready at once, or is not tried again. */

@@ -1,0 +1,49 @@
+import { describe, expect, test } from 'vitest';
+import type { EventOutcome } from '../../src/relay/deliver/outcome.ts';
+import type { ClaimedEvent } from '../../src/relay/dispatch/claimed-event.ts';
+import { delayOf, type TransitionOptions, toTransition } from '../../src/relay/settle/transition.ts';
+
+const event = { seq: '7', attempts: 1, id: 'e7' } as ClaimedEvent;
+const options: TransitionOptions = { retry: { delaysMs: [10, 20] }, poison: 'skip' };
+const errors = [{ target: 'a', code: 'X', error: 'no' }];
+const done = ['b'];
+
+const outcomes: Record<EventOutcome['kind'], EventOutcome> = {
+  delivered: { kind: 'delivered', targets: ['a', 'b'] },
+  failed: { kind: 'failed', done, errors, owed: ['a'] },
+  rejected: { kind: 'rejected', reason: 'rejected', done, errors },
+  unavailable: { kind: 'unavailable', done, waitsFor: ['a'] },
+  released: { kind: 'released', done, delayMs: 5 },
+};
+
+describe('the outcome of an event', () => {
+  test.each([
+    ['delivered', { settlement: { seq: '7', targets: ['a', 'b'] } }],
+    ['failed', { failure: { seq: '7', attempts: 1, fate: 'retry', delayMs: 20, done, errors, owed: ['a'] } }],
+    ['rejected', { failure: { seq: '7', attempts: 1, fate: 'bury', reason: 'rejected', done, errors } }],
+    ['unavailable', { failure: { seq: '7', attempts: 1, fate: 'shelve', done, waitsFor: ['a'] } }],
+    ['released', { failure: { seq: '7', attempts: 1, fate: 'release', done, delayMs: 5 } }],
+  ] as const)('%s has one transition, and keeps its word', (kind, transition) => {
+    expect(toTransition(event, outcomes[kind], options)).toMatchObject({ event, kind, ...transition });
+  });
+
+  test('failed for the last time is rejected, because its attempts are exhausted', () => {
+    const last = { ...event, attempts: 2 };
+    const entry = toTransition(last, outcomes.failed, options);
+    expect(entry).toMatchObject({ kind: 'rejected', failure: { fate: 'bury', reason: 'exhausted', owed: ['a'] } });
+    expect(delayOf(entry)).toBeUndefined();
+  });
+
+  test('failed waits as long as the receiver asked for, if that is longer', () => {
+    const entry = toTransition(event, { ...outcomes.failed, retryAfterMs: 500 } as EventOutcome, options);
+    expect(delayOf(entry)).toBe(500);
+  });
+
+  test('rejected blocks its key with poison: block, unless the event was deleted', () => {
+    const blocking: TransitionOptions = { ...options, poison: 'block' };
+    expect(toTransition(event, outcomes.rejected, blocking)).toMatchObject({ failure: { fate: 'hold' } });
+    expect(toTransition({ ...event, id: '' }, outcomes.rejected, blocking)).toMatchObject({
+      failure: { fate: 'bury' },
+    });
+  });
+});
