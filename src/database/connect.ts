@@ -8,23 +8,23 @@ select pg_is_in_recovery() as standby,
        current_setting('transaction_read_only') = 'on' as "readOnly",
        current_setting('default_transaction_isolation') = 'read committed' as "readCommitted"`;
 
-/** What a new session says of itself. */
+/** What a new session reports about itself. */
 export interface SessionSettings {
   standby: boolean;
-  /** Whether transactions are read-only unless they say otherwise. */
+  /** Whether transactions are read-only by default. */
   readOnly: boolean;
-  /** Whether transactions are READ COMMITTED unless they say otherwise. */
+  /** Whether transactions are READ COMMITTED by default. */
   readCommitted: boolean;
 }
 
-/** With several servers: one that is down must not use up the time in which a relay has to renew its lease. */
+/** With several servers, one that is down must not use up the time in which a relay has to renew its lease. */
 const connectMsMaxEach = 3_000;
 
 export function connectTimeoutMs({ servers }: ServerList, timeoutMs: number): number {
   return servers.length > 1 ? Math.min(timeoutMs, connectMsMaxEach) : timeoutMs;
 }
 
-/** Fails with POSTCOMMIT_E_READ_ONLY if the session is not one that will do. */
+/** Rejects with POSTCOMMIT_E_READ_ONLY if the session is not what `attributes` asks for. */
 export async function requireSession(client: pg.Client, attributes: SessionAttributes): Promise<SessionSettings> {
   const { rows } = await client.query<SessionSettings>(sessionSql);
   const session = rows[0] as SessionSettings;
@@ -37,8 +37,8 @@ export async function requireSession(client: pg.Client, attributes: SessionAttri
 }
 
 /**
- * Connects to the first server that can be reached and has a session that will do. As in libpq, a server that refuses the
- * login ends the search: the next one has the same users.
+ * Connects to the first server that is reachable and suitable. As in libpq, a server that refuses the login ends the
+ * search, because the next one has the same users.
  */
 export async function connectFirst<T>(list: ServerList, connect: (server: Server) => Promise<T>): Promise<T> {
   const failures: { address: string; error: unknown }[] = [];
@@ -56,7 +56,7 @@ export async function connectFirst<T>(list: ServerList, connect: (server: Server
   throw new PostcommitError(code, `(${why})`, { cause: failures[0]?.error });
 }
 
-/** The server that `connectFirst` finds, for what opens its connections itself: `pg.Pool` takes one server only. */
+/** The server that `connectFirst` would choose, for `pg.Pool`, which takes one server only. */
 export async function findServer(list: ServerList, applicationName: string): Promise<Server> {
   try {
     return await connectFirst(list, async (server) => {
@@ -66,13 +66,13 @@ export async function findServer(list: ServerList, applicationName: string): Pro
         connectionTimeoutMillis: connectTimeoutMs(list, 8_000),
         query_timeout: 8_000,
       });
-      client.on('error', () => {}); // The failing query reports it; an unheard 'error' would end the process.
+      client.on('error', () => {}); // The failing query reports it. Without a listener, 'error' would end the process.
       try {
         await client.connect();
         await requireSession(client, list.attributes);
         return server;
       } finally {
-        client.end().catch(() => {}); // Not awaited: a silent peer never answers.
+        client.end().catch(() => {}); // Not awaited: a silent peer would never answer.
       }
     });
   } catch (error) {

@@ -14,8 +14,8 @@ export interface ConnectionOptions {
    */
   connectionString?: string | undefined;
   /**
-   * What a URL cannot say: TLS certificates, a function that returns the password, session settings. With
-   * `connectionString`, it must not repeat what the URL says. Without, it names the server too.
+   * What a URL cannot express: TLS certificates, a function that returns the password, session settings. Beside
+   * `connectionString`, it must not repeat what is in the URL. Without it, `host` and `database` are required.
    *
    * @example
    * import { readFileSync } from 'node:fs';
@@ -45,7 +45,7 @@ export interface ConnectionConfig {
   /** Default: the operating system's user. */
   user?: string;
   /**
-   * A text, or a function that returns one. The function is called for every new connection, so a token that expires is
+   * A string, or a function that returns one. The function is called for every new connection, so a token that expires is
    * replaced when the relay reconnects.
    */
   password?: string | (() => string | Promise<string>);
@@ -55,7 +55,7 @@ export interface ConnectionConfig {
   sslnegotiation?: 'postgres' | 'direct';
   /** Bind SCRAM authentication to the TLS connection. Default `false`. */
   enableChannelBinding?: boolean;
-  /** Command-line options for the session, e.g. `-c work_mem=64MB`. PgBouncer refuses them unless it is told to ignore them. */
+  /** Command-line options for the session, e.g. `-c work_mem=64MB`. PgBouncer refuses them by default. */
   options?: string;
   /**
    * The server aborts a statement that takes longer, in milliseconds. Maintenance and `migrate()` have statements that take
@@ -86,13 +86,13 @@ const fields: Record<keyof ConnectionConfig, readonly [Check, string]> = {
     (value) => Number.isInteger(value) && (value as number) > 0 && (value as number) < 65_536,
     'a whole number from 1 to 65535',
   ],
-  database: [text, 'a text'],
-  user: [text, 'a text'],
-  password: [(value) => typeof value === 'string' || isFunction(value), 'a text, or a function that returns one'],
+  database: [text, 'a non-empty string'],
+  user: [text, 'a non-empty string'],
+  password: [(value) => typeof value === 'string' || isFunction(value), 'a string, or a function that returns one'],
   ssl: [(value) => isBoolean(value) || (typeof value === 'object' && value !== null), 'true, false, or TLS options'],
   sslnegotiation: [(value) => value === 'postgres' || value === 'direct', 'postgres or direct'],
   enableChannelBinding: [isBoolean, 'true or false'],
-  options: [text, 'a text'],
+  options: [text, 'a non-empty string'],
   statement_timeout: [milliseconds, 'a whole number of milliseconds'],
   lock_timeout: [milliseconds, 'a whole number of milliseconds'],
   idle_in_transaction_session_timeout: [milliseconds, 'a whole number of milliseconds'],
@@ -129,7 +129,7 @@ export function resolveConnection({ connectionString, connection }: ConnectionOp
   const list = parseConnectionString(connectionString);
   const repeated = fieldsOfUrl(connectionString).find((field) => connection[field] !== undefined);
   if (repeated !== undefined) {
-    throw refuse(`connectionString says that already: take ${repeated} out of connection, or out of the URL.`);
+    throw refuse(`${repeated} is in connectionString too: take ${repeated} out of connection, or out of the URL.`);
   }
   return {
     ...list,
@@ -137,7 +137,7 @@ export function resolveConnection({ connectionString, connection }: ConnectionOp
   };
 }
 
-/** The same for what writes: a standby will not do. */
+/** The same for relays and migrations, which write: `any` becomes `primary`. */
 export function resolveConnectionForWriting(options: ConnectionOptions): ServerList {
   const { servers, attributes } = resolveConnection(options);
   return { servers, attributes: attributes === 'any' ? 'primary' : attributes };
@@ -151,7 +151,7 @@ function checkFields(connection: unknown): void {
     if (Object.hasOwn(elsewhere, name)) throw refuse(`connection.${name} cannot be set. ${elsewhere[name]}`);
     if (!Object.hasOwn(fields, name)) {
       const known = Object.keys(fields);
-      throw refuse(`There is no connection.${name}.${didYouMean(name, known)} Known are: ${known.join(', ')}.`);
+      throw refuse(`There is no connection.${name}.${didYouMean(name, known)} Known fields: ${known.join(', ')}.`);
     }
     const [check, what] = fields[name as keyof ConnectionConfig];
     if (value !== undefined && !check(value)) throw refuse(`connection.${name} must be ${what}.`);

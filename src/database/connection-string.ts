@@ -2,8 +2,8 @@ import pg from 'pg';
 import { PostcommitError } from '../errors.ts';
 
 /**
- * Which sessions will do, in the words of libpq's `target_session_attrs`. `primary`: the server is no standby. `read-write`:
- * nor are transactions read-only by default. `any`: a standby too, for commands that only read.
+ * Which servers are suitable, as in libpq's `target_session_attrs`. `primary`: one that is not a standby. `read-write`: one
+ * whose transactions are not read-only by default either. `any`: also a standby, for commands that only read.
  */
 export type SessionAttributes = 'primary' | 'read-write' | 'any';
 
@@ -17,7 +17,7 @@ export interface Server {
   config: pg.ClientConfig;
 }
 
-/** The servers to try, in this order, and which sessions will do. */
+/** The servers to try, in this order, and which of them are suitable. */
 export interface ServerList {
   servers: readonly Server[];
   attributes: SessionAttributes;
@@ -27,8 +27,8 @@ export interface ServerList {
  * Reads a connection string, also one with several hosts as libpq writes it:
  * `postgres://user:password@a:5432,b:5432/database?target_session_attrs=read-write`.
  *
- * Refuses what `pg` would misread: a URL of another kind, or `host=… dbname=…`, ends at whatever database it finds on
- * this host. The message never quotes the text, which may hold a password.
+ * Refuses what `pg` would misread: with another kind of URL, or with `host=… dbname=…`, it would connect to whatever database
+ * it finds on this host. The message never quotes the text, which may contain a password.
  */
 export function parseConnectionString(text: unknown): ServerList {
   if (typeof text !== 'string') throw malformed();
@@ -82,8 +82,8 @@ type UrlField =
   | 'lock_timeout';
 
 /**
- * The same server with the URL taken apart. Of a URL and other fields `pg` prefers the URL, also where it says nothing: a
- * password function beside a URL without a password would be ignored.
+ * The config with the URL taken apart. `pg` prefers a URL to the fields beside it, even where the URL is silent: it would
+ * ignore a password function beside a URL without a password.
  */
 export function expandUrl({ config }: Server): pg.ClientConfig {
   const { connectionParameters: all } = new pg.Client(config) as unknown as {

@@ -20,7 +20,7 @@ export function sqlState(error: unknown): string | undefined {
   return typeof code === 'string' ? code : undefined;
 }
 
-/** Whether the failure is the connection's, so that the same statement may succeed on another one. */
+/** Whether the connection failed rather than the statement, so that the statement may succeed on another connection. */
 export function isConnectionFailure(error: unknown): boolean {
   const code = sqlState(error);
   if (code === undefined) {
@@ -33,16 +33,16 @@ export function isConnectionFailure(error: unknown): boolean {
   return unreachable.has(code) || isMissingSocket(error) || code.startsWith('08') || code.startsWith('57P');
 }
 
-/** ENOENT of a Unix socket that is not there. From any other call, a missing certificate file for example, it is no outage. */
+/** ENOENT for a missing Unix socket. From any other call, e.g. for a missing certificate file, it is not an outage. */
 function isMissingSocket(error: unknown): boolean {
   const { code, syscall } = error as NodeJS.ErrnoException;
   return code === 'ENOENT' && syscall === 'connect';
 }
 
 /**
- * Whether the server refuses a value of the statement, so that repeating it as it is cannot succeed. 21: a row twice in
- * one statement; 22: a value or text that its type or the encoding of the database cannot hold; 23: a constraint; 54: a
- * limit of the server. A row without a partition is a 23514 that names no constraint: the value is not at fault.
+ * Whether the server refuses a value of the statement, so that repeating the statement cannot succeed. 21: a row twice in
+ * one statement; 22: a value that its type or the database's encoding cannot hold; 23: a constraint; 54: a limit of the
+ * server. A row without a partition is a 23514 that names no constraint: the value is not at fault.
  */
 export function isRefusedValue(error: unknown): boolean {
   const code = sqlState(error);
@@ -50,7 +50,7 @@ export function isRefusedValue(error: unknown): boolean {
   return code !== '23514' || (error as { constraint?: unknown }).constraint !== undefined;
 }
 
-/** Turns what the driver raised into an error with a code, where Postcommit can say what to do. Others pass unchanged. */
+/** Turns an error of the driver into one with a code where Postcommit can say what to do. Returns others unchanged. */
 export function codedDatabaseError(error: unknown): unknown {
   if (error instanceof PostcommitError) return error;
   const code = sqlState(error);
@@ -63,7 +63,7 @@ export function codedDatabaseError(error: unknown): unknown {
     case '3F000': // undefined schema
     case '42883': // undefined function
     case '42703': // undefined column
-      // Our statements give their tables names of one letter: `column c.state does not exist`.
+      // Our statements use aliases of one letter: `column c.state does not exist`.
       return /outbox_|processed_events|migrations|emit|lock_keys|lock_new_ids|close_gates|partition|bound_log|schema|^column [a-z]\.\w+ /.test(
         String(message),
       )
@@ -75,7 +75,7 @@ export function codedDatabaseError(error: unknown): unknown {
       return coded('POSTCOMMIT_E_NOT_A_TRANSACTION');
     case '23505':
       if (/outbox_events_(\w+_)?id_key/.test(String(message))) return coded('POSTCOMMIT_E_DUPLICATE_ID');
-      // Seqs are drawn from a sequence: one that is taken was drawn from a sequence that has gone back.
+      // A seq comes from a sequence. If it exists already, the sequence has gone back.
       return /outbox_events_(\w+_)?pkey|outbox_queue_pkey/.test(String(message))
         ? coded('POSTCOMMIT_E_SEQUENCE_BEHIND')
         : error;
@@ -95,7 +95,7 @@ export function codedDatabaseError(error: unknown): unknown {
     case '22P05':
     case '22021':
       return coded('POSTCOMMIT_E_TEXT_NOT_STORABLE');
-    case '0A000': // The driver always asks for UTF8, and one encoding cannot be converted: MULE_INTERNAL.
+    case '0A000': // The driver always asks for UTF8, and one encoding cannot be converted to it: MULE_INTERNAL.
       return /^conversion between \w+ and \w+ is not supported/.test(String(message))
         ? coded('POSTCOMMIT_E_DATABASE_ENCODING')
         : error;
@@ -103,8 +103,8 @@ export function codedDatabaseError(error: unknown): unknown {
     case '54001': // nested deeper than the server's stack
       return coded('POSTCOMMIT_E_PAYLOAD_TOO_LARGE');
     case '42501':
-      // Told from other missing rights by the routine, because messages are in the language of the server. An INSERT that a
-      // policy refuses comes from another one.
+      // The routine distinguishes it from other missing rights, because messages are in the language of the server. An
+      // INSERT that a policy refuses comes from another routine.
       return (error as { routine?: unknown }).routine === 'check_enable_rls'
         ? coded('POSTCOMMIT_E_ROW_SECURITY')
         : coded('POSTCOMMIT_E_PERMISSION_DENIED');
@@ -119,17 +119,16 @@ export function codedDatabaseError(error: unknown): unknown {
   return isConnectionFailure(error) ? coded('POSTCOMMIT_E_DATABASE_UNREACHABLE') : error;
 }
 
-/** Refusals that have no SQLSTATE: no password given where one is needed, no TLS, or a certificate nobody trusts. */
+/** Refusals without an SQLSTATE: a missing password, no TLS, or a certificate that is not trusted. */
 function isRefusal(code: string | undefined, message: string): boolean {
   if (code === undefined) return /^SASL: |does not support SSL/.test(message);
   return /^(ERR_TLS|ERR_SSL|CERT_|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_)/.test(code);
 }
 
 /**
- * Whether PostgreSQL cannot hand out a stored value, however often it is asked: it has no equivalent in the client's encoding,
- * or is a text that is too long. PostgreSQL 14 and 18 report a text
- * over 1 GB as 54000 (14: "out of memory", 18: "string buffer exceeds maximum allowed length"). XX000 with this message is
- * a single allocation over 1 GB.
+ * Whether PostgreSQL can never return a stored value: it has no equivalent in the client's encoding, or its text is too
+ * long. PostgreSQL 14 and 18 report a text over 1 GB as 54000 (14: "out of memory", 18: "string buffer exceeds maximum
+ * allowed length"). XX000 with this message is a single allocation over 1 GB.
  */
 export function isUnreadable(error: unknown): boolean {
   const code = sqlState(error) ?? '';

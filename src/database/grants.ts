@@ -3,7 +3,7 @@ import { defaultSchema, quoteIdentifier, quoteLiteral } from './identifier.ts';
 import type { OutboxRole, TableRight } from './roles.ts';
 import { roleRights } from './roles.ts';
 
-/** The roles to write grants for, each by the name it has in the database. Those left out get none. */
+/** The roles to write grants for, each by its name in the database. A role that is left out gets none. */
 export interface GrantsOptions {
   /** The schema that holds the outbox. Default `postcommit`. */
   schema?: string;
@@ -22,9 +22,9 @@ export interface GrantsOptions {
 const outboxRoles = Object.keys(roleRights) as OutboxRole[];
 
 /**
- * The least rights that each role needs, as SQL to run as the owner of the outbox's tables: once, and again after every
- * migration. Without a single role named, it is for four of them: `postcommit_emitter`, `postcommit_relay`,
- * `postcommit_reader` and `postcommit_consumer`. Nothing is taken from the roles that they may do already.
+ * Returns SQL that grants each role the least rights it needs. Run it as the owner of the outbox's tables, once and again
+ * after every migration. If no role is named, it is for `postcommit_emitter`, `postcommit_relay`, `postcommit_reader` and
+ * `postcommit_consumer`. It revokes nothing.
  *
  * @example
  * import { grantsSql } from 'postcommit';
@@ -35,7 +35,7 @@ export function grantsSql(options: GrantsOptions = {}): string {
   const s = quoteIdentifier(schema);
   const names = rolesOf(options);
   const parts = [
-    // No names in comments: one with a line break in it would go on as SQL.
+    // No names in comments: what follows a line break in a name would run as SQL.
     '-- The least rights for an outbox. Run this as the owner of its tables, and again after every migration.',
     'begin;',
   ];
@@ -70,12 +70,12 @@ function rolesOf(options: GrantsOptions): [OutboxRole, string][] {
 }
 
 function quoteRole(role: OutboxRole, name: string): string {
-  // PostgreSQL takes these two as keywords even when they are quoted, and PUBLIC is everybody.
+  // PostgreSQL treats these two as keywords even when they are quoted, and PUBLIC means every role.
   if (name !== 'public' && name !== 'none') {
     try {
       return quoteIdentifier(name);
     } catch {
-      // A role's name obeys the rules of a schema's, and is told in its own words.
+      // A role's name has the rules of a schema's name, and its own message.
     }
   }
   throw new PostcommitError(
@@ -95,7 +95,7 @@ function rightOn({ table, privileges, columns }: TableRight, s: string): string 
   return `${privileges.map((privilege) => `${privilege}${only}`).join(', ')} on ${s}.${table}`;
 }
 
-/** Statistics are refreshed by whoever maintains: its own right since PostgreSQL 17, the owner's alone before. */
+/** The relay that does maintenance refreshes statistics: a right of its own since PostgreSQL 17, the owner's before. */
 function grantMaintain(s: string, quoted: string): string {
   return anonymousBlock(`
   if current_setting('server_version_num')::integer >= 170000 then

@@ -1,12 +1,12 @@
 import { createHash } from 'node:crypto';
 import { PostcommitError } from '../errors.ts';
 
-/** The schema used when none is named. */
+/** The schema used unless another one is given. */
 export const defaultSchema = 'postcommit';
 
 /** Quotes an identifier. The only place where a name becomes part of a statement; values are always bound. */
 export function quoteIdentifier(name: string): string {
-  // PostgreSQL cuts a longer name off silently, and two schemas could then be one.
+  // PostgreSQL truncates a longer name silently, so two names could mean one schema.
   const usable = typeof name === 'string' && name !== '' && name.isWellFormed() && !/\0|^pg_/.test(name);
   if (!usable || Buffer.byteLength(name) > 63) {
     throw new PostcommitError('POSTCOMMIT_E_BAD_SCHEMA_NAME', `Got ${JSON.stringify(name)}.`);

@@ -14,24 +14,24 @@ export interface ReconnectingClientOptions {
   /** Shown in pg_stat_activity. */
   applicationName: string;
   /**
-   * A connection that sends nothing for this long while a statement is under way counts as dead. A large answer may
-   * take longer than that in total: every byte of it is a sign of life.
+   * A connection that receives nothing for this long while a statement is in flight counts as dead. A large result may
+   * take longer in total: every byte that arrives restarts the timeout.
    */
   queryTimeoutMs: number;
-  /** How long a statement waits for a connection before it fails. Default: for as long as it takes. */
+  /** How long a statement waits for a connection before it fails. Default: without limit. */
   connectWaitMs?: number;
   logger: Logger;
   /** Runs on every new connection before anything else does, e.g. LISTEN. */
   onConnect?: (client: pg.Client) => Promise<void>;
   onLost?: (error: unknown) => void;
-  /** Whether the connection is known to be one session of the server, rather than a pooler's. Default: it is not known. */
+  /** Whether the connection is known to be one server session, not one of a pooler. Default: not known. */
   isSession?: () => boolean;
 }
 
-/** How often the watchdog looks for progress within `queryTimeoutMs`. */
+/** How often the watchdog checks for progress within `queryTimeoutMs`. */
 const looksPerTimeout = 4;
 
-/** A prepared statement that is not there, or is already, or answers otherwise since a migration. */
+/** A prepared statement does not exist, exists already, or has another result type since a migration. */
 const unpreparedCodes: ReadonlySet<unknown> = new Set(['26000', '42P05', '0A000']);
 
 /** How long to wait before reconnect attempt `n` (from 1): doubling from 50 ms to 5 s, half of it at random. */
@@ -41,8 +41,8 @@ export function reconnectDelayMs(attempt: number, random: () => number = Math.ra
 }
 
 /**
- * One connection that comes back by itself, for as long as it takes. A statement is never repeated here: whoever sent
- * it knows whether it may be. Statements sent while there is no connection wait for the next one.
+ * One connection to PostgreSQL that is reopened whenever it is lost. It never gives up and never repeats a statement: only
+ * the caller knows whether that is safe. Statements that are sent while there is no connection wait for the next one.
  */
 export class ReconnectingClient implements Executor {
   readonly #options: ReconnectingClientOptions;
@@ -50,19 +50,19 @@ export class ReconnectingClient implements Executor {
   readonly #log = new SparseLog();
   #client: pg.Client | undefined;
   #connecting: Promise<pg.Client> | undefined;
-  /** Why the last try to connect failed. */
+  /** Why the last attempt to connect failed. */
   #connectError: unknown;
-  /** Not usable yet, but close() must not wait for it. */
+  /** Connecting and not usable yet; close() must not wait for it. */
   #opening: pg.Client | undefined;
   #connections = 0;
-  #underWay = 0;
-  /** When the last answer, or a part of one, came; or when something was sent while nothing was under way. */
-  #heardAt = 0;
-  /** What the connection had received when the watchdog looked last. */
+  #inFlight = 0;
+  /** When bytes last arrived, or when a statement was sent while none was in flight. */
+  #lastSignAt = 0;
+  /** How many bytes the connection had received when the watchdog last checked. */
   #bytesReceived: number | undefined;
   #watchdog: NodeJS.Timeout | undefined;
   #prepares = true;
-  /** Settled when the last statement sent on a client without a pipeline is answered. */
+  /** Settles when the last statement sent on a client without a pipeline is answered. */
   #turn: Promise<unknown> = Promise.resolve();
   readonly #names = new Map<string, string>();
   #closed = false;
@@ -77,17 +77,17 @@ export class ReconnectingClient implements Executor {
     return this.#client !== undefined;
   }
 
-  /** Whether a statement is under way. */
+  /** Whether a statement is in flight. */
   get busy(): boolean {
-    return this.#underWay > 0;
+    return this.#inFlight > 0;
   }
 
-  /** How many connections it has had: another one may lead to another server, which may know less. */
+  /** How many connections it has had. A new one may lead to another server, which may have replicated less. */
   get connections(): number {
     return this.#connections;
   }
 
-  /** Connects once and fails if that fails: at start, a wrong address is better told than retried. */
+  /** Connects once and fails if that fails: at start, a wrong address should be reported, not retried. */
   async open(): Promise<void> {
     try {
       const client = await this.#connectOnce();
@@ -103,8 +103,8 @@ export class ReconnectingClient implements Executor {
   }
 
   /**
-   * The same with rows as arrays. A prepared statement saves 0.05 to 0.1 ms of parsing and planning; should it meet a pooler
-   * after all, it is refused before anything is carried out.
+   * The same with rows as arrays. A prepared statement saves 0.05 to 0.1 ms of parsing and planning. If there is a pooler
+   * after all, the server refuses it before it runs anything.
    */
   readonly queryArrays: ArrayQuery = async (text, values, often = false) => {
     const query = { text, values, rowMode: 'array' as const };
@@ -119,7 +119,7 @@ export class ReconnectingClient implements Executor {
     return this.#send<unknown[]>(query);
   };
 
-  /** By its text: behind a pooler, others may have statements too. */
+  /** Derived from the text: sessions of a pooler may have prepared statements of other clients. */
   #nameOf(text: string): string {
     let name = this.#names.get(text);
     if (name === undefined) {
@@ -129,7 +129,7 @@ export class ReconnectingClient implements Executor {
     return name;
   }
 
-  /** Starts reconnecting when there is no connection, without sending anything. */
+  /** Starts to reconnect if there is no connection. Sends nothing. */
   ensure(): void {
     if (!this.#client && !this.#closed) this.#reconnect().catch(() => {});
   }
@@ -146,7 +146,7 @@ export class ReconnectingClient implements Executor {
 
   async #send<Row extends pg.QueryResultRow>(query: pg.QueryConfig): Promise<pg.QueryResult<Row>> {
     const client = this.#client ?? (await this.#connection());
-    if (this.#underWay++ === 0) this.#heardAt = performance.now();
+    if (this.#inFlight++ === 0) this.#lastSignAt = performance.now();
     this.#watchdog ??= this.#watch(this.#options.queryTimeoutMs / looksPerTimeout);
     try {
       return await this.#query<Row>(client, query);
@@ -154,12 +154,12 @@ export class ReconnectingClient implements Executor {
       if (isConnectionFailure(error) || isReadOnly(error)) this.#drop(client, error);
       throw error;
     } finally {
-      this.#underWay--;
-      this.#heardAt = performance.now();
+      this.#inFlight--;
+      this.#lastSignAt = performance.now();
     }
   }
 
-  /** One after the other where the client has no pipeline (pg before 8.23): pg queues too, but 8.19 and later warn of it. */
+  /** Sends one at a time if the client has no pipeline (pg before 8.23). pg would queue them too, but warns from 8.19 on. */
   #query<Row extends pg.QueryResultRow>(client: pg.Client, query: pg.QueryConfig): Promise<pg.QueryResult<Row>> {
     if ((client as { pipeline?: boolean }).pipeline === true) return client.query<Row>(query);
     const turn = this.#turn.then(() => client.query<Row>(query));
@@ -168,26 +168,26 @@ export class ReconnectingClient implements Executor {
   }
 
   /**
-   * Drops a connection that has sent nothing for too long: pg's own query_timeout would leave it waiting for the late
-   * answer. One timer for all statements, which are answered in turn, because a timer for each is garbage.
+   * Drops a connection on which nothing has arrived for too long. pg's own query_timeout would keep the connection, waiting
+   * for the late answer. One timer serves all statements, which are answered in order: one per statement is garbage.
    */
   #watch(afterMs: number): NodeJS.Timeout {
     return setTimeout(() => {
       this.#watchdog = undefined;
       const client = this.#client;
-      if (this.#underWay === 0 || !client) return;
+      if (this.#inFlight === 0 || !client) return;
       const { queryTimeoutMs } = this.#options;
       const now = performance.now();
       const received = bytesReceived(client);
-      if (received !== this.#bytesReceived) this.#heardAt = now;
+      if (received !== this.#bytesReceived) this.#lastSignAt = now;
       this.#bytesReceived = received;
-      const leftMs = this.#heardAt + queryTimeoutMs - now;
+      const leftMs = this.#lastSignAt + queryTimeoutMs - now;
       if (leftMs > 0) {
         this.#watchdog = this.#watch(Math.min(leftMs, queryTimeoutMs / looksPerTimeout));
         return;
       }
       const error = new Error(`Connection terminated: PostgreSQL sent nothing for ${queryTimeoutMs} ms`);
-      destroy(client, error); // With the error, so that the statements under way fail with it.
+      destroy(client, error); // With the error, so that the statements in flight fail with it.
       this.#drop(client, error);
     }, afterMs).unref();
   }
@@ -204,7 +204,7 @@ export class ReconnectingClient implements Executor {
       connectionTimeoutMillis: connectTimeoutMs(this.#servers, Math.min(10_000, this.#options.queryTimeoutMs)),
       keepAlive: true,
       types: { getTypeParser },
-      pipeline: true, // Concurrent statements travel together instead of queueing in the client. pg before 8.23 ignores it.
+      pipeline: true, // Concurrent statements are sent at once instead of queueing in the client. pg before 8.23 ignores it.
     });
     client.on('error', (error) => this.#drop(client, error));
     client.on('end', () => this.#drop(client, new Error('Connection ended')));
@@ -212,7 +212,7 @@ export class ReconnectingClient implements Executor {
     let timer: NodeJS.Timeout | undefined;
     try {
       await client.connect();
-      // connectionTimeoutMillis ends here; a network that goes silent now must not hold us for ever either.
+      // connectionTimeoutMillis covers connect() only. A network that goes silent now must not block forever either.
       timer = setTimeout(() => destroy(client), this.#options.queryTimeoutMs);
       fixStatementSettings(client, await requireSession(client, this.#servers.attributes));
       await this.#options.onConnect?.(client);
@@ -239,7 +239,7 @@ export class ReconnectingClient implements Executor {
       }, connectWaitMs);
     });
     const connected = this.#reconnect();
-    connected.catch(() => {}); // It goes on after the statement has failed.
+    connected.catch(() => {}); // Reconnecting continues after the statement has failed.
     return Promise.race([connected, tooLate]).finally(() => clearTimeout(timer));
   }
 
@@ -257,16 +257,13 @@ export class ReconnectingClient implements Executor {
         const client = await this.#connectOnce();
         if (this.#closed) throw this.#refuseClosed(client);
         this.#client = client;
-        if (attempt > 1) this.#options.logger.info({ attempt }, 'connected to PostgreSQL again');
+        if (attempt > 1) this.#options.logger.info({ attempt }, 'reconnected to the database');
         return client;
       } catch (error) {
         if (this.#closed) continue;
         this.#connectError = error;
         this.#log.say('reconnect', (suppressed) =>
-          this.#options.logger.warn(
-            { attempt, suppressed, err: String(error) },
-            'cannot connect to PostgreSQL, trying on',
-          ),
+          this.#options.logger.warn({ attempt, suppressed, err: String(error) }, 'database unreachable, retrying'),
         );
         await this.#pause(reconnectDelayMs(attempt));
       }
@@ -296,43 +293,43 @@ export class ReconnectingClient implements Executor {
     this.#client = undefined;
     if (this.#closed) return;
     this.#log.say('lost', (suppressed) =>
-      this.#options.logger.warn({ suppressed, err: String(error) }, 'lost a connection to PostgreSQL'),
+      this.#options.logger.warn({ suppressed, err: String(error) }, 'lost a database connection'),
     );
     this.#options.onLost?.(error);
   }
 }
 
-/** A standby, after a failover: the same address may lead to the primary again. */
+/** The server has become a standby. After the failover the same address may lead to the new primary. */
 function isReadOnly(error: unknown): boolean {
   return (error as { code?: unknown } | null)?.code === '25006';
 }
 
 const asText = (value: string): string => value;
-/** What our statements answer, whatever parsers the application has set for all of its own: bool, int8, int4, text, float8, uuid. */
+/** Parsers for the types that our statements return, whatever the application has set globally. */
 const parsers = new Map<number, (value: string) => unknown>([
-  [16, (value) => value === 't'],
-  [20, asText],
-  [23, Number],
-  [25, asText],
-  [701, Number],
-  [2950, asText],
+  [16, (value) => value === 't'], // bool
+  [20, asText], // int8
+  [23, Number], // int4
+  [25, asText], // text
+  [701, Number], // float8
+  [2950, asText], // uuid
 ]);
 
 const getTypeParser = ((oid: number, format?: 'text') =>
   parsers.get(oid) ?? pg.types.getTypeParser(oid, format)) as typeof pg.types.getTypeParser;
 
-/** What this code uses of the driver beyond its public interface. */
+/** What this module uses of pg beyond its public interface. */
 interface WithStream {
   connection?: { stream?: { destroy(error?: Error): void; bytesRead?: unknown } };
 }
 
-/** How many bytes the connection has received; `undefined` when the driver does not say: then only answers count. */
+/** How many bytes the connection has received. `undefined` if the driver does not tell: then only complete results count. */
 function bytesReceived(client: pg.Client): number | undefined {
   const bytes = (client as unknown as WithStream).connection?.stream?.bytesRead;
   return typeof bytes === 'number' ? bytes : undefined;
 }
 
-/** Ends at once, without the goodbye that a dead peer would never answer. Pending statements fail. */
+/** Closes immediately, without the Terminate message that a dead peer would never answer. Pending statements fail. */
 function destroy(client: pg.Client, error?: Error): void {
   client.removeAllListeners('error');
   client.on('error', () => {});

@@ -1,4 +1,4 @@
-/** What a database role is there for. */
+/** What a database role is for. */
 export type OutboxRole = 'emitter' | 'relay' | 'reader' | 'consumer';
 
 export type Privilege = 'select' | 'insert' | 'update' | 'delete';
@@ -12,7 +12,7 @@ export interface TableRight {
 }
 
 export interface RoleRights {
-  /** In a few words, for whoever reads the grants. */
+  /** In a few words, for the reader of the grants. */
   purpose: string;
   tables: readonly TableRight[];
   /** Functions and procedures, as GRANT names them: with the types of their arguments where a name is not unique. */
@@ -34,8 +34,8 @@ const emitRoutines = [
 ];
 
 /**
- * The least that each role needs: the one list behind `postcommit grants` and what the doctor looks for. A test runs
- * the product as each of them.
+ * The least that each role needs. `postcommit grants` and the doctor both use this list, and a test runs the product as
+ * each role.
  */
 export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
   emitter: {
@@ -44,7 +44,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       {
         table: 'outbox_events',
         privileges: ['insert'],
-        // Without seq: OVERRIDING SYSTEM VALUE would let it choose its place in the order, or take everybody's next one.
+        // Without seq: OVERRIDING SYSTEM VALUE would let the role choose a place in the order, or use up the next seq.
         columns: [
           'id',
           'aggregate_type',

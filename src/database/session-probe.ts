@@ -4,11 +4,11 @@ import type { ConnectionOptions } from './connection-options.ts';
 import { resolveConnection } from './connection-options.ts';
 import { codedDatabaseError } from './database-error.ts';
 
-/** What lies between this process and PostgreSQL. */
+/** What is between this process and PostgreSQL. */
 export interface SessionFacts {
-  /** Something other than PostgreSQL answered the login: a pooler, a proxy. */
+  /** A pooler or a proxy answered the login, not PostgreSQL itself. */
   pooled: boolean;
-  /** Statements of one connection meet different sessions: transaction or statement pooling. */
+  /** Statements of one connection run in different sessions: transaction or statement pooling. */
   shared: boolean;
 }
 
@@ -16,10 +16,10 @@ const waitMsMax = 3_000;
 const applicationName = 'postcommit doctor';
 
 /**
- * Opens two connections and looks whether each of them has a session of its own. PostgreSQL announces the session's
- * process id at login; a pooler makes one up. In transaction mode it takes the session that rested longest, and then two
- * statements in a row meet different ones; or the one that was used last, and then a second connection, with a
- * transaction open, takes the first one's away.
+ * Opens two connections and checks whether each has a session of its own. PostgreSQL announces the session's process id at
+ * login; a pooler makes one up. In transaction mode a pooler assigns either the session that has been idle longest, so that
+ * two consecutive statements run in different sessions; or the one used last, so that a second connection, with a
+ * transaction open, takes the session of the first.
  */
 export async function probeSession(options: ConnectionOptions): Promise<SessionFacts> {
   const { config } = await findServer(resolveConnection(options), applicationName);
@@ -31,14 +31,14 @@ export async function probeSession(options: ConnectionOptions): Promise<SessionF
     const met = [await sessionOf(one), await sessionOf(one)];
     await other.query('begin');
     const occupied = await sessionOf(other);
-    // Served by nobody: the only session there is has the other's transaction in it.
+    // No answer: the pooler's only session is in the other connection's transaction.
     met.push(await sessionOf(one).catch(() => occupied));
     const shared = met.includes(occupied) || new Set(met).size > 1;
     return { pooled: shared || announced !== met[0], shared };
   } catch (error) {
     throw codedDatabaseError(error);
   } finally {
-    // Not awaited: to a peer that is silent a goodbye takes for ever.
+    // Not awaited: a silent peer would never answer.
     for (const client of [one, other]) client.end().catch(() => {});
   }
 }
@@ -50,7 +50,7 @@ function newClient(config: pg.ClientConfig): pg.Client {
     connectionTimeoutMillis: 8_000,
     query_timeout: waitMsMax,
   });
-  client.on('error', () => {}); // The failing query reports it; an unheard 'error' would end the process.
+  client.on('error', () => {}); // The failing query reports it. Without a listener, 'error' would end the process.
   return client;
 }
 

@@ -17,22 +17,22 @@ export const readCommittedSql = 'set transaction isolation level read committed 
 
 const beginSql = `begin isolation level read committed read write; ${transactionSettingsSql}`;
 
-/** A statement that only calls a function of the outbox. Such a function has these settings itself. */
+/** A statement that only calls a function of the outbox. These functions have the settings in their own definition. */
 const callPattern = /^select (\* from )?"(?:[^"]|"")+"\.[a-z_]+\((?:\$\d+(?:, )?)*\)$/;
 
 type Send = (...query: unknown[]) => Promise<unknown>;
 
 /**
  * Makes every statement of a new connection run under READ COMMITTED and READ WRITE, with a search_path of pg_catalog and
- * without row-level security, whatever the server, database or role has for defaults. Under SERIALIZABLE, claims would
- * abort business transactions, and be aborted by them; rotating and pruning need a snapshot per statement. With `public` in the search_path, a role that may
- * create functions there could have its code run with the relay's rights: a function for bigint[] is preferred to one of
- * pg_catalog for any array.
+ * without row-level security, whatever the defaults of the server, database or role are. Under SERIALIZABLE, claims would
+ * abort business transactions and be aborted by them; rotating and pruning need a snapshot per statement. With `public` in
+ * the search_path, a role that can create functions there could run code with the relay's rights: PostgreSQL prefers a
+ * function for bigint[] to one of pg_catalog for any array.
  *
- * Each statement gets BEGIN and COMMIT around it, sent together with it: two more messages and no round trip, or one after
- * the other where pg has no pipeline (before 8.23). A call of one of the outbox's functions, which is what a relay sends most,
- * needs that only where the isolation is another. Not SET: behind a transaction pooler that would stay in a session that
- * other applications use. Not a startup parameter: PgBouncer refuses `options`.
+ * Each statement is sent together with BEGIN and COMMIT: two more messages, but no round trip. Where pg has no pipeline
+ * (before 8.23) they are sent one after the other. A call of one of the outbox's functions, which is most of what a relay
+ * sends, needs this only if the default isolation differs. SET is no alternative: behind a transaction pooler it would stay
+ * in a session that other applications use. Nor is a startup parameter: PgBouncer refuses `options`.
  */
 export function fixStatementSettings(client: pg.Client, { readCommitted, readOnly }: SessionSettings): void {
   const isFit = readCommitted && !readOnly;

@@ -4,21 +4,21 @@ import type { InsertableEvent } from '../outbox/emitting/insert.ts';
 export interface FlushTarget {
   /** Writes the events and records the number of this flush in the transaction, both in one statement. */
   write(events: readonly InsertableEvent[], flush: number): Promise<void>;
-  /** Reads the numbers of the recorded flushes. A rollback to a savepoint removes a number together with its events. */
+  /** Reads the numbers of the recorded flushes. A rollback to a savepoint removes a number with its events. */
   recorded(): Promise<ReadonlySet<number>>;
 }
 
 /**
- * The events that one outbox.transaction() was given to emit, in the order of the calls. They are written with COMMIT, or
- * flushed before an event that is written at once (`outbox.emit(tx, ...)`), so that seq follows the program.
+ * The events of one outbox.transaction(), in the order of the calls. They are written with COMMIT, or flushed before an
+ * event that is written immediately (`outbox.emit(tx, ...)`), so that seq follows program order.
  *
- * The caller may roll back to a savepoint and undo a flush, but `emit` has already resolved. So flushed events are kept
- * until the end, and the server is asked which flushes it still has before the next write. Events of the others are
- * written again. A transaction without a flush asks nothing.
+ * The caller may roll back to a savepoint and undo a flush after `emit` has resolved. So flushed events are kept until the
+ * end, and before the next write the buffer asks the server which flushes still exist. Events of the others are written
+ * again. A transaction without a flush asks nothing.
  */
 export class EmitBuffer {
   readonly #target: FlushTarget;
-  /** Every check since the beginning: one that failed fails the transaction, whatever became of the others. */
+  /** Every check since the start: one that fails makes the transaction fail. */
   readonly #checks: Promise<InsertableEvent[]>[] = [];
   #unchecked: Promise<InsertableEvent[]>[] = [];
   #unwritten: readonly InsertableEvent[] = [];
@@ -27,7 +27,7 @@ export class EmitBuffer {
   #flushes = 0;
   #isClosed = false;
   #hasWritten = false;
-  /** Settled when the last of the writes is. They wait for each other, because their checks may take any time. */
+  /** Settles with the last write. Writes wait for each other, because their checks may take any time. */
   #turn: Promise<unknown> = Promise.resolve();
 
   constructor(target: FlushTarget) {
@@ -53,7 +53,7 @@ export class EmitBuffer {
     this.#unchecked.push(check);
   }
 
-  /** Flushes what was added before this call, and calls `write` then. */
+  /** Flushes what was added before this call, then calls `write`. */
   writeNow(write: () => Promise<void>): Promise<void> {
     const added = this.#takeUnchecked();
     const turn = this.#turn.then(async () => {
@@ -66,7 +66,7 @@ export class EmitBuffer {
     return turn;
   }
 
-  /** What must be written with COMMIT, when every write under way has ended. Throws if any event was refused. */
+  /** Waits for writes in flight and returns what must be written with COMMIT. Rejects if any event was refused. */
   async rest(): Promise<readonly InsertableEvent[]> {
     await this.#turn;
     const added = this.#takeUnchecked();
@@ -81,7 +81,7 @@ export class EmitBuffer {
     return taken;
   }
 
-  /** Makes #unwritten everything that the transaction must still get: undone flushes first, `added` last. */
+  /** Sets #unwritten to everything that the transaction still lacks: undone flushes first, `added` last. */
   async #collect(added: readonly Promise<InsertableEvent[]>[]): Promise<void> {
     this.#unwritten = [...this.#unwritten, ...(await Promise.all(added)).flat()];
     if (this.#flushed.size === 0) return;
@@ -95,7 +95,7 @@ export class EmitBuffer {
     if (this.#unwritten.length === 0) return;
     const events = this.#unwritten;
     const flush = ++this.#flushes;
-    // Before the write, which may fail: its number is not recorded then, and the events are collected again.
+    // Before the write: if that fails, its number is not recorded and the events are collected again.
     this.#flushed.set(flush, events);
     this.#unwritten = [];
     await this.#target.write(events, flush);
@@ -113,7 +113,7 @@ export function closeBuffer(tx: unknown): void {
   open.delete(tx as object);
 }
 
-/** The buffer of the outbox.transaction() that has opened this transaction and is still at work. */
+/** The buffer of the outbox.transaction() that opened this transaction, while its work runs. */
 export function bufferOf(tx: unknown): EmitBuffer | undefined {
   return typeof tx === 'object' && tx !== null ? open.get(tx) : undefined;
 }

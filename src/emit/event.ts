@@ -20,13 +20,13 @@ export interface OutboxEvent<Payload = unknown> {
   id?: string;
   /** Travels with the event. If the application has `@opentelemetry/api`, the active context is added as `traceparent`. */
   headers?: Readonly<Record<string, string>>;
-  /** Not to be delivered before this time: at most 366 days ahead, by the database's clock, which checks it. */
+  /** Do not deliver before this time: at most 366 days ahead, by the database's clock. */
   availableAt?: Date;
-  /** Not to be delivered before this many milliseconds have passed, by the database's clock: at most 366 days. */
+  /** Do not deliver before this many milliseconds have passed, by the database's clock: at most 366 days. */
   delayMs?: number;
-  /** The payload's schema version. Default 1, or what the catalogue says. */
+  /** The payload's schema version. Default: the catalogue's, or 1. */
   schemaVersion?: number;
-  /** What to order by instead of the aggregate; `null` for no order. */
+  /** The ordering key, instead of the aggregate; `null` for no order. */
   key?: string | null;
 }
 
@@ -47,19 +47,19 @@ const fields: ReadonlySet<string> = new Set<keyof OutboxEvent>([
   'key',
 ]);
 
-/** Two names share an index entry, and PostgreSQL's end at 2,704 bytes. */
+/** Two names share an index entry, and PostgreSQL's limit for one is 2,704 bytes. */
 const nameBytesMax = 1_000;
 const headersBytesMax = 16_384;
 /** Also in migrations/0001_outbox.sql, for `availableAt` and for SQL. */
 const delayMsMax = 366 * 24 * 3_600_000;
-/** From the year 1 to 9999: outside of it, the ISO format is not the one that PostgreSQL reads. */
+/** The years 1 to 9999: PostgreSQL does not read the ISO format of others. */
 const timeMin = -62_135_596_800_000;
 const timeMax = 253_402_300_799_999;
 
-/** Checks an event and makes it writable. Refuses with a coded error before anything is written. */
+/** Checks an event and converts it for the insert. Rejects with a coded error; nothing is sent to the database. */
 export async function toInsertable(event: OutboxEvent, limits: EventLimits): Promise<InsertableEvent> {
   if (typeof event !== 'object' || event === null) throw bad('An event is an object with type, aggregate and payload.');
-  // A misspelt delayMs would silently be no delay.
+  // A misspelt delayMs would silently mean no delay.
   for (const field of Object.keys(event)) if (!fields.has(field)) throw unknownField(field);
   const type = name(event.type, 'type');
   const definition = definitionOf(limits.catalogue, type);
@@ -99,7 +99,7 @@ function bad(detail: string): PostcommitError {
 
 function unknownField(field: string): PostcommitError {
   const known = [...fields];
-  return bad(`An event has no field ${shown(field)}.${didYouMean(field, known)} Known are: ${known.join(', ')}.`);
+  return bad(`An event has no field ${shown(field)}.${didYouMean(field, known)} Known fields: ${known.join(', ')}.`);
 }
 
 function isId(value: unknown): value is number | bigint {
@@ -108,7 +108,7 @@ function isId(value: unknown): value is number | bigint {
 
 function name(value: unknown, what: string): string {
   if (typeof value !== 'string' || value === '' || Buffer.byteLength(value) > nameBytesMax) {
-    throw bad(`${what} must be a text of 1 to ${nameBytesMax} bytes. Got ${shown(value)}.`);
+    throw bad(`${what} must be a string of 1 to ${nameBytesMax} bytes. Got ${shown(value)}.`);
   }
   return storable(value, what);
 }
@@ -132,8 +132,8 @@ function toJson(payload: unknown, bytesMax: number): string {
   if (bytes > bytesMax) {
     throw new PostcommitError('POSTCOMMIT_E_PAYLOAD_TOO_LARGE', `It has ${bytes} bytes, the limit is ${bytesMax}.`);
   }
-  // JSON.stringify writes NUL and lone surrogates as escapes, which jsonb refuses. An even number of backslashes
-  // before the u is a backslash that the payload itself contains.
+  // JSON.stringify writes NUL and lone surrogates as escapes, which jsonb refuses. With an even number of backslashes
+  // before the u, the payload itself contains a backslash.
   if (json.includes('\\u') && /(?<!\\)(?:\\\\)*\\u(?:0000|d[89a-f])/.test(json)) {
     throw new PostcommitError('POSTCOMMIT_E_TEXT_NOT_STORABLE', 'It is in the payload.');
   }
@@ -144,10 +144,10 @@ function toHeaders(given: OutboxEvent['headers']): Record<string, string> {
   const headers = noHeaders();
   if (given === undefined) return headers;
   if (typeof given !== 'object' || given === null || Array.isArray(given))
-    throw bad('headers must be an object of texts.');
+    throw bad('headers must be an object whose values are strings.');
   let bytes = 0;
   for (const [key, value] of Object.entries(given)) {
-    if (typeof value !== 'string') throw bad(`headers[${JSON.stringify(key)}] must be a text. Got ${shown(value)}.`);
+    if (typeof value !== 'string') throw bad(`headers[${JSON.stringify(key)}] must be a string. Got ${shown(value)}.`);
     storable(key, 'A header name');
     headers[key] = storable(value, `headers[${JSON.stringify(key)}]`);
     bytes += Buffer.byteLength(key) + Buffer.byteLength(value);
@@ -156,7 +156,7 @@ function toHeaders(given: OutboxEvent['headers']): Record<string, string> {
   return headers;
 }
 
-/** Without a prototype: a header may be called `__proto__`. */
+/** Without a prototype: a header may be named `__proto__`. */
 function noHeaders(): Record<string, string> {
   return Object.create(null) as Record<string, string>;
 }
@@ -175,7 +175,7 @@ function toTime(event: OutboxEvent): Pick<InsertableEvent, 'availableAt' | 'dela
 }
 
 function isTime(value: unknown): boolean {
-  // A Date of another realm (vm, some test runners) is no instance of ours.
+  // A Date of another realm (vm, some test runners) is not an instance of our Date.
   return types.isDate(value) && value.getTime() >= timeMin && value.getTime() <= timeMax;
 }
 
@@ -184,7 +184,7 @@ function storable(text: string, what: string): string {
   return text;
 }
 
-/** For messages: whatever was given, on one line and never longer than that. */
+/** A value for a message: on one line and of limited length. */
 function shown(value: unknown): string {
   const text = typeof value === 'string' ? JSON.stringify(value) : inspect(value, { depth: 1, breakLength: Infinity });
   return text.length > 80 ? `${text.slice(0, 80)}…` : text;

@@ -9,13 +9,13 @@ export interface OutboxOptions<Tx> {
   db: OutboxDatabase<Tx>;
   /** The schema that holds the outbox. Default `postcommit`. */
   schema?: string;
-  /** Event types and payload schemas. With it, anything else is refused. */
+  /** Event types and payload schemas. With a catalogue, any other event is refused. */
   catalogue?: EventCatalogue;
   /** The largest payload, as bytes of JSON. Default 1,048,576 (1 MiB). */
   payloadBytesMax?: number;
   /**
-   * Make concurrent writers of one aggregate wait for each other, so that events are ordered by commit. Turn it off
-   * only if every writer locks its aggregate's row first. Default `true`.
+   * Make concurrent writers of one aggregate wait for each other, so that events are in commit order. Turn it off only if
+   * every writer locks its aggregate's row first. Default `true`.
    */
   serialise?: boolean;
   /**
@@ -32,7 +32,7 @@ export function resolveOutboxOptions<Tx>(options: OutboxOptions<Tx>) {
   requireDatabase(options?.db);
   const unknown = Object.keys(options).find((name) => !optionNames.includes(name));
   if (unknown !== undefined) {
-    const detail = `createOutbox() has no option ${unknown}.${didYouMean(unknown, optionNames)} Known are: ${optionNames.join(', ')}.`;
+    const detail = `createOutbox() has no option ${unknown}.${didYouMean(unknown, optionNames)} Known options: ${optionNames.join(', ')}.`;
     throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', detail);
   }
   const payloadBytesMax = options.payloadBytesMax ?? 1_048_576;

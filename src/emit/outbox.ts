@@ -24,21 +24,21 @@ import { resolveOutboxOptions } from './outbox-options.ts';
 import { RelayNotifier } from './relay-notifier.ts';
 import { loadTracing } from './trace-context.ts';
 
-/** Makes the statement that writes events, for a transaction with a marker or without. */
+/** Makes the statement that writes events. `null`: nothing can end the transaction before it. */
 type Insert = (marker: string | null) => Statement;
 
 /**
- * Emits one event, or several, and returns the id or the ids. The events are written in the order of the calls, together with
- * COMMIT or, if that comes first, with the next `outbox.emit(tx, ...)` of the transaction.
+ * Emits one event, or several, and returns the id or the ids. The events are written in the order of the calls: with COMMIT,
+ * or with the next `outbox.emit(tx, ...)` of the transaction if that comes first.
  *
  * So events of SQL that the work runs itself (`select postcommit.emit(...)`, a plain INSERT, a trigger that emits) come before
- * an event that was given to `emit` earlier and is not written yet. Where that order matters, use `outbox.emit(tx, ...)`: it
- * writes at once.
+ * an event that was passed to `emit` earlier and is not written yet. Where that order matters, use `outbox.emit(tx, ...)`,
+ * which writes immediately.
  *
- * The events exist exactly when the transaction commits: a rollback to a savepoint does not take them back, even if they were
+ * The events exist exactly when the transaction commits: a rollback to a savepoint does not remove them, even if they were
  * written after the savepoint. They are then written again, in order, with the next `outbox.emit(tx, ...)` or with COMMIT. To
- * know, the transaction asks the server with one round trip before each further `outbox.emit(tx, ...)` and before COMMIT,
- * once an `outbox.emit(tx, ...)` has written events of `emit`. For an event that a savepoint takes back, use
+ * find out, the transaction asks the server, with one round trip, before each further `outbox.emit(tx, ...)` and before COMMIT,
+ * once an `outbox.emit(tx, ...)` has written events of `emit`. For an event that a rollback to a savepoint should remove, use
  * `outbox.emit(tx, ...)`.
  */
 export interface Emit {
@@ -46,10 +46,10 @@ export interface Emit {
   (events: readonly OutboxEvent[]): Promise<string[]>;
 }
 
-/** What became of one event of `emitOnce`. */
+/** The result of `emitOnce` for one event. */
 export interface EmittedOnce {
   id: string;
-  /** False: the log has an event with this id, and was left as it is. */
+  /** `false`: the log already has an event with this id, and nothing was changed. */
   written: boolean;
 }
 
@@ -75,23 +75,23 @@ export class Outbox<Tx> {
     this.#admin = new OutboxAdmin({ db: operatorSide(db), schema, notify });
   }
 
-  /** Looks events up, lists and counts them, and retries, discards or replays them. */
+  /** Finds, lists and counts events; retries, discards and replays them. */
   get admin(): OutboxAdmin {
     return this.#admin;
   }
 
   /**
-   * Writes events in the transaction you have open: one statement, one round trip, whatever their number. They exist
-   * exactly when it commits; a rollback to a savepoint takes back those written after the savepoint. Returns their ids. In a
-   * transaction that `outbox.transaction` has opened, events that its `emit` was given before are written first.
+   * Writes events in your open transaction, with one statement and one round trip, whatever their number. They exist exactly
+   * when it commits; a rollback to a savepoint removes those written after the savepoint. Returns their ids. In a transaction
+   * that `outbox.transaction` has opened, events that were passed to its `emit` before are written first.
    *
-   * Until the commit, others that emit for the same aggregates wait. Separate calls for several aggregates, in another order
-   * than another transaction's, can deadlock as row locks can: PostgreSQL fails one of the two with 40P01, to be retried
-   * as a whole. One call with an array cannot.
+   * Until the commit, other transactions that emit for the same aggregates wait. Separate calls for several aggregates, in
+   * another order than in another transaction, can deadlock as row locks can: PostgreSQL fails one of the two with 40P01, and
+   * that transaction should be retried as a whole. One call with an array cannot deadlock.
    *
-   * More than 256 aggregates in one call, or 1,000 in one transaction, shut all other emitters out until the commit. To get
-   * there the call waits for open transactions that have emitted, and keeps others waiting for at most 100 ms meanwhile.
-   * Up to 1,000 aggregates it then goes on without shutting others out; above, it tries for 3 to 5 s and fails with
+   * More than 256 aggregates in one call, or 1,000 in one transaction, lock out all other emitters until the commit. The call
+   * first waits for open transactions that have emitted, and blocks others for at most 100 ms meanwhile. Up to 1,000
+   * aggregates it then continues without locking others out; above, it tries for 3 to 5 s and fails with
    * `POSTCOMMIT_E_BULK_EMIT_BLOCKED`.
    *
    * @example
@@ -109,17 +109,18 @@ export class Outbox<Tx> {
   }
 
   /**
-   * Writes events whose ids may be in the log already: such an event is left as it is, and nothing fails. For work that may
-   * be repeated, with ids that are derived from it. Says for each event whether it was written.
+   * Writes events whose ids may be in the log already: such an event stays as it is, and nothing fails. For work that may be
+   * repeated, with ids that are derived from the work. Tells for each event whether it was written.
    *
    * It is correct with concurrent transactions, on a log of one table and on a partitioned one, for as long as the first event
    * is kept (`keepEventsMs`, 30 days). A concurrent `emitOnce` for the same id waits until this transaction has ended. On a
    * partitioned log, events that `emit` or a plain INSERT is writing under the same id at that time are seen only in the
    * partition that is open, and the transaction must be READ COMMITTED. At most 1,000 events in a call.
    *
-   * A call locks its ids first and its aggregates then. A transaction that has emitted for the aggregate before can deadlock
-   * with another one that emits the same id once: PostgreSQL fails one of the two with 40P01, to be retried as a whole.
-   * A rollback to a savepoint releases the ids that were locked after it: another transaction may then write them.
+   * A call locks its ids first, then its aggregates. A transaction that has emitted for the aggregate before can deadlock
+   * with another one that calls `emitOnce` with the same id: PostgreSQL fails one of the two with 40P01, and that transaction
+   * should be retried as a whole. A rollback to a savepoint releases the ids that were locked after it: another transaction
+   * may then write them.
    *
    * @example
    * const { written } = await outbox.emitOnce(client, {
@@ -156,13 +157,13 @@ export class Outbox<Tx> {
     if (insert) this.#db.afterEnd?.(tx, this.#notifyAfterEnd);
   }
 
-  /** After what was given to the `emit` of the same transaction before, if outbox.transaction() has opened it. */
+  /** Writes after the events that were passed to `emit` of the same outbox.transaction() before, if there is one. */
   async #inOrder(
     tx: Tx,
     check: Promise<InsertableEvent[]>,
     write: (events: InsertableEvent[]) => Promise<void>,
   ): Promise<void> {
-    check.catch(() => {}); // Awaited when its turn comes.
+    check.catch(() => {}); // Awaited by writeChecked.
     const writeChecked = async () => write(await check);
     const buffer = bufferOf(tx);
     await (buffer ? buffer.writeNow(writeChecked) : writeChecked());
@@ -181,9 +182,9 @@ export class Outbox<Tx> {
   }
 
   /**
-   * Opens a transaction, runs `work` in it and commits, or rolls back if `work` throws. Statements are pipelined: BEGIN
-   * travels with the first one, and the events you emit travel with COMMIT, so emitting costs no round trip. An event
-   * that is refused fails the transaction, whether or not its emit was awaited. See {@link Emit} for the order of events.
+   * Opens a transaction, runs `work` in it and commits, or rolls back if `work` throws. If the database client pipelines
+   * (`fromPg` does), BEGIN is sent with the first statement and the events with COMMIT, so emitting costs no round trip. An
+   * event that is refused fails the transaction, whether or not its emit was awaited. See {@link Emit} for the order of events.
    *
    * @example
    * await outbox.transaction(async (tx, emit) => {
@@ -193,9 +194,9 @@ export class Outbox<Tx> {
    */
   transaction<T>(work: (tx: Tx, emit: Emit) => Promise<T>, options?: TransactionOptions): Promise<T>;
   /**
-   * The same for statements that are all known beforehand: the whole transaction is one round trip, so one with an event
-   * takes no longer than one without that sends BEGIN, its statement and COMMIT in turn. The first statement that fails
-   * fails all of it, with its own error. Answers the id or the ids of the events; what the statements answer is not kept.
+   * The same for statements that are all known beforehand: with `fromPg` the whole transaction is one round trip, so with an
+   * event it takes no longer than BEGIN, a statement and COMMIT without one. If a statement fails, the transaction fails with
+   * its error. Returns the id or the ids of the events; the results of the statements are discarded.
    *
    * @example
    * await outbox.transaction(
@@ -247,7 +248,7 @@ export class Outbox<Tx> {
     return result;
   }
 
-  /** The same with the client's own transactions, statement by statement. */
+  /** The same in a transaction of the client's own, one statement at a time. */
   async #work<T>(work: (tx: Tx, buffer: EmitBuffer) => Promise<T>, { isolation }: TransactionOptions): Promise<T> {
     const isolationStatement = isolation && `set transaction ${isolationSql(isolation)}`;
     let isWritten = false;
@@ -334,7 +335,7 @@ export class Outbox<Tx> {
   }
 }
 
-/** What would commit or undo the statements before it on its own. Rolling back to a savepoint does not. */
+/** Statements that end the transaction. A rollback to a savepoint does not. */
 const endsTransaction =
   /^\s*(?:commit|end|abort|prepare\s+transaction|rollback(?!\s+(?:work\s+|transaction\s+)?to\b))\b/i;
 
@@ -349,7 +350,7 @@ function requireStatements(statements: readonly Statement[]): void {
   if (ending) {
     throw new PostcommitError(
       'POSTCOMMIT_E_BAD_OPTION',
-      `outbox.transaction() commits by itself, and nothing was sent: take "${ending.text.trim().slice(0, 40)}" out of its statements.`,
+      `outbox.transaction() commits by itself, and nothing was sent: remove "${ending.text.trim().slice(0, 40)}" from its statements.`,
     );
   }
 }

@@ -8,13 +8,13 @@ export type Answer = { command: string } | FailedAnswer;
 
 interface FailedAnswer {
   error: unknown;
-  /** Index of the statement that failed. PostgreSQL did not carry out the ones after it. */
+  /** Index of the statement that failed. PostgreSQL did not run the ones after it. */
   failedAt: number;
   /** Whether the last statement may have reached the server. */
   lastSent: boolean;
 }
 
-/** The part of pg's own `Query` class that a batch builds on. pg exposes it as `Client.Query`. */
+/** The part of pg's `Query` class that a batch uses. pg exposes it as `Client.Query`. */
 type PgQueryClass = new (config: {
   text: string;
   values?: unknown[];
@@ -24,32 +24,32 @@ type PgQueryClass = new (config: {
   submit(connection: PgConnection): unknown;
 };
 
-/** How one copy of pg takes a batch. */
+/** How to send a batch with one copy of pg. */
 interface BatchSupport {
   makeBatch(statements: readonly Statement[], answer: (answer: Answer) => void): object;
-  /** How this copy of pg writes a value for the server. */
+  /** How this copy of pg encodes a value for the server. */
   prepareValue(value: unknown): unknown;
 }
 
-/** Per copy of pg, known by its `Query` class: an application may have several copies. */
+/** By the `Query` class of each copy of pg: an application may have several copies. */
 const supportOfCopy = new WeakMap<PgQueryClass, BatchSupport | 'refused'>();
 
 /**
- * Whether the client takes several statements under one Sync. The native client, wrappers that are no pg client, and
- * a version of pg that has refused a batch do not.
+ * Whether the client can send several statements under one Sync. The native client, wrappers that are not pg clients, and
+ * a version of pg that has refused a batch cannot.
  */
 export function takesBatches(client: PgClient): boolean {
   return supportOf(client) !== undefined;
 }
 
 /**
- * Sends statements under one Sync, and resolves once all are carried out or one has failed. Throws, with nothing sent, if
- * a value cannot be written. `refused` means that this version of pg does not take batches: nothing was sent.
+ * Sends statements under one Sync, and resolves once all have run or one has failed. Rejects, with nothing sent, if a value
+ * cannot be encoded. `refused` means that this version of pg does not support batches: nothing was sent.
  *
- * Statements that are only pipelined are answered one by one, and each answer costs the server a write and this process
- * a wake-up: on loopback more than the round trip that was saved (a no-op sent with COMMIT added 20 % to a transaction
- * when pipelined, 12 % this way). And PostgreSQL skips what comes after a statement that failed, so COMMIT is never
- * carried out without what was to be committed.
+ * With pipelining alone, every statement is answered separately, and each answer costs the server a write and this process
+ * a wake-up: on loopback more than the round trip that it saves (a no-op sent with COMMIT added 20 % to a transaction when
+ * pipelined, 12 % this way). PostgreSQL also skips everything after a statement that failed, so COMMIT never runs without
+ * what it was meant to commit.
  */
 export async function sendBatch(client: PgClient, statements: readonly Statement[]): Promise<Answer | 'refused'> {
   const support = supportOf(client);
@@ -61,7 +61,7 @@ export async function sendBatch(client: PgClient, statements: readonly Statement
   const answer = await new Promise<Answer>((resolve) => {
     void client.query(support.makeBatch(written, resolve) as unknown as string);
   });
-  // Not sent, though the connection works: this version of pg does not take it.
+  // Not sent although the connection works: this version of pg does not support batches.
   if ('error' in answer && !answer.lastSent && !isConnectionFailure(answer.error) && !isDead(client)) {
     supportOfCopy.set(queryClassOf(client) as PgQueryClass, 'refused');
     return 'refused';
@@ -69,7 +69,7 @@ export async function sendBatch(client: PgClient, statements: readonly Statement
   return answer;
 }
 
-/** The same, each statement sent when the one before is answered: for clients that take no batches. */
+/** The same for clients without batches: sends each statement when the one before is answered. */
 export async function sendInTurn(client: PgClient, statements: readonly Statement[]): Promise<Answer> {
   let command = '';
   for (const [at, { text, values }] of statements.entries()) {
@@ -98,13 +98,13 @@ function supportOf(client: PgClient): BatchSupport | undefined {
   return support === 'refused' ? undefined : support;
 }
 
-/** Of the client's own copy of pg: pg 8.23.1 and later take only instances of it on a pipelined client. */
+/** From the client's own copy of pg: from 8.23.1 on, a pipelined client accepts only instances of this class. */
 function queryClassOf(client: PgClient): PgQueryClass | undefined {
   const { Query } = client.constructor as { Query?: unknown };
   return typeof Query === 'function' ? (Query as PgQueryClass) : undefined;
 }
 
-/** The function that this copy of pg hands to `bind` for values. It is not exported in every version. */
+/** The function that this copy of pg passes to `bind` for values. Not every version exports it. */
 function valueWriterOf(Query: PgQueryClass): ((value: unknown) => unknown) | undefined {
   let writer: unknown;
   const ignore = (): void => {};
@@ -140,7 +140,7 @@ function batchMakerOf(Query: PgQueryClass): BatchSupport['makeBatch'] {
     constructor(statements: readonly Statement[], answer: (answer: Answer) => void) {
       super({ text: '' });
       this.#statements = statements;
-      // pg finds it by this name, to wrap it for its query_timeout.
+      // pg wraps the property of this name for its query_timeout.
       this.callback = (error) =>
         answer(error ? { error, failedAt: this.#answered, lastSent: this.#sent } : { command: this.#command });
     }
@@ -179,7 +179,7 @@ function batchMakerOf(Query: PgQueryClass): BatchSupport['makeBatch'] {
     handleDataRow(): void {}
     handlePortalSuspended(): void {}
     handleCopyData(): void {}
-    // The server refuses whatever follows COPY FROM STDIN instead of its data.
+    // The server refuses anything but data after COPY FROM STDIN.
     handleCopyInResponse(): void {}
   }
   return (statements, answer) => new PgBatch(statements, answer);

@@ -1,6 +1,6 @@
 import { PostcommitError } from '../errors.ts';
 
-/** The part of a `pg` client that is used. Structural, so that any version and any wrapper of it fits. */
+/** The part of a `pg` client that is used. Structural, so that any version and any wrapper fits. */
 export interface PgClient {
   // biome-ignore lint/suspicious/noExplicitAny: pg's own query has more overloads than a structural type can follow.
   query(text: string, values?: any[]): Promise<any>;
@@ -23,7 +23,7 @@ export interface Releasable {
   release(error?: Error | boolean): void;
 }
 
-/** What is used of the connection that `pg` hands to whatever is submitted to a client. */
+/** The part that is used of the connection which `pg` passes to a submitted query. */
 export interface PgConnection {
   stream?: { cork?(): void; uncork?(): void };
   parse(message: { text: string }): void;
@@ -32,9 +32,9 @@ export interface PgConnection {
   sync(): void;
 }
 
-/** What `pg` clients have beyond their types. All of it may be missing in a wrapper or another version. */
+/** What `pg` clients have beyond their types. Any of it may be missing in a wrapper or another version. */
 interface PgClientInside {
-  /** Nothing is under way: every statement sent has been answered. */
+  /** Nothing is in flight: every statement sent has been answered. */
   readyForQuery?: boolean;
   _connected?: boolean;
   _connecting?: boolean;
@@ -56,38 +56,38 @@ export function insideOf(client: PgClient): PgClientInside {
   return client as PgClientInside;
 }
 
-/** Whether the client can send nothing any more. */
+/** Whether the client can no longer send anything. */
 export function isDead(client: PgClient): boolean {
   const inside = insideOf(client);
   return inside._ending === true || inside._ended === true || inside._queryable === false;
 }
 
-/** Whether statements have been given to the client that are not answered yet. */
+/** Whether the client has statements that are not answered yet. */
 export function isBusy(client: PgClient): boolean {
   const { _activeQuery, _sentQueryQueue, _queryQueue } = insideOf(client);
   return Boolean(_activeQuery) || (_sentQueryQueue?.length ?? 0) > 0 || (_queryQueue?.length ?? 0) > 0;
 }
 
 /**
- * The state of the client's transaction if it is certain now: every statement sent has been answered. `undefined` while
- * something is under way (it may be a COMMIT), and for a version of pg that cannot tell.
+ * The state of the client's transaction if it is certain, that is, if every statement sent has been answered. `undefined`
+ * while something is in flight (it may be COMMIT), and for a version of pg that does not report it.
  */
 export function certainStatus(client: PgClient): string | undefined {
   if (insideOf(client).readyForQuery !== true) return undefined;
   return client.getTransactionStatus?.() ?? undefined;
 }
 
-/** Refuses what is not a usable client at all. */
+/** Refuses anything that is not a usable client. */
 export function requireClient(client: PgClient): void {
   if (typeof client?.query !== 'function') {
     throw new PostcommitError('POSTCOMMIT_E_NOT_A_TRANSACTION', 'This is not a pg client.');
   }
   const inside = insideOf(client);
-  // Each query of a pool may run on another connection.
+  // A pool may run each query on another connection.
   if (typeof inside.totalCount === 'number') {
     throw new PostcommitError('POSTCOMMIT_E_NOT_A_TRANSACTION', 'This is a pool; take a client with pool.connect().');
   }
-  // A client that was never connected would keep the statement until somebody connects it.
+  // A client that was never connected would queue the statement until it is connected.
   if (isDead(client) || (inside._connected === false && inside._connecting === false)) {
     throw new PostcommitError('POSTCOMMIT_E_CLIENT_CLOSED');
   }

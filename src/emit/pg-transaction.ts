@@ -12,7 +12,7 @@ import { certainStatus, insideOf, isBusy, isDead } from './pg-client.ts';
 
 type Release = (error?: unknown) => void;
 
-/** Opens a transaction on a client of the pool. With pipelining, BEGIN travels with the first statement. */
+/** Opens a transaction on a client of the pool. With pipelining, BEGIN is sent with the first statement. */
 export async function begin<Client extends PgClient>(
   pool: PgPool<Client>,
   options: TransactionOptions,
@@ -22,7 +22,7 @@ export async function begin<Client extends PgClient>(
   const client = await connect(pool);
   const before = client.pipeline;
   const pipelined = options.pipeline !== false && before !== undefined;
-  // The client is ours until it is released, and idle now, so its mode may be changed for that time.
+  // The client is idle and ours until it is released, so its mode may be changed for that time.
   if (before !== undefined) client.pipeline = pipelined;
   const release: Release = (error) => {
     if (before !== undefined) client.pipeline = before;
@@ -65,7 +65,7 @@ export async function transaction<Client extends PgClient, T>(
   return result;
 }
 
-/** BEGIN and the first statement, which most often follows at once, are written together: one system call less. */
+/** Writes BEGIN and the first statement, which usually follows immediately, with one system call. */
 function corkForThisTick(client: PgClient): void {
   const stream = insideOf(client).connection?.stream;
   if (typeof stream?.cork !== 'function' || typeof stream.uncork !== 'function') return;
@@ -74,10 +74,10 @@ function corkForThisTick(client: PgClient): void {
 }
 
 /**
- * A whole transaction, in one round trip if this is a client of `pg` itself.
+ * Runs a whole transaction, in one round trip if this is a client of `pg` itself.
  *
- * What is sent under one Sync is one transaction without BEGIN and COMMIT, and those two would add 5 % to its time. That
- * holds for statements that can neither end a transaction nor open one; with any other, BEGIN and the marker are sent.
+ * Statements under one Sync are one transaction without BEGIN and COMMIT, which would add 5 % to its time. That holds for
+ * statements that can neither end a transaction nor open one; for any other, BEGIN and the marker are sent too.
  */
 export async function run<Client extends PgClient>(
   pool: PgPool<Client>,
@@ -101,7 +101,7 @@ export async function run<Client extends PgClient>(
     const before = implicit ? statements : [...opening, ...statements];
     const all = last ? [...before, last(implicit ? null : marker)] : before;
     const first = before.length - statements.length;
-    // What failed of the caller's own statements is the caller's to read.
+    // The error of a statement of the caller is the caller's to read.
     const toThrow = (error: unknown, at: number) =>
       at >= first && at < before.length ? error : codedDatabaseError(error);
     return commitAll(client, all, { together, implicit, afterCommitSql, toThrow, release });
@@ -109,16 +109,16 @@ export async function run<Client extends PgClient>(
   if ((await attempt(together)) === 'refused') await attempt(false);
 }
 
-/** Whether a statement leaves transactions alone. Procedures and DO do not: outside of BEGIN they may commit. */
+/** Whether a statement cannot end a transaction. Procedures and DO can: outside of BEGIN they may commit. */
 function isPlain(text: string): boolean {
   return /^\s*(?:insert|update|delete|merge|select|with|values)\b/i.test(text);
 }
 
-/** Its pool listens to a client only while it lies there, and an error that nobody hears ends the process. */
+/** A pool listens to a client only while the client is idle in it, and an 'error' without a listener ends the process. */
 const ignoreError = (): void => {};
 
 function giveBack(client: PgClient & Releasable, error: unknown): void {
-  // A statement that `work` left unanswered: whoever gets the client next must not meet it, nor its answer.
+  // If `work` left a statement unanswered, the next user of the client must not get it, nor its answer.
   const destroy = isBusy(client) || (isConnectionFailure(error) ? (error as Error) : undefined);
   if (!destroy) insideOf(client).removeListener?.('error', ignoreError);
   client.release(destroy);
@@ -161,7 +161,7 @@ interface OpenCommit {
 
 async function commit(client: PgClient, { together, begun, last, afterCommitSql, release }: OpenCommit): Promise<void> {
   try {
-    // Answered long ago if any statement was awaited. Without it, whatever else was sent has committed by itself.
+    // Answered long ago if any statement was awaited. If BEGIN failed, every other statement has committed by itself.
     await begun;
   } catch (error) {
     await rollback(client, release);
@@ -177,18 +177,18 @@ async function commit(client: PgClient, { together, begun, last, afterCommitSql,
 interface CommitOptions {
   /** Everything as one message. */
   together: boolean;
-  /** Without BEGIN and COMMIT: what is sent together is carried out together. */
+  /** Without BEGIN and COMMIT: what is sent under one Sync is one transaction. */
   implicit?: boolean;
-  /** Sent after it, in a transaction of its own. The client is given back when that is answered, and nobody else waits. */
+  /** Sent after COMMIT, in a transaction of its own. The client is released when it is answered; the caller does not wait. */
   afterCommitSql?: string | undefined;
-  /** What is thrown for the error of the statement at this place. */
+  /** The error to throw when the statement at this index fails. */
   toThrow(error: unknown, at: number): unknown;
   release: Release;
 }
 
 /**
- * Carries out statements and COMMIT. If a statement fails, COMMIT is not carried out. `refused` means that the client does
- * not take batches after all: nothing was sent, and the client is not released.
+ * Runs statements and COMMIT. If a statement fails, COMMIT does not run. `refused` means that the client does not support
+ * batches after all: nothing was sent, and the client is not released.
  */
 async function commitAll(
   client: PgClient,
@@ -201,7 +201,7 @@ async function commitAll(
     failedAt: -1,
     lastSent: false,
   }));
-  // What cannot be pipelined is sent when all is answered; in a transaction that failed it fails too.
+  // Without a pipeline it is sent when everything is answered; in a transaction that failed it fails too.
   const sendAfterCommit = async () =>
     afterCommitSql === undefined ? undefined : client.query(afterCommitSql).catch(() => {});
   const sent = together && client.pipeline === true ? sendAfterCommit() : undefined;
@@ -220,15 +220,15 @@ async function commitAll(
   const commitFailed = lastSent && failedAt === statements.length;
   if (commitFailed || implicit) release(error);
   else await rollback(client, release);
-  // What the server itself refused is certain. Whatever else happened once COMMIT was sent, it may have been carried out.
+  // A refusal by the server is certain. After any other failure, a COMMIT that was sent may have run.
   if (lastSent && !isRefusal(error)) {
     throw new PostcommitError('POSTCOMMIT_E_COMMIT_UNKNOWN', undefined, { cause: error });
   }
-  // A COMMIT that was refused (a deferred constraint, a conflict of serializable transactions) is the caller's to read.
+  // The error of a refused COMMIT (a deferred constraint, a serialization conflict) is the caller's to read.
   throw commitFailed ? error : toThrow(error, failedAt);
 }
 
-/** Before COMMIT is sent: outside of a transaction it succeeds, and says nothing of what was rolled back before. */
+/** Outside of a transaction COMMIT succeeds, and does not reveal that the work was rolled back before. */
 function refuseEnded(client: PgClient, release: Release): void {
   if (isDead(client)) {
     release(new Error('Connection terminated'));
@@ -243,12 +243,12 @@ function refuseEnded(client: PgClient, release: Release): void {
   }
 }
 
-/** Whether PostgreSQL answered with an error of the statement, rather than the connection failing under it. */
+/** Whether PostgreSQL answered with an error, rather than the connection failing. */
 function isRefusal(error: unknown): boolean {
   const { code, severity } = (error ?? {}) as { code?: unknown; severity?: unknown };
-  // A digit tells a code of PostgreSQL's from one of the system's, EPERM say.
+  // A digit distinguishes an SQLSTATE from a code of the system such as EPERM.
   if (typeof code !== 'string' || !/^(?=.*\d)[0-9A-Z]{5}$/.test(code)) return false;
-  // Values that do not fit their statement have the code of a connection whose two sides lost each other.
+  // Values that do not fit their statement have the code of a protocol violation.
   const misfit = code === '08P01' && severity !== 'FATAL' && severity !== 'PANIC';
   return misfit || !isConnectionFailure(error);
 }

@@ -169,7 +169,9 @@ describe('ReconnectingClient', () => {
     await until(() => !client.connected, { what: 'the cut was noticed' });
     const waiting = one(client);
     await until(() => prepared === 2, { what: 'a new connection is being prepared' });
-    await until(() => lines.some(({ message }) => message.startsWith('cannot connect')), { what: 'it was given up' });
+    await until(() => lines.some(({ message }) => message.startsWith('database unreachable')), {
+      what: 'it was given up',
+    });
     proxy.resume();
     expect(await waiting).toBe(1);
     expect(prepared).toBeGreaterThanOrEqual(3);
@@ -207,7 +209,7 @@ describe('ReconnectingClient', () => {
         await vi.advanceTimersByTimeAsync(5_000);
       }
       const minutes = (performance.now() - start) / 60_000;
-      const told = lines.filter(({ message }) => message.startsWith('cannot connect'));
+      const told = lines.filter(({ message }) => message.startsWith('database unreachable'));
       expect(told.length).toBeGreaterThan(1);
       expect(told.length).toBeLessThanOrEqual(minutes * 6 + 1);
       // What was left out is counted.
@@ -389,7 +391,7 @@ describe('ReconnectingClient', () => {
       await until(() => !client.connected, { what: 'the cut was noticed' });
       const waiting = one(client);
       waiting.catch(() => {});
-      await until(() => lines.some(({ message }) => message.startsWith('cannot connect')), { what: 'it waits' });
+      await until(() => lines.some(({ message }) => message.startsWith('database unreachable')), { what: 'it waits' });
       await within(client.close(), soon);
       await expect(within(waiting, soon)).rejects.toThrow(/terminated/);
       proxy.accept();
