@@ -9,7 +9,7 @@ export class JsonText {
   }
 }
 
-/** As JSON.stringify with an indent of two, with each `JsonText` inside of the value as its own text. */
+/** As JSON.stringify with an indent of two, with each `JsonText` inside of the value as its own text, on one line. */
 export function toJson(value: unknown): string {
   const texts: string[] = [];
   const mark = randomUUID();
@@ -19,18 +19,22 @@ export function toJson(value: unknown): string {
     2,
   );
   if (texts.length === 0) return marked;
-  return marked.replace(new RegExp(`^( *)(.*)"${mark}(\\d+)"`, 'gm'), (_line, indent, before, index) => {
-    return `${indent}${before}${indentJson(texts[Number(index)] as string, indent)}`;
-  });
+  return marked.replace(new RegExp(`"${mark}(\\d+)"`, 'g'), (_marked, index) => texts[Number(index)] as string);
 }
 
-/** JSON text laid out as JSON.stringify does it with an indent of two. Numbers and strings stay as they are written. */
-export function indentJson(text: string, indent = ''): string {
+/**
+ * JSON text of PostgreSQL laid out as JSON.stringify does it with an indent of two: at least the first `charactersMax`
+ * characters of it, and not much more. Numbers and strings stay as they are written. Limited because the layout can be a
+ * thousand times as long as the text, if that is nested deeply.
+ */
+export function indentJson(text: string, charactersMax: number): string {
   let result = '';
   let depth = 0;
-  const line = () => `\n${indent}${'  '.repeat(depth)}`;
-  const tokens = text.match(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s"{}[\],:]+/g) ?? [];
+  const line = () => `\n${'  '.repeat(depth)}`;
+  // The layout is no shorter than the text. A string that ends at the limit has no closing quote.
+  const tokens = text.slice(0, charactersMax).match(/"(?:[^"\\]|\\.?)*"?|[{}[\],:]|[^\s"{}[\],:]+/g) ?? [];
   for (const [i, token] of tokens.entries()) {
+    if (result.length >= charactersMax) break;
     const isEmpty = /[[{]/.test(tokens[i - 1] ?? '') && (tokens[i - 1] ?? '').length === 1;
     if (token === '}' || token === ']') {
       depth--;

@@ -1,6 +1,7 @@
 import type { OutboxAdmin } from '../admin/admin.ts';
-import { duration } from '../format.ts';
+import { duration, quantity } from '../format.ts';
 import type { EventStory } from '../outbox/operating/find.ts';
+import { payloadCharactersMax } from '../outbox/operating/find.ts';
 import type { DestinationInfo } from '../outbox/operating/list-destinations.ts';
 import { situationOf } from './destination-text.ts';
 import { indentJson, JsonText } from './json-text.ts';
@@ -42,7 +43,7 @@ export function tellStory(
   for (const line of headerLines(story)) output.line(`  ${line}`);
   output.line();
   output.line(`${paint.bold('Payload')} (schema version ${story.schemaVersion})`);
-  for (const line of jsonLines(story.payloadJson)) output.line(`  ${line}`);
+  for (const line of payloadLines(story)) output.line(`  ${line}`);
 
   const advice = whatToDo(story);
   if (advice.length === 0) return;
@@ -125,15 +126,26 @@ function headerLines({ headers, headersJson }: EventStory): string[] {
   return entries.map(([name, value]) => `${printable(name)}: ${printable(String(value))}`);
 }
 
+function payloadLines({ payloadJson, payloadCut, payloadBytes }: EventStory): string[] {
+  if (!payloadCut) return jsonLines(payloadJson);
+  if (payloadBytes === null) return ['too large to show: select it from outbox_events'];
+  const rest = `… (${quantity(payloadBytes, 'byte')}; --json shows the first ${quantity(payloadCharactersMax, 'character')})`;
+  return [...jsonLines(payloadJson).slice(0, -1), rest];
+}
+
 function jsonLines(json: string): string[] {
-  const text = indentJson(json);
+  const text = indentJson(json, jsonCharactersMax + 1);
   const shown = text.slice(0, jsonCharactersMax).split('\n').map(printable);
   return text.length > jsonCharactersMax ? [...shown, '… (--json shows all of it)'] : shown;
 }
 
-/** The story for --json: payload and headers as PostgreSQL writes them. */
+/**
+ * The story for --json: payload and headers as PostgreSQL writes them. A payload that is too large is null, and
+ * `payloadJson` has the beginning of its text.
+ */
 export function storyJson({ payloadJson, headersJson, ...story }: EventStory): object {
-  return { ...story, payload: new JsonText(payloadJson), headers: new JsonText(headersJson) };
+  const payload = story.payloadCut ? { payload: null, payloadJson } : { payload: new JsonText(payloadJson) };
+  return { ...story, ...payload, headers: new JsonText(headersJson) };
 }
 
 /** Every event that an id or seq names: in a partitioned log an id can name several. */

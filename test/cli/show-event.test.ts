@@ -1,6 +1,8 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { createOutbox, fromPg, migrate } from '../../src/index.ts';
+import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
+import { createOutbox, type EventStory, fromPg, migrate } from '../../src/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
 import { settleQueue } from '../support/settle-queue.ts';
 import { runHere } from './fake-terminal.ts';
 
@@ -39,10 +41,8 @@ describe('postcommit events', () => {
       [stdout],
     );
     expect(row).toEqual({ same: true, id });
-    expect(stdout).toContain(
-      '  "payload": {\n    "n": 12345678901234567890,\n    "list": [\n      1.50,\n      {\n        "deep": -1',
-    );
-    expect(stdout).toContain('      {},\n      []\n    ],\n');
+    expect(stdout).toContain(`\n  "payload": {"n": 12345678901234567890, "list": [1.50, {"deep": -1${'0'.repeat(400)}`);
+    expect(JSON.parse(stdout)).toMatchObject({ payloadCut: false, payloadBytes: expect.any(Number) });
     expect(JSON.parse(stdout)).not.toHaveProperty('payloadJson');
   });
 
@@ -74,6 +74,57 @@ describe('postcommit events', () => {
     expect((await run('events')).code).toBe(0);
     for (const seq of ['1', '2', '3', '4', '5']) expect((await run('events', seq)).code, seq).toBe(0);
     await other.close();
+  });
+});
+
+describe.each(postgresVersions)('a payload that an emitter can insert, on PostgreSQL %i', (version) => {
+  let server: EmbeddedPostgres | undefined;
+  let db: TestDatabase;
+  beforeAll(async () => {
+    if (version !== sharedVersion) server = await startEmbeddedPostgres({ version });
+    db = await createTestDatabase(server ? { serverUrl: server.connectionString } : {});
+  });
+  afterAll(async () => {
+    await db.close();
+    await server?.stop();
+  });
+
+  /** Shows an event with this payload, an SQL expression: as text and with --json. */
+  async function show(expression: string): Promise<{ text: string; json: string; story: EventStory }> {
+    const [{ seq }] = await db.query(
+      `insert into postcommit.outbox_events (aggregate_type, aggregate_id, event_type, payload)
+       values ('order', '1', 'x', ${expression}) returning seq::text`,
+    );
+    const here = (...args: string[]) => runHere(args, { env: { DATABASE_URL: db.url } });
+    const [text, json] = [await here('events', seq), await here('events', seq, '--json')];
+    for (const { code, stderr } of [text, json]) expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    const story = await createOutbox({ db: fromPg(db.pool) }).admin.find(seq);
+    return { text: text.stdout, json: json.stdout, story: story as EventStory };
+  }
+
+  test('and that has a string of 16 MB is shown, its beginning as text and all of it with --json', async () => {
+    const { text, json } = await show(`jsonb_build_object('x', repeat('y', 16000000))`);
+    expect(text.length).toBeLessThan(10_000);
+    expect(text).toContain(`{\n    "x": "${'y'.repeat(3_000)}`);
+    expect(text).toContain('… (--json shows all of it)');
+    expect(JSON.parse(json)).toMatchObject({ payloadCut: false, payloadBytes: 16_000_009 });
+    expect(JSON.parse(json).payload.x).toHaveLength(16_000_000);
+  });
+
+  test('and that is nested deeply is shown, its beginning as text and all of it with --json', async () => {
+    const { text, json } = await show(`(repeat('[', 2500) || repeat('0,', 150000) || '0' || repeat(']', 2500))::jsonb`);
+    expect(text.length).toBeLessThan(10_000);
+    expect(text).toContain('[\n    [\n      [\n');
+    expect(JSON.parse(json).payload.flat(2_500)).toHaveLength(150_001);
+  });
+
+  test('and whose text is over 16,777,216 characters is cut, and says so', async () => {
+    const { text, json, story } = await show(`(select jsonb_agg('1e131071'::numeric) from generate_series(1, 200))`);
+    expect(text).toContain('26,214,800 bytes; --json shows the first 16,777,216 characters');
+    const cut = { payloadCut: true, payloadBytes: 26_214_800 };
+    expect(JSON.parse(json)).toMatchObject({ ...cut, payload: null });
+    expect(JSON.parse(json).payloadJson).toHaveLength(16_777_216);
+    expect(story).toMatchObject({ ...cut, payload: undefined, payloadJson: expect.stringMatching(/^\[1000/) });
   });
 });
 
