@@ -155,6 +155,28 @@ describe('an id that several partitions have', () => {
     expect((await here('events', second)).stdout).not.toContain('order.first');
   });
 
+  test('is made due or cancelled with all events of it, and says so', async () => {
+    const delayed = () =>
+      db.query(
+        `insert into postcommit.outbox_queue (seq, available_at)
+         select seq, now() + interval '1 day' from postcommit.outbox_events
+         on conflict (seq) do update set available_at = excluded.available_at`,
+      );
+    const told = `2 events have the id ${id} and all were changed: seqs 1, ${second}`;
+    for (const command of ['make-due', 'cancel']) {
+      await delayed();
+      const { code, stdout } = await here('events', command, id, '--yes');
+      expect({ code, told: stdout.includes(told) }, stdout).toEqual({ code: 0, told: true });
+      await delayed();
+      expect(JSON.parse((await here('events', command, id, '--yes', '--json')).stdout)).toEqual({
+        count: 2,
+        inFlight: 0,
+        duplicates: [{ id, seqs: ['1', second] }],
+      });
+    }
+    await db.query('truncate postcommit.outbox_dead_letters');
+  });
+
   test('is replayed with all events of it, and says so', async () => {
     const { code, stdout } = await here('replay', id);
     expect(code).toBe(0);
