@@ -13,7 +13,7 @@ const unreachable = new Set([
 
 /** The functions that wait for locks of the outbox, as the context of an error names them. */
 const ourFunctions =
-  /\.(emit|emit_one|emit_once|lock_keys|lock_new_ids|forget_target|cancel_events|replay|requeue_orphans|prune_events|rotate_partitions|sweep_partition)\(/;
+  /\.(emit|emit_one|emit_once|lock_keys|lock_new_ids|forget_target|cancel_events|make_due|replay|requeue_orphans|prune_events|rotate_partitions|sweep_partition)\(/;
 
 export function sqlState(error: unknown): string | undefined {
   const code = (error as { code?: unknown } | null)?.code;
