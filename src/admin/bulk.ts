@@ -1,5 +1,5 @@
 import type { Executor } from '../database/executor.ts';
-import { wake } from '../outbox/delivering/unpark.ts';
+import { unpark } from '../outbox/delivering/unpark.ts';
 import type { Chunk, DeadLetterSelection } from '../outbox/operating/conditions.ts';
 import { discard } from '../outbox/operating/discard.ts';
 import { nextPart, orphansMax, requeueOrphans } from '../outbox/operating/orphans.ts';
@@ -42,7 +42,7 @@ export async function resolveDeadLetters(
   const run = async (selection: DeadLetterSelection, chunk: Chunk) => {
     const result = await resolutions[resolution](db, schema, selection, chunk);
     // Not left for the end: a later chunk may fail, and what is parked behind this one would be forgotten.
-    if (result.freedKeys.length > 0) await wake(db, schema, result.freedKeys);
+    if (result.freedKeys.length > 0) await unpark(db, schema, result.freedKeys);
     return result;
   };
   const { selections, duplicates } = await selectionsOf(db, schema, checked, async (letters) => {
@@ -50,8 +50,8 @@ export async function resolveDeadLetters(
     return { letters, diedUntil: lastDeath };
   });
   const { count, stoppedAt } = await inChunks<DeadLetterSelection>(selections, run, watch);
-  // Also when nothing was freed: a call that was killed before it could wake is made good by the next one.
-  await wake(db, schema);
+  // Also when nothing was freed: a call that was killed before it could unpark is made good by the next one.
+  await unpark(db, schema);
   return bulkResult(count, stoppedAt, duplicates);
 }
 

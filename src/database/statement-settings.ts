@@ -10,8 +10,10 @@ export const transactionSettingsSql = 'set local search_path = pg_catalog, pg_te
 
 const beginSql = `begin isolation level read committed read write; ${transactionSettingsSql}`;
 
-/** A statement that only calls a function of the outbox. Such a function has these settings itself. */
-const callPattern = /^select (\* from )?"(?:[^"]|"")+"\.[a-z_]+\((?:\$\d+(?:, )?)*\)$/;
+const callOfFunction = /"(?:[^"]|"")+"\.[a-z_]+\((?:\$\d+(?:, )?)*\)/.source;
+
+/** A statement that only calls functions of the outbox. Such a function has these settings itself. */
+const callPattern = new RegExp(`^select (\\* from )?${callOfFunction}(, ${callOfFunction})*$`);
 
 type Send = (...query: unknown[]) => Promise<unknown>;
 

@@ -20,32 +20,10 @@ select json_build_object('key', g.key::text, 'after', g.seq::text)::text as json
  where exists (select from ${s}.outbox_queue q where q.key = g.key and q.seq > g.seq and ${waits})`,
 );
 
-// An event that waits because it was emitted with a delay (its time in the queue is still the one in the log) is a wall: it
-// keeps its time, and what is behind it needs to be looked at no sooner than that.
+/** See migrations/routines/undefer.sql for the contract and the rationale. */
 const undeferSql = perSchema(
   (s) => `
-with waiting as materialized (
-  select q.seq, q.available_at from ${s}.outbox_queue q
-   where q.key = $1::text::bigint and q.seq > $2::text::bigint and ${waits}
-   order by q.seq limit $4::text::integer for update
-), judged as materialized (
-  select w.seq, w.available_at, e.available_at is not distinct from w.available_at as delayed
-    from waiting w left join lateral (
-      select l.available_at from ${s}.outbox_events l where l.seq = w.seq limit 1
-    ) e on true
-), timed as materialized (
-  select j.*, least(nullif($3::text, '')::timestamptz, min(j.available_at) filter (where j.delayed)
-                      over (order by j.seq rows between unbounded preceding and 1 preceding)) as wall
-    from judged j
-), changed as (
-  update ${s}.outbox_queue q set available_at = t.wall from timed t
-   where q.seq = t.seq and not t.delayed and (t.wall is null or t.available_at > t.wall + interval '1 minute')
-  returning q.seq
-)
-select json_build_object(
-  'seen', (select count(*) from timed), 'changed', (select count(*) from changed), 'reached', (select max(seq)::text from timed),
-  'wall', coalesce((select least(nullif($3::text, '')::timestamptz, min(available_at) filter (where delayed))::text from timed), '')
-)::text as json`,
+select ${s}.undefer($1::text::bigint, $2::text::bigint, nullif($3::text, '')::timestamptz, $4::text::integer)::text as json`,
 );
 
 const rowsMax = 1_000;
@@ -53,10 +31,9 @@ const passesMax = 20;
 
 /**
  * Makes the events claimable that `defer` put behind the given ones, which were released or cancelled: their due time is that
- * of the event that they waited for. To be called after that has committed. An event of such a key that is in backoff itself is
- * tried early; that can only be one that was tried before the event in front of it came back into the queue.
+ * of the event that they waited for. To be called after that has committed.
  *
- * Passes are made until one finds nothing, for the reason that `wake` gives: while a pass is under way, `defer` may put
+ * Passes are made until one finds nothing, for the reason that `unpark` gives: while a pass is under way, `defer` may put
  * one more event behind one that the pass has not reached yet. To undefer needlessly is harmless: the next claim finds the
  * event blocked and defers it again.
  */

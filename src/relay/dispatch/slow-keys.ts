@@ -1,6 +1,5 @@
 import type { Executor } from '../../database/executor.ts';
-import { deferKeys } from '../../outbox/delivering/defer.ts';
-import { recall } from '../../outbox/delivering/recall.ts';
+import { deferKeys, undeferKeys } from '../../outbox/delivering/defer.ts';
 import type { Dispatcher } from './dispatcher.ts';
 
 const none: ReadonlySet<string> = new Set();
@@ -76,7 +75,7 @@ export class SlowKeys {
   /** Before the relay stops: the next one shall find everything ready. */
   async callAllBack(): Promise<void> {
     if (this.#deferred.size === 0) return;
-    await recall(this.#db, this.#schema, [...this.#deferred], recallMax);
+    await undeferKeys(this.#db, this.#schema, [...this.#deferred], recallMax);
     this.#deferred.clear();
   }
 
@@ -84,7 +83,7 @@ export class SlowKeys {
   async #callRecoveredBack(): Promise<void> {
     const short = [...this.#recovered].filter((key) => !this.#dispatcher.hasEnough(key));
     if (short.length === 0) return;
-    const more = new Set(await recall(this.#db, this.#schema, short, recallRecoveredMax));
+    const more = new Set(await undeferKeys(this.#db, this.#schema, short, recallRecoveredMax));
     for (const key of short) if (!more.has(key)) this.#recovered.delete(key);
   }
 
@@ -92,8 +91,8 @@ export class SlowKeys {
     const short = [...this.#deferred].filter((key) => !enough.has(key)).slice(0, keysAtOnceMax);
     const stillSlow = short.filter((key) => this.#dispatcher.isSlow(key));
     const fast = short.filter((key) => !stillSlow.includes(key));
-    if (stillSlow.length > 0) await recall(this.#db, this.#schema, stillSlow, recallSlowMax);
-    if (fast.length > 0) await recall(this.#db, this.#schema, fast, recallMax);
+    if (stillSlow.length > 0) await undeferKeys(this.#db, this.#schema, stillSlow, recallSlowMax);
+    if (fast.length > 0) await undeferKeys(this.#db, this.#schema, fast, recallMax);
     for (const key of fast) this.#deferred.delete(key);
   }
 }

@@ -1,5 +1,5 @@
 import type { Executor } from '../../database/executor.ts';
-import { wake } from '../../outbox/delivering/unpark.ts';
+import { unpark } from '../../outbox/delivering/unpark.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
 
@@ -11,10 +11,10 @@ export interface ForgottenSweepOptions {
   onWoken: () => void;
 }
 
-/** How long events may stay parked that an operator's process freed but, killed, did not wake. */
+/** How long events may stay parked that an operator's process freed but, killed, did not unpark. */
 const sweepEveryMs = (leaseMs: number) => Math.min(60_000, 2 * leaseMs);
 
-/** An operator's process may have died between resolving a blocking dead letter and waking what waited behind it. */
+/** An operator's process may have died between resolving a blocking dead letter and unparking what waited behind it. */
 export class ForgottenSweep {
   readonly #options: ForgottenSweepOptions;
   readonly #log = new SparseLog();
@@ -27,7 +27,7 @@ export class ForgottenSweep {
 
   /** The first sweep: at once, and not with a heartbeat only, as a relay that just runs once may end before that. */
   async begin(): Promise<void> {
-    await wake(this.#options.db, this.#options.schema);
+    await unpark(this.#options.db, this.#options.schema);
     this.#schedule();
   }
 
@@ -40,7 +40,7 @@ export class ForgottenSweep {
     if (this.#stopped || performance.now() < this.#nextAt) return;
     this.#nextAt = Number.POSITIVE_INFINITY; // One at a time.
     const { db, schema, logger, onWoken } = this.#options;
-    wake(db, schema)
+    unpark(db, schema)
       .then((woken) => woken > 0 && onWoken())
       .catch((error) => {
         if (this.#stopped) return;

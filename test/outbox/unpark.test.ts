@@ -1,7 +1,7 @@
 import type pg from 'pg';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { defer } from '../../src/outbox/delivering/defer.ts';
-import { wake } from '../../src/outbox/delivering/unpark.ts';
+import { unpark } from '../../src/outbox/delivering/unpark.ts';
 import { discard } from '../../src/outbox/operating/discard.ts';
 import { requeue } from '../../src/outbox/operating/requeue.ts';
 import { Scene } from '../admin/scene.ts';
@@ -54,16 +54,16 @@ describe('events parked behind a held one', () => {
   }
 
   /** What an operator does to the held one; without what is done at the end of every operation. */
-  async function freeAndWake(held: string): Promise<void> {
+  async function freeAndUnpark(held: string): Promise<void> {
     await requeue(scene.db.pool, 'postcommit', { seqs: [await scene.seqOf(held)] }, { after: '0', limit: 1 });
-    await wake(scene.db.pool, 'postcommit');
+    await unpark(scene.db.pool, 'postcommit');
   }
 
   test('directly, by a relay that got its lock before the operator, are woken', async () => {
     const { held, ready } = await line({ withParked: false });
     await relay.query('begin');
     await defer(relay, 'postcommit', [await scene.seqOf(ready)]);
-    const freed = freeAndWake(held);
+    const freed = freeAndUnpark(held);
     await untilWaiting();
     await relay.query('commit');
     await freed;
@@ -75,7 +75,7 @@ describe('events parked behind a held one', () => {
     const { held, parked, ready } = await line({ withParked: true });
     await relay.query('begin');
     await defer(relay, 'postcommit', [await scene.seqOf(ready)]);
-    const freed = freeAndWake(held);
+    const freed = freeAndUnpark(held);
     await untilWaiting(); // For the parked one: in the snapshot of that statement the third is still ready.
     await relay.query('commit');
     await freed;
