@@ -6,7 +6,9 @@
 -- none waits for rows of another in a different order.
 -- requires: bound_deferred, undefer
 create or replace function :"schema".make_due(given bigint[]) returns jsonb
-language plpgsql set search_path = pg_catalog, pg_temp set row_security = off set lock_timeout = '5s' as $postcommit$
+language plpgsql set search_path = pg_catalog, pg_temp set row_security = off set lock_timeout = '5s'
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $postcommit$
 #variable_conflict use_column
 declare
   taken constant bigint[] := :"schema".bound_deferred(given, 20000);

@@ -1,4 +1,4 @@
--- Makes events claimable that `defer` (src/outbox/delivering/defer.ts) put behind given ones: those that the calling function has
+-- Makes events claimable that `defer` put behind given ones: those that the calling function has
 -- made due or taken out of the queue in this transaction, by key and seq. A deferred event has the due time of the event that
 -- it waited for, which may be a year away. In the same transaction, so that an operator's process that is interrupted leaves no
 -- event deferred behind nothing.
@@ -15,7 +15,9 @@
 -- Many keys in one statement: a statement per key took 350 s for 100,000 keys. The time is not compared in a form that an index on
 -- it could answer: with old statistics the planner would read everything that waits, once for each key.
 create or replace function :"schema".undefer(keys bigint[], seqs bigint[]) returns void
-language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as $postcommit$
+language plpgsql set search_path = pg_catalog, pg_temp set row_security = off
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $postcommit$
 #variable_conflict use_column
 declare
   passes_max constant integer := 20;
