@@ -15,7 +15,7 @@ begin
     -- The time in the same form as in undefer.
     deferred := deferred + (select count(*) from (
       select from :"schema".outbox_queue q
-       where q.key = front.key and q.seq > front.seq and q.available_at + interval '0' > now() limit rows_max) f);
+       where q.key = front.key and q.seq > front.seq and coalesce(q.available_at, '-infinity') > now() limit rows_max) f);
     if deferred > rows_max and front.seq > (select min(s.seq) from unnest(given) as s (seq)) then
       return array(select s.seq from unnest(given) as s (seq) where s.seq < front.seq order by s.seq);
     end if;

@@ -24,7 +24,8 @@ begin
   end if;
   perform pg_advisory_xact_lock(hashtextextended('postcommit.unshelve', hashtextextended(:'schema', 0)));
   locked := array(select q.seq from :"schema".outbox_queue q
-                   where q.seq = any (taken) and not q.blocking and q.available_at > now() and q.available_at < 'infinity'
+                   where q.seq = any (taken) and not q.blocking and coalesce(q.available_at, 'infinity') > now()
+                     and coalesce(q.available_at, 'infinity') < 'infinity'
                    order by q.seq for update);
 
   -- With a snapshot of its own: a relay that registered and claimed before the row was locked is seen as living.
