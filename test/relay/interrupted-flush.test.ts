@@ -85,7 +85,7 @@ describe.each(postgresVersions)('a flush that is interrupted, on PostgreSQL %i',
       const answer = proxy.holdAnswer({ connection: 'results', text: statement.fail });
       const relay = await scenario.relay('first', { ...options(seen), connectionString: proxy.url(scenario.db.url) });
       await within(answer.caught, { what: 'both are written' });
-      await scenario.drained(); // COMMIT was sent together with the statement.
+      await scenario.drained(); // The functions commit together, in the transaction of the statement.
       answer.cut();
       await until(() => relay.stats().unavailable === 1 && relay.stats().delivered === 1, { what: 'the relay knows' });
       expect(relay.stats()).toMatchObject({ fenced: 0 });

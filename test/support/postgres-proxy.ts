@@ -321,7 +321,7 @@ function messageLength(buffer: Buffer, typeBytes: number): number | undefined {
 export const statement = {
   claim: /\.claim_(?:next|many)\(/,
   settle: /\.settle\(/,
-  fail: /insert into \S+outbox_dead_letters/,
+  fail: /\.fail\(\$1/,
   register: /insert into \S+outbox_relays/,
   renew: /set heartbeat_at/,
   end: /ended_as = 'stopped'/,
