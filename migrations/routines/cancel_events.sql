@@ -4,8 +4,9 @@
 --
 -- The rows are locked by a statement of their own, so that the next one has a later snapshot: a relay that registers and
 -- claims in between is seen as living, and an event that a relay was just shelving is found on the shelf. The lock of
--- unshelving keeps an event from moving back meanwhile. What was deferred behind these events is made claimable by the caller,
--- when this has committed (src/outbox/operating/undefer.ts).
+-- unshelving keeps an event from moving back meanwhile. The events that were deferred behind these become claimable in the same
+-- transaction. Takes the first of the given events only if too many are deferred behind all of them; `taken` is how many.
+-- requires: bound_deferred, undefer
 create or replace function :"schema".cancel_events(given bigint[], note text) returns jsonb
 language plpgsql set search_path = pg_catalog, pg_temp set row_security = off set lock_timeout = '5s' as $postcommit$
 #variable_conflict use_column
@@ -13,7 +14,10 @@ declare
   reason constant text := format('An operator cancelled the event, as the database role %s%s', session_user,
                                  coalesce(': ' || nullif(note, ''), '.'));
   code constant text := 'POSTCOMMIT_E_EVENT_CANCELLED';
+  taken constant bigint[] := :"schema".bound_deferred(given, 20000);
   locked bigint[];
+  keys bigint[];
+  seqs bigint[];
   result jsonb;
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
@@ -22,7 +26,7 @@ begin
       hint = 'Set default_transaction_isolation to ''read committed'' for this role.';
   end if;
   perform pg_advisory_xact_lock(hashtextextended('postcommit.unshelve', hashtextextended(:'schema', 0)));
-  locked := array(select q.seq from :"schema".outbox_queue q where q.seq = any (given) and not q.blocking order by q.seq for update);
+  locked := array(select q.seq from :"schema".outbox_queue q where q.seq = any (taken) and not q.blocking order by q.seq for update);
 
   with in_flight as materialized (
     select q.seq from :"schema".outbox_queue q
@@ -31,7 +35,7 @@ begin
     delete from :"schema".outbox_queue q where q.seq = any (locked) and q.seq not in (select f.seq from in_flight f)
     returning q.seq, q.key, q.attempts, q.done, q.owed, q.replay_id
   ), unshelved as (
-    delete from :"schema".outbox_shelf h where h.seq = any (given)
+    delete from :"schema".outbox_shelf h where h.seq = any (taken)
     returning h.seq, h.key, h.attempts, h.done, h.destination, h.replay_id
   ), cancelled as materialized (
     select c.seq, c.key, c.attempts, c.done, c.owed, c.replay_id from dequeued c
@@ -48,7 +52,11 @@ begin
     insert into :"schema".outbox_failures (seq, attempt, relay, target, code, error)
     select c.seq, c.attempts, 0, null, code, reason from cancelled c
   )
-  select jsonb_build_object('count', (select count(*) from cancelled), 'inFlight', (select count(*) from in_flight)) into result;
+  select jsonb_build_object('count', (select count(*) from cancelled), 'inFlight', (select count(*) from in_flight),
+                            'taken', cardinality(taken)),
+         (select array_agg(d.key) from dequeued d), (select array_agg(d.seq) from dequeued d)
+    into result, keys, seqs;
+  perform :"schema".undefer(keys, seqs);
   return result;
 end
 $postcommit$;

@@ -8,7 +8,7 @@
 --
 -- What makes it safe and fast, and is easy to lose in an edit:
 -- - Order (G4). An event is claimed only if its immediate predecessor of the same key is settled, or claimed in this
---   same statement, or already in this relay's hands (the dispatcher keeps those in order). `wall` is the first event
+--   same statement, or already claimed by this relay (the dispatcher keeps those in order). `wall` is the first event
 --   of a key that fails this; it and all behind it stay. Checking every predecessor instead is quadratic in the length
 --   of a hot key.
 -- - Fencing (G5). `claimed_by` becomes this relay's token. A token whose relay has ended counts as free: that is the rescue.
@@ -29,14 +29,14 @@
 -- - A relay that has ended, or is not known here (a failover may have lost its registration), gets an error.
 -- - An event that ends its process (out of memory, a segmentation fault) would be delivered again for ever, and everything
 --   claimed beside it would wait. So an event that two relays held when they ended is a suspect: it is claimed only when
---   nothing stands before it, and a relay holds few suspects at a time (`suspect_max`), those with the fewest rescues
+--   it has no predecessor, and a relay holds few suspects at a time (`suspect_max`), those with the fewest rescues
 --   first. After four it is a prime suspect: a relay delivers it alone, with nothing else under way, and counts that trial
 --   beforehand (begin-trial.ts). From then on being held does not count any more (src/relay/dispatch/suspicion.ts).
 -- - What is due and has to wait for another event of its key becomes ready (`passed`). Ready events that wait cost
 --   little, because the lane walks past them; the due ones are always looked at from the first, and enough of them would
 --   keep all others, also the one they wait for, from ever being seen.
 -- - An event on the shelf does not hold its key up: it has left the queue in the same statement that put it there, so
---   whoever claims the next event of that key sees it on the shelf, and delivers that one only to other destinations.
+--   the claim of the next event of that key sees it on the shelf, and that event is delivered only to other destinations.
 --   That is why the shelf is read by the statement that claims, and not by the one that reads the log.
 -- - An event that another relay has decided must reach some targets (`owed`) is left to relays that have one of them: a
 --   relay of another version would settle it without. It stays a predecessor of its key. `targets` also names the
@@ -45,7 +45,7 @@
 --   bounds are known when it starts, so only the partitions between them are touched.
 -- - `= any (array)` and not joins: PostgreSQL 17 and later walk a dense array in one go (13 pages instead of 1,500 for
 --   500 events), and no estimate can make it quadratic.
--- - A claim that finds nothing, or a single event that nothing stands before, is most claims of a quiet outbox, and what
+-- - A claim that finds nothing, or a single event without a predecessor, is most claims of a quiet outbox, and what
 --   an event waits for. It is made by small statements: setting up the plan of the large one takes 0.4 ms.
 -- - A claim need not survive a crash of the server: what it took is then simply free again. So its commit does not wait
 --   for the disk.
@@ -59,8 +59,8 @@
 -- Relays that work off one backlog together would each walk through all of it, and of a key whose events another relay
 -- holds nothing can be claimed: four relays on two cores used 2.5 times the processor time of one. So a claim may keep to the relay's own shards:
 -- the keys are divided into 1,024 shards by their hash, and each living relay has a contiguous part of them, by the rank of its token.
--- Entries of other shards are skipped in the index. Shards decide who looks first, never who may deliver: relays may
--- disagree for a moment about who is alive, and a relay that has run out of its own, or once a second, claims without
+-- Entries of other shards are skipped in the index. Shards decide which relay looks first, never which may deliver: relays may
+-- disagree for a moment about which are alive, and a relay that has run out of its own, or once a second, claims without
 -- regard to shards (src/relay/lane/queue-walk.ts), so a free event does not wait for a relay that is stuck or has just died.
 --
 -- requires: survey_queue, usable_low_water
@@ -126,7 +126,7 @@ begin
     raise exception 'relay % has ended, or was never registered here', relay using errcode = 'PC001';
   end if;
   if seen = 1 and plain then
-    -- What stands before it, and whether anything is on the shelf, is seen in the snapshot of this one statement.
+    -- Its predecessor, and whether anything is on the shelf, is seen in the snapshot of this one statement.
     with one as materialized (
       select q.seq from :"schema".outbox_queue q
        where q.seq = only_seq and q.claimed_by is null and q.available_at is null for update skip locked

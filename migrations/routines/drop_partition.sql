@@ -1,11 +1,11 @@
--- Drops a closed partition, log and record together, unless something in it is not delivered. Answers why not.
+-- Drops a closed partition, log and record together, unless something in it is not delivered. Returns why not.
 --
--- A drop needs ACCESS EXCLUSIVE locks on the whole log and record, for as long as it takes, which is milliseconds; who
--- cannot have them soon comes back later. Only with these locks the last look counts: an event cannot come, a dead letter
+-- A drop needs ACCESS EXCLUSIVE locks on the whole log and record, for as long as it takes, which is milliseconds; if
+-- it cannot have them soon, the caller tries again later. Only with these locks the last look counts: an event cannot come, a dead letter
 -- cannot be retried, and no event can be replayed, because all of these read or write the log first. Queue and shelf are
 -- looked at in one statement, as events move between them, and the dead letters after that, as events come from there.
 --
--- Dead letters that nobody has resolved survive: their events move to the default partition, which may hold them from
+-- Unresolved dead letters survive: their events move to the default partition, which may hold them from
 -- the moment the partition is detached. The insert is into that table itself, so that no trigger puts them into the queue.
 --
 -- requires: check_partition, is_attached, require_read_committed
@@ -41,7 +41,7 @@ begin
       return jsonb_build_object('kept', 'young', 'closedAt', part.closed_at);
     end if;
 
-    -- Once before anybody has to wait for us, and once when nobody can change it any more.
+    -- Once before any session has to wait, and once under the locks, when nothing can change any more.
     for look in 1 .. 2 loop
       select count(*) into undelivered from (
         (select from :"schema".outbox_queue where seq >= first and seq < beyond limit 1000)
@@ -64,7 +64,7 @@ begin
       if unsettled is not null then
         return unsettled;
       end if;
-      -- Its own tables first: nobody writes there any more, so nobody waits while we do.
+      -- Its own tables first: no session writes there any more, so none waits while this does.
       foreach leaf in array array['outbox_deliveries_p' || n, 'outbox_events_p' || n] loop
         if :"schema".is_attached(leaf) then
           execute format('lock table only %I.%I in access exclusive mode', :'schema', leaf);
@@ -94,7 +94,7 @@ begin
   exception
     when lock_not_available or deadlock_detected then
       return jsonb_build_object('kept', 'locked');
-    -- Something of somebody's stands on it, a view say. The partitions after it can be dropped all the same.
+    -- Something depends on it, a view for example. The partitions after it can be dropped all the same.
     when others then
       return jsonb_build_object('kept', 'failed', 'error', sqlerrm);
   end;

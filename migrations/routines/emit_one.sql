@@ -3,7 +3,7 @@
 --
 -- The first key of a transaction is locked right here, as lock_keys would do it: nothing is held yet, so neither can it
 -- be held already, nor is it too many. The arms of CASE are evaluated in their order: the gate, then the key. The
--- `last` event of a transaction need not be remembered: nobody in it locks another key, and this one may be locked twice.
+-- `last` event of a transaction need not be remembered: the transaction locks no other key, and may lock this one twice.
 --
 -- requires: key_hash, lock_keys
 create or replace procedure :"schema".emit_one(

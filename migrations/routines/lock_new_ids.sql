@@ -6,7 +6,7 @@
 -- index fails the later one of two such transactions (40001), in a partitioned one nothing would. The table cannot be
 -- partitioned between the check and the insert, because looking for the ids locks it.
 --
--- A lock has a class of its own and 32 bits of the id's hash, so that it can be told whose it is. Two ids with the same hash
+-- A lock has a class of its own and 32 bits of the id's hash, so that `postcommit doctor` recognises it. Two ids with the same hash
 -- wait for each other, and nothing else comes of it.
 --
 -- With the rights of its owner: an emitter cannot read the log, and learns here only whether an id exists.

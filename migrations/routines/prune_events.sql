@@ -1,6 +1,7 @@
--- Removes a chunk of old events from the log, with all that is told of them: the lowest seqs after `after`, no more than
--- `rows_max` of them looked at. Only what has a delivery record or is a discarded dead letter goes. Stays, whatever its
--- age: what is in the queue, on the shelf, a dead letter that nobody discarded, or an orphan (find_orphans). Where the log is partitioned, this is about its default partition; the others are dropped whole.
+-- Removes a chunk of old events from the log, with their failures, dead letters and delivery records. Looks at the lowest seqs after
+-- `after`, at most `rows_max` of them. Removes only an event that has a delivery record or is a discarded dead letter. Keeps, whatever
+-- its age, an event in the queue or on the shelf, an unresolved dead letter, and an orphan (find_orphans). In a partitioned log it
+-- works on the default partition; the others are dropped whole.
 --
 -- Why nothing that is still needed can go. An event that is in none of queue, shelf and dead letters in one snapshot can
 -- only come back by `replay`, which takes the lock below (shared), or by the retry of a dead letter that was discarded,
@@ -8,7 +9,7 @@
 -- function has its own, so the isolation must be READ COMMITTED. The three are looked at in one statement, because an
 -- event may move from one to the other at any moment.
 --
--- The answer: `reached` is where the next chunk begins, `finished` says that nothing old is left behind it. Time goes
+-- Returns counts; `reached` is where the next chunk begins, `finished` says that nothing old is left behind it. Time goes
 -- along with seq but for a clock that was set: events of the future (it was ahead) are passed over, and the first chunk
 -- without anything old ends the search.
 --

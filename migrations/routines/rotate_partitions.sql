@@ -50,7 +50,7 @@ begin
       raise exception 'the sequence of the log is behind its open partition' using
         errcode = 'PC002', hint = 'Run postcommit migrate, which moves it up.';
     end if;
-    -- The sequence decides. It does not go back with a transaction that moved it and failed, as the books do.
+    -- The sequence decides. It does not go back with a transaction that moved it and failed, as outbox_partitions does.
     update :"schema".outbox_partitions set opened_at = coalesce(opened_at, now()), closed_at = now()
      where number < current and closed_at is null;
     update :"schema".outbox_partitions set opened_at = now() where number = current and opened_at is null;
@@ -66,7 +66,7 @@ begin
           created := created || next;
         exception
           when duplicate_table then
-            -- Detached by hand: its table is somebody's now, and its room stays empty.
+            -- Detached by hand: its table is the operator's now, and its seqs stay unused.
             if next > current + 100 then
               failed := sqlerrm; failed_as := sqlstate;
             end if;

@@ -1,4 +1,4 @@
--- The server that answers, as far as a low-water mark depends on it: after a failover or a restore it may be another one,
+-- Identifies the server, as far as a low-water mark depends on it: after a failover or a restore it may be another one,
 -- on which the sequence of the log has gone back. Behind a transaction pooler no relay sees its connection change. The
 -- queue's oid tells a schema that was dropped and made again.
 create or replace function :"schema".server_stamp() returns text

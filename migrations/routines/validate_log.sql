@@ -1,4 +1,5 @@
--- The second step, which may take its time. Somebody else may have converted the log meanwhile.
+-- Conversion, second step: checks the promise of bound_log(), which may take its time and blocks no writer. Another session may
+-- have converted the log meanwhile.
 create or replace function :"schema".validate_log() returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $postcommit$
 begin

@@ -12,7 +12,6 @@ import { readLogEnd } from '../outbox/operating/read-log-end.ts';
 import type { ReplaySelection } from '../outbox/operating/replay.ts';
 import { replay } from '../outbox/operating/replay.ts';
 import { requeue } from '../outbox/operating/requeue.ts';
-import { undefer } from '../outbox/operating/undefer.ts';
 import type { BulkOptions, BulkResult, DuplicateId } from './chunks.ts';
 import { checkBulkOptions, runInChunks, seqsOf } from './chunks.ts';
 import { fromCursor, toCursor } from './cursor.ts';
@@ -134,9 +133,9 @@ async function changeUndelivered(
     if (seqs.length === 0) return { seen: 0, count: 0, reached: null };
     const changed = await change(seqs);
     inFlight += changed.inFlight;
-    // After each chunk, not at the end: if a later chunk fails, the events deferred behind this one must not stay deferred.
-    await undefer(db, schema, seqs);
-    return { seen: seqs.length, count: changed.count, reached: seqs.at(-1) ?? null };
+    // If the statement took only some of the events, the next chunk begins behind those.
+    const seen = changed.taken < seqs.length ? chunk.limit : seqs.length;
+    return { seen, count: changed.count, reached: seqs[changed.taken - 1] ?? null };
   };
   const { selections, duplicates } = await selectionsOf(db, schema, checked, async (events) => {
     const { lastSeq } = await readLogEnd(db, schema);

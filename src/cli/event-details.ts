@@ -1,6 +1,7 @@
 import type { OutboxAdmin } from '../admin/admin.ts';
 import { ago, duration, quantity } from '../format.ts';
 import type { EventDetails } from '../outbox/operating/find.ts';
+import { payloadCharactersMax } from '../outbox/operating/find.ts';
 import type { DestinationInfo } from '../outbox/operating/list-destinations.ts';
 import { describeDestination } from './destination-table.ts';
 import { indentJson, JsonText } from './json-text.ts';
@@ -39,7 +40,7 @@ export function printEvent(
   for (const line of headerLines(event)) output.line(`  ${line}`);
   output.line();
   output.line(`${paint.bold('Payload')} (schema version ${event.schemaVersion})`);
-  for (const line of jsonLines(event.payloadJson)) output.line(`  ${line}`);
+  for (const line of payloadLines(event)) output.line(`  ${line}`);
 
   const commands = commandsFor(event);
   if (commands.length === 0) return;
@@ -120,15 +121,26 @@ function headerLines({ headers, headersJson }: EventDetails): string[] {
   return entries.map(([name, value]) => `${printable(name)}: ${printable(String(value))}`);
 }
 
+function payloadLines({ payloadJson, payloadCut, payloadBytes }: EventDetails): string[] {
+  if (!payloadCut) return jsonLines(payloadJson);
+  if (payloadBytes === null) return ['too large to show: select it from outbox_events'];
+  const rest = `… (${quantity(payloadBytes, 'byte')}; --json prints the first ${quantity(payloadCharactersMax, 'character')})`;
+  return [...jsonLines(payloadJson).slice(0, -1), rest];
+}
+
 function jsonLines(json: string): string[] {
-  const text = indentJson(json);
+  const text = indentJson(json, jsonCharactersMax + 1);
   const shown = text.slice(0, jsonCharactersMax).split('\n').map(printable);
   return text.length > jsonCharactersMax ? [...shown, '… (truncated; --json prints all of it)'] : shown;
 }
 
-/** The event for --json: payload and headers as PostgreSQL writes them. */
+/**
+ * The event for --json: payload and headers as PostgreSQL writes them. A payload that is too large is null, and `payloadJson`
+ * has the beginning of its text.
+ */
 export function eventJson({ payloadJson, headersJson, ...event }: EventDetails): object {
-  return { ...event, payload: new JsonText(payloadJson), headers: new JsonText(headersJson) };
+  const payload = event.payloadCut ? { payload: null, payloadJson } : { payload: new JsonText(payloadJson) };
+  return { ...event, ...payload, headers: new JsonText(headersJson) };
 }
 
 /** All events with this id or seq. In a partitioned log several events can have the same id. */

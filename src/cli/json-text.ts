@@ -9,7 +9,7 @@ export class JsonText {
   }
 }
 
-/** JSON.stringify with an indent of two that writes each `JsonText` in the value unchanged. */
+/** JSON.stringify with an indent of two that writes each `JsonText` in the value unchanged, on one line. */
 export function toJson(value: unknown): string {
   const texts: string[] = [];
   const mark = randomUUID();
@@ -19,18 +19,22 @@ export function toJson(value: unknown): string {
     2,
   );
   if (texts.length === 0) return marked;
-  return marked.replace(new RegExp(`^( *)(.*)"${mark}(\\d+)"`, 'gm'), (_line, indent, before, index) => {
-    return `${indent}${before}${indentJson(texts[Number(index)] as string, indent)}`;
-  });
+  return marked.replace(new RegExp(`"${mark}(\\d+)"`, 'g'), (_marked, index) => texts[Number(index)] as string);
 }
 
-/** Formats JSON text like JSON.stringify with an indent of two. Numbers and strings are not changed. */
-export function indentJson(text: string, indent = ''): string {
+/**
+ * Formats JSON text like JSON.stringify with an indent of two: at least the first `charactersMax` characters of it, and not much
+ * more. Numbers and strings are not changed. It is limited because the layout of deeply nested text can be a thousand times
+ * as long as the text.
+ */
+export function indentJson(text: string, charactersMax: number): string {
   let result = '';
   let depth = 0;
-  const line = () => `\n${indent}${'  '.repeat(depth)}`;
-  const tokens = text.match(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s"{}[\],:]+/g) ?? [];
+  const line = () => `\n${'  '.repeat(depth)}`;
+  // The layout is no shorter than the text. A string that ends at the limit has no closing quote.
+  const tokens = text.slice(0, charactersMax).match(/"(?:[^"\\]|\\.?)*"?|[{}[\],:]|[^\s"{}[\],:]+/g) ?? [];
   for (const [i, token] of tokens.entries()) {
+    if (result.length >= charactersMax) break;
     const isEmpty = /[[{]/.test(tokens[i - 1] ?? '') && (tokens[i - 1] ?? '').length === 1;
     if (token === '}' || token === ']') {
       depth--;

@@ -1,4 +1,5 @@
 import { PostcommitError } from '../errors.ts';
+import { roleRights } from './roles.ts';
 
 const unreachable = new Set([
   'ECONNREFUSED',
@@ -13,7 +14,12 @@ const unreachable = new Set([
 
 /** The functions that wait for locks of the outbox, as the context of an error names them. */
 const ourFunctions =
-  /\.(emit|emit_one|emit_once|lock_keys|lock_new_ids|forget_target|cancel_events|replay|requeue_orphans|prune_events|rotate_partitions|sweep_partition)\(/;
+  /\.(emit|emit_one|emit_once|lock_keys|lock_new_ids|forget_target|cancel_events|make_due|replay|requeue_orphans|prune_events|rotate_partitions|sweep_partition)\(/;
+
+/** The routines of the outbox that a role may call, by name. */
+const ownRoutines = new Set(
+  Object.values(roleRights).flatMap(({ routines }) => routines.map((routine) => routine.split('(')[0])),
+);
 
 export function sqlState(error: unknown): string | undefined {
   const code = (error as { code?: unknown } | null)?.code;
@@ -64,9 +70,9 @@ export function codedDatabaseError(error: unknown): unknown {
     case '42883': // undefined function
     case '42703': // undefined column
       // Our statements use aliases of one letter: `column c.state does not exist`.
-      return /outbox_|processed_events|migrations|emit|lock_keys|lock_new_ids|close_gates|partition|bound_log|schema|^column [a-z]\.\w+ /.test(
+      return /outbox_|processed_events|migrations|partition|bound_log|schema|^column [a-z]\.\w+ /.test(
         String(message),
-      )
+      ) || ownRoutines.has(/\.(\w+)\(/.exec(String(message))?.[1] ?? '')
         ? coded('POSTCOMMIT_E_MIGRATION_MISSING')
         : error;
     case '25P02':

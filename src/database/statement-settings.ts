@@ -17,8 +17,10 @@ export const readCommittedSql = 'set transaction isolation level read committed 
 
 const beginSql = `begin isolation level read committed read write; ${transactionSettingsSql}`;
 
-/** A statement that only calls a function of the outbox. These functions have the settings in their own definition. */
-const callPattern = /^select (\* from )?"(?:[^"]|"")+"\.[a-z_]+\((?:\$\d+(?:, )?)*\)$/;
+const callOfFunction = /"(?:[^"]|"")+"\.[a-z_]+\((?:\$\d+(?:, )?)*\)/.source;
+
+/** A statement that only calls functions of the outbox. These functions have the settings in their own definition. */
+const callPattern = new RegExp(`^select (\\* from )?${callOfFunction}(, ${callOfFunction})*$`);
 
 type Send = (...query: unknown[]) => Promise<unknown>;
 

@@ -85,7 +85,11 @@ export class DeliveredEvent<Payload = unknown> {
     this.#payload ??= JSON.parse(this.#payloadJson) as Payload;
     return this.#payload;
   }
-  /** Strings, unless plain SQL inserted other values, such as `{"n": 5}`. */
+  /** The headers as JSON text, as stored. */
+  get headersJson(): string {
+    return this.#headersJson;
+  }
+  /** Strings, unless plain SQL inserted other values, such as `{"n": 5}`. Numbers beyond 2^53 lose digits here, as in `payload`. */
   get headers(): Readonly<Record<string, string>> {
     this.#headers ??=
       this.#headersJson === '{}' ? noHeaders : (JSON.parse(this.#headersJson) as Record<string, string>);

@@ -1,5 +1,6 @@
 import pg from 'pg';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { OutboxAdmin } from '../../src/admin/admin.ts';
 import { createOutbox, fromPg } from '../../src/index.ts';
 import { createTestDatabase } from '../support/database.ts';
 import { deferred } from '../support/wait.ts';
@@ -39,6 +40,8 @@ describe('admin.find', () => {
       headers: { tenant: 'acme' },
       headersJson: '{"tenant": "acme"}',
       payloadJson: '{"does": "fail", "times": 2}',
+      payloadCut: false,
+      payloadBytes: 28,
       sameId: [],
       status: 'SENT',
       createdAt: expect.any(Date),
@@ -79,6 +82,20 @@ describe('admin.find', () => {
       seq: '9007199254741003',
       waitingBehind: { id: first, seq: '9007199254741002' },
     });
+  });
+
+  test('leaves out a payload that PostgreSQL cannot write as text', async () => {
+    const id = await scene.emitOne();
+    // As for an array of 8,300 times 1e131071, which takes seconds and a gigabyte of memory.
+    const query = (text: string, values: unknown[] = []) => {
+      if (values[1] === 'true') throw Object.assign(new Error('out of memory'), { code: '54000' });
+      return scene.db.pool.query(text, values);
+    };
+    const admin = new OutboxAdmin({ db: { query }, schema: 'postcommit', notify: false });
+    const absent = { payload: undefined, payloadJson: '', payloadCut: true, payloadBytes: null };
+    expect(await admin.find(id)).toMatchObject({ id, status: 'PENDING', ...absent });
+    const whole = { payload: {}, payloadJson: '{}', payloadCut: false, payloadBytes: 2 };
+    expect(await scene.admin.find(id)).toMatchObject({ id, ...whole });
   });
 
   test('answers nothing for an event that does not exist', async () => {

@@ -1,4 +1,5 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, test } from 'vitest';
+import { OutboxAdmin } from '../../src/admin/admin.ts';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { createOutbox, fromPg } from '../../src/index.ts';
 import { register } from '../../src/outbox/delivering/relays.ts';
@@ -207,7 +208,7 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
     expect(await daysAhead()).toEqual({ [fifth]: 300, [sixth]: 20 });
   });
 
-  test('of a long aggregate: all that is deferred behind it goes on, in chunks', async () => {
+  test('of a long aggregate: all that is deferred behind it goes on', async () => {
     const [first = ''] = await scene.emit([{ delayMs }]);
     const rest = await scene.emit(Array.from({ length: 2_500 }, () => ({})));
     await scene.db.query(
@@ -220,16 +221,81 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
     expect(scene.delivered).toEqual(rest);
   });
 
-  test('is undeferred by the next call, when the one before was killed half-way', async () => {
-    await scene.relay();
-    const ids = await scene.emit([{ delayMs }, {}]);
-    const [first = '', second = ''] = ids;
-    await untilDeferred(ids, 300);
-    await scene.db.query(`select postcommit.cancel_events(array[$1::bigint], '')`, [await scene.seqOf(first)]);
-    expect((await daysAhead())[second]).toBe(300);
-    expect(await scene.admin.cancel({ ids: [first] })).toEqual({ count: 0, inFlight: 0 });
-    await scene.untilStatus('SENT', 1);
+  /** Aggregates with an event that is delayed by 300 days each, and events that a relay has deferred behind it. */
+  const emitDeferred = async (aggregates: number, followers: number) => {
+    await scene.db.query(
+      `insert into postcommit.outbox_events (aggregate_type, aggregate_id, event_type, payload, available_at)
+       select 'order', n::text, 'order.created', '{}', now() + interval '300 days' from generate_series(1, $1) n`,
+      [aggregates],
+    );
+    await scene.db.query(
+      `insert into postcommit.outbox_events (aggregate_type, aggregate_id, event_type, payload)
+       select 'order', n::text, 'order.paid', '{}' from generate_series(1, $1) n, generate_series(1, $2)`,
+      [aggregates, followers],
+    );
+    await scene.db.query(
+      'update postcommit.outbox_queue set available_at = (select max(available_at) from postcommit.outbox_queue)',
+    );
+  };
+  const deferredBehindNothing = async () =>
+    (
+      await scene.db.query(
+        `select from postcommit.outbox_queue q where q.available_at > now() and not exists (
+           select from postcommit.outbox_queue p where p.key = q.key and p.seq < q.seq and p.available_at > now())`,
+      )
+    ).length;
+
+  test.each(['makeDue', 'cancel'] as const)(
+    'is never left with events deferred behind it when %s loses its connection, after whichever statement',
+    async (method) => {
+      for (let allowed = 0, isDone = false; !isDone; allowed++) {
+        await scene.db.query(
+          'truncate postcommit.outbox_events, postcommit.outbox_queue, postcommit.outbox_dead_letters',
+        );
+        await emitDeferred(3, 2);
+        let left = allowed;
+        const query = (text: string, values?: unknown[]) => {
+          if (left-- <= 0) throw Object.assign(new Error('connection terminated'), { code: '08006' });
+          return scene.db.pool.query(text, values);
+        };
+        const admin = new OutboxAdmin({ db: { query }, schema: 'postcommit', notify: false });
+        const done = await admin[method]({ type: 'order.created' }).catch((error) => error.code);
+        isDone = typeof done === 'object';
+        const [{ delayed }] = await scene.db.query(
+          `select count(*)::integer as delayed from postcommit.outbox_queue q join postcommit.outbox_events e using (seq)
+          where e.event_type = 'order.created' and q.available_at > now()`,
+        );
+        expect(await deferredBehindNothing(), `after ${allowed} statements`).toBe(delayed);
+        if (isDone) expect({ done, delayed }).toEqual({ done: { count: 3, inFlight: 0 }, delayed: 0 });
+      }
+    },
+  );
+
+  test.each(['makeDue', 'cancel'] as const)('%s takes a few statements for thousands of aggregates', async (method) => {
+    await emitDeferred(2_500, 1);
+    let statements = 0;
+    const query = (text: string, values?: unknown[]) => {
+      statements++;
+      return scene.db.pool.query(text, values);
+    };
+    const admin = new OutboxAdmin({ db: { query }, schema: 'postcommit', notify: false });
+    expect(await admin[method]({ type: 'order.created' })).toEqual({ count: 2_500, inFlight: 0 });
+    expect(await deferredBehindNothing()).toBe(0);
+    expect(statements).toBeLessThan(15);
   });
+
+  test.each(['makeDue', 'cancel'] as const)(
+    '%s takes fewer events per statement when very many are deferred behind them',
+    async (method) => {
+      await emitDeferred(2, 12_000);
+      const progress: number[] = [];
+      const onProgress = (count: number) => progress.push(count);
+      const done = { count: 2, inFlight: 0 };
+      expect(await scene.admin[method]({ type: 'order.created' }, { onProgress })).toEqual(done);
+      expect(progress).toEqual([1, 2]);
+      expect(await deferredBehindNothing()).toBe(0);
+    },
+  );
 
   test('that is a dead letter and holds its key, or is parked behind one, is for retry and discard', async () => {
     await scene.relay({ poison: 'block' });

@@ -1,6 +1,8 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { createOutbox, fromPg, migrate } from '../../src/index.ts';
+import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
+import { createOutbox, type EventDetails, fromPg, migrate } from '../../src/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
 import { settleQueue } from '../support/settle-queue.ts';
 import { runHere } from './fake-terminal.ts';
 
@@ -39,10 +41,8 @@ describe('postcommit events', () => {
       [stdout],
     );
     expect(row).toEqual({ same: true, id });
-    expect(stdout).toContain(
-      '  "payload": {\n    "n": 12345678901234567890,\n    "list": [\n      1.50,\n      {\n        "deep": -1',
-    );
-    expect(stdout).toContain('      {},\n      []\n    ],\n');
+    expect(stdout).toContain(`\n  "payload": {"n": 12345678901234567890, "list": [1.50, {"deep": -1${'0'.repeat(400)}`);
+    expect(JSON.parse(stdout)).toMatchObject({ payloadCut: false, payloadBytes: expect.any(Number) });
     expect(JSON.parse(stdout)).not.toHaveProperty('payloadJson');
   });
 
@@ -77,6 +77,57 @@ describe('postcommit events', () => {
   });
 });
 
+describe.each(postgresVersions)('a payload that an emitter can insert, on PostgreSQL %i', (version) => {
+  let server: EmbeddedPostgres | undefined;
+  let db: TestDatabase;
+  beforeAll(async () => {
+    if (version !== sharedVersion) server = await startEmbeddedPostgres({ version });
+    db = await createTestDatabase(server ? { serverUrl: server.connectionString } : {});
+  });
+  afterAll(async () => {
+    await db.close();
+    await server?.stop();
+  });
+
+  /** Shows an event with this payload, an SQL expression: as text and with --json. */
+  async function show(expression: string): Promise<{ text: string; json: string; story: EventDetails }> {
+    const [{ seq }] = await db.query(
+      `insert into postcommit.outbox_events (aggregate_type, aggregate_id, event_type, payload)
+       values ('order', '1', 'x', ${expression}) returning seq::text`,
+    );
+    const here = (...args: string[]) => runHere(args, { env: { DATABASE_URL: db.url } });
+    const [text, json] = [await here('events', seq), await here('events', seq, '--json')];
+    for (const { code, stderr } of [text, json]) expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    const story = await createOutbox({ db: fromPg(db.pool) }).admin.find(seq);
+    return { text: text.stdout, json: json.stdout, story: story as EventDetails };
+  }
+
+  test('and that has a string of 16 MB is shown, its beginning as text and all of it with --json', async () => {
+    const { text, json } = await show(`jsonb_build_object('x', repeat('y', 16000000))`);
+    expect(text.length).toBeLessThan(10_000);
+    expect(text).toContain(`{\n    "x": "${'y'.repeat(3_000)}`);
+    expect(text).toContain('… (truncated; --json prints all of it)');
+    expect(JSON.parse(json)).toMatchObject({ payloadCut: false, payloadBytes: 16_000_009 });
+    expect(JSON.parse(json).payload.x).toHaveLength(16_000_000);
+  });
+
+  test('and that is nested deeply is shown, its beginning as text and all of it with --json', async () => {
+    const { text, json } = await show(`(repeat('[', 2500) || repeat('0,', 150000) || '0' || repeat(']', 2500))::jsonb`);
+    expect(text.length).toBeLessThan(10_000);
+    expect(text).toContain('[\n    [\n      [\n');
+    expect(JSON.parse(json).payload.flat(2_500)).toHaveLength(150_001);
+  });
+
+  test('and whose text is over 16,777,216 characters is cut, and says so', async () => {
+    const { text, json, story } = await show(`(select jsonb_agg('1e131071'::numeric) from generate_series(1, 200))`);
+    expect(text).toContain('26,214,800 bytes; --json prints the first 16,777,216 characters');
+    const cut = { payloadCut: true, payloadBytes: 26_214_800 };
+    expect(JSON.parse(json)).toMatchObject({ ...cut, payload: null });
+    expect(JSON.parse(json).payloadJson).toHaveLength(16_777_216);
+    expect(story).toMatchObject({ ...cut, payload: undefined, payloadJson: expect.stringMatching(/^\[1000/) });
+  });
+});
+
 describe('an id that several partitions have', () => {
   let db: TestDatabase;
   const second = '1000000000000';
@@ -102,6 +153,28 @@ describe('an id that several partitions have', () => {
     }
     expect(JSON.parse((await here('events', id, '--json')).stdout)).toMatchObject({ seq: '1', sameId: [second] });
     expect((await here('events', second)).stdout).not.toContain('order.first');
+  });
+
+  test('is made due or cancelled with all events of it, and says so', async () => {
+    const delayed = () =>
+      db.query(
+        `insert into postcommit.outbox_queue (seq, available_at)
+         select seq, now() + interval '1 day' from postcommit.outbox_events
+         on conflict (seq) do update set available_at = excluded.available_at`,
+      );
+    const told = `2 events have the id ${id} and all were changed: seqs 1, ${second}`;
+    for (const command of ['make-due', 'cancel']) {
+      await delayed();
+      const { code, stdout } = await here('events', command, id, '--yes');
+      expect({ code, told: stdout.includes(told) }, stdout).toEqual({ code: 0, told: true });
+      await delayed();
+      expect(JSON.parse((await here('events', command, id, '--yes', '--json')).stdout)).toEqual({
+        count: 2,
+        inFlight: 0,
+        duplicates: [{ id, seqs: ['1', second] }],
+      });
+    }
+    await db.query('truncate postcommit.outbox_dead_letters');
   });
 
   test('is replayed with all events of it, and says so', async () => {

@@ -2,7 +2,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { inOrder, readMigrations, readRoutines } from '../../src/database/migrations.ts';
 import { roleRights } from '../../src/database/roles.ts';
-import { migrate } from '../../src/index.ts';
+import { createOutbox, fromPg, migrate, type OutboxAdmin } from '../../src/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { schemaDump } from './schema-dump.ts';
 
@@ -82,6 +82,20 @@ describe('a routine in the database', () => {
     await database.query(`select postcommit.emit('x', 'a', '1', '{}')`);
     expect(await database.query('select from postcommit.outbox_queue')).toHaveLength(1);
     expect(await again()).toMatchObject({ routines: [] });
+  });
+
+  test.each([
+    ['make_due', (admin: OutboxAdmin) => admin.makeDue({ all: true })],
+    ['requeue', (admin: OutboxAdmin) => admin.retry({ all: true })],
+    ['replay', (admin: OutboxAdmin) => admin.replay({ all: true })],
+  ])('that is missing, as in an older outbox, says which command to run: %s', async (name, call) => {
+    await database.query(`alter function postcommit.${name} rename to not_there`);
+    try {
+      const called = call(createOutbox({ db: fromPg(database.pool) }).admin);
+      await expect(called).rejects.toMatchObject({ code: 'POSTCOMMIT_E_MIGRATION_MISSING' });
+    } finally {
+      await database.query(`alter function postcommit.not_there rename to ${name}`);
+    }
   });
 
   test('is created when it is missing', async () => {

@@ -54,7 +54,7 @@ describe('events parked behind a held one', () => {
   }
 
   /** What an operator does to the held one; without what is done at the end of every operation. */
-  async function freeAndWake(held: string): Promise<void> {
+  async function freeAndUnpark(held: string): Promise<void> {
     await requeue(scene.db.pool, 'postcommit', { seqs: [await scene.seqOf(held)] }, { after: '0', limit: 1 });
     await unpark(scene.db.pool, 'postcommit');
   }
@@ -63,7 +63,7 @@ describe('events parked behind a held one', () => {
     const { held, ready } = await line({ withParked: false });
     await relay.query('begin');
     await defer(relay, 'postcommit', [await scene.seqOf(ready)]);
-    const freed = freeAndWake(held);
+    const freed = freeAndUnpark(held);
     await untilWaiting();
     await relay.query('commit');
     await freed;
@@ -75,7 +75,7 @@ describe('events parked behind a held one', () => {
     const { held, parked, ready } = await line({ withParked: true });
     await relay.query('begin');
     await defer(relay, 'postcommit', [await scene.seqOf(ready)]);
-    const freed = freeAndWake(held);
+    const freed = freeAndUnpark(held);
     await untilWaiting(); // For the parked one: in the snapshot of that statement the third is still ready.
     await relay.query('commit');
     await freed;

@@ -32,6 +32,30 @@ describe('the headers of a message', () => {
     expect(merged([['__Proto__', 'event']], [['__proto__', 'route']], [])).toEqual([['__proto__', 'route']]);
   });
 
+  test('that plain SQL inserted as something else than text arrive as they are stored', () => {
+    const headersJson =
+      '{"n": 12345678901234567890, "big": 1e400, "text": "a\\"b:{,", "none": null, "yes": true, "q\\"{": -1.50, "__proto__": 3, ' +
+      '"deep": {"a": [1.0, "]}", {}], "b": {"c": 12345678901234567890}}, "empty": {}, "list": [], "nothing": "", "end": 0.10}';
+    const leg = { target: 'd', to: 'd', topic: 't', key: null, headers: undefined, exchange: undefined };
+    const { headers } = toMessage(deliveredEvent({ headersJson }), leg, {
+      body: '{}',
+      contentType: 'application/json',
+    });
+    expect(Object.entries(headers)).toEqual([
+      ['n', '12345678901234567890'],
+      ['big', '1e400'],
+      ['text', 'a"b:{,'],
+      ['yes', 'true'],
+      ['q"{', '-1.50'],
+      ['__proto__', '3'],
+      ['deep', '{"a": [1.0, "]}", {}], "b": {"c": 12345678901234567890}}'],
+      ['empty', '{}'],
+      ['list', '[]'],
+      ['nothing', ''],
+      ['end', '0.10'],
+    ]);
+  });
+
   test("the format's come first, so that a broker with little room has them whatever the event has", () => {
     const names = merged([['z', '1']], [['y', '2']], [['event-type', '3']]).map(([name]) => name);
     expect(names).toEqual(['event-type', 'z', 'y']);

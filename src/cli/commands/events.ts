@@ -2,6 +2,7 @@ import type { Command } from 'commander';
 import { InvalidArgumentError, Option } from 'commander';
 import { PostcommitError } from '../../errors.ts';
 import { quantity } from '../../format.ts';
+import { payloadCharactersMax } from '../../outbox/operating/find.ts';
 import type { EventStatus, EventSummary } from '../../outbox/operating/list.ts';
 import { eventStatuses } from '../../outbox/operating/list.ts';
 import { wholeNumber } from '../arguments.ts';
@@ -50,6 +51,7 @@ export function addEvents(program: Command, terminal: Terminal): void {
         ['one event with its history', 'events 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f'],
       ),
     )
+    .addHelpText('after', payloadHelp)
     .action(async (id: string | undefined, options: EventsOptions, command: Command) => {
       const context = contextOf(command, terminal);
       if (id === undefined) return listEvents(context, options);
@@ -61,6 +63,9 @@ export function addEvents(program: Command, terminal: Terminal): void {
   addMakeDue(events, terminal);
   addCancel(events, terminal);
 }
+
+const payloadHelp = `With an id and --json, a payload over ${quantity(payloadCharactersMax, 'character')} is cut: payload is null,
+payloadCut is true, and payloadJson has the beginning of its text.`;
 
 const conditionNames = ['type', 'aggregate', 'from', 'to'] as const;
 const listingNames = ['status', 'order', 'limit', 'after'];

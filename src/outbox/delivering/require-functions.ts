@@ -1,8 +1,8 @@
 import type { Executor } from '../../database/executor.ts';
 import { PostcommitError } from '../../errors.ts';
 
-/** What a relay calls, when it starts or all the time; each came with a migration. */
-const functions = ['claim_many', 'claim_next', 'settle', 'sequence_state'];
+/** What a relay cannot do without. */
+const functions = ['claim_many', 'claim_next', 'settle', 'fail', 'sequence_state'];
 
 const requireSql = `
 select f.name from unnest($2::text[]) as f (name)

@@ -17,37 +17,9 @@ select to_json(p.key::text)::text as json
  order by p.key limit $2::text::integer`,
 );
 
-// Not in a form that an index on the time could answer: with old statistics the planner takes that for a better way into a key
-// than the key itself, and reads everything that is parked for each of a thousand keys.
-const isParked = (row: string) => `${row}.available_at + interval '0' = 'infinity'`;
-
-// What is parked behind the first blocking event of its key, `wall`, stays parked. Many keys in one statement: a statement per key
-// took 100 s for 100,000 keys. Keys in order and each by seq, so that two operators lock rows in the same order.
+/** See migrations/routines/unpark.sql for the contract and the rationale. */
 const unparkSql = perSchema(
-  (s) => `
-with line as materialized (
-  select k.key, case when k.key = $2::text::bigint then $3::text::bigint else 0 end as after, wall.seq as before
-    from unnest($1::text::bigint[]) as k(key)
-    left join lateral (
-      select q.seq from ${s}.outbox_queue q
-       where q.key = k.key and q.blocking and ${isParked('q')} order by q.seq limit 1
-    ) wall on true
-   order by k.key
-), parked as materialized (
-  select line.key, q.seq from line cross join lateral (
-    select q.seq from ${s}.outbox_queue q
-     where q.key = line.key and q.seq > line.after and (line.before is null or q.seq < line.before)
-       and ${isParked('q')} and not q.blocking
-     order by q.seq limit $4::text::integer for update
-  ) q
-   limit $4::text::integer
-), unparked as (
-  update ${s}.outbox_queue q set available_at = null where q.seq = any (array(select seq from parked))
-), last as (
-  select key, max(seq) as seq from parked group by key order by key desc limit 1
-)
-select json_build_object('count', (select count(*) from parked), 'key', (select key::text from last),
-                         'seq', (select seq::text from last))::text as json`,
+  (s) => `select ${s}.unpark($1::text::bigint[], $2::text::bigint, $3::text::integer)::text as json`,
 );
 
 /** Keys per search, which reads all that is parked. */
@@ -58,17 +30,17 @@ const passesMax = 20;
 const lowestKey = '-9223372036854775808';
 
 /**
- * Unparks every event that is parked (available_at 'infinity') behind a blocking dead letter that is there no more. To be
- * called after the statement that freed the key has committed. Answers how many it woke.
+ * Makes every event ready that is parked (available_at 'infinity') behind a blocking dead letter that is there no more. To be
+ * called after the statement that freed the key has committed. Returns how many there were.
  *
  * Why nothing stays parked for ever. `defer` parks an event F behind a waiting event P of its key, under a share lock
- * on P, and only while P's latest version waits. Freeing or waking P is an update of P, so it comes either
+ * on P, and only while P's latest version waits. Freeing or unparking P is an update of P, so it comes either
  * - first: then `defer` skips P, locked or no longer waiting, and does not park behind it;
  * - or after: then it waits for `defer` to commit, so that F is parked, and seen by any statement that begins later.
  * The second is why one pass is not enough: F may be parked behind P, itself only parked, while this pass is under way
  * with a snapshot that shows F as ready. So passes are made until one finds nothing to unpark. In the snapshot of that
  * one, no event is parked without a blocking one before it; whatever is parked later is behind a chain of waiting events
- * that begins with a blocking one, and is unparked by whoever resolves that. To unpark an event needlessly is harmless: the
+ * that begins with a blocking one, and is unparked when that one is resolved. To unpark an event needlessly is harmless: the
  * next claim finds it blocked and `defer` parks it again.
  *
  * Without `keys` it asks for all of them: so it also unparks what an operator left behind whose process was killed between
@@ -114,7 +86,7 @@ interface UnparkedChunk {
 async function unparkSome(db: Executor, schema: string, keys: readonly string[]): Promise<number> {
   let unparked = 0;
   for (let [left, after] = [keys, '0']; left.length > 0; ) {
-    const values: string[] = [arrayText(left), left[0] as string, after, String(rowsMax)];
+    const values: string[] = [arrayText(left), after, String(rowsMax)];
     const [chunk] = await readJson<UnparkedChunk>(db, unparkSql(schema), values);
     if (!chunk) break;
     unparked += chunk.count;

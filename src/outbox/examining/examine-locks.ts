@@ -6,7 +6,7 @@ const holdersMax = 20;
 
 // The keys are those of the statements that take the locks: lock_keys and emit_one (gate, key), lock_new_ids (id),
 // prune_events, replay and requeue_orphans (prune), the functions that change partitions and repair_sequence (partitions),
-// forget_target, cancel_events and unshelve.ts (unshelve), migrate.ts.
+// forget_target, cancel_events, make_due and unshelve.ts (unshelve), migrate.ts.
 //
 // A lock of one 64-bit number has its halves in classid and objid. A key's number can be any. It is recognised by the
 // session that waits for it, which has taken its gate before.

@@ -6,7 +6,7 @@ import type { UndeliveredChange } from './make-due.ts';
 /** See migrations/routines/cancel_events.sql for the contract and the rationale. */
 const cancelSql = perSchema((s) => `select ${s}.cancel_events($1::text::bigint[], $2::text)::text as json`);
 
-/** Gives undelivered events up, as discarded dead letters. Call `undefer` after this has committed. */
+/** Cancels undelivered events, as discarded dead letters, and makes the events claimable that were deferred behind them. */
 export async function cancel(
   db: Executor,
   schema: string,

@@ -1,3 +1,4 @@
+import { isUnreadable } from '../../database/database-error.ts';
 import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 import type { DeadReason } from '../delivering/fail.ts';
@@ -7,19 +8,26 @@ import type { EventStatus } from './list.ts';
 
 const failuresMax = 1_000;
 const deliveriesMax = 1_000;
+/** Of a payload's text: what `payloadJson` promises. */
+export const payloadCharactersMax = 16_777_216;
 
 /** Of what an operator did by `forget` or `cancel`, the relay is 0. */
 const relayName = (row: string) =>
   `coalesce(r.name, case when ${row}.relay = 0 then 'operator' else ${row}.relay::text end)`;
 
 // One statement, so that all parts are of one moment. The status comes from the view: there is one definition of it.
+//
+// The text of a payload can be 10,000 times as long as what is stored: jsonb stores 1e131071 in 12 bytes. So the length is known
+// only once the text is made, and is looked at before the text is sent. A value that is stored in more than eight times the limit
+// is not converted at all, for the reason in load-payload.ts. OFFSET 0 keeps the text from being made twice.
 const findSql = (column: 'id' | 'seq', type: 'uuid' | 'bigint') =>
   perSchema(
     (s) => `
 select json_build_object(
   'id', e.id, 'seq', e.seq::text, 'type', e.event_type, 'aggregateType', e.aggregate_type,
   'aggregateId', e.aggregate_id, 'orderingKey', e.ordering_key, 'schemaVersion', e.schema_version,
-  'payloadJson', e.payload::text, 'headersJson', e.headers::text, 'status', v.status, 'orphan', v.status = 'PENDING' and q.seq is null
+  'payloadJson', coalesce(left(p.text, ${payloadCharactersMax}), ''), 'payloadBytes', octet_length(p.text),
+  'payloadCut', coalesce(length(p.text) > ${payloadCharactersMax}, true), 'headersJson', e.headers::text, 'status', v.status, 'orphan', v.status = 'PENDING' and q.seq is null
     and not exists (select from ${s}.outbox_shelf h where h.seq = e.seq), 'createdAt', e.created_at,
   'availableAt', v.next_retry_at, 'attempts', v.retry_count + (v.status = 'SENT')::integer,
   'done', coalesce(q.done, (select h.done from ${s}.outbox_shelf h where h.seq = e.seq limit 1), d.done, '{}'),
@@ -52,11 +60,13 @@ select json_build_object(
       join ${s}.outbox_events b on b.seq = p.seq),
   'sameId', array(select o.seq::text from ${s}.outbox_events o where o.id = e.id and o.seq <> e.seq order by o.seq)
 )::text as json
-  from ${s}.outbox_events e
+  from (select * from ${s}.outbox_events where ${column} = $1::text::${type} order by seq limit 1) e
+  left join lateral (
+    select e.payload::text as text where $2::text::boolean and pg_column_size(e.payload) / 8 <= ${payloadCharactersMax} offset 0
+  ) p on true
   join ${s}.outbox_status v on v.seq = e.seq
   left join ${s}.outbox_queue q on q.seq = e.seq
-  left join ${s}.outbox_dead_letters d on d.seq = e.seq
- where e.${column} = $1::text::${type} order by e.seq limit 1`,
+  left join ${s}.outbox_dead_letters d on d.seq = e.seq`,
   );
 const findByIdSql = findSql('id', 'uuid');
 const findBySeqSql = findSql('seq', 'bigint');
@@ -71,10 +81,14 @@ export interface EventDetails {
   /** What it is ordered by: its aggregate (`order:42`) or a key of its own; `null` when it is not ordered. */
   key: string | null;
   schemaVersion: number;
-  /** The payload as a handler gets it: parsed, so that a number beyond 2^53 loses digits. */
+  /** The payload as a handler gets it: parsed, so that a number beyond 2^53 loses digits. `undefined` if `payloadCut`. */
   payload: unknown;
-  /** The payload as PostgreSQL writes it. */
+  /** The payload as PostgreSQL writes it: its first 16,777,216 characters, or nothing if `payloadBytes` is `null`. */
   payloadJson: string;
+  /** Whether `payloadJson` is not all of the payload. */
+  payloadCut: boolean;
+  /** Bytes of the whole text; `null` if the payload is stored in more than 128 MiB or its text has more than 1 GB. */
+  payloadBytes: number | null;
   /** Text, unless plain SQL has inserted something else. */
   headers: Record<string, unknown>;
   /** The headers as PostgreSQL writes them. */
@@ -178,7 +192,11 @@ export async function find(
   event: { id: string } | { seq: string },
 ): Promise<EventDetails | undefined> {
   const [text, value] = 'id' in event ? [findByIdSql(schema), event.id] : [findBySeqSql(schema), event.seq];
-  const [row] = await readJson<EventDetailsRow>(db, text, [value]);
+  const read = (withPayload: boolean) => readJson<EventDetailsRow>(db, text, [value, String(withPayload)]);
+  const [row] = await read(true).catch((error) => {
+    if (isUnreadable(error)) return read(false);
+    throw error;
+  });
   return row && toEventDetails(row);
 }
 
@@ -191,8 +209,10 @@ function toEventDetails(row: EventDetailsRow): EventDetails {
     aggregate: { type: aggregateType, id: aggregateId },
     key: orderingKey === null ? `${aggregateType}:${aggregateId}` : orderingKey || null,
     schemaVersion: row.schemaVersion,
-    payload: JSON.parse(row.payloadJson),
+    payload: row.payloadCut ? undefined : JSON.parse(row.payloadJson),
     payloadJson: row.payloadJson,
+    payloadCut: row.payloadCut,
+    payloadBytes: row.payloadBytes,
     headers: JSON.parse(row.headersJson),
     headersJson: row.headersJson,
     status: row.status,

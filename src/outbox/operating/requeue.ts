@@ -4,31 +4,28 @@ import { readJson } from '../read-json.ts';
 import type { Chunk, DeadLetterSelection } from './conditions.ts';
 import { conditionsGoHere, whereSelected } from './conditions.ts';
 
-// The dead letters are locked first and in order of seq, so that two operators take turns instead of deadlocking, and
-// whoever comes second finds the rows gone. A blocking one still has its queue row; that is freed in place, and waits for a
-// `defer` that is putting an event behind it at this moment (see unpark.ts). One whose event is no longer in the log is
-// taken as well: it may hold its key, and the relay buries it again without holding.
-const requeueSql = perSchema(
-  (s) => `
+/**
+ * Calls a routine for the dead letters that match, in order of seq. A left join with the log: a dead letter whose event is no
+ * longer there may block its key. `requeue` and `discard` of migrations/routines have the contracts and the rationale.
+ */
+export const resolveSql = (routine: 'requeue' | 'discard') =>
+  perSchema(
+    (s) => `
 with chosen as materialized (
-  select d.seq, d.key, d.done, d.owed, d.replay_id, d.blocking
+  select d.seq
     from ${s}.outbox_dead_letters d
     left join lateral (select l.* from ${s}.outbox_events l where l.seq = d.seq limit 1) e on true
-   where true ${conditionsGoHere}
-   order by d.seq limit $1::text::integer for update of d
-), gone as (
-  delete from ${s}.outbox_dead_letters d where d.seq = any (array(select seq from chosen))
-), back as (
-  insert into ${s}.outbox_queue (seq, key, done, owed, replay_id)
-  select seq, key, done, owed, replay_id from chosen order by seq
-  on conflict (seq) do update
-    set blocking = false, attempts = 0, rescues = 0, available_at = null, done = excluded.done, owed = excluded.owed
-    where outbox_queue.blocking
+   where ${routine === 'discard' ? 'd.discarded_at is null' : 'true'} ${conditionsGoHere}
+   order by d.seq limit $1::text::integer
+), resolved as materialized (
+  select count(*) as seen, max(seq)::text as reached, ${s}.${routine}(coalesce(array_agg(seq), '{}')) as result from chosen
 )
-select json_build_object('seen', count(*), 'count', count(*), 'reached', max(seq)::text,
-                         'freedKeys', array(select distinct key::text from chosen where blocking and key is not null))::text as json
-  from chosen`,
-);
+select json_build_object('seen', r.seen, 'reached', r.reached, 'count', r.result -> 'count',
+                         'freedKeys', r.result -> 'freedKeys')::text as json
+  from resolved r`,
+  );
+
+const requeueSql = resolveSql('requeue');
 
 /** What one statement of a bulk operation did. */
 export interface ChunkResult {
@@ -42,7 +39,7 @@ export interface ChunkResult {
 
 /** The same for dead letters. */
 export interface ResolvedChunk extends ChunkResult {
-  /** Keys that one of them held: what is parked behind it is to be unparked. */
+  /** Keys that one of them blocked: what is parked behind it is to be unparked. */
   freedKeys: string[];
 }
 

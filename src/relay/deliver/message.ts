@@ -10,7 +10,7 @@ export function toMessage(event: DeliveredEvent, leg: Leg, serialized: Serialize
   if (typeof body !== 'string' && !(body instanceof Uint8Array))
     throw new Error('it returned no body of text or bytes');
   if (typeof contentType !== 'string') throw new Error('it returned no contentType');
-  const headers = allHeaders(event.headers, leg.headers, serialized.headers);
+  const headers = allHeaders(event, leg.headers, serialized.headers);
   return {
     eventId: event.id,
     deduplicationId: deduplicationId(event, leg),
@@ -33,18 +33,18 @@ export function toMessage(event: DeliveredEvent, leg: Leg, serialized: Serialize
  * has little room for headers, filters by them work whatever headers an event has of its own.
  */
 function allHeaders(
-  ofEvent: Readonly<Record<string, unknown>>,
+  event: DeliveredEvent,
   ofRoute: Readonly<Record<string, string>> | undefined,
   ofSerializer: Readonly<Record<string, string>> = {},
 ): Readonly<Record<string, string>> {
-  if (ofRoute === undefined && isEmpty(ofEvent)) return ofSerializer;
+  if (ofRoute === undefined && isEmpty(event.headers)) return ofSerializer;
   const ofFormat = new Map(Object.entries(ofSerializer).map((header) => [header[0].toLowerCase(), header]));
   const others = new Map<string, [name: string, value: string]>();
-  for (const source of [ofEvent, ofRoute ?? {}]) {
+  for (const source of [textHeaders(event), ofRoute ?? {}]) {
     for (const [name, value] of Object.entries(source)) {
       const lowerCase = name.toLowerCase();
       const isTaken = ofFormat.has(lowerCase) || lowerCase === 'content-type';
-      if (value !== null && !isTaken) others.set(lowerCase, [name, asText(value)]);
+      if (value !== null && !isTaken) others.set(lowerCase, [name, value]);
     }
   }
   // Unlike an assignment, this also defines a header that is called `__proto__`.
@@ -56,9 +56,34 @@ function isEmpty(object: object): boolean {
   return true;
 }
 
-/** Events emitted by plain SQL may have headers that are not text. */
-function asText(value: unknown): string {
-  return typeof value === 'string' ? value : JSON.stringify(value);
+/** The event's headers, each as text or null. Events emitted by plain SQL may have others: those become the JSON that is stored. */
+function textHeaders({ headers, headersJson }: DeliveredEvent): Readonly<Record<string, string | null>> {
+  const isText = (value: unknown) => typeof value === 'string' || value === null;
+  return Object.values(headers).every(isText) ? headers : readTexts(headersJson);
+}
+
+/**
+ * The values of a JSON object as they are written, strings without their quotes. JSON.parse would make 12345678901234567000 of
+ * 12345678901234567890 and Infinity of 1e400.
+ */
+function readTexts(json: string): Record<string, string | null> {
+  const texts: [name: string, value: string | null][] = [];
+  let depth = 0;
+  let name = '';
+  let start = 1;
+  for (const { 0: token, index } of json.matchAll(/"(?:[^"\\]|\\.)*"|[{}[\],:]/g)) {
+    if (token === '}' || token === ']') depth--;
+    if (token === ':' && depth === 1) {
+      name = JSON.parse(json.slice(start, index)) as string;
+      start = index + 1;
+    } else if ((token === ',' && depth === 1) || depth === 0) {
+      const value = json.slice(start, index).trim();
+      if (token !== '{') texts.push([name, /^["n]/.test(value) ? (JSON.parse(value) as string | null) : value]);
+      start = index + 1;
+    }
+    if (token === '{' || token === '[') depth++;
+  }
+  return Object.fromEntries(texts);
 }
 
 function byteLength(body: string | Uint8Array): number {

@@ -1,6 +1,5 @@
 import type { Executor } from '../../database/executor.ts';
-import { deferKeys } from '../../outbox/delivering/defer.ts';
-import { recall as undefer } from '../../outbox/delivering/recall.ts';
+import { deferKeys, undeferKeys } from '../../outbox/delivering/defer.ts';
 import type { Dispatcher } from '../dispatch/dispatcher.ts';
 import { deferEveryMs, deferKeysMax, undeferMax, undeferRecoveredMax, undeferSlowMax } from './tuning.ts';
 
@@ -70,7 +69,7 @@ export class SlowKeys {
   /** Before the relay stops: the next relay finds everything ready. */
   async undeferAll(): Promise<void> {
     if (this.#deferred.size === 0) return;
-    await undefer(this.#db, this.#schema, [...this.#deferred], undeferMax);
+    await undeferKeys(this.#db, this.#schema, [...this.#deferred], undeferMax);
     this.#deferred.clear();
   }
 
@@ -78,7 +77,7 @@ export class SlowKeys {
   async #undeferRecovered(): Promise<void> {
     const short = [...this.#recovered].filter((key) => !this.#dispatcher.hasEnough(key));
     if (short.length === 0) return;
-    const more = new Set(await undefer(this.#db, this.#schema, short, undeferRecoveredMax));
+    const more = new Set(await undeferKeys(this.#db, this.#schema, short, undeferRecoveredMax));
     for (const key of short) if (!more.has(key)) this.#recovered.delete(key);
   }
 
@@ -86,8 +85,8 @@ export class SlowKeys {
     const short = [...this.#deferred].filter((key) => !enough.has(key)).slice(0, deferKeysMax);
     const stillSlow = short.filter((key) => this.#dispatcher.isSlow(key));
     const fast = short.filter((key) => !stillSlow.includes(key));
-    if (stillSlow.length > 0) await undefer(this.#db, this.#schema, stillSlow, undeferSlowMax);
-    if (fast.length > 0) await undefer(this.#db, this.#schema, fast, undeferMax);
+    if (stillSlow.length > 0) await undeferKeys(this.#db, this.#schema, stillSlow, undeferSlowMax);
+    if (fast.length > 0) await undeferKeys(this.#db, this.#schema, fast, undeferMax);
     for (const key of fast) this.#deferred.delete(key);
   }
 }

@@ -1,0 +1,44 @@
+-- Makes undelivered events due now that are delayed or in backoff, and in the same transaction the events that were deferred behind
+-- them. Takes the first of the given events only if too many are deferred behind all of them; `taken` is how many. Not what is
+-- parked (infinity): that waits for a blocking dead letter. Events that a live relay has claimed are not changed but counted.
+--
+-- The lock of unshelving is the one that cancel_events and forget_target take: one of these changes the queue at a time, so that
+-- none waits for rows of another in a different order.
+-- requires: bound_deferred, undefer
+create or replace function :"schema".make_due(given bigint[]) returns jsonb
+language plpgsql set search_path = pg_catalog, pg_temp set row_security = off set lock_timeout = '5s'
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $postcommit$
+#variable_conflict use_column
+declare
+  taken constant bigint[] := :"schema".bound_deferred(given, 20000);
+  locked bigint[];
+  keys bigint[];
+  seqs bigint[];
+  in_flight integer;
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'events can only be made due under READ COMMITTED' using
+      errcode = 'invalid_transaction_state',
+      hint = 'Set default_transaction_isolation to ''read committed'' for this role.';
+  end if;
+  perform pg_advisory_xact_lock(hashtextextended('postcommit.unshelve', hashtextextended(:'schema', 0)));
+  locked := array(select q.seq from :"schema".outbox_queue q
+                   where q.seq = any (taken) and not q.blocking and q.available_at > now() and q.available_at < 'infinity'
+                   order by q.seq for update);
+
+  -- With a snapshot of its own: a relay that registered and claimed before the row was locked is seen as living.
+  with alive as materialized (
+    select r.token from :"schema".outbox_relays r where r.ended_at is null
+  ), changed as (
+    update :"schema".outbox_queue q set available_at = null
+     where q.seq = any (locked) and (q.claimed_by is null or q.claimed_by not in (select a.token from alive a))
+    returning q.seq, q.key
+  )
+  select coalesce(array_agg(c.key), '{}'), coalesce(array_agg(c.seq), '{}'),
+         (select count(*) from :"schema".outbox_queue q where q.seq = any (taken) and q.claimed_by in (select a.token from alive a))
+    into keys, seqs, in_flight from changed c;
+  perform :"schema".undefer(keys, seqs);
+  return jsonb_build_object('count', cardinality(seqs), 'inFlight', in_flight, 'taken', cardinality(taken));
+end
+$postcommit$;
