@@ -18,7 +18,7 @@ export interface LeaderOptions {
 }
 
 /** What a leader shows when it writes. */
-export interface Duty {
+export interface HeldDuty {
   name: string;
   owner: string;
   epoch: string;
@@ -39,7 +39,7 @@ const safeShare = 0.9;
 export class Leader {
   readonly #options: LeaderOptions;
   readonly #log = new SparseLog();
-  #duty: Duty | undefined;
+  #duty: HeldDuty | undefined;
   #renewedAt = 0;
   #stopped = false;
 
@@ -48,7 +48,7 @@ export class Leader {
   }
 
   /** The duty, while this relay can rely on it. */
-  get duty(): Duty | undefined {
+  get duty(): HeldDuty | undefined {
     const { leaseMs, token } = this.#options;
     const relied = performance.now() - this.#renewedAt < leaseMs * safeShare && this.#duty?.owner === token();
     return relied ? this.#duty : undefined;
@@ -80,7 +80,7 @@ export class Leader {
     if (duty) await releaseDuty(this.#options.db, this.#options.schema, duty);
   }
 
-  #have(duty: Duty, sentAt: number): void {
+  #have(duty: HeldDuty, sentAt: number): void {
     const before = this.#duty;
     this.#duty = duty;
     this.#renewedAt = sentAt;

@@ -11,7 +11,7 @@ import { SparseLog } from '../../telemetry/logging.ts';
 import type { Lifecycle } from '../lifecycle.ts';
 import type { Service } from '../service.ts';
 import { withTimeout } from '../timeout.ts';
-import type { Duty } from './leader.ts';
+import type { HeldDuty } from './leader.ts';
 import { Leader } from './leader.ts';
 import type { MaintenanceTask, ResolvedMaintenance } from './maintenance-options.ts';
 import { maintenanceTasks } from './maintenance-options.ts';
@@ -162,7 +162,7 @@ export class Maintenance implements Service {
   }
 
   /** Returns whether this relay still leads. */
-  async #run(task: MaintenanceTask, duty: Duty, last: LastRun | undefined, budgetMs: number): Promise<boolean> {
+  async #run(task: MaintenanceTask, duty: HeldDuty, last: LastRun | undefined, budgetMs: number): Promise<boolean> {
     const { schema, options } = this.#options;
     const began = performance.now();
     // Also ends a statement without an answer: a lost connection would be opened again and again.
