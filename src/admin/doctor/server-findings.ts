@@ -146,8 +146,8 @@ export function poolerFindings(session: SessionFacts | undefined): CheckFinding[
   if (session === undefined) {
     return [
       note(
-        'not checked whether there is a pooler',
-        'This check needs connection options: admin.doctor({ connectionString }).',
+        'pooler not checked: no connection options',
+        'A pooler in transaction mode would not be found. Pass admin.doctor({ connectionString }).',
       ),
     ];
   }
