@@ -29,6 +29,13 @@ export interface ReconnectingClientOptions {
   isSession?: () => boolean;
 }
 
+/** The server sent nothing for `queryTimeoutMs` while a statement was under way. The statement may still be running there. */
+export class NoAnswerError extends Error {
+  constructor(queryTimeoutMs: number) {
+    super(`Connection terminated: PostgreSQL sent nothing for ${queryTimeoutMs} ms`);
+  }
+}
+
 /** How often the watchdog looks for progress within `queryTimeoutMs`. */
 const looksPerTimeout = 4;
 
@@ -187,7 +194,7 @@ export class ReconnectingClient implements Executor {
         this.#watchdog = this.#watch(Math.min(leftMs, queryTimeoutMs / looksPerTimeout));
         return;
       }
-      const error = new Error(`Connection terminated: PostgreSQL sent nothing for ${queryTimeoutMs} ms`);
+      const error = new NoAnswerError(queryTimeoutMs);
       destroy(client, error); // With the error, so that the statements under way fail with it.
       this.#drop(client, error);
     }, afterMs).unref();

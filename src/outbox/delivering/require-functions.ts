@@ -2,7 +2,7 @@ import type { Executor } from '../../database/executor.ts';
 import { PostcommitError } from '../../errors.ts';
 
 /** What a relay calls, when it starts or all the time; each came with a migration. */
-const functions = ['claim_many', 'claim_next', 'settle', 'sequence_state'];
+const functions = ['claim_many', 'claim_next', 'plain_payload', 'settle', 'sequence_state'];
 
 const requireSql = `
 select f.name from unnest($2::text[]) as f (name)

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { codedDatabaseError, isUnreadable } from '../../database/database-error.ts';
-import type { ReconnectingClient } from '../../database/reconnecting-client.ts';
+import { NoAnswerError, type ReconnectingClient } from '../../database/reconnecting-client.ts';
 import type { ClaimedRow, ClaimRequest, ClaimResult } from '../../outbox/delivering/claim.ts';
 import { claim, claimNext, isRelayEnded, readClaimed } from '../../outbox/delivering/claim.ts';
 import { defer } from '../../outbox/delivering/defer.ts';
@@ -46,6 +46,8 @@ export interface PollingLaneOptions {
 const dueShare = 0.25;
 /** Nothing of the events comes with the claim. */
 const nothingInline = -1;
+/** How long events are read one by one after a claim that the database did not answer in time. */
+const oneByOneForMs = 60_000;
 /** How long no single event is expected after something else was found. */
 const notOneForMs = { more: 20, raced: 0, other: 500 };
 
@@ -71,6 +73,8 @@ export class PollingLane {
   #readySeen = false;
   #dueSeen = false;
   #notOneUntil = Number.NEGATIVE_INFINITY;
+  /** Until then a claim reads no payload, because payloads may be why an earlier one was not answered. */
+  #oneByOneUntil = Number.NEGATIVE_INFINITY;
   /** Whether the next claim is to sample the low-water mark, because the last one should have. */
   #sampleOwed = false;
   #roomMade: (() => void) | undefined;
@@ -135,10 +139,12 @@ export class PollingLane {
   }
 
   async #claim(request: LaneRequest): Promise<ClaimResult> {
+    if (performance.now() < this.#oneByOneUntil) return this.#claimOneByOne(request);
     try {
       return await this.#claimInline(request, inlineBytesMax);
     } catch (error) {
       if (isRelayEnded(error)) this.#options.onEnded(request.token);
+      if (error instanceof NoAnswerError) this.#oneByOneUntil = performance.now() + oneByOneForMs;
       if (!isUnreadable(error)) throw error;
       // One event of the batch cannot be read, and nothing was claimed. Read one by one, only that one fails.
       this.#log.say('unreadable', (suppressed) =>
@@ -147,9 +153,18 @@ export class PollingLane {
           'claim met an unreadable event, reading one by one',
         ),
       );
+      return this.#claimOneByOne(request);
+    }
+  }
+
+  async #claimOneByOne(request: LaneRequest): Promise<ClaimResult> {
+    try {
       const result = await this.#claimInline(request, nothingInline);
       await this.#readClaimed(result.rows);
       return result;
+    } catch (error) {
+      if (isRelayEnded(error)) this.#options.onEnded(request.token);
+      throw error;
     }
   }
 
