@@ -25,6 +25,7 @@ declare
   letters bigint[];
   unsettled jsonb;
   leaf text;
+  detail text;
 begin
   perform :"schema".require_read_committed();
   perform set_config('lock_timeout', lock_timeout_ms::text, true);
@@ -95,8 +96,10 @@ begin
     when lock_not_available or deadlock_detected then
       return jsonb_build_object('kept', 'locked');
     -- Something of somebody's stands on it, a view say. The partitions after it can be dropped all the same.
+    -- The detail names it. A temporary one, which any role can make that may use the schema, goes with its session.
     when others then
-      return jsonb_build_object('kept', 'failed', 'error', sqlerrm);
+      get stacked diagnostics detail = pg_exception_detail;
+      return jsonb_build_object('kept', 'failed', 'error', concat_ws('. ', sqlerrm, nullif(detail, '')));
   end;
 end
 $postcommit$;
