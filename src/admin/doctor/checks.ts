@@ -1,5 +1,6 @@
 import type { Executor } from '../../database/executor.ts';
 import { readMigrations, readRoutines } from '../../database/migrations.ts';
+import { readSchemaCreators } from '../../database/schema-creators.ts';
 import { probeSession } from '../../database/session-probe.ts';
 import { examineIndexes } from '../../outbox/examining/examine-indexes.ts';
 import { examineLocks } from '../../outbox/examining/examine-locks.ts';
@@ -27,7 +28,7 @@ import { judgeMigrations } from './judge-migrations.ts';
 import { judgeOrphans } from './judge-orphans.ts';
 import { judgePartitions } from './judge-partitions.ts';
 import { judgeRelays } from './judge-relays.ts';
-import { judgeRights } from './judge-rights.ts';
+import { judgeRights, judgeSchemaCreators } from './judge-rights.ts';
 import { judgeRowSecurity } from './judge-row-security.ts';
 import { judgeSequence } from './judge-sequence.ts';
 import { judgeClock, judgeConnections, judgePooler, judgeServer, judgeSettings } from './judge-server.ts';
@@ -66,7 +67,10 @@ export const checks = {
       { migrations: readMigrations(), routines: readRoutines() },
       { migrations: await examineMigrations(db, schema), routines: await examineRoutines(db, schema) },
     ),
-  rights: async ({ db, schema }) => judgeRights(await examineRights(db, schema)),
+  rights: async ({ db, schema }) => [
+    ...judgeRights(await examineRights(db, schema)),
+    ...judgeSchemaCreators(schema, await readSchemaCreators(db, schema)),
+  ],
   'row-security': async ({ db, schema }) => judgeRowSecurity(await examineRowSecurity(db, schema)),
   triggers: async ({ db, schema }) => judgeTriggers(schema, await examineTriggers(db, schema)),
   sequence: async ({ db, schema }) => judgeSequence(await examineSequence(db, schema)),
