@@ -53,8 +53,14 @@
 -- An event brings at most as much text as the inline limit. A payload that exceeds it, alone or together with the headers, is
 -- left out, as are headers that exceed it alone. They are loaded one by one when their turn comes (src/outbox/delivering/load-payload.ts), so
 -- that a batch of large events cannot exceed the relay's memory. The stored size is asked first, because it costs nothing; but what is stored
--- is compressed, a hundredfold perhaps. OFFSET 0 keeps the text from being made twice. With a negative limit nothing is read
+-- is compressed, a hundredfold perhaps, so `#> '{}'` decompresses it, and its size is asked again. OFFSET 0 keeps the text from being
+-- made twice. With a negative limit nothing is read
 -- from the log: for a relay that reads event by event, because one of them cannot be read.
+--
+-- A number in jsonb takes about 12 bytes, and up to 131 KB of text: 1e131071. Payloads of such numbers within the inline limit have
+-- up to 180 MB of text each, so a batch of them took longer than the relay waits for an answer, and no event was delivered any
+-- more. So a claim stops converting payloads after half a second, and leaves out the rest of the batch; plain_payload() protects
+-- the statement that loads those. Headers need no such limit: a CHECK bounds their text.
 --
 -- Relays that work off one backlog together would each walk through all of it, and of a key whose events another relay
 -- holds nothing can be claimed: four relays on two cores used 2.5 times the processor time of one. So a claim may keep to the relay's own shards:
@@ -89,6 +95,7 @@ declare
   relays bigint := 1;
   first_shard bigint := 0;
   next_shard bigint := 1024;
+  text_until timestamptz;
 begin
   perform set_config('synchronous_commit', 'off', true);
 
@@ -264,14 +271,19 @@ begin
   if taken_seqs is null or inline_bytes_max < 0 then
     return;
   end if;
+  text_until := clock_timestamp() + interval '500 ms';
   return query
     select l.seq, l.id, l.aggregate_type, l.aggregate_id, l.event_type, nullif(l.schema_version, 1), l.ordering_key,
            case when octet_length(t.payload) + octet_length(t.headers) <= inline_bytes_max then t.payload end,
            case when octet_length(t.headers) <= inline_bytes_max then nullif(t.headers, '{}') end, (date_part('epoch', l.created_at) * 1000000)::bigint
       from :"schema".outbox_events l
       left join lateral (
-        select case when pg_column_size(l.payload) <= inline_bytes_max then l.payload::text end as payload,
-               l.headers::text as headers offset 0
+        select case when pg_column_size(p.payload) <= inline_bytes_max and clock_timestamp() < text_until then p.payload::text end as payload,
+               l.headers::text as headers
+          from (select case when pg_column_size(l.payload) > inline_bytes_max then null
+                            when pg_column_compression(l.payload) is null then l.payload else l.payload #> '{}' end as payload
+                offset 0) p
+        offset 0
       ) t on true
      where l.seq = any (taken_seqs) and l.seq >= taken_seqs[1] and l.seq <= taken_seqs[cardinality(taken_seqs)]
      order by l.seq;

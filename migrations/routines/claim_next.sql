@@ -85,8 +85,12 @@ begin
       into id, aggregate_type, aggregate_id, event_type, schema_version, ordering_key, payload, headers, created_us
       from :"schema".outbox_events l
       left join lateral (
-        select case when pg_column_size(l.payload) <= inline_bytes_max then l.payload::text end as payload,
-               l.headers::text as headers offset 0
+        select case when pg_column_size(p.payload) <= inline_bytes_max then p.payload::text end as payload,
+               l.headers::text as headers
+          from (select case when pg_column_size(l.payload) > inline_bytes_max then null
+                            when pg_column_compression(l.payload) is null then l.payload else l.payload #> '{}' end as payload
+                offset 0) p
+        offset 0
       ) t on true
      where l.seq = claimed_seq;
   end if;

@@ -25,6 +25,7 @@ declare
   letters bigint[];
   unsettled jsonb;
   leaf text;
+  detail text;
 begin
   perform :"schema".require_read_committed();
   perform set_config('lock_timeout', lock_timeout_ms::text, true);
@@ -94,9 +95,11 @@ begin
   exception
     when lock_not_available or deadlock_detected then
       return jsonb_build_object('kept', 'locked');
-    -- Something depends on it, a view for example. The partitions after it can be dropped all the same.
+    -- Something depends on it, a view for example. The partitions after it can be dropped all the same. The detail of the error
+    -- names it. A temporary object, which any role can make that may use the schema, goes with its session.
     when others then
-      return jsonb_build_object('kept', 'failed', 'error', sqlerrm);
+      get stacked diagnostics detail = pg_exception_detail;
+      return jsonb_build_object('kept', 'failed', 'error', concat_ws('. ', sqlerrm, nullif(detail, '')));
   end;
 end
 $postcommit$;

@@ -101,7 +101,9 @@ begin
 
   select count(*) into in_flight from :"schema".outbox_queue q where q.owed is not null and given = any (q.owed);
   if in_flight = 0 and not exists (select from :"schema".outbox_shelf h where h.destination = given) then
-    delete from :"schema".outbox_destinations c where c.destination = given;
+    -- A relay with this target may have started since the first look, while a statement above waited for a lock.
+    delete from :"schema".outbox_destinations c where c.destination = given
+       and not exists (select from :"schema".outbox_relays r where r.ended_at is null and given = any (r.targets));
   end if;
   return jsonb_build_object(
     'inUse', false, 'sent', sent, 'discarded', discarded, 'stillWaiting', still_waiting,

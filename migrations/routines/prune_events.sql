@@ -9,9 +9,10 @@
 -- function has its own, so the isolation must be READ COMMITTED. The three are looked at in one statement, because an
 -- event may move from one to the other at any moment.
 --
--- Returns counts; `reached` is where the next chunk begins, `finished` says that nothing old is left behind it. Time goes
--- along with seq but for a clock that was set: events of the future (it was ahead) are passed over, and the first chunk
--- without anything old ends the search.
+-- Returns counts; `reached` is where the next chunk begins, `finished` says that nothing old is left behind it. Time mostly follows
+-- seq. After a chunk without old events the BRIN index tells where the next old event is, if there is one: imported history lies
+-- behind newer events, and a clock that was set back has the same effect. Where time follows seq, the index has only the block
+-- range at the cutoff to look at.
 --
 -- enable_seqscan is off because up to PostgreSQL 16 the planner overestimates `seq = any (array)` by index: to delete 500
 -- events it read a log of 20,000 from end to end, for each chunk. enable_bitmapscan is off because the BRIN index of times
@@ -20,7 +21,7 @@ create or replace function :"schema".prune_events(after bigint, keep_ms double p
 returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set row_security = off set lock_timeout = '2s'
-set enable_seqscan = off set enable_bitmapscan = off as $postcommit$
+set enable_seqscan = off set enable_bitmapscan = off set enable_indexscan = on set enable_indexonlyscan = on as $postcommit$
 declare
   log regclass := coalesce(to_regclass(format('%I.outbox_events_default', :'schema')),
                            format('%I.outbox_events', :'schema')::regclass);
@@ -29,6 +30,8 @@ declare
   cutoff constant timestamptz := now() - keep_ms * interval '1 millisecond';
   seen integer;
   young bigint;
+  last bigint;
+  next_aged bigint;
   aged bigint[];
   reached bigint;
   discarded bigint[] := '{}';
@@ -45,11 +48,11 @@ begin
       hint = 'Set default_transaction_isolation to ''read committed'' for this role.';
   end if;
   execute format($q$
-    select count(*), min(young), coalesce(array_agg(seq order by seq) filter (where created_at < $2), '{}'),
+    select count(*), max(seq), min(young), coalesce(array_agg(seq order by seq) filter (where created_at < $2), '{}'),
            max(seq) filter (where created_at < $2 or created_at > now() and (young is null or seq < young))
       from (select seq, created_at, min(seq) filter (where created_at between $2 and now()) over () as young
               from (select seq, created_at from %s where seq > $1 order by seq limit $3) e) e $q$, log)
-    into seen, young, aged, reached using after, cutoff, rows_max;
+    into seen, last, young, aged, reached using after, cutoff, rows_max;
 
   if not dry_run then
     perform pg_advisory_xact_lock(hashtextextended('postcommit.prune.' || :'schema', 42));
@@ -108,9 +111,16 @@ begin
              limit 1), true) $q$, deliveries, :'schema')
       using int8range(doomed[1], doomed[cardinality(doomed)], '[]');
   end if;
+  if seen = rows_max and cardinality(aged) = 0 and young is not null then
+    -- As in bound_seqs: the planner would rather read the rest of the log along the primary key.
+    perform set_config('enable_bitmapscan', 'on', true), set_config('enable_indexscan', 'off', true),
+            set_config('enable_indexonlyscan', 'off', true);
+    execute format('select min(seq) from %s where created_at < $1 and seq > $2', log) into next_aged using cutoff, last;
+    reached := coalesce(next_aged - 1, reached);
+  end if;
   return jsonb_build_object(
     'pruned', pruned, 'reached', coalesce(reached, after)::text,
-    'finished', seen < rows_max or (cardinality(aged) = 0 and young is not null),
+    'finished', seen < rows_max or (cardinality(aged) = 0 and young is not null and next_aged is null),
     'queued', queued, 'shelved', shelved, 'dead', dead, 'orphaned', orphaned);
 end
 $postcommit$;

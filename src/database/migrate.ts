@@ -10,6 +10,7 @@ import type { Executor } from './executor.ts';
 import { defaultSchema, quoteIdentifier, quoteLiteral } from './identifier.ts';
 import type { AppliedRoutine, Migration, Routine } from './migrations.ts';
 import { findOutdated, inOrder, readMigrations, readRoutines } from './migrations.ts';
+import { readSchemaCreators } from './schema-creators.ts';
 import { transactionSettingsSql } from './statement-settings.ts';
 
 interface AppliedMigration {
@@ -56,6 +57,8 @@ export interface MigrateResult {
    * replication, which copies rows and no sequences.
    */
   sequenceMovedTo?: string;
+  /** Roles besides the owner that may create in the schema, where they could put overloads of its functions. Only if there are any. */
+  schemaCreators?: string[];
 }
 
 const lockTimeoutMsDefault = 300_000;
@@ -162,8 +165,14 @@ export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
     const result = await applyPending(client, schema);
     const sequenceMovedTo = (await findSequenceLag(client, schema)) && (await repairSequence(client, schema));
     const partitions = await applyPartitions(client, schema, options.partitions);
+    const schemaCreators = await readSchemaCreators(client, schema);
     await client.query('commit');
-    return { ...result, ...(sequenceMovedTo && { sequenceMovedTo }), ...(partitions && { partitions }) };
+    return {
+      ...result,
+      ...(sequenceMovedTo && { sequenceMovedTo }),
+      ...(partitions && { partitions }),
+      ...(schemaCreators.length > 0 && { schemaCreators }),
+    };
   } catch (error) {
     if (sqlState(error) !== '55P03') throw codedDatabaseError(error);
     const why = `It was not free within ${lockTimeoutMs} ms (lockTimeoutMs); another process may be migrating.`;
@@ -299,7 +308,7 @@ function partitionNew(schema: string, choice: PartitionChoice = 'none'): string 
   return `do $postcommit$ begin
   if (select relkind = 'r' from pg_class where oid = ${events}::regclass)
      and not (select is_called from ${s}.outbox_events_seq_seq) then
-    perform ${s}.partition_log(${quoteLiteral(choice)}), ${s}.rotate_partitions();
+    perform ${s}.partition_log(${quoteLiteral(choice)}::text), ${s}.rotate_partitions(false);
   end if;
 end $postcommit$;\n`;
 }

@@ -28,6 +28,13 @@ export interface ReconnectingClientOptions {
   isSession?: () => boolean;
 }
 
+/** The server sent nothing for `queryTimeoutMs` while a statement was in flight. The statement may still run on the server. */
+export class NoAnswerError extends Error {
+  constructor(queryTimeoutMs: number) {
+    super(`Connection terminated: PostgreSQL sent nothing for ${queryTimeoutMs} ms`);
+  }
+}
+
 /** How often the watchdog checks for progress within `queryTimeoutMs`. */
 const looksPerTimeout = 4;
 
@@ -186,7 +193,7 @@ export class ReconnectingClient implements Executor {
         this.#watchdog = this.#watch(Math.min(leftMs, queryTimeoutMs / looksPerTimeout));
         return;
       }
-      const error = new Error(`Connection terminated: PostgreSQL sent nothing for ${queryTimeoutMs} ms`);
+      const error = new NoAnswerError(queryTimeoutMs);
       destroy(client, error); // With the error, so that the statements in flight fail with it.
       this.#drop(client, error);
     }, afterMs).unref();

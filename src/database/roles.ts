@@ -88,6 +88,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       'key_hash',
       'claim_next',
       'claim_many',
+      'plain_payload',
       'settle',
       'fail',
       'begin_trial',

@@ -17,10 +17,15 @@ export const readCommittedSql = 'set transaction isolation level read committed 
 
 const beginSql = `begin isolation level read committed read write; ${transactionSettingsSql}`;
 
-const callOfFunction = /"(?:[^"]|"")+"\.[a-z_]+\((?:\$\d+(?:, )?)*\)/.source;
+const parameter = /\$\d+(?:::[a-z ]+(?:\[\])?)*/.source;
+const functionCall = `"(?:[^"]|"")+"\\.[a-z_]+\\((?:${parameter}(?:,\\s+${parameter})*)?\\)`;
 
 /** A statement that only calls functions of the outbox. These functions have the settings in their own definition. */
-const callPattern = new RegExp(`^select (\\* from )?${callOfFunction}(, ${callOfFunction})*$`);
+const callPattern = new RegExp(`^select (?:\\* from )?${functionCall}(?:, ${functionCall})*$`);
+
+export function onlyCallsRoutines(text: string): boolean {
+  return callPattern.test(text);
+}
 
 type Send = (...query: unknown[]) => Promise<unknown>;
 
@@ -41,7 +46,7 @@ export function fixStatementSettings(client: pg.Client, { readCommitted, readOnl
   const send = client.query.bind(client) as unknown as Send;
   const isPipelined = (client as { pipeline?: boolean }).pipeline === true;
   const sendInTransaction: Send = async (...query) => {
-    if (isFit && callPattern.test(textOf(query[0]))) return send(...query);
+    if (isFit && onlyCallsRoutines(textOf(query[0]))) return send(...query);
     if (!isPipelined) return sendInTurn(send, query);
     const [begun, answered, ended] = await Promise.allSettled([send(beginSql), send(...query), send('commit')]);
     if (begun.status === 'rejected') throw begun.reason;

@@ -50,6 +50,8 @@ const fields: ReadonlySet<string> = new Set<keyof OutboxEvent>([
 /** Two names share an index entry, and PostgreSQL's limit for one is 2,704 bytes. */
 const nameBytesMax = 1_000;
 const headersBytesMax = 16_384;
+/** Also in migrations/0001_outbox.sql. A name costs a relay ten times its text, and HTTP servers refuse more than about 100. */
+const headersMax = 128;
 /** Also in migrations/0001_outbox.sql, for `availableAt` and for SQL. */
 const delayMsMax = 366 * 24 * 3_600_000;
 /** The years 1 to 9999: PostgreSQL does not read the ISO format of others. */
@@ -152,6 +154,8 @@ function toHeaders(given: OutboxEvent['headers']): Record<string, string> {
     headers[key] = storable(value, `headers[${JSON.stringify(key)}]`);
     bytes += Buffer.byteLength(key) + Buffer.byteLength(value);
   }
+  const count = Object.keys(headers).length;
+  if (count > headersMax) throw bad(`headers has ${count} names, the limit is ${headersMax}.`);
   if (bytes > headersBytesMax) throw bad(`headers have ${bytes} bytes, the limit is ${headersBytesMax}.`);
   return headers;
 }

@@ -40,6 +40,36 @@ describe.each(postgresVersions)('a destination that is gone for good, on Postgre
   const statusOf = async (ids: readonly string[]) =>
     new Set((await Promise.all(ids.map((id) => scene.admin.find(id)))).map((story) => story?.status));
 
+  test('keeps its row when a relay that has it starts meanwhile', async () => {
+    const [id] = await manyAggregates(1);
+    const seq = await scene.seqOf(id as string);
+    await scene.db.query(`insert into postcommit.outbox_destinations (destination) values ('kafka')`);
+    await scene.db.query(
+      `insert into postcommit.outbox_dead_letters (seq, reason, attempts, owed, error) values ($1, 'exhausted', 1, '{kafka}', 'x')`,
+      [seq],
+    );
+    const locker = await scene.db.pool.connect();
+    await locker.query('begin; select from postcommit.outbox_dead_letters for update');
+    const forgetting = scene.admin.forget('kafka');
+    await until(
+      async () =>
+        (
+          await scene.db.query(
+            `select from pg_stat_activity where wait_event_type = 'Lock' and query like '%forget_target%'`,
+          )
+        ).length === 1,
+      { what: 'forget waits for the dead letter' },
+    );
+    const token = await register(scene.db.pool, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 60_000 });
+    await scene.db.query(`update postcommit.outbox_relays set targets = '{kafka}' where token = $1`, [token]);
+    await locker.query('rollback');
+    locker.release();
+    await forgetting;
+    expect(await scene.db.query('select destination from postcommit.outbox_destinations')).toEqual([
+      { destination: 'kafka' },
+    ]);
+  });
+
   test('is forgotten with a preview, and what became of each event is told', async () => {
     const ids = await manyAggregates(12);
     await scene.shelve(ids.slice(0, 4), ['kafka'], ['hook']);

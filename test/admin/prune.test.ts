@@ -44,6 +44,21 @@ describe('admin.prune', () => {
     expect(events).toMatchObject({ events: 2_500, processed: 0 });
   });
 
+  test('finds imported history behind newer events', async () => {
+    const insert = (count: number, createdAt: string) =>
+      db.query(`insert into postcommit.outbox_events (aggregate_type, aggregate_id, event_type, payload, created_at)
+                select 'thing', n::text, 'x', '1', ${createdAt} from generate_series(1, ${count}) n`);
+    await insert(1_500, 'now()');
+    await insert(3_000, `now() - interval '2 years'`);
+    await insert(1_500, 'now()');
+    await insert(10, `now() - interval '2 years'`);
+    await settleQueue(db);
+    const would = await admin.prune({ olderThanMs: 365 * dayMs, dryRun: true });
+    expect(would).toMatchObject({ events: 3_010 });
+    expect(await admin.prune({ olderThanMs: 365 * dayMs })).toEqual(would);
+    expect(await db.query('select count(*)::integer as n from postcommit.outbox_events')).toEqual([{ n: 5_500 }]);
+  });
+
   test('a signal ends it', async () => {
     const result = await admin.prune({ olderThanMs: 0, signal: AbortSignal.abort() });
     expect(result).toMatchObject({ events: 0, processed: 0, interrupted: true });

@@ -201,3 +201,105 @@ async function callEverything(admin: pg.Client): Promise<void> {
     expect({ name, seen }).toEqual({ name, seen: [] });
   }
 }
+
+/**
+ * Creates, as a role that may create in the schema, overloads of each of its functions that fit an untyped call better: with text
+ * for every argument, and without the arguments that have a default. Returns how to read which of them ran.
+ */
+async function setOverloads(admin: pg.Client, schema: string, role: string): Promise<() => Promise<string[]>> {
+  await admin.query(`create schema traps; create table traps.sprung (name text, who text)`);
+  await admin.query(`grant usage on schema traps to public; grant insert on traps.sprung to public`);
+  await admin.query(`grant create, usage on schema "${schema}" to "${role}"`);
+  const { rows } = await admin.query<{ name: string; kind: string; args: string[]; defaults: number }>(
+    `select p.proname as name, p.prokind as kind, p.pronargdefaults as defaults,
+            array(select format_type(a, null) from unnest(p.proargtypes::oid[]) with ordinality x(a, o) order by o) as args
+       from pg_proc p where p.pronamespace = $1::text::regnamespace and p.prorettype <> 'trigger'::regtype`,
+    [schema],
+  );
+  await admin.query(`set role "${role}"`);
+  let created = 0;
+  for (const { name, kind, args, defaults } of rows) {
+    const texts = args.map(() => 'text');
+    const shorter = Array.from({ length: defaults }, (_, n) => args.length - 1 - n);
+    for (const types of [texts, ...shorter.flatMap((count) => [args.slice(0, count), texts.slice(0, count)])]) {
+      const signature = `"${schema}".${name}(${types.join(', ')})`;
+      const body = `$b$ begin insert into traps.sprung values ('${signature}', current_user); end $b$`;
+      const what = kind === 'p' ? `procedure ${signature}` : `function ${signature} returns void`;
+      // It exists already where the function takes nothing but text.
+      await admin.query(`create ${what} language plpgsql as ${body}`).then(
+        () => created++,
+        () => {},
+      );
+    }
+  }
+  await admin.query('reset role');
+  expect(created).toBeGreaterThan(20);
+  return async () => {
+    const { rows: sprung } = await admin.query('select distinct name, who from traps.sprung order by 1');
+    return sprung.map(({ name, who }) => `${name} ran as ${who}`);
+  };
+}
+
+test.each([18, 14] as const)(
+  "overloads that a stranger has created in the outbox's own schema run for nobody, on PostgreSQL %i",
+  async (version) => {
+    const server = await startEmbeddedPostgres({ version });
+    onTestFinished(() => server.stop());
+    const db = await createTestDatabase({ migrate: false, serverUrl: server.connectionString });
+    onTestFinished(() => db.close());
+    const schema = 'public';
+    const connection = { connectionString: db.url, schema };
+    const first = await migrate(connection);
+    expect(first.schemaCreators).toEqual(version === 14 ? ['PUBLIC'] : undefined);
+    const admin = await connectSafely(db.url);
+    await admin.query('create role stranger');
+    const sprung = await setOverloads(admin, schema, 'stranger');
+    expect((await migrate(connection)).schemaCreators).toContain('stranger');
+
+    const outbox = createOutbox({ db: fromPg(db.pool), schema });
+    const eventOf = (n: number) => ({ type: 'done', aggregate: ['thing', n] as const, payload: n });
+    await outbox.transaction((_tx, emit) => emit(eventOf(1)));
+    await outbox.transaction((_tx, emit) => emit([eventOf(1), eventOf(2)]));
+    await outbox.transaction(async (tx) => {
+      await outbox.emitOnce(tx, { ...eventOf(3), id: '0192f0c1-8f57-7000-8000-000000000003' });
+      await outbox.emit(tx, [eventOf(4), eventOf(5), { ...eventOf(6), payload: 'x'.repeat(20_000) }]);
+    });
+    let failing = true;
+    const relay = createRelay({
+      ...connection,
+      pollIntervalMs: 50,
+      retry: { delaysMs: [1] },
+      maintenance: { intervalMs: 100 },
+      handlers: {
+        done: {
+          work: ({ payload }) => {
+            if (payload === 5 && failing) throw new Reject('no');
+          },
+        },
+      },
+    });
+    await relay.start();
+    onTestFinished(() => relay.stop());
+    const operator = outbox.admin;
+    await until(async () => (await operator.counts()).failed === 1, { what: 'one event is a dead letter' });
+    await until(() => relay.stats().delivered === 6, { what: 'the others are delivered' });
+    failing = false;
+    await operator.retry({ all: true });
+    await outbox.transaction((_tx, emit) => emit(eventOf(1)));
+    await until(() => relay.stats().delivered === 8, { what: 'all are delivered' });
+    await operator.replay({ all: true });
+    await operator.requeueOrphans();
+    const { findings } = await operator.doctor();
+    expect(findings.map(({ what }) => what).join('\n')).toContain('stranger may create functions in the schema public');
+    await operator.partitions.convert('day');
+    await operator.partitions.rotate();
+    await operator.partitions.list();
+    await operator.prune({ olderThanMs: 60_000 });
+    await until(() => relay.stats().maintenance.length === 6, { what: 'all tasks have run', timeoutMs: 20_000 });
+    await relay.stop();
+    await admin.query(`insert into public.outbox_destinations (destination) values ('gone')`);
+    await operator.forget('gone');
+    expect(await sprung()).toEqual([]);
+  },
+  120_000,
+);

@@ -134,6 +134,11 @@ add('POSTCOMMIT_E_BAD_EVENT', [
   ['a header that is undefined', wrong({ headers: { tenant: undefined } }), /headers\["tenant"\]/],
   ['headers as a list', wrong({ headers: ['a'] }), /whose values are strings/],
   ['headers that are null', wrong({ headers: null }), /whose values are strings/],
+  [
+    'more than 128 headers',
+    wrong({ headers: Object.fromEntries(Array.from({ length: 129 }, (_, n) => [`h${n}`, 'x'])) }),
+    /129 names.*128/,
+  ],
   ['headers too large', wrong({ headers: { a: 'x'.repeat(16_384) } }), /16385 bytes.*16384/],
 ]);
 add('POSTCOMMIT_E_DUPLICATE_ID', [
@@ -318,6 +323,10 @@ describe('refusals', () => {
       [
         'names of 1,000 bytes that do not compress',
         { type: noise(1_000), aggregate: [noise(1_000), noise(1_000)], key: noise(1_000) },
+      ],
+      [
+        'as many headers as allowed',
+        { headers: Object.fromEntries(Array.from({ length: 128 }, (_, n) => [`h${n}`, 'x'])) },
       ],
       ['headers of exactly the limit', { headers: { a: noise(16_383) } }],
       ['no delay, and a date long ago', { availableAt: new Date(-62_135_596_800_000) }],

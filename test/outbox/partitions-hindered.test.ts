@@ -77,6 +77,7 @@ describe.each(postgresVersions)('what is in the way of partitions, on PostgreSQL
       dropped: [1, 2],
       kept: [{ number: 0, reason: expect.stringContaining('refuses') }],
     });
+    expect(result.kept[0]?.reason).toContain('view public.mine depends on table');
   });
 
   test('the same id may be a dead letter of two partitions', async () => {

@@ -18,6 +18,20 @@ async function failures(scenario: RelayScenario) {
 
 const noHandlers = { handlers: {}, pollIntervalMs: 50 };
 
+describe('a destination whose row is gone', () => {
+  test(
+    'is registered again by a relay that has it',
+    withScenario(async (scenario) => {
+      await scenario.relay('r', { ...noHandlers, destinations: { shop: new ScriptedPublisher() } });
+      await scenario.db.query('delete from postcommit.outbox_destinations');
+      await until(async () => (await listDestinations(scenario.db.pool, 'postcommit')).length === 1, {
+        what: 'the destination is known again',
+      });
+      await pause(scenario.db.pool, 'postcommit', 'shop', 'a test');
+    }),
+  );
+});
+
 describe('routing', () => {
   test(
     'without a route an event goes to every destination, with its type as topic and its aggregate as key',

@@ -1,6 +1,7 @@
 import type { ConnectionOptions } from '../../database/connection-options.ts';
 import type { Executor } from '../../database/executor.ts';
 import { readMigrations, readRoutines } from '../../database/migrations.ts';
+import { readSchemaCreators } from '../../database/schema-creators.ts';
 import { probeSession } from '../../database/session-probe.ts';
 import { examineIndexes } from '../../outbox/examining/examine-indexes.ts';
 import { examineLocks } from '../../outbox/examining/examine-locks.ts';
@@ -30,7 +31,7 @@ import { migrationFindings } from './migration-findings.ts';
 import { orphanFindings } from './orphan-findings.ts';
 import { partitionFindings } from './partition-findings.ts';
 import { relayFindings } from './relay-findings.ts';
-import { rightsFindings } from './rights-findings.ts';
+import { rightsFindings, schemaCreatorFindings } from './rights-findings.ts';
 import { rowSecurityFindings } from './row-security-findings.ts';
 import { sequenceFindings } from './sequence-findings.ts';
 import {
@@ -72,7 +73,10 @@ export const checks = {
       { migrations: readMigrations(), routines: readRoutines() },
       { migrations: await examineMigrations(db, schema), routines: await examineRoutines(db, schema) },
     ),
-  rights: async ({ db, schema }) => rightsFindings(await examineRights(db, schema)),
+  rights: async ({ db, schema }) => [
+    ...rightsFindings(await examineRights(db, schema)),
+    ...schemaCreatorFindings(schema, await readSchemaCreators(db, schema)),
+  ],
   'row-security': async ({ db, schema }) => rowSecurityFindings(await examineRowSecurity(db, schema)),
   triggers: async ({ db, schema }) => triggerFindings(schema, await examineTriggers(db, schema)),
   sequence: async ({ db, schema }) => sequenceFindings(await examineSequence(db, schema)),

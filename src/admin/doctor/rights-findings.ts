@@ -1,3 +1,4 @@
+import { quoteIdentifier } from '../../database/identifier.ts';
 import type { OutboxRole } from '../../database/roles.ts';
 import { roleRights } from '../../database/roles.ts';
 import type { RightsFacts } from '../../outbox/examining/examine-rights.ts';
@@ -5,6 +6,16 @@ import type { CheckFinding } from './finding.ts';
 import { note, ok, warning } from './finding.ts';
 
 const listedMax = 6;
+
+/** Whether others may create in the schema: an overload there fits a call better than the outbox's function if its types do. */
+export function schemaCreatorFindings(schema: string, creators: readonly string[]): CheckFinding[] {
+  if (creators.length === 0) return [];
+  const who = creators.join(', ');
+  const what = `${who} may create functions in the schema ${schema}`;
+  const consequence =
+    'SQL that calls a function of the outbox with untyped literals may run an overload of theirs instead.';
+  return [warning(what, consequence, `revoke create on schema ${quoteIdentifier(schema)} from ${who}`)];
+}
 
 /** What the current role may be used for. A role that may only emit is not a problem. */
 export function rightsFindings({ currentRole, superuser, owner, usage, missing }: RightsFacts): CheckFinding[] {

@@ -1,5 +1,6 @@
 import type { Command } from 'commander';
 import { Option } from 'commander';
+import { quoteIdentifier } from '../../database/identifier.ts';
 import type { PartitionChoice } from '../../database/migrate.ts';
 import { migrate, partitionChoices } from '../../database/migrate.ts';
 import { contextOf, examples } from '../context.ts';
@@ -53,6 +54,11 @@ export function addMigrate(program: Command, terminal: Terminal): void {
         ...kept,
       };
       const tellKept = () => {
+        if (kept.schemaCreators !== undefined) {
+          const who = kept.schemaCreators.join(', ');
+          output.line(`${output.paint.yellow('warning')}: ${who} may create functions in the schema ${schema}`);
+          output.line(output.paint.dim(`to change it: revoke create on schema ${quoteIdentifier(schema)} from ${who}`));
+        }
         if (kept.sequenceMovedTo !== undefined) {
           const next = `the next event gets seq ${kept.sequenceMovedTo}`;
           output.line(

@@ -2,7 +2,7 @@ import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 
 /** See migrations/routines/begin_trial.sql for the contract and the rationale. */
-const beginTrialSql = perSchema((s) => `select ${s}.begin_trial($1, $2)`);
+const beginTrialSql = perSchema((s) => `select ${s}.begin_trial($1::bigint, $2::bigint)`);
 
 /** Counts the trial of a prime suspect before it begins. False: the relay no longer holds the event. */
 export async function beginTrial(db: Executor, schema: string, seq: string, token: string): Promise<boolean> {

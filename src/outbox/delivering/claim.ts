@@ -5,7 +5,10 @@ import { inlineBytesMax } from './load-payload.ts';
 
 /** See migrations/routines/claim_many.sql for the contract and the rationale. */
 export const claimSql = perSchema(
-  (s) => `select * from ${s}.claim_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`,
+  (
+    s,
+  ) => `select * from ${s}.claim_many($1::bigint, $2::bigint, $3::integer, $4::integer, $5::bigint[], $6::integer, $7::bigint[],
+  $8::bigint, $9::bigint, $10::text, $11::boolean, $12::boolean, $13::integer, $14::text[])`,
 );
 
 /** A claimed event as it comes from the database. Seqs stay text: a bigint does not fit a JavaScript number. */
@@ -137,7 +140,12 @@ export async function claim(query: ArrayQuery, schema: string, request: ClaimReq
 }
 
 /** See migrations/routines/claim_next.sql for the contract and the rationale. */
-export const claimNextSql = perSchema((s) => `select * from ${s}.claim_next($1, $2, $3, $4, $5, $6, $7, $8)`);
+export const claimNextSql = perSchema(
+  (
+    s,
+  ) => `select * from ${s}.claim_next($1::bigint, $2::bigint[], $3::integer, $4::bigint[], $5::bigint, $6::bigint, $7::text,
+  $8::text[])`,
+);
 
 export type ClaimNextRequest = Pick<
   ClaimRequest,

@@ -6,7 +6,7 @@ const longBacklog = 1_000;
 const rowsMax = 20_000;
 
 /** See migrations/routines/defer.sql for the contract and the rationale. */
-export const deferSql = perSchema((s) => `select ${s}.defer($1, $2, $3)`);
+export const deferSql = perSchema((s) => `select ${s}.defer($1::bigint[], $2::integer, $3::integer)`);
 
 /** Takes events that a claim found blocked out of its way, until the event that they wait for is due. */
 export async function defer(db: Executor, schema: string, seqs: readonly string[]): Promise<void> {
@@ -14,7 +14,7 @@ export async function defer(db: Executor, schema: string, seqs: readonly string[
 }
 
 /** See migrations/routines/defer_keys.sql for the contract and the rationale. */
-const deferKeysSql = perSchema((s) => `select ${s}.defer_keys($1, $2, $3)`);
+const deferKeysSql = perSchema((s) => `select ${s}.defer_keys($1::bigint[], $2::integer, $3::integer)`);
 
 /** Defers the long backlogs of keys whose deliveries are slow, for at most twenty seconds. Returns the keys that had one. */
 export async function deferKeys(db: Executor, schema: string, keys: readonly string[]): Promise<string[]> {
@@ -23,7 +23,7 @@ export async function deferKeys(db: Executor, schema: string, keys: readonly str
 }
 
 /** See migrations/routines/undefer_keys.sql for the contract and the rationale. */
-const undeferKeysSql = perSchema((s) => `select ${s}.undefer_keys($1, $2)`);
+const undeferKeysSql = perSchema((s) => `select ${s}.undefer_keys($1::bigint[], $2::integer)`);
 
 /** Makes the next events of deferred keys ready again, some of each. Returns the keys that had any. */
 export async function undeferKeys(

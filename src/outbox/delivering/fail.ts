@@ -4,7 +4,7 @@ import type { Settlement } from './settle.ts';
 import { settleCall, settleValues } from './settle.ts';
 
 /** The call of the function in migrations/routines/fail.sql, which has the contract and the rationale. */
-const failCall = (s: string): string => `${s}.fail($1, $2)`;
+const failCall = (s: string): string => `${s}.fail($1::bigint, $2::jsonb)`;
 
 export const failSql = perSchema((s) => `select ${failCall(s)}`);
 
@@ -54,7 +54,7 @@ interface Owing {
 export const deadReasons = ['exhausted', 'rejected', 'no_handler', 'crashed', 'forgotten', 'cancelled'] as const;
 export type DeadReason = (typeof deadReasons)[number];
 
-const failAndSettleSql = perSchema((s) => `select ${failCall(s)}, ${settleCall(s, 3)}`);
+export const failAndSettleSql = perSchema((s) => `select ${failCall(s)}, ${settleCall(s, 3)}`);
 
 /**
  * Gives events back or buries them, for the relay that holds them, and settles the events of `settled` in the same

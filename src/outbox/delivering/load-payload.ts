@@ -12,7 +12,7 @@ export const loadPayloadSql = perSchema(
 select case when f.fits then t.payload end as payload, case when f.fits then h.headers end as headers, f.bytes
   from ${s}.outbox_events l
   left join lateral (
-    select l.payload::text as payload where pg_column_size(l.payload) / 8 <= $2::bigint offset 0
+    select ${s}.plain_payload(l.payload)::text as payload where pg_column_size(l.payload) / 8 <= $2::bigint offset 0
   ) t on true
   left join lateral (
     select x.headers from (select l.headers::text as headers offset 0) x where octet_length(x.headers) > ${inlineBytesMax} offset 0

@@ -2,7 +2,7 @@ import type { Executor } from '../../database/executor.ts';
 import { PostcommitError } from '../../errors.ts';
 
 /** What a relay cannot do without. */
-const functions = ['claim_many', 'claim_next', 'settle', 'fail', 'sequence_state'];
+const functions = ['claim_many', 'claim_next', 'plain_payload', 'settle', 'fail', 'sequence_state'];
 
 const requireSql = `
 select f.name from unnest($2::text[]) as f (name)

@@ -2,7 +2,8 @@ import type { ArrayQuery } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 
 /** The call of the function in migrations/routines/settle.sql, with `settleValues` as the parameters from number `from` on. */
-export const settleCall = (s: string, from: number): string => `${s}.settle($1, $${from}, $${from + 1}, $${from + 2})`;
+export const settleCall = (s: string, from: number): string =>
+  `${s}.settle($1::bigint, $${from}::bigint[], $${from + 1}::integer[], $${from + 2}::jsonb)`;
 
 export const settleSql = perSchema((s) => `select ${settleCall(s, 2)}`);
 

@@ -2,7 +2,7 @@ import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 
 /** See migrations/routines/unshelve.sql for the contract and the rationale. */
-const unshelveSql = perSchema((s) => `select ${s}.unshelve($1, $2, $3, $4)`);
+const unshelveSql = perSchema((s) => `select ${s}.unshelve($1::text, $2::double precision, $3::integer, $4::boolean)`);
 
 export interface UnshelveRequest {
   destination: string;

@@ -50,7 +50,7 @@ export async function dropPartition(
   return result as DropResult;
 }
 
-const sweepSql = perSchema((s) => `select ${s}.sweep_partition($1::text::bigint)::text as json`);
+const sweepSql = perSchema((s) => `select ${s}.sweep_partition($1::text::bigint, 10000)::text as json`);
 const sweepsMax = 20;
 
 /** Removes failures and given up dead letters of a dropped partition, some 200,000 rows at the most. */

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { codedDatabaseError, isUnreadable } from '../../database/database-error.ts';
-import type { ReconnectingClient } from '../../database/reconnecting-client.ts';
+import { NoAnswerError, type ReconnectingClient } from '../../database/reconnecting-client.ts';
 import type { ClaimedRow, ClaimRequest, ClaimResult } from '../../outbox/delivering/claim.ts';
 import { claim, claimNext, isRelayEnded, readClaimed } from '../../outbox/delivering/claim.ts';
 import { defer } from '../../outbox/delivering/defer.ts';
@@ -20,7 +20,7 @@ import type { ClaimReport, Lane } from './lane.ts';
 import { LowWater } from './low-water.ts';
 import { QueueWalk } from './queue-walk.ts';
 import type { SlowKeys } from './slow-keys.ts';
-import { claimRetryMsMax, dueShare, notOneForMs, roomCheckMs } from './tuning.ts';
+import { claimRetryMsMax, dueShare, notOneForMs, oneByOneForMs, roomCheckMs } from './tuning.ts';
 
 export interface PollingLaneOptions {
   schema: string;
@@ -80,6 +80,8 @@ export class PollingLane implements Lane {
   #readySeen = false;
   #dueSeen = false;
   #notOneUntil = Number.NEGATIVE_INFINITY;
+  /** Until then a claim reads no payload, because payloads may be why an earlier one was not answered. */
+  #oneByOneUntil = Number.NEGATIVE_INFINITY;
   /** Whether the next claim is to sample the low-water mark, because the last one should have. */
   #sampleOwed = false;
   #onRoom: (() => void) | undefined;
@@ -169,10 +171,12 @@ export class PollingLane implements Lane {
   }
 
   async #claim(request: LaneRequest): Promise<ClaimResult> {
+    if (performance.now() < this.#oneByOneUntil) return this.#claimOneByOne(request);
     try {
       return await this.#claimInline(request, inlineBytesMax);
     } catch (error) {
       if (isRelayEnded(error)) this.#options.onRefused(request.token);
+      if (error instanceof NoAnswerError) this.#oneByOneUntil = performance.now() + oneByOneForMs;
       if (!isUnreadable(error)) throw error;
       // One event of the batch cannot be read, and nothing was claimed. One by one, only that event fails.
       this.#log.say('unreadable', (suppressed) =>
@@ -181,9 +185,18 @@ export class PollingLane implements Lane {
           'claim met an unreadable event, reading one by one',
         ),
       );
+      return this.#claimOneByOne(request);
+    }
+  }
+
+  async #claimOneByOne(request: LaneRequest): Promise<ClaimResult> {
+    try {
       const result = await this.#claimInline(request, nothingInline);
       await this.#readClaimed(result.rows);
       return result;
+    } catch (error) {
+      if (isRelayEnded(error)) this.#options.onRefused(request.token);
+      throw error;
     }
   }
 

@@ -9,6 +9,8 @@ export const paceSampleMsMin = 10;
 
 /** The part of a claim for waiting events that are due, while there are ready ones too. */
 export const dueShare = 0.25;
+/** How long events are read one by one after a claim that the database did not answer in time. */
+export const oneByOneForMs = 60_000;
 /** For how long `claimNext`, for one event, is not tried after it found something else: it costs a round trip. */
 export const notOneForMs = { more: 20, raced: 0, other: 500 };
 /** How often a lane without room looks again by itself: slow keys are judged by time. */

@@ -113,10 +113,9 @@ export class DestinationSet implements Service {
 
   /** Reads the state of all destinations, and unshelves for those that are up. Returns how many events it unshelved. */
   async refresh(): Promise<number> {
-    const { db, schema } = this.#options;
     await Promise.all(Array.from(this.#breakers.values(), (breaker) => breaker.recordOutage()));
     const versions = new Map(Array.from(this.#breakers, ([name, breaker]) => [name, breaker.version]));
-    const circuits = await readCircuits(db, schema);
+    const circuits = await this.#readCircuits();
     let unshelved = 0;
     this.#abandoned = circuits.flatMap(({ destination, abandoned }) => (abandoned ? destination : []));
     for (const circuit of circuits) {
@@ -128,6 +127,17 @@ export class DestinationSet implements Service {
     }
     if (unshelved > 0) this.#options.onUnshelved();
     return unshelved;
+  }
+
+  /** Registers a destination of this relay again whose row is gone: `forget` may have run just before this relay registered. */
+  async #readCircuits(): Promise<Circuit[]> {
+    const { db, schema } = this.#options;
+    const circuits = await readCircuits(db, schema);
+    const known = new Set(circuits.map(({ destination }) => destination));
+    const missing = [...this.byName.keys()].filter((name) => !known.has(name));
+    if (missing.length === 0) return circuits;
+    await registerDestinations(db, schema, missing);
+    return readCircuits(db, schema);
   }
 
   /** Waits for probes under way. Returns whether one succeeded, so that another refresh may unshelve events. */
