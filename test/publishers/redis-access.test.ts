@@ -36,7 +36,7 @@ it('wrong credentials are refused at once, with the words of Redis', { timeout: 
   expect(await connecting({ url: `redis://:wrong@127.0.0.1:${port}` })).toEqual(refused(/redis: WRONGPASS/));
   expect(await connecting({ url, username: 'nobody', password: 'secret' })).toEqual(refused(/redis: WRONGPASS/));
   expect(await connecting({ url, password: 'secret', database: 99 })).toEqual(refused(/DB index is out of range/));
-  expect(await connecting({ url, password: 'secret' })).toBe('ok');
+  expect(await connecting({ url, password: 'secret' })).toBe('delivered');
 });
 
 it('a certificate must be trusted, and options of TLS are handed through', { timeout: timeoutMs }, async (context) => {
@@ -57,7 +57,7 @@ it('a certificate must be trusted, and options of TLS are handed through', { tim
   });
   const url = `rediss://localhost:${tlsPort}`;
   expect(await connecting({ url })).toEqual(refused(/self-signed certificate/));
-  expect(await connecting({ url, socket: { tls: true, ca: testCertificate } })).toBe('ok');
+  expect(await connecting({ url, socket: { tls: true, ca: testCertificate } })).toBe('delivered');
   const other = { url: `rediss://127.0.0.1:${tlsPort}`, socket: { tls: true, ca: testCertificate } as const };
   expect(await connecting(other)).toEqual(refused(/does not match certificate/));
 });

@@ -71,7 +71,7 @@ describe('what AWS answers', () => {
     const batch = Array.from({ length: 10 }, (_, n) => message(queueUrl, { key: `order:${n}`, body: `body ${n}` }));
     faults.fault = ({ body }) => (body.includes('body 7') ? sqsError(400, 'BatchRequestTooLong') : undefined);
     const outcomes = await publisher.publish(batch, soon());
-    expect(outcomes.map(({ kind }, n) => (kind === 'delivered' ? '' : `${n} ${kind}`)).join('')).toBe('7 reject');
+    expect(outcomes.map(({ kind }, n) => (kind === 'delivered' ? '' : `${n} ${kind}`)).join('')).toBe('7 rejected');
     expect(await consumer.read(queueUrl, 9)).toHaveLength(9);
   });
 
