@@ -159,7 +159,7 @@ describe('routing', () => {
         "'evnts'; known are: events",
         'the header retries',
         'the topic is 5',
-        'it has topc',
+        'the unknown property topc',
       ]) {
         expect(texts).toContain(part);
       }

@@ -230,7 +230,7 @@ describe('after a rollback', () => {
       });
       const retried = nextEvent(old, 'failed');
       await old.start();
-      expect(await retried).toMatchObject({ target: 'kafka', error: expect.stringContaining('no longer names') });
+      expect(await retried).toMatchObject({ target: 'kafka', error: expect.stringContaining('no longer returns') });
       await old.stop();
       await scenario.relay('new again', { ...fast, destinations });
       await settled(scenario);
