@@ -13,7 +13,7 @@ export const selectTransactionSettingsSql =
   "select pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('row_security', 'off', true)";
 
 /** For a transaction that has run no query yet. */
-export const readCommittedSql = 'set transaction isolation level read committed read write';
+export const readCommittedSql = 'set transaction isolation level read committed';
 
 const beginSql = `begin isolation level read committed read write; ${transactionSettingsSql}`;
 

@@ -128,7 +128,7 @@ describe('a new outbox', () => {
     const cwd = projectFolder({});
     await runHere(['init', '--partitions', 'day'], { cwd });
     expect(readFileSync(join(cwd, 'postcommit.config.ts'), 'utf8')).toContain("\n  partitions: 'day',\n");
-    expect((await runHere(['sql', '--partitions', 'day'], { cwd })).stdout).toContain(`partition_log('day')`);
-    expect((await runHere(['sql'], { cwd })).stdout).not.toContain(`partition_log('day')`);
+    expect((await runHere(['sql', '--partitions', 'day'], { cwd })).stdout).toContain(`partition_log('day'::text)`);
+    expect((await runHere(['sql'], { cwd })).stdout).not.toContain(`partition_log('day'::text)`);
   });
 });
