@@ -1,7 +1,10 @@
 import { describe, expect, test } from 'vitest';
-import { NoAnswerError, type ReconnectingClient } from '../../src/database/reconnecting-client.ts';
+import { NoAnswerError } from '../../src/database/reconnecting-client.ts';
 import { startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
+import { ClaimHistory } from '../../src/relay/lane/claim-history.ts';
+import { EventBuffer } from '../../src/relay/lane/event-buffer.ts';
 import { PollingLane, type PollingLaneOptions } from '../../src/relay/lane/polling-lane.ts';
+import { silentLogger } from '../../src/telemetry/logging.ts';
 import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
 import { RelayScenario } from '../support/relay-scenario.ts';
 import { until } from '../support/wait.ts';
@@ -49,29 +52,24 @@ describe.each(postgresVersions)('payloads of many digits, on PostgreSQL %i', (ve
 describe('after a claim that the database did not answer in time', () => {
   test('the next claim reads no payload', async () => {
     const inlineLimits: unknown[] = [];
-    const link = {
-      connections: 1,
-      queryArrays: async (_text: string, values: unknown[]) => {
-        inlineLimits.push(values[2]);
-        if (inlineLimits.length === 1) throw new NoAnswerError(15_000);
-        return { rows: [['0', false, null, null, null, null, null, null, null, null]] };
-      },
-    } as unknown as ReconnectingClient;
+    const queryArrays = async (_text: string, values?: unknown[]) => {
+      inlineLimits.push(values?.[2]);
+      if (inlineLimits.length === 1) throw new NoAnswerError(15_000);
+      return { rows: [['0', false, null, null, null, null, null, null, null, null]] };
+    };
+    const none = () => 0;
     const lane = new PollingLane({
       schema: 'postcommit',
-      link,
+      logger: silentLogger,
+      db: { connections: 1, queryArrays, query: async () => ({ rows: [] }) },
       batchSizeMax: 10,
+      buffer: new EventBuffer({ eventsMin: 10, eventsMax: 10, bytesMax: 1e9, stuck: none, abandoned: none }),
+      history: new ClaimHistory(),
+      slowKeys: { excludedKeys: () => [] },
       token: () => '1',
-      bufferTarget: () => 10,
-      buffered: () => 0,
-      bufferedBytes: () => 0,
-      bufferedBytesMax: 1e9,
-      excludedKeys: () => [],
-      claimedSeqs: () => [],
-      suspectMax: () => 1,
+      isCurrent: () => true,
       targets: () => [],
-      onClaimed: () => {},
-    } as Partial<PollingLaneOptions> as PollingLaneOptions);
+    } as unknown as PollingLaneOptions);
     await expect(lane.claimOnce()).rejects.toThrow(NoAnswerError);
     await lane.claimOnce();
     expect(inlineLimits).toEqual([16_384, -1]);
