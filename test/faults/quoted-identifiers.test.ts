@@ -30,7 +30,7 @@ describe.each(postgresVersions)('quote_all_identifiers = on, PostgreSQL %i', (ve
 
     await db.query('drop index postcommit.outbox_queue_key_idx');
     expect((await admin.doctor({ only: ['indexes'] })).findings).toMatchObject([
-      { what: 'the index btree (key, seq) WHERE (key IS NOT NULL) of outbox_queue is missing' },
+      { what: 'the index btree (key, seq) WHERE (key IS NOT NULL) on outbox_queue is missing' },
     ]);
   });
 });
