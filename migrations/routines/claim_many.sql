@@ -23,7 +23,7 @@
 -- - The low-water mark (`low`): no event below it is in the queue, nor can be unless something has returned since
 --   (src/relay/lane/low-water.ts says why). While some session holds an old snapshot, the index entries of all rows settled since stay, and every
 --   look for a predecessor would walk over those of its key, every claim from the start over all (200,000 events of
---   1,000 aggregates: 26.7 us an event instead of 15.4, and growing). A claim that takes stock (`survey`) tells what the
+--   1,000 aggregates: 26.7 us an event instead of 15.4, and growing). A claim that takes stock (`sample`) tells what the
 --   mark is made from.
 -- - No index covers `claimed_by`, so this is a HOT update.
 -- - A relay that has ended, or is not known here (a failover may have lost its registration), gets an error.
@@ -69,10 +69,10 @@
 -- disagree for a moment about which are alive, and a relay that has run out of its own, or once a second, claims without
 -- regard to shards (src/relay/lane/queue-walk.ts), so a free event does not wait for a relay that is stuck or has just died.
 --
--- requires: survey_queue, usable_low_water
+-- requires: sample_queue, usable_low_water
 create or replace function :"schema".claim_many(
   relay bigint, above bigint, ready_max integer, due_max integer, except_keys bigint[], inline_bytes_max integer,
-  holding bigint[], low bigint, low_requeues bigint, low_server text, survey boolean, own_shards boolean,
+  holding bigint[], low bigint, low_requeues bigint, low_server text, sample boolean, own_shards boolean,
   suspect_max integer, targets text[]
 ) returns table (
   seq bigint, id uuid, aggregate_type text, aggregate_id text, event_type text, schema_version integer,
@@ -159,7 +159,7 @@ begin
       'examined', seen, 'reached', only_seq::text, 'relays', relays, 'dueExamined', 0,
       'dueInMs', (select date_part('epoch', q.available_at - now()) * 1000 from :"schema".outbox_queue q
                    where q.available_at > now() and q.available_at < 'infinity' order by q.available_at limit 1),
-      'survey', :"schema".survey_queue(low, low_requeues, low_server, survey));
+      'sample', :"schema".sample_queue(low, low_requeues, low_server, sample));
   else
     with alive as materialized (
       select token from :"schema".outbox_relays where ended_at is null
@@ -260,7 +260,7 @@ begin
              'dueInMs', (select date_part('epoch', q.available_at - now()) * 1000 from :"schema".outbox_queue q
                           where q.available_at > now() and q.available_at < 'infinity'
                           order by q.available_at limit 1),
-             'survey', :"schema".survey_queue(low, low_requeues, low_server, survey))
+             'sample', :"schema".sample_queue(low, low_requeues, low_server, sample))
       into taken_seqs, scan
       from taken t, (select count(*) as examined, max(seq) as reached from ready) r;
   end if;

@@ -99,7 +99,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       'unshelve',
       'requeue',
       'discard',
-      'survey_queue',
+      'sample_queue',
       'server_stamp',
       'usable_low_water',
       'sequence_state',

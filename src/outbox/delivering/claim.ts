@@ -60,7 +60,7 @@ export interface ClaimRequest {
   /** Nothing below `mark` is in the queue, as long as `requeues` and `server` are what they were. */
   lowWater: LowWaterMark;
   /** Whether to take stock for the low-water mark. */
-  survey: boolean;
+  sample: boolean;
   /** Whether to keep to this relay's shards, its part of the keys among all relays that are alive. */
   ownShards: boolean;
   /** How many suspects may be claimed: events that were held when a relay ended, twice or more. */
@@ -77,7 +77,7 @@ export interface LowWaterMark {
 }
 
 /** What the low-water mark is made from, all of one snapshot. */
-export interface Survey {
+export interface QueueSample {
   /** How often events came back into the queue. */
   requeues: string;
   /** The server that answered: when it was started, and its timeline. */
@@ -105,7 +105,7 @@ export interface ClaimResult {
   relays: number;
   /** How many events became suspects, to be claimed one by one. */
   newSuspects: number;
-  survey: Survey | undefined;
+  sample: QueueSample | undefined;
 }
 
 export async function claim(query: ArrayQuery, schema: string, request: ClaimRequest): Promise<ClaimResult> {
@@ -120,7 +120,7 @@ export async function claim(query: ArrayQuery, schema: string, request: ClaimReq
     request.lowWater.mark,
     request.lowWater.requeues,
     request.lowWater.server,
-    request.survey,
+    request.sample,
     request.ownShards,
     request.suspectMax,
     request.targets,
@@ -135,7 +135,7 @@ export async function claim(query: ArrayQuery, schema: string, request: ClaimReq
     dueInMs: scan.dueInMs ?? undefined,
     relays: scan.relays,
     newSuspects: scan.suspects ?? 0,
-    survey: scan.survey ?? undefined,
+    sample: scan.sample ?? undefined,
   };
 }
 
@@ -185,7 +185,7 @@ export async function claimNext(
     dueInMs: dueInMs ?? undefined,
     relays: 1,
     newSuspects: 0,
-    survey: undefined,
+    sample: undefined,
   };
 }
 
@@ -218,7 +218,7 @@ interface Scan {
   dueInMs: number | null;
   relays: number;
   suspects: number | null;
-  survey: Survey | null;
+  sample: QueueSample | null;
 }
 
 interface Begun {

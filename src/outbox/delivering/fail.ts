@@ -20,8 +20,8 @@ export interface TargetError {
  * - `retry`: it failed, the attempt counts, it is due again after `delayMs`;
  * - `release`: it was not tried or not at fault, nothing counts; due after `delayMs`, or ready without one;
  * - `shelve`: it has reached all of its targets but those that are away, and waits for these outside of the queue;
- * - `bury`: it failed for good and becomes a dead letter, its key goes on;
- * - `hold`: the same, and its key waits until the dead letter is resolved.
+ * - `dead_letter`: it failed for good and becomes a dead letter, its key goes on;
+ * - `block`: the same, and its key waits until the dead letter is resolved.
  */
 export type Failure = {
   seq: string;
@@ -29,16 +29,21 @@ export type Failure = {
   attempts: number;
 } & (
   | ({
-      fate: 'retry';
+      transition: 'retry';
       delayMs: number;
       done: readonly string[];
       errors: readonly TargetError[];
       /** Whether it failed without having been delivered: because the relay before this one ended. */
       isUntried?: boolean;
     } & Owing)
-  | ({ fate: 'release'; delayMs?: number; done?: readonly string[] } & Owing)
-  | { fate: 'shelve'; done: readonly string[]; waitsFor: readonly string[] }
-  | ({ fate: 'bury' | 'hold'; reason: DeadReason; done: readonly string[]; errors: readonly TargetError[] } & Owing)
+  | ({ transition: 'release'; delayMs?: number; done?: readonly string[] } & Owing)
+  | { transition: 'shelve'; done: readonly string[]; waitsFor: readonly string[] }
+  | ({
+      transition: 'dead_letter' | 'block';
+      reason: DeadReason;
+      done: readonly string[];
+      errors: readonly TargetError[];
+    } & Owing)
 );
 
 interface Owing {
@@ -71,7 +76,7 @@ export async function fail(
   const input = failures.map((failure) => ({
     seq: failure.seq,
     attempts: failure.attempts,
-    fate: failure.fate,
+    transition: failure.transition,
     delay_ms: 'delayMs' in failure ? failure.delayMs : undefined,
     done: failure.done,
     reason: 'reason' in failure ? failure.reason : undefined,

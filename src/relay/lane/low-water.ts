@@ -1,4 +1,4 @@
-import { compareSeq, type LowWaterMark, type Survey } from '../../outbox/delivering/claim.ts';
+import { compareSeq, type LowWaterMark, type QueueSample } from '../../outbox/delivering/claim.ts';
 import { fullLookEveryMs, sampleEvents, sampleEveryMs, sampleQuietMs } from './tuning.ts';
 
 /** The sequence begins at 1. */
@@ -67,21 +67,21 @@ export class LowWater {
   }
 
   /** After a claim that sampled. */
-  sampled(survey: Survey): void {
+  sampled(sample: QueueSample): void {
     const isFirst = this.#requeues === unknownRequeues;
-    if (survey.server !== this.#server || survey.requeues !== this.#requeues) {
+    if (sample.server !== this.#server || sample.requeues !== this.#requeues) {
       // Whatever `lowest` is worth then: a mark is made from two samples, and the second one looks at everything.
-      this.#forget(survey.requeues, survey.server);
+      this.#forget(sample.requeues, sample.server);
       // What was seen before may be above what the sequence has come to since.
       if (!isFirst) this.#reached = '0';
     }
-    const lowest = survey.lowest ?? this.#reached;
-    if (this.#candidate && BigInt(survey.xmin) >= this.#candidate.xmax) {
+    const lowest = sample.lowest ?? this.#reached;
+    if (this.#candidate && BigInt(sample.xmin) >= this.#candidate.xmax) {
       const { seq } = this.#candidate;
       this.#mark = compareSeq(lowest, seq) < 0 ? lowest : seq;
       this.#candidate = undefined;
     }
-    this.#candidate ??= { seq: lowest, xmax: BigInt(survey.xmax) };
+    this.#candidate ??= { seq: lowest, xmax: BigInt(sample.xmax) };
   }
 
   #forget(requeues: string, server: string): void {

@@ -144,7 +144,7 @@ export class PollingLane implements Lane {
     const claimNumber = history.sent();
     const result = await this.#claim({ token, ...look, dueMax, exceptKeys });
     if (result.reached !== undefined) this.#lowWater.seen(result.reached, result.rows.length);
-    if (result.survey) this.#lowWater.sampled(result.survey);
+    if (result.sample) this.#lowWater.sampled(result.sample);
     this.#handOver(result.rows, token);
     history.answered(claimNumber);
     if (result.blocked.length > 0) await defer(this.#options.db, this.#options.schema, result.blocked);
@@ -231,7 +231,7 @@ export class PollingLane implements Lane {
       const lowWater = this.#lowWater.mark;
       const suspectMax = buffer.suspectRoom;
       const common = { ...request, inlineBytesMax, holding, lowWater, targets };
-      return await claim(db.queryArrays, schema, { ...common, survey: sampleIsDue, suspectMax });
+      return await claim(db.queryArrays, schema, { ...common, sample: sampleIsDue, suspectMax });
     } catch (error) {
       if (!isUnreadable(error)) this.#answerLost = true;
       throw error;

@@ -9,12 +9,12 @@ import { retryDelayMs } from './backoff.ts';
 export type SettleEntry = { event: ClaimedEvent } & (
   | { kind: 'delivered'; settlement: Settlement }
   | { kind: 'failed'; failure: FailureOf<'retry'> }
-  | { kind: 'rejected'; failure: FailureOf<'bury' | 'hold'> }
+  | { kind: 'rejected'; failure: FailureOf<'dead_letter' | 'block'> }
   | { kind: 'unavailable'; failure: FailureOf<'shelve'> }
   | { kind: 'released'; failure: FailureOf<'release'> }
 );
 
-type FailureOf<Fate extends Failure['fate']> = Failure & { fate: Fate };
+type FailureOf<T extends Failure['transition']> = Failure & { transition: T };
 
 export interface TransitionOptions {
   retry: RetrySchedule | Required<RetryExponential>;
@@ -38,15 +38,19 @@ export function toTransition(event: ClaimedEvent, outcome: EventOutcome, options
       return { event, kind: 'delivered', settlement: { seq, targets: outcome.targets } };
     case 'released': {
       const { kind, ...rest } = outcome;
-      return { event, kind, failure: { seq, attempts, fate: 'release', ...rest } };
+      return { event, kind, failure: { seq, attempts, transition: 'release', ...rest } };
     }
     case 'unavailable': {
       const { kind, done, waitsFor } = outcome;
-      return { event, kind, failure: { seq, attempts, fate: 'shelve', done, waitsFor } };
+      return { event, kind, failure: { seq, attempts, transition: 'shelve', done, waitsFor } };
     }
     case 'rejected': {
       const { kind, ...rest } = outcome;
-      return { event, kind, failure: { seq, attempts, fate: deadLetterFate(event, options.poison), ...rest } };
+      return {
+        event,
+        kind,
+        failure: { seq, attempts, transition: deadLetterTransition(event, options.poison), ...rest },
+      };
     }
     default:
       return failed(event, outcome, options);
@@ -54,8 +58,8 @@ export function toTransition(event: ClaimedEvent, outcome: EventOutcome, options
 }
 
 /** A deleted event can never be delivered: it must not block its key. */
-export function deadLetterFate({ id }: ClaimedEvent, poison: 'skip' | 'block'): 'bury' | 'hold' {
-  return poison === 'block' && id !== '' ? 'hold' : 'bury';
+export function deadLetterTransition({ id }: ClaimedEvent, poison: 'skip' | 'block'): 'dead_letter' | 'block' {
+  return poison === 'block' && id !== '' ? 'block' : 'dead_letter';
 }
 
 function failed(
@@ -67,21 +71,25 @@ function failed(
   const owing = owed === undefined ? {} : { owed };
   const policyMs = retryDelayMs(options.retry, attempts + 1);
   if (policyMs === undefined) {
-    const fate = deadLetterFate(event, options.poison);
-    return { event, kind: 'rejected', failure: { seq, attempts, fate, reason: 'exhausted', done, errors, ...owing } };
+    const transition = deadLetterTransition(event, options.poison);
+    return {
+      event,
+      kind: 'rejected',
+      failure: { seq, attempts, transition, reason: 'exhausted', done, errors, ...owing },
+    };
   }
   // Not before the time that the receiver asked for.
   const delayMs = Math.max(policyMs, retryAfterMs);
   return {
     event,
     kind: 'failed',
-    failure: { seq, attempts, fate: 'retry', delayMs, done, errors, isUntried, ...owing },
+    failure: { seq, attempts, transition: 'retry', delayMs, done, errors, isUntried, ...owing },
   };
 }
 
 /** Whether a dead letter blocks its key. */
 export function isBlocking(entry: SettleEntry & { kind: 'rejected' }): boolean {
-  return entry.failure.fate === 'hold';
+  return entry.failure.transition === 'block';
 }
 
 /** How long until the event is tried again; `undefined` if it is ready at once, or is not tried again. */

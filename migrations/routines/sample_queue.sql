@@ -2,7 +2,7 @@
 -- which is read before it: a transaction that is counted in it had its id by then, so the snapshot knows the transaction.
 --
 -- requires: server_stamp, usable_low_water
-create or replace function :"schema".survey_queue(low bigint, low_requeues bigint, low_server text, asked boolean) returns json
+create or replace function :"schema".sample_queue(low bigint, low_requeues bigint, low_server text, asked boolean) returns json
 language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
 declare
   requeues_before bigint;
