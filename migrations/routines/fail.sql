@@ -1,17 +1,17 @@
--- Records what became of claimed events that were not delivered, for the relay that claimed them. `failures` is an array of objects,
--- one per event; `transition` is one of:
---   retry    the attempt failed and counts; the event is due again after `delay_ms`
---   release  it was not tried, or is not at fault: nothing counts; due after `delay_ms`, or at once without it
---   shelve   it has reached all of its targets except those in `waits_for`, and waits for these outside of the queue
---   dead_letter  it failed for good and becomes a dead letter; its key goes on
---   block    the same, and its key waits until an operator resolves the dead letter
--- `done` are the targets that have the event, `owed` those that it must still reach; without them the event keeps what it had.
--- Returns the seqs that are not this relay's any more, or not as it claimed them (G5).
+-- Records the transition of claimed events that were not delivered, for the relay that claimed them. `failures` is an array of
+-- objects, one per event; `transition` is one of:
+--   retry        the attempt failed and counts; the event is due again after `delay_ms`
+--   release      it was not tried, or is not at fault: no attempt counts; due after `delay_ms`, or ready without it
+--   shelve       it has reached all of its targets except those in `waits_for`, and waits for these on the shelf
+--   dead_letter  it failed for good; its key continues
+--   block        it failed for good; its key waits until an operator resolves the dead letter
+-- `done` are the targets that have the event, `owed` those that it must still reach; if absent, the event keeps the old values.
+-- Returns the seqs that this relay no longer owns, or not as it claimed them (G5).
 --
 -- One statement for all transitions: a crash between two would leave an event and a later one of its key in different states.
 --
--- The token alone does not fence a repetition: when the answer to a call is lost, the relay may have claimed the event again
--- before it repeats the call, and the attempt would count twice. So `attempts` must be what it was when the event was claimed.
+-- The token alone does not fence a repeated call: if the result of a call is lost, the relay may claim the event again before
+-- it repeats the call, and the attempt would count twice. So `attempts` must be what it was when the event was claimed.
 --
 -- The settings are those of claim_many(), for the same reasons.
 create or replace function :"schema".fail(relay bigint, failures jsonb) returns bigint[]
@@ -39,9 +39,9 @@ begin
        set claimed_by = null,
            attempts = q.attempts + (m.transition in ('retry', 'block'))::integer,
            blocking = m.transition = 'block',
-           -- A failed attempt came out of its delivery alive: this event did not end the earlier relays. One that is released
-           -- may have been in the middle of a trial, which then does not count. One that blocks its key is not claimed, and
-           -- starts anew when it is retried.
+           -- A failed attempt survived its delivery, so this event did not end the earlier relays. A released event may have
+           -- been in the middle of a trial, which then does not count. A blocking event is not claimed, and starts from zero
+           -- when it is retried.
            rescues = case when m.transition = 'block' or m.transition = 'retry' and m.untried is not true then 0
                           when m.transition = 'release' then least(q.rescues, 4) else q.rescues end,
            done = coalesce(m.done_targets, q.done),

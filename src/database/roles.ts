@@ -12,7 +12,7 @@ export interface TableRight {
 }
 
 export interface RoleRights {
-  /** In a few words, for the reader of the grants. */
+  /** A short description, shown in the grants. */
   purpose: string;
   tables: readonly TableRight[];
   /** Functions and procedures, as GRANT names them: with the types of their arguments where a name is not unique. */

@@ -5,7 +5,7 @@ import type { ClaimedEvent } from '../dispatch/claimed-event.ts';
 import type { RetryExponential, RetrySchedule } from './backoff.ts';
 import { retryDelayMs } from './backoff.ts';
 
-/** An outcome with what the database does about it. `kind` is what the counters and the lifecycle events say. */
+/** An outcome with its transition in the database. `kind` is the outcome as counters and lifecycle events report it. */
 export type SettleEntry = { event: ClaimedEvent } & (
   | { kind: 'delivered'; settlement: Settlement }
   | { kind: 'failed'; failure: FailureOf<'retry'> }
@@ -25,11 +25,11 @@ export interface TransitionOptions {
 /**
  * Maps the outcome of an event to the transition in the database. No other module does.
  *
- *   delivered    settle       deleted from the queue, recorded as delivered
- *   failed       retry        due again after the delay of the retry policy; after the last attempt it is rejected
- *   rejected     dead letter  with `poison: 'block'` it also stays in the queue and blocks its key
- *   unavailable  shelve       moved onto the shelf of the destinations it waits for
- *   released     release      ready again, or due after `delayMs`
+ *   delivered    settle              deleted from the queue, recorded as delivered
+ *   failed       retry               due again after the delay of the retry policy; rejected after the last attempt
+ *   rejected     dead_letter, block  with `poison: 'block'` the event also stays in the queue and blocks its key
+ *   unavailable  shelve              moved onto the shelf of the destinations it waits for
+ *   released     release             ready again, or due after `delayMs`
  */
 export function toTransition(event: ClaimedEvent, outcome: EventOutcome, options: TransitionOptions): SettleEntry {
   const { seq, attempts } = event;
@@ -46,11 +46,8 @@ export function toTransition(event: ClaimedEvent, outcome: EventOutcome, options
     }
     case 'rejected': {
       const { kind, ...rest } = outcome;
-      return {
-        event,
-        kind,
-        failure: { seq, attempts, transition: deadLetterTransition(event, options.poison), ...rest },
-      };
+      const transition = deadLetterTransition(event, options.poison);
+      return { event, kind, failure: { seq, attempts, transition, ...rest } };
     }
     default:
       return failed(event, outcome, options);
@@ -78,7 +75,7 @@ function failed(
       failure: { seq, attempts, transition, reason: 'exhausted', done, errors, ...owing },
     };
   }
-  // Not before the time that the receiver asked for.
+  // Not before the time that the receiver requested.
   const delayMs = Math.max(policyMs, retryAfterMs);
   return {
     event,
@@ -92,7 +89,7 @@ export function isBlocking(entry: SettleEntry & { kind: 'rejected' }): boolean {
   return entry.failure.transition === 'block';
 }
 
-/** How long until the event is tried again; `undefined` if it is ready at once, or is not tried again. */
+/** How long until the event is tried again; `undefined` if it is ready immediately, or not tried again. */
 export function delayOf(entry: SettleEntry): number | undefined {
   return 'failure' in entry && 'delayMs' in entry.failure ? entry.failure.delayMs : undefined;
 }
