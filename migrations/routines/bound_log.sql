@@ -1,5 +1,5 @@
--- Conversion, first step: promises that all rows fit the first partition, without looking at them. Looking at them is the
--- second step, which blocks no writer: alter table ... validate constraint.
+-- Conversion, step 1: adds a constraint that all rows fit the first partition, without reading them. Step 2 validates it, which
+-- blocks no writer.
 --
 -- requires: hindrance_of, require_read_committed
 create or replace function :"schema".bound_log() returns void
@@ -14,7 +14,7 @@ begin
   if (select relkind = 'p' from pg_class where oid = format('%I.outbox_events', :'schema')::regclass) then
     return;
   end if;
-  -- Before anything is changed.
+  -- Checked before anything changes.
   hindrance := :"schema".hindrance_of(array[format('%I.outbox_events', :'schema')::regclass,
                                             format('%I.outbox_deliveries', :'schema')::regclass]);
   if hindrance is not null then

@@ -1,14 +1,14 @@
--- The lowest seq that a time range has and the first one past its highest, so that a statement can walk the range along the
--- primary key. NULL for a time means no limit on that side; then the bound is NULL too.
+-- Returns the lowest seq in a time range and the first seq after its highest, so that a statement can walk the range along the
+-- primary key. A NULL time means no limit on that side; the bound is NULL too.
 --
--- The guesses are where the range would begin and end if created_at grew with seq. Imported history and a clock that was
--- set back break that, so this looks for events of the range outside of the guesses. The BRIN index has the extremes of both
--- columns for each block range: where created_at does follow seq, only the block ranges at the guesses match. The planner
--- takes the two conditions for independent, expects a quarter of the log, and would read that along the primary key
--- (8 s in the middle of 10 million events, instead of 30 ms); hence the settings.
+-- The guesses are where the range would begin and end if created_at grew with seq. Imported history and a clock that was set
+-- back break that, so this function searches for events of the range outside of the guesses. The BRIN index stores the extremes
+-- of both columns per block range: where created_at follows seq, only the block ranges at the guesses match. The planner
+-- assumes that the two conditions are independent, expects a quarter of the log, and would read that along the primary key (8 s
+-- in the middle of 10 million events, instead of 30 ms); hence the settings.
 --
--- Not as fast are block ranges that vacuum has not summarised yet, and those in which pruning has let new rows take the
--- place of old ones: they are read. Partitions are dropped whole and never have the latter.
+-- Two kinds of block ranges are read in full and are slower: those that vacuum has not summarised yet, and those where new rows
+-- have replaced pruned ones. The latter do not occur in partitions, which are dropped whole.
 create or replace function :"schema".bound_seqs(
   created_from timestamptz, created_before timestamptz, guess_from bigint, guess_before bigint
 ) returns jsonb

@@ -1,11 +1,13 @@
--- Takes undelivered events out of the queue or off the shelf for good. Each becomes a dead letter that is discarded already, so
--- that retention can drop it, with a row of its story under relay 0: that is an operator. What a living relay holds is left
--- alone and counted. Dead letters that hold their key are left alone too: `discard` resolves those.
+-- Removes undelivered events from the queue or the shelf for good. Each becomes a discarded dead letter, so that retention can
+-- remove it, with a row in outbox_failures under relay 0, which means an operator. Events that a living relay has claimed are
+-- skipped and counted. Blocking dead letters are skipped too: `discard` resolves those. Events deferred behind the cancelled
+-- ones become claimable in the same transaction. If too many are deferred, only the leading events of the list are processed;
+-- `taken` is how many.
 --
--- The rows are locked by a statement of their own, so that the next one has a later snapshot: a relay that registers and
--- claims in between is seen as living, and an event that a relay was just shelving is found on the shelf. The lock of
--- unshelving keeps an event from moving back meanwhile. The events that were deferred behind these become claimable in the same
--- transaction. Takes the first of the given events only if too many are deferred behind all of them; `taken` is how many.
+-- A separate statement locks the rows, so that the next one has a later snapshot: it sees a relay that registered and claimed
+-- in between as living, and finds an event that a relay was shelving on the shelf. The unshelve lock keeps events from moving
+-- back to the queue meanwhile.
+--
 -- requires: bound_deferred, undefer
 create or replace function :"schema".cancel_events(given bigint[], note text) returns jsonb
 language plpgsql set search_path = pg_catalog, pg_temp set row_security = off set lock_timeout = '5s' as $postcommit$
@@ -42,7 +44,7 @@ begin
     union all
     select c.seq, min(c.key), min(c.attempts), min(c.done), array_agg(c.destination order by c.destination), min(c.replay_id)
       from unshelved c group by c.seq
-  ), buried as (
+  ), dead as (
     insert into :"schema".outbox_dead_letters (seq, reason, attempts, done, owed, replay_id, key, error, discarded_at)
     select c.seq, 'cancelled', c.attempts, c.done, c.owed, c.replay_id, c.key, reason, now() from cancelled c
     on conflict (seq) do update set dead_at = now(), reason = excluded.reason, attempts = excluded.attempts,

@@ -1,6 +1,6 @@
--- Looks for orphans in a closed partition, at most 2,000,000 seqs per call, and goes on where the last call ended. Returns why
--- the partition stays; NULL: every event in it is accounted for. What is checked stays checked: no seq is drawn from a closed
--- partition any more, and the lock waits for transactions that insert into it.
+-- Searches a closed partition for orphans, at most 2,000,000 seqs per call, and continues where the last call ended. Returns
+-- why the partition must stay, or NULL if every event in it is accounted for. Seqs that were checked need no second check: no
+-- seq is drawn from a closed partition, and the lock waits for transactions that insert into it.
 --
 -- requires: find_orphans, is_attached
 create or replace function :"schema".check_partition(n bigint) returns jsonb

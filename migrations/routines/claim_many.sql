@@ -1,78 +1,76 @@
--- Claims events for one relay: the ready ones in order of seq, and those whose waiting time is over. The first row
--- tells what was claimed and what was seen on the way (as JSON, in `payload`), the others are from the log.
+-- Claims events for one relay: ready ones in order of seq, and waiting ones that are due. The payload of the first row is a
+-- JSON summary of the claim and of the queue; the other rows are from the log.
 --
--- A function, because PL/pgSQL keeps its plans per session without named prepared statements, which transaction poolers do not
--- carry. Planning a claim took 0.9 ms, as long as claiming one event. The plans are made once, so they must be good whatever the
--- tables hold: a queue that was empty when the plan was made may have a million rows when it is used. Hence the settings:
--- generic plans, by index, always. No JIT, which would compile for a tenth of a second what runs for milliseconds.
+-- A function, because PL/pgSQL caches plans per session without named prepared statements, which transaction poolers do not
+-- support. Planning a claim took 0.9 ms, as long as claiming one event. A plan is made once, so it must be good for any table
+-- size: a queue that was empty when the plan was made may have a million rows later. Hence the settings: generic plans, always
+-- by index. No JIT, which would compile for a tenth of a second what runs for milliseconds.
 --
--- What makes it safe and fast, and is easy to lose in an edit:
--- - Order (G4). An event is claimed only if its immediate predecessor of the same key is settled, or claimed in this
---   same statement, or already claimed by this relay (the dispatcher keeps those in order). `wall` is the first event
---   of a key that fails this; it and all behind it stay. Checking every predecessor instead is quadratic in the length
---   of a hot key.
--- - Fencing (G5). `claimed_by` becomes this relay's token. A token whose relay has ended counts as free: that is the rescue.
---   FOR UPDATE reads the latest version of a row and `alive` the statement's snapshot: a claim made in between by a
---   relay that registered in between would look ended. So `candidate` drops claimed rows that changed since.
--- - A claim whose answer was lost may have taken effect, even much later (a statement that waits for a lock does not
---   notice that its client is gone). From then on the relay says what it is `holding`: a row under its own token that
---   is not among these is an orphan, free to be claimed again and no proof that a predecessor is in good hands.
--- - SKIP LOCKED lets relays claim side by side; MATERIALIZED keeps the planner from locking more rows than LIMIT.
--- - The floor (`above`) only saves work: it is where the last claim ended. It must never decide what is delivered, so
---   the lane keeps coming back to floor 0.
--- - The low-water mark (`low`): no event below it is in the queue, nor can be unless something has returned since
---   (src/relay/lane/low-water.ts says why). While some session holds an old snapshot, the index entries of all rows settled since stay, and every
---   look for a predecessor would walk over those of its key, every claim from the start over all (200,000 events of
---   1,000 aggregates: 26.7 us an event instead of 15.4, and growing). A claim that takes stock (`survey`) tells what the
---   mark is made from.
--- - No index covers `claimed_by`, so this is a HOT update.
--- - A relay that has ended, or is not known here (a failover may have lost its registration), gets an error.
--- - An event that ends its process (out of memory, a segmentation fault) would be delivered again for ever, and everything
---   claimed beside it would wait. So an event that two relays held when they ended is a suspect: it is claimed only when
---   it has no predecessor, and a relay holds few suspects at a time (`suspect_max`), those with the fewest rescues
---   first. After four it is a prime suspect: a relay delivers it alone, with nothing else under way, and counts that trial
---   beforehand (begin-trial.ts). From then on being held does not count any more (src/relay/dispatch/suspicion.ts).
--- - What is due and has to wait for another event of its key becomes ready (`passed`). Ready events that wait cost
---   little, because the lane walks past them; the due ones are always looked at from the first, and enough of them would
---   keep all others, also the one they wait for, from ever being seen.
--- - An event on the shelf does not hold its key up: it has left the queue in the same statement that put it there, so
---   the claim of the next event of that key sees it on the shelf, and that event is delivered only to other destinations.
---   That is why the shelf is read by the statement that claims, and not by the one that reads the log.
--- - An event that another relay has decided must reach some targets (`owed`) is left to relays that have one of them: a
---   relay of another version would settle it without. It stays a predecessor of its key. `targets` also names the
---   destinations that no living relay has, so that any relay can put such an event back onto the shelf.
--- - The log is read by a second statement: its snapshot is the later one, so whatever was claimed is seen; and its
---   bounds are known when it starts, so only the partitions between them are touched.
--- - `= any (array)` and not joins: PostgreSQL 17 and later walk a dense array in one go (13 pages instead of 1,500 for
---   500 events), and no estimate can make it quadratic.
--- - A claim that finds nothing, or a single event without a predecessor, is most claims of a quiet outbox, and what
---   an event waits for. It is made by small statements: setting up the plan of the large one takes 0.4 ms.
--- - A claim need not survive a crash of the server: what it took is then simply free again. So its commit does not wait
---   for the disk.
+-- Invariants that are easy to break in an edit:
+-- - Order (G4). An event is claimed only if its immediate predecessor of the same key is settled, is claimed in this statement,
+--   or is already claimed by this relay (the dispatcher keeps those in order). `wall` is the first event of a key that fails
+--   this; it and all events behind it stay. Checking every predecessor instead is quadratic in the length of a hot key.
+-- - Fencing (G5). `claimed_by` becomes this relay's token. The token of a relay that has ended counts as free: that is the
+--   rescue. FOR UPDATE reads the latest version of a row, but `alive` is read in the statement's snapshot, where a relay that
+--   has registered and claimed since then would look ended. So `candidate` drops claimed rows that changed after the snapshot.
+-- - Lost results. A claim whose result was lost may have taken effect, even much later (a statement that waits for a lock does
+--   not notice that its client is gone). From then on the relay passes the seqs it knows as `holding`: a row under its own
+--   token that is not among them is an orphan, free to be claimed again, and does not count as a claimed predecessor.
+-- - SKIP LOCKED lets relays claim concurrently; MATERIALIZED keeps the planner from locking more rows than LIMIT.
+-- - The floor (`above`) is where the last claim ended. It only saves work and must never decide what is delivered, so the lane
+--   regularly claims from floor 0.
+-- - The low-water mark (`low`): no event below it is in the queue, or can be unless an event was requeued since (see
+--   src/relay/lane/low-water.ts). While a session holds an old snapshot, the index entries of all rows settled since then stay.
+--   Every predecessor lookup would walk over those of its key, and every claim from the start over all of them (200,000 events
+--   of 1,000 aggregates: 26.7 us an event instead of 15.4, and growing). With `sample`, the claim also returns the input for
+--   the next mark.
+-- - No index covers `claimed_by`, so a claim is a HOT update.
+-- - A relay that has ended or is not registered here (a failover may have lost its registration) gets an error.
+-- - Suspects. An event that ends its process (out of memory, a segmentation fault) would be redelivered forever, and everything
+--   claimed with it would wait. So an event that two relays owned when they ended is a suspect: it is claimed only if it has no
+--   predecessor, and a relay owns few suspects at a time (`suspect_max`), those with the fewest rescues first. After four
+--   rescues it is a prime suspect: a relay delivers it alone, with no other delivery under way, and counts that trial
+--   beforehand (begin_trial.sql). From then on only trials count, not claims (src/relay/dispatch/suspicion.ts).
+-- - A due event that must wait for another event of its key becomes ready (`passed`). Blocked ready events are cheap, because
+--   the lane walks past them. Due events are always read from the first, so enough blocked ones would hide all others,
+--   including the one they wait for.
+-- - A shelved event does not block its key. The statement that shelves it also removes it from the queue, so the claim of the
+--   next event of that key sees it on the shelf, and that event is delivered only to other destinations. That is why the
+--   claiming statement reads the shelf, not the one that reads the log.
+-- - An event that owes targets (`owed`) is left to relays that have one of them: a relay of another version would settle it
+--   without. It remains a predecessor of its key. `targets` also contains the destinations that no living relay has, so that
+--   any relay can put such an event back onto the shelf.
+-- - A second statement reads the log: its snapshot is later, so it sees every claimed event, and its bounds are known when it
+--   starts, so it touches only the partitions between them.
+-- - `= any (array)` instead of joins: PostgreSQL 17 and later scan a dense array in one pass (13 pages instead of 1,500 for 500
+--   events), and no wrong estimate can make it quadratic.
+-- - In a quiet outbox most claims find nothing, or a single event without a predecessor, and they determine its latency. Small
+--   statements handle them: setting up the plan of the large one takes 0.4 ms.
+-- - A claim need not survive a server crash: the events are free again. So its commit does not wait for the disk.
 --
--- An event brings at most as much text as the inline limit. A payload that exceeds it, alone or together with the headers, is
--- left out, as are headers that exceed it alone. They are loaded one by one when their turn comes (src/outbox/delivering/load-payload.ts), so
--- that a batch of large events cannot exceed the relay's memory. The stored size is asked first, because it costs nothing; but what is stored
--- is compressed, a hundredfold perhaps, so `#> '{}'` decompresses it, and its size is asked again. OFFSET 0 keeps the text from being
--- made twice. With a negative limit nothing is read
--- from the log: for a relay that reads event by event, because one of them cannot be read.
+-- An event returns at most as much text as the inline limit. A payload that exceeds it, alone or together with the headers, is
+-- left out, as are headers that exceed it alone. The relay loads them one by one before delivery
+-- (src/outbox/delivering/load-payload.ts), so that a batch of large events cannot exceed its memory. The stored size is checked
+-- first, at no cost. Stored values are compressed, perhaps a hundredfold, so `#> '{}'` decompresses the value and its size is
+-- checked again. OFFSET 0 keeps the text from being computed twice. With a negative limit nothing is read from the log: for a
+-- relay that reads events one by one, because one of them cannot be read.
 --
--- A number in jsonb takes about 12 bytes, and up to 131 KB of text: 1e131071. Payloads of such numbers within the inline limit have
--- up to 180 MB of text each, so a batch of them took longer than the relay waits for an answer, and no event was delivered any
--- more. So a claim stops converting payloads after half a second, and leaves out the rest of the batch; plain_payload() protects
--- the statement that loads those. Headers need no such limit: a CHECK bounds their text.
+-- A number in jsonb takes about 12 bytes, and up to 131 KB of text: 1e131071. Payloads of such numbers within the inline limit
+-- have up to 180 MB of text each. A batch of them exceeded the relay's query timeout, and delivery stopped. So a claim stops
+-- converting payloads after half a second and leaves out the rest of the batch; plain_payload() protects the statement that
+-- loads those. Headers need no such limit: a CHECK bounds their text.
 --
--- Relays that work off one backlog together would each walk through all of it, and of a key whose events another relay
--- holds nothing can be claimed: four relays on two cores used 2.5 times the processor time of one. So a claim may keep to the relay's own shards:
--- the keys are divided into 1,024 shards by their hash, and each living relay has a contiguous part of them, by the rank of its token.
--- Entries of other shards are skipped in the index. Shards decide which relay looks first, never which may deliver: relays may
--- disagree for a moment about which are alive, and a relay that has run out of its own, or once a second, claims without
--- regard to shards (src/relay/lane/queue-walk.ts), so a free event does not wait for a relay that is stuck or has just died.
+-- Relays that share a backlog would each walk through all of it, and can claim nothing of a key whose events another relay has
+-- claimed: four relays on two cores used 2.5 times the processor time of one. So a claim can be limited to the relay's own
+-- shards: keys are divided into 1,024 shards by hash, and each living relay has a contiguous range of them, by the rank of its
+-- token. Entries of other shards are skipped in the index. Shards decide which relay tries first, never which may deliver:
+-- relays may briefly disagree about which are alive. Once a second, and when its own shards are empty, a relay claims from all
+-- shards (src/relay/lane/queue-walk.ts), so a free event does not wait for a relay that is stuck or has just died.
 --
--- requires: survey_queue, usable_low_water
+-- requires: sample_queue, usable_low_water
 create or replace function :"schema".claim_many(
   relay bigint, above bigint, ready_max integer, due_max integer, except_keys bigint[], inline_bytes_max integer,
-  holding bigint[], low bigint, low_requeues bigint, low_server text, survey boolean, own_shards boolean,
+  holding bigint[], low bigint, low_requeues bigint, low_server text, sample boolean, own_shards boolean,
   suspect_max integer, targets text[]
 ) returns table (
   seq bigint, id uuid, aggregate_type text, aggregate_id text, event_type text, schema_version integer,
@@ -133,7 +131,7 @@ begin
     raise exception 'relay % has ended, or was never registered here', relay using errcode = 'PC001';
   end if;
   if seen = 1 and plain then
-    -- Its predecessor, and whether anything is on the shelf, is seen in the snapshot of this one statement.
+    -- The predecessor and the shelf are read in the snapshot of this one statement.
     with one as materialized (
       select q.seq from :"schema".outbox_queue q
        where q.seq = only_seq and q.claimed_by is null and q.available_at is null for update skip locked
@@ -159,7 +157,7 @@ begin
       'examined', seen, 'reached', only_seq::text, 'relays', relays, 'dueExamined', 0,
       'dueInMs', (select date_part('epoch', q.available_at - now()) * 1000 from :"schema".outbox_queue q
                    where q.available_at > now() and q.available_at < 'infinity' order by q.available_at limit 1),
-      'survey', :"schema".survey_queue(low, low_requeues, low_server, survey));
+      'sample', :"schema".sample_queue(low, low_requeues, low_server, sample));
   else
     with alive as materialized (
       select token from :"schema".outbox_relays where ended_at is null
@@ -260,7 +258,7 @@ begin
              'dueInMs', (select date_part('epoch', q.available_at - now()) * 1000 from :"schema".outbox_queue q
                           where q.available_at > now() and q.available_at < 'infinity'
                           order by q.available_at limit 1),
-             'survey', :"schema".survey_queue(low, low_requeues, low_server, survey))
+             'sample', :"schema".sample_queue(low, low_requeues, low_server, sample))
       into taken_seqs, scan
       from taken t, (select count(*) as examined, max(seq) as reached from ready) r;
   end if;

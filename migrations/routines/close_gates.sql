@@ -1,5 +1,6 @@
--- Takes all 16 gates (exclusive) within 100 ms, or none of them. Returns whether it has them. lock_keys() explains the gates and
--- the limit. The exception block is a subtransaction, so a failure releases the gates that were taken and restores lock_timeout.
+-- Locks all 16 gates (exclusive) within 100 ms, or none of them. Returns whether it locked them. See lock_keys() for the gates
+-- and the limit. The exception block is a subtransaction, so a failure releases the gates already locked and restores
+-- lock_timeout.
 create or replace function :"schema".close_gates() returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
 declare
@@ -20,9 +21,9 @@ begin
   end loop;
   perform set_config('lock_timeout', given, true);
   return true;
--- With a deadlock_timeout below 100 ms PostgreSQL may find a deadlock before the time is up. Letting go of the gates resolves it.
+-- With a deadlock_timeout below 100 ms PostgreSQL may detect a deadlock first. Releasing the gates resolves it.
 exception when lock_not_available or deadlock_detected then
-  -- The gates that were closed are open again, and lock_timeout is as it was.
+  -- The subtransaction has released the gates and restored lock_timeout.
   return false;
 end
 $postcommit$;

@@ -1,5 +1,5 @@
--- The statements that give a new table what an old one of the same name has: indexes, triggers, comment. An index that
--- is unique without the partition's key cannot be had over all partitions.
+-- Returns the statements that copy indexes, triggers and comment from an old table to a new one of the same name. A unique
+-- index without the partition key cannot span partitions, so it is left out.
 create or replace function :"schema".copies_of(given regclass) returns text[]
 language sql stable set search_path = pg_catalog, pg_temp as $postcommit$
   select array(

@@ -1,4 +1,4 @@
--- Makes a partition and attaches it. ATTACH lets writers go on, CREATE TABLE ... PARTITION OF would not.
+-- Creates a partition and attaches it. ATTACH does not block writers; CREATE TABLE ... PARTITION OF would.
 --
 -- requires: create_leaf, is_attached
 create or replace function :"schema".create_partition(n bigint) returns void
@@ -13,7 +13,7 @@ begin
     leaf := parent || '_p' || n;
     if not :"schema".is_attached(leaf) then
       perform :"schema".create_leaf(parent, leaf);
-      -- What an operator has set on a partition, autovacuum say, goes on with the next.
+      -- Storage parameters that an operator set on a partition, e.g. for autovacuum, carry over to the next.
       select array_to_string(c.reloptions, ', ') into options from pg_class c
        where c.relnamespace = to_regnamespace(quote_ident(:'schema')) and c.relispartition
          and c.relname ~ format('^%s_p\d+$', parent)

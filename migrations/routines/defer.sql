@@ -1,17 +1,17 @@
--- Takes events that wait behind a waiting event of their key out of the ready index, until that event is due: a long queue behind
--- one failing aggregate must not be walked over by every claim. `seqs` are events that a claim found blocked; the whole of
--- their keys is deferred, at most `rows_max` events of each.
+-- Takes events that wait behind a waiting event of their key out of the ready index until that event is due, so that claims do
+-- not walk over a long queue behind one failing aggregate. `seqs` are events that a claim found blocked; their whole keys are
+-- deferred, at most `rows_max` events each.
 --
--- The first `long_backlog` events of a key become due together with the one they wait for, so no wake-up is needed that could
--- get lost. Those further back become due later, by one millisecond per event of the backlog: if the front event fails
--- again, not all of a long backlog has to be deferred again. undefer_keys() ends that early when the front event succeeds. Behind
--- a blocking dead letter all get 'infinity', until unpark().
+-- The first `long_backlog` events of a key become due together with the event they wait for, so no wake-up can get lost. Those
+-- further back become due later, by one millisecond per event of the backlog: if the front event fails again, a long backlog
+-- need not be deferred again as a whole. undefer_keys() ends that early when the front event succeeds. Behind a blocking dead
+-- letter all get 'infinity', until unpark().
 --
--- The rows themselves and the event they wait for are locked, so that nothing is put behind an event that is being settled or
--- resolved at this moment, which would leave it waiting for ever. unpark() relies on that.
+-- The rows and the event they wait for are locked, so that no event is deferred behind one that is being settled or resolved at
+-- this moment: it would wait forever. unpark() relies on that.
 --
--- COALESCE around the time keeps the planner from the index on it: with statistics of a queue in which nothing waits, that looks like
--- a better way into a key than the index on the key, and everything that waits would be read for each key.
+-- COALESCE around the time keeps the planner from using the index on it: with statistics of a queue in which nothing waits,
+-- that index looks better than the one on the key, and every waiting row would be read for each key.
 create or replace function :"schema".defer(seqs bigint[], rows_max integer, long_backlog integer) returns void
 language plpgsql set search_path = pg_catalog, pg_temp set row_security = off
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off

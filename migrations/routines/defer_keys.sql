@@ -1,7 +1,7 @@
--- Defers the backlog of keys whose deliveries are slow, while the relay works off what it has claimed of them: it would fill the
--- relay's buffer, and every other aggregate would wait. For one millisecond per event, so that a thousand rows are touched per
--- second however long the backlog is, and a relay that takes over from a crashed one waits for `rows_max` milliseconds at
--- most. undefer_keys() ends it early. Returns the keys that were deferred.
+-- Defers the backlog of keys whose deliveries are slow, while the relay delivers what it has claimed of them: otherwise that
+-- backlog fills the relay's buffer and every other aggregate waits. Each event is deferred by one millisecond per event of the
+-- backlog, so that a thousand rows are touched per second however long the backlog is, and a relay that takes over from a
+-- crashed one waits at most `rows_max` milliseconds. undefer_keys() ends it early. Returns the keys that were deferred.
 --
 -- A backlog below `long_backlog` events is left alone. It is counted before anything is locked, because a lock is a write.
 create or replace function :"schema".defer_keys(keys bigint[], rows_max integer, long_backlog integer) returns bigint[]

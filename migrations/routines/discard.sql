@@ -1,6 +1,6 @@
--- Gives dead letters up. The rows stay, so that their story can be told, and retention may drop their events. A key that one of them
--- blocked goes on. Returns how many there were, and the keys that one of them blocked: what is parked behind them is to be
--- unparked when this has committed. Locks as requeue() does, and for the same reasons.
+-- Discards dead letters. The rows stay as history, and retention may remove their events. A key that one of them blocked
+-- continues. Returns the count and the keys that were blocked: the caller unparks these after this has committed. Locks as
+-- requeue() does, for the same reasons.
 create or replace function :"schema".discard(seqs bigint[]) returns jsonb
 language plpgsql set search_path = pg_catalog, pg_temp set row_security = off
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off

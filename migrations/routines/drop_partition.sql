@@ -1,12 +1,12 @@
--- Drops a closed partition, log and record together, unless something in it is not delivered. Returns why not.
+-- Drops a closed partition, log and record together, unless something in it is not delivered. Returns why it was kept.
 --
--- A drop needs ACCESS EXCLUSIVE locks on the whole log and record, for as long as it takes, which is milliseconds; if
--- it cannot have them soon, the caller tries again later. Only with these locks the last look counts: an event cannot come, a dead letter
--- cannot be retried, and no event can be replayed, because all of these read or write the log first. Queue and shelf are
--- looked at in one statement, as events move between them, and the dead letters after that, as events come from there.
+-- The drop needs ACCESS EXCLUSIVE locks on the whole log and record, for milliseconds; if they are not granted soon, the caller
+-- tries again later. The final check needs these locks: while they are held no event can be inserted, no dead letter retried
+-- and no event replayed, because all of these read or write the log first. Queue and shelf are checked in one statement,
+-- because events move between them; the dead letters after that, because events move from queue and shelf to there.
 --
--- Unresolved dead letters survive: their events move to the default partition, which may hold them from
--- the moment the partition is detached. The insert is into that table itself, so that no trigger puts them into the queue.
+-- Unresolved dead letters survive: their events move to the default partition, which accepts their seqs once the partition is
+-- detached. They are inserted into that table directly, so that no trigger queues them.
 --
 -- requires: check_partition, is_attached, require_read_committed
 create or replace function :"schema".drop_partition(
@@ -42,7 +42,7 @@ begin
       return jsonb_build_object('kept', 'young', 'closedAt', part.closed_at);
     end if;
 
-    -- Once before any session has to wait, and once under the locks, when nothing can change any more.
+    -- Checked once before any session has to wait, and again under the locks, when nothing can change.
     for look in 1 .. 2 loop
       select count(*) into undelivered from (
         (select from :"schema".outbox_queue where seq >= first and seq < beyond limit 1000)
@@ -54,7 +54,7 @@ begin
       end if;
       letters := array(select seq from :"schema".outbox_dead_letters
                         where seq >= first and seq < beyond and discarded_at is null limit letters_max + 1);
-      -- They are copied while writers wait: not too many of them, nor too large.
+      -- Writers wait while they are copied, so their number and size are limited.
       if cardinality(letters) > letters_max or letters_bytes_max < (
         select sum(pg_column_size(e.payload) + pg_column_size(e.headers)) from :"schema".outbox_events e
          where e.seq = any (letters) and e.seq >= first and e.seq < beyond) then
@@ -65,7 +65,7 @@ begin
       if unsettled is not null then
         return unsettled;
       end if;
-      -- Its own tables first: no session writes there any more, so none waits while this does.
+      -- Its own tables first: no session writes to them any more, so none waits while this statement does.
       foreach leaf in array array['outbox_deliveries_p' || n, 'outbox_events_p' || n] loop
         if :"schema".is_attached(leaf) then
           execute format('lock table only %I.%I in access exclusive mode', :'schema', leaf);
@@ -74,7 +74,7 @@ begin
       lock table only :"schema".outbox_deliveries, only :"schema".outbox_events in access exclusive mode;
     end loop;
 
-    -- What was detached by hand is not ours to drop.
+    -- A partition that an operator detached is theirs to drop.
     if :"schema".is_attached('outbox_events_p' || n) then
       execute format('alter table %1$I.outbox_events detach partition %1$I.%2$I', :'schema', 'outbox_events_p' || n);
       if cardinality(letters) > 0 then
@@ -95,8 +95,8 @@ begin
   exception
     when lock_not_available or deadlock_detected then
       return jsonb_build_object('kept', 'locked');
-    -- Something depends on it, a view for example. The partitions after it can be dropped all the same. The detail of the error
-    -- names it. A temporary object, which any role can make that may use the schema, goes with its session.
+    -- Something depends on it, e.g. a view. Later partitions can still be dropped. The error detail names the object. A
+    -- temporary object, which any role with access to the schema can create, goes away with its session.
     when others then
       get stacked diagnostics detail = pg_exception_detail;
       return jsonb_build_object('kept', 'failed', 'error', concat_ws('. ', sqlerrm, nullif(detail, '')));

@@ -1,16 +1,16 @@
--- Emits an array of events in the caller's transaction: one round trip, whatever their number. Every key's lock is
--- taken before any seq is drawn. A function rather than a statement of the client's, because PL/pgSQL keeps the plans
--- per session without named prepared statements, which transaction poolers do not carry.
+-- Emits an array of events in the caller's transaction, in one round trip. All key locks are taken before any seq is drawn. A
+-- function rather than a client statement, because PL/pgSQL caches plans per session without named prepared statements, which
+-- transaction poolers do not support.
 --
--- A client that cannot be sure that its transaction is still open marks it first (a local setting, gone with the
--- transaction) and hands the mark in: outside of it the events would be committed by themselves.
+-- A client that cannot be sure that its transaction is still open marks it first (a local setting that ends with the
+-- transaction) and passes the marker: outside of a transaction the events would commit on their own.
 --
 -- requires: key_hash, lock_keys
 create or replace function :"schema".emit(events jsonb, serialise boolean default true, mark text default null) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
 begin
   if mark is not null and mark is distinct from current_setting('postcommit.mark', true) then
-    raise exception 'the transaction that was to emit has ended' using errcode = 'no_active_sql_transaction';
+    raise exception 'the transaction to emit in has already ended' using errcode = 'no_active_sql_transaction';
   end if;
   if serialise then
     perform :"schema".lock_keys(array(
@@ -29,7 +29,7 @@ begin
 end
 $postcommit$;
 
--- The same for one event, to be called from SQL: select postcommit.emit('order.created', 'order', '42', '{"total": 9}').
+-- For one event, called from SQL: select postcommit.emit('order.created', 'order', '42', '{"total": 9}').
 create or replace function :"schema".emit(
   event_type text, aggregate_type text, aggregate_id text, payload jsonb,
   headers jsonb default '{}', id uuid default gen_random_uuid(), schema_version integer default 1,

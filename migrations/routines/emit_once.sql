@@ -1,6 +1,6 @@
--- Emits those events of an array whose ids are not in the log, and returns their ids. The others are left as they are. Every
--- event needs an id. The ids are locked first and the keys then, so that two calls do not deadlock. An event of the same id
--- that is written by other means at the same time is met by the unique index of its partition.
+-- Emits the events of an array whose ids are not in the log, and returns their ids. Existing events are not changed. Every
+-- event needs an id. Ids are locked before keys, so that two calls do not deadlock. If the same id is inserted by other means
+-- at the same time, the unique index of the partition rejects the later one.
 --
 -- requires: key_hash, lock_keys, lock_new_ids
 create or replace function :"schema".emit_once(events jsonb, serialise boolean default true, mark text default null) returns uuid[]
@@ -12,7 +12,7 @@ declare
   inserted bigint;
 begin
   if mark is not null and mark is distinct from current_setting('postcommit.mark', true) then
-    raise exception 'the transaction that was to emit has ended' using errcode = 'no_active_sql_transaction';
+    raise exception 'the transaction to emit in has already ended' using errcode = 'no_active_sql_transaction';
   end if;
   if exists (select from jsonb_to_recordset(events) as e(id uuid) where e.id is null) then
     raise exception 'emit_once needs the id of every event' using errcode = 'null_value_not_allowed';
@@ -30,7 +30,7 @@ begin
       ordering_key text, payload jsonb, headers jsonb, available_at timestamptz, delay_ms double precision)
      where e.id = any (fresh)
   loop
-    -- The same id again in this call: another partition may have been opened meanwhile.
+    -- The same id appears twice in this call: another partition may have been opened meanwhile.
     continue when one.id = any (written);
     insert into :"schema".outbox_events
       (id, aggregate_type, aggregate_id, event_type, schema_version, ordering_key, payload, headers, available_at)
@@ -48,7 +48,7 @@ begin
 end
 $postcommit$;
 
--- The same for one event, to be called from SQL. True: it was written. False: the log has an event of this id.
+-- For one event, called from SQL. Returns true if it was written, false if the log already has an event with this id:
 -- select postcommit.emit_once('0192f0c1-8f57-7000-8000-000000000001', 'order.created', 'order', '42', '{"total": 9}')
 create or replace function :"schema".emit_once(
   id uuid, event_type text, aggregate_type text, aggregate_id text, payload jsonb,

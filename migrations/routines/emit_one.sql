@@ -1,9 +1,9 @@
--- Emits one event, the common case, in half the time that emit(jsonb) takes for a list of one. A procedure, because CALL
--- needs no plan, and all parameters are text, so that every driver passes them on unchanged.
+-- Emits one event, the common case, in half the time that emit(jsonb) takes for a list of one. A procedure, because CALL needs
+-- no plan. All parameters are text, because every driver passes text unchanged.
 --
--- The first key of a transaction is locked right here, as lock_keys would do it: nothing is held yet, so neither can it
--- be held already, nor is it too many. The arms of CASE are evaluated in their order: the gate, then the key. The
--- `last` event of a transaction need not be remembered: the transaction locks no other key, and may lock this one twice.
+-- The first key of a transaction is locked here, as lock_keys would do it: the transaction has no locks yet, so the key is not
+-- locked already and there are not too many. CASE evaluates its arms in order: the gate, then the key. The `last` event of a
+-- transaction is not remembered: the transaction locks no other key, and may lock this one twice.
 --
 -- requires: key_hash, lock_keys
 create or replace procedure :"schema".emit_one(
@@ -18,7 +18,7 @@ declare
   locked boolean;
 begin
   if mark <> coalesce(current_setting('postcommit.mark', true), '') then
-    raise exception 'the transaction that was to emit has ended' using errcode = 'no_active_sql_transaction';
+    raise exception 'the transaction to emit in has already ended' using errcode = 'no_active_sql_transaction';
   end if;
   if serialise <> 'false' then
     key := :"schema".key_hash(aggregate_type, aggregate_id, ordering_key) # hashtextextended(:'schema', 0);

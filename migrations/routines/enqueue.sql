@@ -1,7 +1,7 @@
--- Trigger function of outbox_events: adds each inserted event to the queue, from whatever language it was inserted. SECURITY
--- DEFINER, so that a role that may only insert events can emit.
+-- Trigger function of outbox_events: adds each inserted event to the queue, whichever client inserted it. SECURITY DEFINER, so
+-- that a role that may only insert events can emit.
 --
--- Only its trigger needs it, and a trigger asks for no right. A role that could call it could put it on a table of its own, and
+-- EXECUTE is revoked: a trigger does not need it. A role that could call the function could attach it to a table of its own and
 -- write anything into the queue, or have a cast of its own run with the owner's rights.
 --
 -- requires: key_hash

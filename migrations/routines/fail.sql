@@ -1,17 +1,17 @@
--- Records what became of claimed events that were not delivered, for the relay that claimed them. `failures` is an array of objects,
--- one per event; `fate` is one of:
---   retry    the attempt failed and counts; the event is due again after `delay_ms`
---   release  it was not tried, or is not at fault: nothing counts; due after `delay_ms`, or at once without it
---   shelve   it has reached all of its targets except those in `waits_for`, and waits for these outside of the queue
---   bury     it failed for good and becomes a dead letter; its key goes on
---   hold     the same, and its key waits until an operator resolves the dead letter
--- `done` are the targets that have the event, `owed` those that it must still reach; without them the event keeps what it had.
--- Returns the seqs that are not this relay's any more, or not as it claimed them (G5).
+-- Records the transition of claimed events that were not delivered, for the relay that claimed them. `failures` is an array of
+-- objects, one per event; `transition` is one of:
+--   retry        the attempt failed and counts; the event is due again after `delay_ms`
+--   release      it was not tried, or is not at fault: no attempt counts; due after `delay_ms`, or ready without it
+--   shelve       it has reached all of its targets except those in `waits_for`, and waits for these on the shelf
+--   dead_letter  it failed for good; its key continues
+--   block        it failed for good; its key waits until an operator resolves the dead letter
+-- `done` are the targets that have the event, `owed` those that it must still reach; if absent, the event keeps the old values.
+-- Returns the seqs that this relay no longer owns, or not as it claimed them (G5).
 --
--- One statement for all fates: a crash between two would leave an event and a later one of its key in different states.
+-- One statement for all transitions: a crash between two would leave an event and a later one of its key in different states.
 --
--- The token alone does not fence a repetition: when the answer to a call is lost, the relay may have claimed the event again
--- before it repeats the call, and the attempt would count twice. So `attempts` must be what it was when the event was claimed.
+-- The token alone does not fence a repeated call: if the result of a call is lost, the relay may claim the event again before
+-- it repeats the call, and the attempt would count twice. So `attempts` must be what it was when the event was claimed.
 --
 -- The settings are those of claim_many(), for the same reasons.
 create or replace function :"schema".fail(relay bigint, failures jsonb) returns bigint[]
@@ -24,7 +24,7 @@ declare
 begin
   with input as materialized (
     select f.* from jsonb_to_recordset(failures) as f(
-      seq bigint, attempts integer, fate text, delay_ms double precision, done jsonb, reason text, errors jsonb,
+      seq bigint, attempts integer, transition text, delay_ms double precision, done jsonb, reason text, errors jsonb,
       waits_for jsonb, untried boolean, owed jsonb)
   ), owned as materialized (
     select q.seq, q.attempts from :"schema".outbox_queue q
@@ -37,27 +37,27 @@ begin
   ), kept as (
     update :"schema".outbox_queue q
        set claimed_by = null,
-           attempts = q.attempts + (m.fate in ('retry', 'hold'))::integer,
-           blocking = m.fate = 'hold',
-           -- A failed attempt came out of its delivery alive: this event did not end the earlier relays. One that is released
-           -- may have been in the middle of a trial, which then does not count. One that blocks its key is not claimed, and
-           -- starts anew when it is retried.
-           rescues = case when m.fate = 'hold' or m.fate = 'retry' and m.untried is not true then 0
-                          when m.fate = 'release' then least(q.rescues, 4) else q.rescues end,
+           attempts = q.attempts + (m.transition in ('retry', 'block'))::integer,
+           blocking = m.transition = 'block',
+           -- A failed attempt survived its delivery, so this event did not end the earlier relays. A released event may have
+           -- been in the middle of a trial, which then does not count. A blocking event is not claimed, and starts from zero
+           -- when it is retried.
+           rescues = case when m.transition = 'block' or m.transition = 'retry' and m.untried is not true then 0
+                          when m.transition = 'release' then least(q.rescues, 4) else q.rescues end,
            done = coalesce(m.done_targets, q.done),
            owed = case when m.owed is null then q.owed else m.owed_targets end,
            available_at = case
-             when m.fate = 'hold' then 'infinity'
+             when m.transition = 'block' then 'infinity'
              when m.delay_ms is not null then now() + m.delay_ms * interval '1 millisecond'
            end
-      from mine m where q.seq = m.seq and m.fate in ('retry', 'hold', 'release')
+      from mine m where q.seq = m.seq and m.transition in ('retry', 'block', 'release')
     returning q.seq, q.key, q.attempts, q.done, q.owed, q.replay_id
-  ), buried as (
-    delete from :"schema".outbox_queue q using mine m where q.seq = m.seq and m.fate = 'bury'
+  ), dead as (
+    delete from :"schema".outbox_queue q using mine m where q.seq = m.seq and m.transition = 'dead_letter'
     returning q.seq, q.key, q.attempts + 1 as attempts, coalesce(m.done_targets, q.done) as done,
               case when m.owed is null then q.owed else m.owed_targets end as owed, q.replay_id
   ), shelved as (
-    delete from :"schema".outbox_queue q using mine m where q.seq = m.seq and m.fate = 'shelve'
+    delete from :"schema".outbox_queue q using mine m where q.seq = m.seq and m.transition = 'shelve'
     returning q.seq, q.key, q.attempts, least(q.rescues, 4) as rescues, coalesce(m.done_targets, q.done) as done,
               q.replay_id, m.waits_for
   ), shelf as (
@@ -73,18 +73,18 @@ begin
     on conflict (destination) do nothing
   ), letters as (
     insert into :"schema".outbox_dead_letters (seq, reason, attempts, done, owed, replay_id, key, blocking, error)
-    select m.seq, m.reason, x.attempts, x.done, x.owed, x.replay_id, x.key, m.fate = 'hold', m.errors -> -1 ->> 'error'
-      from mine m join (select * from kept union all select * from buried) x on x.seq = m.seq
-     where m.fate in ('bury', 'hold')
+    select m.seq, m.reason, x.attempts, x.done, x.owed, x.replay_id, x.key, m.transition = 'block', m.errors -> -1 ->> 'error'
+      from mine m join (select * from kept union all select * from dead) x on x.seq = m.seq
+     where m.transition in ('dead_letter', 'block')
     on conflict (seq) do update set dead_at = now(), reason = excluded.reason, attempts = excluded.attempts,
       done = excluded.done, owed = excluded.owed, replay_id = excluded.replay_id, blocking = excluded.blocking,
       error = excluded.error, discarded_at = null
   ), history as (
     insert into :"schema".outbox_failures (seq, attempt, relay, target, code, error)
     select m.seq, x.attempts, fail.relay, e.value ->> 'target', e.value ->> 'code', e.value ->> 'error'
-      from mine m join (select * from kept union all select * from buried) x on x.seq = m.seq
+      from mine m join (select * from kept union all select * from dead) x on x.seq = m.seq
       cross join lateral jsonb_array_elements(m.errors) e
-     where m.fate not in ('release', 'shelve')
+     where m.transition not in ('release', 'shelve')
   )
   select array(select i.seq from input i where i.seq not in (select seq from mine)) into missed;
   return missed;

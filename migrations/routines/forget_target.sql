@@ -1,14 +1,13 @@
--- Gives up what is owed to one target that no relay has any more: a destination by name, or a handler as type:name. Takes
--- at most `rows_max` rows of the shelf, of the dead letters and of the queue each; to be called until it is finished.
+-- Drops what is owed to a target that no relay has any more: a destination by name, or a handler as type:name. Processes at
+-- most `rows_max` rows each of the shelf, the dead letters and the queue; call it until it is finished.
 --
--- An event that owes nothing else has reached all of its other targets, on the shelf or on its way back from there. If there
--- were any it is recorded as delivered to these; if there were none it is a dead letter that is discarded already. One that
--- is owed to nothing but a handler goes to the handlers that relays have for it now. Each event gets a row of its story,
--- under relay 0: that is an operator.
+-- An event that owes nothing else has reached all of its other targets, whether it is shelved or requeued. If it has reached
+-- any, it is recorded as delivered to these; if not, it becomes a discarded dead letter. An event that owes only a handler goes
+-- to the handlers that relays have for it now. Each event gets a row in outbox_failures under relay 0, which means an operator.
 --
--- One at a time, and not beside an unshelving: two that forget both destinations of an event would each leave it to the
--- other. Every statement here has a snapshot of its own, taken under the lock. Dead letters are locked before queue rows,
--- as a retry does it. What a relay holds at the moment is left: it may be shelved for this target once more.
+-- Only one call runs at a time, and none during unshelving: two calls that forget both destinations of an event would each
+-- leave it to the other. Each statement has its own snapshot, taken under the lock. Dead letters are locked before queue rows,
+-- as in requeue(). Events that a relay has claimed are skipped: they may be shelved for this target again.
 create or replace function :"schema".forget_target(given text, rows_max integer) returns jsonb
 language plpgsql set search_path = pg_catalog, pg_temp set row_security = off set lock_timeout = '5s' as $postcommit$
 #variable_conflict use_column
@@ -44,7 +43,7 @@ begin
     insert into :"schema".outbox_deliveries (relay, attempts, targets, seqs)
     select 0, c.attempts + 1, c.done, range_agg(int8range(c.seq, c.seq, '[]'))
       from chosen c where c.alone and c.done <> '{}' group by c.attempts, c.done, c.seq / 1000000000000
-  ), buried as (
+  ), dead as (
     insert into :"schema".outbox_dead_letters (seq, reason, attempts, replay_id, key, error, discarded_at)
     select c.seq, 'forgotten', c.attempts, c.replay_id, c.key, reason, now() from chosen c where c.alone and c.done = '{}'
     on conflict (seq) do update set dead_at = now(), reason = excluded.reason, attempts = excluded.attempts,
@@ -65,7 +64,7 @@ begin
      where d.seq = any (array(select c.seq from chosen c))
   ), history as (
     insert into :"schema".outbox_failures (seq, attempt, relay, target, code, error)
-    -- One that holds its key is in the queue too, and gets its row there.
+    -- A blocking dead letter is also in the queue, and gets its row there.
     select c.seq, c.attempts, 0, given, code, reason from chosen c where not c.blocking
   )
   select count(*) into letters from chosen;
@@ -86,7 +85,7 @@ begin
     insert into :"schema".outbox_deliveries (relay, attempts, targets, seqs)
     select 0, c.attempts + 1, c.done, range_agg(int8range(c.seq, c.seq, '[]'))
       from chosen c where c.alone and c.done <> '{}' group by c.attempts, c.done, c.seq / 1000000000000
-  ), buried as (
+  ), dead as (
     insert into :"schema".outbox_dead_letters (seq, reason, attempts, replay_id, key, error, discarded_at)
     select c.seq, 'forgotten', c.attempts, c.replay_id, c.key, reason, now() from chosen c where c.alone and c.done = '{}'
     on conflict (seq) do update set dead_at = now(), reason = excluded.reason, attempts = excluded.attempts,
@@ -101,7 +100,7 @@ begin
 
   select count(*) into in_flight from :"schema".outbox_queue q where q.owed is not null and given = any (q.owed);
   if in_flight = 0 and not exists (select from :"schema".outbox_shelf h where h.destination = given) then
-    -- A relay with this target may have started since the first look, while a statement above waited for a lock.
+    -- A relay with this target may have started since the first check, while a statement above waited for a lock.
     delete from :"schema".outbox_destinations c where c.destination = given
        and not exists (select from :"schema".outbox_relays r where r.ended_at is null and given = any (r.targets));
   end if;

@@ -1,4 +1,4 @@
--- The statements that give a table the rights that others have on the given one.
+-- Returns the statements that grant the privileges on the given table to the same roles on another.
 create or replace function :"schema".grants_of(given regclass, receiver text) returns text[]
 language sql stable set search_path = pg_catalog, pg_temp as $postcommit$
   select array(

@@ -1,4 +1,4 @@
--- What would go on reading the first partition as if it were the whole log.
+-- Returns what would keep reading the first partition as if it were the whole log.
 create or replace function :"schema".hindrance_of(given regclass[]) returns text
 language sql stable set search_path = pg_catalog, pg_temp as $postcommit$
   select format('constraint %s of table %s refers to %s', conname, conrelid::regclass, confrelid::regclass)
@@ -20,7 +20,7 @@ language sql stable set search_path = pg_catalog, pg_temp as $postcommit$
   select format('function %s is bound to the log', d.objid::regprocedure) from pg_depend d
    where d.classid = 'pg_proc'::regclass and d.refclassid = 'pg_class'::regclass and d.refobjid = any (given)
   union all
-  -- Its next call would fail: no unique index over all partitions has the id alone.
+  -- Its next call would fail: a unique index over all partitions must contain more than the id.
   select format('function %s inserts into the log with ON CONFLICT (id), which partitions do not allow; use emit_once',
                 p.oid::regprocedure)
     from pg_proc p

@@ -1,4 +1,4 @@
--- The hash that stands for an ordering key. NULL for no order.
+-- Returns the hash of an ordering key, or NULL for no order.
 create or replace function :"schema".key_hash(aggregate_type text, aggregate_id text, ordering_key text) returns bigint
 language sql immutable parallel safe
 return case

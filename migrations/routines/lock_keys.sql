@@ -1,27 +1,26 @@
 -- Serialises the writers of one key until they commit, so that seq, drawn after the lock, follows commit order.
 --
--- The keys of one call are locked in order, so that two transactions of one call each do not deadlock. Separate calls
+-- The keys of one call are locked in a fixed order, so that two transactions with one call each do not deadlock. Separate calls
 -- lock in the order of the calls, and can deadlock as row locks can.
 --
--- Thousands of keys would fill PostgreSQL's lock table (6,400 places by default, for all sessions together), so a first
--- call with more than 256 keys tries to close the gates instead: every emitter takes one of 16 gates (shared) before its
--- first key, and a transaction that has all of them (exclusive) shuts every other emitter out until it commits. An emitter
--- that waits at a gate holds no key of this outbox yet, and one that has its gate does not wait there again, so the two
--- kinds do not deadlock. Sixteen, because one lock that all commits touch would be hot.
+-- Thousands of keys would fill PostgreSQL's lock table (6,400 entries by default, shared by all sessions), so a first call with
+-- more than 256 keys tries to close the gates instead: every emitter locks one of 16 gates (shared) before its first key, and a
+-- transaction that locks all of them (exclusive) blocks every other emitter until it commits. An emitter that waits at a gate
+-- has no key lock of this outbox yet, and one that has passed its gate does not wait there again, so the two kinds do not
+-- deadlock. Sixteen gates, because a single lock that every commit touches would be contended.
 --
--- PostgreSQL's lock queue is fair: behind a transaction that waits to close a gate, every later emitter waits too, whatever
--- its key. One idle transaction that has emitted would thus stop all others. So close_gates() has 100 ms for all gates, and
--- then lets go of them: that is the longest that a waiting bulk call keeps unrelated emitters waiting. If it fails,
--- up to 1,000 keys are locked one by one. More are tried again for 3 to 5 s, with pauses of 100 to 300 ms in which
--- others pass, and then the call fails with 55P03. At random, so that of two transactions that wait for each other's gate
--- one gives up first.
+-- PostgreSQL's lock queue is fair: behind a transaction that waits to close a gate, every later emitter waits too, whatever its
+-- key. One idle transaction that has emitted would then block all others. So close_gates() has 100 ms for all gates and then
+-- releases them, which bounds how long a waiting bulk call delays unrelated emitters. If it fails, up to 1,000 keys are locked
+-- one by one. With more keys the call retries for 3 to 5 s, with pauses of 100 to 300 ms in which others pass, and then fails
+-- with 55P03. The times are random, so that of two transactions that wait for each other's gate one gives up first.
 --
--- A transaction that holds keys already goes on key by key, and closes the gates when it has 1,000.
+-- A transaction that already has key locks continues key by key, and closes the gates at 1,000 keys.
 --
--- 1886352483 and the numbers after it are our own classes of advisory locks: one of 1,048,576 for the gates of each schema,
--- and as many after that for the ids of emit_once. `postcommit doctor` recognises them by that (src/outbox/examining/examine-locks.ts).
--- Any role that may connect can take them; emitters then wait for as long as their lock_timeout allows. The salt keeps outboxes
--- in other schemas apart; the setting remembers what this transaction holds, and forgets it with the locks at a rollback to a savepoint.
+-- Advisory lock classes start at 1886352483: one of 1,048,576 for the gates of each schema, followed by as many for the ids of
+-- emit_once. `postcommit doctor` recognises them by that (src/outbox/examining/examine-locks.ts). Any role that may connect can
+-- take them; emitters then wait up to their lock_timeout. The salt separates outboxes in different schemas. The setting records
+-- what this transaction has locked; a rollback to a savepoint reverts it together with the locks.
 --
 -- requires: close_gates
 create or replace function :"schema".lock_keys(keys bigint[]) returns void

@@ -1,9 +1,10 @@
--- Makes undelivered events due now that are delayed or in backoff, and in the same transaction the events that were deferred behind
--- them. Takes the first of the given events only if too many are deferred behind all of them; `taken` is how many. Not what is
--- parked (infinity): that waits for a blocking dead letter. Events that a live relay has claimed are not changed but counted.
+-- Makes delayed events and events in backoff due now, and in the same transaction the events deferred behind them. If too many
+-- are deferred, only the leading events of the list are processed; `taken` is how many. Parked events (infinity) are skipped:
+-- they wait for a blocking dead letter. Events that a living relay has claimed are skipped and counted.
 --
--- The lock of unshelving is the one that cancel_events and forget_target take: one of these changes the queue at a time, so that
--- none waits for rows of another in a different order.
+-- Takes the unshelve lock, like cancel_events and forget_target: only one of these changes the queue at a time, so they cannot
+-- lock the same rows in different orders.
+--
 -- requires: bound_deferred, undefer
 create or replace function :"schema".make_due(given bigint[]) returns jsonb
 language plpgsql set search_path = pg_catalog, pg_temp set row_security = off set lock_timeout = '5s'
@@ -28,7 +29,7 @@ begin
                      and coalesce(q.available_at, 'infinity') < 'infinity'
                    order by q.seq for update);
 
-  -- With a snapshot of its own: a relay that registered and claimed before the row was locked is seen as living.
+  -- A separate snapshot: a relay that registered and claimed before the row was locked is seen as living.
   with alive as materialized (
     select r.token from :"schema".outbox_relays r where r.ended_at is null
   ), changed as (

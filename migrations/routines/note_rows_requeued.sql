@@ -1,5 +1,5 @@
--- Trigger function of outbox_shelf and outbox_dead_letters: counts rows that leave for the queue. In a trigger, so that rows
--- which an operator deletes by hand count too.
+-- Trigger function of outbox_shelf and outbox_dead_letters: counts rows that move to the queue. A trigger, so that rows deleted
+-- with plain SQL count too.
 --
 -- requires: note_requeues
 create or replace function :"schema".note_rows_requeued() returns trigger

@@ -1,5 +1,5 @@
--- Trigger function of outbox_events and outbox_queue: TRUNCATE ... RESTART IDENTITY sets the sequence of the log back, which makes
--- every low-water mark wrong.
+-- Trigger function of outbox_events and outbox_queue: TRUNCATE ... RESTART IDENTITY resets the sequence of the log, which makes
+-- every low-water mark invalid.
 --
 -- requires: note_requeues
 create or replace function :"schema".note_truncated() returns trigger

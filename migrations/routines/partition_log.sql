@@ -1,6 +1,6 @@
--- Conversion, last step: the log becomes partition 0 of a new table of the same name, and so does the record. Everything
--- in one short transaction; where bound_log() and its validation came before, no row is read. Partition 0 is closed and
--- number 1 opened, unless nothing was ever emitted: then 0 is the open one. Returns whether anything had to be converted.
+-- Conversion, last step: the log becomes partition 0 of a new table of the same name, and so does the record. One short
+-- transaction; after bound_log() and its validation no row is read. Partition 0 is closed and number 1 opened, unless nothing
+-- was ever emitted: then 0 stays open. Returns whether anything was converted.
 --
 -- requires: copies_of, create_leaf, create_partition, grants_of, hindrance_of, require_read_committed, views_of
 create or replace function :"schema".partition_log(unit text) returns boolean
@@ -27,7 +27,7 @@ begin
   perform pg_advisory_xact_lock(hashtextextended('postcommit.partitions', hashtextextended(:'schema', 0)));
   insert into :"schema".outbox_settings as s (name, value) values ('partitions', unit)
     on conflict (name) do update set value = excluded.value, changed_at = now() where s.value <> excluded.value;
-  -- Not before the lock: the previous holder may have put other tables under these names.
+  -- Read after the lock is granted: the previous holder may have replaced the tables of these names.
   events := format('%I.outbox_events', :'schema')::regclass;
   deliveries := format('%I.outbox_deliveries', :'schema')::regclass;
   if (select relkind = 'p' from pg_class where oid = events) then

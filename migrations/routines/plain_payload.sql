@@ -1,14 +1,14 @@
--- Returns a payload uncompressed, for a statement that makes its text. Refuses one whose numbers have far more digits than the
--- payload has bytes.
+-- Returns a payload uncompressed, for a statement that converts it to text. Refuses a payload whose numbers have far more
+-- digits than it has bytes.
 --
--- jsonb stores neither the zeros before a number's decimal point nor those behind it: 1e131071 takes 12 bytes and has
--- 131,072 digits. 7,900 of them are stored in 2 KB, and their text of 1 GB took 10 s to make, during which no other payload is
--- loaded. Such an event becomes a dead letter, like one that PostgreSQL itself cannot convert: 54000 counts as unreadable.
+-- jsonb stores neither the zeros before a number's decimal point nor those after it: 1e131071 takes 12 bytes and has 131,072
+-- digits. 7,900 of them are stored in 2 KB; their text of 1 GB took 10 s to create, and no other payload is loaded during that
+-- time. Such an event becomes a dead letter, like one that PostgreSQL itself cannot convert: 54000 counts as unreadable.
 --
--- Counted are numbers from 1e308 on, which no double holds, by their magnitude, to within a factor of four. That takes twice as
--- long as making an ordinary text, so it is left out for a payload stored in more than 256 KB: PostgreSQL gives up at 1 GB of
--- text. One that was compressed to less than a sixteenth is looked through whatever its size, and the zeros behind the point
--- (`scale`, up to 16,383) are counted too: without compression such a number has 1 KB of text for each byte that it takes.
+-- Counts the numbers from 1e308 on, which do not fit a double, by their magnitude, to within a factor of four. That takes twice
+-- as long as creating an ordinary text, so it is skipped for a payload stored in more than 256 KB: PostgreSQL gives up at 1 GB
+-- of text. A payload that was compressed to less than a sixteenth is always checked, including the zeros after the point
+-- (`scale`, up to 16,383): without compression such a number has 1 KB of text for each byte that it takes.
 create or replace function :"schema".plain_payload(value jsonb) returns jsonb
 language plpgsql immutable set search_path = pg_catalog, pg_temp as $postcommit$
 declare

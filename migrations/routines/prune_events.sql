@@ -1,22 +1,22 @@
--- Removes a chunk of old events from the log, with their failures, dead letters and delivery records. Looks at the lowest seqs after
--- `after`, at most `rows_max` of them. Removes only an event that has a delivery record or is a discarded dead letter. Keeps, whatever
--- its age, an event in the queue or on the shelf, an unresolved dead letter, and an orphan (find_orphans). In a partitioned log it
--- works on the default partition; the others are dropped whole.
+-- Removes a chunk of old events from the log, with their failures, dead letters and delivery records. Examines the lowest seqs
+-- after `after`, at most `rows_max` of them. Removes an event only if it has a delivery record or is a discarded dead letter.
+-- Keeps, at any age, an event in the queue or on the shelf, an unresolved dead letter, and an orphan (find_orphans). In a
+-- partitioned log it works on the default partition; the others are dropped whole.
 --
--- Why nothing that is still needed can go. An event that is in none of queue, shelf and dead letters in one snapshot can
--- only come back by `replay`, which takes the lock below (shared), or by the retry of a dead letter that was discarded,
--- which locks that row, as is done here. Both are taken before the snapshot that decides: every statement of this
--- function has its own, so the isolation must be READ COMMITTED. The three are looked at in one statement, because an
--- event may move from one to the other at any moment.
+-- Why no event that is still needed is removed: an event that is in none of queue, shelf and dead letters in one snapshot can
+-- only return by `replay`, which takes the lock below (shared), or by the retry of a discarded dead letter, which locks that
+-- row, as this function does. Both locks are taken before the deciding snapshot: every statement of this function has its own,
+-- so the isolation level must be READ COMMITTED. One statement reads all three tables, because an event may move between them
+-- at any moment.
 --
--- Returns counts; `reached` is where the next chunk begins, `finished` says that nothing old is left behind it. Time mostly follows
--- seq. After a chunk without old events the BRIN index tells where the next old event is, if there is one: imported history lies
--- behind newer events, and a clock that was set back has the same effect. Where time follows seq, the index has only the block
--- range at the cutoff to look at.
+-- Returns counts; `reached` is where the next chunk begins, `finished` means that nothing old is left after it. Time mostly
+-- follows seq. After a chunk without old events the BRIN index is searched for the next old event, if there is one: imported
+-- history comes after newer events, and a clock that was set back has the same effect. Where time follows seq, only the block
+-- range at the cutoff matches.
 --
 -- enable_seqscan is off because up to PostgreSQL 16 the planner overestimates `seq = any (array)` by index: to delete 500
--- events it read a log of 20,000 from end to end, for each chunk. enable_bitmapscan is off because the BRIN index of times
--- has seq as well, and without statistics looks like the cheaper way.
+-- events it read a log of 20,000 from end to end, for each chunk. enable_bitmapscan is off because the BRIN index of times also
+-- has seq, and looks cheaper without statistics.
 create or replace function :"schema".prune_events(after bigint, keep_ms double precision, rows_max integer, dry_run boolean)
 returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -60,8 +60,8 @@ begin
       from (select seq from :"schema".outbox_dead_letters
              where seq = any (aged) and discarded_at is not null order by seq for update skip locked) d;
   end if;
-  -- Each by LATERAL ... LIMIT: as joins, the planner may read all of the queue, or of the log below, for each chunk. The
-  -- record is read once per 10,000 seqs and not once per event, which took 30 ms a chunk instead of 10.
+  -- LATERAL ... LIMIT: with joins, the planner may read all of the queue, or of the log below, for each chunk. The record is
+  -- read once per 10,000 seqs instead of once per event, which took 30 ms a chunk instead of 10.
   with judged as materialized (
     select o.seq, q.seq is not null as queued, h.seq is not null as shelved, d.seq is not null as letter,
            d.seq is not null and (d.discarded_at is null or not (dry_run or d.seq = any (discarded))) as dead
@@ -100,9 +100,9 @@ begin
     get diagnostics pruned = row_count;
     delete from :"schema".outbox_failures f where f.seq = any (doomed);
     delete from :"schema".outbox_dead_letters d where d.seq = any (doomed);
-    -- A record of a batch goes with the last of its events, which as a rule is its highest: that one is looked for first,
-    -- or each chunk would look through all of a record that reaches far. Then by range of the multirange: one that is
-    -- scattered would have to be compared with everything that lies between.
+    -- A delivery record is removed with the last of its events, usually its highest seq: that one is looked up first, otherwise
+    -- each chunk would search all of a long record. Then range by range of the multirange: a scattered one would have to be
+    -- compared with everything in between.
     execute format($q$
       delete from %1$s d where d.seqs && $1
          and coalesce((select false from %2$I.outbox_events e where e.seq = upper(d.seqs) - 1 limit 1), true)
@@ -112,7 +112,7 @@ begin
       using int8range(doomed[1], doomed[cardinality(doomed)], '[]');
   end if;
   if seen = rows_max and cardinality(aged) = 0 and young is not null then
-    -- As in bound_seqs: the planner would rather read the rest of the log along the primary key.
+    -- As in bound_seqs: the planner would read the rest of the log along the primary key.
     perform set_config('enable_bitmapscan', 'on', true), set_config('enable_indexscan', 'off', true),
             set_config('enable_indexonlyscan', 'off', true);
     execute format('select min(seq) from %s where created_at < $1 and seq > $2', log) into next_aged using cutoff, last;

@@ -1,5 +1,5 @@
--- Moves the log's sequence up to where it must be. Returns the seq that the next event gets if it was moved, else NULL. Only the
--- owner can. Writers wait while it looks: a seq that is drawn in between could make setval() move the sequence back.
+-- Moves the log's sequence up to where it must be. Returns the seq of the next event if it was moved, else NULL. Only the owner
+-- can call it. Writers wait meanwhile: a seq drawn between reading and setval() would move the sequence back.
 --
 -- requires: require_read_committed, sequence_state
 create or replace function :"schema".repair_sequence() returns bigint
@@ -14,7 +14,7 @@ begin
   if state.next_seq >= state.needed_seq then
     return null;
   end if;
-  -- Not called: a partition that was opened and has no events yet, as rotation leaves it.
+  -- is_called = false: a partition that was opened and has no events yet, as rotation leaves it.
   if state.needed_seq % 1000000000000 = 0 then
     perform setval(format('%I.outbox_events_seq_seq', :'schema')::regclass, state.needed_seq, false);
   else

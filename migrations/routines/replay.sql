@@ -1,8 +1,8 @@
--- Puts delivered events back into the queue. They may be older than the time events are kept, and pruned at this very
--- moment: so under the lock that prune_events takes, with a look at the log that comes after it.
+-- Puts delivered events back into the queue. They may be older than the retention time and about to be pruned, so this takes
+-- the lock of prune_events before it reads the log.
 --
--- A replay is a deliberate second send, so it gets an id of its own, which the relay makes part of what brokers
--- deduplicate by. The time is enough: an event can only be replayed again after this replay was delivered.
+-- A replay is a deliberate second send, so it gets its own id, which the relay includes in the deduplication id for brokers.
+-- The time is unique enough: an event can be replayed again only after this replay was delivered.
 --
 -- requires: key_hash, note_requeues
 create or replace function :"schema".replay(seqs bigint[]) returns integer
@@ -16,7 +16,7 @@ begin
       select e.seq, :"schema".key_hash(e.aggregate_type, e.aggregate_id, e.ordering_key),
              (extract(epoch from now()) * 1000000)::bigint
         from :"schema".outbox_events e where e.seq = any (seqs) order by e.seq
-      -- Another operator may replay the same event: then one of the two inserts does nothing.
+      -- If another operator replays the same event, one of the two inserts does nothing.
       on conflict (seq) do nothing
       returning seq
   )

@@ -1,11 +1,11 @@
--- Puts dead letters back into the queue: due at once, with all attempts ahead of them, and without the targets that already have the
--- event. What failed so far stays in outbox_failures. Returns how many there were, and the keys that one of them blocked: what is
--- parked behind them is to be unparked when this has committed.
+-- Puts dead letters back into the queue: due now, with all attempts left, and without the targets that already have the event.
+-- Earlier failures stay in outbox_failures. Returns the count and the keys that were blocked: the caller unparks these after
+-- this has committed.
 --
--- The dead letters are locked first and in order of seq, so that two operators take turns instead of deadlocking, and the second
--- one finds the rows gone. A blocking one still has its queue row; that is freed in place, and waits for a defer() that is putting
--- an event behind it at this moment (src/outbox/delivering/unpark.ts). One whose event is no longer in the log is taken as
--- well: it may block its key, and the relay buries it again without blocking.
+-- The dead letters are locked first, in order of seq, so that two operators take turns instead of deadlocking, and the second
+-- one finds the rows gone. A blocking dead letter still has its queue row, which is freed in place; that update waits for a
+-- defer() that is putting an event behind it (src/outbox/delivering/unpark.ts). A dead letter whose event is no longer in the
+-- log is requeued as well: it may block its key, and the relay dead-letters it again without blocking.
 create or replace function :"schema".requeue(seqs bigint[]) returns jsonb
 language plpgsql set search_path = pg_catalog, pg_temp set row_security = off
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off

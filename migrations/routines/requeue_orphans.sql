@@ -1,5 +1,5 @@
--- Puts the orphans from `first` up to, but without, `beyond` into the queue, lowest seq first. Returns their number. Events of
--- their keys that were emitted later may have been delivered already; these come after them.
+-- Puts the orphans with `first` <= seq < `beyond` into the queue, lowest seq first. Returns their number. Later events of their
+-- keys may have been delivered already; the orphans are then delivered after them.
 --
 -- requires: find_orphans, key_hash, note_requeues
 create or replace function :"schema".requeue_orphans(first bigint, beyond bigint, orphans_max integer) returns integer

@@ -1,5 +1,5 @@
--- Fails unless the isolation is READ COMMITTED. Functions that take a lock and then read what the previous holder of the lock has
--- changed need a snapshot that is younger than the lock.
+-- Fails unless the isolation level is READ COMMITTED. Functions that take a lock and then read what its previous holder changed
+-- need a snapshot taken after the lock.
 create or replace function :"schema".require_read_committed() returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
 begin

@@ -1,11 +1,10 @@
--- Keeps two spare partitions ahead, and opens the next one when the calendar unit (of UTC) has changed, when the
--- current one is missing, or when asked to. Harmless if called twice, by any number of relays: they take turns, and the
--- sequence is only ever moved up.
+-- Keeps two spare partitions ahead, and opens the next one when the calendar unit (UTC) has changed, when the current one is
+-- missing, or on request. Any number of relays may call it, also twice: they take turns, and the sequence only moves up.
 --
--- A transaction that wrote to the log before a partition was attached may not notice it until it ends: a seq of that
--- partition would go to the default one, which refuses it, and the transaction would fail. So a partition is opened only
--- when all of those have ended that were writing at a moment when it was there for all to see. Made ahead, it is ready
--- long before its time.
+-- A transaction that wrote to the log before a partition was attached may not notice it until it ends: a seq of that partition
+-- would go to the default one, which rejects it, and the transaction would fail. So a partition is opened only after all
+-- transactions have ended that were writing when it became visible. A partition that is created ahead is ready long before it
+-- is needed.
 --
 -- requires: create_partition, has_partition, require_read_committed
 create or replace function :"schema".rotate_partitions(asked boolean default false) returns jsonb
@@ -45,16 +44,16 @@ begin
    where dropped_at is null and awaits is distinct from '{}';
   for pass in 1 .. 2 loop
     execute format('select last_value / %s, is_called from %s', room, sequence) into current, drawn;
-    -- After logical replication: events would go into partitions that are closed or dropped.
+    -- After logical replication: events would go into closed or dropped partitions.
     if current < (select max(number) from :"schema".outbox_partitions where opened_at is not null) then
       raise exception 'the sequence of the log is behind its open partition' using
         errcode = 'PC002', hint = 'Run postcommit migrate, which moves it up.';
     end if;
-    -- The sequence decides. It does not go back with a transaction that moved it and failed, as outbox_partitions does.
+    -- The sequence decides: unlike outbox_partitions, it is not rolled back with a transaction that moved it and failed.
     update :"schema".outbox_partitions set opened_at = coalesce(opened_at, now()), closed_at = now()
      where number < current and closed_at is null;
     update :"schema".outbox_partitions set opened_at = now() where number = current and opened_at is null;
-    -- By a clock that was far ahead: it would be kept until that time.
+    -- Opened by a clock that was far ahead: it would be kept until that time.
     update :"schema".outbox_partitions set closed_at = now() where closed_at > now() + interval '1 hour';
     spares := '{}';
     next := current;
@@ -66,7 +65,7 @@ begin
           created := created || next;
         exception
           when duplicate_table then
-            -- Detached by hand: its table is the operator's now, and its seqs stay unused.
+            -- An operator detached it: the table is theirs now, and its seqs stay unused.
             if next > current + 100 then
               failed := sqlerrm; failed_as := sqlstate;
             end if;
@@ -85,7 +84,7 @@ begin
       exit when (select date_trunc(unit, opened_at at time zone 'UTC') = date_trunc(unit, now() at time zone 'UTC')
                    from :"schema".outbox_partitions where number = current and opened_at is not null);
       if not drawn then
-        -- Nothing was written since it was opened, so it can as well be the new unit's.
+        -- Nothing was written since it was opened, so it is reused for the new unit.
         update :"schema".outbox_partitions set opened_at = now() where number = current;
         exit;
       end if;

@@ -1,10 +1,10 @@
--- The seq that the next event gets, and the lowest seq that no event has had: `next_seq` is at least `needed_seq` unless the
--- rows were copied to this server and the sequence was not, which is what logical replication does. The other sequence of this
--- schema, outbox_requeues, may lag: relays compare it with what they read on the same server (server_stamp).
+-- Returns the seq of the next event (`next_seq`) and the lowest seq above all used ones (`needed_seq`). `next_seq` is lower
+-- only if rows were copied to this server without the sequence, as logical replication does. The other sequence of this schema,
+-- outbox_requeues, may lag: relays compare it only with values from the same server (server_stamp).
 --
--- Rows are read before the sequence, so that an event that is emitted meanwhile does not look like a lag. By index, also in
--- the delivery records: only those that reach beyond the sequence are read. With its owner's rights: a relay may not read the
--- log's sequence.
+-- Rows are read before the sequence, so that an event emitted meanwhile does not look like a lag. All lookups use indexes; of
+-- the delivery records only those that reach beyond the sequence are read. SECURITY DEFINER: a relay may not read the log's
+-- sequence.
 create or replace function :"schema".sequence_state(out next_seq bigint, out needed_seq bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off set enable_seqscan = off as $postcommit$
 declare

@@ -1,8 +1,7 @@
--- Removes delivered events from the queue and records the delivery, for the relay that holds them. The seqs come group
--- by group, a group being those that went to the same targets. Returns the seqs that are not under this token:
--- another relay owns them now (G5).
+-- Removes delivered events from the queue and records the delivery, for the relay that claimed them. The seqs are grouped by
+-- the targets they were delivered to. Returns the seqs that are not under this token: another relay owns them now (G5).
 --
--- A row of the record never spans two partitions of the log (10^12 seqs each), so that both can be dropped together.
+-- A delivery record never spans two partitions of the log (10^12 seqs each), so that both can be dropped together.
 --
 -- The settings are those of claim_many(), for the same reasons.
 create or replace function :"schema".settle(relay bigint, seqs bigint[], group_sizes integer[], group_targets jsonb)

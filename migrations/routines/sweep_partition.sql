@@ -1,5 +1,5 @@
--- Removes what a dropped partition's events have left elsewhere, a bounded number of rows at a time. When nothing is left
--- the partition's own row goes too. Returns how many rows it removed.
+-- Removes what the events of a dropped partition left in other tables, a bounded number of rows per call. When nothing is left
+-- it also removes the partition's own row. Returns how many rows it removed.
 create or replace function :"schema".sweep_partition(n bigint, rows_max integer default 10000) returns integer
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set row_security = off set lock_timeout = '2s' as $postcommit$

@@ -1,4 +1,4 @@
--- Takes the promise of bound_log() back, when the conversion is given up.
+-- Removes the constraint of bound_log() when the conversion is abandoned.
 create or replace function :"schema".unbound_log() returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '200ms' as $postcommit$
 begin

@@ -1,19 +1,18 @@
--- Makes events claimable that `defer` put behind given ones: those that the calling function has
--- made due or taken out of the queue in this transaction, by key and seq. A deferred event has the due time of the event that
--- it waited for, which may be a year away. In the same transaction, so that an operator's process that is interrupted leaves no
--- event deferred behind nothing.
+-- Makes events claimable that `defer` put behind the given ones, which the calling function has made due or removed from the
+-- queue in this transaction, by key and seq. A deferred event has the due time of the event that it waited for, which may be a
+-- year ahead. In the same transaction, so that an interrupted process leaves no event deferred behind nothing.
 --
--- An event that was emitted with a delay (its time in the queue is still the one in the log) is a wall: it keeps its time, and
--- the events behind it are due no sooner. An event that is in backoff itself is tried early; that can only be one that was tried
--- before the event in front of it came back into the queue.
+-- An event emitted with a delay (its time in the queue still equals the one in the log) is a wall: it keeps its time, and the
+-- events behind it are not due earlier. An event that is itself in backoff is tried early; that can only be one that was tried
+-- before the event in front of it was requeued.
 --
--- Passes are made until one changes nothing. While a pass runs, `defer` may put one more event behind one that the pass has not
--- locked yet. The pass then waits for that transaction, and the next pass, which has a new snapshot, finds the event. `defer` skips
--- the rows that this transaction has locked. To undefer needlessly is harmless: the next claim finds the event blocked and defers
+-- Repeats until a pass changes nothing. During a pass, `defer` may put another event behind one that the pass has not locked
+-- yet. The pass then waits for that transaction, and the next pass, with a new snapshot, finds the event. `defer` skips the
+-- rows that this transaction has locked. An unnecessary undefer is harmless: the next claim finds the event blocked and defers
 -- it again.
 --
--- Many keys in one statement: a statement per key took 350 s for 100,000 keys. COALESCE keeps the planner from the index on the
--- time: with statistics of a queue in which nothing waits it would read everything that waits, once for each key.
+-- One statement for many keys: a statement per key took 350 s for 100,000 keys. COALESCE keeps the planner from using the index
+-- on the time: with statistics of a queue in which nothing waits it would read every waiting row, once for each key.
 create or replace function :"schema".undefer(keys bigint[], seqs bigint[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp set row_security = off
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off

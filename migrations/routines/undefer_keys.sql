@@ -1,10 +1,10 @@
 -- Makes the next events of deferred keys ready again, at most `per_key_max` of each. Returns the keys that had any.
 --
--- Not what has failed before: that waits for its retry. Not what was emitted with a delay. An event that in truth waits behind a
--- failing one is made ready too; the next claim finds it blocked, and defer() defers it again.
+-- Skips events that have failed before, which wait for their retry, and events emitted with a delay. An event that actually
+-- waits behind a failing one is made ready too; the next claim finds it blocked, and defer() defers it again.
 --
--- COALESCE around the time keeps the planner from the index on it: with statistics of a queue in which nothing waits, that looks like
--- a better way into a key than the index on the key, and everything that waits would be read for each key.
+-- COALESCE around the time keeps the planner from using the index on it: with statistics of a queue in which nothing waits,
+-- that index looks better than the one on the key, and every waiting row would be read for each key.
 create or replace function :"schema".undefer_keys(keys bigint[], per_key_max integer) returns bigint[]
 language plpgsql set search_path = pg_catalog, pg_temp set row_security = off
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off

@@ -1,13 +1,13 @@
--- Makes events ready that are parked (available_at 'infinity') behind a blocking dead letter that was resolved: those of `keys`, in
--- order of key and seq, at most `rows_max`. What is parked behind the first dead letter that still blocks its key stays parked.
--- Of the first key only events after `after` are looked at, so that a long key can be worked off in chunks: to start from
--- its first row each time would be quadratic. Returns the number of events, and the last key and its last seq.
+-- Makes events ready that are parked (available_at 'infinity') behind a resolved dead letter: those of `keys`, in order of key
+-- and seq, at most `rows_max`. Events behind the first dead letter that still blocks its key stay parked. Of the first key only
+-- events after `after` are read, so that a long key can be processed in chunks: starting from its first row each time would be
+-- quadratic. Returns the number of events, and the last key and its last seq.
 --
--- Many keys in one call: a call per key took 100 s for 100,000 keys. Keys in order and each by seq, so that two operators lock
--- rows in the same order. src/outbox/delivering/unpark.ts says why nothing stays parked for ever.
+-- One call for many keys: a call per key took 100 s for 100,000 keys. Rows are locked by key and seq, so two operators lock
+-- them in the same order. See src/outbox/delivering/unpark.ts for why no event stays parked forever.
 --
--- COALESCE around the time keeps the planner from the index on it: with statistics of a queue in which nothing waits, that looks like
--- a better way into a key than the index on the key, and everything that waits would be read for each key.
+-- COALESCE around the time keeps the planner from using the index on it: with statistics of a queue in which nothing waits,
+-- that index looks better than the one on the key, and every waiting row would be read for each key.
 create or replace function :"schema".unpark(keys bigint[], after bigint, rows_max integer) returns jsonb
 language plpgsql set search_path = pg_catalog, pg_temp set row_security = off
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off

@@ -1,14 +1,15 @@
--- Puts events that waited for a destination back into the queue, oldest first, at most `rate_max` per second over all relays and
--- `count_max` at once. None while the destination is down or paused, or another relay is doing it. Returns how many.
+-- Moves events that waited for a destination back into the queue, oldest first, at most `rate_max` per second over all relays
+-- and `count_max` per call. Moves none while the destination is down or paused, or while another relay is unshelving. Returns
+-- the count.
 --
--- One relay at a time, for all destinations: an event may wait for two of them, and is taken from the shelf for both. The lowest
--- seqs first, and in one transaction with the queue, so that a claim sees an event in one place or the other, never in both
--- or in neither (G4; see "The circuit and the shelf" in ARCHITECTURE.md).
+-- One relay at a time, for all destinations: an event may wait for two of them, and is unshelved for both. Lowest seqs first,
+-- and in one transaction with the queue, so that a claim sees an event either on the shelf or in the queue, never in both or in
+-- neither (G4; see "The circuit and the shelf" in ARCHITECTURE.md).
 --
--- A trial takes events of random keys instead, for a destination that is not known to take events: an event that fails for a reason
--- of its own would otherwise be the first of every trial, and nothing would get past it. Keys are hashes, so a random number
--- finds a random key. Events without a key are found by a random seq. Of each key the lowest seq is taken, so that what comes back
--- of a key is older than what stays.
+-- A trial, for a destination that is not known to accept events, takes events of random keys instead: otherwise an event that
+-- fails for its own reasons would be the first of every trial, and no other would be tried. Keys are hashes, so a random number
+-- finds a random key. Events without a key are found by a random seq. The lowest seq of each key is taken, so that what is
+-- unshelved of a key is older than what stays.
 create or replace function :"schema".unshelve(target text, rate_max double precision, count_max integer, is_trial boolean)
 returns integer
 language plpgsql set search_path = pg_catalog, pg_temp set row_security = off
@@ -16,12 +17,12 @@ set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force
 as $postcommit$
 #variable_conflict use_column
 declare
-  -- Keys, and as many seqs, that are drawn for a trial.
+  -- How many random keys, and how many random seqs, a trial draws.
   draws constant integer := 5;
   allowed integer;
   chosen bigint[];
 begin
-  -- Not below zero, which LIMIT refuses: after the clock was set back nothing is taken until `reanchor` was run.
+  -- Not negative, which LIMIT rejects: after the clock was set back nothing is unshelved until `reanchor` has run.
   select greatest(0, least(count_max, floor(rate_max * least(1, coalesce(
            extract(epoch from clock_timestamp() - c.unshelved_at)::double precision, 0.25)))))::integer
     into allowed
@@ -65,7 +66,7 @@ begin
     delete from :"schema".outbox_shelf h where h.seq = any (chosen)
     returning h.seq, h.key, h.attempts, h.rescues, h.done, h.replay_id, h.destination
   )
-  -- Owed to every destination it waited for: a relay that lacks them must not settle it.
+  -- Owed to every destination it waited for: a relay without them must not settle it.
   insert into :"schema".outbox_queue (seq, key, attempts, rescues, done, replay_id, owed)
   select seq, min(key), min(attempts), min(rescues), min(done), min(replay_id),
          array_agg(destination order by destination)

@@ -1,7 +1,7 @@
--- The low-water mark that a claim may use: the relay's own, as long as nothing has returned to the queue since it was
--- taken, the server is the same and the sequence of the log has not gone back below it; else 0. To be called in the
--- statement that looks at the queue, so that it reads the sequences after that statement's snapshot was taken (see
--- src/relay/lane/low-water.ts). With its owner's rights: a relay may not read the log's sequence.
+-- Returns the low-water mark that a claim may use: the relay's own, if nothing was requeued since it was taken, the server is
+-- the same and the sequence of the log has not gone back below it; else 0. Call it in the statement that reads the queue, so
+-- that it reads the sequences after that statement's snapshot was taken (see src/relay/lane/low-water.ts). SECURITY DEFINER: a
+-- relay may not read the log's sequence.
 --
 -- requires: server_stamp
 create or replace function :"schema".usable_low_water(mark bigint, mark_requeues bigint, mark_server text) returns bigint

@@ -1,5 +1,5 @@
--- Conversion, second step: checks the promise of bound_log(), which may take its time and blocks no writer. Another session may
--- have converted the log meanwhile.
+-- Conversion, step 2: validates the constraint of bound_log(). This reads the whole log and blocks no writer. Another session
+-- may have converted the log meanwhile.
 create or replace function :"schema".validate_log() returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $postcommit$
 begin

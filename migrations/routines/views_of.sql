@@ -1,4 +1,4 @@
--- Views that read a table, as statements that make them read whatever has its name then.
+-- Returns the definitions of views that read a table, as statements that recreate them on whatever table has its name then.
 create or replace function :"schema".views_of(given regclass[]) returns text[]
 language sql stable set search_path = pg_catalog, pg_temp as $postcommit$
   select array(

@@ -108,7 +108,7 @@ export function serverOf(config: pg.ClientConfig): Server {
     const { host, port } = new pg.Client(config);
     return { address: host.startsWith('/') ? host : `${host}:${port}`, config };
   } catch {
-    // An invalid port, or characters in the password that a URL cannot hold.
+    // An invalid port, or characters in the password that are not valid in a URL.
     throw malformed();
   }
 }

@@ -47,7 +47,7 @@ function isMissingSocket(error: unknown): boolean {
 
 /**
  * Whether the server refuses a value of the statement, so that repeating the statement cannot succeed. 21: a row twice in
- * one statement; 22: a value that its type or the database's encoding cannot hold; 23: a constraint; 54: a limit of the
+ * one statement; 22: a value that its type or the database's encoding cannot represent; 23: a constraint; 54: a limit of the
  * server. A row without a partition is a 23514 that names no constraint: the value is not at fault.
  */
 export function isRefusedValue(error: unknown): boolean {
@@ -56,7 +56,7 @@ export function isRefusedValue(error: unknown): boolean {
   return code !== '23514' || (error as { constraint?: unknown }).constraint !== undefined;
 }
 
-/** Turns an error of the driver into one with a code where Postcommit can say what to do. Returns others unchanged. */
+/** Converts a driver error into one with a code where Postcommit knows what to do. Returns others unchanged. */
 export function codedDatabaseError(error: unknown): unknown {
   if (error instanceof PostcommitError) return error;
   const code = sqlState(error);

@@ -18,7 +18,7 @@ interface AppliedMigration {
   checksum: string;
 }
 
-/** How the log is kept: in partitions of a day or a month, which retention drops whole, or as one table. */
+/** How the log is partitioned: by day or month, so that retention drops whole partitions, or as one table. */
 export type PartitionChoice = 'none' | 'day' | 'month';
 
 export const partitionChoices: readonly PartitionChoice[] = ['none', 'day', 'month'];
@@ -27,45 +27,46 @@ export const partitionChoices: readonly PartitionChoice[] = ['none', 'day', 'mon
 export interface MigrateOptions extends ConnectionOptions {
   /** The schema that holds the outbox. Default `postcommit`. */
   schema?: string;
-  /** Only tell what would be applied, and change nothing. Default `false`. */
+  /** Only report what would be applied, and change nothing. Default `false`. */
   dryRun?: boolean;
   /**
-   * What a new outbox begins with. One that has had events is left as it is: `admin.partitions.convert()` changes it.
-   * Partitions make retention cheap, however many events a day there are; an event's id is then unique within its
-   * partition only. Default `none`.
+   * Partitioning of a new outbox. One that has had events is not changed: use `admin.partitions.convert()`. Partitions make
+   * retention cheap for any number of events a day; an event's id is then unique only within its partition. Default `none`.
    */
   partitions?: PartitionChoice;
   /**
-   * How long to wait for another process that migrates this outbox, and for each lock on its tables, in milliseconds. Then
-   * it fails with POSTCOMMIT_E_LOCK_TIMEOUT. Default 300,000 (5 minutes).
+   * How long to wait for another process that migrates this outbox, and for each lock on its tables, in milliseconds. Then it
+   * fails with POSTCOMMIT_E_LOCK_TIMEOUT. Default 300,000 (5 minutes).
    */
   lockTimeoutMs?: number;
 }
 
 export interface MigrateResult {
   schema: string;
-  /** The names of the migrations that this call applied, or would apply, oldest first. Empty: there were none left. */
+  /** The names of the migrations that this call applied, or would apply, oldest first. Empty: none were left. */
   applied: string[];
   /** The names of the routines (SQL functions) that this call created or replaced, or would. Empty: all were up to date. */
   routines: string[];
-  /** The version the database is at now. */
+  /** The version of the database after this call. */
   version: number;
-  /** How the log is kept now; only if `partitions` was given, and not by a dry run. */
+  /** How the log is partitioned now; only if `partitions` was given, and not for a dry run. */
   partitions?: PartitionChoice;
   /**
-   * The seq that the next event gets, if the sequence of the log lagged and was moved up, or would be: after logical
-   * replication, which copies rows and no sequences.
+   * The seq of the next event, if the sequence of the log lagged and was moved up, or would be: after logical replication,
+   * which copies rows but no sequences.
    */
   sequenceMovedTo?: string;
-  /** Roles besides the owner that may create in the schema, where they could put overloads of its functions. Only if there are any. */
+  /**
+   * Roles besides the owner that may create objects in the schema, such as overloads of its functions. Only if there are any.
+   */
   schemaCreators?: string[];
 }
 
 const lockTimeoutMsDefault = 300_000;
-/** A statement that is not answered by then has lost its connection. */
+/** A statement without a result after this time has lost its connection. */
 const queryTimeoutMs = 600_000;
 
-/** A line break would end a comment that has the name in it, and the tag the body of a function. */
+/** A line break in the name would end a comment that contains it, and the tag would end the body of a function. */
 function requireWritable(schema: string): void {
   if (!/[\r\n]|\$postcommit\$/.test(schema)) return;
   throw new PostcommitError('POSTCOMMIT_E_BAD_SCHEMA_NAME', `Got ${JSON.stringify(schema)}.`);
@@ -75,13 +76,13 @@ function writeSchemaIn(source: string, schema: string): string {
   const asIdentifier = quoteIdentifier(schema);
   const asLiteral = quoteLiteral(schema);
   requireWritable(schema);
-  // In one pass and by a function: the name itself may contain `$&`, or a placeholder.
+  // In one pass and with a function: the name itself may contain `$&`, or a placeholder.
   return source.replace(/:"schema"|:'schema'/g, (placeholder) =>
     placeholder === ':"schema"' ? asIdentifier : asLiteral,
   );
 }
 
-// A role without CREATE on the database may still own a schema made for it, and IF NOT EXISTS would be refused.
+// A role without CREATE on the database may still own a schema created for it, and IF NOT EXISTS would be refused.
 const createSchemaIfMissing = (schema: string) => `do $postcommit$ begin
   if to_regnamespace(${quoteLiteral(quoteIdentifier(schema))}) is null then create schema ${quoteIdentifier(schema)}; end if;
 end $postcommit$`;
@@ -111,8 +112,8 @@ function record(schema: string, { version, name, checksum }: Migration | Routine
 }
 
 /**
- * All migrations and routines as SQL text, for teams that apply it with a tool of their own. It records what was applied as
- * `migrate()` does, so the two can be mixed. `after` leaves out the migrations up to that version.
+ * All migrations and routines as SQL text, for teams that apply it with their own tool. It records what was applied as
+ * `migrate()` does, so the two can be mixed. `after` omits the migrations up to that version.
  */
 export function migrationSql(options: { schema?: string; after?: number; partitions?: PartitionChoice } = {}): string {
   const schema = options.schema ?? defaultSchema;
@@ -132,9 +133,9 @@ function scriptsSql(schema: string, scripts: readonly (Migration | Routine)[]): 
 }
 
 /**
- * Brings the outbox's tables and routines up to date, and the sequence of the log where it lags behind its events. Safe to call from any
- * number of processes at once: they take turns, and whoever comes later finds nothing to do. Everything happens in one
- * transaction, so a failure changes nothing.
+ * Brings the outbox's tables and routines up to date, and the sequence of the log if it lags behind its events. Safe to call from
+ * any number of processes at once: they take turns, and later ones find nothing to do. Everything happens in one transaction, so
+ * a failure changes nothing.
  *
  * @example
  * await migrate({ connectionString: process.env.DATABASE_URL! });
@@ -145,7 +146,7 @@ export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
   requireWritable(schema);
   checkPartitions(options.partitions);
   const lockTimeoutMs = checkLockTimeout(options.lockTimeoutMs);
-  // Without one, pg would quietly take whatever database it finds on this host.
+  // Without one, pg would silently use whatever database it finds on this host.
   if (!options.connectionString && options.connection === undefined) {
     throw new PostcommitError('POSTCOMMIT_E_NO_DATABASE_URL');
   }
@@ -156,7 +157,7 @@ export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
       await client.query(`begin read only; ${transactionSettingsSql}`);
       return await previewPending(client, schema);
     }
-    // Whoever waited for another process must see what that one has done, whatever the role's default is.
+    // A process that waited for another one must see what that one has done, whatever the role's default isolation is.
     await client.query(
       `begin isolation level read committed read write; ${transactionSettingsSql}; set local lock_timeout = ${lockTimeoutMs}`,
     );
@@ -190,7 +191,7 @@ function connect(list: ServerList): Promise<pg.Client> {
       query_timeout: queryTimeoutMs,
       keepAlive: true,
     });
-    client.on('error', () => {}); // The failing query reports it; an unheard 'error' would end the process.
+    client.on('error', () => {}); // The failing query reports it. Without a listener, 'error' would end the process.
     try {
       await client.connect();
       await requireSession(client, list.attributes);
@@ -203,7 +204,7 @@ function connect(list: ServerList): Promise<pg.Client> {
 }
 
 interface Pending {
-  /** The version that the database is at. */
+  /** The version of the database. */
   version: number;
   /** What is left to apply, in order. */
   scripts: (Migration | Routine)[];
@@ -267,7 +268,7 @@ async function readAppliedRoutines(client: Executor, schema: string): Promise<Ap
 
 async function applyPending(client: Executor, schema: string): Promise<MigrateResult> {
   const { isMigrated } = await inspectServer(client, schema);
-  // Only then: both need rights that a role does not have who merely starts a service on an up-to-date database.
+  // Only then: both need privileges that a role lacks that only starts a service on an up-to-date database.
   if (!isMigrated) {
     await client.query(createSchemaIfMissing(schema));
     await client.query(bookkeeping(schema));
@@ -277,7 +278,7 @@ async function applyPending(client: Executor, schema: string): Promise<MigrateRe
   return resultOf(schema, readMigrations().at(-1)?.version ?? 0, scripts);
 }
 
-/** The seq that the log's sequence must be moved to; `undefined` if it does not lag, or this role may not look. */
+/** The seq that the log's sequence must be moved to; `undefined` if it does not lag, or this role may not read it. */
 async function findSequenceLag(client: Executor, schema: string): Promise<string | undefined> {
   const s = quoteIdentifier(schema);
   const { rows: functions } = await client.query(
@@ -301,7 +302,7 @@ async function repairSequence(client: Executor, schema: string): Promise<string 
   }
 }
 
-/** As a block of its own, so that it can be printed. Nothing for an outbox that has had events, or is partitioned. */
+/** As a separate block, so that it can be printed. Does nothing for an outbox that has had events, or is partitioned. */
 function partitionNew(schema: string, choice: PartitionChoice = 'none'): string {
   if (choice === 'none') return '';
   const [s, events] = [quoteIdentifier(schema), quoteLiteral(`${quoteIdentifier(schema)}.outbox_events`)];
@@ -342,7 +343,7 @@ function checkLockTimeout(ms: number = lockTimeoutMsDefault): number {
   );
 }
 
-/** Fails unless the database was migrated by these migrations, as far as it was. */
+/** Fails unless the applied migrations are a prefix of these. */
 export function checkHistory(migrations: readonly Migration[], applied: readonly AppliedMigration[]): void {
   for (const [index, row] of applied.entries()) {
     const migration = migrations[index];

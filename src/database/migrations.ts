@@ -9,7 +9,7 @@ export interface SqlScript {
   /** The file's text, schema not yet written in. */
   source: string;
   checksum: string;
-  /** The routines that must be there before this file is applied, from its line `-- requires: a, b`. */
+  /** The routines that must exist before this file is applied, from its line `-- requires: a, b`. */
   requires: readonly string[];
 }
 
@@ -23,7 +23,7 @@ export interface Routine extends SqlScript {
   version?: undefined;
 }
 
-/** A routine as the database's records have it. */
+/** A routine as recorded in the database. */
 export interface AppliedRoutine {
   name: string;
   checksum: string;
@@ -72,9 +72,9 @@ export function inOrder(migrations: readonly Migration[], routines: readonly Rou
 }
 
 /**
- * The routines that are missing in the database or differ there. What a newer package has applied counts as current: an older
- * one that starts during a deployment must not undo it, and can call it, because a routine keeps its name only while its
- * signature stays.
+ * The routines that are missing or different in the database. Routines applied by a newer package count as current: an older
+ * one that starts during a deployment must not revert them, and can call them, because a routine keeps its name only while
+ * its signature stays.
  */
 export function findOutdated(routines: readonly Routine[], applied: readonly AppliedRoutine[]): Routine[] {
   const own = packageVersion();

@@ -330,7 +330,9 @@ interface WithStream {
   connection?: { stream?: { destroy(error?: Error): void; bytesRead?: unknown } };
 }
 
-/** How many bytes the connection has received. `undefined` if the driver does not tell: then only complete results count. */
+/**
+ * How many bytes the connection has received. `undefined` if the driver does not report it: then only complete results count.
+ */
 function bytesReceived(client: pg.Client): number | undefined {
   const bytes = (client as unknown as WithStream).connection?.stream?.bytesRead;
   return typeof bytes === 'number' ? bytes : undefined;

@@ -12,7 +12,7 @@ export interface TableRight {
 }
 
 export interface RoleRights {
-  /** In a few words, for the reader of the grants. */
+  /** A short description, shown in the grants. */
   purpose: string;
   tables: readonly TableRight[];
   /** Functions and procedures, as GRANT names them: with the types of their arguments where a name is not unique. */
@@ -99,7 +99,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       'unshelve',
       'requeue',
       'discard',
-      'survey_queue',
+      'sample_queue',
       'server_stamp',
       'usable_low_water',
       'sequence_state',

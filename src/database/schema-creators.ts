@@ -8,8 +8,8 @@ select case when a.grantee = 0 then 'PUBLIC' else a.grantee::regrole::text end a
  order by 1`;
 
 /**
- * The roles besides the owner that may create objects in the outbox's schema. Each can put an overload of a function of the
- * outbox there, for others to call. On PostgreSQL 14 that is everybody in the schema `public`.
+ * The roles besides the owner that may create objects in the outbox's schema. Each can create an overload of an outbox
+ * function there, for others to call. On PostgreSQL 14 every role may do so in the schema `public`.
  */
 export async function readSchemaCreators(db: Executor, schema: string): Promise<string[]> {
   const { rows } = await db.query(schemaCreatorsSql, [schema]);

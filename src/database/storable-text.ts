@@ -13,7 +13,7 @@ export function toAscii(text: string): string {
   return text.replace(/[\0\u0080-\uffff]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }
 
-/** Writes a text that only people read. Falls back to ASCII if the database cannot store it as it is. */
+/** Writes a text for people. Falls back to ASCII if the database cannot store it as it is. */
 export async function storeText<T>(text: string, write: (text: string) => Promise<T>): Promise<T> {
   try {
     return await write(text);

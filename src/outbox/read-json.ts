@@ -1,10 +1,9 @@
 import type { Executor } from '../database/executor.ts';
 
 /**
- * Runs a statement that answers one column, `json`, of JSON text, and parses it. Text goes in and text comes out,
- * because that is what every driver and ORM hands over unchanged: of a bigint, a timestamp or an array one makes a
- * number, the next a BigInt, the third an object. Bigints are text inside of the JSON too, as a number would lose
- * digits past 2^53.
+ * Runs a statement that returns one column, `json`, of JSON text, and parses it. Only text goes in and out, because every
+ * driver and ORM passes text unchanged: one converts a bigint, a timestamp or an array to a number, another to a BigInt or an
+ * object. Bigints are text inside of the JSON too, because a number would lose digits beyond 2^53.
  */
 export async function readJson<Row>(
   db: Executor,
@@ -24,9 +23,9 @@ const dateMsMax = 8.64e15;
 const postgresTime = /^(\d{4,})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(\.\d+)?([+-])(\d\d)(?::(\d\d))?(?::(\d\d))?( BC)?$/;
 
 /**
- * A time as PostgreSQL writes it into JSON. Mostly that is ISO 8601, which `Date` reads. Not so are years before Christ and
+ * Parses a time as PostgreSQL writes it in JSON. Usually that is ISO 8601, which `Date` reads. Exceptions are years BC and
  * after 9999, and offsets with seconds, which a session has for times before its zone was standardised. `Date` ends 275,000
- * years from now: what lies beyond, infinity too, becomes its first or last moment.
+ * years from now: later times, and infinity, become its first or last value.
  */
 export function toDate(time: string): Date {
   const date = new Date(time);
@@ -44,7 +43,7 @@ export function toDate(time: string): Date {
   return new Date(Number.isNaN(ms) ? (bc ? -dateMsMax : dateMsMax) : ms);
 }
 
-/** For a property that is absent rather than null: `...optional('deadAt', row.deadAt, toDate)`. */
+/** A property that is absent instead of null: `...optional('deadAt', row.deadAt, toDate)`. */
 export function optional<Name extends string, Value, Result>(
   name: Name,
   value: Value | null,

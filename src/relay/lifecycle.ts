@@ -51,7 +51,7 @@ export interface LifecycleEvents {
 
 const channels = new Map<string, ReturnType<typeof channel>>();
 
-/** A typed emitter that also publishes on `node:diagnostics_channel`, and costs next to nothing without a listener. */
+/** A typed emitter that also publishes on `node:diagnostics_channel`, and costs almost nothing without a listener. */
 export class Lifecycle extends EventEmitter<LifecycleEvents> {
   wants(name: keyof LifecycleEvents): boolean {
     return this.listenerCount(name) > 0 || diagnosticsChannel(name).hasSubscribers;

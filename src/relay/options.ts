@@ -19,7 +19,7 @@ import type { RetryPolicy } from './settle/backoff.ts';
 import { resolveRetry } from './settle/backoff.ts';
 
 /**
- * What `createRelay` takes. Every limit has a default that suits a service of some hundred events a second and more.
+ * Options of `createRelay`. The defaults suit a service with some hundred events a second and more.
  *
  * The relay opens three connections to the database, a fourth for the first payload over 16 KB, and one more while it does
  * maintenance.
@@ -47,7 +47,7 @@ export interface RelayOptions extends ConnectionOptions {
   deliverTimeoutMs?: number;
   /** Handlers under way at once, over all aggregates. Destinations have limits of their own. Default 100. */
   inFlightMax?: number;
-  /** Events per claim. Larger is faster and holds more in memory. Default 1,000. */
+  /** Events per claim. Larger is faster and uses more memory. Default 1,000. */
   batchSizeMax?: number;
   /**
    * Events the relay buffers at once: waiting, under way, and not yet settled. It buffers fewer, down to twice
@@ -55,18 +55,19 @@ export interface RelayOptions extends ConnectionOptions {
    */
   prefetchMax?: number;
   /**
-   * Bytes of large payloads that are loaded and being delivered at once. Payloads over 16 KB, together with the headers, are
-   * not sent with a claim, nor are headers over 16 KB:
-   * the relay loads each when its turn comes and drops it when its delivery ends. Half of the limit is kept for payloads up
-   * to 1/32 of it, so that larger ones whose delivery hangs do not hold them up. A payload over half of the limit is
-   * loaded when no other one of that half is being delivered. A handler that parses its payload needs several times as much
-   * memory. Default 33,554,432 (32 MiB), or an eighth of the process's heap limit if that is less.
+   * Bytes of large payloads that are loaded and being delivered at once. A claim returns neither payloads over 16 KB,
+   * together with the headers, nor headers over 16 KB: the relay loads each before its delivery and drops it when the
+   * delivery ends. Half of the limit is reserved for payloads up to 1/32 of it, so that larger ones whose delivery hangs do
+   * not delay them. A payload over half of the limit is loaded when no other one of that half is being delivered. A handler
+   * that parses its payload needs several times as much memory. Default 33,554,432 (32 MiB), or an eighth of the process's
+   * heap limit if that is less.
    */
   inFlightBytesMax?: number;
   /**
-   * Length of payloads and headers up to 16 KB an event that the relay holds at once, in UTF-16 code units: a byte of memory
-   * each, or two in a text with characters beyond Latin-1. Larger ones count against `inFlightBytesMax`. A claim takes one event for every 16 KB that are free, so a low
-   * limit also makes claims smaller. Default 33,554,432, or an eighth of the process's heap limit if that is less.
+   * Length of payloads and headers up to 16 KB per event that the relay buffers at once, in UTF-16 code units: a byte of
+   * memory each, or two in a text with characters beyond Latin-1. Larger ones count against `inFlightBytesMax`. A claim takes
+   * one event for every 16 KB that are free, so a low limit also makes claims smaller. Default 33,554,432, or an eighth of
+   * the process's heap limit if that is less.
    */
   prefetchBytesMax?: number;
   /**
@@ -84,11 +85,11 @@ export interface RelayOptions extends ConnectionOptions {
    */
   poison?: 'skip' | 'block';
   /**
-   * What happens to an event that has no handler and is routed to no destination. `retry` (default): it waits for one, with the usual attempts;
-   * right for rolling deployments. `fail`: it becomes a dead letter at once.
+   * What happens to an event that has no handler and is routed to no destination. `retry` (default): it waits for one, with
+   * the usual attempts; right for rolling deployments. `fail`: it becomes a dead letter immediately.
    */
   noHandler?: 'retry' | 'fail';
-  /** The longest pause between two looks at the queue without a notification. Default 1,000. */
+  /** The longest time between two claims without a notification. Default 1,000. */
   pollIntervalMs?: number;
   /** Use LISTEN. Set to `false` behind a transaction pooler (PgBouncer), where it receives nothing. Default `true`. */
   listen?: boolean;

@@ -16,7 +16,10 @@ export interface RelayConnectionsOptions {
   doorbell: { attach(client: pg.Client): Promise<void>; detach(): void; readonly proven: boolean };
 }
 
-/** A connection that sends nothing for this long is dead: well above any statement of the relay, below an operator's patience. */
+/**
+ * A connection that receives nothing for this long is dead: well above any statement of the relay, but bearable for
+ * operators.
+ */
 const queryTimeoutMs = 15_000;
 /** Before PostgreSQL sends the first byte it converts the payload to text: 4 to 6 s for a gigabyte on an idle server. */
 const loadTimeoutMs = 60_000;

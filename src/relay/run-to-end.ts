@@ -17,7 +17,7 @@ export interface RunToEndOptions {
 }
 
 /**
- * Delivers what is there now, and resolves when nothing more can be claimed. Fails when the database is unreachable for
+ * Delivers what is in the queue now, and resolves when nothing more can be claimed. Fails when the database is unreachable for
  * longer than a lease: fail fast, because the caller is waiting.
  */
 export async function runToEnd(options: RunToEndOptions): Promise<void> {
@@ -28,7 +28,7 @@ export async function runToEnd(options: RunToEndOptions): Promise<void> {
       const unshelved = await destinations.refresh();
       const { claimed, exhausted } = await lane.claimOnce();
       await whenSettled(options);
-      // Without a lease nothing was claimed, whatever there is.
+      // Without a lease nothing was claimed, even if there are events.
       if (claimed + unshelved === 0 && exhausted && lease.valid && !(await destinations.probed())) break;
     }
     if (!isStopping()) await maintenance?.once();
@@ -50,7 +50,7 @@ async function whenSettled({ buffer, lease }: RunToEndOptions): Promise<void> {
     const empty = new Promise<void>((resolve) => {
       buffer.onEmpty = resolve;
     });
-    await withTimeout(250, empty); // Nothing tells the exact moment at which the lease is no longer valid.
+    await withTimeout(250, empty); // There is no signal for the moment at which the lease expires.
   }
   buffer.onEmpty = undefined;
 }

@@ -38,8 +38,8 @@ const stopStepMs = 2_000;
 const abortedMs = 1_000;
 
 /**
- * One run of a relay: makes the stages of the pipeline (wake, lane, dispatch, deliver, settle) with the lease and maintenance
- * beside them, wires them to each other, and starts and stops them. No event passes through it.
+ * One run of a relay: creates the stages of the pipeline (wake, lane, dispatch, deliver, settle) with the lease and
+ * maintenance beside them, connects them, and starts and stops them. No event passes through it.
  */
 export class RelaySession implements Service {
   readonly #options: ResolvedRelayOptions;
@@ -241,7 +241,7 @@ export class RelaySession implements Service {
     await this.#maintenance?.start();
   }
 
-  /** Delivers what is there now. */
+  /** Delivers what is in the queue now. */
   runToEnd(): Promise<void> {
     return runToEnd({
       lane: this.#lane,
@@ -260,8 +260,8 @@ export class RelaySession implements Service {
   }
 
   /**
-   * Stops within a deadline: no new claims, what has not started is released at once, what is under way may finish until
-   * `stopTimeoutMs` and is released then. No attempt is counted (G10).
+   * Stops within a deadline: claims nothing more, releases events that have not started immediately, and releases deliveries
+   * that are still under way after `stopTimeoutMs`. No attempt is counted (G10).
    */
   async stop(): Promise<void> {
     this.#stopping = true;
@@ -271,7 +271,7 @@ export class RelaySession implements Service {
     this.#dispatcher.stop();
     this.#destinations.stopSending();
     const monitored = this.#monitor.stop();
-    // What a claim brings later than this is free once the relay has signed off.
+    // Events claimed later than this are free once the relay is deregistered.
     await withTimeout(stopStepMs, this.#lane.stop());
     const undeferred = this.#lane.undeferAll().catch(() => {});
     await withTimeout(deadline - performance.now(), this.#whenDelivered());
@@ -280,7 +280,7 @@ export class RelaySession implements Service {
       await withTimeout(abortedMs, this.#whenDelivered());
     }
     const closed = this.#destinations.stop();
-    // What could not be settled within this time is free once the relay has signed off, or its lease has expired.
+    // Events that could not be settled in this time are free once the relay is deregistered, or its lease has expired.
     const settled = Promise.all([this.#settler.drained(), undeferred]);
     await withTimeout(Math.max(stopStepMs, deadline - performance.now()), settled);
     await maintained;

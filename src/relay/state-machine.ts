@@ -1,6 +1,6 @@
 /**
  * The mode of an object that has several, with the transitions that are legal. An illegal one is a bug: it throws in tests
- * and in development. In production the transition is made, because a relay that goes on is worth more than one that stops.
+ * and in development. In production the transition is made: a relay that keeps running is better than one that stops.
  */
 export class StateMachine<State extends string> {
   readonly #name: string;

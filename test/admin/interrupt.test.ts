@@ -20,7 +20,7 @@ describe('an operation over many events', () => {
 
   const admin = () => createOutbox({ db: fromPg(db.pool), notify: false }).admin;
 
-  async function bury(): Promise<void> {
+  async function makeDeadLetter(): Promise<void> {
     await db.query(
       `insert into postcommit.outbox_dead_letters (seq, reason, attempts, key, error)
        select seq, 'rejected', 1, key, 'no' from postcommit.outbox_queue`,
@@ -52,8 +52,8 @@ describe('an operation over many events', () => {
     ['makeDue by id', delay, async (options) => done(await admin().makeDue({ ids: await ids() }, options))],
     ['cancel', delay, async (options) => done(await admin().cancel({ type: 'x' }, { ...options, reason: 'no' }))],
     ['cancel by id', shelve, async (options) => done(await admin().cancel({ ids: await ids() }, options))],
-    ['retry', bury, async (options) => done(await admin().retry({ all: true }, options))],
-    ['discard', bury, async (options) => done(await admin().discard({ reason: 'rejected' }, options))],
+    ['retry', makeDeadLetter, async (options) => done(await admin().retry({ all: true }, options))],
+    ['discard', makeDeadLetter, async (options) => done(await admin().discard({ reason: 'rejected' }, options))],
     [
       'requeueOrphans',
       () => db.query('truncate postcommit.outbox_queue').then(),

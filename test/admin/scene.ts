@@ -146,7 +146,7 @@ export class Scene {
         where e.seq = q.seq and e.id = any ($2::uuid[]) returning q.seq::text, q.attempts`,
       [token, ids],
     );
-    const failures = held.map((row) => ({ ...row, fate: 'shelve' as const, done, waitsFor }));
+    const failures = held.map((row) => ({ ...row, transition: 'shelve' as const, done, waitsFor }));
     const query = (text: string, values: unknown[]) => pool.query({ text, values, rowMode: 'array' });
     const lost = await fail(query, 'postcommit', token, failures);
     await end(pool, 'postcommit', token);

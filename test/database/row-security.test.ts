@@ -181,7 +181,7 @@ describe.each([18, 14] as const)('row-level security on PostgreSQL %i', (version
     );
     const emitting = ['close_gates', 'emit', 'emit_once', 'emit_one', 'enqueue', 'lock_keys'];
     // Called by functions that have the setting.
-    const inside = ['check_partition', 'create_partition', 'survey_queue'];
+    const inside = ['check_partition', 'create_partition', 'sample_queue'];
     const readNoRows = [
       ...['copies_of', 'create_leaf', 'grants_of', 'has_partition', 'hindrance_of', 'is_attached', 'key_hash'],
       ...['note_requeues', 'note_rows_requeued', 'note_truncated', 'plain_payload', 'require_read_committed'],

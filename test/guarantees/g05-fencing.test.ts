@@ -172,11 +172,11 @@ describe('G5 fencing: the statements', () => {
   const seqs = async () =>
     (await db.query('select seq::text from postcommit.outbox_queue order by seq')).map((r) => r.seq);
   const errors = [{ target: 't', code: 'c', error: 'e' }];
-  const fates: [string, object][] = [
-    ['retry', { fate: 'retry', delayMs: 0, done: [], errors }],
-    ['release', { fate: 'release' }],
-    ['bury', { fate: 'bury', reason: 'rejected', done: [], errors }],
-    ['hold', { fate: 'hold', reason: 'rejected', done: [], errors }],
+  const transitions: [string, object][] = [
+    ['retry', { transition: 'retry', delayMs: 0, done: [], errors }],
+    ['release', { transition: 'release' }],
+    ['dead_letter', { transition: 'dead_letter', reason: 'rejected', done: [], errors }],
+    ['block', { transition: 'block', reason: 'rejected', done: [], errors }],
   ];
 
   test('settle', async () => {
@@ -186,7 +186,7 @@ describe('G5 fencing: the statements', () => {
     expect(await story()).toEqual(before);
   });
 
-  test.each(fates)('%s', async (_name, failure) => {
+  test.each(transitions)('%s', async (_name, failure) => {
     const before = await story();
     const given = (await seqs()).map((seq) => ({ seq, attempts: 0, ...failure }) as Failure);
     expect(await fail(query, 'postcommit', stale, given)).toEqual(await seqs());
@@ -208,7 +208,7 @@ describe('G5 fencing: the statements', () => {
   ])('a relay that %s cannot claim', async (_name, lose) => {
     const request = { token: owner, exceptKeys: [], inlineBytesMax: 1_000, holding: undefined, targets: [] };
     const lowWater = { mark: '0', requeues: '0', server: '' };
-    const large = { floor: '0', readyMax: 10, dueMax: 5, survey: false, ownShards: false, suspectMax: 1 } as const;
+    const large = { floor: '0', readyMax: 10, dueMax: 5, sample: false, ownShards: false, suspectMax: 1 } as const;
     await db.query('update postcommit.outbox_queue set claimed_by = null');
     await lose(owner);
     await expect(claim(query, 'postcommit', { ...request, ...large, lowWater })).rejects.toSatisfy(isRelayEnded);

@@ -43,7 +43,7 @@ const request = {
   lowWater: { mark: '0', requeues: '0', server: '' },
   targets: [],
 };
-const large = { floor: '0', readyMax: 10, dueMax: 5, survey: false, ownShards: false, suspectMax: 1 } as const;
+const large = { floor: '0', readyMax: 10, dueMax: 5, sample: false, ownShards: false, suspectMax: 1 } as const;
 const next = (more: Partial<ClaimNextRequest> = {}, queryable: Queryable = db.pool) =>
   claimNext(on(queryable), 'postcommit', { token: me, ...request, ...more });
 const claimAll = (more: Partial<ClaimRequest> = {}, queryable: Queryable = db.pool) =>
@@ -161,7 +161,7 @@ describe('claimNext, of one event', () => {
       dueInMs: undefined,
       relays: 1,
       newSuspects: 0,
-      survey: undefined,
+      sample: undefined,
     });
   });
 
@@ -238,7 +238,7 @@ describe('claimNext, of none', () => {
     blocked: [],
     relays: 1,
     newSuspects: 0,
-    survey: undefined,
+    sample: undefined,
   };
 
   test('in an empty queue', async () => {

@@ -197,7 +197,7 @@ describe('with a million delivered events', () => {
     const failures = seqs.map((seq) => ({
       seq,
       attempts: 0,
-      fate: 'retry',
+      transition: 'retry',
       delay_ms: 1,
       done: [],
       errors: [{ target: 't', code: 'c', error: 'e' }],

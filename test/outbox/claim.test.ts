@@ -21,7 +21,7 @@ const request = {
   inlineBytesMax: 1_000,
   holding: undefined,
   lowWater: { mark: '0', requeues: '0', server: '' },
-  survey: false,
+  sample: false,
   ownShards: false,
   suspectMax: 1,
   targets: [],

@@ -51,13 +51,13 @@ async function claimSome(readyMax: number): Promise<string[]> {
     inlineBytesMax: 1_000,
     holding: undefined,
     lowWater: water.mark,
-    survey: true,
+    sample: true,
     ownShards: false,
     suspectMax: 1,
     targets: [],
   });
   if (result.reached) water.seen(result.reached, result.rows.length);
-  if (result.survey) water.sampled(result.survey);
+  if (result.sample) water.sampled(result.sample);
   return result.rows.map(({ seq }) => seq);
 }
 
@@ -70,14 +70,14 @@ async function expectNothingBelow(): Promise<void> {
   if (row.requeues === requeues && row.lowest !== null) expect(BigInt(row.lowest)).toBeGreaterThanOrEqual(BigInt(mark));
 }
 
-const bury = (seq: string) =>
+const deadLetter = (seq: string) =>
   db.query(
     `with gone as (delete from postcommit.outbox_queue where seq = $1 returning *)
      insert into postcommit.outbox_dead_letters (seq, reason, attempts, key, error)
      select seq, 'rejected', 1, key, 'e' from gone`,
     [seq],
   );
-const unbury = `with gone as (delete from postcommit.outbox_dead_letters returning *)
+const requeueDead = `with gone as (delete from postcommit.outbox_dead_letters returning *)
   insert into postcommit.outbox_queue (seq, key) select seq, key from gone`;
 const shelve = (seq: string) =>
   db.query(
@@ -116,8 +116,8 @@ describe('the low-water mark', () => {
           done.map((seq) => ({ seq, targets: ['t'] })),
         );
       } else if (held.length > 0 && dice < 0.98) {
-        await pick([bury, shelve])(held.splice(Math.floor(random() * held.length), 1)[0] as string);
-      } else await db.query(pick([unbury, unshelve, replayOne]));
+        await pick([deadLetter, shelve])(held.splice(Math.floor(random() * held.length), 1)[0] as string);
+      } else await db.query(pick([requeueDead, unshelve, replayOne]));
       if (water.mark.mark !== before) risen++;
       await expectNothingBelow();
     }
@@ -246,30 +246,30 @@ describe('the low-water mark', () => {
     expect(water.mark.mark).toBe('0');
   });
 
-  test('a return that is counted during a survey, and commits after the next one, is seen', async () => {
+  test('a requeue that is counted during a sample and commits after the next one is seen', async () => {
     await db.query(`select postcommit.emit('t', 'a', 'x', '{}'), postcommit.emit('t', 'a', 'y', '{}')`);
     const [first] = await claimSome(1);
     await shelve(first as string);
     await settle(query, 'postcommit', token, [{ seq: (await claimSome(10))[0] as string, targets: ['t'] }]);
     await claimSome(10);
-    // The survey's statement waits between its snapshot and what it reads, while something returns and does not commit yet.
+    // The sample waits between its snapshot and its reads while an event is requeued and not committed yet.
     const [{ definition }] = await db.query(
-      `select pg_get_functiondef('postcommit.survey_queue'::regproc) as definition`,
+      `select pg_get_functiondef('postcommit.sample_queue'::regproc) as definition`,
     );
     const slow = definition.replace("'lowest', (", "'pause', (select pg_sleep(1)::text), 'lowest', (");
     expect(slow).not.toBe(definition);
     await db.query(slow);
-    const surveyed = claimSome(10);
+    const sampling = claimSome(10);
     await until(
       async () =>
         (await db.query(`select from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'`))
           .length === 1,
-      { what: 'the survey has its snapshot' },
+      { what: 'the sample has its snapshot' },
     );
     const client = await db.pool.connect();
     await client.query('begin');
     await client.query(unshelve);
-    await surveyed;
+    await sampling;
     await db.query(definition);
     await claimSome(10);
     await client.query('commit');

@@ -21,7 +21,7 @@ const request = {
   inlineBytesMax: 1_000,
   holding: undefined,
   lowWater: { mark: '0', requeues: '0', server: '' },
-  survey: false,
+  sample: false,
   ownShards: false,
   suspectMax: 1,
   targets: [],
@@ -100,12 +100,12 @@ describe('events that were held when a relay ended', () => {
     ['retry', { delayMs: 0, done: [], errors: [] }, 0],
     ['retry', { delayMs: 0, done: [], errors: [], isUntried: true }, 6],
     ['release', {}, 4],
-  ] as const)('%s %j leaves it with as many as it should', async (fate, more, rescues) => {
+  ] as const)('%s %j leaves it with as many as it should', async (transition, more, rescues) => {
     await emit('x');
     await db.query('update postcommit.outbox_queue set rescues = 6');
     const token = await relay();
     await claimAs(token);
-    await fail(query, 'postcommit', token, [{ seq: '1', attempts: 0, fate, ...more } as Failure]);
+    await fail(query, 'postcommit', token, [{ seq: '1', attempts: 0, transition, ...more } as Failure]);
     expect(await db.query('select rescues from postcommit.outbox_queue')).toEqual([{ rescues }]);
   });
 

@@ -21,21 +21,21 @@ describe.each(postgresVersions)('transitions on PostgreSQL %i read what they cha
 
   const seqs = Array.from({ length: 10 }, (_, n) => String(5_000 + n));
   const someKeys = Array.from({ length: 10 }, (_, n) => String(100 + n));
-  const failure = (fate: string) =>
+  const failure = (transition: string) =>
     JSON.stringify(
       seqs.map((seq) => {
         const errors = [{ target: 't', code: 'c', error: 'e' }];
-        return { seq, attempts: 0, fate, delay_ms: 1, done: [], errors, reason: 'rejected', waits_for: ['away'] };
+        return { seq, attempts: 0, transition, delay_ms: 1, done: [], errors, reason: 'rejected', waits_for: ['away'] };
       }),
     );
   // Each with what it may meet: rows of the queue that are ready, waiting, parked or claimed.
   const calls: [name: string, state: string, text: string, values: () => unknown[], changes: number][] = [
     ['settle', 'claimed_by = $1', 'settle($1, $2, $3, $4)', () => [token, seqs, [10], '[["t"]]'], 10],
-    ...['retry', 'release', 'shelve', 'bury', 'hold'].map((fate): (typeof calls)[number] => [
-      `fail: ${fate}`,
+    ...['retry', 'release', 'shelve', 'dead_letter', 'block'].map((transition): (typeof calls)[number] => [
+      `fail: ${transition}`,
       'claimed_by = $1',
       'fail($1, $2)',
-      () => [token, failure(fate)],
+      () => [token, failure(transition)],
       10,
     ]),
     ['begin_trial', 'claimed_by = $1', 'begin_trial($1, $2)', () => [token, seqs[0]], 1],

@@ -43,7 +43,7 @@ describe.each([18, 14] as const)('a claim of events with large headers, on Postg
     inlineBytesMax: inline,
     holding: undefined,
     lowWater: noLowWater,
-    survey: false,
+    sample: false,
     ownShards: false,
     suspectMax: 1,
     targets: [],

@@ -19,10 +19,10 @@ const outcomes: Record<EventOutcome['kind'], EventOutcome> = {
 describe('the outcome of an event', () => {
   test.each([
     ['delivered', { settlement: { seq: '7', targets: ['a', 'b'] } }],
-    ['failed', { failure: { seq: '7', attempts: 1, fate: 'retry', delayMs: 20, done, errors, owed: ['a'] } }],
-    ['rejected', { failure: { seq: '7', attempts: 1, fate: 'bury', reason: 'rejected', done, errors } }],
-    ['unavailable', { failure: { seq: '7', attempts: 1, fate: 'shelve', done, waitsFor: ['a'] } }],
-    ['released', { failure: { seq: '7', attempts: 1, fate: 'release', done, delayMs: 5 } }],
+    ['failed', { failure: { seq: '7', attempts: 1, transition: 'retry', delayMs: 20, done, errors, owed: ['a'] } }],
+    ['rejected', { failure: { seq: '7', attempts: 1, transition: 'dead_letter', reason: 'rejected', done, errors } }],
+    ['unavailable', { failure: { seq: '7', attempts: 1, transition: 'shelve', done, waitsFor: ['a'] } }],
+    ['released', { failure: { seq: '7', attempts: 1, transition: 'release', done, delayMs: 5 } }],
   ] as const)('%s has one transition, and keeps its word', (kind, transition) => {
     expect(toTransition(event, outcomes[kind], options)).toMatchObject({ event, kind, ...transition });
   });
@@ -30,7 +30,10 @@ describe('the outcome of an event', () => {
   test('failed for the last time is rejected, because its attempts are exhausted', () => {
     const last = { ...event, attempts: 2 };
     const entry = toTransition(last, outcomes.failed, options);
-    expect(entry).toMatchObject({ kind: 'rejected', failure: { fate: 'bury', reason: 'exhausted', owed: ['a'] } });
+    expect(entry).toMatchObject({
+      kind: 'rejected',
+      failure: { transition: 'dead_letter', reason: 'exhausted', owed: ['a'] },
+    });
     expect(delayOf(entry)).toBeUndefined();
   });
 
@@ -41,9 +44,9 @@ describe('the outcome of an event', () => {
 
   test('rejected blocks its key with poison: block, unless the event was deleted', () => {
     const blocking: TransitionOptions = { ...options, poison: 'block' };
-    expect(toTransition(event, outcomes.rejected, blocking)).toMatchObject({ failure: { fate: 'hold' } });
+    expect(toTransition(event, outcomes.rejected, blocking)).toMatchObject({ failure: { transition: 'block' } });
     expect(toTransition({ ...event, id: '' }, outcomes.rejected, blocking)).toMatchObject({
-      failure: { fate: 'bury' },
+      failure: { transition: 'dead_letter' },
     });
   });
 });

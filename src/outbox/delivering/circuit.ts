@@ -2,7 +2,7 @@ import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 import { storeText } from '../../database/storable-text.ts';
 
-/** The pause before a probe: doubled with each that fails, up to a limit, and shortened at random by up to a half. */
+/** The delay before a probe: doubles with each failed one up to a limit, minus up to half of it at random. */
 const backoff = (baseMs: string, maxMs: string) =>
   `least(${maxMs}, ${baseMs} * 2 ^ least(c.probes, 20)) * (0.5 + random() / 2) * interval '1 millisecond'`;
 
@@ -12,7 +12,7 @@ insert into ${s}.outbox_destinations (destination) select unnest($1::text[])
 on conflict (destination) do nothing`,
 );
 
-/** Enters destinations into the books, so that they can be listed, paused and probed. */
+/** Registers destinations, so that they can be listed, paused and probed. */
 export async function registerDestinations(db: Executor, schema: string, names: readonly string[]): Promise<void> {
   await db.query(registerSql(schema), [names]);
 }
@@ -28,7 +28,7 @@ select c.destination, c.paused_at is not null as paused, c.state = 'open' as ope
   from ${s}.outbox_destinations c`,
 );
 
-/** What all relays know of a destination. */
+/** Destination state that all relays share. */
 export interface Circuit {
   destination: string;
   paused: boolean;
@@ -36,9 +36,9 @@ export interface Circuit {
   error: string | null;
   probes: number;
   probeDue: boolean;
-  /** Whether no living relay has it. */
+  /** Whether no living relay has this destination. */
   abandoned: boolean;
-  /** Whether events wait for it. */
+  /** Whether events wait for it on the shelf. */
   hasShelved: boolean;
 }
 
@@ -61,7 +61,7 @@ export interface ProbePace {
   probeDelayMsMax: number;
 }
 
-/** A destination is away: no relay sends to it until a probe has succeeded. */
+/** Opens the circuit: the destination is down, and no relay sends to it until a probe has succeeded. */
 export async function openCircuit(
   db: Executor,
   schema: string,
@@ -73,7 +73,8 @@ export async function openCircuit(
   );
 }
 
-// By moving the time of the next probe: so only one relay probes, and should it die, another does after that time.
+// Moving the time of the next probe makes this relay the only one that probes. If it dies, another relay probes after that
+// time.
 const takeProbeSql = perSchema(
   (s) => `
 update ${s}.outbox_destinations c set probe_at = now() + $2::double precision * interval '1 millisecond', changed_at = now()
@@ -81,7 +82,7 @@ update ${s}.outbox_destinations c set probe_at = now() + $2::double precision * 
 returning c.destination`,
 );
 
-/** True: this relay is the one to probe, and has so much time for it. */
+/** Returns true if this relay is to probe. No other relay probes for `timeoutMs`. */
 export async function takeProbe(
   db: Executor,
   schema: string,
@@ -119,8 +120,8 @@ update ${s}.outbox_destinations c
 );
 
 /**
- * The destination answers again. Until an event got through it is not known to be back: `probes` stays, so that a broker
- * that only pretends is probed less and less often, and so does what operators are told of the outage.
+ * A probe succeeded. Until the destination has processed an event it is not known to be up. `probes` stays, so that a broker
+ * that passes probes but accepts no events is probed less and less often; the error also stays visible to operators.
  */
 export async function closeCircuit(db: Executor, schema: string, destination: string): Promise<void> {
   await db.query(closeCircuitSql(schema), [destination]);
@@ -131,7 +132,7 @@ const provenSql = perSchema(
  where c.destination = $1::text and c.state = 'closed' and c.probes > 0`,
 );
 
-/** An event got through. */
+/** Records that the destination has processed an event: it is up. */
 export async function circuitProven(db: Executor, schema: string, destination: string): Promise<void> {
   await db.query(provenSql(schema), [destination]);
 }

@@ -11,101 +11,101 @@ export const claimSql = perSchema(
   $8::bigint, $9::bigint, $10::text, $11::boolean, $12::boolean, $13::integer, $14::text[])`,
 );
 
-/** A claimed event as it comes from the database. Seqs stay text: a bigint does not fit a JavaScript number. */
+/** A claimed event as read from the database. Seqs are text: a bigint does not fit a JavaScript number. */
 export interface ClaimedRow {
   seq: string;
   key: string | null;
   /** Failed attempts so far. */
   attempts: number;
-  /** Whether this claim took it over from a relay that ended. */
+  /** Whether this claim took the event over from a relay that ended. */
   rescued: boolean;
-  /** How often a relay ended while it held the event, since the event last came out of a delivery. */
+  /** How often a relay ended while it owned the event, since the event last completed a delivery attempt. */
   rescues: number;
-  /** Targets that already have it. */
+  /** Targets that already have the event. */
   done: readonly string[];
   /** Targets that a relay has decided it must still reach: destinations by name, handlers as `type:name`. */
   owed: readonly string[];
-  /** Tells a replay from earlier deliveries of the event; `null` for an event that is not replayed. */
+  /** Distinguishes a replay from earlier deliveries; `null` for an event that is not replayed. */
   replayId: string | null;
-  /** Empty when the event was deleted from the log: there is nothing left to deliver. */
+  /** Empty if the event was deleted from the log: there is nothing to deliver. */
   id: string;
-  /** Why the event cannot be read, if it cannot. Then it has no id either. */
+  /** Why the event cannot be read, if so. It then has no id either. */
   unreadable?: unknown;
   aggregateType: string;
   aggregateId: string;
   type: string;
   schemaVersion: number;
   orderingKey: string | null;
-  /** JSON text; `undefined` when it is over the inline limit, alone or with the headers, and must be loaded. */
+  /** JSON text; `undefined` if it exceeds the inline limit, alone or with the headers, and must be loaded. */
   payloadJson: string | undefined;
-  /** JSON text; `{}` also when it is over the inline limit by itself and comes with the payload. */
+  /** JSON text; also `{}` if it exceeds the inline limit by itself and is loaded with the payload. */
   headersJson: string;
   createdAtMs: number;
-  /** Destinations for which earlier events of its key wait on the shelf: this one must not pass them there. */
+  /** Destinations for which earlier events of its key are on the shelf: this one must not pass them there. */
   shelved: readonly string[];
 }
 
 export interface ClaimRequest {
   token: string;
-  /** Look only at ready rows above this seq. `'0'` looks at all. */
+  /** Only ready rows above this seq; `'0'` for all. */
   floor: string;
   readyMax: number;
   dueMax: number;
-  /** Keys to leave alone for now. */
+  /** Keys to exclude. */
   exceptKeys: readonly string[];
-  /** Larger payloads and headers are not sent along. Negative: nothing is read from the log, `readClaimed` does it. */
+  /** Larger payloads and headers are not returned. Negative: nothing is read from the log, `readClaimed` does that. */
   inlineBytesMax: number;
-  /** Once the answer of a claim was lost: every seq that this relay holds. */
+  /** After the result of a claim was lost: every seq that this relay has claimed. */
   holding: readonly string[] | undefined;
-  /** Nothing below `mark` is in the queue, as long as `requeues` and `server` are what they were. */
+  /** Nothing below `mark` is in the queue, as long as `requeues` and `server` are unchanged. */
   lowWater: LowWaterMark;
-  /** Whether to take stock for the low-water mark. */
-  survey: boolean;
-  /** Whether to keep to this relay's shards, its part of the keys among all relays that are alive. */
+  /** Whether to sample the queue for the low-water mark. */
+  sample: boolean;
+  /** Whether to claim only from this relay's shards: its part of the keys among all living relays. */
   ownShards: boolean;
-  /** How many suspects may be claimed: events that were held when a relay ended, twice or more. */
+  /** How many suspects may be claimed: events that two or more relays owned when they ended. */
   suspectMax: number;
-  /** What this relay can deliver to. An event that is owed to others only is left to the relays that have them. */
+  /** What this relay can deliver to. Events that are owed only to other targets are left to the relays that have them. */
   targets: readonly string[];
 }
 
-/** A seq below which nothing is in the queue, and what that depends on. */
+/** A seq below which nothing is in the queue, and the conditions for that. */
 export interface LowWaterMark {
   mark: string;
   requeues: string;
   server: string;
 }
 
-/** What the low-water mark is made from, all of one snapshot. */
-export interface Survey {
-  /** How often events came back into the queue. */
+/** The input of the low-water mark, all of one snapshot. */
+export interface QueueSample {
+  /** How often events were requeued. */
   requeues: string;
-  /** The server that answered: when it was started, and its timeline. */
+  /** The server: its start time and its timeline. */
   server: string;
-  /** The lowest seq in the queue from the mark on, whatever its state; `null` when there is none. */
+  /** The lowest seq in the queue at or above the mark, in any state; `null` if there is none. */
   lowest: string | null;
-  /** The oldest transaction under way, and the first one that had not begun. */
+  /** The oldest running transaction, and the first one that had not begun. */
   xmin: string;
   xmax: string;
 }
 
 export interface ClaimResult {
   rows: ClaimedRow[];
-  /** How many ready rows were looked at: fewer than `readyMax` means that there are no more above the floor. */
+  /** How many ready rows were examined: fewer than `readyMax` means that there are no more above the floor. */
   examined: number;
-  /** The highest ready seq looked at. */
+  /** The highest ready seq that was examined. */
   reached: string | undefined;
   /** How many waiting rows were due: fewer than `dueMax` means that there are no more. */
   dueExamined: number;
-  /** Events that wait behind one that is itself waiting; `defer` takes them out of the way. */
+  /** Events behind a waiting event of their key; `defer` takes them out of the ready index. */
   blocked: string[];
   /** When the next waiting event is due. */
   dueInMs: number | undefined;
-  /** How many relays divide the keys: 1 for a claim that regards no shards. */
+  /** How many relays share the keys: 1 for a claim without shards. */
   relays: number;
-  /** How many events became suspects, to be claimed one by one. */
+  /** How many events became suspects, which are claimed one by one. */
   newSuspects: number;
-  survey: Survey | undefined;
+  sample: QueueSample | undefined;
 }
 
 export async function claim(query: ArrayQuery, schema: string, request: ClaimRequest): Promise<ClaimResult> {
@@ -120,7 +120,7 @@ export async function claim(query: ArrayQuery, schema: string, request: ClaimReq
     request.lowWater.mark,
     request.lowWater.requeues,
     request.lowWater.server,
-    request.survey,
+    request.sample,
     request.ownShards,
     request.suspectMax,
     request.targets,
@@ -135,7 +135,7 @@ export async function claim(query: ArrayQuery, schema: string, request: ClaimReq
     dueInMs: scan.dueInMs ?? undefined,
     relays: scan.relays,
     newSuspects: scan.suspects ?? 0,
-    survey: scan.survey ?? undefined,
+    sample: scan.sample ?? undefined,
   };
 }
 
@@ -153,12 +153,12 @@ export type ClaimNextRequest = Pick<
 >;
 
 /**
- * `more`: nothing was claimed, because there are several events. `raced`: because another relay is just taking it. `other`:
- * because of something that only `claim` knows of.
+ * Why nothing was claimed. `more`: there are several events. `raced`: another relay is claiming it. `other`: the event needs
+ * `claim`.
  */
 export type ClaimNextResult = ClaimResult | 'more' | 'raced' | 'other';
 
-/** Claims the one event that there is, in less time than `claim`, which is to be called when there is more to do. */
+/** Claims a single event faster than `claim`. If there is more to do, call `claim` instead. */
 export async function claimNext(
   query: ArrayQuery,
   schema: string,
@@ -185,7 +185,7 @@ export async function claimNext(
     dueInMs: dueInMs ?? undefined,
     relays: 1,
     newSuspects: 0,
-    survey: undefined,
+    sample: undefined,
   };
 }
 
@@ -203,12 +203,12 @@ type NextRow = [
   ...event: unknown[],
 ];
 
-/** The first row of the answer: what was claimed, in order of seq, and what was seen on the way. */
+/** The first row of the result: what was claimed, in order of seq, and the state of the queue. */
 interface Scan {
   seqs: string | null;
   keys: string | null;
   rescued: string[] | null;
-  /** What has failed before, has reached some of its targets, is owed to some, is replayed, or was held by a relay that ended. */
+  /** Rows that have failed before, have reached or are owed to some targets, are replayed, or were taken over. */
   begun: Record<string, Begun> | null;
   shelved: Record<string, string[]> | null;
   examined: number;
@@ -218,7 +218,7 @@ interface Scan {
   dueInMs: number | null;
   relays: number;
   suspects: number | null;
-  survey: Survey | null;
+  sample: QueueSample | null;
 }
 
 interface Begun {
@@ -231,7 +231,7 @@ interface Begun {
 
 const none: readonly string[] = [];
 
-/** Claimed seqs and rows of the log are both in order; a seq without a row was deleted from the log. */
+/** Both lists are in order of seq; a seq without a row in the log was deleted from it. */
 function toClaimedRows(scan: Scan, rows: unknown[][]): ClaimedRow[] {
   if (scan.seqs === null) return [];
   const keys = (scan.keys as string).split(',');
@@ -246,7 +246,7 @@ function toClaimedRows(scan: Scan, rows: unknown[][]): ClaimedRow[] {
   });
 }
 
-/** `row` is the event's row of the log, if it has one. */
+/** `row` is the event's row in the log, if there is one. */
 function toClaimedRow(
   seq: string,
   key: string | null,
@@ -281,7 +281,7 @@ function eventOf(row: unknown[] | undefined) {
   };
 }
 
-/** As claim_many reads them, without the payload and without headers over the inline limit. */
+/** As claim_many reads them, but without the payload and without headers over the inline limit. */
 const readClaimedSql = perSchema(
   (s) => `
 select l.seq, l.id, l.aggregate_type, l.aggregate_id, l.event_type, nullif(l.schema_version, 1), l.ordering_key, null,
@@ -290,7 +290,7 @@ select l.seq, l.id, l.aggregate_type, l.aggregate_id, l.event_type, nullif(l.sch
   from ${s}.outbox_events l cross join lateral (select l.headers::text as headers offset 0) t where l.seq = $1`,
 );
 
-/** Reads claimed events from the log one by one, and says of each that cannot be read why. Payloads are left out. */
+/** Reads claimed events from the log one by one, with the reason for each that cannot be read. Payloads are left out. */
 export async function readClaimed(query: ArrayQuery, schema: string, rows: readonly ClaimedRow[]): Promise<void> {
   for (const claimed of rows) {
     try {
@@ -308,7 +308,7 @@ export function isRelayEnded(error: unknown): boolean {
   return (error as { code?: unknown } | null)?.code === 'PC001';
 }
 
-/** Compares two seqs, which are text, as the numbers they are. */
+/** Compares two seqs, which are text, as numbers. */
 export function compareSeq(a: string, b: string): number {
   return a.length - b.length || (a < b ? -1 : a > b ? 1 : 0);
 }

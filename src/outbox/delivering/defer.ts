@@ -1,14 +1,14 @@
 import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 
-/** Shorter backlogs cost a claim next to nothing to walk over. */
+/** Claims walk over shorter backlogs at almost no cost. */
 const longBacklog = 1_000;
 const rowsMax = 20_000;
 
 /** See migrations/routines/defer.sql for the contract and the rationale. */
 export const deferSql = perSchema((s) => `select ${s}.defer($1::bigint[], $2::integer, $3::integer)`);
 
-/** Takes events that a claim found blocked out of its way, until the event that they wait for is due. */
+/** Defers events that a claim found blocked until the event that they wait for is due. */
 export async function defer(db: Executor, schema: string, seqs: readonly string[]): Promise<void> {
   await db.query(deferSql(schema), [seqs, rowsMax, longBacklog]);
 }

@@ -3,12 +3,12 @@ import { perSchema } from '../../database/identifier.ts';
 import type { Settlement } from './settle.ts';
 import { settleCall, settleValues } from './settle.ts';
 
-/** The call of the function in migrations/routines/fail.sql, which has the contract and the rationale. */
+/** See migrations/routines/fail.sql for the contract and the rationale. */
 const failCall = (s: string): string => `${s}.fail($1::bigint, $2::jsonb)`;
 
 export const failSql = perSchema((s) => `select ${failCall(s)}`);
 
-/** What went wrong with one target. Texts are cut to a limit and freed of NUL before they come here. */
+/** The error of one target. The caller has truncated the texts and removed NUL. */
 export interface TargetError {
   target: string | null;
   code: string;
@@ -16,39 +16,44 @@ export interface TargetError {
 }
 
 /**
- * What becomes of an event that was not delivered:
+ * The transition of an event that was not delivered:
  * - `retry`: it failed, the attempt counts, it is due again after `delayMs`;
- * - `release`: it was not tried or not at fault, nothing counts; due after `delayMs`, or ready without one;
- * - `shelve`: it has reached all of its targets but those that are away, and waits for these outside of the queue;
- * - `bury`: it failed for good and becomes a dead letter, its key goes on;
- * - `hold`: the same, and its key waits until the dead letter is resolved.
+ * - `release`: it was not tried or is not at fault, no attempt counts; due after `delayMs`, or ready without it;
+ * - `shelve`: it has reached all of its targets except those that are down, and waits for these on the shelf;
+ * - `dead_letter`: it failed for good, its key continues;
+ * - `block`: it failed for good, its key waits until the dead letter is resolved.
  */
 export type Failure = {
   seq: string;
-  /** Failed attempts when it was claimed. */
+  /** Failed attempts when the event was claimed. */
   attempts: number;
 } & (
   | ({
-      fate: 'retry';
+      transition: 'retry';
       delayMs: number;
       done: readonly string[];
       errors: readonly TargetError[];
-      /** Whether it failed without having been delivered: because the relay before this one ended. */
+      /** Whether it failed without a delivery, because the relay before this one ended. */
       isUntried?: boolean;
     } & Owing)
-  | ({ fate: 'release'; delayMs?: number; done?: readonly string[] } & Owing)
-  | { fate: 'shelve'; done: readonly string[]; waitsFor: readonly string[] }
-  | ({ fate: 'bury' | 'hold'; reason: DeadReason; done: readonly string[]; errors: readonly TargetError[] } & Owing)
+  | ({ transition: 'release'; delayMs?: number; done?: readonly string[] } & Owing)
+  | { transition: 'shelve'; done: readonly string[]; waitsFor: readonly string[] }
+  | ({
+      transition: 'dead_letter' | 'block';
+      reason: DeadReason;
+      done: readonly string[];
+      errors: readonly TargetError[];
+    } & Owing)
 );
 
 interface Owing {
-  /** Targets it must still reach: destinations by name, handlers as `type:name`. Without it, those it had stay. */
+  /** Targets it must still reach: destinations by name, handlers as `type:name`. If absent, the event keeps its old ones. */
   owed?: readonly string[];
 }
 
 /**
- * Why an event became a dead letter: its attempts ran out; a target rejected it, or the database its result; no handler
- * knew its type; relay after relay ended while delivering it; or an operator forgot the only destination it was for, or
+ * Why an event became a dead letter: its attempts were used up; a target rejected it, or the database rejected its result; no
+ * handler exists for its type; several relays ended while they delivered it; an operator forgot its only destination, or
  * cancelled it.
  */
 export const deadReasons = ['exhausted', 'rejected', 'no_handler', 'crashed', 'forgotten', 'cancelled'] as const;
@@ -57,9 +62,9 @@ export type DeadReason = (typeof deadReasons)[number];
 export const failAndSettleSql = perSchema((s) => `select ${failCall(s)}, ${settleCall(s, 3)}`);
 
 /**
- * Gives events back or buries them, for the relay that holds them, and settles the events of `settled` in the same
- * statement: a lost connection or a crash between the two would bring a failed event back behind a later one of its key
- * that is already settled (G4). Returns the seqs that the relay no longer holds (G5).
+ * Records the transitions of undelivered events, for the relay that claimed them, and settles the events of `settled` in the
+ * same statement: after a crash between two statements, a failed event would be queued behind a later one of its key that is
+ * already settled (G4). Returns the seqs that the relay no longer owns (G5).
  */
 export async function fail(
   query: ArrayQuery,
@@ -71,7 +76,7 @@ export async function fail(
   const input = failures.map((failure) => ({
     seq: failure.seq,
     attempts: failure.attempts,
-    fate: failure.fate,
+    transition: failure.transition,
     delay_ms: 'delayMs' in failure ? failure.delayMs : undefined,
     done: failure.done,
     reason: 'reason' in failure ? failure.reason : undefined,

@@ -1,12 +1,12 @@
 import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 
-/** Payload and headers of an event come with its claim if they have at most so many bytes, else they are loaded in their turn. */
+/** Payload and headers up to this many bytes are returned by the claim; larger ones are loaded before delivery. */
 export const inlineBytesMax = 16_384;
 
-// The text of a jsonb value has at least an eighth of its stored bytes (an array of zeros comes closest, with a quarter).
-// So a value that is stored in more than eight times the limit need not be converted to know that it is over the limit.
-// OFFSET 0 keeps the text from being made twice. Headers that came with the claim are not sent again.
+// The text of a jsonb value has at least an eighth of its stored bytes (an array of zeros comes closest, with a quarter). So
+// a value stored in more than eight times the limit exceeds it and need not be converted. OFFSET 0 keeps the text from being
+// computed twice. Headers that the claim returned are not sent again.
 export const loadPayloadSql = perSchema(
   (s) => `
 select case when f.fits then t.payload end as payload, case when f.fits then h.headers end as headers, f.bytes
@@ -25,15 +25,15 @@ select case when f.fits then t.payload end as payload, case when f.fits then h.h
 );
 
 export interface LoadedPayload {
-  /** JSON text; `undefined` when it has more bytes than asked for. */
+  /** JSON text; `undefined` if it exceeds `bytesMax`. */
   json: string | undefined;
-  /** JSON text of the headers, if they did not come with the claim. */
+  /** JSON text of the headers, if the claim did not return them. */
   headersJson?: string | undefined;
-  /** Bytes of both texts. At least this many when the text is far over the limit. */
+  /** Bytes of both texts. A lower bound if they are far over the limit. */
   bytes: number;
 }
 
-/** Loads what a claim left out of one event, if it has at most `bytesMax` bytes. `undefined`: the event was deleted from the log. */
+/** Loads what a claim left out of one event, up to `bytesMax` bytes. `undefined`: the event was deleted from the log. */
 export async function loadPayload(
   db: Executor,
   schema: string,

@@ -1,8 +1,8 @@
 import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 
-// Each of these was now() when it was written, so one in the future says that the clock was set back. A second is left for
-// transactions that began before the one that wrote it. A lease keeps its length; a probe is due at once.
+// Each of these was now() when it was written, so one in the future means that the clock was set back. One second of
+// tolerance for transactions that began before the one that wrote it. A lease keeps its length; a probe is due immediately.
 const reanchorSql = perSchema(
   (s) => `
 with relays as (
@@ -18,8 +18,8 @@ select date_part('epoch', now()) * 1000 as "clockMs"`,
 );
 
 /**
- * Makes up for a database clock that was set back: leases and probes end as long after now as they would have, instead of when
- * the clock has caught up. Changes nothing otherwise. Returns the database's clock, in milliseconds.
+ * Corrects for a database clock that was set back: leases and probes keep their remaining time instead of waiting for the
+ * clock to catch up. Otherwise changes nothing. Returns the database's clock, in milliseconds.
  */
 export async function reanchor(db: Executor, schema: string): Promise<number> {
   const { rows } = await db.query(reanchorSql(schema), []);

@@ -9,20 +9,20 @@ values ($1::text, $2::text, $3::integer, now() + $4::double precision * interval
 returning token`,
 );
 
-/** What a relay tells of itself. Nothing in it is secret. */
+/** What a relay registers about itself. Contains no secrets. */
 export interface RelayIdentity {
   name: string;
   host: string;
   pid: number;
   /** Version of the package. */
   version?: string;
-  /** What it can deliver to: destinations by name, handlers as `type:name`. */
+  /** What the relay can deliver to: destinations by name, handlers as `type:name`. */
   targets?: readonly string[];
   /** Hash of its configuration. */
   fingerprint?: string;
 }
 
-/** Enters a relay into the books. The token is its fence: new every time, never given out twice. */
+/** Registers a relay. Its token fences: new every time, never issued twice. */
 export async function register(
   db: Executor,
   schema: string,
@@ -41,7 +41,7 @@ update ${s}.outbox_relays
 returning token`,
 );
 
-/** Extends the lease of everything the relay holds, in one row. False: the relay was declared lost. */
+/** Extends the lease on everything the relay owns, in one row. Returns false if the relay was declared lost. */
 export async function renew(
   db: Executor,
   schema: string,
@@ -53,11 +53,11 @@ export async function renew(
   return rows.length === 1;
 }
 
-// Declaring a relay lost is a change of its row and not a comparison of times in every claim: the row's lock decides
-// between a late heartbeat and the rescuer, so never both win. While the server is younger than a lease no relay is
-// declared lost: no relay could renew before it came up, and most are about to. A start in the future says that the clock was
-// set back since; then only the caller can know that the server has been up for a lease. Nor is anybody declared lost when
-// the clock reads later than the caller can explain: it was set forward, and every lease looks expired.
+// Declaring a relay lost updates its row, instead of comparing times in every claim: the row lock decides between a late
+// heartbeat and the rescuer, so never both win. No relay is declared lost while the server is younger than a lease: no relay
+// could renew while it was down, and most are about to. A start time in the future means that the clock was set back since;
+// then only the caller can know that the server has been up for a lease. No relay is declared lost either when the clock is
+// later than the caller can explain: it was set forward, and every lease looks expired.
 const reapSql = perSchema(
   (s) => `
 update ${s}.outbox_relays set ended_at = now(), ended_as = 'lost'
@@ -78,17 +78,17 @@ export interface LostRelay {
 
 export interface ReapOptions {
   ownToken: string;
-  /** Nobody is declared lost while the server is younger than this. */
+  /** No relay is declared lost while the server is younger than this. */
   serverUpMs: number;
-  /** For how long a lease must have run out. */
+  /** How long ago a lease must have expired. */
   overdueMs: number;
-  /** Whether the caller has been in touch with the server for `serverUpMs`. Default `false`. */
+  /** Whether the caller has been connected to the server for `serverUpMs`. Default `false`. */
   inTouch?: boolean;
-  /** Nobody is declared lost if the database's clock, in milliseconds, reads later than this. Default: any time. */
+  /** No relay is declared lost if the database's clock, in milliseconds, is later than this. Default: no limit. */
   clockMsMax?: number;
 }
 
-/** Declares relays lost whose lease ran out `overdueMs` ago. What they held is free for the next claim. */
+/** Declares relays lost whose lease expired `overdueMs` ago. Their events are free for the next claim. */
 export async function reap(
   db: Executor,
   schema: string,
@@ -103,7 +103,7 @@ const endSql = perSchema(
     `update ${s}.outbox_relays set ended_at = now(), ended_as = 'stopped' where token = $1::bigint and ended_at is null`,
 );
 
-/** Signs a relay off. Whatever it might still hold is free at once. */
+/** Deregisters a relay. Events it still owns are free immediately. */
 export async function end(db: Executor, schema: string, token: string): Promise<void> {
   await db.query(endSql(schema), [token]);
 }

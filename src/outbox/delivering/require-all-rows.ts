@@ -3,8 +3,8 @@ import { PostcommitError } from '../../errors.ts';
 import { examineRowSecurity } from '../examining/examine-row-security.ts';
 
 /**
- * Fails where row-level security is active for the role that asks. Every claim would fail too (`row_security = off`), but
- * one table at a time, and a relay that has started would only log it.
+ * Fails if row-level security is active for the current role. Every claim would fail too (`row_security = off`), but one
+ * table at a time, and a relay that has started would only log it.
  */
 export async function requireAllRows(db: Executor, schema: string): Promise<void> {
   const mine = (await examineRowSecurity(db, schema)).find(({ isCurrent }) => isCurrent);

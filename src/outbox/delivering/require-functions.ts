@@ -1,7 +1,7 @@
 import type { Executor } from '../../database/executor.ts';
 import { PostcommitError } from '../../errors.ts';
 
-/** What a relay cannot do without. */
+/** The functions that a relay needs. */
 const functions = ['claim_many', 'claim_next', 'plain_payload', 'settle', 'fail', 'sequence_state'];
 
 const requireSql = `
@@ -9,7 +9,7 @@ select f.name from unnest($2::text[]) as f (name)
  where not exists (select from pg_proc p join pg_namespace n on n.oid = p.pronamespace
                     where n.nspname = $1::text and p.proname = f.name)`;
 
-/** Fails where the outbox is older than this package: a relay would look well there, and claim nothing. */
+/** Fails if the schema is older than this package: the relay would appear healthy and claim nothing. */
 export async function requireFunctions(db: Executor, schema: string): Promise<void> {
   const { rows } = await db.query(requireSql, [schema, functions]);
   if (rows.length === 0) return;

@@ -3,7 +3,7 @@ import type { Executor } from '../../database/executor.ts';
 import { toAscii } from '../../database/storable-text.ts';
 import { PostcommitError } from '../../errors.ts';
 
-/** Fails when the encoding of the database lacks a character of one of these names: nothing could be kept by it. */
+/** Fails if the encoding of the database lacks a character of one of these names: nothing could be stored under it. */
 export async function requireStorable(db: Executor, names: Iterable<string>): Promise<void> {
   for (const name of names) {
     if (toAscii(name) === name) continue;

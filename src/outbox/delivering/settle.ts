@@ -1,7 +1,7 @@
 import type { ArrayQuery } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 
-/** The call of the function in migrations/routines/settle.sql, with `settleValues` as the parameters from number `from` on. */
+/** The call of migrations/routines/settle.sql, with `settleValues` as the parameters from number `from` on. */
 export const settleCall = (s: string, from: number): string =>
   `${s}.settle($1::bigint, $${from}::bigint[], $${from + 1}::integer[], $${from + 2}::jsonb)`;
 
@@ -9,13 +9,13 @@ export const settleSql = perSchema((s) => `select ${settleCall(s, 2)}`);
 
 export interface Settlement {
   seq: string;
-  /** Every target that has the event now. */
+  /** Every target that has the event. */
   targets: readonly string[];
 }
 
 /**
- * Removes delivered events from the queue and records the delivery, for the relay that holds them.
- * Returns the seqs that are not under this token: another relay owns them now (G5).
+ * Removes delivered events from the queue and records the delivery, for the relay that claimed them. Returns the seqs that
+ * are not under this token: another relay owns them now (G5).
  */
 export async function settle(
   query: ArrayQuery,
@@ -27,7 +27,7 @@ export async function settle(
   return rows[0]?.[0] as string[];
 }
 
-/** The events in groups that went to the same targets. */
+/** Groups the events by their targets. */
 export function settleValues(settled: readonly Settlement[]): unknown[] {
   const groups = new Map<string, string[]>();
   for (const { seq, targets } of settled) {

@@ -22,7 +22,7 @@ const unparkSql = perSchema(
   (s) => `select ${s}.unpark($1::text::bigint[], $2::text::bigint, $3::text::integer)::text as json`,
 );
 
-/** Keys per search, which reads all that is parked. */
+/** Keys per search. A search reads all parked events. */
 const searchMax = 10_000;
 const keysMax = 1_000;
 const rowsMax = 1_000;
@@ -30,23 +30,24 @@ const passesMax = 20;
 const lowestKey = '-9223372036854775808';
 
 /**
- * Makes every event ready that is parked (available_at 'infinity') behind a blocking dead letter that is there no more. To be
- * called after the statement that freed the key has committed. Returns how many there were.
+ * Makes every event ready that is parked (available_at 'infinity') behind a resolved dead letter. Call it after the statement
+ * that freed the key has committed. Returns the number of events.
  *
- * Why nothing stays parked for ever. `defer` parks an event F behind a waiting event P of its key, under a share lock
- * on P, and only while P's latest version waits. Freeing or unparking P is an update of P, so it comes either
- * - first: then `defer` skips P, locked or no longer waiting, and does not park behind it;
- * - or after: then it waits for `defer` to commit, so that F is parked, and seen by any statement that begins later.
- * The second is why one pass is not enough: F may be parked behind P, itself only parked, while this pass is under way
- * with a snapshot that shows F as ready. So passes are made until one finds nothing to unpark. In the snapshot of that
- * one, no event is parked without a blocking one before it; whatever is parked later is behind a chain of waiting events
- * that begins with a blocking one, and is unparked when that one is resolved. To unpark an event needlessly is harmless: the
- * next claim finds it blocked and `defer` parks it again.
+ * Why no event stays parked forever: `defer` parks an event F behind a waiting event P of its key, under a share lock on P,
+ * and only while P's latest version waits. Freeing or unparking P is an update of P, so it happens either
+ * - first: then `defer` skips P, which is locked or no longer waiting, and does not park F behind it;
+ * - or afterwards: then it waits for `defer` to commit, and any later statement sees F as parked.
  *
- * Without `keys` it asks for all of them: so it also unparks what an operator left behind whose process was killed between
- * freeing a key and getting here. That reads everything that is parked, so a bulk operation names the keys that each
- * chunk freed and asks for all of them once, at its end. The passes are limited because an event emitted by hand
- * with available_at 'infinity' holds its key without being marked as blocking, and its followers would be unparked and parked again.
+ * Because of the second case one pass is not enough: F may be parked behind P, itself only parked, while a pass runs with a
+ * snapshot that shows F as ready. So passes repeat until one finds nothing to unpark. In the snapshot of the last pass, no
+ * event is parked without a blocking one before it; whatever is parked later is behind a chain of waiting events that begins
+ * with a blocking one, and is unparked when that one is resolved. An unnecessary unpark is harmless: the next claim finds the
+ * event blocked and `defer` parks it again.
+ *
+ * Without `keys` it processes all of them, and so also unparks what was left when an operator's process was killed between
+ * freeing a key and this call. That reads every parked event, so a bulk operation passes the keys that each chunk freed, and
+ * processes all keys once, at its end. Passes are limited because an event inserted with available_at 'infinity' blocks its
+ * key without being marked as blocking, and its followers would be unparked and parked again.
  */
 export async function unpark(db: Executor, schema: string, keys?: readonly string[]): Promise<number> {
   let unparked = 0;
@@ -82,7 +83,7 @@ interface UnparkedChunk {
   seq: string | null;
 }
 
-/** In chunks, from one seq to the next: to start from a key's first row each time would be quadratic. */
+/** In chunks, each from the last seq: starting from the first row of a key each time would be quadratic. */
 async function unparkSome(db: Executor, schema: string, keys: readonly string[]): Promise<number> {
   let unparked = 0;
   for (let [left, after] = [keys, '0']; left.length > 0; ) {

@@ -10,13 +10,15 @@ export interface UnshelveRequest {
   rateMax: number;
   /** Events at once at most. */
   countMax: number;
-  /** Takes events of random keys instead of the oldest: for a destination that is not known to take events. Default `false`. */
+  /**
+   * Takes events of random keys instead of the oldest: for a destination that is not known to accept events. Default `false`.
+   */
   isTrial?: boolean;
 }
 
 /**
- * Puts events that waited for a destination back into the queue, oldest first, at a bounded rate. None while the
- * destination is down or paused, or another relay is doing it. Returns how many.
+ * Moves events that waited for a destination back into the queue, oldest first, at a bounded rate. Moves none while the
+ * destination is down or paused, or while another relay is unshelving. Returns the count.
  */
 export async function unshelve(db: Executor, schema: string, request: UnshelveRequest): Promise<number> {
   const { destination, rateMax, countMax, isTrial = false } = request;

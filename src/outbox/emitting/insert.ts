@@ -2,7 +2,7 @@ import type { Executor, Statement } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 import { PostcommitError } from '../../errors.ts';
 
-/** An event as the log takes it: checked, with its payload already JSON text. */
+/** An event ready for the log: validated, with its payload as JSON text. */
 export interface InsertableEvent {
   id: string;
   aggregateType: string;
@@ -17,9 +17,9 @@ export interface InsertableEvent {
   delayMs: number | undefined;
 }
 
-// The caller's transaction has the caller's search_path, so functions are named with their schema.
-// Text parameters only, because that is what every driver and ORM passes on unchanged. The procedure's are text, so the
-// statement need not say it: twelve casts cost 15 us. PostgreSQL takes an untyped parameter for text, so no overload fits better.
+// The caller's transaction has the caller's search_path, so functions are qualified with their schema. All parameters are
+// text, because every driver and ORM passes text unchanged. The procedure declares text, so the statement needs no casts:
+// twelve cost 15 us. PostgreSQL treats an untyped parameter as text, so no overload fits better.
 const insertOneSql = perSchema((s) => `call ${s}.emit_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`);
 const insertSql = perSchema((s) => `select ${s}.emit($1::text::jsonb, $2::text::boolean, $3::text)`);
 
@@ -34,13 +34,14 @@ const insertOnceSql = perSchema(
     `select pg_catalog.array_to_string(${s}.emit_once($1::text::jsonb, $2::text::boolean, $3::text), ',') as written`,
 );
 
-/** Three times this is what jsonb holds (256 MiB); characters, because counting bytes would mean encoding twice. */
+/** jsonb can store three times this (256 MiB). In characters, because counting bytes would mean encoding twice. */
 const insertCharactersMax = 80_000_000;
 
 /**
- * Makes the statement that appends events to the log and the queue, whatever their number: whatever can fail on this side
- * of the connection fails here. With `serialise`, writers of the same key wait for each other until they commit, so that
- * seq is commit order; `last` promises that the transaction ends with this statement. With a marker it fails unless the transaction still has that marker.
+ * Builds the statement that appends events to the log and the queue, whatever their number. All client-side checks fail here.
+ * With `serialise`, writers of the same key wait for each other until they commit, so that seq follows commit order; `last`
+ * promises that the transaction ends with this statement. With a marker, the statement fails unless the transaction still has
+ * that marker.
  */
 export function insertStatement(
   schema: string,
@@ -52,14 +53,14 @@ export function insertStatement(
     events.length === 1
       ? [insertOneSql(schema), toTexts(events[0] as InsertableEvent)]
       : [insertSql(schema), [`[${events.map(toJson).join(',')}]`]];
-  // Several events remember their keys for themselves.
+  // emit() records the keys of several events itself.
   const locking = serialise && last && events.length === 1 ? 'last' : String(serialise);
   return (marker) => ({ text, values: [...values, locking, marker] });
 }
 
 /**
- * Appends those events whose ids are not in the log, and returns the ids of these. With a marker it fails unless the
- * transaction still has that marker.
+ * Appends the events whose ids are not in the log, and returns their ids. With a marker, it fails unless the transaction
+ * still has that marker.
  */
 export async function insertOnce(
   db: Executor,
@@ -100,7 +101,7 @@ export async function recordedFlushes(db: Executor, marker: string): Promise<Set
   );
   const row = rows[0] as { marker: string | null; flushes: string | null };
   if (row.marker !== marker) {
-    throw new PostcommitError('POSTCOMMIT_E_NOT_A_TRANSACTION', 'The transaction that was to emit has ended.');
+    throw new PostcommitError('POSTCOMMIT_E_NOT_A_TRANSACTION', 'The transaction to emit in has already ended.');
   }
   return new Set((row.flushes ?? '').split(',').filter(Boolean).map(Number));
 }
@@ -116,8 +117,8 @@ function refuseTooLarge(events: readonly InsertableEvent[]): void {
 }
 
 /**
- * Marks the open transaction, unless it has a marker, and answers the marker. Without a transaction it is gone as soon as it
- * is made. A marker is never replaced: a statement under way may be counting on it.
+ * Marks the open transaction, unless it has a marker, and returns the marker. Outside of a transaction the marker does not
+ * outlive the statement. A marker is never replaced: another statement may depend on it.
  */
 export async function markTransaction(db: Executor, marker: string): Promise<string> {
   const { rows } = await db.query(
@@ -129,15 +130,15 @@ export async function markTransaction(db: Executor, marker: string): Promise<str
 }
 
 /**
- * Marks a transaction when it is sent together with BEGIN, so without a round trip of its own. SET, because a SELECT
- * would take the snapshot of a repeatable read transaction. It takes no parameters.
+ * Marks a transaction; sent together with BEGIN, without a round trip of its own. SET, because a SELECT would take the
+ * snapshot of a repeatable read transaction. SET takes no parameters.
  */
 export function setMarkerSql(marker: string): string {
   if (!/^[0-9a-f-]+$/.test(marker)) throw new TypeError('A marker is hexadecimal.');
   return `set local postcommit.mark = '${marker}'`;
 }
 
-/** As the procedure takes them. */
+/** The parameters of emit_one. */
 function toTexts(event: InsertableEvent): (string | null)[] {
   return [
     event.id,
@@ -165,6 +166,6 @@ function toJson(event: InsertableEvent): string {
     available_at: event.availableAt?.toISOString(),
     delay_ms: event.delayMs,
   });
-  // The payload was made JSON when it was checked; parsing it again to nest it would double the work.
+  // The payload became JSON text when it was validated; parsing it again to nest it would double the work.
   return `${rest.slice(0, -1)},"payload":${event.payloadJson}}`;
 }

@@ -5,9 +5,9 @@ import { doorbellChannel, quoteIdentifier } from '../../database/identifier.ts';
 const notifySqlBySchema = new Map<string, string>();
 
 /**
- * The statement that wakes every listening relay. It has no payload: NOTIFY fails on one of 8,000 bytes, and the relay
- * would not read it. NOTIFY instead of pg_notify(), which costs twice as much in this process and three times as much in
- * the server, next to the transactions it is sent for.
+ * The statement that wakes every listening relay. It has no payload: NOTIFY fails with 8,000 bytes or more, and the relay
+ * would not read it. NOTIFY instead of pg_notify(), which costs twice as much in this process and three times as much in the
+ * server, next to the transactions it is sent for.
  */
 export function notifySql(schema: string): string {
   let text = notifySqlBySchema.get(schema);
@@ -31,7 +31,9 @@ export async function notifyWith(db: Executor, schema: string, message: string):
 const inProcess = new EventEmitter();
 inProcess.setMaxListeners(0);
 
-/** Wakes the relays of this process, without the database. Two databases may share a schema name: a needless wake-up is harmless. */
+/**
+ * Wakes the relays of this process, without the database. Databases may share a schema name: an extra wake-up is harmless.
+ */
 export function notifyInProcess(schema: string): void {
   inProcess.emit(schema);
 }

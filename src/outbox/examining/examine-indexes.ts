@@ -3,9 +3,9 @@ import { readJson } from '../read-json.ts';
 
 const indexesMax = 10_000;
 
-// What follows the table's name identifies an index: names differ between partitions. The definition is compared as text,
-// and quote_all_identifiers changes that text. The subquery turns it off for this transaction; a condition that depends on
-// no table is evaluated once, before the first row is read.
+// The part after the table's name identifies an index, because names differ between partitions. Definitions are compared as
+// text, which quote_all_identifiers changes. The subquery turns it off for this transaction; a condition that depends on no
+// table is evaluated once, before the first row is read.
 const examineIndexesSql = `
 select json_build_object(
   'name', x.relname, 'table', c.relname,
@@ -33,19 +33,19 @@ select json_build_object(
 export interface IndexFacts {
   name: string;
   table: string;
-  /** The table that its table is a partition of. */
+  /** The parent table, if its table is a partition. */
   partitionOf: string | null;
   /** `unique btree (id)`, `btree (key, seq) WHERE (key IS NOT NULL)`. */
   definition: string;
-  /** The constraint that it is for: a primary key, a unique constraint. */
+  /** Its constraint: a primary key, a unique constraint. */
   constraint: string | null;
-  /** Whether queries may use it. A build that was interrupted leaves one that is only written. */
+  /** Whether queries may use it. An interrupted build leaves an index that is only written to. */
   valid: boolean;
   /** Whether it is being built now. */
   building: boolean;
   scans: number;
   bytes: number;
-  /** Of its table, as the statistics have it. */
+  /** Estimated rows of its table. */
   liveRows: number;
 }
 

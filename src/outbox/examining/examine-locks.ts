@@ -4,16 +4,16 @@ import type { SnapshotHolder } from './examine-snapshots.ts';
 
 const holdersMax = 20;
 
-// The keys are those of the statements that take the locks: lock_keys and emit_one (gate, key), lock_new_ids (id),
+// The lock keys are those of the statements that take the locks: lock_keys and emit_one (gate, key), lock_new_ids (id),
 // prune_events, replay and requeue_orphans (prune), the functions that change partitions and repair_sequence (partitions),
-// forget_target, cancel_events, make_due and unshelve.ts (unshelve), migrate.ts.
+// forget_target, cancel_events, make_due and unshelve (unshelve), migrate.ts.
 //
-// A lock of one 64-bit number has its halves in classid and objid. A key's number can be any. It is recognised by the
-// session that waits for it, which has taken its gate before.
+// A lock of one 64-bit number has its halves in classid and objid. The number of a key lock can be anything. It is recognised
+// by the session that waits for it, which has locked a gate before.
 //
-// Since when a lock is held PostgreSQL does not say. A transaction has its locks since it began at the earliest; an idle
-// session has had them since its last statement at the latest. Both are hidden from a role without pg_read_all_stats,
-// but for how long others wait is not.
+// PostgreSQL does not report how long a lock has been held. A transaction got its locks after it began; an idle session got
+// them before its last statement ended. Both times are hidden from a role without pg_read_all_stats, but not how long other
+// sessions wait.
 const examineLocksSql = `
 with number as (
   select hashtextextended($1::text, 0) as salt
@@ -71,15 +71,15 @@ export interface AdvisoryLockHolder
   extends Pick<SnapshotHolder, 'name' | 'role' | 'application' | 'address' | 'state' | 'query'> {
   kind: 'session' | 'prepared';
   locks: OutboxLock[];
-  /** How old its transaction is, or for how long it has been idle; `null` if this role may not know. */
+  /** Age of its transaction, or how long it has been idle; `null` if this role may not see it. */
   ageMs: number | null;
   /** Sessions that wait for one of its locks. */
   waiters: number;
-  /** For how long the first of them has waited; `null` if there is none. */
+  /** How long the first of them has waited; `null` if there is none. */
   waitedMs: number | null;
 }
 
-/** Those that others have waited for longest come first, then the oldest. */
+/** Sorted by the longest wait of other sessions, then oldest first. */
 export function examineLocks(db: Executor, schema: string): Promise<AdvisoryLockHolder[]> {
   return readJson<AdvisoryLockHolder>(db, examineLocksSql, [schema]);
 }

@@ -14,14 +14,14 @@ select json_build_object('version', m.version, 'name', m.name, 'checksum', m.che
   from ${s}.migrations m order by m.version limit 10000`,
 );
 
-/** A migration as the database's records have it. */
+/** A migration as recorded in the database. */
 export interface AppliedMigration {
   version: number;
   name: string;
   checksum: string;
 }
 
-/** What was applied, oldest first; empty where there is no outbox. */
+/** The applied migrations, oldest first; empty without an outbox. */
 export async function examineMigrations(db: Executor, schema: string): Promise<AppliedMigration[]> {
   const [exists] = await readJson<boolean>(db, tableExistsSql, [schema, 'migrations']);
   return exists ? readJson<AppliedMigration>(db, examineMigrationsSql(schema)) : [];
@@ -33,7 +33,7 @@ select json_build_object('name', r.name, 'checksum', r.checksum, 'packageVersion
   from ${s}.outbox_routines r order by r.name limit 10000`,
 );
 
-/** The routines that were applied, by name; empty where there are none. */
+/** The applied routines, by name; empty if there are none. */
 export async function examineRoutines(db: Executor, schema: string): Promise<AppliedRoutine[]> {
   const [exists] = await readJson<boolean>(db, tableExistsSql, [schema, 'outbox_routines']);
   return exists ? readJson<AppliedRoutine>(db, examineRoutinesSql(schema)) : [];

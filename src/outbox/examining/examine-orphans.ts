@@ -9,17 +9,17 @@ select json_build_object('first', (select min(seq) from ${s}.outbox_events)::tex
                          'last', (select max(seq) from ${s}.outbox_events)::text)::text as json`,
 );
 
-/** One part costs 1 ms where batches were settled, 25 ms where each event was settled alone. */
+/** Searching one part takes 1 ms where batches were settled, 25 ms where each event was settled alone. */
 const partSeqs = 20_000;
 const partsMax = 20;
 
-/** Events of the log that nothing accounts for. */
+/** Orphans in the log. */
 export interface OrphanFacts {
   /** How many were found: a lower bound if `exact` is false. */
   orphans: number;
-  /** Whether all of them were counted: the whole log was read, and no part of it has 1,000 or more. */
+  /** Whether the count is exact: the whole log was read, and no part of it has 1,000 or more. */
   exact: boolean;
-  /** Whether the whole log was read. A log of more than 400,000 seqs is sampled: its newest half of that, and ten parts before. */
+  /** Whether the whole log was read. A log of more than 400,000 seqs is sampled: the newest 200,000, and ten parts before. */
   complete: boolean;
 }
 
@@ -41,7 +41,7 @@ export async function examineOrphans(db: Executor, schema: string): Promise<Orph
   return { orphans, exact, complete };
 }
 
-/** Where to begin the parts that are read, lowest first. */
+/** First seqs of the parts to read, lowest first. */
 function sample(first: bigint, last: bigint): { starts: bigint[]; complete: boolean } {
   const [size, half] = [BigInt(partSeqs), BigInt(partsMax / 2)];
   const span = last - first + 1n;

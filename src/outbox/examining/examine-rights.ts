@@ -3,7 +3,7 @@ import type { OutboxRole } from '../../database/roles.ts';
 import { roleRights } from '../../database/roles.ts';
 import { readJson } from '../read-json.ts';
 
-// Names are looked up in the catalogue rather than cast: a table that is missing is another check's finding.
+// Names are looked up in the catalogue rather than cast: another check reports missing tables.
 const examineRightsSql = `
 with wanted as (
   select w.role, w.kind, w.object, w.privilege, w.of_column
@@ -33,15 +33,15 @@ select json_build_object(
                 'role', f.role, 'right', f.privilege || ' on ' || f.object)), '[]') from found f where not f.has)
 )::text as json`;
 
-/** What the role that asks may do. */
+/** What the current role may do. */
 export interface RightsFacts {
   currentRole: string;
   superuser: boolean;
   /** Whether it owns the tables, or is a member of the role that does. */
   owner: boolean;
-  /** Of the schema; `null` where there is none. */
+  /** Whether it has USAGE on the schema; `null` if there is no schema. */
   usage: boolean | null;
-  /** What it lacks for each role's work: `insert on outbox_events`. */
+  /** Missing privileges for each kind of role: `insert on outbox_events`. */
   missing: { role: OutboxRole; right: string }[];
 }
 

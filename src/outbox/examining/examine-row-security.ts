@@ -1,9 +1,9 @@
 import type { Executor } from '../../database/executor.ts';
 import { readJson } from '../read-json.ts';
 
-// Of other roles than the current one PostgreSQL says it only by its rules: superusers and BYPASSRLS are exempt, and so
-// is the owner unless it is forced. Policies of a partition count only where the partition itself is named in a statement,
-// which only functions with the owner's rights do.
+// For roles other than the current one only the rules apply: superusers and BYPASSRLS are exempt, and so is the owner unless
+// row security is forced. Policies of a partition matter only where a statement names the partition itself, which only
+// SECURITY DEFINER functions do.
 const examineRowSecuritySql = `
 with secured as (
   select c.oid, c.relowner, c.relforcerowsecurity, c.relispartition, c.oid::regclass::text as name
@@ -36,15 +36,15 @@ export interface HiddenRows {
   role: string;
   /** As SQL writes it. */
   quotedRole: string;
-  /** Whether it is the role that asks. */
+  /** Whether it is the current role. */
   isCurrent: boolean;
-  /** By its rights. Functions that prune, rotate and drop run as the owner. */
+  /** What the role is used for, by its privileges. Functions that prune, rotate and drop run as the owner. */
   usedAs: 'owner' | 'relay' | 'reader';
-  /** Tables that it may read and that have row-level security for it, with the schema, as SQL writes them. */
+  /** Schema-qualified tables that it may read with row-level security active for it, quoted for SQL. */
   tables: string[];
 }
 
-/** The roles for which row-level security is active: the one that asks, the owner, and those that may read the queue. */
+/** The roles for which row-level security is active: the current role, the owner, and those that may read the queue. */
 export function examineRowSecurity(db: Executor, schema: string): Promise<HiddenRows[]> {
   return readJson<HiddenRows>(db, examineRowSecuritySql, [schema]);
 }

@@ -9,13 +9,13 @@ select json_build_object('next', x.next_seq::text, 'needed', x.needed_seq::text,
   from ${s}.sequence_state() x`,
 );
 
-/** Where the sequence stands that the log's `seq` is drawn from. */
+/** State of the sequence that `seq` is drawn from. */
 export interface SequenceFacts {
-  /** The seq that the next event gets. */
+  /** The seq of the next event. */
   next: string;
-  /** The lowest seq that is higher than every seq in use. */
+  /** The lowest seq above every seq in use. */
   needed: string;
-  /** Whether new events get a seq that is in use, or lower than one. */
+  /** Whether new events get a seq that is in use, or lower than one in use. */
   behind: boolean;
 }
 
@@ -24,7 +24,7 @@ export async function examineSequence(db: Executor, schema: string): Promise<Seq
   return facts as SequenceFacts;
 }
 
-/** Fails where rows were copied to this server without the sequence. Delivering would hide it until order is lost. */
+/** Fails if rows were copied to this server without the sequence. Delivering would hide the problem until order is lost. */
 export async function requireSequence(db: Executor, schema: string): Promise<void> {
   const { next, needed, behind } = await examineSequence(db, schema);
   if (!behind) return;

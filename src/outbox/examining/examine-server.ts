@@ -1,7 +1,7 @@
 import type { Executor } from '../../database/executor.ts';
 import { readJson } from '../read-json.ts';
 
-// What every role may see: pg_stat_activity would hide other roles' sessions, the sum of numbackends counts them all.
+// Every role may read this. pg_stat_activity hides sessions of other roles; the sum of numbackends counts all.
 const examineServerSql = `
 select json_build_object(
   'version', current_setting('server_version'),
@@ -37,10 +37,10 @@ export interface ServerFacts {
   versionNumber: number;
   encoding: string;
   standby: boolean;
-  /** Whether transactions are read-only unless they say otherwise. */
+  /** Whether transactions are read-only by default. */
   readOnly: boolean;
   connections: number;
-  /** Of `connectionsMax`, those kept for superusers and the like. */
+  /** Connections of `connectionsMax` that are reserved, e.g. for superusers. */
   connectionsReserved: number;
   connectionsMax: number;
   settings: Record<SettingName, string>;

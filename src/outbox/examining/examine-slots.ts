@@ -13,7 +13,7 @@ select json_build_object(
   from pg_replication_slots s where not s.temporary
  order by s.restart_lsn nulls first limit ${slotsMax}`;
 
-/** A replication slot of the server, whoever uses it: they share one disk. */
+/** A replication slot of the server, whatever uses it: all share one disk. */
 export interface SlotFacts {
   name: string;
   type: 'physical' | 'logical';
@@ -22,7 +22,7 @@ export interface SlotFacts {
   walStatus: string | null;
   /** WAL that the server keeps for it. */
   retainedBytes: number | null;
-  /** max_slot_wal_keep_size; `null`: it is kept without limit. */
+  /** max_slot_wal_keep_size; `null`: no limit. */
   walKeepBytesMax: string | null;
 }
 

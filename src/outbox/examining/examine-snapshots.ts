@@ -3,9 +3,9 @@ import { readJson } from '../read-json.ts';
 
 const holdersMax = 20;
 
-// Only what keeps vacuum from this database's tables: sessions of it, walsenders of standbys with hot_standby_feedback,
-// prepared transactions, and slots. Vacuum itself is let alone: PostgreSQL does not wait for it either. The ages come
-// from the server: an xid's age counts transactions, not time.
+// Only what prevents vacuum from cleaning this database's tables: its sessions, walsenders of standbys with
+// hot_standby_feedback, prepared transactions, and slots. Vacuum itself is ignored: PostgreSQL does not wait for it either.
+// Ages come from the server; the age of an xid is in transactions, not time.
 const examineSnapshotsSql = `
 select h.json::text as json from (
   select greatest(age(a.backend_xmin), age(a.backend_xid)) as xids, json_build_object(
@@ -33,10 +33,10 @@ const hiddenSessionsSql = `
 select to_json(count(*)::integer)::text as json from pg_stat_activity a
  where a.datname = current_database() and a.query = '<insufficient privilege>'`;
 
-/** What holds a snapshot: rows that were deleted since stay in the tables until it is gone. */
+/** A holder of a snapshot: rows deleted since stay in the tables until it is released. */
 export interface SnapshotHolder {
   kind: 'session' | 'standby' | 'prepared' | 'slot';
-  /** The process id of a session, the name of anything else. */
+  /** The process id of a session, or the name of anything else. */
   name: string;
   role?: string | null;
   application?: string | null;
@@ -44,16 +44,16 @@ export interface SnapshotHolder {
   /** `idle in transaction`, `active`. */
   state?: string | null;
   query?: string | null;
-  /** Transactions begun since. */
+  /** Transactions that began since. */
   xids: number;
-  /** A slot has none. */
+  /** Absent for a slot. */
   ageMs?: number;
 }
 
 export interface SnapshotFacts {
   /** Oldest first. */
   holders: SnapshotHolder[];
-  /** Sessions of this database that this role may not look at. */
+  /** Sessions of this database that this role may not see. */
   hidden: number;
 }
 

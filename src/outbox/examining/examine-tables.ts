@@ -1,7 +1,7 @@
 import type { Executor } from '../../database/executor.ts';
 import { readJson } from '../read-json.ts';
 
-/** Partitions are listed too; an outbox of years by day has some thousands of tables. */
+/** Includes partitions: an outbox with years of daily partitions has some thousands of tables. */
 const tablesMax = 5_000;
 
 const examineTablesSql = `
@@ -23,10 +23,10 @@ select json_build_object(
    and (c.relname like 'outbox\\_%' or c.relname in ('processed_events', 'migrations'))
  order by c.relname limit ${tablesMax}`;
 
-/** A table of the outbox, as the statistics have it: rows are estimates. */
+/** A table of the outbox with its statistics: rows are estimates. */
 export interface TableFacts {
   name: string;
-  /** The table that it is a partition of. */
+  /** The parent table, if it is a partition. */
   partitionOf: string | null;
   partitioned: boolean;
   /** Storage parameters: `autovacuum_vacuum_threshold=5000`. */

@@ -16,7 +16,7 @@ select json_build_object(
 )::text as json
   from pg_namespace n where n.nspname = $1::text`;
 
-/** What emitting and relaying stand on beside tables and indexes. */
+/** What emitting and relaying need besides tables and indexes. */
 export interface TriggerFacts {
   /** `A`: always. `O`: not with session_replication_role = replica. `R`: only then. `D`: never. */
   triggers: { name: string; table: string; fires: 'A' | 'O' | 'R' | 'D' }[];

@@ -5,8 +5,8 @@ import { readJson } from '../read-json.ts';
 /** The tables that turn over all the time. */
 const busyTables = ['outbox_queue', 'outbox_shelf'] as const;
 
-// Autovacuum analyzes them after 50,000 changes. Twice as many, with no ANALYZE for ten minutes, mean that it is off or
-// does not get there. MAINTAIN came with PostgreSQL 17; asked for by an older one, it is an error.
+// Autovacuum analyzes them after 50,000 changes. Twice as many without ANALYZE for ten minutes means that it is off or too
+// slow. PostgreSQL before 17 has no MAINTAIN and would fail on the name.
 const staleSql = `
 select json_build_object('table', c.relname, 'allowed',
          pg_has_role(c.relowner, 'USAGE')
@@ -19,7 +19,7 @@ select json_build_object('table', c.relname, 'allowed',
    and coalesce(greatest(t.last_analyze, t.last_autoanalyze), '-infinity') not between now() - interval '10 minutes' and now()
  order by c.relname`;
 
-// SKIP_LOCKED: to wait for autovacuum's lock would make PostgreSQL end the autovacuum.
+// SKIP_LOCKED: waiting for the lock of autovacuum would make PostgreSQL cancel the autovacuum.
 const analyzeSql = {
   outbox_queue: perSchema((s) => `analyze (skip_locked) ${s}.outbox_queue`),
   outbox_shelf: perSchema((s) => `analyze (skip_locked) ${s}.outbox_shelf`),
@@ -27,13 +27,13 @@ const analyzeSql = {
 
 export interface Analyzed {
   analyzed: string[];
-  /** Stale, and this role may not analyze them: it takes their owner, or the right MAINTAIN of PostgreSQL 17. */
+  /** Stale tables that this role may not analyze: only their owner may, or a role with MAINTAIN (PostgreSQL 17). */
   forbidden: string[];
 }
 
 /**
- * Brings the statistics of the busy tables up to date when autovacuum does not: with those of an empty queue a claim of a
- * long one can be planned badly. Reads a sample of bounded size. Harmless when done twice.
+ * Refreshes the statistics of the busy tables if autovacuum does not: with statistics of an empty queue, claims from a long
+ * one can get bad plans. Reads a sample of bounded size. Safe to repeat.
  */
 export async function analyze(db: Executor, schema: string): Promise<Analyzed> {
   const stale = await readJson<{ table: (typeof busyTables)[number]; allowed: boolean }>(db, staleSql, [
@@ -42,7 +42,7 @@ export async function analyze(db: Executor, schema: string): Promise<Analyzed> {
   ]);
   const result: Analyzed = { analyzed: [], forbidden: [] };
   for (const { table, allowed } of stale) {
-    // Without the right, ANALYZE only warns, and does nothing.
+    // Without the privilege, ANALYZE only warns and does nothing.
     if (allowed) await db.query(analyzeSql[table](schema), []);
     (allowed ? result.analyzed : result.forbidden).push(table);
   }

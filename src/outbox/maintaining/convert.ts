@@ -3,36 +3,36 @@ import { perSchema } from '../../database/identifier.ts';
 import { readJson } from '../read-json.ts';
 import type { PartitionUnit } from './partition.ts';
 
-// Three statements, each a transaction of its own. The first and the last lock the log for a moment and give up after
-// 200 ms if they cannot; the second reads all of it and blocks nobody. Whoever is interrupted begins again.
+// Three statements, each in its own transaction. The first and the last lock the log briefly and give up after 200 ms; the
+// second reads all of it and blocks no session. An interrupted conversion starts again.
 const boundSql = perSchema((s) => `select ${s}.bound_log()`);
 const unboundSql = perSchema((s) => `select ${s}.unbound_log()`);
 const validateSql = perSchema((s) => `select ${s}.validate_log()`);
 const partitionSql = perSchema((s) => `select to_json(${s}.partition_log($1::text))::text as json`);
 
-/** Promises that every row fits the first partition. */
+/** Adds the constraint that every row fits the first partition. */
 export async function boundLog(db: Executor, schema: string): Promise<void> {
   await db.query(boundSql(schema));
 }
 
-/** Takes it back: a conversion that was given up leaves nothing behind. */
+/** Removes the constraint: an abandoned conversion leaves nothing behind. */
 export async function unboundLog(db: Executor, schema: string): Promise<void> {
   await db.query(unboundSql(schema));
 }
 
-/** Has the promise checked, which takes as long as reading the log. Afterwards the conversion need not. */
+/** Validates the constraint, which takes as long as reading the log. The conversion then need not read it. */
 export async function validateLog(db: Executor, schema: string): Promise<void> {
   await db.query(validateSql(schema));
 }
 
-/** Makes the log the first partition of itself. False: it was partitioned before; then only the unit may have changed. */
+/** Converts the log to partition 0 of itself. False: it was already partitioned; then only the unit may have changed. */
 export async function partitionLog(db: Executor, schema: string, unit: PartitionUnit): Promise<boolean> {
   const [converted] = await readJson<boolean>(db, partitionSql(schema), [unit]);
   return converted as boolean;
 }
 
-// Whoever has been in a transaction longest is who a lock waits for. In this database: in another one, which may be a copy,
-// the same number can be another table's.
+// A lock most likely waits for the session with the longest transaction. Only this database counts: in another one, which may
+// be a copy, the same oid can be a different table.
 const holderSql = `
 select json_build_object(
   'pid', a.pid, 'user', a.usename, 'application', a.application_name, 'state', a.state,
@@ -43,7 +43,7 @@ select json_build_object(
       and l.relation in (to_regclass(format('%I.outbox_events', $1::text)), to_regclass(format('%I.outbox_deliveries', $1::text))))
  order by a.xact_start limit 1`;
 
-/** A session that has the log or the record locked. */
+/** A session that has locked the log or the record. */
 export interface LockHolder {
   pid: number;
   user: string | null;
@@ -53,7 +53,7 @@ export interface LockHolder {
   query: string | null;
 }
 
-/** The session that has kept the log from being locked for longest, if one still does. */
+/** The session that has blocked the lock on the log for longest, if there still is one. */
 export async function findLockHolder(db: Executor, schema: string): Promise<LockHolder | undefined> {
   const [holder] = await readJson<LockHolder>(db, holderSql, [schema]);
   return holder;

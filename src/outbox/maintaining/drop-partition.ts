@@ -8,9 +8,9 @@ const dropSql = perSchema(
 );
 
 /**
- * `unknown`, `spare`, `open`, `young`: not to be dropped at all, or not yet. `locked`: somebody is at it; try again.
- * `failed`: PostgreSQL refused, because something of the user's stands on it. `orphans`: events in it are neither queued nor
- * recorded as delivered. `unchecked`: the search for orphans is not at its end; the next call goes on with it.
+ * `unknown`, `spare`, `open`, `young`: never dropped, or not yet. `locked`: another session uses it; try again. `failed`:
+ * PostgreSQL refused, because a user's object depends on it. `orphans`: events in it are neither queued nor recorded as
+ * delivered. `unchecked`: the search for orphans is not finished; the next call continues it.
  */
 export type WhyKept =
   | 'unknown'
@@ -29,15 +29,15 @@ export type DropResult =
   | { kept: WhyKept; count?: number; closedAt?: string; error?: string };
 
 export interface DropOptions {
-  /** Only if it was closed so long ago. Default: at any age. */
+  /** Only if it was closed at least this long ago. Default: at any age. */
   keepMs?: number;
-  /** How long to wait for the locks, and every writer behind us. Default 200. */
+  /** How long to wait for the locks, in milliseconds. Writers wait as long. Default 200. */
   lockTimeoutMs?: number;
 }
 
 /**
- * Drops a partition, its log and its record, in one transaction; unless it is in use or holds what is not delivered.
- * Events of dead letters that nobody has resolved move to the default partition first. Harmless if called twice.
+ * Drops a partition, its log and its record, in one transaction, unless it is in use or contains undelivered events. Events
+ * of unresolved dead letters move to the default partition first. Safe to repeat.
  */
 export async function dropPartition(
   db: Executor,
@@ -53,7 +53,7 @@ export async function dropPartition(
 const sweepSql = perSchema((s) => `select ${s}.sweep_partition($1::text::bigint, 10000)::text as json`);
 const sweepsMax = 20;
 
-/** Removes failures and given up dead letters of a dropped partition, some 200,000 rows at the most. */
+/** Removes failures and discarded dead letters of a dropped partition, at most about 200,000 rows. */
 export async function sweepPartition(db: Executor, schema: string, number: number): Promise<void> {
   for (let sweep = 1; sweep <= sweepsMax; sweep++) {
     const [removed] = await readJson<number>(db, sweepSql(schema), [String(number)]);
@@ -61,7 +61,7 @@ export async function sweepPartition(db: Executor, schema: string, number: numbe
   }
 }
 
-// Oldest first. What was dropped and not yet swept comes along.
+// Oldest first. Includes partitions that were dropped and not yet swept.
 const findExpiredSql = perSchema(
   (s) => `
 select json_build_object('number', number, 'dropped', dropped_at is not null)::text as json
@@ -70,28 +70,28 @@ select json_build_object('number', number, 'dropped', dropped_at is not null)::t
  order by number limit $2::text::integer`,
 );
 
-/** Looked at in one call. More than that can only be kept by events that nobody delivers. */
+/** Partitions examined per call. More can only accumulate if their events are never delivered. */
 const expiredMax = 1_000;
-/** Each of them stops the writers for some milliseconds. */
+/** Each drop blocks writers for some milliseconds. */
 const dropsMax = 3;
 
 export interface DropExpiredOptions {
-  /** How long to keep a partition after it was closed. `Infinity`: for ever. */
+  /** How long to keep a partition after it was closed. `Infinity`: forever. */
   keepMs: number;
   lockTimeoutMs?: number;
 }
 
 export interface DropExpiredResult {
   dropped: number[];
-  /** Partitions that are old enough and stay, with the reason in plain words. */
+  /** Partitions that are old enough but were kept, each with the reason. */
   kept: { number: number; reason: string }[];
-  /** Whether to call it again at once: it dropped as many as it may in one call, or has more to check. */
+  /** Whether to call it again immediately: it reached its limit of drops, or has more to check. */
   more: boolean;
 }
 
 /**
- * Drops partitions that were closed longer ago than `keepMs`, oldest first and three at the most. All is checked again
- * under locks by the database, so it does no harm when two relays believe that they lead.
+ * Drops partitions that were closed longer ago than `keepMs`, oldest first, at most three. The database checks everything
+ * again under locks, so it is safe if two relays consider themselves the leader.
  */
 export async function dropExpired(
   db: Executor,
@@ -113,7 +113,7 @@ export async function dropExpired(
       if ('kept' in drop) {
         if (drop.kept === 'unknown' || drop.kept === 'young') continue; // Another relay was faster, or the clock changed.
         result.kept.push({ number, reason: reasonOf(drop) });
-        // Whoever holds the lock would hold up the next attempt as well, and the writers with it.
+        // The lock holder would block the next attempt as well, and writers behind it.
         if (drop.kept === 'locked') break;
         if (drop.kept === 'unchecked') {
           result.more = true;
@@ -130,7 +130,7 @@ export async function dropExpired(
   return result;
 }
 
-/** Why a partition stays, in plain words. */
+/** Describes why a partition was kept. */
 export function reasonOf({ kept, count = 0, error = '' }: Extract<DropResult, { kept: WhyKept }>): string {
   switch (kept) {
     case 'unknown':
@@ -152,6 +152,6 @@ export function reasonOf({ kept, count = 0, error = '' }: Extract<DropResult, { 
     case 'failed':
       return `PostgreSQL refuses to drop it: ${error}`;
     case 'locked':
-      return 'another session uses the log; it is tried again';
+      return 'another session uses the log; retrying later';
   }
 }

@@ -5,18 +5,18 @@ import { orphansMax } from '../operating/orphans.ts';
 import { optional, readJson, toDate } from '../read-json.ts';
 import { seqsOf } from './partition.ts';
 
-/** Counting stops here: a partition may hold the events of a month. */
+/** Counts stop here: a partition may contain the events of a month. */
 const cap = 10_000;
 
-// Orphans are searched where the last attempt to drop the partition found some, in the step of check_partition, or else in
-// the first part of it (25 ms at most): a list of a year's partitions stays cheap.
+// Orphans are searched where the last attempt to drop the partition found some, with the step of check_partition; otherwise
+// only in its first part (25 ms at most), so that listing a year of partitions stays cheap.
 const checkSeqs = 100_000;
 const firstSeqs = 20_000;
 
 const { first, beyond } = seqsOf('p.number');
 
-// Events are told from the lowest and the highest seq, two lookups in an index: a transaction that was rolled back leaves
-// a gap, so there may be some fewer. Attached means both tables, the log's and the record's.
+// The event count is derived from the lowest and the highest seq, two index lookups. Rolled back transactions leave gaps, so
+// there may be fewer. Attached means both tables, of the log and the record.
 const listPartitionsSql = perSchema(
   (s) => `
 select json_build_object(
@@ -52,7 +52,7 @@ select json_build_object(
  order by p.number`,
 );
 
-// From the catalogue, so that nobody needs a right on the table itself.
+// From the catalogue, which needs no privilege on the table itself.
 const partitioningSql = perSchema(
   (s) => `
 select json_build_object(
@@ -71,9 +71,9 @@ select json_build_object(
 
 /**
  * - `open`: new events go into it;
- * - `closed`: no more events come, and retention counts from when it was closed;
- * - `spare`: made ahead, nothing was ever in it;
- * - `detached`: somebody took it off by hand; its events are not found any more.
+ * - `closed`: no more events are added, and retention counts from when it was closed;
+ * - `spare`: created ahead, nothing was ever in it;
+ * - `detached`: an operator detached it; its events are no longer found.
  */
 export type PartitionState = 'open' | 'closed' | 'spare' | 'detached';
 
@@ -83,28 +83,28 @@ export interface PartitionInfo {
   state: PartitionState;
   openedAt?: Date;
   closedAt?: Date;
-  /** Events in the log; some fewer if transactions were rolled back. */
+  /** Events in the log; fewer if transactions were rolled back. */
   events: number;
   /** Tables and indexes. */
   bytes: number;
-  /** Events that keep it from being dropped: in the queue, waiting for a destination, or orphans. Counted up to 10,000. */
+  /** Events that prevent its drop: in the queue, waiting for a destination, or orphans. Counted up to 10,000. */
   undelivered: number;
   /**
-   * Of these, events that were never queued: `requeueOrphans()` queues them. A lower bound up to 1,000: searched is where an
-   * attempt to drop the partition found them, before that only its first 20,000 seqs.
+   * Of these, events that were never queued: `requeueOrphans()` queues them. A lower bound up to 1,000: the search covers the
+   * part where an attempt to drop the partition found them, or else only its first 20,000 seqs.
    */
   orphans: number;
-  /** Dead letters that nobody has resolved; they survive a drop. Counted up to 10,000. */
+  /** Unresolved dead letters; they survive a drop. Counted up to 10,000. */
   deadLetters: number;
 }
 
-/** How the log is kept. */
+/** How the log is partitioned. */
 export interface Partitioning {
-  /** What a partition holds; `none`: the log is one table. */
+  /** The unit of a partition; `none`: the log is one table. */
   unit: PartitionChoice;
   /** Lowest number first, which is oldest first. */
   partitions: PartitionInfo[];
-  /** What is in no partition. `events` is what the last ANALYZE found, `null` when there was none. */
+  /** The default partition. `events` is an estimate by the last ANALYZE, `null` if there was none. */
   default?: { bytes: number; events: number | null };
   /** Log and record, with their indexes. */
   bytes: number;
@@ -116,7 +116,7 @@ interface PartitionRow extends Omit<PartitionInfo, 'state' | 'openedAt' | 'close
   attached: boolean;
 }
 
-/** Every partition that was not dropped, and how the log is kept. */
+/** Every partition that was not dropped, and how the log is partitioned. */
 export async function listPartitions(db: Executor, schema: string): Promise<Partitioning> {
   const [partitioning] = await readJson<Omit<Partitioning, 'default'> & { default: Partitioning['default'] | null }>(
     db,

@@ -8,7 +8,7 @@ select ${s}.prune_events($1::text::bigint, $2::text::double precision, $3::text:
        as json`,
 );
 
-/** What one chunk of a prune did. */
+/** The result of one chunk. */
 export interface PrunedChunk {
   /** Events removed from the log. */
   pruned: number;
@@ -16,22 +16,22 @@ export interface PrunedChunk {
   reached: string;
   /** Whether nothing old enough is left. */
   finished: boolean;
-  /** Old enough, and kept because they are not delivered yet. */
+  /** Old enough, but kept because they are not delivered yet. */
   queued: number;
-  /** The same, because they wait for a destination. */
+  /** Old enough, but kept because they wait for a destination. */
   shelved: number;
-  /** The same, because they are dead letters that nobody has discarded. */
+  /** Old enough, but kept because they are dead letters that were not discarded. */
   dead: number;
-  /** The same, because they are orphans: nothing says that they were delivered, and no relay will. */
+  /** Old enough, but kept because they are orphans: there is no record of a delivery, and no relay will deliver them. */
   orphaned: number;
 }
 
 /**
- * Removes old events from the log, with their failures, discarded dead letters, and the records of deliveries of which
- * no event is left. Never one that is still to be delivered, whatever its age. Looks at one chunk of the log: the lowest
- * seqs after `after`. To do it twice, or from two processes, is harmless: a chunk that is gone is not found again.
+ * Removes old events from the log, with their failures, discarded dead letters, and delivery records without remaining
+ * events. Never removes an undelivered event, whatever its age. Processes one chunk of the log: the lowest seqs after
+ * `after`. Safe to repeat, also from two processes: removed events are not found again.
  *
- * Where the log is partitioned it is about the default partition only.
+ * In a partitioned log it processes only the default partition.
  */
 export async function pruneEvents(
   db: Executor,

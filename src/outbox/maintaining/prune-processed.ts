@@ -2,7 +2,7 @@ import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 import { readJson } from '../read-json.ts';
 
-// From the time that the last chunk reached, so that it does not walk over the index entries that one has left dead.
+// Starts at the time that the last chunk reached, to skip the dead index entries that it left.
 const pruneProcessedSql = perSchema(
   (s) => `
 with old as materialized (
@@ -26,12 +26,12 @@ select json_build_object('count', count(*), 'reached', max(processed_at))::text 
          order by processed_at fetch first ($3::text::integer) rows with ties) p`,
 );
 
-/** Before everything. */
+/** Earlier than every row. */
 export const firstTime = '-infinity';
 
 /**
- * Forgets which events consumers have processed, so long ago: an event that is delivered once more after that would be
- * processed once more. One chunk, oldest first; `reached` is where the next one begins. Harmless when done twice.
+ * Removes old records of which events consumers have processed: an event that is delivered again after that is processed
+ * again. One chunk, oldest first; `reached` is where the next one begins. Safe to repeat.
  */
 export async function pruneProcessed(
   db: Executor,

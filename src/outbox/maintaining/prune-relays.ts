@@ -2,7 +2,7 @@ import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 import { readJson } from '../read-json.ts';
 
-/** So many that have ended stay, however long ago: an event's story tells which relay it was. */
+/** This many ended relays are kept at any age: event histories name them. */
 const endedKept = 1_000;
 
 const pruneRelaysSql = perSchema(
@@ -20,10 +20,7 @@ with beyond as materialized (
 select to_json(count(*))::text as json from gone`,
 );
 
-/**
- * Removes relays from the books that ended over a day ago, but for the last ones. Answers how many. Harmless when done
- * twice.
- */
+/** Removes the rows of relays that ended over a day ago, except the last ones. Returns how many. Safe to repeat. */
 export async function pruneRelays(db: Executor, schema: string, rowsMax: number): Promise<number> {
   const [count = 0] = await readJson<number>(db, pruneRelaysSql(schema), [String(rowsMax)]);
   return count;

@@ -11,13 +11,13 @@ select json_build_object('task', m.task, 'agoMs', extract(epoch from clock_times
   from ${s}.outbox_maintenance m`,
 );
 
-/** When a task of maintenance was last run, by whichever leader. */
+/** The last run of a maintenance task, whichever relay led. */
 export interface LastRun {
   task: string;
   agoMs: number;
   /** How far it has looked through the log. */
   cursor: string;
-  /** Since when it has been looking. */
+  /** How long ago the current cycle began. */
   cycleAgoMs: number | null;
 }
 
@@ -25,7 +25,7 @@ export async function readRuns(db: Executor, schema: string): Promise<LastRun[]>
   return readJson<LastRun>(db, readRunsSql(schema));
 }
 
-// The share lock on the duty's row makes whoever takes it over wait for this statement, so that the two cannot cross.
+// The share lock on the duty's row makes a relay that takes over wait for this statement, so the two cannot overlap.
 const recordRunSql = perSchema(
   (s) => `
 with duty as materialized (
@@ -52,18 +52,18 @@ select to_json(count(*))::text as json from written`,
 export interface TaskRun {
   task: string;
   durationMs: number;
-  /** Rows that it removed, or other things it did. */
+  /** Rows that it removed, or other changes it made. */
   changed: number;
   /** What it left undone, and why. */
   note?: string | undefined;
   error?: string | undefined;
   /** How far it has looked through the log. */
   cursor?: string | undefined;
-  /** It began from the start of the log again. */
+  /** Whether it started from the beginning of the log again. */
   newCycle?: boolean | undefined;
 }
 
-/** Writes down what a task did. False: this relay does not have the duty any more, and nothing was written. */
+/** Records the run of a task. Returns false if this relay no longer has the duty; nothing was written then. */
 export async function recordRun(
   db: Executor,
   schema: string,

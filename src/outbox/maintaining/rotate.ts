@@ -5,24 +5,24 @@ import { readJson } from '../read-json.ts';
 
 const rotateSql = perSchema((s) => `select ${s}.rotate_partitions($1::text::boolean)::text as json`);
 
-/** What a rotation found and did. */
+/** The result of a rotation. */
 export interface Rotation {
-  /** `none`: the log is not partitioned, and nothing was done. */
+  /** `none`: the log is not partitioned, nothing was done. */
   unit: PartitionChoice;
   /** The partition that new events go into. */
   current?: number;
-  /** The partition that was opened just now. */
+  /** The partition that this call opened. */
   opened?: number;
-  /** Partitions that were made, to be ahead. */
+  /** Partitions that this call created ahead. */
   created: number[];
   /**
-   * The next partition should be opened, and transactions are under way that do not know it, because they began before it
-   * was made. It is opened when they have ended.
+   * The next partition is due, but running transactions began before it was created and do not see it. It is opened after
+   * they have ended.
    */
   waiting?: true;
-  /** The current partition, if it is not there and no other could be opened: events go into the default partition. */
+  /** The current partition, if it is missing and no other could be opened: events go into the default partition. */
   missing?: number;
-  /** Why a partition could not be made. Writers go on where they are. */
+  /** Why a partition could not be created. Writers continue in the current one. */
   error?: { code: string; message: string };
 }
 
@@ -38,9 +38,9 @@ interface RotationRow {
 }
 
 /**
- * Keeps two partitions ahead, and opens the next one when the day or month is over, when the current one is missing, or
- * when `now` says so. Any number of relays may call it at once: they take turns, and the sequence only ever moves up. That
- * a partition cannot be made, for want of space say, is an answer and not an exception.
+ * Keeps two partitions ahead, and opens the next one when the day or month is over, when the current one is missing, or with
+ * `now`. Any number of relays may call it concurrently: they take turns, and the sequence only moves up. A partition that
+ * cannot be created, e.g. for lack of disk space, is a result and not an exception.
  */
 export async function rotate(db: Executor, schema: string, { now = false } = {}): Promise<Rotation> {
   const [row] = await readJson<RotationRow>(db, rotateSql(schema), [String(now)]);

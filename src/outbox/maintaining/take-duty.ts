@@ -1,9 +1,9 @@
 import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 
-// A plain UPDATE and not an upsert: whoever finds the duty taken must not even lock its row, as all relays ask three
-// times per lease. Of two that find it free, the second waits for the first and then sees that it is taken. The duty of
-// a relay that has signed off or was declared lost is free at once.
+// UPDATE instead of an upsert: a relay that finds the duty taken must not even lock its row, because all relays try three
+// times per lease. Of two that find it free, the second waits for the first and then sees that it is taken. The duty of a
+// relay that has stopped or was declared lost is free immediately.
 const takeDutySql = perSchema(
   (s) => `
 with taken as (
@@ -27,14 +27,14 @@ with taken as (
 select epoch::text from taken union all select epoch::text from created`,
 );
 
-/** A duty that one relay at a time has. The epoch fences: it grows with each change of owner. */
+/** A duty that one relay at a time owns. The epoch fences: it grows with each change of owner. */
 export interface Duty {
   name: string;
   /** The relay's token. */
   owner: string;
 }
 
-/** Takes a duty that is free, or goes on with one's own. Answers its epoch; `undefined`: another relay has it. */
+/** Takes a free duty, or renews an owned one. Returns its epoch, or `undefined` if another relay owns it. */
 export async function takeDuty(
   db: Executor,
   schema: string,
@@ -45,12 +45,12 @@ export async function takeDuty(
   return (rows[0] as { epoch: string } | undefined)?.epoch;
 }
 
-// The row stays: with it the epoch would begin anew, and no longer fence.
+// The row stays: deleting it would restart the epoch, which would no longer fence.
 const releaseDutySql = perSchema(
   (s) => `update ${s}.outbox_leadership set lease_until = '-infinity' where name = $1::text and owner = $2::bigint`,
 );
 
-/** Gives a duty up, for whoever looks next. */
+/** Releases a duty: the next relay that tries takes it. */
 export async function releaseDuty(db: Executor, schema: string, { name, owner }: Duty): Promise<void> {
   await db.query(releaseDutySql(schema), [name, owner]);
 }

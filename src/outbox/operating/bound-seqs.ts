@@ -16,7 +16,7 @@ export interface GuessedRange {
   seqBefore: string | undefined;
 }
 
-/** The seqs that the events of a time range have: not below `from`, and below `before`. `null`: no limit. */
+/** Bounds for the seqs of the events in a time range: `from` <= seq < `before`. `null`: no limit. */
 export async function boundSeqs(
   db: Executor,
   schema: string,

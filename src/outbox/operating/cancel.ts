@@ -6,7 +6,7 @@ import type { UndeliveredChange } from './make-due.ts';
 /** See migrations/routines/cancel_events.sql for the contract and the rationale. */
 const cancelSql = perSchema((s) => `select ${s}.cancel_events($1::text::bigint[], $2::text)::text as json`);
 
-/** Cancels undelivered events, as discarded dead letters, and makes the events claimable that were deferred behind them. */
+/** Cancels undelivered events, as discarded dead letters, and undefers the events behind them. */
 export async function cancel(
   db: Executor,
   schema: string,

@@ -1,23 +1,23 @@
 import { arrayText } from '../read-json.ts';
 
-/** Stands in a statement wherever the conditions go; as a comment, the statement is valid without any. */
+/** Placeholder for the conditions in a statement; as a comment, it leaves the statement valid without any. */
 export const conditionsGoHere = '/* conditions */';
 
 /**
- * The conditions of one call, ready to be put into a statement. Only those that were given become part of the text:
- * `($1 is null or type = $1)` would leave the planner without an index as soon as a driver prepares the statement.
- * The texts are ours, the values are bound.
+ * The conditions of one call, to be inserted into a statement. Only given conditions become part of the text: with `($1 is
+ * null or type = $1)` the planner could not use an index once a driver prepares the statement. Texts come from this package;
+ * values are bound.
  */
 export class Conditions {
   readonly values: string[];
   readonly #texts: string[] = [];
 
-  /** `values` are those that the statement itself names, from $1 on. */
+  /** `values` are the parameters of the statement itself, from $1 on. */
   constructor(values: readonly string[] = []) {
     this.values = [...values];
   }
 
-  /** Adds a condition on a value, unless that is not given. `text` gets the value's place, which is of type text. */
+  /** Adds a condition on a value, unless it is undefined. `text` gets the placeholder, of type text. */
   where(value: string | undefined, text: (place: string) => string): this {
     if (value === undefined) return this;
     this.values.push(value);
@@ -48,11 +48,11 @@ export interface EventConditions {
 /** Conditions on a dead letter and its event. */
 export interface DeadLetterConditions extends Omit<EventConditions, 'createdFrom' | 'createdBefore'> {
   reason?: string | undefined;
-  /** Part of the last error's text. */
+  /** A substring of the last error. */
   error?: string | undefined;
   deadFrom?: string | undefined;
   deadBefore?: string | undefined;
-  /** Also those that were given up. */
+  /** Also discarded ones. */
   includeDiscarded?: boolean | undefined;
 }
 
@@ -76,22 +76,22 @@ export function whereDeadLetter(conditions: Conditions, letter: DeadLetterCondit
   return letter.includeDiscarded ? conditions : conditions.always('d.discarded_at is null');
 }
 
-/** The rows that one statement of a bulk operation may take: the lowest seqs first, and no more than a limit. */
+/** The rows that one statement of a bulk operation may process: lowest seqs first, up to a limit. */
 export interface Chunk {
-  /** Only higher seqs: so no event is taken twice in one operation, whatever becomes of it meanwhile. */
+  /** Only higher seqs, so that no event is processed twice in one operation, whatever happens to it meanwhile. */
   after: string;
   limit: number;
 }
 
 /**
- * The condition that a seq is in a list that comes as text. As a subquery, the list is read once; otherwise PostgreSQL may
- * read it for each row that it filters.
+ * The condition that a seq is in a list given as text. As a subquery, the list is parsed once; otherwise PostgreSQL may parse
+ * it for each row.
  */
 export function isOneOf(seq: string, list: string): string {
   return `${seq} = any (array(select unnest(${list}::bigint[])))`;
 }
 
-/** Which dead letters a bulk operation is for: named ones, or all that match and had died when it began. */
+/** Which dead letters a bulk operation processes: given ones, or all that match and existed when it began. */
 export type DeadLetterSelection = { seqs: readonly string[] } | { letters: DeadLetterConditions; diedUntil: string };
 
 /** For a statement in which the log is `e` and the dead letters are `d`, with the chunk's limit as $1. */

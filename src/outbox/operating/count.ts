@@ -3,9 +3,9 @@ import { perSchema } from '../../database/identifier.ts';
 import { examineOrphans } from '../examining/examine-orphans.ts';
 import { readJson } from '../read-json.ts';
 
-// Every count looks at no more than $1 + 1 rows. Where there are more, the table's size is estimated as the planner
-// does it: rows per page as of the last ANALYZE, times the pages there are now. A partitioned log is the sum of its
-// partitions; one that was never analysed is taken to be as dense as the others.
+// Every count reads at most $1 + 1 rows. If there are more, the size of the table is estimated as the planner does it: rows
+// per page as of the last ANALYZE, times the current number of pages. A partitioned log is the sum of its partitions; one
+// that was never analysed is assumed to be as dense as the others.
 const countSql = perSchema(
   (s) => `
 with size as materialized (
@@ -38,14 +38,14 @@ with size as materialized (
          count(*) filter (where not blocking) as settled, count(distinct key) filter (where blocking) as blocked
     from (select discarded_at, blocking, key from ${s}.outbox_dead_letters order by seq limit $1::text::integer + 1) d
 ), log as materialized (
-  -- Where the estimate says that there are too many, they are not even begun to be counted.
+  -- Not counted at all if the estimate is over the limit.
   select case when (select estimate from size where relname = 'outbox_events') > $1::text::integer
            then $1::text::integer + 1
            else (select count(*) from (select from ${s}.outbox_events order by seq limit $1::text::integer + 1) e)
          end as seen
 ), oldest as materialized (
-  -- Since when something could have been delivered that nobody is at. What is on the shelf counts: an outage that made
-  -- the figure disappear would be the last one that a monitor notices.
+  -- The oldest due event that no relay has claimed. Shelved events count: otherwise an outage would make the figure disappear
+  -- from monitoring.
   select least(
     (select e.created_at from (
        select q.seq from ${s}.outbox_queue q
@@ -64,7 +64,7 @@ select json_build_object(
   'queue', queue.seen, 'blocking', queue.blocking, 'processing', queue.processing,
   'waitingSeen', waiting.seen, 'waiting', waiting.waiting, 'shelfRows', shelf.seen, 'shelved', shelf.events, 'blocked', dead.blocked,
   'dead', dead.seen, 'failed', dead.failed, 'deadSettled', dead.settled, 'log', log.seen,
-  -- GREATEST leaves nulls out, and nothing due is not the same as due for no time.
+  -- GREATEST ignores nulls, and nothing due is not the same as due for 0 ms.
   'oldestMs', case when oldest.due_at is not null
                    then greatest(0, floor(extract(epoch from now() - oldest.due_at) * 1000)) end,
   'estimates', (select json_object_agg(relname, estimate) from size)
@@ -72,25 +72,25 @@ select json_build_object(
   from queue, waiting, shelf, dead, log, oldest`,
 );
 
-/** Counts of rows. `exact` says which figures were counted; the others are estimates, or at least so many. */
+/** Row counts. `exact` marks the figures that were counted; the others are estimates or lower bounds. */
 export interface RowCounts {
-  /** Events to be delivered that no relay has in its hands: those that are due, those that wait, and the shelved ones. */
+  /** Undelivered events that no relay has claimed: due, waiting and shelved ones. */
   pending: number;
-  /** Events in the hands of a relay. */
+  /** Events that a relay has claimed. */
   processing: number;
-  /** Of the pending ones, those that are not due: delayed, in backoff, or behind such an event. */
+  /** Pending events that are not due: delayed, in backoff, or behind such an event. */
   waiting: number;
-  /** Of the pending ones, those that wait for a destination that is away or paused, and have reached all others. */
+  /** Pending events that wait only for destinations that are down or paused. */
   shelved: number;
-  /** Aggregates (or keys) that wait for a dead letter to be retried or discarded. */
+  /** Aggregates (or keys) that a dead letter blocks until it is retried or discarded. */
   blocked: number;
   /** Dead letters that were not discarded. */
   failed: number;
   /** Events in the log that are neither queued, shelved nor dead: delivered, unless they are orphans. */
   delivered: number;
   /**
-   * For how long the oldest event that is due has been due; `null` when nothing is. One that waits for a destination
-   * that is away or paused is due as before, so an outage shows here.
+   * How long the oldest due event has been due; `null` if none is due. Events that wait for a destination that is down or
+   * paused count as due, so an outage shows here.
    */
   oldestPendingMs: number | null;
   exact: {
@@ -104,13 +104,13 @@ export interface RowCounts {
   };
 }
 
-/** How much of what there is. `exact` says which figures were counted; the others are estimates, or at least so many. */
+/** Counts by status. `exact` marks the figures that were counted; the others are estimates or lower bounds. */
 export interface OutboxCounts extends RowCounts {
   /** Events delivered and still in the log. */
   delivered: number;
   /**
-   * Events in the log that were never queued nor delivered: no relay delivers them until `requeueOrphans()`. Of a log of more
-   * than 400,000 seqs a sample is searched, and the figure is a lower bound.
+   * Events in the log that were never queued nor delivered: no relay delivers them until `requeueOrphans()`. In a log of more
+   * than 400,000 seqs only a sample is searched, and the figure is a lower bound.
    */
   orphans: number;
   exact: RowCounts['exact'] & { orphans: boolean };
@@ -133,7 +133,7 @@ interface Seen {
   estimates: Record<'outbox_events' | 'outbox_queue' | 'outbox_shelf' | 'outbox_dead_letters', number | null>;
 }
 
-/** The same with orphans told apart from delivered events: at most 20 lookups by index more. */
+/** The same with orphans distinguished from delivered events: at most 20 more index lookups. */
 export async function countAll(db: Executor, schema: string): Promise<OutboxCounts> {
   const { delivered, exact, ...counts } = await count(db, schema);
   const { orphans, exact: exactOrphans } = await examineOrphans(db, schema);
@@ -145,20 +145,20 @@ export async function countAll(db: Executor, schema: string): Promise<OutboxCoun
   };
 }
 
-/** Counts what fits below the cap and estimates the rest, so that it costs the same on ten rows and ten million. */
+/** Counts up to the cap and estimates the rest, so that the cost is the same for ten rows and ten million. */
 export async function count(db: Executor, schema: string, cap = 100_000): Promise<RowCounts> {
   const [row] = await readJson<Seen>(db, countSql(schema), [String(cap), schema]);
   return toCounts(row as Seen, cap);
 }
 
 function toCounts(seen: Seen, cap: number): RowCounts {
-  /** The size of a table of which `counted` rows were seen. Past the cap it is at least that, whatever the estimate. */
+  /** The size of a table of which `counted` rows were read. Above the cap it is at least that, whatever the estimate. */
   const size = (counted: number, estimate: number | null) =>
     counted <= cap ? counted : Math.max(counted, estimate ?? 0);
   const queue = size(seen.queue, seen.estimates.outbox_queue);
   const dead = size(seen.dead, seen.estimates.outbox_dead_letters);
   const log = size(seen.log, seen.estimates.outbox_events);
-  // A part of the dead letters that were seen stands for the same part of all, and so on the shelf.
+  // Extrapolates: the fraction among the rows that were read applies to all dead letters, and likewise for the shelf.
   const ofDead = (part: number) => (seen.dead === 0 ? 0 : Math.round((part / seen.dead) * dead));
   const shelfRows = size(seen.shelfRows, seen.estimates.outbox_shelf);
   const shelved = seen.shelfRows === 0 ? 0 : Math.round((seen.shelved / seen.shelfRows) * shelfRows);

@@ -7,7 +7,7 @@ import { resolveSql } from './requeue.ts';
 
 const discardSql = resolveSql('discard');
 
-/** Gives dead letters up. The rows stay, so that the story can be told; a key that one of them held goes on. */
+/** Discards dead letters. The rows stay as history; a key that one of them blocked continues. */
 export async function discard(
   db: Executor,
   schema: string,

@@ -2,7 +2,7 @@ import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 import { readJson } from '../read-json.ts';
 
-// A binary search by the primary key: some sixty lookups at the very most, however long the log is.
+// A binary search along the primary key: at most about sixty lookups, however long the log is.
 const findSeqAtTimeSql = perSchema(
   (s) => `
 with recursive search(low, high) as (
@@ -20,12 +20,12 @@ select to_json(low::text)::text as json from search where low > high`,
 );
 
 /**
- * Where in the log a time begins if `created_at` grows with seq: the first seq that is not older. `undefined` when the log
- * is empty.
+ * Where in the log a time begins if `created_at` grows with seq: the first seq that is not older. `undefined` if the log is
+ * empty.
  *
- * A list by time is ordered by seq and stops when its page is full, so the planner walks along the primary key, and
- * for a week long ago that means over everything since. With a bound it starts where the week does. This is only a guess:
- * imported history has times of its own. `boundSeqs` makes it a bound that holds.
+ * A list by time is ordered by seq and stops when its page is full, so the planner walks along the primary key; for a week
+ * long ago it would read everything since then. With a bound it starts where the week does. This is only a guess: imported
+ * history has its own times. `boundSeqs` turns it into a correct bound.
  */
 export async function findSeqAtTime(db: Executor, schema: string, time: string): Promise<string | undefined> {
   const [seq] = await readJson<string>(db, findSeqAtTimeSql(schema), [time]);

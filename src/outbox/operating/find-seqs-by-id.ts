@@ -2,7 +2,7 @@ import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 import { arrayText, readJson } from '../read-json.ts';
 
-// As a subquery, the list is read once; otherwise PostgreSQL may read it for each row that it filters.
+// As a subquery, the list is parsed once; otherwise PostgreSQL may parse it for each row.
 const findSeqsByIdSql = perSchema(
   (s) => `
 select json_build_object('id', id, 'seq', seq::text)::text as json
@@ -10,8 +10,8 @@ select json_build_object('id', id, 'seq', seq::text)::text as json
 );
 
 /**
- * The seqs of events by their ids, in no particular order. Ids that do not exist are left out, and one that several
- * partitions have comes several times.
+ * The seqs of events by their ids, in no particular order. Unknown ids are left out; an id that exists in several partitions
+ * yields several seqs.
  */
 export async function findSeqsById(
   db: Executor,

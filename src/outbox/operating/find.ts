@@ -8,18 +8,18 @@ import type { EventStatus } from './list.ts';
 
 const failuresMax = 1_000;
 const deliveriesMax = 1_000;
-/** Of a payload's text: what `payloadJson` promises. */
+/** Length of the payload text that is returned: the limit of `payloadJson`. */
 export const payloadCharactersMax = 16_777_216;
 
-/** Of what an operator did by `forget` or `cancel`, the relay is 0. */
+/** Relay 0 is an operator, who ran `forget` or `cancel`. */
 const relayName = (row: string) =>
   `coalesce(r.name, case when ${row}.relay = 0 then 'operator' else ${row}.relay::text end)`;
 
-// One statement, so that all parts are of one moment. The status comes from the view: there is one definition of it.
+// One statement, so that all parts are of one snapshot. The status comes from the view, which defines it.
 //
-// The text of a payload can be 10,000 times as long as what is stored: jsonb stores 1e131071 in 12 bytes. So the length is known
-// only once the text is made, and is looked at before the text is sent. A value that is stored in more than eight times the limit
-// is not converted at all, for the reason in load-payload.ts. OFFSET 0 keeps the text from being made twice.
+// The text of a payload can be 10,000 times as long as its stored form: jsonb stores 1e131071 in 12 bytes. So the length is
+// known only after the conversion, and is checked before the text is sent. A value stored in more than eight times the limit
+// is not converted at all, for the reason in load-payload.ts. OFFSET 0 keeps the text from being computed twice.
 const findSql = (column: 'id' | 'seq', type: 'uuid' | 'bigint') =>
   perSchema(
     (s) => `
@@ -71,33 +71,33 @@ select json_build_object(
 const findByIdSql = findSql('id', 'uuid');
 const findBySeqSql = findSql('seq', 'bigint');
 
-/** Everything that is known of one event. */
+/** Everything that is recorded about one event. */
 export interface EventDetails {
   id: string;
-  /** Position in the log, as text: it may exceed what a number holds. */
+  /** Position in the log, as text: it may exceed a number. */
   seq: string;
   type: string;
   aggregate: { type: string; id: string };
-  /** What it is ordered by: its aggregate (`order:42`) or a key of its own; `null` when it is not ordered. */
+  /** Its ordering key: its aggregate (`order:42`) or a key of its own; `null` if it is not ordered. */
   key: string | null;
   schemaVersion: number;
-  /** The payload as a handler gets it: parsed, so that a number beyond 2^53 loses digits. `undefined` if `payloadCut`. */
+  /** The payload as a handler gets it: parsed, so a number beyond 2^53 loses digits. `undefined` if `payloadCut`. */
   payload: unknown;
   /** The payload as PostgreSQL writes it: its first 16,777,216 characters, or nothing if `payloadBytes` is `null`. */
   payloadJson: string;
-  /** Whether `payloadJson` is not all of the payload. */
+  /** Whether `payloadJson` is truncated. */
   payloadCut: boolean;
   /** Bytes of the whole text; `null` if the payload is stored in more than 128 MiB or its text has more than 1 GB. */
   payloadBytes: number | null;
-  /** Text, unless plain SQL has inserted something else. */
+  /** Text, unless plain SQL inserted something else. */
   headers: Record<string, unknown>;
   /** The headers as PostgreSQL writes them. */
   headersJson: string;
   status: EventStatus;
   createdAt: Date;
-  /** Not before this time: delayed, in backoff, or behind an event of its key that is. */
+  /** Not delivered before this time: delayed, in backoff, or behind such an event of its key. */
   availableAt?: Date;
-  /** Attempts since it was last put into the queue: failed ones, and for a delivered event also the one that worked. */
+  /** Attempts since it was last queued: failed ones, and the successful one of a delivered event. */
   attempts: number;
   /** Every failed attempt, oldest first; an entry for each target that failed. At most the last 1,000. */
   failures: FailedAttempt[];
@@ -106,21 +106,21 @@ export interface EventDetails {
   /** Targets that already have it, while others do not. */
   done: string[];
   /**
-   * Targets that a relay has decided it must still reach: destinations by name, handlers as `type:name`. Only relays that
-   * have one of them take it from the queue. Empty before its first attempt, and on the shelf, where `waitingFor` says it.
+   * Targets that it must still reach, as a relay has decided: destinations by name, handlers as `type:name`. Only relays that
+   * have one of them claim it. Empty before its first attempt, and on the shelf, where `waitingFor` has them.
    */
   owed: string[];
-  /** Present when it failed for good and was not retried since. */
+  /** Present if it failed for good and was not retried since. */
   deadLetter?: DeadLetterFacts;
-  /** The relay that has it in its hands. */
+  /** The relay that has claimed it. */
   holder?: { token: string; name: string; host: string; pid: number };
-  /** Destinations that are away or paused and still lack it, by name; the others in its route have it. */
+  /** Destinations that are down or paused and do not have it yet, by name; the others in its route have it. */
   waitingFor: string[];
-  /** Since when it waits for these. */
+  /** When it was shelved for these. */
   waitingSince?: Date;
-  /** The event of its key that must go first. */
+  /** The event of its key that must be delivered first. */
   waitingBehind?: { id: string; seq: string };
-  /** Seqs of other events that have the same id, which can be so in a partitioned log. Lowest first. */
+  /** Seqs of other events with the same id, possible in a partitioned log. Lowest first. */
   sameId: string[];
   /** True if it was never queued nor delivered: no relay delivers it until `requeueOrphans()`. */
   orphan: boolean;
@@ -129,7 +129,7 @@ export interface EventDetails {
 export interface FailedAttempt {
   attempt: number;
   at: Date;
-  /** The handler that failed; `null` when there was none. */
+  /** The target that failed; `null` if there was none. */
   target: string | null;
   code: string | null;
   error: string;
@@ -155,11 +155,11 @@ export interface DeadLetterFacts {
   error: string;
   /** Whether the events of its key wait until it is retried or discarded. */
   blocking: boolean;
-  /** When an operator gave it up. */
+  /** When an operator discarded it. */
   discardedAt?: Date;
 }
 
-/** The same as it comes from the database: times are text, and what is absent is null. */
+/** The same as read from the database: times are text, and absent values are null. */
 interface EventDetailsRow
   extends Omit<
     EventDetails,

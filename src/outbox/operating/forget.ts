@@ -5,15 +5,15 @@ import { readJson } from '../read-json.ts';
 /** See migrations/routines/forget_target.sql for the contract and the rationale. */
 const forgetSql = perSchema((s) => `select ${s}.forget_target($1::text, $2::text::integer)::text as json`);
 
-/** What becomes of the events that are owed to a target that is forgotten. */
+/** What happens to the events that are owed to a forgotten target. */
 export interface ForgottenEvents {
-  /** Events that have reached other targets and owe nothing else: SENT, recorded without this one. */
+  /** Events that have reached other targets and owe nothing else: SENT, recorded without this target. */
   sent: number;
-  /** Events that have reached nothing: given up, as discarded dead letters with the reason `forgotten`. */
+  /** Events that have reached no target: discarded dead letters with the reason `forgotten`. */
   discarded: number;
-  /** Events that wait for other destinations too: they go on waiting for these. */
+  /** Events that also wait for other destinations: they keep waiting for these. */
   stillWaiting: number;
-  /** Events in the queue that owe other targets too, or waited for a handler: relays deliver them without this one. */
+  /** Events in the queue that also owe other targets, or waited for a handler: relays deliver them without this target. */
   queued: number;
   /** Dead letters: a retry no longer waits for this target. */
   deadLetters: number;
@@ -23,13 +23,13 @@ export type ForgottenChunk =
   | { inUse: true }
   | ({
       inUse: false;
-      /** Events that a relay holds at the moment: they may be shelved for this target once more. */
+      /** Events that a relay has claimed: they may be shelved for this target again. */
       inFlight: number;
-      /** Whether nothing is left but what is in flight. */
+      /** Whether nothing is left except claimed events. */
       finished: boolean;
     } & ForgottenEvents);
 
-/** Forgets one chunk of what is owed to a target. `inUse`: a living relay has it, and nothing was changed. */
+/** Forgets one chunk of what is owed to a target. `inUse`: a living relay has the target, and nothing was changed. */
 export async function forget(db: Executor, schema: string, target: string, rowsMax: number): Promise<ForgottenChunk> {
   const [chunk] = await readJson<ForgottenChunk>(db, forgetSql(schema), [target, String(rowsMax)]);
   return chunk as ForgottenChunk;
@@ -72,7 +72,7 @@ export interface ForgetPreview extends ForgottenEvents {
 
 const cap = 100_000;
 
-/** What forgetting a target would do. Each count ends at 100,000. */
+/** What forgetting a target would do. Counts are capped at 100,000. */
 export async function previewForget(db: Executor, schema: string, target: string): Promise<ForgetPreview> {
   const [preview] = await readJson<ForgetPreview>(db, previewSql(schema), [target, String(cap)]);
   return preview as ForgetPreview;

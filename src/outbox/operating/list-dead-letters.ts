@@ -5,7 +5,7 @@ import type { DeadLetterConditions } from './conditions.ts';
 import { Conditions, conditionsGoHere, whereDeadLetter } from './conditions.ts';
 import type { DeadLetterFacts } from './find.ts';
 
-// LIMIT 1 makes the planner look each event up, instead of walking along the log to where its dead letters begin.
+// LIMIT 1 makes the planner look up each event, instead of walking along the log to where its dead letters begin.
 const listDeadLettersSql = perSchema(
   (s) => `
 select json_build_object(
@@ -20,15 +20,15 @@ select json_build_object(
  order by d.seq desc limit $1::text::integer`,
 );
 
-/** An event that failed for good. What only the log knows is `null` once the event was deleted from there. */
+/** An event that failed for good. Fields from the log are `null` once the event was deleted from it. */
 export interface DeadLetter extends DeadLetterFacts {
   id: string | null;
-  /** Position in the log, as text: it may exceed what a number holds. Names the event also when its id is lost. */
+  /** Position in the log, as text: it may exceed a number. Identifies the event even if its id is lost. */
   seq: string;
   type: string | null;
   aggregate: { type: string; id: string } | null;
   createdAt: Date | null;
-  /** Targets that have it nevertheless. */
+  /** Targets that have the event nevertheless. */
   done: string[];
 }
 
@@ -47,7 +47,7 @@ export interface ListDeadLettersRequest {
   limit: number;
 }
 
-/** The statement and its values: apart, so that a test can have it explained. */
+/** The statement and its values: exported separately, so that a test can run EXPLAIN. */
 export function listDeadLettersStatement(
   schema: string,
   { letters, after, limit }: ListDeadLettersRequest,

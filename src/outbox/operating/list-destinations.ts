@@ -2,12 +2,12 @@ import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 import { optional, readJson, toDate } from '../read-json.ts';
 
-// Counting stops at the cap: a shelf may hold the events of days.
+// Counts stop at the cap: a shelf may contain the events of days.
 const listDestinationsSql = perSchema(
   (s) => `
 select json_build_object(
   'name', c.destination,
-  -- One that answers, but has taken nothing of what waits for it yet, is not known to be back.
+  -- A destination that passes its probes but has accepted none of its waiting events is not known to be up.
   'down', c.state = 'open' or (c.probes > 0 and exists (
      select from ${s}.outbox_shelf h where h.destination = c.destination)),
   'pausedAt', c.paused_at, 'reason', c.reason,
@@ -26,17 +26,17 @@ select json_build_object(
 /** A destination as operators see it. */
 export interface DestinationInfo {
   name: string;
-  /** `up`: events are sent. `down`: it is away and is probed. `paused`: by an operator. */
+  /** `up`: events are sent. `down`: unreachable, and probed. `paused`: by an operator. */
   state: 'up' | 'down' | 'paused';
   /** Events that wait for it, counted up to 100,000. */
   waiting: number;
-  /** Living relays that have it. Without any, its events wait until one starts, or until it is forgotten. */
+  /** Living relays that have it. Without any, its events wait until one starts, or until the destination is forgotten. */
   relays: number;
-  /** When the oldest of these was emitted. */
+  /** When the oldest event that waits for it was emitted. */
   oldestWaitingAt?: Date;
-  /** Since when it is away. */
+  /** Since when it is down. */
   downSince?: Date;
-  /** Why: the broker's own words. */
+  /** Why it is down, as the broker reported it. */
   error?: string;
   /** When it will be probed next. */
   probeAt?: Date;
@@ -60,7 +60,7 @@ interface DestinationRow {
 
 const cap = 100_000;
 
-/** Every destination that a relay has entered, by name. */
+/** Every registered destination, by name. */
 export async function listDestinations(db: Executor, schema: string): Promise<DestinationInfo[]> {
   const rows = await readJson<DestinationRow>(db, listDestinationsSql(schema), [String(cap)]);
   return rows.map((row) => ({

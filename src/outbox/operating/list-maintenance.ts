@@ -18,9 +18,9 @@ select json_build_object(
 )::text as json`,
 );
 
-/** What was last done for all by the relay that leads. */
+/** The last maintenance runs. */
 export interface MaintenanceInfo {
-  /** The relay that does maintenance now; absent when none does. */
+  /** The relay that does maintenance now; absent if none does. */
   leader?: MaintenanceLeader;
   tasks: MaintenanceTaskInfo[];
 }
@@ -39,13 +39,13 @@ export interface MaintenanceTaskInfo {
   task: string;
   ranAt: Date;
   durationMs: number;
-  /** Rows that the last run removed, or other things it did. */
+  /** Rows that the last run removed, or other changes it made. */
   changed: number;
   /** What the last run left undone, and why. */
   note?: string;
   /** Why the last run failed. */
   error?: string;
-  /** Runs that failed in a row. */
+  /** Consecutive failed runs. */
   failures: number;
   succeededAt?: Date;
 }

@@ -2,8 +2,8 @@ import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 import { readJson } from '../read-json.ts';
 
-// What no claim takes (claim_many): owed to nothing that a living relay has, nor to a destination, which a relay would put
-// onto the shelf. What is on the shelf is `listDestinations`' to tell.
+// Events that no claim takes (claim_many): owed neither to a target of a living relay nor to a destination, for which a relay
+// would shelve them. `listDestinations` reports shelved events.
 const listMissingTargetsSql = perSchema(
   (s) => `
 with living as materialized (
@@ -20,7 +20,7 @@ select json_build_object('target', o.target, 'events', count(*))::text as json
  group by o.target order by count(*) desc, o.target limit 20`,
 );
 
-/** A target that events in the queue are owed to, and that no living relay has. */
+/** A target that queued events are owed to, and that no living relay has. */
 export interface MissingTarget {
   /** A handler as `type:name`. */
   target: string;

@@ -16,7 +16,7 @@ select json_build_object(
  order by (r.ended_at is null) desc, r.token desc limit ${relaysMax}`,
 );
 
-/** A relay as the books have it. */
+/** A registered relay. */
 export interface RelayInfo {
   /** Its fencing token: new each time it registers. */
   token: string;
@@ -24,15 +24,15 @@ export interface RelayInfo {
   host: string;
   pid: number;
   /**
-   * `alive`: its lease runs. `overdue`: its lease ran out and no other relay has taken over yet. `stopped`: it signed
-   * off. `lost`: it was declared gone, and what it held was taken over.
+   * `alive`: its lease is valid. `overdue`: its lease expired and no other relay has taken over yet. `stopped`: it stopped
+   * normally. `lost`: it was declared lost, and its events were taken over.
    */
   state: 'alive' | 'overdue' | 'stopped' | 'lost';
   startedAt: Date;
   heartbeatAt: Date;
   leaseUntil: Date;
   endedAt?: Date;
-  /** What it reported with its last heartbeat: counters since it was created, and what it holds. */
+  /** What it reported with its last heartbeat: counters since it was created, and its buffer. */
   stats: Record<string, unknown>;
   /** Version of the package that it runs. */
   version?: string;
@@ -52,7 +52,7 @@ interface RelayRow
   endedAt: string | null;
 }
 
-/** Relays that run, then those that ended in the last days, newest first. */
+/** Running relays, then those that ended in the last days, newest first. */
 export async function listRelays(db: Executor, schema: string): Promise<RelayInfo[]> {
   const rows = await readJson<RelayRow>(db, listRelaysSql(schema));
   return rows.map(({ startedAt, heartbeatAt, leaseUntil, endedAt, version, fingerprint, ...same }) => ({

@@ -4,7 +4,7 @@ import { readJson } from '../read-json.ts';
 import type { Chunk, EventConditions } from './conditions.ts';
 import { Conditions, conditionsGoHere, whereEvent } from './conditions.ts';
 
-// Each side is read in order of seq and ends with the chunk, as in list.ts.
+// Each branch is read in order of seq and stops at the chunk limit, as in list.ts.
 const listUndeliveredSql = perSchema((s) => {
   const chunk = `${conditionsGoHere} order by u.seq limit $1::text::integer`;
   return `

@@ -5,7 +5,7 @@ import { optional, readJson, toDate } from '../read-json.ts';
 import type { EventConditions } from './conditions.ts';
 import { Conditions, conditionsGoHere, whereEvent } from './conditions.ts';
 
-/** What users know an event's state by. The view `outbox_status` defines it. */
+/** The status of an event. The view `outbox_status` defines it. */
 export type EventStatus = 'PENDING' | 'PROCESSING' | 'SENT' | 'FAILED';
 
 export const eventStatuses: readonly EventStatus[] = ['PENDING', 'PROCESSING', 'SENT', 'FAILED'];
@@ -13,11 +13,10 @@ export const eventStatuses: readonly EventStatus[] = ['PENDING', 'PROCESSING', '
 export type ListOrder = 'newest' | 'oldest';
 
 /**
- * Where the events of a status are found. The view computes the status of each row of the log; to ask it for all that
- * are PENDING would mean to visit every delivered event. So each status is driven by the smallest table that has all
- * of its events, in order of that table's primary key, and stops when the page is full; the view is asked only about
- * the page. An event that is in no table, because somebody deleted its queue row by hand, reads as PENDING but is
- * listed only without a status.
+ * Where the events of a status are found. The view computes the status of each row of the log; selecting all PENDING events
+ * from it would visit every delivered event. So each status is driven by the smallest table that has all of its events, in
+ * order of that table's primary key, and stops when the page is full; the view is queried only for the page. An event that is
+ * in no table, because a user deleted its queue row, has the status PENDING but is listed only without a status filter.
  */
 interface Source {
   /** Tables and conditions. `log` joins the log, `e`, to the driving table. */
@@ -47,9 +46,9 @@ const sources: Record<EventStatus | 'ANY', Source> = {
 };
 
 /**
- * The events, `q`, that are PENDING: in the queue, and on the shelf. Each side is read in order and ends with the page;
- * what both have is merged then. An event that waits for several destinations has as many rows on the shelf. That it is
- * not in the queue is asked for each row of the page, as in `deliveredEvents`, and never by reading the queue.
+ * The events, `q`, that are PENDING: in the queue, and on the shelf. Each branch is read in order and stops at the page
+ * limit, then both are merged. An event that waits for several destinations has as many rows on the shelf. For each row of
+ * the page a lookup checks that it is not in the queue, as in `deliveredEvents`; the queue is never read as a whole.
  */
 function waitingEvents(s: string, direction: Direction, log: (seq: string) => string): string {
   const page = `${conditionsGoHere} order by q.seq ${direction} limit $1::text::integer`;
@@ -63,13 +62,13 @@ function waitingEvents(s: string, direction: Direction, log: (seq: string) => st
 }
 
 /**
- * The events of the log, `e`, that are SENT: nothing is left to do, and there is a record of the delivery.
+ * The events of the log, `e`, that are SENT: nothing is left to do, and there is a delivery record.
  *
- * Written so that the planner can only walk along an index of the log and look each event up, whatever it believes.
- * With NOT EXISTS it expects from old statistics of the queue that hardly an event remains, and with EXISTS that one
- * multirange in a thousand matches; either way it prepares to read the whole log for one page. CASE keeps it from looking
- * for the record first, which costs the most: on top of a backlog of 900,000 events 12 s instead of 1.4 s. A subquery with
- * OFFSET 0 does so too, but there it forgets that only a page is wanted, and sorts all partitions of the log.
+ * Written so that the planner can only walk along an index of the log and look up each event, whatever its estimates. With
+ * NOT EXISTS it expects from old statistics of the queue that hardly any event remains, and with EXISTS that one multirange
+ * in a thousand matches; either way it prepares to read the whole log for one page. CASE keeps it from searching the record
+ * first, which costs the most: behind a backlog of 900,000 events 12 s instead of 1.4 s. A subquery with OFFSET 0 does so
+ * too, but then the planner ignores the page limit and sorts all partitions of the log.
  */
 export function deliveredEvents(s: string): string {
   return `${s}.outbox_events e where case
@@ -81,15 +80,16 @@ export function deliveredEvents(s: string): string {
 }
 
 /**
- * With conditions on the event the planner may choose where to start: a rare type is found faster by its index than in
- * a long queue. Without any it may not, as it would walk along the log to where the driving table's rows begin.
+ * With conditions on the event the planner may choose where to start: a rare type is found faster by its index than in a long
+ * queue. Without conditions it may not, because it would walk along the log to where the driving table's rows begin.
  */
 const joinLog = (s: string, seq: string, hasConditions: boolean) =>
   hasConditions
     ? `join ${s}.outbox_events e on e.seq = ${seq}`
     : `cross join lateral (select from ${s}.outbox_events e where e.seq = ${seq} limit 1) e`;
 
-// LIMIT 1 keeps the view from being merged into the page's plan: it is looked up for each row of the page, never scanned.
+// LIMIT 1 keeps the view from being merged into the plan of the page: it is looked up for each row of the page, never
+// scanned.
 const pageSql = (source: Source, direction: Direction, hasConditions: boolean) =>
   perSchema(
     (s) => `
@@ -126,27 +126,27 @@ function statementOf(
 export interface ListRequest {
   status?: EventStatus | undefined;
   events: EventConditions;
-  /** Bounds that a time range was translated to: see `locate`. */
+  /** Bounds from a time range: see `boundSeqs`. */
   seqFrom?: string | undefined;
   seqBefore?: string | undefined;
   order: ListOrder;
-  /** Only what comes after this seq in that order. */
+  /** Only events after this seq, in that order. */
   after?: string | undefined;
   limit: number;
 }
 
-/** An event in a list. `find` tells the rest. */
+/** An event in a list. `find` returns the rest. */
 export interface EventSummary {
   id: string;
-  /** Position in the log, as text: it may exceed what a number holds. */
+  /** Position in the log, as text: it may exceed a number. */
   seq: string;
   type: string;
   aggregate: { type: string; id: string };
   status: EventStatus;
-  /** Attempts since it was last put into the queue: failed ones, and for a delivered event also the one that worked. */
+  /** Attempts since it was last queued: failed ones, and the successful one of a delivered event. */
   attempts: number;
   createdAt: Date;
-  /** Not before this time: delayed, in backoff, or behind an event of its key that is. */
+  /** Not delivered before this time: delayed, in backoff, or behind such an event of its key. */
   availableAt?: Date;
   /** The last delivery, if there was one. */
   deliveredAt?: Date;
@@ -154,13 +154,13 @@ export interface EventSummary {
   lastError?: string;
 }
 
-/** The statement and its values: apart from `list`, so that a test can have it explained. */
+/** The statement and its values: exported separately from `list`, so that a test can run EXPLAIN. */
 export function listStatement(schema: string, request: ListRequest): { text: string; values: string[] } {
   const { status = 'ANY', events, order, after } = request;
   const { driver } = sources[status];
   const hasConditions = Object.values(events).some((value) => value !== undefined);
   const conditions = whereEvent(new Conditions([String(request.limit)]), events);
-  // The planner knows that the two seqs are equal, but passes no inequality on from one to the other.
+  // The planner knows that the two seqs are equal, but does not transfer inequalities between them.
   for (const table of hasConditions ? new Set([driver, 'e']) : [driver]) {
     conditions
       .where(request.seqFrom, (v) => `${table}.seq >= ${v}::bigint`)

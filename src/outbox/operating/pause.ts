@@ -2,7 +2,7 @@ import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 import { readJson } from '../read-json.ts';
 
-// Known is what a relay has entered: a misspelt name would otherwise pause nothing, silently.
+// Only registered destinations: otherwise a misspelt name would silently pause nothing.
 const pauseSql = perSchema(
   (s) => `
 with paused as (
@@ -15,14 +15,14 @@ select to_json(destination)::text as json from paused`,
 );
 
 /**
- * Nothing is sent to the destination from now on; its events wait. Where it is paused already, a reason replaces the one
- * there was. False: no relay has entered such a destination.
+ * Pauses a destination: nothing is sent to it, and its events wait. If it is already paused, a new reason replaces the old
+ * one. Returns false if no such destination is registered.
  */
 export async function pause(db: Executor, schema: string, destination: string, reason: string): Promise<boolean> {
   return (await readJson<string>(db, pauseSql(schema), [destination, reason])).length === 1;
 }
 
-// An open circuit is closed as well: whoever resumes a destination says that it is there.
+// Also closes an open circuit: an operator who resumes a destination considers it up.
 const resumeSql = perSchema(
   (s) => `
 with resumed as (
@@ -35,7 +35,7 @@ with resumed as (
 select to_json(destination)::text as json from resumed`,
 );
 
-/** Ends a pause, and an outage too: relays try at once. False: no relay has entered such a destination. */
+/** Ends a pause, and also an outage: relays try again immediately. Returns false if no such destination is registered. */
 export async function resume(db: Executor, schema: string, destination: string): Promise<boolean> {
   return (await readJson<string>(db, resumeSql(schema), [destination])).length === 1;
 }

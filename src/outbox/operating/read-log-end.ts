@@ -12,15 +12,15 @@ select json_build_object('now', now(),
 export interface LogEnd {
   /** The database's time. */
   now: string;
-  /** No dead letter of this moment is younger: the database's time, or later if its clock was set back. */
+  /** No existing dead letter is newer: the database's time, or later if its clock was set back. */
   lastDeath: string;
   /** The end of the log. */
   lastSeq: string;
 }
 
 /**
- * The database's time and the end of its log. A bulk operation takes only what was there by then: events that die
- * again as fast as they are retried must not keep it going for ever.
+ * The database's time and the end of its log. A bulk operation processes only what existed by then: events that fail again as
+ * fast as they are retried must not keep it running forever.
  */
 export async function readLogEnd(db: Executor, schema: string): Promise<LogEnd> {
   const [row] = await readJson<LogEnd>(db, readLogEndSql(schema));

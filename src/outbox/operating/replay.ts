@@ -6,7 +6,7 @@ import { Conditions, isOneOf, whereEvent } from './conditions.ts';
 import { deliveredEvents } from './list.ts';
 import type { ChunkResult } from './requeue.ts';
 
-// What is chosen may be old enough to be pruned at this moment: the function looks once more, under a lock against that.
+// A selected event may be about to be pruned: the function checks again, under the lock of pruning.
 const replaySql = perSchema(
   (s) => `
 with chosen as materialized (
@@ -17,15 +17,14 @@ select json_build_object('seen', count(*), 'count', ${s}.replay(coalesce(array_a
   from chosen`,
 );
 
-/** Which delivered events to replay: named ones, or all that match within a part of the log. */
+/** Which delivered events to replay: given ones, or all that match within a part of the log. */
 export type ReplaySelection =
   | { seqs: readonly string[] }
   | { events: EventConditions; seqFrom?: string | undefined; seqBefore?: string | undefined; seqUntil: string };
 
 /**
- * Puts delivered events into the queue again, to be delivered to all of their targets with the same event id and new
- * deduplication ids. Those of one key go in order of seq: lower ones are there first. What is in the queue or dead is
- * left alone.
+ * Puts delivered events back into the queue, to be delivered to all of their targets with the same event id and new
+ * deduplication ids. Events of one key are queued in order of seq. Events that are queued or dead letters are skipped.
  */
 export async function replay(
   db: Executor,

@@ -5,8 +5,8 @@ import type { Chunk, DeadLetterSelection } from './conditions.ts';
 import { conditionsGoHere, whereSelected } from './conditions.ts';
 
 /**
- * Calls a routine for the dead letters that match, in order of seq. A left join with the log: a dead letter whose event is no
- * longer there may block its key. `requeue` and `discard` of migrations/routines have the contracts and the rationale.
+ * Calls a routine for the dead letters that match, in order of seq. A left join with the log: a dead letter whose event was
+ * deleted from it may block its key. See `requeue` and `discard` in migrations/routines for the contracts and the rationale.
  */
 export const resolveSql = (routine: 'requeue' | 'discard') =>
   perSchema(
@@ -27,25 +27,25 @@ select json_build_object('seen', r.seen, 'reached', r.reached, 'count', r.result
 
 const requeueSql = resolveSql('requeue');
 
-/** What one statement of a bulk operation did. */
+/** The result of one statement of a bulk operation. */
 export interface ChunkResult {
   /** How many events it found: fewer than its limit means that there are no more. */
   seen: number;
   /** How many of them it changed. */
   count: number;
-  /** The highest seq it found; `null` when there was none. */
+  /** The highest seq it found; `null` if there was none. */
   reached: string | null;
 }
 
 /** The same for dead letters. */
 export interface ResolvedChunk extends ChunkResult {
-  /** Keys that one of them blocked: what is parked behind it is to be unparked. */
+  /** Keys that one of them blocked: the caller unparks the events behind it. */
   freedKeys: string[];
 }
 
 /**
- * Puts dead letters back into the queue: due at once, with all attempts ahead of them, and without repeating the
- * targets that already have the event. What failed so far stays in outbox_failures.
+ * Puts dead letters back into the queue: due now, with all attempts left, and without the targets that already have the
+ * event. Earlier failures stay in outbox_failures.
  */
 export async function requeue(
   db: Executor,

@@ -16,7 +16,7 @@ export interface DelivererOptions {
   deliverTimeoutMs: number;
 }
 
-/** Called once, with the outcome of one target. Arguments and not an object: this is the hot path. */
+/** Called once, with the outcome of one target. Separate arguments instead of an object: this is the hot path. */
 type OnTarget = (target: string, owedAs: string, outcome: TargetOutcome) => void;
 
 /** The longest pause between two checks of deliveries against their time limit. */
@@ -26,7 +26,7 @@ const soleTargetsMax = 1_000;
 
 /**
  * Delivers an event to the targets of its plan, and calls back exactly once with the outcome: nothing is thrown. Callbacks
- * instead of promises, and one timer for all time limits instead of one each, because garbage is what this path costs most.
+ * instead of promises, and one timer for all time limits, because garbage is the largest cost of this path.
  */
 export class Deliverer {
   readonly #options: DelivererOptions;
@@ -87,7 +87,7 @@ export class Deliverer {
     };
     for (const leg of openLegs) this.#send(event, claimed, leg, onTarget);
     for (const handler of openHandlers) {
-      // An object of its own for each: what one handler changes in it, the others do not see.
+      // A separate object for each: a handler that changes it does not affect the others.
       this.#call(new DeliveredEvent(claimed, event.payloadJson), claimed, handler, onTarget);
     }
   }

@@ -58,7 +58,7 @@ export class HandlerCall implements HandlerContext, Indexed {
     }
   }
 
-  /** A handler that never settles must not keep its slot for ever. */
+  /** A handler that never settles must not occupy its slot forever. */
   checkTime(now: number): void {
     if (now - this.#startedAt < this.#timeoutMs) return;
     const error = new PostcommitError('POSTCOMMIT_E_DELIVER_TIMEOUT', `It is ${this.#timeoutMs} ms.`);

@@ -8,7 +8,7 @@ export interface HandlerContext {
   /** 1 for the first try. */
   readonly attempt: number;
   /**
-   * The same for every attempt of this handler with this event, replays included (`event.replayId` tells these apart). Pass
+   * The same for every attempt of this handler with this event, replays included (`event.replayId` distinguishes these). Pass
    * it to the system that deduplicates on your side.
    */
   readonly idempotencyKey: string;
@@ -45,7 +45,7 @@ export function isReject(thrown: unknown): boolean {
   try {
     return thrown instanceof Error && (thrown as { [rejectBrand]?: unknown })[rejectBrand] === true;
   } catch {
-    return false; // A proxy may throw when it is asked.
+    return false; // A proxy may throw.
   }
 }
 

@@ -28,9 +28,9 @@ export function toMessage(event: DeliveredEvent, leg: Leg, serialized: Serialize
 
 /**
  * Merges the headers of the event, the route and the serializer. Names that differ only in case are one header, because
- * HTTP cannot tell them apart: the later source replaces the earlier one. The content type is always the serializer's.
+ * HTTP does not distinguish them: the later source replaces the earlier one. The content type is always the serializer's.
  * Most events have no headers beside the serializer's, which are then used as they are. Those come first: where a broker
- * has little room for headers, filters by them work whatever headers an event has of its own.
+ * has little room for headers, filters on them work whatever headers the event adds.
  */
 function allHeaders(
   event: DeliveredEvent,
@@ -56,7 +56,7 @@ function isEmpty(object: object): boolean {
   return true;
 }
 
-/** The event's headers, each as text or null. Events emitted by plain SQL may have others: those become the JSON that is stored. */
+/** The event's headers, each as text or null. Other values, from events emitted by plain SQL, become their stored JSON. */
 function textHeaders({ headers, headersJson }: DeliveredEvent): Readonly<Record<string, string | null>> {
   const isText = (value: unknown) => typeof value === 'string' || value === null;
   return Object.values(headers).every(isText) ? headers : readTexts(headersJson);

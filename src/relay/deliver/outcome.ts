@@ -4,7 +4,7 @@ import type { PublishOutcome } from '../../publishers/publisher.ts';
 import { errorText } from '../../telemetry/error-text.ts';
 
 /*
- * What happened to an event, in five words that are the same from the publisher to the counters:
+ * The outcome of an event. The same five words are used from the publisher to the counters:
  *
  *   delivered    the target has it
  *   failed       an attempt failed; retry later
@@ -63,7 +63,7 @@ export interface NamedOutcome {
   outcome: TargetOutcome;
 }
 
-/** How long an event stays away for a relay that has its handler, if this one delivered it nowhere. */
+/** How long an event is left to a relay that has its handler, if this relay delivered it nowhere. */
 const foreignDelayMs = 1_000;
 
 /** The worst outcome decides: rejected, else failed, else released, else unavailable. */
@@ -90,7 +90,7 @@ export function combine(doneBefore: readonly string[], outcomes: readonly NamedO
       delayMs = Math.max(delayMs, outcome.delayMs ?? 0);
     }
   }
-  // What decided comes last: that is the error that a dead letter shows.
+  // The deciding error comes last: a dead letter shows that one.
   if (rejections.length > 0) {
     return { kind: 'rejected', reason: 'rejected', done, errors: [...failures, ...rejections], owed };
   }
@@ -151,7 +151,7 @@ function codeOf(thrown: unknown): string {
   try {
     if (thrown instanceof PostcommitError) return thrown.code;
   } catch {
-    // A proxy may throw when it is asked.
+    // A proxy may throw.
   }
   return 'POSTCOMMIT_E_HANDLER_FAILED';
 }

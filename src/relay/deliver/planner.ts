@@ -46,7 +46,7 @@ export class Planner {
   }
 
   /**
-   * Whether the plan decides when an event may start. If not, it is made when the event starts: until then, nothing but the
+   * Whether the plan decides when an event may start. If not, the event is planned when it starts: until then, only the
    * claimed row is kept in memory.
    */
   get plansAhead(): boolean {
@@ -61,7 +61,7 @@ export class Planner {
   /** Whether the delivery occupies the process. One that only goes to destinations does not: they have their own limits. */
   takesSlot({ plan, done }: ClaimedEvent): boolean {
     if (plan === undefined || 'outcome' in plan || plan.legs.length === 0) return true;
-    // By what is left, as in `#soleDestination`: events of one run must wait in one queue.
+    // By the remaining targets, as in `#soleDestination`: events of one run must wait in one queue.
     return plan.handlers.some(([name]) => !done.includes(name));
   }
 
@@ -71,7 +71,7 @@ export class Planner {
     return destination !== undefined && destination === this.#soleDestination(next) ? destination.runMax : 1;
   }
 
-  /** Before `route` is called: it may be what ended the relays that held this event before. */
+  /** Before `route` is called: the route may have ended the relays that owned this event before. */
   #withoutDelivery(claimed: ClaimedEvent): Plan | undefined {
     const { done } = claimed;
     if (claimed.unreadable !== undefined) {
@@ -103,19 +103,20 @@ export class Planner {
   }
 
   /**
-   * Where an event goes was decided by the relay that tried it first: neither more nor less. Not more, because while it was
-   * on the shelf later events of its key may have reached the other targets of this relay.
+   * The relay that tried an event first decided where it goes, and this relay delivers it to exactly those targets. Not to
+   * more, because while it was on the shelf later events of its key may have reached the other targets of this relay.
    *
    * A destination that this relay lacks is treated as one that is down: the event is delivered to its other targets and then
    * waits on the shelf for a relay that has it. A handler that it lacks leaves the event in the queue. A destination that it
-   * has, and that `route` no longer names, is an error: how to send it there is not known, and to leave it out would lose it.
+   * has, but that `route` no longer names, is an error: it is not known how to send the event there, and leaving it out would
+   * lose it.
    */
   #asOwed(claimed: ClaimedEvent, { event, handlers, legs }: TargetPlan): Plan {
     const owed = new Set(claimed.owed);
     const ownHandlers = handlers.filter(([name]) => owed.has(handlerTarget(claimed.type, name)));
     const ownLegs = legs.filter(({ target, to }) => owed.has(to) && !claimed.done.includes(target));
     for (const [name] of ownHandlers) owed.delete(handlerTarget(claimed.type, name));
-    // A target that has the event already is not owed it, whatever the row says.
+    // A target that already has the event is not owed it, whatever the row contains.
     for (const name of claimed.done) owed.delete(handlerTarget(claimed.type, name));
     for (const { to } of legs) owed.delete(to);
     const unserved = Array.from(owed, (target) => this.#unserved(target));

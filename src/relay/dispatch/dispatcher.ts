@@ -11,7 +11,7 @@ import { aloneWaitMs, crowdedShare, postponeMs, slowKeyDelayMs } from './tuning.
 export interface DispatcherOptions {
   /** Deliveries under way at once, of those that take a slot. */
   inFlightMax: number;
-  /** How many events the relay buffers, at the moment. */
+  /** The current size limit of the buffer, in events. */
   bufferTarget: () => number;
   /** The lane's memory of what the dispatcher decided. */
   decisions: KeyDecisions;
@@ -32,12 +32,12 @@ const released: EventOutcome = { kind: 'released' };
 const deferred: EventOutcome = { kind: 'released', delayMs: slowKeyDelayMs };
 
 /**
- * Decides which event is delivered when: events of one key one after the other in order of seq, different keys side by side,
- * never more than `inFlightMax` at once. When an event is not delivered, those of its key that wait behind it are released,
- * so that none can pass it (G4). An event that goes onto the shelf for a destination does not hold up its key; those behind
- * it only must not pass it at that destination.
+ * Decides when each event is delivered: events of one key sequentially in order of seq, different keys in parallel, at most
+ * `inFlightMax` at once. When an event is not delivered, the events of its key behind it are released, so that none can pass
+ * it (G4). An event that is shelved for a destination does not block its key; those behind it must not pass it only at that
+ * destination.
  *
- * Each event passes: accept, its place in the queue of its key, load (a large payload), plan, start, outcome.
+ * Stages of an event: accept, wait in the queue of its key, load (a large payload), plan, start, outcome.
  */
 export class Dispatcher {
   readonly #options: DispatcherOptions;
@@ -125,7 +125,7 @@ export class Dispatcher {
   }
 
   /**
-   * Releases what keys with a long backlog hold beyond their share of the buffer: otherwise one aggregate fills the buffer
+   * Releases the events of keys with a long backlog beyond their share of the buffer: otherwise one aggregate fills the buffer
    * and every other one waits for it. Returns the keys that have enough events and should not be claimed now.
    */
   releaseExcess(): Set<string> {
@@ -276,7 +276,7 @@ export class Dispatcher {
     const event = this.#alone.shift() as ClaimedEvent;
     this.#aloneSince = undefined;
     if (this.#inFlight > 0) {
-      // A delivery takes long: the relay must not stand still for a suspect.
+      // A delivery takes long: the relay must not stall for a suspect.
       this.#waiting--;
       this.#finish(event, { kind: 'released', done: event.done, delayMs: postponeMs });
       return false;
@@ -320,7 +320,7 @@ export class Dispatcher {
       this.#shelve(event, outcome);
       return;
     }
-    // Also for a dead letter: until that is settled, a crash would bring the event back behind its followers.
+    // Also for a dead letter: until that is settled, a crash would requeue the event behind its followers.
     const delayMs = this.#return(event, outcome);
     const queue = event.key === null ? undefined : this.#queues.get(event.key);
     if (!queue || event.key === null) return;
@@ -329,7 +329,7 @@ export class Dispatcher {
     if (queue.waits) {
       for (const fifo of [this.#unlimited, this.#startable]) fifo.remove((other) => other.key === event.key);
     }
-    // Due together with the event they wait for, so that the key goes on in one piece.
+    // Due together with the event they wait for, so that the whole key continues together.
     this.#returnAll(followers, delayMs === undefined ? released : { kind: 'released', delayMs });
   }
 

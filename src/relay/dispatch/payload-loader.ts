@@ -40,7 +40,7 @@ interface BytePool {
  * counts against the budget until its delivery has ended.
  *
  * Half of the budget is for small payloads and half for large ones, each in order of arrival. Large deliveries that hang then
- * delay other large ones only, and small ones cannot keep a large one waiting for ever: they use its half only while no large
+ * delay other large ones only, and small ones cannot keep a large one waiting forever: they use its half only while no large
  * one waits. A payload that is larger than its half is loaded when that half is empty.
  */
 export class PayloadLoader {
@@ -77,7 +77,10 @@ export class PayloadLoader {
     return waiting > 0 && this.#now() - this.#movedAt > loadStuckAfterMs ? waiting : 0;
   }
 
-  /** Sets the event's `payloadJson`, and `headersJson` if that was left out, or calls back with what becomes of the event instead. */
+  /**
+   * Sets the event's `payloadJson`, and `headersJson` if that was left out, or calls back with the outcome of the event
+   * instead.
+   */
   load(event: ClaimedEvent, done: (failure: EventOutcome | undefined) => void): void {
     const load: PayloadLoad = { event, done, bytes: 0, pool: undefined, isLoaded: false, hasHeaders: false };
     event.load = load;

@@ -31,5 +31,5 @@ export const smallPayloadFraction = 1 / 32;
 export const loadFailuresMax = 3;
 /** How many events with failed loads are remembered. */
 export const countedLoadsMax = 10_000;
-/** Loads that made no progress for this long do not count as buffered, so that claims go on. */
+/** Loads that made no progress for this long do not count as buffered, so that claims continue. */
 export const loadStuckAfterMs = 1_000;

@@ -4,10 +4,10 @@ import type { KeyDecisions } from './lane.ts';
 
 /**
  * What the dispatcher decided about keys, for as long as a claim may not know of it: until the decision is durable and every
- * claim that was sent before that has been answered. Claims are made one at a time, so the last one that was sent is the
- * one whose events are being accepted.
+ * claim that was sent before that has returned. Claims are made one at a time, so the last one that was sent is the one whose
+ * events are being accepted.
  *
- * A key with a returned event must not be claimed meanwhile: what such a claim brings is returned too, and the key would
+ * A key with a returned event must not be claimed meanwhile: the events of such a claim are returned too, and the key would
  * stay here for as long as it has events.
  */
 export class ClaimHistory implements KeyDecisions {
@@ -25,7 +25,7 @@ export class ClaimHistory implements KeyDecisions {
     return ++this.#lastSent;
   }
 
-  /** Every claim up to this number has been answered, and its events were accepted. */
+  /** Every claim up to this number has returned, and its events were accepted. */
   answered(claimNumber: number): void {
     this.#returned.claimsAnswered(claimNumber);
     this.#shelved.claimsAnswered(claimNumber);

@@ -10,7 +10,7 @@ export interface EventBufferOptions {
   eventsMax: number;
   /** Length of payloads and headers at most, in UTF-16 code units. */
   bytesMax: number;
-  /** Buffered events that slow destinations or loads keep: they must not keep other events from being claimed. */
+  /** Buffered events that slow destinations or loads occupy: they must not keep other events from being claimed. */
   stuck: () => number;
   /** Deliveries of a lost lease that are still under way. */
   abandoned: () => number;
@@ -48,7 +48,7 @@ export class EventBuffer {
     return Math.max(0, suspectsMax - this.#suspects);
   }
 
-  /** How many more events may be claimed: each may bring as much text as comes with a claim. */
+  /** How many more events may be claimed: each may have as much text as the inline limit. */
   room(): number {
     const { stuck, abandoned, bytesMax } = this.#options;
     const target = this.#pace.updateBufferTarget(performance.now());
@@ -95,7 +95,7 @@ export class EventBuffer {
   }
 }
 
-/** The same when the event is settled as when it was claimed: by then the loader has dropped what it loaded. */
+/** Returns the same when the event is settled as when it was claimed: the loader has dropped what it loaded. */
 function lengthOf({ payloadJson, headersJson }: ClaimedEvent): number {
   return (payloadJson?.length ?? 0) + headersJson.length;
 }

@@ -14,9 +14,9 @@ interface Memory {
 const beforeAll = '0';
 
 /**
- * Remembers keys about which something was decided until that is durable *and* every claim sent before has been answered. A
- * claim may return an event whose predecessor this relay has claimed already. What was decided about that one since, the
- * claim does not know.
+ * Remembers keys about which something was decided until that is durable *and* every claim sent before has returned. A claim
+ * may return an event whose predecessor this relay has already claimed; it does not know what was decided about that one
+ * since.
  */
 export class KeyMemory {
   readonly #keys = new Map<string, Memory>();
@@ -31,7 +31,7 @@ export class KeyMemory {
     this.#keys.set(key, memory);
   }
 
-  /** One of them is durable; claims up to `lastClaim` may still not have seen it. */
+  /** One of them is durable; claims up to `lastClaim` may still not see it. */
   confirm(key: string, lastClaim: number): void {
     const memory = this.#keys.get(key);
     if (!memory) return;
@@ -40,7 +40,7 @@ export class KeyMemory {
     if (memory.unwritten <= 0 && lastClaim <= this.#lastAnswered) this.#keys.delete(key);
   }
 
-  /** Every claim up to this number has been answered and accepted. */
+  /** Every claim up to this number has returned, and its events were accepted. */
   claimsAnswered(claimNumber: number): void {
     this.#lastAnswered = claimNumber;
     for (const [key, { unwritten, lastClaim }] of this.#keys) {
@@ -48,7 +48,7 @@ export class KeyMemory {
     }
   }
 
-  /** The destinations of what was decided, if claim `claimNumber`, which returned this event, may not know of it. */
+  /** The destinations of the decision, if claim `claimNumber`, which returned this event, may not know of it. */
   unknownTo(claimNumber: number, event: { seq: string; key: string | null }): ReadonlySet<string> | undefined {
     const memory = event.key === null ? undefined : this.#keys.get(event.key);
     if (!memory || (memory.unwritten <= 0 && claimNumber > memory.lastClaim)) return undefined;

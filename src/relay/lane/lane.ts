@@ -3,12 +3,12 @@ import type { Service } from '../service.ts';
 import type { SettleEntry } from '../settle/transition.ts';
 
 /**
- * Where a relay gets its events from. A lane hands each event to the dispatcher once, in order of seq within a key, and is
- * told when its outcome is durable. How it finds events, and how it knows that it has room for more, is its own business:
- * the dispatcher and everything behind it are the same for all lanes.
+ * Where a relay gets its events from. A lane passes each event to the dispatcher once, in order of seq within a key, and is
+ * notified when its outcome is durable. How it finds events and limits itself is internal: the dispatcher and everything
+ * after it are the same for all lanes.
  */
 export interface Lane extends Service {
-  /** One look for events, for a relay that runs once. */
+  /** One search for events, for a relay that runs once. */
   claimOnce(): Promise<ClaimReport>;
   /** The outcome of an event that this lane handed over is durable, or another relay owns the event. */
   settled(entry: SettleEntry): void;
@@ -25,8 +25,8 @@ export interface ClaimReport {
 }
 
 /**
- * The lane's memory of what the dispatcher decided about keys. An event that a lane hands over may have been read before a
- * decision about its key, so that neither its row nor the shelf show it.
+ * The lane's memory of what the dispatcher decided about keys. An event may have been read before a decision about its key,
+ * so that neither its row nor the shelf shows it.
  */
 export interface KeyDecisions {
   /** An event of this key goes back to the queue, or becomes a dead letter. */

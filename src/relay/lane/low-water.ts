@@ -1,4 +1,4 @@
-import { compareSeq, type LowWaterMark, type Survey } from '../../outbox/delivering/claim.ts';
+import { compareSeq, type LowWaterMark, type QueueSample } from '../../outbox/delivering/claim.ts';
 import { fullLookEveryMs, sampleEvents, sampleEveryMs, sampleQuietMs } from './tuning.ts';
 
 /** The sequence begins at 1. */
@@ -6,29 +6,29 @@ const unknownRequeues = '-1';
 
 /**
  * The low-water mark: a seq below which nothing is in the queue and nothing will be. It only saves work: while a session
- * holds an old snapshot, PostgreSQL keeps the index entries of every settled event, and a claim that starts from the very
+ * holds an old snapshot, PostgreSQL keeps the index entries of every settled event, and a claim that starts from the
  * beginning reads all of them.
  *
- * Why nothing can appear below it. A seq is drawn before its event commits, so the lowest seq in the queue is no mark
- * yet: a transaction that drew a lower one may still be under way. It is a candidate, with the transactions of that
- * moment. Any seq drawn later is higher than all drawn until then. Once every transaction of that moment has ended (the
- * oldest one under way is younger than all of them), all lower seqs that will ever commit have done so; the sample that
- * sees this also sees their events. What comes back into the queue from elsewhere is counted (`requeues`) before its
- * transaction commits, and a sample reads the number before its snapshot. Counted later than that, the claim that could
- * meet it finds another number and does without the mark; counted before, its transaction is one of that moment.
+ * Why nothing can appear below it: a seq is drawn before its event commits, so the lowest seq in the queue is not a mark yet,
+ * because a transaction that drew a lower one may still be running. It is a candidate, together with the transactions running
+ * at that moment. Any seq drawn later is higher than all drawn until then. Once every transaction of that moment has ended
+ * (the oldest running one is younger than all of them), all lower seqs that will ever commit have done so; the sample that
+ * detects this also sees their events. Requeued events are counted (`requeues`) before their transaction commits, and a
+ * sample reads the number before its snapshot. If the count happens later, the claim that could find the event sees a
+ * different number and ignores the mark; if earlier, its transaction is one of those running at that moment.
  *
- * A seq drawn later is higher only while the sequence does not go back. It does after a restore or a failover that lost
- * something, so a mark holds for the server that it was taken from (`server`), and after TRUNCATE ... RESTART IDENTITY,
- * which counts as a return. The claim compares all of this.
+ * A seq drawn later is higher only while the sequence does not go back. It goes back after a restore or a failover that lost
+ * data, so a mark is valid only for the server that it was taken from (`server`), and after TRUNCATE ... RESTART IDENTITY,
+ * which counts as a requeue. The claim compares all of this.
  *
- * If all of this should be wrong one day, a claim without the mark twice a minute still finds every event.
+ * As a safety net, a claim without the mark twice a minute still finds every event.
  */
 export class LowWater {
   #mark = '0';
   #requeues = unknownRequeues;
   #server = '';
   #candidate: { seq: string; xmax: bigint } | undefined;
-  /** The highest seq seen in the queue since everything was looked at. */
+  /** The highest seq seen in the queue since the last full claim. */
   #reached = '0';
   #sampledAt = Number.NEGATIVE_INFINITY;
   /** Events claimed since then. */
@@ -45,7 +45,7 @@ export class LowWater {
     return sinceMs >= sampleQuietMs || (sinceMs >= sampleEveryMs && this.#claimed >= sampleEvents);
   }
 
-  /** Before a claim that samples. Now and then the mark is forgotten for it. */
+  /** Before a claim that samples. Occasionally resets the mark for it. */
   beginSample(now: number): void {
     this.#sampledAt = now;
     this.#claimed = 0;
@@ -54,34 +54,34 @@ export class LowWater {
     this.forget();
   }
 
-  /** The server may be another one now, that knows less: after a failover, or a restore. */
+  /** The server may be a different one that has replicated less: after a failover, or a restore. */
   forget(): void {
     this.#forget(unknownRequeues, '');
     this.#reached = '0';
   }
 
-  /** A claim has looked at ready events up to this one, and claimed so many. */
+  /** A claim has examined ready events up to this one, and claimed this many. */
   seen(seq: string, claimed: number): void {
     this.#claimed += claimed;
     if (compareSeq(seq, this.#reached) > 0) this.#reached = seq;
   }
 
   /** After a claim that sampled. */
-  sampled(survey: Survey): void {
+  sampled(sample: QueueSample): void {
     const isFirst = this.#requeues === unknownRequeues;
-    if (survey.server !== this.#server || survey.requeues !== this.#requeues) {
-      // Whatever `lowest` is worth then: a mark is made from two samples, and the second one looks at everything.
-      this.#forget(survey.requeues, survey.server);
-      // What was seen before may be above what the sequence has come to since.
+    if (sample.server !== this.#server || sample.requeues !== this.#requeues) {
+      // `lowest` may be wrong then, which is harmless: a mark is made from two samples, and the second one reads everything.
+      this.#forget(sample.requeues, sample.server);
+      // Seqs seen before may be above the current value of the sequence.
       if (!isFirst) this.#reached = '0';
     }
-    const lowest = survey.lowest ?? this.#reached;
-    if (this.#candidate && BigInt(survey.xmin) >= this.#candidate.xmax) {
+    const lowest = sample.lowest ?? this.#reached;
+    if (this.#candidate && BigInt(sample.xmin) >= this.#candidate.xmax) {
       const { seq } = this.#candidate;
       this.#mark = compareSeq(lowest, seq) < 0 ? lowest : seq;
       this.#candidate = undefined;
     }
-    this.#candidate ??= { seq: lowest, xmax: BigInt(survey.xmax) };
+    this.#candidate ??= { seq: lowest, xmax: BigInt(sample.xmax) };
   }
 
   #forget(requeues: string, server: string): void {

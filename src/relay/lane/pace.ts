@@ -1,9 +1,9 @@
 import { bufferMs, paceSampleMsMin } from './tuning.ts';
 
 /**
- * How many events to buffer, by how fast they are delivered: a quarter of a second's work. Fast handlers need a long buffer
- * to stay busy; with slow ones a long buffer would only keep events from other relays, and release more at a stop. The time is
- * an argument of every method.
+ * How many events to buffer, depending on how fast they are delivered: a quarter of a second of work. Fast handlers need a
+ * long buffer to stay busy; with slow ones a long buffer only keeps events from other relays, and makes a stop release more.
+ * The time is an argument of every method.
  */
 export class Pace {
   readonly #min: number;

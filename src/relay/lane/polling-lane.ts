@@ -37,14 +37,14 @@ export interface PollingLaneOptions {
   token: () => string | undefined;
   /** Whether the relay still has this token. */
   isCurrent: (token: string) => boolean;
-  /** What events may be owed to for this relay to take them. */
+  /** This relay claims an owed event only if it owes one of these targets. */
   targets: () => readonly string[];
   onClaimed: (rows: readonly ClaimedRow[]) => void;
   /** A claim was refused: the relay of this token has ended, or the database does not know it. */
   onRefused: (token: string) => void;
 }
 
-/** Nothing of the events comes with the claim. */
+/** The claim returns only seqs. */
 const nothingInline = -1;
 
 type LaneRequest = Pick<ClaimRequest, 'token' | 'floor' | 'ownShards' | 'readyMax' | 'dueMax' | 'exceptKeys'>;
@@ -53,7 +53,7 @@ type LaneRequest = Pick<ClaimRequest, 'token' | 'floor' | 'ownShards' | 'readyMa
 type LaneState = 'idle' | 'claiming' | 'waiting' | 'full' | 'retrying' | 'stopped';
 
 /**
- * Claims events from the queue, again and again while there is room for more. `QueueWalk` decides where to look.
+ * Claims events from the queue repeatedly while there is room for more. `QueueWalk` decides where to claim.
  *
  * States: `idle` until it is started; `claiming`; `waiting` for the doorbell when nothing is left to claim; `full` when the
  * buffer has no room; `retrying` when a claim failed; `stopped` for good.
@@ -74,15 +74,15 @@ export class PollingLane implements Lane {
   readonly #lowWater = new LowWater();
   #connections = 0;
   #token = '';
-  /** Whether the answer of a claim was lost, so that the relay may own events it does not know of (see claim.ts). */
+  /** Whether the result of a claim was lost, so that the relay may own events it does not know of (see claim_many.sql). */
   #answerLost = false;
   /** Whether the last claim may have left ready, or due, events behind. */
   #readySeen = false;
   #dueSeen = false;
   #notOneUntil = Number.NEGATIVE_INFINITY;
-  /** Until then a claim reads no payload, because payloads may be why an earlier one was not answered. */
+  /** Until then a claim reads no payload, because payloads may be why an earlier one timed out. */
   #oneByOneUntil = Number.NEGATIVE_INFINITY;
-  /** Whether the next claim is to sample the low-water mark, because the last one should have. */
+  /** Whether the next claim samples the low-water mark, because the last one should have. */
   #sampleOwed = false;
   #onRoom: (() => void) | undefined;
 
@@ -94,7 +94,7 @@ export class PollingLane implements Lane {
     if (!this.#state.is('stopped')) this.#running ??= this.#run();
   }
 
-  /** Claims nothing more. Resolves when a claim under way has been answered and handed over. */
+  /** Claims nothing more. Resolves when a claim under way has returned and its events were passed on. */
   async stop(): Promise<void> {
     this.#state.to('stopped');
     this.#onRoom?.();
@@ -102,7 +102,7 @@ export class PollingLane implements Lane {
     await this.#running;
   }
 
-  /** Makes events ready that were deferred, for the relays that go on. */
+  /** Makes deferred events ready, for the other relays. */
   undeferAll(): Promise<void> {
     return this.#options.slowKeys.undeferAll();
   }
@@ -120,7 +120,7 @@ export class PollingLane implements Lane {
     if (isSuspect(event)) doorbell.ring(); // For the next suspect.
     if (kind !== 'delivered') {
       if (key !== null) history.settled(key, kind === 'unavailable' ? 'shelved' : 'returned');
-      // A retry that is due before the next look at the queue, or an event that another relay may claim now.
+      // A retry that is due before the next claim, or an event that another relay may claim now.
       if (kind !== 'unavailable') doorbell.ringIn(delayOf(entry) ?? 0);
       if (key !== null && (kind === 'failed' || kind === 'rejected')) slowKeys.failed(key);
     } else if (key !== null && event.attempts > 0) {
@@ -144,7 +144,7 @@ export class PollingLane implements Lane {
     const claimNumber = history.sent();
     const result = await this.#claim({ token, ...look, dueMax, exceptKeys });
     if (result.reached !== undefined) this.#lowWater.seen(result.reached, result.rows.length);
-    if (result.survey) this.#lowWater.sampled(result.survey);
+    if (result.sample) this.#lowWater.sampled(result.sample);
     this.#handOver(result.rows, token);
     history.answered(claimNumber);
     if (result.blocked.length > 0) await defer(this.#options.db, this.#options.schema, result.blocked);
@@ -223,7 +223,7 @@ export class PollingLane implements Lane {
         // Sampling the low-water mark is slow when it is rare: it is left to the next claim, so that no event waits for it.
         this.#sampleOwed = sampleIsDue && typeof next === 'object';
         if (typeof next === 'object') return next;
-        // A stream, or something that claimNext does not handle, may last: asking it in vain costs a round trip.
+        // A stream, or something that claimNext does not handle, may last: an unsuccessful call costs a round trip.
         this.#notOneUntil = now + notOneForMs[next];
       }
       this.#sampleOwed = false;
@@ -231,14 +231,14 @@ export class PollingLane implements Lane {
       const lowWater = this.#lowWater.mark;
       const suspectMax = buffer.suspectRoom;
       const common = { ...request, inlineBytesMax, holding, lowWater, targets };
-      return await claim(db.queryArrays, schema, { ...common, survey: sampleIsDue, suspectMax });
+      return await claim(db.queryArrays, schema, { ...common, sample: sampleIsDue, suspectMax });
     } catch (error) {
       if (!isUnreadable(error)) this.#answerLost = true;
       throw error;
     }
   }
 
-  /** Whether one event may have caused this look, and the claim has nothing else to do. */
+  /** Whether a single event may have caused this claim, and the claim has nothing else to do. */
   #mayBeOne({ readyMax }: Pick<ClaimRequest, 'readyMax'>, now: number): boolean {
     const isWalking = this.#walk.isWalking || this.#readySeen || this.#dueSeen;
     return !isWalking && readyMax > 1 && !this.#sampleOwed && now >= this.#notOneUntil;

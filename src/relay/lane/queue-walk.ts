@@ -41,21 +41,21 @@ interface Walk {
 }
 
 /**
- * Where a relay looks for events next. A backlog is walked through from the floor, the highest seq examined so far, so
- * that what is claimed or blocked is not looked at by every claim. But seq is drawn at insert and visible at commit,
- * leases end, and blocked events become free: so a claim from the start is made four times a second, and when the walk
- * has reached the end. The floor decides when an event is found, never whether.
+ * Decides where a relay claims next. A backlog is walked from the floor, the highest seq examined so far, so that claims do
+ * not re-examine claimed or blocked events. But seq is drawn at insert and visible at commit, leases end, and blocked events
+ * become free: so a claim from the start is made four times a second, and when the walk has reached the end. The floor
+ * decides when an event is found, never whether.
  *
- * There are two walks: one in the relay's own shards, so that several relays do not examine and lock each other's events,
- * and one through everything. That is made when the relay has run out of its own events. While it has not, it takes a
- * glance at everything once a second, each where the one before ended, and a larger one soon after each that found events
- * which no relay works on: theirs may be stuck, or have died. Time is handed in.
+ * There are two walks: one in the relay's own shards, so that several relays do not examine and lock each other's events, and
+ * one through all shards, made when the relay has run out of its own events. Until then, it takes a small sample of all
+ * shards (a glance) once a second, each starting where the last one ended, and a larger one soon after a glance found events
+ * that no relay works on: their relay may be stuck or dead. Time is passed in.
  */
 export class QueueWalk {
   readonly #own = newWalk();
   readonly #all = newWalk();
   #current = this.#own;
-  /** Whether all of the relay's own shards were looked at, and nothing is left there. */
+  /** Whether all of the relay's own shards were examined, and nothing is left there. */
   #ownDone = false;
   /** How many relays divide the shards, as of the last claim in its own. */
   #relays = 1;
@@ -74,7 +74,7 @@ export class QueueWalk {
     return this.#current.floor !== '0';
   }
 
-  /** Begins anew: the server may be another one. */
+  /** Starts over: the server may be a different one. */
   reset(): void {
     for (const walk of [this.#own, this.#all]) Object.assign(walk, newWalk());
     this.#current = this.#own;
@@ -98,8 +98,8 @@ export class QueueWalk {
   }
 
   /**
-   * Takes in what a claim found. `exhausted`: nothing more can be claimed now. `pauseMs`: look again after this time, also without a
-   * notification.
+   * Updates the walk with the result of a claim. `exhausted`: nothing more can be claimed now. `pauseMs`: claim again after
+   * this time, also without a notification.
    */
   found({ floor, readyMax }: Look, finding: LookResult, now: number): { exhausted: boolean; pauseMs?: number } {
     const walk = this.#current;
@@ -111,12 +111,12 @@ export class QueueWalk {
       if (reached !== undefined && compareSeq(reached, walk.floor) > 0) walk.floor = reached;
       const isFruitful = claimed * 2 > readyMax;
       if (walk === this.#all && !this.#ownDone) this.#endGlance(now, isFruitful);
-      // A new backlog, perhaps: its own part first. If there is none, everything is next again, without a pause.
+      // Perhaps a new backlog: own shards first. If there is none, all shards are next again, without a pause.
       else if (walk === this.#all && isFruitful) this.#current = this.#own;
       if (isFruitful || walk === this.#own) this.#ownDone = false;
       return { exhausted: false };
     }
-    // A walk of several claims that brought something is followed by another one: what it passed may be free by now.
+    // A walk of several claims that claimed something is followed by another one: events it skipped may be free now.
     const isComplete = floor === '0' || walk.claimed === 0;
     walk.floor = '0';
     walk.claimed = 0;

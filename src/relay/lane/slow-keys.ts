@@ -26,8 +26,8 @@ export class SlowKeys {
   }
 
   /**
-   * Before each claim. Returns the keys to exclude from it. Without a promise while no event with a key is buffered: what
-   * comes before a claim delays a single event.
+   * Called before each claim. Returns the keys to exclude from it. Without a promise while no event with a key is buffered:
+   * any delay here delays a single event.
    */
   excludedKeys(): readonly string[] | Promise<readonly string[]> {
     if (this.#dispatcher.hasKeyQueues || this.#deferred.size > 0 || this.#recovered.size > 0) return this.#exclude();
@@ -66,14 +66,14 @@ export class SlowKeys {
     this.#recovered.delete(key);
   }
 
-  /** Before the relay stops: the next relay finds everything ready. */
+  /** Called before the relay stops: the next relay finds everything ready. */
   async undeferAll(): Promise<void> {
     if (this.#deferred.size === 0) return;
     await undeferKeys(this.#db, this.#schema, [...this.#deferred], undeferMax);
     this.#deferred.clear();
   }
 
-  /** A part at a time, until nothing is left: an event that is ready too early is claimed while its predecessor waits. */
+  /** In parts, until nothing is left: an event that is ready too early is claimed while its predecessor waits. */
   async #undeferRecovered(): Promise<void> {
     const short = [...this.#recovered].filter((key) => !this.#dispatcher.hasEnough(key));
     if (short.length === 0) return;

@@ -13,34 +13,34 @@ export const dueShare = 0.25;
 export const oneByOneForMs = 60_000;
 /** For how long `claimNext`, for one event, is not tried after it found something else: it costs a round trip. */
 export const notOneForMs = { more: 20, raced: 0, other: 500 };
-/** How often a lane without room looks again by itself: slow keys are judged by time. */
+/** How often a lane without room checks again: slow keys are judged by time. */
 export const roomCheckMs = 50;
-/** The pause after claim number n in a row that failed: 20 ms, doubled each time up to `claimRetryMsMax`. */
+/** The pause after the nth consecutive failed claim: 20 ms, doubled each time up to `claimRetryMsMax`. */
 export const claimRetryMsMax = 1_000;
 
 /** How often the low-water mark is sampled: with this many events claimed since, and when there are few. */
 export const sampleEveryMs = 200;
 export const sampleEvents = 1_000;
 export const sampleQuietMs = 5_000;
-/** How often everything is looked at, without the low-water mark. It finds what a wrong mark would hide. */
+/** How often a claim ignores the low-water mark. It finds what a wrong mark would hide. */
 export const fullLookEveryMs = 30_000;
 
 /** How often a claim starts from the oldest event again while a backlog is claimed. */
 export const fromStartEveryMs = 250;
-/** How long a relay that has no events of its own left leaves those of other relays to them. */
+/** How long a relay without events of its own leaves those of other relays alone. */
 export const allAfterMs = 50;
 /**
- * How often a relay that has enough of its own events looks at those of other relays, and how many it examines first. Claims
- * of a full batch would lock what the others are about to claim: four relays used 1.8 times the processor time of one.
+ * How often a relay with enough events of its own examines those of other relays, and how many it examines first. Claims of a
+ * full batch would lock what the others are about to claim: four relays used 1.8 times the processor time of one.
  */
 export const glanceEveryMs = 1_000;
 export const glanceAgainMs = 250;
 export const glanceMin = 32;
 export const glanceMax = 4_096;
-/** A glance that finds only blocked events continues behind them, and examines at most this many. */
+/** A glance that finds only blocked events continues after them, and examines at most this many. */
 export const glanceBlockedMax = 256;
 export const glanceFromStartMs = 5_000;
-/** The pause after a walk through more than one claim can examine, when nothing of it could be claimed: doubled each time. */
+/** The pause after a walk over more events than one claim examines, if none could be claimed: doubled each time. */
 export const blockedPauseMs = 50;
 export const blockedPauseMsMax = 1_000;
 

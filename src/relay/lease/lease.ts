@@ -19,9 +19,9 @@ export interface LeaseOptions {
   onRegistered: (token: string) => void;
   /** Whether the relay is being stopped: then it does not register again. */
   isStopping: () => boolean;
-  /** Declared lost by another relay, which may have taken over. The relay registers again once this has resolved. */
+  /** Another relay declared this one lost, and may have taken over. The relay registers again once this has resolved. */
   onLost: (token: string) => Promise<void>;
-  /** Not renewed for almost a lease: from now on another relay may take over at any time. */
+  /** The lease was not renewed for almost its whole length: another relay may take over at any time. */
   onOverdue: () => void;
   onRescue: (lost: LostRelay) => void;
   /** Runs with each heartbeat, on the same connection. */
@@ -48,7 +48,7 @@ export class Lease implements Service {
   readonly #log = new SparseLog();
   #token = '';
   #renewedAt = 0;
-  /** Since when every heartbeat came in time. */
+  /** Since when every heartbeat succeeded in time. */
   #inTouchSince = 0;
   #startedAt = 0;
   /** The database's clock, and when it was read. */
@@ -85,7 +85,7 @@ export class Lease implements Service {
     await this.#register();
     this.#startedAt = this.#inTouchSince;
     const { leaseMs } = this.#options;
-    // At once, and not only with the first heartbeat: a relay that runs once may end before that.
+    // Immediately, not only with the first heartbeat: a relay that runs once may end before that.
     await this.#reanchor();
     await this.#reap(leaseMs);
     this.#schedule(leaseMs * beatShare);
@@ -96,7 +96,10 @@ export class Lease implements Service {
     if (token !== '' && token === this.#token) this.#lose();
   }
 
-  /** Stops the heartbeat and signs off: what the relay still owned is free at once. Fails when the database does not answer. */
+  /**
+   * Stops the heartbeat and deregisters: events the relay still owns are free immediately. Fails if the database does not
+   * respond.
+   */
   async stop(): Promise<void> {
     this.#state = 'stopped';
     clearTimeout(this.#timer);
@@ -179,7 +182,7 @@ export class Lease implements Service {
     );
   }
 
-  /** What the database's clock can read now at the latest, unless it was set forward. */
+  /** The latest time that the database's clock can show now, unless it was set forward. */
   #clockMsMax(): number {
     if (this.#clock === undefined) return Number.MAX_SAFE_INTEGER;
     return this.#clock.readMs + (performance.now() - this.#clock.askedAt) + this.#options.leaseMs * clockShare;

@@ -13,11 +13,11 @@ export interface LeaderOptions {
   token: () => string;
   logger: Logger;
   onTaken: (epoch: string) => void;
-  /** Another relay has the duty, or may have it. */
+  /** Another relay owns the duty, or may own it. */
   onLost: (epoch: string) => void;
 }
 
-/** What a leader shows when it writes. */
+/** The fence of a leader's writes. */
 export interface HeldDuty {
   name: string;
   owner: string;
@@ -72,7 +72,7 @@ export class Leader {
     }
   }
 
-  /** Gives the duty up, for good. */
+  /** Releases the duty for good. */
   async stop(): Promise<void> {
     this.#stopped = true;
     const duty = this.#duty;

@@ -19,12 +19,12 @@ export interface MaintenanceOptions {
   /**
    * How long events are kept, from when they were emitted. An undelivered event, or a dead letter that was not discarded, is
    * kept whatever its age. Longer: more can be examined and replayed, and the log takes more room. 0: until they are
-   * delivered. `Infinity`: for ever. Default 2,592,000,000 (30 days).
+   * delivered. `Infinity`: forever. Default 2,592,000,000 (30 days).
    */
   keepEventsMs?: number;
   /**
    * How long `processed_events` remembers. An event that comes again after that is processed again, so it should be
-   * longer than any redelivery or replay takes. `Infinity`: for ever. Default 2,592,000,000 (30 days).
+   * longer than any redelivery or replay takes. `Infinity`: forever. Default 2,592,000,000 (30 days).
    */
   keepProcessedMs?: number;
   /** The pause between two turns of the leader. A turn that left work undone is continued sooner. Default 60,000. */

@@ -10,26 +10,26 @@ import { rotate } from '../../outbox/maintaining/rotate.ts';
 import type { MaintenanceTask, ResolvedMaintenance } from './maintenance-options.ts';
 import { chunkRowsMax, cycleMs } from './tuning.ts';
 
-/** What a task works with. */
+/** The input of a task. */
 export interface TaskContext {
   db: Executor;
   schema: string;
   options: ResolvedMaintenance;
   /** Its last run, whichever relay led. */
   last: LastRun | undefined;
-  /** Asked between two chunks: whether there is time left, and this relay still leads. Pauses first, to let others work. */
+  /** Called between two chunks: whether there is time left, and this relay still leads. Pauses first, to let others work. */
   mayGoOn: () => Promise<boolean>;
 }
 
 export interface TaskResult extends Pick<TaskRun, 'changed' | 'note' | 'cursor' | 'newCycle'> {
-  /** Whether it stopped for want of time. */
+  /** Whether it stopped because its time was up. */
   more?: boolean;
 }
 
 /**
- * Each task is harmless when two relays run it at once, as when a leader was deposed and has not noticed: it acts on what is
- * in the database at that moment, and what is done is not there to be done again. Its record, the cursor included, is fenced
- * by the leader's epoch.
+ * Each task is safe if two relays run it at once, as when a deposed leader has not noticed: it acts on the current state of
+ * the database, and finds nothing left to do where the other has finished. Its record, the cursor included, is fenced by the
+ * leader's epoch.
  */
 export const runTask: Record<MaintenanceTask, (context: TaskContext) => Promise<TaskResult>> = {
   async rotate({ db, schema }) {
@@ -66,9 +66,9 @@ export const runTask: Record<MaintenanceTask, (context: TaskContext) => Promise<
 };
 
 /**
- * From where the last run ended to the first events that are too young. What had to stay is behind the cursor then, and
- * not looked at with every run: only when the end was reached and an hour has passed it begins anew. By then nothing is
- * left there but what had to stay, so that costs little.
+ * Continues where the last run ended, up to the first events that are too young. Events that had to stay are behind the
+ * cursor, and not examined by every run: the next cycle starts only when the end was reached and an hour has passed. By then
+ * only those events are left, so that is cheap.
  */
 async function prune({ db, schema, options, last, mayGoOn }: TaskContext): Promise<TaskResult> {
   if (options.keepEventsMs === Number.POSITIVE_INFINITY) return { changed: 0 };

@@ -24,7 +24,7 @@ export interface MaintenanceServiceOptions {
   relay: string;
   servers: ServerList;
   options: ResolvedMaintenance;
-  /** The heartbeat's connection, for nothing but asking for the duty. */
+  /** The heartbeat's connection, used only to renew the duty. */
   control: Executor;
   leaseMs: number;
   token: () => string;
@@ -42,9 +42,9 @@ export interface MaintenanceRun extends Pick<TaskRun, 'durationMs' | 'changed' |
  * other, each in bounded chunks for a bounded time, on a connection that is opened for the turn: claims, results and
  * heartbeats never wait for it, and relays that do not lead have no such connection.
  *
- * A task that fails keeps no other from running. What each did is recorded in `outbox_maintenance`, emitted as the lifecycle
- * events `maintained` and `maintenanceFailed`, and part of `relay.stats()`. Which tasks are due is decided by the database's
- * clock and these records, so a change of leader repeats nothing.
+ * A failed task does not keep the others from running. Each run is recorded in `outbox_maintenance`, emitted as the lifecycle
+ * events `maintained` and `maintenanceFailed`, and part of `relay.stats()`. The database's clock and these records decide
+ * which tasks are due, so a change of leader repeats nothing.
  */
 export class Maintenance implements Service {
   readonly #options: MaintenanceServiceOptions;
@@ -52,7 +52,7 @@ export class Maintenance implements Service {
   readonly #log = new SparseLog(60_000);
   readonly #runs = new Map<MaintenanceTask, MaintenanceRun>();
   readonly #stopping = new AbortController();
-  /** Tasks that stopped for want of time. */
+  /** Tasks that stopped because their time was up. */
   readonly #unfinished = new Set<MaintenanceTask>();
   #link: ReconnectingClient | undefined;
   #running = false;
@@ -111,7 +111,7 @@ export class Maintenance implements Service {
     await this.#turning;
   }
 
-  /** Ends with the chunk that is under way, and leaves the duty to another relay. */
+  /** Stops after the current chunk, and leaves the duty to another relay. */
   async stop(): Promise<void> {
     this.#running = false;
     clearTimeout(this.#timer);
@@ -147,7 +147,8 @@ export class Maintenance implements Service {
       const last = new Map((await readRuns(link, schema)).map((run) => [run.task, run]));
       for (const task of maintenanceTasks) {
         const agoMs = last.get(task)?.agoMs ?? Number.POSITIVE_INFINITY;
-        // Somewhat early, as the pause between turns has a jitter; and a clock that was set back must not end it all.
+        // Slightly early, because the pause between turns has jitter; and a clock that was set back must not stop
+        // maintenance.
         const due = agoMs >= options.intervalMs * 0.8 || agoMs < 0 || this.#unfinished.has(task);
         if (options.skip.has(task) || !due) continue;
         const duty = this.#leader.duty;
@@ -165,7 +166,7 @@ export class Maintenance implements Service {
   async #run(task: MaintenanceTask, duty: HeldDuty, last: LastRun | undefined, budgetMs: number): Promise<boolean> {
     const { schema, options } = this.#options;
     const began = performance.now();
-    // Also ends a statement without an answer: a lost connection would be opened again and again.
+    // Also ends a statement that hangs: a lost connection would be reopened repeatedly.
     const watchdog = setTimeout(() => void this.#closeLink(), taskMsMax);
     const mayGoOn = this.#mayGoOn(began + budgetMs);
     let result: TaskResult = { changed: 0 };

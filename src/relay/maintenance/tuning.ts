@@ -2,7 +2,7 @@
  * The constants of maintenance, with their reasons.
  */
 
-/** How long a task goes on with chunk after chunk in one turn, and in a relay that only runs once. */
+/** How long a task processes chunks in one turn, and in a relay that only runs once. */
 export const taskMs = 5_000;
 export const taskMsOnce = 1_000;
 /** The connection of a task that takes longer is closed: no chunk takes nearly that long, so it is dead. */

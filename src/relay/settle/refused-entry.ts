@@ -3,7 +3,7 @@ import { toAscii } from '../../database/storable-text.ts';
 import { PostcommitError } from '../../errors.ts';
 import type { TargetError } from '../../outbox/delivering/fail.ts';
 import { errorText } from '../../telemetry/error-text.ts';
-import { deadLetterFate, type SettleEntry } from './transition.ts';
+import { deadLetterTransition, type SettleEntry } from './transition.ts';
 
 /**
  * The entry with its error texts in ASCII, for a database whose encoding lacks one of their characters. The same object if
@@ -53,7 +53,7 @@ export function asDeadLetter(entry: SettleEntry, refusal: unknown, poison: 'skip
     failure: {
       seq: event.seq,
       attempts: event.attempts,
-      fate: deadLetterFate(event, poison),
+      transition: deadLetterTransition(event, poison),
       reason: 'rejected',
       done,
       ...('settlement' in entry && { owed: [] }),

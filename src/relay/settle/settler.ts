@@ -28,7 +28,7 @@ export interface SettlerOptions extends TransitionOptions {
 const flushSizeMax = 2_000;
 
 /**
- * Writes outcomes to the database, many at a time: what arrives while one statement is under way goes into the next. A
+ * Writes outcomes to the database, many at a time: outcomes that arrive while one statement is under way go into the next. A
  * statement that fails is repeated until it succeeds or the lease is lost. That is safe because every change is fenced by the
  * token.
  *
@@ -52,7 +52,7 @@ export class Settler {
     return this.#pending;
   }
 
-  /** Writes under this fencing token from now on. Without one nothing is written; what waits under another is dropped. */
+  /** Writes under this fencing token from now on. Without one nothing is written; outcomes under another token are dropped. */
   useToken(token: string): void {
     this.#token = token;
     this.#entries = [];
@@ -93,7 +93,7 @@ export class Settler {
   }
 
   /**
-   * In the order of the batch, however it is divided: what is written is always a prefix, and never an event without the
+   * In the order of the batch, however it is divided: the written part is always a prefix, never an event without the
    * earlier ones of its key.
    */
   async #flush(batch: readonly SettleEntry[], token: string): Promise<void> {

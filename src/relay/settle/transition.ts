@@ -5,16 +5,16 @@ import type { ClaimedEvent } from '../dispatch/claimed-event.ts';
 import type { RetryExponential, RetrySchedule } from './backoff.ts';
 import { retryDelayMs } from './backoff.ts';
 
-/** An outcome with what the database does about it. `kind` is what the counters and the lifecycle events say. */
+/** An outcome with its transition in the database. `kind` is the outcome as counters and lifecycle events report it. */
 export type SettleEntry = { event: ClaimedEvent } & (
   | { kind: 'delivered'; settlement: Settlement }
   | { kind: 'failed'; failure: FailureOf<'retry'> }
-  | { kind: 'rejected'; failure: FailureOf<'bury' | 'hold'> }
+  | { kind: 'rejected'; failure: FailureOf<'dead_letter' | 'block'> }
   | { kind: 'unavailable'; failure: FailureOf<'shelve'> }
   | { kind: 'released'; failure: FailureOf<'release'> }
 );
 
-type FailureOf<Fate extends Failure['fate']> = Failure & { fate: Fate };
+type FailureOf<T extends Failure['transition']> = Failure & { transition: T };
 
 export interface TransitionOptions {
   retry: RetrySchedule | Required<RetryExponential>;
@@ -25,11 +25,11 @@ export interface TransitionOptions {
 /**
  * Maps the outcome of an event to the transition in the database. No other module does.
  *
- *   delivered    settle       deleted from the queue, recorded as delivered
- *   failed       retry        due again after the delay of the retry policy; after the last attempt it is rejected
- *   rejected     dead letter  with `poison: 'block'` it also stays in the queue and blocks its key
- *   unavailable  shelve       moved onto the shelf of the destinations it waits for
- *   released     release      ready again, or due after `delayMs`
+ *   delivered    settle              deleted from the queue, recorded as delivered
+ *   failed       retry               due again after the delay of the retry policy; rejected after the last attempt
+ *   rejected     dead_letter, block  with `poison: 'block'` the event also stays in the queue and blocks its key
+ *   unavailable  shelve              moved onto the shelf of the destinations it waits for
+ *   released     release             ready again, or due after `delayMs`
  */
 export function toTransition(event: ClaimedEvent, outcome: EventOutcome, options: TransitionOptions): SettleEntry {
   const { seq, attempts } = event;
@@ -38,15 +38,16 @@ export function toTransition(event: ClaimedEvent, outcome: EventOutcome, options
       return { event, kind: 'delivered', settlement: { seq, targets: outcome.targets } };
     case 'released': {
       const { kind, ...rest } = outcome;
-      return { event, kind, failure: { seq, attempts, fate: 'release', ...rest } };
+      return { event, kind, failure: { seq, attempts, transition: 'release', ...rest } };
     }
     case 'unavailable': {
       const { kind, done, waitsFor } = outcome;
-      return { event, kind, failure: { seq, attempts, fate: 'shelve', done, waitsFor } };
+      return { event, kind, failure: { seq, attempts, transition: 'shelve', done, waitsFor } };
     }
     case 'rejected': {
       const { kind, ...rest } = outcome;
-      return { event, kind, failure: { seq, attempts, fate: deadLetterFate(event, options.poison), ...rest } };
+      const transition = deadLetterTransition(event, options.poison);
+      return { event, kind, failure: { seq, attempts, transition, ...rest } };
     }
     default:
       return failed(event, outcome, options);
@@ -54,8 +55,8 @@ export function toTransition(event: ClaimedEvent, outcome: EventOutcome, options
 }
 
 /** A deleted event can never be delivered: it must not block its key. */
-export function deadLetterFate({ id }: ClaimedEvent, poison: 'skip' | 'block'): 'bury' | 'hold' {
-  return poison === 'block' && id !== '' ? 'hold' : 'bury';
+export function deadLetterTransition({ id }: ClaimedEvent, poison: 'skip' | 'block'): 'dead_letter' | 'block' {
+  return poison === 'block' && id !== '' ? 'block' : 'dead_letter';
 }
 
 function failed(
@@ -67,24 +68,28 @@ function failed(
   const owing = owed === undefined ? {} : { owed };
   const policyMs = retryDelayMs(options.retry, attempts + 1);
   if (policyMs === undefined) {
-    const fate = deadLetterFate(event, options.poison);
-    return { event, kind: 'rejected', failure: { seq, attempts, fate, reason: 'exhausted', done, errors, ...owing } };
+    const transition = deadLetterTransition(event, options.poison);
+    return {
+      event,
+      kind: 'rejected',
+      failure: { seq, attempts, transition, reason: 'exhausted', done, errors, ...owing },
+    };
   }
-  // Not before the time that the receiver asked for.
+  // Not before the time that the receiver requested.
   const delayMs = Math.max(policyMs, retryAfterMs);
   return {
     event,
     kind: 'failed',
-    failure: { seq, attempts, fate: 'retry', delayMs, done, errors, isUntried, ...owing },
+    failure: { seq, attempts, transition: 'retry', delayMs, done, errors, isUntried, ...owing },
   };
 }
 
 /** Whether a dead letter blocks its key. */
 export function isBlocking(entry: SettleEntry & { kind: 'rejected' }): boolean {
-  return entry.failure.fate === 'hold';
+  return entry.failure.transition === 'block';
 }
 
-/** How long until the event is tried again; `undefined` if it is ready at once, or is not tried again. */
+/** How long until the event is tried again; `undefined` if it is ready immediately, or not tried again. */
 export function delayOf(entry: SettleEntry): number | undefined {
   return 'failure' in entry && 'delayMs' in entry.failure ? entry.failure.delayMs : undefined;
 }

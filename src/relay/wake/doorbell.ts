@@ -11,7 +11,7 @@ export interface DoorbellOptions {
   schema: string;
   /** `false` behind a transaction pooler, where LISTEN receives nothing. */
   listen: boolean;
-  /** The longest pause between two looks at the queue. */
+  /** The longest time between two claims. */
   pollIntervalMs: number;
   onDeaf: (silentMs: number) => void;
   /** Whether a statement is under way on the connection that listens: until it ends, no notification is received. */
@@ -22,7 +22,7 @@ export interface DoorbellOptions {
 type DoorbellState = 'idle' | 'polling' | 'listening' | 'deaf' | 'stopped';
 
 /**
- * Tells the lane when to look at the queue: at once after a notification, else after a pause. Notifications come from this
+ * Tells the lane when to claim: immediately after a notification, otherwise after a pause. Notifications come from this
  * process after a commit, and by NOTIFY from others. LISTEN can be dead without an error (a pooler, a half-open connection),
  * so the doorbell notifies itself with each heartbeat. While it does not receive that, it is `deaf` and the pauses are short.
  */
@@ -38,7 +38,7 @@ export class Doorbell implements Service {
   });
   #unsubscribe: (() => void) | undefined;
   #wake: (() => void) | undefined;
-  #rung = false;
+  #notified = false;
   #idleRounds = 0;
   #streamUntil = Number.NEGATIVE_INFINITY;
   /** Ends a wait without a notification; kept from one wait to the next. */
@@ -79,7 +79,7 @@ export class Doorbell implements Service {
     this.ring();
   }
 
-  /** To run on every new connection that is to listen. */
+  /** Called for every new connection that is to listen. */
   async attach(client: pg.Client): Promise<void> {
     if (!this.#options.listen) return;
     this.#proven = false;
@@ -87,7 +87,7 @@ export class Doorbell implements Service {
     await client.query(`listen ${doorbellChannel(this.#options.schema)}`);
     this.#probeReceived = true;
     this.#listens();
-    this.ring(); // What was notified while there was no connection was not received.
+    this.ring(); // Notifications sent without a connection were missed.
   }
 
   /** The listening connection is lost. */
@@ -113,11 +113,13 @@ export class Doorbell implements Service {
   }
 
   ring(): void {
-    this.#rung = true;
+    this.#notified = true;
     this.#wake?.();
   }
 
-  /** Rings after this time. Only the earliest counts: the claim that it causes reports when the next event is due. */
+  /**
+   * Notifies the lane after this time. Only the earliest counts: the claim that it causes reports when the next event is due.
+   */
   ringIn(ms: number): void {
     if (ms >= this.#options.pollIntervalMs || this.#state.is('stopped')) return;
     const at = performance.now() + ms;
@@ -138,7 +140,7 @@ export class Doorbell implements Service {
 
   /** Resolves after a notification, or a pause of at most `dueInMs`. A notification since the last wait counts. */
   async wait(dueInMs = Number.POSITIVE_INFINITY): Promise<void> {
-    if (!this.#rung && !this.#state.is('stopped')) {
+    if (!this.#notified && !this.#state.is('stopped')) {
       const pauseMs = Math.max(1, Math.min(dueInMs, this.#pauseMs()));
       this.#idleRounds++;
       this.#wakeIn(pauseMs);
@@ -147,7 +149,7 @@ export class Doorbell implements Service {
       });
       this.#wake = undefined;
     }
-    this.#rung = false;
+    this.#notified = false;
   }
 
   #wakeIn(ms: number): void {

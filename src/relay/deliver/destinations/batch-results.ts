@@ -15,10 +15,10 @@ export function batchResults(
   outcomes: readonly PublishOutcome[],
   { failedAlone, retryAfterMaxMs }: { failedAlone: ReadonlySet<PendingMessage>; retryAfterMaxMs: number },
 ): TargetOutcome[] {
-  // Against the contract: the same batch would be sent again at once, and for ever.
+  // A breach of contract: the same batch would be sent again immediately, forever.
   if (outcomes.every(({ kind }) => kind === 'released')) return entries.map(() => releasedForLater);
   const first = new Map<string, TargetOutcome>();
-  // The publisher minds the key of the message, which is the route's choice: several aggregates may share it.
+  // The publisher orders by the key of the message, which the route chooses: several aggregates may share it.
   const firstOfMessageKey = new Map<string, TargetOutcome>();
   return entries.map((entry, index) => {
     const { key, message } = entry;
@@ -26,7 +26,7 @@ export function batchResults(
     const result = failedAlone.has(entry) ? aloneOutcome(outcome) : toTargetOutcome(outcome, retryAfterMaxMs);
     if (result.kind === 'delivered') return result;
     const messageKey = message?.key ?? null;
-    // A publisher may also call a message that it held back `failed`.
+    // A publisher may also return `failed` for a message that it did not send because of an earlier one.
     const mayBeBehind = result.kind === 'released' || result.kind === 'failed';
     const earlier =
       (key === null ? undefined : first.get(key)) ??

@@ -14,7 +14,7 @@ export class Batch {
   #giveUp: (() => void) | undefined;
   #abandoned = false;
   readonly #startedAt = performance.now();
-  /** Whether it is of a part with a queue of its own. */
+  /** Whether it belongs to a part with its own queue. */
   readonly isOfPart: boolean;
 
   constructor(publisher: Publisher, messages: readonly Message[], timeoutMs: number, isOfPart: boolean) {

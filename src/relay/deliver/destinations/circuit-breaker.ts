@@ -25,12 +25,12 @@ export interface CircuitBreakerOptions {
   logger: Logger;
 }
 
-/** `trial`: it answers again, and no event has got through yet. */
+/** `trial`: a probe succeeded, and the destination has processed no event yet. */
 type CircuitState = 'closed' | 'open' | 'trial';
 
 /**
  * Whether one destination may be sent to. Its state is shared by all relays through a row in the database: one relay that
- * meets an outage opens the circuit for all, and one relay at a time probes. This relay does not wait until its outage is
+ * detects an outage opens the circuit for all, and one relay at a time probes. This relay does not wait until its outage is
  * recorded: from the first failure on nothing more is sent.
  *
  * States: `closed`, the destination takes events; `open`, it is down, and probed; `trial`, a probe succeeded, and single
@@ -49,7 +49,7 @@ export class CircuitBreaker {
   /** Grows with each change that the database may not know of. */
   #version = 0;
   #probing: Promise<void> | undefined;
-  /** This relay itself could not reach it: that another relay can is not enough. */
+  /** This relay itself could not reach the destination: it is not enough that another relay can. */
   #unreached = false;
   /** A probe succeeded since the state was last read. */
   #probeSucceeded = false;
@@ -70,12 +70,12 @@ export class CircuitBreaker {
     return !this.#state.is('trial');
   }
 
-  /** Probes nothing and records nothing any more. */
+  /** Stops probing and recording. */
   stop(): void {
     this.#stopped = true;
   }
 
-  /** To be read before the state in the database is, and passed to `apply` with it. */
+  /** Read this before the state in the database, and pass it to `apply` with the state. */
   get version(): number {
     return this.#version;
   }
@@ -93,17 +93,17 @@ export class CircuitBreaker {
     this.#unreached = true;
     this.#open(error);
     this.#unrecorded = { error, retryAfterMs };
-    void this.recordOutage().catch(() => {}); // Tried again with each refresh.
+    void this.recordOutage().catch(() => {}); // Retried with each refresh.
   }
 
-  /** An event got through: the next outage is probed soon again. */
+  /** The destination has processed an event: the next outage is probed soon again. */
   proven(): void {
     if (!this.#state.is('trial')) return;
     this.#state.to('closed');
     this.#version++;
     this.#reportUp();
     const { db, schema, settings } = this.#options;
-    circuitProven(db, schema, settings.name).catch(() => {}); // The next event that gets through tries again.
+    circuitProven(db, schema, settings.name).catch(() => {}); // The next processed event retries this.
   }
 
   /** Records an outage that could not be recorded before. */
@@ -116,7 +116,7 @@ export class CircuitBreaker {
     this.#unrecorded = undefined;
   }
 
-  /** Takes over the state in the database, as of a moment at which `version` was this. */
+  /** Applies the state in the database, as of a moment when `version` had this value. */
   apply(circuit: Circuit, version: number): void {
     this.#applyPause(circuit.paused);
     if (version !== this.#version || this.#unrecorded !== undefined) return;
@@ -129,7 +129,7 @@ export class CircuitBreaker {
         return;
       }
       this.#state.to(circuit.probes > 0 ? 'trial' : 'closed');
-      // With nothing to send, its answer to the probe is the only proof.
+      // With nothing to send, the successful probe is the only proof.
       if (circuit.probes === 0 || !circuit.hasShelved) this.#reportUp();
     }
     if (circuit.probeDue && !this.#stopped) this.#probing ??= this.#probe();
@@ -163,7 +163,7 @@ export class CircuitBreaker {
     logger.info({ destination: settings.name }, 'destination up, sending its events');
   }
 
-  /** Other relays can reach it: checks whether this one can. */
+  /** Checks whether this relay can reach it too, after other relays could. */
   async #reach(): Promise<void> {
     this.#unreached = (await this.#failure()) !== undefined;
     this.#probing = undefined;

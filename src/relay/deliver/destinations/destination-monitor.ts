@@ -10,7 +10,7 @@ export interface DestinationMonitorOptions {
   logger: Logger;
 }
 
-/** Refreshes the state of all destinations again and again; also in a relay without any, for `abandoned`. */
+/** Refreshes the state of all destinations repeatedly; also in a relay without any, for `abandoned`. */
 export class DestinationMonitor implements Service {
   readonly #options: DestinationMonitorOptions;
   readonly #log = new SparseLog();
@@ -44,7 +44,7 @@ export class DestinationMonitor implements Service {
           logger.warn({ suppressed, err: String(error) }, 'cannot read the state of destinations, retrying'),
         );
       }
-      // With jitter: else the relay that cannot reach a destination might always be the first to probe it.
+      // With jitter: otherwise a relay that cannot reach a destination might always be the first to probe it.
       await sleep(pauseMs * (0.75 + Math.random() / 2), undefined, { signal }).catch(() => {});
     }
   }

@@ -18,7 +18,7 @@ export interface SendQueue {
   entries: PendingMessage[];
 }
 
-/** A part of a destination that has a queue of its own: one host of many, or a topic that is in trouble. */
+/** A part of a destination that has its own queue: one host of many, or a failing topic. */
 export class DestinationPart implements SendQueue {
   readonly name: string;
   entries: PendingMessage[] = [];
@@ -28,11 +28,11 @@ export class DestinationPart implements SendQueue {
   window = 1;
   /** How long its batches take, as a moving average. */
   tookMs = partFirstTookMs;
-  /** When the events that were released because of it have had their turn, by estimate. */
+  /** Estimated time by which the events released because of it have been sent. */
   turnAt = 0;
-  /** Since when it has had something to do without a break. */
+  /** Since when it has been busy without a break. */
   busySince: number | undefined;
-  /** What of it is in the totals of slow parts. */
+  /** Its contribution to the totals of slow parts. */
   countedUnderWay = 0;
   countedWaiting = 0;
 
@@ -51,7 +51,7 @@ export class DestinationPart implements SendQueue {
  *
  * Where the publisher speaks to many servers (`parts`: webhooks with URLs from the route), each of them has a queue of
  * its own and at most `parts.inFlightMax` calls. All other publishers share one queue and mix topics in a batch; there
- * only a topic in trouble is set apart, until something gets through to it.
+ * only a failing topic gets its own queue, until something is delivered to it.
  *
  * Slow parts share half of the destination's calls. A part starts with one call and gets more as it answers in time, so new
  * parts cannot take the other half; if parts become slow with many calls under way, half as many more are made for the others.
@@ -81,7 +81,7 @@ export class DestinationParts {
     return stuck;
   }
 
-  /** The publisher's name of the part that a message goes to, if it tells parts apart. Cached by topic. */
+  /** The publisher's name of the part that a message goes to, if the publisher has parts. Cached by topic. */
   nameOf({ topic }: Leg): string | undefined {
     const { parts } = this.#publisher;
     if (parts === undefined) return undefined;
@@ -94,13 +94,13 @@ export class DestinationParts {
       return undefined; // It waits in the common queue, and `publish` reports what is wrong with the topic.
     }
     if (name === undefined) return undefined;
-    // All at once, and not the oldest: that would need a second structure, and a hit would have to write.
+    // Clears all instead of the oldest: that would need a second structure, and a hit would have to write.
     if (this.#names.size >= partNamesMax) this.#names.clear();
     this.#names.set(topic, name);
     return name;
   }
 
-  /** The part with a queue of its own that a message belongs to, if there is one. */
+  /** The part with its own queue that a message belongs to, if there is one. */
   of({ part, leg }: PendingMessage): DestinationPart | undefined {
     if (this.#publisher.parts === undefined) {
       return this.#parts.size === 0 ? undefined : this.#parts.get(topicName(leg));
@@ -108,12 +108,12 @@ export class DestinationParts {
     return part === undefined ? undefined : this.#get(part);
   }
 
-  /** Whether topics are set apart. */
+  /** Whether any topic has its own queue. */
   get hasApart(): boolean {
     return this.#publisher.parts === undefined && this.#parts.size > 0;
   }
 
-  /** The keys of everything that waits in a queue of its own. */
+  /** The keys of all messages in queues of parts. */
   waitingKeys(): Set<string> {
     const keys = new Set<string>();
     for (const part of this.#waiting) for (const { key } of part.entries) if (key !== null) keys.add(key);
@@ -163,7 +163,7 @@ export class DestinationParts {
     this.changed(part);
   }
 
-  /** Something got through to this topic. Returns what waited for it. */
+  /** Something was delivered to this topic. Returns the messages that waited for it. */
   bringBack(leg: Leg): PendingMessage[] {
     const part = this.hasApart ? this.#parts.get(topicName(leg)) : undefined;
     if (part === undefined) return [];
@@ -184,7 +184,7 @@ export class DestinationParts {
       return part.underWay.size < Math.min(share, parts?.inFlightMax ?? 1);
     }
     if (part !== undefined && part.underWay.size >= part.window) return false;
-    // What became slow while it was under way cannot be taken back: it must not keep the others from being sent.
+    // Calls already under way to parts that became slow cannot be undone: they must not keep other parts from being sent to.
     if (underWay >= (parts === undefined ? batchesMax : batchesMax + half)) return false;
     return underWay - this.#slowUnderWay < batchesMax - Math.min(this.#slowUnderWay, half);
   }
@@ -262,9 +262,9 @@ export class DestinationParts {
   }
 
   /**
-   * Each event a little longer than the one before: they come back at the pace of the part, and are not claimed again and
-   * again while it is busy. Its pace has to be learned: no event is released for longer than the part has been busy (a delay of
-   * 15 s, from the first answers of a process that was just started, was three times too long).
+   * Each event a little longer than the one before: they return at the pace of the part, and are not claimed repeatedly while
+   * it is busy. The pace must be learned: no event is released for longer than the part has been busy (a delay of 15 s,
+   * derived from the first calls of a process that had just started, was three times too long).
    */
   #delayMs(part: DestinationPart, perEventMs: number): number {
     const now = performance.now();

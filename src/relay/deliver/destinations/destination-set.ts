@@ -23,15 +23,15 @@ export interface DestinationSetOptions {
   shelfDb: Executor;
   lifecycle: Lifecycle;
   logger: Logger;
-  /** How many events the relay buffers, at the moment. */
+  /** The current size limit of the buffer, in events. */
   bufferTarget: () => number;
-  /** Events are back in the queue. */
+  /** Events were put back into the queue. */
   onUnshelved: () => void;
 }
 
 /**
- * A relay's destinations: connects and closes them, keeps their circuits in step with what other relays know, and unshelves
- * events for one that has recovered, at a bounded rate. `DestinationMonitor` calls `refresh()` again and again.
+ * A relay's destinations: connects and closes them, syncs their circuits with the database, and unshelves events for one that
+ * is up again, at a bounded rate. `DestinationMonitor` calls `refresh()` repeatedly.
  */
 export class DestinationSet implements Service {
   readonly byName: ReadonlyMap<string, Destination>;
@@ -47,31 +47,33 @@ export class DestinationSet implements Service {
     this.byName = new Map(settings.map((each) => [each.name, this.#make(each, hasHandlers || settings.length > 1)]));
   }
 
-  /** Events that slow destinations keep in the buffer. */
+  /** Events in the buffer that slow destinations occupy. */
   get stuck(): number {
     let stuck = 0;
     for (const destination of this.byName.values()) stuck += destination.stuck;
     return stuck;
   }
 
-  /** Destinations that no living relay has, as of the last refresh: any relay may put their events onto the shelf. */
+  /** Destinations that no living relay has, as of the last refresh: any relay may shelve their events. */
   get abandoned(): readonly string[] {
     return this.#abandoned;
   }
 
-  /** Whether all of them can be sent to. */
+  /** Whether events can be sent to all of them. */
   get allUp(): boolean {
     for (const breaker of this.#breakers.values()) if (!breaker.isUp) return false;
     return true;
   }
 
-  /** Connects. A destination that is down is an outage; one that refuses this relay is a mistake, and is thrown. */
+  /**
+   * Connects. A destination that is down is an outage; one that rejects this relay is a configuration error, and is thrown.
+   */
   start(): Promise<void> {
     this.#starting ??= this.#start();
     return this.#starting;
   }
 
-  /** Sends nothing more, and releases what has not been sent. What is under way goes on. */
+  /** Sends nothing more, and releases what has not been sent. Calls under way continue. */
   stopSending(): void {
     this.#stopped.abort();
     for (const breaker of this.#breakers.values()) breaker.stop();
@@ -98,11 +100,11 @@ export class DestinationSet implements Service {
     for (const [index, { name }] of settings.entries()) {
       const failure = failures[index];
       if (failure === undefined || !isLasting(failure)) continue;
-      // It is paused already, perhaps because its password is being changed.
+      // It is already paused, perhaps because its password is being changed.
       const isPaused = known.some(({ destination, paused }) => destination === name && paused);
       if (!isPaused) throw new PostcommitError(failure.code, `(${name}) ${failure.detail}`, { cause: failure });
     }
-    // Only now: a destination that refuses this relay at its first start is not registered.
+    // Only now: a destination that rejects this relay at its first start is not registered.
     await registerDestinations(db, schema, [...this.byName.keys()]);
     for (const [index, { name }] of settings.entries()) {
       const failure = failures[index];
@@ -177,8 +179,8 @@ export class DestinationSet implements Service {
   }
 
   /**
-   * Returns why it failed. Does not wait long: one that hangs must not delay the events of the others. It may go on
-   * connecting; a probe finds out.
+   * Returns why it failed. Does not wait long: one that hangs must not delay the events of the others. It may continue to
+   * connect; a probe detects the result.
    */
   async #connect({ publisher, publishTimeoutMs }: ResolvedDestination): Promise<unknown> {
     const waitMs = Math.min(connectWaitMs, publishTimeoutMs);
@@ -192,7 +194,7 @@ export class DestinationSet implements Service {
     const own = this.byName.get(destination);
     const rateMax = settings.find(({ name }) => name === destination)?.drainRateMax;
     if (own === undefined || own.stalled || rateMax === undefined) return 0;
-    // What is unshelved for a destination that is not up after all has to be shelved again.
+    // Events unshelved for a destination that turns out to be down must be shelved again.
     const isTrial = !breaker.isProven;
     const countMax = Math.min(isTrial ? trialMax : unshelveMax, own.room);
     if (countMax === 0) return 0;

@@ -15,19 +15,19 @@ export interface DestinationOptions {
   serializer: Serializer;
   publishTimeoutMs: number;
   retryAfterMaxMs: number;
-  /** Whether something else is delivered by this relay too, which must not wait for this destination. */
+  /** Whether this relay has other targets, which must not wait for this destination. */
   hasNeighbours: boolean;
   /** How many events it may queue while it is slow. */
   bufferMax: () => number;
-  /** Whether it may be sent to at the moment. */
+  /** Whether events may be sent to it now. */
   isUp: () => boolean;
-  /** Whether it is known to take events. If not, one is sent to find out. */
+  /** Whether it is known to accept events. If not, one event is sent as a trial. */
   isProven: () => boolean;
   /** Whether `health()` succeeds. */
   isAlive: () => Promise<boolean>;
   /** A batch could not be delivered because the destination is down. */
   onUnavailable: (reason: string, retryAfterMs: number) => void;
-  /** An event got through. */
+  /** The destination has processed an event: delivered, failed or rejected it. */
   onProven: () => void;
 }
 
@@ -35,19 +35,19 @@ const none: ReadonlySet<string> = new Set();
 const mainOnly = [undefined];
 
 /**
- * Sends events to one destination in batches as large as the publisher takes them: what arrives while its batches are under
- * way goes into the next. No key is in two batches at once, and nothing behind a failed event of its key is sent, so the order
- * per key is kept (G4). When the destination is down, everything that waits here goes onto the shelf (G6). `DestinationParts`
- * keeps one host or topic from delaying the others, `OutageWatch` one event from stopping them.
+ * Sends events to one destination in batches as large as the publisher allows: events that arrive while its batches are under
+ * way go into the next. No key is in two batches at once, and nothing behind a failed event of its key is sent, so the order
+ * per key is kept (G4). When the destination is down, all events queued here are shelved (G6). `DestinationParts` keeps one
+ * host or topic from delaying the others, `OutageWatch` keeps one event from stopping them.
  *
- * How much waits here is bounded by the relay's buffer.
+ * The relay's buffer bounds how many events are queued here.
  */
 export class Destination {
   readonly #options: DestinationOptions;
   readonly #writer: MessageWriter;
   readonly #parts: DestinationParts;
   readonly #outages: OutageWatch;
-  /** Messages of no part that has a queue of its own. */
+  /** Messages without a part of their own. */
   readonly #main: SendQueue = { entries: [] };
   readonly #busyKeys = new Set<string>();
   readonly #batches = new Set<Batch>();
@@ -70,12 +70,12 @@ export class Destination {
     return keyRuns ? batchSizeMax : 1;
   }
 
-  /** Whether it neither answers nor is known to be down. */
+  /** Whether it does not respond and is not known to be down. */
   get stalled(): boolean {
     return this.#stalled > 0;
   }
 
-  /** Events that slow batches and parts keep in the buffer. */
+  /** Events in the buffer that slow batches and parts occupy. */
   get stuck(): number {
     let count = this.#parts.stuck;
     if (!this.#options.hasNeighbours) return count;
@@ -83,7 +83,7 @@ export class Destination {
     return count;
   }
 
-  /** How many more events it takes: without a limit of its own unless it is slow. */
+  /** How many more events it accepts: no limit of its own unless it is slow. */
   get room(): number {
     if (!this.#isSlow()) return Number.POSITIVE_INFINITY;
     return Math.max(0, this.#options.bufferMax() - this.#main.entries.length);
@@ -129,20 +129,20 @@ export class Destination {
     this.#flush(released);
   }
 
-  /** Aborts what is under way. What is still delivered in time counts. */
+  /** Aborts calls under way. Messages still delivered in time count. */
   abandon(reason: Error): void {
     this.#flush(released);
     for (const batch of this.#batches) batch.abandon(reason);
   }
 
-  /** The destination is down: nothing that waits here is sent. */
+  /** The destination is down: nothing queued here is sent. */
   shelveWaiting(): void {
     this.#flush(unavailable);
   }
 
   /**
-   * Whether another queue holds an event of this key, which a later one must not pass. What counts is the queue that the
-   * event is in: events that waited in the common queue when their topic was set apart are still there.
+   * Whether another queue has an event of this key, which a later one must not pass. The queue that the event is in counts:
+   * events that waited in the common queue when their topic got its own are still there.
    */
   #waitsElsewhere(key: string | null, part: DestinationPart): boolean {
     if (key === null || !this.#options.publisher.capabilities.keyRuns) return false;
@@ -156,7 +156,7 @@ export class Destination {
     return false;
   }
 
-  /** In the next turn of the event loop, so that what arrives together is sent together. */
+  /** In the next turn of the event loop, so that messages that arrive together are sent together. */
   #schedule(): void {
     if (this.#scheduled) return;
     this.#scheduled = true;
@@ -178,7 +178,9 @@ export class Destination {
     }
   }
 
-  /** The queues in the order of their turns. The common one and the parts are first in turn, so that neither starves. */
+  /**
+   * The queues in the order of their turns. The common queue and the parts alternate in going first, so that neither starves.
+   */
   #turns(): readonly (DestinationPart | undefined)[] {
     if (!this.#parts.hasWaiting) return mainOnly;
     const parts = this.#parts.waiting();
@@ -264,13 +266,13 @@ export class Destination {
       for (const { key } of entries) if (key !== null) this.#busyKeys.delete(key);
       if (batch.abandoned) this.#finishAbandoned(entries, outcomes);
       else this.#finish(entries, outcomes, { tookMs, own });
-      // Not at once: the client may take some 20 ms to encode a batch, and the outcomes above should be on their way to the
-      // database by then.
+      // Not immediately: the client may take some 20 ms to encode a batch, and the outcomes above should be sent to the
+      // database first.
       this.#schedule();
     });
   }
 
-  /** While a batch is under way: if it takes long, what waits behind it goes onto the shelf, so that other targets go on. */
+  /** While a batch is under way: if it takes long, the messages behind it are shelved, so that other targets do not wait. */
   #watch(): (() => void) | undefined {
     if (!this.#options.hasNeighbours) return undefined;
     let stalled = false;
@@ -308,7 +310,7 @@ export class Destination {
     }
     const successful = entries.filter((_, index) => outcomes[index]?.kind === 'delivered');
     if (successful.length > 0) this.#succeeded(successful);
-    // First, so that nothing that the results below set free is sent into the outage.
+    // First, so that nothing that the results below unblock is sent into the outage.
     const failedAlone = this.#outages.judgeBatch({ entries, outcomes }, own, () => this.#canTry());
     if (outcomes.some(({ kind }) => kind === 'failed' || kind === 'rejected')) this.#options.onProven();
     this.#parts.setFailedApart(entries, outcomes, tookMs);
@@ -342,11 +344,11 @@ export class Destination {
     this.#outages.judge.succeeded(entries);
     this.#options.onProven();
     if (!this.#parts.hasApart) return;
-    // In front: what waits in the queue of a topic is older than what waits for it in the common one.
+    // In front: messages in the queue of a topic are older than those for it in the common queue.
     for (const { leg } of entries) this.#main.entries.unshift(...this.#parts.bringBack(leg));
   }
 
-  /** Whether another event can be tried with the destination. */
+  /** Whether another event is available as a trial. */
   #canTry(): boolean {
     if (this.#batches.size > 0) return true;
     for (const entry of this.#queued()) if (this.#outages.judge.suspicionOf(entry) < 2) return true;

@@ -6,7 +6,7 @@ import { aloneFailuresMax, inRowMax, proofMs, suspectsMax } from './tuning.ts';
 interface Suspicion {
   /** How often it has failed alone. */
   failures: number;
-  /** How often something had got through when it last failed. */
+  /** How many events had been delivered when it last failed. */
   successes: number;
 }
 
@@ -14,24 +14,24 @@ interface Suspicion {
  * Distinguishes an outage of a destination from the failure of one event, or one topic, that looks like one: a receiver that
  * resets the connection for one event, a partition without a leader.
  *
- * An event (or a topic) that failed as unavailable is a suspect until it gets through. Only a failure that it had alone, with a
- * destination that was alive right after, counts against it: events that fail together fail because of the destination. When a
- * suspect fails again although others got through since, the destination is not the cause. Suspects are kept in memory only: a
- * relay that restarts learns them again, which costs a probe.
+ * An event (or a topic) that failed as unavailable is a suspect until it is delivered. A failure counts against it only if it
+ * failed alone and the destination was alive right after: events that fail together fail because of the destination. When a
+ * suspect fails again although others were delivered since, the destination is not the cause. Suspects are kept in memory
+ * only: a relay that restarts learns them again, which costs a probe.
  */
 export class OutageJudge {
   readonly #suspects = new Map<string, Suspicion>();
-  /** Events that failed since something last got through. */
+  /** Events that failed since the last delivery. */
   readonly #inRow = new Set<string>();
   #successes = 0;
   #succeededAt = Number.NEGATIVE_INFINITY;
 
-  /** Whether an event got through a moment ago. */
+  /** Whether an event was delivered recently. */
   get hasProof(): boolean {
     return performance.now() - this.#succeededAt < proofMs;
   }
 
-  /** Whether enough different events have failed in a row. */
+  /** Whether enough different events have failed consecutively. */
   get manyFailed(): boolean {
     return this.#inRow.size >= inRowMax;
   }
@@ -40,20 +40,20 @@ export class OutageJudge {
     return this.#suspects.size > 0;
   }
 
-  /** Which entries to try a destination with that is not known to take events: none that failed before, if possible. */
+  /** Selects trial entries for a destination that is not known to accept events: none that failed before, if possible. */
   trialIn(entries: readonly PendingMessage[]): (entry: PendingMessage) => boolean {
     let least = 2;
     for (const entry of entries) least = Math.min(least, this.suspicionOf(entry));
     return (entry) => this.suspicionOf(entry) <= least;
   }
 
-  /** The lower, the better it serves as a trial: 0 for no suspect, 1 if its topic is one, 2 if it is one itself. */
+  /** The lower, the better it is as a trial: 0 for no suspect, 1 if its topic is one, 2 if it is one itself. */
   suspicionOf(entry: PendingMessage): 0 | 1 | 2 {
     if (this.#suspects.has(eventName(entry))) return 2;
     return this.#suspects.has(partName(entry)) ? 1 : 0;
   }
 
-  /** These got through. */
+  /** These were delivered. */
   succeeded(entries: Iterable<PendingMessage>): void {
     this.#successes++;
     this.#succeededAt = performance.now();
@@ -65,7 +65,7 @@ export class OutageJudge {
     }
   }
 
-  /** Whether all of these are known to fail by themselves. */
+  /** Whether all of these are known to fail for their own reasons. */
   isKnown(entries: readonly PendingMessage[]): boolean {
     const isOwn = (name: string) => (this.#suspects.get(name)?.failures ?? 0) >= aloneFailuresMax;
     return entries.every((entry) => isOwn(eventName(entry)) || isOwn(partName(entry)));
@@ -73,7 +73,7 @@ export class OutageJudge {
 
   /**
    * These failed in one batch as if the destination were down. `alone`: the events and topics that this counts against.
-   * `own`: it is the event's failure, or its topic's. `again`: it has failed before, and nothing got through since.
+   * `own`: the failure is the event's, or its topic's. `again`: it has failed before, and nothing was delivered since.
    */
   failed(entries: readonly PendingMessage[], alone: ReadonlySet<string>): ('own' | 'again' | 'new')[] {
     const known = new Map<string, Suspicion & { isAgain: boolean }>();
@@ -85,7 +85,7 @@ export class OutageJudge {
     const isOwn = (name: string) => suspect(name).failures >= aloneFailuresMax && alone.has(name);
     return entries.map((entry) => {
       const name = eventName(entry);
-      // Both are to be noted.
+      // Records both.
       const [isOwnEvent, isOwnPart] = [isOwn(name), isOwn(partName(entry))];
       if (isOwnEvent || isOwnPart) return 'own';
       this.#inRow.add(name);
@@ -93,7 +93,7 @@ export class OutageJudge {
     });
   }
 
-  /** The outage is known: the next trials start from nothing. */
+  /** The outage is known: the next trials start from scratch. */
   tripped(): void {
     this.#inRow.clear();
   }
@@ -102,7 +102,7 @@ export class OutageJudge {
     const known = this.#suspects.get(name);
     const isAgain = known !== undefined && known.successes === this.#successes;
     const before = known?.failures ?? 0;
-    // Once others have got through between two of its failures, every further one counts: it may be the last one left.
+    // Once others were delivered between two of its failures, every further one counts: it may be the last event left.
     const counts = isAlone && (!isAgain || before !== 1);
     const suspicion = { failures: before + (counts ? 1 : 0), successes: this.#successes };
     this.#suspects.delete(name);
@@ -114,8 +114,8 @@ export class OutageJudge {
 }
 
 /**
- * The events and topics of a batch whose failures do not look like an outage: the only key that failed, or the first one
- * where more keys got through than failed; and the only topic that failed, if nothing of it got through.
+ * The events and topics of a batch whose failures do not look like an outage: the only key that failed, or the first one if
+ * more keys were delivered than failed; and the only topic that failed, if nothing of it was delivered.
  */
 export function failedAlone(
   entries: readonly PendingMessage[],
@@ -133,7 +133,7 @@ export function failedAlone(
   return alone;
 }
 
-/** Events of one key stand for each other: the first of them holds up those behind it. */
+/** Events of one key count as one: the first blocks those behind it. */
 function eventName({ key, event }: PendingMessage): string {
   return key === null ? `event ${event.seq}` : `key ${key}`;
 }

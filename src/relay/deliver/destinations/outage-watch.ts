@@ -12,7 +12,7 @@ export interface OutageWatchOptions {
   onUnavailable: (reason: string, retryAfterMs: number) => void;
 }
 
-/** A batch of which something failed as unavailable. */
+/** A batch with messages that failed as unavailable. */
 export interface FailedBatch {
   entries: readonly PendingMessage[];
   outcomes: readonly PublishOutcome[];
@@ -34,24 +34,24 @@ export class OutageWatch {
     this.#onAnswer = onAnswer;
   }
 
-  /** Whether nothing may be sent until `health()` has answered. */
+  /** Whether sending waits for the result of `health()`. */
   get isDoubted(): boolean {
     return this.#isDoubted;
   }
 
-  /** From now on a missing answer is no outage: the publisher may be closed. */
+  /** From now on a missing result is not an outage: the publisher may be closed. */
   stop(): void {
     this.#stopped = true;
   }
 
   /**
-   * The events and topics whose failure in this batch counts as their own. None if the destination is not alive right
-   * after, because an outage costs no attempt (G6): then the circuit is open.
+   * The events and topics whose failure in this batch counts as their own. None if the destination is not alive right after,
+   * because an outage costs no attempt (G6): the circuit is then open.
    */
   async ownFailures(batch: FailedBatch): Promise<ReadonlySet<string>> {
     const alone = failedAlone(batch.entries, batch.outcomes);
     if (alone.size === 0) return none;
-    // An event that is known to fail by itself does not delay the others.
+    // An event that is known to fail for its own reasons does not delay the others.
     if (!this.judge.isKnown(unavailable(batch).entries)) this.#isDoubted = true;
     if (await this.#ask()) return alone;
     this.#tripIfDown(unavailable(batch).outcomes[0]);
@@ -59,8 +59,8 @@ export class OutageWatch {
   }
 
   /**
-   * Decides whether the failures are an outage of the destination. Returns the entries that failed by themselves.
-   * `canTry`: whether another event can be tried with the destination.
+   * Decides whether the failures are an outage of the destination. Returns the entries that failed for their own reasons.
+   * `canTry`: whether another event is available as a trial.
    */
   judgeBatch(batch: FailedBatch, own: ReadonlySet<string>, canTry: () => boolean): ReadonlySet<PendingMessage> {
     const { entries, outcomes } = unavailable(batch);
@@ -88,7 +88,7 @@ export class OutageWatch {
     if (!(await this.#ask())) this.#tripIfDown(outcome);
   }
 
-  /** Calls `health()`, once for all that wait for the answer. */
+  /** Calls `health()` once for all callers that wait for it. */
   #ask(): Promise<boolean> {
     this.#asked ??= this.#options.isAlive().then((isAlive) => {
       this.#asked = undefined;

@@ -1,10 +1,10 @@
 /*
- * The constants of the way to a destination, with their reasons.
+ * Constants of destinations, with their reasons.
  */
 
 /** How often the state of all destinations is read: when all are up, when one is down, and while a shelf is emptied. */
 export const refreshEveryMs = { calm: 1_000, down: 500, draining: 100 };
-/** How many events are unshelved at once, and how many for a destination that is not known to take events. */
+/** How many events are unshelved at once, and how many for a destination that is not known to accept events. */
 export const unshelveMax = 2_000;
 export const trialMax = 10;
 /** The least that a slow destination may queue. */
@@ -15,15 +15,15 @@ export const aliveWithinMs = 1_000;
 /** How long the start waits for a destination, to learn whether it refuses this relay. */
 export const connectWaitMs = 3_000;
 
-/** How long a publisher may take to notice that its time is over: in a call of `publish`, and of `health`. */
+/** How long a publisher may take to react to its timeout: in a call of `publish`, and of `health`. */
 export const publishGraceMs = 2_000;
 export const healthGraceMs = 500;
 /** How long it may take after its batch was abandoned. */
 export const abandonGraceMs = 250;
 
-/** A batch that takes longer makes its destination, or its part, slow: it may use a part of the buffer only. */
+/** A batch that takes longer makes its destination, or its part, slow: it may use only a part of the buffer. */
 export const slowAfterMs = 250;
-/** Where the relay has other targets: after this time, what waits behind a batch is shelved. */
+/** If the relay has other targets: messages behind a batch are shelved after this time. */
 export const stalledAfterMs = 2_000;
 /** How many queued messages of busy keys are skipped to fill a batch. */
 export const skipMax = 4_096;
@@ -41,11 +41,11 @@ export const partsMax = 10_000;
 /** For how many topics the name of the part is cached: webhooks would parse the URL for each message. */
 export const partNamesMax = 1_000;
 
-/** So many different events must fail in a row before that alone is an outage. */
+/** This many different events must fail consecutively before that alone is an outage. */
 export const inRowMax = 3;
-/** An event that has failed alone so often, while others get through, fails by itself. */
+/** An event that has failed alone this often, while others were delivered, fails for its own reasons. */
 export const aloneFailuresMax = 3;
-/** For this long an event that got through proves that the destination takes events. */
+/** For this long a delivered event proves that the destination accepts events. */
 export const proofMs = 5_000;
 /** How many events and topics that failed as unavailable are remembered. */
 export const suspectsMax = 10_000;

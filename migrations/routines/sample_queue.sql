@@ -1,8 +1,9 @@
--- What a relay's low-water mark is made from; NULL unless it is asked for. All of one snapshot except the number of requeues,
--- which is read before it: a transaction that is counted in it had its id by then, so the snapshot knows the transaction.
+-- Returns the input of a relay's low-water mark, or NULL unless `asked`. All values are of one snapshot except the number of
+-- requeues, which is read before it: a transaction counted in that number already had its id, so the snapshot includes the
+-- transaction.
 --
 -- requires: server_stamp, usable_low_water
-create or replace function :"schema".survey_queue(low bigint, low_requeues bigint, low_server text, asked boolean) returns json
+create or replace function :"schema".sample_queue(low bigint, low_requeues bigint, low_server text, asked boolean) returns json
 language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
 declare
   requeues_before bigint;
