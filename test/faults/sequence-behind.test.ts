@@ -118,7 +118,11 @@ describe.each([18, 14] as const)('rows that were copied without their sequence, 
     await green.db.query('alter table postcommit.outbox_events enable always trigger outbox_events_enqueue');
 
     expect(await green.findings('sequence')).toMatchObject([
-      { severity: 'critical', what: expect.stringContaining('would get seq 1, but must get at least 13'), fix: 'postcommit migrate' },
+      {
+        severity: 'critical',
+        what: expect.stringContaining('would get seq 1, but must get at least 13'),
+        fix: 'postcommit migrate',
+      },
     ]);
     expect((await green.cli('doctor', '--only', 'sequence')).code).toBe(5);
     await expect(green.relay().start()).rejects.toMatchObject(behind);
