@@ -5,11 +5,12 @@ import type { Chunk, DeadLetterSelection } from './conditions.ts';
 import { conditionsGoHere, whereSelected } from './conditions.ts';
 
 /**
- * Calls a routine for the dead letters that match, in order of seq. A left join with the log: a dead letter whose event was
- * deleted from it may block its key. See `requeue` and `discard` in migrations/routines for the contracts and the rationale.
+ * Makes the function that calls a routine for the dead letters that match, in order of seq. A left join with the log: a
+ * dead letter whose event was deleted from it may block its key. See `requeue` and `discard` in migrations/routines for
+ * the contracts and the rationale.
  */
-export const resolveSql = (routine: 'requeue' | 'discard') =>
-  perSchema(
+export function resolver(routine: 'requeue' | 'discard') {
+  const sql = perSchema(
     (s) => `
 with chosen as materialized (
   select d.seq
@@ -24,8 +25,12 @@ select json_build_object('seen', r.seen, 'reached', r.reached, 'count', r.result
                          'freedKeys', r.result -> 'freedKeys')::text as json
   from resolved r`,
   );
-
-const requeueSql = resolveSql('requeue');
+  return async (db: Executor, schema: string, selection: DeadLetterSelection, chunk: Chunk): Promise<ResolvedChunk> => {
+    const conditions = whereSelected(selection, chunk);
+    const [result] = await readJson<ResolvedChunk>(db, conditions.into(sql(schema)), conditions.values);
+    return result as ResolvedChunk;
+  };
+}
 
 /** The result of one statement of a bulk operation. */
 export interface ChunkResult {
@@ -47,13 +52,4 @@ export interface ResolvedChunk extends ChunkResult {
  * Puts dead letters back into the queue: due now, with all attempts left, and without the targets that already have the
  * event. Earlier failures stay in outbox_failures.
  */
-export async function requeue(
-  db: Executor,
-  schema: string,
-  selection: DeadLetterSelection,
-  chunk: Chunk,
-): Promise<ResolvedChunk> {
-  const conditions = whereSelected(selection, chunk);
-  const [result] = await readJson<ResolvedChunk>(db, conditions.into(requeueSql(schema)), conditions.values);
-  return result as ResolvedChunk;
-}
+export const requeue = resolver('requeue');
