@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import type { Handler } from '../../src/relay/deliver/handlers.ts';
-import { Reject } from '../../src/relay/deliver/handlers.ts';
+import { Reject } from '../../src/relay/event/reject.ts';
 import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';
 import { deferred, until } from '../support/wait.ts';
 

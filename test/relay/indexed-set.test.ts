@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { type Indexed, IndexedSet } from '../../src/relay/dispatch/indexed-set.ts';
+import { type Indexed, IndexedSet } from '../../src/relay/event/indexed-set.ts';
 
 test('an IndexedSet holds what a Set would', () => {
   const steps = fc.array(fc.tuple(fc.constantFrom('add', 'delete', 'clear'), fc.nat(9)), { maxLength: 60 });

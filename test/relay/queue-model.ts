@@ -1,6 +1,6 @@
-import type { EventOutcome } from '../../src/relay/deliver/outcome.ts';
-import type { ClaimedEvent } from '../../src/relay/dispatch/claimed-event.ts';
 import { Dispatcher } from '../../src/relay/dispatch/dispatcher.ts';
+import type { ClaimedEvent } from '../../src/relay/event/claimed-event.ts';
+import type { EventOutcome } from '../../src/relay/event/outcome.ts';
 import { ClaimHistory } from '../../src/relay/lane/claim-history.ts';
 
 interface QueuedEvent {

@@ -1,7 +1,7 @@
 import { PostcommitError } from '../../errors.ts';
 import type { ClaimedRow } from '../../outbox/delivering/claim.ts';
 import type { DeliveredEvent } from '../../wire/delivered-event.ts';
-import type { Indexed } from '../dispatch/indexed-set.ts';
+import type { Indexed } from '../event/indexed-set.ts';
 import type { Handler, HandlerContext } from './handlers.ts';
 
 /** How long an abandoned handler may take to notice its aborted signal before its event is released. */

@@ -1,7 +1,7 @@
 import { inlineBytesMax } from '../../outbox/delivering/load-payload.ts';
-import type { ClaimedEvent } from '../dispatch/claimed-event.ts';
-import { IndexedSet } from '../dispatch/indexed-set.ts';
-import { isSuspect, suspectsMax } from '../dispatch/suspicion.ts';
+import type { ClaimedEvent } from '../event/claimed-event.ts';
+import { IndexedSet } from '../event/indexed-set.ts';
+import { isSuspect, suspectsMax } from '../event/suspicion.ts';
 import { Pace } from './pace.ts';
 
 export interface EventBufferOptions {

@@ -5,7 +5,7 @@ import type { LostRelay, RelayIdentity } from '../../outbox/delivering/relays.ts
 import { end, reap, register, renew } from '../../outbox/delivering/relays.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
-import type { Service } from '../service.ts';
+import type { Service } from '../service/service.ts';
 import { beatAgainShare, beatShare, clockShare, registerAgainMs, safeShare } from './tuning.ts';
 
 export interface LeaseOptions {

@@ -3,8 +3,8 @@ import type pg from 'pg';
 import type { Executor } from '../../database/executor.ts';
 import { doorbellChannel } from '../../database/identifier.ts';
 import { listenInProcess, notifyWith } from '../../outbox/emitting/notify.ts';
-import type { Service } from '../service.ts';
-import { StateMachine } from '../state-machine.ts';
+import type { Service } from '../service/service.ts';
+import { StateMachine } from '../service/state-machine.ts';
 import { firstPauseMs, pauseWithoutListenMsMax, streamEndsAfterMs, streamMin, streamPauseMs } from './tuning.ts';
 
 export interface DoorbellOptions {
