@@ -175,7 +175,7 @@ describe('the doctor', () => {
     });
   });
 
-  it('finds a backlog that nobody works off, and relays that went silent', async () => {
+  it('finds a backlog without a living relay, and relays that stopped their heartbeat', async () => {
     expect(await look('relays')).toMatchObject([
       {
         severity: 'critical',
@@ -199,7 +199,7 @@ describe('the doctor', () => {
     await healthy('backlog');
   });
 
-  it('finds dead letters, and destinations that are away', async () => {
+  it('finds dead letters, and destinations that are down', async () => {
     await scene.relay({ poison: 'block', name: 'blocking' });
     const [id] = await scene.emit([{ aggregate: ['order', 'poisoned'], payload: { does: 'reject' } }]);
     await scene.untilStatus('FAILED', 1);
@@ -225,7 +225,7 @@ describe('the doctor', () => {
     ]);
   });
 
-  it('finds a replication slot that nobody reads', async () => {
+  it('finds a replication slot without a consumer', async () => {
     const slot = `doctor_${process.pid}`;
     await scene.db.query(`select pg_create_logical_replication_slot($1, 'test_decoding')`, [slot]);
     try {

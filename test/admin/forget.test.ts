@@ -70,7 +70,7 @@ describe.each(postgresVersions)('a destination that is gone for good, on Postgre
     ]);
   });
 
-  test('is forgotten with a preview, and what became of each event is told', async () => {
+  test('is forgotten with a preview, and the history of each event shows it', async () => {
     const ids = await manyAggregates(12);
     await scene.shelve(ids.slice(0, 4), ['kafka'], ['hook']);
     await scene.shelve(ids.slice(4, 6), ['kafka']);

@@ -68,7 +68,7 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
     expect(scene.delivered).toEqual(ids);
   });
 
-  test('is cancelled: its aggregate goes on, its story tells who and why, and retention drops it', async () => {
+  test('is cancelled: its aggregate continues, its history shows who and why, and retention drops it', async () => {
     await scene.relay();
     const ids = await scene.emit([{ delayMs }, {}, {}]);
     const [id = ''] = ids;
@@ -208,7 +208,7 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
     expect(await daysAhead()).toEqual({ [fifth]: 300, [sixth]: 20 });
   });
 
-  test('of a long aggregate: all that is deferred behind it goes on', async () => {
+  test('of a long aggregate: all that is deferred behind it continues', async () => {
     const [first = ''] = await scene.emit([{ delayMs }]);
     const rest = await scene.emit(Array.from({ length: 2_500 }, () => ({})));
     await scene.db.query(

@@ -5,7 +5,7 @@ import { Scene } from '../admin/scene.ts';
 import { runHere } from './fake-terminal.ts';
 import { jsonError, runCli } from './run-cli.ts';
 
-describe('an operator whose broker is away', () => {
+describe('an operator whose broker is down', () => {
   let scene: Scene;
   let ids: string[];
   const here = (...args: string[]) => runHere(args, { env: { DATABASE_URL: scene.db.url } });
@@ -155,7 +155,7 @@ describe('an operator whose broker is away', () => {
     expect((await here('resume', 'nats')).stdout).toBe('nats is resumed\n');
   });
 
-  it('is told which destination is meant, and nothing changes', async () => {
+  it('gets a suggestion for a misspelt destination, and nothing changes', async () => {
     for (const command of ['pause', 'resume']) {
       const [text, asJson] = await Promise.all([here(command, 'kafak'), here(command, 'kafak', '--json')]);
       expect(text).toMatchObject({ code: 1, stdout: '' });

@@ -21,7 +21,7 @@ async function recorded(scenario: RelayScenario): Promise<number[]> {
 
 describe('G5 fencing: a relay that stalled past its lease', () => {
   test(
-    'cannot settle what the new owner has, is told so, and works on under a new token',
+    'cannot settle events of the new owner, notices it, and continues under a new token',
     withScenario(async (scenario) => {
       const proxy = await scenario.proxy();
       const stalled = await scenario.relay('stalled', { ...limits, connectionString: proxy.url(scenario.db.url) });
@@ -71,7 +71,7 @@ describe('G5 fencing: a relay that stalled past its lease', () => {
       const lost = await sleeper.next(({ event }) => event === 'leaseLost');
       expect(lost.token).toMatch(/^\d+$/);
 
-      // Under a new token it goes on with what comes.
+      // It continues with new events under a new token.
       await scenario.emitLine('later', 5);
       await until(
         () => scenario.journal.read().filter(({ key, phase }) => key === 'thing:later' && phase === 'end').length === 5,
@@ -129,7 +129,7 @@ describe('G5 fencing: a relay that stalled past its lease', () => {
 
 describe('G5 fencing: a failover that lost the registrations', () => {
   test(
-    'a relay registers anew at once, and goes on',
+    'a relay registers anew at once, and continues',
     withScenario(async (scenario) => {
       const relay = await scenario.relay('one', { leaseMs: 60_000 });
       const before = relay.stats().token;

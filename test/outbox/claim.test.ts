@@ -116,7 +116,7 @@ describe('claim', () => {
     expect((await claimAs(me)).rows).toMatchObject([{ seq: '1', attempts: 2, done: ['a', 'b'], rescued: false }]);
   });
 
-  test('a single event behind one on the shelf is told so', async () => {
+  test('a single event behind one on the shelf says so', async () => {
     const me = await relay('one');
     await emit('x', 2);
     await db.query(`insert into postcommit.outbox_destinations (destination) values ('away')`);

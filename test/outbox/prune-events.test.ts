@@ -86,7 +86,7 @@ describe('what goes and what stays', () => {
     }
     for (const event of events.values()) if (!model.mayGo(event)) expect(left).toContain(event.seq);
 
-    // And nothing is told of what is gone, while all is told of what stays.
+    // The history of a pruned event is gone, and that of a kept event is complete.
     expect(await db.query(orphans)).toEqual([]);
     const lost = `(select seq from postcommit.outbox_%s where seq not in (select seq from postcommit.outbox_events))`;
     for (const table of ['failures', 'dead_letters', 'shelf'])

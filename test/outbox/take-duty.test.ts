@@ -36,7 +36,7 @@ const run = (n: number, epoch: string) =>
   );
 
 describe('a duty', () => {
-  test('has one owner, who keeps it by asking again', async () => {
+  test('has one owner, which keeps it by asking again', async () => {
     expect(await take(0)).toBe('1');
     expect(await take(1)).toBeUndefined();
     expect(await take(0)).toBe('1');
@@ -51,7 +51,7 @@ describe('a duty', () => {
     expect(others.filter((epoch) => epoch !== undefined)).toEqual(['2']);
   });
 
-  test('goes on under the same epoch when the lease ran out and nobody else came', async () => {
+  test('continues under the same epoch when the lease ran out and no other relay took it', async () => {
     await take(0);
     await expire();
     expect(await take(0)).toBe('1');
@@ -66,7 +66,7 @@ describe('a duty', () => {
     expect(await take(2)).toBe('3');
   });
 
-  test('is not given up by somebody who does not have it', async () => {
+  test('is not released by a relay that does not have it', async () => {
     await take(0);
     await releaseDuty(db.pool, 'postcommit', { name: 'maintenance', owner: tokens[1] ?? '' });
     expect(await take(1)).toBeUndefined();

@@ -68,7 +68,7 @@ describe('several handlers of one type', () => {
   );
 
   test(
-    'when one rejects, the dead letter waits for the others, says who has the event, and why it is dead',
+    'when one rejects, the dead letter waits for the others, shows which targets have the event, and why it is dead',
     withScenario(async (scenario) => {
       const calls: string[] = [];
       const reject = () => {
