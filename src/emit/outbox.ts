@@ -12,12 +12,12 @@ import {
   recordedFlushes,
   setMarkerSql,
 } from '../outbox/emitting/insert.ts';
+import { adminExecutor } from './admin-executor.ts';
 import type { GivenEvents } from './check-events.ts';
 import { checkEvents, checkEventsWithId, idsOf } from './check-events.ts';
 import { bufferOf, closeBuffer, EmitBuffer, openBuffer } from './emit-buffer.ts';
 import type { EventLimits, OutboxEvent } from './event.ts';
 import { isolationSql } from './isolation.ts';
-import { adminExecutor } from './admin-executor.ts';
 import type { OutboxDatabase, PipelinedTransactions, TransactionOptions } from './outbox-database.ts';
 import type { OutboxOptions } from './outbox-options.ts';
 import { resolveOutboxOptions } from './outbox-options.ts';

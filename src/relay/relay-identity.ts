@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { hostname } from 'node:os';
-import type { RelayIdentity } from '../outbox/delivering/relays.ts';
+import type { RelayIdentity } from '../outbox/delivering/register-relay.ts';
 import { packageVersion } from '../package-version.ts';
 import { handlerTarget } from './deliver/handlers.ts';
 import type { ResolvedRelayOptions } from './options.ts';

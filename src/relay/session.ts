@@ -162,7 +162,7 @@ export class RelaySession implements Service {
         await withTimeout(abortedMs, this.#whenDelivered());
       },
       onOverdue: () => this.#deliverer.abandon(new Error('The relay could not renew its lease')),
-      onRescue: (lost) => {
+      onTakeover: (lost) => {
         reporter.rescued(lost);
         this.#doorbell.ring();
       },

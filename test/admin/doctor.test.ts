@@ -3,7 +3,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, inject, it, onTestFin
 import { expectedIndexes } from '../../src/admin/doctor/expected-indexes.ts';
 import { type CheckName, createOutbox, type DoctorLimits, type Finding, fromPg, migrate } from '../../src/index.ts';
 import { openCircuit } from '../../src/outbox/delivering/circuit.ts';
-import { register } from '../../src/outbox/delivering/relays.ts';
+import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { RoleScenario } from '../database/role-scenario.ts';
 import { createTestDatabase } from '../support/database.ts';
 import { startTransactionPooler } from '../support/transaction-pooler.ts';
@@ -186,7 +186,7 @@ describe('the doctor', () => {
     expect(await look('backlog', { oldestPendingMs: 0 })).toMatchObject([{ severity: 'critical' }]);
     expect(await look('backlog')).toMatchObject([{ severity: 'ok' }]);
     const overdue = { name: 'silent', host: 'web-1', pid: 42, leaseMs: 1 };
-    await register(scene.db.pool, 'postcommit', overdue);
+    await registerRelay(scene.db.pool, 'postcommit', overdue);
     await until(async () => (await look('relays')).length === 2, { what: 'its lease has run out' });
     expect(await look('relays')).toMatchObject([
       { severity: 'critical' },
@@ -213,7 +213,7 @@ describe('the doctor', () => {
     const shelved = await scene.emit([{ type: 'order.delayed', delayMs: 3_600_000 }]);
     await scene.shelve(shelved, ['kafka']);
     const sending = { name: 'sending', host: 'h', pid: 1, leaseMs: 3_600_000, targets: ['kafka'] };
-    await register(scene.db.pool, 'postcommit', sending);
+    await registerRelay(scene.db.pool, 'postcommit', sending);
     const circuit = { destination: 'kafka', error: 'connect ECONNREFUSED', retryAfterMs: 0 };
     await openCircuit(scene.db.pool, 'postcommit', circuit, { probeDelayMs: 600_000, probeDelayMsMax: 600_000 });
     expect(await look('destinations')).toMatchObject([

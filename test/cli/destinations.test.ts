@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { openCircuit, registerDestinations } from '../../src/outbox/delivering/circuit.ts';
-import { register } from '../../src/outbox/delivering/relays.ts';
+import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { Scene } from '../admin/scene.ts';
 import { runHere } from './fake-terminal.ts';
 import { jsonError, runCli } from './run-cli.ts';
@@ -25,7 +25,7 @@ describe('an operator whose broker is down', () => {
     await scene.shelve(ids.slice(2, 3), ['kafka', 'webhooks']);
     await registerDestinations(scene.db.pool, 'postcommit', ['nats']);
     const targets = ['kafka', 'nats', 'webhooks'];
-    await register(scene.db.pool, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 3_600_000, targets });
+    await registerRelay(scene.db.pool, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 3_600_000, targets });
   });
   afterAll(() => scene.close());
 

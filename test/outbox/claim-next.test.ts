@@ -9,7 +9,7 @@ import {
   claimNext,
   claimNextSql,
 } from '../../src/outbox/delivering/claim.ts';
-import { register } from '../../src/outbox/delivering/relays.ts';
+import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { seededRandom } from '../support/random.ts';
 import { until, within } from '../support/wait.ts';
@@ -34,7 +34,7 @@ interface Queryable {
 }
 const on = (queryable: Queryable) => (text: string, values: unknown[]) =>
   queryable.query({ text, values, rowMode: 'array' });
-const relay = (name: string) => register(db.pool, 'postcommit', { name, host: 'h', pid: 1, leaseMs: 60_000 });
+const relay = (name: string) => registerRelay(db.pool, 'postcommit', { name, host: 'h', pid: 1, leaseMs: 60_000 });
 
 const request = {
   exceptKeys: [],

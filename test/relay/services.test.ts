@@ -119,7 +119,7 @@ const services: [name: string, make: () => Service][] = [
         onRegistered: nothing,
         onLost: async () => {},
         onOverdue: nothing,
-        onRescue: nothing,
+        onTakeover: nothing,
         onBeat: async () => {},
       }),
   ],
