@@ -98,6 +98,25 @@ describe('a routine in the database', () => {
     }
   });
 
+  test.each([
+    ['a target can be forgotten', `forget_target('kafka', 1)`],
+    ['events can be made due', `make_due('{}')`],
+    ['events can be cancelled', `cancel_events('{}', '')`],
+    ['events can be pruned', 'prune_events(0, 0, 1, false)'],
+    ['partitions can be changed', 'bound_log()'],
+    ['the sequence can be repaired', 'repair_sequence()'],
+  ])('that needs READ COMMITTED refuses another isolation level: %s', async (what, call) => {
+    const client = await database.pool.connect();
+    await client.query('begin isolation level repeatable read');
+    await expect(client.query(`select postcommit.${call}`)).rejects.toMatchObject({
+      code: '25000',
+      message: `${what} only under READ COMMITTED`,
+      hint: expect.stringContaining('default_transaction_isolation'),
+    });
+    await client.query('rollback');
+    client.release();
+  });
+
   test('is created when it is missing', async () => {
     await database.query(
       `delete from postcommit.outbox_routines where name = 'replay'; drop function postcommit.replay`,
