@@ -16,8 +16,8 @@ export default defineConfig({
     globalSetup: ['test/support/global-setup.ts'],
     reporters: ['default', new SummaryReporter()],
     maxWorkers: 2,
-    // A test that fails is tried once more, and the summary names it. In a test of a promise only a wait that ran out on a
-    // busy machine is: a lost, doubled or reordered event fails at once.
+    // A failed test is tried once more, and the summary names it. In tests of guarantees only a wait that ran out on a busy
+    // machine is tried again: a lost, duplicated or reordered event fails at once.
     projects: [
       {
         test: {

@@ -9,7 +9,7 @@ declare
   hindrance text;
   last bigint;
 begin
-  perform :"schema".require_read_committed();
+  perform :"schema".require_read_committed('partitions can be changed');
   perform pg_advisory_xact_lock(hashtextextended('postcommit.partitions', hashtextextended(:'schema', 0)));
   if (select relkind = 'p' from pg_class where oid = format('%I.outbox_events', :'schema')::regclass) then
     return;

@@ -8,7 +8,7 @@
 -- in between as living, and finds an event that a relay was shelving on the shelf. The unshelve lock keeps events from moving
 -- back to the queue meanwhile.
 --
--- requires: bound_deferred, undefer
+-- requires: bound_deferred, require_read_committed, undefer
 create or replace function :"schema".cancel_events(given bigint[], note text) returns jsonb
 language plpgsql set search_path = pg_catalog, pg_temp set row_security = off set lock_timeout = '5s' as $postcommit$
 #variable_conflict use_column
@@ -22,11 +22,7 @@ declare
   seqs bigint[];
   result jsonb;
 begin
-  if current_setting('transaction_isolation') <> 'read committed' then
-    raise exception 'events can only be cancelled under READ COMMITTED' using
-      errcode = 'invalid_transaction_state',
-      hint = 'Set default_transaction_isolation to ''read committed'' for this role.';
-  end if;
+  perform :"schema".require_read_committed('events can be cancelled');
   perform pg_advisory_xact_lock(hashtextextended('postcommit.unshelve', hashtextextended(:'schema', 0)));
   locked := array(select q.seq from :"schema".outbox_queue q where q.seq = any (taken) and not q.blocking order by q.seq for update);
 

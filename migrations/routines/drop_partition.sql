@@ -27,7 +27,7 @@ declare
   leaf text;
   detail text;
 begin
-  perform :"schema".require_read_committed();
+  perform :"schema".require_read_committed('partitions can be changed');
   perform set_config('lock_timeout', lock_timeout_ms::text, true);
   begin
     perform pg_advisory_xact_lock(hashtextextended('postcommit.partitions', hashtextextended(:'schema', 0)));

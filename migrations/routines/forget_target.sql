@@ -8,6 +8,8 @@
 -- Only one call runs at a time, and none during unshelving: two calls that forget both destinations of an event would each
 -- leave it to the other. Each statement has its own snapshot, taken under the lock. Dead letters are locked before queue rows,
 -- as in requeue(). Events that a relay has claimed are skipped: they may be shelved for this target again.
+--
+-- requires: require_read_committed
 create or replace function :"schema".forget_target(given text, rows_max integer) returns jsonb
 language plpgsql set search_path = pg_catalog, pg_temp set row_security = off set lock_timeout = '5s' as $postcommit$
 #variable_conflict use_column
@@ -23,11 +25,7 @@ declare
   letters integer;
   in_flight integer;
 begin
-  if current_setting('transaction_isolation') <> 'read committed' then
-    raise exception 'a target can only be forgotten under READ COMMITTED' using
-      errcode = 'invalid_transaction_state',
-      hint = 'Set default_transaction_isolation to ''read committed'' for this role.';
-  end if;
+  perform :"schema".require_read_committed('a target can be forgotten');
   perform pg_advisory_xact_lock(hashtextextended('postcommit.unshelve', hashtextextended(:'schema', 0)));
   if exists (select from :"schema".outbox_relays r where r.ended_at is null and given = any (r.targets)) then
     return jsonb_build_object('inUse', true);

@@ -5,7 +5,7 @@
 -- Takes the unshelve lock, like cancel_events and forget_target: only one of these changes the queue at a time, so they cannot
 -- lock the same rows in different orders.
 --
--- requires: bound_deferred, undefer
+-- requires: bound_deferred, require_read_committed, undefer
 create or replace function :"schema".make_due(given bigint[]) returns jsonb
 language plpgsql set search_path = pg_catalog, pg_temp set row_security = off set lock_timeout = '5s'
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
@@ -18,11 +18,7 @@ declare
   seqs bigint[];
   in_flight integer;
 begin
-  if current_setting('transaction_isolation') <> 'read committed' then
-    raise exception 'events can only be made due under READ COMMITTED' using
-      errcode = 'invalid_transaction_state',
-      hint = 'Set default_transaction_isolation to ''read committed'' for this role.';
-  end if;
+  perform :"schema".require_read_committed('events can be made due');
   perform pg_advisory_xact_lock(hashtextextended('postcommit.unshelve', hashtextextended(:'schema', 0)));
   locked := array(select q.seq from :"schema".outbox_queue q
                    where q.seq = any (taken) and not q.blocking and coalesce(q.available_at, 'infinity') > now()

@@ -23,7 +23,7 @@ begin
   if unit not in ('day', 'month') then
     raise exception 'partitions are by day or by month' using errcode = 'invalid_parameter_value';
   end if;
-  perform :"schema".require_read_committed();
+  perform :"schema".require_read_committed('partitions can be changed');
   perform pg_advisory_xact_lock(hashtextextended('postcommit.partitions', hashtextextended(:'schema', 0)));
   insert into :"schema".outbox_settings as s (name, value) values ('partitions', unit)
     on conflict (name) do update set value = excluded.value, changed_at = now() where s.value <> excluded.value;

@@ -17,6 +17,8 @@
 -- enable_seqscan is off because up to PostgreSQL 16 the planner overestimates `seq = any (array)` by index: to delete 500
 -- events it read a log of 20,000 from end to end, for each chunk. enable_bitmapscan is off because the BRIN index of times also
 -- has seq, and looks cheaper without statistics.
+--
+-- requires: require_read_committed
 create or replace function :"schema".prune_events(after bigint, keep_ms double precision, rows_max integer, dry_run boolean)
 returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -42,11 +44,7 @@ declare
   dead integer;
   orphaned integer;
 begin
-  if current_setting('transaction_isolation') <> 'read committed' then
-    raise exception 'events can only be pruned under READ COMMITTED' using
-      errcode = 'invalid_transaction_state',
-      hint = 'Set default_transaction_isolation to ''read committed'' for this role.';
-  end if;
+  perform :"schema".require_read_committed('events can be pruned');
   execute format($q$
     select count(*), max(seq), min(young), coalesce(array_agg(seq order by seq) filter (where created_at < $2), '{}'),
            max(seq) filter (where created_at < $2 or created_at > now() and (young is null or seq < young))

@@ -7,7 +7,7 @@ language plpgsql set search_path = pg_catalog, pg_temp set row_security = off se
 declare
   state record;
 begin
-  perform :"schema".require_read_committed();
+  perform :"schema".require_read_committed('the sequence can be repaired');
   perform pg_advisory_xact_lock(hashtextextended('postcommit.partitions', hashtextextended(:'schema', 0)));
   lock table :"schema".outbox_events in share row exclusive mode;
   select * into state from :"schema".sequence_state();

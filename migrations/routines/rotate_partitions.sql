@@ -29,7 +29,7 @@ begin
   if unit is null then
     return jsonb_build_object('unit', 'none');
   end if;
-  perform :"schema".require_read_committed();
+  perform :"schema".require_read_committed('partitions can be changed');
   perform pg_advisory_xact_lock(hashtextextended('postcommit.partitions', hashtextextended(:'schema', 0)));
   sequence := pg_get_serial_sequence(format('%I.outbox_events', :'schema'), 'seq')::regclass;
   -- Without a process it is a prepared transaction, which writes no more.

@@ -104,6 +104,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       'usable_low_water',
       'sequence_state',
       'note_requeues',
+      'require_read_committed',
       'forget_target',
       'cancel_events',
       'make_due',

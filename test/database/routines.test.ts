@@ -1,5 +1,5 @@
 import { readFileSync, writeFileSync } from 'node:fs';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { inOrder, readMigrations, readRoutines } from '../../src/database/migrations.ts';
 import { roleRights } from '../../src/database/roles.ts';
 import { createOutbox, fromPg, migrate, type OutboxAdmin } from '../../src/index.ts';
@@ -96,6 +96,24 @@ describe('a routine in the database', () => {
     } finally {
       await database.query(`alter function postcommit.not_there rename to ${name}`);
     }
+  });
+
+  test.each([
+    ['a target can be forgotten', `forget_target('kafka', 1)`],
+    ['events can be made due', `make_due('{}')`],
+    ['events can be cancelled', `cancel_events('{}', '')`],
+    ['events can be pruned', 'prune_events(0, 0, 1, false)'],
+    ['partitions can be changed', 'bound_log()'],
+    ['the sequence can be repaired', 'repair_sequence()'],
+  ])('that needs READ COMMITTED refuses another isolation level: %s', async (what, call) => {
+    const client = await database.pool.connect();
+    onTestFinished(() => client.release(true));
+    await client.query('begin isolation level repeatable read');
+    await expect(client.query(`select postcommit.${call}`)).rejects.toMatchObject({
+      code: '25000',
+      message: `${what} only under READ COMMITTED`,
+      hint: expect.stringContaining('default_transaction_isolation'),
+    });
   });
 
   test('is created when it is missing', async () => {

@@ -16,16 +16,20 @@ export interface KafkaReader {
 /** What a consumer sees, with a client of its own. */
 export function kafkaReader(brokers: () => string): KafkaReader {
   const connect = () => new Kafka({ brokers: [brokers()], clientId: 'reader', logLevel: logLevel.NOTHING });
-  // A new one each time: kafkajs asks for all topics it ever saw, and fails when one of them is gone.
+  // A new client each time: kafkajs asks for all topics it ever saw, and fails when one of them is gone.
   const asAdmin = async <T>(work: (admin: Admin) => Promise<T>) => {
     const admin = connect().admin();
     await admin.connect();
     return work(admin).finally(() => admin.disconnect());
   };
-  const hasAtLeast = (topic: string, wanted: number) =>
-    asAdmin((admin) => {
-      const isThere = async () => (await countIn(admin, topic)) >= wanted;
-      return until(isThere, { what: `${wanted} records in ${topic}`, timeoutMs: 20_000 });
+  /** Returns how many there are, once there are `wanted`. Asks again while the topic has no leader. */
+  const countAtLeast = (topic: string, wanted: number) =>
+    asAdmin(async (admin) => {
+      const isThere = async () => {
+        const total = await countIn(admin, topic);
+        return total >= wanted && { total };
+      };
+      return (await until(isThere, { what: `${wanted} records in ${topic}`, timeoutMs: 20_000 })).total;
     });
   const count = (topic: string) => asAdmin((admin) => countIn(admin, topic));
 
@@ -34,7 +38,7 @@ export function kafkaReader(brokers: () => string): KafkaReader {
     const topics = [{ topic, numPartitions, configEntries }];
     // Its own waiting fails when it asks too early.
     await asAdmin((admin) => admin.createTopics({ topics, waitForLeaders: false }));
-    await hasAtLeast(topic, 0);
+    await countAtLeast(topic, 0);
   };
 
   return {
@@ -53,8 +57,7 @@ export function kafkaReader(brokers: () => string): KafkaReader {
       await create(topic, partitions);
     },
     async read(topic, wanted) {
-      await hasAtLeast(topic, wanted);
-      const total = await count(topic);
+      const total = await countAtLeast(topic, wanted);
       if (total === 0) return [];
       const consumer = connect().consumer({ groupId: randomUUID(), maxWaitTimeInMs: 100 });
       try {
