@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 // Finds words and phrases that must not come back, see "Language" in CONTRIBUTING.md.
-// Usage: node scripts/check-language.mjs [--all] [project folder]      --all: also in the places of `notYet`
+// Usage: node scripts/check-language.mjs [project folder]
 import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { dirname, join, resolve, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -25,35 +25,24 @@ const rules = [
   [/\b(?:takes?|took|taken|taking) stock\b/i, 'sample the low-water mark'],
 ];
 
-/** Files and folders that still contain some of this. Delete a line once its place is clean; the list ends empty. */
-const notYet = ['test/'];
-
 const folders = ['src', 'migrations', 'docs', 'examples', 'test'];
 const rootFiles = ['README.md', 'ARCHITECTURE.md', 'CONTRIBUTING.md', 'CHANGELOG.md'];
-/** They name the words. */
-const exempt = ['CONTRIBUTING.md', 'test/scripts/check-language.test.ts'];
+/** It lists the phrases. */
+const exempt = ['test/scripts/check-language.test.ts'];
 
-const args = process.argv.slice(2);
-const all = args.includes('--all');
-const givenFolder = args.find((arg) => !arg.startsWith('--'));
-const projectFolder = resolve(givenFolder ?? join(dirname(fileURLToPath(import.meta.url)), '..'));
+const projectFolder = resolve(process.argv[2] ?? join(dirname(fileURLToPath(import.meta.url)), '..'));
 
 const problems = [];
-const left = new Map();
 const files = listFiles();
 for (const file of files) {
-  const place = all ? undefined : notYet.find((start) => file.startsWith(start));
   for (const [index, line] of readFileSync(join(projectFolder, file), 'utf8').split('\n').entries()) {
     for (const [pattern, instead] of rules) {
       const found = pattern.exec(line);
-      if (found === null) continue;
-      if (place) left.set(place, (left.get(place) ?? 0) + 1);
-      else problems.push(`${file}:${index + 1}: "${found[0].trim()}". Write: ${instead}`);
+      if (found !== null) problems.push(`${file}:${index + 1}: "${found[0].trim()}". Write: ${instead}`);
     }
   }
 }
 
-for (const [place, count] of left) console.log(`not yet: ${place} has ${count}`);
 if (problems.length > 0) {
   console.error(problems.join('\n'));
   console.error(`${problems.length} ${problems.length === 1 ? 'phrase' : 'phrases'} to write in plain English.`);

@@ -3,7 +3,8 @@
 // Usage: node scripts/check-layers.mjs [project folder]
 //
 // The table is an allow-list. A row names layers: `src/relay` is the folder, `src/publishers/kafka` is kafka.ts and the
-// folder kafka/. A file belongs to the longest name that fits. It may import its own layer, the layers and the npm packages
+// folder kafka/. A file belongs to the longest name that fits. In the second column `relay/*` stands for `relay` and every layer
+// whose name begins with `relay/`. It may import its own layer, the layers and the npm packages
 // that its row lists, and modules directly in src/ that have no row. Types count like values.
 // Cycles between files of one layer are found by Biome (noImportCycles).
 import { readdirSync, readFileSync } from 'node:fs';
@@ -61,8 +62,17 @@ function readTable() {
     const [names, imports, packages] = line.split('|').slice(1).map(codeSpans);
     for (const name of names) rows.set(name.replace('src/', ''), { imports, packages, line: index + 1 });
   }
+  for (const [name, row] of rows) row.imports = row.imports.flatMap((entry) => expand(entry, name, [...rows.keys()]));
   if (rows.size === 0) throw new Error('ARCHITECTURE.md has no table of layers under "## Layers".');
   return rows;
+}
+
+/** The layers that an entry of the second column stands for. */
+function expand(entry, importer, names) {
+  if (!entry.endsWith('/*')) return [entry];
+  const parent = entry.slice(0, -2);
+  const nested = names.filter((name) => name !== importer && covers(parent, name));
+  return nested.length > 0 ? nested : [entry];
 }
 
 function* checkTable() {

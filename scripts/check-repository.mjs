@@ -14,7 +14,7 @@ const lineRules = [
   {
     // The parts are apart so that this line does not break its own rule.
     pattern: new RegExp(`(?<![\\w.~-])/(?:${['work', 'root', 'home/[\\w.-]+', 'Users/[\\w.-]+'].join('|')})/`),
-    problem: 'names a folder of somebody’s machine; write a path relative to the project',
+    problem: 'names a folder of one machine; write a path relative to the project',
   },
   {
     files: /^migrations\/.*\.sql$/,

@@ -62,8 +62,8 @@ export type {
 } from './publishers/publisher.ts';
 export type { DestinationSettings, Destinations } from './relay/deliver/destinations/destination-options.ts';
 export type { Handler, HandlerContext, Handlers } from './relay/deliver/handlers.ts';
-export { Reject } from './relay/deliver/handlers.ts';
 export type { Route, RouteFunction } from './relay/deliver/router.ts';
+export { Reject } from './relay/event/reject.ts';
 export type { EventFacts, LifecycleEvents } from './relay/lifecycle.ts';
 export type { MaintenanceRun } from './relay/maintenance/maintenance.ts';
 export type { MaintenanceOptions, MaintenanceTask } from './relay/maintenance/maintenance-options.ts';

@@ -2,7 +2,7 @@
 import os from 'node:os';
 import pg from 'pg';
 import type { ClaimedRow } from '../../src/outbox/delivering/claim.ts';
-import type * as Relays from '../../src/outbox/delivering/relays.ts';
+import type * as Register from '../../src/outbox/delivering/register-relay.ts';
 import type * as Settle from '../../src/outbox/delivering/settle.ts';
 import type * as History from '../../src/relay/lane/claim-history.ts';
 import type * as Lane from '../../src/relay/lane/polling-lane.ts';
@@ -29,7 +29,7 @@ const dist = (path: string) => import(new URL(`../../dist/${path}`, import.meta.
 const { PollingLane }: typeof Lane = await dist('relay/lane/polling-lane.js');
 const { ClaimHistory }: typeof History = await dist('relay/lane/claim-history.js');
 const { settle }: typeof Settle = await dist('outbox/delivering/settle.js');
-const { register }: typeof Relays = await dist('outbox/delivering/relays.js');
+const { registerRelay }: typeof Register = await dist('outbox/delivering/register-relay.js');
 const schema = 'postcommit';
 const nothing = () => {};
 
@@ -80,7 +80,7 @@ class Claimer {
   async connect(): Promise<void> {
     await this.#client.connect();
     const relay = { name: 'bench', host: os.hostname(), pid: process.pid, leaseMs: 3_600_000 };
-    this.#token = await register(this.#client, schema, relay);
+    this.#token = await registerRelay(this.#client, schema, relay);
   }
 
   /** Claims, and then settles what it got, so that the next claim finds what a relay's would. */

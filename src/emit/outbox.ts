@@ -12,12 +12,12 @@ import {
   recordedFlushes,
   setMarkerSql,
 } from '../outbox/emitting/insert.ts';
+import { adminExecutor } from './admin-executor.ts';
 import type { GivenEvents } from './check-events.ts';
 import { checkEvents, checkEventsWithId, idsOf } from './check-events.ts';
 import { bufferOf, closeBuffer, EmitBuffer, openBuffer } from './emit-buffer.ts';
 import type { EventLimits, OutboxEvent } from './event.ts';
 import { isolationSql } from './isolation.ts';
-import { operatorSide } from './operator-side.ts';
 import type { OutboxDatabase, PipelinedTransactions, TransactionOptions } from './outbox-database.ts';
 import type { OutboxOptions } from './outbox-options.ts';
 import { resolveOutboxOptions } from './outbox-options.ts';
@@ -72,7 +72,7 @@ export class Outbox<Tx> {
     this.#serialise = serialise;
     void loadTracing(); // So that the first emit does not wait for it.
     this.#notifier = new RelayNotifier(db.side, schema, notify);
-    this.#admin = new OutboxAdmin({ db: operatorSide(db), schema, notify });
+    this.#admin = new OutboxAdmin({ db: adminExecutor(db), schema, notify });
   }
 
   /** Finds, lists and counts events; retries, discards and replays them. */

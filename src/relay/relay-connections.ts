@@ -3,7 +3,7 @@ import type { ServerList } from '../database/connection-string.ts';
 import { ReconnectingClient } from '../database/reconnecting-client.ts';
 import type { Logger } from '../telemetry/logging.ts';
 import type { Lifecycle } from './lifecycle.ts';
-import type { Service } from './service.ts';
+import type { Service } from './service/service.ts';
 
 export interface RelayConnectionsOptions {
   servers: ServerList;

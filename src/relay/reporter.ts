@@ -1,6 +1,6 @@
 import type { ClaimedRow } from '../outbox/delivering/claim.ts';
 import type { TargetError } from '../outbox/delivering/fail.ts';
-import type { LostRelay } from '../outbox/delivering/relays.ts';
+import type { LostRelay } from '../outbox/delivering/take-over.ts';
 import type { Logger } from '../telemetry/logging.ts';
 import { SparseLog } from '../telemetry/logging.ts';
 import type { EventFacts, Lifecycle } from './lifecycle.ts';

@@ -4,7 +4,7 @@ import type { EventBuffer } from './lane/event-buffer.ts';
 import type { Lane } from './lane/lane.ts';
 import type { Lease } from './lease/lease.ts';
 import type { Maintenance } from './maintenance/maintenance.ts';
-import { withTimeout } from './timeout.ts';
+import { withTimeout } from './service/timeout.ts';
 
 export interface RunToEndOptions {
   lane: Pick<Lane, 'claimOnce'>;

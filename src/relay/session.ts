@@ -17,19 +17,19 @@ import { EventBuffer } from './lane/event-buffer.ts';
 import { PollingLane } from './lane/polling-lane.ts';
 import { SlowKeys } from './lane/slow-keys.ts';
 import { Lease } from './lease/lease.ts';
-import { relayIdentity } from './lease/relay-identity.ts';
 import type { Lifecycle } from './lifecycle.ts';
 import { Maintenance } from './maintenance/maintenance.ts';
 import { ParkedEventSweeper } from './maintenance/parked-event-sweeper.ts';
 import type { ResolvedRelayOptions } from './options.ts';
 import { storedNames } from './options.ts';
 import { RelayConnections } from './relay-connections.ts';
+import { relayIdentity } from './relay-identity.ts';
 import type { Counters } from './reporter.ts';
 import { Reporter } from './reporter.ts';
 import { runToEnd } from './run-to-end.ts';
-import type { Service } from './service.ts';
+import type { Service } from './service/service.ts';
+import { withTimeout } from './service/timeout.ts';
 import { Settler } from './settle/settler.ts';
-import { withTimeout } from './timeout.ts';
 import { Doorbell } from './wake/doorbell.ts';
 
 /** How long each step of a stop waits for the database: claims under way, results that are not durable, signing off. */
@@ -162,7 +162,7 @@ export class RelaySession implements Service {
         await withTimeout(abortedMs, this.#whenDelivered());
       },
       onOverdue: () => this.#deliverer.abandon(new Error('The relay could not renew its lease')),
-      onRescue: (lost) => {
+      onTakeover: (lost) => {
         reporter.rescued(lost);
         this.#doorbell.ring();
       },

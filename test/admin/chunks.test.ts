@@ -12,7 +12,7 @@ test('named events are taken from the lowest seq to the highest, a thousand at a
   expect(lists.flat()).toEqual(ascending);
 });
 
-test('a bulk operation goes on from where the last chunk ended, until one is not full', async () => {
+test('a bulk operation continues from where the last chunk ended, until one is not full', async () => {
   const chunks: string[] = [];
   const seen = [1_000, 1_000, 3];
   const result = await runInChunks(['all'], async (_selection, { after, limit }) => {

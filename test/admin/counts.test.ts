@@ -148,7 +148,7 @@ describe('admin.relays', () => {
     await scene.close();
   });
 
-  test('tells who is alive, overdue, stopped and lost', async () => {
+  test('shows which relays are alive, overdue, stopped and lost', async () => {
     const stopped = await scene.relay({ name: 'stopped' });
     await stopped.stop();
     await scene.db.query(

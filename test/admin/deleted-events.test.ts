@@ -27,7 +27,7 @@ describe('an event deleted from outbox_events, with poison: block', () => {
   }
 
   async function untilDelivered(ids: string[]): Promise<void> {
-    await until(() => scene.delivered.length === ids.length, { what: 'the key goes on' });
+    await until(() => scene.delivered.length === ids.length, { what: 'the key continues' });
     expect(scene.delivered).toEqual(ids);
   }
 
@@ -65,7 +65,7 @@ describe('an event deleted from outbox_events, with poison: block', () => {
     expect(stdout).toMatch(new RegExp(`^${seq} +rejected +1 +yes +\\(deleted\\) +- `, 'm'));
   });
 
-  test.each(['its seq', 'all'])('while it holds its key is discarded by %s, and the key goes on', async (by) => {
+  test.each(['its seq', 'all'])('while it holds its key is discarded by %s, and the key continues', async (by) => {
     const { seq, follower } = await heldAndDeleted();
     const target = by === 'all' ? ({ all: true } as const) : { ids: [seq] };
     expect(await scene.admin.discard(target)).toEqual({ count: 1 });
@@ -74,7 +74,7 @@ describe('an event deleted from outbox_events, with poison: block', () => {
   });
 
   test.each(['its seq', 'all'])(
-    'while it holds its key is retried by %s: dead again, but the key goes on',
+    'while it holds its key is retried by %s: dead again, but the key continues',
     async (by) => {
       const { seq, follower } = await heldAndDeleted();
       const target = by === 'all' ? ({ all: true } as const) : { ids: [seq] };

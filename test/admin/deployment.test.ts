@@ -18,7 +18,7 @@ describe('relays of two versions', () => {
   });
   afterEach(() => scene.close());
 
-  test('are told apart by version, targets and fingerprint', async () => {
+  test('are distinguished by version, targets and fingerprint', async () => {
     const mail = () => {};
     const handlers = { 'order.created': { mail } };
     const destinations = { kafka: new ScriptedPublisher(), hook: new ScriptedPublisher() };

@@ -121,17 +121,17 @@ describe('admin.pause and admin.resume', () => {
     const listener = new pg.Client({ connectionString: scene.db.url });
     await listener.connect();
     await listener.query(`listen ${doorbellChannel('postcommit')}`);
-    let heardHere = 0;
-    const stopHearing = listenInProcess('postcommit', () => heardHere++);
+    let notifiedHere = 0;
+    const stopListening = listenInProcess('postcommit', () => notifiedHere++);
     try {
       for (const [i, change] of [() => scene.admin.pause('kafka'), () => scene.admin.resume('kafka')].entries()) {
-        const rung = new Promise((resolve) => listener.once('notification', resolve));
+        const notified = new Promise((resolve) => listener.once('notification', resolve));
         await change();
-        await within(rung, { timeoutMs: 10_000, what: 'a notification' });
-        expect(heardHere).toBe(i + 1);
+        await within(notified, { timeoutMs: 10_000, what: 'a notification' });
+        expect(notifiedHere).toBe(i + 1);
       }
     } finally {
-      stopHearing();
+      stopListening();
       await listener.end();
     }
   });

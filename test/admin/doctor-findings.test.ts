@@ -135,7 +135,7 @@ describe('findings about snapshots and slots', () => {
     expect(snapshotFindings({ holders: [], hidden: 0 }, limits, 'x')).toMatchObject([{ severity: 'ok' }]);
   });
 
-  it('tells of a lock that is held for long, that others wait for, or of which it knows too little', () => {
+  it('reports a lock that is held for long, that others wait for, or that it knows too little about', () => {
     const held = { kind: 'session', name: '20', role: 'job', waiters: 0, waitedMs: null } as const;
     const found = lockFindings(
       [
@@ -209,7 +209,7 @@ const table = (name: string, facts: Partial<TableFacts> = {}): TableFacts => ({
 });
 
 describe('findings about tables', () => {
-  it('minds stale statistics, but not right after an analyze', () => {
+  it('reports stale statistics, but not right after an analyze', () => {
     const stale = { changedSinceAnalyze: 300_000 };
     expect(autovacuumFindings('s', [table('outbox_events', stale)])).toMatchObject([
       { fix: 'analyze "s"."outbox_events";' },
@@ -219,7 +219,7 @@ describe('findings about tables', () => {
     ]);
   });
 
-  it('minds room that nothing is in, past some megabytes', () => {
+  it('reports unused space beyond some megabytes', () => {
     const index = (bytes: number, liveRows: number) =>
       ({ name: 'i', table: 'outbox_queue', bytes, liveRows }) as IndexFacts;
     const bloat = (bytes: number, liveRows: number) =>
@@ -268,7 +268,7 @@ describe('findings about the work', () => {
   const relay = (facts: Partial<RelayInfo>) =>
     ({ name: 'r', host: 'h', pid: 1, state: 'alive', targets: [] as string[], ...facts }) as RelayInfo;
 
-  it('minds that no relay is alive only as much as there is to do', () => {
+  it('rates a missing relay by the work that is due', () => {
     expect(relayFindings([], counts)).toMatchObject([{ severity: 'note' }]);
     expect(relayFindings([], { ...counts, pending: 5, waiting: 5 })).toMatchObject([{ severity: 'note' }]);
     expect(relayFindings([], { ...counts, pending: 5, waiting: 4 })).toMatchObject([{ severity: 'critical' }]);
@@ -302,7 +302,7 @@ describe('findings about the work', () => {
     expect(relayFindings([], counts, [{ target: 'a:stock', events: 2 }])).toMatchObject([{ severity: 'note' }]);
   });
 
-  it('minds events that wait for a destination of no relay, while some relay is alive', () => {
+  it('reports events that wait for a destination that no living relay has', () => {
     const gone = { name: 'kafka', state: 'up', waiting: 3, relays: 0 } as const;
     expect(destinationFindings([gone], 1)).toMatchObject([
       {
@@ -327,7 +327,7 @@ describe('findings about the work', () => {
     ]);
   });
 
-  it('minds maintenance that nobody does, that fails, or that stands still', () => {
+  it('reports maintenance that no relay runs, that fails, or that makes no progress', () => {
     const now = 100 * hour;
     const at = (ms: number) => new Date(ms);
     const leader = { name: 'r', host: 'h', pid: 1, token: '1', epoch: '1', since: at(0) };

@@ -3,7 +3,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, inject, it, onTestFin
 import { expectedIndexes } from '../../src/admin/doctor/expected-indexes.ts';
 import { type CheckName, createOutbox, type DoctorLimits, type Finding, fromPg, migrate } from '../../src/index.ts';
 import { openCircuit } from '../../src/outbox/delivering/circuit.ts';
-import { register } from '../../src/outbox/delivering/relays.ts';
+import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { RoleScenario } from '../database/role-scenario.ts';
 import { createTestDatabase } from '../support/database.ts';
 import { startTransactionPooler } from '../support/transaction-pooler.ts';
@@ -175,7 +175,7 @@ describe('the doctor', () => {
     });
   });
 
-  it('finds a backlog that nobody works off, and relays that went silent', async () => {
+  it('finds a backlog without a living relay, and relays that stopped their heartbeat', async () => {
     expect(await look('relays')).toMatchObject([
       {
         severity: 'critical',
@@ -186,7 +186,7 @@ describe('the doctor', () => {
     expect(await look('backlog', { oldestPendingMs: 0 })).toMatchObject([{ severity: 'critical' }]);
     expect(await look('backlog')).toMatchObject([{ severity: 'ok' }]);
     const overdue = { name: 'silent', host: 'web-1', pid: 42, leaseMs: 1 };
-    await register(scene.db.pool, 'postcommit', overdue);
+    await registerRelay(scene.db.pool, 'postcommit', overdue);
     await until(async () => (await look('relays')).length === 2, { what: 'its lease has run out' });
     expect(await look('relays')).toMatchObject([
       { severity: 'critical' },
@@ -199,7 +199,7 @@ describe('the doctor', () => {
     await healthy('backlog');
   });
 
-  it('finds dead letters, and destinations that are away', async () => {
+  it('finds dead letters, and destinations that are down', async () => {
     await scene.relay({ poison: 'block', name: 'blocking' });
     const [id] = await scene.emit([{ aggregate: ['order', 'poisoned'], payload: { does: 'reject' } }]);
     await scene.untilStatus('FAILED', 1);
@@ -213,7 +213,7 @@ describe('the doctor', () => {
     const shelved = await scene.emit([{ type: 'order.delayed', delayMs: 3_600_000 }]);
     await scene.shelve(shelved, ['kafka']);
     const sending = { name: 'sending', host: 'h', pid: 1, leaseMs: 3_600_000, targets: ['kafka'] };
-    await register(scene.db.pool, 'postcommit', sending);
+    await registerRelay(scene.db.pool, 'postcommit', sending);
     const circuit = { destination: 'kafka', error: 'connect ECONNREFUSED', retryAfterMs: 0 };
     await openCircuit(scene.db.pool, 'postcommit', circuit, { probeDelayMs: 600_000, probeDelayMsMax: 600_000 });
     expect(await look('destinations')).toMatchObject([
@@ -225,7 +225,7 @@ describe('the doctor', () => {
     ]);
   });
 
-  it('finds a replication slot that nobody reads', async () => {
+  it('finds a replication slot without a consumer', async () => {
     const slot = `doctor_${process.pid}`;
     await scene.db.query(`select pg_create_logical_replication_slot($1, 'test_decoding')`, [slot]);
     try {

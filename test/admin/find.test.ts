@@ -192,13 +192,13 @@ describe('admin.find', () => {
 });
 
 describe('admin without its database', () => {
-  test('says that the pool has ended, or that nothing answers', async () => {
-    const ended = new pg.Pool({ connectionString: 'postgres://nobody@127.0.0.1:1/nowhere' });
+  test('reports a pool that has ended, and a server that is unreachable', async () => {
+    const ended = new pg.Pool({ connectionString: 'postgres://user@127.0.0.1:1/nowhere' });
     await ended.end();
     const closed = createOutbox({ db: fromPg(ended) }).admin;
     await expect(closed.counts()).rejects.toMatchObject({ code: 'POSTCOMMIT_E_CLIENT_CLOSED' });
     await expect(closed.retry({ all: true })).rejects.toMatchObject({ code: 'POSTCOMMIT_E_CLIENT_CLOSED' });
-    const pool = new pg.Pool({ connectionString: 'postgres://nobody@127.0.0.1:1/nowhere' });
+    const pool = new pg.Pool({ connectionString: 'postgres://user@127.0.0.1:1/nowhere' });
     const unreachable = createOutbox({ db: fromPg(pool) }).admin;
     await expect(unreachable.list()).rejects.toMatchObject({ code: 'POSTCOMMIT_E_DATABASE_UNREACHABLE' });
     await expect(unreachable.replay({ all: true })).rejects.toMatchObject({

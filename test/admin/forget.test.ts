@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, test } from 'vitest';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { Reject } from '../../src/index.ts';
-import { register } from '../../src/outbox/delivering/relays.ts';
+import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { runHere } from '../cli/fake-terminal.ts';
 import { createTestDatabase } from '../support/database.ts';
 import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
@@ -60,7 +60,7 @@ describe.each(postgresVersions)('a destination that is gone for good, on Postgre
         ).length === 1,
       { what: 'forget waits for the dead letter' },
     );
-    const token = await register(scene.db.pool, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 60_000 });
+    const token = await registerRelay(scene.db.pool, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 60_000 });
     await scene.db.query(`update postcommit.outbox_relays set targets = '{kafka}' where token = $1`, [token]);
     await locker.query('rollback');
     locker.release();
@@ -70,7 +70,7 @@ describe.each(postgresVersions)('a destination that is gone for good, on Postgre
     ]);
   });
 
-  test('is forgotten with a preview, and what became of each event is told', async () => {
+  test('is forgotten with a preview, and the history of each event shows it', async () => {
     const ids = await manyAggregates(12);
     await scene.shelve(ids.slice(0, 4), ['kafka'], ['hook']);
     await scene.shelve(ids.slice(4, 6), ['kafka']);
@@ -162,7 +162,7 @@ describe('forget', () => {
     const ids = await scene.emit([{}]);
     await scene.shelve(ids, ['kafka'], ['hook']);
     const relay = { name: 'sender', host: 'h', pid: 1, leaseMs: 3_600_000, targets: ['kafka'] };
-    const token = await register(scene.db.pool, 'postcommit', relay);
+    const token = await registerRelay(scene.db.pool, 'postcommit', relay);
     await expect(scene.admin.forget('kafka')).rejects.toMatchObject({
       code: 'POSTCOMMIT_E_TARGET_IN_USE',
       message: expect.stringContaining('Live relays that have it: sender.'),

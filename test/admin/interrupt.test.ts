@@ -64,7 +64,7 @@ describe('an operation over many events', () => {
       () => settleQueue(db),
       async (options, after) => {
         const result = done(await admin().replay({ all: true }, { ...options, ...(after && { after }) }));
-        // What is queued would be left alone: as if a relay had delivered it before the operator goes on.
+        // What is queued would be left alone: as if a relay had delivered it before the operator continues.
         await settleQueue(db);
         return result;
       },

@@ -54,7 +54,7 @@ describe('admin.list', () => {
       expect(pages).toEqual([[ids[0]]]);
     });
 
-    test('tells of each event what it is and where it stands', async () => {
+    test('shows what each event is and its state', async () => {
       const { events, next } = await scene.admin.list({ order: 'oldest', limit: 1 });
       expect(events).toEqual([
         {

@@ -13,8 +13,9 @@ import {
   type RelayOptions,
 } from '../../src/index.ts';
 import { registerDestinations } from '../../src/outbox/delivering/circuit.ts';
+import { deregisterRelay } from '../../src/outbox/delivering/deregister-relay.ts';
 import { fail } from '../../src/outbox/delivering/fail.ts';
-import { end, register } from '../../src/outbox/delivering/relays.ts';
+import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { type Deferred, deferred, until } from '../support/wait.ts';
 
@@ -140,7 +141,7 @@ export class Scene {
   async shelve(ids: readonly string[], waitsFor: readonly string[], done: readonly string[] = []): Promise<void> {
     const { pool } = this.db;
     await registerDestinations(pool, 'postcommit', waitsFor);
-    const token = await register(pool, 'postcommit', { name: 'shelving', host: 'host', pid: 1, leaseMs: 60_000 });
+    const token = await registerRelay(pool, 'postcommit', { name: 'shelving', host: 'host', pid: 1, leaseMs: 60_000 });
     const held = await this.db.query<{ seq: string; attempts: number }>(
       `update postcommit.outbox_queue q set claimed_by = $1 from postcommit.outbox_events e
         where e.seq = q.seq and e.id = any ($2::uuid[]) returning q.seq::text, q.attempts`,
@@ -149,7 +150,7 @@ export class Scene {
     const failures = held.map((row) => ({ ...row, transition: 'shelve' as const, done, waitsFor }));
     const query = (text: string, values: unknown[]) => pool.query({ text, values, rowMode: 'array' });
     const lost = await fail(query, 'postcommit', token, failures);
-    await end(pool, 'postcommit', token);
+    await deregisterRelay(pool, 'postcommit', token);
     if (held.length !== ids.length || lost.length > 0)
       throw new Error(`shelved ${held.length} of ${ids.length} events`);
   }

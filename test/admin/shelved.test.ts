@@ -7,7 +7,7 @@ import { count } from '../../src/outbox/operating/count.ts';
 import { seededRandom } from '../support/random.ts';
 import { Scene } from './scene.ts';
 
-/** Events that wait for a destination, in everything that tells of events. */
+/** Events that wait for a destination, in every query about events. */
 describe('a shelved event', () => {
   let scene: Scene;
 
@@ -29,7 +29,7 @@ describe('a shelved event', () => {
     );
   }
 
-  test('tells what it waits for, since when, and who has it', async () => {
+  test('shows what it waits for, since when, and which targets have it', async () => {
     const [id, next] = (await scene.emit([{}, {}])) as [string, string];
     await scene.shelve([id], ['webhooks', 'kafka'], ['nats', 'audit']);
     const story = await scene.admin.find(id);
@@ -52,7 +52,7 @@ describe('a shelved event', () => {
     expect(await scene.admin.find(next)).not.toHaveProperty('waitingSince');
   });
 
-  test('is in the queue again, with what it had, once its destination is back', async () => {
+  test('returns to the queue with its attempts once its destination is up again', async () => {
     const id = await scene.emitOne();
     await scene.db.query('update postcommit.outbox_queue set attempts = 3');
     await scene.shelve([id], ['kafka', 'webhooks'], ['nats']);

@@ -2,7 +2,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, t
 import { OutboxAdmin } from '../../src/admin/admin.ts';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { createOutbox, fromPg } from '../../src/index.ts';
-import { register } from '../../src/outbox/delivering/relays.ts';
+import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { runHere } from '../cli/fake-terminal.ts';
 import { createTestDatabase } from '../support/database.ts';
 import { seededRandom } from '../support/random.ts';
@@ -68,7 +68,7 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
     expect(scene.delivered).toEqual(ids);
   });
 
-  test('is cancelled: its aggregate goes on, its story tells who and why, and retention drops it', async () => {
+  test('is cancelled: its aggregate continues, its history shows who and why, and retention drops it', async () => {
     await scene.relay();
     const ids = await scene.emit([{ delayMs }, {}, {}]);
     const [id = ''] = ids;
@@ -122,7 +122,12 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
       { aggregate: ['order', '1'] },
       { aggregate: ['order', '2'], delayMs },
     ]);
-    const token = await register(scene.db.pool, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 3_600_000 });
+    const token = await registerRelay(scene.db.pool, 'postcommit', {
+      name: 'r',
+      host: 'h',
+      pid: 1,
+      leaseMs: 3_600_000,
+    });
     await scene.db.query('update postcommit.outbox_queue set claimed_by = $1 where seq = $2', [
       token,
       await scene.seqOf(held),
@@ -153,7 +158,12 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
           ).length > 0,
         { what: 'the command waits for the row' },
       );
-      const token = await register(scene.db.pool, 'postcommit', { name: 'new', host: 'h', pid: 1, leaseMs: 3_600_000 });
+      const token = await registerRelay(scene.db.pool, 'postcommit', {
+        name: 'new',
+        host: 'h',
+        pid: 1,
+        leaseMs: 3_600_000,
+      });
       await client.query('update postcommit.outbox_queue set claimed_by = $1 where seq = $2', [token, seq]);
       await client.query('commit');
       expect(await cancelling).toEqual({ count: 0, inFlight: 1 });
@@ -208,7 +218,7 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
     expect(await daysAhead()).toEqual({ [fifth]: 300, [sixth]: 20 });
   });
 
-  test('of a long aggregate: all that is deferred behind it goes on', async () => {
+  test('of a long aggregate: all that is deferred behind it continues', async () => {
     const [first = ''] = await scene.emit([{ delayMs }]);
     const rest = await scene.emit(Array.from({ length: 2_500 }, () => ({})));
     await scene.db.query(

@@ -97,7 +97,7 @@ describe('several processes on one backlog', () => {
     ]);
     const theirs = 'graphile-worker-local-queue, 2 processes on one backlog';
     expect(find(`${two} against ${theirs}`)).toMatchObject({ goal: 1, goalIs: 'atLeast', pass: false });
-    // One process has its goal elsewhere, and what graphile-worker makes of two is told without one.
+    // One process has its goal elsewhere, and graphile-worker with two has none.
     const theirOne = 'graphile-worker-local-queue, 1 process on one backlog';
     expect(find(`${one} against ${theirOne}`)).not.toHaveProperty('goal');
     expect(find(`${theirs} against ${theirOne}`)).toMatchObject({ ratio: 0.505 });

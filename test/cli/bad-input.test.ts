@@ -24,7 +24,7 @@ describe('a config file that cannot be used', () => {
   const relayWith = (files: Record<string, string>, ...args: string[]) =>
     runHere(['relay', '--json', ...args], { cwd: projectFolder(files), env });
 
-  it('is told with its code, its line and what to do', async () => {
+  it('is refused with a code, the line and what to do', async () => {
     const [none, named, syntax, json, empty, typo] = await Promise.all([
       relayWith({}),
       relayWith({}, '--config', 'elsewhere.ts'),
@@ -62,7 +62,7 @@ describe('a database that cannot be used', () => {
   });
   afterAll(() => db.close());
 
-  it('is told with its code, and never waited for', async () => {
+  it('is refused with a code, without a long wait', async () => {
     const silent = createServer(() => {}).listen(0, '127.0.0.1');
     onTestFinished(() => void silent.close());
     const address = await new Promise<AddressInfo>((resolve) => {
@@ -87,12 +87,12 @@ describe('a database that cannot be used', () => {
     expect(closed?.stderr).toContain('ECONNREFUSED');
   });
 
-  it('is told when it asks for a password and there is none', () => {
+  it('is refused when it asks for a password and there is none', () => {
     const raised = new Error('SASL: SCRAM-SERVER-FIRST-MESSAGE: client password must be a string');
     expect(codedDatabaseError(raised)).toMatchObject({ code: 'POSTCOMMIT_E_DATABASE_REFUSED', cause: raised });
   });
 
-  it('is told when it refuses the user or has no tables', async () => {
+  it('is refused when it rejects the user or has no tables', async () => {
     const cwd = projectFolder({ 'postcommit.config.ts': `export default { ${handlers} };` });
     const wrong = new URL(db.url);
     wrong.password = password;

@@ -171,7 +171,7 @@ describe('loading handlers', () => {
     expect(Object.keys(handlers.a ?? {})).toEqual(['log']);
   });
 
-  it('refuses a relay that has nobody to deliver to', async () => {
+  it('refuses a relay without handlers', async () => {
     expect(await refusal(loadHandlers('/x/postcommit.config.ts', {}))).toContain('Found undefined');
     expect(await refusal(loadHandlers('/x/postcommit.config.ts', { handlers: {} }))).toContain('handlers is empty');
     expect(await refusal(loadHandlers('/x/postcommit.config.ts', { handlers: './no.ts' }))).toContain('/x/no.ts');

@@ -1,11 +1,11 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { openCircuit, registerDestinations } from '../../src/outbox/delivering/circuit.ts';
-import { register } from '../../src/outbox/delivering/relays.ts';
+import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { Scene } from '../admin/scene.ts';
 import { runHere } from './fake-terminal.ts';
 import { jsonError, runCli } from './run-cli.ts';
 
-describe('an operator whose broker is away', () => {
+describe('an operator whose broker is down', () => {
   let scene: Scene;
   let ids: string[];
   const here = (...args: string[]) => runHere(args, { env: { DATABASE_URL: scene.db.url } });
@@ -25,7 +25,7 @@ describe('an operator whose broker is away', () => {
     await scene.shelve(ids.slice(2, 3), ['kafka', 'webhooks']);
     await registerDestinations(scene.db.pool, 'postcommit', ['nats']);
     const targets = ['kafka', 'nats', 'webhooks'];
-    await register(scene.db.pool, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 3_600_000, targets });
+    await registerRelay(scene.db.pool, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 3_600_000, targets });
   });
   afterAll(() => scene.close());
 
@@ -155,7 +155,7 @@ describe('an operator whose broker is away', () => {
     expect((await here('resume', 'nats')).stdout).toBe('nats is resumed\n');
   });
 
-  it('is told which destination is meant, and nothing changes', async () => {
+  it('gets a suggestion for a misspelt destination, and nothing changes', async () => {
     for (const command of ['pause', 'resume']) {
       const [text, asJson] = await Promise.all([here(command, 'kafak'), here(command, 'kafak', '--json')]);
       expect(text).toMatchObject({ code: 1, stdout: '' });

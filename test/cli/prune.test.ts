@@ -110,7 +110,7 @@ describe('postcommit prune', () => {
 });
 
 describe('postcommit status', () => {
-  test('tells who does maintenance, and what failed', async () => {
+  test('shows which relay runs maintenance, and what failed', async () => {
     await db.query(`
       with relay as (
         insert into postcommit.outbox_relays (name, host, pid, lease_until)

@@ -31,7 +31,7 @@ export default defineConfig({
       },
     },
     'order.careless': {
-      forgets: async () => void Promise.reject(new Error('nobody caught me')),
+      forgets: async () => void Promise.reject(new Error('not caught')),
     },
   },
 });
@@ -175,12 +175,12 @@ export default defineConfig({
     expect(relay.stderr()).toBe('');
   });
 
-  it('gives everything back and fails when a handler leaves an error that nobody catches', async () => {
+  it('releases its events and fails when a handler leaves an uncaught error', async () => {
     await emit('order.careless');
     const relay = startRelay(cwd, db.url);
     expect(await relay.exited()).toBe(1);
     const line = relay.lines.find(({ level, message }) => level === 'error' && message === 'uncaught error, stopping');
-    expect(line).toMatchObject({ err: 'nobody caught me' });
+    expect(line).toMatchObject({ err: 'not caught' });
     expect(relay.lines.at(-1)).toMatchObject({ message: 'relay stopped' });
   });
 });

@@ -225,7 +225,7 @@ describe('asking before something is hard to undo', () => {
     }
   });
 
-  it('goes on after yes, and with --yes in a script', async () => {
+  it('continues after yes, and with --yes in a script', async () => {
     // It gets as far as missing its database.
     for (const [args, typed] of [
       [[], 'y\n'],

@@ -34,7 +34,7 @@ describe('a list of hosts', () => {
     expect(await within(found, { timeoutMs: 8_000, what: 'it was found' })).toEqual(list.servers[3]);
   });
 
-  test('a client connects past them too, and tells of all when none is left', async () => {
+  test('a client skips them too, and names all of them when none is left', async () => {
     const options = { applicationName: 'test', queryTimeoutMs: 5_000, logger: silentLogger };
     const client = new ReconnectingClient({
       ...options,

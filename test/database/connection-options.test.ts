@@ -142,7 +142,7 @@ describe('a connection config on a server', () => {
     await admin.query(end);
     await until(() => !client.connected, { what: 'the connection was lost' });
     const waiting = client.query('select current_user as name');
-    // The old password is refused, and the client goes on asking.
+    // The old password is refused, and the client keeps asking.
     await until(() => log.some((line) => line.includes('password authentication failed')), { what: 'it was refused' });
     password = 'second-secret';
     expect((await waiting).rows).toEqual([{ name: 'app' }]);

@@ -75,7 +75,7 @@ describe.each(postgresVersions)('encodings of a database on PostgreSQL %i', (ver
     expect(await db.query(`select from pg_namespace where nspname = 'postcommit'`)).toEqual([]);
   });
 
-  test('what the server refuses for a value is told from what it refuses for the state of the database', async () => {
+  test('an error about a value is distinguished from an error about the state of the database', async () => {
     const db = await database('LATIN1');
     await db.query('create table checked (n integer constraint positive check (n > 0) not null)');
     await db.query('create table parted (n integer) partition by range (n)');

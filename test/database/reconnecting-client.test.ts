@@ -140,7 +140,7 @@ describe('ReconnectingClient', () => {
     expect(lost).toBe(1);
   });
 
-  test('keeps a connection that nobody uses', async () => {
+  test('keeps an idle connection', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] });
     try {
       const client = makeClient();
@@ -328,7 +328,7 @@ describe('ReconnectingClient', () => {
       await expectAnswers(client);
       const [{ name }] = (await client.query('select name from pg_prepared_statements')).rows as [{ name: string }];
       const other = makeClient({ isSession });
-      await other.query(`prepare ${name} as select 'of somebody else'`);
+      await other.query(`prepare ${name} as select 'of another client'`);
       await expectAnswers(other);
     });
 

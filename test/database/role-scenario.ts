@@ -26,7 +26,7 @@ export class RoleScenario {
     const suffix = randomBytes(4).toString('hex');
     const names = Object.fromEntries(roleKinds.map((kind) => [kind, `The "${kind}" ${suffix}`]));
     const scenario = new RoleScenario(serverUrl, db, names as Record<RoleKind, string>);
-    // As in a database where nothing is for everybody: whatever a role needs must be in its grants.
+    // As in a database that revokes everything from PUBLIC: the grants must contain all that a role needs.
     await db.query('revoke execute on all routines in schema postcommit from public');
     await db.query(grantsSql({ ...scenario.names, create: true }));
     for (const name of Object.values(names)) await db.query(`alter role ${quote(name)} password 'secret'`);

@@ -82,7 +82,7 @@ describe.each(postgresVersions)('least privilege on PostgreSQL %i', (version) =>
       `update postcommit.outbox_events set payload = '1'`,
       'update postcommit.outbox_queue set claimed_by = 1',
       `insert into postcommit.outbox_queue (seq) values (1)`,
-      // A seq of its own choice would be a place in the order, or everybody's next one.
+      // An emitter that chooses its seq could jump the queue, or take the next seq of all emitters.
       `insert into postcommit.outbox_events (seq, aggregate_type, aggregate_id, event_type, payload)
          overriding system value values (1, 'a', 'b', 'c', '1')`,
       `select setval(pg_get_serial_sequence('postcommit.outbox_events', 'seq'), 1)`,
@@ -119,7 +119,7 @@ describe.each(postgresVersions)('least privilege on PostgreSQL %i', (version) =>
     client.release(true);
   });
 
-  test('functions that run with their owner’s rights are for nobody else, from the migrations on', async () => {
+  test('functions that run with their owner’s rights are not granted to PUBLIC, from the migrations on', async () => {
     const fresh = await createTestDatabase({ serverUrl: scenario.serverUrl });
     const functions = await fresh.query<{ name: string; path: string | null; open: boolean }>(
       `select p.oid::regprocedure::text as name, (select c from unnest(p.proconfig) c where c like 'search_path=%') as path,
@@ -163,7 +163,7 @@ describe.each(postgresVersions)('least privilege on PostgreSQL %i', (version) =>
     expect(await scenario.db.query('select from postcommit.outbox_queue where seq < 0 or key = 13')).toEqual([]);
   });
 
-  test('the relay delivers, retries, buries, shelves and replays, and operators work with its role', async () => {
+  test('the relay delivers, retries, dead-letters, shelves and replays, and operators work with its role', async () => {
     const emitter = createOutbox({ db: fromPg(scenario.pool('emitter')) });
     const emit = (type: string, payload: unknown, delayMs = 0) =>
       emitter.transaction((_tx, send) => send({ type, aggregate: ['thing', randomUUID()], payload, delayMs }));
@@ -261,7 +261,7 @@ describe.each(postgresVersions)('least privilege on PostgreSQL %i', (version) =>
     ]);
   });
 
-  test('all goes on after the log was partitioned, without new grants, and the relay’s role keeps it', async () => {
+  test('all continues after the log was partitioned, without new grants, and the relay’s role keeps it', async () => {
     const owner = createOutbox({ db: fromPg(scenario.db.pool) });
     await owner.admin.partitions.convert('day');
     const pool = scenario.pool('relay');

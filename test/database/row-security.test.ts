@@ -124,7 +124,7 @@ describe.each([18, 14] as const)('row-level security on PostgreSQL %i', (version
     });
   });
 
-  test('an operator is told that the backlog may be hidden, and changes nothing', async () => {
+  test('an operator gets an error that the backlog may be hidden, and nothing changes', async () => {
     await emit('1');
     await secure('outbox_queue');
     const { admin } = createOutbox({ db: fromPg(scenario.pool('relay')) });
@@ -137,7 +137,7 @@ describe.each([18, 14] as const)('row-level security on PostgreSQL %i', (version
     expect(await admin.counts()).toMatchObject({ pending: 1 });
   });
 
-  test('doctor names the roles from which rows may be hidden, whoever asks', async () => {
+  test('doctor names the roles from which rows may be hidden, whichever role runs it', async () => {
     const doctorOf = (pool: ReturnType<RoleScenario['pool']>) =>
       createOutbox({ db: fromPg(pool) }).admin.doctor({ only: ['row-security', 'backlog'] });
     const { findings: calm } = await doctorOf(scenario.db.pool);

@@ -18,7 +18,7 @@ async function connectSafely(url: string): Promise<pg.Client> {
 }
 
 test.each([18, 14] as const)(
-  'functions and operators that a stranger has created in public run for nobody, on PostgreSQL %i',
+  'functions and operators that another role has created in public never run, on PostgreSQL %i',
   async (version) => {
     const server = await startEmbeddedPostgres({ version });
     onTestFinished(() => server.stop());
@@ -241,7 +241,7 @@ async function setOverloads(admin: pg.Client, schema: string, role: string): Pro
 }
 
 test.each([18, 14] as const)(
-  "overloads that a stranger has created in the outbox's own schema run for nobody, on PostgreSQL %i",
+  "overloads that another role has created in the outbox's own schema never run, on PostgreSQL %i",
   async (version) => {
     const server = await startEmbeddedPostgres({ version });
     onTestFinished(() => server.stop());

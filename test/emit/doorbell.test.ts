@@ -10,8 +10,8 @@ import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { quietPool } from '../support/quiet-pool.ts';
 import { until } from '../support/wait.ts';
 
-const event = { type: 'rung', aggregate: ['bell', '1'], payload: null } as const;
-/** So long that no test waits for it: what is delivered was rung for. */
+const event = { type: 'notified', aggregate: ['bell', '1'], payload: null } as const;
+/** So long that no test waits for it: a delivery means that the relay was notified. */
 const pollIntervalMs = 60_000;
 
 describe('the doorbell', () => {
@@ -39,7 +39,7 @@ describe('the doorbell', () => {
     return id;
   }
 
-  /** The ways to emit; each answers the event's id once its transaction has committed. */
+  /** The ways to emit; each returns the event's id once its transaction has committed. */
   const ways: [string, (outbox: Outbox<pg.ClientBase>) => Promise<string>][] = [
     ['outbox.transaction', (outbox) => outbox.transaction((_tx, emit) => emit(event))],
     [
@@ -54,7 +54,7 @@ describe('the doorbell', () => {
     [
       'emit on a client that is kept',
       async (outbox) => {
-        // Not released until the test ends: the ring must come with the commit.
+        // Not released until the test ends: the notification must come with the commit.
         const client = await pool.connect();
         kept.push(client);
         return inTransaction(client, outbox);
@@ -83,7 +83,7 @@ describe('the doorbell', () => {
       relay = createRelay({
         connectionString: database.url,
         pollIntervalMs,
-        handlers: { rung: { note: ({ id }) => void delivered.add(id) } },
+        handlers: { notified: { note: ({ id }) => void delivered.add(id) } },
       });
       await relay.start();
     });
@@ -91,7 +91,7 @@ describe('the doorbell', () => {
 
     test.each(ways)('%s', async (_name, emit) => {
       const outbox = createOutbox({ db, notify: false });
-      // Again and again: the first may meet a relay that is awake anyway.
+      // Several times: the relay may already be awake for the first.
       for (let i = 0; i < 5; i++) {
         const id = await emit(outbox);
         await until(() => delivered.has(id), { what: 'the relay was woken' });
@@ -106,17 +106,17 @@ describe('the doorbell', () => {
       await client.connect();
       await client.query('begin');
       const id = await outbox.emit(client, event);
-      let rings = 0;
-      const unhear = listenInProcess('postcommit', () => rings++);
+      let notifications = 0;
+      const stopListening = listenInProcess('postcommit', () => notifications++);
       for (let i = 0; i < 20; i++) await client.query('select 1');
       await client.query('savepoint a');
       await client.query('rollback to savepoint a');
-      expect(rings).toBe(0);
+      expect(notifications).toBe(0);
       await client.query('commit');
-      expect(rings).toBe(1);
+      expect(notifications).toBe(1);
       await client.query('select 1');
-      expect(rings).toBe(1);
-      unhear();
+      expect(notifications).toBe(1);
+      stopListening();
       await until(() => delivered.has(id), { what: 'the relay was woken' });
       await client.end();
     });
@@ -155,23 +155,23 @@ describe('the doorbell', () => {
 
   describe('NOTIFY stays out of the business transaction', () => {
     let listener: pg.Client;
-    let heard: pg.Notification[];
+    let received: pg.Notification[];
 
     beforeEach(async () => {
-      heard = [];
+      received = [];
       listener = new pg.Client({ connectionString: database.url });
       await listener.connect();
-      listener.on('notification', (message) => heard.push(message));
+      listener.on('notification', (message) => received.push(message));
       await listener.query(`listen ${doorbellChannel('postcommit')}`);
     });
     afterEach(() => listener.end());
 
-    /** What was heard until now: notifications come in the order of their commits, so a last one of ours ends the list. */
-    async function heardSoFar(): Promise<pg.Notification[]> {
+    /** The notifications so far. They arrive in the order of their commits, so a last one of our own ends the list. */
+    async function receivedSoFar(): Promise<pg.Notification[]> {
       await database.query(`select pg_notify($1, 'last')`, [doorbellChannel('postcommit')]);
       const isLast = ({ payload }: pg.Notification) => payload === 'last';
-      await until(() => heard.some(isLast), { what: 'the last notification came' });
-      return heard.splice(0, heard.findIndex(isLast) + 1).slice(0, -1);
+      await until(() => received.some(isLast), { what: 'the last notification came' });
+      return received.splice(0, received.findIndex(isLast) + 1).slice(0, -1);
     }
 
     test('none while it is open; afterwards one from another connection', async () => {
@@ -180,11 +180,11 @@ describe('the doorbell', () => {
       await client.connect();
       await client.query('begin');
       await outbox.emit(client, event);
-      expect(await heardSoFar()).toEqual([]);
+      expect(await receivedSoFar()).toEqual([]);
       await client.query('commit');
-      const [ring] = await until(() => (heard.length > 0 ? heard : undefined), { what: 'the relays were rung for' });
-      expect(ring?.payload).toBe('');
-      expect(ring?.processId).not.toBe((client as unknown as { processID: number }).processID);
+      const [first] = await until(() => (received.length > 0 ? received : undefined), { what: 'relays were notified' });
+      expect(first?.payload).toBe('');
+      expect(first?.processId).not.toBe((client as unknown as { processID: number }).processID);
       await client.end();
     });
 
@@ -195,7 +195,7 @@ describe('the doorbell', () => {
       });
       await expect(failing).rejects.toThrow('out of stock');
       await createOutbox({ db, notify: false }).transaction((_tx, emit) => emit(event));
-      expect(await heardSoFar()).toEqual([]);
+      expect(await receivedSoFar()).toEqual([]);
     });
 
     test('many commits share few notifications', async () => {
@@ -215,37 +215,37 @@ describe('the doorbell', () => {
         for (let i = 0; i < 50; i++) await outbox.transaction((_tx, emit) => emit({ ...event, key: null }));
       };
       await Promise.all(Array.from({ length: writers }, writer));
-      const rings = await heardSoFar();
-      // At once while there are few, which is not known of the first; then with 2 ms between them, however they are sent.
+      const notifications = await receivedSoFar();
+      // The first few are immediate, because the pace is not known yet; then 2 ms apart, however they are sent.
       const most = (performance.now() - start) / 2 + writers + 6;
-      expect(rings.length).toBeGreaterThan(0);
-      expect(rings.length).toBeLessThanOrEqual(most);
+      expect(notifications.length).toBeGreaterThan(0);
+      expect(notifications.length).toBeLessThanOrEqual(most);
       expect(sent).toBeLessThanOrEqual(most);
       await many.end();
     });
 
-    test('a side connection that fails costs nothing but the ring', async () => {
+    test('a side connection that fails costs only the notification', async () => {
       const outbox = createOutbox({ db: { ...db, side: { query: () => Promise.reject(new Error('no connection')) } } });
-      for (const [, emit] of ways.slice(1)) await emit(outbox); // outbox.transaction has it sent along with COMMIT.
-      expect(await heardSoFar()).toEqual([]);
+      for (const [, emit] of ways.slice(1)) await emit(outbox); // outbox.transaction sends NOTIFY along with COMMIT.
+      expect(await receivedSoFar()).toEqual([]);
     });
   });
 
-  describe('the pace of NOTIFY, on a clock of our own', () => {
-    let rungAt: number[];
+  describe('the pace of NOTIFY, on a fake clock', () => {
+    let notifiedAt: number[];
     let underWay: number;
     let notifier: RelayNotifier;
     let start: number;
 
     beforeEach(async () => {
-      rungAt = [];
+      notifiedAt = [];
       underWay = 0;
-      await pool.query('select 1'); // What it takes to connect has timers too.
+      await pool.query('select 1'); // Connecting uses timers too: do it before they are faked.
       vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] });
       start = performance.now();
       const side = {
         query: async (text: string, values?: unknown[]) => {
-          rungAt.push(performance.now() - start);
+          notifiedAt.push(performance.now() - start);
           underWay++;
           return pool.query(text, values).finally(() => underWay--);
         },
@@ -256,7 +256,7 @@ describe('the doorbell', () => {
       vi.useRealTimers();
     });
 
-    /** While time stands still, the server answers. */
+    /** Waits for the server to answer while the fake clock stands still. */
     async function answered(): Promise<void> {
       do await new Promise((turn) => setImmediate(turn));
       while (underWay > 0);
@@ -270,7 +270,7 @@ describe('the doorbell', () => {
       }
     }
 
-    /** Answers when they were. */
+    /** Returns the times of the commits. */
     async function commit(count: number, ...everyMs: number[]): Promise<number[]> {
       const times: number[] = [];
       for (let n = 0; n < count; n++) {
@@ -284,49 +284,49 @@ describe('the doorbell', () => {
 
     const gaps = (times: number[]) => times.slice(1).map((time, n) => time - (times[n] as number));
 
-    test('each of a few is rung for at once', async () => {
+    test('notifies immediately for each of a few commits', async () => {
       const spread = await commit(20, 4);
-      expect(rungAt).toEqual(spread);
+      expect(notifiedAt).toEqual(spread);
       await pass(20);
       const three = await commit(3, 1);
-      expect(rungAt.slice(20)).toEqual(three);
+      expect(notifiedAt.slice(20)).toEqual(three);
     });
 
-    test('when there are more, with 2 ms between them', async () => {
+    test('notifies every 2 ms when there are more', async () => {
       const times = await commit(60, 1, 2);
-      expect(rungAt.slice(0, 6)).toEqual(times.slice(0, 6));
-      for (const gap of gaps(rungAt.slice(5))) expect(gap).toBeGreaterThanOrEqual(2);
-      expect(rungAt.length).toBeLessThan(times.length);
-      for (const time of times) expect(rungAt.some((at) => at >= time && at <= time + 2)).toBe(true);
+      expect(notifiedAt.slice(0, 6)).toEqual(times.slice(0, 6));
+      for (const gap of gaps(notifiedAt.slice(5))) expect(gap).toBeGreaterThanOrEqual(2);
+      expect(notifiedAt.length).toBeLessThan(times.length);
+      for (const time of times) expect(notifiedAt.some((at) => at >= time && at <= time + 2)).toBe(true);
     });
 
-    test('in a stream every 50 ms, after a first pause of 5 ms; the last one is rung for', async () => {
+    test('notifies every 50 ms in a stream, after a first pause of 5 ms, and for the last commit', async () => {
       const times = await commit(400, 1);
-      const before = rungAt.length;
+      const before = notifiedAt.length;
       await pass(60);
-      const pauses = gaps(rungAt);
+      const pauses = gaps(notifiedAt);
       const first = pauses.findIndex((gap) => gap >= 5);
       expect(pauses.slice(0, first).every((gap) => gap <= 2)).toBe(true);
       expect(first).toBeLessThan(8);
       expect(pauses[first]).toBe(5);
       expect(new Set(pauses.slice(first + 1))).toEqual(new Set([50]));
-      expect(rungAt.length).toBe(before + 1);
-      expect(rungAt.at(-1)).toBeGreaterThanOrEqual(times.at(-1) as number);
+      expect(notifiedAt.length).toBe(before + 1);
+      expect(notifiedAt.at(-1)).toBeGreaterThanOrEqual(times.at(-1) as number);
       await pass(20);
       const [single] = await commit(1, 1);
-      expect(rungAt.at(-1)).toBe(single);
+      expect(notifiedAt.at(-1)).toBe(single);
     });
 
-    test('of many that are sent together the first few are rung for at once, and the last one later', async () => {
+    test('notifies immediately for the first few of many simultaneous commits, and later for the last', async () => {
       const sent = Array.from({ length: 50 }, () => notifier.notifySqlForCommit() !== undefined);
       expect(sent.filter(Boolean).length).toBeLessThanOrEqual(6);
       for (const along of sent) notifier.notifyAfterCommit(along);
       await pass(10);
-      expect(rungAt.length).toBeGreaterThan(0);
-      expect(rungAt.length).toBeLessThanOrEqual(3);
+      expect(notifiedAt.length).toBeGreaterThan(0);
+      expect(notifiedAt.length).toBeLessThanOrEqual(3);
     });
 
-    test('what is sent along with COMMIT counts like what is sent beside it', async () => {
+    test('counts a NOTIFY sent along with COMMIT like one sent on the side connection', async () => {
       let along = 0;
       for (let n = 0; n < 400; n++) {
         const isAlong = notifier.notifySqlForCommit() !== undefined;
@@ -336,14 +336,14 @@ describe('the doorbell', () => {
         await pass(1);
       }
       expect(along).toBeGreaterThan(0);
-      expect(along + rungAt.length).toBeLessThanOrEqual(400 / 50 + 10);
+      expect(along + notifiedAt.length).toBeLessThanOrEqual(400 / 50 + 10);
     });
   });
 
-  describe('nothing of a request stays behind in its AsyncLocalStorage', () => {
+  describe('the AsyncLocalStorage of a request does not leak', () => {
     const storage = new AsyncLocalStorage<string>();
 
-    test('neither in the notifier', async () => {
+    test('into the notifier', async () => {
       const seen: (string | undefined)[] = [];
       const { side: ownSide } = db;
       const side = {
@@ -356,24 +356,24 @@ describe('the doorbell', () => {
       for (const [, emit] of ways.slice(1)) {
         const before = seen.length;
         await storage.run('request', () => emit(outbox));
-        await until(() => seen.length > before, { what: 'it rang' });
+        await until(() => seen.length > before, { what: 'it has notified' });
       }
       expect(seen.every((store) => store === undefined)).toBe(true);
     });
 
-    test('nor in the handlers of a relay that was started in one', async () => {
+    test('into the handlers of a relay that was started in a request', async () => {
       const stores: (string | undefined)[] = [];
       const relay = createRelay({
         connectionString: database.url,
         pollIntervalMs: 20,
-        handlers: { rung: { note: () => void stores.push(storage.getStore()) } },
+        handlers: { notified: { note: () => void stores.push(storage.getStore()) } },
       });
       await storage.run('request', () => relay.start());
       const outbox = createOutbox({ db });
       // Woken from within another request, and by its own clock.
       await storage.run('another request', () => outbox.transaction((_tx, emit) => emit(event)));
       await until(() => stores.length >= 1, { what: 'it was delivered' });
-      await database.query(`select postcommit.emit('rung', 'bell', '2', 'null')`);
+      await database.query(`select postcommit.emit('notified', 'bell', '2', 'null')`);
       await until(async () => (await queued()) === 0, { what: 'everything was delivered' });
       await relay.stop();
       expect(stores.every((store) => store === undefined)).toBe(true);

@@ -3,8 +3,8 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { createOutbox, fromPg, type Outbox } from '../../src/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 
-// A pool as a service has it: nobody but the pool listens to its clients, and only while they lie there. An error that
-// nobody hears would end the process, and fails the test run.
+// A pool as a service has it: only the pool handles errors of its clients, and only of idle ones. An unhandled 'error'
+// event would end the process, so it fails the test run.
 describe('a connection that PostgreSQL ends in the middle of outbox.transaction', () => {
   let db: TestDatabase;
   let pool: pg.Pool;

@@ -196,7 +196,7 @@ describe('an adapter of a few lines', () => {
       expect(await payloads()).toEqual([1, 2]);
     });
 
-    test('rolls back when the work or an event fails, and notifies nobody', async () => {
+    test('rolls back when the work or an event fails, and notifies no relay', async () => {
       const notifications = countNotifications();
       const thrown = outbox.transaction(async (tx, emit) => {
         await tx.unsafe(insertOrder, ['1']);

@@ -245,7 +245,7 @@ describe('refusals', () => {
       expect(refused).toMatchObject({ name: 'PostcommitError', code });
       expect(refused.message).toMatch(says);
       expect(refused.message.length).toBeLessThan(600);
-      // Nothing reached the database: the caller's transaction goes on.
+      // Nothing reached the database: the caller's transaction continues.
       await tx.query(insertOrder, ['1']);
       await outbox.emit(tx, orderCreated('1'));
     });

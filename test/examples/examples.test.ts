@@ -52,15 +52,15 @@ async function requireService(name: ServiceName, context: TestContext): Promise<
   }
 }
 
-/** What its lines say: every event once, those of an order in order, a repetition recognised. */
+/** Checks the lines of an example: every event once, in order per order id, and a redelivery recognised. */
 function expectWholeStory({ code, lines, stderr }: Awaited<ReturnType<typeof runExample>>): void {
   expect(stderr).toBe('');
   const billing = lines.filter((line) => line.startsWith('billing'));
   for (let order = 1; order <= 5; order++) {
-    const heard = billing.filter((line) => line.includes(`of order ${order}`)).map((line) => line.slice(9));
+    const received = billing.filter((line) => line.includes(`of order ${order}`)).map((line) => line.slice(9));
     const again = ' again: known by its id, ignored';
     const once = [`order.created of order ${order}`, `order.paid of order ${order}`];
-    expect(heard).toEqual(order === 1 ? [...once, ...once.map((line) => line + again)] : once);
+    expect(received).toEqual(order === 1 ? [...once, ...once.map((line) => line + again)] : once);
   }
   expect(billing).toHaveLength(12);
   expect(lines).toContain('orders   5 committed, each placed and paid; one more was sold out and rolled back');

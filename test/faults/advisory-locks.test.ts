@@ -11,7 +11,7 @@ import { until } from '../support/wait.ts';
 const salt = `hashtextextended('postcommit', 0)`;
 const gates = `1886352483 + (${salt} & 1048575)::integer`;
 
-/** The advisory locks of the outbox, as a stranger would take them who has read the migrations. */
+/** The advisory locks of the outbox, as any session can take them. */
 const lockOf = {
   prune: `hashtextextended('postcommit.prune.postcommit', 42)`,
   partitions: `hashtextextended('postcommit.partitions', ${salt})`,
@@ -21,7 +21,7 @@ const lockOf = {
   id: (id: string) => `1886352483 + 1048576 + (${salt} & 1048575)::integer, hashtext('${id}')`,
 };
 
-describe.each([18, 14] as const)('a stranger’s session that holds an advisory lock, on PostgreSQL %i', (version) => {
+describe.each([18, 14] as const)('a foreign session that holds an advisory lock, on PostgreSQL %i', (version) => {
   let server: EmbeddedPostgres;
   let db: TestDatabase;
   let outbox: Outbox<pg.PoolClient>;

@@ -44,7 +44,7 @@ async function emitRound(scenario: RelayScenario, from: number, perAggregate: nu
   }
 }
 
-async function books(scenario: RelayScenario) {
+async function attemptsUsed(scenario: RelayScenario) {
   const [row] = await scenario.db.query(
     `select (select count(*)::integer from postcommit.outbox_failures) as failures,
             (select count(*)::integer from postcommit.outbox_dead_letters) as dead,
@@ -80,7 +80,7 @@ describe.concurrent.each(Object.entries(brokers))('%s stopped for a minute', (_,
         expect(new Set(arrivals.map(({ id }) => id)).size).toBe(eventCount);
         expect(outOfOrder(arrivals)).toEqual([]);
         await until(() => relay.stats().delivered === eventCount, { what: 'all is written down', timeoutMs: 30_000 });
-        expect(await books(scenario)).toEqual({ failures: 0, dead: 0, attempts: 1 });
+        expect(await attemptsUsed(scenario)).toEqual({ failures: 0, dead: 0, attempts: 1 });
         expect(relay.stats()).toMatchObject({ failed: 0, rejected: 0 });
         expect(relay.stats().unavailable).toBeGreaterThan(5_000);
       } finally {

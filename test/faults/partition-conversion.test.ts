@@ -146,7 +146,7 @@ describe('converting an outbox that is at work', () => {
   );
 
   test(
-    'goes on where it was interrupted',
+    'continues where it was interrupted',
     withScenario(async (scenario) => {
       const { db } = scenario;
       const { admin } = createOutbox({ db: fromPg(db.pool), notify: false });

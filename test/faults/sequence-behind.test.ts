@@ -174,7 +174,7 @@ describe.each([18, 14] as const)('rows that were copied without their sequence, 
     await expect(site.emit(2)).rejects.toMatchObject(behind);
   });
 
-  test('a partitioned log: the sequence goes on in the open partition, and nothing is rotated before', async () => {
+  test('a partitioned log: the sequence continues in the open partition, and nothing is rotated before', async () => {
     const site = await Site.on(target);
     const { admin } = site.outbox;
     await site.emit(1);

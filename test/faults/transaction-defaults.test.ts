@@ -80,7 +80,7 @@ describe.each(['serializable', 'repeatable read'])('default_transaction_isolatio
   );
 
   test(
-    'operators work through a pool of their own, and the doctor tells of it',
+    'operators work through a pool of their own, and the doctor reports it',
     withScenario(async (scenario) => {
       await setForDatabase(scenario.db, 'default_transaction_isolation', isolation);
       const pool = quietPool(scenario.db.url, { max: 1 });

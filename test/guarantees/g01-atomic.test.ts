@@ -85,7 +85,7 @@ describe('G1 atomic', () => {
       } finally {
         await endChild(child);
       }
-      // The next writer of this order waits for nobody: the row's lock and the key's went with the process.
+      // The next writer of this order does not wait: the locks of the row and of the key ended with the process.
       await withClient(async (client) => {
         await emitInTransaction(client);
         await client.query('commit');
@@ -148,7 +148,7 @@ describe('G1 atomic', () => {
       await client.query('begin');
       await expect(client.query('select 1 / 0')).rejects.toThrow('division by zero');
       await expectRefusal(client, 'POSTCOMMIT_E_TRANSACTION_ABORTED');
-      // Once more: right after the error the client may not have heard yet that its transaction has failed.
+      // Once more: right after the error the client may not know yet that its transaction has failed.
       await expectRefusal(client, 'POSTCOMMIT_E_TRANSACTION_ABORTED');
       await client.query('rollback');
       client.release();
@@ -189,7 +189,7 @@ describe('G1 atomic', () => {
     });
   });
 
-  describe('an emit that nobody awaited', () => {
+  describe('an emit that is not awaited', () => {
     test.each(['commit', 'rollback'])('is refused when %s overtakes it', async (end) => {
       const client = await scenario.pool.connect();
       await client.query('begin');

@@ -6,7 +6,7 @@ import { expectUsable, useEmitScenario } from '../support/emit-scenario.ts';
 import { clear, insertOrder, nothing, one, orderCreated, written } from '../support/orders.ts';
 
 describe('G1 atomic, COMMIT over a network', () => {
-  // One client: whatever happened to it, the next transaction gets it, or nobody does.
+  // One client: a client that is broken and not removed from the pool fails the next transaction.
   const scenario = useEmitScenario({ max: 1, connectionTimeoutMillis: 5_000 });
   afterEach(() => expectUsable(scenario.pool));
 
@@ -66,7 +66,7 @@ describe('G1 atomic, COMMIT over a network', () => {
         await order(tx);
         await emit(orderCreated('1'));
       });
-      unknown.catch(() => {}); // It may fail before anybody looks.
+      unknown.catch(() => {}); // It may fail before the test awaits it.
       await commit.caught;
       await scenario.database.query(
         `select pg_terminate_backend(pid) from pg_stat_activity
@@ -97,10 +97,10 @@ describe('G1 atomic, COMMIT over a network', () => {
       failed('write EPIPE', 'EPIPE'),
       failed('Connection terminated unexpectedly'),
       failed('Query read timeout'),
-      failed('something that nobody has thought of'),
+      failed('an unknown error'),
       failed('terminating connection due to administrator command', '57P01'),
       failed('connection failure', '08006'),
-    ])('%s: nobody knows', async (error) => {
+    ])('%s: the outcome is unknown', async (error) => {
       const unknown = failingAtCommit(error).transaction((_tx, emit) => emit(orderCreated('1')));
       await expect(unknown).rejects.toMatchObject({ code: 'POSTCOMMIT_E_COMMIT_UNKNOWN', cause: error });
     });

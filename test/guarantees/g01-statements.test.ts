@@ -5,7 +5,7 @@ import { expectUsable, useEmitScenario } from '../support/emit-scenario.ts';
 import { clear, insertOrder, nothing, one, orderCreated, written } from '../support/orders.ts';
 
 describe('G1 atomic, outbox.transaction of known statements', () => {
-  // One client: whatever happened to it, the next transaction gets it, or nobody does.
+  // One client: a client that is broken and not removed from the pool fails the next transaction.
   const scenario = useEmitScenario({ max: 1, connectionTimeoutMillis: 5_000 });
   afterEach(() => expectUsable(scenario.pool));
 
@@ -74,7 +74,7 @@ describe('G1 atomic, outbox.transaction of known statements', () => {
       ]);
     });
 
-    test('a statement that fails leaves nothing, and its error is told as it is', async () => {
+    test('a statement that fails leaves nothing, and its error is thrown as it is', async () => {
       await expect(run([order(), order()], options)).rejects.toMatchObject({ code: '23505', table: 'orders' });
       await expect(run([order(), { text: 'select 1 / 0' }, order('2')], options)).rejects.toMatchObject({
         code: '22012',
@@ -98,7 +98,7 @@ describe('G1 atomic, outbox.transaction of known statements', () => {
       expect(await written(scenario.database)).toEqual({ orders: 0, events: 1, queued: 1 });
     });
 
-    test('a constraint that fails at the commit is told as it is', async () => {
+    test('a constraint that fails at the commit is thrown as it is', async () => {
       const failing = run([{ text: `insert into lines values ('no such order')` }], options);
       await expect(failing).rejects.toMatchObject({ code: '23503' });
       expect(await written(scenario.database)).toEqual(nothing);

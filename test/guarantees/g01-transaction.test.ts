@@ -6,7 +6,7 @@ import { insertOrder, nothing, one, orderCreated, written } from '../support/ord
 import { deferred } from '../support/wait.ts';
 
 describe('G1 atomic, outbox.transaction', () => {
-  // One client: whatever happened to it, the next transaction gets it, or nobody does.
+  // One client: a client that is broken and not removed from the pool fails the next transaction.
   const scenario = useEmitScenario({ max: 1, connectionTimeoutMillis: 5_000 });
   afterEach(() => expectUsable(scenario.pool));
 
@@ -31,7 +31,7 @@ describe('G1 atomic, outbox.transaction', () => {
     expect(await written(scenario.database)).toEqual({ ...nothing, orders: 1 });
   });
 
-  test('keeps the order of the calls, also when nobody awaits them and one check takes longer', async () => {
+  test('keeps the order of the calls, also when they are not awaited and one validation takes longer', async () => {
     const late = deferred();
     const slow = {
       '~standard': { version: 1, vendor: 'test', validate: () => late.promise.then(() => ({ value: 1 })) },
@@ -86,7 +86,7 @@ describe('G1 atomic, outbox.transaction', () => {
     },
   );
 
-  test('a constraint that fails at COMMIT is told as it is', async () => {
+  test('a constraint that fails at COMMIT is thrown as it is', async () => {
     const failing = scenario.outbox.transaction(async (tx, emit) => {
       await tx.query(`insert into lines values ('no such order')`);
       await emit(orderCreated('1'));
@@ -95,7 +95,7 @@ describe('G1 atomic, outbox.transaction', () => {
     expect(await written(scenario.database)).toEqual(nothing);
   });
 
-  test('an emit that fails, and that nobody awaited, fails the transaction', async () => {
+  test('an emit that fails and is not awaited fails the transaction', async () => {
     const failing = scenario.outbox.transaction(async (tx, emit) => {
       await order(tx);
       void emit(orderCreated('1', { id: 'not a uuid' }));
@@ -184,7 +184,7 @@ describe('G1 atomic, outbox.transaction', () => {
       ['rollback', 0],
       ['commit', 1],
       ['rollback and chain', 0],
-    ])('%s that nobody awaited', async (end, orders) => {
+    ])('%s that is not awaited', async (end, orders) => {
       const failing = scenario.outbox.transaction(async (tx, emit) => {
         await order(tx);
         await emit(orderCreated('1'));
@@ -209,7 +209,7 @@ describe('G1 atomic, outbox.transaction', () => {
       expect(await written(scenario.database)).toEqual({ ...nothing, orders });
     });
 
-    test('a failing statement that nobody awaited', async () => {
+    test('a failing statement that is not awaited', async () => {
       const failing = scenario.outbox.transaction(async (tx, emit) => {
         await order(tx);
         await emit(orderCreated('1'));

@@ -111,7 +111,7 @@ describe('G2 nothing lost: a connection breaks and the relay lives', () => {
       const fail = proxy.holdAnswer({ text: statement.fail });
       await scenario.emit([{ aggregateId: 'a', key: null, script: { failTimes: 1 } }]);
       await within(fail.caught, { what: 'the failure was written' });
-      // Something rings: the event is ready, and the relay does not know that its write succeeded.
+      // A notification arrives: the event is ready, and the relay does not know that its write succeeded.
       const claimed = relay.stats().claimed;
       await scenario.emit([{ aggregateId: 'b' }]);
       await until(() => relay.stats().claimed >= claimed + 2, { what: 'both were claimed' });
@@ -142,7 +142,7 @@ describe('G2 nothing lost: a connection breaks and the relay lives', () => {
   );
 
   test(
-    'for longer than a lease: nobody else there, so it goes on where it was',
+    'for longer than a lease: with no other relay, it continues where it was',
     withScenario(async (scenario) => {
       const proxy = await scenario.proxy();
       const url = proxy.url(scenario.db.url);

@@ -204,14 +204,14 @@ describe('G4 order per aggregate: seq follows commit order', () => {
       expect(row).toEqual({ count: 600 });
     });
 
-    test('one that grows goes on while another waits for it', async () => {
+    test('one that grows continues while another waits for it', async () => {
       const large = await begin();
       await outbox.emit(large.tx, many.slice(0, 256));
       const small = await begin();
       await outbox.emit(small.tx, event('other'));
       const emitted = outbox.emit(small.tx, event('many-0'));
       await waits(small.pid, large.pid);
-      await within(outbox.emit(large.tx, event('one more')), { what: 'the large transaction goes on' });
+      await within(outbox.emit(large.tx, event('one more')), { what: 'the large transaction continues' });
       const more = Array.from({ length: 300 }, (_, i) => event(`more-${i}`));
       await within(outbox.emit(large.tx, more), { what: 'also with very many in one call' });
       await large.end('commit');
@@ -219,15 +219,15 @@ describe('G4 order per aggregate: seq follows commit order', () => {
       await small.end('commit');
     });
 
-    test('it waits for who came first', async () => {
+    test('it waits for the transaction that came first', async () => {
       const small = await begin();
       await outbox.emit(small.tx, event('many-1', { type: 'order.first' }));
       const large = await begin();
       const emitted = outbox.emit(large.tx, many);
       await waits(large.pid, small.pid);
-      // Whoever is inside goes on, also for other keys, while the large one waits: no deadlock.
+      // The small transaction continues, also with other keys, while the large one waits: no deadlock.
       const more = Array.from({ length: 40 }, (_, i) => event(`many-${100 + i}`, { type: 'order.first' }));
-      for (const one of more) await within(outbox.emit(small.tx, one), { what: 'the small transaction goes on' });
+      for (const one of more) await within(outbox.emit(small.tx, one), { what: 'the small transaction continues' });
       await small.end('commit');
       await emitted;
       await large.end('commit');
@@ -401,7 +401,7 @@ describe('G4 order per aggregate: seq follows commit order', () => {
       const first = await begin();
       await outbox.emit(first.tx, event('1'));
       const second = await begin();
-      await within(other.emit(second.tx, event('1')), { what: 'the other outbox goes on' });
+      await within(other.emit(second.tx, event('1')), { what: 'the other outbox continues' });
       const all = Array.from({ length: 300 }, (_, i) => event(String(i)));
       await within(other.emit(second.tx, all), { what: 'also with very many keys' });
       await second.end('rollback');

@@ -1,8 +1,11 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { claim, claimNext, isRelayEnded } from '../../src/outbox/delivering/claim.ts';
+import { deregisterRelay } from '../../src/outbox/delivering/deregister-relay.ts';
 import { type Failure, fail } from '../../src/outbox/delivering/fail.ts';
-import { end, reap, register, renew } from '../../src/outbox/delivering/relays.ts';
+import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
+import { renewLease } from '../../src/outbox/delivering/renew-lease.ts';
 import { settle } from '../../src/outbox/delivering/settle.ts';
+import { takeOver } from '../../src/outbox/delivering/take-over.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { statement } from '../support/postgres-proxy.ts';
 import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';
@@ -21,7 +24,7 @@ async function recorded(scenario: RelayScenario): Promise<number[]> {
 
 describe('G5 fencing: a relay that stalled past its lease', () => {
   test(
-    'cannot settle what the new owner has, is told so, and works on under a new token',
+    'cannot settle events of the new owner, notices it, and continues under a new token',
     withScenario(async (scenario) => {
       const proxy = await scenario.proxy();
       const stalled = await scenario.relay('stalled', { ...limits, connectionString: proxy.url(scenario.db.url) });
@@ -71,7 +74,7 @@ describe('G5 fencing: a relay that stalled past its lease', () => {
       const lost = await sleeper.next(({ event }) => event === 'leaseLost');
       expect(lost.token).toMatch(/^\d+$/);
 
-      // Under a new token it goes on with what comes.
+      // It continues with new events under a new token.
       await scenario.emitLine('later', 5);
       await until(
         () => scenario.journal.read().filter(({ key, phase }) => key === 'thing:later' && phase === 'end').length === 5,
@@ -129,7 +132,7 @@ describe('G5 fencing: a relay that stalled past its lease', () => {
 
 describe('G5 fencing: a failover that lost the registrations', () => {
   test(
-    'a relay registers anew at once, and goes on',
+    'a relay registers anew at once, and continues',
     withScenario(async (scenario) => {
       const relay = await scenario.relay('one', { leaseMs: 60_000 });
       const before = relay.stats().token;
@@ -157,8 +160,8 @@ describe('G5 fencing: the statements', () => {
   afterAll(() => db.close());
   beforeEach(async () => {
     await db.query('truncate postcommit.outbox_events, postcommit.outbox_queue, postcommit.outbox_relays');
-    stale = await register(db.pool, 'postcommit', { ...relay, leaseMs: 1 });
-    owner = await register(db.pool, 'postcommit', { ...relay, leaseMs: 60_000 });
+    stale = await registerRelay(db.pool, 'postcommit', { ...relay, leaseMs: 1 });
+    owner = await registerRelay(db.pool, 'postcommit', { ...relay, leaseMs: 60_000 });
     await db.query(`select postcommit.emit('t', 'a', '1', 'null') from generate_series(1, 3)`);
     await db.query('update postcommit.outbox_queue set claimed_by = $1', [owner]);
   });
@@ -196,14 +199,14 @@ describe('G5 fencing: the statements', () => {
   test('a token is not given out again after the registrations were lost, as by a restore', async () => {
     await db.query('truncate postcommit.outbox_relays restart identity');
     const tokens = [];
-    for (let n = 0; n < 3; n++) tokens.push(await register(db.pool, 'postcommit', { ...relay, leaseMs: 60_000 }));
+    for (let n = 0; n < 3; n++) tokens.push(await registerRelay(db.pool, 'postcommit', { ...relay, leaseMs: 60_000 }));
     expect(tokens).not.toContain(owner);
     expect(tokens).not.toContain(stale);
-    expect(await renew(db.pool, 'postcommit', owner, 60_000, {})).toBe(false);
+    expect(await renewLease(db.pool, 'postcommit', owner, 60_000, {})).toBe(false);
   });
 
   test.each([
-    ['has ended', (token: string) => end(db.pool, 'postcommit', token)],
+    ['has ended', (token: string) => deregisterRelay(db.pool, 'postcommit', token)],
     ['is not known any more', () => db.query('truncate postcommit.outbox_relays')],
   ])('a relay that %s cannot claim', async (_name, lose) => {
     const request = { token: owner, exceptKeys: [], inlineBytesMax: 1_000, holding: undefined, targets: [] };
@@ -225,14 +228,16 @@ describe('G5 fencing: the statements', () => {
         what: 'its lease ran out',
       },
     );
-    expect(await renew(db.pool, 'postcommit', stale, 60_000, {})).toBe(true);
-    expect(await reap(db.pool, 'postcommit', rivals)).toEqual([]);
+    expect(await renewLease(db.pool, 'postcommit', stale, 60_000, {})).toBe(true);
+    expect(await takeOver(db.pool, 'postcommit', rivals)).toEqual([]);
     await db.query(`update postcommit.outbox_relays set lease_until = now() - interval '1 second' where token = $1`, [
       stale,
     ]);
-    expect(await reap(db.pool, 'postcommit', rivals)).toMatchObject([{ token: stale, name: 'r', host: 'h', pid: 1 }]);
-    expect(await renew(db.pool, 'postcommit', stale, 60_000, {})).toBe(false);
-    await end(db.pool, 'postcommit', stale);
+    expect(await takeOver(db.pool, 'postcommit', rivals)).toMatchObject([
+      { token: stale, name: 'r', host: 'h', pid: 1 },
+    ]);
+    expect(await renewLease(db.pool, 'postcommit', stale, 60_000, {})).toBe(false);
+    await deregisterRelay(db.pool, 'postcommit', stale);
     const [row] = await db.query('select ended_as from postcommit.outbox_relays where token = $1', [stale]);
     expect(row.ended_as).toBe('lost');
   });

@@ -40,7 +40,7 @@ async function settled(scenario: RelayScenario): Promise<void> {
 
 describe('G6: an outage is not poison', () => {
   test(
-    'events wait without losing an attempt, and arrive in order when the destination is back',
+    'events wait without losing an attempt, and arrive in order when the destination is up again',
     withScenario(async (scenario) => {
       const events = new ScriptedPublisher();
       const relay = await scenario.relay('r', { ...fast, destinations: { events: quick(events) } });
@@ -71,7 +71,7 @@ describe('G6: an outage is not poison', () => {
       const handled: string[] = [];
       await scenario.relay('r', {
         ...fast,
-        handlers: { scripted: { hear: ({ id }) => handled.push(id) } },
+        handlers: { scripted: { collect: ({ id }) => handled.push(id) } },
         destinations: { down: quick(down), up: quick(up) },
       });
       const expected: string[] = [];
@@ -130,19 +130,19 @@ describe('G6: an outage is not poison', () => {
         relay.on('destinationDown', ({ error }) => down.push(`${name}: ${error}`));
         relays.push(relay);
       }
-      // The second one learns of it from the books alone: its own connect would not fail.
+      // The second relay learns of it only from outbox_destinations: its own connect would not fail.
       second.mood = 'up';
       await relays[0]?.start();
-      await until(() => down.length === 1, { what: 'the first one met it' });
+      await until(() => down.length === 1, { what: 'the first relay has failed to reach it' });
       const up: string[] = [];
       for (const relay of relays) relay.on('destinationUp', ({ destination }) => up.push(destination));
       await relays[1]?.start();
-      await until(() => down.length === 2, { what: 'the second one heard of it' });
+      await until(() => down.length === 2, { what: 'the second relay knows that it is down' });
       expect(down[1]).toContain('connection refused');
-      // The second one's probe succeeds. The first one cannot reach it yet, and leaves it to the other.
-      await until(() => up.length === 1, { what: 'the second one heard that it is back', timeoutMs: 20_000 });
+      // The probe of the second relay succeeds. The first one cannot reach it yet, and leaves it to the second.
+      await until(() => up.length === 1, { what: 'the second relay knows that it is up', timeoutMs: 20_000 });
       first.mood = 'up';
-      await until(() => up.length === 2, { what: 'the first one has reached it too', timeoutMs: 20_000 });
+      await until(() => up.length === 2, { what: 'the first relay has reached it too', timeoutMs: 20_000 });
       const sent = await scenario.emitLine('a', 30);
       await settled(scenario);
       expect([...ids(first), ...ids(second)].sort()).toEqual([...sent].sort());
@@ -151,7 +151,7 @@ describe('G6: an outage is not poison', () => {
   );
 
   test(
-    'a destination that answers probes and takes nothing is told to be down once, and is tried with single events',
+    'a destination that answers probes and takes nothing is reported down once, and is tried with single events',
     withScenario(async (scenario) => {
       const events = new ScriptedPublisher();
       events.outcomeOf = () => ({ kind: 'unavailable', reason: 'accepts and never answers' });

@@ -91,7 +91,7 @@ describe('G7: an event that ends every process that delivers it', () => {
   );
 
   test(
-    'a prime suspect steps aside when something takes long, and the relay goes on',
+    'a prime suspect steps aside when something takes long, and the relay continues',
     withScenario(async (scenario) => {
       await scenario.emitLine('slow', 1, { hangIn: 'one' });
       const relay = await scenario.relay('one', { deliverTimeoutMs: 60_000, stopTimeoutMs: 0 });

@@ -17,7 +17,7 @@ const failures = (scenario: RelayScenario) =>
 
 describe('G7 poison is contained', () => {
   test(
-    'skip: the aggregate goes on without it',
+    'skip: the aggregate continues without it',
     withScenario(async (scenario) => {
       await scenario.emitLine('bad', 1, { reject: true });
       await scenario.emitLine('bad', 5);
@@ -132,7 +132,7 @@ describe('G7 poison is contained', () => {
   );
 
   test(
-    'an event that was deleted from the log is a dead letter, and its aggregate goes on',
+    'an event that was deleted from the log is a dead letter, and its aggregate continues',
     withScenario(async (scenario) => {
       await scenario.emitLine('a', 3);
       await scenario.db.query('delete from postcommit.outbox_events where seq = 1');

@@ -19,7 +19,7 @@ async function expectNothingLeft(scenario: RelayScenario): Promise<void> {
 
 describe('G10 clean stop', () => {
   test(
-    'work under way finishes, the rest goes back without an attempt, and a second relay goes on within a second',
+    'work under way finishes, the rest goes back without an attempt, and a second relay continues within a second',
     withScenario(async (scenario) => {
       const relay = await scenario.relay('first', { inFlightMax: 5, stopTimeoutMs: 5_000 });
       await scenario.emit(
@@ -35,7 +35,7 @@ describe('G10 clean stop', () => {
       expect(delivered).toBe(scenario.journal.read().filter((e) => e.relay === 'first' && e.phase === 'end').length);
       expect(released).toBeGreaterThan(0);
       await until(() => scenario.journal.read().some((entry) => entry.relay === 'second'), {
-        what: 'the second goes on',
+        what: 'the second continues',
       });
       expect(performance.now() - stoppedAt).toBeLessThan(1_000);
       await scenario.drained();

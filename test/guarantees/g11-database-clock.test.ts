@@ -89,7 +89,7 @@ describe('G11 one clock: the database’s clock is set back by an hour', () => {
   );
 
   test(
-    'a drain goes on: no negative LIMIT, and the rate is kept',
+    'a drain continues: no negative LIMIT, and the rate is kept',
     withClock(async (scenario, shift) => {
       const { db } = scenario;
       await scenario.emit(Array.from({ length: 20 }, (_, n) => ({ aggregateId: `a${n}` })));
@@ -101,7 +101,7 @@ describe('G11 one clock: the database’s clock is set back by an hour', () => {
       const request = { destination: 'broker', rateMax: 1_000, countMax: 5 };
       expect(await unshelve(db.pool, 'postcommit', request)).toBe(0);
       await scenario.relay('one', { ...options, handlers: {}, noHandler: 'retry' });
-      await until(async () => (await unshelve(db.pool, 'postcommit', request)) > 0, { what: 'the drain goes on' });
+      await until(async () => (await unshelve(db.pool, 'postcommit', request)) > 0, { what: 'the drain continues' });
     }),
   );
 

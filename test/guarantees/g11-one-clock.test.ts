@@ -18,7 +18,7 @@ describe('G11 one clock', () => {
         { aggregateId: 'retried', script: { failTimes: 1 } },
         { aggregateId: 'at-once' },
       ]);
-      // A relay with a true clock watches over leases meanwhile, and finds nobody lost.
+      // A relay with a correct clock checks leases meanwhile, and finds no lost relay.
       const rescued: unknown[] = [];
       const watcher = await scenario.relay('watcher', { leaseMs, prefetchMax: 2, batchSizeMax: 2 });
       watcher.on('rescued', (lost) => rescued.push(lost));

@@ -9,7 +9,7 @@ import {
   claimNext,
   claimNextSql,
 } from '../../src/outbox/delivering/claim.ts';
-import { register } from '../../src/outbox/delivering/relays.ts';
+import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { seededRandom } from '../support/random.ts';
 import { until, within } from '../support/wait.ts';
@@ -34,7 +34,7 @@ interface Queryable {
 }
 const on = (queryable: Queryable) => (text: string, values: unknown[]) =>
   queryable.query({ text, values, rowMode: 'array' });
-const relay = (name: string) => register(db.pool, 'postcommit', { name, host: 'h', pid: 1, leaseMs: 60_000 });
+const relay = (name: string) => registerRelay(db.pool, 'postcommit', { name, host: 'h', pid: 1, leaseMs: 60_000 });
 
 const request = {
   exceptKeys: [],
@@ -325,7 +325,7 @@ describe('claimNext leaves to claim', () => {
     await expectNothingClaimed('other');
   });
 
-  test('an event of a relay that has ended, or that nobody knows', async () => {
+  test('an event of a relay that has ended, or of an unknown one', async () => {
     await emit('x');
     for (const token of [ended, '-1']) {
       await db.query('update postcommit.outbox_queue set claimed_by = $1', [token]);
@@ -498,7 +498,7 @@ describe('two that ask at once', () => {
 interface QueuedRow {
   seq: number;
   key: 'x' | 'y' | 'z' | null;
-  holder: 'nobody' | 'me' | 'other' | 'ended';
+  holder: 'none' | 'me' | 'other' | 'ended';
   when: 'ready' | 'waiting' | 'due' | 'long due' | 'infinity';
   attempts: number;
   done: string[] | null;
@@ -509,7 +509,7 @@ const events = 8;
 const queued: fc.Arbitrary<QueuedRow> = fc.record({
   seq: fc.integer({ min: 1, max: events }),
   key: fc.constantFrom('x', 'x', 'y', 'z', null),
-  holder: fc.constantFrom('nobody', 'nobody', 'nobody', 'me', 'me', 'other', 'ended'),
+  holder: fc.constantFrom('none', 'none', 'none', 'me', 'me', 'other', 'ended'),
   when: fc.constantFrom('ready', 'ready', 'ready', 'ready', 'waiting', 'due', 'long due', 'infinity'),
   attempts: fc.integer({ min: 0, max: 2 }),
   done: fc.constantFrom(null, ['a']),
@@ -553,7 +553,7 @@ describe('whatever is in the queue', () => {
     await db.query('delete from postcommit.outbox_queue');
     const { requeues, server } = await markOf();
     const keys = Object.fromEntries(await Promise.all(['x', 'y', 'z'].map(async (key) => [key, await keyOf(key)])));
-    const holders = { nobody: null, me, other, ended };
+    const holders = { none: null, me, other, ended };
     const times = { ready: null, waiting: '1 hour', due: '-1 minute', 'long due': '-infinity', infinity: 'infinity' };
     const seen = { one: 0, none: 0, more: 0, raced: 0, other: 0 };
 

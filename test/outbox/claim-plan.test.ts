@@ -2,7 +2,7 @@ import type pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { claimNextSql, claimSql } from '../../src/outbox/delivering/claim.ts';
 import { failSql } from '../../src/outbox/delivering/fail.ts';
-import { register } from '../../src/outbox/delivering/relays.ts';
+import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { settleSql } from '../../src/outbox/delivering/settle.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { nestedPlans, nodesOf, type PlanNode } from '../support/plans.ts';
@@ -52,7 +52,7 @@ async function fillQueue(count: number, availableAt: string): Promise<void> {
 
 beforeAll(async () => {
   db = await createTestDatabase();
-  token = await register(db.pool, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 60_000 });
+  token = await registerRelay(db.pool, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 60_000 });
   // A million delivered events: in the log, not in the queue. The indexes that a claim does not use would only cost time.
   await db.query(`
     drop index postcommit.outbox_events_aggregate_idx, postcommit.outbox_events_type_idx, postcommit.outbox_events_id_key;

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { type ClaimRequest, claim, claimSql, compareSeq } from '../../src/outbox/delivering/claim.ts';
 import { defer } from '../../src/outbox/delivering/defer.ts';
-import { register } from '../../src/outbox/delivering/relays.ts';
+import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { until } from '../support/wait.ts';
 
@@ -12,7 +12,7 @@ beforeEach(async () => {
 afterEach(() => db.close());
 
 const query = (text: string, values: unknown[]) => db.pool.query({ text, values, rowMode: 'array' });
-const relay = (name: string) => register(db.pool, 'postcommit', { name, host: 'h', pid: 1, leaseMs: 60_000 });
+const relay = (name: string) => registerRelay(db.pool, 'postcommit', { name, host: 'h', pid: 1, leaseMs: 60_000 });
 const request = {
   floor: '0',
   readyMax: 10,
@@ -116,7 +116,7 @@ describe('claim', () => {
     expect((await claimAs(me)).rows).toMatchObject([{ seq: '1', attempts: 2, done: ['a', 'b'], rescued: false }]);
   });
 
-  test('a single event behind one on the shelf is told so', async () => {
+  test('a single event behind one on the shelf says so', async () => {
     const me = await relay('one');
     await emit('x', 2);
     await db.query(`insert into postcommit.outbox_destinations (destination) values ('away')`);

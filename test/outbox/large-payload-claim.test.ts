@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { claimNextSql, claimSql } from '../../src/outbox/delivering/claim.ts';
-import { register } from '../../src/outbox/delivering/relays.ts';
+import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { nestedPlans } from '../support/plans.ts';
 import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
@@ -16,7 +16,7 @@ describe.each(postgresVersions)('a claim of payloads of a megabyte, on PostgreSQ
   beforeEach(async () => {
     server = version === sharedVersion ? undefined : await startEmbeddedPostgres({ version });
     db = await createTestDatabase(server ? { serverUrl: server.connectionString } : {});
-    token = await register(db.pool, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 60_000 });
+    token = await registerRelay(db.pool, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 60_000 });
   });
   afterEach(async () => {
     await db.close();

@@ -2,7 +2,7 @@ import type pg from 'pg';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { migrate } from '../../src/index.ts';
 import { claim } from '../../src/outbox/delivering/claim.ts';
-import { register } from '../../src/outbox/delivering/relays.ts';
+import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { settle } from '../../src/outbox/delivering/settle.ts';
 import { LowWater } from '../../src/relay/lane/low-water.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
@@ -17,7 +17,7 @@ let water: LowWater;
 
 beforeEach(async () => {
   db = await createTestDatabase();
-  token = await register(db.pool, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 600_000 });
+  token = await registerRelay(db.pool, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 600_000 });
   open = new Array(writers).fill(undefined);
   water = new LowWater();
 });
@@ -225,7 +225,7 @@ describe('the low-water mark', () => {
     await riseWater();
     await db.query('drop schema postcommit cascade');
     await migrate({ connectionString: db.url });
-    token = await register(db.pool, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 600_000 });
+    token = await registerRelay(db.pool, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 600_000 });
     await db.query(`select postcommit.emit('t', 'a', 'x', '{}') from generate_series(1, 9)`);
     expect(await claimSome(10)).toHaveLength(9);
   });

@@ -53,7 +53,7 @@ describe('a partition of a million delivered events', () => {
     await late.query(`select postcommit.emit('order.created', 'late', '1', '{}')`);
     await late.query(`select setval('postcommit.outbox_events_seq_seq', 1000000000000, false)`);
 
-    // A transaction that drew its seq before the partition was closed is still open: nobody can see its event yet.
+    // A transaction that drew its seq before the partition was closed is still open: its event is not visible yet.
     expect((await drop()).kept).toEqual([{ number: 0, reason: expect.stringContaining('another session') }]);
     await late.query('commit');
     late.release();

@@ -32,7 +32,7 @@ export class PartitionedOutbox {
     return database;
   }
 
-  /** Emits events of one aggregate in one transaction. Answers their seqs. */
+  /** Emits events of one aggregate in one transaction. Returns their seqs. */
   async emit(...payloads: unknown[]): Promise<string[]> {
     const before = await this.lastSeq();
     await this.outbox.transaction((_tx, emit) =>

@@ -67,17 +67,17 @@ describe.each(postgresVersions)('partitions that are dropped, on PostgreSQL %i',
     expect(await scene.outbox.admin.partitions.drop(0)).toEqual({ number: 0, deadLetters: 1 });
     const { events } = await scene.outbox.admin.list();
     expect(events.map(({ seq, status, lastError }) => [seq, status, lastError])).toEqual([[poison, 'FAILED', 'no']]);
-    // What was given up is gone with its partition, and so is what was told of it.
+    // A discarded event is dropped with its partition, and so are its failures.
     expect(await scene.db.query('select seq::text from postcommit.outbox_dead_letters')).toEqual([{ seq: poison }]);
     expect(await scene.db.query('select seq::text from postcommit.outbox_failures')).toEqual([{ seq: poison }]);
     expect(await scene.db.query('select from postcommit.outbox_queue')).toEqual([]);
-    await scene.db.query(`update postcommit.outbox_events set payload = '"mended"' where seq = $1`, [poison]);
+    await scene.db.query(`update postcommit.outbox_events set payload = '"repaired"' where seq = $1`, [poison]);
     expect(await scene.outbox.admin.retry({ all: true })).toEqual({ count: 1 });
-    expect(await scene.deliver()).toEqual(['mended']);
+    expect(await scene.deliver()).toEqual(['repaired']);
     expect((await scene.outbox.admin.find(poison as string))?.status).toBe('SENT');
   });
 
-  test('waits for nobody: a drop that cannot have its locks is for the next run', async () => {
+  test('does not wait: a drop that cannot get its locks is left to the next run', async () => {
     await scene.begin();
     await scene.emit('one');
     await scene.deliver();
@@ -93,7 +93,7 @@ describe.each(postgresVersions)('partitions that are dropped, on PostgreSQL %i',
         code: 'POSTCOMMIT_E_LOG_IN_USE',
         message: expect.stringMatching(/Process \d+ \(.*idle in transaction\).* select from postcommit.outbox_events/),
       });
-      await scene.emit('two'); // And nobody waits for it.
+      await scene.emit('two'); // No emitter waits for the drop.
     } finally {
       await reader.query('rollback');
       reader.release();

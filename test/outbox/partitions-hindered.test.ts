@@ -49,7 +49,7 @@ describe.each(postgresVersions)('what is in the way of partitions, on PostgreSQL
     expect(await scene.deliver()).toEqual(['one', 'two']);
   });
 
-  test('a trigger keeps its state, and a sequence that was moved goes on', async () => {
+  test('a trigger keeps its state, and a sequence that was moved continues', async () => {
     await scene.begin('none');
     await scene.db.query(`alter table postcommit.outbox_events enable always trigger outbox_events_enqueue;
       alter table postcommit.outbox_events alter seq restart with 100`);

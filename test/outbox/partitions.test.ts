@@ -101,7 +101,7 @@ describe.each(postgresVersions)('partitions on PostgreSQL %i', (version) => {
     await scene.db.query(`drop owned by ${role}; drop role ${role}`);
   });
 
-  test('what is set on a partition goes on with the next ones', async () => {
+  test('what is set on a partition applies to the next ones too', async () => {
     await scene.begin();
     await scene.db.query('alter table postcommit.outbox_events_p2 set (autovacuum_vacuum_insert_threshold = 5000)');
     await scene.outbox.admin.partitions.rotate();
@@ -112,7 +112,7 @@ describe.each(postgresVersions)('partitions on PostgreSQL %i', (version) => {
     ]);
   });
 
-  test('an id is unique within its partition, and a repeated one is told by its code', async () => {
+  test('an id is unique within its partition, and a repeated one is refused with an error code', async () => {
     await scene.begin();
     const id = '0198c5a2-7d9e-7cc3-98c4-dc0c0c07398f';
     const send = () =>
@@ -177,10 +177,10 @@ describe.each(postgresVersions)('partitions on PostgreSQL %i', (version) => {
     expect(await scene.deliver()).toEqual(['one', 'two', 'three']);
   });
 
-  test('a transaction that began before a partition was made never meets it', async () => {
+  test('a transaction that began before a partition was created never writes into it', async () => {
     await scene.begin();
     const { admin } = scene.outbox;
-    await rotate(scene.db.pool, 'postcommit'); // Finds nobody who was writing when the spares were made.
+    await rotate(scene.db.pool, 'postcommit'); // No transaction is left that wrote before the spares were created.
     const writer = await scene.db.pool.connect();
     const emitOne = () => writer.query(`select postcommit.emit('x', 'a', '1', '"early"')`);
     try {
@@ -215,7 +215,7 @@ describe.each(postgresVersions)('partitions on PostgreSQL %i', (version) => {
     }
   });
 
-  test('a partition detached by hand: writers go on into the default one, and the next run opens another', async () => {
+  test('a partition detached by hand: writers continue in the default one, and the next run opens another', async () => {
     await scene.begin();
     await scene.emit('one');
     expect(await scene.deliver()).toEqual(['one']);
@@ -225,18 +225,18 @@ describe.each(postgresVersions)('partitions on PostgreSQL %i', (version) => {
     expect((await scene.outbox.admin.find('2'))?.status).toBe('PENDING');
     expect(await scene.deliver()).toEqual(['two']);
     expect((await scene.outbox.admin.find('2'))?.status).toBe('SENT');
-    // The next number is taken too, by a table that somebody keeps.
+    // The next number is taken too, by a table that an operator keeps.
     await scene.db.query('alter table postcommit.outbox_events detach partition postcommit.outbox_events_p1');
     expect(await rotate(scene.db.pool, 'postcommit')).toMatchObject({ opened: 2, current: 2, created: [3, 4] });
     expect(await scene.emit('three')).toEqual([String(2 * room)]);
     expect(await scene.deliver()).toEqual(['three']);
-    // What was detached is not ours to drop, and no reason to keep the books open.
+    // The drop leaves a detached table alone and only changes outbox_partitions.
     await scene.closeLongAgo(0);
     expect((await dropExpired(scene.db.pool, 'postcommit', { keepMs })).dropped).toMatchObject([0]);
     expect(await scene.db.query('select payload from postcommit.outbox_events_p0')).toEqual([{ payload: 'one' }]);
   });
 
-  test('a partition that cannot be made is reported, and writers go on', async () => {
+  test('a partition that cannot be created is reported, and writers continue', async () => {
     await scene.begin();
     await scene.emit('one');
     await scene.db.query(`
@@ -256,11 +256,11 @@ describe.each(postgresVersions)('partitions on PostgreSQL %i', (version) => {
     expect(await rotate(scene.db.pool, 'postcommit')).toMatchObject({ missing: 2, error: failed });
     await scene.emit('four');
     await scene.db.query('drop event trigger no_space');
-    // Made in one run and opened in a later one, when nobody is left who does not know it.
+    // Created in one run and opened in a later one, when no transaction is left that began before it.
     expect(await rotate(scene.db.pool, 'postcommit')).toMatchObject({ missing: 2, created: [3, 4], waiting: true });
     expect(await rotate(scene.db.pool, 'postcommit')).toMatchObject({ opened: 3, created: [5] });
     await scene.emit('five');
     const seen = await scene.deliver();
-    expect(seen).toEqual(['one', 'four', 'five']); // Two events were in the partition that was detached.
+    expect(seen).toEqual(['one', 'four', 'five']); // Two events were in the detached partition.
   });
 });

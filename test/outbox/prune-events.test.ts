@@ -2,7 +2,7 @@ import pg from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { claim } from '../../src/outbox/delivering/claim.ts';
-import { register } from '../../src/outbox/delivering/relays.ts';
+import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { pruneEvents } from '../../src/outbox/maintaining/prune-events.ts';
 import { replay } from '../../src/outbox/operating/replay.ts';
 import { requeue } from '../../src/outbox/operating/requeue.ts';
@@ -86,7 +86,7 @@ describe('what goes and what stays', () => {
     }
     for (const event of events.values()) if (!model.mayGo(event)) expect(left).toContain(event.seq);
 
-    // And nothing is told of what is gone, while all is told of what stays.
+    // The history of a pruned event is gone, and that of a kept event is complete.
     expect(await db.query(orphans)).toEqual([]);
     const lost = `(select seq from postcommit.outbox_%s where seq not in (select seq from postcommit.outbox_events))`;
     for (const table of ['failures', 'dead_letters', 'shelf'])
@@ -189,7 +189,7 @@ describe('beside the work', () => {
     await client.connect();
     try {
       await client.query(`select postcommit.emit('x', 'thing', '1', '1')`);
-      const token = await register(client, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 60_000 });
+      const token = await registerRelay(client, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 60_000 });
       const query = (text: string, values: unknown[]) => client.query({ text, values, rowMode: 'array' as const });
       const request = {
         token,

@@ -1,8 +1,9 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { beginTrial } from '../../src/outbox/delivering/begin-trial.ts';
 import { type ClaimRequest, claim, claimNext } from '../../src/outbox/delivering/claim.ts';
+import { deregisterRelay } from '../../src/outbox/delivering/deregister-relay.ts';
 import { type Failure, fail } from '../../src/outbox/delivering/fail.ts';
-import { end, register } from '../../src/outbox/delivering/relays.ts';
+import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 
 let db: TestDatabase;
@@ -12,7 +13,7 @@ beforeEach(async () => {
 afterEach(() => db.close());
 
 const query = (text: string, values: unknown[]) => db.pool.query({ text, values, rowMode: 'array' });
-const relay = () => register(db.pool, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 60_000 });
+const relay = () => registerRelay(db.pool, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 60_000 });
 const request = {
   floor: '0',
   readyMax: 10,
@@ -33,7 +34,7 @@ const claimAs = (token: string, more: Partial<ClaimRequest> = {}) =>
 async function claimAndEnd(): Promise<{ seq: string; rescues: number }[]> {
   const token = await relay();
   const { rows } = await claimAs(token);
-  await end(db.pool, 'postcommit', token);
+  await deregisterRelay(db.pool, 'postcommit', token);
   return rows.map(({ seq, rescues }) => ({ seq, rescues }));
 }
 const emit = (aggregateId: string, count = 1) =>
@@ -90,7 +91,7 @@ describe('events that were held when a relay ended', () => {
     const token = await relay();
     expect((await claimAs(token)).rows).toMatchObject([{ seq: '1', rescued: true, rescues: 4 }]);
     expect(await beginTrial(db.pool, 'postcommit', '1', token)).toBe(true);
-    await end(db.pool, 'postcommit', token);
+    await deregisterRelay(db.pool, 'postcommit', token);
     const next = await relay();
     expect((await claimAs(next)).rows).toMatchObject([{ seq: '1', rescued: true, rescues: 5 }]);
     expect(await beginTrial(db.pool, 'postcommit', '1', token)).toBe(false);

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { end, register } from '../../src/outbox/delivering/relays.ts';
+import { deregisterRelay } from '../../src/outbox/delivering/deregister-relay.ts';
+import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { recordRun } from '../../src/outbox/maintaining/record-run.ts';
 import { releaseDuty, takeDuty } from '../../src/outbox/maintaining/take-duty.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
@@ -17,7 +18,7 @@ beforeEach(async () => {
   await db.query('truncate postcommit.outbox_leadership, postcommit.outbox_maintenance');
   tokens = await Promise.all(
     ['a', 'b', 'c', 'd'].map((name) =>
-      register(db.pool, 'postcommit', { name, host: 'h', pid: 1, leaseMs: 3_600_000 }),
+      registerRelay(db.pool, 'postcommit', { name, host: 'h', pid: 1, leaseMs: 3_600_000 }),
     ),
   );
 });
@@ -36,7 +37,7 @@ const run = (n: number, epoch: string) =>
   );
 
 describe('a duty', () => {
-  test('has one owner, who keeps it by asking again', async () => {
+  test('has one owner, which keeps it by asking again', async () => {
     expect(await take(0)).toBe('1');
     expect(await take(1)).toBeUndefined();
     expect(await take(0)).toBe('1');
@@ -51,7 +52,7 @@ describe('a duty', () => {
     expect(others.filter((epoch) => epoch !== undefined)).toEqual(['2']);
   });
 
-  test('goes on under the same epoch when the lease ran out and nobody else came', async () => {
+  test('continues under the same epoch when the lease ran out and no other relay took it', async () => {
     await take(0);
     await expire();
     expect(await take(0)).toBe('1');
@@ -61,12 +62,12 @@ describe('a duty', () => {
     await take(0);
     await releaseDuty(db.pool, 'postcommit', { name: 'maintenance', owner: tokens[0] ?? '' });
     expect(await take(1)).toBe('2');
-    await end(db.pool, 'postcommit', tokens[1] ?? '');
+    await deregisterRelay(db.pool, 'postcommit', tokens[1] ?? '');
     expect(await take(1)).toBeUndefined();
     expect(await take(2)).toBe('3');
   });
 
-  test('is not given up by somebody who does not have it', async () => {
+  test('is not released by a relay that does not have it', async () => {
     await take(0);
     await releaseDuty(db.pool, 'postcommit', { name: 'maintenance', owner: tokens[1] ?? '' });
     expect(await take(1)).toBeUndefined();

@@ -1,7 +1,7 @@
 import type pg from 'pg';
 import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
-import { register } from '../../src/outbox/delivering/relays.ts';
+import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { nestedPlans, nodesOf } from '../support/plans.ts';
 import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
@@ -60,7 +60,7 @@ describe.each(postgresVersions)('transitions on PostgreSQL %i read what they cha
   beforeAll(async () => {
     if (version !== sharedVersion) server = await startEmbeddedPostgres({ version });
     db = await createTestDatabase({ serverUrl: server?.connectionString ?? inject('serverUrl') });
-    token = await register(db.pool, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 600_000 });
+    token = await registerRelay(db.pool, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 600_000 });
     await db.query(`insert into postcommit.outbox_destinations (destination) values ('away')`);
     session = await db.pool.connect();
     for (const [, , text, values] of calls) {

@@ -121,7 +121,7 @@ describe('events parked behind a held one', () => {
       scene.healed = true;
       await resolve(scene.db.pool, 'postcommit', { seqs: [await scene.seqOf(held)] }, { after: '0', limit: 1 });
       const expected = operation === 'retry' ? [held, ...followers] : followers;
-      await until(() => scene.delivered.length === expected.length, { what: 'the key goes on', timeoutMs: 20_000 });
+      await until(() => scene.delivered.length === expected.length, { what: 'the key continues', timeoutMs: 20_000 });
       expect(scene.delivered).toEqual(expected);
     },
   );

@@ -45,7 +45,7 @@ describe('the package as npm installs it', () => {
       projects.set(name, project);
     };
     try {
-      // All of them to their end: an install that goes on would write into what is removed afterwards.
+      // All of them to their end: an install that continues would write into what is removed afterwards.
       for (const result of await Promise.allSettled(wanted.map(installOne))) {
         if (result.status === 'rejected') throw result.reason;
       }

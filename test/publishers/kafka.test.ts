@@ -173,7 +173,7 @@ describe('a record that is too large', () => {
 });
 
 describe('many records that the broker refuses', () => {
-  it('take a bounded number of requests a call, and lose nobody an attempt', async () => {
+  it('take a bounded number of requests a call, and cost no other record an attempt', async () => {
     // Compacted, so that records without a key are invalid.
     const topic = await reader.createTopic({ 'cleanup.policy': 'compact' }, 1);
     let requests = 0;
@@ -306,7 +306,7 @@ describe('a refusal', () => {
     await publisher.health(AbortSignal.timeout(10_000));
   });
 
-  it('of wrong credentials is told at connect, with the broker’s words', async () => {
+  it('of wrong credentials is reported at connect, with the broker’s message', async () => {
     const wrong = { ...sasl, password: 'wrong' };
     await expect(connected({ brokers: brokers(), ssl, sasl: wrong })).rejects.toMatchObject({
       code: 'POSTCOMMIT_E_DESTINATION_REFUSED',
@@ -314,7 +314,7 @@ describe('a refusal', () => {
     });
   });
 
-  it('of a certificate that is not trusted, or not for this host, is told at connect', async () => {
+  it('of a certificate that is not trusted, or not for this host, is reported at connect', async () => {
     const untrusted = connected({ brokers: brokers(), ssl: { servername: 'localhost' }, sasl });
     await expect(untrusted).rejects.toMatchObject({
       code: 'POSTCOMMIT_E_DESTINATION_REFUSED',
@@ -324,7 +324,7 @@ describe('a refusal', () => {
     await expect(elsewhere).rejects.toMatchObject({ code: 'POSTCOMMIT_E_DESTINATION_REFUSED' });
   });
 
-  it('of options that cannot work is told at once', () => {
+  it('of options that cannot work is reported at once', () => {
     const brokers = ['localhost:9092'];
     const producer = new Kafka({ brokers, logLevel: logLevel.NOTHING }).producer({ idempotent: true });
     const refused: [KafkaOptions, RegExp][] = [

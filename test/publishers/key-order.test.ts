@@ -49,7 +49,7 @@ describe('sendInKeyOrder', () => {
     expect(await done).toEqual(batch.map(() => delivered));
   });
 
-  it('does not send what is behind a failure, and goes on with other keys', async () => {
+  it('does not send what is behind a failure, and continues with other keys', async () => {
     const { sent, send, answer } = broker();
     const batch = [message('a1', 'a'), message('a2', 'a'), message('b1', 'b'), message('a3', 'a'), message('b2', 'b')];
     const done = sendInKeyOrder(batch, 100, send);

@@ -182,11 +182,11 @@ describe('the NATS publisher', () => {
       server.own.thaw();
     }
     await until(async () => (await publisher.publish([message()], soon()))[0]?.kind === 'delivered', {
-      what: 'it goes on',
+      what: 'it continues',
     });
   });
 
-  it('loses nothing that it called delivered when the server crashes, and goes on afterwards', async () => {
+  it('loses nothing that it called delivered when the server crashes, and continues afterwards', async () => {
     const publisher = await connected();
     const delivered: string[] = [];
     let isDown = false;
@@ -207,7 +207,7 @@ describe('the NATS publisher', () => {
     await server.own.start();
     await observe();
     await until(async () => (await publisher.publish([message()], soon()))[0]?.kind === 'delivered', {
-      what: 'it goes on',
+      what: 'it continues',
     });
     const kept = new Set(await idsIn(subject));
     expect(delivered.filter((id) => !kept.has(id))).toEqual([]);

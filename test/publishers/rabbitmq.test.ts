@@ -102,7 +102,7 @@ describe('the RabbitMQ publisher', () => {
     expect(await publisher.publish([message({ topic: 'no-such-queue' })], soon())).toEqual([{ kind: 'delivered' }]);
   });
 
-  it('fails only the messages of an exchange that is missing, and goes on when it is there', async () => {
+  it('fails only the messages of an exchange that is missing, and continues when it is there', async () => {
     const publisher = await connected();
     const exchange = `late-${queue}`;
     const good = Array.from({ length: 100 }, () => message());
@@ -176,7 +176,7 @@ describe('the RabbitMQ publisher', () => {
     expect(await publisher.publish([headers(7)], soon())).toEqual([{ kind: 'delivered' }]);
   });
 
-  it('loses nothing that it called delivered when RabbitMQ crashes in the middle, and goes on afterwards', async () => {
+  it('loses nothing that it called delivered when RabbitMQ crashes in the middle, and continues afterwards', async () => {
     const publisher = await connected();
     const delivered: string[] = [];
     let isDown = false;
@@ -197,7 +197,7 @@ describe('the RabbitMQ publisher', () => {
     await server.own.start();
     await observe();
     await until(async () => (await publisher.publish([message()], soon()))[0]?.kind === 'delivered', {
-      what: 'it goes on',
+      what: 'it continues',
     });
     const kept = new Set(await idsIn(queue));
     expect(delivered.filter((id) => !kept.has(id))).toEqual([]);

@@ -198,7 +198,7 @@ describe('requests', () => {
   });
 });
 
-// A server that is given belongs to somebody.
+// A server from an environment variable is not ours to stop.
 describe.runIf(!server.given)('a server that crashes', () => {
   it('is unavailable at once, and found again', async () => {
     open({ endpoint: server.url });

@@ -29,7 +29,7 @@ describe('HostSlots', () => {
     expect(slots.takeFree('b')).toBeTypeOf('function');
   });
 
-  it('forgets who gave up waiting', async () => {
+  it('forgets a caller that gave up waiting', async () => {
     const slots = new HostSlots(1);
     const giveBack = slots.takeFree('a');
     const stop = new AbortController();

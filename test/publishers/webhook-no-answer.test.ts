@@ -8,7 +8,7 @@ import { Receiver } from './webhook-receiver.ts';
 import { open, publishOne, rawServer } from './webhook-scene.ts';
 
 describe('without an answer', () => {
-  /** The operator's own URL is away; a customer's only fails. */
+  /** The operator's own URL is unavailable; a customer's only fails. */
   async function bothOutcomes(url: string, options: Partial<WebhookOptions> = {}): Promise<[string, PublishOutcome][]> {
     const own = await publishOne(open({ url, timeoutMs: 2_000, ...options }));
     const routed = await publishOne(open({ timeoutMs: 2_000, ...options }), url);
@@ -28,7 +28,7 @@ describe('without an answer', () => {
     }
   }
 
-  it('because nobody listens', async () => {
+  it('because no server listens', async () => {
     const receiver = await Receiver.forTest();
     await receiver.stop();
     await expectFailure(receiver.url(), /^127\.0\.0\.1:\d+ refused the connection\.$/);
@@ -47,7 +47,7 @@ describe('without an answer', () => {
     await expectFailure(url, /broke the connection before it answered/);
   });
 
-  it('because it is closed without a word, or in the middle of the head', async () => {
+  it('because the connection is closed before the response, or in the middle of its head', async () => {
     await expectFailure(await rawServer((socket) => socket.once('data', () => socket.end())), /connection|answer/);
     const half = await rawServer((socket) => socket.once('data', () => socket.end('HTTP/1.1 200 OK\r\nx-a')));
     await expectFailure(half, /connection|answer/);
@@ -125,7 +125,7 @@ describe('a receiver that restarts', () => {
 
   it('and closes an idle connection in the moment it is used again costs nothing', async () => {
     let requests = 0;
-    // Answers one request per connection and breaks it at the second, as a server does that gave up on it meanwhile.
+    // Serves one request per connection and resets it at the second, like a server that closes an idle connection.
     const url = await rawServer((socket) => {
       let first = true;
       socket.on('data', () => {

@@ -10,7 +10,7 @@ const pollIntervalMs = 600_000;
 const leaseMs = 1_000;
 const channel = doorbellChannel('postcommit');
 
-/** Emits as another language would: nobody in this process rings, and nobody notifies. */
+/** Emits as another language would, without a notification. */
 async function insertSilently(scenario: RelayScenario, aggregateId: string): Promise<void> {
   await scenario.db.query(
     `insert into postcommit.outbox_events (aggregate_type, aggregate_id, event_type, payload)
@@ -26,9 +26,9 @@ async function notify(scenario: RelayScenario, message = ''): Promise<void> {
 const delivered = (scenario: RelayScenario, count: number) =>
   until(() => scenario.journal.ends().length === count, { what: `${count} are delivered` });
 
-describe('a relay that hears', () => {
+describe('a relay whose LISTEN works', () => {
   test(
-    'looks at the queue only when something rings',
+    'claims only when it is notified',
     withScenario(async (scenario) => {
       const proxy = await scenario.proxy();
       const connectionString = proxy.url(scenario.db.url);
@@ -37,7 +37,7 @@ describe('a relay that hears', () => {
       const beats = () => proxy.count({ text: statement.renew });
       await until(() => claims() > 0 && beats() > 0, { what: 'it has begun' });
       const before = { claims: claims(), beats: beats() };
-      // The probes of this relay, which come with its heartbeats, and those of others are no reason.
+      // Probes, of this relay with its heartbeats and of others, cause no claim.
       for (let n = 0; n < 20; n++) await notify(scenario, `probe:${n}`);
       await until(() => beats() >= before.beats + 3, { what: 'some time has passed' });
       expect(claims() - before.claims).toBeLessThanOrEqual(1);
@@ -48,20 +48,20 @@ describe('a relay that hears', () => {
   );
 
   test(
-    'listens again at once when its connection breaks, and finds what came meanwhile',
+    'listens again at once when its connection breaks, and finds the events of the meantime',
     withScenario(async (scenario) => {
       const proxy = await scenario.proxy();
       const connectionString = proxy.url(scenario.db.url);
       const deaf: object[] = [];
-      // The next heartbeat is ten seconds away: it is not what brings the connection back.
+      // The next heartbeat is in ten seconds: it is not what reconnects.
       const relay = await scenario.relay('one', { pollIntervalMs, connectionString });
       relay.on('doorbellDeaf', (facts) => deaf.push(facts));
-      await until(() => proxy.count({ text: statement.claim }) >= 2, { what: 'it has looked, and waits for a ring' });
+      await until(() => proxy.count({ text: statement.claim }) >= 2, { what: 'it waits for a notification' });
       proxy.refuse();
       proxy.cut('claims');
       await until(() => !relay.stats().hearing, { what: 'the loss is noticed' });
       await insertSilently(scenario, 'a');
-      await notify(scenario); // Nobody hears it.
+      await notify(scenario); // No relay receives it.
       proxy.accept();
       await until(() => relay.stats().hearing, { timeoutMs: 8_000, what: 'it listens again' });
       expect(relay.stats().connected).toBe(true);
@@ -74,12 +74,12 @@ describe('a relay that hears', () => {
   );
 
   test(
-    'goes on hearing when another of its connections breaks',
+    'keeps listening when another of its connections breaks',
     withScenario(async (scenario) => {
       const proxy = await scenario.proxy();
       const connectionString = proxy.url(scenario.db.url);
       const relay = await scenario.relay('one', { pollIntervalMs, connectionString });
-      await until(() => proxy.count({ text: statement.claim }) >= 2, { what: 'it has looked, and waits for a ring' });
+      await until(() => proxy.count({ text: statement.claim }) >= 2, { what: 'it waits for a notification' });
       proxy.refuse();
       proxy.cut('control');
       await until(() => !relay.stats().connected, { what: 'the loss is noticed' });
@@ -88,14 +88,14 @@ describe('a relay that hears', () => {
       await notify(scenario);
       await delivered(scenario, 1);
       proxy.accept();
-      await until(() => relay.stats().connected, { timeoutMs: 8_000, what: 'it is whole again' });
+      await until(() => relay.stats().connected, { timeoutMs: 8_000, what: 'it is connected again' });
     }),
   );
 });
 
 describe('a LISTEN that is dead without an error', () => {
   test(
-    'is told once each time, also to the log, and the relay stops waiting for rings',
+    'is reported once each time, also in the log, and the relay polls instead of waiting for notifications',
     withScenario(async (scenario) => {
       const proxy = await scenario.proxy();
       const connectionString = proxy.url(scenario.db.url);
@@ -110,17 +110,17 @@ describe('a LISTEN that is dead without an error', () => {
       const probes = () => proxy.count({ text: /pg_notify/, connection: 'control' });
       for (const episode of [1, 2]) {
         proxy.muteNotifications(true);
-        // Nobody rings, and the next look is far away: only the relay's own suspicion can find this event.
-        await insertSilently(scenario, `unheard ${episode}`);
+        // No notification arrives, and the next poll is far off: only the missed probe makes the relay find this event.
+        await insertSilently(scenario, `not notified ${episode}`);
         await delivered(scenario, 2 * episode - 1);
         await until(() => !relay.stats().hearing, { what: 'it knows that it is deaf' });
         const before = probes();
-        await until(() => probes() >= before + 3, { what: 'it probes on' });
+        await until(() => probes() >= before + 3, { what: 'it keeps probing' });
         expect(deaf).toHaveLength(episode);
         await insertSilently(scenario, `polled ${episode}`);
         await delivered(scenario, 2 * episode);
         proxy.muteNotifications(false);
-        await until(() => relay.stats().hearing, { what: 'it hears again' });
+        await until(() => relay.stats().hearing, { what: 'LISTEN works again' });
       }
       for (const { silentMs } of deaf) expect(silentMs).toBeGreaterThan(0);
       expect(warnings.filter((text) => /LISTEN receives no/.test(text))).toHaveLength(2);
@@ -128,12 +128,12 @@ describe('a LISTEN that is dead without an error', () => {
   );
 
   test(
-    'because its connection stalls: that is told, and what came meanwhile is found as soon as it goes on',
+    'because its connection stalls: reported, and the events of the meantime are found as soon as it resumes',
     withScenario(async (scenario) => {
       const proxy = await scenario.proxy();
       const connectionString = proxy.url(scenario.db.url);
       const relay = await scenario.relay('one', { pollIntervalMs, leaseMs, connectionString });
-      await until(() => proxy.count({ text: statement.claim }) >= 2, { what: 'it has looked, and waits for a ring' });
+      await until(() => proxy.count({ text: statement.claim }) >= 2, { what: 'it waits for a notification' });
       const beats = proxy.count({ text: statement.renew });
       await until(() => proxy.count({ text: statement.renew }) > beats, { what: 'it was answered long ago' });
       const deaf = nextEvent<{ silentMs: number }>(relay, 'doorbellDeaf');
@@ -144,13 +144,13 @@ describe('a LISTEN that is dead without an error', () => {
       expect(relay.stats().hearing).toBe(false);
       proxy.resume('claims');
       await delivered(scenario, 1);
-      await until(() => relay.stats().hearing, { what: 'it hears again' });
+      await until(() => relay.stats().hearing, { what: 'LISTEN works again' });
       expect(relay.stats()).toMatchObject({ fenced: 0, rescued: 0 });
     }),
   );
 
   test(
-    'because its connection has died without a word: it is given up, and the next one hears',
+    'because its connection died silently: the relay replaces it and listens again',
     withScenario(async (scenario) => {
       const proxy = await scenario.proxy();
       const connectionString = proxy.url(scenario.db.url);
@@ -174,7 +174,7 @@ describe('a LISTEN that is dead without an error', () => {
 
 describe('a claim that waits for a lock', () => {
   test(
-    'does not make the relay deaf: nothing can be heard until it ends, and is then',
+    'does not count as deaf: notifications arrive when it ends',
     withScenario(async (scenario) => {
       const proxy = await scenario.proxy();
       const relay = await scenario.relay('one', { leaseMs, connectionString: proxy.url(scenario.db.url) });
@@ -205,7 +205,7 @@ describe('a claim that waits for a lock', () => {
 
 describe('listen: false', () => {
   test(
-    'polls in short pauses that grow, and is never called deaf',
+    'polls in short pauses that grow, and is never reported as deaf',
     withScenario(async (scenario) => {
       const proxy = await scenario.proxy();
       const connectionString = proxy.url(scenario.db.url);

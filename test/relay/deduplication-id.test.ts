@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import { deduplicationId } from '../../src/relay/deliver/deduplication-id.ts';
-import type { Leg } from '../../src/relay/deliver/router.ts';
+import { deduplicationId } from '../../src/relay/deliver/destinations/deduplication-id.ts';
+import type { Leg } from '../../src/relay/deliver/destinations/leg.ts';
 import { deliveredEvent } from '../wire/event.ts';
 
 const leg = (to: string, topic: string): Leg => ({

@@ -3,9 +3,9 @@ import { statement } from '../support/postgres-proxy.ts';
 import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';
 import { until } from '../support/wait.ts';
 
-/** Far apart: whoever waits for the next look at the queue is much too late. */
+/** Long: an event that waits for the next poll is much too late. */
 const pollIntervalMs = 600_000;
-/** Well below that, and no matter of a busy machine. */
+/** Well below that, and enough for a busy machine. */
 const promptMs = 5_000;
 
 interface Timing {
@@ -77,7 +77,7 @@ describe('a delayed event', () => {
   );
 
   test(
-    'holds back the later events of its aggregate, and nobody else’s',
+    'holds back the later events of its aggregate, and of no other',
     withScenario(async (scenario) => {
       await scenario.relay('one', { pollIntervalMs });
       await scenario.emit([{ aggregateId: 'a', delayMs: 800 }, { aggregateId: 'a' }, { aggregateId: 'b' }]);

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import type { Publisher } from '../../src/publishers/publisher.ts';
 import { DestinationParts } from '../../src/relay/deliver/destinations/destination-parts.ts';
-import type { Leg } from '../../src/relay/deliver/router.ts';
+import type { Leg } from '../../src/relay/deliver/destinations/leg.ts';
 
 const leg = (topic: string): Leg => ({
   target: 'd',

@@ -62,7 +62,7 @@ describe('routing', () => {
       const [one, two] = [new ScriptedPublisher(), new ScriptedPublisher()];
       const relay = scenario.idleRelay('r', {
         pollIntervalMs: 50,
-        handlers: { quiet: { hear: () => {} } },
+        handlers: { quiet: { ignore: () => {} } },
         destinations: { one, two },
         route: (event) => {
           if (event.type === 'quiet') return null;
@@ -83,7 +83,7 @@ describe('routing', () => {
       expect(two.received).toMatchObject([{ topic: 't.eu', key: 'k', headers: { region: 'eu' } }]);
       const deliveries = await scenario.db.query('select targets from postcommit.outbox_deliveries');
       expect(deliveries.map(({ targets }) => targets.sort().join()).sort()).toEqual([
-        'hear',
+        'ignore',
         'one:copy,one:twice',
         'two',
       ]);
@@ -136,7 +136,7 @@ describe('routing', () => {
         headers: { to: 'events', headers: { retries: 5 } },
         twice: [{ to: 'events' }, { to: 'events' }, { to: 'events' }],
         misspelt: { to: 'events', topc: 'orders' },
-        promise: () => Promise.reject(new Error('not heard')),
+        promise: () => Promise.reject(new Error('not caught')),
       };
       const relay = scenario.idleRelay('r', {
         ...noHandlers,
@@ -471,7 +471,7 @@ describe('start and stop', () => {
   );
 
   test(
-    'one that is away does not: its events wait, and are sent when it comes',
+    'one that is down does not: its events wait, and are sent when it is up',
     withScenario(async (scenario) => {
       const events = new ScriptedPublisher();
       events.mood = 'away';

@@ -4,12 +4,12 @@ import { statement } from '../support/postgres-proxy.ts';
 import { withScenario } from '../support/relay-scenario.ts';
 import { nextEvent, until } from '../support/wait.ts';
 
-/** As another process would, whose rings this one does not hear without NOTIFY. */
+/** Emits as another process would: this one is notified only by NOTIFY. */
 const emitElsewhere = `select postcommit.emit('scripted', 'thing', 'a', 'null')`;
 
 describe('the doorbell', () => {
   test(
-    'NOTIFY wakes a relay that would look only once in a minute',
+    'NOTIFY wakes a relay that polls once a minute',
     withScenario(async (scenario) => {
       const relay = await scenario.relay('one', { pollIntervalMs: 60_000 });
       expect(relay.stats().hearing).toBe(true);
@@ -53,7 +53,7 @@ describe('the doorbell', () => {
       await scenario.db.query(emitElsewhere);
       await until(() => scenario.journal.ends().length === 1, { timeoutMs: 3_000, what: 'polling delivered it' });
       proxy.muteNotifications(false);
-      await until(() => relay.stats().hearing, { what: 'it hears again' });
+      await until(() => relay.stats().hearing, { what: 'LISTEN works again' });
     }),
   );
 

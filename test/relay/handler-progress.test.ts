@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import type { Handler } from '../../src/relay/deliver/handlers.ts';
-import { Reject } from '../../src/relay/deliver/handlers.ts';
+import { Reject } from '../../src/relay/event/reject.ts';
 import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';
 import { deferred, until } from '../support/wait.ts';
 
@@ -68,7 +68,7 @@ describe('several handlers of one type', () => {
   );
 
   test(
-    'when one rejects, the dead letter waits for the others, says who has the event, and why it is dead',
+    'when one rejects, the dead letter waits for the others, shows which targets have the event, and why it is dead',
     withScenario(async (scenario) => {
       const calls: string[] = [];
       const reject = () => {

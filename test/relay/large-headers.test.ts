@@ -4,7 +4,7 @@ import { startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import type { DeliveredEvent } from '../../src/index.ts';
 import { type ClaimedRow, claim, claimNext, readClaimed } from '../../src/outbox/delivering/claim.ts';
 import { inlineBytesMax, loadPayload } from '../../src/outbox/delivering/load-payload.ts';
-import { register } from '../../src/outbox/delivering/relays.ts';
+import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { quietPool } from '../support/quiet-pool.ts';
 import { withScenario } from '../support/relay-scenario.ts';
@@ -27,7 +27,7 @@ describe.each([18, 14] as const)('a claim of events with large headers, on Postg
   beforeEach(async () => {
     server = version === 18 ? undefined : await startEmbeddedPostgres({ version });
     db = await createTestDatabase(server ? { serverUrl: server.connectionString } : {});
-    token = await register(db.pool, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 600_000 });
+    token = await registerRelay(db.pool, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 600_000 });
   });
   afterEach(async () => {
     await db.close();

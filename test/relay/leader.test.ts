@@ -6,7 +6,7 @@ import { nextEvent, until, within } from '../support/wait.ts';
 const leaseMs = 1_500;
 const options = { leaseMs, pollIntervalMs: 100, maintenance: { intervalMs: 100 } };
 
-/** Who has the duty by the books, and under which epoch. */
+/** The relay that has the duty in outbox_leadership, and its epoch. */
 async function leader(scenario: RelayScenario): Promise<{ name: string; epoch: string } | undefined> {
   const [row] = await scenario.db.query(`
     select r.name, l.epoch from postcommit.outbox_leadership l join postcommit.outbox_relays r on r.token = l.owner
@@ -99,7 +99,7 @@ describe('maintenance has one leader', () => {
   );
 
   test(
-    'stopped, it leaves the duty to whoever asks next, and does not wait for its lease',
+    'stopped, it leaves the duty to the next relay that asks, before its lease ends',
     withScenario(async (scenario) => {
       const long = { ...options, leaseMs: 9_000 };
       const first = await scenario.relay('first', long);
@@ -129,7 +129,7 @@ describe('maintenance has one leader', () => {
   );
 
   test(
-    'with maintenance: false nobody leads',
+    'with maintenance: false no relay leads',
     withScenario(async (scenario) => {
       const relay = await scenario.relay('one', { ...options, maintenance: false });
       await beats(scenario, 'one', 3);

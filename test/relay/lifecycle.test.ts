@@ -15,15 +15,15 @@ const names: (keyof LifecycleEvents)[] = [
   'rescued',
 ];
 
-describe('what a relay tells', () => {
+describe('the lifecycle events of a relay', () => {
   test(
     'on its emitter and on node:diagnostics_channel, the same',
     withScenario(async (scenario) => {
-      const heard: [string, object][] = [];
+      const emitted: [string, object][] = [];
       const published: [string, object][] = [];
       const relay = scenario.idleRelay('teller', { retry: { delaysMs: [0] }, inFlightMax: 1 });
       const subscriptions = names.map((name) => {
-        relay.on(name, (facts: object) => heard.push([name, facts]));
+        relay.on(name, (facts: object) => emitted.push([name, facts]));
         const listener = (facts: unknown) => void published.push([name, facts as object]);
         subscribe(`postcommit:relay:${name}`, listener);
         return () => unsubscribe(`postcommit:relay:${name}`, listener);
@@ -38,8 +38,8 @@ describe('what a relay tells', () => {
         await scenario.emitLine('c', 20, { workMs: 50 });
         await until(() => relay.stats().waiting > 0, { what: 'some wait' });
         await relay.stop();
-        expect(published).toEqual(heard);
-        const of = (name: string) => heard.filter(([told]) => told === name).map(([, facts]) => facts);
+        expect(published).toEqual(emitted);
+        const of = (name: string) => emitted.filter(([told]) => told === name).map(([, facts]) => facts);
         expect(of('started')).toEqual([{ relay: 'teller', token: expect.stringMatching(/^\d+$/) }]);
         const facts = { eventId: id, eventType: 'scripted', aggregateType: 'thing', aggregateId: 'a', seq: '1' };
         expect(of('failed')).toEqual([
@@ -109,7 +109,7 @@ describe('what a relay tells', () => {
   );
 
   test(
-    'a relay that is gone is told by the one that takes over',
+    'a lost relay is reported by the one that takes over',
     withScenario(async (scenario) => {
       const victim = await scenario.child('victim', { leaseMs: 600 });
       await scenario.emit([{ aggregateId: 'a', script: { hangIn: 'victim' } }]);

@@ -57,12 +57,12 @@ async function untilRun(scenario: RelayScenario, task: string, condition: string
 
 describe('the leader', () => {
   test(
-    'removes what is old, and tells of it: in the database, as lifecycle events, on channels, and in stats()',
+    'removes what is old, and reports it in the database, as lifecycle events, on channels, and in stats()',
     withScenario(async (scenario) => {
       await fill(scenario);
       const told = new Map<string, Run>();
-      const heard: Run[] = [];
-      const onMessage = (message: unknown) => heard.push(message as Run);
+      const published: Run[] = [];
+      const onMessage = (message: unknown) => published.push(message as Run);
       subscribe('postcommit:relay:maintained', onMessage);
       const relay = scenario.idleRelay('one', {
         ...options,
@@ -79,7 +79,7 @@ describe('the leader', () => {
       expect(await rows(scenario, 'outbox_events')).toBe(0);
       expect(await rows(scenario, 'outbox_deliveries')).toBe(0);
       expect(await rows(scenario, 'processed_events')).toBe(1);
-      expect(heard.map(({ task }) => task).sort()).toEqual(expect.arrayContaining(everyTask));
+      expect(published.map(({ task }) => task).sort()).toEqual(expect.arrayContaining(everyTask));
       const { maintenance, leading } = relay.stats();
       expect(leading).toBe(true);
       expect(maintenance.map(({ task }) => task).sort()).toEqual(everyTask);
@@ -115,7 +115,7 @@ describe('the leader', () => {
   );
 
   test(
-    'goes on with the other tasks when one fails, says why, and tries it again',
+    'continues with the other tasks when one fails, says why, and tries it again',
     withScenario(async (scenario) => {
       await fill(scenario, 10);
       await scenario.db.query(`
@@ -172,7 +172,7 @@ describe('the leader', () => {
       expect(performance.now() - began).toBeLessThan(5_000);
       const left = await rows(scenario, 'outbox_events');
       expect(left).toBeGreaterThan(0);
-      // The next one goes on where it was.
+      // The next one continues where it was.
       await scenario.relay('two', { ...options, maintenance: { keepEventsMs: dayMs, intervalMs: 100 } });
       await until(async () => (await rows(scenario, 'outbox_events')) === 0, {
         what: 'all is gone',
@@ -184,7 +184,7 @@ describe('the leader', () => {
 
 describe('a relay that runs once', () => {
   test(
-    'does a turn when nobody leads, and none when it was done just now or somebody does',
+    'does a turn when no relay leads, and none when one was done just now or another relay leads',
     withScenario(async (scenario) => {
       await fill(scenario, 10);
       const relay = scenario.idleRelay('cron', { ...options, maintenance: { keepEventsMs: dayMs } });

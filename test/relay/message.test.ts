@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { toMessage } from '../../src/relay/deliver/message.ts';
+import { toMessage } from '../../src/relay/deliver/destinations/message.ts';
 import { seededRandom } from '../support/random.ts';
 import { deliveredEvent } from '../wire/event.ts';
 

@@ -7,7 +7,7 @@ import { deferred, until, within } from '../support/wait.ts';
 const noHandlers = { handlers: {}, pollIntervalMs: 50 };
 const soon = { probeDelayMs: 50, probeDelayMsMax: 100 };
 
-/** What nobody caught while the work was done. */
+/** The unhandled rejections during the work. */
 async function unhandled(work: () => Promise<unknown>): Promise<unknown[]> {
   const seen: unknown[] = [];
   const note = (error: unknown) => seen.push(error);
@@ -21,7 +21,7 @@ async function unhandled(work: () => Promise<unknown>): Promise<unknown[]> {
   return seen;
 }
 
-describe('a publisher that does not keep its contract harms nobody but its own destination', () => {
+describe('a publisher that breaks its contract harms only its own destination', () => {
   test(
     'a reason that PostgreSQL cannot store, and endless ones, open the circuit and close it again',
     withScenario(async (scenario) => {
@@ -40,7 +40,7 @@ describe('a publisher that does not keep its contract harms nobody but its own d
   );
 
   test(
-    'an absurd retryAfterMs is bounded, and holds up nobody else',
+    'an absurd retryAfterMs is bounded, and delays no other event',
     withScenario(async (scenario) => {
       const events = new ScriptedPublisher();
       events.outcomeOf = ({ key }) =>
@@ -48,12 +48,12 @@ describe('a publisher that does not keep its contract harms nobody but its own d
       const relay = await scenario.relay('r', { ...noHandlers, destinations: { events } });
       await scenario.emit([{ aggregateId: 'a' }, { aggregateId: 'b' }]);
       await until(() => relay.stats().delivered === 1 && relay.stats().failed === 1, {
-        what: 'both are written down',
+        what: 'both are settled',
       });
       events.outcomeOf = () => ({ kind: 'unavailable', reason: 'x', retryAfterMs: Number.POSITIVE_INFINITY });
       await scenario.emit([{ aggregateId: 'c' }]);
       const state = 'select state from postcommit.outbox_destinations';
-      await until(async () => (await scenario.db.query(state))[0].state === 'open', { what: 'the books know of it' });
+      await until(async () => (await scenario.db.query(state))[0].state === 'open', { what: 'the circuit is open' });
     }),
   );
 

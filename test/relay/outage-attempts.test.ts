@@ -14,7 +14,7 @@ const lost = (relays: readonly Relay[]) =>
 
 describe('an outage costs no attempt (G6)', () => {
   test(
-    'when everything is away after one topic had failed by itself',
+    'when everything is down after one topic had failed by itself',
     withScenario(async (scenario) => {
       const events = new ScriptedPublisher({ batchSizeMax: 50, batchesInFlightMax: 2, keyRuns: false });
       let isBad = true;

@@ -130,7 +130,7 @@ describe('between relays and destinations', () => {
           timeoutMs: 5_000,
         });
       }
-      await until(() => slow.received.length >= 400, { what: 'the slow one goes on', timeoutMs: 30_000 });
+      await until(() => slow.received.length >= 400, { what: 'the slow one continues', timeoutMs: 30_000 });
     }),
   );
 
@@ -145,7 +145,7 @@ describe('between relays and destinations', () => {
 
 describe('a shelf of 100,000 events of one aggregate', () => {
   test(
-    'costs a claim of that aggregate, and a look at the books, next to nothing',
+    'costs a claim of that aggregate, and reading the destination state, next to nothing',
     withScenario(async (scenario) => {
       const { pool } = scenario.db;
       await scenario.db.query(`insert into postcommit.outbox_destinations (destination) values ('away'), ('up')`);

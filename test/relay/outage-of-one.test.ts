@@ -42,7 +42,7 @@ describe('one event whose failure looks like an outage, at default settings', ()
       const failures = await failuresOf(scenario);
       expect(failures.map(({ type }) => type)).toEqual(failures.map(() => 'bad'));
       expect(failures[0]?.error).toMatch(/broke the connection.*takes other events, so this is not an outage/);
-      // From now on it disturbs nobody.
+      // From now on it delays no other event.
       const told: string[] = [];
       relay.on('destinationDown', ({ error }) => told.push(error));
       await scenario.emit(others(20));
@@ -163,7 +163,7 @@ describe('one topic that is down while the others are not, at default settings',
       expect(await slowestOf(scenario, events, 80)).toBeLessThan(500);
       expect(told).toEqual([]);
       expect([...mixed]).toEqual([]);
-      // And when the topic is back, so are its events.
+      // When the topic is up again, its events arrive.
       events.outcomeOf = () => ({ kind: 'delivered' });
       const [count] = await scenario.db.query('select count(*)::integer as n from postcommit.outbox_events');
       await until(() => relay.stats().delivered === count.n, { what: 'everything has arrived', timeoutMs: 30_000 });

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { combine, type NamedOutcome, type TargetOutcome } from '../../src/relay/deliver/outcome.ts';
+import { combine, type NamedOutcome, type TargetOutcome } from '../../src/relay/event/outcome.ts';
 
 const outcomes: Record<TargetOutcome['kind'], TargetOutcome> = {
   delivered: { kind: 'delivered' },

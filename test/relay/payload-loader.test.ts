@@ -1,8 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import type { EventOutcome } from '../../src/relay/deliver/outcome.ts';
-import type { ClaimedEvent } from '../../src/relay/dispatch/claimed-event.ts';
 import { PayloadLoader } from '../../src/relay/dispatch/payload-loader.ts';
+import type { ClaimedEvent } from '../../src/relay/event/claimed-event.ts';
+import type { EventOutcome } from '../../src/relay/event/outcome.ts';
 import { seededRandom } from '../support/random.ts';
 
 const inFlightBytesMax = 64_000; // Half of it for payloads up to 2,000 bytes, half for larger ones.

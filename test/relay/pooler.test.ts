@@ -41,7 +41,7 @@ describe('behind a transaction pooler', () => {
   );
 });
 
-describe('on a session of its own, which it knows by what it hears', () => {
+describe('on a session of its own, which it recognises by notifications that arrive', () => {
   /** One at a time, so that each is claimed alone, until a condition holds. */
   async function emitUntil(scenario: RelayScenario, condition: () => boolean, what: string): Promise<void> {
     await until(
@@ -74,7 +74,7 @@ describe('on a session of its own, which it knows by what it hears', () => {
   );
 
   test(
-    'it prepares nothing while it hears nothing',
+    'it prepares nothing while no notification arrives',
     withScenario(async (scenario) => {
       const proxy = await scenario.proxy();
       proxy.muteNotifications(true);

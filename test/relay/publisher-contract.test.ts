@@ -72,7 +72,7 @@ describe('createRelay refuses a publisher that breaks its contract', () => {
     }
   });
 
-  test('what is no publisher at all is told apart', () => {
+  test('an object that is not a publisher has an error of its own', () => {
     for (const none of [undefined, null, 'kafka', {}, { publisher: {} }, { publisher: 'kafka' }, { drainRateMax: 5 }]) {
       expect(refusal(none)).toMatchObject({
         message: expect.stringContaining("destinations['orders'] must be a publisher"),

@@ -1,6 +1,6 @@
-import type { EventOutcome } from '../../src/relay/deliver/outcome.ts';
-import type { ClaimedEvent } from '../../src/relay/dispatch/claimed-event.ts';
 import { Dispatcher } from '../../src/relay/dispatch/dispatcher.ts';
+import type { ClaimedEvent } from '../../src/relay/event/claimed-event.ts';
+import type { EventOutcome } from '../../src/relay/event/outcome.ts';
 import { ClaimHistory } from '../../src/relay/lane/claim-history.ts';
 
 interface QueuedEvent {
@@ -44,8 +44,8 @@ export interface ModelOptions {
  * see a snapshot, lock rows later and are answered later still; outcomes are written some time after they are known
  * and confirmed later. Checks at the start of each delivery that it may begin.
  *
- * Every event goes to two places, of which one, `x`, may be away: then it waits on the shelf for it. What arrives there
- * is checked to be in order as well.
+ * Every event goes to two targets. One of them, `x`, may be down: then the event waits for it on the shelf. Arrivals at
+ * `x` must be in order as well.
  */
 export class QueueModel {
   readonly dispatcher: Dispatcher;
@@ -137,7 +137,7 @@ export class QueueModel {
     }
   }
 
-  /** Ends a load. Those of an earlier lease end too; nobody cares. */
+  /** Ends a load. Loads of an earlier lease end too, without effect. */
   finishLoad(pick: number, kind: 'delivered' | 'released' | 'failed' | 'rejected'): void {
     const [load] = this.#loads.splice(pick % Math.max(1, this.#loads.length), 1);
     if (load === undefined) return;
@@ -234,7 +234,7 @@ export class QueueModel {
     this.dispatcher.stop();
   }
 
-  /** Lets everything end well. Answers whether it does: whether nothing is left in the relay's hands, or in the queue. */
+  /** Lets everything succeed. Returns whether the relay holds nothing and the queue is empty afterwards. */
   settle(): boolean {
     for (let round = 0; round < 10_000; round++) {
       this.confirm(this.#unconfirmed.length);

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { createOutbox, fromPg, type RouteFunction } from '../../src/index.ts';
-import type { EventOutcome } from '../../src/relay/deliver/outcome.ts';
-import type { ClaimedEvent } from '../../src/relay/dispatch/claimed-event.ts';
+import type { ClaimedEvent } from '../../src/relay/event/claimed-event.ts';
+import type { EventOutcome } from '../../src/relay/event/outcome.ts';
 import { Settler } from '../../src/relay/settle/settler.ts';
 import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';

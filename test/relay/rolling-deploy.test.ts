@@ -134,7 +134,7 @@ describe('after a rollback', () => {
   );
 
   test(
-    'what was on its way back from the shelf returns there, without an attempt, and its aggregate goes on',
+    'what was on its way back from the shelf returns there, without an attempt, and its aggregate continues',
     withScenario(async (scenario) => {
       const { relay, hook, sent } = await shelveForKafka(scenario, 5);
       await relay.stop();

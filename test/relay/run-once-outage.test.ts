@@ -32,7 +32,7 @@ describe('runOnce', () => {
   );
 
   test(
-    'goes on after a short outage, to the end',
+    'continues after a short outage, to the end',
     withScenario(async (scenario) => {
       const proxy = await scenario.proxy();
       await scenario.emitLine('a', 20);

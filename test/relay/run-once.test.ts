@@ -32,7 +32,7 @@ describe('runOnce', () => {
       await scenario.db.query(
         'update postcommit.outbox_queue set claimed_by = (select max(token) from postcommit.outbox_relays)',
       );
-      // Nobody is declared lost while the server itself is younger than a lease.
+      // No relay is declared lost while the server has been up for less than a lease.
       const [{ up }] = await scenario.db.query(
         `select extract(epoch from now() - pg_postmaster_start_time()) * 1000 as up`,
       );
@@ -42,7 +42,7 @@ describe('runOnce', () => {
   );
 
   test(
-    'a database that cannot be reached, or is not migrated, is told by code',
+    'a database that is unreachable, or not migrated, is an error with a code',
     withScenario(async (scenario) => {
       const proxy = await scenario.proxy();
       const relay = scenario.idleRelay('one', { connectionString: proxy.url(scenario.db.url) });

@@ -1,8 +1,9 @@
 import { expect, test } from 'vitest';
-import type { EventOutcome } from '../../src/relay/deliver/outcome.ts';
-import type { ClaimedEvent } from '../../src/relay/dispatch/claimed-event.ts';
 import { Dispatcher } from '../../src/relay/dispatch/dispatcher.ts';
-import type { ClaimReport, KeyDecisions, Lane } from '../../src/relay/lane/lane.ts';
+import type { KeyDecisions } from '../../src/relay/dispatch/key-decisions.ts';
+import type { ClaimedEvent } from '../../src/relay/event/claimed-event.ts';
+import type { EventOutcome } from '../../src/relay/event/outcome.ts';
+import type { ClaimReport, Lane } from '../../src/relay/lane/lane.ts';
 import { type SettleEntry, toTransition } from '../../src/relay/settle/transition.ts';
 import { until } from '../support/wait.ts';
 

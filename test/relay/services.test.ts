@@ -18,7 +18,7 @@ import { resolveOptions } from '../../src/relay/options.ts';
 import { createRelay } from '../../src/relay/relay.ts';
 import { RelayConnections } from '../../src/relay/relay-connections.ts';
 import { newCounters } from '../../src/relay/reporter.ts';
-import type { Service } from '../../src/relay/service.ts';
+import type { Service } from '../../src/relay/service/service.ts';
 import { RelaySession } from '../../src/relay/session.ts';
 import { Doorbell } from '../../src/relay/wake/doorbell.ts';
 import { silentLogger } from '../../src/telemetry/logging.ts';
@@ -119,7 +119,7 @@ const services: [name: string, make: () => Service][] = [
         onRegistered: nothing,
         onLost: async () => {},
         onOverdue: nothing,
-        onRescue: nothing,
+        onTakeover: nothing,
         onBeat: async () => {},
       }),
   ],

@@ -1,6 +1,6 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import { expect, test } from 'vitest';
-import type { ClaimedEvent } from '../../src/relay/dispatch/claimed-event.ts';
+import type { ClaimedEvent } from '../../src/relay/event/claimed-event.ts';
 import { Settler } from '../../src/relay/settle/settler.ts';
 
 const silent = { debug() {}, info() {}, warn() {}, error() {} };

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { register } from '../../src/outbox/delivering/relays.ts';
+import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { withScenario } from '../support/relay-scenario.ts';
 import { until } from '../support/wait.ts';
 
@@ -11,7 +11,7 @@ describe('a backlog that several relays share', () => {
     'is delivered whole, though one of them lives and takes nothing',
     withScenario(async (scenario) => {
       const idle = { name: 'idle', host: 'h', pid: 1, leaseMs: 600_000 };
-      await register(scenario.db.pool, 'postcommit', idle);
+      await registerRelay(scenario.db.pool, 'postcommit', idle);
       await scenario.emit(backlog(200, 15));
       await scenario.relay('one', { batchSizeMax: 100, prefetchMax: 200 });
       await scenario.drained();
@@ -23,7 +23,7 @@ describe('a backlog that several relays share', () => {
     'nothing that is free waits for one of them that is stuck, however much waits behind what that one holds',
     withScenario(async (scenario) => {
       const stuck = { name: 'stuck', host: 'h', pid: 1, leaseMs: 600_000 };
-      const token = await register(scenario.db.pool, 'postcommit', stuck);
+      const token = await registerRelay(scenario.db.pool, 'postcommit', stuck);
       await scenario.emit(Array.from({ length: 600 }, (_, n) => ({ aggregateId: `held ${n % 20}` })));
       await scenario.db.query(
         `update postcommit.outbox_queue set claimed_by = $1 where seq in (select min(seq) from postcommit.outbox_queue group by key)`,
@@ -53,7 +53,7 @@ describe('a backlog that several relays share', () => {
     'nothing that is free waits for one that is stuck, while the other has enough of its own to do',
     withScenario(async (scenario) => {
       const stuck = { name: 'stuck', host: 'h', pid: 1, leaseMs: 600_000 };
-      const token = await register(scenario.db.pool, 'postcommit', stuck);
+      const token = await registerRelay(scenario.db.pool, 'postcommit', stuck);
       const blocked = 40;
       await scenario.emit(Array.from({ length: 2 * blocked }, (_, n) => ({ aggregateId: `held ${n % blocked}` })));
       await scenario.db.query(

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { StateMachine } from '../../src/relay/state-machine.ts';
+import { StateMachine } from '../../src/relay/service/state-machine.ts';
 
 const lamp = () =>
   new StateMachine<'off' | 'on' | 'broken'>('lamp', 'off', { off: ['on'], on: ['off', 'broken'], broken: [] });

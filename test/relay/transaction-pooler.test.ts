@@ -6,7 +6,7 @@ import { startTransactionPooler, type TransactionPooler } from '../support/trans
 
 const retry = { delaysMs: [10, 10] };
 
-/** Keeps what the relay complains of, but for handlers that fail as they are told to. */
+/** Keeps what the relay logs, except failures that the handlers were scripted to have. */
 function complaints(): { logger: Logger; lines: string[] } {
   const lines: string[] = [];
   const keep = (_fields: object, message: string) => void (/will retry/.test(message) || lines.push(message));
@@ -83,7 +83,7 @@ describe('behind a transaction pooler', () => {
   );
 
   test(
-    'a relay that was not told so, and listens in vain, delivers all the same',
+    'a relay that is not configured for it, and receives no notification, delivers all the same',
     behindPooler(async (scenario, pooler) => {
       const connectionString = pooler.url(scenario.db.url);
       const { logger, lines } = complaints();

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import type { EventOutcome } from '../../src/relay/deliver/outcome.ts';
-import type { ClaimedEvent } from '../../src/relay/dispatch/claimed-event.ts';
+import type { ClaimedEvent } from '../../src/relay/event/claimed-event.ts';
+import type { EventOutcome } from '../../src/relay/event/outcome.ts';
 import { delayOf, type TransitionOptions, toTransition } from '../../src/relay/settle/transition.ts';
 
 const event = { seq: '7', attempts: 1, id: 'e7' } as ClaimedEvent;

@@ -47,7 +47,7 @@ async function trickle(scenario: RelayScenario, to: Customer, count: number): Pr
 
 describe('webhooks to URLs from the route, at default settings', () => {
   test(
-    'a customer that never answers stops nobody else, and only the events that were sent to it lose an attempt',
+    'a customer that never answers delays no other, and only the events that were sent to it lose an attempt',
     withScenario(async (scenario) => {
       const [hanging, healthy] = [await customer(), await customer()];
       hanging.receiver.freeze();
@@ -96,7 +96,7 @@ describe('webhooks to URLs from the route, at default settings', () => {
     withScenario(async (scenario) => {
       const [slow, healthy] = [await customer(3_000), await customer()];
       const relay = await scenario.relay('r', {
-        handlers: { other: { hear: () => {} } },
+        handlers: { other: { ignore: () => {} } },
         destinations: { customers: customers() },
         route,
       });
@@ -107,7 +107,7 @@ describe('webhooks to URLs from the route, at default settings', () => {
       expect(relay.stats().unavailable).toBe(0);
       expect(relay.stats().failed).toBe(0);
       expect(slow.receiver.atOnceMost).toBeLessThanOrEqual(10);
-      await until(() => slow.receiver.requests.length >= 20, { what: 'the slow one goes on', timeoutMs: 10_000 });
+      await until(() => slow.receiver.requests.length >= 20, { what: 'the slow one continues', timeoutMs: 10_000 });
     }),
   );
 

@@ -50,6 +50,24 @@ describe('this repository', () => {
     ],
     ['a publisher', 'relay/relay.ts', '../publishers/kafka.ts', 'relay must not import publishers/kafka.ts'],
     ['the command line', 'index.ts', './cli/main.ts', 'index.ts must not import cli/main.ts'],
+    [
+      'an earlier stage of the relay',
+      'relay/deliver/planner.ts',
+      '../dispatch/dispatcher.ts',
+      'relay/deliver must not import relay/dispatch/dispatcher.ts',
+    ],
+    [
+      'the folder around a nested one',
+      'relay/deliver/destinations/batch.ts',
+      '../router.ts',
+      'relay/deliver/destinations must not import relay/deliver/router.ts',
+    ],
+    [
+      'a statement of another user',
+      'outbox/examining/examine-server.ts',
+      '../operating/find.ts',
+      'outbox/examining must not import outbox/operating/find.ts',
+    ],
     ['the users’ tests', 'relay/relay.ts', '../testing/index.ts', 'relay must not import testing/index.ts'],
   ];
   test.each(added)('is refused with %s', async (_, file, imported, message) => {
@@ -162,6 +180,29 @@ describe('a small project', () => {
     const { ok, output } = await check({}, table.replace('| `src/outbox` | |', '| `src/outbox` | `cli` |'));
     expect(output).toMatch(/ARCHITECTURE\.md:7: layers import each other: outbox -> cli -> relay -> outbox/);
     expect(ok).toBe(false);
+  });
+
+  const nested = table.replace(
+    '| `src/cli` | `relay`',
+    '| `src/relay/lane` | `outbox` | | |\n| `src/relay/settle` | | | |\n| `src/cli` | `relay/*`',
+  );
+  const stages = { 'relay/lane/lane.ts': empty, 'relay/settle/settler.ts': empty };
+
+  test('passes when `/*` lists a layer with those nested in it', async () => {
+    const imports = "import '../relay/relay.ts';\nimport '../relay/lane/lane.ts';\n";
+    expect(await check({ ...stages, 'cli/main.ts': imports }, nested)).toMatchObject({ ok: true });
+  });
+
+  test('is refused when a nested layer imports another that its own row does not list', async () => {
+    const { ok, output } = await check({ ...stages, 'relay/lane/lane.ts': "import '../settle/settler.ts';\n" }, nested);
+    expect(output).toContain('relay/lane must not import relay/settle/settler.ts');
+    expect(ok).toBe(false);
+  });
+
+  test('is refused when nested layers import each other', async () => {
+    const cyclic = nested.replace('| `src/relay/settle` | |', '| `src/relay/settle` | `cli` |');
+    const { output } = await check(stages, cyclic);
+    expect(output).toMatch(/layers import each other: relay\/settle -> cli -> relay\/settle/);
   });
 
   test('is refused when its table names what does not exist', async () => {

@@ -45,7 +45,7 @@ afterEach(async () => {
 
 // sqs: it comes with npm install, so these tests need nothing of the machine.
 describe('npm run services', () => {
-  test('up starts once, whoever calls it, and down leaves nothing', async () => {
+  test('up starts a service once for all callers, and down leaves nothing', async () => {
     const [first, second] = await Promise.all([run(['up', 'sqs', '--json']), run(['up', 'sqs', '--json'])]);
     const results = [first, second].map(({ stdout }) => JSON.parse(stdout));
     expect(results.map(({ services: [sqs] }) => sqs.outcome).sort()).toEqual(['running', 'started']);
@@ -74,9 +74,9 @@ describe('npm run services', () => {
     expect(await pid()).not.toBe(crashed);
   });
 
-  test('up leaves a port that somebody else uses alone', async () => {
+  test('up leaves a port that another process uses alone', async () => {
     const occupant = createServer();
-    // Taken by somebody already: as good.
+    // Another process may use it already, which serves as well.
     await new Promise<void>((resolve) => {
       occupant.once('error', () => resolve());
       occupant.listen(services.sqs.ports.client, '127.0.0.1', resolve);

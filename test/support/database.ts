@@ -13,7 +13,7 @@ export interface TestDatabase {
   /** The rows of one statement. */
   // biome-ignore lint/suspicious/noExplicitAny: a test knows the columns it asked for.
   query<Row = any>(text: string, values?: unknown[]): Promise<Row[]>;
-  /** Ends the pool and drops the database, whoever is still connected. May be called again. */
+  /** Ends the pool and drops the database, also while sessions are connected. May be called again. */
   close(): Promise<void>;
 }
 
@@ -26,7 +26,7 @@ export interface TestDatabaseOptions {
   serverUrl?: string;
 }
 
-/** A database of one's own, so that tests run side by side. Migrated ones are copies of one template per server. */
+/** A database for one test file, so that files run in parallel. Migrated ones are copies of one template per server. */
 export async function createTestDatabase(options: TestDatabaseOptions = {}): Promise<TestDatabase> {
   const serverUrl = options.serverUrl ?? inject('serverUrl');
   const runId = inject('runId');

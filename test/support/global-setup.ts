@@ -55,7 +55,7 @@ async function fetchServices(): Promise<Record<string, string>> {
   await Promise.all(
     wanted.map(({ name, install }) =>
       install((line) => process.stderr.write(`${name}: ${line}\n`)).catch((error) => {
-        // Anything else is told by the tests that need the server.
+        // The tests that need the server report any other error.
         if (error instanceof NotAvailable) missing[name] = error.message;
       }),
     ),

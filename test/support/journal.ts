@@ -73,8 +73,8 @@ export interface Findings {
 }
 
 /**
- * Checks a journal against the events that committed. `given up` are dead letters: they need no delivery and hold
- * nobody back. `killed` relays end without a word, so their open calls do not count as overlapping.
+ * Checks a journal against the events that committed. `givenUp` are dead letters: they need no delivery and hold no
+ * other event back. `killed` relays write no end of their calls, so these do not count as overlapping.
  */
 export function examine(
   entries: readonly JournalEntry[],

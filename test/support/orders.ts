@@ -6,7 +6,7 @@ export async function createOrders(database: TestDatabase): Promise<void> {
   await database.query('create table orders (id text primary key, version integer not null default 0)');
 }
 
-/** Back to the beginning, which is much faster than a new database. Waits for whoever is still writing. */
+/** Empties the tables, which is much faster than a new database. Waits for open transactions. */
 export async function clear(database: TestDatabase): Promise<void> {
   await database.query('truncate orders, postcommit.outbox_events, postcommit.outbox_queue cascade');
 }

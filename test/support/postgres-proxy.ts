@@ -27,10 +27,10 @@ export interface PostgresProxy {
   holdRequest(filter: StatementFilter): Caught;
   /** Lets the server execute the next matching statement, to its commit, and keeps the answer from the client. */
   holdAnswer(filter: StatementFilter): Caught;
-  /** Takes the bytes of these connections, also of new ones, and forwards none: nobody sees an error. */
+  /** Accepts the bytes of these connections, also of new ones, and forwards none. Neither side sees an error. */
   stall(connection: string): void;
   resume(connection: string): void;
-  /** Drops notifications and nothing else, as a transaction pooler does: a LISTEN that is dead without an error. */
+  /** Drops only notifications, as a transaction pooler does: LISTEN fails without an error. */
   muteNotifications(muted: boolean): void;
   /** Resets these connections. New ones are taken. */
   cut(connection?: string): void;

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type Handler, type HandlerContext, Reject } from '../../src/relay/deliver/handlers.ts';
+import type { Handler, HandlerContext } from '../../src/relay/deliver/handlers.ts';
+import { Reject } from '../../src/relay/event/reject.ts';
 import type { DeliveredEvent } from '../../src/wire/delivered-event.ts';
 import type { Journal } from './journal.ts';
 

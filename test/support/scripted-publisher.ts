@@ -1,12 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Message, Publisher, PublisherCapabilities, PublishOutcome } from '../../src/publishers/publisher.ts';
 
-/** What it does when it is called: answers for each message, is away, refuses the relay, throws, or never answers. */
+/** What a call does: return an outcome per message, be unreachable, refuse the relay, throw, or never answer. */
 export type Mood = 'up' | 'away' | 'refusing' | 'throwing' | 'silent';
 
 /**
- * A publisher whose broker is a list, for tests of what the relay makes of outcomes. What brokers do is tested with
- * real ones. It keeps the contract: order per key in a batch, nothing delivered behind a failed message of its key.
+ * A publisher whose broker is a list, for tests of how the relay handles outcomes. Tests of publishers use real
+ * brokers. It keeps the contract: order per key in a batch, nothing delivered behind a failed message of its key.
  */
 export class ScriptedPublisher implements Publisher {
   readonly kind = 'scripted';

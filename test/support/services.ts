@@ -33,8 +33,8 @@ export interface FileService {
   /** All its variables, by name. Not before the tests run. */
   readonly env: Readonly<Record<string, string>>;
   /**
-   * Whether an environment variable points at a server that runs already. It belongs to somebody, so no test may stop or
-   * freeze it. Known while tests are still being collected: leave out those that would.
+   * Whether an environment variable points at a running server. It is not ours, so no test may stop or freeze it. Known
+   * while tests are being collected: leave out those that would.
    */
   readonly given: boolean;
   /** The server, to stop and break at will. Throws for one that is given, and before the tests run. */
@@ -50,7 +50,7 @@ export interface FileService {
  * One server for all tests of this file: started before any of its hooks, removed after all of them. Call it at the top
  * of the file. Where the machine cannot have it, the whole file is skipped, hooks included, and the summary says why;
  * with CI=true that fails. Where an environment variable (`KAFKA_BROKERS`, …) points at a server, that one is used.
- * With `settings` the server is always a private one: somebody's server does not have them.
+ * With `settings` the server is always a private one: a server from the environment does not have them.
  *
  * @example
  * const redis = fileService('redis');

@@ -19,9 +19,9 @@ test('until() returns what the condition answered, and names what never came', a
 test('deferred() settles from outside, within() limits the wait', async () => {
   const signal = deferred<number>();
   expect(signal.settled).toBe(false);
-  await expect(within(signal.promise, { timeoutMs: 20, what: 'it rings' })).rejects.toThrow('until it rings');
+  await expect(within(signal.promise, { timeoutMs: 20, what: 'it is there' })).rejects.toThrow('until it is there');
   signal.resolve(5);
-  expect(await within(signal.promise, { what: 'it rings' })).toBe(5);
+  expect(await within(signal.promise, { what: 'it is there' })).toBe(5);
   expect(signal.settled).toBe(true);
 });
 

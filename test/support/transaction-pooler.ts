@@ -11,7 +11,7 @@ export interface TransactionPooler {
   close(): Promise<void>;
 }
 
-/** A connection to the server; whoever has a transaction open owns it. */
+/** A connection to the server. The client with an open transaction owns it. */
 interface ServerSide {
   index: number;
   socket: Socket;
@@ -81,7 +81,7 @@ async function connectServer(connectionString: string, index: number): Promise<S
   stream.on('error', () => {});
   const server: ServerSide = { index, socket: stream, owner: undefined, lastUsed: 0 };
   const messages = new MessageReader(1);
-  // What a session has to say while nobody owns it, such as a notification, reaches nobody.
+  // What a session sends while it has no owner, such as a notification, is dropped.
   stream.on('data', (chunk: Buffer) => {
     for (const message of messages.read(chunk)) server.owner?.answer(message);
   });

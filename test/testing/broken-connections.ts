@@ -7,10 +7,10 @@ import { MemoryPublisher } from './memory-broker.ts';
 
 type Batch = readonly Message[];
 
-/** Stands for a promise that nobody keeps, but lets the test process end. */
+/** Stands for a promise that never settles, but lets the test process end. */
 const never = () => sleep(60_000, undefined, { ref: false });
 
-/** What publishers were seen to do wrong when the broker is away, and when they connect and close. */
+/** What publishers were seen to do wrong when the broker is down, and when they connect and close. */
 export const brokenConnections: Record<string, BrokenPublisher> = {
   'throws while the broker is stopped': {
     fails: ['a broker that is stopped'],
@@ -47,7 +47,7 @@ export const brokenConnections: Record<string, BrokenPublisher> = {
       }
     },
   },
-  'stays away when the broker is back': {
+  'stays unavailable when the broker is up again': {
     fails: ['a broker that is stopped'],
     publisher: class extends MemoryPublisher {
       #lost = false;

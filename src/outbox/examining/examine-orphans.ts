@@ -1,7 +1,7 @@
 import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
-import { countOrphans, nextPart, orphansMax } from '../operating/orphans.ts';
 import { readJson } from '../read-json.ts';
+import { countOrphans, nextPart, orphansMax } from './count-orphans.ts';
 
 const boundsSql = perSchema(
   (s) => `

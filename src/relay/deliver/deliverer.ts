@@ -1,14 +1,16 @@
 import { DeliveredEvent } from '../../wire/delivered-event.ts';
-import type { ClaimedEvent } from '../dispatch/claimed-event.ts';
-import { handlerTarget } from '../lease/relay-identity.ts';
+
+import type { ClaimedEvent } from '../event/claimed-event.ts';
+import type { EventOutcome, NamedOutcome, TargetOutcome } from '../event/outcome.ts';
+import { combine, delivered, released, unavailable } from '../event/outcome.ts';
+import { isReject } from '../event/reject.ts';
+
 import type { Destination } from './destinations/destination.ts';
+import type { Leg } from './destinations/leg.ts';
 import { HandlerCall } from './handler-call.ts';
 import type { Handler } from './handlers.ts';
-import { isReject } from './handlers.ts';
-import type { EventOutcome, NamedOutcome, TargetOutcome } from './outcome.ts';
-import { combine, delivered, released, unavailable } from './outcome.ts';
-import type { TargetPlan } from './planner.ts';
-import type { Leg } from './router.ts';
+import { handlerTarget } from './handlers.ts';
+import type { PlannedEvent, TargetPlan } from './planner.ts';
 
 export interface DelivererOptions {
   destinations: ReadonlyMap<string, Destination>;
@@ -37,7 +39,7 @@ export class Deliverer {
     this.#options = options;
   }
 
-  deliver(claimed: ClaimedEvent, done: (outcome: EventOutcome) => void): void {
+  deliver(claimed: PlannedEvent, done: (outcome: EventOutcome) => void): void {
     const { plan } = claimed;
     if (plan === undefined)
       done({ kind: 'released', done: claimed.done }); // Its payload was dropped before it started.

@@ -1,6 +1,7 @@
 import { PostcommitError } from '../../errors.ts';
 import type { ClaimedRow } from '../../outbox/delivering/claim.ts';
 import type { DeliveredEvent } from '../../wire/delivered-event.ts';
+
 import type { Handler, HandlerContext } from './handlers.ts';
 
 /** How long an abandoned handler may take to notice its aborted signal before its event is released. */

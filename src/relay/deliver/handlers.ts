@@ -27,26 +27,9 @@ export type Handler<Payload = any> = (event: DeliveredEvent<Payload>, ctx: Handl
 /** Handlers by event type, each with a name of its own. Progress is kept by that name, so keep it stable. */
 export type Handlers = Readonly<Record<string, Readonly<Record<string, Handler>>>>;
 
-const rejectBrand = Symbol.for('postcommit.Reject');
-
-/**
- * Thrown by a handler for an event that can never succeed: the event becomes a dead letter at once.
- *
- * @example
- * throw new Reject(`no such customer: ${event.payload.customerId}`);
- */
-export class Reject extends Error {
-  override readonly name = 'Reject';
-  // A brand and not instanceof: there may be two copies of this package in one process.
-  readonly [rejectBrand] = true;
-}
-
-export function isReject(thrown: unknown): boolean {
-  try {
-    return thrown instanceof Error && (thrown as { [rejectBrand]?: unknown })[rejectBrand] === true;
-  } catch {
-    return false; // A proxy may throw.
-  }
+/** How a handler is named among the targets of a relay. A destination's name has no colon, so the two never collide. */
+export function handlerTarget(type: string, handler: string): string {
+  return `${type}:${handler}`;
 }
 
 /** Checks the handlers once and returns them as a list per type. */

@@ -1,13 +1,14 @@
 import { PostcommitError } from '../../errors.ts';
 import { errorText } from '../../telemetry/error-text.ts';
 import { DeliveredEvent } from '../../wire/delivered-event.ts';
-import type { ClaimedEvent } from '../dispatch/claimed-event.ts';
-import { suspicionOf } from '../dispatch/suspicion.ts';
-import { handlerTarget } from '../lease/relay-identity.ts';
+import type { ClaimedEvent } from '../event/claimed-event.ts';
+import { type EventOutcome, failedEvent, type NamedOutcome, rejectedEvent, toTargetError } from '../event/outcome.ts';
+import { suspicionOf } from '../event/suspicion.ts';
 import type { Destination } from './destinations/destination.ts';
+import type { Leg } from './destinations/leg.ts';
 import type { Handler } from './handlers.ts';
-import { type EventOutcome, failedEvent, type NamedOutcome, rejectedEvent, toTargetError } from './outcome.ts';
-import type { Leg, RouteFunction } from './router.ts';
+import { handlerTarget } from './handlers.ts';
+import type { RouteFunction } from './router.ts';
 import { Router } from './router.ts';
 
 export type NamedHandlers = readonly (readonly [name: string, handler: Handler])[];
@@ -22,6 +23,11 @@ export interface TargetPlan {
 
 /** Where an event goes; or its outcome, if that is decided without a delivery. */
 export type Plan = TargetPlan | { outcome: EventOutcome };
+
+/** An event with its plan, once it has one. */
+export interface PlannedEvent extends ClaimedEvent {
+  plan?: Plan | undefined;
+}
 
 export interface PlannerOptions {
   handlers: ReadonlyMap<string, NamedHandlers>;
@@ -54,19 +60,19 @@ export class Planner {
   }
 
   /** Sets the plan of an event. It has none while its payload is not loaded. */
-  plan(claimed: ClaimedEvent): void {
+  plan(claimed: PlannedEvent): void {
     claimed.plan ??= this.#withoutDelivery(claimed) ?? this.#planFor(claimed);
   }
 
   /** Whether the delivery occupies the process. One that only goes to destinations does not: they have their own limits. */
-  takesSlot({ plan, done }: ClaimedEvent): boolean {
+  takesSlot({ plan, done }: PlannedEvent): boolean {
     if (plan === undefined || 'outcome' in plan || plan.legs.length === 0) return true;
     // By the remaining targets, as in `#soleDestination`: events of one run must wait in one queue.
     return plan.handlers.some(([name]) => !done.includes(name));
   }
 
   /** How many events of a key may be under way at once, if `next` follows `previous`. */
-  runMax(previous: ClaimedEvent, next: ClaimedEvent): number {
+  runMax(previous: PlannedEvent, next: PlannedEvent): number {
     const destination = this.#soleDestination(previous);
     return destination !== undefined && destination === this.#soleDestination(next) ? destination.runMax : 1;
   }
@@ -141,7 +147,7 @@ export class Planner {
   }
 
   /** The destination that is the only target left of an event. */
-  #soleDestination({ plan, done, shelved }: ClaimedEvent): Destination | undefined {
+  #soleDestination({ plan, done, shelved }: PlannedEvent): Destination | undefined {
     if (shelved.length > 0) return undefined;
     if (plan === undefined || 'outcome' in plan || plan.unserved.length > 0) return undefined;
     if (done.length === 0 && plan.handlers.length + plan.legs.length !== 1) return undefined;

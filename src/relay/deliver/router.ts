@@ -1,6 +1,7 @@
 import { isStorable, toAscii } from '../../database/storable-text.ts';
 import { PostcommitError } from '../../errors.ts';
 import type { DeliveredEvent } from '../../wire/delivered-event.ts';
+import type { Leg } from './destinations/leg.ts';
 
 /** Where an event goes. */
 export interface Route {
@@ -23,16 +24,6 @@ export interface Route {
  */
 // biome-ignore lint/suspicious/noExplicitAny: a route names the payload types it knows; the relay cannot know them.
 export type RouteFunction = (event: DeliveredEvent<any>) => Route | readonly Route[] | null | undefined;
-
-/** A route with its defaults filled in, and the name that progress is kept by. */
-export interface Leg {
-  target: string;
-  to: string;
-  topic: string;
-  key: string | null;
-  headers: Readonly<Record<string, string>> | undefined;
-  exchange: string | undefined;
-}
 
 /** Calls `route` for an event, and checks what it returns: each mistake is a coded error of this event. */
 export class Router {

@@ -1,11 +1,11 @@
-import type { EventOutcome } from '../deliver/outcome.ts';
 import type { Planner } from '../deliver/planner.ts';
-import type { KeyDecisions } from '../lane/lane.ts';
-import type { ClaimedEvent } from './claimed-event.ts';
+import type { ClaimedEvent } from '../event/claimed-event.ts';
+import type { EventOutcome } from '../event/outcome.ts';
+import { isPrimeSuspect, suspicionOf } from '../event/suspicion.ts';
 import { Fifo } from './fifo.ts';
+import type { KeyDecisions } from './key-decisions.ts';
 import { KeyQueue } from './key-queue.ts';
-import type { PayloadLoader } from './payload-loader.ts';
-import { isPrimeSuspect, suspicionOf } from './suspicion.ts';
+import type { LoadableEvent, PayloadLoader } from './payload-loader.ts';
 import { aloneWaitMs, crowdedShare, postponeMs, slowKeyDelayMs } from './tuning.ts';
 
 export interface DispatcherOptions {
@@ -191,7 +191,7 @@ export class Dispatcher {
     return this.#settle(event, outcome);
   }
 
-  #settle(event: ClaimedEvent, outcome: EventOutcome): number | undefined {
+  #settle(event: LoadableEvent, outcome: EventOutcome): number | undefined {
     if (event.load !== undefined) this.#options.payloads.release(event);
     return this.#options.settle(event, outcome);
   }

@@ -1,4 +1,4 @@
-import type { ClaimedEvent } from './claimed-event.ts';
+import type { ClaimedEvent } from '../event/claimed-event.ts';
 import { keyBufferMs, keyEventsMin, slowKeyAfterMs, timedGroupMs, timedGroupSize } from './tuning.ts';
 
 /** The buffered events of one key, and how long their deliveries take. */

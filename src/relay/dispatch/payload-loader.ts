@@ -2,8 +2,9 @@ import { isUnreadable } from '../../database/database-error.ts';
 import { PostcommitError } from '../../errors.ts';
 import type { LoadedPayload } from '../../outbox/delivering/load-payload.ts';
 import { causeText } from '../../telemetry/error-text.ts';
-import { type EventOutcome, failedEvent, rejectedEvent } from '../deliver/outcome.ts';
-import type { ClaimedEvent } from './claimed-event.ts';
+import type { PlannedEvent } from '../deliver/planner.ts';
+import type { ClaimedEvent } from '../event/claimed-event.ts';
+import { type EventOutcome, failedEvent, rejectedEvent } from '../event/outcome.ts';
 import { countedLoadsMax, loadFailuresMax, loadStuckAfterMs, smallPayloadFraction } from './tuning.ts';
 
 export interface PayloadLoaderOptions {
@@ -15,9 +16,14 @@ export interface PayloadLoaderOptions {
   now?: () => number;
 }
 
+/** An event whose payload is being loaded, or is kept until its outcome is known. */
+export interface LoadableEvent extends PlannedEvent {
+  load?: PayloadLoad | undefined;
+}
+
 /** One payload: waiting to be loaded, being loaded, or loaded and not yet released. */
 export interface PayloadLoad {
-  event: ClaimedEvent;
+  event: LoadableEvent;
   /** Called once, with the outcome if the payload could not be loaded. */
   done: (failure: EventOutcome | undefined) => void;
   /** Its size, or the least it can be, once the server was asked. */
@@ -81,7 +87,7 @@ export class PayloadLoader {
    * Sets the event's `payloadJson`, and `headersJson` if that was left out, or calls back with the outcome of the event
    * instead.
    */
-  load(event: ClaimedEvent, done: (failure: EventOutcome | undefined) => void): void {
+  load(event: LoadableEvent, done: (failure: EventOutcome | undefined) => void): void {
     const load: PayloadLoad = { event, done, bytes: 0, pool: undefined, isLoaded: false, hasHeaders: false };
     event.load = load;
     if (this.#waiting === 0) this.#movedAt = this.#now();
@@ -91,7 +97,7 @@ export class PayloadLoader {
   }
 
   /** The outcome of the event is known: drops its payload, or the load if it is still waiting. */
-  release(event: ClaimedEvent): void {
+  release(event: LoadableEvent): void {
     const { load } = event;
     if (load === undefined) return;
     event.load = undefined;

@@ -1,9 +1,9 @@
 import type { Executor } from '../../database/executor.ts';
 import { beginTrial } from '../../outbox/delivering/begin-trial.ts';
 import type { Deliverer } from '../deliver/deliverer.ts';
-import type { EventOutcome } from '../deliver/outcome.ts';
 import type { Planner } from '../deliver/planner.ts';
-import type { ClaimedEvent } from './claimed-event.ts';
+import type { ClaimedEvent } from '../event/claimed-event.ts';
+import type { EventOutcome } from '../event/outcome.ts';
 import type { PayloadLoader } from './payload-loader.ts';
 
 export interface SuspectTrialsOptions {

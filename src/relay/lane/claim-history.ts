@@ -1,6 +1,6 @@
-import type { ClaimedEvent } from '../dispatch/claimed-event.ts';
+import type { KeyDecisions } from '../dispatch/key-decisions.ts';
+import type { ClaimedEvent } from '../event/claimed-event.ts';
 import { KeyMemory } from './key-memory.ts';
-import type { KeyDecisions } from './lane.ts';
 
 /**
  * What the dispatcher decided about keys, for as long as a claim may not know of it: until the decision is durable and every

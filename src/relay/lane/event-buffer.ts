@@ -1,6 +1,8 @@
 import { inlineBytesMax } from '../../outbox/delivering/load-payload.ts';
-import type { ClaimedEvent } from '../dispatch/claimed-event.ts';
-import { isSuspect, suspectsMax } from '../dispatch/suspicion.ts';
+
+import type { ClaimedEvent } from '../event/claimed-event.ts';
+import { isSuspect, suspectsMax } from '../event/suspicion.ts';
+
 import { Pace } from './pace.ts';
 
 export interface EventBufferOptions {

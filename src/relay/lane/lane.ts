@@ -1,5 +1,4 @@
-import type { ClaimedEvent } from '../dispatch/claimed-event.ts';
-import type { Service } from '../service.ts';
+import type { Service } from '../service/service.ts';
 import type { SettleEntry } from '../settle/transition.ts';
 
 /**
@@ -22,19 +21,4 @@ export interface ClaimReport {
   exhausted: boolean;
   /** When to claim again at the latest, without a notification; 0 for at once, `undefined` if there is no such time. */
   pauseMs: number | undefined;
-}
-
-/**
- * The lane's memory of what the dispatcher decided about keys. An event may have been read before a decision about its key,
- * so that neither its row nor the shelf shows it.
- */
-export interface KeyDecisions {
-  /** An event of this key goes back to the queue, or becomes a dead letter. */
-  returning(key: string): void;
-  /** This event of the key goes onto the shelf for these destinations. */
-  shelving(key: string, seq: string, destinations: readonly string[]): void;
-  /** Whether an earlier event of its key may have been returned after this one was read: then it must be returned too. */
-  mustReturn(event: ClaimedEvent): boolean;
-  /** The destinations for which an earlier event of its key may have been shelved after this one was read. */
-  shelvedBefore(event: ClaimedEvent): ReadonlySet<string> | undefined;
 }

@@ -1,11 +1,15 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Executor } from '../../database/executor.ts';
+import { deregisterRelay } from '../../outbox/delivering/deregister-relay.ts';
 import { reanchor } from '../../outbox/delivering/reanchor.ts';
-import type { LostRelay, RelayIdentity } from '../../outbox/delivering/relays.ts';
-import { end, reap, register, renew } from '../../outbox/delivering/relays.ts';
+import type { RelayIdentity } from '../../outbox/delivering/register-relay.ts';
+import { registerRelay } from '../../outbox/delivering/register-relay.ts';
+import { renewLease } from '../../outbox/delivering/renew-lease.ts';
+import type { LostRelay } from '../../outbox/delivering/take-over.ts';
+import { takeOver } from '../../outbox/delivering/take-over.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
-import type { Service } from '../service.ts';
+import type { Service } from '../service/service.ts';
 import { beatAgainShare, beatShare, clockShare, registerAgainMs, safeShare } from './tuning.ts';
 
 export interface LeaseOptions {
@@ -23,7 +27,7 @@ export interface LeaseOptions {
   onLost: (token: string) => Promise<void>;
   /** The lease was not renewed for almost its whole length: another relay may take over at any time. */
   onOverdue: () => void;
-  onRescue: (lost: LostRelay) => void;
+  onTakeover: (lost: LostRelay) => void;
   /** Runs with each heartbeat, on the same connection. */
   onBeat: () => Promise<void>;
 }
@@ -87,7 +91,7 @@ export class Lease implements Service {
     const { leaseMs } = this.#options;
     // Immediately, not only with the first heartbeat: a relay that runs once may end before that.
     await this.#reanchor();
-    await this.#reap(leaseMs);
+    await this.#takeOver(leaseMs);
     this.#schedule(leaseMs * beatShare);
   }
 
@@ -110,13 +114,13 @@ export class Lease implements Service {
     if (this.#token === '') return;
     const token = this.#token;
     this.#token = '';
-    await end(this.#options.db, this.#options.schema, token);
+    await deregisterRelay(this.#options.db, this.#options.schema, token);
   }
 
   async #register(): Promise<void> {
     const { db, schema, relay, leaseMs } = this.#options;
     const sentAt = performance.now();
-    this.#registering = register(db, schema, { ...relay, leaseMs });
+    this.#registering = registerRelay(db, schema, { ...relay, leaseMs });
     this.#token = await this.#registering;
     this.#renewed(sentAt);
     this.#options.onRegistered(this.#token);
@@ -147,15 +151,15 @@ export class Lease implements Service {
     const sentAt = performance.now();
     try {
       if (token !== '') {
-        const alive = await renew(db, schema, token, leaseMs, this.#options.stats());
+        const alive = await renewLease(db, schema, token, leaseMs, this.#options.stats());
         if (token !== this.#token) return true;
         if (alive) this.#renewed(sentAt);
         else this.#lose();
       }
       await this.#reanchor();
-      // A relay that has just started has seen no outage; reap() itself declares no relay lost while the server is young.
+      // A relay that has just started has seen no outage; takeOver() itself declares no relay lost while the server is young.
       if (performance.now() - this.#inTouchSince >= leaseMs || this.#inTouchSince === this.#startedAt) {
-        await this.#reap(0);
+        await this.#takeOver(0);
       }
       await this.#options.onBeat();
       return true;
@@ -188,17 +192,17 @@ export class Lease implements Service {
     return this.#clock.readMs + (performance.now() - this.#clock.askedAt) + this.#options.leaseMs * clockShare;
   }
 
-  /** Declares relays lost whose lease expired this long ago. */
-  async #reap(overdueMs: number): Promise<void> {
+  /** Takes over from relays whose lease expired this long ago. */
+  async #takeOver(overdueMs: number): Promise<void> {
     const { db, schema, leaseMs } = this.#options;
-    const lost = await reap(db, schema, {
+    const lost = await takeOver(db, schema, {
       ownToken: this.#token || '0',
       serverUpMs: leaseMs,
       overdueMs,
       inTouch: performance.now() - this.#inTouchSince >= leaseMs,
       clockMsMax: this.#clockMsMax(),
     });
-    for (const relay of lost) this.#options.onRescue(relay);
+    for (const relay of lost) this.#options.onTakeover(relay);
   }
 
   #lose(): void {

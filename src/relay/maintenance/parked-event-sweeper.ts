@@ -2,7 +2,7 @@ import type { Executor } from '../../database/executor.ts';
 import { unpark } from '../../outbox/delivering/unpark.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
-import type { Service } from '../service.ts';
+import type { Service } from '../service/service.ts';
 
 export interface ParkedEventSweeperOptions {
   schema: string;

@@ -1,7 +1,7 @@
 import type { Failure } from '../../outbox/delivering/fail.ts';
 import type { Settlement } from '../../outbox/delivering/settle.ts';
-import type { EventOutcome } from '../deliver/outcome.ts';
-import type { ClaimedEvent } from '../dispatch/claimed-event.ts';
+import type { ClaimedEvent } from '../event/claimed-event.ts';
+import type { EventOutcome } from '../event/outcome.ts';
 import type { RetryExponential, RetrySchedule } from './backoff.ts';
 import { retryDelayMs } from './backoff.ts';
 

@@ -4,8 +4,8 @@ import type { Executor } from '../../database/executor.ts';
 import { doorbellChannel } from '../../database/identifier.ts';
 import { listenInProcess, notifyWith } from '../../outbox/emitting/notify.ts';
 import { relayPacing } from '../../outbox/emitting/notify-pacing.ts';
-import type { Service } from '../service.ts';
-import { StateMachine } from '../state-machine.ts';
+import type { Service } from '../service/service.ts';
+import { StateMachine } from '../service/state-machine.ts';
 import { firstPauseMs, pauseWithoutListenMsMax } from './tuning.ts';
 
 export interface DoorbellOptions {

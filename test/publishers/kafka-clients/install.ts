@@ -9,7 +9,7 @@ const folder = new URL('./', import.meta.url);
 /** What @platformatic/kafka 2.12 asks for. */
 const nodeVersionMin = [22, 22] as const;
 
-/** Installs this folder's package on first use and after a change of its lock file. Answers with a Node that runs it. */
+/** Installs this folder's package on first use and after a change of its lock file. Returns a Node that can run it. */
 export async function installKafkaClients(): Promise<string> {
   const lock = new URL('package-lock.json', folder);
   // npm writes this file last, so an interrupted install does not look finished.

@@ -1,6 +1,6 @@
 import type { PublishOutcome } from '../../../publishers/publisher.ts';
 import { errorText } from '../../../telemetry/error-text.ts';
-import { failedAttempt, released, type TargetOutcome, toTargetOutcome, unavailable } from '../outcome.ts';
+import { failedAttempt, released, type TargetOutcome, toTargetOutcome, unavailable } from '../../event/outcome.ts';
 import type { PendingMessage } from './pending-message.ts';
 
 /** For a batch that the publisher released as a whole. */

@@ -10,8 +10,8 @@ import {
 import { causeText } from '../../../telemetry/error-text.ts';
 import type { Logger } from '../../../telemetry/logging.ts';
 import type { Lifecycle } from '../../lifecycle.ts';
-import { StateMachine } from '../../state-machine.ts';
-import { failureWithin } from '../../timeout.ts';
+import { StateMachine } from '../../service/state-machine.ts';
+import { failureWithin } from '../../service/timeout.ts';
 import type { Destination } from './destination.ts';
 import type { ResolvedDestination } from './destination-options.ts';
 import { healthGraceMs } from './tuning.ts';

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from '../../../telemetry/logging.ts';
 import { SparseLog } from '../../../telemetry/logging.ts';
-import type { Service } from '../../service.ts';
+import type { Service } from '../../service/service.ts';
 import type { DestinationSet } from './destination-set.ts';
 import { refreshEveryMs } from './tuning.ts';
 

@@ -1,6 +1,6 @@
 import type { Publisher, PublishOutcome } from '../../../publishers/publisher.ts';
-import type { Leg } from '../router.ts';
 import type { Batch } from './batch.ts';
+import type { Leg } from './leg.ts';
 import type { PendingMessage } from './pending-message.ts';
 import {
   partDelayMsMax,

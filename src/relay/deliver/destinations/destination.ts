@@ -1,11 +1,11 @@
 import type { Message, Publisher, PublishOutcome } from '../../../publishers/publisher.ts';
 import type { DeliveredEvent } from '../../../wire/delivered-event.ts';
 import type { Serializer } from '../../../wire/serializer.ts';
-import { delivered, released, type TargetOutcome, unavailable } from '../outcome.ts';
-import type { Leg } from '../router.ts';
+import { delivered, released, type TargetOutcome, unavailable } from '../../event/outcome.ts';
 import { Batch } from './batch.ts';
 import { batchResults } from './batch-results.ts';
 import { type DestinationPart, DestinationParts, type SendQueue } from './destination-parts.ts';
+import type { Leg } from './leg.ts';
 import { OutageWatch } from './outage-watch.ts';
 import { MessageWriter, type PendingMessage } from './pending-message.ts';
 import { skipMax, slowAfterMs, stalledAfterMs } from './tuning.ts';

@@ -1,6 +1,6 @@
 import type { PublishOutcome } from '../../../publishers/publisher.ts';
 import { errorText } from '../../../telemetry/error-text.ts';
-import { boundedMs } from '../outcome.ts';
+import { boundedMs } from '../../event/outcome.ts';
 import { failedAlone, OutageJudge } from './outage-judge.ts';
 import type { PendingMessage } from './pending-message.ts';
 

@@ -3,10 +3,10 @@ import type { Message, Publisher } from '../../../publishers/publisher.ts';
 import { errorText } from '../../../telemetry/error-text.ts';
 import type { DeliveredEvent } from '../../../wire/delivered-event.ts';
 import type { Serialized, Serializer } from '../../../wire/serializer.ts';
-import { isReject } from '../handlers.ts';
-import { toMessage } from '../message.ts';
-import type { TargetOutcome } from '../outcome.ts';
-import type { Leg } from '../router.ts';
+import type { TargetOutcome } from '../../event/outcome.ts';
+import { isReject } from '../../event/reject.ts';
+import type { Leg } from './leg.ts';
+import { toMessage } from './message.ts';
 
 /** An event that waits to be sent to one destination, or is being sent. */
 export interface PendingMessage {

@@ -1,8 +1,8 @@
-import type { Message } from '../../publishers/publisher.ts';
-import type { DeliveredEvent } from '../../wire/delivered-event.ts';
-import type { Serialized } from '../../wire/serializer.ts';
+import type { Message } from '../../../publishers/publisher.ts';
+import type { DeliveredEvent } from '../../../wire/delivered-event.ts';
+import type { Serialized } from '../../../wire/serializer.ts';
 import { deduplicationId } from './deduplication-id.ts';
-import type { Leg } from './router.ts';
+import type { Leg } from './leg.ts';
 
 /** Builds the message for the publisher from the serializer's output, the event's headers and the route's. */
 export function toMessage(event: DeliveredEvent, leg: Leg, serialized: Serialized): Message {

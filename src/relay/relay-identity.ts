@@ -1,13 +1,9 @@
 import { createHash } from 'node:crypto';
 import { hostname } from 'node:os';
-import type { RelayIdentity } from '../../outbox/delivering/relays.ts';
-import { packageVersion } from '../../package-version.ts';
-import type { ResolvedRelayOptions } from '../options.ts';
-
-/** How a handler is named among the targets of a relay. A destination's name has no colon, so the two never collide. */
-export function handlerTarget(type: string, handler: string): string {
-  return `${type}:${handler}`;
-}
+import type { RelayIdentity } from '../outbox/delivering/register-relay.ts';
+import { packageVersion } from '../package-version.ts';
+import { handlerTarget } from './deliver/handlers.ts';
+import type { ResolvedRelayOptions } from './options.ts';
 
 /** What the relay registers: its targets, and a hash that differs when its settings do. */
 export function relayIdentity(options: ResolvedRelayOptions): Required<RelayIdentity> {

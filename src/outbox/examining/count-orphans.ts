@@ -34,14 +34,3 @@ export async function countOrphans(db: Executor, schema: string, { first, beyond
   const [count = 0] = await readJson<number>(db, countOrphansSql(schema), [first, beyond]);
   return count;
 }
-
-const requeueOrphansSql = perSchema(
-  (s) => `
-select to_json(${s}.requeue_orphans($1::text::bigint, $2::text::bigint, ${orphansMax}))::text as json`,
-);
-
-/** Puts up to 1,000 orphans of a part of the log into the queue, in order of seq. Returns how many. */
-export async function requeueOrphans(db: Executor, schema: string, { first, beyond }: LogPart): Promise<number> {
-  const [count = 0] = await readJson<number>(db, requeueOrphansSql(schema), [first, beyond]);
-  return count;
-}

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
-import type { DeliveredEvent } from '../../wire/delivered-event.ts';
-import type { Leg } from './router.ts';
+import type { DeliveredEvent } from '../../../wire/delivered-event.ts';
+import type { Leg } from './leg.ts';
 
 /** A topic may be anything, e.g. a URL per customer, so the number of cached hashes has a limit. */
 const hashesMax = 1_000;

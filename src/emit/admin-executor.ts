@@ -3,12 +3,12 @@ import { readCommittedSql, selectTransactionSettingsSql } from '../database/stat
 import type { OutboxDatabase } from './outbox-database.ts';
 
 /**
- * Runs each statement in a READ COMMITTED transaction of its own, with the settings of a relay's statements. For what
- * operators do: retention and partitions need a snapshot per statement, and under a SERIALIZABLE default bulk operations
+ * The executor of `outbox.admin`: runs each statement in a READ COMMITTED transaction of its own, with the settings of a
+ * relay's statements. Retention and partitions need a snapshot per statement, and under a SERIALIZABLE default bulk operations
  * would abort business transactions. Operators have more rights than other roles, which may be able to create functions in
  * `public`.
  */
-export function operatorSide<Tx>(db: OutboxDatabase<Tx>): Executor {
+export function adminExecutor<Tx>(db: OutboxDatabase<Tx>): Executor {
   return {
     query: (text, values) =>
       db.transaction(async (tx) => {

@@ -1,0 +1,34 @@
+import type { Executor } from '../../database/executor.ts';
+import { perSchema } from '../../database/identifier.ts';
+
+const registerRelaySql = perSchema(
+  (s) => `
+insert into ${s}.outbox_relays (name, host, pid, lease_until, version, targets, fingerprint)
+values ($1::text, $2::text, $3::integer, now() + $4::double precision * interval '1 millisecond',
+        $5::text, $6::text[], $7::text)
+returning token`,
+);
+
+/** What a relay registers about itself. Contains no secrets. */
+export interface RelayIdentity {
+  name: string;
+  host: string;
+  pid: number;
+  /** Version of the package. */
+  version?: string;
+  /** What the relay can deliver to: destinations by name, handlers as `type:name`. */
+  targets?: readonly string[];
+  /** Hash of its configuration. */
+  fingerprint?: string;
+}
+
+/** Registers a relay. Its token fences: new every time, never issued twice. */
+export async function registerRelay(
+  db: Executor,
+  schema: string,
+  relay: RelayIdentity & { leaseMs: number },
+): Promise<string> {
+  const { name, host, pid, leaseMs, version = null, targets = [], fingerprint = null } = relay;
+  const { rows } = await db.query(registerRelaySql(schema), [name, host, pid, leaseMs, version, targets, fingerprint]);
+  return (rows[0] as { token: string }).token;
+}
