@@ -1,5 +1,5 @@
 -- Conversion, last step: the log becomes partition 0 of a new table of the same name, and so does the record. One short
--- transaction; after bound_log() and its validation no row is read. Partition 0 is closed and number 1 opened, unless nothing
+-- transaction; after constrain_log() and its validation no row is read. Partition 0 is closed and number 1 opened, unless nothing
 -- was ever emitted: then 0 stays open. Returns whether anything was converted.
 --
 -- requires: copies_of, create_leaf, create_partition, grants_of, find_partitioning_obstacle, require_read_committed, views_of

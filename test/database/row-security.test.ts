@@ -194,7 +194,7 @@ describe.each([18, 14] as const)('row-level security on PostgreSQL %i', (version
       ],
       ...['note_requeues', 'note_rows_requeued', 'note_truncated', 'plain_payload', 'require_read_committed'],
       ...['server_stamp'],
-      ...['unbound_log', 'usable_low_water', 'validate_log', 'views_of'],
+      ...['unconstrain_log', 'usable_low_water', 'validate_log', 'views_of'],
     ];
     expect(rows.map(({ name }) => name)).toEqual([...emitting, ...inside, ...readNoRows].sort());
   });

@@ -22,7 +22,7 @@ const idsChange =
   'Ids are unique within a partition only: INSERT ... ON CONFLICT (id) into the log fails (42P10); use emit_once instead.';
 
 const steps: Record<ConversionStep, string> = {
-  bound: 'step 1 of 3: locking the log for a moment',
+  constrain: 'step 1 of 3: locking the log for a moment',
   validate: 'step 2 of 3: reading the log',
   partition: 'step 3 of 3: locking the log to swap the tables',
 };

@@ -2,7 +2,7 @@
 -- blocks no writer.
 --
 -- requires: find_partitioning_obstacle, require_read_committed
-create or replace function :"schema".bound_log() returns void
+create or replace function :"schema".constrain_log() returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set row_security = off set lock_timeout = '200ms' as $postcommit$
 declare
@@ -37,4 +37,4 @@ begin
   end if;
 end
 $postcommit$;
-revoke execute on function :"schema".bound_log() from public;
+revoke execute on function :"schema".constrain_log() from public;
