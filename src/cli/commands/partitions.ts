@@ -105,7 +105,7 @@ function addConvert(partitions: Command, terminal: Terminal): void {
       if (unit === 'none')
         await confirm(context, `${idsChange} This cannot be undone. Partition the log by ${by}?`, yes);
       // Reading a large log takes minutes.
-      const conversion = await runWithProgress(context, steps.bound, ({ signal, report }) => {
+      const conversion = await runWithProgress(context, steps.constrain, ({ signal, report }) => {
         const options = { patienceMs, signal, onStep: (step: ConversionStep) => report(steps[step]) };
         return withAdmin(context, (admin) => admin.partitions.convert(by, options), { queryTimeoutMs: 86_400_000 });
       });
