@@ -122,7 +122,7 @@ export class PollingLane implements Lane {
       if (key !== null) history.settled(key, kind === 'unavailable' ? 'shelved' : 'returned');
       // A retry that is due before the next claim, or an event that another relay may claim now.
       if (kind !== 'unavailable') doorbell.ringIn(delayOf(entry) ?? 0);
-      if (key !== null && (kind === 'failed' || kind === 'rejected')) slowKeys.failed(key);
+      if (key !== null && (kind === 'failed' || kind === 'deadLettered')) slowKeys.failed(key);
     } else if (key !== null && event.attempts > 0) {
       slowKeys.recovered(key);
     }
