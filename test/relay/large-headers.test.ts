@@ -41,7 +41,7 @@ describe.each([18, 14] as const)('a claim of events with large headers, on Postg
     dueMax: 1,
     exceptKeys: [],
     inlineBytesMax: inline,
-    holding: undefined,
+    knownSeqs: undefined,
     lowWater: noLowWater,
     sample: false,
     ownShards: false,
