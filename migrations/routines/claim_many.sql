@@ -14,7 +14,7 @@
 --   rescue. FOR UPDATE reads the latest version of a row, but `alive` is read in the statement's snapshot, where a relay that
 --   has registered and claimed since then would look ended. So `candidate` drops claimed rows that changed after the snapshot.
 -- - Lost results. A claim whose result was lost may have taken effect, even much later (a statement that waits for a lock does
---   not notice that its client is gone). From then on the relay passes the seqs it knows as `holding`: a row under its own
+--   not notice that its client is gone). From then on the relay passes the seqs it knows as `known_seqs`: a row under its own
 --   token that is not among them is an orphan, free to be claimed again, and does not count as a claimed predecessor.
 -- - SKIP LOCKED lets relays claim concurrently; MATERIALIZED keeps the planner from locking more rows than LIMIT.
 -- - The floor (`above`) is where the last claim ended. It only saves work and must never decide what is delivered, so the lane
@@ -70,7 +70,7 @@
 -- requires: sample_queue, usable_low_water
 create or replace function :"schema".claim_many(
   relay bigint, above bigint, ready_max integer, due_max integer, except_keys bigint[], inline_bytes_max integer,
-  holding bigint[], low bigint, low_requeues bigint, low_server text, sample boolean, own_shards boolean,
+  known_seqs bigint[], low bigint, low_requeues bigint, low_server text, sample boolean, own_shards boolean,
   suspect_max integer, targets text[]
 ) returns table (
   seq bigint, id uuid, aggregate_type text, aggregate_id text, event_type text, schema_version integer,
@@ -110,7 +110,7 @@ begin
     select q.seq, q.key, q.claimed_by, q.rescues from :"schema".outbox_queue q
      where q.available_at is null and q.seq > above and q.seq >= (select seq from ground) and q.rescues < 2
        and (q.claimed_by is null or q.claimed_by not in (select token from alive)
-            or (q.claimed_by = relay and q.seq <> all (holding)))
+            or (q.claimed_by = relay and q.seq <> all (known_seqs)))
        and (q.key is null or q.key <> all (except_keys))
        and (q.owed is null or q.owed && targets)
        and (coalesce(q.key, hashint8extended(q.seq, 0)) & 1023) >= first_shard
@@ -120,7 +120,7 @@ begin
     select q.seq, q.key, q.claimed_by, q.rescues from :"schema".outbox_queue q
      where q.available_at <= now() and q.rescues < 2
        and (q.claimed_by is null or q.claimed_by not in (select token from alive)
-            or (q.claimed_by = relay and q.seq <> all (holding)))
+            or (q.claimed_by = relay and q.seq <> all (known_seqs)))
        and (q.key is null or q.key <> all (except_keys))
        and (q.owed is null or q.owed && targets)
      order by q.available_at, q.seq limit due_max for update skip locked
@@ -128,7 +128,7 @@ begin
     select q.seq, q.key, q.claimed_by, q.rescues from :"schema".outbox_queue q
      where q.rescues > 1 and (q.available_at is null or q.available_at <= now())
        and (q.claimed_by is null or q.claimed_by not in (select token from alive)
-            or (q.claimed_by = relay and q.seq <> all (holding)))
+            or (q.claimed_by = relay and q.seq <> all (known_seqs)))
        and (q.key is null or q.key <> all (except_keys))
        and (q.owed is null or q.owed && targets)
        and not exists (select from :"schema".outbox_queue p
@@ -157,7 +157,7 @@ begin
     select key, min(seq) as seq, coalesce(bool_or(pred_claimed_by is null and pred_available_at > now()), false) as pred_waits
       from judged
      where pred is not null and pred not in (select seq from candidate)
-       and (pred_claimed_by is distinct from relay or pred <> all (holding))
+       and (pred_claimed_by is distinct from relay or pred <> all (known_seqs))
      group by key
   ), taken as materialized (
     select array_agg(j.seq order by j.seq) as seqs, array_agg(j.key order by j.seq) as keys,
