@@ -51,7 +51,7 @@ create unique index outbox_events_id_key on :"schema".outbox_events (id);
 create index outbox_events_aggregate_idx on :"schema".outbox_events (aggregate_type, aggregate_id, seq);
 create index outbox_events_type_idx on :"schema".outbox_events (event_type, seq);
 -- created_at mostly follows seq, so a BRIN index finds a time range at almost no cost per insert. With seq as its second column
--- it also finds the events that are out of order: see bound_seqs.
+-- it also finds the events that are out of order: see find_seq_range.
 create index outbox_events_created_at_idx on :"schema".outbox_events using brin (created_at, seq)
   with (pages_per_range = 32);
 

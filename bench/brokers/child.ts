@@ -74,9 +74,9 @@ async function relay(broker: Broker, { url, topic, connectionString, backlog }: 
   while (running.stats().delivered < backlog.events) await sleep(2);
   const endedAtMs = monotonicMs();
   await running.stop();
-  const { failed, rejected, unavailable } = running.stats();
-  if (failed + rejected + unavailable > 0)
-    throw new Error(`${broker.name}: ${failed} failed, ${rejected} rejected, ${unavailable} unavailable.`);
+  const { failed, deadLettered, unavailable } = running.stats();
+  if (failed + deadLettered + unavailable > 0)
+    throw new Error(`${broker.name}: ${failed} failed, ${deadLettered} dead letters, ${unavailable} unavailable.`);
   return endedAtMs - (firstClaim.moment()?.atMs ?? Number.NaN);
 }
 

@@ -10,7 +10,7 @@
 --
 -- requires: usable_low_water
 create or replace function :"schema".claim_next(
-  relay bigint, except_keys bigint[], inline_bytes_max integer, holding bigint[], low bigint, low_requeues bigint,
+  relay bigint, except_keys bigint[], inline_bytes_max integer, known_seqs bigint[], low bigint, low_requeues bigint,
   low_server text, targets text[],
   out seen bigint, out fits boolean, out due_in_ms double precision,
   out claimed_seq bigint, out key bigint, out attempts integer, out done text[], out rescues integer, out owed text[],
@@ -33,7 +33,7 @@ begin
     select q.seq, q.key, q.claimed_by from :"schema".outbox_queue q
      where q.available_at is null and q.seq >= (select seq from ground) and q.rescues < 2
        and (q.claimed_by is null or q.claimed_by not in (select token from :"schema".outbox_relays where ended_at is null)
-            or (q.claimed_by = relay and q.seq <> all (holding)))
+            or (q.claimed_by = relay and q.seq <> all (known_seqs)))
        and (q.key is null or q.key <> all (except_keys))
        and (q.owed is null or q.owed && targets)
      order by q.seq limit 2
@@ -55,7 +55,7 @@ begin
      where f.seen = 1 and f.leased = 0 and s.registered and not s.suspects
        and not exists (select from waiting w where w.available_at <= now())
        and not exists (select from :"schema".outbox_shelf)
-       and coalesce((select p.claimed_by is not distinct from relay and coalesce(p.seq = any (holding), true)
+       and coalesce((select p.claimed_by is not distinct from relay and coalesce(p.seq = any (known_seqs), true)
                        from :"schema".outbox_queue p
                       where p.key = f.key and p.seq < f.seq and p.seq >= (select seq from ground)
                       order by p.seq desc limit 1), true)

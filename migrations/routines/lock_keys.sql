@@ -28,8 +28,8 @@ language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
 declare
   salt constant bigint := hashtextextended(:'schema', 0);
   gates constant integer := 1886352483 + (salt & 1048575)::integer;
-  holding text := coalesce(nullif(current_setting('postcommit.locked_keys', true), ''), ',');
-  held constant integer := length(holding) - length(replace(holding, ',', '')) - 1;
+  locked text := coalesce(nullif(current_setting('postcommit.locked_keys', true), ''), ',');
+  locked_count constant integer := length(locked) - length(replace(locked, ',', '')) - 1;
   fresh bigint[];
   k bigint;
   closed boolean := false;
@@ -37,24 +37,24 @@ declare
 begin
   if cardinality(keys) = 1 then
     k := keys[1] # salt;
-    if k is null or strpos(holding, ',' || k || ',') > 0 or strpos(holding, ',all' || gates || ',') > 0 then
+    if k is null or strpos(locked, ',' || k || ',') > 0 or strpos(locked, ',all' || gates || ',') > 0 then
       return;
     end if;
-    if held < 1000 then
+    if locked_count < 1000 then
       perform pg_advisory_xact_lock_shared(gates, pg_backend_pid() & 15), pg_advisory_xact_lock(k);
-      perform set_config('postcommit.locked_keys', holding || k || ',', true);
+      perform set_config('postcommit.locked_keys', locked || k || ',', true);
       return;
     end if;
   end if;
 
   select array_agg(distinct x # salt order by x # salt) into fresh
-    from unnest(keys) x where x is not null and strpos(holding, ',' || (x # salt) || ',') = 0;
-  if fresh is null or strpos(holding, ',all' || gates || ',') > 0 then
+    from unnest(keys) x where x is not null and strpos(locked, ',' || (x # salt) || ',') = 0;
+  if fresh is null or strpos(locked, ',all' || gates || ',') > 0 then
     return;
   end if;
-  if (held = 0 and cardinality(fresh) > 256) or held + cardinality(fresh) > 1000 then
+  if (locked_count = 0 and cardinality(fresh) > 256) or locked_count + cardinality(fresh) > 1000 then
     closed := :"schema".close_gates();
-    if not closed and held + cardinality(fresh) > 1000 then
+    if not closed and locked_count + cardinality(fresh) > 1000 then
       deadline := clock_timestamp() + (3 + 2 * random()) * interval '1 second';
       while not closed and clock_timestamp() < deadline loop
         perform pg_sleep(0.1 + 0.2 * random());
@@ -67,7 +67,7 @@ begin
       end if;
     end if;
     if closed then
-      perform set_config('postcommit.locked_keys', holding || 'all' || gates || ',', true);
+      perform set_config('postcommit.locked_keys', locked || 'all' || gates || ',', true);
       return;
     end if;
   end if;
@@ -75,6 +75,6 @@ begin
   foreach k in array fresh loop
     perform pg_advisory_xact_lock(k);
   end loop;
-  perform set_config('postcommit.locked_keys', holding || array_to_string(fresh, ',') || ',', true);
+  perform set_config('postcommit.locked_keys', locked || array_to_string(fresh, ',') || ',', true);
 end
 $postcommit$;

@@ -1,8 +1,8 @@
 -- Conversion, last step: the log becomes partition 0 of a new table of the same name, and so does the record. One short
--- transaction; after bound_log() and its validation no row is read. Partition 0 is closed and number 1 opened, unless nothing
+-- transaction; after constrain_log() and its validation no row is read. Partition 0 is closed and number 1 opened, unless nothing
 -- was ever emitted: then 0 stays open. Returns whether anything was converted.
 --
--- requires: copies_of, create_leaf, create_partition, grants_of, hindrance_of, require_read_committed, views_of
+-- requires: copies_of, create_leaf, create_partition, grants_of, find_partitioning_obstacle, require_read_committed, views_of
 create or replace function :"schema".partition_log(unit text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set row_security = off set lock_timeout = '200ms' as $postcommit$
@@ -34,7 +34,7 @@ begin
     return false;
   end if;
   lock table :"schema".outbox_deliveries, :"schema".outbox_events in access exclusive mode;
-  statement := :"schema".hindrance_of(array[events, deliveries]);
+  statement := :"schema".find_partitioning_obstacle(array[events, deliveries]);
   if statement is not null then
     raise exception '%', statement using errcode = 'dependent_objects_still_exist';
   end if;

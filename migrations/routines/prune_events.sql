@@ -110,7 +110,7 @@ begin
       using int8range(doomed[1], doomed[cardinality(doomed)], '[]');
   end if;
   if seen = rows_max and cardinality(aged) = 0 and young is not null then
-    -- As in bound_seqs: the planner would read the rest of the log along the primary key.
+    -- As in find_seq_range: the planner would read the rest of the log along the primary key.
     perform set_config('enable_bitmapscan', 'on', true), set_config('enable_indexscan', 'off', true),
             set_config('enable_indexonlyscan', 'off', true);
     execute format('select min(seq) from %s where created_at < $1 and seq > $2', log) into next_aged using cutoff, last;

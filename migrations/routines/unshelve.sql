@@ -22,7 +22,7 @@ declare
   allowed integer;
   chosen bigint[];
 begin
-  -- Not negative, which LIMIT rejects: after the clock was set back nothing is unshelved until `reanchor` has run.
+  -- Not negative, which LIMIT rejects: after the clock was set back nothing is unshelved until `correctFutureTimes` has run.
   select greatest(0, least(count_max, floor(rate_max * least(1, coalesce(
            extract(epoch from clock_timestamp() - c.unshelved_at)::double precision, 0.25)))))::integer
     into allowed

@@ -1,4 +1,4 @@
--- Conversion, step 2: validates the constraint of bound_log(). This reads the whole log and blocks no writer. Another session
+-- Conversion, step 2: validates the constraint of constrain_log(). This reads the whole log and blocks no writer. Another session
 -- may have converted the log meanwhile.
 create or replace function :"schema".validate_log() returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $postcommit$

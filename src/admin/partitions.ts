@@ -3,7 +3,13 @@ import { codedDatabaseError, sqlState } from '../database/database-error.ts';
 import type { Executor } from '../database/executor.ts';
 import { PostcommitError } from '../errors.ts';
 import { examineLocks } from '../outbox/examining/examine-locks.ts';
-import { boundLog, findLockHolder, partitionLog, unboundLog, validateLog } from '../outbox/maintaining/convert.ts';
+import {
+  constrainLog,
+  findLockHolder,
+  partitionLog,
+  unconstrainLog,
+  validateLog,
+} from '../outbox/maintaining/convert.ts';
 import { dropPartition, reasonOf, sweepPartition } from '../outbox/maintaining/drop-partition.ts';
 import type { Partitioning } from '../outbox/maintaining/list-partitions.ts';
 import { listPartitions } from '../outbox/maintaining/list-partitions.ts';
@@ -23,7 +29,7 @@ export interface PatienceOptions {
 }
 
 /** The steps of a conversion: lock the log briefly, read all of it, lock it again to swap the tables. */
-export type ConversionStep = 'bound' | 'validate' | 'partition';
+export type ConversionStep = 'constrain' | 'validate' | 'partition';
 
 export interface ConvertOptions extends PatienceOptions {
   /**
@@ -111,7 +117,7 @@ export class PartitionAdmin {
       let converted: boolean;
       try {
         if (before.unit === 'none') {
-          await step('bound', () => boundLog(this.#db, this.#schema));
+          await step('constrain', () => constrainLog(this.#db, this.#schema));
           await step('validate', () => validateLog(this.#db, this.#schema));
         }
         converted = await step('partition', () => partitionLog(this.#db, this.#schema, unit));
@@ -119,7 +125,8 @@ export class PartitionAdmin {
         // A call that only ran out of time continues from here next time. Undoing would also have to wait for the log.
         const inUse = error instanceof PostcommitError && error.code === 'POSTCOMMIT_E_LOG_IN_USE';
         const patienceMs = Math.min(patience.patienceMs, patienceMsDefault);
-        if (!inUse) await this.#withRetries({ patienceMs }, () => unboundLog(this.#db, this.#schema)).catch(() => {});
+        if (!inUse)
+          await this.#withRetries({ patienceMs }, () => unconstrainLog(this.#db, this.#schema)).catch(() => {});
         if (error instanceof Interrupted) return { unit, converted: false, current: 0, interrupted: true };
         throw error;
       }

@@ -70,7 +70,7 @@ export function codedDatabaseError(error: unknown): unknown {
     case '42883': // undefined function
     case '42703': // undefined column
       // Our statements use aliases of one letter: `column c.state does not exist`.
-      return /outbox_|processed_events|migrations|partition|bound_log|schema|^column [a-z]\.\w+ /.test(
+      return /outbox_|processed_events|migrations|partition|constrain_log|schema|^column [a-z]\.\w+ /.test(
         String(message),
       ) || ownRoutines.has(/\.(\w+)\(/.exec(String(message))?.[1] ?? '')
         ? coded('POSTCOMMIT_E_MIGRATION_MISSING')

@@ -111,7 +111,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       'bound_deferred',
       'undefer',
       'replay',
-      'bound_seqs',
+      'find_seq_range',
       'find_orphans',
       'requeue_orphans',
       'prune_events',
@@ -141,7 +141,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       'migrations',
       'outbox_routines',
     ].map((table) => ({ table, privileges: ['select'] })),
-    routines: ['key_hash', 'find_orphans', 'sequence_state', 'bound_seqs'],
+    routines: ['key_hash', 'find_orphans', 'sequence_state', 'find_seq_range'],
   },
   consumer: {
     purpose: 'remembers in the inbox which events it has processed',

@@ -13,7 +13,7 @@ export interface FleetMember {
   token: string;
   delivered: number;
   failed: number;
-  rejected: number;
+  deadLettered: number;
   inFlight: number;
   /** Events that it took over from a lost relay. */
   tookOver: number;
@@ -54,7 +54,7 @@ export class RelayFleet {
   async start(name: string, signal: AbortSignal): Promise<FleetMember> {
     signal.throwIfAborted();
     const child = fork(relayProcess, { stdio: ['ignore', 'ignore', 'pipe', 'ipc'] });
-    const counters = { delivered: 0, failed: 0, rejected: 0, inFlight: 0, tookOver: 0 };
+    const counters = { delivered: 0, failed: 0, deadLettered: 0, inFlight: 0, tookOver: 0 };
     const member: FleetMember = { name, pid: child.pid ?? -1, state: 'starting', token: '', ...counters };
     this.#children.set(member, child);
     const started = new AbortController();
@@ -98,8 +98,8 @@ export class RelayFleet {
       } else if (message.kind === 'failed') {
         stderr = message.error;
       } else {
-        const { delivered, failed, rejected, inFlight, latenciesMs } = message;
-        Object.assign(member, { delivered, failed, rejected, inFlight: member.state === 'killed' ? 0 : inFlight });
+        const { delivered, failed, deadLettered, inFlight, latenciesMs } = message;
+        Object.assign(member, { delivered, failed, deadLettered, inFlight: member.state === 'killed' ? 0 : inFlight });
         this.#onLatencies(latenciesMs);
       }
     });

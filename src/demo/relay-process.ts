@@ -20,7 +20,7 @@ export type RelayMessage =
       kind: 'tick';
       delivered: number;
       failed: number;
-      rejected: number;
+      deadLettered: number;
       inFlight: number;
       /** Commit to handler, for first attempts since the last tick. */
       latenciesMs: number[];
@@ -59,8 +59,8 @@ async function run({ name, connectionString, schemas }: RelayAssignment): Promis
     if (rescued > 0) send({ kind: 'tookOver', count: rescued });
   });
   const tick = (then?: () => void) => {
-    const { delivered, failed, rejected, inFlight } = relay.stats();
-    send({ kind: 'tick', delivered, failed, rejected, inFlight, latenciesMs }, then);
+    const { delivered, failed, deadLettered, inFlight } = relay.stats();
+    send({ kind: 'tick', delivered, failed, deadLettered, inFlight, latenciesMs }, then);
     latenciesMs = [];
   };
   try {

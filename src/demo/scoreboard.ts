@@ -107,7 +107,7 @@ export class Scoreboard {
 
   score(): Score {
     const relays = this.#members();
-    const sum = (of: 'failed' | 'rejected') => relays.reduce((total, relay) => total + relay[of], 0);
+    const sum = (of: 'failed' | 'deadLettered') => relays.reduce((total, relay) => total + relay[of], 0);
     const lastSecond = this.#rates.slice(-1_000 / sampleEveryMs);
     return {
       phase: this.phase,
@@ -117,7 +117,7 @@ export class Scoreboard {
       delivered: this.#final?.delivered ?? this.#delivered,
       backlog: this.#backlog,
       retries: this.#final?.retries ?? sum('failed'),
-      deadLetters: this.#final?.dead ?? sum('rejected'),
+      deadLetters: this.#final?.dead ?? sum('deadLettered'),
       rate: this.#final?.ratePerSecond ?? average(lastSecond),
       rates: this.#rates,
       latencyMs: this.#final?.latencyMs ?? percentiles(this.#latencies.map(({ ms }) => ms)),

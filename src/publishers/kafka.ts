@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { cutReason, reasonOf, untilAborted } from './failure.ts';
 import { confluentPort } from './kafka/confluent.ts';
 import { customProducerPort, type KafkaProducer, refuseProducer } from './kafka/custom-producer.ts';
-import { KafkaDelivery, type Parcel, type Place, RoundSender } from './kafka/delivery.ts';
+import { type AssignedRecord, KafkaDelivery, RoundSender, type TopicPartition } from './kafka/delivery.ts';
 import { connectError, type KafkaFailure, kafkaFailure } from './kafka/failure.ts';
 import { kafkajsPort } from './kafka/kafkajs.ts';
 import { MissingTopics } from './kafka/missing-topics.ts';
@@ -115,8 +115,8 @@ class KafkaPublisher implements Publisher {
 
   /** Sends what can be sent. Returns why the rest, if any, was not. */
   async #deliver(batch: readonly Message[], delivery: KafkaDelivery, signal: AbortSignal): Promise<string | undefined> {
-    const loose = this.#prepare(batch, delivery);
-    if (loose.length === 0) return undefined;
+    const unassigned = this.#prepare(batch, delivery);
+    if (unassigned.length === 0) return undefined;
     const sender = new RoundSender(await this.#take(signal), {
       delivery,
       onTooLarge: (topic, bytes) => this.#learnLimit(topic, bytes),
@@ -124,8 +124,8 @@ class KafkaPublisher implements Publisher {
     });
     let isClean = false;
     try {
-      const parcels = await untilAborted(this.#place(loose, delivery, sender, signal), signal);
-      for (const round of planRounds(parcels, (topic) => this.#bytesMax(topic))) {
+      const assigned = await untilAborted(this.#assign(unassigned, delivery, sender, signal), signal);
+      for (const round of planRounds(assigned, (topic) => this.#bytesMax(topic))) {
         if (sender.outage !== undefined) break;
         await untilAborted(sender.send(round), signal);
       }
@@ -138,41 +138,46 @@ class KafkaPublisher implements Publisher {
     return sender.outage;
   }
 
-  #prepare(batch: readonly Message[], delivery: KafkaDelivery): Loose[] {
-    const loose: Loose[] = [];
+  #prepare(batch: readonly Message[], delivery: KafkaDelivery): UnassignedRecord[] {
+    const unassigned: UnassignedRecord[] = [];
     for (const [index, message] of batch.entries()) {
       if (delivery.isHeldBack(index)) continue;
       const bytes = bytesAtMost(message);
       const record = toRecord(message, bytes, this.#options.messageBytesMax);
       if (typeof record === 'string') delivery.settle(index, { kind: 'rejected', reason: cutReason(record) });
-      else loose.push({ index, record, bytes });
+      else unassigned.push({ index, record, bytes });
     }
-    return loose;
+    return unassigned;
   }
 
   /** Chooses a partition for each record; settles those whose topic is not available. */
-  async #place(loose: Loose[], delivery: KafkaDelivery, sender: RoundSender, signal: AbortSignal): Promise<Parcel[]> {
-    const topics = new Set(loose.map(({ record }) => record.topic));
+  async #assign(
+    unassigned: UnassignedRecord[],
+    delivery: KafkaDelivery,
+    sender: RoundSender,
+    signal: AbortSignal,
+  ): Promise<AssignedRecord[]> {
+    const topics = new Set(unassigned.map(({ record }) => record.topic));
     const known = await this.#lookUp(topics, sender, signal);
-    const places = new Map(Array.from(known, ([topic, found]) => [topic, placesOf(topic, found)]));
-    const parcels: Parcel[] = [];
-    for (const { index, record, bytes } of loose) {
+    const partitions = new Map(Array.from(known, ([topic, found]) => [topic, topicPartitionsOf(topic, found)]));
+    const assigned: AssignedRecord[] = [];
+    for (const { index, record, bytes } of unassigned) {
       if (delivery.isHeldBack(index)) continue;
-      const found = places.get(record.topic);
+      const found = partitions.get(record.topic);
       if (found === undefined || 'outcome' in found) {
         delivery.settle(index, found?.outcome ?? { kind: 'unavailable', reason: 'The topic was not looked up.' });
         continue;
       }
-      const place = this.#choose(record.key, found);
-      record.partition = place.partition;
-      parcels.push({ index, record, bytes, place });
+      const topicPartition = this.#choose(record.key, found);
+      record.partition = topicPartition.partition;
+      assigned.push({ index, record, bytes, topicPartition });
     }
-    return parcels;
+    return assigned;
   }
 
-  #choose(key: string | null, places: readonly Place[]): Place {
-    const index = key === null ? this.#nextPartition++ % places.length : partitionOfKey(key, places.length);
-    return places[places.length === 1 ? 0 : index] as Place;
+  #choose(key: string | null, partitions: readonly TopicPartition[]): TopicPartition {
+    const index = key === null ? this.#nextPartition++ % partitions.length : partitionOfKey(key, partitions.length);
+    return partitions[partitions.length === 1 ? 0 : index] as TopicPartition;
   }
 
   async #lookUp(topics: ReadonlySet<string>, sender: RoundSender, signal: AbortSignal): Promise<Map<string, Found>> {
@@ -286,14 +291,15 @@ class KafkaPublisher implements Publisher {
   }
 }
 
-interface Loose {
+/** A record before its partition is chosen. */
+interface UnassignedRecord {
   readonly index: number;
   readonly record: KafkaRecord;
   readonly bytes: number;
 }
 
-/** Where the client chooses the partition itself, all of the topic is one place. */
-function placesOf(topic: string, found: Found): readonly Place[] | KafkaFailure {
+/** Where the client chooses the partition itself, the whole topic counts as one. */
+function topicPartitionsOf(topic: string, found: Found): readonly TopicPartition[] | KafkaFailure {
   if ('outcome' in found) return found;
   if (found.length === 0) return [{ topic, partition: undefined, leader: 0 }];
   return found.map(({ partition, leader }) => ({ topic, partition, leader }));

@@ -21,7 +21,7 @@ export interface LifecycleEvents {
   /** An attempt failed and will be retried after `delayMs`. */
   failed: [EventFacts & { delayMs: number; error: string; target: string | null }];
   /** The event became a dead letter. `blocking`: its key waits until the dead letter is retried or discarded. */
-  rejected: [EventFacts & { reason: string; error: string; blocking: boolean }];
+  deadLettered: [EventFacts & { reason: string; error: string; blocking: boolean }];
   /** The event went back to the queue; no attempt was counted. */
   released: [EventFacts];
   /** The event is on the shelf for these destinations, which are down or paused; no attempt was counted. */

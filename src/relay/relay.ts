@@ -90,7 +90,7 @@ export class Relay extends Lifecycle {
    * @example
    * const { delivered } = await relay.runOnce();
    */
-  async runOnce(): Promise<Pick<Counters, 'delivered' | 'failed' | 'rejected'>> {
+  async runOnce(): Promise<Pick<Counters, 'delivered' | 'failed' | 'deadLettered'>> {
     if (this.#turn !== undefined || this.#state !== 'idle') {
       const state = this.#turn?.doing === 'runOnce' ? 'in another runOnce()' : this.#state;
       throw new PostcommitError('POSTCOMMIT_E_RELAY_STATE', `runOnce() needs a relay that is idle; it is ${state}.`);
@@ -110,7 +110,7 @@ export class Relay extends Lifecycle {
     return {
       delivered: this.#counters.delivered - before.delivered,
       failed: this.#counters.failed - before.failed,
-      rejected: this.#counters.rejected - before.rejected,
+      deadLettered: this.#counters.deadLettered - before.deadLettered,
     };
   }
 

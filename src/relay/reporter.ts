@@ -15,7 +15,7 @@ export interface Counters {
   /** Failed attempts that will be retried. */
   failed: number;
   /** Events that became dead letters: rejected by a target, or out of attempts. */
-  rejected: number;
+  deadLettered: number;
   /** Events put on the shelf because a destination is down or paused. No attempt was counted. */
   unavailable: number;
   /** Events put back into the queue without an attempt. */
@@ -27,7 +27,7 @@ export interface Counters {
 }
 
 export function newCounters(): Counters {
-  return { claimed: 0, delivered: 0, failed: 0, rejected: 0, unavailable: 0, released: 0, fenced: 0, rescued: 0 };
+  return { claimed: 0, delivered: 0, failed: 0, deadLettered: 0, unavailable: 0, released: 0, fenced: 0, rescued: 0 };
 }
 
 /** Reports what happened: counters, lifecycle events, and a log line for what went wrong. */
@@ -89,7 +89,7 @@ export class Reporter {
         const { reason, errors } = entry.failure;
         const { error, target } = lastOf(errors);
         const blocking = isBlocking(entry);
-        this.#lifecycle.tell('rejected', { ...facts(event), reason, error, blocking });
+        this.#lifecycle.tell('deadLettered', { ...facts(event), reason, error, blocking });
         this.#logger.error({ ...logFields(facts(event)), target, reason, blocking, error }, 'event is a dead letter');
       }
     }

@@ -6,7 +6,7 @@ import { requireStorable } from '../outbox/delivering/require-storable.ts';
 import { notifyRelays } from '../outbox/emitting/notify.ts';
 import { requireSequence } from '../outbox/examining/examine-sequence.ts';
 import { Deliverer } from './deliver/deliverer.ts';
-import { DestinationMonitor } from './deliver/destinations/destination-monitor.ts';
+import { DestinationRefresher } from './deliver/destinations/destination-refresher.ts';
 import { DestinationSet } from './deliver/destinations/destination-set.ts';
 import { Planner } from './deliver/planner.ts';
 import { Dispatcher } from './dispatch/dispatcher.ts';
@@ -49,7 +49,7 @@ export class RelaySession implements Service {
   readonly #maintenance: Maintenance | undefined;
   readonly #doorbell: Doorbell;
   readonly #destinations: DestinationSet;
-  readonly #monitor: DestinationMonitor;
+  readonly #refresher: DestinationRefresher;
   readonly #deliverer: Deliverer;
   readonly #dispatcher: Dispatcher;
   readonly #settler: Settler;
@@ -83,7 +83,7 @@ export class RelaySession implements Service {
       logger,
       onUnshelved: () => this.#doorbell.ring(),
     });
-    this.#monitor = new DestinationMonitor({ destinations: this.#destinations, logger });
+    this.#refresher = new DestinationRefresher({ destinations: this.#destinations, logger });
     const planner = new Planner({ ...options, destinations: this.#destinations.byName });
     this.#deliverer = new Deliverer({ ...options, destinations: this.#destinations.byName });
     this.#settler = new Settler({
@@ -236,7 +236,7 @@ export class RelaySession implements Service {
 
   /** Delivers events from now on. */
   async run(): Promise<void> {
-    await this.#monitor.start();
+    await this.#refresher.start();
     await this.#lane.start();
     await this.#maintenance?.start();
   }
@@ -270,7 +270,7 @@ export class RelaySession implements Service {
     const maintained = this.#maintenance?.stop();
     this.#dispatcher.stop();
     this.#destinations.stopSending();
-    const monitored = this.#monitor.stop();
+    const refreshed = this.#refresher.stop();
     // Events claimed later than this are free once the relay is deregistered.
     await withTimeout(stopStepMs, this.#lane.stop());
     const undeferred = this.#lane.undeferAll().catch(() => {});
@@ -290,7 +290,7 @@ export class RelaySession implements Service {
     this.#buffer.onEmpty?.();
     // In this order: a refresh of the destinations may wait for a connection, and ends when the connections are closed.
     await this.#connections.stop();
-    await Promise.all([monitored, closed]);
+    await Promise.all([refreshed, closed]);
   }
 
   async #whenDelivered(): Promise<void> {

@@ -217,7 +217,7 @@ describe('dead letters', () => {
       expect(story).toMatchObject({ status: 'SENT', attempts: 1, failures: [{ attempt: 1 }, { attempt: 2 }] });
       expect(story?.deliveries).toMatchObject([{ attempts: 1, targets: ['mail', 'ledger'] }]);
       expect(story).not.toHaveProperty('deadLetter');
-      expect(relay.stats().rejected).toBe(1);
+      expect(relay.stats().deadLettered).toBe(1);
     });
 
     test('delivers what was parked behind a held one after it, in order', async () => {

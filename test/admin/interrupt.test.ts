@@ -151,7 +151,7 @@ describe('an operation over many events', () => {
       current: 0,
       interrupted: true,
     });
-    expect(steps).toEqual(['bound', 'validate']);
+    expect(steps).toEqual(['constrain', 'validate']);
     expect(await db.query(constraints, ['postcommit.outbox_events'])).toEqual(before);
     expect(await admin().partitions.convert('day')).toMatchObject({ converted: true });
   });

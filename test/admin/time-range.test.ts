@@ -67,7 +67,7 @@ describe.each([18, 14] as const)('a time range on PostgreSQL %i', (version) => {
         const time = new Date(Date.parse('2026-01-03T12:00:00Z') - (size - middle) * 1_000).toISOString();
         const plans = await nestedPlans(
           client,
-          'select postcommit.bound_seqs($1::timestamptz, $1::timestamptz + $2::interval, $3, $4)',
+          'select postcommit.find_seq_range($1::timestamptz, $1::timestamptz + $2::interval, $3, $4)',
           [time, '1 hour', middle, middle + 3_600],
         );
         const scans = plans.flatMap((plan) => [...nodesOf(plan)]).filter((node) => node['Relation Name']);

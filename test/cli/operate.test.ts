@@ -103,7 +103,7 @@ describe('an operator with the command line', () => {
     const first = answer(await run('relay', '--once', '--json'));
     const second = await runJson('relay', '--once', '--name', 'night');
     expect(first.delivered + second.delivered).toBe(1);
-    expect(first.rejected + second.rejected).toBe(2);
+    expect(first.deadLettered + second.deadLettered).toBe(2);
 
     const [status, check] = await Promise.all([
       run('status'),

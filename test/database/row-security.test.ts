@@ -183,10 +183,18 @@ describe.each([18, 14] as const)('row-level security on PostgreSQL %i', (version
     // Called by functions that have the setting.
     const inside = ['check_partition', 'create_partition', 'sample_queue'];
     const readNoRows = [
-      ...['copies_of', 'create_leaf', 'grants_of', 'has_partition', 'hindrance_of', 'is_attached', 'key_hash'],
+      ...[
+        'copies_of',
+        'create_leaf',
+        'grants_of',
+        'find_partitioning_obstacle',
+        'has_partition',
+        'is_attached',
+        'key_hash',
+      ],
       ...['note_requeues', 'note_rows_requeued', 'note_truncated', 'plain_payload', 'require_read_committed'],
       ...['server_stamp'],
-      ...['unbound_log', 'usable_low_water', 'validate_log', 'views_of'],
+      ...['unconstrain_log', 'usable_low_water', 'validate_log', 'views_of'],
     ];
     expect(rows.map(({ name }) => name)).toEqual([...emitting, ...inside, ...readNoRows].sort());
   });

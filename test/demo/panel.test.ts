@@ -12,7 +12,7 @@ const relay: FleetMember = {
   token: '1',
   delivered: 1_234_567,
   failed: 0,
-  rejected: 0,
+  deadLettered: 0,
   inFlight: 50,
   tookOver: 0,
 };

@@ -56,7 +56,7 @@ describe('draining into Kafka', () => {
       );
       expect(letters).toEqual([{ id: ids[500], reason: 'rejected', attempts: 1, error: expect.any(String) }]);
       expect(letters[0]?.error).toMatch(/too large|larger|bytes/i);
-      expect(relay.stats()).toMatchObject({ delivered: 999, rejected: 1, failed: 0 });
+      expect(relay.stats()).toMatchObject({ delivered: 999, deadLettered: 1, failed: 0 });
     }),
     120_000,
   );

@@ -44,7 +44,7 @@ describe('a Kafka topic that is deleted and recreated with fewer partitions unde
 
       const stored = new Set((await reader.read(topic, 0)).map(({ eventId }) => eventId));
       expect(since.filter((id) => !stored.has(id))).toEqual([]);
-      expect(relay.stats().rejected).toBe(0);
+      expect(relay.stats().deadLettered).toBe(0);
     }),
     120_000,
   );

@@ -151,7 +151,7 @@ describe('converting an outbox that is at work', () => {
       const { db } = scenario;
       const { admin } = createOutbox({ db: fromPg(db.pool), notify: false });
       await scenario.emitLine('a', 3);
-      const steps = ['bound_log()', 'validate_log()', `partition_log('day')`];
+      const steps = ['constrain_log()', 'validate_log()', `partition_log('day')`];
       for (const [done, step] of steps.entries()) {
         // The session ends with its last step under way: nothing of that step is kept.
         const client = await db.pool.connect();

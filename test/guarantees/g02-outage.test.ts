@@ -157,7 +157,7 @@ describe('G2 nothing lost: a connection breaks and the relay lives', () => {
       await emitSome(scenario);
       await scenario.drained();
       await expectClean(scenario, 100);
-      expect(relay.stats()).toMatchObject({ state: 'running', connected: true, rejected: 0 });
+      expect(relay.stats()).toMatchObject({ state: 'running', connected: true, deadLettered: 0 });
     }),
   );
 });
@@ -180,7 +180,7 @@ describe('G2 nothing lost: PostgreSQL restarts', () => {
       }
       await scenario.drained();
       await expectClean(scenario, 2 * 2 * limits.prefetchMax);
-      for (const relay of relays) expect(relay.stats()).toMatchObject({ state: 'running', rejected: 0 });
+      for (const relay of relays) expect(relay.stats()).toMatchObject({ state: 'running', deadLettered: 0 });
     } finally {
       await scenario.close();
     }

@@ -59,7 +59,7 @@ describe('G6: an outage is not poison', () => {
       expect(ofA).toEqual([...before, ...during.slice(0, 200), ...after]);
       expect(events.received).toHaveLength(290);
       expect(await attemptsUsed(scenario)).toEqual(none);
-      expect(relay.stats()).toMatchObject({ failed: 0, rejected: 0 });
+      expect(relay.stats()).toMatchObject({ failed: 0, deadLettered: 0 });
     }),
   );
 

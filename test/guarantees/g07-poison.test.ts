@@ -29,7 +29,7 @@ describe('G7 poison is contained', () => {
         { reason: 'rejected', attempts: 1, blocking: false, error: 'Reject: the script says so', aggregate_id: 'bad' },
       ]);
       expect(await scenario.findings()).toMatchObject({ lost: [], orderViolations: [], overlaps: [] });
-      expect(relay.stats()).toMatchObject({ rejected: 1, delivered: 10 });
+      expect(relay.stats()).toMatchObject({ deadLettered: 1, delivered: 10 });
     }),
   );
 
@@ -40,7 +40,7 @@ describe('G7 poison is contained', () => {
       await scenario.emitLine('bad', 1, { reject: true });
       await scenario.emitLine('bad', 300);
       const first = await scenario.relay('first', { poison: 'block', batchSizeMax: 50, prefetchMax: 50 });
-      const dead = await nextEvent<{ blocking: boolean }>(first, 'rejected');
+      const dead = await nextEvent<{ blocking: boolean }>(first, 'deadLettered');
       expect(dead.blocking).toBe(true);
       await scenario.emitLine('good', 50);
       await until(() => endsOf(scenario, 'thing:good') === 50, { what: 'the others are delivered' });
@@ -74,7 +74,7 @@ describe('G7 poison is contained', () => {
       const retries: { attempt: number; delayMs: number }[] = [];
       relay.on('failed', ({ attempt, delayMs }) => retries.push({ attempt, delayMs }));
       await scenario.emit([{ aggregateId: 'a' }]);
-      const dead = nextEvent(relay, 'rejected');
+      const dead = nextEvent(relay, 'deadLettered');
       await relay.start();
       expect(await dead).toMatchObject({
         reason: 'exhausted',
@@ -121,7 +121,7 @@ describe('G7 poison is contained', () => {
           },
         },
       });
-      expect(await relay.runOnce()).toMatchObject({ rejected: 1, delivered: 0, failed: 0 });
+      expect(await relay.runOnce()).toMatchObject({ deadLettered: 1, delivered: 0, failed: 0 });
       expect(calls).toEqual(['fine', 'picky', 'broken']);
       expect(await deadLetters(scenario)).toMatchObject([{ reason: 'rejected', attempts: 1, done: ['fine'] }]);
       expect(await failures(scenario)).toMatchObject([
@@ -237,7 +237,7 @@ describe('G7 whatever a handler throws is recorded, readable and bounded', () =>
           },
         },
       });
-      expect(await relay.runOnce()).toMatchObject({ rejected: thrown.length });
+      expect(await relay.runOnce()).toMatchObject({ deadLettered: thrown.length });
       const letters = await deadLetters(scenario);
       for (const [n, [name, , text]] of thrown.entries()) expect(letters[n].error, name).toMatch(text);
     }),
@@ -251,7 +251,7 @@ describe('G7 whatever a handler throws is recorded, readable and bounded', () =>
         retry: { delaysMs: [] },
         handlers: { scripted: { script: (event) => Promise.reject(thrown[event.payload]?.[1]) } },
       });
-      expect(await relay.runOnce()).toMatchObject({ rejected: thrown.length });
+      expect(await relay.runOnce()).toMatchObject({ deadLettered: thrown.length });
       const letters = await deadLetters(scenario);
       for (const [n, [name, , text]] of thrown.entries()) expect(letters[n].error, name).toMatch(text);
     }),

@@ -64,7 +64,7 @@ describe('G8 bounded', () => {
       expect(heldMax).toBeLessThanOrEqual(limits.prefetchMax);
       expect(heldMax).toBeGreaterThan(0);
       expect(atOnceMax).toBe(limits.inFlightMax);
-      expect(relay.stats()).toMatchObject({ delivered: 300, rejected: 0 });
+      expect(relay.stats()).toMatchObject({ delivered: 300, deadLettered: 0 });
     })(),
   );
 

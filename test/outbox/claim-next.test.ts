@@ -39,7 +39,7 @@ const relay = (name: string) => registerRelay(db.pool, 'postcommit', { name, hos
 const request = {
   exceptKeys: [],
   inlineBytesMax: 1_000,
-  holding: undefined,
+  knownSeqs: undefined,
   lowWater: { mark: '0', requeues: '0', server: '' },
   targets: [],
 };
@@ -356,12 +356,12 @@ describe('claimNext', () => {
   test('after a lost answer, trusts only what the relay says it holds', async () => {
     await emit('x', 2);
     await db.query('update postcommit.outbox_queue set claimed_by = $1 where seq = 1', [me]);
-    expect(await next({ holding: [] })).toBe('more');
+    expect(await next({ knownSeqs: [] })).toBe('more');
     await db.query(`update postcommit.outbox_queue set available_at = 'infinity' where seq = 1`);
-    expect(await next({ holding: [] })).toBe('other');
+    expect(await next({ knownSeqs: [] })).toBe('other');
     await db.query('update postcommit.outbox_queue set available_at = null where seq = 1');
-    expect(seqsOf(await next({ holding: ['1'] }))).toEqual(['2']);
-    expect(await next({ holding: ['2'] })).toBe('other');
+    expect(seqsOf(await next({ knownSeqs: ['1'] }))).toEqual(['2']);
+    expect(await next({ knownSeqs: ['2'] })).toBe('other');
   });
 
   test('needs no predecessor for an event without order', async () => {
@@ -519,7 +519,7 @@ const states = fc.record({
   rows: fc.uniqueArray(queued, { selector: ({ seq }) => seq, minLength: 1, maxLength: 4 }),
   exceptKeys: fc.oneof(fc.constant<string[]>([]), fc.subarray(['x', 'y', 'z'], { maxLength: 2 })),
   shelved: fc.constantFrom(undefined, undefined, undefined, 'x'),
-  holding: fc.oneof(fc.constant(undefined), fc.subarray(['1', '2', '3', '4', '5', '6', '7', '8'])),
+  knownSeqs: fc.oneof(fc.constant(undefined), fc.subarray(['1', '2', '3', '4', '5', '6', '7', '8'])),
   mark: fc.constantFrom(0, 0, 3),
   markIsValid: fc.boolean(),
 });
@@ -565,7 +565,7 @@ describe('whatever is in the queue', () => {
     const shelveSql = `insert into postcommit.outbox_shelf (destination, seq, key, attempts, rescues)
       values ('away', 0, $1, 0, 0)`;
 
-    const property = fc.asyncProperty(states, async ({ rows, exceptKeys, shelved, holding, mark, markIsValid }) => {
+    const property = fc.asyncProperty(states, async ({ rows, exceptKeys, shelved, knownSeqs, mark, markIsValid }) => {
       const given = rows.map(({ key, holder, when, ...row }) => ({
         ...row,
         key: key && keys[key],
@@ -574,7 +574,7 @@ describe('whatever is in the queue', () => {
       }));
       const more = {
         exceptKeys: exceptKeys.map((key) => keys[key]),
-        holding,
+        knownSeqs,
         lowWater: { mark: String(mark), requeues: markIsValid ? requeues : `${requeues}1`, server },
       };
       // One transaction, so that it is the same time for both.

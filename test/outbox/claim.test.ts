@@ -19,7 +19,7 @@ const request = {
   dueMax: 5,
   exceptKeys: [],
   inlineBytesMax: 1_000,
-  holding: undefined,
+  knownSeqs: undefined,
   lowWater: { mark: '0', requeues: '0', server: '' },
   sample: false,
   ownShards: false,
@@ -86,8 +86,8 @@ describe('claim', () => {
   // One event alone is claimed by statements of its own, which must judge as the large one does.
   test.each([
     ['is in this relay’s hands', (me: string) => `claimed_by = ${me}`, {}, true],
-    ['is in this relay’s hands, as it says', (me: string) => `claimed_by = ${me}`, { holding: ['1'] }, true],
-    ['is under its token, but lost', (me: string) => `claimed_by = ${me}`, { holding: [], floor: '1' }, false],
+    ['is in this relay’s hands, as it says', (me: string) => `claimed_by = ${me}`, { knownSeqs: ['1'] }, true],
+    ['is under its token, but lost', (me: string) => `claimed_by = ${me}`, { knownSeqs: [], floor: '1' }, false],
     ['is in another one’s hands', (_me: string, other: string) => `claimed_by = ${other}`, {}, false],
     ['waits for a retry', () => `available_at = now() + interval '1 hour'`, {}, false],
     ['blocks its key', () => `available_at = 'infinity', blocking = true`, {}, false],
@@ -139,12 +139,14 @@ describe('claim', () => {
     const token = await relay('one');
     const [first, second, third] = await emit('x', 3);
     await claimAs(token, { readyMax: 1 }); // Its answer is lost.
-    expect((await claimAs(token, { holding: [] })).rows.map(({ seq }) => seq)).toEqual([first, second, third]);
+    expect((await claimAs(token, { knownSeqs: [] })).rows.map(({ seq }) => seq)).toEqual([first, second, third]);
     const other = await emit('x', 1);
     // Now it holds all but the second: what follows must not pass.
-    const holding = [first, third] as string[];
-    expect((await claimAs(token, { holding, floor: third as string })).rows.map(({ seq }) => seq)).toEqual(other);
-    expect((await claimAs(token, { holding: [...holding, ...other] })).rows.map(({ seq }) => seq)).toEqual([second]);
+    const knownSeqs = [first, third] as string[];
+    expect((await claimAs(token, { knownSeqs, floor: third as string })).rows.map(({ seq }) => seq)).toEqual(other);
+    expect((await claimAs(token, { knownSeqs: [...knownSeqs, ...other] })).rows.map(({ seq }) => seq)).toEqual([
+      second,
+    ]);
   });
 
   test('leaves the keys alone that it is told to, and takes unordered events as they are', async () => {

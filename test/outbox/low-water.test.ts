@@ -49,7 +49,7 @@ async function claimSome(readyMax: number): Promise<string[]> {
     dueMax: 5,
     exceptKeys: [],
     inlineBytesMax: 1_000,
-    holding: undefined,
+    knownSeqs: undefined,
     lowWater: water.mark,
     sample: true,
     ownShards: false,

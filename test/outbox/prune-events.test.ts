@@ -198,7 +198,7 @@ describe('beside the work', () => {
         dueMax: 10,
         exceptKeys: [],
         inlineBytesMax: 1_000,
-        holding: undefined,
+        knownSeqs: undefined,
         lowWater: { mark: '0', requeues: '0', server: '' },
         sample: false,
         ownShards: false,

@@ -20,7 +20,7 @@ const request = {
   dueMax: 5,
   exceptKeys: [],
   inlineBytesMax: 1_000,
-  holding: undefined,
+  knownSeqs: undefined,
   lowWater: { mark: '0', requeues: '0', server: '' },
   sample: false,
   ownShards: false,
@@ -113,7 +113,7 @@ describe('events that were held when a relay ended', () => {
   test('a claim of one event leaves suspects to the other claim', async () => {
     await emit('x');
     await db.query('update postcommit.outbox_queue set rescues = 2');
-    const next = { token: await relay(), exceptKeys: [], inlineBytesMax: 1_000, holding: undefined, targets: [] };
+    const next = { token: await relay(), exceptKeys: [], inlineBytesMax: 1_000, knownSeqs: undefined, targets: [] };
     const answer = await claimNext(query, 'postcommit', { ...next, lowWater: request.lowWater });
     expect(answer).toBe('other');
   });
@@ -136,7 +136,7 @@ describe('events that were held when a relay ended', () => {
     const other = await relay();
     await db.query(`update postcommit.outbox_queue set rescues = 2, ${state}`, state.includes('$1') ? [other] : []);
     await emit('y');
-    const next = { token: await relay(), exceptKeys: [], inlineBytesMax: 1_000, holding: undefined, targets: [] };
+    const next = { token: await relay(), exceptKeys: [], inlineBytesMax: 1_000, knownSeqs: undefined, targets: [] };
     const answer = await claimNext(query, 'postcommit', { ...next, lowWater: request.lowWater });
     expect(answer).toMatchObject({ rows: [{ seq: '2' }] });
   });

@@ -25,7 +25,7 @@ describe('a handler that never settles', () => {
       };
       const relay = await scenario.relay('one', { ...options, handlers: { scripted: { handler } } });
       await scenario.emit([{ aggregateId: 'a' }]);
-      await until(() => relay.stats().rejected === 1, { what: 'it is dead' });
+      await until(() => relay.stats().deadLettered === 1, { what: 'it is dead' });
       const code = 'POSTCOMMIT_E_DELIVER_TIMEOUT';
       expect(reasons).toEqual([1, 2].map(() => expect.objectContaining({ name: 'PostcommitError', code })));
       expect(await failures(scenario)).toEqual(
@@ -53,10 +53,10 @@ describe('a handler that never settles', () => {
         ...['h1', 'h2', 'h3', 'h4'].map((aggregateId) => ({ type: 'hanging', aggregateId })),
         ...Array.from({ length: 20 }, (_, n) => ({ aggregateId: `a${n % 5}` })),
       ]);
-      await until(() => relay.stats().rejected === 4, { what: 'those that hang were given up' });
+      await until(() => relay.stats().deadLettered === 4, { what: 'those that hang were given up' });
       await scenario.drained();
       await until(() => relay.stats().delivered === 20, { what: 'the relay knows that all others were delivered' });
-      expect(relay.stats()).toMatchObject({ delivered: 20, rejected: 4, inFlight: 0 });
+      expect(relay.stats()).toMatchObject({ delivered: 20, deadLettered: 4, inFlight: 0 });
     }),
   );
 

@@ -46,7 +46,7 @@ test(
     await scenario.emit(kinds.map(([type]) => ({ type, aggregateId: type })));
     await scenario.drained();
     const retried = kinds.filter(([, worksAtOnce]) => !worksAtOnce);
-    expect(relay.stats()).toMatchObject({ delivered: kinds.length, failed: retried.length, rejected: 0 });
+    expect(relay.stats()).toMatchObject({ delivered: kinds.length, failed: retried.length, deadLettered: 0 });
   }),
 );
 
@@ -64,7 +64,7 @@ describe('an event whose type has no handler', () => {
     withScenario(async (scenario) => {
       await scenario.emit([{ type: 'order.paid', aggregateId: 'a' }, { aggregateId: 'b' }]);
       const counts = await scenario.idleRelay('old', { ...later, noHandler: 'retry' }).runOnce();
-      expect(counts).toEqual({ delivered: 1, failed: 1, rejected: 0 });
+      expect(counts).toEqual({ delivered: 1, failed: 1, deadLettered: 0 });
       const code = 'POSTCOMMIT_E_NO_HANDLER';
       expect(await failures(scenario)).toEqual([
         { attempt: 1, target: null, code, error: expect.stringContaining('order.paid') },
@@ -82,7 +82,7 @@ describe('an event whose type has no handler', () => {
     withScenario(async (scenario) => {
       await scenario.emit([{ type: 'order.paid', aggregateId: 'a' }]);
       const counts = await scenario.idleRelay('one', { retry: { delaysMs: [0] }, handlers: {} }).runOnce();
-      expect(counts).toEqual({ delivered: 0, failed: 1, rejected: 1 });
+      expect(counts).toEqual({ delivered: 0, failed: 1, deadLettered: 1 });
       const [letter] = await scenario.db.query('select reason, attempts from postcommit.outbox_dead_letters');
       expect(letter).toEqual({ reason: 'exhausted', attempts: 2 });
     }),
@@ -94,7 +94,7 @@ describe('an event whose type has no handler', () => {
       await scenario.emit([{ type: 'order.paid', aggregateId: 'a' }]);
       const handlers = { 'order.paid': {} };
       const counts = await scenario.idleRelay('one', { ...soon, noHandler: 'fail', handlers }).runOnce();
-      expect(counts).toEqual({ delivered: 0, failed: 0, rejected: 1 });
+      expect(counts).toEqual({ delivered: 0, failed: 0, deadLettered: 1 });
       const [letter] = await scenario.db.query('select reason, attempts, error from postcommit.outbox_dead_letters');
       expect(letter).toEqual({ reason: 'no_handler', attempts: 1, error: expect.stringContaining('order.paid') });
       expect(await failures(scenario)).toMatchObject([{ attempt: 1, code: 'POSTCOMMIT_E_NO_HANDLER' }]);

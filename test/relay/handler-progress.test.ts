@@ -34,7 +34,7 @@ describe('several handlers of one type', () => {
       const handlers = { scripted: noting([], { mail: fail, stock: fail, search: succeed }) };
       await scenario.emit([{ aggregateId: 'a' }]);
       const counts = await scenario.idleRelay('one', { retry: { delaysMs: [60_000] }, handlers }).runOnce();
-      expect(counts).toEqual({ delivered: 0, failed: 1, rejected: 0 });
+      expect(counts).toEqual({ delivered: 0, failed: 1, deadLettered: 0 });
       const failures = await scenario.db.query(
         'select attempt, target, code, error from postcommit.outbox_failures order by target',
       );
@@ -79,9 +79,9 @@ describe('several handlers of one type', () => {
       const relay = await scenario.relay('one', { ...soon, handlers });
       await scenario.emit([{ aggregateId: 'a' }]);
       await until(() => calls.length === 3, { what: 'all were called' });
-      expect(relay.stats()).toMatchObject({ rejected: 0, inFlight: 1 });
+      expect(relay.stats()).toMatchObject({ deadLettered: 0, inFlight: 1 });
       late.resolve();
-      await until(() => relay.stats().rejected === 1, { what: 'it is dead' });
+      await until(() => relay.stats().deadLettered === 1, { what: 'it is dead' });
       const [letter] = await scenario.db.query(
         'select reason, attempts, done, error from postcommit.outbox_dead_letters',
       );

@@ -32,9 +32,9 @@ describe('a publisher that takes several events of a key in one batch', () => {
           return { kind, reason: 'as scripted' };
         };
         const relay = await scenario.relay('r', { handlers: {}, destinations: { events }, route: byType });
-        const { delivered, rejected } =
-          kind === 'rejected' ? { delivered: 14, rejected: 1 } : { delivered: 15, rejected: 0 };
-        const isDone = () => relay.stats().delivered === delivered && relay.stats().rejected === rejected;
+        const { delivered, deadLettered } =
+          kind === 'rejected' ? { delivered: 14, deadLettered: 1 } : { delivered: 15, deadLettered: 0 };
+        const isDone = () => relay.stats().delivered === delivered && relay.stats().deadLettered === deadLettered;
         await until(isDone, { what: 'all are settled' });
         const order = arrivals(events.received, ids);
         expect(order).toEqual(sorted(order));

@@ -102,7 +102,7 @@ describe('a payload too large to come with its claim', () => {
       });
       await until(() => relay.stats().delivered === 1, { what: 'it is delivered' });
       expect(calls).toEqual(['large']);
-      expect(relay.stats()).toMatchObject({ delivered: 1, released: 2, failed: 1, rejected: 0 });
+      expect(relay.stats()).toMatchObject({ delivered: 1, released: 2, failed: 1, deadLettered: 0 });
       expect(await scenario.db.query('select code, attempt from postcommit.outbox_failures')).toEqual([
         { code: 'POSTCOMMIT_E_PAYLOAD_NOT_LOADED', attempt: 1 },
       ]);
@@ -187,7 +187,7 @@ describe('a payload too large to come with its claim', () => {
       ]);
       goOn.resolve();
       await until(() => relay.stats().delivered === 50, { what: 'all are delivered' });
-      expect(relay.stats()).toMatchObject({ delivered: 50, failed: 0, rejected: 0 });
+      expect(relay.stats()).toMatchObject({ delivered: 50, failed: 0, deadLettered: 0 });
     }),
   );
 
@@ -217,7 +217,7 @@ describe('a payload too large to come with its claim', () => {
         },
       });
       await until(() => relay.stats().delivered === 112, { what: 'all are delivered' });
-      expect(relay.stats()).toMatchObject({ delivered: 112, released: 0, failed: 0, rejected: 0 });
+      expect(relay.stats()).toMatchObject({ delivered: 112, released: 0, failed: 0, deadLettered: 0 });
       const largest = (n: number) => Math.max(...seen.filter(({ size }) => size < n).map((each) => each.inFlight));
       // Beside one that is larger than its half there is at most the other half.
       expect(largest(Number.POSITIVE_INFINITY)).toBeLessThanOrEqual(5_100_000 + inFlightBytesMax / 2);

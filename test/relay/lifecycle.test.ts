@@ -10,7 +10,7 @@ const names: (keyof LifecycleEvents)[] = [
   'claimed',
   'delivered',
   'failed',
-  'rejected',
+  'deadLettered',
   'released',
   'rescued',
 ];
@@ -51,7 +51,9 @@ describe('the lifecycle events of a relay', () => {
           targets: ['script'],
           latencyMs: expect.any(Number),
         });
-        expect(of('rejected')).toMatchObject([{ aggregateId: 'b', reason: 'rejected', blocking: false, attempt: 1 }]);
+        expect(of('deadLettered')).toMatchObject([
+          { aggregateId: 'b', reason: 'rejected', blocking: false, attempt: 1 },
+        ]);
         expect(of('released').length).toBeGreaterThan(0);
         expect(of('stopped')).toEqual([{ relay: 'teller', released: of('released').length }]);
         const claimed = of('claimed').reduce((sum, each) => sum + (each as { count: number }).count, 0);
@@ -70,7 +72,7 @@ describe('the lifecycle events of a relay', () => {
         claimed: 0,
         delivered: 0,
         failed: 0,
-        rejected: 0,
+        deadLettered: 0,
         released: 0,
         unavailable: 0,
         fenced: 0,

@@ -214,7 +214,7 @@ describe('a publisher that breaks its contract harms only its own destination', 
       });
       const others = Array.from({ length: 10 }, (_, n) => ({ aggregateId: String(n + 1) }));
       await scenario.emit([{ aggregateId: '0', type: 'poison' }, ...others]);
-      await until(() => relay.stats().delivered === 10 && relay.stats().rejected === 1, { what: 'all is done' });
+      await until(() => relay.stats().delivered === 10 && relay.stats().deadLettered === 1, { what: 'all is done' });
       const failed = await scenario.db.query('select distinct seq from postcommit.outbox_failures');
       expect(failed).toHaveLength(1);
     }),

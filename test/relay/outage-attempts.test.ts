@@ -10,7 +10,7 @@ const many = (count: number, keys = count, type = 'topic') =>
   Array.from({ length: count }, (_, n) => ({ aggregateId: `${type}${n % keys}`, type }));
 const delivered = (relays: readonly Relay[]) => relays.reduce((sum, relay) => sum + relay.stats().delivered, 0);
 const lost = (relays: readonly Relay[]) =>
-  relays.map((relay) => relay.stats()).map(({ failed, rejected }) => [failed, rejected]);
+  relays.map((relay) => relay.stats()).map(({ failed, deadLettered }) => [failed, deadLettered]);
 
 describe('an outage costs no attempt (G6)', () => {
   test(
@@ -48,7 +48,7 @@ describe('an outage costs no attempt (G6)', () => {
       events.mood = 'up';
       const haveArrived = () => ids.every((id) => events.received.some(({ eventId }) => eventId === id));
       await until(haveArrived, { what: 'all have arrived' });
-      expect(relay.stats()).toMatchObject({ failed, rejected: 0 });
+      expect(relay.stats()).toMatchObject({ failed, deadLettered: 0 });
     }),
   );
 

@@ -65,7 +65,7 @@ describe('one event whose failure looks like an outage, at default settings', ()
       let wasDead = false;
       const answer = receiver.answer;
       receiver.answer = async (request, response) => {
-        if (JSON.parse(request.body.toString()).eventType === 'behind') wasDead = relay.stats().rejected === 1;
+        if (JSON.parse(request.body.toString()).eventType === 'behind') wasDead = relay.stats().deadLettered === 1;
         await answer(request, response);
       };
       await until(() => relay.stats().delivered === 21, { what: 'all others have arrived', timeoutMs: 20_000 });

@@ -38,7 +38,7 @@ describe('an error text that the encoding of the database lacks', () => {
       });
       await scenario.emit(many(200));
       await scenario.drained();
-      expect(relay.stats()).toMatchObject({ delivered: 198, failed: 2, rejected: 2 });
+      expect(relay.stats()).toMatchObject({ delivered: 198, failed: 2, deadLettered: 2 });
       const failures = await scenario.db.query(
         'select seq::text, attempt, error from postcommit.outbox_failures where seq = 7 order by 1, 2',
       );
@@ -114,7 +114,7 @@ describe('names that cannot be stored', () => {
         route: () => ({ to: 'events', ...part }),
       });
       await scenario.emit(many(1));
-      expect(await relay.runOnce()).toMatchObject({ rejected: 1 });
+      expect(await relay.runOnce()).toMatchObject({ deadLettered: 1 });
       expect(await letters(scenario)).toMatchObject([{ error: expect.stringContaining(`the ${what}`) }]);
       expect(events.received).toEqual([]);
     })();
@@ -189,7 +189,7 @@ describe('a result that the database refuses in any form', () => {
         const relay = await scenario.relay('one', { ...soon, poison });
         await scenario.emit(many(100));
         await scenario.drained();
-        expect(relay.stats()).toMatchObject({ delivered: 99, rejected: 1, fenced: 0 });
+        expect(relay.stats()).toMatchObject({ delivered: 99, deadLettered: 1, fenced: 0 });
         expect(await letters(scenario)).toEqual([
           {
             seq: '13',
@@ -222,7 +222,7 @@ describe('a result that the database refuses in any form', () => {
       const retry = { delaysMs: [10] };
       const relay = await scenario.relay('one', { ...soon, retry, handlers: {}, destinations: { events } });
       await scenario.emit(many(1));
-      await until(() => relay.stats().rejected === 1, { what: 'its result is refused' });
+      await until(() => relay.stats().deadLettered === 1, { what: 'its result is refused' });
       expect(await scenario.db.query('select done, owed from postcommit.outbox_dead_letters')).toEqual([
         { done: ['events'], owed: null },
       ]);
@@ -244,7 +244,7 @@ describe('a result that the database refuses in any form', () => {
       await scenario.emit([{ aggregateId: 'later' }]);
       await until(() => relay.stats().delivered === 100, { what: 'later ones are delivered' });
       await scenario.db.query('alter table postcommit.outbox_dead_letters drop constraint unluckier');
-      await until(() => relay.stats().rejected === 1, { what: 'the dead letter could be written' });
+      await until(() => relay.stats().deadLettered === 1, { what: 'the dead letter could be written' });
     }),
   );
 });

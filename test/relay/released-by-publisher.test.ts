@@ -29,7 +29,7 @@ describe('an event that a publisher released', () => {
       ]);
       await until(() => publisher.received.length === 20, { what: 'all others have arrived' });
       await until(() => relay.stats().delivered === 20, { what: 'all others are settled' });
-      expect(relay.stats()).toMatchObject({ delivered: 20, failed: 0, rejected: 1 });
+      expect(relay.stats()).toMatchObject({ delivered: 20, failed: 0, deadLettered: 1 });
       const failures = await scenario.db.query('select count(*)::integer as n from postcommit.outbox_failures');
       expect(failures).toEqual([{ n: 1 }]);
     }),

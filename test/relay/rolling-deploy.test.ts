@@ -172,7 +172,7 @@ describe('after a rollback', () => {
         handlers: { scripted: { mail, added: broken } },
       });
       const [id] = (await scenario.emitLine('a', 1)) as [string];
-      await until(() => current.stats().rejected === 1, { what: 'it is dead' });
+      await until(() => current.stats().deadLettered === 1, { what: 'it is dead' });
       await current.stop();
       const old = await scenario.relay('old', { ...fast, handlers: { scripted: { mail } } });
       expect(await admin.retry({ ids: [id] })).toEqual({ count: 1 });

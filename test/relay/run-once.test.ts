@@ -13,8 +13,8 @@ describe('runOnce', () => {
         { aggregateId: 'later', delayMs: 3_600_000 },
       ]);
       const relay = scenario.idleRelay('one', { batchSizeMax: 20, prefetchMax: 40, retry: { delaysMs: [3_600_000] } });
-      expect(await relay.runOnce()).toEqual({ delivered: 250, failed: 1, rejected: 1 });
-      expect(await relay.runOnce()).toEqual({ delivered: 0, failed: 0, rejected: 0 });
+      expect(await relay.runOnce()).toEqual({ delivered: 250, failed: 1, deadLettered: 1 });
+      expect(await relay.runOnce()).toEqual({ delivered: 0, failed: 0, deadLettered: 0 });
       expect(relay.stats()).toMatchObject({ state: 'idle', delivered: 250, claimed: 252 });
       await relay.start();
       await expect(relay.runOnce()).rejects.toMatchObject({ code: 'POSTCOMMIT_E_RELAY_STATE' });

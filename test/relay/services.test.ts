@@ -3,8 +3,8 @@ import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { resolveConnection } from '../../src/database/connection-options.ts';
 import type { ArrayQuery } from '../../src/database/executor.ts';
-import { DestinationMonitor } from '../../src/relay/deliver/destinations/destination-monitor.ts';
 import { resolveDestinations } from '../../src/relay/deliver/destinations/destination-options.ts';
+import { DestinationRefresher } from '../../src/relay/deliver/destinations/destination-refresher.ts';
 import { DestinationSet } from '../../src/relay/deliver/destinations/destination-set.ts';
 import { ClaimHistory } from '../../src/relay/lane/claim-history.ts';
 import { EventBuffer } from '../../src/relay/lane/event-buffer.ts';
@@ -126,7 +126,7 @@ const services: [name: string, make: () => Service][] = [
   ['the polling lane', lane],
   ['the sweeper of parked events', () => new ParkedEventSweeper({ ...common, db: pool, onUnparked: nothing })],
   ['the destinations', destinations],
-  ['the destination monitor', () => new DestinationMonitor({ ...common, destinations: destinations() })],
+  ['the destination refresher', () => new DestinationRefresher({ ...common, destinations: destinations() })],
   [
     'maintenance',
     () =>

@@ -74,7 +74,7 @@ describe('behind a transaction pooler', () => {
       await expectAllDelivered(scenario);
       await relay.stop();
       expect(lines).toEqual([]);
-      expect(relay.stats()).toMatchObject({ state: 'idle', delivered: 90, rejected: 0, fenced: 0 });
+      expect(relay.stats()).toMatchObject({ state: 'idle', delivered: 90, deadLettered: 0, fenced: 0 });
       expect(await scenario.db.query('select ended_as from postcommit.outbox_relays')).toEqual([
         { ended_as: 'stopped' },
       ]);
@@ -96,7 +96,7 @@ describe('behind a transaction pooler', () => {
       });
       await emitThrough(pooler, scenario.db.url);
       await expectAllDelivered(scenario);
-      expect(relay.stats()).toMatchObject({ state: 'running', delivered: 90, rejected: 0 });
+      expect(relay.stats()).toMatchObject({ state: 'running', delivered: 90, deadLettered: 0 });
       expect(lines.filter((line) => !/LISTEN receives no/.test(line))).toEqual([]);
     }),
   );

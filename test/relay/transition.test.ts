@@ -24,14 +24,15 @@ describe('the outcome of an event', () => {
     ['unavailable', { failure: { seq: '7', attempts: 1, transition: 'shelve', done, waitsFor: ['a'] } }],
     ['released', { failure: { seq: '7', attempts: 1, transition: 'release', done, delayMs: 5 } }],
   ] as const)('%s has one transition, and keeps its word', (kind, transition) => {
-    expect(toTransition(event, outcomes[kind], options)).toMatchObject({ event, kind, ...transition });
+    const reported = kind === 'rejected' ? 'deadLettered' : kind;
+    expect(toTransition(event, outcomes[kind], options)).toMatchObject({ event, kind: reported, ...transition });
   });
 
-  test('failed for the last time is rejected, because its attempts are exhausted', () => {
+  test('failed for the last time is a dead letter, because its attempts are exhausted', () => {
     const last = { ...event, attempts: 2 };
     const entry = toTransition(last, outcomes.failed, options);
     expect(entry).toMatchObject({
-      kind: 'rejected',
+      kind: 'deadLettered',
       failure: { transition: 'dead_letter', reason: 'exhausted', owed: ['a'] },
     });
     expect(delayOf(entry)).toBeUndefined();

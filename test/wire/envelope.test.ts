@@ -3,7 +3,6 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { envelope } from '../../src/wire/envelope.ts';
-import { isoTime } from '../../src/wire/event-facts.ts';
 import { raw } from '../../src/wire/raw.ts';
 import type { Serialized, Serializer } from '../../src/wire/serializer.ts';
 import { deliveredEvent, traceId, traceparent } from './event.ts';
@@ -123,20 +122,5 @@ describe('the raw format', () => {
     expect(body).toBe('null');
     expect(contentType).toBe('application/json');
     expect(headers).toEqual(serialize(envelope(), given).headers);
-  });
-});
-
-describe('the time of an event', () => {
-  it('is written as Date writes it, whatever was written before', () => {
-    fc.assert(
-      fc.property(fc.array(fc.date({ noInvalidDate: true }), { minLength: 1 }), fc.nat(3_000), (dates, apart) => {
-        for (const date of dates) {
-          for (const ms of [date.getTime(), Math.min(date.getTime() + apart, 8.64e15)]) {
-            expect(isoTime(ms)).toBe(new Date(ms).toISOString());
-            expect(isoTime(ms + 0.25)).toBe(new Date(ms + 0.25 > 8.64e15 ? ms : ms + 0.25).toISOString());
-          }
-        }
-      }),
-    );
   });
 });

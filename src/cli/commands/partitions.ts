@@ -22,7 +22,7 @@ const idsChange =
   'Ids are unique within a partition only: INSERT ... ON CONFLICT (id) into the log fails (42P10); use emit_once instead.';
 
 const steps: Record<ConversionStep, string> = {
-  bound: 'step 1 of 3: locking the log for a moment',
+  constrain: 'step 1 of 3: locking the log for a moment',
   validate: 'step 2 of 3: reading the log',
   partition: 'step 3 of 3: locking the log to swap the tables',
 };
@@ -105,7 +105,7 @@ function addConvert(partitions: Command, terminal: Terminal): void {
       if (unit === 'none')
         await confirm(context, `${idsChange} This cannot be undone. Partition the log by ${by}?`, yes);
       // Reading a large log takes minutes.
-      const conversion = await runWithProgress(context, steps.bound, ({ signal, report }) => {
+      const conversion = await runWithProgress(context, steps.constrain, ({ signal, report }) => {
         const options = { patienceMs, signal, onStep: (step: ConversionStep) => report(steps[step]) };
         return withAdmin(context, (admin) => admin.partitions.convert(by, options), { queryTimeoutMs: 86_400_000 });
       });

@@ -56,7 +56,7 @@ export interface ClaimRequest {
   /** Larger payloads and headers are not returned. Negative: nothing is read from the log, `readClaimed` does that. */
   inlineBytesMax: number;
   /** After the result of a claim was lost: every seq that this relay has claimed. */
-  holding: readonly string[] | undefined;
+  knownSeqs: readonly string[] | undefined;
   /** Nothing below `mark` is in the queue, as long as `requeues` and `server` are unchanged. */
   lowWater: LowWaterMark;
   /** Whether to sample the queue for the low-water mark. */
@@ -116,7 +116,7 @@ export async function claim(query: ArrayQuery, schema: string, request: ClaimReq
     request.dueMax,
     request.exceptKeys,
     request.inlineBytesMax,
-    request.holding ?? null,
+    request.knownSeqs ?? null,
     request.lowWater.mark,
     request.lowWater.requeues,
     request.lowWater.server,
@@ -149,7 +149,7 @@ export const claimNextSql = perSchema(
 
 export type ClaimNextRequest = Pick<
   ClaimRequest,
-  'token' | 'exceptKeys' | 'inlineBytesMax' | 'holding' | 'lowWater' | 'targets'
+  'token' | 'exceptKeys' | 'inlineBytesMax' | 'knownSeqs' | 'lowWater' | 'targets'
 >;
 
 /**
@@ -162,10 +162,10 @@ export type ClaimNextResult = ClaimResult | 'more' | 'raced' | 'other';
 export async function claimNext(
   query: ArrayQuery,
   schema: string,
-  { token, exceptKeys, inlineBytesMax, holding, lowWater, targets }: ClaimNextRequest,
+  { token, exceptKeys, inlineBytesMax, knownSeqs, lowWater, targets }: ClaimNextRequest,
 ): Promise<ClaimNextResult> {
   const { mark, requeues, server } = lowWater;
-  const values = [token, exceptKeys, inlineBytesMax, holding ?? null, mark, requeues, server, targets];
+  const values = [token, exceptKeys, inlineBytesMax, knownSeqs ?? null, mark, requeues, server, targets];
   const { rows } = await query(claimNextSql(schema), values, true);
   const [seen, fits, dueInMs, seq, key, attempts, done, rescues, owed, replayId, ...event] = rows[0] as NextRow;
   const examined = Number(seen);

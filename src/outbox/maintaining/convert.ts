@@ -5,19 +5,19 @@ import type { PartitionUnit } from './partition.ts';
 
 // Three statements, each in its own transaction. The first and the last lock the log briefly and give up after 200 ms; the
 // second reads all of it and blocks no session. An interrupted conversion starts again.
-const boundSql = perSchema((s) => `select ${s}.bound_log()`);
-const unboundSql = perSchema((s) => `select ${s}.unbound_log()`);
+const constrainSql = perSchema((s) => `select ${s}.constrain_log()`);
+const unconstrainSql = perSchema((s) => `select ${s}.unconstrain_log()`);
 const validateSql = perSchema((s) => `select ${s}.validate_log()`);
 const partitionSql = perSchema((s) => `select to_json(${s}.partition_log($1::text))::text as json`);
 
 /** Adds the constraint that every row fits the first partition. */
-export async function boundLog(db: Executor, schema: string): Promise<void> {
-  await db.query(boundSql(schema));
+export async function constrainLog(db: Executor, schema: string): Promise<void> {
+  await db.query(constrainSql(schema));
 }
 
 /** Removes the constraint: an abandoned conversion leaves nothing behind. */
-export async function unboundLog(db: Executor, schema: string): Promise<void> {
-  await db.query(unboundSql(schema));
+export async function unconstrainLog(db: Executor, schema: string): Promise<void> {
+  await db.query(unconstrainSql(schema));
 }
 
 /** Validates the constraint, which takes as long as reading the log. The conversion then need not read it. */

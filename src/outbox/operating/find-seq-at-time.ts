@@ -25,7 +25,7 @@ select to_json(low::text)::text as json from search where low > high`,
  *
  * A list by time is ordered by seq and stops when its page is full, so the planner walks along the primary key; for a week
  * long ago it would read everything since then. With a bound it starts where the week does. This is only a guess: imported
- * history has its own times. `boundSeqs` turns it into a correct bound.
+ * history has its own times. `findSeqRange` turns it into a correct bound.
  */
 export async function findSeqAtTime(db: Executor, schema: string, time: string): Promise<string | undefined> {
   const [seq] = await readJson<string>(db, findSeqAtTimeSql(schema), [time]);

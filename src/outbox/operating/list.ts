@@ -126,7 +126,7 @@ function statementOf(
 export interface ListRequest {
   status?: EventStatus | undefined;
   events: EventConditions;
-  /** Bounds from a time range: see `boundSeqs`. */
+  /** Bounds from a time range: see `findSeqRange`. */
   seqFrom?: string | undefined;
   seqBefore?: string | undefined;
   order: ListOrder;

@@ -11,17 +11,17 @@ import {
   SomeFailed,
 } from './port.ts';
 
-/** A record on its way: which message of the batch it is, and where it goes. */
-export interface Parcel {
+/** A record with the partition that it goes to, and the message of the batch that it comes from. */
+export interface AssignedRecord {
   readonly index: number;
   readonly record: KafkaRecord;
   /** At most. */
   readonly bytes: number;
-  readonly place: Place;
+  readonly topicPartition: TopicPartition;
 }
 
-/** A partition of a topic: what the broker takes together or not at all. One object for all parcels of a batch. */
-export interface Place {
+/** A partition of a topic: what the broker takes together or not at all. One object for all records of a batch. */
+export interface TopicPartition {
   readonly topic: string;
   /** `undefined` where the client chooses it. */
   readonly partition: number | undefined;
@@ -78,9 +78,9 @@ export class KafkaDelivery {
   }
 }
 
-/** Parcels that were not stored, and why; without a failure it was for others, which are settled. */
+/** Records that were not stored, and why; without a failure it was for others, which are settled. */
 interface Refused {
-  readonly parcels: readonly Parcel[];
+  readonly records: readonly AssignedRecord[];
   readonly failure: KafkaFailure | undefined;
 }
 
@@ -104,7 +104,7 @@ const postponed: PublishOutcome = {
 };
 
 /**
- * Sends the parcels of a round over one producer, a request for each broker, and settles them. When a request fails for
+ * Sends the records of a round over one producer, a request for each broker, and settles them. When a request fails for
  * another reason than an outage, and the client does not know for which partition, its partitions are sent one by one. A
  * partition that fails for one of its records is halved until that record stands alone, unless the broker names it: it
  * fails, and all others arrive. This takes `repeatedRequestsMax` requests at most; what is not known by then is for the
@@ -130,108 +130,108 @@ export class RoundSender {
     this.#replace = replace;
   }
 
-  async send(round: readonly Parcel[]): Promise<void> {
-    const byLeader = groupBy(round, ({ place }) => place.leader);
-    await Promise.all([...byLeader.values()].map((parcels) => this.#deliver(parcels)));
+  async send(round: readonly AssignedRecord[]): Promise<void> {
+    const byLeader = groupBy(round, ({ topicPartition }) => topicPartition.leader);
+    await Promise.all([...byLeader.values()].map((records) => this.#deliver(records)));
   }
 
-  async #deliver(given: readonly Parcel[]): Promise<void> {
-    for (const { parcels, failure } of await this.#try(this.#sendable(given))) {
+  async #deliver(given: readonly AssignedRecord[]): Promise<void> {
+    for (const { records, failure } of await this.#try(this.#sendable(given))) {
       if (failure === undefined) {
-        await this.#repeat(parcels);
+        await this.#repeat(records);
         continue;
       }
-      if (this.#ends(failure, parcels)) continue;
-      const places = [...groupBy(parcels, ({ place }) => place).values()];
+      if (this.#ends(failure, records)) continue;
+      const groups = [...groupBy(records, ({ topicPartition }) => topicPartition).values()];
       // Which partition failed is not known. The others may have been stored, and are not stored again.
-      if (places.length > 1) for (const place of places) await this.#repeat(place);
-      else await this.#isolate(parcels, failure);
+      if (groups.length > 1) for (const group of groups) await this.#repeat(group);
+      else await this.#isolate(records, failure);
     }
   }
 
   /** Depth first, so that each call finds at least one record that is refused. */
-  async #repeat(given: readonly Parcel[]): Promise<void> {
-    const parcels = this.#sendable(given);
-    if (parcels.length === 0) return;
+  async #repeat(given: readonly AssignedRecord[]): Promise<void> {
+    const records = this.#sendable(given);
+    if (records.length === 0) return;
     if (this.#repeatsLeft > 0) {
       this.#repeatsLeft--;
-      await this.#deliver(parcels);
+      await this.#deliver(records);
     } else {
-      for (const { index } of parcels) this.#delivery.settle(index, postponed);
+      for (const { index } of records) this.#delivery.settle(index, postponed);
     }
   }
 
   /** All go to one partition, and one of them or their topic was refused. */
-  async #isolate(parcels: readonly Parcel[], { about, outcome }: KafkaFailure): Promise<void> {
-    const [first] = parcels;
-    if (about === 'tooLarge' && first) this.#onTooLarge(first.record.topic, sumBytes(parcels));
-    if (about === 'topic' || parcels.length === 1) {
-      for (const { index } of parcels) this.#delivery.settle(index, outcome);
+  async #isolate(records: readonly AssignedRecord[], { about, outcome }: KafkaFailure): Promise<void> {
+    const [first] = records;
+    if (about === 'tooLarge' && first) this.#onTooLarge(first.record.topic, sumBytes(records));
+    if (about === 'topic' || records.length === 1) {
+      for (const { index } of records) this.#delivery.settle(index, outcome);
       return;
     }
-    const half = parcels.length >> 1;
-    await this.#repeat(parcels.slice(0, half));
-    await this.#repeat(parcels.slice(half));
+    const half = records.length >> 1;
+    await this.#repeat(records.slice(0, half));
+    await this.#repeat(records.slice(half));
   }
 
   /** Settles what was stored and what the client knows to have failed; answers what else was not stored, and why. */
-  async #try(parcels: readonly Parcel[]): Promise<Refused[]> {
-    if (parcels.length === 0 || !this.#delivery.open) return [];
+  async #try(records: readonly AssignedRecord[]): Promise<Refused[]> {
+    if (records.length === 0 || !this.#delivery.open) return [];
     if (this.outage !== undefined) {
-      return [{ parcels, failure: { about: 'outage', outcome: { kind: 'unavailable', reason: this.outage } } }];
+      return [{ records, failure: { about: 'outage', outcome: { kind: 'unavailable', reason: this.outage } } }];
     }
     try {
       if (this.failed && !this.port.resendsSafely) this.port = await this.#replace(this.port);
-      await this.port.send(parcels.map(({ record }) => record));
-      for (const { index } of parcels) this.#delivery.settle(index, delivered);
+      await this.port.send(records.map(({ record }) => record));
+      for (const { index } of records) this.#delivery.settle(index, delivered);
       return [];
     } catch (error) {
       this.failed = true;
-      if (!(error instanceof SomeFailed)) return [{ parcels, failure: kafkaFailure(error) }];
-      return this.#settleKnown(parcels, error);
+      if (!(error instanceof SomeFailed)) return [{ records, failure: kafkaFailure(error) }];
+      return this.#settleKnown(records, error);
     }
   }
 
-  #settleKnown(parcels: readonly Parcel[], error: SomeFailed): Refused[] {
-    const refused: Parcel[] = [];
-    const explained = new Set<Place>();
-    for (const parcel of parcels) {
-      const cause = error.errors.get(parcel.record);
+  #settleKnown(records: readonly AssignedRecord[], error: SomeFailed): Refused[] {
+    const refused: AssignedRecord[] = [];
+    const explained = new Set<TopicPartition>();
+    for (const assigned of records) {
+      const cause = error.errors.get(assigned.record);
       if (cause instanceof AnswerIncomplete) this.isStale = true;
       const failure = cause === undefined ? undefined : kafkaFailure(cause);
       if (failure === undefined) {
-        this.#delivery.settle(parcel.index, delivered);
-      } else if (this.#ends(failure, [parcel])) {
+        this.#delivery.settle(assigned.index, delivered);
+      } else if (this.#ends(failure, [assigned])) {
       } else if (error instanceof PartitionsRefused && !(cause instanceof RecordRefused)) {
-        refused.push(parcel);
+        refused.push(assigned);
       } else {
-        this.#delivery.settle(parcel.index, failure.outcome);
-        explained.add(parcel.place);
+        this.#delivery.settle(assigned.index, failure.outcome);
+        explained.add(assigned.topicPartition);
       }
     }
     return Array.from(
-      groupBy(refused, ({ place }) => place),
-      ([place, together]) => {
+      groupBy(refused, ({ topicPartition }) => topicPartition),
+      ([topicPartition, together]) => {
         const cause = error.errors.get(together[0]?.record as KafkaRecord);
-        return { parcels: together, failure: explained.has(place) ? undefined : kafkaFailure(cause) };
+        return { records: together, failure: explained.has(topicPartition) ? undefined : kafkaFailure(cause) };
       },
     );
   }
 
-  #ends({ about, outcome }: KafkaFailure, parcels: readonly Parcel[]): boolean {
+  #ends({ about, outcome }: KafkaFailure, records: readonly AssignedRecord[]): boolean {
     if (about !== 'outage' && about !== 'refused') return false;
     this.outage ??= outcome.kind === 'delivered' ? reasonOf(about) : outcome.reason;
-    for (const { index } of parcels) this.#delivery.settle(index, outcome);
+    for (const { index } of records) this.#delivery.settle(index, outcome);
     return true;
   }
 
-  #sendable(parcels: readonly Parcel[]): Parcel[] {
-    return parcels.filter(({ index }) => !this.#delivery.isHeldBack(index));
+  #sendable(records: readonly AssignedRecord[]): AssignedRecord[] {
+    return records.filter(({ index }) => !this.#delivery.isHeldBack(index));
   }
 }
 
-function sumBytes(parcels: readonly Parcel[]): number {
-  return parcels.reduce((sum, { bytes }) => sum + bytes, 0);
+function sumBytes(records: readonly AssignedRecord[]): number {
+  return records.reduce((sum, { bytes }) => sum + bytes, 0);
 }
 
 function groupBy<T, K>(items: readonly T[], keyOf: (item: T) => K): Map<K, T[]> {

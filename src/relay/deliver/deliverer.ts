@@ -1,9 +1,10 @@
 import { DeliveredEvent } from '../../wire/delivered-event.ts';
+
 import type { ClaimedEvent } from '../event/claimed-event.ts';
-import { IndexedSet } from '../event/indexed-set.ts';
 import type { EventOutcome, NamedOutcome, TargetOutcome } from '../event/outcome.ts';
 import { combine, delivered, released, unavailable } from '../event/outcome.ts';
 import { isReject } from '../event/reject.ts';
+
 import type { Destination } from './destinations/destination.ts';
 import type { Leg } from './destinations/leg.ts';
 import { HandlerCall } from './handler-call.ts';
@@ -30,7 +31,7 @@ const soleTargetsMax = 1_000;
  */
 export class Deliverer {
   readonly #options: DelivererOptions;
-  readonly #calls = new IndexedSet<HandlerCall>();
+  readonly #calls = new Set<HandlerCall>();
   readonly #soleTargets = new Map<string, readonly string[]>();
   #timeoutCheck: NodeJS.Timeout | undefined;
 
@@ -48,7 +49,7 @@ export class Deliverer {
 
   /** Aborts all deliveries under way. Those that still finish count; the others are released. */
   abandon(reason: Error): void {
-    for (const call of this.#calls.items()) call.abandon(reason);
+    for (const call of [...this.#calls]) call.abandon(reason);
     for (const destination of this.#options.destinations.values()) destination.abandon(reason);
   }
 
@@ -130,7 +131,7 @@ export class Deliverer {
       () => {
         this.#timeoutCheck = undefined;
         const now = performance.now();
-        for (const call of this.#calls.items()) call.checkTime(now);
+        for (const call of [...this.#calls]) call.checkTime(now);
         if (this.#calls.size > 0) this.#checkTimeouts();
       },
       Math.min(timeoutCheckMsMax, this.#options.deliverTimeoutMs),

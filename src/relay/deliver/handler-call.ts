@@ -1,15 +1,14 @@
 import { PostcommitError } from '../../errors.ts';
 import type { ClaimedRow } from '../../outbox/delivering/claim.ts';
 import type { DeliveredEvent } from '../../wire/delivered-event.ts';
-import type { Indexed } from '../event/indexed-set.ts';
+
 import type { Handler, HandlerContext } from './handlers.ts';
 
 /** How long an abandoned handler may take to notice its aborted signal before its event is released. */
 const abandonGraceMs = 250;
 
 /** One call of one handler: the context it is given, its time limit, and how it ended. Ends exactly once. */
-export class HandlerCall implements HandlerContext, Indexed {
-  setIndex = -1;
+export class HandlerCall implements HandlerContext {
   readonly handler: string;
   readonly #row: ClaimedRow;
   readonly #timeoutMs: number;

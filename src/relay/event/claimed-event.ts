@@ -1,5 +1,4 @@
 import type { ClaimedRow } from '../../outbox/delivering/claim.ts';
-import type { Indexed } from './indexed-set.ts';
 
 /** An event that this relay has claimed, on its way through the pipeline until its outcome is settled. */
-export interface ClaimedEvent extends ClaimedRow, Indexed {}
+export type ClaimedEvent = ClaimedRow;

@@ -1,7 +1,8 @@
 import { inlineBytesMax } from '../../outbox/delivering/load-payload.ts';
+
 import type { ClaimedEvent } from '../event/claimed-event.ts';
-import { IndexedSet } from '../event/indexed-set.ts';
 import { isSuspect, suspectsMax } from '../event/suspicion.ts';
+
 import { Pace } from './pace.ts';
 
 export interface EventBufferOptions {
@@ -23,7 +24,7 @@ export interface EventBufferOptions {
 export class EventBuffer {
   readonly #options: EventBufferOptions;
   readonly #pace: Pace;
-  readonly #events = new IndexedSet<ClaimedEvent>();
+  readonly #events = new Set<ClaimedEvent>();
   #textLength = 0;
   #suspects = 0;
   /** Called when the last event is settled, or all are dropped. */
@@ -91,7 +92,7 @@ export class EventBuffer {
   }
 
   seqs(): string[] {
-    return this.#events.items().map(({ seq }) => seq);
+    return [...this.#events].map(({ seq }) => seq);
   }
 }
 

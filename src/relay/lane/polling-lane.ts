@@ -122,7 +122,7 @@ export class PollingLane implements Lane {
       if (key !== null) history.settled(key, kind === 'unavailable' ? 'shelved' : 'returned');
       // A retry that is due before the next claim, or an event that another relay may claim now.
       if (kind !== 'unavailable') doorbell.ringIn(delayOf(entry) ?? 0);
-      if (key !== null && (kind === 'failed' || kind === 'rejected')) slowKeys.failed(key);
+      if (key !== null && (kind === 'failed' || kind === 'deadLettered')) slowKeys.failed(key);
     } else if (key !== null && event.attempts > 0) {
       slowKeys.recovered(key);
     }
@@ -212,13 +212,13 @@ export class PollingLane implements Lane {
   async #claimInline(request: LaneRequest, inlineBytesMax: number): Promise<ClaimResult> {
     const { db, schema, buffer } = this.#options;
     const now = performance.now();
-    const holding = this.#answerLost ? buffer.seqs() : undefined;
+    const knownSeqs = this.#answerLost ? buffer.seqs() : undefined;
     const targets = this.#options.targets();
     const sampleIsDue = request.floor === '0' && this.#lowWater.sampleIsDue(now);
     try {
       if (this.#mayBeOne(request, now)) {
         const lowWater = this.#lowWater.mark;
-        const one = { ...request, inlineBytesMax, holding, lowWater, targets };
+        const one = { ...request, inlineBytesMax, knownSeqs, lowWater, targets };
         const next = await claimNext(db.queryArrays, schema, one);
         // Sampling the low-water mark is slow when it is rare: it is left to the next claim, so that no event waits for it.
         this.#sampleOwed = sampleIsDue && typeof next === 'object';
@@ -230,7 +230,7 @@ export class PollingLane implements Lane {
       if (sampleIsDue) this.#lowWater.beginSample(now);
       const lowWater = this.#lowWater.mark;
       const suspectMax = buffer.suspectRoom;
-      const common = { ...request, inlineBytesMax, holding, lowWater, targets };
+      const common = { ...request, inlineBytesMax, knownSeqs, lowWater, targets };
       return await claim(db.queryArrays, schema, { ...common, sample: sampleIsDue, suspectMax });
     } catch (error) {
       if (!isUnreadable(error)) this.#answerLost = true;

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Executor } from '../../database/executor.ts';
+import { correctFutureTimes } from '../../outbox/delivering/correct-future-times.ts';
 import { deregisterRelay } from '../../outbox/delivering/deregister-relay.ts';
-import { reanchor } from '../../outbox/delivering/reanchor.ts';
 import type { RelayIdentity } from '../../outbox/delivering/register-relay.ts';
 import { registerRelay } from '../../outbox/delivering/register-relay.ts';
 import { renewLease } from '../../outbox/delivering/renew-lease.ts';
@@ -44,7 +44,7 @@ export interface LeaseOptions {
  *
  * Leases are times of the database's clock, and that clock may be set. This process's clock measures how far it should have
  * moved between two heartbeats. Set forward by more than a third of a lease, every lease looks expired: no relay is declared
- * lost for one lease, in which the living renew. Set back, leases would expire only when it has caught up: `reanchor` moves
+ * lost for one lease, in which the living renew. Set back, leases would expire only when it has caught up: `correctFutureTimes` moves
  * them with it.
  */
 export class Lease implements Service {
@@ -90,7 +90,7 @@ export class Lease implements Service {
     this.#startedAt = this.#inTouchSince;
     const { leaseMs } = this.#options;
     // Immediately, not only with the first heartbeat: a relay that runs once may end before that.
-    await this.#reanchor();
+    await this.#readClock();
     await this.#takeOver(leaseMs);
     this.#schedule(leaseMs * beatShare);
   }
@@ -156,7 +156,7 @@ export class Lease implements Service {
         if (alive) this.#renewed(sentAt);
         else this.#lose();
       }
-      await this.#reanchor();
+      await this.#readClock();
       // A relay that has just started has seen no outage; takeOver() itself declares no relay lost while the server is young.
       if (performance.now() - this.#inTouchSince >= leaseMs || this.#inTouchSince === this.#startedAt) {
         await this.#takeOver(0);
@@ -172,10 +172,10 @@ export class Lease implements Service {
   }
 
   /** Reads the database's clock, and corrects leases if it was set. */
-  async #reanchor(): Promise<void> {
+  async #readClock(): Promise<void> {
     const { db, schema, leaseMs, logger } = this.#options;
     const askedAt = performance.now();
-    const readMs = await reanchor(db, schema);
+    const readMs = await correctFutureTimes(db, schema);
     const aheadMs = readMs - this.#clockMsMax();
     this.#clock = { readMs, askedAt };
     if (aheadMs <= 0) return;

@@ -18,7 +18,7 @@ export interface LeaderOptions {
 }
 
 /** The fence of a leader's writes. */
-export interface HeldDuty {
+export interface OwnedDuty {
   name: string;
   owner: string;
   epoch: string;
@@ -39,7 +39,7 @@ const safeShare = 0.9;
 export class Leader {
   readonly #options: LeaderOptions;
   readonly #log = new SparseLog();
-  #duty: HeldDuty | undefined;
+  #duty: OwnedDuty | undefined;
   #renewedAt = 0;
   #stopped = false;
 
@@ -48,7 +48,7 @@ export class Leader {
   }
 
   /** The duty, while this relay can rely on it. */
-  get duty(): HeldDuty | undefined {
+  get duty(): OwnedDuty | undefined {
     const { leaseMs, token } = this.#options;
     const relied = performance.now() - this.#renewedAt < leaseMs * safeShare && this.#duty?.owner === token();
     return relied ? this.#duty : undefined;
@@ -80,7 +80,7 @@ export class Leader {
     if (duty) await releaseDuty(this.#options.db, this.#options.schema, duty);
   }
 
-  #have(duty: HeldDuty, sentAt: number): void {
+  #have(duty: OwnedDuty, sentAt: number): void {
     const before = this.#duty;
     this.#duty = duty;
     this.#renewedAt = sentAt;

@@ -11,7 +11,7 @@ import { SparseLog } from '../../telemetry/logging.ts';
 import type { Lifecycle } from '../lifecycle.ts';
 import type { Service } from '../service/service.ts';
 import { withTimeout } from '../service/timeout.ts';
-import type { HeldDuty } from './leader.ts';
+import type { OwnedDuty } from './leader.ts';
 import { Leader } from './leader.ts';
 import type { MaintenanceTask, ResolvedMaintenance } from './maintenance-options.ts';
 import { maintenanceTasks } from './maintenance-options.ts';
@@ -163,7 +163,7 @@ export class Maintenance implements Service {
   }
 
   /** Returns whether this relay still leads. */
-  async #run(task: MaintenanceTask, duty: HeldDuty, last: LastRun | undefined, budgetMs: number): Promise<boolean> {
+  async #run(task: MaintenanceTask, duty: OwnedDuty, last: LastRun | undefined, budgetMs: number): Promise<boolean> {
     const { schema, options } = this.#options;
     const began = performance.now();
     // Also ends a statement that hangs: a lost connection would be reopened repeatedly.

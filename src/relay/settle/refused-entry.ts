@@ -49,7 +49,7 @@ export function asDeadLetter(entry: SettleEntry, refusal: unknown, poison: 'skip
   const error = new PostcommitError('POSTCOMMIT_E_RESULT_REFUSED', detail, { cause: refusal });
   return {
     event,
-    kind: 'rejected',
+    kind: 'deadLettered',
     failure: {
       seq: event.seq,
       attempts: event.attempts,

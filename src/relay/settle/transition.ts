@@ -5,11 +5,14 @@ import type { EventOutcome } from '../event/outcome.ts';
 import type { RetryExponential, RetrySchedule } from './backoff.ts';
 import { retryDelayMs } from './backoff.ts';
 
-/** An outcome with its transition in the database. `kind` is the outcome as counters and lifecycle events report it. */
+/**
+ * An outcome with its transition in the database. `kind` is what counters and lifecycle events report: the outcome, or
+ * `deadLettered` for an event that was rejected or has no attempts left.
+ */
 export type SettleEntry = { event: ClaimedEvent } & (
   | { kind: 'delivered'; settlement: Settlement }
   | { kind: 'failed'; failure: FailureOf<'retry'> }
-  | { kind: 'rejected'; failure: FailureOf<'dead_letter' | 'block'> }
+  | { kind: 'deadLettered'; failure: FailureOf<'dead_letter' | 'block'> }
   | { kind: 'unavailable'; failure: FailureOf<'shelve'> }
   | { kind: 'released'; failure: FailureOf<'release'> }
 );
@@ -26,7 +29,7 @@ export interface TransitionOptions {
  * Maps the outcome of an event to the transition in the database. No other module does.
  *
  *   delivered    settle              deleted from the queue, recorded as delivered
- *   failed       retry               due again after the delay of the retry policy; rejected after the last attempt
+ *   failed       retry               due again after the delay of the retry policy; a dead letter after the last attempt
  *   rejected     dead_letter, block  with `poison: 'block'` the event also stays in the queue and blocks its key
  *   unavailable  shelve              moved onto the shelf of the destinations it waits for
  *   released     release             ready again, or due after `delayMs`
@@ -45,9 +48,9 @@ export function toTransition(event: ClaimedEvent, outcome: EventOutcome, options
       return { event, kind, failure: { seq, attempts, transition: 'shelve', done, waitsFor } };
     }
     case 'rejected': {
-      const { kind, ...rest } = outcome;
+      const { kind: _, ...rest } = outcome;
       const transition = deadLetterTransition(event, options.poison);
-      return { event, kind, failure: { seq, attempts, transition, ...rest } };
+      return { event, kind: 'deadLettered', failure: { seq, attempts, transition, ...rest } };
     }
     default:
       return failed(event, outcome, options);
@@ -71,7 +74,7 @@ function failed(
     const transition = deadLetterTransition(event, options.poison);
     return {
       event,
-      kind: 'rejected',
+      kind: 'deadLettered',
       failure: { seq, attempts, transition, reason: 'exhausted', done, errors, ...owing },
     };
   }
@@ -85,7 +88,7 @@ function failed(
 }
 
 /** Whether a dead letter blocks its key. */
-export function isBlocking(entry: SettleEntry & { kind: 'rejected' }): boolean {
+export function isBlocking(entry: SettleEntry & { kind: 'deadLettered' }): boolean {
   return entry.failure.transition === 'block';
 }
 

@@ -31,7 +31,7 @@ export interface DestinationSetOptions {
 
 /**
  * A relay's destinations: connects and closes them, syncs their circuits with the database, and unshelves events for one that
- * is up again, at a bounded rate. `DestinationMonitor` calls `refresh()` repeatedly.
+ * is up again, at a bounded rate. `DestinationRefresher` calls `refresh()` repeatedly.
  */
 export class DestinationSet implements Service {
   readonly byName: ReadonlyMap<string, Destination>;

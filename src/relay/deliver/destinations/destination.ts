@@ -6,7 +6,7 @@ import { Batch } from './batch.ts';
 import { batchResults } from './batch-results.ts';
 import { type DestinationPart, DestinationParts, type SendQueue } from './destination-parts.ts';
 import type { Leg } from './leg.ts';
-import { OutageWatch } from './outage-watch.ts';
+import { OutageDetector } from './outage-detector.ts';
 import { MessageWriter, type PendingMessage } from './pending-message.ts';
 import { skipMax, slowAfterMs, stalledAfterMs } from './tuning.ts';
 
@@ -38,7 +38,7 @@ const mainOnly = [undefined];
  * Sends events to one destination in batches as large as the publisher allows: events that arrive while its batches are under
  * way go into the next. No key is in two batches at once, and nothing behind a failed event of its key is sent, so the order
  * per key is kept (G4). When the destination is down, all events queued here are shelved (G6). `DestinationParts` keeps one
- * host or topic from delaying the others, `OutageWatch` keeps one event from stopping them.
+ * host or topic from delaying the others, `OutageDetector` keeps one event from stopping them.
  *
  * The relay's buffer bounds how many events are queued here.
  */
@@ -46,7 +46,7 @@ export class Destination {
   readonly #options: DestinationOptions;
   readonly #writer: MessageWriter;
   readonly #parts: DestinationParts;
-  readonly #outages: OutageWatch;
+  readonly #outages: OutageDetector;
   /** Messages without a part of their own. */
   readonly #main: SendQueue = { entries: [] };
   readonly #busyKeys = new Set<string>();
@@ -60,7 +60,7 @@ export class Destination {
   constructor(options: DestinationOptions) {
     this.#options = options;
     this.#writer = new MessageWriter({ ...options, onWritten: () => this.#schedule() });
-    this.#outages = new OutageWatch(options, () => this.#schedule());
+    this.#outages = new OutageDetector(options, () => this.#schedule());
     this.#parts = new DestinationParts(options.publisher, options.bufferMax);
   }
 
@@ -206,7 +206,7 @@ export class Destination {
     const isProven = this.#options.isProven();
     const batchSizeMax = isProven ? this.#options.publisher.capabilities.batchSizeMax : 1;
     const isTrial =
-      isProven || !this.#outages.judge.hasSuspects ? undefined : this.#outages.judge.trialIn(queue.entries);
+      isProven || !this.#outages.attribution.hasSuspects ? undefined : this.#outages.attribution.trialIn(queue.entries);
     const chosen: PendingMessage[] = [];
     const skipped: PendingMessage[] = [];
     const own = new Set<string>();
@@ -311,7 +311,7 @@ export class Destination {
     const successful = entries.filter((_, index) => outcomes[index]?.kind === 'delivered');
     if (successful.length > 0) this.#succeeded(successful);
     // First, so that nothing that the results below unblock is sent into the outage.
-    const failedAlone = this.#outages.judgeBatch({ entries, outcomes }, own, () => this.#canTry());
+    const failedAlone = this.#outages.decideBatch({ entries, outcomes }, own, () => this.#canTry());
     if (outcomes.some(({ kind }) => kind === 'failed' || kind === 'rejected')) this.#options.onProven();
     this.#parts.setFailedApart(entries, outcomes, tookMs);
     const results = batchResults(entries, outcomes, {
@@ -341,7 +341,7 @@ export class Destination {
   }
 
   #succeeded(entries: readonly PendingMessage[]): void {
-    this.#outages.judge.succeeded(entries);
+    this.#outages.attribution.succeeded(entries);
     this.#options.onProven();
     if (!this.#parts.hasApart) return;
     // In front: messages in the queue of a topic are older than those for it in the common queue.
@@ -351,7 +351,7 @@ export class Destination {
   /** Whether another event is available as a trial. */
   #canTry(): boolean {
     if (this.#batches.size > 0) return true;
-    for (const entry of this.#queued()) if (this.#outages.judge.suspicionOf(entry) < 2) return true;
+    for (const entry of this.#queued()) if (this.#outages.attribution.suspicionOf(entry) < 2) return true;
     return false;
   }
 

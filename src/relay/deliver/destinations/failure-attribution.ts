@@ -19,7 +19,7 @@ interface Suspicion {
  * suspect fails again although others were delivered since, the destination is not the cause. Suspects are kept in memory
  * only: a relay that restarts learns them again, which costs a probe.
  */
-export class OutageJudge {
+export class FailureAttribution {
   readonly #suspects = new Map<string, Suspicion>();
   /** Events that failed since the last delivery. */
   readonly #inRow = new Set<string>();

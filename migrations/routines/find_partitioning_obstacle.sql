@@ -1,5 +1,6 @@
--- Returns what would keep reading the first partition as if it were the whole log.
-create or replace function :"schema".hindrance_of(given regclass[]) returns text
+-- Returns one thing in the database that prevents partitioning of the given tables, as a sentence for the error; NULL if nothing
+-- does. Most of them would keep reading the first partition as if it were the whole log.
+create or replace function :"schema".find_partitioning_obstacle(given regclass[]) returns text
 language sql stable set search_path = pg_catalog, pg_temp as $postcommit$
   select format('constraint %s of table %s refers to %s', conname, conrelid::regclass, confrelid::regclass)
     from pg_constraint where contype = 'f' and confrelid = any (given)
@@ -43,4 +44,4 @@ language sql stable set search_path = pg_catalog, pg_temp as $postcommit$
     from pg_publication_rel r join pg_publication p on p.oid = r.prpubid where r.prrelid = any (given)
   limit 1
 $postcommit$;
-revoke execute on function :"schema".hindrance_of(regclass[]) from public;
+revoke execute on function :"schema".find_partitioning_obstacle(regclass[]) from public;

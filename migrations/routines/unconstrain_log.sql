@@ -1,5 +1,5 @@
--- Removes the constraint of bound_log() when the conversion is abandoned.
-create or replace function :"schema".unbound_log() returns void
+-- Removes the constraint of constrain_log() when the conversion is abandoned.
+create or replace function :"schema".unconstrain_log() returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '200ms' as $postcommit$
 begin
   if (select relkind = 'p' from pg_class where oid = format('%I.outbox_events', :'schema')::regclass) then
@@ -9,4 +9,4 @@ begin
   alter table :"schema".outbox_deliveries drop constraint if exists outbox_deliveries_bound;
 end
 $postcommit$;
-revoke execute on function :"schema".unbound_log() from public;
+revoke execute on function :"schema".unconstrain_log() from public;

@@ -5,19 +5,19 @@ import type { Service } from '../../service/service.ts';
 import type { DestinationSet } from './destination-set.ts';
 import { refreshEveryMs } from './tuning.ts';
 
-export interface DestinationMonitorOptions {
+export interface DestinationRefresherOptions {
   destinations: Pick<DestinationSet, 'refresh' | 'allUp'>;
   logger: Logger;
 }
 
 /** Refreshes the state of all destinations repeatedly; also in a relay without any, for `abandoned`. */
-export class DestinationMonitor implements Service {
-  readonly #options: DestinationMonitorOptions;
+export class DestinationRefresher implements Service {
+  readonly #options: DestinationRefresherOptions;
   readonly #log = new SparseLog();
   readonly #stopped = new AbortController();
   #running: Promise<void> | undefined;
 
-  constructor(options: DestinationMonitorOptions) {
+  constructor(options: DestinationRefresherOptions) {
     this.#options = options;
   }
 

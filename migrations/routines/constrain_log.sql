@@ -1,12 +1,12 @@
 -- Conversion, step 1: adds a constraint that all rows fit the first partition, without reading them. Step 2 validates it, which
 -- blocks no writer.
 --
--- requires: hindrance_of, require_read_committed
-create or replace function :"schema".bound_log() returns void
+-- requires: find_partitioning_obstacle, require_read_committed
+create or replace function :"schema".constrain_log() returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set row_security = off set lock_timeout = '200ms' as $postcommit$
 declare
-  hindrance text;
+  obstacle text;
   last bigint;
 begin
   perform :"schema".require_read_committed('partitions can be changed');
@@ -15,10 +15,10 @@ begin
     return;
   end if;
   -- Checked before anything changes.
-  hindrance := :"schema".hindrance_of(array[format('%I.outbox_events', :'schema')::regclass,
-                                            format('%I.outbox_deliveries', :'schema')::regclass]);
-  if hindrance is not null then
-    raise exception '%', hindrance using errcode = 'dependent_objects_still_exist';
+  obstacle := :"schema".find_partitioning_obstacle(array[format('%I.outbox_events', :'schema')::regclass,
+                                                         format('%I.outbox_deliveries', :'schema')::regclass]);
+  if obstacle is not null then
+    raise exception '%', obstacle using errcode = 'dependent_objects_still_exist';
   end if;
   execute format('select last_value from %s', pg_get_serial_sequence(format('%I.outbox_events', :'schema'), 'seq')) into last;
   if greatest(last, (select max(seq) from :"schema".outbox_events)) >= 1000000000000 then
@@ -37,4 +37,4 @@ begin
   end if;
 end
 $postcommit$;
-revoke execute on function :"schema".bound_log() from public;
+revoke execute on function :"schema".constrain_log() from public;

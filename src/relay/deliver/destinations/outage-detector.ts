@@ -1,10 +1,10 @@
 import type { PublishOutcome } from '../../../publishers/publisher.ts';
 import { errorText } from '../../../telemetry/error-text.ts';
 import { boundedMs } from '../../event/outcome.ts';
-import { failedAlone, OutageJudge } from './outage-judge.ts';
+import { FailureAttribution, failedAlone } from './failure-attribution.ts';
 import type { PendingMessage } from './pending-message.ts';
 
-export interface OutageWatchOptions {
+export interface OutageDetectorOptions {
   retryAfterMaxMs: number;
   isUp: () => boolean;
   isProven: () => boolean;
@@ -21,15 +21,15 @@ export interface FailedBatch {
 const none: ReadonlySet<string> = new Set();
 
 /** Checks whether a destination is alive after a failure, and opens its circuit when there is an outage. */
-export class OutageWatch {
-  readonly judge = new OutageJudge();
-  readonly #options: OutageWatchOptions;
+export class OutageDetector {
+  readonly attribution = new FailureAttribution();
+  readonly #options: OutageDetectorOptions;
   readonly #onAnswer: () => void;
   #asked: Promise<boolean> | undefined;
   #isDoubted = false;
   #stopped = false;
 
-  constructor(options: OutageWatchOptions, onAnswer: () => void) {
+  constructor(options: OutageDetectorOptions, onAnswer: () => void) {
     this.#options = options;
     this.#onAnswer = onAnswer;
   }
@@ -52,7 +52,7 @@ export class OutageWatch {
     const alone = failedAlone(batch.entries, batch.outcomes);
     if (alone.size === 0) return none;
     // An event that is known to fail for its own reasons does not delay the others.
-    if (!this.judge.isKnown(unavailable(batch).entries)) this.#isDoubted = true;
+    if (!this.attribution.isKnown(unavailable(batch).entries)) this.#isDoubted = true;
     if (await this.#ask()) return alone;
     this.#tripIfDown(unavailable(batch).outcomes[0]);
     return none;
@@ -62,23 +62,23 @@ export class OutageWatch {
    * Decides whether the failures are an outage of the destination. Returns the entries that failed for their own reasons.
    * `canTry`: whether another event is available as a trial.
    */
-  judgeBatch(batch: FailedBatch, own: ReadonlySet<string>, canTry: () => boolean): ReadonlySet<PendingMessage> {
+  decideBatch(batch: FailedBatch, own: ReadonlySet<string>, canTry: () => boolean): ReadonlySet<PendingMessage> {
     const { entries, outcomes } = unavailable(batch);
-    const verdicts = this.judge.failed(entries, own);
+    const verdicts = this.attribution.failed(entries, own);
     const first = outcomes[verdicts.findIndex((verdict) => verdict !== 'own')];
-    if (!this.#options.isUp()) this.judge.tripped();
-    else if (first !== undefined) this.#judge(first, { verdicts, batch, canTry, wasAsked: own.size > 0 });
+    if (!this.#options.isUp()) this.attribution.tripped();
+    else if (first !== undefined) this.#decide(first, { verdicts, batch, canTry, wasAsked: own.size > 0 });
     return new Set(entries.filter((_, index) => verdicts[index] === 'own'));
   }
 
-  #judge(
+  #decide(
     first: PublishOutcome,
     about: { verdicts: readonly string[]; batch: FailedBatch; canTry: () => boolean; wasAsked: boolean },
   ): void {
     const isProven = this.#options.isProven();
-    const isHopeless = isProven ? about.verdicts.includes('again') || !this.judge.hasProof : !about.canTry();
+    const isHopeless = isProven ? about.verdicts.includes('again') || !this.attribution.hasProof : !about.canTry();
     const hasSuccess = about.batch.outcomes.some(({ kind }) => kind === 'delivered');
-    const isDown = this.#retryAfterMs(first) > 0 || (!hasSuccess && (this.judge.manyFailed || isHopeless));
+    const isDown = this.#retryAfterMs(first) > 0 || (!hasSuccess && (this.attribution.manyFailed || isHopeless));
     if (isDown) this.#trip(first);
     else if (isProven && !about.wasAsked) void this.#doubt(first);
   }
@@ -104,7 +104,7 @@ export class OutageWatch {
   }
 
   #trip(outcome: PublishOutcome): void {
-    this.judge.tripped();
+    this.attribution.tripped();
     const reason = outcome.kind === 'delivered' ? '' : errorText(outcome.reason);
     this.#options.onUnavailable(reason, this.#retryAfterMs(outcome));
   }

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { PublishOutcome } from '../../src/publishers/publisher.ts';
-import { failedAlone, OutageJudge } from '../../src/relay/deliver/destinations/outage-judge.ts';
+import { FailureAttribution, failedAlone } from '../../src/relay/deliver/destinations/failure-attribution.ts';
 import type { PendingMessage } from '../../src/relay/deliver/destinations/pending-message.ts';
 import type { DeliveredEvent } from '../../src/wire/delivered-event.ts';
 
@@ -18,76 +18,76 @@ const away = (count: number): PublishOutcome[] =>
 const ok = (count: number): PublishOutcome[] => Array.from({ length: count }, () => ({ kind: 'delivered' }));
 
 /** As a batch of which everything failed, while the destination is alive. */
-const failed = (judge: OutageJudge, entries: PendingMessage[]) =>
-  judge.failed(entries, failedAlone(entries, away(entries.length)));
+const failed = (attribution: FailureAttribution, entries: PendingMessage[]) =>
+  attribution.failed(entries, failedAlone(entries, away(entries.length)));
 
-describe('OutageJudge', () => {
+describe('FailureAttribution', () => {
   it('takes the third failure of an event for its own, if others got through in between', () => {
-    const judge = new OutageJudge();
+    const attribution = new FailureAttribution();
     const bad = message('bad');
-    expect(failed(judge, [bad])).toEqual(['new']);
-    judge.succeeded([message('good')]);
-    expect(failed(judge, [bad])).toEqual(['new']);
-    judge.succeeded([message('good')]);
-    expect(failed(judge, [bad])).toEqual(['own']);
+    expect(failed(attribution, [bad])).toEqual(['new']);
+    attribution.succeeded([message('good')]);
+    expect(failed(attribution, [bad])).toEqual(['new']);
+    attribution.succeeded([message('good')]);
+    expect(failed(attribution, [bad])).toEqual(['own']);
   });
 
   it('also when it is the last one left, but never if nothing got through since its first failure', () => {
-    const judge = new OutageJudge();
+    const attribution = new FailureAttribution();
     const bad = message('bad');
-    for (let n = 0; n < 10; n++) expect(failed(judge, [bad])).toEqual([n === 0 ? 'new' : 'again']);
-    judge.succeeded([message('good')]);
-    expect(failed(judge, [bad])).toEqual(['new']);
-    expect(failed(judge, [bad])).toEqual(['own']);
+    for (let n = 0; n < 10; n++) expect(failed(attribution, [bad])).toEqual([n === 0 ? 'new' : 'again']);
+    attribution.succeeded([message('good')]);
+    expect(failed(attribution, [bad])).toEqual(['new']);
+    expect(failed(attribution, [bad])).toEqual(['own']);
   });
 
   it('forgets a key that got through', () => {
-    const judge = new OutageJudge();
+    const attribution = new FailureAttribution();
     const bad = message('bad');
     for (let n = 0; n < 10; n++) {
-      failed(judge, [bad]);
-      judge.succeeded([bad]);
-      judge.succeeded([message('good', 'other')]);
+      failed(attribution, [bad]);
+      attribution.succeeded([bad]);
+      attribution.succeeded([message('good', 'other')]);
     }
-    expect(failed(judge, [bad])).toEqual(['new']);
+    expect(failed(attribution, [bad])).toEqual(['new']);
   });
 
   it('knows a topic of which every event fails, also for events that it has not seen', () => {
-    const judge = new OutageJudge();
+    const attribution = new FailureAttribution();
     for (let n = 0; n < 2; n++) {
-      expect(failed(judge, [message(`a${n}`, 'down'), message(`b${n}`, 'down')])).toEqual(['new', 'new']);
-      judge.succeeded([message('good', 'up')]);
+      expect(failed(attribution, [message(`a${n}`, 'down'), message(`b${n}`, 'down')])).toEqual(['new', 'new']);
+      attribution.succeeded([message('good', 'up')]);
     }
-    expect(failed(judge, [message('c', 'down'), message(null, 'down')])).toEqual(['own', 'own']);
-    judge.succeeded([message('d', 'down')]);
-    expect(failed(judge, [message('e', 'down')])).toEqual(['new']);
+    expect(failed(attribution, [message('c', 'down'), message(null, 'down')])).toEqual(['own', 'own']);
+    attribution.succeeded([message('d', 'down')]);
+    expect(failed(attribution, [message('e', 'down')])).toEqual(['new']);
   });
 
   it('takes three different events in a row for an outage, and not one event three times', () => {
-    const judge = new OutageJudge();
-    for (let n = 0; n < 5; n++) failed(judge, [message('a')]);
-    expect(judge.manyFailed).toBe(false);
-    failed(judge, [message('b'), message('c')]);
-    expect(judge.manyFailed).toBe(true);
-    judge.succeeded([message('d')]);
-    expect(judge.manyFailed).toBe(false);
+    const attribution = new FailureAttribution();
+    for (let n = 0; n < 5; n++) failed(attribution, [message('a')]);
+    expect(attribution.manyFailed).toBe(false);
+    failed(attribution, [message('b'), message('c')]);
+    expect(attribution.manyFailed).toBe(true);
+    attribution.succeeded([message('d')]);
+    expect(attribution.manyFailed).toBe(false);
   });
 
   it('prefers those that have not failed for a trial, and then those of other topics', () => {
-    const judge = new OutageJudge();
-    failed(judge, [message('a', 'down')]);
+    const attribution = new FailureAttribution();
+    failed(attribution, [message('a', 'down')]);
     const candidates = [message('a', 'down'), message('b', 'down'), message('c', 'up')];
-    expect(candidates.map((each) => judge.suspicionOf(each))).toEqual([2, 1, 0]);
+    expect(candidates.map((each) => attribution.suspicionOf(each))).toEqual([2, 1, 0]);
   });
 
   it('counts nothing against an event that did not fail alone', () => {
-    const judge = new OutageJudge();
+    const attribution = new FailureAttribution();
     const bad = message('bad');
     for (let n = 0; n < 10; n++) {
-      expect(judge.failed([bad], none)).toEqual(['new']);
-      judge.succeeded([message('good')]);
+      expect(attribution.failed([bad], none)).toEqual(['new']);
+      attribution.succeeded([message('good')]);
     }
-    expect(failed(judge, [bad])).toEqual(['new']);
+    expect(failed(attribution, [bad])).toEqual(['new']);
   });
 });
 

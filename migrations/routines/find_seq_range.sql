@@ -9,7 +9,7 @@
 --
 -- Two kinds of block ranges are read in full and are slower: those that vacuum has not summarised yet, and those where new rows
 -- have replaced pruned ones. The latter do not occur in partitions, which are dropped whole.
-create or replace function :"schema".bound_seqs(
+create or replace function :"schema".find_seq_range(
   created_from timestamptz, created_before timestamptz, guess_from bigint, guess_before bigint
 ) returns jsonb
 language plpgsql stable set search_path = pg_catalog, pg_temp set row_security = off
