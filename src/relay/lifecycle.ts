@@ -46,7 +46,7 @@ export interface LifecycleEvents {
   maintenanceFailed: [{ task: string; durationMs: number; error: string }];
   disconnected: [{ connection: string; error: string }];
   /** LISTEN receives no notifications although it should; the relay polls instead. */
-  doorbellDeaf: [{ silentMs: number }];
+  notificationsLost: [{ silentMs: number }];
 }
 
 const channels = new Map<string, ReturnType<typeof channel>>();

@@ -24,8 +24,8 @@ export interface RelayStats extends Counters {
   waiting: number;
   /** Whether all of its connections are open. */
   connected: boolean;
-  /** Whether LISTEN is known to work. */
-  hearing: boolean;
+  /** Whether notifications (LISTEN) are known to arrive. If not, it polls more often. */
+  listening: boolean;
   /** Whether it is the one of all relays that does maintenance now. */
   leading: boolean;
   /** What each task of maintenance did when this relay last ran it. */
@@ -37,7 +37,7 @@ const noSession = {
   inFlight: 0,
   waiting: 0,
   connected: false,
-  hearing: false,
+  listening: false,
   leading: false,
   maintenance: [],
 };

@@ -95,8 +95,8 @@ export class Reporter {
     }
   }
 
-  deaf(silentMs: number): void {
-    this.#lifecycle.tell('doorbellDeaf', { silentMs });
+  notificationsLost(silentMs: number): void {
+    this.#lifecycle.tell('notificationsLost', { silentMs });
     this.#logger.warn(
       { silentMs },
       'LISTEN receives no notifications, polling instead; behind a pooler set listen: false',

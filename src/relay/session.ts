@@ -67,7 +67,7 @@ export class RelaySession implements Service {
     this.#doorbell = new Doorbell({
       ...options,
       isBusy: () => this.#connections.claims.busy,
-      onDeaf: (silentMs) => reporter.deaf(silentMs),
+      onNotificationsLost: (silentMs) => reporter.notificationsLost(silentMs),
     });
     this.#connections = new RelayConnections({ ...options, lifecycle, doorbell: this.#doorbell });
     const { claims, results, control, loads } = this.#connections;
@@ -195,7 +195,7 @@ export class RelaySession implements Service {
       inFlight: this.#dispatcher.inFlight,
       waiting: this.#dispatcher.waiting,
       connected: this.#connections.connected,
-      hearing: this.#doorbell.hearing,
+      listening: this.#doorbell.listening,
       leading: this.#maintenance?.leading ?? false,
       maintenance: this.#maintenance?.runs ?? [],
     };

@@ -12,7 +12,7 @@ describe('the doorbell', () => {
     'NOTIFY wakes a relay that polls once a minute',
     withScenario(async (scenario) => {
       const relay = await scenario.relay('one', { pollIntervalMs: 60_000 });
-      expect(relay.stats().hearing).toBe(true);
+      expect(relay.stats().listening).toBe(true);
       await scenario.db.query(emitElsewhere);
       await notifyRelays(scenario.db.pool, 'postcommit');
       await until(() => scenario.journal.ends().length === 1, { what: 'it was delivered' });
@@ -35,7 +35,7 @@ describe('the doorbell', () => {
       const relay = await scenario.relay('one', { connectionString: proxy.url(scenario.db.url), listen: false });
       await scenario.db.query(emitElsewhere);
       await until(() => scenario.journal.ends().length === 1, { what: 'it was delivered' });
-      expect(relay.stats().hearing).toBe(false);
+      expect(relay.stats().listening).toBe(false);
       expect(proxy.count({ text: statement.listen })).toBe(0);
     }),
   );
@@ -46,14 +46,14 @@ describe('the doorbell', () => {
       const proxy = await scenario.proxy();
       const connectionString = proxy.url(scenario.db.url);
       const relay = await scenario.relay('one', { connectionString, leaseMs: 600, pollIntervalMs: 60_000 });
-      const deaf = nextEvent<{ silentMs: number }>(relay, 'doorbellDeaf');
+      const lost = nextEvent<{ silentMs: number }>(relay, 'notificationsLost');
       proxy.muteNotifications(true);
-      expect((await deaf).silentMs).toBeGreaterThan(0);
-      expect(relay.stats().hearing).toBe(false);
+      expect((await lost).silentMs).toBeGreaterThan(0);
+      expect(relay.stats().listening).toBe(false);
       await scenario.db.query(emitElsewhere);
       await until(() => scenario.journal.ends().length === 1, { timeoutMs: 3_000, what: 'polling delivered it' });
       proxy.muteNotifications(false);
-      await until(() => relay.stats().hearing, { what: 'LISTEN works again' });
+      await until(() => relay.stats().listening, { what: 'notifications arrive again' });
     }),
   );
 
@@ -70,7 +70,7 @@ describe('the doorbell', () => {
       const renew = proxy.holdRequest({ connection: 'control', text: statement.renew });
       const told = await nextEvent<{ connection: string }>(relay, 'disconnected', 5_000);
       expect(told.connection).toBe('control');
-      await until(() => relay.stats().connected && relay.stats().hearing, { what: 'it connected anew' });
+      await until(() => relay.stats().connected && relay.stats().listening, { what: 'it connected anew' });
       renew.cut();
       await scenario.db.query(emitElsewhere);
       await until(() => scenario.journal.ends().length === 1, { what: 'it was delivered' });

@@ -84,13 +84,13 @@ describe('the lifecycle events of a relay', () => {
         inFlight: 0,
         waiting: 0,
         connected: false,
-        hearing: false,
+        listening: false,
         leading: false,
         maintenance: [],
       };
       expect(relay.stats()).toEqual({ ...nothing, ...idle });
       await relay.start();
-      expect(relay.stats()).toMatchObject({ ...nothing, state: 'running', connected: true, hearing: true });
+      expect(relay.stats()).toMatchObject({ ...nothing, state: 'running', connected: true, listening: true });
       await scenario.emit(Array.from({ length: 10 }, (_, n) => ({ aggregateId: `a${n}`, script: { workMs: 200 } })));
       await until(() => relay.stats().inFlight === 2, { what: 'two are under way' });
       const { claimed, waiting } = relay.stats();

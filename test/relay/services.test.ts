@@ -50,7 +50,13 @@ afterAll(async () => {
 const queryArrays: ArrayQuery = async (text, values) => pool.query({ text, values, rowMode: 'array' });
 
 function doorbell(): Doorbell {
-  return new Doorbell({ ...common, listen: true, pollIntervalMs: 10, onDeaf: nothing, isBusy: () => false });
+  return new Doorbell({
+    ...common,
+    listen: true,
+    pollIntervalMs: 10,
+    onNotificationsLost: nothing,
+    isBusy: () => false,
+  });
 }
 
 function lane(): PollingLane {

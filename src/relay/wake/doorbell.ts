@@ -14,18 +14,18 @@ export interface DoorbellOptions {
   listen: boolean;
   /** The longest time between two claims. */
   pollIntervalMs: number;
-  onDeaf: (silentMs: number) => void;
+  onNotificationsLost: (silentMs: number) => void;
   /** Whether a statement is under way on the connection that listens: until it ends, no notification is received. */
   isBusy: () => boolean;
 }
 
-/** `idle` before it is started, `polling` without a connection that listens, `deaf` with one that receives nothing. */
-type DoorbellState = 'idle' | 'polling' | 'listening' | 'deaf' | 'stopped';
+/** `idle` before it is started, `polling` without a connection that listens, `silent` with one that receives nothing. */
+type DoorbellState = 'idle' | 'polling' | 'listening' | 'silent' | 'stopped';
 
 /**
  * Tells the lane when to claim: immediately after a notification, otherwise after a pause. Notifications come from this
  * process after a commit, and by NOTIFY from others. LISTEN can be dead without an error (a pooler, a half-open connection),
- * so the doorbell notifies itself with each heartbeat. While it does not receive that, it is `deaf` and the pauses are short.
+ * so the doorbell notifies itself with each heartbeat. While it does not receive that, it is `silent` and the pauses are short.
  */
 export class Doorbell implements Service {
   readonly #options: DoorbellOptions;
@@ -33,8 +33,8 @@ export class Doorbell implements Service {
   readonly #state = new StateMachine<DoorbellState>('doorbell', 'idle', {
     idle: ['polling', 'stopped'],
     polling: ['listening', 'stopped'],
-    listening: ['polling', 'deaf', 'stopped'],
-    deaf: ['listening', 'polling', 'stopped'],
+    listening: ['polling', 'silent', 'stopped'],
+    silent: ['listening', 'polling', 'stopped'],
     stopped: [],
   });
   #unsubscribe: (() => void) | undefined;
@@ -55,7 +55,7 @@ export class Doorbell implements Service {
   }
 
   /** Whether NOTIFY is known to arrive. */
-  get hearing(): boolean {
+  get listening(): boolean {
     return this.#state.is('listening');
   }
 
@@ -93,7 +93,7 @@ export class Doorbell implements Service {
 
   /** The listening connection is lost. */
   detach(): void {
-    if (this.hearing || this.#state.is('deaf')) this.#state.to('polling');
+    if (this.listening || this.#state.is('silent')) this.#state.to('polling');
     this.#proven = false;
     this.ring(); // A wait that relies on notifications must become one with short pauses.
   }
@@ -102,9 +102,9 @@ export class Doorbell implements Service {
   async probe(db: Executor): Promise<void> {
     if (!this.#options.listen || this.#state.is('stopped')) return;
     if (!this.#probeReceived && this.#options.isBusy()) return;
-    if (!this.#probeReceived && this.hearing) {
-      this.#options.onDeaf(performance.now() - this.#probeSentAt);
-      this.#state.to('deaf');
+    if (!this.#probeReceived && this.listening) {
+      this.#options.onNotificationsLost(performance.now() - this.#probeSentAt);
+      this.#state.to('silent');
       this.#proven = false;
       this.ring();
     }
@@ -165,7 +165,7 @@ export class Doorbell implements Service {
   #pauseMs(): number {
     const { pollIntervalMs } = this.#options;
     if (performance.now() < this.#streamUntil) return Math.min(relayPacing.streamPauseMs, pollIntervalMs);
-    if (this.hearing) return pollIntervalMs;
+    if (this.listening) return pollIntervalMs;
     const max = Math.min(pollIntervalMs, pauseWithoutListenMsMax);
     return Math.min(max, firstPauseMs * 2 ** Math.min(this.#idleRounds, 10));
   }

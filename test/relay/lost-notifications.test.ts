@@ -52,29 +52,29 @@ describe('a relay whose LISTEN works', () => {
     withScenario(async (scenario) => {
       const proxy = await scenario.proxy();
       const connectionString = proxy.url(scenario.db.url);
-      const deaf: object[] = [];
-      // The next heartbeat is in ten seconds: it is not what reconnects.
+      const lost: object[] = [];
+      // The next heartbeat is ten seconds away: it is not what brings the connection back.
       const relay = await scenario.relay('one', { pollIntervalMs, connectionString });
-      relay.on('doorbellDeaf', (facts) => deaf.push(facts));
-      await until(() => proxy.count({ text: statement.claim }) >= 2, { what: 'it waits for a notification' });
+      relay.on('notificationsLost', (facts) => lost.push(facts));
+      await until(() => proxy.count({ text: statement.claim }) >= 2, { what: 'it has looked, and waits for a ring' });
       proxy.refuse();
       proxy.cut('claims');
-      await until(() => !relay.stats().hearing, { what: 'the loss is noticed' });
+      await until(() => !relay.stats().listening, { what: 'the loss is noticed' });
       await insertSilently(scenario, 'a');
       await notify(scenario); // No relay receives it.
       proxy.accept();
-      await until(() => relay.stats().hearing, { timeoutMs: 8_000, what: 'it listens again' });
+      await until(() => relay.stats().listening, { timeoutMs: 8_000, what: 'it listens again' });
       expect(relay.stats().connected).toBe(true);
       await delivered(scenario, 1);
       await insertSilently(scenario, 'b');
       await notify(scenario);
       await delivered(scenario, 2);
-      expect(deaf).toEqual([]);
+      expect(lost).toEqual([]);
     }),
   );
 
   test(
-    'keeps listening when another of its connections breaks',
+    'still receives notifications when another of its connections breaks',
     withScenario(async (scenario) => {
       const proxy = await scenario.proxy();
       const connectionString = proxy.url(scenario.db.url);
@@ -83,7 +83,7 @@ describe('a relay whose LISTEN works', () => {
       proxy.refuse();
       proxy.cut('control');
       await until(() => !relay.stats().connected, { what: 'the loss is noticed' });
-      expect(relay.stats().hearing).toBe(true);
+      expect(relay.stats().listening).toBe(true);
       await insertSilently(scenario, 'a');
       await notify(scenario);
       await delivered(scenario, 1);
@@ -104,8 +104,8 @@ describe('a LISTEN that is dead without an error', () => {
       const warn = (_fields: object, text: string) => void warnings.push(text);
       const logger = { debug: ignore, info: ignore, warn, error: ignore };
       const relay = scenario.idleRelay('one', { pollIntervalMs, leaseMs, connectionString, logger });
-      const deaf: { silentMs: number }[] = [];
-      relay.on('doorbellDeaf', (facts) => deaf.push(facts));
+      const lost: { silentMs: number }[] = [];
+      relay.on('notificationsLost', (facts) => lost.push(facts));
       await relay.start();
       const probes = () => proxy.count({ text: /pg_notify/, connection: 'control' });
       for (const episode of [1, 2]) {
@@ -113,16 +113,16 @@ describe('a LISTEN that is dead without an error', () => {
         // No notification arrives, and the next poll is far off: only the missed probe makes the relay find this event.
         await insertSilently(scenario, `not notified ${episode}`);
         await delivered(scenario, 2 * episode - 1);
-        await until(() => !relay.stats().hearing, { what: 'it knows that it is deaf' });
+        await until(() => !relay.stats().listening, { what: 'the loss is noticed' });
         const before = probes();
-        await until(() => probes() >= before + 3, { what: 'it keeps probing' });
-        expect(deaf).toHaveLength(episode);
+        await until(() => probes() >= before + 3, { what: 'it probes on' });
+        expect(lost).toHaveLength(episode);
         await insertSilently(scenario, `polled ${episode}`);
         await delivered(scenario, 2 * episode);
         proxy.muteNotifications(false);
-        await until(() => relay.stats().hearing, { what: 'LISTEN works again' });
+        await until(() => relay.stats().listening, { what: 'notifications arrive again' });
       }
-      for (const { silentMs } of deaf) expect(silentMs).toBeGreaterThan(0);
+      for (const { silentMs } of lost) expect(silentMs).toBeGreaterThan(0);
       expect(warnings.filter((text) => /LISTEN receives no/.test(text))).toHaveLength(2);
     }),
   );
@@ -136,15 +136,15 @@ describe('a LISTEN that is dead without an error', () => {
       await until(() => proxy.count({ text: statement.claim }) >= 2, { what: 'it waits for a notification' });
       const beats = proxy.count({ text: statement.renew });
       await until(() => proxy.count({ text: statement.renew }) > beats, { what: 'it was answered long ago' });
-      const deaf = nextEvent<{ silentMs: number }>(relay, 'doorbellDeaf');
+      const lost = nextEvent<{ silentMs: number }>(relay, 'notificationsLost');
       proxy.stall('claims');
       await insertSilently(scenario, 'a');
       await notify(scenario);
-      expect((await deaf).silentMs).toBeGreaterThan(0);
-      expect(relay.stats().hearing).toBe(false);
+      expect((await lost).silentMs).toBeGreaterThan(0);
+      expect(relay.stats().listening).toBe(false);
       proxy.resume('claims');
       await delivered(scenario, 1);
-      await until(() => relay.stats().hearing, { what: 'LISTEN works again' });
+      await until(() => relay.stats().listening, { what: 'notifications arrive again' });
       expect(relay.stats()).toMatchObject({ fenced: 0, rescued: 0 });
     }),
   );
@@ -160,10 +160,10 @@ describe('a LISTEN that is dead without an error', () => {
       await insertSilently(scenario, 'a');
       await notify(scenario);
       expect((await lost).connection).toBe('claims');
-      expect(relay.stats().hearing).toBe(false);
+      expect(relay.stats().listening).toBe(false);
       proxy.resume('claims');
       await delivered(scenario, 1);
-      await until(() => relay.stats().hearing, { timeoutMs: 20_000, what: 'it listens again' });
+      await until(() => relay.stats().listening, { timeoutMs: 20_000, what: 'it listens again' });
       await insertSilently(scenario, 'b');
       await notify(scenario);
       await delivered(scenario, 2);
@@ -174,12 +174,12 @@ describe('a LISTEN that is dead without an error', () => {
 
 describe('a claim that waits for a lock', () => {
   test(
-    'does not count as deaf: notifications arrive when it ends',
+    'is not a loss of notifications: they arrive when it ends',
     withScenario(async (scenario) => {
       const proxy = await scenario.proxy();
       const relay = await scenario.relay('one', { leaseMs, connectionString: proxy.url(scenario.db.url) });
-      const deaf: object[] = [];
-      relay.on('doorbellDeaf', (facts) => deaf.push(facts));
+      const lost: object[] = [];
+      relay.on('notificationsLost', (facts) => lost.push(facts));
       const client = await scenario.db.pool.connect();
       await client.query('begin; lock table postcommit.outbox_queue in exclusive mode');
       await notify(scenario);
@@ -192,26 +192,26 @@ describe('a claim that waits for a lock', () => {
       const beats = () => proxy.count({ text: statement.renew });
       const before = beats();
       await until(() => beats() >= before + 4, { what: 'several probes were sent' });
-      expect(relay.stats().hearing).toBe(true);
+      expect(relay.stats().listening).toBe(true);
       await client.query('rollback');
       client.release();
       await insertSilently(scenario, 'a');
       await notify(scenario);
       await delivered(scenario, 1);
-      expect(deaf).toEqual([]);
+      expect(lost).toEqual([]);
     }),
   );
 });
 
 describe('listen: false', () => {
   test(
-    'polls in short pauses that grow, and is never reported as deaf',
+    'polls in short pauses that grow, and reports no loss',
     withScenario(async (scenario) => {
       const proxy = await scenario.proxy();
       const connectionString = proxy.url(scenario.db.url);
-      const deaf: object[] = [];
+      const lost: object[] = [];
       const relay = scenario.idleRelay('one', { pollIntervalMs, leaseMs, listen: false, connectionString });
-      relay.on('doorbellDeaf', (facts) => deaf.push(facts));
+      relay.on('notificationsLost', (facts) => lost.push(facts));
       await relay.start();
       const claims = () => proxy.count({ text: statement.claim });
       const beats = () => proxy.count({ text: statement.renew });
@@ -224,7 +224,7 @@ describe('listen: false', () => {
         await scenario.drained();
       }
       await until(() => beats() >= 5, { what: 'several probes would have been missed' });
-      expect(deaf).toEqual([]);
+      expect(lost).toEqual([]);
       expect(proxy.count({ text: /listen|pg_notify/i })).toBe(0);
     }),
   );
