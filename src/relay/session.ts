@@ -85,7 +85,11 @@ export class RelaySession implements Service {
     });
     this.#monitor = new DestinationMonitor({ destinations: this.#destinations, logger });
     const planner = new Planner({ ...options, destinations: this.#destinations.byName });
-    this.#deliverer = new Deliverer({ ...options, destinations: this.#destinations.byName });
+    const timeoutsMs = [...options.handlers.values()].flat().map(({ timeoutMs }) => timeoutMs);
+    this.#deliverer = new Deliverer({
+      destinations: this.#destinations.byName,
+      timeoutMsMin: Math.min(options.deliverTimeoutMs, ...timeoutsMs),
+    });
     this.#settler = new Settler({
       ...options,
       query: results.queryArrays,

@@ -28,6 +28,7 @@ declare global {
   const id: string;
   const total: number;
   function readToken(): Promise<string>;
+  function generateReport(payload: unknown, signal: AbortSignal): Promise<void>;
   function sendReceipt(payload: unknown, options: { idempotencyKey: string }): Promise<void>;
 }
 `;

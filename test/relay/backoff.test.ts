@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { defaultRetry, resolveRetry, retryDelayMs } from '../../src/relay/settle/backoff.ts';
+import { defaultRetry, resolveRetry, retryDelayMs } from '../../src/relay/event/backoff.ts';
 import { seededRandom } from '../support/random.ts';
 
 const delay = fc.integer({ min: 0, max: 366 * 24 * 3_600_000 });
@@ -26,6 +26,13 @@ describe('a schedule', () => {
 });
 
 describe('exponential backoff', () => {
+  test('takes what it leaves out from the policy it is based on', () => {
+    const base = resolveRetry({ baseMs: 5, capMs: 50, attemptsMax: 7 });
+    const left = { baseMs: undefined, attemptsMax: 3 } as object;
+    expect(resolveRetry(left, { base })).toEqual({ baseMs: 5, capMs: 50, attemptsMax: 3 });
+    expect(resolveRetry(left, { base: { delaysMs: [1] } })).toEqual({ ...defaultRetry, attemptsMax: 3 });
+  });
+
   const policy = fc.record({ baseMs: delay, capMs: delay, attemptsMax: fc.integer({ min: 1, max: 1_000 }) });
 
   test('stays within its bounds and allows exactly attemptsMax attempts', () => {

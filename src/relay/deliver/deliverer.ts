@@ -7,13 +7,13 @@ import { isReject } from '../event/reject.ts';
 import type { Destination } from './destinations/destination.ts';
 import type { Leg } from './destinations/leg.ts';
 import { HandlerCall } from './handler-call.ts';
-import type { Handler } from './handlers.ts';
-import { handlerTarget } from './handlers.ts';
+import type { ResolvedHandler } from './handler-options.ts';
 import type { PlannedEvent, TargetPlan } from './planner.ts';
 
 export interface DelivererOptions {
   destinations: ReadonlyMap<string, Destination>;
-  deliverTimeoutMs: number;
+  /** The shortest time limit of all handlers. */
+  timeoutMsMin: number;
 }
 
 /** Called once, with the outcome of one target. Separate arguments instead of an object: this is the hot path. */
@@ -73,7 +73,7 @@ export class Deliverer {
     { event, handlers, legs, unserved }: TargetPlan,
     done: (outcome: EventOutcome) => void,
   ): void {
-    const openHandlers = handlers.filter(([name]) => !claimed.done.includes(name));
+    const openHandlers = handlers.filter(({ name }) => !claimed.done.includes(name));
     const openLegs = legs.filter(({ target }) => !claimed.done.includes(target));
     const count = openHandlers.length + openLegs.length + unserved.length;
     const outcomes: NamedOutcome[] = [...unserved];
@@ -109,19 +109,15 @@ export class Deliverer {
     else destination.send(event, leg, key, (outcome) => onTarget(target, to, outcome));
   }
 
-  #call(
-    event: DeliveredEvent,
-    claimed: ClaimedEvent,
-    [name, handler]: readonly [string, Handler],
-    onTarget: OnTarget,
-  ): void {
-    const call = new HandlerCall(claimed, name, this.#options.deliverTimeoutMs, (ended) => {
+  #call(event: DeliveredEvent, claimed: ClaimedEvent, handler: ResolvedHandler, onTarget: OnTarget): void {
+    const { name, target, timeoutMs } = handler;
+    const call = new HandlerCall(claimed, name, timeoutMs, (ended) => {
       this.#calls.delete(ended);
-      onTarget(name, handlerTarget(claimed.type, name), outcomeOf(ended));
+      onTarget(name, target, outcomeOf(ended, handler));
     });
     this.#calls.add(call);
     this.#checkTimeouts();
-    call.run(event, handler);
+    call.run(event, handler.handle);
   }
 
   #checkTimeouts(): void {
@@ -133,13 +129,13 @@ export class Deliverer {
         for (const call of this.#calls.items()) call.checkTime(now);
         if (this.#calls.size > 0) this.#checkTimeouts();
       },
-      Math.min(timeoutCheckMsMax, this.#options.deliverTimeoutMs),
+      Math.min(timeoutCheckMsMax, this.#options.timeoutMsMin),
     );
   }
 }
 
-function outcomeOf({ result, thrown }: HandlerCall): TargetOutcome {
+function outcomeOf({ result, thrown }: HandlerCall, { retry }: ResolvedHandler): TargetOutcome {
   if (result === 'delivered') return delivered;
   if (result !== 'failed') return released;
-  return { kind: isReject(thrown) ? 'rejected' : 'failed', error: thrown };
+  return isReject(thrown) ? { kind: 'rejected', error: thrown } : { kind: 'failed', error: thrown, retry };
 }

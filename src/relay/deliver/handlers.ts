@@ -1,9 +1,9 @@
-import { PostcommitError } from '../../errors.ts';
 import type { DeliveredEvent } from '../../wire/delivered-event.ts';
+import type { RetryPolicy } from '../event/backoff.ts';
 
 /** What a handler gets besides the event. */
 export interface HandlerContext {
-  /** Aborted when the delivery takes longer than `deliverTimeoutMs`, the relay stops, or its lease is lost. */
+  /** Aborted when the handler takes longer than its time limit, the relay stops, or its lease is lost. */
   readonly signal: AbortSignal;
   /** 1 for the first try. */
   readonly attempt: number;
@@ -24,38 +24,22 @@ export interface HandlerContext {
 // biome-ignore lint/suspicious/noExplicitAny: a handler names its own payload type; the relay cannot know it.
 export type Handler<Payload = any> = (event: DeliveredEvent<Payload>, ctx: HandlerContext) => unknown;
 
+/** How the relay treats one handler. What is left out is as the relay's options say. */
+export interface HandlerPolicy {
+  /** A call that takes longer is aborted and counts as failed. Default: the relay's `deliverTimeoutMs`. */
+  timeoutMs?: number;
+  /**
+   * When to try again after a failure, and how often. Fields that an exponential policy leaves out are the relay's. Default:
+   * the relay's `retry`.
+   */
+  retry?: RetryPolicy;
+}
+
+/** A handler with a policy of its own. */
+// biome-ignore lint/suspicious/noExplicitAny: as for Handler.
+export interface HandlerWithPolicy<Payload = any> extends HandlerPolicy {
+  handle: Handler<Payload>;
+}
+
 /** Handlers by event type, each with a name of its own. Progress is kept by that name, so keep it stable. */
-export type Handlers = Readonly<Record<string, Readonly<Record<string, Handler>>>>;
-
-/** How a handler is named among the targets of a relay. A destination's name has no colon, so the two never collide. */
-export function handlerTarget(type: string, handler: string): string {
-  return `${type}:${handler}`;
-}
-
-/** Checks the handlers once and returns them as a list per type. */
-export function resolveHandlers(handlers: Handlers): Map<string, [name: string, handler: Handler][]> {
-  const example = "e.g. { 'order.created': { 'send-receipt': async (event) => {} } }";
-  if (!hasNames(handlers)) throw badHandlers(`handlers must be an object of event types, ${example}`);
-  const byType = new Map<string, [string, Handler][]>();
-  for (const [type, named] of Object.entries(handlers)) {
-    if (!hasNames(named)) throw badHandlers(`handlers['${type}'] must be an object of named handlers, ${example}`);
-    const list = Object.entries(named);
-    for (const [name, handler] of list) {
-      if (typeof handler !== 'function') throw badHandlers(`handlers['${type}']['${name}'] must be a function`);
-      if (name === '' || name.includes('\0') || !name.isWellFormed()) {
-        throw badHandlers(`handlers['${type}'] has a name that is empty or cannot be stored as text`);
-      }
-    }
-    if (list.length > 0) byType.set(type, list);
-  }
-  return byType;
-}
-
-/** An array or a Map would pass as an object with numbers as names, or without names. */
-function hasNames(value: unknown): boolean {
-  return typeof value === 'object' && value !== null && !(Symbol.iterator in value);
-}
-
-function badHandlers(detail: string): PostcommitError {
-  return new PostcommitError('POSTCOMMIT_E_BAD_OPTION', `${detail}.`);
-}
+export type Handlers = Readonly<Record<string, Readonly<Record<string, Handler | HandlerWithPolicy>>>>;

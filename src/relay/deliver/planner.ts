@@ -6,17 +6,15 @@ import { type EventOutcome, failedEvent, type NamedOutcome, rejectedEvent, toTar
 import { suspicionOf } from '../event/suspicion.ts';
 import type { Destination } from './destinations/destination.ts';
 import type { Leg } from './destinations/leg.ts';
-import type { Handler } from './handlers.ts';
-import { handlerTarget } from './handlers.ts';
+import type { ResolvedHandler } from './handler-options.ts';
+import { handlerTarget } from './handler-options.ts';
 import type { RouteFunction } from './router.ts';
 import { Router } from './router.ts';
-
-export type NamedHandlers = readonly (readonly [name: string, handler: Handler])[];
 
 /** The targets of an event, and the outcomes of those that this relay cannot serve. */
 export interface TargetPlan {
   event: DeliveredEvent;
-  handlers: NamedHandlers;
+  handlers: readonly ResolvedHandler[];
   legs: readonly Leg[];
   unserved: readonly NamedOutcome[];
 }
@@ -30,13 +28,13 @@ export interface PlannedEvent extends ClaimedEvent {
 }
 
 export interface PlannerOptions {
-  handlers: ReadonlyMap<string, NamedHandlers>;
+  handlers: ReadonlyMap<string, readonly ResolvedHandler[]>;
   destinations: ReadonlyMap<string, Destination>;
   route: RouteFunction | undefined;
   noHandler: 'retry' | 'fail';
 }
 
-const noHandlers: NamedHandlers = [];
+const noHandlers: readonly ResolvedHandler[] = [];
 const noLegs: readonly Leg[] = [];
 const allServed: readonly NamedOutcome[] = [];
 
@@ -68,7 +66,7 @@ export class Planner {
   takesSlot({ plan, done }: PlannedEvent): boolean {
     if (plan === undefined || 'outcome' in plan || plan.legs.length === 0) return true;
     // By the remaining targets, as in `#soleDestination`: events of one run must wait in one queue.
-    return plan.handlers.some(([name]) => !done.includes(name));
+    return plan.handlers.some(({ name }) => !done.includes(name));
   }
 
   /** How many events of a key may be under way at once, if `next` follows `previous`. */
@@ -119,9 +117,9 @@ export class Planner {
    */
   #asOwed(claimed: ClaimedEvent, { event, handlers, legs }: TargetPlan): Plan {
     const owed = new Set(claimed.owed);
-    const ownHandlers = handlers.filter(([name]) => owed.has(handlerTarget(claimed.type, name)));
+    const ownHandlers = handlers.filter(({ target }) => owed.has(target));
     const ownLegs = legs.filter(({ target, to }) => owed.has(to) && !claimed.done.includes(target));
-    for (const [name] of ownHandlers) owed.delete(handlerTarget(claimed.type, name));
+    for (const { target } of ownHandlers) owed.delete(target);
     // A target that already has the event is not owed it, whatever the row contains.
     for (const name of claimed.done) owed.delete(handlerTarget(claimed.type, name));
     for (const { to } of legs) owed.delete(to);
@@ -151,7 +149,7 @@ export class Planner {
     if (shelved.length > 0) return undefined;
     if (plan === undefined || 'outcome' in plan || plan.unserved.length > 0) return undefined;
     if (done.length === 0 && plan.handlers.length + plan.legs.length !== 1) return undefined;
-    if (plan.handlers.some(([name]) => !done.includes(name))) return undefined;
+    if (plan.handlers.some(({ name }) => !done.includes(name))) return undefined;
     const legs = done.length === 0 ? plan.legs : plan.legs.filter(({ target }) => !done.includes(target));
     return legs.length === 1 ? this.#options.destinations.get((legs[0] as Leg).to) : undefined;
   }

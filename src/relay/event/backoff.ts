@@ -20,28 +20,38 @@ export interface RetryExponential {
 
 export type RetryPolicy = RetrySchedule | RetryExponential;
 
+/** A policy without gaps. */
+export type ResolvedRetry = RetrySchedule | Required<RetryExponential>;
+
 export const defaultRetry: Required<RetryExponential> = { baseMs: 1_000, capMs: 3_600_000, attemptsMax: 80 };
 
 const exponentialFields = Object.keys(defaultRetry);
 
-/** Checks a policy once, so that no delay can be NaN, negative or infinite later, and no misspelt limit is ignored. */
-export function resolveRetry(policy: RetryPolicy = {}): RetrySchedule | Required<RetryExponential> {
+/**
+ * Checks a policy once, so that no delay can be NaN, negative or infinite later, and no misspelt limit is ignored. What an
+ * exponential policy leaves out comes from `base`, if that is exponential too.
+ */
+export function resolveRetry(
+  policy: RetryPolicy = {},
+  { option = 'retry', base = defaultRetry }: { option?: string; base?: ResolvedRetry } = {},
+): ResolvedRetry {
   if (typeof policy !== 'object' || policy === null || Array.isArray(policy)) {
-    throw badRetry('retry must be { delaysMs } or { baseMs, capMs, attemptsMax }');
+    throw badRetry(`${option} must be { delaysMs } or { baseMs, capMs, attemptsMax }`);
   }
   const allowed = 'delaysMs' in policy ? ['delaysMs'] : exponentialFields;
   const unknown = Object.keys(policy).find((field) => !allowed.includes(field));
-  if (unknown !== undefined) throw badRetry(`retry.${unknown} does not belong here, only ${allowed.join(', ')}`);
+  if (unknown !== undefined) throw badRetry(`${option}.${unknown} does not belong here, only ${allowed.join(', ')}`);
   if ('delaysMs' in policy) {
     const ok = Array.isArray(policy.delaysMs) && policy.delaysMs.length <= 1_000 && policy.delaysMs.every(isDelay);
-    if (!ok) throw badRetry('retry.delaysMs must be a list of at most 1,000 numbers of milliseconds, each 0 or more');
+    if (!ok)
+      throw badRetry(`${option}.delaysMs must be a list of at most 1,000 numbers of milliseconds, each 0 or more`);
     return { delaysMs: [...policy.delaysMs] };
   }
-  const { baseMs = defaultRetry.baseMs, capMs = defaultRetry.capMs, attemptsMax = defaultRetry.attemptsMax } = policy;
-  if (!isDelay(baseMs)) throw badRetry('retry.baseMs must be 0 or more milliseconds');
-  if (!isDelay(capMs)) throw badRetry('retry.capMs must be 0 or more milliseconds');
+  const { baseMs, capMs, attemptsMax } = { ...('delaysMs' in base ? defaultRetry : base), ...withoutUndefined(policy) };
+  if (!isDelay(baseMs)) throw badRetry(`${option}.baseMs must be 0 or more milliseconds`);
+  if (!isDelay(capMs)) throw badRetry(`${option}.capMs must be 0 or more milliseconds`);
   if (!Number.isInteger(attemptsMax) || attemptsMax < 1 || attemptsMax > 1_000) {
-    throw badRetry('retry.attemptsMax must be a whole number from 1 to 1,000');
+    throw badRetry(`${option}.attemptsMax must be a whole number from 1 to 1,000`);
   }
   return { baseMs, capMs, attemptsMax };
 }
@@ -51,13 +61,18 @@ export function resolveRetry(policy: RetryPolicy = {}): RetrySchedule | Required
  * A pure function of its arguments.
  */
 export function retryDelayMs(
-  policy: RetrySchedule | Required<RetryExponential>,
+  policy: ResolvedRetry,
   attempt: number,
   random: () => number = Math.random,
 ): number | undefined {
   if ('delaysMs' in policy) return policy.delaysMs[attempt - 1];
   if (attempt >= policy.attemptsMax) return undefined;
   return Math.floor(random() * Math.min(policy.capMs, policy.baseMs * 2 ** Math.min(attempt - 1, 50)));
+}
+
+/** A field that is undefined is as good as left out. */
+function withoutUndefined(policy: RetryExponential): Partial<Required<RetryExponential>> {
+  return Object.fromEntries(Object.entries(policy).filter(([, value]) => value !== undefined));
 }
 
 function isDelay(value: unknown): boolean {

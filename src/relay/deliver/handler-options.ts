@@ -1,0 +1,85 @@
+import { PostcommitError } from '../../errors.ts';
+import { didYouMean } from '../../suggest.ts';
+import { type ResolvedRetry, resolveRetry } from '../event/backoff.ts';
+import type { Handler, Handlers, HandlerWithPolicy } from './handlers.ts';
+
+/** A handler with its policy, as the relay uses it. */
+export interface ResolvedHandler {
+  name: string;
+  /** How relays register it, and how events owe it. A destination's name has no colon, so the two never collide. */
+  target: string;
+  handle: Handler;
+  timeoutMs: number;
+  retry: ResolvedRetry;
+}
+
+/** The relay's options that apply to handlers without their own. */
+export interface HandlerDefaults {
+  deliverTimeoutMs: number;
+  retry: ResolvedRetry;
+}
+
+/** How a handler is named among the targets of a relay. */
+export function handlerTarget(type: string, handler: string): string {
+  return `${type}:${handler}`;
+}
+
+/** Checks the handlers once and returns them as a list per type. */
+export function resolveHandlers(handlers: Handlers, defaults: HandlerDefaults): Map<string, ResolvedHandler[]> {
+  const example = "e.g. { 'order.created': { 'send-receipt': async (event) => {} } }";
+  if (!hasNames(handlers)) throw badHandlers(`handlers must be an object of event types, ${example}`);
+  const byType = new Map<string, ResolvedHandler[]>();
+  for (const [type, named] of Object.entries(handlers)) {
+    if (!hasNames(named)) throw badHandlers(`handlers['${type}'] must be an object of named handlers, ${example}`);
+    const list = Object.entries(named).map(([name, given]) => resolveHandler(type, name, given, defaults));
+    if (list.length > 0) byType.set(type, list);
+  }
+  return byType;
+}
+
+function resolveHandler(
+  type: string,
+  name: string,
+  given: Handler | HandlerWithPolicy,
+  defaults: HandlerDefaults,
+): ResolvedHandler {
+  if (name === '' || name.includes('\0') || !name.isWellFormed()) {
+    throw badHandlers(`handlers['${type}'] has a name that is empty or cannot be stored as text`);
+  }
+  const option = `handlers['${type}']['${name}']`;
+  const policy = typeof given === 'function' ? { handle: given } : given;
+  if (!hasNames(policy) || typeof policy.handle !== 'function') {
+    throw badHandlers(`${option} must be a function, or an object such as { handle: async (event) => {}, timeoutMs }`);
+  }
+  const unknown = Object.keys(policy).find((field) => !policyFields.includes(field));
+  if (unknown !== undefined) {
+    throw badHandlers(
+      `${option} has no option ${unknown}.${didYouMean(unknown, policyFields)} Known are: ${policyFields.join(', ')}`,
+    );
+  }
+  const { handle, timeoutMs = defaults.deliverTimeoutMs, retry } = policy;
+  return {
+    name,
+    target: handlerTarget(type, name),
+    handle,
+    timeoutMs: whole(timeoutMs, 86_400_000, `${option}.timeoutMs`),
+    retry:
+      retry === undefined ? defaults.retry : resolveRetry(retry, { option: `${option}.retry`, base: defaults.retry }),
+  };
+}
+
+const policyFields: readonly string[] = ['handle', 'timeoutMs', 'retry'] satisfies (keyof HandlerWithPolicy)[];
+
+function whole(value: unknown, max: number, option: string): number {
+  if (Number.isInteger(value) && (value as number) >= 1 && (value as number) <= max) return value as number;
+  throw badHandlers(`${option} must be a whole number from 1 to ${max}. Got ${String(value)}`);
+}
+
+/** An array or a Map would pass as an object with numbers as names, or without names. */
+function hasNames(value: unknown): boolean {
+  return typeof value === 'object' && value !== null && !(Symbol.iterator in value);
+}
+
+function badHandlers(detail: string): PostcommitError {
+  return new PostcommitError('POSTCOMMIT_E_BAD_OPTION', `${detail}.`);
+}
