@@ -10,6 +10,7 @@ import type { Logger } from '../telemetry/logging.ts';
 import { silentLogger } from '../telemetry/logging.ts';
 import type { Destinations } from './deliver/destinations/destination-options.ts';
 import { resolveDestinations } from './deliver/destinations/destination-options.ts';
+import { isPattern } from './deliver/handler-index.ts';
 import { resolveHandlers } from './deliver/handler-options.ts';
 import type { Handlers } from './deliver/handlers.ts';
 import type { RouteFunction } from './deliver/router.ts';
@@ -27,7 +28,7 @@ import { resolveMaintenance } from './maintenance/maintenance-options.ts';
 export interface RelayOptions extends ConnectionOptions {
   /** The schema that holds the outbox. Default `postcommit`. */
   schema?: string;
-  /** Named handlers by event type, each a function or `{ handle, timeoutMs, retry }`. */
+  /** Named handlers by event type, or pattern of types (`order.*`, `*`), each a function or `{ handle, timeoutMs, retry }`. */
   handlers?: Handlers;
   /** Brokers and endpoints by name, e.g. `{ events: kafka({ brokers }) }`. */
   destinations?: Destinations;
@@ -130,7 +131,10 @@ export function resolveOptions(given: RelayOptions) {
   const deliverTimeoutMs = whole('deliverTimeoutMs', 30_000, 1, 86_400_000);
   const retry = resolveRetry(given.retry);
   const handlers = resolveHandlers(given.handlers ?? {}, { deliverTimeoutMs, retry });
-  const handlerNames = new Set([...handlers.values()].flatMap((named) => named.map(({ name }) => name)));
+  const handlerNames = new Set([
+    ...handlers.all.map(({ name }) => name),
+    ...Object.keys(given.handlers ?? {}).filter(isPattern),
+  ]);
   const options = {
     connectionString: given.connectionString,
     connection: given.connection,
@@ -173,8 +177,11 @@ export function resolveOptions(given: RelayOptions) {
 
 /** The names that the relay writes into the database. */
 export function storedNames({ name, handlers, destinations }: ResolvedRelayOptions): Set<string> {
-  const handlerNames = [...handlers.values()].flatMap((named) => named.map((handler) => handler.name));
-  return new Set([name, ...handlerNames, ...destinations.map((destination) => destination.name)]);
+  return new Set([
+    name,
+    ...handlers.all.map((handler) => handler.name),
+    ...destinations.map((destination) => destination.name),
+  ]);
 }
 
 const bytesMaxMax = 1_073_741_824;

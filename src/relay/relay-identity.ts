@@ -8,10 +8,10 @@ import type { ResolvedRelayOptions } from './options.ts';
 export function relayIdentity(options: ResolvedRelayOptions): Required<RelayIdentity> {
   const { name, handlers, destinations, route, retry, poison, noHandler } = options;
   const targets = destinations.map((destination) => destination.name);
-  for (const named of handlers.values()) targets.push(...named.map(({ target }) => target));
+  targets.push(...handlers.all.map(({ target }) => target));
   targets.sort();
   // Only the hash is published, so it may cover the source of `route`: the usual difference between two versions.
-  const policies = [...handlers.values()].flat().map(({ target, timeoutMs, retry }) => [target, timeoutMs, retry]);
+  const policies = handlers.all.map(({ target, timeoutMs, retry }) => [target, timeoutMs, retry]);
   const settings = JSON.stringify([targets, policies.sort(), String(route), retry, poison, noHandler]);
   const fingerprint = createHash('sha256').update(settings).digest('hex').slice(0, 16);
   return { name, host: hostname(), pid: process.pid, version: packageVersion(), targets, fingerprint };

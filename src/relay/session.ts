@@ -75,7 +75,7 @@ export class RelaySession implements Service {
     this.#destinations = new DestinationSet({
       schema,
       settings: options.destinations,
-      hasHandlers: options.handlers.size > 0,
+      hasHandlers: options.handlers.all.length > 0,
       db: control,
       shelfDb: claims,
       bufferTarget: () => this.#buffer.target,
@@ -85,7 +85,7 @@ export class RelaySession implements Service {
     });
     this.#monitor = new DestinationMonitor({ destinations: this.#destinations, logger });
     const planner = new Planner({ ...options, destinations: this.#destinations.byName });
-    const timeoutsMs = [...options.handlers.values()].flat().map(({ timeoutMs }) => timeoutMs);
+    const timeoutsMs = options.handlers.all.map(({ timeoutMs }) => timeoutMs);
     this.#deliverer = new Deliverer({
       destinations: this.#destinations.byName,
       timeoutMsMin: Math.min(options.deliverTimeoutMs, ...timeoutsMs),

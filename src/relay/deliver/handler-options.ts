@@ -1,10 +1,12 @@
 import { PostcommitError } from '../../errors.ts';
 import { didYouMean } from '../../suggest.ts';
 import { type ResolvedRetry, resolveRetry } from '../event/backoff.ts';
+import { HandlerIndex, isPattern } from './handler-index.ts';
 import type { Handler, Handlers, HandlerWithPolicy } from './handlers.ts';
 
 /** A handler with its policy, as the relay uses it. */
 export interface ResolvedHandler {
+  /** By which progress is kept. A handler of a pattern has its target's name: a type may have one of the same name. */
   name: string;
   /** How relays register it, and how events owe it. A destination's name has no colon, so the two never collide. */
   target: string;
@@ -24,17 +26,22 @@ export function handlerTarget(type: string, handler: string): string {
   return `${type}:${handler}`;
 }
 
-/** Checks the handlers once and returns them as a list per type. */
-export function resolveHandlers(handlers: Handlers, defaults: HandlerDefaults): Map<string, ResolvedHandler[]> {
+/** Checks the handlers once. */
+export function resolveHandlers(handlers: Handlers, defaults: HandlerDefaults): HandlerIndex {
   const example = "e.g. { 'order.created': { 'send-receipt': async (event) => {} } }";
   if (!hasNames(handlers)) throw badHandlers(`handlers must be an object of event types, ${example}`);
   const byType = new Map<string, ResolvedHandler[]>();
   for (const [type, named] of Object.entries(handlers)) {
+    if (type.slice(0, -1).includes('*')) {
+      throw badHandlers(
+        `handlers['${type}'] has a * that is not at its end. Use a type, a pattern such as 'order.*', or '*'`,
+      );
+    }
     if (!hasNames(named)) throw badHandlers(`handlers['${type}'] must be an object of named handlers, ${example}`);
     const list = Object.entries(named).map(([name, given]) => resolveHandler(type, name, given, defaults));
     if (list.length > 0) byType.set(type, list);
   }
-  return byType;
+  return new HandlerIndex(byType);
 }
 
 function resolveHandler(
@@ -46,6 +53,8 @@ function resolveHandler(
   if (name === '' || name.includes('\0') || !name.isWellFormed()) {
     throw badHandlers(`handlers['${type}'] has a name that is empty or cannot be stored as text`);
   }
+  if (name.includes('*'))
+    throw badHandlers(`handlers['${type}']['${name}'] has a * in its name, which only types may have`);
   const option = `handlers['${type}']['${name}']`;
   const policy = typeof given === 'function' ? { handle: given } : given;
   if (!hasNames(policy) || typeof policy.handle !== 'function') {
@@ -58,9 +67,10 @@ function resolveHandler(
     );
   }
   const { handle, timeoutMs = defaults.deliverTimeoutMs, retry } = policy;
+  const target = handlerTarget(type, name);
   return {
-    name,
-    target: handlerTarget(type, name),
+    name: isPattern(type) ? target : name,
+    target,
     handle,
     timeoutMs: whole(timeoutMs, 86_400_000, `${option}.timeoutMs`),
     retry:

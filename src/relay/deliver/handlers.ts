@@ -12,7 +12,7 @@ export interface HandlerContext {
    * it to the system that deduplicates on your side.
    */
   readonly idempotencyKey: string;
-  /** The handler's own name. */
+  /** The handler's own name; `pattern:name` for a handler of a pattern. */
   readonly handler: string;
 }
 
@@ -41,5 +41,9 @@ export interface HandlerWithPolicy<Payload = any> extends HandlerPolicy {
   handle: Handler<Payload>;
 }
 
-/** Handlers by event type, each with a name of its own. Progress is kept by that name, so keep it stable. */
+/**
+ * Handlers by event type, each with a name of its own. Progress is kept by that name, so keep it stable. A type that ends with
+ * `*` is a pattern: `order.*` is for every type that begins with `order.`, `*` for every type. An event goes to the handlers of
+ * its type and of each pattern that matches.
+ */
 export type Handlers = Readonly<Record<string, Readonly<Record<string, Handler | HandlerWithPolicy>>>>;

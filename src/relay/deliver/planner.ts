@@ -6,6 +6,7 @@ import { type EventOutcome, failedEvent, type NamedOutcome, rejectedEvent, toTar
 import { suspicionOf } from '../event/suspicion.ts';
 import type { Destination } from './destinations/destination.ts';
 import type { Leg } from './destinations/leg.ts';
+import type { HandlerIndex } from './handler-index.ts';
 import type { ResolvedHandler } from './handler-options.ts';
 import { handlerTarget } from './handler-options.ts';
 import type { RouteFunction } from './router.ts';
@@ -28,13 +29,12 @@ export interface PlannedEvent extends ClaimedEvent {
 }
 
 export interface PlannerOptions {
-  handlers: ReadonlyMap<string, readonly ResolvedHandler[]>;
+  handlers: Pick<HandlerIndex, 'of'>;
   destinations: ReadonlyMap<string, Destination>;
   route: RouteFunction | undefined;
   noHandler: 'retry' | 'fail';
 }
 
-const noHandlers: readonly ResolvedHandler[] = [];
 const noLegs: readonly Leg[] = [];
 const allServed: readonly NamedOutcome[] = [];
 
@@ -95,7 +95,7 @@ export class Planner {
   #planFor(claimed: ClaimedEvent): Plan | undefined {
     if (claimed.payloadJson === undefined) return undefined;
     const event = new DeliveredEvent(claimed, claimed.payloadJson);
-    const handlers = this.#options.handlers.get(claimed.type) ?? noHandlers;
+    const handlers = this.#options.handlers.of(claimed.type);
     try {
       const legs = this.#router ? this.#router.legs(event) : noLegs;
       if (claimed.owed.length > 0) return this.#asOwed(claimed, { event, handlers, legs, unserved: allServed });
@@ -121,7 +121,8 @@ export class Planner {
     const ownLegs = legs.filter(({ target, to }) => owed.has(to) && !claimed.done.includes(target));
     for (const { target } of ownHandlers) owed.delete(target);
     // A target that already has the event is not owed it, whatever the row contains.
-    for (const name of claimed.done) owed.delete(handlerTarget(claimed.type, name));
+    // A handler of a pattern is in both under its target's name.
+    for (const name of claimed.done) owed.delete(name.includes('*') ? name : handlerTarget(claimed.type, name));
     for (const { to } of legs) owed.delete(to);
     const unserved = Array.from(owed, (target) => this.#unserved(target));
     if (ownHandlers.length + ownLegs.length + unserved.length + claimed.done.length === 0) {
