@@ -57,17 +57,22 @@ export function resolveRetry(
 }
 
 /**
- * How long to wait after failed attempt `attempt` (from 1), or `undefined` when it was the last.
+ * How long to wait after failed attempt `attempt` (from 1), or `undefined` when it was the last. `attemptsMax` is the limit
+ * that the event was emitted with: it counts instead of the policy's, and the last delay of a schedule is repeated until then.
  * A pure function of its arguments.
  */
 export function retryDelayMs(
   policy: ResolvedRetry,
   attempt: number,
-  random: () => number = Math.random,
+  { attemptsMax, random = Math.random }: { attemptsMax?: number | undefined; random?: () => number } = {},
 ): number | undefined {
-  if ('delaysMs' in policy) return policy.delaysMs[attempt - 1];
-  if (attempt >= policy.attemptsMax) return undefined;
+  if (attempt >= (attemptsMax ?? attemptsMaxOf(policy))) return undefined;
+  if ('delaysMs' in policy) return policy.delaysMs[attempt - 1] ?? policy.delaysMs.at(-1) ?? defaultRetry.baseMs;
   return Math.floor(random() * Math.min(policy.capMs, policy.baseMs * 2 ** Math.min(attempt - 1, 50)));
+}
+
+function attemptsMaxOf(policy: ResolvedRetry): number {
+  return 'delaysMs' in policy ? policy.delaysMs.length + 1 : policy.attemptsMax;
 }
 
 /** A field that is undefined is as good as left out. */

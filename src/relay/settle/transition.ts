@@ -69,10 +69,10 @@ function failed(
   { done, errors, owed, retries = relayPolicy, retryAfterMs = 0, isUntried = false }: EventOutcome & { kind: 'failed' },
   options: TransitionOptions,
 ): SettleEntry {
-  const { seq, attempts } = event;
+  const { seq, attempts, attemptsMax } = event;
   const owing = owed === undefined ? {} : { owed };
   const policies = new Set(retries.map((policy) => policy ?? options.retry));
-  const delaysMs = Array.from(policies, (policy) => retryDelayMs(policy, attempts + 1));
+  const delaysMs = Array.from(policies, (policy) => retryDelayMs(policy, attempts + 1, { attemptsMax }));
   if (delaysMs.includes(undefined)) {
     const transition = deadLetterTransition(event, options.poison);
     return {
