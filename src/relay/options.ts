@@ -28,7 +28,7 @@ import { resolveMaintenance } from './maintenance/maintenance-options.ts';
 export interface RelayOptions extends ConnectionOptions {
   /** The schema that holds the outbox. Default `postcommit`. */
   schema?: string;
-  /** Named handlers by event type, or pattern of types (`order.*`, `*`), each a function or `{ handle, timeoutMs, retry }`. */
+  /** Named handlers by event type, or pattern of types (`order.*`, `*`), each a function or `{ handle, timeoutMs, retry, … }`. */
   handlers?: Handlers;
   /** Brokers and endpoints by name, e.g. `{ events: kafka({ brokers }) }`. */
   destinations?: Destinations;

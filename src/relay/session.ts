@@ -89,6 +89,7 @@ export class RelaySession implements Service {
     this.#deliverer = new Deliverer({
       destinations: this.#destinations.byName,
       timeoutMsMin: Math.min(options.deliverTimeoutMs, ...timeoutsMs),
+      onHandlerFree: () => this.#dispatcher.resume(),
     });
     this.#settler = new Settler({
       ...options,

@@ -126,6 +126,14 @@ describe('handlers that cannot be meant are refused', () => {
       { 'order.paid': { mail: { handle: () => {}, timeoutMs } } },
     ]),
     ['a time limit of more than a day', { 'order.paid': { mail: { handle: () => {}, timeoutMs: 86_400_001 } } }],
+    ...[0, -1, 1.5, 10_001, Number.NaN, '5', null].map((inFlightMax): [string, unknown] => [
+      `${inFlightMax} calls at once`,
+      { 'order.paid': { mail: { handle: () => {}, inFlightMax } } },
+    ]),
+    ...[0, -1, 1_000_001, Number.NaN, Number.POSITIVE_INFINITY, '5', null].map((rateMax): [string, unknown] => [
+      `${rateMax} calls a second`,
+      { 'order.paid': { mail: { handle: () => {}, rateMax } } },
+    ]),
     ['a retry policy that is none', { 'order.paid': { mail: { handle: () => {}, retry: 5 } } }],
     ['no attempts', { 'order.paid': { mail: { handle: () => {}, retry: { attemptsMax: 0 } } } }],
     ['a handler without a name', { 'order.paid': { '': () => {} } }],

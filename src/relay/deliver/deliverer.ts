@@ -14,6 +14,8 @@ export interface DelivererOptions {
   destinations: ReadonlyMap<string, Destination>;
   /** The shortest time limit of all handlers. */
   timeoutMsMin: number;
+  /** A handler with limits may be called again. */
+  onHandlerFree: () => void;
 }
 
 /** Called once, with the outcome of one target. Separate arguments instead of an object: this is the hot path. */
@@ -110,10 +112,18 @@ export class Deliverer {
   }
 
   #call(event: DeliveredEvent, claimed: ClaimedEvent, handler: ResolvedHandler, onTarget: OnTarget): void {
-    const { name, target, timeoutMs } = handler;
+    const { name, target, timeoutMs, limiter } = handler;
+    const now = performance.now();
+    if (limiter !== undefined && limiter.waitMs(now) > 0) {
+      onTarget(name, target, { kind: 'released', delayMs: limiter.releaseMs(0, now) });
+      return;
+    }
+    limiter?.begin(now);
     const call = new HandlerCall(claimed, name, timeoutMs, (ended) => {
       this.#calls.delete(ended);
+      limiter?.end(performance.now() - now);
       onTarget(name, target, outcomeOf(ended, handler));
+      if (limiter !== undefined) this.#options.onHandlerFree();
     });
     this.#calls.add(call);
     this.#checkTimeouts();

@@ -2,6 +2,7 @@ import { PostcommitError } from '../../errors.ts';
 import { didYouMean } from '../../suggest.ts';
 import { type ResolvedRetry, resolveRetry } from '../event/backoff.ts';
 import { HandlerIndex, isPattern } from './handler-index.ts';
+import { HandlerLimiter } from './handler-limiter.ts';
 import type { Handler, Handlers, HandlerWithPolicy } from './handlers.ts';
 
 /** A handler with its policy, as the relay uses it. */
@@ -13,6 +14,8 @@ export interface ResolvedHandler {
   handle: Handler;
   timeoutMs: number;
   retry: ResolvedRetry;
+  /** Shared by all of its calls in this relay; `undefined` without limits. */
+  limiter: HandlerLimiter | undefined;
 }
 
 /** The relay's options that apply to handlers without their own. */
@@ -66,7 +69,13 @@ function resolveHandler(
       `${option} has no option ${unknown}.${didYouMean(unknown, policyFields)} Known are: ${policyFields.join(', ')}`,
     );
   }
-  const { handle, timeoutMs = defaults.deliverTimeoutMs, retry } = policy;
+  const { handle, timeoutMs = defaults.deliverTimeoutMs, retry, inFlightMax, rateMax } = policy;
+  if (inFlightMax !== undefined) whole(inFlightMax, 10_000, `${option}.inFlightMax`);
+  if (rateMax !== undefined && !(typeof rateMax === 'number' && rateMax >= 0.001 && rateMax <= 1_000_000)) {
+    throw badHandlers(
+      `${option}.rateMax must be a number of calls per second from 0.001 to 1000000. Got ${String(rateMax)}`,
+    );
+  }
   const target = handlerTarget(type, name);
   return {
     name: isPattern(type) ? target : name,
@@ -75,10 +84,18 @@ function resolveHandler(
     timeoutMs: whole(timeoutMs, 86_400_000, `${option}.timeoutMs`),
     retry:
       retry === undefined ? defaults.retry : resolveRetry(retry, { option: `${option}.retry`, base: defaults.retry }),
+    limiter:
+      inFlightMax === undefined && rateMax === undefined ? undefined : new HandlerLimiter({ inFlightMax, rateMax }),
   };
 }
 
-const policyFields: readonly string[] = ['handle', 'timeoutMs', 'retry'] satisfies (keyof HandlerWithPolicy)[];
+const policyFields: readonly string[] = [
+  'handle',
+  'timeoutMs',
+  'retry',
+  'inFlightMax',
+  'rateMax',
+] satisfies (keyof HandlerWithPolicy)[];
 
 function whole(value: unknown, max: number, option: string): number {
   if (Number.isInteger(value) && (value as number) >= 1 && (value as number) <= max) return value as number;

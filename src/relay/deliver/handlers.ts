@@ -33,6 +33,16 @@ export interface HandlerPolicy {
    * the relay's `retry`.
    */
   retry?: RetryPolicy;
+  /**
+   * Calls of this handler at once in this relay. Other handlers do not wait for it: its events wait outside of the relay's
+   * `inFlightMax`, and return to the queue for a while when they fill a quarter of the buffer. Default: no limit but the relay's.
+   */
+  inFlightMax?: number;
+  /**
+   * Calls of this handler per second in this relay, from 0.001; up to a tenth of a second's calls start at once. The events
+   * beyond wait as for `inFlightMax`. With several relays each has this rate. Default: no limit.
+   */
+  rateMax?: number;
 }
 
 /** A handler with a policy of its own. */

@@ -7,6 +7,7 @@ import { suspicionOf } from '../event/suspicion.ts';
 import type { Destination } from './destinations/destination.ts';
 import type { Leg } from './destinations/leg.ts';
 import type { HandlerIndex } from './handler-index.ts';
+import type { HandlerLimiter } from './handler-limiter.ts';
 import type { ResolvedHandler } from './handler-options.ts';
 import { handlerTarget } from './handler-options.ts';
 import type { RouteFunction } from './router.ts';
@@ -29,7 +30,7 @@ export interface PlannedEvent extends ClaimedEvent {
 }
 
 export interface PlannerOptions {
-  handlers: Pick<HandlerIndex, 'of'>;
+  handlers: Pick<HandlerIndex, 'of' | 'all'>;
   destinations: ReadonlyMap<string, Destination>;
   route: RouteFunction | undefined;
   noHandler: 'retry' | 'fail';
@@ -73,6 +74,31 @@ export class Planner {
   runMax(previous: PlannedEvent, next: PlannedEvent): number {
     const destination = this.#soleDestination(previous);
     return destination !== undefined && destination === this.#soleDestination(next) ? destination.runMax : 1;
+  }
+
+  /**
+   * The limits of the handler that is the only target left of an event, as far as that is known before the event is planned.
+   * With other targets, these do not wait for it: the deliverer releases the event for that handler alone.
+   */
+  get limiterOf(): ((event: PlannedEvent) => HandlerLimiter | undefined) | undefined {
+    const hasLimits = this.#options.handlers.all.some(({ limiter }) => limiter !== undefined);
+    return hasLimits ? (event) => this.#soleHandler(event)?.limiter : undefined;
+  }
+
+  #soleHandler(claimed: PlannedEvent): ResolvedHandler | undefined {
+    const { type, plan, done, owed } = claimed;
+    if (claimed.id === '' || suspicionOf(claimed) !== undefined) return undefined;
+    if (plan !== undefined) {
+      if ('outcome' in plan || plan.unserved.length > 0) return undefined;
+      if (plan.legs.some(({ target }) => !done.includes(target))) return undefined;
+    } else if (this.#router && (owed.length === 0 || owed.some((target) => !target.includes(':')))) {
+      return undefined;
+    }
+    const handlers = plan?.handlers ?? this.#options.handlers.of(type);
+    const open = handlers.filter(
+      ({ name, target }) => !done.includes(name) && (owed.length === 0 || owed.includes(target)),
+    );
+    return open.length === 1 ? open[0] : undefined;
   }
 
   /** Before `route` is called: the route may have ended the relays that owned this event before. */
