@@ -70,6 +70,8 @@ export const errorCodes = {
   POSTCOMMIT_E_NO_HANDLER:
     'No handler is registered for this event type, and it is not routed to a destination. Register a handler, route the event, or set noHandler.',
   POSTCOMMIT_E_HANDLER_FAILED: 'The handler failed.',
+  POSTCOMMIT_E_BAD_OUTCOMES:
+    "handleBatch must return nothing, or a list with one outcome per event: { kind: 'delivered' }, { kind: 'failed', error } or { kind: 'rejected', error }.",
   POSTCOMMIT_E_EVENT_UNREADABLE:
     'PostgreSQL cannot read this event from the log, so it is a dead letter. Correct its row in outbox_events, then retry the dead letter.',
   POSTCOMMIT_E_RELAY_ENDED:

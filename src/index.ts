@@ -61,7 +61,16 @@ export type {
   PublishOutcome,
 } from './publishers/publisher.ts';
 export type { DestinationSettings, Destinations } from './relay/deliver/destinations/destination-options.ts';
-export type { Handler, HandlerContext, HandlerPolicy, Handlers, HandlerWithPolicy } from './relay/deliver/handlers.ts';
+export type {
+  BatchContext,
+  BatchHandler,
+  BatchOutcome,
+  Handler,
+  HandlerContext,
+  HandlerPolicy,
+  Handlers,
+  HandlerWithPolicy,
+} from './relay/deliver/handlers.ts';
 export type { Route, RouteFunction } from './relay/deliver/router.ts';
 export type { RetryExponential, RetryPolicy, RetrySchedule } from './relay/event/backoff.ts';
 export { Reject } from './relay/event/reject.ts';

@@ -52,7 +52,7 @@ export interface RelayOptions extends ConnectionOptions {
   batchSizeMax?: number;
   /**
    * Events the relay buffers at once: waiting, under way, and not yet settled. It buffers fewer, down to twice
-   * `inFlightMax`, when a quarter of a second's work is less. Default 4,000.
+   * `inFlightMax` and all batches of batch handlers, when a quarter of a second's work is less. Default 4,000.
    */
   prefetchMax?: number;
   /**

@@ -119,8 +119,10 @@ export class RelaySession implements Service {
       settle: (event, outcome) => this.#settler.settle(event, outcome),
     });
 
+    // Half of the buffer is for batches that gather (HandlerLines).
+    const batchSizes = options.handlers.all.map(({ batch }) => batch?.sizeMax ?? 0);
     this.#buffer = new EventBuffer({
-      eventsMin: 2 * options.inFlightMax,
+      eventsMin: 2 * batchSizes.reduce((sum, size) => sum + size, options.inFlightMax),
       eventsMax: options.prefetchMax,
       bytesMax: options.prefetchBytesMax,
       stuck: () => this.#destinations.stuck + payloads.stuck(options.prefetchMax - this.#buffer.target),

@@ -1,4 +1,5 @@
 import { HandlerLimiter } from '../../src/relay/deliver/handler-limiter.ts';
+import type { LimitedHandler } from '../../src/relay/deliver/handler-options.ts';
 import { Dispatcher } from '../../src/relay/dispatch/dispatcher.ts';
 import type { ClaimedEvent } from '../../src/relay/event/claimed-event.ts';
 import type { EventOutcome } from '../../src/relay/event/outcome.ts';
@@ -75,11 +76,13 @@ export class QueueModel {
   #now = 1;
   #stopped = false;
   readonly #limiter: HandlerLimiter;
+  readonly #handler: LimitedHandler;
   violations: string[] = [];
 
   constructor(options: ModelOptions) {
     this.#options = options;
     this.#limiter = new HandlerLimiter({ inFlightMax: options.limitedMax });
+    this.#handler = { limiter: this.#limiter, batch: undefined };
     this.dispatcher = new Dispatcher({
       inFlightMax: options.inFlightMax,
       bufferTarget: () => options.bufferTarget,
@@ -89,8 +92,8 @@ export class QueueModel {
         plansAhead: true,
         plan: () => {},
         takesSlot: () => true,
-        limiterOf:
-          options.limitedMax === undefined ? undefined : ({ key }) => (key === 'a' ? undefined : this.#limiter),
+        limitedHandlerOf:
+          options.limitedMax === undefined ? undefined : ({ key }) => (key === 'a' ? undefined : this.#handler),
         runMax: (previous, next) =>
           next.key === 'a' && previous.shelved.length + next.shelved.length === 0 ? (options.runMax ?? 1) : 1,
       },

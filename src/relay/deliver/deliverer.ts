@@ -6,8 +6,10 @@ import { combine, delivered, released, unavailable } from '../event/outcome.ts';
 import { isReject } from '../event/reject.ts';
 import type { Destination } from './destinations/destination.ts';
 import type { Leg } from './destinations/leg.ts';
+import { type BatchEntry, type HandlerBatch, HandlerBatches } from './handler-batches.ts';
 import { HandlerCall } from './handler-call.ts';
 import type { ResolvedHandler } from './handler-options.ts';
+import { isBatched } from './handler-options.ts';
 import type { PlannedEvent, TargetPlan } from './planner.ts';
 
 export interface DelivererOptions {
@@ -33,6 +35,7 @@ const soleTargetsMax = 1_000;
 export class Deliverer {
   readonly #options: DelivererOptions;
   readonly #calls = new IndexedSet<HandlerCall>();
+  readonly #batches = new HandlerBatches((batch) => this.#callBatch(batch));
   readonly #soleTargets = new Map<string, readonly string[]>();
   #timeoutCheck: NodeJS.Timeout | undefined;
 
@@ -50,6 +53,7 @@ export class Deliverer {
 
   /** Aborts all deliveries under way. Those that still finish count; the others are released. */
   abandon(reason: Error): void {
+    this.#batches.abandon();
     for (const call of this.#calls.items()) call.abandon(reason);
     for (const destination of this.#options.destinations.values()) destination.abandon(reason);
   }
@@ -113,7 +117,11 @@ export class Deliverer {
 
   #call(event: DeliveredEvent, claimed: ClaimedEvent, handler: ResolvedHandler, onTarget: OnTarget): void {
     const { name, target, timeoutMs, limiter } = handler;
-    const now = performance.now();
+    if (isBatched(handler)) {
+      this.#batches.add(handler, { event, claimed, done: (outcome) => onTarget(name, target, outcome) });
+      return;
+    }
+    const now = limiter === undefined ? 0 : performance.now();
     if (limiter !== undefined && limiter.waitMs(now) > 0) {
       onTarget(name, target, { kind: 'released', delayMs: limiter.releaseMs(0, now) });
       return;
@@ -128,6 +136,24 @@ export class Deliverer {
     this.#calls.add(call);
     this.#checkTimeouts();
     call.run(event, handler.handle);
+  }
+
+  #callBatch(batch: HandlerBatch): void {
+    const { handler, entries, openedAt } = batch;
+    const { event, claimed } = entries[0] as BatchEntry;
+    const call = new HandlerCall(claimed, handler.name, handler.timeoutMs, (ended) => {
+      this.#calls.delete(ended);
+      handler.limiter.end(performance.now() - openedAt);
+      const isDelivered = ended.result === 'delivered';
+      // What was thrown does not tell which of them can never succeed.
+      const forAll =
+        ended.result === 'failed' ? { kind: 'failed' as const, error: ended.thrown, retry: handler.retry } : released;
+      for (const [index, { done }] of entries.entries()) done((isDelivered && batch.outcomes[index]) || forAll);
+      this.#options.onHandlerFree();
+    });
+    this.#calls.add(call);
+    this.#checkTimeouts();
+    call.run(event, (_event, ctx) => batch.call(ctx));
   }
 
   #checkTimeouts(): void {

@@ -49,6 +49,37 @@ export interface HandlerPolicy {
 // biome-ignore lint/suspicious/noExplicitAny: as for Handler.
 export interface HandlerWithPolicy<Payload = any> extends HandlerPolicy {
   handle: Handler<Payload>;
+  handleBatch?: never;
+}
+
+/** What a batch handler gets besides the events. */
+export type BatchContext = Pick<HandlerContext, 'signal' | 'handler'>;
+
+/** What a batch handler did with one event, in the words of `Handler`. */
+export type BatchOutcome = { kind: 'delivered' } | { kind: 'failed' | 'rejected'; error: unknown };
+
+/**
+ * Handles several events in one call, for targets that want them in bulk. Returning nothing means that all are delivered, a list
+ * has the outcome of each event, in the order of the events. Throwing means that all have failed.
+ *
+ * The events of a batch are of different aggregates, so their order does not matter. An event that has failed before is handled
+ * alone. A batch takes one of the relay's `inFlightMax`; `inFlightMax` and `rateMax` of the handler count batches.
+ */
+// biome-ignore lint/suspicious/noExplicitAny: as for Handler.
+export interface BatchHandler<Payload = any> extends HandlerPolicy {
+  handleBatch: (
+    events: readonly DeliveredEvent<Payload>[],
+    ctx: BatchContext,
+    // biome-ignore lint/suspicious/noConfusingVoidType: a function that returns nothing.
+  ) => readonly BatchOutcome[] | void | Promise<readonly BatchOutcome[] | void>;
+  /** Events per call. Default 100. */
+  batchSizeMax?: number;
+  /**
+   * How long the first event of a batch waits for others. Events that have other targets too do not wait. 0: as many as are there.
+   * Default 20.
+   */
+  batchWaitMs?: number;
+  handle?: never;
 }
 
 /**
@@ -56,4 +87,4 @@ export interface HandlerWithPolicy<Payload = any> extends HandlerPolicy {
  * `*` is a pattern: `order.*` is for every type that begins with `order.`, `*` for every type. An event goes to the handlers of
  * its type and of each pattern that matches.
  */
-export type Handlers = Readonly<Record<string, Readonly<Record<string, Handler | HandlerWithPolicy>>>>;
+export type Handlers = Readonly<Record<string, Readonly<Record<string, Handler | HandlerWithPolicy | BatchHandler>>>>;

@@ -7,9 +7,8 @@ import { suspicionOf } from '../event/suspicion.ts';
 import type { Destination } from './destinations/destination.ts';
 import type { Leg } from './destinations/leg.ts';
 import type { HandlerIndex } from './handler-index.ts';
-import type { HandlerLimiter } from './handler-limiter.ts';
-import type { ResolvedHandler } from './handler-options.ts';
-import { handlerTarget } from './handler-options.ts';
+import type { LimitedHandler, ResolvedHandler } from './handler-options.ts';
+import { handlerTarget, isLimited } from './handler-options.ts';
 import type { RouteFunction } from './router.ts';
 import { Router } from './router.ts';
 
@@ -77,12 +76,15 @@ export class Planner {
   }
 
   /**
-   * The limits of the handler that is the only target left of an event, as far as that is known before the event is planned.
-   * With other targets, these do not wait for it: the deliverer releases the event for that handler alone.
+   * The handler with limits that is the only target left of an event, as far as that is known before the event is planned.
+   * Other targets do not wait for it: the deliverer releases the event for that handler alone.
    */
-  get limiterOf(): ((event: PlannedEvent) => HandlerLimiter | undefined) | undefined {
-    const hasLimits = this.#options.handlers.all.some(({ limiter }) => limiter !== undefined);
-    return hasLimits ? (event) => this.#soleHandler(event)?.limiter : undefined;
+  get limitedHandlerOf(): ((event: PlannedEvent) => LimitedHandler | undefined) | undefined {
+    if (!this.#options.handlers.all.some(isLimited)) return undefined;
+    return (event) => {
+      const handler = this.#soleHandler(event);
+      return handler && isLimited(handler) ? handler : undefined;
+    };
   }
 
   #soleHandler(claimed: PlannedEvent): ResolvedHandler | undefined {

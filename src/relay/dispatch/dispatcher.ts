@@ -16,7 +16,7 @@ export interface DispatcherOptions {
   bufferTarget: () => number;
   /** The lane's memory of what the dispatcher decided. */
   decisions: KeyDecisions;
-  planner: Pick<Planner, 'plansAhead' | 'plan' | 'takesSlot' | 'runMax' | 'limiterOf'>;
+  planner: Pick<Planner, 'plansAhead' | 'plan' | 'takesSlot' | 'runMax' | 'limitedHandlerOf'>;
   payloads: Pick<PayloadLoader, 'load' | 'release'>;
   /** Whether a delivery may start: false without a valid lease. */
   mayStart: () => boolean;
@@ -49,7 +49,6 @@ export class Dispatcher {
   readonly #unlimited = new Fifo<ClaimedEvent>();
   /** What waits for a handler with limits of its own; `undefined` if no handler has any. */
   readonly #lines: HandlerLines | undefined;
-  #isLineNext = false;
   /** What may start once its payload is loaded. Such an event takes no slot and is the only one of its key's front. */
   readonly #loading = new Set<ClaimedEvent>();
   /** Prime suspects: they start when nothing else is under way, and nothing else starts meanwhile. */
@@ -71,8 +70,8 @@ export class Dispatcher {
   constructor(options: DispatcherOptions) {
     this.#options = options;
     this.#now = options.now ?? (() => performance.now());
-    const { limiterOf } = options.planner;
-    this.#lines = limiterOf && new HandlerLines({ limiterOf, now: this.#now, onDue: () => this.#pump() });
+    const { limitedHandlerOf } = options.planner;
+    this.#lines = limitedHandlerOf && new HandlerLines({ limitedHandlerOf, now: this.#now, onDue: () => this.#pump() });
   }
 
   get inFlight(): number {
@@ -274,20 +273,21 @@ export class Dispatcher {
     this.#pumping = true;
     while (!this.#isTrial && (this.#alone.length === 0 || !this.#startAlone())) {
       const free = this.#unlimited.shift();
-      const event = free ?? (this.#slotsTaken < this.#options.inFlightMax ? this.#nextForSlot() : undefined);
+      const event = free ?? (this.#slotsTaken < this.#options.inFlightMax ? this.#nextWithSlot() : undefined);
       if (event === undefined) break;
-      if (this.#mustLoad(event)) this.#load(event);
-      else this.#start(event, free === undefined);
+      if (this.#mustLoad(event)) {
+        this.#load(event);
+        continue;
+      }
+      const along = this.#lines?.alongWith(event) ?? [];
+      this.#start(event, free === undefined);
+      for (const other of along) this.#start(other, false);
     }
     this.#pumping = false;
   }
 
-  /** The handlers with limits and the others alternate, so that neither starve. */
-  #nextForSlot(): ClaimedEvent | undefined {
-    if (this.#lines === undefined) return this.#startable.shift();
-    this.#isLineNext = !this.#isLineNext;
-    if (this.#isLineNext) return this.#lines.next() ?? this.#startable.shift();
-    return this.#startable.shift() ?? this.#lines.next();
+  #nextWithSlot(): ClaimedEvent | undefined {
+    return this.#lines ? this.#lines.nextBeside(this.#startable) : this.#startable.shift();
   }
 
   /** Starts the trial of a prime suspect if it is time for one. Returns whether nothing else may start now. */
