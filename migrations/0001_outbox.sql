@@ -23,6 +23,7 @@ create table :"schema".outbox_events (
   headers        jsonb not null default '{}' check (jsonb_typeof(headers) = 'object'),
   available_at   timestamptz,
   created_at     timestamptz not null default clock_timestamp(),
+  attempts_max   smallint check (attempts_max between 1 and 1000),
   -- A claim reads these columns of a thousand events at once, so no single row may make it fail or exceed the relay's memory.
   -- Payloads have no limit here: a claim leaves large ones out.
   constraint outbox_events_created_at_check
@@ -46,6 +47,8 @@ comment on column :"schema".outbox_events.ordering_key is
   'What the event is ordered by: NULL means its aggregate, the empty string means no order at all.';
 comment on column :"schema".outbox_events.available_at is
   'Not delivered before this time, at most 366 days ahead; NULL means immediately.';
+comment on column :"schema".outbox_events.attempts_max is
+  'After this many failed attempts the event is a dead letter; NULL means as the retry policies of its targets say.';
 
 create unique index outbox_events_id_key on :"schema".outbox_events (id);
 create index outbox_events_aggregate_idx on :"schema".outbox_events (aggregate_type, aggregate_id, seq);

@@ -70,12 +70,14 @@ export const errorCodes = {
   POSTCOMMIT_E_NO_HANDLER:
     'No handler is registered for this event type, and it is not routed to a destination. Register a handler, route the event, or set noHandler.',
   POSTCOMMIT_E_HANDLER_FAILED: 'The handler failed.',
+  POSTCOMMIT_E_BAD_OUTCOMES:
+    "handleBatch must return nothing, or a list with one outcome per event: { kind: 'delivered' }, { kind: 'failed', error } or { kind: 'rejected', error }.",
   POSTCOMMIT_E_EVENT_UNREADABLE:
     'PostgreSQL cannot read this event from the log, so it is a dead letter. Correct its row in outbox_events, then retry the dead letter.',
   POSTCOMMIT_E_RELAY_ENDED:
     'The process of the relay died while it delivered this event. Find out why (out of memory, a crash, process.exit). If the event is a dead letter, retry it.',
   POSTCOMMIT_E_DELIVER_TIMEOUT:
-    'The handler did not finish within deliverTimeoutMs, and its ctx.signal was aborted. Pass the signal on to what the handler waits for, or increase the limit.',
+    'The handler did not finish within its timeoutMs (deliverTimeoutMs of the relay, unless it has its own), and its ctx.signal was aborted. Pass the signal on to what the handler waits for, or increase the limit.',
   POSTCOMMIT_E_PAYLOAD_NOT_LOADED:
     'The payload could not be loaded from the database, so the event was not delivered. The relay retries it. Check the connection between the relay and the database.',
   POSTCOMMIT_E_PAYLOAD_OVER_LOAD_LIMIT:

@@ -61,8 +61,18 @@ export type {
   PublishOutcome,
 } from './publishers/publisher.ts';
 export type { DestinationSettings, Destinations } from './relay/deliver/destinations/destination-options.ts';
-export type { Handler, HandlerContext, Handlers } from './relay/deliver/handlers.ts';
+export type {
+  BatchContext,
+  BatchHandler,
+  BatchOutcome,
+  Handler,
+  HandlerContext,
+  HandlerPolicy,
+  Handlers,
+  HandlerWithPolicy,
+} from './relay/deliver/handlers.ts';
 export type { Route, RouteFunction } from './relay/deliver/router.ts';
+export type { RetryExponential, RetryPolicy, RetrySchedule } from './relay/event/backoff.ts';
 export { Reject } from './relay/event/reject.ts';
 export type { EventFacts, LifecycleEvents } from './relay/lifecycle.ts';
 export type { MaintenanceRun } from './relay/maintenance/maintenance.ts';
@@ -71,7 +81,6 @@ export type { RelayOptions } from './relay/options.ts';
 export type { RelayState, RelayStats } from './relay/relay.ts';
 export { createRelay, Relay } from './relay/relay.ts';
 export type { Counters } from './relay/reporter.ts';
-export type { RetryExponential, RetryPolicy, RetrySchedule } from './relay/settle/backoff.ts';
 export type { Logger } from './telemetry/logging.ts';
 export type { CloudEventsOptions } from './wire/cloud-events.ts';
 export { cloudEvents } from './wire/cloud-events.ts';

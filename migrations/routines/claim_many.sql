@@ -74,7 +74,7 @@ create or replace function :"schema".claim_many(
   suspect_max integer, targets text[]
 ) returns table (
   seq bigint, id uuid, aggregate_type text, aggregate_id text, event_type text, schema_version integer,
-  ordering_key text, payload text, headers text, created_us bigint
+  ordering_key text, payload text, headers text, created_us bigint, attempts_max smallint
 )
 language plpgsql set search_path = pg_catalog, pg_temp set row_security = off
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
@@ -215,7 +215,8 @@ begin
   return query
     select l.seq, l.id, l.aggregate_type, l.aggregate_id, l.event_type, nullif(l.schema_version, 1), l.ordering_key,
            case when octet_length(t.payload) + octet_length(t.headers) <= inline_bytes_max then t.payload end,
-           case when octet_length(t.headers) <= inline_bytes_max then nullif(t.headers, '{}') end, (date_part('epoch', l.created_at) * 1000000)::bigint
+           case when octet_length(t.headers) <= inline_bytes_max then nullif(t.headers, '{}') end, (date_part('epoch', l.created_at) * 1000000)::bigint,
+           l.attempts_max
       from :"schema".outbox_events l
       left join lateral (
         select case when pg_column_size(p.payload) <= inline_bytes_max and clock_timestamp() < text_until then p.payload::text end as payload,

@@ -16,7 +16,8 @@ create or replace function :"schema".claim_next(
   out claimed_seq bigint, out key bigint, out attempts integer, out done text[], out rescues integer, out owed text[],
   out replay_id bigint,
   out id uuid, out aggregate_type text, out aggregate_id text, out event_type text, out schema_version integer,
-  out ordering_key text, out payload text, out headers text, out created_us bigint
+  out ordering_key text, out payload text, out headers text, out created_us bigint,
+  out attempts_max smallint
 )
 language plpgsql set search_path = pg_catalog, pg_temp set row_security = off
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
@@ -81,8 +82,10 @@ begin
   if claimed_seq is not null and inline_bytes_max >= 0 then
     select l.id, l.aggregate_type, l.aggregate_id, l.event_type, nullif(l.schema_version, 1), l.ordering_key,
            case when octet_length(t.payload) + octet_length(t.headers) <= inline_bytes_max then t.payload end,
-           case when octet_length(t.headers) <= inline_bytes_max then nullif(t.headers, '{}') end, (date_part('epoch', l.created_at) * 1000000)::bigint
-      into id, aggregate_type, aggregate_id, event_type, schema_version, ordering_key, payload, headers, created_us
+           case when octet_length(t.headers) <= inline_bytes_max then nullif(t.headers, '{}') end, (date_part('epoch', l.created_at) * 1000000)::bigint,
+           l.attempts_max
+      into id, aggregate_type, aggregate_id, event_type, schema_version, ordering_key, payload, headers, created_us,
+           attempts_max
       from :"schema".outbox_events l
       left join lateral (
         select case when pg_column_size(p.payload) <= inline_bytes_max then p.payload::text end as payload,

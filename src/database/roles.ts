@@ -23,10 +23,10 @@ const work: readonly Privilege[] = ['select', 'insert', 'update', 'delete'];
 
 const emitRoutines = [
   'emit(jsonb, boolean, text)',
-  'emit(text, text, text, jsonb, jsonb, uuid, integer, text, timestamptz)',
+  'emit(text, text, text, jsonb, jsonb, uuid, integer, text, timestamptz, integer)',
   'emit_one',
   'emit_once(jsonb, boolean, text)',
-  'emit_once(uuid, text, text, text, jsonb, jsonb, integer, text, timestamptz)',
+  'emit_once(uuid, text, text, text, jsonb, jsonb, integer, text, timestamptz, integer)',
   'lock_new_ids',
   'lock_keys',
   'close_gates',
@@ -56,6 +56,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
           'headers',
           'available_at',
           'created_at',
+          'attempts_max',
         ],
       },
     ],

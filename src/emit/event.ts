@@ -28,6 +28,11 @@ export interface OutboxEvent<Payload = unknown> {
   schemaVersion?: number;
   /** The ordering key, instead of the aggregate; `null` for no order. */
   key?: string | null;
+  /**
+   * The event becomes a dead letter after this many failed attempts, from 1 to 1,000, whatever the retry policies of its
+   * handlers and of the relay say at that time. Default: as they say.
+   */
+  attemptsMax?: number;
 }
 
 export interface EventLimits {
@@ -45,6 +50,7 @@ const fields: ReadonlySet<string> = new Set<keyof OutboxEvent>([
   'delayMs',
   'schemaVersion',
   'key',
+  'attemptsMax',
 ]);
 
 /** Two names share an index entry, and PostgreSQL's limit for one is 2,704 bytes. */
@@ -54,6 +60,8 @@ const headersBytesMax = 16_384;
 const headersMax = 128;
 /** Also in migrations/0001_outbox.sql, for `availableAt` and for SQL. */
 const delayMsMax = 366 * 24 * 3_600_000;
+/** Also in migrations/0001_outbox.sql. */
+const attemptsMaxMax = 1_000;
 /** The years 1 to 9999: PostgreSQL does not read the ISO format of others. */
 const timeMin = -62_135_596_800_000;
 const timeMax = 253_402_300_799_999;
@@ -87,6 +95,7 @@ export async function toInsertable(event: OutboxEvent, limits: EventLimits): Pro
     payloadJson: toJson(event.payload, limits.payloadBytesMax),
     headers: toHeaders(event.headers),
     ...toTime(event),
+    attemptsMax: toAttemptsMax(event.attemptsMax),
   };
   // Only before the first event of the process; everything that the caller may change later has been read by then.
   if (!isTracingLoaded()) await loadTracing();
@@ -163,6 +172,13 @@ function toHeaders(given: OutboxEvent['headers']): Record<string, string> {
 /** Without a prototype: a header may be named `__proto__`. */
 function noHeaders(): Record<string, string> {
   return Object.create(null) as Record<string, string>;
+}
+
+function toAttemptsMax(value: unknown): number | undefined {
+  if (value === undefined || (Number.isInteger(value) && Number(value) >= 1 && Number(value) <= attemptsMaxMax)) {
+    return value as number | undefined;
+  }
+  throw bad(`attemptsMax must be a whole number from 1 to ${attemptsMaxMax}. Got ${shown(value)}.`);
 }
 
 function toTime(event: OutboxEvent): Pick<InsertableEvent, 'availableAt' | 'delayMs'> {

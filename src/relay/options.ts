@@ -10,13 +10,14 @@ import type { Logger } from '../telemetry/logging.ts';
 import { silentLogger } from '../telemetry/logging.ts';
 import type { Destinations } from './deliver/destinations/destination-options.ts';
 import { resolveDestinations } from './deliver/destinations/destination-options.ts';
+import { isPattern } from './deliver/handler-index.ts';
+import { resolveHandlers } from './deliver/handler-options.ts';
 import type { Handlers } from './deliver/handlers.ts';
-import { resolveHandlers } from './deliver/handlers.ts';
 import type { RouteFunction } from './deliver/router.ts';
+import type { RetryPolicy } from './event/backoff.ts';
+import { resolveRetry } from './event/backoff.ts';
 import type { MaintenanceOptions } from './maintenance/maintenance-options.ts';
 import { resolveMaintenance } from './maintenance/maintenance-options.ts';
-import type { RetryPolicy } from './settle/backoff.ts';
-import { resolveRetry } from './settle/backoff.ts';
 
 /**
  * Options of `createRelay`. The defaults suit a service with some hundred events a second and more.
@@ -27,7 +28,7 @@ import { resolveRetry } from './settle/backoff.ts';
 export interface RelayOptions extends ConnectionOptions {
   /** The schema that holds the outbox. Default `postcommit`. */
   schema?: string;
-  /** Named handlers by event type. */
+  /** Named handlers by event type, or pattern of types (`order.*`, `*`), each a function or `{ handle, timeoutMs, retry, … }`. */
   handlers?: Handlers;
   /** Brokers and endpoints by name, e.g. `{ events: kafka({ brokers }) }`. */
   destinations?: Destinations;
@@ -43,7 +44,7 @@ export interface RelayOptions extends ConnectionOptions {
    * faster takeover and more heartbeats (three per lease). Default 30,000.
    */
   leaseMs?: number;
-  /** A delivery that takes longer is aborted and counts as failed. Default 30,000. */
+  /** A call of a handler that takes longer is aborted and counts as failed, unless it has a `timeoutMs`. Default 30,000. */
   deliverTimeoutMs?: number;
   /** Handlers under way at once, over all aggregates. Destinations have limits of their own. Default 100. */
   inFlightMax?: number;
@@ -51,7 +52,7 @@ export interface RelayOptions extends ConnectionOptions {
   batchSizeMax?: number;
   /**
    * Events the relay buffers at once: waiting, under way, and not yet settled. It buffers fewer, down to twice
-   * `inFlightMax`, when a quarter of a second's work is less. Default 4,000.
+   * `inFlightMax` and all batches of batch handlers, when a quarter of a second's work is less. Default 4,000.
    */
   prefetchMax?: number;
   /**
@@ -77,7 +78,7 @@ export interface RelayOptions extends ConnectionOptions {
    * that is less.
    */
   loadBytesMax?: number;
-  /** When to try again after a failure. Default: exponential with full jitter, from 1 s to 1 h, 80 attempts. */
+  /** When to try again after a failure, unless the handler has its own `retry`. Default: exponential with full jitter, from 1 s to 1 h, 80 attempts. */
   retry?: RetryPolicy;
   /**
    * What a dead letter does to its aggregate. `skip` (default): the following events are delivered. `block`: they wait
@@ -127,8 +128,13 @@ export function resolveOptions(given: RelayOptions) {
   // If only one of the two is set, the default of the other follows it.
   const prefetchMax = whole('prefetchMax', 4_000, 2, 100_000);
   const batchSizeMax = whole('batchSizeMax', Math.min(1_000, prefetchMax), 2, 5_000);
-  const handlers = resolveHandlers(given.handlers ?? {});
-  const handlerNames = new Set([...handlers.values()].flatMap((named) => named.map(([name]) => name)));
+  const deliverTimeoutMs = whole('deliverTimeoutMs', 30_000, 1, 86_400_000);
+  const retry = resolveRetry(given.retry);
+  const handlers = resolveHandlers(given.handlers ?? {}, { deliverTimeoutMs, retry });
+  const handlerNames = new Set([
+    ...handlers.all.map(({ name }) => name),
+    ...Object.keys(given.handlers ?? {}).filter(isPattern),
+  ]);
   const options = {
     connectionString: given.connectionString,
     connection: given.connection,
@@ -138,7 +144,7 @@ export function resolveOptions(given: RelayOptions) {
     route: checkRoute(given.route),
     name: checkName(given.name ?? `${hostname()}:${process.pid}`),
     leaseMs: whole('leaseMs', 30_000, 300, 3_600_000),
-    deliverTimeoutMs: whole('deliverTimeoutMs', 30_000, 1, 86_400_000),
+    deliverTimeoutMs,
     inFlightMax: whole('inFlightMax', 100, 1, 10_000),
     batchSizeMax,
     prefetchMax: given.prefetchMax ?? Math.max(prefetchMax, batchSizeMax),
@@ -146,7 +152,7 @@ export function resolveOptions(given: RelayOptions) {
     prefetchBytesMax: whole('prefetchBytesMax', ofHeap(1 / 8, 33_554_432), 2 * inlineBytesMax, bytesMaxMax),
     // The largest jsonb value has 256 MiB, and a text of 512 Mi characters does not fit a JavaScript string.
     loadBytesMax: whole('loadBytesMax', ofHeap(1 / 4, 134_217_728), inlineBytesMax, 268_435_456),
-    retry: resolveRetry(given.retry),
+    retry,
     poison: oneOf('poison', 'skip', ['skip', 'block']),
     noHandler: oneOf('noHandler', 'retry', ['retry', 'fail']),
     pollIntervalMs: whole('pollIntervalMs', 1_000, 10, 3_600_000),
@@ -171,8 +177,11 @@ export function resolveOptions(given: RelayOptions) {
 
 /** The names that the relay writes into the database. */
 export function storedNames({ name, handlers, destinations }: ResolvedRelayOptions): Set<string> {
-  const handlerNames = [...handlers.values()].flatMap((named) => named.map(([handler]) => handler));
-  return new Set([name, ...handlerNames, ...destinations.map((destination) => destination.name)]);
+  return new Set([
+    name,
+    ...handlers.all.map((handler) => handler.name),
+    ...destinations.map((destination) => destination.name),
+  ]);
 }
 
 const bytesMaxMax = 1_073_741_824;

@@ -75,7 +75,7 @@ export class RelaySession implements Service {
     this.#destinations = new DestinationSet({
       schema,
       settings: options.destinations,
-      hasHandlers: options.handlers.size > 0,
+      hasHandlers: options.handlers.all.length > 0,
       db: control,
       shelfDb: claims,
       bufferTarget: () => this.#buffer.target,
@@ -85,7 +85,12 @@ export class RelaySession implements Service {
     });
     this.#refresher = new DestinationRefresher({ destinations: this.#destinations, logger });
     const planner = new Planner({ ...options, destinations: this.#destinations.byName });
-    this.#deliverer = new Deliverer({ ...options, destinations: this.#destinations.byName });
+    const timeoutsMs = options.handlers.all.map(({ timeoutMs }) => timeoutMs);
+    this.#deliverer = new Deliverer({
+      destinations: this.#destinations.byName,
+      timeoutMsMin: Math.min(options.deliverTimeoutMs, ...timeoutsMs),
+      onHandlerFree: () => this.#dispatcher.resume(),
+    });
     this.#settler = new Settler({
       ...options,
       query: results.queryArrays,
@@ -114,8 +119,10 @@ export class RelaySession implements Service {
       settle: (event, outcome) => this.#settler.settle(event, outcome),
     });
 
+    // Half of the buffer is for batches that gather (HandlerLines).
+    const batchSizes = options.handlers.all.map(({ batch }) => batch?.sizeMax ?? 0);
     this.#buffer = new EventBuffer({
-      eventsMin: 2 * options.inFlightMax,
+      eventsMin: 2 * batchSizes.reduce((sum, size) => sum + size, options.inFlightMax),
       eventsMax: options.prefetchMax,
       bytesMax: options.prefetchBytesMax,
       stuck: () => this.#destinations.stuck + payloads.stuck(options.prefetchMax - this.#buffer.target),

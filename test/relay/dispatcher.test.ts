@@ -44,6 +44,7 @@ const options = fc.record({
   bufferTarget: fc.integer({ min: 2, max: 12 }),
   runMax: fc.constantFrom(1, 3),
   loadEvery: fc.constantFrom(1, 2, 3, 1_000),
+  limitedMax: fc.constantFrom(undefined, 1, 2),
 });
 
 function play(given: readonly Step[], limits: ModelOptions): QueueModel {

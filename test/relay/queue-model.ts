@@ -1,3 +1,5 @@
+import { HandlerLimiter } from '../../src/relay/deliver/handler-limiter.ts';
+import type { LimitedHandler } from '../../src/relay/deliver/handler-options.ts';
 import { Dispatcher } from '../../src/relay/dispatch/dispatcher.ts';
 import type { ClaimedEvent } from '../../src/relay/event/claimed-event.ts';
 import type { EventOutcome } from '../../src/relay/event/outcome.ts';
@@ -37,6 +39,8 @@ export interface ModelOptions {
   runMax?: number;
   /** Every event whose seq is a multiple of this comes without a payload. */
   loadEvery?: number;
+  /** How many events with another key than `a` may be under way at once: their handler has this limit. */
+  limitedMax?: number | undefined;
 }
 
 /**
@@ -71,10 +75,14 @@ export class QueueModel {
   #lastSeq = 0;
   #now = 1;
   #stopped = false;
+  readonly #limiter: HandlerLimiter;
+  readonly #handler: LimitedHandler;
   violations: string[] = [];
 
   constructor(options: ModelOptions) {
     this.#options = options;
+    this.#limiter = new HandlerLimiter({ inFlightMax: options.limitedMax });
+    this.#handler = { limiter: this.#limiter, batch: undefined };
     this.dispatcher = new Dispatcher({
       inFlightMax: options.inFlightMax,
       bufferTarget: () => options.bufferTarget,
@@ -84,6 +92,8 @@ export class QueueModel {
         plansAhead: true,
         plan: () => {},
         takesSlot: () => true,
+        limitedHandlerOf:
+          options.limitedMax === undefined ? undefined : ({ key }) => (key === 'a' ? undefined : this.#handler),
         runMax: (previous, next) =>
           next.key === 'a' && previous.shelved.length + next.shelved.length === 0 ? (options.runMax ?? 1) : 1,
       },
@@ -151,6 +161,7 @@ export class QueueModel {
 
   #end({ event, lease, done }: Delivery, kind: EventOutcome['kind']): void {
     const seq = Number(event.seq);
+    if (event.key !== 'a') this.#limiter.end(1);
     if (lease === this.#lease && (kind === 'delivered' || kind === 'unavailable')) this.#delivered.add(seq);
     if (lease === this.#lease && kind === 'delivered') this.#arriveAtX(seq, event.key);
     const errors = [{ target: null, code: '', error: 'failed' }];
@@ -317,6 +328,11 @@ export class QueueModel {
     if (event.payloadJson === undefined) this.violations.push(`${seq} began without its payload`);
     if (this.#deliveries.length > this.#options.inFlightMax) this.violations.push(`${seq} is one too many in flight`);
     if (this.#stopped) this.violations.push(`${seq} began after stop`);
+    if (event.key !== 'a') this.#limiter.begin(this.#now);
+    const limited = this.#deliveries.filter((delivery) => delivery.event.key !== 'a').length;
+    if (event.key !== 'a' && limited > (this.#options.limitedMax ?? limited)) {
+      this.violations.push(`${seq} is one too many for its handler`);
+    }
     if (event.key === null) return;
     for (const other of this.#queue.values()) {
       if (other.key !== event.key || other.seq >= seq || other.dead) continue;

@@ -63,7 +63,7 @@ test('the dispatcher delivers from a lane that knows no claims', async () => {
     inFlightMax: 10,
     bufferTarget: () => 100,
     decisions: lane,
-    planner: { plansAhead: false, plan: () => {}, takesSlot: () => true, runMax: () => 1 },
+    planner: { plansAhead: false, plan: () => {}, takesSlot: () => true, runMax: () => 1, limitedHandlerOf: undefined },
     payloads: { load: () => {}, release: () => {} },
     mayStart: () => true,
     deliver: (event, done) => {

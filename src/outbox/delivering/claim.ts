@@ -41,6 +41,8 @@ export interface ClaimedRow {
   /** JSON text; also `{}` if it exceeds the inline limit by itself and is loaded with the payload. */
   headersJson: string;
   createdAtMs: number;
+  /** After this many failed attempts it is a dead letter, whatever the policies say; `undefined` if they decide. */
+  attemptsMax?: number | undefined;
   /** Destinations for which earlier events of its key are on the shelf: this one must not pass them there. */
   shelved: readonly string[];
 }
@@ -278,6 +280,7 @@ function eventOf(row: unknown[] | undefined) {
     payloadJson: (row?.[7] as string | null | undefined) ?? undefined,
     headersJson: (row?.[8] as string | null | undefined) ?? '{}',
     createdAtMs: Number(row?.[9]) / 1_000,
+    attemptsMax: (row?.[10] as number | null | undefined) ?? undefined,
   };
 }
 
@@ -286,7 +289,7 @@ const readClaimedSql = perSchema(
   (s) => `
 select l.seq, l.id, l.aggregate_type, l.aggregate_id, l.event_type, nullif(l.schema_version, 1), l.ordering_key, null,
        case when octet_length(t.headers) <= ${inlineBytesMax} then nullif(t.headers, '{}') end,
-       (date_part('epoch', l.created_at) * 1000000)::bigint
+       (date_part('epoch', l.created_at) * 1000000)::bigint, l.attempts_max
   from ${s}.outbox_events l cross join lateral (select l.headers::text as headers offset 0) t where l.seq = $1`,
 );
 

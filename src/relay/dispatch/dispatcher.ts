@@ -3,6 +3,7 @@ import type { ClaimedEvent } from '../event/claimed-event.ts';
 import type { EventOutcome } from '../event/outcome.ts';
 import { isPrimeSuspect, suspicionOf } from '../event/suspicion.ts';
 import { Fifo } from './fifo.ts';
+import { HandlerLines } from './handler-lines.ts';
 import type { KeyDecisions } from './key-decisions.ts';
 import { KeyQueue } from './key-queue.ts';
 import type { LoadableEvent, PayloadLoader } from './payload-loader.ts';
@@ -15,7 +16,7 @@ export interface DispatcherOptions {
   bufferTarget: () => number;
   /** The lane's memory of what the dispatcher decided. */
   decisions: KeyDecisions;
-  planner: Pick<Planner, 'plansAhead' | 'plan' | 'takesSlot' | 'runMax'>;
+  planner: Pick<Planner, 'plansAhead' | 'plan' | 'takesSlot' | 'runMax' | 'limitedHandlerOf'>;
   payloads: Pick<PayloadLoader, 'load' | 'release'>;
   /** Whether a delivery may start: false without a valid lease. */
   mayStart: () => boolean;
@@ -46,6 +47,8 @@ export class Dispatcher {
   /** What may start: with a slot, and without. */
   readonly #startable = new Fifo<ClaimedEvent>();
   readonly #unlimited = new Fifo<ClaimedEvent>();
+  /** What waits for a handler with limits of its own; `undefined` if no handler has any. */
+  readonly #lines: HandlerLines | undefined;
   /** What may start once its payload is loaded. Such an event takes no slot and is the only one of its key's front. */
   readonly #loading = new Set<ClaimedEvent>();
   /** Prime suspects: they start when nothing else is under way, and nothing else starts meanwhile. */
@@ -67,6 +70,8 @@ export class Dispatcher {
   constructor(options: DispatcherOptions) {
     this.#options = options;
     this.#now = options.now ?? (() => performance.now());
+    const { limitedHandlerOf } = options.planner;
+    this.#lines = limitedHandlerOf && new HandlerLines({ limitedHandlerOf, now: this.#now, onDue: () => this.#pump() });
   }
 
   get inFlight(): number {
@@ -109,9 +114,14 @@ export class Dispatcher {
     this.#pump();
   }
 
-  /** Whether there are events that have a key. */
-  get hasKeyQueues(): boolean {
-    return this.#queues.size > 0;
+  /** A handler is below its limits again. */
+  resume(): void {
+    this.#pump();
+  }
+
+  /** Whether there are events that `releaseExcess` may release. */
+  get mayHaveExcess(): boolean {
+    return this.#queues.size > 0 || this.#lines?.isEmpty === false;
   }
 
   isSlow(key: string): boolean {
@@ -126,11 +136,15 @@ export class Dispatcher {
 
   /**
    * Releases the events of keys with a long backlog beyond their share of the buffer: otherwise one aggregate fills the buffer
-   * and every other one waits for it. Returns the keys that have enough events and should not be claimed now.
+   * and every other one waits for it. The same for handlers at their limits. Returns the keys that have enough events and should not be claimed now.
    */
   releaseExcess(): Set<string> {
     const now = this.#now();
     const bufferTarget = this.#options.bufferTarget();
+    for (const { event, delayMs } of this.#lines?.excess(bufferTarget) ?? []) {
+      this.#waiting--;
+      this.#finish(event, { kind: 'released', done: event.done, delayMs });
+    }
     const isShort = this.#waiting + this.#inFlight > bufferTarget / 2;
     const crowded = [...this.#queues].filter(([key, queue]) => queue.isSlow(now) || this.hasEnough(key));
     const fairShare = Math.max(0, Math.floor((bufferTarget * crowdedShare) / crowded.length) - 1);
@@ -162,6 +176,7 @@ export class Dispatcher {
     this.#queues.clear();
     this.#startable.clear();
     this.#unlimited.clear();
+    this.#lines?.clear();
     this.#loading.clear();
     this.#alone = [];
     this.#waiting = 0;
@@ -171,6 +186,7 @@ export class Dispatcher {
     const waiting: ClaimedEvent[] = [
       ...this.#startable.drain(),
       ...this.#unlimited.drain(),
+      ...(this.#lines?.drain() ?? []),
       ...this.#loading,
       ...this.#alone.splice(0),
     ];
@@ -222,8 +238,8 @@ export class Dispatcher {
 
   #offer(event: ClaimedEvent): void {
     if (isPrimeSuspect(event)) this.#alone.push(event);
-    else if (this.#mustLoad(event)) this.#load(event);
-    else this.#offerLoaded(event);
+    else if (!this.#mustLoad(event)) this.#offerLoaded(event);
+    else if (!this.#lines?.take(event)) this.#load(event);
   }
 
   #load(event: ClaimedEvent): void {
@@ -235,6 +251,7 @@ export class Dispatcher {
         const queue = event.key === null ? undefined : this.#queues.get(event.key);
         if (queue) this.#lead(queue);
       } else {
+        this.#lines?.notLoaded(event);
         this.#waiting--;
         this.#finish(event, failure);
       }
@@ -245,6 +262,7 @@ export class Dispatcher {
   #offerLoaded(event: ClaimedEvent): void {
     const { planner } = this.#options;
     if (planner.plansAhead) planner.plan(event);
+    if (this.#lines?.take(event)) return;
     const takesSlot = !planner.plansAhead || planner.takesSlot(event);
     (takesSlot ? this.#startable : this.#unlimited).push(event);
   }
@@ -255,11 +273,21 @@ export class Dispatcher {
     this.#pumping = true;
     while (!this.#isTrial && (this.#alone.length === 0 || !this.#startAlone())) {
       const free = this.#unlimited.shift();
-      const event = free ?? (this.#slotsTaken < this.#options.inFlightMax ? this.#startable.shift() : undefined);
+      const event = free ?? (this.#slotsTaken < this.#options.inFlightMax ? this.#nextWithSlot() : undefined);
       if (event === undefined) break;
+      if (this.#mustLoad(event)) {
+        this.#load(event);
+        continue;
+      }
+      const along = this.#lines?.alongWith(event) ?? [];
       this.#start(event, free === undefined);
+      for (const other of along) this.#start(other, false);
     }
     this.#pumping = false;
+  }
+
+  #nextWithSlot(): ClaimedEvent | undefined {
+    return this.#lines ? this.#lines.nextBeside(this.#startable) : this.#startable.shift();
   }
 
   /** Starts the trial of a prime suspect if it is time for one. Returns whether nothing else may start now. */

@@ -11,7 +11,7 @@ const none: ReadonlySet<string> = new Set();
  * that claims need not walk over it; when it runs short, or is fast again, its events are undeferred.
  */
 export class SlowKeys {
-  readonly #dispatcher: Pick<Dispatcher, 'hasKeyQueues' | 'releaseExcess' | 'isSlow' | 'hasEnough'>;
+  readonly #dispatcher: Pick<Dispatcher, 'mayHaveExcess' | 'releaseExcess' | 'isSlow' | 'hasEnough'>;
   readonly #db: Executor;
   readonly #schema: string;
   readonly #deferred = new Set<string>();
@@ -26,11 +26,11 @@ export class SlowKeys {
   }
 
   /**
-   * Called before each claim. Returns the keys to exclude from it. Without a promise while no event with a key is buffered:
+   * Called before each claim. Returns the keys to exclude from it. Without a promise while nothing is buffered that could be excess:
    * any delay here delays a single event.
    */
   excludedKeys(): readonly string[] | Promise<readonly string[]> {
-    if (this.#dispatcher.hasKeyQueues || this.#deferred.size > 0 || this.#recovered.size > 0) return this.#exclude();
+    if (this.#dispatcher.mayHaveExcess || this.#deferred.size > 0 || this.#recovered.size > 0) return this.#exclude();
     this.#excluded = none;
     return [];
   }
