@@ -6,6 +6,8 @@ import type { Handler, HandlerContext } from './handlers.ts';
 
 /** How long an abandoned handler may take to notice its aborted signal before its event is released. */
 const abandonGraceMs = 250;
+/** The most that one `extendTimeout` adds: as much as `deliverTimeoutMs` can be. */
+const extensionMsMax = 86_400_000;
 
 /** One call of one handler: the context it is given, its time limit, and how it ended. Ends exactly once. */
 export class HandlerCall implements HandlerContext, Indexed {
@@ -14,6 +16,7 @@ export class HandlerCall implements HandlerContext, Indexed {
   readonly #row: ClaimedRow;
   readonly #timeoutMs: number;
   readonly #startedAt = performance.now();
+  #deadline: number;
   #onEnd: ((call: HandlerCall) => void) | undefined;
   #controller: AbortController | undefined;
   #abortedWith: unknown;
@@ -26,6 +29,7 @@ export class HandlerCall implements HandlerContext, Indexed {
     this.#row = row;
     this.handler = handler;
     this.#timeoutMs = timeoutMs;
+    this.#deadline = this.#startedAt + timeoutMs;
     this.#onEnd = onEnd;
   }
 
@@ -46,6 +50,14 @@ export class HandlerCall implements HandlerContext, Indexed {
     return this.#controller.signal;
   }
 
+  extendTimeout(ms: number): void {
+    if (typeof ms !== 'number' || !(ms > 0 && ms <= extensionMsMax)) {
+      const needs = `extendTimeout() takes more than 0 and at most ${extensionMsMax} milliseconds`;
+      throw new PostcommitError('POSTCOMMIT_E_BAD_ARGUMENT', `${needs}. Got ${String(ms)}.`);
+    }
+    this.#deadline = Math.max(this.#deadline, performance.now() + ms);
+  }
+
   run(event: DeliveredEvent, handler: Handler): void {
     const succeed = () => this.#end('delivered');
     const fail = (thrown: unknown) => this.#end(this.#abandoned ? 'released' : 'failed', thrown);
@@ -60,8 +72,10 @@ export class HandlerCall implements HandlerContext, Indexed {
 
   /** A handler that never settles must not occupy its slot forever. */
   checkTime(now: number): void {
-    if (now - this.#startedAt < this.#timeoutMs) return;
-    const error = new PostcommitError('POSTCOMMIT_E_DELIVER_TIMEOUT', `It is ${this.#timeoutMs} ms.`);
+    if (now < this.#deadline) return;
+    const limitMs = Math.round(this.#deadline - this.#startedAt);
+    const extended = limitMs > this.#timeoutMs ? `, and the handler extended it to ${limitMs} ms` : '';
+    const error = new PostcommitError('POSTCOMMIT_E_DELIVER_TIMEOUT', `It is ${this.#timeoutMs} ms${extended}.`);
     this.#end(this.#abandoned ? 'released' : 'failed', error);
     this.#abort(error);
   }

@@ -14,6 +14,12 @@ export interface HandlerContext {
   readonly idempotencyKey: string;
   /** The handler's own name. */
   readonly handler: string;
+  /**
+   * Gives this call more time: its time limit ends in `ms` from now, or when it would have ended anyway, whichever is later.
+   * At most 86,400,000 (a day) per call; call it again for longer work. Without effect once the limit is over or the relay
+   * has abandoned the call.
+   */
+  extendTimeout(ms: number): void;
 }
 
 /**
