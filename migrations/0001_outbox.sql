@@ -225,6 +225,22 @@ comment on column :"schema".outbox_relays.fingerprint is
 -- index covers, so it stays a HOT update.
 create index outbox_relays_alive_idx on :"schema".outbox_relays (token) where ended_at is null;
 
+-- What handlers under way have reported about their work, at most one write per second and relay. A row belongs to its event
+-- only while that relay has claimed the event: readers compare the two. The relay deletes it when the handler has ended, and
+-- maintenance deletes those of relays that crashed.
+create table :"schema".outbox_progress (
+  seq         bigint not null,
+  handler     text not null,
+  relay       bigint not null,
+  attempt     integer not null check (attempt > 0),
+  fraction    double precision not null check (fraction >= 0 and fraction <= 1),
+  note        text,
+  since       timestamptz not null default now(),
+  reported_at timestamptz not null default now(),
+  primary key (seq, handler)
+) with (fillfactor = 50);
+comment on column :"schema".outbox_progress.since is 'When the first report of this attempt was written.';
+
 -- How often events were requeued, and how often a table was truncated: see note_requeues().
 create sequence :"schema".outbox_requeues;
 -- last_value is 1 both before and after the first nextval(): without this the first requeue would not be noticed.

@@ -52,6 +52,7 @@ export type { DeadLetter } from './outbox/operating/list-dead-letters.ts';
 export type { DestinationInfo } from './outbox/operating/list-destinations.ts';
 export type { MaintenanceInfo, MaintenanceLeader, MaintenanceTaskInfo } from './outbox/operating/list-maintenance.ts';
 export type { MissingTarget } from './outbox/operating/list-missing-targets.ts';
+export type { HandlerProgress, RunningHandler } from './outbox/operating/list-progress.ts';
 export type { RelayInfo } from './outbox/operating/list-relays.ts';
 export type {
   Message,

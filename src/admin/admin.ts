@@ -15,6 +15,8 @@ import type { MaintenanceInfo } from '../outbox/operating/list-maintenance.ts';
 import { listMaintenance } from '../outbox/operating/list-maintenance.ts';
 import type { MissingTarget } from '../outbox/operating/list-missing-targets.ts';
 import { listMissingTargets } from '../outbox/operating/list-missing-targets.ts';
+import type { RunningHandler } from '../outbox/operating/list-progress.ts';
+import { listProgress } from '../outbox/operating/list-progress.ts';
 import type { RelayInfo } from '../outbox/operating/list-relays.ts';
 import { listRelays } from '../outbox/operating/list-relays.ts';
 import { pause, resume } from '../outbox/operating/pause.ts';
@@ -28,7 +30,7 @@ import type { Diagnosis, DoctorOptions } from './doctor/doctor.ts';
 import { examine } from './doctor/doctor.ts';
 import { toReference } from './event-reference.ts';
 import type { DeadLetterFilter, DeadLetterTarget, ListFilter, ReplayTarget, UndeliveredTarget } from './filters.ts';
-import { checkDeadLetterFilter, checkListFilter } from './filters.ts';
+import { checkDeadLetterFilter, checkLimit, checkListFilter } from './filters.ts';
 import type { ForgetOptions, ForgetResult } from './forgotten-targets.ts';
 import { forgetTarget } from './forgotten-targets.ts';
 import { checkOptionNames } from './option-names.ts';
@@ -224,6 +226,20 @@ export class OutboxAdmin {
    */
   relays(): Promise<RelayInfo[]> {
     return withErrorCodes(() => listRelays(this.#db, this.#schema));
+  }
+
+  /**
+   * The handlers under way that report progress (`ctx.progress()`), longest first: at most `limit`, from 1 to 1,000, default
+   * 20. A report is visible within about a second.
+   *
+   * @example
+   * for (const { type, handler, fraction, note } of await admin.progress()) console.log(type, handler, fraction, note);
+   */
+  progress(options: { limit?: number } = {}): Promise<RunningHandler[]> {
+    return withErrorCodes(async () => {
+      checkOptionNames(options, 'progress', ['limit']);
+      return listProgress(this.#db, this.#schema, checkLimit(options.limit ?? 20));
+    });
   }
 
   /**

@@ -22,6 +22,7 @@ import { Maintenance } from './maintenance/maintenance.ts';
 import { ParkedEventSweeper } from './maintenance/parked-event-sweeper.ts';
 import type { ResolvedRelayOptions } from './options.ts';
 import { storedNames } from './options.ts';
+import { ProgressWriter } from './progress/progress-writer.ts';
 import { RelayConnections } from './relay-connections.ts';
 import { relayIdentity } from './relay-identity.ts';
 import type { Counters } from './reporter.ts';
@@ -50,6 +51,7 @@ export class RelaySession implements Service {
   readonly #doorbell: Doorbell;
   readonly #destinations: DestinationSet;
   readonly #monitor: DestinationMonitor;
+  readonly #progress: ProgressWriter;
   readonly #deliverer: Deliverer;
   readonly #dispatcher: Dispatcher;
   readonly #settler: Settler;
@@ -85,7 +87,10 @@ export class RelaySession implements Service {
     });
     this.#monitor = new DestinationMonitor({ destinations: this.#destinations, logger });
     const planner = new Planner({ ...options, destinations: this.#destinations.byName });
-    this.#deliverer = new Deliverer({ ...options, destinations: this.#destinations.byName });
+    const token = () => this.#lease.token;
+    this.#progress = new ProgressWriter({ schema, db: results, logger, token });
+    const { byName } = this.#destinations;
+    this.#deliverer = new Deliverer({ ...options, destinations: byName, progress: this.#progress });
     this.#settler = new Settler({
       ...options,
       query: results.queryArrays,
@@ -99,7 +104,6 @@ export class RelaySession implements Service {
       ...options,
       load: (seq, bytesMax) => loadPayload(loads, schema, seq, bytesMax),
     });
-    const token = () => this.#lease.token;
     const trials = new SuspectTrials({ schema, db: results, token, payloads, planner, deliverer: this.#deliverer });
     const history = new ClaimHistory();
     this.#dispatcher = new Dispatcher({
@@ -284,6 +288,7 @@ export class RelaySession implements Service {
     const settled = Promise.all([this.#settler.drained(), undeferred]);
     await withTimeout(Math.max(stopStepMs, deadline - performance.now()), settled);
     await maintained;
+    await withTimeout(stopStepMs, this.#progress.stop());
     await withTimeout(stopStepMs, this.#signOff());
     this.#settler.useToken('');
     await this.#doorbell.stop();

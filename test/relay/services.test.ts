@@ -15,6 +15,7 @@ import { Maintenance } from '../../src/relay/maintenance/maintenance.ts';
 import { resolveMaintenance } from '../../src/relay/maintenance/maintenance-options.ts';
 import { ParkedEventSweeper } from '../../src/relay/maintenance/parked-event-sweeper.ts';
 import { resolveOptions } from '../../src/relay/options.ts';
+import { ProgressWriter } from '../../src/relay/progress/progress-writer.ts';
 import { createRelay } from '../../src/relay/relay.ts';
 import { RelayConnections } from '../../src/relay/relay-connections.ts';
 import { newCounters } from '../../src/relay/reporter.ts';
@@ -94,6 +95,13 @@ function destinations(): DestinationSet {
   });
 }
 
+/** With a report on its way to the database. */
+function progress(): ProgressWriter {
+  const writer = new ProgressWriter({ ...common, db: pool, token: () => '1' });
+  writer.changed({ seq: '1', handler: 'a', attempt: 1, fraction: 0.5, note: undefined });
+  return writer;
+}
+
 const relayOptions = () => ({
   connectionString: db.url,
   name: 'stress',
@@ -124,6 +132,7 @@ const services: [name: string, make: () => Service][] = [
       }),
   ],
   ['the polling lane', lane],
+  ['the progress writer', progress],
   ['the sweeper of parked events', () => new ParkedEventSweeper({ ...common, db: pool, onUnparked: nothing })],
   ['the destinations', destinations],
   ['the destination monitor', () => new DestinationMonitor({ ...common, destinations: destinations() })],

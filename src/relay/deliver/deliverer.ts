@@ -6,6 +6,7 @@ import { combine, delivered, released, unavailable } from '../event/outcome.ts';
 import { isReject } from '../event/reject.ts';
 import type { Destination } from './destinations/destination.ts';
 import type { Leg } from './destinations/leg.ts';
+import type { ProgressSink } from './handler-call.ts';
 import { HandlerCall } from './handler-call.ts';
 import type { Handler } from './handlers.ts';
 import { handlerTarget } from './handlers.ts';
@@ -14,6 +15,8 @@ import type { PlannedEvent, TargetPlan } from './planner.ts';
 export interface DelivererOptions {
   destinations: ReadonlyMap<string, Destination>;
   deliverTimeoutMs: number;
+  /** Takes what handlers report about their work. */
+  progress: ProgressSink;
 }
 
 /** Called once, with the outcome of one target. Separate arguments instead of an object: this is the hot path. */
@@ -115,7 +118,8 @@ export class Deliverer {
     [name, handler]: readonly [string, Handler],
     onTarget: OnTarget,
   ): void {
-    const call = new HandlerCall(claimed, name, this.#options.deliverTimeoutMs, (ended) => {
+    const { deliverTimeoutMs, progress } = this.#options;
+    const call = new HandlerCall(claimed, name, deliverTimeoutMs, progress, (ended) => {
       this.#calls.delete(ended);
       onTarget(name, handlerTarget(claimed.type, name), outcomeOf(ended));
     });

@@ -2,6 +2,7 @@ import { PostcommitError } from '../../errors.ts';
 import type { ClaimedRow } from '../../outbox/delivering/claim.ts';
 import type { DeliveredEvent } from '../../wire/delivered-event.ts';
 import type { Indexed } from '../event/indexed-set.ts';
+import type { ProgressReport, ProgressWriter } from '../progress/progress-writer.ts';
 import type { Handler, HandlerContext } from './handlers.ts';
 
 /** How long an abandoned handler may take to notice its aborted signal before its event is released. */
@@ -9,14 +10,18 @@ const abandonGraceMs = 250;
 /** The most that one `extendTimeout` adds: as much as `deliverTimeoutMs` can be. */
 const extensionMsMax = 86_400_000;
 
+export type ProgressSink = Pick<ProgressWriter, 'changed' | 'ended'>;
+
 /** One call of one handler: the context it is given, its time limit, and how it ended. Ends exactly once. */
 export class HandlerCall implements HandlerContext, Indexed {
   setIndex = -1;
   readonly handler: string;
   readonly #row: ClaimedRow;
   readonly #timeoutMs: number;
+  readonly #progress: ProgressSink;
   readonly #startedAt = performance.now();
   #deadline: number;
+  #report: ProgressReport | undefined;
   #onEnd: ((call: HandlerCall) => void) | undefined;
   #controller: AbortController | undefined;
   #abortedWith: unknown;
@@ -25,10 +30,17 @@ export class HandlerCall implements HandlerContext, Indexed {
   result: 'running' | 'delivered' | 'failed' | 'released' = 'running';
   thrown: unknown;
 
-  constructor(row: ClaimedRow, handler: string, timeoutMs: number, onEnd: (call: HandlerCall) => void) {
+  constructor(
+    row: ClaimedRow,
+    handler: string,
+    timeoutMs: number,
+    progress: ProgressSink,
+    onEnd: (call: HandlerCall) => void,
+  ) {
     this.#row = row;
     this.handler = handler;
     this.#timeoutMs = timeoutMs;
+    this.#progress = progress;
     this.#deadline = this.#startedAt + timeoutMs;
     this.#onEnd = onEnd;
   }
@@ -48,6 +60,23 @@ export class HandlerCall implements HandlerContext, Indexed {
       if (this.#abortedWith !== undefined) this.#controller.abort(this.#abortedWith);
     }
     return this.#controller.signal;
+  }
+
+  progress(fraction: number, note?: string): void {
+    if (this.#onEnd === undefined) return;
+    if (typeof fraction !== 'number' || !(fraction >= 0 && fraction <= 1)) {
+      throw new PostcommitError(
+        'POSTCOMMIT_E_BAD_ARGUMENT',
+        `progress() takes a fraction from 0 to 1. Got ${fraction}.`,
+      );
+    }
+    if (note !== undefined && typeof note !== 'string') {
+      throw new PostcommitError('POSTCOMMIT_E_BAD_ARGUMENT', 'The note of progress() must be a text.');
+    }
+    this.#report ??= { seq: this.#row.seq, handler: this.handler, attempt: this.attempt, fraction: 0, note: undefined };
+    this.#report.fraction = fraction;
+    this.#report.note = note;
+    this.#progress.changed(this.#report);
   }
 
   extendTimeout(ms: number): void {
@@ -92,6 +121,7 @@ export class HandlerCall implements HandlerContext, Indexed {
     const onEnd = this.#onEnd;
     if (onEnd === undefined) return;
     this.#onEnd = undefined;
+    if (this.#report) this.#progress.ended(this.#report);
     this.result = result;
     this.thrown = thrown;
     onEnd(this);
