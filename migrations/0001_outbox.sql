@@ -81,7 +81,7 @@ create table :"schema".outbox_queue (
 );
 comment on column :"schema".outbox_queue.key is 'Hash of what the event is ordered by; NULL means no order.';
 comment on column :"schema".outbox_queue.claimed_by is
-  'Fencing token of the relay that claimed the event. NULL, or the token of a relay that has ended, means free.';
+  'Fencing token of the relay that claimed the event. NULL, or the token of a relay that has ended, means free. 0: cancelled during a delivery that has not ended yet, see outbox_cancellations.';
 comment on column :"schema".outbox_queue.available_at is
   'NULL means ready. A time means delayed, in backoff, or deferred behind its key; infinity means behind a blocking dead letter.';
 comment on column :"schema".outbox_queue.blocking is 'A dead letter that blocks its key until an operator resolves it.';
@@ -142,12 +142,16 @@ create table :"schema".outbox_dead_letters (
   key          bigint,
   blocking     boolean not null default false,
   error        text not null,
-  discarded_at timestamptz
+  discarded_at timestamptz,
+  cancelled_by text,
+  cancel_note  text
 );
 comment on column :"schema".outbox_dead_letters.blocking is
   'Whether its key waits until an operator resolves it. Its queue row, also marked as blocking, is what blocks the key.';
 comment on column :"schema".outbox_dead_letters.discarded_at is
   'When an operator discarded it. The row stays as history.';
+comment on column :"schema".outbox_dead_letters.cancelled_by is 'Who cancelled it: as given, or the database role.';
+comment on column :"schema".outbox_dead_letters.cancel_note is 'Why, as given.';
 create index outbox_dead_letters_dead_at_idx on :"schema".outbox_dead_letters (dead_at, seq);
 
 -- Destinations -----------------------------------------------------------------------------------------------------------
@@ -240,6 +244,16 @@ create table :"schema".outbox_progress (
   primary key (seq, handler)
 ) with (fillfactor = 50);
 comment on column :"schema".outbox_progress.since is 'When the first report of this attempt was written.';
+
+-- Events that were cancelled while a relay had claimed them, until that relay has stopped delivering them or has ended. The
+-- event is a dead letter already. Its queue row, claimed by relay 0 and blocking, keeps later events of its key from
+-- starting beside its handler.
+create table :"schema".outbox_cancellations (
+  seq          bigint primary key,
+  relay        bigint not null,
+  reason       text not null,
+  cancelled_at timestamptz not null default now()
+);
 
 -- How often events were requeued, and how often a table was truncated: see note_requeues().
 create sequence :"schema".outbox_requeues;

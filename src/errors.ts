@@ -114,6 +114,8 @@ export const errorCodes = {
     'A live relay has this destination or handler, so it cannot be forgotten. Remove it from the configuration of every relay first. Events that were already changed stay changed.',
   POSTCOMMIT_E_TARGET_FORGOTTEN: 'An operator forgot this destination or handler, so the event is not delivered to it.',
   POSTCOMMIT_E_EVENT_CANCELLED: 'An operator cancelled the event, so it is not delivered.',
+  POSTCOMMIT_E_ALREADY_DELIVERED:
+    'The event is already delivered, so it was not cancelled. Nothing was changed. To undo its effects, emit another event.',
   POSTCOMMIT_E_EVENT_IN_FLIGHT:
     'A relay has claimed the event and may be delivering it, so nothing was changed. Try again after the attempt: the event is then delivered, or waits for its next attempt.',
   POSTCOMMIT_E_NOT_PARTITIONED:

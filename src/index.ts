@@ -1,5 +1,5 @@
 export { OutboxAdmin } from './admin/admin.ts';
-export type { CancelOptions, ReplayOptions, ReplayResult, UndeliveredResult } from './admin/bulk.ts';
+export type { CancelOptions, CancelResult, ReplayOptions, ReplayResult, UndeliveredResult } from './admin/bulk.ts';
 export type { BulkOptions, BulkResult, DuplicateId } from './admin/chunks.ts';
 export type { PauseOptions } from './admin/destinations.ts';
 export type { CheckName } from './admin/doctor/checks.ts';

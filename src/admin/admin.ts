@@ -20,7 +20,7 @@ import { listProgress } from '../outbox/operating/list-progress.ts';
 import type { RelayInfo } from '../outbox/operating/list-relays.ts';
 import { listRelays } from '../outbox/operating/list-relays.ts';
 import { pause, resume } from '../outbox/operating/pause.ts';
-import type { CancelOptions, ReplayOptions, ReplayResult, UndeliveredResult } from './bulk.ts';
+import type { CancelOptions, CancelResult, ReplayOptions, ReplayResult, UndeliveredResult } from './bulk.ts';
 import { cancelEvents, makeEventsDue, replayEvents, requeueAllOrphans, resolveDeadLetters } from './bulk.ts';
 import type { BulkOptions, BulkResult } from './chunks.ts';
 import { fromCursor, toCursor } from './cursor.ts';
@@ -182,14 +182,18 @@ export class OutboxAdmin {
 
   /**
    * Cancels undelivered events, in the queue or on the shelf: they are never delivered, and later events of their
-   * aggregates no longer wait for them. Each becomes a discarded dead letter with the reason `cancelled` and the database role that cancelled it; `retry`
-   * by id puts it back into the queue. Events that a live relay has claimed are not changed and counted as `inFlight`:
-   * call it again if there are any. For dead letters use `discard`.
+   * aggregates no longer wait for them. Each becomes a discarded dead letter with the reason `cancelled`, who cancelled it and
+   * why; `retry` by id puts it back into the queue. For dead letters use `discard`.
+   *
+   * Events that a relay is delivering are cancelled too (`running`): within about a second their handlers find `ctx.signal`
+   * aborted, and no result counts. Later events of the aggregate wait until the handler has ended, for at most 250 ms after
+   * the abort. What a destination or another system already has is not taken back. If the delivery is recorded first, the
+   * event stays delivered (`delivered`).
    *
    * @example
-   * const { count, inFlight } = await admin.cancel({ aggregate: ['order', '42'] }, { reason: 'test data' });
+   * const { count, running } = await admin.cancel({ aggregate: ['order', '42'] }, { by: 'ann', reason: 'test data' });
    */
-  cancel(target: UndeliveredTarget, options: CancelOptions = {}): Promise<UndeliveredResult> {
+  cancel(target: UndeliveredTarget, options: CancelOptions = {}): Promise<CancelResult> {
     return this.#bulk(() => cancelEvents(this.#db, this.#schema, target, options));
   }
 

@@ -198,6 +198,7 @@ function commandsFor({
   if (waitingBehind) return [[`events ${waitingBehind.id}`, 'show the event that must be delivered first'], cancel];
   if (status === 'PENDING' && availableAt)
     return [[`events make-due ${id}`, 'deliver it now, without waiting for its delay or backoff'], cancel];
+  if (status === 'PROCESSING') return [cancel];
   return status === 'SENT' ? [[`replay ${id}`, 'deliver it again']] : [];
 }
 

@@ -5,6 +5,7 @@ import { requireFunctions } from '../outbox/delivering/require-functions.ts';
 import { requireStorable } from '../outbox/delivering/require-storable.ts';
 import { notifyRelays } from '../outbox/emitting/notify.ts';
 import { requireSequence } from '../outbox/examining/examine-sequence.ts';
+import { CancelWatch } from './cancel/cancel-watch.ts';
 import { Deliverer } from './deliver/deliverer.ts';
 import { DestinationMonitor } from './deliver/destinations/destination-monitor.ts';
 import { DestinationSet } from './deliver/destinations/destination-set.ts';
@@ -52,6 +53,7 @@ export class RelaySession implements Service {
   readonly #destinations: DestinationSet;
   readonly #monitor: DestinationMonitor;
   readonly #progress: ProgressWriter;
+  readonly #cancels: CancelWatch;
   readonly #deliverer: Deliverer;
   readonly #dispatcher: Dispatcher;
   readonly #settler: Settler;
@@ -69,6 +71,7 @@ export class RelaySession implements Service {
     this.#doorbell = new Doorbell({
       ...options,
       isBusy: () => this.#connections.claims.busy,
+      onCancelled: () => this.#cancels.check(),
       onDeaf: (silentMs) => reporter.deaf(silentMs),
     });
     this.#connections = new RelayConnections({ ...options, lifecycle, doorbell: this.#doorbell });
@@ -91,12 +94,26 @@ export class RelaySession implements Service {
     this.#progress = new ProgressWriter({ schema, db: results, logger, token });
     const { byName } = this.#destinations;
     this.#deliverer = new Deliverer({ ...options, destinations: byName, progress: this.#progress });
+    this.#cancels = new CancelWatch({
+      schema,
+      db: results,
+      logger,
+      token,
+      isHearing: () => this.#doorbell.hearing,
+      claimed: () => this.#buffer.events(),
+      abort: (event, reason) => this.#deliverer.abort(event, reason),
+      onEnded: () => {
+        this.#doorbell.ring();
+        notifyRelays(results, schema).catch(() => {}); // They poll, too.
+      },
+    });
     this.#settler = new Settler({
       ...options,
       query: results.queryArrays,
       onSettled: (entry, fenced, instead = entry) => {
         this.#lane.settled(entry);
-        reporter.settled(instead, fenced);
+        if (this.#cancels.settled(entry.event) && fenced) reporter.cancelled(entry.event);
+        else reporter.settled(instead, fenced);
       },
     });
 
@@ -113,7 +130,10 @@ export class RelaySession implements Service {
       planner,
       payloads,
       mayStart: () => this.#lease.valid,
-      deliver: (event, done) => this.#deliverer.deliver(event, done),
+      deliver: (event, done) => {
+        if (this.#cancels.isCancelled(event)) done({ kind: 'released' });
+        else this.#deliverer.deliver(event, done);
+      },
       deliverAlone: (event, done) => trials.deliver(event, done),
       settle: (event, outcome) => this.#settler.settle(event, outcome),
     });
@@ -160,6 +180,7 @@ export class RelaySession implements Service {
         this.#settler.useToken('');
         this.#dispatcher.forget();
         this.#lane.forget();
+        this.#cancels.forget();
         payloads.forget();
         this.#deliverer.abandon(new Error('The relay lost its lease'));
         // What still runs was started under the old lease; under the new one the same events may be claimed again.
@@ -168,10 +189,12 @@ export class RelaySession implements Service {
       onOverdue: () => this.#deliverer.abandon(new Error('The relay could not renew its lease')),
       onTakeover: (lost) => {
         reporter.rescued(lost);
+        this.#cancels.check();
         this.#doorbell.ring();
       },
       onBeat: async () => {
         this.#sweeper.beat();
+        this.#cancels.check();
         await Promise.all([this.#doorbell.probe(control), this.#maintenance?.beat()]);
       },
     });
@@ -224,10 +247,12 @@ export class RelaySession implements Service {
       await requireStorable(control, storedNames(this.#options));
       await this.#lease.start();
       await this.#sweeper.start();
+      await this.#cancels.start();
       await this.#destinations.start();
     } catch (error) {
       await this.#doorbell.stop();
       await this.#destinations.stop();
+      await withTimeout(stopStepMs, this.#cancels.stop());
       // If it had registered already, it must neither send heartbeats nor count as alive.
       await withTimeout(
         stopStepMs,
@@ -288,7 +313,7 @@ export class RelaySession implements Service {
     const settled = Promise.all([this.#settler.drained(), undeferred]);
     await withTimeout(Math.max(stopStepMs, deadline - performance.now()), settled);
     await maintained;
-    await withTimeout(stopStepMs, this.#progress.stop());
+    await withTimeout(stopStepMs, Promise.all([this.#progress.stop(), this.#cancels.stop()]));
     await withTimeout(stopStepMs, this.#signOff());
     this.#settler.useToken('');
     await this.#doorbell.stop();

@@ -73,6 +73,7 @@ describe('the lifecycle events of a relay', () => {
         rejected: 0,
         released: 0,
         unavailable: 0,
+        cancelled: 0,
         fenced: 0,
         rescued: 0,
       };

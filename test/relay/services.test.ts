@@ -3,6 +3,7 @@ import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { resolveConnection } from '../../src/database/connection-options.ts';
 import type { ArrayQuery } from '../../src/database/executor.ts';
+import { CancelWatch } from '../../src/relay/cancel/cancel-watch.ts';
 import { DestinationMonitor } from '../../src/relay/deliver/destinations/destination-monitor.ts';
 import { resolveDestinations } from '../../src/relay/deliver/destinations/destination-options.ts';
 import { DestinationSet } from '../../src/relay/deliver/destinations/destination-set.ts';
@@ -102,6 +103,18 @@ function progress(): ProgressWriter {
   return writer;
 }
 
+function cancels(): CancelWatch {
+  return new CancelWatch({
+    ...common,
+    db: pool,
+    token: () => '1',
+    isHearing: () => false,
+    claimed: () => [],
+    abort: nothing,
+    onEnded: nothing,
+  });
+}
+
 const relayOptions = () => ({
   connectionString: db.url,
   name: 'stress',
@@ -133,6 +146,7 @@ const services: [name: string, make: () => Service][] = [
   ],
   ['the polling lane', lane],
   ['the progress writer', progress],
+  ['the watch for cancelled events', cancels],
   ['the sweeper of parked events', () => new ParkedEventSweeper({ ...common, db: pool, onUnparked: nothing })],
   ['the destinations', destinations],
   ['the destination monitor', () => new DestinationMonitor({ ...common, destinations: destinations() })],

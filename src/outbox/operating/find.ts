@@ -52,7 +52,8 @@ select json_build_object(
      order by x.delivered_at),
   'deadLetter', case when d.seq is not null then json_build_object(
     'at', d.dead_at, 'reason', d.reason, 'attempts', d.attempts, 'error', d.error, 'blocking', d.blocking,
-    'discardedAt', d.discarded_at) end,
+    'discardedAt', d.discarded_at, 'cancelled', case when d.reason = 'cancelled' then
+      json_build_object('by', coalesce(d.cancelled_by, 'operator'), 'reason', d.cancel_note) end) end,
   'holder', (
     select json_build_object('token', r.token::text, 'name', r.name, 'host', r.host, 'pid', r.pid)
       from ${s}.outbox_relays r where r.token = q.claimed_by and r.ended_at is null),
@@ -165,7 +166,15 @@ export interface DeadLetterFacts {
   blocking: boolean;
   /** When an operator discarded it. */
   discardedAt?: Date;
+  /** Who cancelled it, and why, if they said so. Present if the reason is `cancelled`. */
+  cancelled?: { by: string; reason: string | null };
 }
+
+type DeadLetterRow = Omit<DeadLetterFacts, 'at' | 'discardedAt' | 'cancelled'> & {
+  at: string;
+  discardedAt: string | null;
+  cancelled: DeadLetterFacts['cancelled'] | null;
+};
 
 /** The same as read from the database: times are text, and absent values are null. */
 interface EventDetailsRow
@@ -192,7 +201,7 @@ interface EventDetailsRow
   failures: (Omit<FailedAttempt, 'at'> & { at: string })[];
   deliveries: (Omit<Delivery, 'at'> & { at: string })[];
   progress: ProgressRow[];
-  deadLetter: (Omit<DeadLetterFacts, 'at' | 'discardedAt'> & { at: string; discardedAt: string | null }) | null;
+  deadLetter: DeadLetterRow | null;
 }
 
 /** Looks one event up, by its id (a UUID) or its seq. */
@@ -236,10 +245,11 @@ function toEventDetails(row: EventDetailsRow): EventDetails {
     progress: row.progress.map(toProgress),
     waitingFor: row.waitingFor,
     ...optional('waitingSince', row.waitingSince, toDate),
-    ...optional('deadLetter', deadLetter, ({ discardedAt, ...letter }) => ({
+    ...optional('deadLetter', deadLetter, ({ discardedAt, cancelled, ...letter }) => ({
       ...letter,
       at: toDate(letter.at),
       ...optional('discardedAt', discardedAt, toDate),
+      ...(cancelled && { cancelled }),
     })),
     ...(holder && { holder }),
     ...(waitingBehind && { waitingBehind }),

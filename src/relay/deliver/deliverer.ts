@@ -55,6 +55,11 @@ export class Deliverer {
     for (const destination of this.#options.destinations.values()) destination.abandon(reason);
   }
 
+  /** Aborts the handlers of one event. Its messages to destinations are on their way. */
+  abort({ seq }: ClaimedEvent, reason: Error): void {
+    for (const call of this.#calls.items()) if (call.seq === seq) call.abandon(reason);
+  }
+
   #follow(claimed: ClaimedEvent, plan: TargetPlan, done: (outcome: EventOutcome) => void): void {
     const { event, handlers, legs, unserved } = plan;
     if (handlers.length + legs.length !== 1 || unserved.length > 0 || claimed.done.length > 0) {

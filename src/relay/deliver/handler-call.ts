@@ -45,6 +45,10 @@ export class HandlerCall implements HandlerContext, Indexed {
     this.#onEnd = onEnd;
   }
 
+  get seq(): string {
+    return this.#row.seq;
+  }
+
   get attempt(): number {
     return this.#row.attempts + 1;
   }

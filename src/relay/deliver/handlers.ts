@@ -3,7 +3,10 @@ import type { DeliveredEvent } from '../../wire/delivered-event.ts';
 
 /** What a handler gets besides the event. */
 export interface HandlerContext {
-  /** Aborted when the delivery takes longer than `deliverTimeoutMs`, the relay stops, or its lease is lost. */
+  /**
+   * Aborted when the delivery takes longer than `deliverTimeoutMs`, an operator cancels the event (the reason has the code
+   * POSTCOMMIT_E_EVENT_CANCELLED), the relay stops, or its lease is lost.
+   */
   readonly signal: AbortSignal;
   /** 1 for the first try. */
   readonly attempt: number;

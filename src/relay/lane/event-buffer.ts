@@ -90,6 +90,10 @@ export class EventBuffer {
     this.onEmpty?.();
   }
 
+  events(): readonly ClaimedEvent[] {
+    return this.#events.items();
+  }
+
   seqs(): string[] {
     return this.#events.items().map(({ seq }) => seq);
   }
