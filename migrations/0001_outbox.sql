@@ -84,7 +84,7 @@ create table :"schema".outbox_queue (
 );
 comment on column :"schema".outbox_queue.key is 'Hash of what the event is ordered by; NULL means no order.';
 comment on column :"schema".outbox_queue.claimed_by is
-  'Fencing token of the relay that claimed the event. NULL, or the token of a relay that has ended, means free.';
+  'Fencing token of the relay that claimed the event. NULL, or the token of a relay that has ended, means free. 0: cancelled during a delivery that has not ended yet, see outbox_cancellations.';
 comment on column :"schema".outbox_queue.available_at is
   'NULL means ready. A time means delayed, in backoff, or deferred behind its key; infinity means behind a blocking dead letter.';
 comment on column :"schema".outbox_queue.blocking is 'A dead letter that blocks its key until an operator resolves it.';
@@ -145,12 +145,16 @@ create table :"schema".outbox_dead_letters (
   key          bigint,
   blocking     boolean not null default false,
   error        text not null,
-  discarded_at timestamptz
+  discarded_at timestamptz,
+  cancelled_by text,
+  cancel_note  text
 );
 comment on column :"schema".outbox_dead_letters.blocking is
   'Whether its key waits until an operator resolves it. Its queue row, also marked as blocking, is what blocks the key.';
 comment on column :"schema".outbox_dead_letters.discarded_at is
   'When an operator discarded it. The row stays as history.';
+comment on column :"schema".outbox_dead_letters.cancelled_by is 'Who cancelled it: as given, or the database role.';
+comment on column :"schema".outbox_dead_letters.cancel_note is 'Why, as given.';
 create index outbox_dead_letters_dead_at_idx on :"schema".outbox_dead_letters (dead_at, seq);
 
 -- Destinations -----------------------------------------------------------------------------------------------------------
@@ -227,6 +231,32 @@ comment on column :"schema".outbox_relays.fingerprint is
 -- Every claim and every heartbeat reads which relays are alive, among all that ever were. A heartbeat changes nothing that this
 -- index covers, so it stays a HOT update.
 create index outbox_relays_alive_idx on :"schema".outbox_relays (token) where ended_at is null;
+
+-- What handlers under way have reported about their work, at most one write per second and relay. A row belongs to its event
+-- only while that relay has claimed the event: readers compare the two. The relay deletes it when the handler has ended, and
+-- maintenance deletes those of relays that crashed.
+create table :"schema".outbox_progress (
+  seq         bigint not null,
+  handler     text not null,
+  relay       bigint not null,
+  attempt     integer not null check (attempt > 0),
+  fraction    double precision not null check (fraction >= 0 and fraction <= 1),
+  note        text,
+  since       timestamptz not null default now(),
+  reported_at timestamptz not null default now(),
+  primary key (seq, handler)
+) with (fillfactor = 50);
+comment on column :"schema".outbox_progress.since is 'When the first report of this attempt was written.';
+
+-- Events that were cancelled while a relay had claimed them, until that relay has stopped delivering them or has ended. The
+-- event is a dead letter already. Its queue row, claimed by relay 0 and blocking, keeps later events of its key from
+-- starting beside its handler.
+create table :"schema".outbox_cancellations (
+  seq          bigint primary key,
+  relay        bigint not null,
+  reason       text not null,
+  cancelled_at timestamptz not null default now()
+);
 
 -- How often events were requeued, and how often a table was truncated: see note_requeues().
 create sequence :"schema".outbox_requeues;

@@ -60,6 +60,7 @@ export const errorCodes = {
   POSTCOMMIT_E_ROW_SECURITY:
     'Row-level security applies to this role on tables of the outbox and may hide rows, so nothing was changed. `npx postcommit doctor --only row-security` prints the fix: grant the role BYPASSRLS, or disable row-level security on these tables.',
   POSTCOMMIT_E_BAD_OPTION: 'An option is invalid.',
+  POSTCOMMIT_E_BAD_ARGUMENT: 'A handler called its context with an invalid argument, and the call had no effect.',
   POSTCOMMIT_E_USAGE: 'The command was not run.',
   POSTCOMMIT_E_BAD_CONFIG: 'The configuration file is invalid.',
   POSTCOMMIT_E_NO_CONFIG: 'No configuration file was found. Run `npx postcommit init`, or pass one with --config.',
@@ -77,7 +78,7 @@ export const errorCodes = {
   POSTCOMMIT_E_RELAY_ENDED:
     'The process of the relay died while it delivered this event. Find out why (out of memory, a crash, process.exit). If the event is a dead letter, retry it.',
   POSTCOMMIT_E_DELIVER_TIMEOUT:
-    'The handler did not finish within its timeoutMs (deliverTimeoutMs of the relay, unless it has its own), and its ctx.signal was aborted. Pass the signal on to what the handler waits for, or increase the limit.',
+    'The handler did not finish within its timeoutMs (deliverTimeoutMs of the relay, unless it has its own), and its ctx.signal was aborted. Pass the signal on to what the handler waits for, increase the limit, or call ctx.extendTimeout() in long work.',
   POSTCOMMIT_E_PAYLOAD_NOT_LOADED:
     'The payload could not be loaded from the database, so the event was not delivered. The relay retries it. Check the connection between the relay and the database.',
   POSTCOMMIT_E_PAYLOAD_OVER_LOAD_LIMIT:
@@ -115,6 +116,8 @@ export const errorCodes = {
     'A live relay has this destination or handler, so it cannot be forgotten. Remove it from the configuration of every relay first. Events that were already changed stay changed.',
   POSTCOMMIT_E_TARGET_FORGOTTEN: 'An operator forgot this destination or handler, so the event is not delivered to it.',
   POSTCOMMIT_E_EVENT_CANCELLED: 'An operator cancelled the event, so it is not delivered.',
+  POSTCOMMIT_E_ALREADY_DELIVERED:
+    'The event is already delivered, so it was not cancelled. Nothing was changed. To undo its effects, emit another event.',
   POSTCOMMIT_E_EVENT_IN_FLIGHT:
     'A relay has claimed the event and may be delivering it, so nothing was changed. Try again after the attempt: the event is then delivered, or waits for its next attempt.',
   POSTCOMMIT_E_NOT_PARTITIONED:

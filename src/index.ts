@@ -1,5 +1,5 @@
 export { OutboxAdmin } from './admin/admin.ts';
-export type { CancelOptions, ReplayOptions, ReplayResult, UndeliveredResult } from './admin/bulk.ts';
+export type { CancelOptions, CancelResult, ReplayOptions, ReplayResult, UndeliveredResult } from './admin/bulk.ts';
 export type { BulkOptions, BulkResult, DuplicateId } from './admin/chunks.ts';
 export type { PauseOptions } from './admin/destinations.ts';
 export type { CheckName } from './admin/doctor/checks.ts';
@@ -52,6 +52,7 @@ export type { DeadLetter } from './outbox/operating/list-dead-letters.ts';
 export type { DestinationInfo } from './outbox/operating/list-destinations.ts';
 export type { MaintenanceInfo, MaintenanceLeader, MaintenanceTaskInfo } from './outbox/operating/list-maintenance.ts';
 export type { MissingTarget } from './outbox/operating/list-missing-targets.ts';
+export type { HandlerProgress, RunningHandler } from './outbox/operating/list-progress.ts';
 export type { RelayInfo } from './outbox/operating/list-relays.ts';
 export type {
   Message,

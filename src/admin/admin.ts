@@ -15,10 +15,12 @@ import type { MaintenanceInfo } from '../outbox/operating/list-maintenance.ts';
 import { listMaintenance } from '../outbox/operating/list-maintenance.ts';
 import type { MissingTarget } from '../outbox/operating/list-missing-targets.ts';
 import { listMissingTargets } from '../outbox/operating/list-missing-targets.ts';
+import type { RunningHandler } from '../outbox/operating/list-progress.ts';
+import { listProgress } from '../outbox/operating/list-progress.ts';
 import type { RelayInfo } from '../outbox/operating/list-relays.ts';
 import { listRelays } from '../outbox/operating/list-relays.ts';
 import { pause, resume } from '../outbox/operating/pause.ts';
-import type { CancelOptions, ReplayOptions, ReplayResult, UndeliveredResult } from './bulk.ts';
+import type { CancelOptions, CancelResult, ReplayOptions, ReplayResult, UndeliveredResult } from './bulk.ts';
 import { cancelEvents, makeEventsDue, replayEvents, requeueAllOrphans, resolveDeadLetters } from './bulk.ts';
 import type { BulkOptions, BulkResult } from './chunks.ts';
 import { fromCursor, toCursor } from './cursor.ts';
@@ -28,7 +30,7 @@ import type { Diagnosis, DoctorOptions } from './doctor/doctor.ts';
 import { examine } from './doctor/doctor.ts';
 import { toReference } from './event-reference.ts';
 import type { DeadLetterFilter, DeadLetterTarget, ListFilter, ReplayTarget, UndeliveredTarget } from './filters.ts';
-import { checkDeadLetterFilter, checkListFilter } from './filters.ts';
+import { checkDeadLetterFilter, checkLimit, checkListFilter } from './filters.ts';
 import type { ForgetOptions, ForgetResult } from './forgotten-targets.ts';
 import { forgetTarget } from './forgotten-targets.ts';
 import { checkOptionNames } from './option-names.ts';
@@ -180,14 +182,18 @@ export class OutboxAdmin {
 
   /**
    * Cancels undelivered events, in the queue or on the shelf: they are never delivered, and later events of their
-   * aggregates no longer wait for them. Each becomes a discarded dead letter with the reason `cancelled` and the database role that cancelled it; `retry`
-   * by id puts it back into the queue. Events that a live relay has claimed are not changed and counted as `inFlight`:
-   * call it again if there are any. For dead letters use `discard`.
+   * aggregates no longer wait for them. Each becomes a discarded dead letter with the reason `cancelled`, who cancelled it and
+   * why; `retry` by id puts it back into the queue. For dead letters use `discard`.
+   *
+   * Events that a relay is delivering are cancelled too (`running`): within about a second their handlers find `ctx.signal`
+   * aborted, and no result counts. Later events of the aggregate wait until the handler has ended, for at most 250 ms after
+   * the abort. What a destination or another system already has is not taken back. If the delivery is recorded first, the
+   * event stays delivered (`delivered`).
    *
    * @example
-   * const { count, inFlight } = await admin.cancel({ aggregate: ['order', '42'] }, { reason: 'test data' });
+   * const { count, running } = await admin.cancel({ aggregate: ['order', '42'] }, { by: 'ann', reason: 'test data' });
    */
-  cancel(target: UndeliveredTarget, options: CancelOptions = {}): Promise<UndeliveredResult> {
+  cancel(target: UndeliveredTarget, options: CancelOptions = {}): Promise<CancelResult> {
     return this.#bulk(() => cancelEvents(this.#db, this.#schema, target, options));
   }
 
@@ -224,6 +230,20 @@ export class OutboxAdmin {
    */
   relays(): Promise<RelayInfo[]> {
     return withErrorCodes(() => listRelays(this.#db, this.#schema));
+  }
+
+  /**
+   * The handlers under way that report progress (`ctx.progress()`), longest first: at most `limit`, from 1 to 1,000, default
+   * 20. A report is visible within about a second.
+   *
+   * @example
+   * for (const { type, handler, fraction, note } of await admin.progress()) console.log(type, handler, fraction, note);
+   */
+  progress(options: { limit?: number } = {}): Promise<RunningHandler[]> {
+    return withErrorCodes(async () => {
+      checkOptionNames(options, 'progress', ['limit']);
+      return listProgress(this.#db, this.#schema, checkLimit(options.limit ?? 20));
+    });
   }
 
   /**

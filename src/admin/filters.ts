@@ -149,7 +149,7 @@ function toDeadLetterConditions(fields: Record<string, unknown>): DeadLetterCond
   };
 }
 
-function limit(value: unknown): number {
+export function checkLimit(value: unknown): number {
   if (value === undefined) return 50;
   if (!Number.isInteger(value) || (value as number) < 1 || (value as number) > limitMax) {
     throw bad(`limit must be a whole number from 1 to ${limitMax}. Got ${String(value)}.`);
@@ -163,13 +163,13 @@ export function checkListFilter(filter: ListFilter) {
     status: oneOf(fields.status, 'status', eventStatuses),
     events: toEventConditions(fields),
     order: oneOf<ListOrder>(fields.order, 'order', ['newest', 'oldest']) ?? 'newest',
-    limit: limit(fields.limit),
+    limit: checkLimit(fields.limit),
   };
 }
 
 export function checkDeadLetterFilter(filter: DeadLetterFilter) {
   const fields = checkNames(filter, [...letterNames, 'limit', 'after']);
-  return { letters: toDeadLetterConditions(fields), limit: limit(fields.limit) };
+  return { letters: toDeadLetterConditions(fields), limit: checkLimit(fields.limit) };
 }
 
 /** The checked target of a bulk operation. An empty filter is an error: it never means all events. */

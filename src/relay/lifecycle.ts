@@ -31,7 +31,9 @@ export interface LifecycleEvents {
   destinationUp: [{ destination: string }];
   destinationPaused: [{ destination: string }];
   destinationResumed: [{ destination: string }];
-  /** A result came too late: another relay owns the event now. */
+  /** An operator cancelled the event while this relay had claimed it, and its delivery has ended. */
+  cancelled: [EventFacts];
+  /** A result came too late: another relay owns the event now, or it was cancelled. */
   fenced: [EventFacts];
   /** Another relay was declared lost; the events that it owned are free. */
   rescued: [{ token: string; name: string; host: string; pid: number }];

@@ -5,6 +5,7 @@ import { requireFunctions } from '../outbox/delivering/require-functions.ts';
 import { requireStorable } from '../outbox/delivering/require-storable.ts';
 import { notifyRelays } from '../outbox/emitting/notify.ts';
 import { requireSequence } from '../outbox/examining/examine-sequence.ts';
+import { CancelWatch } from './cancel/cancel-watch.ts';
 import { Deliverer } from './deliver/deliverer.ts';
 import { DestinationRefresher } from './deliver/destinations/destination-refresher.ts';
 import { DestinationSet } from './deliver/destinations/destination-set.ts';
@@ -22,6 +23,7 @@ import { Maintenance } from './maintenance/maintenance.ts';
 import { ParkedEventSweeper } from './maintenance/parked-event-sweeper.ts';
 import type { ResolvedRelayOptions } from './options.ts';
 import { storedNames } from './options.ts';
+import { ProgressWriter } from './progress/progress-writer.ts';
 import { RelayConnections } from './relay-connections.ts';
 import { relayIdentity } from './relay-identity.ts';
 import type { Counters } from './reporter.ts';
@@ -50,6 +52,8 @@ export class RelaySession implements Service {
   readonly #doorbell: Doorbell;
   readonly #destinations: DestinationSet;
   readonly #refresher: DestinationRefresher;
+  readonly #progress: ProgressWriter;
+  readonly #cancels: CancelWatch;
   readonly #deliverer: Deliverer;
   readonly #dispatcher: Dispatcher;
   readonly #settler: Settler;
@@ -67,6 +71,7 @@ export class RelaySession implements Service {
     this.#doorbell = new Doorbell({
       ...options,
       isBusy: () => this.#connections.claims.busy,
+      onCancelled: () => this.#cancels.check(),
       onNotificationsLost: (silentMs) => reporter.notificationsLost(silentMs),
     });
     this.#connections = new RelayConnections({ ...options, lifecycle, doorbell: this.#doorbell });
@@ -85,18 +90,35 @@ export class RelaySession implements Service {
     });
     this.#refresher = new DestinationRefresher({ destinations: this.#destinations, logger });
     const planner = new Planner({ ...options, destinations: this.#destinations.byName });
+    const token = () => this.#lease.token;
+    this.#progress = new ProgressWriter({ schema, db: results, logger, token });
     const timeoutsMs = options.handlers.all.map(({ timeoutMs }) => timeoutMs);
     this.#deliverer = new Deliverer({
       destinations: this.#destinations.byName,
       timeoutMsMin: Math.min(options.deliverTimeoutMs, ...timeoutsMs),
       onHandlerFree: () => this.#dispatcher.resume(),
+      progress: this.#progress,
+    });
+    this.#cancels = new CancelWatch({
+      schema,
+      db: results,
+      logger,
+      token,
+      isListening: () => this.#doorbell.listening,
+      claimed: () => this.#buffer.events(),
+      abort: (event, reason) => this.#deliverer.abort(event, reason),
+      onEnded: () => {
+        this.#doorbell.ring();
+        notifyRelays(results, schema).catch(() => {}); // They poll, too.
+      },
     });
     this.#settler = new Settler({
       ...options,
       query: results.queryArrays,
       onSettled: (entry, fenced, instead = entry) => {
         this.#lane.settled(entry);
-        reporter.settled(instead, fenced);
+        if (this.#cancels.settled(entry.event) && fenced) reporter.cancelled(entry.event);
+        else reporter.settled(instead, fenced);
       },
     });
 
@@ -104,7 +126,6 @@ export class RelaySession implements Service {
       ...options,
       load: (seq, bytesMax) => loadPayload(loads, schema, seq, bytesMax),
     });
-    const token = () => this.#lease.token;
     const trials = new SuspectTrials({ schema, db: results, token, payloads, planner, deliverer: this.#deliverer });
     const history = new ClaimHistory();
     this.#dispatcher = new Dispatcher({
@@ -114,7 +135,10 @@ export class RelaySession implements Service {
       planner,
       payloads,
       mayStart: () => this.#lease.valid,
-      deliver: (event, done) => this.#deliverer.deliver(event, done),
+      deliver: (event, done) => {
+        if (this.#cancels.isCancelled(event)) done({ kind: 'released' });
+        else this.#deliverer.deliver(event, done);
+      },
       deliverAlone: (event, done) => trials.deliver(event, done),
       settle: (event, outcome) => this.#settler.settle(event, outcome),
     });
@@ -163,6 +187,7 @@ export class RelaySession implements Service {
         this.#settler.useToken('');
         this.#dispatcher.forget();
         this.#lane.forget();
+        this.#cancels.forget();
         payloads.forget();
         this.#deliverer.abandon(new Error('The relay lost its lease'));
         // What still runs was started under the old lease; under the new one the same events may be claimed again.
@@ -171,10 +196,12 @@ export class RelaySession implements Service {
       onOverdue: () => this.#deliverer.abandon(new Error('The relay could not renew its lease')),
       onTakeover: (lost) => {
         reporter.rescued(lost);
+        this.#cancels.check();
         this.#doorbell.ring();
       },
       onBeat: async () => {
         this.#sweeper.beat();
+        this.#cancels.check();
         await Promise.all([this.#doorbell.probe(control), this.#maintenance?.beat()]);
       },
     });
@@ -227,10 +254,12 @@ export class RelaySession implements Service {
       await requireStorable(control, storedNames(this.#options));
       await this.#lease.start();
       await this.#sweeper.start();
+      await this.#cancels.start();
       await this.#destinations.start();
     } catch (error) {
       await this.#doorbell.stop();
       await this.#destinations.stop();
+      await withTimeout(stopStepMs, this.#cancels.stop());
       // If it had registered already, it must neither send heartbeats nor count as alive.
       await withTimeout(
         stopStepMs,
@@ -291,6 +320,7 @@ export class RelaySession implements Service {
     const settled = Promise.all([this.#settler.drained(), undeferred]);
     await withTimeout(Math.max(stopStepMs, deadline - performance.now()), settled);
     await maintained;
+    await withTimeout(stopStepMs, Promise.all([this.#progress.stop(), this.#cancels.stop()]));
     await withTimeout(stopStepMs, this.#signOff());
     this.#settler.useToken('');
     await this.#doorbell.stop();

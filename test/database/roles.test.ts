@@ -213,7 +213,7 @@ describe.each(postgresVersions)('least privilege on PostgreSQL %i', (version) =>
     const [delayed, unwanted] = [await emit('works', 5, 3_600_000), await emit('works', 6, 3_600_000)];
     expect(await admin.makeDue({ ids: [delayed] })).toEqual({ count: 1, inFlight: 0 });
     await until(async () => (await statusOf(delayed)) === 'SENT', { what: 'it was released' });
-    expect(await admin.cancel({ ids: [unwanted] })).toEqual({ count: 1, inFlight: 0 });
+    expect(await admin.cancel({ ids: [unwanted] })).toEqual({ count: 1, running: 0, delivered: 0 });
     await admin.pause('broker', { reason: 'test' });
     await admin.resume('broker');
     expect((await admin.list({ limit: 5 })).events).toHaveLength(5);

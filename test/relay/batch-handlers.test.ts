@@ -71,7 +71,7 @@ describe('a batch handler', () => {
       expect(await letters(scenario)).toEqual([
         { seq: '3', reason: 'rejected', attempts: 1, error: expect.stringContaining('never') },
       ]);
-      expect(relay.stats()).toMatchObject({ failed: 1, rejected: 1 });
+      expect(relay.stats()).toMatchObject({ failed: 1, deadLettered: 1 });
     }),
   );
 

@@ -37,7 +37,7 @@ describe('inFlightMax of a handler', () => {
       report.open();
       await scenario.drained();
       expect(report.seen).toEqual({ begun: 12, underWay: 0, most: 2 });
-      expect(relay.stats()).toMatchObject({ failed: 0, rejected: 0, inFlight: 0, waiting: 0 });
+      expect(relay.stats()).toMatchObject({ failed: 0, deadLettered: 0, inFlight: 0, waiting: 0 });
     }),
   );
 

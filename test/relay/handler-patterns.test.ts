@@ -26,7 +26,7 @@ describe('handlers of a pattern', () => {
         },
       });
       await scenario.drained();
-      expect(relay.stats()).toMatchObject({ delivered: 5, rejected: 0 });
+      expect(relay.stats()).toMatchObject({ delivered: 5, deadLettered: 0 });
       expect(calls).toEqual([
         ...['mail order.created', 'audit order.created', 'count order.created'],
         ...['audit order.item.added', 'count order.item.added', 'count order', 'count invoice.sent'],

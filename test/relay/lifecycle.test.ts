@@ -75,6 +75,7 @@ describe('the lifecycle events of a relay', () => {
         deadLettered: 0,
         released: 0,
         unavailable: 0,
+        cancelled: 0,
         fenced: 0,
         rescued: 0,
       };

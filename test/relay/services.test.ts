@@ -3,6 +3,7 @@ import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { resolveConnection } from '../../src/database/connection-options.ts';
 import type { ArrayQuery } from '../../src/database/executor.ts';
+import { CancelWatch } from '../../src/relay/cancel/cancel-watch.ts';
 import { resolveDestinations } from '../../src/relay/deliver/destinations/destination-options.ts';
 import { DestinationRefresher } from '../../src/relay/deliver/destinations/destination-refresher.ts';
 import { DestinationSet } from '../../src/relay/deliver/destinations/destination-set.ts';
@@ -15,6 +16,7 @@ import { Maintenance } from '../../src/relay/maintenance/maintenance.ts';
 import { resolveMaintenance } from '../../src/relay/maintenance/maintenance-options.ts';
 import { ParkedEventSweeper } from '../../src/relay/maintenance/parked-event-sweeper.ts';
 import { resolveOptions } from '../../src/relay/options.ts';
+import { ProgressWriter } from '../../src/relay/progress/progress-writer.ts';
 import { createRelay } from '../../src/relay/relay.ts';
 import { RelayConnections } from '../../src/relay/relay-connections.ts';
 import { newCounters } from '../../src/relay/reporter.ts';
@@ -100,6 +102,25 @@ function destinations(): DestinationSet {
   });
 }
 
+/** With a report on its way to the database. */
+function progress(): ProgressWriter {
+  const writer = new ProgressWriter({ ...common, db: pool, token: () => '1' });
+  writer.changed({ seq: '1', handler: 'a', attempt: 1, fraction: 0.5, note: undefined });
+  return writer;
+}
+
+function cancels(): CancelWatch {
+  return new CancelWatch({
+    ...common,
+    db: pool,
+    token: () => '1',
+    isListening: () => false,
+    claimed: () => [],
+    abort: nothing,
+    onEnded: nothing,
+  });
+}
+
 const relayOptions = () => ({
   connectionString: db.url,
   name: 'stress',
@@ -130,6 +151,8 @@ const services: [name: string, make: () => Service][] = [
       }),
   ],
   ['the polling lane', lane],
+  ['the progress writer', progress],
+  ['the watch for cancelled events', cancels],
   ['the sweeper of parked events', () => new ParkedEventSweeper({ ...common, db: pool, onUnparked: nothing })],
   ['the destinations', destinations],
   ['the destination refresher', () => new DestinationRefresher({ ...common, destinations: destinations() })],

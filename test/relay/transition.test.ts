@@ -49,7 +49,7 @@ describe('the outcome of an event', () => {
     ['no more attempts, if one of them has none left', [{ delaysMs: [0] }, undefined], undefined],
   ])('failed at several targets: %s', (_name, retries, delayMs) => {
     const entry = toTransition(event, { ...outcomes.failed, retries } as EventOutcome, options);
-    expect(entry.kind).toBe(delayMs === undefined ? 'rejected' : 'failed');
+    expect(entry.kind).toBe(delayMs === undefined ? 'deadLettered' : 'failed');
     expect(delayOf(entry)).toBe(delayMs);
   });
 

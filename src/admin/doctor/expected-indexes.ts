@@ -116,6 +116,8 @@ export const expectedIndexes: readonly ExpectedIndex[] = [
     consequence: wholeQueue,
   },
   { table: 'outbox_shelf', definition: 'btree (seq)', missing: 'critical', consequence: wholeQueue },
+  { table: 'outbox_progress', definition: 'unique btree (seq, handler)', missing: 'critical', consequence: unfenced },
+  { table: 'outbox_cancellations', definition: 'unique btree (seq)', missing: 'critical', consequence: unfenced },
   { table: 'outbox_maintenance', definition: 'unique btree (task)', missing: 'critical', consequence: unfenced },
   { table: 'outbox_partitions', definition: 'unique btree (number)', missing: 'critical', consequence: unfenced },
   { table: 'outbox_settings', definition: 'unique btree (name)', missing: 'critical', consequence: unfenced },

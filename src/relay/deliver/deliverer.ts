@@ -8,6 +8,7 @@ import { isReject } from '../event/reject.ts';
 import type { Destination } from './destinations/destination.ts';
 import type { Leg } from './destinations/leg.ts';
 import { type BatchEntry, type HandlerBatch, HandlerBatches } from './handler-batches.ts';
+import type { ProgressSink } from './handler-call.ts';
 import { HandlerCall } from './handler-call.ts';
 import type { ResolvedHandler } from './handler-options.ts';
 import { isBatched } from './handler-options.ts';
@@ -19,6 +20,8 @@ export interface DelivererOptions {
   timeoutMsMin: number;
   /** A handler with limits may be called again. */
   onHandlerFree: () => void;
+  /** Takes what handlers report about their work. */
+  progress: ProgressSink;
 }
 
 /** Called once, with the outcome of one target. Separate arguments instead of an object: this is the hot path. */
@@ -57,6 +60,11 @@ export class Deliverer {
     this.#batches.abandon();
     for (const call of [...this.#calls]) call.abandon(reason);
     for (const destination of this.#options.destinations.values()) destination.abandon(reason);
+  }
+
+  /** Aborts the handlers of one event. Its messages to destinations are on their way. */
+  abort({ seq }: ClaimedEvent, reason: Error): void {
+    for (const call of [...this.#calls]) if (call.seq === seq) call.abandon(reason);
   }
 
   #follow(claimed: ClaimedEvent, plan: TargetPlan, done: (outcome: EventOutcome) => void): void {
@@ -128,7 +136,7 @@ export class Deliverer {
       return;
     }
     limiter?.begin(now);
-    const call = new HandlerCall(claimed, name, timeoutMs, (ended) => {
+    const call = new HandlerCall(claimed, name, timeoutMs, this.#options.progress, (ended) => {
       this.#calls.delete(ended);
       limiter?.end(performance.now() - now);
       onTarget(name, target, outcomeOf(ended, handler));
@@ -142,7 +150,7 @@ export class Deliverer {
   #callBatch(batch: HandlerBatch): void {
     const { handler, entries, openedAt } = batch;
     const { event, claimed } = entries[0] as BatchEntry;
-    const call = new HandlerCall(claimed, handler.name, handler.timeoutMs, (ended) => {
+    const call = new HandlerCall(claimed, handler.name, handler.timeoutMs, this.#options.progress, (ended) => {
       this.#calls.delete(ended);
       handler.limiter.end(performance.now() - openedAt);
       const isDelivered = ended.result === 'delivered';

@@ -3,7 +3,10 @@ import type { RetryPolicy } from '../event/backoff.ts';
 
 /** What a handler gets besides the event. */
 export interface HandlerContext {
-  /** Aborted when the handler takes longer than its time limit, the relay stops, or its lease is lost. */
+  /**
+   * Aborted when the handler takes longer than its time limit, an operator cancels the event (the reason has the code
+   * POSTCOMMIT_E_EVENT_CANCELLED), the relay stops, or its lease is lost.
+   */
   readonly signal: AbortSignal;
   /** 1 for the first try. */
   readonly attempt: number;
@@ -14,6 +17,19 @@ export interface HandlerContext {
   readonly idempotencyKey: string;
   /** The handler's own name; `pattern:name` for a handler of a pattern. */
   readonly handler: string;
+  /**
+   * Reports how far this call is, for operators: a fraction from 0 to 1, and a note of at most 500 characters (a longer one is
+   * cut). `postcommit status`, `postcommit events <id>` and `outbox.admin` show the last report. Costs next to nothing: a
+   * relay writes the reports of all its handlers together, at most once a second. Without effect once the call has ended.
+   * For example `ctx.progress(0.4, 'page 4 of 10')`.
+   */
+  progress(fraction: number, note?: string): void;
+  /**
+   * Gives this call more time: its time limit ends in `ms` from now, or when it would have ended anyway, whichever is later.
+   * At most 86,400,000 (a day) per call; call it again for longer work. Without effect once the limit is over or the relay
+   * has abandoned the call.
+   */
+  extendTimeout(ms: number): void;
 }
 
 /**

@@ -91,6 +91,10 @@ export class EventBuffer {
     this.onEmpty?.();
   }
 
+  events(): readonly ClaimedEvent[] {
+    return [...this.#events];
+  }
+
   seqs(): string[] {
     return [...this.#events].map(({ seq }) => seq);
   }

@@ -15,6 +15,8 @@ export interface DoorbellOptions {
   /** The longest time between two claims. */
   pollIntervalMs: number;
   onNotificationsLost: (silentMs: number) => void;
+  /** A relay had claimed an event that was cancelled. */
+  onCancelled?: () => void;
   /** Whether a statement is under way on the connection that listens: until it ends, no notification is received. */
   isBusy: () => boolean;
 }
@@ -175,6 +177,8 @@ export class Doorbell implements Service {
     if (payload === this.#probe) {
       this.#probeReceived = true;
       this.#listens();
+    } else if (payload === 'cancelled') {
+      this.#options.onCancelled?.();
     } else if (!payload.startsWith('probe:')) {
       this.ring();
     }
