@@ -84,12 +84,6 @@ as $postcommit$
 declare
   taken_seqs bigint[];
   scan text;
-  seen integer;
-  plain boolean;
-  only_seq bigint;
-  only_key bigint;
-  begun json;
-  registered boolean;
   relays bigint := 1;
   first_shard bigint := 0;
   next_shard bigint := 1024;
@@ -104,164 +98,112 @@ begin
       from :"schema".outbox_relays r where r.ended_at is null;
   end if;
 
-  select count(*), bool_and(c.plain), min(c.seq), min(c.key),
-         exists (select from :"schema".outbox_relays r where r.token = relay and r.ended_at is null)
-    into seen, plain, only_seq, only_key, registered from (
-    (select q.seq, q.key, q.claimed_by is null as plain from :"schema".outbox_queue q
-      where q.available_at is null and q.seq > above and q.rescues < 2
-        and q.seq >= (select :"schema".usable_low_water(low, low_requeues, low_server))
-        and (q.claimed_by is null or q.claimed_by not in (select token from :"schema".outbox_relays where ended_at is null)
-             or (q.claimed_by = relay and q.seq <> all (holding)))
-        and (q.key is null or q.key <> all (except_keys))
-        and (q.owed is null or q.owed && targets)
-        and (coalesce(q.key, hashint8extended(q.seq, 0)) & 1023) >= first_shard
-        and (coalesce(q.key, hashint8extended(q.seq, 0)) & 1023) < next_shard
-      order by q.seq limit least(ready_max, 2))
-    union all
-    (select q.seq, q.key, false from :"schema".outbox_queue q where q.available_at <= now()
-        and (q.owed is null or q.owed && targets)
-      order by q.available_at limit least(due_max, 1))
-    union all
-    (select q.seq, q.key, false from :"schema".outbox_queue q
-      where q.rescues > 1 and (q.available_at is null or q.available_at <= now())
-        and (q.claimed_by is null or q.claimed_by not in (select token from :"schema".outbox_relays where ended_at is null))
-        and (q.owed is null or q.owed && targets) limit suspect_max)
-  ) c;
-  if not registered then
+  if not exists (select from :"schema".outbox_relays r where r.token = relay and r.ended_at is null) then
     raise exception 'relay % has ended, or was never registered here', relay using errcode = 'PC001';
   end if;
-  if seen = 1 and plain then
-    -- The predecessor and the shelf are read in the snapshot of this one statement.
-    with one as materialized (
-      select q.seq from :"schema".outbox_queue q
-       where q.seq = only_seq and q.claimed_by is null and q.available_at is null for update skip locked
-    )
-    update :"schema".outbox_queue q set claimed_by = relay
-     where q.seq = (select seq from one) and q.claimed_by is null
-       and not exists (select from :"schema".outbox_shelf)
-       and coalesce((select p.claimed_by is not distinct from relay and coalesce(p.seq = any (holding), true)
-                       from :"schema".outbox_queue p
-                      where p.key = only_key and p.seq < only_seq
-                        and p.seq >= (select :"schema".usable_low_water(low, low_requeues, low_server))
-                      order by p.seq desc limit 1), true)
-    returning array[q.seq],
-              case when q.attempts > 0 or q.done is not null or q.rescues > 0 or q.owed is not null or q.replay_id is not null then
-                json_build_object(q.seq, json_build_object(
-                  'attempts', q.attempts, 'done', q.done, 'rescues', q.rescues, 'owed', q.owed, 'replayId', q.replay_id::text)) end
-      into taken_seqs, begun;
-  end if;
 
-  if seen = 0 or taken_seqs is not null then
-    scan := json_build_object(
-      'seqs', only_seq::text, 'keys', coalesce(only_key::text, ''), 'begun', begun,
-      'examined', seen, 'reached', only_seq::text, 'relays', relays, 'dueExamined', 0,
-      'dueInMs', (select date_part('epoch', q.available_at - now()) * 1000 from :"schema".outbox_queue q
-                   where q.available_at > now() and q.available_at < 'infinity' order by q.available_at limit 1),
-      'sample', :"schema".sample_queue(low, low_requeues, low_server, sample));
-  else
-    with alive as materialized (
-      select token from :"schema".outbox_relays where ended_at is null
-    ), ground as materialized (
-      select :"schema".usable_low_water(low, low_requeues, low_server) as seq
-    ), ready as materialized (
-      select q.seq, q.key, q.claimed_by, q.rescues from :"schema".outbox_queue q
-       where q.available_at is null and q.seq > above and q.seq >= (select seq from ground) and q.rescues < 2
-         and (q.claimed_by is null or q.claimed_by not in (select token from alive)
-              or (q.claimed_by = relay and q.seq <> all (holding)))
-         and (q.key is null or q.key <> all (except_keys))
-         and (q.owed is null or q.owed && targets)
-         and (coalesce(q.key, hashint8extended(q.seq, 0)) & 1023) >= first_shard
-         and (coalesce(q.key, hashint8extended(q.seq, 0)) & 1023) < next_shard
-       order by q.seq limit ready_max for update skip locked
-    ), due as materialized (
-      select q.seq, q.key, q.claimed_by, q.rescues from :"schema".outbox_queue q
-       where q.available_at <= now() and q.rescues < 2
-         and (q.claimed_by is null or q.claimed_by not in (select token from alive)
-              or (q.claimed_by = relay and q.seq <> all (holding)))
-         and (q.key is null or q.key <> all (except_keys))
-         and (q.owed is null or q.owed && targets)
-       order by q.available_at, q.seq limit due_max for update skip locked
-    ), suspect as materialized (
-      select q.seq, q.key, q.claimed_by, q.rescues from :"schema".outbox_queue q
-       where q.rescues > 1 and (q.available_at is null or q.available_at <= now())
-         and (q.claimed_by is null or q.claimed_by not in (select token from alive)
-              or (q.claimed_by = relay and q.seq <> all (holding)))
-         and (q.key is null or q.key <> all (except_keys))
-         and (q.owed is null or q.owed && targets)
-         and not exists (select from :"schema".outbox_queue p
-                          where p.key = q.key and p.seq < q.seq and p.seq >= (select seq from ground))
-       order by q.rescues, q.seq limit suspect_max for update skip locked
-    ), candidate as materialized (
-      select c.seq, c.key, c.claimed_by, c.due
-        from (select *, false as due from ready union all select *, true from due
-              union all select *, false from suspect) c
-       where (c.claimed_by is null or c.claimed_by = (select q.claimed_by from :"schema".outbox_queue q where q.seq = c.seq))
-         and (c.rescues <> 1 or c.claimed_by is null or c.claimed_by = relay)
-    ), marked as (
-      update :"schema".outbox_queue q set claimed_by = null, rescues = 2
-       where q.seq = any (array(
-         select c.seq from (table ready union all table due) c
-          where c.rescues = 1 and c.claimed_by <> relay
-            and c.claimed_by = (select q.claimed_by from :"schema".outbox_queue q where q.seq = c.seq)))
-      returning q.seq
-    ), judged as materialized (
-      select c.seq, c.key, c.claimed_by, c.due, p.seq as pred, p.claimed_by as pred_claimed_by, p.available_at as pred_available_at
-        from candidate c left join lateral (
-          select q.seq, q.claimed_by, q.available_at from :"schema".outbox_queue q
-           where q.key = c.key and q.seq < c.seq and q.seq >= (select seq from ground) order by q.seq desc limit 1
-        ) p on true
-    ), wall as materialized (
-      select key, min(seq) as seq, coalesce(bool_or(pred_claimed_by is null and pred_available_at > now()), false) as pred_waits
-        from judged
-       where pred is not null and pred not in (select seq from candidate)
-         and (pred_claimed_by is distinct from relay or pred <> all (holding))
-       group by key
-    ), taken as materialized (
-      select array_agg(j.seq order by j.seq) as seqs, array_agg(j.key order by j.seq) as keys,
-             array_agg(j.seq::text) filter (where j.claimed_by <> relay) as rescued
-        from judged j where not exists (select from wall w where w.key = j.key and w.seq <= j.seq)
-    ), claimed as (
-      update :"schema".outbox_queue q
-         set claimed_by = relay, rescues = q.rescues + coalesce(q.claimed_by <> relay and q.rescues < 4, false)::integer
-       where q.seq = any ((select seqs from taken)::bigint[])
-      returning q.seq, q.key, q.attempts, q.done, q.rescues, q.owed, q.replay_id
-    ), passed as (
-      update :"schema".outbox_queue q set claimed_by = null, available_at = null
-       where q.seq = any (array(select j.seq from judged j join wall w on w.key = j.key
-         where j.seq >= w.seq and (j.claimed_by is not null or (j.due and not w.pred_waits))))
-    ), shelved as (
-      select json_object_agg(c.seq, s.destinations) as destinations
-        from claimed c cross join lateral (
-          select array_agg(d.destination) as destinations from :"schema".outbox_destinations d
-           where exists (select from :"schema".outbox_shelf h
-                          where h.key = c.key and h.destination = d.destination and h.seq < c.seq)
-        ) s
-       where (select exists (select from :"schema".outbox_shelf)) and s.destinations is not null
-    )
-    select t.seqs, json_build_object(
-             'seqs', array_to_string(t.seqs, ','),
-             'keys', array_to_string(t.keys, ',', ''),
-             'rescued', t.rescued,
-             'begun', (select json_object_agg(c.seq, json_build_object(
-                                'attempts', c.attempts, 'done', c.done, 'rescues', c.rescues, 'owed', c.owed,
-                                'replayId', c.replay_id::text))
-                         from claimed c
-                        where c.attempts > 0 or c.done is not null or c.rescues > 0 or c.owed is not null
-                           or c.replay_id is not null),
-             'suspects', (select nullif(count(*), 0) from marked),
-             'shelved', (select destinations from shelved),
-             'examined', r.examined, 'relays', relays,
-             'reached', r.reached::text,
-             'dueExamined', (select count(*) from due),
-             'blocked', (select array_agg(j.seq::text) from judged j join wall w on w.key = j.key
-                          where w.pred_waits and j.seq >= w.seq),
-             'dueInMs', (select date_part('epoch', q.available_at - now()) * 1000 from :"schema".outbox_queue q
-                          where q.available_at > now() and q.available_at < 'infinity'
-                          order by q.available_at limit 1),
-             'sample', :"schema".sample_queue(low, low_requeues, low_server, sample))
-      into taken_seqs, scan
-      from taken t, (select count(*) as examined, max(seq) as reached from ready) r;
-  end if;
+  with alive as materialized (
+    select token from :"schema".outbox_relays where ended_at is null
+  ), ground as materialized (
+    select :"schema".usable_low_water(low, low_requeues, low_server) as seq
+  ), ready as materialized (
+    select q.seq, q.key, q.claimed_by, q.rescues from :"schema".outbox_queue q
+     where q.available_at is null and q.seq > above and q.seq >= (select seq from ground) and q.rescues < 2
+       and (q.claimed_by is null or q.claimed_by not in (select token from alive)
+            or (q.claimed_by = relay and q.seq <> all (holding)))
+       and (q.key is null or q.key <> all (except_keys))
+       and (q.owed is null or q.owed && targets)
+       and (coalesce(q.key, hashint8extended(q.seq, 0)) & 1023) >= first_shard
+       and (coalesce(q.key, hashint8extended(q.seq, 0)) & 1023) < next_shard
+     order by q.seq limit ready_max for update skip locked
+  ), due as materialized (
+    select q.seq, q.key, q.claimed_by, q.rescues from :"schema".outbox_queue q
+     where q.available_at <= now() and q.rescues < 2
+       and (q.claimed_by is null or q.claimed_by not in (select token from alive)
+            or (q.claimed_by = relay and q.seq <> all (holding)))
+       and (q.key is null or q.key <> all (except_keys))
+       and (q.owed is null or q.owed && targets)
+     order by q.available_at, q.seq limit due_max for update skip locked
+  ), suspect as materialized (
+    select q.seq, q.key, q.claimed_by, q.rescues from :"schema".outbox_queue q
+     where q.rescues > 1 and (q.available_at is null or q.available_at <= now())
+       and (q.claimed_by is null or q.claimed_by not in (select token from alive)
+            or (q.claimed_by = relay and q.seq <> all (holding)))
+       and (q.key is null or q.key <> all (except_keys))
+       and (q.owed is null or q.owed && targets)
+       and not exists (select from :"schema".outbox_queue p
+                        where p.key = q.key and p.seq < q.seq and p.seq >= (select seq from ground))
+     order by q.rescues, q.seq limit suspect_max for update skip locked
+  ), candidate as materialized (
+    select c.seq, c.key, c.claimed_by, c.due
+      from (select *, false as due from ready union all select *, true from due
+            union all select *, false from suspect) c
+     where (c.claimed_by is null or c.claimed_by = (select q.claimed_by from :"schema".outbox_queue q where q.seq = c.seq))
+       and (c.rescues <> 1 or c.claimed_by is null or c.claimed_by = relay)
+  ), marked as (
+    update :"schema".outbox_queue q set claimed_by = null, rescues = 2
+     where q.seq = any (array(
+       select c.seq from (table ready union all table due) c
+        where c.rescues = 1 and c.claimed_by <> relay
+          and c.claimed_by = (select q.claimed_by from :"schema".outbox_queue q where q.seq = c.seq)))
+    returning q.seq
+  ), judged as materialized (
+    select c.seq, c.key, c.claimed_by, c.due, p.seq as pred, p.claimed_by as pred_claimed_by, p.available_at as pred_available_at
+      from candidate c left join lateral (
+        select q.seq, q.claimed_by, q.available_at from :"schema".outbox_queue q
+         where q.key = c.key and q.seq < c.seq and q.seq >= (select seq from ground) order by q.seq desc limit 1
+      ) p on true
+  ), wall as materialized (
+    select key, min(seq) as seq, coalesce(bool_or(pred_claimed_by is null and pred_available_at > now()), false) as pred_waits
+      from judged
+     where pred is not null and pred not in (select seq from candidate)
+       and (pred_claimed_by is distinct from relay or pred <> all (holding))
+     group by key
+  ), taken as materialized (
+    select array_agg(j.seq order by j.seq) as seqs, array_agg(j.key order by j.seq) as keys,
+           array_agg(j.seq::text) filter (where j.claimed_by <> relay) as rescued
+      from judged j where not exists (select from wall w where w.key = j.key and w.seq <= j.seq)
+  ), claimed as (
+    update :"schema".outbox_queue q
+       set claimed_by = relay, rescues = q.rescues + coalesce(q.claimed_by <> relay and q.rescues < 4, false)::integer
+     where q.seq = any ((select seqs from taken)::bigint[])
+    returning q.seq, q.key, q.attempts, q.done, q.rescues, q.owed, q.replay_id
+  ), passed as (
+    update :"schema".outbox_queue q set claimed_by = null, available_at = null
+     where q.seq = any (array(select j.seq from judged j join wall w on w.key = j.key
+       where j.seq >= w.seq and (j.claimed_by is not null or (j.due and not w.pred_waits))))
+  ), shelved as (
+    select json_object_agg(c.seq, s.destinations) as destinations
+      from claimed c cross join lateral (
+        select array_agg(d.destination) as destinations from :"schema".outbox_destinations d
+         where exists (select from :"schema".outbox_shelf h
+                        where h.key = c.key and h.destination = d.destination and h.seq < c.seq)
+      ) s
+     where (select exists (select from :"schema".outbox_shelf)) and s.destinations is not null
+  )
+  select t.seqs, json_build_object(
+           'seqs', array_to_string(t.seqs, ','),
+           'keys', array_to_string(t.keys, ',', ''),
+           'rescued', t.rescued,
+           'begun', (select json_object_agg(c.seq, json_build_object(
+                              'attempts', c.attempts, 'done', c.done, 'rescues', c.rescues, 'owed', c.owed,
+                              'replayId', c.replay_id::text))
+                       from claimed c
+                      where c.attempts > 0 or c.done is not null or c.rescues > 0 or c.owed is not null
+                         or c.replay_id is not null),
+           'suspects', (select nullif(count(*), 0) from marked),
+           'shelved', (select destinations from shelved),
+           'examined', r.examined, 'relays', relays,
+           'reached', r.reached::text,
+           'dueExamined', (select count(*) from due),
+           'blocked', (select array_agg(j.seq::text) from judged j join wall w on w.key = j.key
+                        where w.pred_waits and j.seq >= w.seq),
+           'dueInMs', (select date_part('epoch', q.available_at - now()) * 1000 from :"schema".outbox_queue q
+                        where q.available_at > now() and q.available_at < 'infinity'
+                        order by q.available_at limit 1),
+           'sample', :"schema".sample_queue(low, low_requeues, low_server, sample))
+    into taken_seqs, scan
+    from taken t, (select count(*) as examined, max(seq) as reached from ready) r;
 
   seq := null;
   payload := scan;

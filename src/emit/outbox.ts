@@ -148,7 +148,7 @@ export class Outbox<Tx> {
   }
 
   async #write(tx: Tx, events: readonly InsertableEvent[]): Promise<void> {
-    const insert = this.#insert(events, false);
+    const insert = this.#insert(events);
     await this.#send(tx, async (executor, marker) => {
       if (!insert) return;
       const { text, values } = insert(marker);
@@ -234,7 +234,7 @@ export class Outbox<Tx> {
     try {
       result = await work(open.tx, this.#emitInto(buffer));
       buffer.close();
-      insert = this.#insert(await buffer.rest(), true);
+      insert = this.#insert(await buffer.rest());
     } catch (error) {
       buffer.close();
       await open.rollback();
@@ -263,7 +263,7 @@ export class Outbox<Tx> {
         try {
           const result = await work(tx, buffer);
           buffer.close();
-          const insert = this.#insert(await buffer.rest(), true)?.(marker);
+          const insert = this.#insert(await buffer.rest())?.(marker);
           if (insert) await executor.query(insert.text, insert.values).catch(throwCoded);
           isWritten = insert !== undefined || buffer.hasWritten;
           isCommitting = true;
@@ -316,7 +316,7 @@ export class Outbox<Tx> {
     const events = await checkEvents(given, this.#limits);
     const { pipelined } = this.#db;
     if (pipelined) {
-      const insert = this.#insert(events, true);
+      const insert = this.#insert(events);
       const afterCommitSql = insert && this.#notifier.notifySqlForCommit();
       await pipelined.run(statements, insert, options, afterCommitSql);
       if (insert) this.#notifier.notifyAfterCommit(afterCommitSql !== undefined);
@@ -330,8 +330,8 @@ export class Outbox<Tx> {
     return idsOf(given, events);
   }
 
-  #insert(events: readonly InsertableEvent[], last: boolean): Insert | undefined {
-    return events.length > 0 ? insertStatement(this.#schema, events, { serialise: this.#serialise, last }) : undefined;
+  #insert(events: readonly InsertableEvent[]): Insert | undefined {
+    return events.length > 0 ? insertStatement(this.#schema, events, this.#serialise) : undefined;
   }
 }
 

@@ -1,21 +1,11 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Executor } from '../database/executor.ts';
 import { notifyInProcess, notifyRelays, notifySql } from '../outbox/emitting/notify.ts';
+import { emitterPacing } from '../outbox/emitting/notify-pacing.ts';
 
 // The timer and the query below must not keep the AsyncLocalStorage of the request that happened to start them.
 const outsideOfRequests = AsyncLocalStorage.snapshot();
-/** With fewer commits than this within `recentMs`, NOTIFY is sent for each commit at once; above, with a pause in between. */
-const briskMin = 6;
-const recentMs = 10;
-const briskPauseMs = 2;
-/**
- * From this many commits within `recentMs` on, NOTIFY becomes rare: each one slows down the transactions next to it, and a
- * relay that finds several events at once keeps polling by itself (relay/wake/doorbell.ts). The first pause of a stream is
- * just long enough for several events to gather.
- */
-const streamMin = 8;
-const firstStreamPauseMs = 5;
-const streamPauseMs = 50;
+const { recentMs, briskMin, briskPauseMs, streamMin, firstStreamPauseMs, streamPauseMs } = emitterPacing;
 
 /**
  * Notifies relays after a commit: immediately in this process, and by NOTIFY in others. NOTIFY is sent after COMMIT on the

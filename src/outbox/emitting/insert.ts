@@ -39,23 +39,20 @@ const insertCharactersMax = 80_000_000;
 
 /**
  * Builds the statement that appends events to the log and the queue, whatever their number. All client-side checks fail here.
- * With `serialise`, writers of the same key wait for each other until they commit, so that seq follows commit order; `last`
- * promises that the transaction ends with this statement. With a marker, the statement fails unless the transaction still has
- * that marker.
+ * With `serialise`, writers of the same key wait for each other until they commit, so that seq follows commit order. With a
+ * marker, the statement fails unless the transaction still has that marker.
  */
 export function insertStatement(
   schema: string,
   events: readonly InsertableEvent[],
-  { serialise, last }: { serialise: boolean; last: boolean },
+  serialise: boolean,
 ): (marker: string | null) => Statement {
   refuseTooLarge(events);
   const [text, values] =
     events.length === 1
       ? [insertOneSql(schema), toTexts(events[0] as InsertableEvent)]
       : [insertSql(schema), [`[${events.map(toJson).join(',')}]`]];
-  // emit() records the keys of several events itself.
-  const locking = serialise && last && events.length === 1 ? 'last' : String(serialise);
-  return (marker) => ({ text, values: [...values, locking, marker] });
+  return (marker) => ({ text, values: [...values, String(serialise), marker] });
 }
 
 /**

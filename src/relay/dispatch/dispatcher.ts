@@ -360,7 +360,7 @@ export class Dispatcher {
 
   #drop(key: string): void {
     this.#queues.delete(key);
-    // A new Map: the old one keeps its hash tables (see IndexedSet).
+    // A new Map: the old one keeps its hash tables.
     if (this.#queues.size === 0) this.#queues = new Map();
   }
 }

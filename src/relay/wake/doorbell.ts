@@ -3,9 +3,10 @@ import type pg from 'pg';
 import type { Executor } from '../../database/executor.ts';
 import { doorbellChannel } from '../../database/identifier.ts';
 import { listenInProcess, notifyWith } from '../../outbox/emitting/notify.ts';
+import { relayPacing } from '../../outbox/emitting/notify-pacing.ts';
 import type { Service } from '../service/service.ts';
 import { StateMachine } from '../service/state-machine.ts';
-import { firstPauseMs, pauseWithoutListenMsMax, streamEndsAfterMs, streamMin, streamPauseMs } from './tuning.ts';
+import { firstPauseMs, pauseWithoutListenMsMax } from './tuning.ts';
 
 export interface DoorbellOptions {
   schema: string;
@@ -135,7 +136,7 @@ export class Doorbell implements Service {
   /** There was work, this many events: the next pause is short again. */
   busy(claimed: number): void {
     this.#idleRounds = 0;
-    if (claimed >= streamMin) this.#streamUntil = performance.now() + streamEndsAfterMs;
+    if (claimed >= relayPacing.streamMin) this.#streamUntil = performance.now() + relayPacing.streamEndsAfterMs;
   }
 
   /** Resolves after a notification, or a pause of at most `dueInMs`. A notification since the last wait counts. */
@@ -163,7 +164,7 @@ export class Doorbell implements Service {
 
   #pauseMs(): number {
     const { pollIntervalMs } = this.#options;
-    if (performance.now() < this.#streamUntil) return Math.min(streamPauseMs, pollIntervalMs);
+    if (performance.now() < this.#streamUntil) return Math.min(relayPacing.streamPauseMs, pollIntervalMs);
     if (this.hearing) return pollIntervalMs;
     const max = Math.min(pollIntervalMs, pauseWithoutListenMsMax);
     return Math.min(max, firstPauseMs * 2 ** Math.min(this.#idleRounds, 10));
