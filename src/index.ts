@@ -52,6 +52,7 @@ export type { DeadLetter } from './outbox/operating/list-dead-letters.ts';
 export type { DestinationInfo } from './outbox/operating/list-destinations.ts';
 export type { MaintenanceInfo, MaintenanceLeader, MaintenanceTaskInfo } from './outbox/operating/list-maintenance.ts';
 export type { MissingTarget } from './outbox/operating/list-missing-targets.ts';
+export type { QueueInfo } from './outbox/operating/list-queues.ts';
 export type { RelayInfo } from './outbox/operating/list-relays.ts';
 export type {
   Message,

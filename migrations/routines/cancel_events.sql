@@ -35,21 +35,22 @@ begin
      where q.seq = any (locked) and q.claimed_by in (select r.token from :"schema".outbox_relays r where r.ended_at is null)
   ), dequeued as (
     delete from :"schema".outbox_queue q where q.seq = any (locked) and q.seq not in (select f.seq from in_flight f)
-    returning q.seq, q.key, q.attempts, q.done, q.owed, q.replay_id
+    returning q.seq, q.key, q.attempts, q.done, q.owed, q.replay_id, nullif(q.queue, 'default') as queue
   ), unshelved as (
     delete from :"schema".outbox_shelf h where h.seq = any (taken)
-    returning h.seq, h.key, h.attempts, h.done, h.destination, h.replay_id
+    returning h.seq, h.key, h.attempts, h.done, h.destination, h.replay_id, h.queue
   ), cancelled as materialized (
-    select c.seq, c.key, c.attempts, c.done, c.owed, c.replay_id from dequeued c
+    select c.seq, c.key, c.attempts, c.done, c.owed, c.replay_id, c.queue from dequeued c
     union all
-    select c.seq, min(c.key), min(c.attempts), min(c.done), array_agg(c.destination order by c.destination), min(c.replay_id)
+    select c.seq, min(c.key), min(c.attempts), min(c.done), array_agg(c.destination order by c.destination), min(c.replay_id),
+           min(c.queue)
       from unshelved c group by c.seq
   ), dead as (
-    insert into :"schema".outbox_dead_letters (seq, reason, attempts, done, owed, replay_id, key, error, discarded_at)
-    select c.seq, 'cancelled', c.attempts, c.done, c.owed, c.replay_id, c.key, reason, now() from cancelled c
+    insert into :"schema".outbox_dead_letters (seq, reason, attempts, done, owed, replay_id, key, error, discarded_at, queue)
+    select c.seq, 'cancelled', c.attempts, c.done, c.owed, c.replay_id, c.key, reason, now(), c.queue from cancelled c
     on conflict (seq) do update set dead_at = now(), reason = excluded.reason, attempts = excluded.attempts,
       done = excluded.done, owed = excluded.owed, replay_id = excluded.replay_id, blocking = false, error = excluded.error,
-      discarded_at = now()
+      discarded_at = now(), queue = excluded.queue
   ), history as (
     insert into :"schema".outbox_failures (seq, attempt, relay, target, code, error)
     select c.seq, c.attempts, 0, null, code, reason from cancelled c

@@ -23,10 +23,10 @@ const work: readonly Privilege[] = ['select', 'insert', 'update', 'delete'];
 
 const emitRoutines = [
   'emit(jsonb, boolean, text)',
-  'emit(text, text, text, jsonb, jsonb, uuid, integer, text, timestamptz)',
+  'emit(text, text, text, jsonb, jsonb, uuid, integer, text, timestamptz, text)',
   'emit_one',
   'emit_once(jsonb, boolean, text)',
-  'emit_once(uuid, text, text, text, jsonb, jsonb, integer, text, timestamptz)',
+  'emit_once(uuid, text, text, text, jsonb, jsonb, integer, text, timestamptz, text)',
   'lock_new_ids',
   'lock_keys',
   'close_gates',
@@ -56,6 +56,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
           'headers',
           'available_at',
           'created_at',
+          'queue',
         ],
       },
     ],
@@ -67,6 +68,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
     tables: [
       { table: 'outbox_events', privileges: ['select'] },
       { table: 'outbox_queue', privileges: work },
+      { table: 'outbox_queue_states', privileges: ['select', 'insert', 'update'] },
       { table: 'outbox_shelf', privileges: work },
       { table: 'outbox_deliveries', privileges: ['select', 'insert'] },
       { table: 'outbox_failures', privileges: ['select', 'insert'] },
@@ -86,6 +88,11 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
     // What changes the log itself runs with its owner's rights and checks what it does: prune, rotate, drop.
     routines: [
       'key_hash',
+      'queue_lock',
+      'queue_names',
+      'oldest_ready',
+      'count_queue',
+      'pause_queue',
       'claim_next',
       'claim_many',
       'plain_payload',
@@ -125,6 +132,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       'outbox_status',
       'outbox_events',
       'outbox_queue',
+      'outbox_queue_states',
       'outbox_shelf',
       'outbox_deliveries',
       'outbox_failures',
@@ -140,7 +148,16 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       'migrations',
       'outbox_routines',
     ].map((table) => ({ table, privileges: ['select'] })),
-    routines: ['key_hash', 'find_orphans', 'sequence_state', 'bound_seqs'],
+    routines: [
+      'key_hash',
+      'queue_lock',
+      'queue_names',
+      'oldest_ready',
+      'count_queue',
+      'find_orphans',
+      'sequence_state',
+      'bound_seqs',
+    ],
   },
   consumer: {
     purpose: 'remembers in the inbox which events it has processed',

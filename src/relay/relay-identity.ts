@@ -7,12 +7,20 @@ import type { ResolvedRelayOptions } from './options.ts';
 
 /** What the relay registers: its targets, and a hash that differs when its settings do. */
 export function relayIdentity(options: ResolvedRelayOptions): Required<RelayIdentity> {
-  const { name, handlers, destinations, route, retry, poison, noHandler } = options;
+  const { name, queues, handlers, destinations, route, retry, poison, noHandler } = options;
   const targets = destinations.map((destination) => destination.name);
   for (const [type, named] of handlers) targets.push(...named.map(([handler]) => handlerTarget(type, handler)));
   targets.sort();
   // Only the hash is published, so it may cover the source of `route`: the usual difference between two versions.
   const settings = JSON.stringify([targets, String(route), retry, poison, noHandler]);
   const fingerprint = createHash('sha256').update(settings).digest('hex').slice(0, 16);
-  return { name, host: hostname(), pid: process.pid, version: packageVersion(), targets, fingerprint };
+  return {
+    name,
+    host: hostname(),
+    pid: process.pid,
+    version: packageVersion(),
+    targets,
+    fingerprint,
+    queues: [...queues.keys()],
+  };
 }

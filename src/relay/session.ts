@@ -10,11 +10,10 @@ import { DestinationMonitor } from './deliver/destinations/destination-monitor.t
 import { DestinationSet } from './deliver/destinations/destination-set.ts';
 import { Planner } from './deliver/planner.ts';
 import { Dispatcher } from './dispatch/dispatcher.ts';
-import { PayloadLoader } from './dispatch/payload-loader.ts';
+import { PayloadLoaders } from './dispatch/payload-loaders.ts';
 import { SuspectTrials } from './dispatch/suspect-trials.ts';
 import { ClaimHistory } from './lane/claim-history.ts';
-import { EventBuffer } from './lane/event-buffer.ts';
-import { PollingLane } from './lane/polling-lane.ts';
+import { QueueLanes } from './lane/queue-lanes.ts';
 import { SlowKeys } from './lane/slow-keys.ts';
 import { Lease } from './lease/lease.ts';
 import type { Lifecycle } from './lifecycle.ts';
@@ -53,8 +52,7 @@ export class RelaySession implements Service {
   readonly #deliverer: Deliverer;
   readonly #dispatcher: Dispatcher;
   readonly #settler: Settler;
-  readonly #lane: PollingLane;
-  readonly #buffer: EventBuffer;
+  readonly #lanes: QueueLanes;
   #starting: Promise<void> | undefined;
   #connected = false;
   #stopping = false;
@@ -78,7 +76,7 @@ export class RelaySession implements Service {
       hasHandlers: options.handlers.size > 0,
       db: control,
       shelfDb: claims,
-      bufferTarget: () => this.#buffer.target,
+      bufferTarget: () => this.#lanes.bufferTarget(),
       lifecycle,
       logger,
       onUnshelved: () => this.#doorbell.ring(),
@@ -90,12 +88,12 @@ export class RelaySession implements Service {
       ...options,
       query: results.queryArrays,
       onSettled: (entry, fenced, instead = entry) => {
-        this.#lane.settled(entry);
+        this.#lanes.settled(entry);
         reporter.settled(instead, fenced);
       },
     });
 
-    const payloads = new PayloadLoader({
+    const payloads = new PayloadLoaders([...options.queues.keys()], {
       ...options,
       load: (seq, bytesMax) => loadPayload(loads, schema, seq, bytesMax),
     });
@@ -103,8 +101,8 @@ export class RelaySession implements Service {
     const trials = new SuspectTrials({ schema, db: results, token, payloads, planner, deliverer: this.#deliverer });
     const history = new ClaimHistory();
     this.#dispatcher = new Dispatcher({
-      inFlightMax: options.inFlightMax,
-      bufferTarget: () => this.#buffer.target,
+      slots: options.queues,
+      bufferTarget: (queue) => this.#lanes.bufferTarget(queue),
       decisions: history,
       planner,
       payloads,
@@ -114,18 +112,13 @@ export class RelaySession implements Service {
       settle: (event, outcome) => this.#settler.settle(event, outcome),
     });
 
-    this.#buffer = new EventBuffer({
-      eventsMin: 2 * options.inFlightMax,
-      eventsMax: options.prefetchMax,
-      bytesMax: options.prefetchBytesMax,
-      stuck: () => this.#destinations.stuck + payloads.stuck(options.prefetchMax - this.#buffer.target),
-      abandoned: () => this.#dispatcher.abandoned,
-    });
-    this.#lane = new PollingLane({
+    this.#lanes = new QueueLanes({
       ...options,
       db: claims,
       doorbell: this.#doorbell,
-      buffer: this.#buffer,
+      stuck: () => this.#destinations.stuck,
+      stuckLoads: (queue, max) => payloads.stuck(queue, max),
+      abandoned: (queue) => this.#dispatcher.of(queue).abandoned,
       history,
       slowKeys: new SlowKeys(this.#dispatcher, claims, schema),
       dispatcher: this.#dispatcher,
@@ -135,7 +128,7 @@ export class RelaySession implements Service {
         const { abandoned } = this.#destinations;
         return abandoned.length > 0 ? [...identity.targets, ...abandoned] : identity.targets;
       },
-      onClaimed: (rows) => reporter.claimed(rows),
+      onClaimed: (queue, rows) => reporter.claimed(queue, rows),
       onRefused: (refused) => this.#lease.refused(refused),
     });
 
@@ -145,7 +138,7 @@ export class RelaySession implements Service {
       relay: identity,
       leaseMs: options.leaseMs,
       logger,
-      stats: () => ({ ...counters, inFlight: this.#dispatcher.inFlight, waiting: this.#dispatcher.waiting }),
+      stats: () => ({ ...counters, ...this.#load }),
       isStopping: () => this.#stopping,
       onRegistered: (registered) => {
         this.#settler.useToken(registered);
@@ -155,7 +148,7 @@ export class RelaySession implements Service {
         reporter.leaseLost(options.name, lost);
         this.#settler.useToken('');
         this.#dispatcher.forget();
-        this.#lane.forget();
+        this.#lanes.forget();
         payloads.forget();
         this.#deliverer.abandon(new Error('The relay lost its lease'));
         // What still runs was started under the old lease; under the new one the same events may be claimed again.
@@ -192,13 +185,22 @@ export class RelaySession implements Service {
   get status() {
     return {
       token: this.#lease.token || undefined,
-      inFlight: this.#dispatcher.inFlight,
-      waiting: this.#dispatcher.waiting,
+      ...this.#load,
       connected: this.#connections.connected,
       hearing: this.#doorbell.hearing,
       leading: this.#maintenance?.leading ?? false,
       maintenance: this.#maintenance?.runs ?? [],
     };
+  }
+
+  get #load() {
+    const { inFlight, waiting } = this.#dispatcher;
+    const queues: Record<string, { inFlight: number; waiting: number }> = {};
+    for (const queue of this.#options.queues.keys()) {
+      const own = this.#dispatcher.of(queue);
+      queues[queue] = { inFlight: own.inFlight, waiting: own.waiting };
+    }
+    return { inFlight, waiting, queues };
   }
 
   /** Connects and registers. Fails, and leaves nothing open, when the database cannot be used. */
@@ -237,18 +239,17 @@ export class RelaySession implements Service {
   /** Delivers events from now on. */
   async run(): Promise<void> {
     await this.#monitor.start();
-    await this.#lane.start();
+    await this.#lanes.start();
     await this.#maintenance?.start();
   }
 
   /** Delivers what is in the queue now. */
   runToEnd(): Promise<void> {
     return runToEnd({
-      lane: this.#lane,
+      lanes: this.#lanes,
       lease: this.#lease,
       leaseMs: this.#options.leaseMs,
       destinations: this.#destinations,
-      buffer: this.#buffer,
       maintenance: this.#maintenance,
       isStopping: () => this.#stopping,
     });
@@ -272,8 +273,8 @@ export class RelaySession implements Service {
     this.#destinations.stopSending();
     const monitored = this.#monitor.stop();
     // Events claimed later than this are free once the relay is deregistered.
-    await withTimeout(stopStepMs, this.#lane.stop());
-    const undeferred = this.#lane.undeferAll().catch(() => {});
+    await withTimeout(stopStepMs, this.#lanes.stop());
+    const undeferred = this.#lanes.undeferAll().catch(() => {});
     await withTimeout(deadline - performance.now(), this.#whenDelivered());
     if (this.#dispatcher.inFlight > 0) {
       this.#deliverer.abandon(new Error('The relay is stopping'));
@@ -287,7 +288,7 @@ export class RelaySession implements Service {
     await withTimeout(stopStepMs, this.#signOff());
     this.#settler.useToken('');
     await this.#doorbell.stop();
-    this.#buffer.onEmpty?.();
+    this.#lanes.signalEmpty();
     // In this order: a refresh of the destinations may wait for a connection, and ends when the connections are closed.
     await this.#connections.stop();
     await Promise.all([monitored, closed]);

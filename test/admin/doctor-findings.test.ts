@@ -5,6 +5,7 @@ import { lockFindings } from '../../src/admin/doctor/lock-findings.ts';
 import { maintenanceFindings } from '../../src/admin/doctor/maintenance-findings.ts';
 import { migrationFindings } from '../../src/admin/doctor/migration-findings.ts';
 import { partitionFindings } from '../../src/admin/doctor/partition-findings.ts';
+import { queueFindings } from '../../src/admin/doctor/queue-findings.ts';
 import { relayFindings } from '../../src/admin/doctor/relay-findings.ts';
 import {
   clockFindings,
@@ -317,6 +318,27 @@ describe('findings about the work', () => {
       [{ ...gone, relays: 1 }, 1],
     ] as const) {
       expect(destinationFindings([destination], alive)).toMatchObject([{ severity: 'ok' }]);
+    }
+  });
+
+  it('reports a paused queue, and events of a queue that no living relay works', () => {
+    const queue = { name: 'reports', state: 'active', ready: 2, inFlight: 0, waiting: 1, relays: 0 } as const;
+    expect(queueFindings([queue], 1)).toMatchObject([
+      {
+        severity: 'warning',
+        what: 'no live relay works the queue reports, which has 3 undelivered events',
+        fix: 'postcommit relay --queue reports=10',
+      },
+    ]);
+    expect(queueFindings([{ ...queue, state: 'paused', reason: 'restore' }], 1)).toMatchObject([
+      { severity: 'note', fix: 'postcommit queues resume reports' },
+    ]);
+    for (const [other, alive] of [
+      [queue, 0],
+      [{ ...queue, ready: 0, waiting: 0 }, 1],
+      [{ ...queue, relays: 1 }, 1],
+    ] as const) {
+      expect(queueFindings([other], alive)).toMatchObject([{ severity: 'ok' }]);
     }
   });
 

@@ -15,12 +15,14 @@ export interface InsertableEvent {
   headers: Record<string, string>;
   availableAt: Date | undefined;
   delayMs: number | undefined;
+  /** `undefined`: the default queue. */
+  queue: string | undefined;
 }
 
 // The caller's transaction has the caller's search_path, so functions are qualified with their schema. All parameters are
 // text, because every driver and ORM passes text unchanged. The procedure declares text, so the statement needs no casts:
 // twelve cost 15 us. PostgreSQL treats an untyped parameter as text, so no overload fits better.
-const insertOneSql = perSchema((s) => `call ${s}.emit_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`);
+const insertOneSql = perSchema((s) => `call ${s}.emit_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`);
 const insertSql = perSchema((s) => `select ${s}.emit($1::text::jsonb, $2::text::boolean, $3::text)`);
 
 const insertFlushSql = perSchema(
@@ -48,11 +50,12 @@ export function insertStatement(
   serialise: boolean,
 ): (marker: string | null) => Statement {
   refuseTooLarge(events);
-  const [text, values] =
+  const [first] = events as [InsertableEvent, ...InsertableEvent[]];
+  const [text, values, queue] =
     events.length === 1
-      ? [insertOneSql(schema), toTexts(events[0] as InsertableEvent)]
-      : [insertSql(schema), [`[${events.map(toJson).join(',')}]`]];
-  return (marker) => ({ text, values: [...values, String(serialise), marker] });
+      ? [insertOneSql(schema), toTexts(first), [first.queue ?? null]]
+      : [insertSql(schema), [`[${events.map(toJson).join(',')}]`], []];
+  return (marker) => ({ text, values: [...values, String(serialise), marker, ...queue] });
 }
 
 /**
@@ -162,6 +165,7 @@ function toJson(event: InsertableEvent): string {
     headers: event.headers,
     available_at: event.availableAt?.toISOString(),
     delay_ms: event.delayMs,
+    queue: event.queue,
   });
   // The payload became JSON text when it was validated; parsing it again to nest it would double the work.
   return `${rest.slice(0, -1)},"payload":${event.payloadJson}}`;

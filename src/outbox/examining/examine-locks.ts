@@ -1,4 +1,5 @@
 import type { Executor } from '../../database/executor.ts';
+import { perSchema } from '../../database/identifier.ts';
 import { readJson } from '../read-json.ts';
 import type { SnapshotHolder } from './examine-snapshots.ts';
 
@@ -6,7 +7,7 @@ const holdersMax = 20;
 
 // The lock keys are those of the statements that take the locks: lock_keys and emit_one (gate, key), lock_new_ids (id),
 // prune_events, replay and requeue_orphans (prune), the functions that change partitions and repair_sequence (partitions),
-// forget_target, cancel_events, make_due and unshelve (unshelve), migrate.ts.
+// forget_target, cancel_events, make_due and unshelve (unshelve), claims and pause_queue (queue), migrate.ts.
 //
 // A lock of one 64-bit number has its halves in classid and objid. The number of a key lock can be anything. It is recognised
 // by the session that waits for it, which has locked a gate before.
@@ -14,7 +15,8 @@ const holdersMax = 20;
 // PostgreSQL does not report how long a lock has been held. A transaction got its locks after it began; an idle session got
 // them before its last statement ended. Both times are hidden from a role without pg_read_all_stats, but not how long other
 // sessions wait.
-const examineLocksSql = `
+const examineLocksSql = perSchema(
+  (s) => `
 with number as (
   select hashtextextended($1::text, 0) as salt
 ), named as materialized (
@@ -22,6 +24,9 @@ with number as (
   union all select 'partitions', hashtextextended('postcommit.partitions', n.salt) from number n
   union all select 'prune', hashtextextended('postcommit.prune.' || $1::text, 42)
   union all select 'migrate', hashtextextended('postcommit.migrate.' || $1::text, 42)
+  union all select 'queue', ${s}.queue_lock(q.queue) from (
+    select 'default' as queue union select t.queue from ${s}.outbox_queue_states t
+    union select unnest(r.queues) from ${s}.outbox_relays r where r.ended_at is null) q
 ), advisory as materialized (
   select l.pid, l.virtualtransaction as session, l.classid, l.objid, l.objsubid, l.granted, l.waitstart,
          case when l.objsubid = 2 then case l.classid::bigint - (n.salt & 1048575)
@@ -61,10 +66,11 @@ select json_build_object(
   'state', d.state, 'query', nullif(left(d.query, 2000), '<insufficient privilege>'), 'locks', d.locks, 'ageMs', d.age_ms,
   'waiters', d.waiters, 'waitedMs', d.waited_ms)::text as json
   from described d
- order by d.waited_ms desc nulls last, d.age_ms desc nulls first limit ${holdersMax}`;
+ order by d.waited_ms desc nulls last, d.age_ms desc nulls first limit ${holdersMax}`,
+);
 
 /** What an advisory lock of the outbox is for. */
-export type OutboxLock = 'gate' | 'key' | 'id' | 'prune' | 'partitions' | 'unshelve' | 'migrate';
+export type OutboxLock = 'gate' | 'key' | 'id' | 'prune' | 'partitions' | 'unshelve' | 'migrate' | 'queue';
 
 /** A session, or a prepared transaction, that holds advisory locks of the outbox. */
 export interface AdvisoryLockHolder
@@ -81,5 +87,5 @@ export interface AdvisoryLockHolder
 
 /** Sorted by the longest wait of other sessions, then oldest first. */
 export function examineLocks(db: Executor, schema: string): Promise<AdvisoryLockHolder[]> {
-  return readJson<AdvisoryLockHolder>(db, examineLocksSql, [schema]);
+  return readJson<AdvisoryLockHolder>(db, examineLocksSql(schema), [schema]);
 }
