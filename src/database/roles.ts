@@ -150,7 +150,6 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
     ].map((table) => ({ table, privileges: ['select'] })),
     routines: [
       'key_hash',
-      'queue_lock',
       'queue_names',
       'oldest_ready',
       'count_queue',

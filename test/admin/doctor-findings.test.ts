@@ -267,7 +267,7 @@ describe('findings about migrations', () => {
 describe('findings about the work', () => {
   const counts = { pending: 0, processing: 0, waiting: 0, failed: 0, blocked: 0, exact: {} } as OutboxCounts;
   const relay = (facts: Partial<RelayInfo>) =>
-    ({ name: 'r', host: 'h', pid: 1, state: 'alive', targets: [] as string[], ...facts }) as RelayInfo;
+    ({ name: 'r', host: 'h', pid: 1, state: 'alive', targets: [] as string[], queues: ['default'], ...facts }) as RelayInfo;
 
   it('rates a missing relay by the work that is due', () => {
     expect(relayFindings([], counts)).toMatchObject([{ severity: 'note' }]);
@@ -288,6 +288,9 @@ describe('findings about the work', () => {
       { severity: 'warning', what: 'the relay old does not have kafka, but other live relays do' },
       { severity: 'note', what: 'live relays run different versions: 2.0.0 (new), 1.0.0 (old)' },
     ]);
+    // One that works other queues has handlers of its own.
+    const other = { ...current, name: 'reports', targets: ['r:report'], queues: ['reports'] };
+    expect(relayFindings([current, other], counts)).toMatchObject([{ severity: 'ok' }]);
     // One that has ended is no difference.
     expect(relayFindings([current, { ...old, state: 'stopped' }], counts)).toMatchObject([{ severity: 'ok' }]);
     expect(relayFindings([current, { ...current, fingerprint: 'z' }], counts)).toMatchObject([

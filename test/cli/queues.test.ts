@@ -70,7 +70,7 @@ describe('an operator of several queues', () => {
     expect(paused).toMatchObject({ code: 0, stderr: '' });
     expect(paused.stdout).toContain('to resume: postcommit queues resume reports');
     expect((await json('queues')).queues[2]).toMatchObject({ state: 'paused', reason: 'restore' });
-    const { findings } = await json('doctor', '--only', 'queues');
+    const { findings } = JSON.parse((await here('doctor', '--only', 'queues', '--json')).stdout);
     expect(findings.map(({ what }: { what: string }) => what)).toEqual([
       'no live relay works the queue mail, which has 1 undelivered event',
       'the queue reports is paused (restore), with 2 undelivered events',

@@ -1,5 +1,5 @@
 import type { Executor } from '../../database/executor.ts';
-import { perSchema } from '../../database/identifier.ts';
+import { defaultQueue } from '../../queue-name.ts';
 import { readJson } from '../read-json.ts';
 import type { SnapshotHolder } from './examine-snapshots.ts';
 
@@ -15,8 +15,7 @@ const holdersMax = 20;
 // PostgreSQL does not report how long a lock has been held. A transaction got its locks after it began; an idle session got
 // them before its last statement ended. Both times are hidden from a role without pg_read_all_stats, but not how long other
 // sessions wait.
-const examineLocksSql = perSchema(
-  (s) => `
+const examineLocksSql = `
 with number as (
   select hashtextextended($1::text, 0) as salt
 ), named as materialized (
@@ -24,9 +23,8 @@ with number as (
   union all select 'partitions', hashtextextended('postcommit.partitions', n.salt) from number n
   union all select 'prune', hashtextextended('postcommit.prune.' || $1::text, 42)
   union all select 'migrate', hashtextextended('postcommit.migrate.' || $1::text, 42)
-  union all select 'queue', ${s}.queue_lock(q.queue) from (
-    select 'default' as queue union select t.queue from ${s}.outbox_queue_states t
-    union select unnest(r.queues) from ${s}.outbox_relays r where r.ended_at is null) q
+  union all select 'queue', hashtextextended('postcommit.queue.' || q.name, n.salt)
+              from number n, jsonb_array_elements_text($2::text::jsonb) as q(name)
 ), advisory as materialized (
   select l.pid, l.virtualtransaction as session, l.classid, l.objid, l.objsubid, l.granted, l.waitstart,
          case when l.objsubid = 2 then case l.classid::bigint - (n.salt & 1048575)
@@ -66,8 +64,7 @@ select json_build_object(
   'state', d.state, 'query', nullif(left(d.query, 2000), '<insufficient privilege>'), 'locks', d.locks, 'ageMs', d.age_ms,
   'waiters', d.waiters, 'waitedMs', d.waited_ms)::text as json
   from described d
- order by d.waited_ms desc nulls last, d.age_ms desc nulls first limit ${holdersMax}`,
-);
+ order by d.waited_ms desc nulls last, d.age_ms desc nulls first limit ${holdersMax}`;
 
 /** What an advisory lock of the outbox is for. */
 export type OutboxLock = 'gate' | 'key' | 'id' | 'prune' | 'partitions' | 'unshelve' | 'migrate' | 'queue';
@@ -85,7 +82,11 @@ export interface AdvisoryLockHolder
   waitedMs: number | null;
 }
 
-/** Sorted by the longest wait of other sessions, then oldest first. */
-export function examineLocks(db: Executor, schema: string): Promise<AdvisoryLockHolder[]> {
-  return readJson<AdvisoryLockHolder>(db, examineLocksSql(schema), [schema]);
+/** Sorted by the longest wait of other sessions, then oldest first. Locks of named queues are recognised for `queues`. */
+export function examineLocks(
+  db: Executor,
+  schema: string,
+  queues: readonly string[] = [defaultQueue],
+): Promise<AdvisoryLockHolder[]> {
+  return readJson<AdvisoryLockHolder>(db, examineLocksSql, [schema, JSON.stringify(queues)]);
 }
