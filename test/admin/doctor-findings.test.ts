@@ -267,7 +267,15 @@ describe('findings about migrations', () => {
 describe('findings about the work', () => {
   const counts = { pending: 0, processing: 0, waiting: 0, failed: 0, blocked: 0, exact: {} } as OutboxCounts;
   const relay = (facts: Partial<RelayInfo>) =>
-    ({ name: 'r', host: 'h', pid: 1, state: 'alive', targets: [] as string[], queues: ['default'], ...facts }) as RelayInfo;
+    ({
+      name: 'r',
+      host: 'h',
+      pid: 1,
+      state: 'alive',
+      targets: [] as string[],
+      queues: ['default'],
+      ...facts,
+    }) as RelayInfo;
 
   it('rates a missing relay by the work that is due', () => {
     expect(relayFindings([], counts)).toMatchObject([{ severity: 'note' }]);

@@ -143,4 +143,16 @@ describe('the dispatcher, whatever happens in whatever order', () => {
     expect(model.dispatcher.of('default').waiting).toBeLessThanOrEqual(20);
     expect(model.violations).toEqual([]);
   });
+
+  test('events of a key that may be under way together start in order, also in different queues', () => {
+    const model = new QueueModel({ inFlightMax: 1, bufferTarget: 40, queues: 2, runMax: 3 });
+    model.emit('another', 1);
+    model.emit('a', 1);
+    model.emit('a', 0);
+    for (let n = 0; n < 24; n++) model.stepClaim(40);
+    // The slot of the first queue is taken, that of the second is free.
+    expect(model.dispatcher.of('q1')).toMatchObject({ inFlight: 1, waiting: 1 });
+    expect(model.dispatcher.of('default')).toMatchObject({ inFlight: 0, waiting: 1 });
+    expect(model.violations).toEqual([]);
+  });
 });

@@ -144,8 +144,7 @@ export class PollingLane implements Lane {
 
   /** An event of another queue was claimed or settled: what this lane could not claim may have waited for it. */
   keyFreed(wantsMore: boolean): void {
-    if (wantsMore) this.#options.doorbell.ring();
-    else if (this.#isBlocked) this.#options.doorbell.ringIn(blockedRetryMs);
+    if (wantsMore || this.#isBlocked) this.#options.doorbell.ringIn(blockedRetryMs);
   }
 
   async claimOnce(): Promise<ClaimReport> {
@@ -167,12 +166,12 @@ export class PollingLane implements Lane {
     return { claimed, exhausted: found.exhausted && isQuiet, pauseMs: mayPause ? pauseMs : 0 };
   }
 
-  /** Claims and hands over. `undefined` without a lease or without room. */
+  /** Claims and hands over. `undefined` without a lease or without room, or when the lane was stopped while it waited. */
   async #claimInTurn(): Promise<{ look: Look; dueMax: number; result: ClaimResult } | undefined> {
     const { history, queue, turn } = this.#options;
     const token = this.#options.token();
     const limits = this.#limits();
-    if (token === undefined || limits === undefined) return undefined;
+    if (token === undefined || limits === undefined || this.#state.is('stopped')) return undefined;
     const excluded = this.#options.slowKeys.excludedKeys(queue);
     const slowKeys = excluded instanceof Promise ? await excluded : excluded;
     const exceptKeys = [...slowKeys, ...history.returnedKeys()];
