@@ -8,11 +8,12 @@ import { drain } from './suites/drain.ts';
 import { emit } from './suites/emit.ts';
 import { latency } from './suites/latency.ts';
 import { peers } from './suites/peers.ts';
+import { queues } from './suites/queues.ts';
 import { scale } from './suites/scale.ts';
 import { type BenchOptions, type Suite, UsageError } from './suites/suite.ts';
 import { webhooks } from './suites/webhooks.ts';
 
-const suites: readonly Suite[] = [emit, drain, latency, scale, brokers, webhooks, peers];
+const suites: readonly Suite[] = [emit, drain, latency, queues, scale, brokers, webhooks, peers];
 
 const usage = `Usage: npm run bench -- [suite ...] [options]
 

@@ -24,6 +24,7 @@ create table :"schema".outbox_events (
   available_at   timestamptz,
   created_at     timestamptz not null default clock_timestamp(),
   attempts_max   smallint check (attempts_max between 1 and 1000),
+  queue          text collate "C",
   -- A claim reads these columns of a thousand events at once, so no single row may make it fail or exceed the relay's memory.
   -- Payloads have no limit here: a claim leaves large ones out.
   constraint outbox_events_created_at_check
@@ -35,6 +36,9 @@ create table :"schema".outbox_events (
   constraint outbox_events_available_at_check
     check (available_at is null or (available_at >= '0001-01-01 00:00:00+00'
            and available_at <= clock_timestamp() + interval '8784 hours')),
+  -- Also in src/outbox/queue-name.ts.
+  constraint outbox_events_queue_check
+    check (queue is null or (octet_length(queue) <= 100 and queue ~ '^[A-Za-z0-9._-]+$')),
   constraint outbox_events_size_check
     check (octet_length(aggregate_type) <= 1000 and octet_length(aggregate_id) <= 1000
            and octet_length(event_type) <= 1000 and coalesce(octet_length(ordering_key) <= 1000, true)
@@ -49,6 +53,8 @@ comment on column :"schema".outbox_events.available_at is
   'Not delivered before this time, at most 366 days ahead; NULL means immediately.';
 comment on column :"schema".outbox_events.attempts_max is
   'After this many failed attempts the event is a dead letter; NULL means as the retry policies of its targets say.';
+comment on column :"schema".outbox_events.queue is
+  'The queue that delivers it: 1 to 100 letters, digits, dots, hyphens and underscores. NULL means the queue default.';
 
 create unique index outbox_events_id_key on :"schema".outbox_events (id);
 create index outbox_events_aggregate_idx on :"schema".outbox_events (aggregate_type, aggregate_id, seq);
@@ -73,6 +79,7 @@ create table :"schema".outbox_queue (
   done         text[],
   owed         text[],
   replay_id    bigint,
+  queue        text collate "C" not null default 'default',
   constraint outbox_queue_counts_check check (attempts >= 0 and rescues >= 0)
 ) with (
   fillfactor = 50,
@@ -95,14 +102,15 @@ comment on column :"schema".outbox_queue.owed is
   'Targets that a relay has decided it must still reach: destinations by name, handlers as type:name. NULL means that no relay has decided yet.';
 comment on column :"schema".outbox_queue.replay_id is
   'Distinguishes a replay from earlier deliveries, and is part of the deduplication id. NULL means that the event is not replayed.';
+comment on column :"schema".outbox_queue.queue is 'The named queue: a relay claims only from the queues that it works.';
 
--- Separate indexes for ready rows by seq and waiting rows by due time, so that a claim never walks over rows in backoff. The
--- second column is the event's shard: a claim in the relay's own shards (claim_many) skips the entries of others without
--- fetching their rows.
-create index outbox_queue_ready_idx on :"schema".outbox_queue (seq, (coalesce(key, hashint8extended(seq, 0)) & 1023)) where available_at is null;
-create index outbox_queue_due_idx on :"schema".outbox_queue (available_at, seq) where available_at is not null;
+-- Separate indexes for ready rows by seq and waiting rows by due time, so that a claim never walks over rows in backoff. Both
+-- begin with the named queue: a claim never walks over the rows of another one. The last column of the first is the event's
+-- shard: a claim in the relay's own shards (claim_many) skips the entries of others without fetching their rows.
+create index outbox_queue_ready_idx on :"schema".outbox_queue (queue, seq, (coalesce(key, hashint8extended(seq, 0)) & 1023)) where available_at is null;
+create index outbox_queue_due_idx on :"schema".outbox_queue (queue, available_at, seq) where available_at is not null;
 -- Suspects: events that two or more relays had claimed when they ended, see claim_many. Almost always empty.
-create index outbox_queue_suspect_idx on :"schema".outbox_queue (rescues, seq) where rescues > 1;
+create index outbox_queue_suspect_idx on :"schema".outbox_queue (queue, rescues, seq) where rescues > 1;
 create index outbox_queue_key_idx on :"schema".outbox_queue (key, seq) where key is not null;
 -- Few rows owe targets. For `forget`, and for finding events whose handler no relay has.
 create index outbox_queue_owed_idx on :"schema".outbox_queue (seq) where owed is not null;
@@ -147,7 +155,8 @@ create table :"schema".outbox_dead_letters (
   error        text not null,
   discarded_at timestamptz,
   cancelled_by text,
-  cancel_note  text
+  cancel_note  text,
+  queue        text collate "C"
 );
 comment on column :"schema".outbox_dead_letters.blocking is
   'Whether its key waits until an operator resolves it. Its queue row, also marked as blocking, is what blocks the key.';
@@ -155,6 +164,7 @@ comment on column :"schema".outbox_dead_letters.discarded_at is
   'When an operator discarded it. The row stays as history.';
 comment on column :"schema".outbox_dead_letters.cancelled_by is 'Who cancelled it: as given, or the database role.';
 comment on column :"schema".outbox_dead_letters.cancel_note is 'Why, as given.';
+comment on column :"schema".outbox_dead_letters.queue is 'The queue that it returns to; NULL means default.';
 create index outbox_dead_letters_dead_at_idx on :"schema".outbox_dead_letters (dead_at, seq);
 
 -- Destinations -----------------------------------------------------------------------------------------------------------
@@ -171,6 +181,7 @@ create table :"schema".outbox_shelf (
   done        text[],
   replay_id   bigint,
   shelved_at  timestamptz not null default now(),
+  queue       text collate "C",
   primary key (destination, seq)
 ) with (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
@@ -178,6 +189,7 @@ create table :"schema".outbox_shelf (
   autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 50000,
   autovacuum_vacuum_cost_delay = 0
 );
+comment on column :"schema".outbox_shelf.queue is 'The queue that it returns to; NULL means default.';
 -- A claim checks for each event whether an earlier one of its key waits for a destination.
 create index outbox_shelf_key_idx on :"schema".outbox_shelf (key, destination, seq) where key is not null;
 create index outbox_shelf_seq_idx on :"schema".outbox_shelf (seq);
@@ -202,6 +214,19 @@ comment on column :"schema".outbox_destinations.probes is
 comment on column :"schema".outbox_destinations.unshelved_at is
   'When events were last unshelved. Bounds the rate of a drain over all relays.';
 
+-- Queues -----------------------------------------------------------------------------------------------------------------
+
+-- What operators have set for named queues: see pause_queue(). A queue needs no row.
+create table :"schema".outbox_queue_states (
+  queue      text collate "C" primary key,
+  paused_at  timestamptz,
+  reason     text,
+  changed_at timestamptz not null default now(),
+  constraint outbox_queue_states_queue_check check (octet_length(queue) <= 100 and queue ~ '^[A-Za-z0-9._-]+$')
+);
+comment on column :"schema".outbox_queue_states.paused_at is 'Since when relays claim nothing from it; NULL means not paused.';
+comment on column :"schema".outbox_queue_states.reason is 'Why an operator paused it.';
+
 -- Relays -----------------------------------------------------------------------------------------------------------------
 
 -- Which relays are alive. The token fences: it is new each time a relay registers, and a relay marked lost never gets it back.
@@ -221,13 +246,15 @@ create table :"schema".outbox_relays (
   version      text,
   targets      text[] not null default '{}',
   fingerprint  text,
-  stats        jsonb not null default '{}'
+  stats        jsonb not null default '{}',
+  queues       text[] not null default '{default}'
 ) with (fillfactor = 50);
 comment on column :"schema".outbox_relays.version is 'Version of the package that the relay runs.';
 comment on column :"schema".outbox_relays.targets is
   'What the relay can deliver to: destinations by name, handlers as type:name.';
 comment on column :"schema".outbox_relays.fingerprint is
   'Hash of its targets, route and retry settings: relays that differ in it may treat an event differently.';
+comment on column :"schema".outbox_relays.queues is 'The queues that the relay works.';
 -- Every claim and every heartbeat reads which relays are alive, among all that ever were. A heartbeat changes nothing that this
 -- index covers, so it stays a HOT update.
 create index outbox_relays_alive_idx on :"schema".outbox_relays (token) where ended_at is null;
@@ -409,7 +436,8 @@ select e.seq, e.id, e.aggregate_type, e.aggregate_id, e.event_type, e.schema_ver
          when d.seq is not null then greatest(d.dead_at, d.discarded_at)
          when q.seq is not null then greatest(e.created_at, f.failed_at, to_timestamp(q.replay_id / 1000000.0), r.started_at)
          else greatest(e.created_at, h.shelved_at, s.delivered_at)
-       end as updated_at
+       end as updated_at,
+       coalesce(e.queue, 'default') as queue
   from :"schema".outbox_events e
   left join :"schema".outbox_queue q on q.seq = e.seq
   left join :"schema".outbox_relays r on r.token = q.claimed_by and r.ended_at is null

@@ -13,6 +13,10 @@ export const errorCodes = {
     'The database client is closed, so nothing was written. Use a connected client, and emit before you end the pool or client.',
   POSTCOMMIT_E_BAD_EVENT: 'The event is invalid and nothing was written.',
   POSTCOMMIT_E_BAD_ID: 'The event id is not a UUID.',
+  POSTCOMMIT_E_BAD_QUEUE:
+    'The name of a queue is invalid, and nothing was written. It must have 1 to 100 letters, digits, dots, hyphens or underscores.',
+  POSTCOMMIT_E_NO_SUCH_QUEUE:
+    'There is no such queue: it has no undelivered events, no live relay works it, and it is not paused. Nothing was changed. `npx postcommit queues` lists all queues.',
   POSTCOMMIT_E_DUPLICATE_ID:
     'Two events have the same id, and nothing was written. Use a new id for each event. If you may emit the same event again, use emitOnce(), which skips ids that are in the log.',
   POSTCOMMIT_E_TOO_MANY_EVENTS:

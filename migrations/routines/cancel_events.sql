@@ -34,7 +34,8 @@ begin
   locked := array(select q.seq from :"schema".outbox_queue q where q.seq = any (taken) and not q.blocking order by q.seq for update);
 
   with running as materialized (
-    select q.seq, q.key, q.attempts, q.done, q.owed, q.replay_id, q.claimed_by from :"schema".outbox_queue q
+    select q.seq, q.key, q.attempts, q.done, q.owed, q.replay_id, q.claimed_by, nullif(q.queue, 'default') as queue
+      from :"schema".outbox_queue q
      where q.seq = any (locked) and q.claimed_by in (select r.token from :"schema".outbox_relays r where r.ended_at is null)
   ), fenced as (
     update :"schema".outbox_queue q set claimed_by = 0, blocking = true, available_at = 'infinity', done = null, owed = null
@@ -44,25 +45,27 @@ begin
     on conflict (seq) do update set relay = excluded.relay, reason = excluded.reason, cancelled_at = now()
   ), dequeued as (
     delete from :"schema".outbox_queue q where q.seq = any (locked) and q.seq not in (select r.seq from running r)
-    returning q.seq, q.key, q.attempts, q.done, q.owed, q.replay_id
+    returning q.seq, q.key, q.attempts, q.done, q.owed, q.replay_id, nullif(q.queue, 'default') as queue
   ), unshelved as (
     delete from :"schema".outbox_shelf h where h.seq = any (taken)
-    returning h.seq, h.key, h.attempts, h.done, h.destination, h.replay_id
+    returning h.seq, h.key, h.attempts, h.done, h.destination, h.replay_id, h.queue
   ), cancelled as materialized (
-    select c.seq, c.key, c.attempts, c.done, c.owed, c.replay_id from dequeued c
+    select c.seq, c.key, c.attempts, c.done, c.owed, c.replay_id, c.queue from dequeued c
     union all
-    select c.seq, c.key, c.attempts, c.done, c.owed, c.replay_id from running c
+    select c.seq, c.key, c.attempts, c.done, c.owed, c.replay_id, c.queue from running c
     union all
-    select c.seq, min(c.key), min(c.attempts), min(c.done), array_agg(c.destination order by c.destination), min(c.replay_id)
+    select c.seq, min(c.key), min(c.attempts), min(c.done), array_agg(c.destination order by c.destination), min(c.replay_id),
+           min(c.queue)
       from unshelved c group by c.seq
   ), dead as (
     insert into :"schema".outbox_dead_letters (seq, reason, attempts, done, owed, replay_id, key, error, discarded_at,
-                                               cancelled_by, cancel_note)
+                                               cancelled_by, cancel_note, queue)
     select c.seq, 'cancelled', c.attempts, c.done, c.owed, c.replay_id, c.key, reason, now(),
-           coalesce(nullif(actor, ''), session_user), nullif(note, '') from cancelled c
+           coalesce(nullif(actor, ''), session_user), nullif(note, ''), c.queue from cancelled c
     on conflict (seq) do update set dead_at = now(), reason = excluded.reason, attempts = excluded.attempts,
       done = excluded.done, owed = excluded.owed, replay_id = excluded.replay_id, blocking = false, error = excluded.error,
-      discarded_at = now(), cancelled_by = excluded.cancelled_by, cancel_note = excluded.cancel_note
+      discarded_at = now(), cancelled_by = excluded.cancelled_by, cancel_note = excluded.cancel_note,
+      queue = excluded.queue
   ), history as (
     insert into :"schema".outbox_failures (seq, attempt, relay, target, code, error)
     select c.seq, c.attempts, 0, null, code, reason from cancelled c

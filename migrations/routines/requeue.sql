@@ -16,15 +16,15 @@ declare
   result jsonb;
 begin
   with chosen as materialized (
-    select d.seq, d.key, d.done, d.owed, d.replay_id, d.blocking
+    select d.seq, d.key, d.done, d.owed, d.replay_id, d.blocking, coalesce(d.queue, 'default') as queue
       from :"schema".outbox_dead_letters d where d.seq = any (seqs)
          and not exists (select from :"schema".outbox_cancellations c where c.seq = d.seq)
        order by d.seq for update
   ), gone as (
     delete from :"schema".outbox_dead_letters d where d.seq = any (array(select seq from chosen))
   ), back as (
-    insert into :"schema".outbox_queue as q (seq, key, done, owed, replay_id)
-    select seq, key, done, owed, replay_id from chosen order by seq
+    insert into :"schema".outbox_queue as q (seq, key, done, owed, replay_id, queue)
+    select seq, key, done, owed, replay_id, queue from chosen order by seq
     on conflict (seq) do update
       set blocking = false, attempts = 0, rescues = 0, available_at = null, done = excluded.done, owed = excluded.owed
       where q.blocking

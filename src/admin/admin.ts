@@ -17,6 +17,8 @@ import type { MissingTarget } from '../outbox/operating/list-missing-targets.ts'
 import { listMissingTargets } from '../outbox/operating/list-missing-targets.ts';
 import type { RunningHandler } from '../outbox/operating/list-progress.ts';
 import { listProgress } from '../outbox/operating/list-progress.ts';
+import type { QueueInfo } from '../outbox/operating/list-queues.ts';
+import { listQueues } from '../outbox/operating/list-queues.ts';
 import type { RelayInfo } from '../outbox/operating/list-relays.ts';
 import { listRelays } from '../outbox/operating/list-relays.ts';
 import { pause, resume } from '../outbox/operating/pause.ts';
@@ -37,6 +39,7 @@ import { checkOptionNames } from './option-names.ts';
 import { PartitionAdmin } from './partitions.ts';
 import type { PruneOptions, PruneResult } from './pruning.ts';
 import { prune } from './pruning.ts';
+import { pauseKnownQueue, resumeKnownQueue } from './queues.ts';
 import { seqRange } from './seq-range.ts';
 
 export interface OutboxAdminOptions {
@@ -295,6 +298,26 @@ export class OutboxAdmin {
    */
   resume(destination: string): Promise<void> {
     return withErrorCodes(() => this.#change(destination, resume));
+  }
+
+  /**
+   * Every queue that has undelivered events, is worked by a live relay or is paused, by name, with its figures.
+   *
+   * @example
+   * for (const { name, ready, relays } of await admin.queues()) if (ready > 0 && relays === 0) console.log(`no relay works ${name}`);
+   */
+  queues(): Promise<QueueInfo[]> {
+    return withErrorCodes(() => listQueues(this.#db, this.#schema));
+  }
+
+  /** Makes relays claim nothing from a queue, until `resumeQueue`. What they have claimed ends normally. */
+  pauseQueue(name: string, options: PauseOptions = {}): Promise<void> {
+    return withErrorCodes(() => pauseKnownQueue(this.#db, this.#schema, name, options));
+  }
+
+  /** Ends the pause of a queue, and notifies relays. */
+  resumeQueue(name: string): Promise<void> {
+    return this.#bulk(() => resumeKnownQueue(this.#db, this.#schema, name));
   }
 
   /**

@@ -24,6 +24,7 @@ const knownKeys: Record<keyof PostcommitConfig, true> = {
   leaseMs: true,
   deliverTimeoutMs: true,
   inFlightMax: true,
+  queues: true,
   batchSizeMax: true,
   prefetchMax: true,
   inFlightBytesMax: true,

@@ -4,6 +4,7 @@ import type { EventDetails } from '../outbox/operating/find.ts';
 import { payloadCharactersMax } from '../outbox/operating/find.ts';
 import type { DestinationInfo } from '../outbox/operating/list-destinations.ts';
 import type { HandlerProgress } from '../outbox/operating/list-progress.ts';
+import { defaultQueue } from '../queue-name.ts';
 import { describeDestination } from './destination-table.ts';
 import { indentJson, JsonText } from './json-text.ts';
 import type { Output } from './output.ts';
@@ -30,6 +31,7 @@ export function printEvent(
   }
   field('emitted', `${instant(event.createdAt)} (${ago(event.createdAt, now)})`);
   field('ordering key', event.key === null ? 'none' : printable(event.key));
+  if (event.queue !== defaultQueue) field('queue', printable(event.queue));
   for (const [name, value] of situation(event, destinations, now)) field(name, value);
 
   output.line();

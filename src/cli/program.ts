@@ -13,6 +13,7 @@ import { addInit } from './commands/init.ts';
 import { addMigrate } from './commands/migrate.ts';
 import { addPartitions } from './commands/partitions.ts';
 import { addPrune } from './commands/prune.ts';
+import { addQueues } from './commands/queues.ts';
 import { addRelay } from './commands/relay.ts';
 import { addReplay } from './commands/replay.ts';
 import { addRequeueOrphans } from './commands/requeue-orphans.ts';
@@ -61,6 +62,7 @@ export function createProgram(terminal: Terminal): Command {
     addReplay,
     addRequeueOrphans,
     addDestinations,
+    addQueues,
     addPause,
     addResume,
     addForget,

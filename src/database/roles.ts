@@ -23,10 +23,10 @@ const work: readonly Privilege[] = ['select', 'insert', 'update', 'delete'];
 
 const emitRoutines = [
   'emit(jsonb, boolean, text)',
-  'emit(text, text, text, jsonb, jsonb, uuid, integer, text, timestamptz, integer)',
+  'emit(text, text, text, jsonb, jsonb, uuid, integer, text, timestamptz, text, integer)',
   'emit_one',
   'emit_once(jsonb, boolean, text)',
-  'emit_once(uuid, text, text, text, jsonb, jsonb, integer, text, timestamptz, integer)',
+  'emit_once(uuid, text, text, text, jsonb, jsonb, integer, text, timestamptz, text, integer)',
   'lock_new_ids',
   'lock_keys',
   'close_gates',
@@ -57,6 +57,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
           'available_at',
           'created_at',
           'attempts_max',
+          'queue',
         ],
       },
     ],
@@ -68,6 +69,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
     tables: [
       { table: 'outbox_events', privileges: ['select'] },
       { table: 'outbox_queue', privileges: work },
+      { table: 'outbox_queue_states', privileges: ['select', 'insert', 'update'] },
       { table: 'outbox_shelf', privileges: work },
       { table: 'outbox_deliveries', privileges: ['select', 'insert'] },
       { table: 'outbox_failures', privileges: ['select', 'insert'] },
@@ -89,6 +91,11 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
     // What changes the log itself runs with its owner's rights and checks what it does: prune, rotate, drop.
     routines: [
       'key_hash',
+      'queue_lock',
+      'queue_names',
+      'oldest_ready',
+      'count_queue',
+      'pause_queue',
       'claim_next',
       'claim_many',
       'plain_payload',
@@ -130,6 +137,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       'outbox_status',
       'outbox_events',
       'outbox_queue',
+      'outbox_queue_states',
       'outbox_shelf',
       'outbox_deliveries',
       'outbox_failures',
@@ -147,7 +155,15 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       'migrations',
       'outbox_routines',
     ].map((table) => ({ table, privileges: ['select'] })),
-    routines: ['key_hash', 'find_orphans', 'sequence_state', 'find_seq_range'],
+    routines: [
+      'key_hash',
+      'queue_names',
+      'oldest_ready',
+      'count_queue',
+      'find_orphans',
+      'sequence_state',
+      'find_seq_range',
+    ],
   },
   consumer: {
     purpose: 'remembers in the inbox which events it has processed',

@@ -4,6 +4,7 @@ import { checkPayload, definitionOf } from '../catalogue/catalogue.ts';
 import { isStorable } from '../database/storable-text.ts';
 import { PostcommitError } from '../errors.ts';
 import type { InsertableEvent } from '../outbox/emitting/insert.ts';
+import { defaultQueue, isQueueName } from '../queue-name.ts';
 import { didYouMean } from '../suggest.ts';
 import { isUuid, uuidV7 } from '../uuid.ts';
 import { addTraceHeaders, isTracingLoaded, loadTracing } from './trace-context.ts';
@@ -33,12 +34,21 @@ export interface OutboxEvent<Payload = unknown> {
    * handlers and of the relay say at that time. Default: as they say.
    */
   attemptsMax?: number;
+  /**
+   * The queue that delivers it: 1 to 100 letters, digits, dots, hyphens and underscores. Only relays that work this queue do.
+   * Default: that of the catalogue, then of `queueOf`, then `default`.
+   */
+  queue?: string;
 }
 
 export interface EventLimits {
   catalogue: EventCatalogue | undefined;
   payloadBytesMax: number;
+  queueOf: QueueRule | undefined;
 }
+
+/** Chooses the queue of an event. `undefined`: the queue `default`. */
+export type QueueRule = (event: OutboxEvent) => string | undefined;
 
 const fields: ReadonlySet<string> = new Set<keyof OutboxEvent>([
   'type',
@@ -51,6 +61,7 @@ const fields: ReadonlySet<string> = new Set<keyof OutboxEvent>([
   'schemaVersion',
   'key',
   'attemptsMax',
+  'queue',
 ]);
 
 /** Two names share an index entry, and PostgreSQL's limit for one is 2,704 bytes. */
@@ -96,6 +107,7 @@ export async function toInsertable(event: OutboxEvent, limits: EventLimits): Pro
     headers: toHeaders(event.headers),
     ...toTime(event),
     attemptsMax: toAttemptsMax(event.attemptsMax),
+    queue: queueOf(event, definition?.queue, limits.queueOf),
   };
   // Only before the first event of the process; everything that the caller may change later has been read by then.
   if (!isTracingLoaded()) await loadTracing();
@@ -127,6 +139,14 @@ function name(value: unknown, what: string): string {
 function orderingKey(key: unknown): string | undefined {
   if (key === undefined) return undefined;
   return key === null ? '' : name(key, 'key');
+}
+
+/** What `emit` says comes first, then the catalogue, then the rule. */
+function queueOf(event: OutboxEvent, ofType: string | undefined, rule: QueueRule | undefined): string | undefined {
+  const queue: unknown = event.queue ?? ofType ?? rule?.(event);
+  if (queue === undefined || queue === defaultQueue) return undefined;
+  if (isQueueName(queue)) return queue;
+  throw new PostcommitError('POSTCOMMIT_E_BAD_QUEUE', `Got ${shown(queue)}.`);
 }
 
 function toJson(payload: unknown, bytesMax: number): string {

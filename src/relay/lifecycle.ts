@@ -8,6 +8,8 @@ export interface EventFacts {
   readonly aggregateType: string;
   readonly aggregateId: string;
   readonly seq: string;
+  /** The queue that it was claimed from. */
+  readonly queue: string;
   /** 1 for the first try. */
   readonly attempt: number;
 }
@@ -16,7 +18,7 @@ export interface EventFacts {
 export interface LifecycleEvents {
   started: [{ relay: string; token: string }];
   stopped: [{ relay: string; released: number }];
-  claimed: [{ count: number; rescued: number }];
+  claimed: [{ queue: string; count: number; rescued: number }];
   delivered: [EventFacts & { targets: readonly string[]; latencyMs: number }];
   /** An attempt failed and will be retried after `delayMs`. */
   failed: [EventFacts & { delayMs: number; error: string; target: string | null }];

@@ -18,6 +18,8 @@ import type { RetryPolicy } from './event/backoff.ts';
 import { resolveRetry } from './event/backoff.ts';
 import type { MaintenanceOptions } from './maintenance/maintenance-options.ts';
 import { resolveMaintenance } from './maintenance/maintenance-options.ts';
+import type { RelayQueues } from './queues.ts';
+import { requireRoom, resolveQueues, slotsMax } from './queues.ts';
 
 /**
  * Options of `createRelay`. The defaults suit a service with some hundred events a second and more.
@@ -46,8 +48,18 @@ export interface RelayOptions extends ConnectionOptions {
   leaseMs?: number;
   /** A call of a handler that takes longer is aborted and counts as failed, unless it has a `timeoutMs`. Default 30,000. */
   deliverTimeoutMs?: number;
-  /** Handlers under way at once, over all aggregates. Destinations have limits of their own. Default 100. */
+  /**
+   * Handlers under way at once of the queue `default`, over all aggregates, if `queues` is not given. Destinations have limits
+   * of their own. Default 100.
+   */
   inFlightMax?: number;
+  /**
+   * The queues that this relay works, and how many handlers of each may be under way at once, e.g.
+   * `{ default: 100, reports: 2 }`. It claims nothing from any other queue. At most 100 queues, from 1 to 10,000 each. The
+   * limits `prefetchMax`, `prefetchBytesMax` and `inFlightBytesMax` are divided equally between them. Default: only `default`,
+   * with `inFlightMax`.
+   */
+  queues?: RelayQueues;
   /** Events per claim. Larger is faster and uses more memory. Default 1,000. */
   batchSizeMax?: number;
   /**
@@ -145,7 +157,8 @@ export function resolveOptions(given: RelayOptions) {
     name: checkName(given.name ?? `${hostname()}:${process.pid}`),
     leaseMs: whole('leaseMs', 30_000, 300, 3_600_000),
     deliverTimeoutMs,
-    inFlightMax: whole('inFlightMax', 100, 1, 10_000),
+    inFlightMax: whole('inFlightMax', 100, 1, slotsMax),
+    queues: resolveQueues(given.queues, given.inFlightMax),
     batchSizeMax,
     prefetchMax: given.prefetchMax ?? Math.max(prefetchMax, batchSizeMax),
     inFlightBytesMax: whole('inFlightBytesMax', ofHeap(1 / 8, 33_554_432), 4 * inlineBytesMax, bytesMaxMax),
@@ -172,6 +185,7 @@ export function resolveOptions(given: RelayOptions) {
   if (options.prefetchMax < options.batchSizeMax) {
     throw fail(`prefetchMax (${options.prefetchMax}) must not be below batchSizeMax (${options.batchSizeMax}).`);
   }
+  requireRoom(options.queues, options);
   return { ...options, servers };
 }
 

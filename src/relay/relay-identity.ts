@@ -6,7 +6,7 @@ import type { ResolvedRelayOptions } from './options.ts';
 
 /** What the relay registers: its targets, and a hash that differs when its settings do. */
 export function relayIdentity(options: ResolvedRelayOptions): Required<RelayIdentity> {
-  const { name, handlers, destinations, route, retry, poison, noHandler } = options;
+  const { name, queues, handlers, destinations, route, retry, poison, noHandler } = options;
   const targets = destinations.map((destination) => destination.name);
   targets.push(...handlers.all.map(({ target }) => target));
   targets.sort();
@@ -14,5 +14,13 @@ export function relayIdentity(options: ResolvedRelayOptions): Required<RelayIden
   const policies = handlers.all.map(({ target, timeoutMs, retry }) => [target, timeoutMs, retry]);
   const settings = JSON.stringify([targets, policies.sort(), String(route), retry, poison, noHandler]);
   const fingerprint = createHash('sha256').update(settings).digest('hex').slice(0, 16);
-  return { name, host: hostname(), pid: process.pid, version: packageVersion(), targets, fingerprint };
+  return {
+    name,
+    host: hostname(),
+    pid: process.pid,
+    version: packageVersion(),
+    targets,
+    fingerprint,
+    queues: [...queues.keys()],
+  };
 }

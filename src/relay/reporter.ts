@@ -46,12 +46,12 @@ export class Reporter {
     this.#counters = counters;
   }
 
-  claimed(rows: readonly ClaimedRow[]): void {
+  claimed(queue: string, rows: readonly ClaimedRow[]): void {
     let rescued = 0;
     for (const row of rows) if (row.rescued) rescued++;
     this.#counters.claimed += rows.length;
     this.#counters.rescued += rescued;
-    if (this.#lifecycle.wants('claimed')) this.#lifecycle.tell('claimed', { count: rows.length, rescued });
+    if (this.#lifecycle.wants('claimed')) this.#lifecycle.tell('claimed', { queue, count: rows.length, rescued });
   }
 
   /** The outcome of an event is durable. */
@@ -149,6 +149,7 @@ function facts(row: ClaimedRow): EventFacts {
     aggregateType: row.aggregateType,
     aggregateId: row.aggregateId,
     seq: row.seq,
+    queue: row.queue,
     attempt: row.attempts + 1,
   };
 }

@@ -11,11 +11,10 @@ import { DestinationRefresher } from './deliver/destinations/destination-refresh
 import { DestinationSet } from './deliver/destinations/destination-set.ts';
 import { Planner } from './deliver/planner.ts';
 import { Dispatcher } from './dispatch/dispatcher.ts';
-import { PayloadLoader } from './dispatch/payload-loader.ts';
+import { PayloadLoaders } from './dispatch/payload-loaders.ts';
 import { SuspectTrials } from './dispatch/suspect-trials.ts';
 import { ClaimHistory } from './lane/claim-history.ts';
-import { EventBuffer } from './lane/event-buffer.ts';
-import { PollingLane } from './lane/polling-lane.ts';
+import { QueueLanes } from './lane/queue-lanes.ts';
 import { SlowKeys } from './lane/slow-keys.ts';
 import { Lease } from './lease/lease.ts';
 import type { Lifecycle } from './lifecycle.ts';
@@ -57,8 +56,7 @@ export class RelaySession implements Service {
   readonly #deliverer: Deliverer;
   readonly #dispatcher: Dispatcher;
   readonly #settler: Settler;
-  readonly #lane: PollingLane;
-  readonly #buffer: EventBuffer;
+  readonly #lanes: QueueLanes;
   #starting: Promise<void> | undefined;
   #connected = false;
   #stopping = false;
@@ -83,7 +81,7 @@ export class RelaySession implements Service {
       hasHandlers: options.handlers.all.length > 0,
       db: control,
       shelfDb: claims,
-      bufferTarget: () => this.#buffer.target,
+      bufferTarget: () => this.#lanes.bufferTarget(),
       lifecycle,
       logger,
       onUnshelved: () => this.#doorbell.ring(),
@@ -105,7 +103,7 @@ export class RelaySession implements Service {
       logger,
       token,
       isListening: () => this.#doorbell.listening,
-      claimed: () => this.#buffer.events(),
+      claimed: () => this.#lanes.events(),
       abort: (event, reason) => this.#deliverer.abort(event, reason),
       onEnded: () => {
         this.#doorbell.ring();
@@ -116,21 +114,21 @@ export class RelaySession implements Service {
       ...options,
       query: results.queryArrays,
       onSettled: (entry, fenced, instead = entry) => {
-        this.#lane.settled(entry);
+        this.#lanes.settled(entry);
         if (this.#cancels.settled(entry.event) && fenced) reporter.cancelled(entry.event);
         else reporter.settled(instead, fenced);
       },
     });
 
-    const payloads = new PayloadLoader({
+    const payloads = new PayloadLoaders([...options.queues.keys()], {
       ...options,
       load: (seq, bytesMax) => loadPayload(loads, schema, seq, bytesMax),
     });
     const trials = new SuspectTrials({ schema, db: results, token, payloads, planner, deliverer: this.#deliverer });
     const history = new ClaimHistory();
     this.#dispatcher = new Dispatcher({
-      inFlightMax: options.inFlightMax,
-      bufferTarget: () => this.#buffer.target,
+      slots: options.queues,
+      bufferTarget: (queue) => this.#lanes.bufferTarget(queue),
       decisions: history,
       planner,
       payloads,
@@ -143,20 +141,15 @@ export class RelaySession implements Service {
       settle: (event, outcome) => this.#settler.settle(event, outcome),
     });
 
-    // Half of the buffer is for batches that gather (HandlerLines).
     const batchSizes = options.handlers.all.map(({ batch }) => batch?.sizeMax ?? 0);
-    this.#buffer = new EventBuffer({
-      eventsMin: 2 * batchSizes.reduce((sum, size) => sum + size, options.inFlightMax),
-      eventsMax: options.prefetchMax,
-      bytesMax: options.prefetchBytesMax,
-      stuck: () => this.#destinations.stuck + payloads.stuck(options.prefetchMax - this.#buffer.target),
-      abandoned: () => this.#dispatcher.abandoned,
-    });
-    this.#lane = new PollingLane({
+    this.#lanes = new QueueLanes({
       ...options,
       db: claims,
       doorbell: this.#doorbell,
-      buffer: this.#buffer,
+      gathering: batchSizes.reduce((sum, size) => sum + size, 0),
+      stuck: () => this.#destinations.stuck,
+      stuckLoads: (queue, max) => payloads.stuck(queue, max),
+      abandoned: (queue) => this.#dispatcher.of(queue).abandoned,
       history,
       slowKeys: new SlowKeys(this.#dispatcher, claims, schema),
       dispatcher: this.#dispatcher,
@@ -166,7 +159,7 @@ export class RelaySession implements Service {
         const { abandoned } = this.#destinations;
         return abandoned.length > 0 ? [...identity.targets, ...abandoned] : identity.targets;
       },
-      onClaimed: (rows) => reporter.claimed(rows),
+      onClaimed: (queue, rows) => reporter.claimed(queue, rows),
       onRefused: (refused) => this.#lease.refused(refused),
     });
 
@@ -176,7 +169,7 @@ export class RelaySession implements Service {
       relay: identity,
       leaseMs: options.leaseMs,
       logger,
-      stats: () => ({ ...counters, inFlight: this.#dispatcher.inFlight, waiting: this.#dispatcher.waiting }),
+      stats: () => ({ ...counters, ...this.#load }),
       isStopping: () => this.#stopping,
       onRegistered: (registered) => {
         this.#settler.useToken(registered);
@@ -186,7 +179,7 @@ export class RelaySession implements Service {
         reporter.leaseLost(options.name, lost);
         this.#settler.useToken('');
         this.#dispatcher.forget();
-        this.#lane.forget();
+        this.#lanes.forget();
         this.#cancels.forget();
         payloads.forget();
         this.#deliverer.abandon(new Error('The relay lost its lease'));
@@ -226,13 +219,22 @@ export class RelaySession implements Service {
   get status() {
     return {
       token: this.#lease.token || undefined,
-      inFlight: this.#dispatcher.inFlight,
-      waiting: this.#dispatcher.waiting,
+      ...this.#load,
       connected: this.#connections.connected,
       listening: this.#doorbell.listening,
       leading: this.#maintenance?.leading ?? false,
       maintenance: this.#maintenance?.runs ?? [],
     };
+  }
+
+  get #load() {
+    const { inFlight, waiting } = this.#dispatcher;
+    const queues: Record<string, { inFlight: number; waiting: number }> = {};
+    for (const queue of this.#options.queues.keys()) {
+      const own = this.#dispatcher.of(queue);
+      queues[queue] = { inFlight: own.inFlight, waiting: own.waiting };
+    }
+    return { inFlight, waiting, queues };
   }
 
   /** Connects and registers. Fails, and leaves nothing open, when the database cannot be used. */
@@ -273,18 +275,17 @@ export class RelaySession implements Service {
   /** Delivers events from now on. */
   async run(): Promise<void> {
     await this.#refresher.start();
-    await this.#lane.start();
+    await this.#lanes.start();
     await this.#maintenance?.start();
   }
 
   /** Delivers what is in the queue now. */
   runToEnd(): Promise<void> {
     return runToEnd({
-      lane: this.#lane,
+      lanes: this.#lanes,
       lease: this.#lease,
       leaseMs: this.#options.leaseMs,
       destinations: this.#destinations,
-      buffer: this.#buffer,
       maintenance: this.#maintenance,
       isStopping: () => this.#stopping,
     });
@@ -308,8 +309,8 @@ export class RelaySession implements Service {
     this.#destinations.stopSending();
     const refreshed = this.#refresher.stop();
     // Events claimed later than this are free once the relay is deregistered.
-    await withTimeout(stopStepMs, this.#lane.stop());
-    const undeferred = this.#lane.undeferAll().catch(() => {});
+    await withTimeout(stopStepMs, this.#lanes.stop());
+    const undeferred = this.#lanes.undeferAll().catch(() => {});
     await withTimeout(deadline - performance.now(), this.#whenDelivered());
     if (this.#dispatcher.inFlight > 0) {
       this.#deliverer.abandon(new Error('The relay is stopping'));
@@ -324,7 +325,7 @@ export class RelaySession implements Service {
     await withTimeout(stopStepMs, this.#signOff());
     this.#settler.useToken('');
     await this.#doorbell.stop();
-    this.#buffer.onEmpty?.();
+    this.#lanes.signalEmpty();
     // In this order: a refresh of the destinations may wait for a connection, and ends when the connections are closed.
     await this.#connections.stop();
     await Promise.all([refreshed, closed]);

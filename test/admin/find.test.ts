@@ -35,6 +35,7 @@ describe('admin.find', () => {
       type: 'order.created',
       aggregate: { type: 'order', id: '42' },
       key: 'order:42',
+      queue: 'default',
       schemaVersion: 3,
       payload: { does: 'fail', times: 2 },
       headers: { tenant: 'acme' },

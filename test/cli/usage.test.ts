@@ -23,6 +23,7 @@ describe('help', () => {
         ...['init', 'migrate', 'sql', 'relay', 'status', 'events', 'replay', 'demo', 'dead'].map(
           (c) => `postcommit ${c}`,
         ),
+        ...['queues', 'queues pause', 'queues resume'].map((c) => `postcommit ${c}`),
         ...['destinations', 'pause', 'resume', 'forget'].map((c) => `postcommit ${c}`),
         ...['doctor', 'grants', 'prune', 'partitions', 'requeue-orphans'].map((c) => `postcommit ${c}`),
         ...['list', 'convert', 'rotate', 'drop'].map((c) => `postcommit partitions ${c}`),

@@ -480,6 +480,7 @@ describe('two that ask at once', () => {
       '0',
       '',
       [],
+      'default',
     ]);
     await until(
       async () =>

@@ -8,6 +8,7 @@ import { resolveDestinations } from '../../src/relay/deliver/destinations/destin
 import { DestinationRefresher } from '../../src/relay/deliver/destinations/destination-refresher.ts';
 import { DestinationSet } from '../../src/relay/deliver/destinations/destination-set.ts';
 import { ClaimHistory } from '../../src/relay/lane/claim-history.ts';
+import { ClaimTurn } from '../../src/relay/lane/claim-turn.ts';
 import { EventBuffer } from '../../src/relay/lane/event-buffer.ts';
 import { PollingLane } from '../../src/relay/lane/polling-lane.ts';
 import { Lease } from '../../src/relay/lease/lease.ts';
@@ -74,7 +75,11 @@ function lane(): PollingLane {
   return new PollingLane({
     ...common,
     db: { query: (text, values) => pool.query(text, values), queryArrays, connections: 1 },
-    doorbell: doorbell(),
+    doorbell: doorbell().bell('default'),
+    queue: 'default',
+    turn: new ClaimTurn(),
+    knownSeqs: () => [],
+    onKeyFreed: nothing,
     batchSizeMax: 10,
     buffer,
     history: new ClaimHistory(),

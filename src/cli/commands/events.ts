@@ -69,7 +69,7 @@ export function addEvents(program: Command, terminal: Terminal): void {
 const payloadHelp = `With an id and --json, a payload over ${quantity(payloadCharactersMax, 'character')} is cut: payload is null,
 payloadCut is true, and payloadJson has the beginning of its text.`;
 
-const conditionNames = ['type', 'aggregate', 'from', 'to'] as const;
+const conditionNames = ['type', 'aggregate', 'queue', 'from', 'to'] as const;
 const listingNames = ['status', 'order', 'limit', 'after'];
 
 function isGiven(command: Command, name: string): boolean {

@@ -7,6 +7,7 @@ import type { DestinationInfo } from '../../outbox/operating/list-destinations.t
 import type { MaintenanceInfo } from '../../outbox/operating/list-maintenance.ts';
 import type { MissingTarget } from '../../outbox/operating/list-missing-targets.ts';
 import type { RunningHandler } from '../../outbox/operating/list-progress.ts';
+import type { QueueInfo } from '../../outbox/operating/list-queues.ts';
 import type { RelayInfo } from '../../outbox/operating/list-relays.ts';
 import { wholeNumber } from '../arguments.ts';
 import type { Context } from '../context.ts';
@@ -15,6 +16,7 @@ import { printDestinations } from '../destination-table.ts';
 import { percent } from '../event-details.ts';
 import { ExitWith, exitCodes } from '../exit-codes.ts';
 import { printable } from '../output.ts';
+import { printQueues } from '../queue-table.ts';
 import type { Terminal } from '../terminal.ts';
 
 interface Thresholds {
@@ -37,7 +39,7 @@ export function addStatus(program: Command, terminal: Terminal): void {
     .command('status')
     .summary('show backlog, dead letters, destinations and relays')
     .description(
-      'Show how many events are pending and for how long, how many dead letters there are, which destinations are down or paused, which relays are alive, and how far handlers are that report their progress (the 20 that run longest). With a threshold option it is a check for scripts and monitors: exit code 1 if a threshold is exceeded. Counts over 100,000 are estimates, marked with ~.',
+      'Show how many events are pending and for how long, how many dead letters there are, the queues if there are several, which destinations are down or paused, which relays are alive, and how far handlers are that report their progress (the 20 that run longest). With a threshold option it is a check for scripts and monitors: exit code 1 if a threshold is exceeded. Counts over 100,000 are estimates, marked with ~.',
     )
     .option('--max-pending <n>', 'fail if more events are pending', anyNumber)
     .option('--max-age-ms <n>', 'fail if an event has been due for longer', anyNumber)
@@ -54,10 +56,11 @@ export function addStatus(program: Command, terminal: Terminal): void {
     .action(async (thresholds: Thresholds, command: Command) => {
       const context = contextOf(command, terminal);
       const schema = await context.settings.schema();
-      const { counts, destinations, missingTargets, relays, maintenance, progress } = await withAdmin(
+      const { counts, queues, destinations, missingTargets, relays, maintenance, progress } = await withAdmin(
         context,
         async (admin) => ({
           counts: await admin.counts(),
+          queues: await admin.queues(),
           destinations: await admin.destinations(),
           missingTargets: await admin.missingTargets(),
           maintenance: await admin.maintenance(),
@@ -69,7 +72,7 @@ export function addStatus(program: Command, terminal: Terminal): void {
       const exceeded = check(thresholds, counts, relaysAlive);
       const ok = exceeded.length === 0;
       const differences = relayDifferences(relays);
-      const facts = { destinations, missingTargets, relays, differences, progress, maintenance, exceeded };
+      const facts = { queues, destinations, missingTargets, relays, differences, progress, maintenance, exceeded };
       context.output.show({ schema, ...counts, relaysAlive, ok, ...facts }, () =>
         print(context, { schema, counts, ...facts }),
       );
@@ -95,6 +98,7 @@ function check(thresholds: Thresholds, counts: OutboxCounts, relaysAlive: number
 interface StatusFacts {
   schema: string;
   counts: OutboxCounts;
+  queues: readonly QueueInfo[];
   destinations: readonly DestinationInfo[];
   missingTargets: readonly MissingTarget[];
   relays: readonly RelayInfo[];
@@ -105,7 +109,8 @@ interface StatusFacts {
 }
 
 function print({ output }: Context, facts: StatusFacts): void {
-  const { schema, counts, destinations, missingTargets, relays, differences, progress, maintenance, exceeded } = facts;
+  const { schema, counts, queues, destinations, missingTargets, relays, differences, progress, maintenance, exceeded } =
+    facts;
   const { paint } = output;
   const now = new Date();
   const line = (name: string, figure: keyof OutboxCounts['exact'], note = '', alarming = false) => {
@@ -127,6 +132,10 @@ function print({ output }: Context, facts: StatusFacts): void {
   if (counts.blocked > 0)
     line('blocked', 'blocked', 'aggregates blocked by a dead letter until it is retried or discarded', true);
   output.line();
+  if (queues.some(({ name, state }) => name !== 'default' || state === 'paused')) {
+    printQueues(output, queues, now);
+    output.line();
+  }
   const notable = destinations.filter(({ state, waiting }) => state !== 'up' || waiting > 0);
   if (notable.length > 0) {
     printDestinations(output, notable, now);

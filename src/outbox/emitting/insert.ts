@@ -16,12 +16,14 @@ export interface InsertableEvent {
   availableAt: Date | undefined;
   delayMs: number | undefined;
   attemptsMax: number | undefined;
+  /** `undefined`: the default queue. */
+  queue: string | undefined;
 }
 
 // The caller's transaction has the caller's search_path, so functions are qualified with their schema. All parameters are
 // text, because every driver and ORM passes text unchanged. The procedure declares text, so the statement needs no casts:
 // twelve cost 15 us. PostgreSQL treats an untyped parameter as text, so no overload fits better.
-const insertOneSql = perSchema((s) => `call ${s}.emit_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`);
+const insertOneSql = perSchema((s) => `call ${s}.emit_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`);
 const insertSql = perSchema((s) => `select ${s}.emit($1::text::jsonb, $2::text::boolean, $3::text)`);
 
 const insertFlushSql = perSchema(
@@ -40,26 +42,23 @@ const insertCharactersMax = 80_000_000;
 
 /**
  * Builds the statement that appends events to the log and the queue, whatever their number. All client-side checks fail here.
- * With `serialise`, writers of the same key wait for each other until they commit, so that seq follows commit order; `last`
- * promises that the transaction ends with this statement. With a marker, the statement fails unless the transaction still has
- * that marker.
+ * With `serialise`, writers of the same key wait for each other until they commit, so that seq follows commit order. With a
+ * marker, the statement fails unless the transaction still has that marker.
  */
 export function insertStatement(
   schema: string,
   events: readonly InsertableEvent[],
-  { serialise, last }: { serialise: boolean; last: boolean },
+  serialise: boolean,
 ): (marker: string | null) => Statement {
   refuseTooLarge(events);
   const [first] = events;
   // emit_one has no parameter for what few events have: each costs every event a microsecond.
   const single = events.length === 1 && first?.attemptsMax === undefined ? first : undefined;
-  const [text, values] =
+  const [text, values, queue] =
     single !== undefined
-      ? [insertOneSql(schema), toTexts(single)]
-      : [insertSql(schema), [`[${events.map(toJson).join(',')}]`]];
-  // emit() records the keys itself.
-  const locking = serialise && last && single !== undefined ? 'last' : String(serialise);
-  return (marker) => ({ text, values: [...values, locking, marker] });
+      ? [insertOneSql(schema), toTexts(single), [single.queue ?? null]]
+      : [insertSql(schema), [`[${events.map(toJson).join(',')}]`], []];
+  return (marker) => ({ text, values: [...values, String(serialise), marker, ...queue] });
 }
 
 /**
@@ -170,6 +169,7 @@ function toJson(event: InsertableEvent): string {
     available_at: event.availableAt?.toISOString(),
     delay_ms: event.delayMs,
     attempts_max: event.attemptsMax,
+    queue: event.queue,
   });
   // The payload became JSON text when it was validated; parsing it again to nest it would double the work.
   return `${rest.slice(0, -1)},"payload":${event.payloadJson}}`;

@@ -1,4 +1,5 @@
 import type { Executor } from '../../database/executor.ts';
+import { defaultQueue } from '../../queue-name.ts';
 import { readJson } from '../read-json.ts';
 import type { SnapshotHolder } from './examine-snapshots.ts';
 
@@ -6,7 +7,7 @@ const holdersMax = 20;
 
 // The lock keys are those of the statements that take the locks: lock_keys and emit_one (gate, key), lock_new_ids (id),
 // prune_events, replay and requeue_orphans (prune), the functions that change partitions and repair_sequence (partitions),
-// forget_target, cancel_events, make_due and unshelve (unshelve), migrate.ts.
+// forget_target, cancel_events, make_due and unshelve (unshelve), claims and pause_queue (queue), migrate.ts.
 //
 // A lock of one 64-bit number has its halves in classid and objid. The number of a key lock can be anything. It is recognised
 // by the session that waits for it, which has locked a gate before.
@@ -22,6 +23,8 @@ with number as (
   union all select 'partitions', hashtextextended('postcommit.partitions', n.salt) from number n
   union all select 'prune', hashtextextended('postcommit.prune.' || $1::text, 42)
   union all select 'migrate', hashtextextended('postcommit.migrate.' || $1::text, 42)
+  union all select 'queue', hashtextextended('postcommit.queue.' || q.name, n.salt)
+              from number n, jsonb_array_elements_text($2::text::jsonb) as q(name)
 ), advisory as materialized (
   select l.pid, l.virtualtransaction as session, l.classid, l.objid, l.objsubid, l.granted, l.waitstart,
          case when l.objsubid = 2 then case l.classid::bigint - (n.salt & 1048575)
@@ -64,7 +67,7 @@ select json_build_object(
  order by d.waited_ms desc nulls last, d.age_ms desc nulls first limit ${holdersMax}`;
 
 /** What an advisory lock of the outbox is for. */
-export type OutboxLock = 'gate' | 'key' | 'id' | 'prune' | 'partitions' | 'unshelve' | 'migrate';
+export type OutboxLock = 'gate' | 'key' | 'id' | 'prune' | 'partitions' | 'unshelve' | 'migrate' | 'queue';
 
 /** A session, or a prepared transaction, that holds advisory locks of the outbox. */
 export interface AdvisoryLockHolder
@@ -79,7 +82,11 @@ export interface AdvisoryLockHolder
   waitedMs: number | null;
 }
 
-/** Sorted by the longest wait of other sessions, then oldest first. */
-export function examineLocks(db: Executor, schema: string): Promise<AdvisoryLockHolder[]> {
-  return readJson<AdvisoryLockHolder>(db, examineLocksSql, [schema]);
+/** Sorted by the longest wait of other sessions, then oldest first. Locks of named queues are recognised for `queues`. */
+export function examineLocks(
+  db: Executor,
+  schema: string,
+  queues: readonly string[] = [defaultQueue],
+): Promise<AdvisoryLockHolder[]> {
+  return readJson<AdvisoryLockHolder>(db, examineLocksSql, [schema, JSON.stringify(queues)]);
 }

@@ -33,7 +33,7 @@ select json_build_object(
     and not exists (select from ${s}.outbox_shelf h where h.seq = e.seq), 'createdAt', e.created_at,
   'availableAt', v.next_retry_at, 'attempts', v.retry_count + (v.status = 'SENT')::integer,
   'done', coalesce(q.done, (select h.done from ${s}.outbox_shelf h where h.seq = e.seq limit 1), d.done, '{}'),
-  'owed', coalesce(q.owed, d.owed, '{}'),
+  'owed', coalesce(q.owed, d.owed, '{}'), 'queue', coalesce(e.queue, 'default'),
   'waitingFor', array(select h.destination from ${s}.outbox_shelf h where h.seq = e.seq order by h.destination),
   'waitingSince', (select min(h.shelved_at) from ${s}.outbox_shelf h where h.seq = e.seq),
   'failures', array(
@@ -88,6 +88,8 @@ export interface EventDetails {
   /** Its ordering key: its aggregate (`order:42`) or a key of its own; `null` if it is not ordered. */
   key: string | null;
   schemaVersion: number;
+  /** The queue that delivers it. */
+  queue: string;
   /** The payload as a handler gets it: parsed, so a number beyond 2^53 loses digits. `undefined` if `payloadCut`. */
   payload: unknown;
   /** The payload as PostgreSQL writes it: its first 16,777,216 characters, or nothing if `payloadBytes` is `null`. */
@@ -227,6 +229,7 @@ function toEventDetails(row: EventDetailsRow): EventDetails {
     type: row.type,
     aggregate: { type: aggregateType, id: aggregateId },
     key: orderingKey === null ? `${aggregateType}:${aggregateId}` : orderingKey || null,
+    queue: row.queue,
     schemaVersion: row.schemaVersion,
     payload: row.payloadCut ? undefined : JSON.parse(row.payloadJson),
     payloadJson: row.payloadJson,

@@ -78,6 +78,25 @@ export class KeyQueue {
     return this.#tookMs > slowKeyAfterMs || (this.begun && (now - this.#startedAt) / this.#underWay > slowKeyAfterMs);
   }
 
+  /** Whether it has events of a queue: only these may use the buffer of that queue. */
+  concerns(queue: string): boolean {
+    return this.tail?.queue === queue || this.behind.some((event) => event.queue === queue);
+  }
+
+  /** How many events of a queue it has behind its front. */
+  countBehind(queue: string): number {
+    let count = 0;
+    for (const event of this.behind) if (event.queue === queue) count++;
+    return count;
+  }
+
+  /** Takes out the events of a queue beyond `share`, and all that are behind the first of them. */
+  takeExcess(queue: string, share: number): ClaimedEvent[] {
+    let left = share;
+    const first = this.behind.findIndex((event) => event.queue === queue && left-- <= 0);
+    return first === -1 ? [] : this.behind.splice(first);
+  }
+
   /** How many events it may have behind its front. */
   bufferShare(now: number): number {
     if (this.isSlow(now)) return keyEventsMin;
