@@ -6,9 +6,7 @@ import { countAll } from '../outbox/operating/count.ts';
 import type { EventDetails } from '../outbox/operating/find.ts';
 import { find } from '../outbox/operating/find.ts';
 import type { EventSummary } from '../outbox/operating/list.ts';
-import { list } from '../outbox/operating/list.ts';
 import type { DeadLetter } from '../outbox/operating/list-dead-letters.ts';
-import { listDeadLetters } from '../outbox/operating/list-dead-letters.ts';
 import type { DestinationInfo } from '../outbox/operating/list-destinations.ts';
 import { listDestinations } from '../outbox/operating/list-destinations.ts';
 import type { MaintenanceInfo } from '../outbox/operating/list-maintenance.ts';
@@ -25,22 +23,21 @@ import { pause, resume } from '../outbox/operating/pause.ts';
 import type { CancelOptions, CancelResult, ReplayOptions, ReplayResult, UndeliveredResult } from './bulk.ts';
 import { cancelEvents, makeEventsDue, replayEvents, requeueAllOrphans, resolveDeadLetters } from './bulk.ts';
 import type { BulkOptions, BulkResult } from './chunks.ts';
-import { fromCursor, toCursor } from './cursor.ts';
 import type { PauseOptions } from './destinations.ts';
 import { changeDestination, checkReason } from './destinations.ts';
 import type { Diagnosis, DoctorOptions } from './doctor/doctor.ts';
 import { examine } from './doctor/doctor.ts';
 import { toReference } from './event-reference.ts';
 import type { DeadLetterFilter, DeadLetterTarget, ListFilter, ReplayTarget, UndeliveredTarget } from './filters.ts';
-import { checkDeadLetterFilter, checkLimit, checkListFilter } from './filters.ts';
+import { checkLimit } from './filters.ts';
 import type { ForgetOptions, ForgetResult } from './forgotten-targets.ts';
 import { forgetTarget } from './forgotten-targets.ts';
+import { listEvents, listLetters } from './listing.ts';
 import { checkOptionNames } from './option-names.ts';
 import { PartitionAdmin } from './partitions.ts';
 import type { PruneOptions, PruneResult } from './pruning.ts';
 import { prune } from './pruning.ts';
 import { pauseKnownQueue, resumeKnownQueue } from './queues.ts';
-import { seqRange } from './seq-range.ts';
 
 export interface OutboxAdminOptions {
   /** Runs single statements, each in a transaction of its own, on any connection. */
@@ -98,16 +95,7 @@ export class OutboxAdmin {
    * } while (after);
    */
   list(filter: ListFilter = {}): Promise<{ events: EventSummary[]; next?: string }> {
-    return withErrorCodes(async () => {
-      const { limit, ...request } = checkListFilter(filter);
-      const kind = request.order === 'newest' ? 'events-newest' : 'events-oldest';
-      const after = fromCursor(kind, filter.after);
-      const range = await seqRange(this.#db, this.#schema, request.events);
-      // One more row than requested shows whether there is another page.
-      const found = await list(this.#db, this.#schema, { ...request, ...range, after, limit: limit + 1 });
-      const events = found.slice(0, limit);
-      return { events, ...nextAfter(found, limit, (seq) => toCursor(kind, seq)) };
-    });
+    return withErrorCodes(() => listEvents(this.#db, this.#schema, filter));
   }
 
   /**
@@ -119,13 +107,7 @@ export class OutboxAdmin {
    * for (const { id, type, reason, attempts, error } of deadLetters) console.log(id, type, reason, attempts, error);
    */
   deadLetters(filter: DeadLetterFilter = {}): Promise<{ deadLetters: DeadLetter[]; next?: string }> {
-    return withErrorCodes(async () => {
-      const { letters, limit } = checkDeadLetterFilter(filter);
-      const after = fromCursor('dead-letters', filter.after);
-      const found = await listDeadLetters(this.#db, this.#schema, { letters, after, limit: limit + 1 });
-      const deadLetters = found.slice(0, limit);
-      return { deadLetters, ...nextAfter(found, limit, (seq) => toCursor('dead-letters', seq)) };
-    });
+    return withErrorCodes(() => listLetters(this.#db, this.#schema, filter));
   }
 
   /**
@@ -392,15 +374,6 @@ export class OutboxAdmin {
       throw error;
     }
   }
-}
-
-function nextAfter(
-  found: readonly { seq: string }[],
-  limit: number,
-  cursor: (seq: string) => string,
-): { next?: string } {
-  const last = found.length > limit ? found[limit - 1] : undefined;
-  return last ? { next: cursor(last.seq) } : {};
 }
 
 async function withErrorCodes<T>(work: () => Promise<T>): Promise<T> {

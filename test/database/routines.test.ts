@@ -101,9 +101,9 @@ describe('a routine in the database', () => {
   test.each([
     ['a target can be forgotten', `forget_target('kafka', 1)`],
     ['events can be made due', `make_due('{}')`],
-    ['events can be cancelled', `cancel_events('{}', '')`],
+    ['events can be cancelled', `cancel_events('{}', '', '')`],
     ['events can be pruned', 'prune_events(0, 0, 1, false)'],
-    ['partitions can be changed', 'bound_log()'],
+    ['partitions can be changed', 'constrain_log()'],
     ['the sequence can be repaired', 'repair_sequence()'],
   ])('that needs READ COMMITTED refuses another isolation level: %s', async (what, call) => {
     const client = await database.pool.connect();

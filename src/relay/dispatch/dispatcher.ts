@@ -1,15 +1,16 @@
 import type { Planner } from '../deliver/planner.ts';
 import type { ClaimedEvent } from '../event/claimed-event.ts';
+import { mayNotPass } from '../event/claimed-event.ts';
 import type { EventOutcome } from '../event/outcome.ts';
 import { isPrimeSuspect, suspicionOf } from '../event/suspicion.ts';
 import { Fifo } from './fifo.ts';
 import { HandlerLines } from './handler-lines.ts';
 import type { KeyDecisions } from './key-decisions.ts';
-import { KeyQueue } from './key-queue.ts';
+import { crowdedKeys, KeyQueue } from './key-queue.ts';
 import type { LoadableEvent, PayloadLoader } from './payload-loader.ts';
 import type { QueueSlots } from './queue-slots.ts';
 import { SlotsByQueue } from './queue-slots.ts';
-import { aloneWaitMs, crowdedShare, postponeMs, slowKeyDelayMs } from './tuning.ts';
+import { aloneWaitMs, postponeMs, slowKeyDelayMs } from './tuning.ts';
 
 export interface DispatcherOptions {
   /** For each queue: deliveries under way at once, of those that take a slot. */
@@ -130,8 +131,7 @@ export class Dispatcher {
 
   /** Whether a key has at least half of its share of the buffer. */
   hasEnough(key: string): boolean {
-    const queue = this.#queues.get(key);
-    return queue !== undefined && queue.behind.length * 2 >= queue.bufferShare(this.#now());
+    return this.#queues.get(key)?.hasEnough(this.#now()) ?? false;
   }
 
   /**
@@ -148,14 +148,8 @@ export class Dispatcher {
       this.#finish(event, { kind: 'released', done: event.done, delayMs });
     }
     const isShort = slots.waiting + slots.inFlight > bufferTarget / 2;
-    const crowded = [...this.#queues].filter(
-      ([key, queue]) => queue.concerns(queueName) && (queue.isSlow(now) || this.hasEnough(key)),
-    );
-    const fairShare = Math.max(0, Math.floor((bufferTarget * crowdedShare) / crowded.length) - 1);
     const enough = new Set<string>();
-    for (const [key, queue] of crowded) {
-      const share = Math.min(queue.bufferShare(now), fairShare);
-      const isSlow = queue.isSlow(now);
+    for (const { key, queue, share, isSlow } of crowdedKeys(this.#queues, queueName, bufferTarget, now)) {
       if (isSlow || isShort) this.#returnAll(queue.takeExcess(queueName, share), isSlow ? deferred : released);
       if (queue.countBehind(queueName) * 2 >= share) enough.add(key);
     }
@@ -402,8 +396,4 @@ export class Dispatcher {
     // A new Map: the old one keeps its hash tables.
     if (this.#queues.size === 0) this.#queues = new Map();
   }
-}
-
-function mayNotPass(event: ClaimedEvent, destinations: Iterable<string>): void {
-  event.shelved = [...new Set([...event.shelved, ...destinations])];
 }

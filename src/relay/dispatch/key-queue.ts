@@ -1,5 +1,5 @@
 import type { ClaimedEvent } from '../event/claimed-event.ts';
-import { keyBufferMs, keyEventsMin, slowKeyAfterMs, timedGroupMs, timedGroupSize } from './tuning.ts';
+import { crowdedShare, keyBufferMs, keyEventsMin, slowKeyAfterMs, timedGroupMs, timedGroupSize } from './tuning.ts';
 
 /** The buffered events of one key, and how long their deliveries take. */
 export class KeyQueue {
@@ -29,6 +29,11 @@ export class KeyQueue {
   /** Whether some events of the front have not started. */
   get waits(): boolean {
     return this.#front > this.#underWay;
+  }
+
+  /** Whether the key has at least half of its share of the buffer. */
+  hasEnough(now: number): boolean {
+    return this.behind.length * 2 >= this.bufferShare(now);
   }
 
   /** The front grows by this event. */
@@ -102,4 +107,23 @@ export class KeyQueue {
     if (this.isSlow(now)) return keyEventsMin;
     return Math.max(keyEventsMin, keyBufferMs / this.#tookMs);
   }
+}
+
+/** The keys with a long backlog in a queue, or a slow delivery, and how much of the queue's buffer each may have. */
+export function crowdedKeys(
+  keys: ReadonlyMap<string, KeyQueue>,
+  queueName: string,
+  bufferTarget: number,
+  now: number,
+): { key: string; queue: KeyQueue; share: number; isSlow: boolean }[] {
+  const crowded = [...keys].filter(
+    ([, queue]) => queue.concerns(queueName) && (queue.isSlow(now) || queue.hasEnough(now)),
+  );
+  const fairShare = Math.max(0, Math.floor((bufferTarget * crowdedShare) / crowded.length) - 1);
+  return crowded.map(([key, queue]) => ({
+    key,
+    queue,
+    share: Math.min(queue.bufferShare(now), fairShare),
+    isSlow: queue.isSlow(now),
+  }));
 }
