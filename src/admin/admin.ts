@@ -35,6 +35,7 @@ import { checkOptionNames } from './option-names.ts';
 import { PartitionAdmin } from './partitions.ts';
 import type { PruneOptions, PruneResult } from './pruning.ts';
 import { prune } from './pruning.ts';
+import { ScheduleAdmin } from './schedules.ts';
 import { seqRange } from './seq-range.ts';
 
 export interface OutboxAdminOptions {
@@ -59,12 +60,15 @@ export class OutboxAdmin {
   readonly #notify: boolean;
   /** The partitions of the log: list, convert, rotate, drop. */
   readonly partitions: PartitionAdmin;
+  /** The schedules of relays: list, pause, resume, trigger, remove. */
+  readonly schedules: ScheduleAdmin;
 
   constructor(options: OutboxAdminOptions) {
     this.#db = options.db;
     this.#schema = options.schema;
     this.#notify = options.notify;
     this.partitions = new PartitionAdmin(options.db, options.schema);
+    this.schedules = new ScheduleAdmin(options.db, options.schema);
   }
 
   /**

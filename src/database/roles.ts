@@ -73,9 +73,10 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       { table: 'outbox_dead_letters', privileges: work },
       { table: 'outbox_requeues', privileges: ['select'] },
       { table: 'outbox_relays', privileges: work },
-      { table: 'outbox_leadership', privileges: ['select', 'insert', 'update'] },
+      { table: 'outbox_leadership', privileges: work },
       { table: 'outbox_destinations', privileges: work },
       { table: 'outbox_maintenance', privileges: ['select', 'insert', 'update'] },
+      { table: 'outbox_schedules', privileges: work },
       { table: 'outbox_partitions', privileges: ['select'] },
       { table: 'outbox_settings', privileges: ['select'] },
       { table: 'processed_events', privileges: ['select', 'delete'] },
@@ -83,7 +84,8 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       { table: 'migrations', privileges: ['select'] },
       { table: 'outbox_routines', privileges: ['select'] },
     ],
-    // What changes the log itself runs with its owner's rights and checks what it does: prune, rotate, drop.
+    // What changes the log itself runs with its owner's rights and checks what it does: prune, rotate, drop. emit_tick does
+    // not: the role of a relay with schedules needs an emitter's rights as well, and no other relay can emit.
     routines: [
       'key_hash',
       'claim_next',
@@ -117,6 +119,8 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       'rotate_partitions',
       'drop_partition',
       'sweep_partition',
+      'declare_schedules',
+      'emit_tick',
     ],
   },
   reader: {
@@ -134,6 +138,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       'outbox_leadership',
       'outbox_destinations',
       'outbox_maintenance',
+      'outbox_schedules',
       'outbox_partitions',
       'outbox_settings',
       'processed_events',

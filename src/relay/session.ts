@@ -27,6 +27,7 @@ import { RelayConnections } from './relay-connections.ts';
 import type { Counters } from './reporter.ts';
 import { Reporter } from './reporter.ts';
 import { runToEnd } from './run-to-end.ts';
+import { Scheduler } from './schedules/scheduler.ts';
 import type { Service } from './service.ts';
 import { Settler } from './settle/settler.ts';
 import { withTimeout } from './timeout.ts';
@@ -47,6 +48,7 @@ export class RelaySession implements Service {
   readonly #lease: Lease;
   readonly #sweeper: ParkedEventSweeper;
   readonly #maintenance: Maintenance | undefined;
+  readonly #scheduler: Scheduler | undefined;
   readonly #doorbell: Doorbell;
   readonly #destinations: DestinationSet;
   readonly #monitor: DestinationMonitor;
@@ -168,7 +170,7 @@ export class RelaySession implements Service {
       },
       onBeat: async () => {
         this.#sweeper.beat();
-        await Promise.all([this.#doorbell.probe(control), this.#maintenance?.beat()]);
+        await Promise.all([this.#doorbell.probe(control), this.#maintenance?.beat(), this.#scheduler?.beat()]);
       },
     });
     this.#sweeper = new ParkedEventSweeper({
@@ -186,6 +188,9 @@ export class RelaySession implements Service {
         token: () => this.#lease.token,
         lifecycle,
       });
+    if (options.schedules.length > 0) {
+      this.#scheduler = new Scheduler({ ...options, relay: options.name, control, db: results, token, lifecycle });
+    }
   }
 
   /** What `stats()` of the relay reports of the session. */
@@ -239,11 +244,13 @@ export class RelaySession implements Service {
     await this.#monitor.start();
     await this.#lane.start();
     await this.#maintenance?.start();
+    await this.#scheduler?.start();
   }
 
   /** Delivers what is in the queue now. */
-  runToEnd(): Promise<void> {
-    return runToEnd({
+  async runToEnd(): Promise<void> {
+    await this.#scheduler?.once();
+    await runToEnd({
       lane: this.#lane,
       lease: this.#lease,
       leaseMs: this.#options.leaseMs,
@@ -267,7 +274,7 @@ export class RelaySession implements Service {
     this.#stopping = true;
     const deadline = performance.now() + this.#options.stopTimeoutMs;
     void this.#sweeper.stop();
-    const maintained = this.#maintenance?.stop();
+    const maintained = Promise.all([this.#maintenance?.stop(), this.#scheduler?.stop()]);
     this.#dispatcher.stop();
     this.#destinations.stopSending();
     const monitored = this.#monitor.stop();

@@ -21,6 +21,7 @@ import { listDestinations } from '../../outbox/operating/list-destinations.ts';
 import { listMaintenance } from '../../outbox/operating/list-maintenance.ts';
 import { listMissingTargets } from '../../outbox/operating/list-missing-targets.ts';
 import { listRelays } from '../../outbox/operating/list-relays.ts';
+import { listSchedules } from '../../outbox/operating/list-schedules.ts';
 import { backlogFindings, deadLetterFindings, destinationFindings } from './delivery-findings.ts';
 import type { CheckFinding } from './finding.ts';
 import { indexFindings } from './index-findings.ts';
@@ -33,6 +34,7 @@ import { partitionFindings } from './partition-findings.ts';
 import { relayFindings } from './relay-findings.ts';
 import { rightsFindings, schemaCreatorFindings } from './rights-findings.ts';
 import { rowSecurityFindings } from './row-security-findings.ts';
+import { scheduleFindings } from './schedule-findings.ts';
 import { sequenceFindings } from './sequence-findings.ts';
 import {
   clockFindings,
@@ -110,6 +112,7 @@ export const checks = {
     const { nowMs } = await examineServer(db);
     return maintenanceFindings(await listMaintenance(db, schema), await listRelays(db, schema), nowMs);
   },
+  schedules: async ({ db, schema }) => scheduleFindings(await listSchedules(db, schema)),
 } satisfies Record<string, Check>;
 
 export type CheckName = keyof typeof checks;

@@ -117,6 +117,7 @@ export const expectedIndexes: readonly ExpectedIndex[] = [
   },
   { table: 'outbox_shelf', definition: 'btree (seq)', missing: 'critical', consequence: wholeQueue },
   { table: 'outbox_maintenance', definition: 'unique btree (task)', missing: 'critical', consequence: unfenced },
+  { table: 'outbox_schedules', definition: 'unique btree (name)', missing: 'critical', consequence: unfenced },
   { table: 'outbox_partitions', definition: 'unique btree (number)', missing: 'critical', consequence: unfenced },
   { table: 'outbox_settings', definition: 'unique btree (name)', missing: 'critical', consequence: unfenced },
   { table: 'migrations', definition: 'unique btree (version)', missing: 'warning', consequence: unfenced },
