@@ -7,12 +7,14 @@ import type { DestinationInfo } from '../../outbox/operating/list-destinations.t
 import type { MaintenanceInfo } from '../../outbox/operating/list-maintenance.ts';
 import type { MissingTarget } from '../../outbox/operating/list-missing-targets.ts';
 import type { RelayInfo } from '../../outbox/operating/list-relays.ts';
+import type { ScheduleInfo } from '../../outbox/operating/list-schedules.ts';
 import { wholeNumber } from '../arguments.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
 import { printDestinations } from '../destination-table.ts';
 import { ExitWith, exitCodes } from '../exit-codes.ts';
 import { printable } from '../output.ts';
+import { printSchedules } from '../schedule-table.ts';
 import type { Terminal } from '../terminal.ts';
 
 interface Thresholds {
@@ -52,18 +54,20 @@ export function addStatus(program: Command, terminal: Terminal): void {
     .action(async (thresholds: Thresholds, command: Command) => {
       const context = contextOf(command, terminal);
       const schema = await context.settings.schema();
-      const { counts, destinations, missingTargets, relays, maintenance } = await withAdmin(context, async (admin) => ({
+      const found = await withAdmin(context, async (admin) => ({
         counts: await admin.counts(),
         destinations: await admin.destinations(),
         missingTargets: await admin.missingTargets(),
         maintenance: await admin.maintenance(),
+        schedules: await admin.schedules.list(),
         relays: (await admin.relays()).filter(({ state }) => state === 'alive' || state === 'overdue'),
       }));
+      const { counts, relays, ...rest } = found;
       const relaysAlive = relays.filter(({ state }) => state === 'alive').length;
       const exceeded = check(thresholds, counts, relaysAlive);
       const ok = exceeded.length === 0;
       const differences = relayDifferences(relays);
-      const facts = { destinations, missingTargets, relays, differences, maintenance, exceeded };
+      const facts = { ...rest, relays, differences, exceeded };
       context.output.show({ schema, ...counts, relaysAlive, ok, ...facts }, () =>
         print(context, { schema, counts, ...facts }),
       );
@@ -94,11 +98,12 @@ interface StatusFacts {
   relays: readonly RelayInfo[];
   differences: RelayDifferences;
   maintenance: MaintenanceInfo;
+  schedules: readonly ScheduleInfo[];
   exceeded: readonly Exceeded[];
 }
 
 function print({ output }: Context, facts: StatusFacts): void {
-  const { schema, counts, destinations, missingTargets, relays, differences, maintenance, exceeded } = facts;
+  const { schema, counts, destinations, missingTargets, relays, differences, maintenance, schedules, exceeded } = facts;
   const { paint } = output;
   const now = new Date();
   const line = (name: string, figure: keyof OutboxCounts['exact'], note = '', alarming = false) => {
@@ -129,6 +134,11 @@ function print({ output }: Context, facts: StatusFacts): void {
   printDifferences(output, differences);
   if (relays.length > 0) printMissing(output, missingTargets);
   printMaintenance(output, maintenance, now);
+  const idle = schedules.filter(({ state }) => state !== 'active');
+  if (idle.length > 0) {
+    output.line();
+    printSchedules(output, idle, now);
+  }
   for (const { check: name, limit, found } of exceeded) {
     output.line(paint.red(`exceeded: ${flagOf(name)} ${limit}, found ${found}`));
   }
