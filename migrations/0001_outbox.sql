@@ -324,6 +324,43 @@ comment on column :"schema".outbox_maintenance.cursor_seq is
   'How far the log has been searched in this cycle. The next cycle examines skipped events again.';
 comment on column :"schema".outbox_maintenance.cycle_at is 'When this cycle began.';
 
+-- Schedules --------------------------------------------------------------------------------------------------------------
+
+-- One row per schedule that a relay was ever started with. emit_tick() moves ticked_to, in the transaction that emits.
+create table :"schema".outbox_schedules (
+  name               text primary key,
+  id                 uuid not null default gen_random_uuid(),
+  cron               text not null,
+  time_zone          text not null,
+  ticked_to          timestamptz not null default date_trunc('milliseconds', clock_timestamp()),
+  last_tick_at       timestamptz,
+  next_tick_at       timestamptz,
+  paused_at          timestamptz,
+  reason             text,
+  emitted            bigint not null default 0 check (emitted >= 0),
+  triggers_requested bigint not null default 0,
+  triggers_emitted   bigint not null default 0,
+  failures           integer not null default 0 check (failures >= 0),
+  error              text,
+  declared_by        text not null,
+  declared_at        timestamptz not null default now(),
+  declarations       jsonb not null default '{}' check (jsonb_typeof(declarations) = 'object'),
+  changed_at         timestamptz not null default now(),
+  constraint outbox_schedules_triggers_check check (triggers_emitted >= 0 and triggers_emitted <= triggers_requested)
+);
+comment on column :"schema".outbox_schedules.id is 'Event ids derive from it and the tick, so that no two outboxes derive the same.';
+comment on column :"schema".outbox_schedules.ticked_to is 'Every tick up to this time was emitted or skipped. Whole milliseconds.';
+comment on column :"schema".outbox_schedules.last_tick_at is 'The last tick that was emitted.';
+comment on column :"schema".outbox_schedules.next_tick_at is 'As the leading relay computed it; NULL until it has.';
+comment on column :"schema".outbox_schedules.reason is 'Why an operator paused it.';
+comment on column :"schema".outbox_schedules.emitted is 'Ticks and triggers that were emitted.';
+comment on column :"schema".outbox_schedules.failures is 'Consecutive failures to emit; error has the last one.';
+comment on column :"schema".outbox_schedules.declared_by is 'Name of the relay that declared it last.';
+comment on column :"schema".outbox_schedules.declarations is
+  'What each relay declares, by token: {"relay", "cron", "timeZone"}. Rows of ended relays are ignored.';
+
+-- Settings and partitions ------------------------------------------------------------------------------------------------
+
 create table :"schema".outbox_settings (
   name       text primary key,
   value      text not null,

@@ -65,6 +65,7 @@ export const errorCodes = {
     'Row-level security applies to this role on tables of the outbox and may hide rows, so nothing was changed. `npx postcommit doctor --only row-security` prints the fix: grant the role BYPASSRLS, or disable row-level security on these tables.',
   POSTCOMMIT_E_BAD_OPTION: 'An option is invalid.',
   POSTCOMMIT_E_BAD_ARGUMENT: 'A handler called its context with an invalid argument, and the call had no effect.',
+  POSTCOMMIT_E_BAD_SCHEDULE: 'A schedule is invalid.',
   POSTCOMMIT_E_USAGE: 'The command was not run.',
   POSTCOMMIT_E_BAD_CONFIG: 'The configuration file is invalid.',
   POSTCOMMIT_E_NO_CONFIG: 'No configuration file was found. Run `npx postcommit init`, or pass one with --config.',
@@ -116,6 +117,12 @@ export const errorCodes = {
   POSTCOMMIT_E_NOT_FOUND: 'No matching event was found.',
   POSTCOMMIT_E_NO_SUCH_DESTINATION:
     'There is no such destination, so nothing was changed. A relay registers its destinations when it starts.',
+  POSTCOMMIT_E_NO_SUCH_SCHEDULE:
+    'There is no such schedule, so nothing was changed. A relay registers its schedules when it starts.',
+  POSTCOMMIT_E_SCHEDULE_IN_USE:
+    'A live relay has this schedule, so it was not removed. Remove it from the configuration of every relay first, or pause it.',
+  POSTCOMMIT_E_SCHEDULE_BUSY:
+    'Too many triggers of this schedule wait for a relay to emit them, so nothing was changed. Start a relay that has the schedule, or remove the schedule.',
   POSTCOMMIT_E_TARGET_IN_USE:
     'A live relay has this destination or handler, so it cannot be forgotten. Remove it from the configuration of every relay first. Events that were already changed stay changed.',
   POSTCOMMIT_E_TARGET_FORGOTTEN: 'An operator forgot this destination or handler, so the event is not delivered to it.',

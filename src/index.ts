@@ -19,6 +19,8 @@ export type { ForgetOptions, ForgetResult } from './admin/forgotten-targets.ts';
 export type { Conversion, ConversionStep, ConvertOptions, PatienceOptions } from './admin/partitions.ts';
 export { PartitionAdmin } from './admin/partitions.ts';
 export type { PruneOptions, PruneResult } from './admin/pruning.ts';
+export type { TriggerOptions } from './admin/schedules.ts';
+export { ScheduleAdmin } from './admin/schedules.ts';
 export type { EventCatalogue, EventDefinition } from './catalogue/catalogue.ts';
 export type { PostcommitConfig } from './config.ts';
 export { defineConfig } from './config.ts';
@@ -55,6 +57,7 @@ export type { MissingTarget } from './outbox/operating/list-missing-targets.ts';
 export type { HandlerProgress, RunningHandler } from './outbox/operating/list-progress.ts';
 export type { QueueInfo } from './outbox/operating/list-queues.ts';
 export type { RelayInfo } from './outbox/operating/list-relays.ts';
+export type { ScheduleDeclaration, ScheduleInfo } from './outbox/operating/list-schedules.ts';
 export type {
   Message,
   Publisher,
@@ -83,6 +86,9 @@ export type { RelayOptions } from './relay/options.ts';
 export type { RelayState, RelayStats } from './relay/relay.ts';
 export { createRelay, Relay } from './relay/relay.ts';
 export type { Counters } from './relay/reporter.ts';
+export type { CatchUp } from './relay/schedules/cron.ts';
+export type { ScheduleOptions, Schedules } from './relay/schedules/schedule-options.ts';
+export type { EventOfTick, ScheduledEvent, ScheduleTick } from './relay/schedules/scheduled-event.ts';
 export type { Logger } from './telemetry/logging.ts';
 export type { CloudEventsOptions } from './wire/cloud-events.ts';
 export { cloudEvents } from './wire/cloud-events.ts';

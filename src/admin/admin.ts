@@ -38,6 +38,7 @@ import { PartitionAdmin } from './partitions.ts';
 import type { PruneOptions, PruneResult } from './pruning.ts';
 import { prune } from './pruning.ts';
 import { pauseKnownQueue, resumeKnownQueue } from './queues.ts';
+import { ScheduleAdmin } from './schedules.ts';
 
 export interface OutboxAdminOptions {
   /** Runs single statements, each in a transaction of its own, on any connection. */
@@ -61,12 +62,15 @@ export class OutboxAdmin {
   readonly #notify: boolean;
   /** The partitions of the log: list, convert, rotate, drop. */
   readonly partitions: PartitionAdmin;
+  /** The schedules of relays: list, pause, resume, trigger, remove. */
+  readonly schedules: ScheduleAdmin;
 
   constructor(options: OutboxAdminOptions) {
     this.#db = options.db;
     this.#schema = options.schema;
     this.#notify = options.notify;
     this.partitions = new PartitionAdmin(options.db, options.schema);
+    this.schedules = new ScheduleAdmin(options.db, options.schema);
   }
 
   /**

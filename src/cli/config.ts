@@ -37,6 +37,7 @@ const knownKeys: Record<keyof PostcommitConfig, true> = {
   listen: true,
   stopTimeoutMs: true,
   maintenance: true,
+  schedules: true,
   logger: true,
 };
 

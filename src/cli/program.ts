@@ -17,6 +17,7 @@ import { addQueues } from './commands/queues.ts';
 import { addRelay } from './commands/relay.ts';
 import { addReplay } from './commands/replay.ts';
 import { addRequeueOrphans } from './commands/requeue-orphans.ts';
+import { addSchedules } from './commands/schedules.ts';
 import { addSql } from './commands/sql.ts';
 import { addStatus } from './commands/status.ts';
 import { examples } from './context.ts';
@@ -66,6 +67,7 @@ export function createProgram(terminal: Terminal): Command {
     addPause,
     addResume,
     addForget,
+    addSchedules,
     addPrune,
     addPartitions,
   ];

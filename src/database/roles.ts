@@ -78,9 +78,10 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       { table: 'outbox_relays', privileges: work },
       { table: 'outbox_progress', privileges: work },
       { table: 'outbox_cancellations', privileges: work },
-      { table: 'outbox_leadership', privileges: ['select', 'insert', 'update'] },
+      { table: 'outbox_leadership', privileges: work },
       { table: 'outbox_destinations', privileges: work },
       { table: 'outbox_maintenance', privileges: ['select', 'insert', 'update'] },
+      { table: 'outbox_schedules', privileges: work },
       { table: 'outbox_partitions', privileges: ['select'] },
       { table: 'outbox_settings', privileges: ['select'] },
       { table: 'processed_events', privileges: ['select', 'delete'] },
@@ -88,7 +89,8 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       { table: 'migrations', privileges: ['select'] },
       { table: 'outbox_routines', privileges: ['select'] },
     ],
-    // What changes the log itself runs with its owner's rights and checks what it does: prune, rotate, drop.
+    // What changes the log itself runs with its owner's rights and checks what it does: prune, rotate, drop. emit_tick does
+    // not: the role of a relay with schedules needs an emitter's rights as well, and no other relay can emit.
     routines: [
       'key_hash',
       'queue_lock',
@@ -129,6 +131,8 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       'rotate_partitions',
       'drop_partition',
       'sweep_partition',
+      'declare_schedules',
+      'emit_tick',
     ],
   },
   reader: {
@@ -149,6 +153,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       'outbox_leadership',
       'outbox_destinations',
       'outbox_maintenance',
+      'outbox_schedules',
       'outbox_partitions',
       'outbox_settings',
       'processed_events',

@@ -79,6 +79,16 @@ const timeMax = 253_402_300_799_999;
 
 /** Checks an event and converts it for the insert. Rejects with a coded error; nothing is sent to the database. */
 export async function toInsertable(event: OutboxEvent, limits: EventLimits): Promise<InsertableEvent> {
+  const insertable = checkFields(event, limits);
+  // Only before the first event of the process; everything that the caller may change later has been read by then.
+  if (!isTracingLoaded()) await loadTracing();
+  addTraceHeaders(insertable.headers);
+  await checkPayload(definitionOf(limits.catalogue, insertable.type), insertable.type, event.payload);
+  return insertable;
+}
+
+/** The part of it that waits for nothing: without the payload's schema and the trace context. */
+export function checkFields(event: OutboxEvent, limits: EventLimits): InsertableEvent {
   if (typeof event !== 'object' || event === null) throw bad('An event is an object with type, aggregate and payload.');
   // A misspelt delayMs would silently mean no delay.
   for (const field of Object.keys(event)) if (!fields.has(field)) throw unknownField(field);
@@ -96,7 +106,7 @@ export async function toInsertable(event: OutboxEvent, limits: EventLimits): Pro
     const detail = `Got ${shown(event.id)}, and nothing was written. Leave id out of a new event to get a time-ordered one.`;
     throw new PostcommitError('POSTCOMMIT_E_BAD_ID', detail);
   }
-  const insertable: InsertableEvent = {
+  return {
     id: event.id?.toLowerCase() ?? uuidV7(),
     aggregateType: name(aggregateType, 'aggregate[0]'),
     aggregateId: name(isId(aggregateId) ? String(aggregateId) : aggregateId, 'aggregate[1]'),
@@ -109,11 +119,6 @@ export async function toInsertable(event: OutboxEvent, limits: EventLimits): Pro
     attemptsMax: toAttemptsMax(event.attemptsMax),
     queue: queueOf(event, definition?.queue, limits.queueOf),
   };
-  // Only before the first event of the process; everything that the caller may change later has been read by then.
-  if (!isTracingLoaded()) await loadTracing();
-  addTraceHeaders(insertable.headers);
-  await checkPayload(definition, type, event.payload);
-  return insertable;
 }
 
 function bad(detail: string): PostcommitError {

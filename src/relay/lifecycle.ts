@@ -48,6 +48,10 @@ export interface LifecycleEvents {
   /** A maintenance task ran. `changed`: how many rows it removed, or other things it did. */
   maintained: [{ task: string; durationMs: number; changed: number; note?: string }];
   maintenanceFailed: [{ task: string; durationMs: number; error: string }];
+  /** This relay emitted a tick of a schedule, or a trigger. */
+  scheduleEmitted: [{ schedule: string; tickAt: Date; triggered: boolean; eventIds: readonly string[] }];
+  /** A tick could not be emitted: its event is invalid, or the database refused it. The relay retries. */
+  scheduleFailed: [{ schedule: string; error: string }];
   disconnected: [{ connection: string; error: string }];
   /** LISTEN receives no notifications although it should; the relay polls instead. */
   notificationsLost: [{ silentMs: number }];

@@ -20,12 +20,14 @@ import type { MaintenanceOptions } from './maintenance/maintenance-options.ts';
 import { resolveMaintenance } from './maintenance/maintenance-options.ts';
 import type { RelayQueues } from './queues.ts';
 import { requireRoom, resolveQueues, slotsMax } from './queues.ts';
+import type { Schedules } from './schedules/schedule-options.ts';
+import { resolveSchedules } from './schedules/schedule-options.ts';
 
 /**
  * Options of `createRelay`. The defaults suit a service with some hundred events a second and more.
  *
- * The relay opens three connections to the database, a fourth for the first payload over 16 KB, and one more while it does
- * maintenance.
+ * The relay opens three connections to the database, a fourth for the first payload over 16 KB, one more while it does
+ * maintenance, and one more while it emits the events of schedules.
  */
 export interface RelayOptions extends ConnectionOptions {
   /** The schema that holds the outbox. Default `postcommit`. */
@@ -113,6 +115,11 @@ export interface RelayOptions extends ConnectionOptions {
    * Default: events and processed events are kept for 30 days, checked every minute.
    */
   maintenance?: MaintenanceOptions | false;
+  /**
+   * Events to emit at given times, by name. Of all relays that have the same schedules, one emits them, each tick once.
+   * Default: none.
+   */
+  schedules?: Schedules;
   /** Where to log. A pino logger fits. Default: nowhere. */
   logger?: Logger;
 }
@@ -172,6 +179,7 @@ export function resolveOptions(given: RelayOptions) {
     listen: checkListen(given.listen ?? true),
     stopTimeoutMs: whole('stopTimeoutMs', 10_000, 0, 3_600_000),
     maintenance: resolveMaintenance(given.maintenance),
+    schedules: resolveSchedules(given.schedules),
     logger: checkLogger(given.logger ?? silentLogger),
   };
   // A misspelt limit would silently be ignored.

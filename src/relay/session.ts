@@ -28,6 +28,7 @@ import { relayIdentity } from './relay-identity.ts';
 import type { Counters } from './reporter.ts';
 import { Reporter } from './reporter.ts';
 import { runToEnd } from './run-to-end.ts';
+import { Scheduler } from './schedules/scheduler.ts';
 import type { Service } from './service/service.ts';
 import { withTimeout } from './service/timeout.ts';
 import { Settler } from './settle/settler.ts';
@@ -48,6 +49,7 @@ export class RelaySession implements Service {
   readonly #lease: Lease;
   readonly #sweeper: ParkedEventSweeper;
   readonly #maintenance: Maintenance | undefined;
+  readonly #scheduler: Scheduler | undefined;
   readonly #doorbell: Doorbell;
   readonly #destinations: DestinationSet;
   readonly #refresher: DestinationRefresher;
@@ -195,7 +197,7 @@ export class RelaySession implements Service {
       onBeat: async () => {
         this.#sweeper.beat();
         this.#cancels.check();
-        await Promise.all([this.#doorbell.probe(control), this.#maintenance?.beat()]);
+        await Promise.all([this.#doorbell.probe(control), this.#maintenance?.beat(), this.#scheduler?.beat()]);
       },
     });
     this.#sweeper = new ParkedEventSweeper({
@@ -213,6 +215,9 @@ export class RelaySession implements Service {
         token: () => this.#lease.token,
         lifecycle,
       });
+    if (options.schedules.length > 0) {
+      this.#scheduler = new Scheduler({ ...options, relay: options.name, control, db: results, token, lifecycle });
+    }
   }
 
   /** What `stats()` of the relay reports of the session. */
@@ -277,11 +282,13 @@ export class RelaySession implements Service {
     await this.#refresher.start();
     await this.#lanes.start();
     await this.#maintenance?.start();
+    await this.#scheduler?.start();
   }
 
   /** Delivers what is in the queue now. */
-  runToEnd(): Promise<void> {
-    return runToEnd({
+  async runToEnd(): Promise<void> {
+    await this.#scheduler?.once();
+    await runToEnd({
       lanes: this.#lanes,
       lease: this.#lease,
       leaseMs: this.#options.leaseMs,
@@ -304,7 +311,7 @@ export class RelaySession implements Service {
     this.#stopping = true;
     const deadline = performance.now() + this.#options.stopTimeoutMs;
     void this.#sweeper.stop();
-    const maintained = this.#maintenance?.stop();
+    const maintained = Promise.all([this.#maintenance?.stop(), this.#scheduler?.stop()]);
     this.#dispatcher.stop();
     this.#destinations.stopSending();
     const refreshed = this.#refresher.stop();

@@ -375,6 +375,7 @@ describe('where the doctor may not look, or there is nothing to look at', () => 
         'partitions',
         'queues',
         'relays',
+        'schedules',
         'sequence',
       ].sort(),
     );

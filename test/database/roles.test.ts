@@ -3,7 +3,7 @@ import type pg from 'pg';
 import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest';
 import { roleRights } from '../../src/database/roles.ts';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
-import { createOutbox, createRelay, fromPg, Reject } from '../../src/index.ts';
+import { createOutbox, createRelay, fromPg, grantsSql, Reject } from '../../src/index.ts';
 import { dropExpired } from '../../src/outbox/maintaining/drop-partition.ts';
 import { pruneEvents } from '../../src/outbox/maintaining/prune-events.ts';
 import { firstTime, pruneProcessed } from '../../src/outbox/maintaining/prune-processed.ts';
@@ -220,6 +220,33 @@ describe.each(postgresVersions)('least privilege on PostgreSQL %i', (version) =>
     expect((await admin.relays())[0]).toMatchObject({ name: 'least', state: 'alive' });
     await relay.stop();
     expect((await admin.relays())[0]).toMatchObject({ name: 'least', state: 'stopped' });
+  });
+
+  test('a relay emits the events of schedules only with the rights of an emitter as well', async () => {
+    const own = await RoleScenario.create(scenario.serverUrl);
+    const { admin } = createOutbox({ db: fromPg(own.pool('relay')) });
+    const relay = createRelay({
+      connectionString: own.url('relay'),
+      handlers: { ticked: { handle: () => {} } },
+      schedules: { poll: { cron: '* * * * * *', event: { type: 'ticked', payload: null } } },
+    });
+    try {
+      await relay.start();
+      const poll = async () => (await admin.schedules.list())[0];
+      await until(async () => (await poll())?.state === 'failing', { what: 'it may not emit' });
+      expect((await poll())?.error).toContain('postcommit grants');
+      const { findings } = await admin.doctor({ only: ['schedules'] });
+      expect(findings[0]?.fix).toContain('postcommit grants --emitter');
+      expect(await own.db.query('select from postcommit.outbox_events')).toEqual([]);
+      await own.db.query(grantsSql({ emitter: own.names.relay }));
+      await until(async () => (await poll())?.emitted, { what: 'it emits', timeoutMs: 20_000 });
+      await relay.stop();
+      await admin.schedules.remove('poll');
+      expect(await createOutbox({ db: fromPg(own.pool('reader')) }).admin.schedules.list()).toEqual([]);
+    } finally {
+      await relay.stop();
+      await own.close();
+    }
   });
 
   test('the relay can neither forge, change nor delete events, nor create and drop tables', async () => {

@@ -104,7 +104,7 @@ describe('the package in a bundle', () => {
   ])('emits %s', async (name, more, headers) => {
     const project = join(scratch, name.replace(/\W+/g, '-'));
     await cp(postcommit, join(project, 'node_modules/postcommit'), { recursive: true });
-    for (const each of ['pg', ...more]) {
+    for (const each of ['pg', 'croner', ...more]) {
       const link = join(project, 'node_modules', each);
       await mkdir(dirname(link), { recursive: true });
       await symlink(join(root, 'node_modules', each), link, 'junction');

@@ -121,6 +121,10 @@ const options: Record<keyof RelayOptions, { taken: unknown[]; refused: unknown[]
       { keepEventMs: 1 },
     ],
   },
+  schedules: {
+    taken: [undefined, {}, { nightly: { cron: '0 3 * * *', event: { type: 'a', payload: null } } }],
+    refused: [null, 'nightly', [], { '': { cron: '0 3 * * *', event: { type: 'a', payload: null } } }, { nightly: {} }],
+  },
   logger: { taken: [console], refused: ['console', {}, { ...console, warn: undefined }, () => {}] },
 };
 
@@ -151,7 +155,11 @@ describe.each(Object.entries(options))('%s', (option, { taken, refused }) => {
   });
 
   test('refuses the rest by code, says which option it was, and never a password', () => {
-    const code = option === 'schema' ? 'POSTCOMMIT_E_BAD_SCHEMA_NAME' : 'POSTCOMMIT_E_BAD_OPTION';
+    const codes: Record<string, string> = {
+      schema: 'POSTCOMMIT_E_BAD_SCHEMA_NAME',
+      schedules: 'POSTCOMMIT_E_BAD_SCHEDULE',
+    };
+    const code = codes[option] ?? 'POSTCOMMIT_E_BAD_OPTION';
     for (const value of refused) {
       expect(() => make(option, value), shown(value)).toThrow(
         expect.objectContaining({ name: 'PostcommitError', code, message: expect.stringContaining(option) }),

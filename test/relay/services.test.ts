@@ -21,6 +21,8 @@ import { ProgressWriter } from '../../src/relay/progress/progress-writer.ts';
 import { createRelay } from '../../src/relay/relay.ts';
 import { RelayConnections } from '../../src/relay/relay-connections.ts';
 import { newCounters } from '../../src/relay/reporter.ts';
+import { resolveSchedules } from '../../src/relay/schedules/schedule-options.ts';
+import { Scheduler } from '../../src/relay/schedules/scheduler.ts';
 import type { Service } from '../../src/relay/service/service.ts';
 import { RelaySession } from '../../src/relay/session.ts';
 import { Doorbell } from '../../src/relay/wake/doorbell.ts';
@@ -161,6 +163,19 @@ const services: [name: string, make: () => Service][] = [
   ['the sweeper of parked events', () => new ParkedEventSweeper({ ...common, db: pool, onUnparked: nothing })],
   ['the destinations', destinations],
   ['the destination refresher', () => new DestinationRefresher({ ...common, destinations: destinations() })],
+  [
+    'the scheduler',
+    () =>
+      new Scheduler({
+        ...common,
+        relay: 'stress',
+        servers: servers(),
+        schedules: resolveSchedules({ fast: { cron: '* * * * * *', event: { type: 'a', payload: null } } }),
+        control: pool,
+        db: pool,
+        token: () => '1',
+      }),
+  ],
   [
     'maintenance',
     () =>

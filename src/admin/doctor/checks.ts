@@ -22,6 +22,7 @@ import { listMaintenance } from '../../outbox/operating/list-maintenance.ts';
 import { listMissingTargets } from '../../outbox/operating/list-missing-targets.ts';
 import { listQueues } from '../../outbox/operating/list-queues.ts';
 import { listRelays } from '../../outbox/operating/list-relays.ts';
+import { listSchedules } from '../../outbox/operating/list-schedules.ts';
 import { backlogFindings, deadLetterFindings, destinationFindings } from './delivery-findings.ts';
 import type { CheckFinding } from './finding.ts';
 import { indexFindings } from './index-findings.ts';
@@ -35,6 +36,7 @@ import { queueFindings } from './queue-findings.ts';
 import { relayFindings } from './relay-findings.ts';
 import { rightsFindings, schemaCreatorFindings } from './rights-findings.ts';
 import { rowSecurityFindings } from './row-security-findings.ts';
+import { scheduleFindings } from './schedule-findings.ts';
 import { sequenceFindings } from './sequence-findings.ts';
 import {
   clockFindings,
@@ -121,6 +123,7 @@ export const checks = {
     const { nowMs } = await examineServer(db);
     return maintenanceFindings(await listMaintenance(db, schema), await listRelays(db, schema), nowMs);
   },
+  schedules: async ({ db, schema }) => scheduleFindings(await listSchedules(db, schema)),
 } satisfies Record<string, Check>;
 
 export type CheckName = keyof typeof checks;

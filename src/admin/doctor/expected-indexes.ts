@@ -120,6 +120,7 @@ export const expectedIndexes: readonly ExpectedIndex[] = [
   { table: 'outbox_progress', definition: 'unique btree (seq, handler)', missing: 'critical', consequence: unfenced },
   { table: 'outbox_cancellations', definition: 'unique btree (seq)', missing: 'critical', consequence: unfenced },
   { table: 'outbox_maintenance', definition: 'unique btree (task)', missing: 'critical', consequence: unfenced },
+  { table: 'outbox_schedules', definition: 'unique btree (name)', missing: 'critical', consequence: unfenced },
   { table: 'outbox_partitions', definition: 'unique btree (number)', missing: 'critical', consequence: unfenced },
   { table: 'outbox_settings', definition: 'unique btree (name)', missing: 'critical', consequence: unfenced },
   { table: 'migrations', definition: 'unique btree (version)', missing: 'warning', consequence: unfenced },

@@ -9,6 +9,7 @@ import type { MissingTarget } from '../../outbox/operating/list-missing-targets.
 import type { RunningHandler } from '../../outbox/operating/list-progress.ts';
 import type { QueueInfo } from '../../outbox/operating/list-queues.ts';
 import type { RelayInfo } from '../../outbox/operating/list-relays.ts';
+import type { ScheduleInfo } from '../../outbox/operating/list-schedules.ts';
 import { wholeNumber } from '../arguments.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
@@ -17,6 +18,7 @@ import { percent } from '../event-details.ts';
 import { ExitWith, exitCodes } from '../exit-codes.ts';
 import { printable } from '../output.ts';
 import { printQueues } from '../queue-table.ts';
+import { printSchedules } from '../schedule-table.ts';
 import type { Terminal } from '../terminal.ts';
 
 interface Thresholds {
@@ -56,23 +58,22 @@ export function addStatus(program: Command, terminal: Terminal): void {
     .action(async (thresholds: Thresholds, command: Command) => {
       const context = contextOf(command, terminal);
       const schema = await context.settings.schema();
-      const { counts, queues, destinations, missingTargets, relays, maintenance, progress } = await withAdmin(
-        context,
-        async (admin) => ({
-          counts: await admin.counts(),
-          queues: await admin.queues(),
-          destinations: await admin.destinations(),
-          missingTargets: await admin.missingTargets(),
-          maintenance: await admin.maintenance(),
-          progress: await admin.progress(),
-          relays: (await admin.relays()).filter(({ state }) => state === 'alive' || state === 'overdue'),
-        }),
-      );
+      const found = await withAdmin(context, async (admin) => ({
+        counts: await admin.counts(),
+        queues: await admin.queues(),
+        destinations: await admin.destinations(),
+        missingTargets: await admin.missingTargets(),
+        progress: await admin.progress(),
+        maintenance: await admin.maintenance(),
+        schedules: await admin.schedules.list(),
+        relays: (await admin.relays()).filter(({ state }) => state === 'alive' || state === 'overdue'),
+      }));
+      const { counts, relays, ...rest } = found;
       const relaysAlive = relays.filter(({ state }) => state === 'alive').length;
       const exceeded = check(thresholds, counts, relaysAlive);
       const ok = exceeded.length === 0;
       const differences = relayDifferences(relays);
-      const facts = { queues, destinations, missingTargets, relays, differences, progress, maintenance, exceeded };
+      const facts = { ...rest, relays, differences, exceeded };
       context.output.show({ schema, ...counts, relaysAlive, ok, ...facts }, () =>
         print(context, { schema, counts, ...facts }),
       );
@@ -105,12 +106,13 @@ interface StatusFacts {
   differences: RelayDifferences;
   progress: readonly RunningHandler[];
   maintenance: MaintenanceInfo;
+  schedules: readonly ScheduleInfo[];
   exceeded: readonly Exceeded[];
 }
 
 function print({ output }: Context, facts: StatusFacts): void {
-  const { schema, counts, queues, destinations, missingTargets, relays, differences, progress, maintenance, exceeded } =
-    facts;
+  const { schema, counts, queues, destinations, missingTargets, relays, differences, progress, maintenance } = facts;
+  const { schedules, exceeded } = facts;
   const { paint } = output;
   const now = new Date();
   const line = (name: string, figure: keyof OutboxCounts['exact'], note = '', alarming = false) => {
@@ -146,6 +148,11 @@ function print({ output }: Context, facts: StatusFacts): void {
   if (relays.length > 0) printMissing(output, missingTargets);
   printProgress(output, progress, now);
   printMaintenance(output, maintenance, now);
+  const idle = schedules.filter(({ state }) => state !== 'active');
+  if (idle.length > 0) {
+    output.line();
+    printSchedules(output, idle, now);
+  }
   for (const { check: name, limit, found } of exceeded) {
     output.line(paint.red(`exceeded: ${flagOf(name)} ${limit}, found ${found}`));
   }

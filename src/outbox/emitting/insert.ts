@@ -57,7 +57,7 @@ export function insertStatement(
   const [text, values, queue] =
     single !== undefined
       ? [insertOneSql(schema), toTexts(single), [single.queue ?? null]]
-      : [insertSql(schema), [`[${events.map(toJson).join(',')}]`], []];
+      : [insertSql(schema), [eventsJson(events)], []];
   return (marker) => ({ text, values: [...values, String(serialise), marker, ...queue] });
 }
 
@@ -72,11 +72,7 @@ export async function insertOnce(
   { serialise, marker }: { serialise: boolean; marker: string | null },
 ): Promise<Set<string>> {
   refuseTooLarge(events);
-  const { rows } = await db.query(insertOnceSql(schema), [
-    `[${events.map(toJson).join(',')}]`,
-    String(serialise),
-    marker,
-  ]);
+  const { rows } = await db.query(insertOnceSql(schema), [eventsJson(events), String(serialise), marker]);
   const { written } = rows[0] as { written: string };
   return new Set(written === '' ? [] : written.split(','));
 }
@@ -92,8 +88,7 @@ export async function insertFlush(
   { serialise, marker, flush }: { serialise: boolean; marker: string; flush: number },
 ): Promise<void> {
   refuseTooLarge(events);
-  const list = `[${events.map(toJson).join(',')}]`;
-  await db.query(insertFlushSql(schema), [list, String(serialise), marker, String(flush)]);
+  await db.query(insertFlushSql(schema), [eventsJson(events), String(serialise), marker, String(flush)]);
 }
 
 /** Reads the numbers of the flushes that the transaction contains. Throws unless it still has the marker. */
@@ -155,6 +150,11 @@ function toTexts(event: InsertableEvent): (string | null)[] {
     event.availableAt?.toISOString() ?? null,
     event.delayMs === undefined ? null : String(event.delayMs),
   ];
+}
+
+/** Events as emit() and emit_once() take them. */
+export function eventsJson(events: readonly InsertableEvent[]): string {
+  return `[${events.map(toJson).join(',')}]`;
 }
 
 function toJson(event: InsertableEvent): string {
