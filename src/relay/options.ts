@@ -21,7 +21,7 @@ import { resolveRetry } from './settle/backoff.ts';
 /**
  * Options of `createRelay`. The defaults suit a service with some hundred events a second and more.
  *
- * The relay opens three connections to the database, a fourth for the first payload over 16 KB, and one more while it does
+ * The relay opens four connections to the database, a fifth for the first payload over 16 KB, and one more while it does
  * maintenance.
  */
 export interface RelayOptions extends ConnectionOptions {
@@ -39,8 +39,9 @@ export interface RelayOptions extends ConnectionOptions {
   /** Shown to operators. Default: host name and process id. */
   name?: string;
   /**
-   * How long the relay counts as alive without a heartbeat. A crash is noticed after this time; a shorter lease means a
-   * faster takeover and more heartbeats (three per lease). Default 30,000.
+   * How long the relay counts as alive without a heartbeat. A crash is noticed within three seconds. Only a relay that hangs, whose
+   * host is frozen, or that is behind a transaction pooler, is noticed after this time; a shorter lease means a faster
+   * takeover of these and more heartbeats (three per lease). Default 30,000.
    */
   leaseMs?: number;
   /** A delivery that takes longer is aborted and counts as failed. Default 30,000. */

@@ -6,7 +6,7 @@ import { handlerTarget } from './deliver/handlers.ts';
 import type { ResolvedRelayOptions } from './options.ts';
 
 /** What the relay registers: its targets, and a hash that differs when its settings do. */
-export function relayIdentity(options: ResolvedRelayOptions): Required<RelayIdentity> {
+export function relayIdentity(options: ResolvedRelayOptions): RelayIdentity & { targets: string[] } {
   const { name, handlers, destinations, route, retry, poison, noHandler } = options;
   const targets = destinations.map((destination) => destination.name);
   for (const [type, named] of handlers) targets.push(...named.map(([handler]) => handlerTarget(type, handler)));

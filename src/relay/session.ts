@@ -16,7 +16,9 @@ import { ClaimHistory } from './lane/claim-history.ts';
 import { EventBuffer } from './lane/event-buffer.ts';
 import { PollingLane } from './lane/polling-lane.ts';
 import { SlowKeys } from './lane/slow-keys.ts';
+import { Heartbeat } from './lease/heartbeat.ts';
 import { Lease } from './lease/lease.ts';
+import { Standing } from './lease/standing.ts';
 import type { Lifecycle } from './lifecycle.ts';
 import { Maintenance } from './maintenance/maintenance.ts';
 import { ParkedEventSweeper } from './maintenance/parked-event-sweeper.ts';
@@ -44,6 +46,7 @@ const abortedMs = 1_000;
 export class RelaySession implements Service {
   readonly #options: ResolvedRelayOptions;
   readonly #connections: RelayConnections;
+  readonly #heartbeat: Heartbeat;
   readonly #lease: Lease;
   readonly #sweeper: ParkedEventSweeper;
   readonly #maintenance: Maintenance | undefined;
@@ -139,12 +142,27 @@ export class RelaySession implements Service {
       onRefused: (refused) => this.#lease.refused(refused),
     });
 
+    const standing = new Standing();
+    this.#heartbeat = new Heartbeat({
+      ...options,
+      sessionLock: options.listen,
+      hostId: identity.hostId,
+      standing,
+      onLost: (lost) => this.#lease.refused(lost),
+      onTakeover: (lost) => {
+        reporter.rescued(lost);
+        this.#doorbell.ring();
+      },
+      onDisconnected: (error) => lifecycle.tell('disconnected', { connection: 'heartbeat', error: String(error) }),
+    });
     this.#lease = new Lease({
       schema,
       db: control,
       relay: identity,
       leaseMs: options.leaseMs,
       logger,
+      heartbeat: this.#heartbeat,
+      standing,
       stats: () => ({ ...counters, inFlight: this.#dispatcher.inFlight, waiting: this.#dispatcher.waiting }),
       isStopping: () => this.#stopping,
       onRegistered: (registered) => {
@@ -162,10 +180,6 @@ export class RelaySession implements Service {
         await withTimeout(abortedMs, this.#whenDelivered());
       },
       onOverdue: () => this.#deliverer.abandon(new Error('The relay could not renew its lease')),
-      onTakeover: (lost) => {
-        reporter.rescued(lost);
-        this.#doorbell.ring();
-      },
       onBeat: async () => {
         this.#sweeper.beat();
         await Promise.all([this.#doorbell.probe(control), this.#maintenance?.beat()]);
@@ -194,7 +208,7 @@ export class RelaySession implements Service {
       token: this.#lease.token || undefined,
       inFlight: this.#dispatcher.inFlight,
       waiting: this.#dispatcher.waiting,
-      connected: this.#connections.connected,
+      connected: this.#connections.connected && this.#heartbeat.connected,
       hearing: this.#doorbell.hearing,
       leading: this.#maintenance?.leading ?? false,
       maintenance: this.#maintenance?.runs ?? [],
@@ -212,7 +226,7 @@ export class RelaySession implements Service {
     const { control } = this.#connections;
     try {
       await this.#doorbell.start();
-      await this.#connections.start();
+      await Promise.all([this.#connections.start(), this.#heartbeat.start()]);
       this.#connected = true;
       await requireFunctions(control, schema);
       await requireAllRows(control, schema);
@@ -229,7 +243,7 @@ export class RelaySession implements Service {
         stopStepMs,
         this.#lease.stop().catch(() => {}),
       );
-      await this.#connections.stop();
+      await Promise.all([this.#connections.stop(), this.#heartbeat.stop()]);
       throw error;
     }
   }
@@ -289,7 +303,7 @@ export class RelaySession implements Service {
     await this.#doorbell.stop();
     this.#buffer.onEmpty?.();
     // In this order: a refresh of the destinations may wait for a connection, and ends when the connections are closed.
-    await this.#connections.stop();
+    await Promise.all([this.#connections.stop(), this.#heartbeat.stop()]);
     await Promise.all([monitored, closed]);
   }
 

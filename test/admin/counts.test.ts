@@ -179,6 +179,7 @@ describe('admin.relays', () => {
       version: expect.any(String),
       targets: expect.any(Array),
       fingerprint: expect.any(String),
+      sessionLock: true,
     });
     expect(relays[3]?.endedAt).toBeInstanceOf(Date);
   });

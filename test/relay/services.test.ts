@@ -9,7 +9,9 @@ import { DestinationSet } from '../../src/relay/deliver/destinations/destination
 import { ClaimHistory } from '../../src/relay/lane/claim-history.ts';
 import { EventBuffer } from '../../src/relay/lane/event-buffer.ts';
 import { PollingLane } from '../../src/relay/lane/polling-lane.ts';
+import { Heartbeat } from '../../src/relay/lease/heartbeat.ts';
 import { Lease } from '../../src/relay/lease/lease.ts';
+import { Standing } from '../../src/relay/lease/standing.ts';
 import { Lifecycle } from '../../src/relay/lifecycle.ts';
 import { Maintenance } from '../../src/relay/maintenance/maintenance.ts';
 import { resolveMaintenance } from '../../src/relay/maintenance/maintenance-options.ts';
@@ -114,13 +116,28 @@ const services: [name: string, make: () => Service][] = [
         ...common,
         db: pool,
         relay: { name: 'stress', host: hostname(), pid: process.pid },
+        heartbeat: { hold: async () => {}, drop: nothing, report: nothing },
+        standing: new Standing(),
         stats: () => ({}),
         isStopping: () => false,
         onRegistered: nothing,
         onLost: async () => {},
         onOverdue: nothing,
-        onTakeover: nothing,
         onBeat: async () => {},
+      }),
+  ],
+  [
+    'the heartbeat',
+    () =>
+      new Heartbeat({
+        ...common,
+        servers: servers(),
+        sessionLock: true,
+        hostId: undefined,
+        standing: new Standing(),
+        onLost: nothing,
+        onTakeover: nothing,
+        onDisconnected: nothing,
       }),
   ],
   ['the polling lane', lane],

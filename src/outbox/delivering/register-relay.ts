@@ -3,9 +3,9 @@ import { perSchema } from '../../database/identifier.ts';
 
 const registerRelaySql = perSchema(
   (s) => `
-insert into ${s}.outbox_relays (name, host, pid, lease_until, version, targets, fingerprint)
+insert into ${s}.outbox_relays (name, host, pid, lease_until, version, targets, fingerprint, host_id, process_id)
 values ($1::text, $2::text, $3::integer, now() + $4::double precision * interval '1 millisecond',
-        $5::text, $6::text[], $7::text)
+        $5::text, $6::text[], $7::text, $8::text, $9::text)
 returning token`,
 );
 
@@ -20,6 +20,10 @@ export interface RelayIdentity {
   targets?: readonly string[];
   /** Hash of its configuration. */
   fingerprint?: string;
+  /** Identifies the boot and the pid namespace of `pid`. */
+  hostId?: string | undefined;
+  /** Identifies the process among those that have had its pid. */
+  processId?: string | undefined;
 }
 
 /** Registers a relay. Its token fences: new every time, never issued twice. */
@@ -29,6 +33,16 @@ export async function registerRelay(
   relay: RelayIdentity & { leaseMs: number },
 ): Promise<string> {
   const { name, host, pid, leaseMs, version = null, targets = [], fingerprint = null } = relay;
-  const { rows } = await db.query(registerRelaySql(schema), [name, host, pid, leaseMs, version, targets, fingerprint]);
+  const { rows } = await db.query(registerRelaySql(schema), [
+    name,
+    host,
+    pid,
+    leaseMs,
+    version,
+    targets,
+    fingerprint,
+    relay.hostId ?? null,
+    relay.processId ?? null,
+  ]);
   return (rows[0] as { token: string }).token;
 }
