@@ -3,6 +3,7 @@ import { hostname } from 'node:os';
 import type { RelayIdentity } from '../outbox/delivering/register-relay.ts';
 import { packageVersion } from '../package-version.ts';
 import { handlerTarget } from './deliver/handlers.ts';
+import { ownProcess } from './lease/host-process.ts';
 import type { ResolvedRelayOptions } from './options.ts';
 
 /** What the relay registers: its targets, and a hash that differs when its settings do. */
@@ -14,5 +15,5 @@ export function relayIdentity(options: ResolvedRelayOptions): RelayIdentity & { 
   // Only the hash is published, so it may cover the source of `route`: the usual difference between two versions.
   const settings = JSON.stringify([targets, String(route), retry, poison, noHandler]);
   const fingerprint = createHash('sha256').update(settings).digest('hex').slice(0, 16);
-  return { name, host: hostname(), pid: process.pid, version: packageVersion(), targets, fingerprint };
+  return { name, host: hostname(), pid: process.pid, version: packageVersion(), targets, fingerprint, ...ownProcess() };
 }

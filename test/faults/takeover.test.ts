@@ -62,6 +62,27 @@ describe('a relay that is killed', () => {
   );
 
   test(
+    'and restarted alone continues at once, with and without a session lock',
+    withScenario(async (scenario) => {
+      for (const victim of ['first', 'second']) {
+        const child = await scenario.child(victim, { leaseMs });
+        await scenario.emit([{ aggregateId: victim, script: { hangIn: victim } }]);
+        await scenario.emitLine(victim, 3);
+        await until(() => begins(scenario, victim) === 1, { what: 'the victim has it' });
+        if (victim === 'second') await scenario.db.query('update postcommit.outbox_relays set session_lock = false');
+        child.kill('SIGKILL');
+        await child.exited;
+        const restarted = await scenario.relay(`after ${victim}`, { leaseMs });
+        // Well within the grace.
+        await until(() => ends(scenario, `after ${victim}`) === 4, { what: 'all are delivered', timeoutMs: 2_000 });
+        await restarted.stop();
+      }
+      expect(await lostRelays(scenario)).toEqual(['first', 'second']);
+      expect(await scenario.findings({ killed: ['first', 'second'] })).toMatchObject({ lost: [], orderViolations: [] });
+    }),
+  );
+
+  test(
     'is not declared lost for its lock if it has none, only when its lease ends',
     withScenario(async (scenario) => {
       await settledServer(scenario);

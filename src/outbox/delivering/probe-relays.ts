@@ -29,12 +29,12 @@ export async function probeRelays(
   db: Executor,
   schema: string,
   ownToken: string,
-  ownHostId: string | null,
+  ownHostId: string | undefined,
   lost: readonly SuspectRelay[],
 ): Promise<ProbedRelays> {
   const { rows } = await db.query(probeRelaysSql(schema), [
     ownToken,
-    ownHostId,
+    ownHostId ?? null,
     lost.map(({ token }) => token),
     lost.map(({ freeSince }) => freeSince),
   ]);

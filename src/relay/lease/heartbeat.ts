@@ -9,6 +9,7 @@ import { takeOver } from '../../outbox/delivering/take-over.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
 import type { Service } from '../service/service.ts';
+import { isProcessGone } from './host-process.ts';
 import type { Standing } from './standing.ts';
 import { monotonicMs } from './standing.ts';
 import { Suspicion } from './suspicion.ts';
@@ -61,6 +62,9 @@ const queryTimeoutMs = (leaseMs: number) => Math.min(15_000, Math.max(500, lease
  *   delivery until it holds the lock again.
  * - The **lease**, a time in the relay's row, renewed three times per lease. It is the floor: for a relay that hangs or whose
  *   host is frozen, which keeps its connection, and for relays behind a pooler, which have no session of their own.
+ *
+ * A relay on the same host whose process does not exist any more is declared lost at once: after a crash, the restarted relay
+ * continues with its predecessor's events.
  *
  * After an outage of the database all leases have expired and all locks are free, and the first relays to reconnect would
  * declare the others lost. So a relay judges leases only when it has been in touch with the database for a whole lease, and
@@ -253,7 +257,7 @@ export class Heartbeat implements Service {
   }
 
   async #probe(): Promise<void> {
-    const { schema, hostId = null, onTakeover } = this.#options;
+    const { schema, hostId, onTakeover } = this.#options;
     const held = this.#held;
     const own = held?.token ?? '0';
     const connection = this.#db.connections;
@@ -261,9 +265,10 @@ export class Heartbeat implements Service {
     const probed = await probeRelays(this.#db, schema, own, hostId, []);
     if (connection !== this.#db.connections) return;
     if (held !== undefined && held === this.#held) this.#proven(held, probed, sentAt);
-    const lost = this.#suspicion.judge(probed, sentAt, monotonicMs());
-    if (lost.length === 0) return;
-    for (const relay of (await probeRelays(this.#db, schema, own, hostId, lost)).lost) onTakeover(relay);
+    const lost = new Set(this.#suspicion.judge(probed, sentAt, monotonicMs()));
+    for (const suspect of probed.suspects) if (isProcessGone(suspect, hostId)) lost.add(suspect);
+    if (lost.size === 0) return;
+    for (const relay of (await probeRelays(this.#db, schema, own, hostId, [...lost])).lost) onTakeover(relay);
   }
 
   /** The answer to a probe shows that the session is still there, and with it the lock. */
