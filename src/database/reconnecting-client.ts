@@ -159,6 +159,11 @@ export class ReconnectingClient implements Executor {
     if (!this.#client && !this.#closed) this.#reconnect().catch(() => {});
   }
 
+  /** Drops the connection, as if it had been lost. */
+  disconnect(reason: Error): void {
+    if (this.#client) this.#drop(this.#client, reason);
+  }
+
   async close(): Promise<void> {
     this.#closed = true;
     this.#closing.abort();

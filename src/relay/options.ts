@@ -44,6 +44,17 @@ export interface RelayOptions extends ConnectionOptions {
    * takeover of these and more heartbeats (three per lease). Default 30,000.
    */
   leaseMs?: number;
+  /**
+   * Keep the lease on a worker thread, so that a handler that blocks the event loop for longer than a lease does not lose its
+   * events. In a bundle without the package's own files, and with `connection.stream`, there is no thread. A password
+   * function is called on the event loop, so while that is blocked the heartbeat cannot reconnect. Default `true`.
+   */
+  heartbeatThread?: boolean;
+  /**
+   * A relay whose event loop was blocked for this long counts as hung: it gives up its lease, and other relays take over. Needs
+   * `heartbeatThread`; without it a relay that is blocked for longer than a lease is taken over. Default 600,000.
+   */
+  blockedMaxMs?: number;
   /** A delivery that takes longer is aborted and counts as failed. Default 30,000. */
   deliverTimeoutMs?: number;
   /** Handlers under way at once, over all aggregates. Destinations have limits of their own. Default 100. */
@@ -139,6 +150,8 @@ export function resolveOptions(given: RelayOptions) {
     route: checkRoute(given.route),
     name: checkName(given.name ?? `${hostname()}:${process.pid}`),
     leaseMs: whole('leaseMs', 30_000, 300, 3_600_000),
+    heartbeatThread: checkFlag('heartbeatThread', given.heartbeatThread ?? true),
+    blockedMaxMs: whole('blockedMaxMs', 600_000, 100, 86_400_000),
     deliverTimeoutMs: whole('deliverTimeoutMs', 30_000, 1, 86_400_000),
     inFlightMax: whole('inFlightMax', 100, 1, 10_000),
     batchSizeMax,
@@ -151,7 +164,7 @@ export function resolveOptions(given: RelayOptions) {
     poison: oneOf('poison', 'skip', ['skip', 'block']),
     noHandler: oneOf('noHandler', 'retry', ['retry', 'fail']),
     pollIntervalMs: whole('pollIntervalMs', 1_000, 10, 3_600_000),
-    listen: checkListen(given.listen ?? true),
+    listen: checkFlag('listen', given.listen ?? true),
     stopTimeoutMs: whole('stopTimeoutMs', 10_000, 0, 3_600_000),
     maintenance: resolveMaintenance(given.maintenance),
     logger: checkLogger(given.logger ?? silentLogger),
@@ -195,9 +208,9 @@ function checkRoute(route: unknown): RouteFunction | undefined {
   throw fail("route must be a function, e.g. (event) => ({ to: 'events', topic: event.type }).");
 }
 
-function checkListen(listen: unknown): boolean {
-  if (typeof listen === 'boolean') return listen;
-  throw fail(`listen must be true or false. Got ${String(listen)}.`);
+function checkFlag(name: string, value: unknown): boolean {
+  if (typeof value === 'boolean') return value;
+  throw fail(`${name} must be true or false. Got ${String(value)}.`);
 }
 
 function checkLogger(logger: Logger): Logger {

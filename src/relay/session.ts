@@ -16,7 +16,7 @@ import { ClaimHistory } from './lane/claim-history.ts';
 import { EventBuffer } from './lane/event-buffer.ts';
 import { PollingLane } from './lane/polling-lane.ts';
 import { SlowKeys } from './lane/slow-keys.ts';
-import { Heartbeat } from './lease/heartbeat.ts';
+import { HeartbeatThread } from './lease/heartbeat-thread.ts';
 import { Lease } from './lease/lease.ts';
 import { Standing } from './lease/standing.ts';
 import type { Lifecycle } from './lifecycle.ts';
@@ -46,7 +46,8 @@ const abortedMs = 1_000;
 export class RelaySession implements Service {
   readonly #options: ResolvedRelayOptions;
   readonly #connections: RelayConnections;
-  readonly #heartbeat: Heartbeat;
+  readonly #heartbeat: HeartbeatThread;
+  readonly #standing = new Standing();
   readonly #lease: Lease;
   readonly #sweeper: ParkedEventSweeper;
   readonly #maintenance: Maintenance | undefined;
@@ -142,8 +143,8 @@ export class RelaySession implements Service {
       onRefused: (refused) => this.#lease.refused(refused),
     });
 
-    const standing = new Standing();
-    this.#heartbeat = new Heartbeat({
+    const standing = this.#standing;
+    this.#heartbeat = new HeartbeatThread({
       ...options,
       sessionLock: options.listen,
       hostId: identity.hostId,
@@ -208,7 +209,7 @@ export class RelaySession implements Service {
       token: this.#lease.token || undefined,
       inFlight: this.#dispatcher.inFlight,
       waiting: this.#dispatcher.waiting,
-      connected: this.#connections.connected && this.#heartbeat.connected,
+      connected: this.#connections.connected && this.#standing.connected,
       hearing: this.#doorbell.hearing,
       leading: this.#maintenance?.leading ?? false,
       maintenance: this.#maintenance?.runs ?? [],
@@ -226,7 +227,10 @@ export class RelaySession implements Service {
     const { control } = this.#connections;
     try {
       await this.#doorbell.start();
-      await Promise.all([this.#connections.start(), this.#heartbeat.start()]);
+      const beating = this.#heartbeat.start();
+      beating.catch(() => {}); // If both fail, the connections tell why.
+      await this.#connections.start();
+      await beating;
       this.#connected = true;
       await requireFunctions(control, schema);
       await requireAllRows(control, schema);

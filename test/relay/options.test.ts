@@ -58,6 +58,8 @@ const options: Record<keyof RelayOptions, { taken: unknown[]; refused: unknown[]
   route: { taken: [undefined], refused: ['events', {}, () => null] },
   name: { taken: ['mail 1', 'x'.repeat(200)], refused: ['', 'x'.repeat(201), 'a\0b', 'a\ud800', 5, {}] },
   leaseMs: wholeNumbers(300, 3_600_000),
+  heartbeatThread: { taken: [true, false], refused: ['false', 0, {}] },
+  blockedMaxMs: wholeNumbers(100, 86_400_000),
   deliverTimeoutMs: wholeNumbers(1, 86_400_000),
   inFlightMax: wholeNumbers(1, 10_000),
   batchSizeMax: wholeNumbers(2, 5_000),

@@ -9,7 +9,7 @@ import { DestinationSet } from '../../src/relay/deliver/destinations/destination
 import { ClaimHistory } from '../../src/relay/lane/claim-history.ts';
 import { EventBuffer } from '../../src/relay/lane/event-buffer.ts';
 import { PollingLane } from '../../src/relay/lane/polling-lane.ts';
-import { Heartbeat } from '../../src/relay/lease/heartbeat.ts';
+import { HeartbeatThread } from '../../src/relay/lease/heartbeat-thread.ts';
 import { Lease } from '../../src/relay/lease/lease.ts';
 import { Standing } from '../../src/relay/lease/standing.ts';
 import { Lifecycle } from '../../src/relay/lifecycle.ts';
@@ -126,11 +126,13 @@ const services: [name: string, make: () => Service][] = [
         onBeat: async () => {},
       }),
   ],
-  [
-    'the heartbeat',
+  ...[true, false].map((heartbeatThread): [string, () => Service] => [
+    `the heartbeat, on a thread: ${heartbeatThread}`,
     () =>
-      new Heartbeat({
+      new HeartbeatThread({
         ...common,
+        heartbeatThread,
+        blockedMaxMs: 60_000,
         servers: servers(),
         sessionLock: true,
         hostId: undefined,
@@ -139,7 +141,7 @@ const services: [name: string, make: () => Service][] = [
         onTakeover: nothing,
         onDisconnected: nothing,
       }),
-  ],
+  ]),
   ['the polling lane', lane],
   ['the sweeper of parked events', () => new ParkedEventSweeper({ ...common, db: pool, onUnparked: nothing })],
   ['the destinations', destinations],

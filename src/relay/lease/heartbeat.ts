@@ -44,6 +44,8 @@ export interface HeartbeatOptions {
   hostId: string | undefined;
   logger: Logger;
   standing: Standing;
+  /** Whether the relay's event loop hangs: then the relay must not count as alive. Default: it does not. */
+  isBlocked?: () => boolean;
   /** Another relay declared this one lost, and may have taken over. */
   onLost: (token: string) => void;
   onTakeover: (lost: LostRelay) => void;
@@ -86,6 +88,7 @@ export class Heartbeat implements Service {
   /** Whether statements of the connection were seen to run in different sessions. */
   #isShared = false;
   #lockAgainAt = 0;
+  #wasBlocked = false;
   /** The connection that the last turn used. */
   #connection = 0;
   #beatAt = 0;
@@ -112,10 +115,6 @@ export class Heartbeat implements Service {
     });
   }
 
-  get connected(): boolean {
-    return this.#db.connected;
-  }
-
   /** What the relay reports with each renewal. */
   report(stats: unknown): void {
     this.#stats = stats;
@@ -123,8 +122,13 @@ export class Heartbeat implements Service {
 
   /** Connects. Fails when that fails. */
   start(): Promise<void> {
-    this.#starting ??= this.#stopped ? Promise.resolve() : this.#db.open();
+    this.#starting ??= this.#stopped ? Promise.resolve() : this.#open();
     return this.#starting;
+  }
+
+  async #open(): Promise<void> {
+    await this.#db.open();
+    this.#options.standing.connected = this.#db.connected;
   }
 
   /** Keeps this registration alive from now on. Settles as the first round does; after a failure it continues to try. */
@@ -161,6 +165,7 @@ export class Heartbeat implements Service {
     this.#stopped = true;
     clearTimeout(this.#timer);
     this.drop();
+    this.#options.standing.connected = false;
     await this.#db.close();
     await this.#starting?.catch(() => {});
     await this.#turn.catch(() => {});
@@ -195,13 +200,14 @@ export class Heartbeat implements Service {
         this.#options.logger.warn({ suppressed, err: String(error) }, 'heartbeat failed, retrying'),
       );
       // Without a connection the next round waits for one.
-      this.#schedule(this.connected ? Math.min(probeMs, this.#options.leaseMs * beatAgainShare) : 0);
+      this.#schedule(this.#db.connected ? Math.min(probeMs, this.#options.leaseMs * beatAgainShare) : 0);
     }
   }
 
   async #round(): Promise<void> {
-    if (this.#stopped) return;
+    if (this.#stopped || this.#isBlocked()) return;
     await this.#db.whenConnected();
+    this.#options.standing.connected = this.#db.connected;
     if (this.#connection !== this.#db.connections) {
       if (this.#connection > 0) this.#suspicion.reconnected(monotonicMs());
       this.#connection = this.#db.connections;
@@ -210,6 +216,18 @@ export class Heartbeat implements Service {
     await this.#lock();
     if (monotonicMs() >= this.#beatAt) await this.#beat();
     await this.#probe();
+  }
+
+  /** While the event loop hangs, the relay neither renews its lease nor holds its lock. */
+  #isBlocked(): boolean {
+    const isBlocked = this.#options.isBlocked?.() ?? false;
+    if (isBlocked && !this.#wasBlocked) {
+      this.#options.standing.suspended();
+      this.#options.logger.error({}, 'event loop blocked for blockedMaxMs, other relays take over');
+      this.#db.disconnect(new Error('the event loop is blocked')); // Frees the lock.
+    }
+    this.#wasBlocked = isBlocked;
+    return isBlocked;
   }
 
   get #canLock(): boolean {
@@ -338,6 +356,7 @@ export class Heartbeat implements Service {
     // Other relays may find the lock free. A relay that has only its lease keeps that.
     if (this.#isLocked) this.#options.standing.suspended();
     this.#isLocked = false;
+    this.#options.standing.connected = false;
     this.#options.onDisconnected(error);
     this.#db.ensure();
     this.#schedule(0);

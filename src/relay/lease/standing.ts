@@ -4,8 +4,8 @@ import { safeShare, trustMs } from './tuning.ts';
 export const monotonicMs = (): number => Number(process.hrtime.bigint()) / 1_000_000;
 
 /** Where each value is in the shared memory. Times are in microseconds. */
-const cell = { registration: 0, renewedAt: 1, provenAt: 2 } as const;
-const cells = 3;
+const cell = { registration: 0, renewedAt: 1, provenAt: 2, connected: 3, movedAt: 4 } as const;
+const cells = 5;
 /** Later than any time: without a session lock there is nothing to prove. */
 const always = 2n ** 62n;
 
@@ -29,6 +29,24 @@ export class Standing {
   /** When the last successful renewal was sent. */
   get renewedAt(): number {
     return Number(Atomics.load(this.#cells, cell.renewedAt)) / 1_000;
+  }
+
+  /** Whether the heartbeat is connected. */
+  get connected(): boolean {
+    return Atomics.load(this.#cells, cell.connected) === 1n;
+  }
+
+  set connected(is: boolean) {
+    Atomics.store(this.#cells, cell.connected, is ? 1n : 0n);
+  }
+
+  /** When the relay's event loop last moved. */
+  get movedAt(): number {
+    return Number(Atomics.load(this.#cells, cell.movedAt)) / 1_000;
+  }
+
+  moved(at: number): void {
+    Atomics.store(this.#cells, cell.movedAt, toMicros(at));
   }
 
   /** Whether deliveries may start under this registration. */

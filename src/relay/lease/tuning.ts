@@ -33,3 +33,8 @@ export const lockAgainMs = 3_000;
 /** One attempt to connect, and the pause before the next: short, because the grace is short. */
 export const connectMs = 3_000;
 export const reconnectMs = (attempt: number): number => (attempt <= 50 ? 50 : 500) * (1 + Math.random());
+
+/** How often the event loop shows at least that it moves. */
+export const pulseMsMax = 1_000;
+/** The heap of the heartbeat's thread. */
+export const threadHeapMb = 64;
