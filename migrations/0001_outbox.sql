@@ -247,8 +247,18 @@ create table :"schema".outbox_relays (
   targets      text[] not null default '{}',
   fingerprint  text,
   stats        jsonb not null default '{}',
-  queues       text[] not null default '{default}'
+  queues       text[] not null default '{default}',
+  session_lock boolean not null default false,
+  lock_free_since timestamptz,
+  host_id      text,
+  process_id   text
 ) with (fillfactor = 50);
+comment on column :"schema".outbox_relays.session_lock is
+  'Whether a session of the relay holds its advisory lock. If not, as behind a transaction pooler, only the lease shows that it is alive.';
+comment on column :"schema".outbox_relays.lock_free_since is
+  'When another relay found the advisory lock free; NULL again once the relay holds it.';
+comment on column :"schema".outbox_relays.host_id is 'Identifies the boot and the pid namespace in which pid is valid.';
+comment on column :"schema".outbox_relays.process_id is 'Identifies the process among those that have had its pid.';
 comment on column :"schema".outbox_relays.version is 'Version of the package that the relay runs.';
 comment on column :"schema".outbox_relays.targets is
   'What the relay can deliver to: destinations by name, handlers as type:name.';

@@ -22,6 +22,8 @@ const knownKeys: Record<keyof PostcommitConfig, true> = {
   route: true,
   name: true,
   leaseMs: true,
+  heartbeatThread: true,
+  blockedMaxMs: true,
   deliverTimeoutMs: true,
   inFlightMax: true,
   queues: true,

@@ -104,6 +104,8 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       'settle',
       'fail',
       'begin_trial',
+      'hold_relay_lock',
+      'probe_relays',
       'defer',
       'defer_keys',
       'undefer_keys',

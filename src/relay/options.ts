@@ -26,7 +26,7 @@ import { resolveSchedules } from './schedules/schedule-options.ts';
 /**
  * Options of `createRelay`. The defaults suit a service with some hundred events a second and more.
  *
- * The relay opens three connections to the database, a fourth for the first payload over 16 KB, one more while it does
+ * The relay opens four connections to the database, a fifth for the first payload over 16 KB, one more while it does
  * maintenance, and one more while it emits the events of schedules.
  */
 export interface RelayOptions extends ConnectionOptions {
@@ -44,10 +44,22 @@ export interface RelayOptions extends ConnectionOptions {
   /** Shown to operators. Default: host name and process id. */
   name?: string;
   /**
-   * How long the relay counts as alive without a heartbeat. A crash is noticed after this time; a shorter lease means a
-   * faster takeover and more heartbeats (three per lease). Default 30,000.
+   * How long the relay counts as alive without a heartbeat. A crash is noticed within three seconds. Only a relay that hangs, whose
+   * host is frozen, or that is behind a transaction pooler, is noticed after this time; a shorter lease means a faster
+   * takeover of these and more heartbeats (three per lease). Default 30,000.
    */
   leaseMs?: number;
+  /**
+   * Keep the lease on a worker thread, so that a handler that blocks the event loop for longer than a lease does not lose its
+   * events. In a bundle without the package's own files, and with `connection.stream`, there is no thread. A password
+   * function is called on the event loop, so while that is blocked the heartbeat cannot reconnect. Default `true`.
+   */
+  heartbeatThread?: boolean;
+  /**
+   * A relay whose event loop was blocked for this long counts as hung: it gives up its lease, and other relays take over. Needs
+   * `heartbeatThread`; without it a relay that is blocked for longer than a lease is taken over. Default 600,000.
+   */
+  blockedMaxMs?: number;
   /** A call of a handler that takes longer is aborted and counts as failed, unless it has a `timeoutMs`. Default 30,000. */
   deliverTimeoutMs?: number;
   /**
@@ -163,6 +175,8 @@ export function resolveOptions(given: RelayOptions) {
     route: checkRoute(given.route),
     name: checkName(given.name ?? `${hostname()}:${process.pid}`),
     leaseMs: whole('leaseMs', 30_000, 300, 3_600_000),
+    heartbeatThread: checkFlag('heartbeatThread', given.heartbeatThread ?? true),
+    blockedMaxMs: whole('blockedMaxMs', 600_000, 100, 86_400_000),
     deliverTimeoutMs,
     inFlightMax: whole('inFlightMax', 100, 1, slotsMax),
     queues: resolveQueues(given.queues, given.inFlightMax),
@@ -176,7 +190,7 @@ export function resolveOptions(given: RelayOptions) {
     poison: oneOf('poison', 'skip', ['skip', 'block']),
     noHandler: oneOf('noHandler', 'retry', ['retry', 'fail']),
     pollIntervalMs: whole('pollIntervalMs', 1_000, 10, 3_600_000),
-    listen: checkListen(given.listen ?? true),
+    listen: checkFlag('listen', given.listen ?? true),
     stopTimeoutMs: whole('stopTimeoutMs', 10_000, 0, 3_600_000),
     maintenance: resolveMaintenance(given.maintenance),
     schedules: resolveSchedules(given.schedules),
@@ -225,9 +239,9 @@ function checkRoute(route: unknown): RouteFunction | undefined {
   throw fail("route must be a function, e.g. (event) => ({ to: 'events', topic: event.type }).");
 }
 
-function checkListen(listen: unknown): boolean {
-  if (typeof listen === 'boolean') return listen;
-  throw fail(`listen must be true or false. Got ${String(listen)}.`);
+function checkFlag(name: string, value: unknown): boolean {
+  if (typeof value === 'boolean') return value;
+  throw fail(`${name} must be true or false. Got ${String(value)}.`);
 }
 
 function checkLogger(logger: Logger): Logger {

@@ -2,10 +2,11 @@ import { createHash } from 'node:crypto';
 import { hostname } from 'node:os';
 import type { RelayIdentity } from '../outbox/delivering/register-relay.ts';
 import { packageVersion } from '../package-version.ts';
+import { ownProcess } from './lease/host-process.ts';
 import type { ResolvedRelayOptions } from './options.ts';
 
 /** What the relay registers: its targets, and a hash that differs when its settings do. */
-export function relayIdentity(options: ResolvedRelayOptions): Required<RelayIdentity> {
+export function relayIdentity(options: ResolvedRelayOptions): RelayIdentity & { targets: string[] } {
   const { name, queues, handlers, destinations, route, retry, poison, noHandler } = options;
   const targets = destinations.map((destination) => destination.name);
   targets.push(...handlers.all.map(({ target }) => target));
@@ -22,5 +23,6 @@ export function relayIdentity(options: ResolvedRelayOptions): Required<RelayIden
     targets,
     fingerprint,
     queues: [...queues.keys()],
+    ...ownProcess(),
   };
 }

@@ -16,7 +16,9 @@ import { SuspectTrials } from './dispatch/suspect-trials.ts';
 import { ClaimHistory } from './lane/claim-history.ts';
 import { QueueLanes } from './lane/queue-lanes.ts';
 import { SlowKeys } from './lane/slow-keys.ts';
+import { HeartbeatThread } from './lease/heartbeat-thread.ts';
 import { Lease } from './lease/lease.ts';
+import { Standing } from './lease/standing.ts';
 import type { Lifecycle } from './lifecycle.ts';
 import { Maintenance } from './maintenance/maintenance.ts';
 import { ParkedEventSweeper } from './maintenance/parked-event-sweeper.ts';
@@ -46,6 +48,8 @@ const abortedMs = 1_000;
 export class RelaySession implements Service {
   readonly #options: ResolvedRelayOptions;
   readonly #connections: RelayConnections;
+  readonly #heartbeat: HeartbeatThread;
+  readonly #standing = new Standing();
   readonly #lease: Lease;
   readonly #sweeper: ParkedEventSweeper;
   readonly #maintenance: Maintenance | undefined;
@@ -165,12 +169,28 @@ export class RelaySession implements Service {
       onRefused: (refused) => this.#lease.refused(refused),
     });
 
+    const standing = this.#standing;
+    this.#heartbeat = new HeartbeatThread({
+      ...options,
+      sessionLock: options.listen,
+      hostId: identity.hostId,
+      standing,
+      onLost: (lost) => this.#lease.refused(lost),
+      onTakeover: (lost) => {
+        reporter.rescued(lost);
+        this.#cancels.check();
+        this.#doorbell.ring();
+      },
+      onDisconnected: (error) => lifecycle.tell('disconnected', { connection: 'heartbeat', error: String(error) }),
+    });
     this.#lease = new Lease({
       schema,
       db: control,
       relay: identity,
       leaseMs: options.leaseMs,
       logger,
+      heartbeat: this.#heartbeat,
+      standing,
       stats: () => ({ ...counters, ...this.#load }),
       isStopping: () => this.#stopping,
       onRegistered: (registered) => {
@@ -189,11 +209,6 @@ export class RelaySession implements Service {
         await withTimeout(abortedMs, this.#whenDelivered());
       },
       onOverdue: () => this.#deliverer.abandon(new Error('The relay could not renew its lease')),
-      onTakeover: (lost) => {
-        reporter.rescued(lost);
-        this.#cancels.check();
-        this.#doorbell.ring();
-      },
       onBeat: async () => {
         this.#sweeper.beat();
         this.#cancels.check();
@@ -225,7 +240,7 @@ export class RelaySession implements Service {
     return {
       token: this.#lease.token || undefined,
       ...this.#load,
-      connected: this.#connections.connected,
+      connected: this.#connections.connected && this.#standing.connected,
       listening: this.#doorbell.listening,
       leading: this.#maintenance?.leading ?? false,
       maintenance: this.#maintenance?.runs ?? [],
@@ -253,7 +268,10 @@ export class RelaySession implements Service {
     const { control } = this.#connections;
     try {
       await this.#doorbell.start();
+      const beating = this.#heartbeat.start();
+      beating.catch(() => {}); // If both fail, the connections tell why.
       await this.#connections.start();
+      await beating;
       this.#connected = true;
       await requireFunctions(control, schema);
       await requireAllRows(control, schema);
@@ -272,7 +290,7 @@ export class RelaySession implements Service {
         stopStepMs,
         this.#lease.stop().catch(() => {}),
       );
-      await this.#connections.stop();
+      await Promise.all([this.#connections.stop(), this.#heartbeat.stop()]);
       throw error;
     }
   }
@@ -334,7 +352,7 @@ export class RelaySession implements Service {
     await this.#doorbell.stop();
     this.#lanes.signalEmpty();
     // In this order: a refresh of the destinations may wait for a connection, and ends when the connections are closed.
-    await this.#connections.stop();
+    await Promise.all([this.#connections.stop(), this.#heartbeat.stop()]);
     await Promise.all([refreshed, closed]);
   }
 

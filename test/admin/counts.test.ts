@@ -180,6 +180,7 @@ describe('admin.relays', () => {
       targets: expect.any(Array),
       fingerprint: expect.any(String),
       queues: ['default'],
+      sessionLock: true,
     });
     expect(relays[3]?.endedAt).toBeInstanceOf(Date);
   });

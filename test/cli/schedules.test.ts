@@ -63,7 +63,7 @@ describe('an operator of schedules', () => {
     expect(doctor.findings).toMatchObject([{ severity: 'ok', what: '2 schedules' }]);
   });
 
-  it('is told by the doctor of a schedule that is overdue', async () => {
+  it('reports a schedule that is overdue in the doctor', async () => {
     await db.query(
       `update postcommit.outbox_schedules set next_tick_at = now() - interval '2 minutes' where name = 'poll'`,
     );

@@ -79,6 +79,8 @@ const options: Record<keyof RelayOptions, { taken: unknown[]; refused: unknown[]
     ],
   },
   leaseMs: wholeNumbers(300, 3_600_000),
+  heartbeatThread: { taken: [true, false], refused: ['false', 0, {}] },
+  blockedMaxMs: wholeNumbers(100, 86_400_000),
   deliverTimeoutMs: wholeNumbers(1, 86_400_000),
   inFlightMax: wholeNumbers(1, 10_000),
   batchSizeMax: wholeNumbers(2, 5_000),

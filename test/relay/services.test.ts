@@ -11,7 +11,9 @@ import { ClaimHistory } from '../../src/relay/lane/claim-history.ts';
 import { ClaimTurn } from '../../src/relay/lane/claim-turn.ts';
 import { EventBuffer } from '../../src/relay/lane/event-buffer.ts';
 import { PollingLane } from '../../src/relay/lane/polling-lane.ts';
+import { HeartbeatThread } from '../../src/relay/lease/heartbeat-thread.ts';
 import { Lease } from '../../src/relay/lease/lease.ts';
+import { Standing } from '../../src/relay/lease/standing.ts';
 import { Lifecycle } from '../../src/relay/lifecycle.ts';
 import { Maintenance } from '../../src/relay/maintenance/maintenance.ts';
 import { resolveMaintenance } from '../../src/relay/maintenance/maintenance-options.ts';
@@ -148,15 +150,32 @@ const services: [name: string, make: () => Service][] = [
         ...common,
         db: pool,
         relay: { name: 'stress', host: hostname(), pid: process.pid },
+        heartbeat: { hold: async () => {}, drop: nothing, report: nothing },
+        standing: new Standing(),
         stats: () => ({}),
         isStopping: () => false,
         onRegistered: nothing,
         onLost: async () => {},
         onOverdue: nothing,
-        onTakeover: nothing,
         onBeat: async () => {},
       }),
   ],
+  ...[true, false].map((heartbeatThread): [string, () => Service] => [
+    `the heartbeat, on a thread: ${heartbeatThread}`,
+    () =>
+      new HeartbeatThread({
+        ...common,
+        heartbeatThread,
+        blockedMaxMs: 60_000,
+        servers: servers(),
+        sessionLock: true,
+        hostId: undefined,
+        standing: new Standing(),
+        onLost: nothing,
+        onTakeover: nothing,
+        onDisconnected: nothing,
+      }),
+  ]),
   ['the polling lane', lane],
   ['the progress writer', progress],
   ['the watch for cancelled events', cancels],

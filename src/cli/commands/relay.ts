@@ -22,6 +22,7 @@ type Overrides = Pick<
   RelayOptions,
   | 'name'
   | 'leaseMs'
+  | 'blockedMaxMs'
   | 'deliverTimeoutMs'
   | 'inFlightMax'
   | 'batchSizeMax'
@@ -59,6 +60,7 @@ export function addRelay(program: Command, terminal: Terminal): void {
     .option('--name <name>', 'name of this relay in `postcommit status` (default: host name and process id)')
     .addOption(new Option('--log-level <level>', 'minimum level to log').choices(logLevels).default('info'))
     .option('--lease-ms <n>', 'how long the relay counts as alive without a heartbeat', anyNumber)
+    .option('--blocked-max-ms <n>', 'a relay whose event loop is blocked for longer is taken over', anyNumber)
     .option('--deliver-timeout-ms <n>', 'a handler call that takes longer fails', anyNumber)
     .option('--in-flight-max <n>', 'maximum concurrent handler calls of the queue default', anyNumber)
     .option(

@@ -7,7 +7,10 @@ const holdersMax = 20;
 
 // The lock keys are those of the statements that take the locks: lock_keys and emit_one (gate, key), lock_new_ids (id),
 // prune_events, replay and requeue_orphans (prune), the functions that change partitions and repair_sequence (partitions),
-// forget_target, cancel_events, make_due and unshelve (unshelve), claims and pause_queue (queue), migrate.ts.
+// forget_target, cancel_events, make_due and unshelve (unshelve), claims and pause_queue (queue), hold_relay_lock (relay),
+// migrate.ts.
+//
+// A relay holds its own lock for as long as it runs: only other sessions that hold one are reported.
 //
 // A lock of one 64-bit number has its halves in classid and objid. The number of a key lock can be anything. It is recognised
 // by the session that waits for it, which has locked a gate before.
@@ -28,7 +31,8 @@ with number as (
 ), advisory as materialized (
   select l.pid, l.virtualtransaction as session, l.classid, l.objid, l.objsubid, l.granted, l.waitstart,
          case when l.objsubid = 2 then case l.classid::bigint - (n.salt & 1048575)
-                when 1886352483 then 'gate' when 1886352483 + 1048576 then 'id' end
+                when 1886352483 then 'gate' when 1886352483 + 1048576 then 'id'
+                when 1886352483 + 2097152 then 'relay' end
               else (select m.lock from named m where m.key = (l.classid::bigint << 32 | l.objid::bigint)) end as lock
     from pg_locks l, number n
    where l.locktype = 'advisory' and l.database = (select d.oid from pg_database d where d.datname = current_database())
@@ -57,6 +61,7 @@ with number as (
     left join pg_locks t on h.pid is null and t.pid is null and t.virtualtransaction = h.session
                             and t.locktype = 'transactionid' and t.granted
     left join pg_prepared_xacts p on p.transaction = t.transactionid
+   where not (h.locks = '{relay}' and coalesce(a.application_name, '') like 'postcommit heartbeat%')
 )
 select json_build_object(
   'kind', case when d.pid is null then 'prepared' else 'session' end, 'name', coalesce(d.pid::text, d.gid),
@@ -67,7 +72,7 @@ select json_build_object(
  order by d.waited_ms desc nulls last, d.age_ms desc nulls first limit ${holdersMax}`;
 
 /** What an advisory lock of the outbox is for. */
-export type OutboxLock = 'gate' | 'key' | 'id' | 'prune' | 'partitions' | 'unshelve' | 'migrate' | 'queue';
+export type OutboxLock = 'gate' | 'key' | 'id' | 'prune' | 'partitions' | 'unshelve' | 'relay' | 'migrate' | 'queue';
 
 /** A session, or a prepared transaction, that holds advisory locks of the outbox. */
 export interface AdvisoryLockHolder
