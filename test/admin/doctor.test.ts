@@ -29,7 +29,7 @@ describe('the doctor', () => {
     const { worst, findings } = await scene.admin.doctor({ connectionString: scene.db.url });
     expect(findings.filter(({ severity }) => severity === 'warning' || severity === 'critical')).toEqual([]);
     expect(worst).toBe('note');
-    expect(new Set(findings.map(({ check }) => check)).size).toBe(24);
+    expect(new Set(findings.map(({ check }) => check)).size).toBe(25);
     expect(findings.map(({ what }) => what)).toContain('the role "postgres" is a superuser');
   });
 

@@ -43,6 +43,7 @@ describe('admin.find', () => {
       payloadJson: '{"does": "fail", "times": 2}',
       payloadCut: false,
       payloadBytes: 28,
+      progress: [],
       sameId: [],
       status: 'SENT',
       createdAt: expect.any(Date),
