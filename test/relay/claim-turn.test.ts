@@ -67,7 +67,7 @@ describe('the turn that the lanes of a relay take', () => {
         buffer: new EventBuffer({ eventsMin: 10, eventsMax: 10, bytesMax: 1e9, stuck: none, abandoned: none }),
         slowKeys: { excludedKeys: () => [] },
         dispatcher: { accept: (events: ClaimedEvent[]) => accepted.push(...events.map(({ seq }) => seq)) },
-        holding: () => [],
+        knownSeqs: () => [],
         token: () => '1',
         isCurrent: () => true,
         targets: () => [],

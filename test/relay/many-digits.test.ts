@@ -72,7 +72,7 @@ describe('after a claim that the database did not answer in time', () => {
       targets: () => [],
       queue: 'default',
       turn: new ClaimTurn(),
-      holding: () => [],
+      knownSeqs: () => [],
     } as unknown as PollingLaneOptions);
     await expect(lane.claimOnce()).rejects.toThrow(NoAnswerError);
     await lane.claimOnce();

@@ -30,6 +30,7 @@ export class HeartbeatThread implements Service {
   /** Runs instead of the thread. */
   #local: Heartbeat | undefined;
   #held: Registration | undefined;
+  #isFileMissing = false;
   #stats: unknown = {};
   #pulse: NodeJS.Timeout | undefined;
   #calls = new Map<number, { resolve: () => void; reject: (error: Error) => void }>();
@@ -63,6 +64,11 @@ export class HeartbeatThread implements Service {
 
   hold(registration: Registration): Promise<void> {
     this.#held = registration;
+    // Not before: a relay that cannot use its database reports only that.
+    if (this.#isFileMissing) {
+      this.#isFileMissing = false;
+      this.#options.logger.info({}, 'the heartbeat runs on the event loop: there is no file for its thread');
+    }
     if (this.#local) return this.#local.hold(registration);
     // If the thread ends meanwhile, its replacement holds the registration.
     return this.#call({ call: 'hold', registration }).catch((error) => {
@@ -115,10 +121,8 @@ export class HeartbeatThread implements Service {
     try {
       standing.moved(monotonicMs());
       const worker = spawnWorker({ workerData: data, resourceLimits: { maxOldGenerationSizeMb: threadHeapMb } });
-      if (!worker) {
-        logger.info({}, 'the heartbeat runs on the event loop: there is no file for its thread');
-        return undefined;
-      }
+      this.#isFileMissing = !worker;
+      if (!worker) return undefined;
       worker.on('message', (message: FromThread) => this.#receive(message));
       worker.on('error', (error) => this.#crashed(worker, error));
       worker.on('exit', (code) => this.#crashed(worker, new Error(`it ended with code ${code}`)));
