@@ -229,13 +229,20 @@ describe.each([18, 14] as const)('a foreign session that holds an advisory lock,
     await relay.start();
     expect((await outbox.admin.relays()).map(({ sessionLock }) => sessionLock)).toEqual([true]);
     expect(await lockFindings(0)).toMatchObject([{ severity: 'ok' }]);
-    // At its next connection it finds its lock taken.
+    // Another session is the next in line for its lock, so that the relay finds it taken at its next connection.
     const [{ token }] = await db.query('select token::text from postcommit.outbox_relays');
+    const taken = take(lockOf.relay(token));
+    await until(
+      async () =>
+        (await db.query(`select from pg_locks where locktype = 'advisory' and not granted and pid = ${pid}`)).length >
+        0,
+      { what: 'the other session waits' },
+    );
     await db.query(
       `select pg_terminate_backend(pid) from pg_stat_activity
         where application_name like 'postcommit heartbeat%' and datname = current_database()`,
     );
-    await take(lockOf.relay(token));
+    await taken;
     const found = await expectNamed('a relay');
     expect(found.consequence).toContain('until its lease ends');
     await emit('1');
