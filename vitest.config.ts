@@ -3,6 +3,9 @@ import SummaryReporter from './test/support/summary-reporter.ts';
 
 /** The tests of what users must never lose. */
 const promises = 'test/{guarantees,faults}/**/*.test.ts';
+/** Those that take long: `npm run test:long`. */
+const long = 'test/faults/{broker-outage,kafka-drain,rabbitmq-exchange-deleted,relay-chaos}.test.ts';
+const onlyWaits = { count: 1, condition: /^waited \d+ ms in vain/ };
 
 const everyProject = {
   // Processes rather than threads: tests send signals and kill servers.
@@ -19,14 +22,8 @@ export default defineConfig({
     // A failed test is tried once more, and the summary names it. In tests of guarantees only a wait that ran out on a busy
     // machine is tried again: a lost, duplicated or reordered event fails at once.
     projects: [
-      {
-        test: {
-          ...everyProject,
-          name: 'promises',
-          include: [promises],
-          retry: { count: 1, condition: /^waited \d+ ms in vain/ },
-        },
-      },
+      { test: { ...everyProject, name: 'promises', include: [promises], exclude: [long], retry: onlyWaits } },
+      { test: { ...everyProject, name: 'long', include: [long], retry: onlyWaits } },
       { test: { ...everyProject, name: 'parts', include: ['test/**/*.test.ts'], exclude: [promises], retry: 1 } },
     ],
   },

@@ -7,17 +7,19 @@ import { brokers } from './suites/brokers.ts';
 import { drain } from './suites/drain.ts';
 import { emit } from './suites/emit.ts';
 import { latency } from './suites/latency.ts';
+import { notifyTrigger } from './suites/notify-trigger.ts';
 import { peers } from './suites/peers.ts';
+import { queues } from './suites/queues.ts';
 import { scale } from './suites/scale.ts';
 import { type BenchOptions, type Suite, UsageError } from './suites/suite.ts';
 import { webhooks } from './suites/webhooks.ts';
 
-const suites: readonly Suite[] = [emit, drain, latency, scale, brokers, webhooks, peers];
+const suites: readonly Suite[] = [emit, notifyTrigger, drain, latency, queues, scale, brokers, webhooks, peers];
 
 const usage = `Usage: npm run bench -- [suite ...] [options]
 
 Suites (all of them if none is named):
-${suites.map(({ name, summary }) => `  ${name.padEnd(10)} ${summary}`).join('\n')}
+${suites.map(({ name, summary }) => `  ${name.padEnd(14)} ${summary}`).join('\n')}
 
 Options:
   --json                      one line of JSON per figure (npm run --silent bench -- ... for nothing else on stdout)

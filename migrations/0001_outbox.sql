@@ -23,6 +23,8 @@ create table :"schema".outbox_events (
   headers        jsonb not null default '{}' check (jsonb_typeof(headers) = 'object'),
   available_at   timestamptz,
   created_at     timestamptz not null default clock_timestamp(),
+  attempts_max   smallint check (attempts_max between 1 and 1000),
+  queue          text collate "C",
   -- A claim reads these columns of a thousand events at once, so no single row may make it fail or exceed the relay's memory.
   -- Payloads have no limit here: a claim leaves large ones out.
   constraint outbox_events_created_at_check
@@ -34,6 +36,9 @@ create table :"schema".outbox_events (
   constraint outbox_events_available_at_check
     check (available_at is null or (available_at >= '0001-01-01 00:00:00+00'
            and available_at <= clock_timestamp() + interval '8784 hours')),
+  -- Also in src/outbox/queue-name.ts.
+  constraint outbox_events_queue_check
+    check (queue is null or (octet_length(queue) <= 100 and queue ~ '^[A-Za-z0-9._-]+$')),
   constraint outbox_events_size_check
     check (octet_length(aggregate_type) <= 1000 and octet_length(aggregate_id) <= 1000
            and octet_length(event_type) <= 1000 and coalesce(octet_length(ordering_key) <= 1000, true)
@@ -46,6 +51,10 @@ comment on column :"schema".outbox_events.ordering_key is
   'What the event is ordered by: NULL means its aggregate, the empty string means no order at all.';
 comment on column :"schema".outbox_events.available_at is
   'Not delivered before this time, at most 366 days ahead; NULL means immediately.';
+comment on column :"schema".outbox_events.attempts_max is
+  'After this many failed attempts the event is a dead letter; NULL means as the retry policies of its targets say.';
+comment on column :"schema".outbox_events.queue is
+  'The queue that delivers it: 1 to 100 letters, digits, dots, hyphens and underscores. NULL means the queue default.';
 
 create unique index outbox_events_id_key on :"schema".outbox_events (id);
 create index outbox_events_aggregate_idx on :"schema".outbox_events (aggregate_type, aggregate_id, seq);
@@ -70,6 +79,7 @@ create table :"schema".outbox_queue (
   done         text[],
   owed         text[],
   replay_id    bigint,
+  queue        text collate "C" not null default 'default',
   constraint outbox_queue_counts_check check (attempts >= 0 and rescues >= 0)
 ) with (
   fillfactor = 50,
@@ -81,7 +91,7 @@ create table :"schema".outbox_queue (
 );
 comment on column :"schema".outbox_queue.key is 'Hash of what the event is ordered by; NULL means no order.';
 comment on column :"schema".outbox_queue.claimed_by is
-  'Fencing token of the relay that claimed the event. NULL, or the token of a relay that has ended, means free.';
+  'Fencing token of the relay that claimed the event. NULL, or the token of a relay that has ended, means free. 0: cancelled during a delivery that has not ended yet, see outbox_cancellations.';
 comment on column :"schema".outbox_queue.available_at is
   'NULL means ready. A time means delayed, in backoff, or deferred behind its key; infinity means behind a blocking dead letter.';
 comment on column :"schema".outbox_queue.blocking is 'A dead letter that blocks its key until an operator resolves it.';
@@ -92,14 +102,15 @@ comment on column :"schema".outbox_queue.owed is
   'Targets that a relay has decided it must still reach: destinations by name, handlers as type:name. NULL means that no relay has decided yet.';
 comment on column :"schema".outbox_queue.replay_id is
   'Distinguishes a replay from earlier deliveries, and is part of the deduplication id. NULL means that the event is not replayed.';
+comment on column :"schema".outbox_queue.queue is 'The named queue: a relay claims only from the queues that it works.';
 
--- Separate indexes for ready rows by seq and waiting rows by due time, so that a claim never walks over rows in backoff. The
--- second column is the event's shard: a claim in the relay's own shards (claim_many) skips the entries of others without
--- fetching their rows.
-create index outbox_queue_ready_idx on :"schema".outbox_queue (seq, (coalesce(key, hashint8extended(seq, 0)) & 1023)) where available_at is null;
-create index outbox_queue_due_idx on :"schema".outbox_queue (available_at, seq) where available_at is not null;
+-- Separate indexes for ready rows by seq and waiting rows by due time, so that a claim never walks over rows in backoff. Both
+-- begin with the named queue: a claim never walks over the rows of another one. The last column of the first is the event's
+-- shard: a claim in the relay's own shards (claim_many) skips the entries of others without fetching their rows.
+create index outbox_queue_ready_idx on :"schema".outbox_queue (queue, seq, (coalesce(key, hashint8extended(seq, 0)) & 1023)) where available_at is null;
+create index outbox_queue_due_idx on :"schema".outbox_queue (queue, available_at, seq) where available_at is not null;
 -- Suspects: events that two or more relays had claimed when they ended, see claim_many. Almost always empty.
-create index outbox_queue_suspect_idx on :"schema".outbox_queue (rescues, seq) where rescues > 1;
+create index outbox_queue_suspect_idx on :"schema".outbox_queue (queue, rescues, seq) where rescues > 1;
 create index outbox_queue_key_idx on :"schema".outbox_queue (key, seq) where key is not null;
 -- Few rows owe targets. For `forget`, and for finding events whose handler no relay has.
 create index outbox_queue_owed_idx on :"schema".outbox_queue (seq) where owed is not null;
@@ -142,12 +153,18 @@ create table :"schema".outbox_dead_letters (
   key          bigint,
   blocking     boolean not null default false,
   error        text not null,
-  discarded_at timestamptz
+  discarded_at timestamptz,
+  cancelled_by text,
+  cancel_note  text,
+  queue        text collate "C"
 );
 comment on column :"schema".outbox_dead_letters.blocking is
   'Whether its key waits until an operator resolves it. Its queue row, also marked as blocking, is what blocks the key.';
 comment on column :"schema".outbox_dead_letters.discarded_at is
   'When an operator discarded it. The row stays as history.';
+comment on column :"schema".outbox_dead_letters.cancelled_by is 'Who cancelled it: as given, or the database role.';
+comment on column :"schema".outbox_dead_letters.cancel_note is 'Why, as given.';
+comment on column :"schema".outbox_dead_letters.queue is 'The queue that it returns to; NULL means default.';
 create index outbox_dead_letters_dead_at_idx on :"schema".outbox_dead_letters (dead_at, seq);
 
 -- Destinations -----------------------------------------------------------------------------------------------------------
@@ -164,6 +181,7 @@ create table :"schema".outbox_shelf (
   done        text[],
   replay_id   bigint,
   shelved_at  timestamptz not null default now(),
+  queue       text collate "C",
   primary key (destination, seq)
 ) with (
   autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
@@ -171,6 +189,7 @@ create table :"schema".outbox_shelf (
   autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 50000,
   autovacuum_vacuum_cost_delay = 0
 );
+comment on column :"schema".outbox_shelf.queue is 'The queue that it returns to; NULL means default.';
 -- A claim checks for each event whether an earlier one of its key waits for a destination.
 create index outbox_shelf_key_idx on :"schema".outbox_shelf (key, destination, seq) where key is not null;
 create index outbox_shelf_seq_idx on :"schema".outbox_shelf (seq);
@@ -195,6 +214,19 @@ comment on column :"schema".outbox_destinations.probes is
 comment on column :"schema".outbox_destinations.unshelved_at is
   'When events were last unshelved. Bounds the rate of a drain over all relays.';
 
+-- Queues -----------------------------------------------------------------------------------------------------------------
+
+-- What operators have set for named queues: see pause_queue(). A queue needs no row.
+create table :"schema".outbox_queue_states (
+  queue      text collate "C" primary key,
+  paused_at  timestamptz,
+  reason     text,
+  changed_at timestamptz not null default now(),
+  constraint outbox_queue_states_queue_check check (octet_length(queue) <= 100 and queue ~ '^[A-Za-z0-9._-]+$')
+);
+comment on column :"schema".outbox_queue_states.paused_at is 'Since when relays claim nothing from it; NULL means not paused.';
+comment on column :"schema".outbox_queue_states.reason is 'Why an operator paused it.';
+
 -- Relays -----------------------------------------------------------------------------------------------------------------
 
 -- Which relays are alive. The token fences: it is new each time a relay registers, and a relay marked lost never gets it back.
@@ -214,16 +246,54 @@ create table :"schema".outbox_relays (
   version      text,
   targets      text[] not null default '{}',
   fingerprint  text,
-  stats        jsonb not null default '{}'
+  stats        jsonb not null default '{}',
+  queues       text[] not null default '{default}',
+  session_lock boolean not null default false,
+  lock_free_since timestamptz,
+  host_id      text,
+  process_id   text
 ) with (fillfactor = 50);
+comment on column :"schema".outbox_relays.session_lock is
+  'Whether a session of the relay holds its advisory lock. If not, as behind a transaction pooler, only the lease shows that it is alive.';
+comment on column :"schema".outbox_relays.lock_free_since is
+  'When another relay found the advisory lock free; NULL again once the relay holds it.';
+comment on column :"schema".outbox_relays.host_id is 'Identifies the boot and the pid namespace in which pid is valid.';
+comment on column :"schema".outbox_relays.process_id is 'Identifies the process among those that have had its pid.';
 comment on column :"schema".outbox_relays.version is 'Version of the package that the relay runs.';
 comment on column :"schema".outbox_relays.targets is
   'What the relay can deliver to: destinations by name, handlers as type:name.';
 comment on column :"schema".outbox_relays.fingerprint is
   'Hash of its targets, route and retry settings: relays that differ in it may treat an event differently.';
+comment on column :"schema".outbox_relays.queues is 'The queues that the relay works.';
 -- Every claim and every heartbeat reads which relays are alive, among all that ever were. A heartbeat changes nothing that this
 -- index covers, so it stays a HOT update.
 create index outbox_relays_alive_idx on :"schema".outbox_relays (token) where ended_at is null;
+
+-- What handlers under way have reported about their work, at most one write per second and relay. A row belongs to its event
+-- only while that relay has claimed the event: readers compare the two. The relay deletes it when the handler has ended, and
+-- maintenance deletes those of relays that crashed.
+create table :"schema".outbox_progress (
+  seq         bigint not null,
+  handler     text not null,
+  relay       bigint not null,
+  attempt     integer not null check (attempt > 0),
+  fraction    double precision not null check (fraction >= 0 and fraction <= 1),
+  note        text,
+  since       timestamptz not null default now(),
+  reported_at timestamptz not null default now(),
+  primary key (seq, handler)
+) with (fillfactor = 50);
+comment on column :"schema".outbox_progress.since is 'When the first report of this attempt was written.';
+
+-- Events that were cancelled while a relay had claimed them, until that relay has stopped delivering them or has ended. The
+-- event is a dead letter already. Its queue row, claimed by relay 0 and blocking, keeps later events of its key from
+-- starting beside its handler.
+create table :"schema".outbox_cancellations (
+  seq          bigint primary key,
+  relay        bigint not null,
+  reason       text not null,
+  cancelled_at timestamptz not null default now()
+);
 
 -- How often events were requeued, and how often a table was truncated: see note_requeues().
 create sequence :"schema".outbox_requeues;
@@ -263,6 +333,43 @@ comment on column :"schema".outbox_maintenance.failures is 'Consecutive failed r
 comment on column :"schema".outbox_maintenance.cursor_seq is
   'How far the log has been searched in this cycle. The next cycle examines skipped events again.';
 comment on column :"schema".outbox_maintenance.cycle_at is 'When this cycle began.';
+
+-- Schedules --------------------------------------------------------------------------------------------------------------
+
+-- One row per schedule that a relay was ever started with. emit_tick() moves ticked_to, in the transaction that emits.
+create table :"schema".outbox_schedules (
+  name               text primary key,
+  id                 uuid not null default gen_random_uuid(),
+  cron               text not null,
+  time_zone          text not null,
+  ticked_to          timestamptz not null default date_trunc('milliseconds', clock_timestamp()),
+  last_tick_at       timestamptz,
+  next_tick_at       timestamptz,
+  paused_at          timestamptz,
+  reason             text,
+  emitted            bigint not null default 0 check (emitted >= 0),
+  triggers_requested bigint not null default 0,
+  triggers_emitted   bigint not null default 0,
+  failures           integer not null default 0 check (failures >= 0),
+  error              text,
+  declared_by        text not null,
+  declared_at        timestamptz not null default now(),
+  declarations       jsonb not null default '{}' check (jsonb_typeof(declarations) = 'object'),
+  changed_at         timestamptz not null default now(),
+  constraint outbox_schedules_triggers_check check (triggers_emitted >= 0 and triggers_emitted <= triggers_requested)
+);
+comment on column :"schema".outbox_schedules.id is 'Event ids derive from it and the tick, so that no two outboxes derive the same.';
+comment on column :"schema".outbox_schedules.ticked_to is 'Every tick up to this time was emitted or skipped. Whole milliseconds.';
+comment on column :"schema".outbox_schedules.last_tick_at is 'The last tick that was emitted.';
+comment on column :"schema".outbox_schedules.next_tick_at is 'As the leading relay computed it; NULL until it has.';
+comment on column :"schema".outbox_schedules.reason is 'Why an operator paused it.';
+comment on column :"schema".outbox_schedules.emitted is 'Ticks and triggers that were emitted.';
+comment on column :"schema".outbox_schedules.failures is 'Consecutive failures to emit; error has the last one.';
+comment on column :"schema".outbox_schedules.declared_by is 'Name of the relay that declared it last.';
+comment on column :"schema".outbox_schedules.declarations is
+  'What each relay declares, by token: {"relay", "cron", "timeZone"}. Rows of ended relays are ignored.';
+
+-- Settings and partitions ------------------------------------------------------------------------------------------------
 
 create table :"schema".outbox_settings (
   name       text primary key,
@@ -376,7 +483,8 @@ select e.seq, e.id, e.aggregate_type, e.aggregate_id, e.event_type, e.schema_ver
          when d.seq is not null then greatest(d.dead_at, d.discarded_at)
          when q.seq is not null then greatest(e.created_at, f.failed_at, to_timestamp(q.replay_id / 1000000.0), r.started_at)
          else greatest(e.created_at, h.shelved_at, s.delivered_at)
-       end as updated_at
+       end as updated_at,
+       coalesce(e.queue, 'default') as queue
   from :"schema".outbox_events e
   left join :"schema".outbox_queue q on q.seq = e.seq
   left join :"schema".outbox_relays r on r.token = q.claimed_by and r.ended_at is null

@@ -13,6 +13,10 @@ export const errorCodes = {
     'The database client is closed, so nothing was written. Use a connected client, and emit before you end the pool or client.',
   POSTCOMMIT_E_BAD_EVENT: 'The event is invalid and nothing was written.',
   POSTCOMMIT_E_BAD_ID: 'The event id is not a UUID.',
+  POSTCOMMIT_E_BAD_QUEUE:
+    'The name of a queue is invalid, and nothing was written. It must have 1 to 100 letters, digits, dots, hyphens or underscores.',
+  POSTCOMMIT_E_NO_SUCH_QUEUE:
+    'There is no such queue: it has no undelivered events, no live relay works it, and it is not paused. Nothing was changed. `npx postcommit queues` lists all queues.',
   POSTCOMMIT_E_DUPLICATE_ID:
     'Two events have the same id, and nothing was written. Use a new id for each event. If you may emit the same event again, use emitOnce(), which skips ids that are in the log.',
   POSTCOMMIT_E_TOO_MANY_EVENTS:
@@ -60,6 +64,8 @@ export const errorCodes = {
   POSTCOMMIT_E_ROW_SECURITY:
     'Row-level security applies to this role on tables of the outbox and may hide rows, so nothing was changed. `npx postcommit doctor --only row-security` prints the fix: grant the role BYPASSRLS, or disable row-level security on these tables.',
   POSTCOMMIT_E_BAD_OPTION: 'An option is invalid.',
+  POSTCOMMIT_E_BAD_ARGUMENT: 'A handler called its context with an invalid argument, and the call had no effect.',
+  POSTCOMMIT_E_BAD_SCHEDULE: 'A schedule is invalid.',
   POSTCOMMIT_E_USAGE: 'The command was not run.',
   POSTCOMMIT_E_BAD_CONFIG: 'The configuration file is invalid.',
   POSTCOMMIT_E_NO_CONFIG: 'No configuration file was found. Run `npx postcommit init`, or pass one with --config.',
@@ -70,12 +76,14 @@ export const errorCodes = {
   POSTCOMMIT_E_NO_HANDLER:
     'No handler is registered for this event type, and it is not routed to a destination. Register a handler, route the event, or set noHandler.',
   POSTCOMMIT_E_HANDLER_FAILED: 'The handler failed.',
+  POSTCOMMIT_E_BAD_OUTCOMES:
+    "handleBatch must return nothing, or a list with one outcome per event: { kind: 'delivered' }, { kind: 'failed', error } or { kind: 'rejected', error }.",
   POSTCOMMIT_E_EVENT_UNREADABLE:
     'PostgreSQL cannot read this event from the log, so it is a dead letter. Correct its row in outbox_events, then retry the dead letter.',
   POSTCOMMIT_E_RELAY_ENDED:
     'The process of the relay died while it delivered this event. Find out why (out of memory, a crash, process.exit). If the event is a dead letter, retry it.',
   POSTCOMMIT_E_DELIVER_TIMEOUT:
-    'The handler did not finish within deliverTimeoutMs, and its ctx.signal was aborted. Pass the signal on to what the handler waits for, or increase the limit.',
+    'The handler did not finish within its timeoutMs (deliverTimeoutMs of the relay, unless it has its own), and its ctx.signal was aborted. Pass the signal on to what the handler waits for, increase the limit, or call ctx.extendTimeout() in long work.',
   POSTCOMMIT_E_PAYLOAD_NOT_LOADED:
     'The payload could not be loaded from the database, so the event was not delivered. The relay retries it. Check the connection between the relay and the database.',
   POSTCOMMIT_E_PAYLOAD_OVER_LOAD_LIMIT:
@@ -109,10 +117,18 @@ export const errorCodes = {
   POSTCOMMIT_E_NOT_FOUND: 'No matching event was found.',
   POSTCOMMIT_E_NO_SUCH_DESTINATION:
     'There is no such destination, so nothing was changed. A relay registers its destinations when it starts.',
+  POSTCOMMIT_E_NO_SUCH_SCHEDULE:
+    'There is no such schedule, so nothing was changed. A relay registers its schedules when it starts.',
+  POSTCOMMIT_E_SCHEDULE_IN_USE:
+    'A live relay has this schedule, so it was not removed. Remove it from the configuration of every relay first, or pause it.',
+  POSTCOMMIT_E_SCHEDULE_BUSY:
+    'Too many triggers of this schedule wait for a relay to emit them, so nothing was changed. Start a relay that has the schedule, or remove the schedule.',
   POSTCOMMIT_E_TARGET_IN_USE:
     'A live relay has this destination or handler, so it cannot be forgotten. Remove it from the configuration of every relay first. Events that were already changed stay changed.',
   POSTCOMMIT_E_TARGET_FORGOTTEN: 'An operator forgot this destination or handler, so the event is not delivered to it.',
   POSTCOMMIT_E_EVENT_CANCELLED: 'An operator cancelled the event, so it is not delivered.',
+  POSTCOMMIT_E_ALREADY_DELIVERED:
+    'The event is already delivered, so it was not cancelled. Nothing was changed. To undo its effects, emit another event.',
   POSTCOMMIT_E_EVENT_IN_FLIGHT:
     'A relay has claimed the event and may be delivering it, so nothing was changed. Try again after the attempt: the event is then delivered, or waits for its next attempt.',
   POSTCOMMIT_E_NOT_PARTITIONED:

@@ -1,5 +1,5 @@
 export { OutboxAdmin } from './admin/admin.ts';
-export type { CancelOptions, ReplayOptions, ReplayResult, UndeliveredResult } from './admin/bulk.ts';
+export type { CancelOptions, CancelResult, ReplayOptions, ReplayResult, UndeliveredResult } from './admin/bulk.ts';
 export type { BulkOptions, BulkResult, DuplicateId } from './admin/chunks.ts';
 export type { PauseOptions } from './admin/destinations.ts';
 export type { CheckName } from './admin/doctor/checks.ts';
@@ -19,6 +19,8 @@ export type { ForgetOptions, ForgetResult } from './admin/forgotten-targets.ts';
 export type { Conversion, ConversionStep, ConvertOptions, PatienceOptions } from './admin/partitions.ts';
 export { PartitionAdmin } from './admin/partitions.ts';
 export type { PruneOptions, PruneResult } from './admin/pruning.ts';
+export type { TriggerOptions } from './admin/schedules.ts';
+export { ScheduleAdmin } from './admin/schedules.ts';
 export type { EventCatalogue, EventDefinition } from './catalogue/catalogue.ts';
 export type { PostcommitConfig } from './config.ts';
 export { defineConfig } from './config.ts';
@@ -52,7 +54,10 @@ export type { DeadLetter } from './outbox/operating/list-dead-letters.ts';
 export type { DestinationInfo } from './outbox/operating/list-destinations.ts';
 export type { MaintenanceInfo, MaintenanceLeader, MaintenanceTaskInfo } from './outbox/operating/list-maintenance.ts';
 export type { MissingTarget } from './outbox/operating/list-missing-targets.ts';
+export type { HandlerProgress, RunningHandler } from './outbox/operating/list-progress.ts';
+export type { QueueInfo } from './outbox/operating/list-queues.ts';
 export type { RelayInfo } from './outbox/operating/list-relays.ts';
+export type { ScheduleDeclaration, ScheduleInfo } from './outbox/operating/list-schedules.ts';
 export type {
   Message,
   Publisher,
@@ -61,8 +66,18 @@ export type {
   PublishOutcome,
 } from './publishers/publisher.ts';
 export type { DestinationSettings, Destinations } from './relay/deliver/destinations/destination-options.ts';
-export type { Handler, HandlerContext, Handlers } from './relay/deliver/handlers.ts';
+export type {
+  BatchContext,
+  BatchHandler,
+  BatchOutcome,
+  Handler,
+  HandlerContext,
+  HandlerPolicy,
+  Handlers,
+  HandlerWithPolicy,
+} from './relay/deliver/handlers.ts';
 export type { Route, RouteFunction } from './relay/deliver/router.ts';
+export type { RetryExponential, RetryPolicy, RetrySchedule } from './relay/event/backoff.ts';
 export { Reject } from './relay/event/reject.ts';
 export type { EventFacts, LifecycleEvents } from './relay/lifecycle.ts';
 export type { MaintenanceRun } from './relay/maintenance/maintenance.ts';
@@ -71,7 +86,9 @@ export type { RelayOptions } from './relay/options.ts';
 export type { RelayState, RelayStats } from './relay/relay.ts';
 export { createRelay, Relay } from './relay/relay.ts';
 export type { Counters } from './relay/reporter.ts';
-export type { RetryExponential, RetryPolicy, RetrySchedule } from './relay/settle/backoff.ts';
+export type { CatchUp } from './relay/schedules/cron.ts';
+export type { ScheduleOptions, Schedules } from './relay/schedules/schedule-options.ts';
+export type { EventOfTick, ScheduledEvent, ScheduleTick } from './relay/schedules/scheduled-event.ts';
 export type { Logger } from './telemetry/logging.ts';
 export type { CloudEventsOptions } from './wire/cloud-events.ts';
 export { cloudEvents } from './wire/cloud-events.ts';

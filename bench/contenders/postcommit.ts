@@ -23,7 +23,7 @@ interface Postcommit {
   }): { start(): Promise<void>; stop(): Promise<void> };
 }
 
-const load = (): Promise<Postcommit> => import(new URL('../../dist/index.js', import.meta.url).href);
+export const load = (): Promise<Postcommit> => import(new URL('../../dist/index.js', import.meta.url).href);
 
 /**
  * Ourselves with default options: polling lane, order per aggregate, delivery records written. `--set` takes any numeric

@@ -3,10 +3,12 @@ import { graphileWorkerDefault, graphileWorkerLocalQueue } from './graphile-work
 import { pgBossBatch, pgBossDefault, pgBossNotify } from './pg-boss.ts';
 import { pgTransactionalOutboxPolling, pgTransactionalOutboxReplication } from './pg-transactional-outbox.ts';
 import { postcommit } from './postcommit.ts';
+import { postcommitFullReports } from './postcommit-queues.ts';
 import { textbook } from './textbook.ts';
 
 const contenders: readonly Contender[] = [
   postcommit,
+  postcommitFullReports,
   graphileWorkerLocalQueue,
   graphileWorkerDefault,
   pgBossBatch,

@@ -5,6 +5,7 @@ import type { ClaimedRow } from '../../src/outbox/delivering/claim.ts';
 import type * as Register from '../../src/outbox/delivering/register-relay.ts';
 import type * as Settle from '../../src/outbox/delivering/settle.ts';
 import type * as History from '../../src/relay/lane/claim-history.ts';
+import type * as Turn from '../../src/relay/lane/claim-turn.ts';
 import type * as Lane from '../../src/relay/lane/polling-lane.ts';
 import { seededRandom, shuffled } from '../shuffled.ts';
 
@@ -28,6 +29,7 @@ export interface ClaimsReport {
 const dist = (path: string) => import(new URL(`../../dist/${path}`, import.meta.url).href);
 const { PollingLane }: typeof Lane = await dist('relay/lane/polling-lane.js');
 const { ClaimHistory }: typeof History = await dist('relay/lane/claim-history.js');
+const { ClaimTurn }: typeof Turn = await dist('relay/lane/claim-turn.js');
 const { settle }: typeof Settle = await dist('outbox/delivering/settle.js');
 const { registerRelay }: typeof Register = await dist('outbox/delivering/register-relay.js');
 const schema = 'postcommit';
@@ -61,13 +63,17 @@ class Claimer {
       batchSizeMax: 5_000,
       logger: { debug: nothing, info: nothing, warn: nothing, error: nothing },
       buffer: buffer as unknown as Lane.PollingLaneOptions['buffer'],
+      queue: 'default',
+      turn: new ClaimTurn(),
+      knownSeqs: () => [],
+      onKeyFreed: nothing,
       history: new ClaimHistory(),
       slowKeys: { excludedKeys: async () => [] } as unknown as Lane.PollingLaneOptions['slowKeys'],
       dispatcher: { accept: nothing, releaseExcess: () => new Set() },
       token: () => this.#token,
       isCurrent: () => true,
       targets: () => [],
-      onClaimed: (rows) => {
+      onClaimed: (_queue, rows) => {
         this.#claimed = rows;
       },
       onRefused: nothing,

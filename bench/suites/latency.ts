@@ -1,11 +1,8 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { Contender } from '../contenders/contender.ts';
 import { graphileWorkerDefault, graphileWorkerLocalQueue } from '../contenders/graphile-worker.ts';
 import { pgBossNotify } from '../contenders/pg-boss.ts';
 import { postcommit } from '../contenders/postcommit.ts';
-import type { EmitterReport } from '../latency/emitter.ts';
-import { Pair } from '../latency/pair.ts';
-import type { WorkerReport } from '../latency/worker.ts';
+import { type Round, runRound, type Sample, type TurnSettings } from '../latency/round.ts';
 import { machine } from '../machine.ts';
 import { packageAt } from '../peers.ts';
 import { median } from '../ratio.ts';
@@ -18,22 +15,7 @@ import { type BenchOptions, chosen, type Suite } from './suite.ts';
 const contenders: readonly Contender[] = [postcommit, graphileWorkerDefault, graphileWorkerLocalQueue, pgBossNotify];
 const toBeat: readonly Contender[] = [graphileWorkerDefault, graphileWorkerLocalQueue];
 
-const defaults = { perSecond: 100, turnsPerRound: 36, ordersPerTurn: 100, warmUpOrders: 3_000 };
-/** Between two turns: what one leaves to be done afterwards should not fall into the next. */
-const pauseMs = 100;
-/** And for the workers to be done with the warm-up. */
-const warmUpEndsMs = 1_000;
-
-interface Sample {
-  /** From the answer to COMMIT, and from just before COMMIT was sent, to the handler's first line. */
-  sinceCommittedMs: number;
-  sinceCommitSentMs: number;
-}
-
-interface Round {
-  samples: Sample[];
-  node: string;
-}
+const defaults: TurnSettings = { perSecond: 100, turnsPerRound: 36, ordersPerTurn: 100, warmUpOrders: 3_000 };
 
 /**
  * How long after its commit an event reaches its handler at a hundred transactions a second, each with a business row
@@ -54,8 +36,16 @@ export const latency: Suite = {
       const entrants = chosen(contenders, options);
       const results = new Map<Contender, Round[]>(entrants.map((contender) => [contender, []]));
       const random = seededRandom(options.seed);
+      const settings = settingsOf(options);
       for (let round = 1; round <= options.rounds; round++) {
-        for (const [contender, measured] of await runRound(server, node, shuffled(entrants, random), random, options)) {
+        for (const [contender, measured] of await runRound({
+          server,
+          node,
+          entrants: shuffled(entrants, random),
+          random,
+          options,
+          settings,
+        })) {
           results.get(contender)?.push(measured);
           const since = measured.samples.map(({ sinceCommittedMs }) => sinceCommittedMs);
           const [p50, p99] = [0.5, 0.99].map((share) => percentile(since, share).toFixed(2));
@@ -70,72 +60,6 @@ export const latency: Suite = {
 };
 
 const settingsOf = (options: BenchOptions) => ({ ...defaults, ...options.overrides.latency });
-
-async function runRound(
-  server: Server,
-  node: string,
-  entrants: readonly Contender[],
-  random: () => number,
-  options: BenchOptions,
-): Promise<Map<Contender, Round>> {
-  const { perSecond, turnsPerRound, ordersPerTurn, warmUpOrders } = settingsOf(options);
-  const orders = warmUpOrders + turnsPerRound * ordersPerTurn;
-  const timeoutMs = 60_000 + entrants.length * (30_000 + warmUpOrders * 20 + (orders / perSecond) * 2_000);
-  const pairs = entrants.map((contender, index) => {
-    const target = {
-      backlog: { events: 0, payloadBytes: options.payloadBytes, aggregates: options.aggregates },
-      settings: { ...contender.settings, ...options.overrides[contender.name] },
-    };
-    const database = `postcommit_bench_${process.pid}_${index}`;
-    const { interrupted } = options;
-    return { contender, pair: new Pair({ node, server, database, contender, target, orders, timeoutMs, interrupted }) };
-  });
-  const started: Pair[] = [];
-  try {
-    for (const { pair } of pairs) {
-      started.push(pair);
-      await pair.start();
-      if (warmUpOrders > 0) await pair.emit({ orders: warmUpOrders });
-      await sleep(warmUpEndsMs);
-    }
-    for (let turn = 0; turn < turnsPerRound; turn++) {
-      for (const { pair } of shuffled(pairs, random)) {
-        await pair.emit({ orders: ordersPerTurn, perSecond });
-        await sleep(pauseMs);
-      }
-    }
-    const rounds = new Map<Contender, Round>();
-    for (const { contender, pair } of pairs) {
-      const [worker, emitter] = await pair.finish();
-      rounds.set(contender, { node: worker.node, samples: samples(contender, worker, emitter, warmUpOrders) });
-    }
-    return rounds;
-  } finally {
-    for (const pair of started) await pair.close();
-  }
-}
-
-/** Every order exactly once: anything else measures something else, and fails the benchmark. */
-function samples(
-  { name }: Contender,
-  { calls }: WorkerReport,
-  { committed }: EmitterReport,
-  warmUpOrders: number,
-): Sample[] {
-  const enteredAtMs = new Map(calls);
-  if (calls.length !== committed.length || enteredAtMs.size !== committed.length) {
-    throw new Error(`${name}: ${calls.length} handler calls for ${enteredAtMs.size} of ${committed.length} orders.`);
-  }
-  return committed
-    .map((times, index) => {
-      const entered = enteredAtMs.get(index + 1) ?? Number.NaN;
-      return {
-        sinceCommittedMs: entered - times.committedAtMs,
-        sinceCommitSentMs: entered - times.commitSentAtMs,
-      };
-    })
-    .slice(warmUpOrders);
-}
 
 function report(results: Map<Contender, Round[]>, server: Server, options: BenchOptions): Measurement[] {
   const figure = (contender: Contender, share: number): Measurement => {

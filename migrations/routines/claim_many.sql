@@ -1,4 +1,4 @@
--- Claims events for one relay: ready ones in order of seq, and waiting ones that are due. The payload of the first row is a
+-- Claims events of one named queue for one relay: ready ones in order of seq, and waiting ones that are due. The payload of the first row is a
 -- JSON summary of the claim and of the queue; the other rows are from the log.
 --
 -- A function, because PL/pgSQL caches plans per session without named prepared statements, which transaction poolers do not
@@ -46,6 +46,11 @@
 --   events), and no wrong estimate can make it quadratic.
 -- - In a quiet outbox most claims find nothing, or a single event without a predecessor, and they determine its latency. Small
 --   statements handle them: setting up the plan of the large one takes 0.4 ms.
+-- - Queues. Only rows of `from_queue` are candidates, and both indexes begin with the queue, so a claim costs the same beside
+--   any number of events of another queue. Predecessors count whatever their queue: order per key holds across queues.
+-- - A paused queue. pause_queue() takes the lock `queue_lock` exclusively, so when it returns no claim that began before is
+--   still running, and every later one sees the pause: it is read in a statement after the one that took the lock. The lock is
+--   only tried: a claim during a pause_queue() finds nothing.
 -- - A claim need not survive a server crash: the events are free again. So its commit does not wait for the disk.
 --
 -- An event returns at most as much text as the inline limit. A payload that exceeds it, alone or together with the headers, is
@@ -67,14 +72,14 @@
 -- relays may briefly disagree about which are alive. Once a second, and when its own shards are empty, a relay claims from all
 -- shards (src/relay/lane/queue-walk.ts), so a free event does not wait for a relay that is stuck or has just died.
 --
--- requires: sample_queue, usable_low_water
+-- requires: queue_lock, sample_queue, usable_low_water
 create or replace function :"schema".claim_many(
   relay bigint, above bigint, ready_max integer, due_max integer, except_keys bigint[], inline_bytes_max integer,
   known_seqs bigint[], low bigint, low_requeues bigint, low_server text, sample boolean, own_shards boolean,
-  suspect_max integer, targets text[]
+  suspect_max integer, targets text[], from_queue text
 ) returns table (
   seq bigint, id uuid, aggregate_type text, aggregate_id text, event_type text, schema_version integer,
-  ordering_key text, payload text, headers text, created_us bigint
+  ordering_key text, payload text, headers text, created_us bigint, attempts_max smallint
 )
 language plpgsql set search_path = pg_catalog, pg_temp set row_security = off
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
@@ -88,8 +93,11 @@ declare
   first_shard bigint := 0;
   next_shard bigint := 1024;
   text_until timestamptz;
+  is_open boolean;
+  registered boolean;
 begin
   perform set_config('synchronous_commit', 'off', true);
+  is_open := pg_try_advisory_xact_lock_shared(:"schema".queue_lock(from_queue));
 
   if own_shards then
     select count(*), 1024 * count(*) filter (where r.token < relay) / greatest(count(*), 1),
@@ -98,8 +106,16 @@ begin
       from :"schema".outbox_relays r where r.ended_at is null;
   end if;
 
-  if not exists (select from :"schema".outbox_relays r where r.token = relay and r.ended_at is null) then
+  select exists (select from :"schema".outbox_relays r where r.token = relay and r.ended_at is null),
+         is_open and not exists (select from :"schema".outbox_queue_states s where s.queue = from_queue and s.paused_at is not null)
+    into registered, is_open;
+  if not registered then
     raise exception 'relay % has ended, or was never registered here', relay using errcode = 'PC001';
+  end if;
+  if not is_open then
+    ready_max := 0;
+    due_max := 0;
+    suspect_max := 0;
   end if;
 
   with alive as materialized (
@@ -108,7 +124,7 @@ begin
     select :"schema".usable_low_water(low, low_requeues, low_server) as seq
   ), ready as materialized (
     select q.seq, q.key, q.claimed_by, q.rescues from :"schema".outbox_queue q
-     where q.available_at is null and q.seq > above and q.seq >= (select seq from ground) and q.rescues < 2
+     where q.queue = from_queue and q.available_at is null and q.seq > above and q.seq >= (select seq from ground) and q.rescues < 2
        and (q.claimed_by is null or q.claimed_by not in (select token from alive)
             or (q.claimed_by = relay and q.seq <> all (known_seqs)))
        and (q.key is null or q.key <> all (except_keys))
@@ -118,7 +134,7 @@ begin
      order by q.seq limit ready_max for update skip locked
   ), due as materialized (
     select q.seq, q.key, q.claimed_by, q.rescues from :"schema".outbox_queue q
-     where q.available_at <= now() and q.rescues < 2
+     where q.queue = from_queue and q.available_at <= now() and q.rescues < 2
        and (q.claimed_by is null or q.claimed_by not in (select token from alive)
             or (q.claimed_by = relay and q.seq <> all (known_seqs)))
        and (q.key is null or q.key <> all (except_keys))
@@ -126,7 +142,7 @@ begin
      order by q.available_at, q.seq limit due_max for update skip locked
   ), suspect as materialized (
     select q.seq, q.key, q.claimed_by, q.rescues from :"schema".outbox_queue q
-     where q.rescues > 1 and (q.available_at is null or q.available_at <= now())
+     where q.queue = from_queue and q.rescues > 1 and (q.available_at is null or q.available_at <= now())
        and (q.claimed_by is null or q.claimed_by not in (select token from alive)
             or (q.claimed_by = relay and q.seq <> all (known_seqs)))
        and (q.key is null or q.key <> all (except_keys))
@@ -199,7 +215,7 @@ begin
            'blocked', (select array_agg(j.seq::text) from judged j join wall w on w.key = j.key
                         where w.pred_waits and j.seq >= w.seq),
            'dueInMs', (select date_part('epoch', q.available_at - now()) * 1000 from :"schema".outbox_queue q
-                        where q.available_at > now() and q.available_at < 'infinity'
+                        where q.queue = from_queue and q.available_at > now() and q.available_at < 'infinity'
                         order by q.available_at limit 1),
            'sample', :"schema".sample_queue(low, low_requeues, low_server, sample))
     into taken_seqs, scan
@@ -215,7 +231,8 @@ begin
   return query
     select l.seq, l.id, l.aggregate_type, l.aggregate_id, l.event_type, nullif(l.schema_version, 1), l.ordering_key,
            case when octet_length(t.payload) + octet_length(t.headers) <= inline_bytes_max then t.payload end,
-           case when octet_length(t.headers) <= inline_bytes_max then nullif(t.headers, '{}') end, (date_part('epoch', l.created_at) * 1000000)::bigint
+           case when octet_length(t.headers) <= inline_bytes_max then nullif(t.headers, '{}') end, (date_part('epoch', l.created_at) * 1000000)::bigint,
+           l.attempts_max
       from :"schema".outbox_events l
       left join lateral (
         select case when pg_column_size(p.payload) <= inline_bytes_max and clock_timestamp() < text_until then p.payload::text end as payload,

@@ -18,14 +18,17 @@ begin
         from jsonb_to_recordset(events) as e(aggregate_type text, aggregate_id text, ordering_key text)));
   end if;
   insert into :"schema".outbox_events
-    (id, aggregate_type, aggregate_id, event_type, schema_version, ordering_key, payload, headers, available_at)
+    (id, aggregate_type, aggregate_id, event_type, schema_version, ordering_key, payload, headers, available_at, queue,
+     attempts_max)
     select coalesce(e.id, gen_random_uuid()), e.aggregate_type, e.aggregate_id, e.event_type,
            coalesce(e.schema_version, 1), e.ordering_key, coalesce(e.payload, 'null'), coalesce(e.headers, '{}'),
            case when e.delay_ms is null then e.available_at
-                else clock_timestamp() + e.delay_ms * interval '1 millisecond' end
+                else clock_timestamp() + e.delay_ms * interval '1 millisecond' end,
+           nullif(e.queue, 'default'), e.attempts_max
       from jsonb_to_recordset(events) as e(
         id uuid, aggregate_type text, aggregate_id text, event_type text, schema_version integer,
-        ordering_key text, payload jsonb, headers jsonb, available_at timestamptz, delay_ms double precision);
+        ordering_key text, payload jsonb, headers jsonb, available_at timestamptz, delay_ms double precision,
+        queue text, attempts_max integer);
 end
 $postcommit$;
 
@@ -33,15 +36,18 @@ $postcommit$;
 create or replace function :"schema".emit(
   event_type text, aggregate_type text, aggregate_id text, payload jsonb,
   headers jsonb default '{}', id uuid default gen_random_uuid(), schema_version integer default 1,
-  ordering_key text default null, available_at timestamptz default null
+  ordering_key text default null, available_at timestamptz default null, queue text default null,
+  attempts_max integer default null
 ) returns uuid
 language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
 #variable_conflict use_variable
 begin
   perform :"schema".lock_keys(array[:"schema".key_hash(aggregate_type, aggregate_id, ordering_key)]);
   insert into :"schema".outbox_events as e
-    (id, aggregate_type, aggregate_id, event_type, schema_version, ordering_key, payload, headers, available_at)
-    values (id, aggregate_type, aggregate_id, event_type, schema_version, ordering_key, payload, headers, available_at);
+    (id, aggregate_type, aggregate_id, event_type, schema_version, ordering_key, payload, headers, available_at, queue,
+     attempts_max)
+    values (id, aggregate_type, aggregate_id, event_type, schema_version, ordering_key, payload, headers, available_at,
+            nullif(queue, 'default'), attempts_max);
   return id;
 end
 $postcommit$;

@@ -27,17 +27,20 @@ begin
   for one in
     select * from jsonb_to_recordset(events) as e(
       id uuid, aggregate_type text, aggregate_id text, event_type text, schema_version integer,
-      ordering_key text, payload jsonb, headers jsonb, available_at timestamptz, delay_ms double precision)
+      ordering_key text, payload jsonb, headers jsonb, available_at timestamptz, delay_ms double precision, queue text,
+      attempts_max integer)
      where e.id = any (fresh)
   loop
     -- The same id appears twice in this call: another partition may have been opened meanwhile.
     continue when one.id = any (written);
     insert into :"schema".outbox_events
-      (id, aggregate_type, aggregate_id, event_type, schema_version, ordering_key, payload, headers, available_at)
+      (id, aggregate_type, aggregate_id, event_type, schema_version, ordering_key, payload, headers, available_at, queue,
+       attempts_max)
       values (one.id, one.aggregate_type, one.aggregate_id, one.event_type, coalesce(one.schema_version, 1),
               one.ordering_key, coalesce(one.payload, 'null'), coalesce(one.headers, '{}'),
               case when one.delay_ms is null then one.available_at
-                   else clock_timestamp() + one.delay_ms * interval '1 millisecond' end)
+                   else clock_timestamp() + one.delay_ms * interval '1 millisecond' end,
+              nullif(one.queue, 'default'), one.attempts_max)
       on conflict do nothing;
     get diagnostics inserted = row_count;
     if inserted > 0 then
@@ -53,7 +56,8 @@ $postcommit$;
 create or replace function :"schema".emit_once(
   id uuid, event_type text, aggregate_type text, aggregate_id text, payload jsonb,
   headers jsonb default '{}', schema_version integer default 1, ordering_key text default null,
-  available_at timestamptz default null
+  available_at timestamptz default null, queue text default null,
+  attempts_max integer default null
 ) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
 #variable_conflict use_variable
@@ -61,6 +65,6 @@ begin
   return cardinality(:"schema".emit_once(jsonb_build_array(jsonb_build_object(
     'id', id, 'event_type', event_type, 'aggregate_type', aggregate_type, 'aggregate_id', aggregate_id,
     'payload', payload, 'headers', headers, 'schema_version', schema_version, 'ordering_key', ordering_key,
-    'available_at', available_at)))) > 0;
+    'available_at', available_at, 'queue', queue, 'attempts_max', attempts_max)))) > 0;
 end
 $postcommit$;

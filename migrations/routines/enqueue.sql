@@ -8,8 +8,8 @@
 create or replace function :"schema".enqueue() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $postcommit$
 begin
-  insert into :"schema".outbox_queue (seq, key, available_at)
-    select seq, :"schema".key_hash(aggregate_type, aggregate_id, ordering_key), available_at from emitted;
+  insert into :"schema".outbox_queue (seq, key, available_at, queue)
+    select seq, :"schema".key_hash(aggregate_type, aggregate_id, ordering_key), available_at, coalesce(queue, 'default') from emitted;
   return null;
 end
 $postcommit$;

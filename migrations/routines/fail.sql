@@ -51,18 +51,18 @@ begin
              when m.delay_ms is not null then now() + m.delay_ms * interval '1 millisecond'
            end
       from mine m where q.seq = m.seq and m.transition in ('retry', 'block', 'release')
-    returning q.seq, q.key, q.attempts, q.done, q.owed, q.replay_id
+    returning q.seq, q.key, q.attempts, q.done, q.owed, q.replay_id, q.queue
   ), dead as (
     delete from :"schema".outbox_queue q using mine m where q.seq = m.seq and m.transition = 'dead_letter'
     returning q.seq, q.key, q.attempts + 1 as attempts, coalesce(m.done_targets, q.done) as done,
-              case when m.owed is null then q.owed else m.owed_targets end as owed, q.replay_id
+              case when m.owed is null then q.owed else m.owed_targets end as owed, q.replay_id, q.queue
   ), shelved as (
     delete from :"schema".outbox_queue q using mine m where q.seq = m.seq and m.transition = 'shelve'
     returning q.seq, q.key, q.attempts, least(q.rescues, 4) as rescues, coalesce(m.done_targets, q.done) as done,
-              q.replay_id, m.waits_for
+              q.replay_id, q.queue, m.waits_for
   ), shelf as (
-    insert into :"schema".outbox_shelf (destination, seq, key, attempts, rescues, done, replay_id)
-    select w.destination, x.seq, x.key, x.attempts, x.rescues, x.done, x.replay_id
+    insert into :"schema".outbox_shelf (destination, seq, key, attempts, rescues, done, replay_id, queue)
+    select w.destination, x.seq, x.key, x.attempts, x.rescues, x.done, x.replay_id, nullif(x.queue, 'default')
       from shelved x cross join lateral jsonb_array_elements_text(x.waits_for) as w(destination)
     on conflict (destination, seq) do nothing
   ), known as (
@@ -72,13 +72,14 @@ begin
      where not exists (select from :"schema".outbox_destinations c where c.destination = w.destination)
     on conflict (destination) do nothing
   ), letters as (
-    insert into :"schema".outbox_dead_letters (seq, reason, attempts, done, owed, replay_id, key, blocking, error)
-    select m.seq, m.reason, x.attempts, x.done, x.owed, x.replay_id, x.key, m.transition = 'block', m.errors -> -1 ->> 'error'
+    insert into :"schema".outbox_dead_letters (seq, reason, attempts, done, owed, replay_id, key, blocking, error, queue)
+    select m.seq, m.reason, x.attempts, x.done, x.owed, x.replay_id, x.key, m.transition = 'block', m.errors -> -1 ->> 'error',
+           nullif(x.queue, 'default')
       from mine m join (select * from kept union all select * from dead) x on x.seq = m.seq
      where m.transition in ('dead_letter', 'block')
     on conflict (seq) do update set dead_at = now(), reason = excluded.reason, attempts = excluded.attempts,
       done = excluded.done, owed = excluded.owed, replay_id = excluded.replay_id, blocking = excluded.blocking,
-      error = excluded.error, discarded_at = null
+      error = excluded.error, discarded_at = null, queue = excluded.queue
   ), history as (
     insert into :"schema".outbox_failures (seq, attempt, relay, target, code, error)
     select m.seq, x.attempts, fail.relay, e.value ->> 'target', e.value ->> 'code', e.value ->> 'error'

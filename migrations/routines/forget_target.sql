@@ -32,7 +32,7 @@ begin
   end if;
 
   with chosen as materialized (
-    select h.seq, h.key, h.attempts, h.replay_id, coalesce(h.done, '{}') as done,
+    select h.seq, h.key, h.attempts, h.replay_id, h.queue, coalesce(h.done, '{}') as done,
            not exists (select from :"schema".outbox_shelf o where o.seq = h.seq and o.destination <> given) as alone
       from :"schema".outbox_shelf h where h.destination = given order by h.seq limit rows_max for update
   ), gone as (
@@ -42,10 +42,11 @@ begin
     select 0, c.attempts + 1, c.done, range_agg(int8range(c.seq, c.seq, '[]'))
       from chosen c where c.alone and c.done <> '{}' group by c.attempts, c.done, c.seq / 1000000000000
   ), dead as (
-    insert into :"schema".outbox_dead_letters (seq, reason, attempts, replay_id, key, error, discarded_at)
-    select c.seq, 'forgotten', c.attempts, c.replay_id, c.key, reason, now() from chosen c where c.alone and c.done = '{}'
+    insert into :"schema".outbox_dead_letters (seq, reason, attempts, replay_id, key, error, discarded_at, queue)
+    select c.seq, 'forgotten', c.attempts, c.replay_id, c.key, reason, now(), c.queue from chosen c where c.alone and c.done = '{}'
     on conflict (seq) do update set dead_at = now(), reason = excluded.reason, attempts = excluded.attempts,
-      done = null, owed = null, replay_id = excluded.replay_id, blocking = false, error = excluded.error, discarded_at = now()
+      done = null, owed = null, replay_id = excluded.replay_id, blocking = false, error = excluded.error, discarded_at = now(),
+      queue = excluded.queue
   ), history as (
     insert into :"schema".outbox_failures (seq, attempt, relay, target, code, error)
     select c.seq, c.attempts, 0, given, code, reason from chosen c
@@ -68,7 +69,8 @@ begin
   select count(*) into letters from chosen;
 
   with chosen as materialized (
-    select q.seq, q.key, q.attempts, q.replay_id, q.blocking, coalesce(q.done, '{}') as done,
+    select q.seq, q.key, q.attempts, q.replay_id, nullif(q.queue, 'default') as queue, q.blocking,
+           coalesce(q.done, '{}') as done,
            not q.blocking and given not like '%:%' and q.owed <@ array[given] as alone
       from :"schema".outbox_queue q
      where q.owed is not null and given = any (q.owed)
@@ -84,10 +86,11 @@ begin
     select 0, c.attempts + 1, c.done, range_agg(int8range(c.seq, c.seq, '[]'))
       from chosen c where c.alone and c.done <> '{}' group by c.attempts, c.done, c.seq / 1000000000000
   ), dead as (
-    insert into :"schema".outbox_dead_letters (seq, reason, attempts, replay_id, key, error, discarded_at)
-    select c.seq, 'forgotten', c.attempts, c.replay_id, c.key, reason, now() from chosen c where c.alone and c.done = '{}'
+    insert into :"schema".outbox_dead_letters (seq, reason, attempts, replay_id, key, error, discarded_at, queue)
+    select c.seq, 'forgotten', c.attempts, c.replay_id, c.key, reason, now(), c.queue from chosen c where c.alone and c.done = '{}'
     on conflict (seq) do update set dead_at = now(), reason = excluded.reason, attempts = excluded.attempts,
-      done = null, owed = null, replay_id = excluded.replay_id, blocking = false, error = excluded.error, discarded_at = now()
+      done = null, owed = null, replay_id = excluded.replay_id, blocking = false, error = excluded.error, discarded_at = now(),
+      queue = excluded.queue
   ), history as (
     insert into :"schema".outbox_failures (seq, attempt, relay, target, code, error)
     select c.seq, c.attempts, 0, given, code, reason from chosen c

@@ -18,7 +18,7 @@
 -- A transaction that already has key locks continues key by key, and closes the gates at 1,000 keys.
 --
 -- Advisory lock classes start at 1886352483: one of 1,048,576 for the gates of each schema, followed by as many for the ids of
--- emit_once. `postcommit doctor` recognises them by that (src/outbox/examining/examine-locks.ts). Any role that may connect can
+-- emit_once, and as many for relays (hold_relay_lock). `postcommit doctor` recognises them by that (src/outbox/examining/examine-locks.ts). Any role that may connect can
 -- take them; emitters then wait up to their lock_timeout. The salt separates outboxes in different schemas. The setting records
 -- what this transaction has locked; a rollback to a savepoint reverts it together with the locks.
 --

@@ -12,9 +12,9 @@ declare
 begin
   perform pg_advisory_xact_lock_shared(hashtextextended('postcommit.prune.' || :'schema', 42));
   with back as (
-    insert into :"schema".outbox_queue (seq, key, replay_id)
+    insert into :"schema".outbox_queue (seq, key, replay_id, queue)
       select e.seq, :"schema".key_hash(e.aggregate_type, e.aggregate_id, e.ordering_key),
-             (extract(epoch from now()) * 1000000)::bigint
+             (extract(epoch from now()) * 1000000)::bigint, coalesce(e.queue, 'default')
         from :"schema".outbox_events e where e.seq = any (seqs) order by e.seq
       -- If another operator replays the same event, one of the two inserts does nothing.
       on conflict (seq) do nothing

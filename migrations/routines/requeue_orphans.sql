@@ -9,8 +9,9 @@ declare
 begin
   perform pg_advisory_xact_lock_shared(hashtextextended('postcommit.prune.' || :'schema', 42));
   with back as (
-    insert into :"schema".outbox_queue (seq, key, available_at)
-      select e.seq, :"schema".key_hash(e.aggregate_type, e.aggregate_id, e.ordering_key), e.available_at
+    insert into :"schema".outbox_queue (seq, key, available_at, queue)
+      select e.seq, :"schema".key_hash(e.aggregate_type, e.aggregate_id, e.ordering_key), e.available_at,
+             coalesce(e.queue, 'default')
         from :"schema".outbox_events e
        where e.seq = any (array(select :"schema".find_orphans(first, beyond, orphans_max))) order by e.seq
       on conflict (seq) do nothing

@@ -6,36 +6,39 @@ import { countAll } from '../outbox/operating/count.ts';
 import type { EventDetails } from '../outbox/operating/find.ts';
 import { find } from '../outbox/operating/find.ts';
 import type { EventSummary } from '../outbox/operating/list.ts';
-import { list } from '../outbox/operating/list.ts';
 import type { DeadLetter } from '../outbox/operating/list-dead-letters.ts';
-import { listDeadLetters } from '../outbox/operating/list-dead-letters.ts';
 import type { DestinationInfo } from '../outbox/operating/list-destinations.ts';
 import { listDestinations } from '../outbox/operating/list-destinations.ts';
 import type { MaintenanceInfo } from '../outbox/operating/list-maintenance.ts';
 import { listMaintenance } from '../outbox/operating/list-maintenance.ts';
 import type { MissingTarget } from '../outbox/operating/list-missing-targets.ts';
 import { listMissingTargets } from '../outbox/operating/list-missing-targets.ts';
+import type { RunningHandler } from '../outbox/operating/list-progress.ts';
+import { listProgress } from '../outbox/operating/list-progress.ts';
+import type { QueueInfo } from '../outbox/operating/list-queues.ts';
+import { listQueues } from '../outbox/operating/list-queues.ts';
 import type { RelayInfo } from '../outbox/operating/list-relays.ts';
 import { listRelays } from '../outbox/operating/list-relays.ts';
 import { pause, resume } from '../outbox/operating/pause.ts';
-import type { CancelOptions, ReplayOptions, ReplayResult, UndeliveredResult } from './bulk.ts';
+import type { CancelOptions, CancelResult, ReplayOptions, ReplayResult, UndeliveredResult } from './bulk.ts';
 import { cancelEvents, makeEventsDue, replayEvents, requeueAllOrphans, resolveDeadLetters } from './bulk.ts';
 import type { BulkOptions, BulkResult } from './chunks.ts';
-import { fromCursor, toCursor } from './cursor.ts';
 import type { PauseOptions } from './destinations.ts';
 import { changeDestination, checkReason } from './destinations.ts';
 import type { Diagnosis, DoctorOptions } from './doctor/doctor.ts';
 import { examine } from './doctor/doctor.ts';
 import { toReference } from './event-reference.ts';
 import type { DeadLetterFilter, DeadLetterTarget, ListFilter, ReplayTarget, UndeliveredTarget } from './filters.ts';
-import { checkDeadLetterFilter, checkListFilter } from './filters.ts';
+import { checkLimit } from './filters.ts';
 import type { ForgetOptions, ForgetResult } from './forgotten-targets.ts';
 import { forgetTarget } from './forgotten-targets.ts';
+import { listEvents, listLetters } from './listing.ts';
 import { checkOptionNames } from './option-names.ts';
 import { PartitionAdmin } from './partitions.ts';
 import type { PruneOptions, PruneResult } from './pruning.ts';
 import { prune } from './pruning.ts';
-import { seqRange } from './seq-range.ts';
+import { pauseKnownQueue, resumeKnownQueue } from './queues.ts';
+import { ScheduleAdmin } from './schedules.ts';
 
 export interface OutboxAdminOptions {
   /** Runs single statements, each in a transaction of its own, on any connection. */
@@ -59,12 +62,15 @@ export class OutboxAdmin {
   readonly #notify: boolean;
   /** The partitions of the log: list, convert, rotate, drop. */
   readonly partitions: PartitionAdmin;
+  /** The schedules of relays: list, pause, resume, trigger, remove. */
+  readonly schedules: ScheduleAdmin;
 
   constructor(options: OutboxAdminOptions) {
     this.#db = options.db;
     this.#schema = options.schema;
     this.#notify = options.notify;
     this.partitions = new PartitionAdmin(options.db, options.schema);
+    this.schedules = new ScheduleAdmin(options.db, options.schema);
   }
 
   /**
@@ -93,16 +99,7 @@ export class OutboxAdmin {
    * } while (after);
    */
   list(filter: ListFilter = {}): Promise<{ events: EventSummary[]; next?: string }> {
-    return withErrorCodes(async () => {
-      const { limit, ...request } = checkListFilter(filter);
-      const kind = request.order === 'newest' ? 'events-newest' : 'events-oldest';
-      const after = fromCursor(kind, filter.after);
-      const range = await seqRange(this.#db, this.#schema, request.events);
-      // One more row than requested shows whether there is another page.
-      const found = await list(this.#db, this.#schema, { ...request, ...range, after, limit: limit + 1 });
-      const events = found.slice(0, limit);
-      return { events, ...nextAfter(found, limit, (seq) => toCursor(kind, seq)) };
-    });
+    return withErrorCodes(() => listEvents(this.#db, this.#schema, filter));
   }
 
   /**
@@ -114,13 +111,7 @@ export class OutboxAdmin {
    * for (const { id, type, reason, attempts, error } of deadLetters) console.log(id, type, reason, attempts, error);
    */
   deadLetters(filter: DeadLetterFilter = {}): Promise<{ deadLetters: DeadLetter[]; next?: string }> {
-    return withErrorCodes(async () => {
-      const { letters, limit } = checkDeadLetterFilter(filter);
-      const after = fromCursor('dead-letters', filter.after);
-      const found = await listDeadLetters(this.#db, this.#schema, { letters, after, limit: limit + 1 });
-      const deadLetters = found.slice(0, limit);
-      return { deadLetters, ...nextAfter(found, limit, (seq) => toCursor('dead-letters', seq)) };
-    });
+    return withErrorCodes(() => listLetters(this.#db, this.#schema, filter));
   }
 
   /**
@@ -180,14 +171,18 @@ export class OutboxAdmin {
 
   /**
    * Cancels undelivered events, in the queue or on the shelf: they are never delivered, and later events of their
-   * aggregates no longer wait for them. Each becomes a discarded dead letter with the reason `cancelled` and the database role that cancelled it; `retry`
-   * by id puts it back into the queue. Events that a live relay has claimed are not changed and counted as `inFlight`:
-   * call it again if there are any. For dead letters use `discard`.
+   * aggregates no longer wait for them. Each becomes a discarded dead letter with the reason `cancelled`, who cancelled it and
+   * why; `retry` by id puts it back into the queue. For dead letters use `discard`.
+   *
+   * Events that a relay is delivering are cancelled too (`running`): within about a second their handlers find `ctx.signal`
+   * aborted, and no result counts. Later events of the aggregate wait until the handler has ended, for at most 250 ms after
+   * the abort. What a destination or another system already has is not taken back. If the delivery is recorded first, the
+   * event stays delivered (`delivered`).
    *
    * @example
-   * const { count, inFlight } = await admin.cancel({ aggregate: ['order', '42'] }, { reason: 'test data' });
+   * const { count, running } = await admin.cancel({ aggregate: ['order', '42'] }, { by: 'ann', reason: 'test data' });
    */
-  cancel(target: UndeliveredTarget, options: CancelOptions = {}): Promise<UndeliveredResult> {
+  cancel(target: UndeliveredTarget, options: CancelOptions = {}): Promise<CancelResult> {
     return this.#bulk(() => cancelEvents(this.#db, this.#schema, target, options));
   }
 
@@ -224,6 +219,20 @@ export class OutboxAdmin {
    */
   relays(): Promise<RelayInfo[]> {
     return withErrorCodes(() => listRelays(this.#db, this.#schema));
+  }
+
+  /**
+   * The handlers under way that report progress (`ctx.progress()`), longest first: at most `limit`, from 1 to 1,000, default
+   * 20. A report is visible within about a second.
+   *
+   * @example
+   * for (const { type, handler, fraction, note } of await admin.progress()) console.log(type, handler, fraction, note);
+   */
+  progress(options: { limit?: number } = {}): Promise<RunningHandler[]> {
+    return withErrorCodes(async () => {
+      checkOptionNames(options, 'progress', ['limit']);
+      return listProgress(this.#db, this.#schema, checkLimit(options.limit ?? 20));
+    });
   }
 
   /**
@@ -275,6 +284,26 @@ export class OutboxAdmin {
    */
   resume(destination: string): Promise<void> {
     return withErrorCodes(() => this.#change(destination, resume));
+  }
+
+  /**
+   * Every queue that has undelivered events, is worked by a live relay or is paused, by name, with its figures.
+   *
+   * @example
+   * for (const { name, ready, relays } of await admin.queues()) if (ready > 0 && relays === 0) console.log(`no relay works ${name}`);
+   */
+  queues(): Promise<QueueInfo[]> {
+    return withErrorCodes(() => listQueues(this.#db, this.#schema));
+  }
+
+  /** Makes relays claim nothing from a queue, until `resumeQueue`. What they have claimed ends normally. */
+  pauseQueue(name: string, options: PauseOptions = {}): Promise<void> {
+    return withErrorCodes(() => pauseKnownQueue(this.#db, this.#schema, name, options));
+  }
+
+  /** Ends the pause of a queue, and notifies relays. */
+  resumeQueue(name: string): Promise<void> {
+    return this.#bulk(() => resumeKnownQueue(this.#db, this.#schema, name));
   }
 
   /**
@@ -349,15 +378,6 @@ export class OutboxAdmin {
       throw error;
     }
   }
-}
-
-function nextAfter(
-  found: readonly { seq: string }[],
-  limit: number,
-  cursor: (seq: string) => string,
-): { next?: string } {
-  const last = found.length > limit ? found[limit - 1] : undefined;
-  return last ? { next: cursor(last.seq) } : {};
 }
 
 async function withErrorCodes<T>(work: () => Promise<T>): Promise<T> {

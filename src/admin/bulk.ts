@@ -6,7 +6,6 @@ import { cancel } from '../outbox/operating/cancel.ts';
 import type { Chunk, DeadLetterSelection, EventConditions } from '../outbox/operating/conditions.ts';
 import { discard } from '../outbox/operating/discard.ts';
 import { listUndelivered } from '../outbox/operating/list-undelivered.ts';
-import type { UndeliveredChange } from '../outbox/operating/make-due.ts';
 import { makeDue } from '../outbox/operating/make-due.ts';
 import { readLogEnd } from '../outbox/operating/read-log-end.ts';
 import type { ReplaySelection } from '../outbox/operating/replay.ts';
@@ -35,6 +34,15 @@ export interface ReplayResult extends BulkResult {
 export interface CancelOptions extends BulkOptions {
   /** Why, recorded with each event: at most 500 characters. Default: none. */
   reason?: string;
+  /** Who, recorded with each event: at most 500 characters. Default: the database role. */
+  by?: string;
+}
+
+export interface CancelResult extends BulkResult {
+  /** How many of the cancelled events a live relay had claimed: it aborts their handlers (`ctx.signal`). */
+  running: number;
+  /** Selected events that were delivered before they could be cancelled. */
+  delivered: number;
 }
 
 export interface UndeliveredResult extends BulkResult {
@@ -101,7 +109,13 @@ export async function makeEventsDue(
   options: BulkOptions,
 ): Promise<UndeliveredResult> {
   const watch = checkBulkOptions(options, 'makeDue');
-  return changeUndelivered(db, schema, target, (seqs) => makeDue(db, schema, seqs), watch);
+  let inFlight = 0;
+  const change = async (seqs: readonly string[]) => {
+    const changed = await makeDue(db, schema, seqs);
+    inFlight += changed.inFlight;
+    return changed;
+  };
+  return { ...(await changeUndelivered(db, schema, target, change, watch)), inFlight };
 }
 
 export async function cancelEvents(
@@ -109,10 +123,18 @@ export async function cancelEvents(
   schema: string,
   target: UndeliveredTarget,
   options: CancelOptions,
-): Promise<UndeliveredResult> {
-  const { reason: given, ...watch } = checkBulkOptions(options, 'cancel', ['reason']);
-  const reason = checkReason(given);
-  return changeUndelivered(db, schema, target, (seqs) => cancel(db, schema, seqs, reason), watch);
+): Promise<CancelResult> {
+  const { reason, by, ...watch } = checkBulkOptions(options, 'cancel', ['reason', 'by']);
+  const who = { reason: checkReason(reason), by: checkReason(by, 'by') };
+  let running = 0;
+  let delivered = 0;
+  const change = async (seqs: readonly string[]) => {
+    const cancelled = await cancel(db, schema, seqs, who);
+    running += cancelled.running;
+    delivered += cancelled.delivered;
+    return cancelled;
+  };
+  return { ...(await changeUndelivered(db, schema, target, change, watch)), running, delivered };
 }
 
 type UndeliveredSelection = { seqs: readonly string[] } | { events: EventConditions; seqUntil: string };
@@ -121,11 +143,10 @@ async function changeUndelivered(
   db: Executor,
   schema: string,
   target: UndeliveredTarget,
-  change: (seqs: readonly string[]) => Promise<UndeliveredChange>,
+  change: (seqs: readonly string[]) => Promise<{ count: number; taken: number }>,
   watch: BulkOptions,
-): Promise<UndeliveredResult> {
+): Promise<BulkResult> {
   const checked = checkEventTarget(target);
-  let inFlight = 0;
   const run = async (selection: UndeliveredSelection, chunk: Chunk) => {
     const seqs =
       'seqs' in selection
@@ -133,7 +154,6 @@ async function changeUndelivered(
         : await listUndelivered(db, schema, selection.events, { ...chunk, seqUntil: selection.seqUntil });
     if (seqs.length === 0) return { seen: 0, count: 0, reached: null };
     const changed = await change(seqs);
-    inFlight += changed.inFlight;
     // If the statement took only some of the events, the next chunk begins behind those.
     const seen = changed.taken < seqs.length ? chunk.limit : seqs.length;
     return { seen, count: changed.count, reached: seqs[changed.taken - 1] ?? null };
@@ -143,7 +163,7 @@ async function changeUndelivered(
     return { events, seqUntil: lastSeq };
   });
   const { count, stoppedAt } = await runInChunks<UndeliveredSelection>(selections, run, watch);
-  return { ...bulkResult(count, stoppedAt, duplicates), inFlight };
+  return bulkResult(count, stoppedAt, duplicates);
 }
 
 export async function requeueAllOrphans(db: Executor, schema: string, options: BulkOptions): Promise<BulkResult> {

@@ -11,15 +11,16 @@ export interface PauseOptions {
 
 const reasonCharsMax = 500;
 
-/** Checks a `reason` option. Returns the empty text for none. */
-export function checkReason(reason: unknown = ''): string {
+/** Checks a `reason` option, or another text about a change. Returns the empty text for none. */
+export function checkReason(reason: unknown = '', name = 'reason'): string {
   if (typeof reason !== 'string' || reason.length > reasonCharsMax) {
     throw new PostcommitError(
       'POSTCOMMIT_E_BAD_OPTION',
-      `reason must be a string of at most ${reasonCharsMax} characters.`,
+      `${name} must be a string of at most ${reasonCharsMax} characters.`,
     );
   }
-  if (!isStorable(reason)) throw new PostcommitError('POSTCOMMIT_E_TEXT_NOT_STORABLE', 'The text is the reason.');
+  if (!isStorable(reason))
+    throw new PostcommitError('POSTCOMMIT_E_TEXT_NOT_STORABLE', `The text is the option ${name}.`);
   return reason.trim();
 }
 

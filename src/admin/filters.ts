@@ -12,6 +12,8 @@ export interface EventFilter {
   type?: string;
   /** `[type]`, or `[type, id]`. */
   aggregate?: readonly [type: string, id?: string | number | bigint];
+  /** The queue that it was emitted for. */
+  queue?: string;
   /** Emitted at this time or later, by the database's clock. */
   from?: Date;
   /** Emitted before this time. */
@@ -33,6 +35,8 @@ export interface DeadLetterSelector {
   type?: string;
   /** `[type]`, or `[type, id]`. */
   aggregate?: readonly [type: string, id?: string | number | bigint];
+  /** The queue that it was emitted for. */
+  queue?: string;
   reason?: DeadReason;
   /** A part of the last error's text, case-sensitive. */
   error?: string;
@@ -61,7 +65,7 @@ const idsMax = 100_000;
 const textCharsMax = 2_000;
 const limitMax = 1_000;
 
-const eventNames = ['type', 'aggregate', 'from', 'to'] as const;
+const eventNames = ['type', 'aggregate', 'queue', 'from', 'to'] as const;
 const letterNames = [...eventNames, 'reason', 'error', 'includeDiscarded'] as const;
 
 function bad(detail: string): PostcommitError {
@@ -129,7 +133,8 @@ function aggregate(value: unknown): { aggregateType?: string; aggregateId?: stri
 
 function toEventConditions(fields: Record<string, unknown>): EventConditions {
   const [createdFrom, createdBefore] = timeRange(fields);
-  return { type: text(fields.type, 'type'), ...aggregate(fields.aggregate), createdFrom, createdBefore };
+  const queue = text(fields.queue, 'queue');
+  return { type: text(fields.type, 'type'), ...aggregate(fields.aggregate), queue, createdFrom, createdBefore };
 }
 
 function toDeadLetterConditions(fields: Record<string, unknown>): DeadLetterConditions {
@@ -141,6 +146,7 @@ function toDeadLetterConditions(fields: Record<string, unknown>): DeadLetterCond
   return {
     type: text(fields.type, 'type'),
     ...aggregate(fields.aggregate),
+    queue: text(fields.queue, 'queue'),
     reason: oneOf(fields.reason, 'reason', deadReasons),
     error: text(fields.error, 'error'),
     deadFrom,
@@ -149,7 +155,7 @@ function toDeadLetterConditions(fields: Record<string, unknown>): DeadLetterCond
   };
 }
 
-function limit(value: unknown): number {
+export function checkLimit(value: unknown): number {
   if (value === undefined) return 50;
   if (!Number.isInteger(value) || (value as number) < 1 || (value as number) > limitMax) {
     throw bad(`limit must be a whole number from 1 to ${limitMax}. Got ${String(value)}.`);
@@ -163,13 +169,13 @@ export function checkListFilter(filter: ListFilter) {
     status: oneOf(fields.status, 'status', eventStatuses),
     events: toEventConditions(fields),
     order: oneOf<ListOrder>(fields.order, 'order', ['newest', 'oldest']) ?? 'newest',
-    limit: limit(fields.limit),
+    limit: checkLimit(fields.limit),
   };
 }
 
 export function checkDeadLetterFilter(filter: DeadLetterFilter) {
   const fields = checkNames(filter, [...letterNames, 'limit', 'after']);
-  return { letters: toDeadLetterConditions(fields), limit: limit(fields.limit) };
+  return { letters: toDeadLetterConditions(fields), limit: checkLimit(fields.limit) };
 }
 
 /** The checked target of a bulk operation. An empty filter is an error: it never means all events. */

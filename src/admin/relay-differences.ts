@@ -4,7 +4,7 @@ import type { RelayInfo } from '../outbox/operating/list-relays.ts';
 export interface RelayDifferences {
   /** Package versions with their relays; empty if all relays have the same version. */
   versions: { version: string; relays: string[] }[];
-  /** Relays without targets that another live relay has. */
+  /** Relays without targets that another live relay of the same queues has. */
   lacking: { relay: string; targets: string[] }[];
   /** Whether `route`, retry or poison settings differ among relays with the same version and targets. */
   settings: boolean;
@@ -16,10 +16,11 @@ export function relayDifferences(relays: readonly RelayInfo[]): RelayDifferences
   const byVersion = new Map<string, string[]>();
   for (const { name, version = 'unknown' } of alive) byVersion.set(version, [...(byVersion.get(version) ?? []), name]);
   const versions = [...byVersion].map(([version, names]) => ({ version, relays: names }));
-  const all = new Set(alive.flatMap(({ targets }) => targets));
-  const lacking = alive.flatMap(({ name, targets }) => {
+  const lacking = alive.flatMap(({ name, targets, queues }) => {
     const own = new Set(targets);
-    const missing = [...all].filter((target) => !own.has(target)).sort();
+    // A relay for other queues has handlers of its own.
+    const peers = alive.filter((other) => other.queues.some((queue) => queues.includes(queue)));
+    const missing = [...new Set(peers.flatMap((peer) => peer.targets))].filter((target) => !own.has(target)).sort();
     return missing.length > 0 ? [{ relay: name, targets: missing }] : [];
   });
   const isUniform = versions.length <= 1 && lacking.length === 0;

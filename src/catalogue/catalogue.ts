@@ -7,6 +7,8 @@ export interface EventDefinition {
   version?: number;
   /** Checks the payload before it is written. Any Standard Schema library fits: zod, valibot, arktype. */
   schema?: StandardSchemaV1;
+  /** The queue that delivers the event, unless `emit` says otherwise. Default: what `queueOf` of the outbox returns. */
+  queue?: string;
 }
 
 /** The event types a service may emit. A type that is not listed is refused. */

@@ -1,4 +1,5 @@
 import { InvalidArgumentError } from 'commander';
+import { isQueueName } from '../queue-name.ts';
 
 const unitMs: Record<string, number> = {
   ms: 1,
@@ -62,6 +63,18 @@ export function wholeNumber(min: number, max: number): (text: string) => number 
       throw new InvalidArgumentError(`It must be a whole number from ${min} to ${max}.`);
     return value;
   };
+}
+
+const slotsArgument = wholeNumber(1, 10_000);
+
+/** Collects `reports=2` into `{ reports: 2 }`, over all times that the flag is given. */
+export function queueArgument(text: string, before: Record<string, number> = {}): Record<string, number> {
+  const [name = '', slots = ''] = text.split(/=(.*)/s);
+  if (!isQueueName(name) || slots === '') {
+    throw new InvalidArgumentError('It must be the name of a queue and a limit, such as reports=2.');
+  }
+  if (Object.hasOwn(before, name)) throw new InvalidArgumentError(`The queue ${name} is given twice.`);
+  return { ...before, [name]: slotsArgument(slots) };
 }
 
 /** `order` is every aggregate of that type, `order:42` is one. */

@@ -67,11 +67,15 @@ interface AnyBulkResult extends BulkResult {
   next?: string;
   /** Events not changed because a live relay has claimed them. */
   inFlight?: number;
+  /** Cancelled events that a live relay had claimed. */
+  running?: number;
+  /** Events not cancelled because they were delivered before. */
+  delivered?: number;
 }
 
 /**
  * Runs a bulk operation and prints how many events it changed. Exit code 1 if ids were given and none of them could be
- * changed, or a relay had claimed one of them. Conditions that match nothing are no error.
+ * changed, a relay had claimed one of them, or one of them to be cancelled was delivered. Conditions that match nothing are no error.
  */
 export async function runBulk(
   context: Context,
@@ -83,9 +87,10 @@ export async function runBulk(
   const result = await runWithProgress(context, summary(0), ({ signal, report }) =>
     withAdmin(context, (admin) => operation(admin, { signal, onProgress: (count) => report(summary(count)) })),
   );
-  const { count, interrupted, next, duplicates, inFlight = 0 } = result;
+  const { count, interrupted, next, duplicates, inFlight = 0, running = 0, delivered = 0 } = result;
   if (named && count === 0 && !interrupted) {
     if (inFlight > 0) throw new PostcommitError('POSTCOMMIT_E_EVENT_IN_FLIGHT');
+    if (delivered > 0) throw new PostcommitError('POSTCOMMIT_E_ALREADY_DELIVERED');
     const hint = '`postcommit events <id>` shows its status.';
     throw new PostcommitError('POSTCOMMIT_E_NOT_FOUND', `None of the ids is a ${noun}. ${hint}`);
   }
@@ -93,12 +98,15 @@ export async function runBulk(
     if (!interrupted) output.line(summary(count));
     if (inFlight > 0)
       output.line(output.paint.yellow(`${quantity(inFlight, 'event')} not changed: claimed by a relay`));
+    if (running > 0) output.line(`${quantity(running, 'event')} of them under way: the handlers are told to stop`);
+    if (named && delivered > 0)
+      output.line(output.paint.yellow(`${quantity(delivered, 'event')} not cancelled: already delivered`));
     printDuplicates(context, duplicates);
   });
   if (interrupted) {
     endInterrupted(context, summary(count), `run the same command again${next ? ` with --after ${next}` : ''}`);
   }
-  if (named && inFlight > 0) throw new ExitWith(exitCodes.failed);
+  if (named && inFlight + delivered > 0) throw new ExitWith(exitCodes.failed);
 }
 
 /** Prints which ids several events have. */

@@ -22,8 +22,11 @@ const knownKeys: Record<keyof PostcommitConfig, true> = {
   route: true,
   name: true,
   leaseMs: true,
+  heartbeatThread: true,
+  blockedMaxMs: true,
   deliverTimeoutMs: true,
   inFlightMax: true,
+  queues: true,
   batchSizeMax: true,
   prefetchMax: true,
   inFlightBytesMax: true,
@@ -36,6 +39,7 @@ const knownKeys: Record<keyof PostcommitConfig, true> = {
   listen: true,
   stopTimeoutMs: true,
   maintenance: true,
+  schedules: true,
   logger: true,
 };
 

@@ -3,6 +3,8 @@ import { ago, duration, quantity } from '../format.ts';
 import type { EventDetails } from '../outbox/operating/find.ts';
 import { payloadCharactersMax } from '../outbox/operating/find.ts';
 import type { DestinationInfo } from '../outbox/operating/list-destinations.ts';
+import type { HandlerProgress } from '../outbox/operating/list-progress.ts';
+import { defaultQueue } from '../queue-name.ts';
 import { describeDestination } from './destination-table.ts';
 import { indentJson, JsonText } from './json-text.ts';
 import type { Output } from './output.ts';
@@ -29,6 +31,7 @@ export function printEvent(
   }
   field('emitted', `${instant(event.createdAt)} (${ago(event.createdAt, now)})`);
   field('ordering key', event.key === null ? 'none' : printable(event.key));
+  if (event.queue !== defaultQueue) field('queue', printable(event.queue));
   for (const [name, value] of situation(event, destinations, now)) field(name, value);
 
   output.line();
@@ -60,6 +63,7 @@ function situation(event: EventDetails, destinations: readonly DestinationInfo[]
   }
   if (holder)
     facts.push(['claimed by', `relay ${printable(holder.name)} (host ${printable(holder.host)}, pid ${holder.pid})`]);
+  for (const progress of event.progress) facts.push(['progress', describeProgress(progress, now)]);
   if (waitingBehind)
     facts.push(['waits for', `event ${waitingBehind.id} (seq ${waitingBehind.seq}), which must be delivered first`]);
   for (const name of event.waitingFor) {
@@ -72,6 +76,16 @@ function situation(event: EventDetails, destinations: readonly DestinationInfo[]
   if (event.owed.length > 0) facts.push(['owed to', event.owed.map(printable).join(', ')]);
   if (deadLetter?.blocking && !deadLetter.discardedAt) facts.push(['blocks', 'later events with its ordering key']);
   return facts;
+}
+
+function describeProgress({ handler, fraction, note, reportedAt }: HandlerProgress, now: Date): string {
+  const text = note === null ? '' : `, ${printable(note)}`;
+  return `${percent(fraction)} in ${printable(handler)}${text} (${ago(reportedAt, now)})`;
+}
+
+/** Rounded down: 100 % means that all is done. */
+export function percent(fraction: number): string {
+  return `${Math.floor(fraction * 100)} %`;
 }
 
 function history(event: EventDetails): { at: Date; text: string }[] {
@@ -186,6 +200,7 @@ function commandsFor({
   if (waitingBehind) return [[`events ${waitingBehind.id}`, 'show the event that must be delivered first'], cancel];
   if (status === 'PENDING' && availableAt)
     return [[`events make-due ${id}`, 'deliver it now, without waiting for its delay or backoff'], cancel];
+  if (status === 'PROCESSING') return [cancel];
   return status === 'SENT' ? [[`replay ${id}`, 'deliver it again']] : [];
 }
 

@@ -26,6 +26,7 @@ const byErrorCode: Partial<Record<ErrorCode, number>> = {
   POSTCOMMIT_E_USAGE: exitCodes.usage,
   POSTCOMMIT_E_BAD_OPTION: exitCodes.usage,
   POSTCOMMIT_E_BAD_CONFIG: exitCodes.usage,
+  POSTCOMMIT_E_BAD_SCHEDULE: exitCodes.usage,
   POSTCOMMIT_E_NO_CONFIG: exitCodes.usage,
   POSTCOMMIT_E_NO_DATABASE_URL: exitCodes.usage,
   POSTCOMMIT_E_BAD_SCHEMA_NAME: exitCodes.usage,

@@ -13,9 +13,11 @@ import { addInit } from './commands/init.ts';
 import { addMigrate } from './commands/migrate.ts';
 import { addPartitions } from './commands/partitions.ts';
 import { addPrune } from './commands/prune.ts';
+import { addQueues } from './commands/queues.ts';
 import { addRelay } from './commands/relay.ts';
 import { addReplay } from './commands/replay.ts';
 import { addRequeueOrphans } from './commands/requeue-orphans.ts';
+import { addSchedules } from './commands/schedules.ts';
 import { addSql } from './commands/sql.ts';
 import { addStatus } from './commands/status.ts';
 import { examples } from './context.ts';
@@ -61,9 +63,11 @@ export function createProgram(terminal: Terminal): Command {
     addReplay,
     addRequeueOrphans,
     addDestinations,
+    addQueues,
     addPause,
     addResume,
     addForget,
+    addSchedules,
     addPrune,
     addPartitions,
   ];

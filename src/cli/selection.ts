@@ -6,6 +6,7 @@ import { aggregateArgument, timeArgument } from './arguments.ts';
 export interface FlagConditions {
   type?: string;
   aggregate?: [type: string, id?: string];
+  queue?: string;
   from?: Date;
   to?: Date;
 }
@@ -18,6 +19,7 @@ export function addConditions(command: Command): Command {
       'only this aggregate, or with a type alone all aggregates of that type',
       aggregateArgument,
     )
+    .option('--queue <name>', 'only events emitted for this queue')
     .option('--from <time>', 'at or after this time: 2h, 30m or 7d ago, or an ISO date', timeArgument)
     .option('--to <time>', 'before this time: 2h, 30m or 7d ago, or an ISO date', timeArgument);
 }

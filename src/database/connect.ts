@@ -6,7 +6,8 @@ import { codedDatabaseError, isConnectionFailure } from './database-error.ts';
 const sessionSql = `
 select pg_is_in_recovery() as standby,
        current_setting('transaction_read_only') = 'on' as "readOnly",
-       current_setting('default_transaction_isolation') = 'read committed' as "readCommitted"`;
+       current_setting('default_transaction_isolation') = 'read committed' as "readCommitted",
+       pg_backend_pid() as pid`;
 
 /** What a new session reports about itself. */
 export interface SessionSettings {
@@ -15,6 +16,8 @@ export interface SessionSettings {
   readOnly: boolean;
   /** Whether transactions are READ COMMITTED by default. */
   readCommitted: boolean;
+  /** The server process that runs the session. */
+  pid: number;
 }
 
 /** With several servers, one that is down must not use up the time in which a relay has to renew its lease. */

@@ -7,9 +7,11 @@ import { resolveConnectionForWriting } from './connection-options.ts';
 import type { ServerList } from './connection-string.ts';
 import { codedDatabaseError, sqlState } from './database-error.ts';
 import type { Executor } from './executor.ts';
-import { defaultSchema, quoteIdentifier, quoteLiteral } from './identifier.ts';
+import { defaultSchema, doorbellChannel, quoteIdentifier, quoteLiteral } from './identifier.ts';
 import type { AppliedRoutine, Migration, Routine } from './migrations.ts';
 import { findOutdated, inOrder, readMigrations, readRoutines } from './migrations.ts';
+import type { NotifyTriggerChange } from './notify-trigger.ts';
+import { applyNotifyTrigger, checkNotifyTrigger, findNotifyTriggerChange, notifyTriggerSql } from './notify-trigger.ts';
 import { readSchemaCreators } from './schema-creators.ts';
 import { transactionSettingsSql } from './statement-settings.ts';
 
@@ -35,6 +37,13 @@ export interface MigrateOptions extends ConnectionOptions {
    */
   partitions?: PartitionChoice;
   /**
+   * `true` installs a trigger that wakes relays when a transaction with events commits, so that they are prompt for plain
+   * `INSERT` and `select postcommit.emit(...)` of any language; `false` removes it. All writers pay for it: concurrent
+   * transactions with events commit one after the other, and 8 writers reached half of their throughput (docs/emitting.md, also
+   * about sessions that do without). Default: an existing trigger stays, and a new outbox has none.
+   */
+  notifyTrigger?: boolean;
+  /**
    * How long to wait for another process that migrates this outbox, and for each lock on its tables, in milliseconds. Then it
    * fails with POSTCOMMIT_E_LOCK_TIMEOUT. Default 300,000 (5 minutes).
    */
@@ -51,6 +60,8 @@ export interface MigrateResult {
   version: number;
   /** How the log is partitioned now; only if `partitions` was given, and not for a dry run. */
   partitions?: PartitionChoice;
+  /** What this call did with the trigger that wakes relays, or would do; only if `notifyTrigger` was given. */
+  notifyTrigger?: NotifyTriggerChange;
   /**
    * The seq of the next event, if the sequence of the log lagged and was moved up, or would be: after logical replication,
    * which copies rows but no sequences.
@@ -75,11 +86,13 @@ function requireWritable(schema: string): void {
 function writeSchemaIn(source: string, schema: string): string {
   const asIdentifier = quoteIdentifier(schema);
   const asLiteral = quoteLiteral(schema);
+  const channel = quoteIdentifier(doorbellChannel(schema));
   requireWritable(schema);
   // In one pass and with a function: the name itself may contain `$&`, or a placeholder.
-  return source.replace(/:"schema"|:'schema'/g, (placeholder) =>
-    placeholder === ':"schema"' ? asIdentifier : asLiteral,
-  );
+  return source.replace(/:"schema"|:'schema'|:"channel"/g, (placeholder) => {
+    if (placeholder === ':"channel"') return channel;
+    return placeholder === ':"schema"' ? asIdentifier : asLiteral;
+  });
 }
 
 // A role without CREATE on the database may still own a schema created for it, and IF NOT EXISTS would be refused.
@@ -115,13 +128,17 @@ function record(schema: string, { version, name, checksum }: Migration | Routine
  * All migrations and routines as SQL text, for teams that apply it with their own tool. It records what was applied as
  * `migrate()` does, so the two can be mixed. `after` omits the migrations up to that version.
  */
-export function migrationSql(options: { schema?: string; after?: number; partitions?: PartitionChoice } = {}): string {
+export function migrationSql(
+  options: { schema?: string; after?: number } & Pick<MigrateOptions, 'partitions' | 'notifyTrigger'> = {},
+): string {
   const schema = options.schema ?? defaultSchema;
   checkPartitions(options.partitions);
+  checkNotifyTrigger(options.notifyTrigger);
   const scripts = inOrder(readMigrations(), readRoutines()).filter(
     ({ version }) => version === undefined || version > (options.after ?? 0),
   );
-  return `begin;\n${transactionSettingsSql};\n${createSchemaIfMissing(schema)};\n${bookkeeping(schema)};\n\n${scriptsSql(schema, scripts)}${partitionNew(schema, options.partitions)}commit;\n`;
+  const choices = partitionNew(schema, options.partitions) + notifyTriggerSql(schema, options.notifyTrigger);
+  return `begin;\n${transactionSettingsSql};\n${createSchemaIfMissing(schema)};\n${bookkeeping(schema)};\n\n${scriptsSql(schema, scripts)}${choices}commit;\n`;
 }
 
 function scriptsSql(schema: string, scripts: readonly (Migration | Routine)[]): string {
@@ -145,6 +162,7 @@ export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
   quoteIdentifier(schema);
   requireWritable(schema);
   checkPartitions(options.partitions);
+  checkNotifyTrigger(options.notifyTrigger);
   const lockTimeoutMs = checkLockTimeout(options.lockTimeoutMs);
   // Without one, pg would silently use whatever database it finds on this host.
   if (!options.connectionString && options.connection === undefined) {
@@ -155,7 +173,7 @@ export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
     client = await connect(resolveConnectionForWriting(options));
     if (options.dryRun) {
       await client.query(`begin read only; ${transactionSettingsSql}`);
-      return await previewPending(client, schema);
+      return await previewPending(client, schema, options.notifyTrigger);
     }
     // A process that waited for another one must see what that one has done, whatever the role's default isolation is.
     await client.query(
@@ -167,11 +185,13 @@ export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
     const sequenceMovedTo = (await findSequenceLag(client, schema)) && (await repairSequence(client, schema));
     const partitions = await applyPartitions(client, schema, options.partitions);
     const schemaCreators = await readSchemaCreators(client, schema);
+    const notifyTrigger = await applyNotifyTrigger(client, schema, options.notifyTrigger);
     await client.query('commit');
     return {
       ...result,
       ...(sequenceMovedTo && { sequenceMovedTo }),
       ...(partitions && { partitions }),
+      ...(notifyTrigger && { notifyTrigger }),
       ...(schemaCreators.length > 0 && { schemaCreators }),
     };
   } catch (error) {
@@ -228,11 +248,15 @@ function resultOf(schema: string, version: number, scripts: readonly (Migration 
   return { schema, applied: namesOf(false), routines: namesOf(true), version };
 }
 
-async function previewPending(client: Executor, schema: string): Promise<MigrateResult> {
+async function previewPending(client: Executor, schema: string, wanted: boolean | undefined): Promise<MigrateResult> {
   const { isMigrated } = await inspectServer(client, schema);
   const { version, scripts } = await findPending(client, schema, isMigrated);
   const sequenceMovedTo = await findSequenceLag(client, schema);
-  return { ...resultOf(schema, version, scripts), ...(sequenceMovedTo && { sequenceMovedTo }) };
+  return {
+    ...resultOf(schema, version, scripts),
+    ...(sequenceMovedTo && { sequenceMovedTo }),
+    ...(wanted !== undefined && { notifyTrigger: await findNotifyTriggerChange(client, schema, wanted) }),
+  };
 }
 
 async function inspectServer(client: Executor, schema: string): Promise<{ isMigrated: boolean }> {

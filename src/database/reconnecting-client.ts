@@ -20,6 +20,10 @@ export interface ReconnectingClientOptions {
   queryTimeoutMs: number;
   /** How long a statement waits for a connection before it fails. Default: without limit. */
   connectWaitMs?: number;
+  /** How long one attempt to connect may take. Default: `queryTimeoutMs`, at most 10,000. */
+  connectTimeoutMs?: number;
+  /** How long to wait before reconnect attempt `n` (from 1). Default `reconnectDelayMs`. */
+  reconnectDelayMs?: (attempt: number) => number;
   logger: Logger;
   /** Runs on every new connection before anything else does, e.g. LISTEN. */
   onConnect?: (client: pg.Client) => Promise<void>;
@@ -62,6 +66,7 @@ export class ReconnectingClient implements Executor {
   /** Connecting and not usable yet; close() must not wait for it. */
   #opening: pg.Client | undefined;
   #connections = 0;
+  #sessionPid: number | undefined;
   #inFlight = 0;
   /** When bytes last arrived, or when a statement was sent while none was in flight. */
   #lastSignAt = 0;
@@ -92,6 +97,19 @@ export class ReconnectingClient implements Executor {
   /** How many connections it has had. A new one may lead to another server, which may have replicated less. */
   get connections(): number {
     return this.#connections;
+  }
+
+  /**
+   * The server process of the connection, if PostgreSQL itself answered the login. A pooler announces a process id of its own, or
+   * none: then the statements may run in different sessions.
+   */
+  get sessionPid(): number | undefined {
+    return this.#client && this.#sessionPid;
+  }
+
+  /** Resolves when there is a connection. */
+  async whenConnected(): Promise<void> {
+    if (!this.#client) await this.#connection();
   }
 
   /** Connects once and fails if that fails: at start, a wrong address should be reported, not retried. */
@@ -139,6 +157,11 @@ export class ReconnectingClient implements Executor {
   /** Starts to reconnect if there is no connection. Sends nothing. */
   ensure(): void {
     if (!this.#client && !this.#closed) this.#reconnect().catch(() => {});
+  }
+
+  /** Drops the connection, as if it had been lost. */
+  disconnect(reason: Error): void {
+    if (this.#client) this.#drop(this.#client, reason);
   }
 
   async close(): Promise<void> {
@@ -208,7 +231,10 @@ export class ReconnectingClient implements Executor {
     const client = new pg.Client({
       ...config,
       application_name: this.#options.applicationName,
-      connectionTimeoutMillis: connectTimeoutMs(this.#servers, Math.min(10_000, this.#options.queryTimeoutMs)),
+      connectionTimeoutMillis: connectTimeoutMs(
+        this.#servers,
+        this.#options.connectTimeoutMs ?? Math.min(10_000, this.#options.queryTimeoutMs),
+      ),
       keepAlive: true,
       types: { getTypeParser },
       pipeline: true, // Concurrent statements are sent at once instead of queueing in the client. pg before 8.23 ignores it.
@@ -221,7 +247,9 @@ export class ReconnectingClient implements Executor {
       await client.connect();
       // connectionTimeoutMillis covers connect() only. A network that goes silent now must not block forever either.
       timer = setTimeout(() => destroy(client), this.#options.queryTimeoutMs);
-      fixStatementSettings(client, await requireSession(client, this.#servers.attributes));
+      const session = await requireSession(client, this.#servers.attributes);
+      this.#sessionPid = announcedPid(client) === session.pid ? session.pid : undefined;
+      fixStatementSettings(client, session);
       await this.#options.onConnect?.(client);
       this.#connections++;
       this.#turn = Promise.resolve();
@@ -272,7 +300,7 @@ export class ReconnectingClient implements Executor {
         this.#log.say('reconnect', (suppressed) =>
           this.#options.logger.warn({ attempt, suppressed, err: String(error) }, 'database unreachable, retrying'),
         );
-        await this.#pause(reconnectDelayMs(attempt));
+        await this.#pause((this.#options.reconnectDelayMs ?? reconnectDelayMs)(attempt));
       }
     }
   }
@@ -324,6 +352,11 @@ const parsers = new Map<number, (value: string) => unknown>([
 
 const getTypeParser = ((oid: number, format?: 'text') =>
   parsers.get(oid) ?? pg.types.getTypeParser(oid, format)) as typeof pg.types.getTypeParser;
+
+/** The process id that the server announced at login. */
+function announcedPid(client: pg.Client): number | null | undefined {
+  return (client as unknown as { processID?: number | null }).processID;
+}
 
 /** What this module uses of pg beyond its public interface. */
 interface WithStream {

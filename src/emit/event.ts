@@ -4,6 +4,7 @@ import { checkPayload, definitionOf } from '../catalogue/catalogue.ts';
 import { isStorable } from '../database/storable-text.ts';
 import { PostcommitError } from '../errors.ts';
 import type { InsertableEvent } from '../outbox/emitting/insert.ts';
+import { defaultQueue, isQueueName } from '../queue-name.ts';
 import { didYouMean } from '../suggest.ts';
 import { isUuid, uuidV7 } from '../uuid.ts';
 import { addTraceHeaders, isTracingLoaded, loadTracing } from './trace-context.ts';
@@ -28,12 +29,26 @@ export interface OutboxEvent<Payload = unknown> {
   schemaVersion?: number;
   /** The ordering key, instead of the aggregate; `null` for no order. */
   key?: string | null;
+  /**
+   * The event becomes a dead letter after this many failed attempts, from 1 to 1,000, whatever the retry policies of its
+   * handlers and of the relay say at that time. Default: as they say.
+   */
+  attemptsMax?: number;
+  /**
+   * The queue that delivers it: 1 to 100 letters, digits, dots, hyphens and underscores. Only relays that work this queue do.
+   * Default: that of the catalogue, then of `queueOf`, then `default`.
+   */
+  queue?: string;
 }
 
 export interface EventLimits {
   catalogue: EventCatalogue | undefined;
   payloadBytesMax: number;
+  queueOf: QueueRule | undefined;
 }
+
+/** Chooses the queue of an event. `undefined`: the queue `default`. */
+export type QueueRule = (event: OutboxEvent) => string | undefined;
 
 const fields: ReadonlySet<string> = new Set<keyof OutboxEvent>([
   'type',
@@ -45,6 +60,8 @@ const fields: ReadonlySet<string> = new Set<keyof OutboxEvent>([
   'delayMs',
   'schemaVersion',
   'key',
+  'attemptsMax',
+  'queue',
 ]);
 
 /** Two names share an index entry, and PostgreSQL's limit for one is 2,704 bytes. */
@@ -54,12 +71,24 @@ const headersBytesMax = 16_384;
 const headersMax = 128;
 /** Also in migrations/0001_outbox.sql, for `availableAt` and for SQL. */
 const delayMsMax = 366 * 24 * 3_600_000;
+/** Also in migrations/0001_outbox.sql. */
+const attemptsMaxMax = 1_000;
 /** The years 1 to 9999: PostgreSQL does not read the ISO format of others. */
 const timeMin = -62_135_596_800_000;
 const timeMax = 253_402_300_799_999;
 
 /** Checks an event and converts it for the insert. Rejects with a coded error; nothing is sent to the database. */
 export async function toInsertable(event: OutboxEvent, limits: EventLimits): Promise<InsertableEvent> {
+  const insertable = checkFields(event, limits);
+  // Only before the first event of the process; everything that the caller may change later has been read by then.
+  if (!isTracingLoaded()) await loadTracing();
+  addTraceHeaders(insertable.headers);
+  await checkPayload(definitionOf(limits.catalogue, insertable.type), insertable.type, event.payload);
+  return insertable;
+}
+
+/** The part of it that waits for nothing: without the payload's schema and the trace context. */
+export function checkFields(event: OutboxEvent, limits: EventLimits): InsertableEvent {
   if (typeof event !== 'object' || event === null) throw bad('An event is an object with type, aggregate and payload.');
   // A misspelt delayMs would silently mean no delay.
   for (const field of Object.keys(event)) if (!fields.has(field)) throw unknownField(field);
@@ -77,7 +106,7 @@ export async function toInsertable(event: OutboxEvent, limits: EventLimits): Pro
     const detail = `Got ${shown(event.id)}, and nothing was written. Leave id out of a new event to get a time-ordered one.`;
     throw new PostcommitError('POSTCOMMIT_E_BAD_ID', detail);
   }
-  const insertable: InsertableEvent = {
+  return {
     id: event.id?.toLowerCase() ?? uuidV7(),
     aggregateType: name(aggregateType, 'aggregate[0]'),
     aggregateId: name(isId(aggregateId) ? String(aggregateId) : aggregateId, 'aggregate[1]'),
@@ -87,12 +116,9 @@ export async function toInsertable(event: OutboxEvent, limits: EventLimits): Pro
     payloadJson: toJson(event.payload, limits.payloadBytesMax),
     headers: toHeaders(event.headers),
     ...toTime(event),
+    attemptsMax: toAttemptsMax(event.attemptsMax),
+    queue: queueOf(event, definition?.queue, limits.queueOf),
   };
-  // Only before the first event of the process; everything that the caller may change later has been read by then.
-  if (!isTracingLoaded()) await loadTracing();
-  addTraceHeaders(insertable.headers);
-  await checkPayload(definition, type, event.payload);
-  return insertable;
 }
 
 function bad(detail: string): PostcommitError {
@@ -118,6 +144,14 @@ function name(value: unknown, what: string): string {
 function orderingKey(key: unknown): string | undefined {
   if (key === undefined) return undefined;
   return key === null ? '' : name(key, 'key');
+}
+
+/** What `emit` says comes first, then the catalogue, then the rule. */
+function queueOf(event: OutboxEvent, ofType: string | undefined, rule: QueueRule | undefined): string | undefined {
+  const queue: unknown = event.queue ?? ofType ?? rule?.(event);
+  if (queue === undefined || queue === defaultQueue) return undefined;
+  if (isQueueName(queue)) return queue;
+  throw new PostcommitError('POSTCOMMIT_E_BAD_QUEUE', `Got ${shown(queue)}.`);
 }
 
 function toJson(payload: unknown, bytesMax: number): string {
@@ -163,6 +197,13 @@ function toHeaders(given: OutboxEvent['headers']): Record<string, string> {
 /** Without a prototype: a header may be named `__proto__`. */
 function noHeaders(): Record<string, string> {
   return Object.create(null) as Record<string, string>;
+}
+
+function toAttemptsMax(value: unknown): number | undefined {
+  if (value === undefined || (Number.isInteger(value) && Number(value) >= 1 && Number(value) <= attemptsMaxMax)) {
+    return value as number | undefined;
+  }
+  throw bad(`attemptsMax must be a whole number from 1 to ${attemptsMaxMax}. Got ${shown(value)}.`);
 }
 
 function toTime(event: OutboxEvent): Pick<InsertableEvent, 'availableAt' | 'delayMs'> {

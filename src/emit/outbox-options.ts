@@ -2,6 +2,7 @@ import type { EventCatalogue } from '../catalogue/catalogue.ts';
 import { defaultSchema, quoteIdentifier } from '../database/identifier.ts';
 import { PostcommitError } from '../errors.ts';
 import { didYouMean } from '../suggest.ts';
+import type { QueueRule } from './event.ts';
 import type { OutboxDatabase } from './outbox-database.ts';
 
 export interface OutboxOptions<Tx> {
@@ -14,6 +15,11 @@ export interface OutboxOptions<Tx> {
   /** The largest payload, as bytes of JSON. Default 1,048,576 (1 MiB). */
   payloadBytesMax?: number;
   /**
+   * Chooses the queue of each event for which neither `emit` nor the catalogue does, e.g.
+   * `(event) => event.type.startsWith('report.') ? 'reports' : undefined`. Default: the queue `default`.
+   */
+  queueOf?: QueueRule;
+  /**
    * Make concurrent writers of one aggregate wait for each other, so that events are in commit order. Turn it off only if
    * every writer locks its aggregate's row first. Default `true`.
    */
@@ -25,7 +31,15 @@ export interface OutboxOptions<Tx> {
   notify?: boolean;
 }
 
-const optionNames: readonly string[] = ['db', 'schema', 'catalogue', 'payloadBytesMax', 'serialise', 'notify'];
+const optionNames: readonly string[] = [
+  'db',
+  'schema',
+  'catalogue',
+  'payloadBytesMax',
+  'queueOf',
+  'serialise',
+  'notify',
+];
 
 /** Fills in the defaults and checks the options, once. */
 export function resolveOutboxOptions<Tx>(options: OutboxOptions<Tx>) {
@@ -40,6 +54,12 @@ export function resolveOutboxOptions<Tx>(options: OutboxOptions<Tx>) {
   if (!Number.isInteger(payloadBytesMax) || payloadBytesMax < 1 || payloadBytesMax > 67_108_864) {
     throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', 'payloadBytesMax must be from 1 to 67,108,864 bytes.');
   }
+  if (options.queueOf !== undefined && typeof options.queueOf !== 'function') {
+    throw new PostcommitError(
+      'POSTCOMMIT_E_BAD_OPTION',
+      'queueOf must be a function that returns the name of a queue.',
+    );
+  }
   const schema = options.schema ?? defaultSchema;
   quoteIdentifier(schema);
   return {
@@ -47,6 +67,7 @@ export function resolveOutboxOptions<Tx>(options: OutboxOptions<Tx>) {
     schema,
     catalogue: options.catalogue,
     payloadBytesMax,
+    queueOf: options.queueOf,
     serialise: options.serialise ?? true,
     notify: options.notify ?? true,
   };

@@ -12,6 +12,8 @@ import {
   recordedFlushes,
   setMarkerSql,
 } from '../outbox/emitting/insert.ts';
+import { allQueues } from '../outbox/emitting/notify.ts';
+import { defaultQueue } from '../queue-name.ts';
 import { adminExecutor } from './admin-executor.ts';
 import type { GivenEvents } from './check-events.ts';
 import { checkEvents, checkEventsWithId, idsOf } from './check-events.ts';
@@ -61,14 +63,12 @@ export class Outbox<Tx> {
   readonly #serialise: boolean;
   readonly #notifier: RelayNotifier;
   readonly #admin: OutboxAdmin;
-  /** The same function for every emit, so that several emits of one transaction notify once. */
-  readonly #notifyAfterEnd = () => this.#notifier.notifyAfterCommit();
 
   constructor(options: OutboxOptions<Tx>) {
-    const { db, schema, catalogue, payloadBytesMax, serialise, notify } = resolveOutboxOptions(options);
+    const { db, schema, catalogue, payloadBytesMax, queueOf, serialise, notify } = resolveOutboxOptions(options);
     this.#db = db;
     this.#schema = schema;
-    this.#limits = { catalogue, payloadBytesMax };
+    this.#limits = { catalogue, payloadBytesMax, queueOf };
     this.#serialise = serialise;
     void loadTracing(); // So that the first emit does not wait for it.
     this.#notifier = new RelayNotifier(db.side, schema, notify);
@@ -141,20 +141,23 @@ export class Outbox<Tx> {
         if (events.length === 0) return;
         written = await insertOnce(executor, this.#schema, events, { serialise: this.#serialise, marker });
       });
-      if (written.size > 0) this.#db.afterEnd?.(tx, this.#notifyAfterEnd);
+      this.#notifyAfterEnd(
+        tx,
+        events.filter(({ id }) => written.has(id)),
+      );
       results = events.map(({ id }) => ({ id, written: written.has(id) }));
     });
     return Array.isArray(given) ? results : (results[0] as EmittedOnce);
   }
 
   async #write(tx: Tx, events: readonly InsertableEvent[]): Promise<void> {
-    const insert = this.#insert(events, false);
+    const insert = this.#insert(events);
     await this.#send(tx, async (executor, marker) => {
       if (!insert) return;
       const { text, values } = insert(marker);
       await executor.query(text, values);
     });
-    if (insert) this.#db.afterEnd?.(tx, this.#notifyAfterEnd);
+    this.#notifyAfterEnd(tx, events);
   }
 
   /** Writes after the events that were passed to `emit` of the same outbox.transaction() before, if there is one. */
@@ -231,10 +234,13 @@ export class Outbox<Tx> {
     const buffer = this.#openBuffer(open.tx, open.transactionMarker);
     let result: T;
     let insert: Insert | undefined;
+    let queues: string[] = [];
     try {
       result = await work(open.tx, this.#emitInto(buffer));
       buffer.close();
-      insert = this.#insert(await buffer.rest(), true);
+      const rest = await buffer.rest();
+      insert = this.#insert(rest);
+      queues = queuesOf(rest);
     } catch (error) {
       buffer.close();
       await open.rollback();
@@ -242,16 +248,16 @@ export class Outbox<Tx> {
     } finally {
       closeBuffer(open.tx);
     }
-    const afterCommitSql = insert && this.#notifier.notifySqlForCommit();
+    const afterCommitSql = this.#notifier.notifySqlForCommit(queues);
     await open.commit(insert?.(open.transactionMarker), afterCommitSql);
-    if (insert) this.#notifier.notifyAfterCommit(afterCommitSql !== undefined);
+    this.#notifier.notifyAfterCommit(queues, afterCommitSql !== undefined);
     return result;
   }
 
   /** The same in a transaction of the client's own, one statement at a time. */
   async #work<T>(work: (tx: Tx, buffer: EmitBuffer) => Promise<T>, { isolation }: TransactionOptions): Promise<T> {
     const isolationStatement = isolation && `set transaction ${isolationSql(isolation)}`;
-    let isWritten = false;
+    let queues: string[] = [];
     let isCommitting = false;
     const result = await this.#db
       .transaction(async (tx) => {
@@ -263,9 +269,10 @@ export class Outbox<Tx> {
         try {
           const result = await work(tx, buffer);
           buffer.close();
-          const insert = this.#insert(await buffer.rest(), true)?.(marker);
+          const rest = await buffer.rest();
+          const insert = this.#insert(rest)?.(marker);
           if (insert) await executor.query(insert.text, insert.values).catch(throwCoded);
-          isWritten = insert !== undefined || buffer.hasWritten;
+          queues = buffer.hasWritten ? [allQueues] : queuesOf(rest);
           isCommitting = true;
           return result;
         } finally {
@@ -277,7 +284,7 @@ export class Outbox<Tx> {
         if (!isCommitting || !isConnectionFailure(error)) throw error;
         throw new PostcommitError('POSTCOMMIT_E_COMMIT_UNKNOWN', undefined, { cause: error });
       });
-    if (isWritten) this.#notifier.notifyAfterCommit();
+    this.#notifier.notifyAfterCommit(queues);
     return result;
   }
 
@@ -286,7 +293,7 @@ export class Outbox<Tx> {
       write: async (events, flush) => {
         const options = { serialise: this.#serialise, marker, flush };
         await insertFlush(this.#db.inTransaction(tx), this.#schema, events, options).catch(throwCoded);
-        this.#db.afterEnd?.(tx, this.#notifyAfterEnd);
+        this.#notifyAfterEnd(tx, events);
       },
       recorded: async () => recordedFlushes(this.#db.inTransaction(tx), marker).catch(throwCoded),
     });
@@ -316,10 +323,11 @@ export class Outbox<Tx> {
     const events = await checkEvents(given, this.#limits);
     const { pipelined } = this.#db;
     if (pipelined) {
-      const insert = this.#insert(events, true);
-      const afterCommitSql = insert && this.#notifier.notifySqlForCommit();
+      const insert = this.#insert(events);
+      const queues = queuesOf(events);
+      const afterCommitSql = this.#notifier.notifySqlForCommit(queues);
       await pipelined.run(statements, insert, options, afterCommitSql);
-      if (insert) this.#notifier.notifyAfterCommit(afterCommitSql !== undefined);
+      this.#notifier.notifyAfterCommit(queues, afterCommitSql !== undefined);
     } else {
       await this.#work(async (tx, buffer) => {
         buffer.add(Promise.resolve(events));
@@ -330,9 +338,18 @@ export class Outbox<Tx> {
     return idsOf(given, events);
   }
 
-  #insert(events: readonly InsertableEvent[], last: boolean): Insert | undefined {
-    return events.length > 0 ? insertStatement(this.#schema, events, { serialise: this.#serialise, last }) : undefined;
+  #notifyAfterEnd(tx: Tx, events: readonly InsertableEvent[]): void {
+    for (const queue of queuesOf(events)) this.#db.afterEnd?.(tx, this.#notifier.of(queue).afterCommit);
   }
+
+  #insert(events: readonly InsertableEvent[]): Insert | undefined {
+    return events.length > 0 ? insertStatement(this.#schema, events, this.#serialise) : undefined;
+  }
+}
+
+function queuesOf(events: readonly InsertableEvent[]): string[] {
+  if (events.length === 1) return [events[0]?.queue ?? defaultQueue];
+  return [...new Set(events.map(({ queue }) => queue ?? defaultQueue))];
 }
 
 /** Statements that end the transaction. A rollback to a savepoint does not. */

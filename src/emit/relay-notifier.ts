@@ -1,6 +1,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Executor } from '../database/executor.ts';
-import { notifyInProcess, notifyRelays, notifySql } from '../outbox/emitting/notify.ts';
+import { allQueues, notifyInProcess, notifyRelays, notifySql } from '../outbox/emitting/notify.ts';
 import { emitterPacing } from '../outbox/emitting/notify-pacing.ts';
 
 // The timer and the query below must not keep the AsyncLocalStorage of the request that happened to start them.
@@ -17,11 +17,7 @@ export class RelayNotifier {
   readonly #db: Executor;
   readonly #schema: string;
   readonly #notify: boolean;
-  #pending = false;
-  /** The times of the last commits, as a ring buffer. */
-  readonly #commitsAt: number[] = new Array(streamMin).fill(Number.NEGATIVE_INFINITY);
-  #commits = 0;
-  #busy = false;
+  readonly #byQueue = new Map<string, QueueNotifier>();
 
   constructor(db: Executor, schema: string, notify: boolean) {
     this.#db = db;
@@ -29,22 +25,68 @@ export class RelayNotifier {
     this.#notify = notify;
   }
 
+  /** Each queue has its own: many commits of one must not make notifications for another rare. */
+  of(queue: string): QueueNotifier {
+    let notifier = this.#byQueue.get(queue);
+    if (notifier === undefined) {
+      if (this.#byQueue.size >= queuesMax) this.#byQueue.clear();
+      notifier = new QueueNotifier(this.#db, this.#schema, this.#notify, queue);
+      this.#byQueue.set(queue, notifier);
+    }
+    return notifier;
+  }
+
   /**
    * The statement to send right after a COMMIT on its own connection, if it is time for a NOTIFY. The server runs it as soon
-   * as it has committed, a round trip earlier than a NOTIFY that waits for the answer to COMMIT.
+   * as it has committed, a round trip earlier than a NOTIFY that waits for the answer to COMMIT. Only for one queue: events of
+   * several are rare in one transaction.
    */
-  notifySqlForCommit(): string | undefined {
+  notifySqlForCommit(queues: readonly string[]): string | undefined {
+    return queues.length === 1 ? this.of(queues[0] as string).sqlForCommit() : undefined;
+  }
+
+  /** Call after a commit of events of these queues, and say whether `notifySqlForCommit()` returned a statement, if it was called. */
+  notifyAfterCommit(queues: readonly string[], sentWithCommit?: boolean): void {
+    if (queues.length === 1) this.of(queues[0] as string).notifyAfterCommit(sentWithCommit);
+    else for (const queue of queues) this.of(queue).afterCommit();
+  }
+}
+
+/** How many queues a notifier keeps the pace of. */
+const queuesMax = 1_000;
+
+/** Notifies the relays that work one queue. */
+class QueueNotifier {
+  readonly #db: Executor;
+  readonly #schema: string;
+  readonly #notify: boolean;
+  readonly #queue: string;
+  /** The same function for every emit, so that several emits of one transaction notify once. */
+  readonly afterCommit = () => this.notifyAfterCommit();
+  #pending = false;
+  /** The times of the last commits, as a ring buffer. */
+  readonly #commitsAt: number[] = new Array(streamMin).fill(Number.NEGATIVE_INFINITY);
+  #commits = 0;
+  #busy = false;
+
+  constructor(db: Executor, schema: string, notify: boolean, queue: string) {
+    this.#db = db;
+    this.#schema = schema;
+    this.#notify = notify;
+    this.#queue = queue;
+  }
+
+  sqlForCommit(): string | undefined {
     if (!this.#notify) return undefined;
     // Counted before the answer: of many commits that are sent together, only the first few carry a NOTIFY.
     this.#count();
     if (this.#busy) return undefined;
     outsideOfRequests(() => void this.#send(true));
-    return notifySql(this.#schema);
+    return notifySql(this.#schema, this.#queue);
   }
 
-  /** Call after a commit. `sentWithCommit`: whether `notifySqlForCommit()` returned a statement, if it was called. */
   notifyAfterCommit(sentWithCommit?: boolean): void {
-    notifyInProcess(this.#schema);
+    notifyInProcess(this.#schema, this.#queue === allQueues ? undefined : [this.#queue]);
     if (!this.#notify) return;
     if (sentWithCommit === undefined) this.#count();
     if (sentWithCommit) return;
@@ -62,7 +104,7 @@ export class RelayNotifier {
     for (let sent = sentWithCommit; sent || this.#pending; sent = false) {
       if (!sent) {
         this.#pending = false;
-        await notifyRelays(this.#db, this.#schema).catch(() => {});
+        await notifyRelays(this.#db, this.#schema, this.#queue).catch(() => {});
       }
       const pauseMs = this.#pauseMs(inStream);
       inStream = this.#areRecent(streamMin);

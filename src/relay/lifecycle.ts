@@ -8,6 +8,8 @@ export interface EventFacts {
   readonly aggregateType: string;
   readonly aggregateId: string;
   readonly seq: string;
+  /** The queue that it was claimed from. */
+  readonly queue: string;
   /** 1 for the first try. */
   readonly attempt: number;
 }
@@ -16,7 +18,7 @@ export interface EventFacts {
 export interface LifecycleEvents {
   started: [{ relay: string; token: string }];
   stopped: [{ relay: string; released: number }];
-  claimed: [{ count: number; rescued: number }];
+  claimed: [{ queue: string; count: number; rescued: number }];
   delivered: [EventFacts & { targets: readonly string[]; latencyMs: number }];
   /** An attempt failed and will be retried after `delayMs`. */
   failed: [EventFacts & { delayMs: number; error: string; target: string | null }];
@@ -31,7 +33,9 @@ export interface LifecycleEvents {
   destinationUp: [{ destination: string }];
   destinationPaused: [{ destination: string }];
   destinationResumed: [{ destination: string }];
-  /** A result came too late: another relay owns the event now. */
+  /** An operator cancelled the event while this relay had claimed it, and its delivery has ended. */
+  cancelled: [EventFacts];
+  /** A result came too late: another relay owns the event now, or it was cancelled. */
   fenced: [EventFacts];
   /** Another relay was declared lost; the events that it owned are free. */
   rescued: [{ token: string; name: string; host: string; pid: number }];
@@ -44,6 +48,10 @@ export interface LifecycleEvents {
   /** A maintenance task ran. `changed`: how many rows it removed, or other things it did. */
   maintained: [{ task: string; durationMs: number; changed: number; note?: string }];
   maintenanceFailed: [{ task: string; durationMs: number; error: string }];
+  /** This relay emitted a tick of a schedule, or a trigger. */
+  scheduleEmitted: [{ schedule: string; tickAt: Date; triggered: boolean; eventIds: readonly string[] }];
+  /** A tick could not be emitted: its event is invalid, or the database refused it. The relay retries. */
+  scheduleFailed: [{ schedule: string; error: string }];
   disconnected: [{ connection: string; error: string }];
   /** LISTEN receives no notifications although it should; the relay polls instead. */
   notificationsLost: [{ silentMs: number }];

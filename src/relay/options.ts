@@ -10,24 +10,29 @@ import type { Logger } from '../telemetry/logging.ts';
 import { silentLogger } from '../telemetry/logging.ts';
 import type { Destinations } from './deliver/destinations/destination-options.ts';
 import { resolveDestinations } from './deliver/destinations/destination-options.ts';
+import { isPattern } from './deliver/handler-index.ts';
+import { resolveHandlers } from './deliver/handler-options.ts';
 import type { Handlers } from './deliver/handlers.ts';
-import { resolveHandlers } from './deliver/handlers.ts';
 import type { RouteFunction } from './deliver/router.ts';
+import type { RetryPolicy } from './event/backoff.ts';
+import { resolveRetry } from './event/backoff.ts';
 import type { MaintenanceOptions } from './maintenance/maintenance-options.ts';
 import { resolveMaintenance } from './maintenance/maintenance-options.ts';
-import type { RetryPolicy } from './settle/backoff.ts';
-import { resolveRetry } from './settle/backoff.ts';
+import type { RelayQueues } from './queues.ts';
+import { requireRoom, resolveQueues, slotsMax } from './queues.ts';
+import type { Schedules } from './schedules/schedule-options.ts';
+import { resolveSchedules } from './schedules/schedule-options.ts';
 
 /**
  * Options of `createRelay`. The defaults suit a service with some hundred events a second and more.
  *
- * The relay opens three connections to the database, a fourth for the first payload over 16 KB, and one more while it does
- * maintenance.
+ * The relay opens four connections to the database, a fifth for the first payload over 16 KB, one more while it does
+ * maintenance, and one more while it emits the events of schedules.
  */
 export interface RelayOptions extends ConnectionOptions {
   /** The schema that holds the outbox. Default `postcommit`. */
   schema?: string;
-  /** Named handlers by event type. */
+  /** Named handlers by event type, or pattern of types (`order.*`, `*`), each a function or `{ handle, timeoutMs, retry, … }`. */
   handlers?: Handlers;
   /** Brokers and endpoints by name, e.g. `{ events: kafka({ brokers }) }`. */
   destinations?: Destinations;
@@ -39,19 +44,41 @@ export interface RelayOptions extends ConnectionOptions {
   /** Shown to operators. Default: host name and process id. */
   name?: string;
   /**
-   * How long the relay counts as alive without a heartbeat. A crash is noticed after this time; a shorter lease means a
-   * faster takeover and more heartbeats (three per lease). Default 30,000.
+   * How long the relay counts as alive without a heartbeat. A crash is noticed within three seconds. Only a relay that hangs, whose
+   * host is frozen, or that is behind a transaction pooler, is noticed after this time; a shorter lease means a faster
+   * takeover of these and more heartbeats (three per lease). Default 30,000.
    */
   leaseMs?: number;
-  /** A delivery that takes longer is aborted and counts as failed. Default 30,000. */
+  /**
+   * Keep the lease on a worker thread, so that a handler that blocks the event loop for longer than a lease does not lose its
+   * events. In a bundle without the package's own files, and with `connection.stream`, there is no thread. A password
+   * function is called on the event loop, so while that is blocked the heartbeat cannot reconnect. Default `true`.
+   */
+  heartbeatThread?: boolean;
+  /**
+   * A relay whose event loop was blocked for this long counts as hung: it gives up its lease, and other relays take over. Needs
+   * `heartbeatThread`; without it a relay that is blocked for longer than a lease is taken over. Default 600,000.
+   */
+  blockedMaxMs?: number;
+  /** A call of a handler that takes longer is aborted and counts as failed, unless it has a `timeoutMs`. Default 30,000. */
   deliverTimeoutMs?: number;
-  /** Handlers under way at once, over all aggregates. Destinations have limits of their own. Default 100. */
+  /**
+   * Handlers under way at once of the queue `default`, over all aggregates, if `queues` is not given. Destinations have limits
+   * of their own. Default 100.
+   */
   inFlightMax?: number;
+  /**
+   * The queues that this relay works, and how many handlers of each may be under way at once, e.g.
+   * `{ default: 100, reports: 2 }`. It claims nothing from any other queue. At most 100 queues, from 1 to 10,000 each. The
+   * limits `prefetchMax`, `prefetchBytesMax` and `inFlightBytesMax` are divided equally between them. Default: only `default`,
+   * with `inFlightMax`.
+   */
+  queues?: RelayQueues;
   /** Events per claim. Larger is faster and uses more memory. Default 1,000. */
   batchSizeMax?: number;
   /**
    * Events the relay buffers at once: waiting, under way, and not yet settled. It buffers fewer, down to twice
-   * `inFlightMax`, when a quarter of a second's work is less. Default 4,000.
+   * `inFlightMax` and all batches of batch handlers, when a quarter of a second's work is less. Default 4,000.
    */
   prefetchMax?: number;
   /**
@@ -77,7 +104,7 @@ export interface RelayOptions extends ConnectionOptions {
    * that is less.
    */
   loadBytesMax?: number;
-  /** When to try again after a failure. Default: exponential with full jitter, from 1 s to 1 h, 80 attempts. */
+  /** When to try again after a failure, unless the handler has its own `retry`. Default: exponential with full jitter, from 1 s to 1 h, 80 attempts. */
   retry?: RetryPolicy;
   /**
    * What a dead letter does to its aggregate. `skip` (default): the following events are delivered. `block`: they wait
@@ -100,6 +127,11 @@ export interface RelayOptions extends ConnectionOptions {
    * Default: events and processed events are kept for 30 days, checked every minute.
    */
   maintenance?: MaintenanceOptions | false;
+  /**
+   * Events to emit at given times, by name. Of all relays that have the same schedules, one emits them, each tick once.
+   * Default: none.
+   */
+  schedules?: Schedules;
   /** Where to log. A pino logger fits. Default: nowhere. */
   logger?: Logger;
 }
@@ -127,8 +159,13 @@ export function resolveOptions(given: RelayOptions) {
   // If only one of the two is set, the default of the other follows it.
   const prefetchMax = whole('prefetchMax', 4_000, 2, 100_000);
   const batchSizeMax = whole('batchSizeMax', Math.min(1_000, prefetchMax), 2, 5_000);
-  const handlers = resolveHandlers(given.handlers ?? {});
-  const handlerNames = new Set([...handlers.values()].flatMap((named) => named.map(([name]) => name)));
+  const deliverTimeoutMs = whole('deliverTimeoutMs', 30_000, 1, 86_400_000);
+  const retry = resolveRetry(given.retry);
+  const handlers = resolveHandlers(given.handlers ?? {}, { deliverTimeoutMs, retry });
+  const handlerNames = new Set([
+    ...handlers.all.map(({ name }) => name),
+    ...Object.keys(given.handlers ?? {}).filter(isPattern),
+  ]);
   const options = {
     connectionString: given.connectionString,
     connection: given.connection,
@@ -138,21 +175,25 @@ export function resolveOptions(given: RelayOptions) {
     route: checkRoute(given.route),
     name: checkName(given.name ?? `${hostname()}:${process.pid}`),
     leaseMs: whole('leaseMs', 30_000, 300, 3_600_000),
-    deliverTimeoutMs: whole('deliverTimeoutMs', 30_000, 1, 86_400_000),
-    inFlightMax: whole('inFlightMax', 100, 1, 10_000),
+    heartbeatThread: checkFlag('heartbeatThread', given.heartbeatThread ?? true),
+    blockedMaxMs: whole('blockedMaxMs', 600_000, 100, 86_400_000),
+    deliverTimeoutMs,
+    inFlightMax: whole('inFlightMax', 100, 1, slotsMax),
+    queues: resolveQueues(given.queues, given.inFlightMax),
     batchSizeMax,
     prefetchMax: given.prefetchMax ?? Math.max(prefetchMax, batchSizeMax),
     inFlightBytesMax: whole('inFlightBytesMax', ofHeap(1 / 8, 33_554_432), 4 * inlineBytesMax, bytesMaxMax),
     prefetchBytesMax: whole('prefetchBytesMax', ofHeap(1 / 8, 33_554_432), 2 * inlineBytesMax, bytesMaxMax),
     // The largest jsonb value has 256 MiB, and a text of 512 Mi characters does not fit a JavaScript string.
     loadBytesMax: whole('loadBytesMax', ofHeap(1 / 4, 134_217_728), inlineBytesMax, 268_435_456),
-    retry: resolveRetry(given.retry),
+    retry,
     poison: oneOf('poison', 'skip', ['skip', 'block']),
     noHandler: oneOf('noHandler', 'retry', ['retry', 'fail']),
     pollIntervalMs: whole('pollIntervalMs', 1_000, 10, 3_600_000),
-    listen: checkListen(given.listen ?? true),
+    listen: checkFlag('listen', given.listen ?? true),
     stopTimeoutMs: whole('stopTimeoutMs', 10_000, 0, 3_600_000),
     maintenance: resolveMaintenance(given.maintenance),
+    schedules: resolveSchedules(given.schedules),
     logger: checkLogger(given.logger ?? silentLogger),
   };
   // A misspelt limit would silently be ignored.
@@ -166,13 +207,17 @@ export function resolveOptions(given: RelayOptions) {
   if (options.prefetchMax < options.batchSizeMax) {
     throw fail(`prefetchMax (${options.prefetchMax}) must not be below batchSizeMax (${options.batchSizeMax}).`);
   }
+  requireRoom(options.queues, options);
   return { ...options, servers };
 }
 
 /** The names that the relay writes into the database. */
 export function storedNames({ name, handlers, destinations }: ResolvedRelayOptions): Set<string> {
-  const handlerNames = [...handlers.values()].flatMap((named) => named.map(([handler]) => handler));
-  return new Set([name, ...handlerNames, ...destinations.map((destination) => destination.name)]);
+  return new Set([
+    name,
+    ...handlers.all.map((handler) => handler.name),
+    ...destinations.map((destination) => destination.name),
+  ]);
 }
 
 const bytesMaxMax = 1_073_741_824;
@@ -194,9 +239,9 @@ function checkRoute(route: unknown): RouteFunction | undefined {
   throw fail("route must be a function, e.g. (event) => ({ to: 'events', topic: event.type }).");
 }
 
-function checkListen(listen: unknown): boolean {
-  if (typeof listen === 'boolean') return listen;
-  throw fail(`listen must be true or false. Got ${String(listen)}.`);
+function checkFlag(name: string, value: unknown): boolean {
+  if (typeof value === 'boolean') return value;
+  throw fail(`${name} must be true or false. Got ${String(value)}.`);
 }
 
 function checkLogger(logger: Logger): Logger {

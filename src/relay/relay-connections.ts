@@ -23,14 +23,14 @@ export interface RelayConnectionsOptions {
 const queryTimeoutMs = 15_000;
 /** Before PostgreSQL sends the first byte it converts the payload to text: 4 to 6 s for a gigabyte on an idle server. */
 const loadTimeoutMs = 60_000;
-/** A lost heartbeat is noticed in time for another one before the lease runs out. */
-const beatTimeoutMs = (leaseMs: number) => Math.min(queryTimeoutMs, Math.max(500, leaseMs / 3));
+/** The leadership of maintenance is renewed on this connection: a lost one is noticed in time for another try. */
+const controlTimeoutMs = (leaseMs: number) => Math.min(queryTimeoutMs, Math.max(500, leaseMs / 3));
 
 type Purpose = 'claims' | 'results' | 'control' | 'loads';
 
 /**
- * The connections of a relay: claims, results and the heartbeat, so that neither a long claim nor a burst of results delays a
- * heartbeat. Claims are made on the connection that listens: its server process is awake by then, and while a claim is under
+ * The connections of a relay, except the heartbeat's: claims, results and control (destinations, leadership), so that neither a
+ * long claim nor a burst of results delays the others. Claims are made on the connection that listens: its server process is awake by then, and while a claim is under
  * way no notification is needed. Large payloads have a connection of their own, opened for the first of them, so that no
  * claim waits behind a transfer.
  */
@@ -93,5 +93,5 @@ function link(purpose: Purpose, options: RelayConnectionsOptions): ReconnectingC
 
 function timeoutMs(purpose: Purpose, leaseMs: number): number {
   if (purpose === 'loads') return loadTimeoutMs;
-  return purpose === 'control' ? beatTimeoutMs(leaseMs) : queryTimeoutMs;
+  return purpose === 'control' ? controlTimeoutMs(leaseMs) : queryTimeoutMs;
 }

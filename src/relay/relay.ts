@@ -22,6 +22,8 @@ export interface RelayStats extends Counters {
   inFlight: number;
   /** Events claimed and not begun. */
   waiting: number;
+  /** The same by queue. Empty while the relay is not running. */
+  queues: Record<string, { inFlight: number; waiting: number }>;
   /** Whether all of its connections are open. */
   connected: boolean;
   /** Whether notifications (LISTEN) are known to arrive. If not, it polls more often. */
@@ -36,6 +38,7 @@ const noSession = {
   token: undefined,
   inFlight: 0,
   waiting: 0,
+  queues: {},
   connected: false,
   listening: false,
   leading: false,

@@ -20,6 +20,8 @@ export interface Counters {
   unavailable: number;
   /** Events put back into the queue without an attempt. */
   released: number;
+  /** Events cancelled by an operator while this relay had claimed them. */
+  cancelled: number;
   /** Results that came too late, because another relay had taken over. */
   fenced: number;
   /** Events taken over from relays that ended. */
@@ -27,7 +29,8 @@ export interface Counters {
 }
 
 export function newCounters(): Counters {
-  return { claimed: 0, delivered: 0, failed: 0, deadLettered: 0, unavailable: 0, released: 0, fenced: 0, rescued: 0 };
+  const outcomes = { delivered: 0, failed: 0, deadLettered: 0, unavailable: 0, released: 0 };
+  return { claimed: 0, ...outcomes, cancelled: 0, fenced: 0, rescued: 0 };
 }
 
 /** Reports what happened: counters, lifecycle events, and a log line for what went wrong. */
@@ -43,12 +46,12 @@ export class Reporter {
     this.#counters = counters;
   }
 
-  claimed(rows: readonly ClaimedRow[]): void {
+  claimed(queue: string, rows: readonly ClaimedRow[]): void {
     let rescued = 0;
     for (const row of rows) if (row.rescued) rescued++;
     this.#counters.claimed += rows.length;
     this.#counters.rescued += rescued;
-    if (this.#lifecycle.wants('claimed')) this.#lifecycle.tell('claimed', { count: rows.length, rescued });
+    if (this.#lifecycle.wants('claimed')) this.#lifecycle.tell('claimed', { queue, count: rows.length, rescued });
   }
 
   /** The outcome of an event is durable. */
@@ -56,7 +59,11 @@ export class Reporter {
     if (fenced) {
       this.#counters.fenced++;
       this.#lifecycle.tell('fenced', facts(entry.event));
-      this.#warn('fenced', facts(entry.event), 'result came too late, another relay owns the event');
+      this.#warn(
+        'fenced',
+        facts(entry.event),
+        'result came too late: another relay owns the event, or it was cancelled',
+      );
       return;
     }
     this.#counters[entry.kind]++;
@@ -93,6 +100,13 @@ export class Reporter {
         this.#logger.error({ ...logFields(facts(event)), target, reason, blocking, error }, 'event is a dead letter');
       }
     }
+  }
+
+  /** The delivery of an event that was cancelled meanwhile has ended. */
+  cancelled(row: ClaimedRow): void {
+    this.#counters.cancelled++;
+    this.#lifecycle.tell('cancelled', facts(row));
+    this.#logger.info(logFields(facts(row)), 'event was cancelled, its delivery has ended');
   }
 
   notificationsLost(silentMs: number): void {
@@ -135,6 +149,7 @@ function facts(row: ClaimedRow): EventFacts {
     aggregateType: row.aggregateType,
     aggregateId: row.aggregateId,
     seq: row.seq,
+    queue: row.queue,
     attempt: row.attempts + 1,
   };
 }

@@ -1,17 +1,15 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { DestinationSet } from './deliver/destinations/destination-set.ts';
-import type { EventBuffer } from './lane/event-buffer.ts';
-import type { Lane } from './lane/lane.ts';
+import type { QueueLanes } from './lane/queue-lanes.ts';
 import type { Lease } from './lease/lease.ts';
 import type { Maintenance } from './maintenance/maintenance.ts';
 import { withTimeout } from './service/timeout.ts';
 
 export interface RunToEndOptions {
-  lane: Pick<Lane, 'claimOnce'>;
+  lanes: Pick<QueueLanes, 'claimOnce' | 'isEmpty' | 'onEmpty'>;
   lease: Pick<Lease, 'valid'>;
   leaseMs: number;
   destinations: Pick<DestinationSet, 'refresh' | 'probed'>;
-  buffer: EventBuffer;
   maintenance: Maintenance | undefined;
   isStopping: () => boolean;
 }
@@ -21,12 +19,12 @@ export interface RunToEndOptions {
  * longer than a lease: fail fast, because the caller is waiting.
  */
 export async function runToEnd(options: RunToEndOptions): Promise<void> {
-  const { lane, lease, destinations, maintenance, isStopping } = options;
+  const { lanes, lease, destinations, maintenance, isStopping } = options;
   try {
     while (!isStopping()) {
       await whenLeased(options);
       const unshelved = await destinations.refresh();
-      const { claimed, exhausted } = await lane.claimOnce();
+      const { claimed, exhausted } = await lanes.claimOnce();
       await whenSettled(options);
       // Without a lease nothing was claimed, even if there are events.
       if (claimed + unshelved === 0 && exhausted && lease.valid && !(await destinations.probed())) break;
@@ -45,12 +43,12 @@ async function whenLeased({ lease, leaseMs, isStopping }: RunToEndOptions): Prom
   }
 }
 
-async function whenSettled({ buffer, lease }: RunToEndOptions): Promise<void> {
-  while (!buffer.isEmpty && lease.valid) {
+async function whenSettled({ lanes, lease }: RunToEndOptions): Promise<void> {
+  while (!lanes.isEmpty && lease.valid) {
     const empty = new Promise<void>((resolve) => {
-      buffer.onEmpty = resolve;
+      lanes.onEmpty = resolve;
     });
     await withTimeout(250, empty); // There is no signal for the moment at which the lease expires.
   }
-  buffer.onEmpty = undefined;
+  lanes.onEmpty = undefined;
 }

@@ -5,28 +5,32 @@ import { requireFunctions } from '../outbox/delivering/require-functions.ts';
 import { requireStorable } from '../outbox/delivering/require-storable.ts';
 import { notifyRelays } from '../outbox/emitting/notify.ts';
 import { requireSequence } from '../outbox/examining/examine-sequence.ts';
+import { CancelWatch } from './cancel/cancel-watch.ts';
 import { Deliverer } from './deliver/deliverer.ts';
 import { DestinationRefresher } from './deliver/destinations/destination-refresher.ts';
 import { DestinationSet } from './deliver/destinations/destination-set.ts';
 import { Planner } from './deliver/planner.ts';
 import { Dispatcher } from './dispatch/dispatcher.ts';
-import { PayloadLoader } from './dispatch/payload-loader.ts';
+import { PayloadLoaders } from './dispatch/payload-loaders.ts';
 import { SuspectTrials } from './dispatch/suspect-trials.ts';
 import { ClaimHistory } from './lane/claim-history.ts';
-import { EventBuffer } from './lane/event-buffer.ts';
-import { PollingLane } from './lane/polling-lane.ts';
+import { QueueLanes } from './lane/queue-lanes.ts';
 import { SlowKeys } from './lane/slow-keys.ts';
+import { HeartbeatThread } from './lease/heartbeat-thread.ts';
 import { Lease } from './lease/lease.ts';
+import { Standing } from './lease/standing.ts';
 import type { Lifecycle } from './lifecycle.ts';
 import { Maintenance } from './maintenance/maintenance.ts';
 import { ParkedEventSweeper } from './maintenance/parked-event-sweeper.ts';
 import type { ResolvedRelayOptions } from './options.ts';
 import { storedNames } from './options.ts';
+import { ProgressWriter } from './progress/progress-writer.ts';
 import { RelayConnections } from './relay-connections.ts';
 import { relayIdentity } from './relay-identity.ts';
 import type { Counters } from './reporter.ts';
 import { Reporter } from './reporter.ts';
 import { runToEnd } from './run-to-end.ts';
+import { Scheduler } from './schedules/scheduler.ts';
 import type { Service } from './service/service.ts';
 import { withTimeout } from './service/timeout.ts';
 import { Settler } from './settle/settler.ts';
@@ -44,17 +48,21 @@ const abortedMs = 1_000;
 export class RelaySession implements Service {
   readonly #options: ResolvedRelayOptions;
   readonly #connections: RelayConnections;
+  readonly #heartbeat: HeartbeatThread;
+  readonly #standing = new Standing();
   readonly #lease: Lease;
   readonly #sweeper: ParkedEventSweeper;
   readonly #maintenance: Maintenance | undefined;
+  readonly #scheduler: Scheduler | undefined;
   readonly #doorbell: Doorbell;
   readonly #destinations: DestinationSet;
   readonly #refresher: DestinationRefresher;
+  readonly #progress: ProgressWriter;
+  readonly #cancels: CancelWatch;
   readonly #deliverer: Deliverer;
   readonly #dispatcher: Dispatcher;
   readonly #settler: Settler;
-  readonly #lane: PollingLane;
-  readonly #buffer: EventBuffer;
+  readonly #lanes: QueueLanes;
   #starting: Promise<void> | undefined;
   #connected = false;
   #stopping = false;
@@ -67,6 +75,7 @@ export class RelaySession implements Service {
     this.#doorbell = new Doorbell({
       ...options,
       isBusy: () => this.#connections.claims.busy,
+      onCancelled: () => this.#cancels.check(),
       onNotificationsLost: (silentMs) => reporter.notificationsLost(silentMs),
     });
     this.#connections = new RelayConnections({ ...options, lifecycle, doorbell: this.#doorbell });
@@ -75,57 +84,78 @@ export class RelaySession implements Service {
     this.#destinations = new DestinationSet({
       schema,
       settings: options.destinations,
-      hasHandlers: options.handlers.size > 0,
+      hasHandlers: options.handlers.all.length > 0,
       db: control,
       shelfDb: claims,
-      bufferTarget: () => this.#buffer.target,
+      bufferTarget: () => this.#lanes.bufferTarget(),
       lifecycle,
       logger,
       onUnshelved: () => this.#doorbell.ring(),
     });
     this.#refresher = new DestinationRefresher({ destinations: this.#destinations, logger });
     const planner = new Planner({ ...options, destinations: this.#destinations.byName });
-    this.#deliverer = new Deliverer({ ...options, destinations: this.#destinations.byName });
+    const token = () => this.#lease.token;
+    this.#progress = new ProgressWriter({ schema, db: results, logger, token });
+    const timeoutsMs = options.handlers.all.map(({ timeoutMs }) => timeoutMs);
+    this.#deliverer = new Deliverer({
+      destinations: this.#destinations.byName,
+      timeoutMsMin: Math.min(options.deliverTimeoutMs, ...timeoutsMs),
+      onHandlerFree: () => this.#dispatcher.resume(),
+      progress: this.#progress,
+    });
+    this.#cancels = new CancelWatch({
+      schema,
+      db: results,
+      logger,
+      token,
+      isListening: () => this.#doorbell.listening,
+      claimed: () => this.#lanes.events(),
+      abort: (event, reason) => this.#deliverer.abort(event, reason),
+      onEnded: () => {
+        this.#doorbell.ring();
+        notifyRelays(results, schema).catch(() => {}); // They poll, too.
+      },
+    });
     this.#settler = new Settler({
       ...options,
       query: results.queryArrays,
       onSettled: (entry, fenced, instead = entry) => {
-        this.#lane.settled(entry);
-        reporter.settled(instead, fenced);
+        this.#lanes.settled(entry);
+        if (this.#cancels.settled(entry.event) && fenced) reporter.cancelled(entry.event);
+        else reporter.settled(instead, fenced);
       },
     });
 
-    const payloads = new PayloadLoader({
+    const payloads = new PayloadLoaders([...options.queues.keys()], {
       ...options,
       load: (seq, bytesMax) => loadPayload(loads, schema, seq, bytesMax),
     });
-    const token = () => this.#lease.token;
     const trials = new SuspectTrials({ schema, db: results, token, payloads, planner, deliverer: this.#deliverer });
     const history = new ClaimHistory();
     this.#dispatcher = new Dispatcher({
-      inFlightMax: options.inFlightMax,
-      bufferTarget: () => this.#buffer.target,
+      slots: options.queues,
+      bufferTarget: (queue) => this.#lanes.bufferTarget(queue),
       decisions: history,
       planner,
       payloads,
       mayStart: () => this.#lease.valid,
-      deliver: (event, done) => this.#deliverer.deliver(event, done),
+      deliver: (event, done) => {
+        if (this.#cancels.isCancelled(event)) done({ kind: 'released' });
+        else this.#deliverer.deliver(event, done);
+      },
       deliverAlone: (event, done) => trials.deliver(event, done),
       settle: (event, outcome) => this.#settler.settle(event, outcome),
     });
 
-    this.#buffer = new EventBuffer({
-      eventsMin: 2 * options.inFlightMax,
-      eventsMax: options.prefetchMax,
-      bytesMax: options.prefetchBytesMax,
-      stuck: () => this.#destinations.stuck + payloads.stuck(options.prefetchMax - this.#buffer.target),
-      abandoned: () => this.#dispatcher.abandoned,
-    });
-    this.#lane = new PollingLane({
+    const batchSizes = options.handlers.all.map(({ batch }) => batch?.sizeMax ?? 0);
+    this.#lanes = new QueueLanes({
       ...options,
       db: claims,
       doorbell: this.#doorbell,
-      buffer: this.#buffer,
+      gathering: batchSizes.reduce((sum, size) => sum + size, 0),
+      stuck: () => this.#destinations.stuck,
+      stuckLoads: (queue, max) => payloads.stuck(queue, max),
+      abandoned: (queue) => this.#dispatcher.of(queue).abandoned,
       history,
       slowKeys: new SlowKeys(this.#dispatcher, claims, schema),
       dispatcher: this.#dispatcher,
@@ -135,17 +165,33 @@ export class RelaySession implements Service {
         const { abandoned } = this.#destinations;
         return abandoned.length > 0 ? [...identity.targets, ...abandoned] : identity.targets;
       },
-      onClaimed: (rows) => reporter.claimed(rows),
+      onClaimed: (queue, rows) => reporter.claimed(queue, rows),
       onRefused: (refused) => this.#lease.refused(refused),
     });
 
+    const standing = this.#standing;
+    this.#heartbeat = new HeartbeatThread({
+      ...options,
+      sessionLock: options.listen,
+      hostId: identity.hostId,
+      standing,
+      onLost: (lost) => this.#lease.refused(lost),
+      onTakeover: (lost) => {
+        reporter.rescued(lost);
+        this.#cancels.check();
+        this.#doorbell.ring();
+      },
+      onDisconnected: (error) => lifecycle.tell('disconnected', { connection: 'heartbeat', error: String(error) }),
+    });
     this.#lease = new Lease({
       schema,
       db: control,
       relay: identity,
       leaseMs: options.leaseMs,
       logger,
-      stats: () => ({ ...counters, inFlight: this.#dispatcher.inFlight, waiting: this.#dispatcher.waiting }),
+      heartbeat: this.#heartbeat,
+      standing,
+      stats: () => ({ ...counters, ...this.#load }),
       isStopping: () => this.#stopping,
       onRegistered: (registered) => {
         this.#settler.useToken(registered);
@@ -155,20 +201,18 @@ export class RelaySession implements Service {
         reporter.leaseLost(options.name, lost);
         this.#settler.useToken('');
         this.#dispatcher.forget();
-        this.#lane.forget();
+        this.#lanes.forget();
+        this.#cancels.forget();
         payloads.forget();
         this.#deliverer.abandon(new Error('The relay lost its lease'));
         // What still runs was started under the old lease; under the new one the same events may be claimed again.
         await withTimeout(abortedMs, this.#whenDelivered());
       },
       onOverdue: () => this.#deliverer.abandon(new Error('The relay could not renew its lease')),
-      onTakeover: (lost) => {
-        reporter.rescued(lost);
-        this.#doorbell.ring();
-      },
       onBeat: async () => {
         this.#sweeper.beat();
-        await Promise.all([this.#doorbell.probe(control), this.#maintenance?.beat()]);
+        this.#cancels.check();
+        await Promise.all([this.#doorbell.probe(control), this.#maintenance?.beat(), this.#scheduler?.beat()]);
       },
     });
     this.#sweeper = new ParkedEventSweeper({
@@ -186,19 +230,31 @@ export class RelaySession implements Service {
         token: () => this.#lease.token,
         lifecycle,
       });
+    if (options.schedules.length > 0) {
+      this.#scheduler = new Scheduler({ ...options, relay: options.name, control, db: results, token, lifecycle });
+    }
   }
 
   /** What `stats()` of the relay reports of the session. */
   get status() {
     return {
       token: this.#lease.token || undefined,
-      inFlight: this.#dispatcher.inFlight,
-      waiting: this.#dispatcher.waiting,
-      connected: this.#connections.connected,
+      ...this.#load,
+      connected: this.#connections.connected && this.#standing.connected,
       listening: this.#doorbell.listening,
       leading: this.#maintenance?.leading ?? false,
       maintenance: this.#maintenance?.runs ?? [],
     };
+  }
+
+  get #load() {
+    const { inFlight, waiting } = this.#dispatcher;
+    const queues: Record<string, { inFlight: number; waiting: number }> = {};
+    for (const queue of this.#options.queues.keys()) {
+      const own = this.#dispatcher.of(queue);
+      queues[queue] = { inFlight: own.inFlight, waiting: own.waiting };
+    }
+    return { inFlight, waiting, queues };
   }
 
   /** Connects and registers. Fails, and leaves nothing open, when the database cannot be used. */
@@ -212,7 +268,10 @@ export class RelaySession implements Service {
     const { control } = this.#connections;
     try {
       await this.#doorbell.start();
+      const beating = this.#heartbeat.start();
+      beating.catch(() => {}); // If both fail, the connections tell why.
       await this.#connections.start();
+      await beating;
       this.#connected = true;
       await requireFunctions(control, schema);
       await requireAllRows(control, schema);
@@ -220,16 +279,18 @@ export class RelaySession implements Service {
       await requireStorable(control, storedNames(this.#options));
       await this.#lease.start();
       await this.#sweeper.start();
+      await this.#cancels.start();
       await this.#destinations.start();
     } catch (error) {
       await this.#doorbell.stop();
       await this.#destinations.stop();
+      await withTimeout(stopStepMs, this.#cancels.stop());
       // If it had registered already, it must neither send heartbeats nor count as alive.
       await withTimeout(
         stopStepMs,
         this.#lease.stop().catch(() => {}),
       );
-      await this.#connections.stop();
+      await Promise.all([this.#connections.stop(), this.#heartbeat.stop()]);
       throw error;
     }
   }
@@ -237,18 +298,19 @@ export class RelaySession implements Service {
   /** Delivers events from now on. */
   async run(): Promise<void> {
     await this.#refresher.start();
-    await this.#lane.start();
+    await this.#lanes.start();
     await this.#maintenance?.start();
+    await this.#scheduler?.start();
   }
 
   /** Delivers what is in the queue now. */
-  runToEnd(): Promise<void> {
-    return runToEnd({
-      lane: this.#lane,
+  async runToEnd(): Promise<void> {
+    await this.#scheduler?.once();
+    await runToEnd({
+      lanes: this.#lanes,
       lease: this.#lease,
       leaseMs: this.#options.leaseMs,
       destinations: this.#destinations,
-      buffer: this.#buffer,
       maintenance: this.#maintenance,
       isStopping: () => this.#stopping,
     });
@@ -267,13 +329,13 @@ export class RelaySession implements Service {
     this.#stopping = true;
     const deadline = performance.now() + this.#options.stopTimeoutMs;
     void this.#sweeper.stop();
-    const maintained = this.#maintenance?.stop();
+    const maintained = Promise.all([this.#maintenance?.stop(), this.#scheduler?.stop()]);
     this.#dispatcher.stop();
     this.#destinations.stopSending();
     const refreshed = this.#refresher.stop();
     // Events claimed later than this are free once the relay is deregistered.
-    await withTimeout(stopStepMs, this.#lane.stop());
-    const undeferred = this.#lane.undeferAll().catch(() => {});
+    await withTimeout(stopStepMs, this.#lanes.stop());
+    const undeferred = this.#lanes.undeferAll().catch(() => {});
     await withTimeout(deadline - performance.now(), this.#whenDelivered());
     if (this.#dispatcher.inFlight > 0) {
       this.#deliverer.abandon(new Error('The relay is stopping'));
@@ -284,12 +346,13 @@ export class RelaySession implements Service {
     const settled = Promise.all([this.#settler.drained(), undeferred]);
     await withTimeout(Math.max(stopStepMs, deadline - performance.now()), settled);
     await maintained;
+    await withTimeout(stopStepMs, Promise.all([this.#progress.stop(), this.#cancels.stop()]));
     await withTimeout(stopStepMs, this.#signOff());
     this.#settler.useToken('');
     await this.#doorbell.stop();
-    this.#buffer.onEmpty?.();
+    this.#lanes.signalEmpty();
     // In this order: a refresh of the destinations may wait for a connection, and ends when the connections are closed.
-    await this.#connections.stop();
+    await Promise.all([this.#connections.stop(), this.#heartbeat.stop()]);
     await Promise.all([refreshed, closed]);
   }
 

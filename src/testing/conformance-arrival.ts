@@ -47,6 +47,11 @@ export function arrivalChecks(harness: PublisherHarness): ConformanceCheck[] {
       assert.equal(outcome?.kind, 'delivered', outcome && describeOutcome(outcome));
       assertHeaders(await firstOf(harness, session.topic, 1), headers);
     }),
+    check('a header of many digits arrives as that text', async (session) => {
+      // `event-seq`: a client that makes a number of it loses digits.
+      const headers = { 'event-seq': '9223372036854775807' };
+      assertHeaders(await only(session, session.message('order:1', 1, { headers })), headers);
+    }),
     check('a body of bytes that are text arrives as that text', async (session) => {
       const body = new TextEncoder().encode('{"text":"Grüße"}');
       const received = await only(session, session.message('order:1', 1, { body }));

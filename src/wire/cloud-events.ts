@@ -19,7 +19,7 @@ export interface CloudEventsOptions {
 
 /**
  * CloudEvents 1.0 in JSON: `id`, `source`, `type`, `time`, `subject` (the aggregate's id) and `datacontenttype`, the
- * extensions `partitionkey`, `traceparent` and `tracestate` where the event has them, and `aggregatetype`,
+ * extensions `partitionkey`, `traceparent` and `tracestate` where the event has them, `sequence`, and `aggregatetype`,
  * `aggregateid` and `schemaversion`.
  *
  * @example
@@ -38,6 +38,7 @@ export function cloudEvents(options: CloudEventsOptions): Serializer {
     subject: event.aggregate.id,
     dataschema: typeof dataSchema === 'function' ? dataSchema(event) : dataSchema,
     partitionkey: event.partitionKey,
+    sequence: event.seq.padStart(sequenceDigits, '0'),
     traceparent: textOrNone(event.headers.traceparent),
     tracestate: textOrNone(event.headers.tracestate),
     aggregatetype: event.aggregate.type,
@@ -51,6 +52,12 @@ export function cloudEvents(options: CloudEventsOptions): Serializer {
         : binary(event, attributesOf(event), cloudEventsPrefix),
   };
 }
+
+/**
+ * The specification wants sequences that order as text, so they have the digits of the largest seq. There is no `sequencetype`: its
+ * only value, `Integer`, is for 32-bit numbers without gaps.
+ */
+const sequenceDigits = '9223372036854775807'.length;
 
 type Attributes = Record<string, string | number | null | undefined>;
 

@@ -47,7 +47,10 @@ export class DeliveredEvent<Payload = unknown> {
   get schemaVersion(): number {
     return this.#row.schemaVersion;
   }
-  /** Position in the log, as text: it grows with commit order within an aggregate. */
+  /**
+   * Position in the log, a bigint as text. It increases with commit order within an aggregate (or ordering key), with gaps, and
+   * says nothing about the order of two aggregates. A redelivery and a replay have the same.
+   */
   get seq(): string {
     return this.#row.seq;
   }

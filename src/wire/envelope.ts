@@ -11,8 +11,9 @@ import type { Serializer } from './serializer.ts';
  * @example
  * import { envelope } from 'postcommit';
  *
- * // { "eventId": "…", "eventType": "order.created", "schemaVersion": 1, "occurredAt": "2026-01-31T12:00:00.000Z",
- * //   "traceId": null, "aggregate": { "type": "order", "id": "42" }, "data": { "total": 3 } }
+ * // { "eventId": "…", "eventType": "order.created", "eventSeq": "7", "schemaVersion": 1,
+ * //   "occurredAt": "2026-01-31T12:00:00.000Z", "traceId": null, "aggregate": { "type": "order", "id": "42" },
+ * //   "data": { "total": 3 } }
  * const serializer = envelope();
  */
 export function envelope(): Serializer {
@@ -24,7 +25,7 @@ const contentType = 'application/json';
 function serialize(event: DeliveredEvent) {
   const traceId = traceIdOf(event);
   const { type, id } = event.aggregate;
-  const body = `{"eventId":"${event.id}","eventType":${JSON.stringify(event.type)},"schemaVersion":${
+  const body = `{"eventId":"${event.id}","eventType":${JSON.stringify(event.type)},"eventSeq":"${event.seq}","schemaVersion":${
     event.schemaVersion
   },"occurredAt":"${isoTime(event.occurredAtMs)}","traceId":${
     traceId === undefined ? 'null' : `"${traceId}"`

@@ -20,6 +20,7 @@ export function factHeaders(event: DeliveredEvent, traceId: string | undefined):
     'occurred-at': isoTime(event.occurredAtMs),
     'aggregate-type': type,
     'aggregate-id': id,
+    'event-seq': event.seq,
   };
   if (traceId !== undefined) headers['trace-id'] = traceId;
   return headers;

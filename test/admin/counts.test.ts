@@ -179,6 +179,8 @@ describe('admin.relays', () => {
       version: expect.any(String),
       targets: expect.any(Array),
       fingerprint: expect.any(String),
+      queues: ['default'],
+      sessionLock: true,
     });
     expect(relays[3]?.endedAt).toBeInstanceOf(Date);
   });

@@ -5,6 +5,7 @@ import { lockFindings } from '../../src/admin/doctor/lock-findings.ts';
 import { maintenanceFindings } from '../../src/admin/doctor/maintenance-findings.ts';
 import { migrationFindings } from '../../src/admin/doctor/migration-findings.ts';
 import { partitionFindings } from '../../src/admin/doctor/partition-findings.ts';
+import { queueFindings } from '../../src/admin/doctor/queue-findings.ts';
 import { relayFindings } from '../../src/admin/doctor/relay-findings.ts';
 import {
   clockFindings,
@@ -266,7 +267,15 @@ describe('findings about migrations', () => {
 describe('findings about the work', () => {
   const counts = { pending: 0, processing: 0, waiting: 0, failed: 0, blocked: 0, exact: {} } as OutboxCounts;
   const relay = (facts: Partial<RelayInfo>) =>
-    ({ name: 'r', host: 'h', pid: 1, state: 'alive', targets: [] as string[], ...facts }) as RelayInfo;
+    ({
+      name: 'r',
+      host: 'h',
+      pid: 1,
+      state: 'alive',
+      targets: [] as string[],
+      queues: ['default'],
+      ...facts,
+    }) as RelayInfo;
 
   it('rates a missing relay by the work that is due', () => {
     expect(relayFindings([], counts)).toMatchObject([{ severity: 'note' }]);
@@ -287,6 +296,9 @@ describe('findings about the work', () => {
       { severity: 'warning', what: 'the relay old does not have kafka, but other live relays do' },
       { severity: 'note', what: 'live relays run different versions: 2.0.0 (new), 1.0.0 (old)' },
     ]);
+    // One that works other queues has handlers of its own.
+    const other = { ...current, name: 'reports', targets: ['r:report'], queues: ['reports'] };
+    expect(relayFindings([current, other], counts)).toMatchObject([{ severity: 'ok' }]);
     // One that has ended is no difference.
     expect(relayFindings([current, { ...old, state: 'stopped' }], counts)).toMatchObject([{ severity: 'ok' }]);
     expect(relayFindings([current, { ...current, fingerprint: 'z' }], counts)).toMatchObject([
@@ -317,6 +329,27 @@ describe('findings about the work', () => {
       [{ ...gone, relays: 1 }, 1],
     ] as const) {
       expect(destinationFindings([destination], alive)).toMatchObject([{ severity: 'ok' }]);
+    }
+  });
+
+  it('reports a paused queue, and events of a queue that no living relay works', () => {
+    const queue = { name: 'reports', state: 'active', ready: 2, inFlight: 0, waiting: 1, relays: 0 } as const;
+    expect(queueFindings([queue], 1)).toMatchObject([
+      {
+        severity: 'warning',
+        what: 'no live relay works the queue reports, which has 3 undelivered events',
+        fix: 'postcommit relay --queue reports=10',
+      },
+    ]);
+    expect(queueFindings([{ ...queue, state: 'paused', reason: 'restore' }], 1)).toMatchObject([
+      { severity: 'note', fix: 'postcommit queues resume reports' },
+    ]);
+    for (const [other, alive] of [
+      [queue, 0],
+      [{ ...queue, ready: 0, waiting: 0 }, 1],
+      [{ ...queue, relays: 1 }, 1],
+    ] as const) {
+      expect(queueFindings([other], alive)).toMatchObject([{ severity: 'ok' }]);
     }
   });
 

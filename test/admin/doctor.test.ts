@@ -29,7 +29,7 @@ describe('the doctor', () => {
     const { worst, findings } = await scene.admin.doctor({ connectionString: scene.db.url });
     expect(findings.filter(({ severity }) => severity === 'warning' || severity === 'critical')).toEqual([]);
     expect(worst).toBe('note');
-    expect(new Set(findings.map(({ check }) => check)).size).toBe(23);
+    expect(new Set(findings.map(({ check }) => check)).size).toBe(25);
     expect(findings.map(({ what }) => what)).toContain('the role "postgres" is a superuser');
   });
 
@@ -373,7 +373,9 @@ describe('where the doctor may not look, or there is nothing to look at', () => 
         'migrations',
         'orphans',
         'partitions',
+        'queues',
         'relays',
+        'schedules',
         'sequence',
       ].sort(),
     );

@@ -1,3 +1,4 @@
+import { userInfo } from 'node:os';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, test } from 'vitest';
 import { OutboxAdmin } from '../../src/admin/admin.ts';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
@@ -73,14 +74,19 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
     const ids = await scene.emit([{ delayMs }, {}, {}]);
     const [id = ''] = ids;
     await untilDeferred(ids, 300);
-    expect(await scene.admin.cancel({ ids: [id] }, { reason: 'wrong year' })).toEqual({ count: 1, inFlight: 0 });
+    expect(await scene.admin.cancel({ ids: [id] }, { reason: 'wrong year' })).toEqual({
+      count: 1,
+      running: 0,
+      delivered: 0,
+    });
     await scene.untilStatus('SENT', 2);
     expect(scene.delivered).toEqual(ids.slice(1));
     const [{ role }] = await scene.db.query('select session_user::text as role');
     const error = `An operator cancelled the event, as the database role ${role}: wrong year`;
+    const cancelled = { by: role, reason: 'wrong year' };
     expect(await scene.admin.find(id)).toMatchObject({
       status: 'FAILED',
-      deadLetter: { reason: 'cancelled', error, blocking: false, discardedAt: expect.any(Date) },
+      deadLetter: { reason: 'cancelled', cancelled, error, blocking: false, discardedAt: expect.any(Date) },
       failures: [
         { relay: 'operator', target: null, code: 'POSTCOMMIT_E_EVENT_CANCELLED', error, at: expect.any(Date) },
       ],
@@ -90,7 +96,7 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
     expect((await scene.admin.deadLetters({ reason: 'cancelled', includeDiscarded: true })).deadLetters).toMatchObject([
       { id },
     ]);
-    expect(await scene.admin.cancel({ ids: [id] })).toEqual({ count: 0, inFlight: 0 });
+    expect(await scene.admin.cancel({ ids: [id] })).toEqual({ count: 0, running: 0, delivered: 0 });
     expect(await scene.admin.prune({ olderThanMs: 0 })).toMatchObject({ events: 3 });
   });
 
@@ -106,7 +112,7 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
     const duplicates = [{ id, seqs }];
     expect(seqs).toHaveLength(2);
     expect(await scene.admin.makeDue({ ids: [id] })).toEqual({ count: 2, inFlight: 0, duplicates });
-    expect(await scene.admin.cancel({ ids: [id] })).toEqual({ count: 2, inFlight: 0, duplicates });
+    expect(await scene.admin.cancel({ ids: [id] })).toEqual({ count: 2, running: 0, delivered: 0, duplicates });
   });
 
   test('that was cancelled can be taken back', async () => {
@@ -117,7 +123,7 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
     await scene.untilStatus('SENT', 1);
   });
 
-  test('that a living relay holds is left alone and reported, until the relay has ended', async () => {
+  test('that a living relay holds is not made due and reported, and is cancelled', async () => {
     const [held = '', waiting = ''] = await scene.emit([
       { aggregate: ['order', '1'] },
       { aggregate: ['order', '2'], delayMs },
@@ -133,14 +139,12 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
       await scene.seqOf(held),
     ]);
     expect(await scene.admin.makeDue({ ids: [held, waiting] })).toEqual({ count: 1, inFlight: 1 });
-    expect(await scene.admin.cancel({ ids: [held, waiting] })).toEqual({ count: 1, inFlight: 1 });
     expect(await scene.admin.find(held)).toMatchObject({ status: 'PROCESSING', holder: { name: 'r' } });
-    await scene.db.query('update postcommit.outbox_relays set ended_at = now()');
-    expect(await scene.admin.cancel({ ids: [held] })).toEqual({ count: 1, inFlight: 0 });
+    expect(await scene.admin.cancel({ ids: [held, waiting] })).toEqual({ count: 2, running: 1, delivered: 0 });
     expect(await scene.admin.find(held)).toMatchObject({ status: 'FAILED' });
   });
 
-  test('that a relay claims, registers for, or shelves in the very moment is never lost nor cancelled under it', async () => {
+  test('that a relay claims, registers for, or shelves in the very moment is cancelled with the knowledge of it', async () => {
     const id = await scene.emitOne();
     const seq = await scene.seqOf(id);
     const client = await scene.db.pool.connect();
@@ -166,16 +170,19 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
       });
       await client.query('update postcommit.outbox_queue set claimed_by = $1 where seq = $2', [token, seq]);
       await client.query('commit');
-      expect(await cancelling).toEqual({ count: 0, inFlight: 1 });
+      expect(await cancelling).toEqual({ count: 1, running: 1, delivered: 0 });
+      expect(await scene.admin.find(id)).toMatchObject({ status: 'FAILED' });
 
       // A relay that puts it onto the shelf meanwhile.
+      const shelved = await scene.emitOne({ aggregate: ['order', '2'] });
+      const shelvedSeq = await scene.seqOf(shelved);
       await client.query('begin');
-      await client.query('delete from postcommit.outbox_queue where seq = $1', [seq]);
+      await client.query('delete from postcommit.outbox_queue where seq = $1', [shelvedSeq]);
       await client.query(
         `insert into postcommit.outbox_shelf (destination, seq, attempts, rescues) values ('kafka', $1, 0, 0)`,
-        [seq],
+        [shelvedSeq],
       );
-      const again = scene.admin.cancel({ ids: [id] });
+      const again = scene.admin.cancel({ ids: [shelved] });
       await until(
         async () =>
           (
@@ -186,8 +193,8 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
         { what: 'the command waits for the row' },
       );
       await client.query('commit');
-      expect(await again).toEqual({ count: 1, inFlight: 0 });
-      expect(await scene.admin.find(id)).toMatchObject({ status: 'FAILED', owed: ['kafka'], waitingFor: [] });
+      expect(await again).toEqual({ count: 1, running: 0, delivered: 0 });
+      expect(await scene.admin.find(shelved)).toMatchObject({ status: 'FAILED', owed: ['kafka'], waitingFor: [] });
     } finally {
       client.release();
     }
@@ -196,7 +203,7 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
   test('that waits for destinations is cancelled, and taken back it owes what it owed', async () => {
     const [id = '', other = ''] = await scene.emit([{}, { aggregate: ['order', '2'] }]);
     await scene.shelve([id, other], ['kafka', 'nats'], ['hook']);
-    expect(await scene.admin.cancel({ ids: [id] })).toEqual({ count: 1, inFlight: 0 });
+    expect(await scene.admin.cancel({ ids: [id] })).toEqual({ count: 1, running: 0, delivered: 0 });
     expect(await scene.admin.find(id)).toMatchObject({ status: 'FAILED', done: ['hook'], owed: ['kafka', 'nats'] });
     expect(await scene.admin.counts()).toMatchObject({ pending: 1, shelved: 1 });
     await scene.admin.retry({ ids: [id] });
@@ -276,7 +283,7 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
           where e.event_type = 'order.created' and q.available_at > now()`,
         );
         expect(await deferredBehindNothing(), `after ${allowed} statements`).toBe(delayed);
-        if (isDone) expect({ done, delayed }).toEqual({ done: { count: 3, inFlight: 0 }, delayed: 0 });
+        if (isDone) expect({ done, delayed }).toMatchObject({ done: { count: 3 }, delayed: 0 });
       }
     },
   );
@@ -289,7 +296,7 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
       return scene.db.pool.query(text, values);
     };
     const admin = new OutboxAdmin({ db: { query }, schema: 'postcommit', notify: false });
-    expect(await admin[method]({ type: 'order.created' })).toEqual({ count: 2_500, inFlight: 0 });
+    expect(await admin[method]({ type: 'order.created' })).toMatchObject({ count: 2_500 });
     expect(await deferredBehindNothing()).toBe(0);
     expect(statements).toBeLessThan(15);
   });
@@ -300,8 +307,8 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
       await emitDeferred(2, 12_000);
       const progress: number[] = [];
       const onProgress = (count: number) => progress.push(count);
-      const done = { count: 2, inFlight: 0 };
-      expect(await scene.admin[method]({ type: 'order.created' }, { onProgress })).toEqual(done);
+      const done = { count: 2 };
+      expect(await scene.admin[method]({ type: 'order.created' }, { onProgress })).toMatchObject(done);
       expect(progress).toEqual([1, 2]);
       expect(await deferredBehindNothing()).toBe(0);
     },
@@ -314,9 +321,9 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
     await scene.untilStatus('FAILED', 1);
     await scene.untilParked(2);
     expect(await scene.admin.makeDue({ ids })).toEqual({ count: 0, inFlight: 0 });
-    expect(await scene.admin.cancel({ ids: [dead] })).toEqual({ count: 0, inFlight: 0 });
+    expect(await scene.admin.cancel({ ids: [dead] })).toEqual({ count: 0, running: 0, delivered: 0 });
     expect(await scene.parked()).toBe(2);
-    expect(await scene.admin.cancel({ ids: [next] })).toEqual({ count: 1, inFlight: 0 });
+    expect(await scene.admin.cancel({ ids: [next] })).toEqual({ count: 1, running: 0, delivered: 0 });
     await scene.admin.discard({ ids: [dead] });
     await scene.untilStatus('SENT', 1);
     expect(scene.delivered).toEqual(ids.slice(2));
@@ -333,9 +340,10 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
     await scene.shelve(shelved, ['kafka', 'nats']);
     expect(await scene.admin.cancel({ type: 'order.paid', to: new Date(Date.now() - dayMs) })).toEqual({
       count: 0,
-      inFlight: 0,
+      running: 0,
+      delivered: 0,
     });
-    expect(await scene.admin.cancel({ type: 'order.paid' })).toEqual({ count: 2_346, inFlight: 0 });
+    expect(await scene.admin.cancel({ type: 'order.paid' })).toEqual({ count: 2_346, running: 0, delivered: 0 });
     expect(await scene.admin.counts()).toMatchObject({ pending: 5, shelved: 0 });
     expect(await scene.admin.makeDue({ all: true })).toEqual({ count: 5, inFlight: 0 });
     await expect(scene.admin.cancel({})).rejects.toMatchObject({ code: 'POSTCOMMIT_E_EMPTY_FILTER' });
@@ -400,37 +408,52 @@ describe('on the command line', () => {
     const again = await here('events', 'make-due', first);
     expect(again).toMatchObject({ code: 1, stdout: '' });
     expect(again.stderr).toContain('POSTCOMMIT_E_NOT_FOUND');
-    expect(await here('events', 'cancel', second, '--yes', '--reason', 'wrong date')).toMatchObject({
+    expect(await here('events', 'cancel', second, '--yes', '--reason', 'wrong date', '--by', 'ann')).toMatchObject({
       code: 0,
       stdout: '1 undelivered event cancelled\n',
     });
     const { stdout } = await here('events', second);
     expect(stdout).toMatch(/FAILED \(discarded\)/);
-    expect(stdout).toMatch(/An operator cancelled the event, as the database role \w+: wrong date\n/);
+    expect(stdout).toMatch(/ann cancelled the event, as the database role \w+: wrong date\n/);
     expect(stdout).toContain('dead letter: cancelled by an operator');
     const json = await here('events', 'cancel', '--type', 'order.created', '--yes', '--json');
-    expect(JSON.parse(json.stdout)).toEqual({ count: 2, inFlight: 0 });
-    expect(await scene.admin.find(third)).toMatchObject({ status: 'FAILED' });
+    expect(JSON.parse(json.stdout)).toEqual({ count: 2, running: 0, delivered: 0 });
+    expect(await scene.admin.find(third)).toMatchObject({
+      status: 'FAILED',
+      deadLetter: { cancelled: { by: userInfo().username, reason: null } },
+    });
     expect((await here('dead', 'list', '--reason', 'cancelled', '--include-discarded')).stdout).toContain(third);
   });
 
-  test('an event that a relay holds is named, with exit code 1', async () => {
+  test('an event that a relay holds is not made due, and is cancelled with its handler told to stop', async () => {
     await scene.relay({ destinations: { kafka: new ScriptedPublisher() } });
     const [held = '', waiting = ''] = await scene.emit([
       { payload: { does: 'hang' } },
       { aggregate: ['order', '2'], delayMs },
     ]);
     await until(() => scene.hanging === 1, { what: 'it is being delivered' });
-    for (const command of ['make-due', 'cancel']) {
-      const run = await here('events', command, held, '--yes');
-      expect(run).toMatchObject({ code: 1, stdout: '' });
-      expect(run.stderr).toContain('POSTCOMMIT_E_EVENT_IN_FLIGHT');
-    }
-    const both = await here('events', 'cancel', held, waiting, '--yes');
-    expect(both).toMatchObject({
-      code: 1,
-      stdout: '1 undelivered event cancelled\n1 event not changed: claimed by a relay\n',
+    const run = await here('events', 'make-due', held, '--yes');
+    expect(run).toMatchObject({ code: 1, stdout: '' });
+    expect(run.stderr).toContain('POSTCOMMIT_E_EVENT_IN_FLIGHT');
+    expect((await here('events', held)).stdout).toContain(`postcommit events cancel ${held}`);
+    expect(await here('events', 'cancel', held, waiting, '--yes')).toMatchObject({
+      code: 0,
+      stdout: '2 undelivered events cancelled\n1 event of them under way: the handlers are told to stop\n',
     });
-    expect(await scene.admin.find(held)).toMatchObject({ status: 'PROCESSING' });
+    expect(await scene.admin.find(held)).toMatchObject({ status: 'FAILED' });
+  });
+
+  test('an event that is already delivered is named, with exit code 1', async () => {
+    await scene.relay();
+    const delivered = await scene.emitOne();
+    await scene.untilStatus('SENT', 1);
+    const waiting = await scene.emitOne({ delayMs });
+    const run = await here('events', 'cancel', delivered, '--yes');
+    expect(run).toMatchObject({ code: 1, stdout: '' });
+    expect(run.stderr).toContain('POSTCOMMIT_E_ALREADY_DELIVERED');
+    expect(await here('events', 'cancel', delivered, waiting, '--yes')).toMatchObject({
+      code: 1,
+      stdout: '1 undelivered event cancelled\n1 event not cancelled: already delivered\n',
+    });
   });
 });

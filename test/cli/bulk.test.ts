@@ -80,7 +80,7 @@ describe('Ctrl-C', () => {
       `interrupted: ${done.toLocaleString('en-US')} undelivered events cancelled; to continue, run the same command again\n`,
     );
     const rest = await runHere(['events', 'cancel', '--all', '--yes', '--json'], { env: { DATABASE_URL: db.url } });
-    expect(JSON.parse(rest.stdout)).toEqual({ count: events - done, inFlight: 0 });
+    expect(JSON.parse(rest.stdout)).toMatchObject({ count: events - done });
   }, 90_000);
 
   test('ends a replay after a chunk, and --after continues behind it', async () => {

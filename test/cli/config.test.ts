@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { findConfig, loadConfig, loadHandlers } from '../../src/cli/config.ts';
 import { configTemplates } from '../../src/cli/config-templates.ts';
 import { jsonErrorLine } from '../../src/cli/json-error-line.ts';
-import { PostcommitError, Reject } from '../../src/index.ts';
+import { type Handler, PostcommitError, Reject } from '../../src/index.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';
 import { projectFolder } from './run-cli.ts';
 
@@ -72,7 +72,8 @@ describe('loading the config file', () => {
     });
     const file = join(folder, 'postcommit.config.ts');
     const handlers = await loadHandlers(file, await loadConfig(file));
-    expect(() => handlers.a?.refuse?.({} as never, {} as never)).toThrow(Reject);
+    const refuse = handlers.a?.refuse as Handler;
+    expect(() => refuse({} as never, {} as never)).toThrow(Reject);
   });
 
   it('follows the path aliases of tsconfig.json', async () => {

@@ -67,6 +67,21 @@ describe('an operator with the command line', () => {
     expect(dryRun.stdout).toBe(`up to date: schema orders is at version ${latest}\n`);
   });
 
+  it('installs and removes the trigger that notifies relays', async () => {
+    expect((await here('migrate', '--notify-trigger', '--dry-run')).stdout).toContain(
+      'would install the trigger outbox_events_notify\n',
+    );
+    expect(await runJson('migrate', '--notify-trigger')).toMatchObject({ notifyTrigger: 'installed' });
+    expect((await here('migrate', '--notify-trigger')).stdout).toContain('every INSERT already notifies relays\n');
+    expect(await runJson('migrate')).not.toHaveProperty('notifyTrigger');
+    const { sql } = await runJson('sql', '--notify-trigger', '--after', String(latest));
+    expect(sql).toContain('create or replace trigger outbox_events_notify after insert on "orders".outbox_events');
+    expect((await here('migrate', '--no-notify-trigger')).stdout).toContain(
+      'removed the trigger outbox_events_notify\n',
+    );
+    expect((await runJson('sql')).sql).not.toContain('trigger outbox_events_notify');
+  });
+
   it('prints the same migration as SQL, without a database', async () => {
     const other = await createTestDatabase({ migrate: false });
     try {

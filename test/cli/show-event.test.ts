@@ -168,9 +168,8 @@ describe('an id that several partitions have', () => {
       const { code, stdout } = await here('events', command, id, '--yes');
       expect({ code, told: stdout.includes(told) }, stdout).toEqual({ code: 0, told: true });
       await delayed();
-      expect(JSON.parse((await here('events', command, id, '--yes', '--json')).stdout)).toEqual({
+      expect(JSON.parse((await here('events', command, id, '--yes', '--json')).stdout)).toMatchObject({
         count: 2,
-        inFlight: 0,
         duplicates: [{ id, seqs: ['1', second] }],
       });
     }

@@ -26,6 +26,8 @@ describe('the tables refuse', () => {
     ['outbox_maintenance', `(task, epoch, duration_ms, changed) values ('t', 1, 1, -1)`],
     ['outbox_maintenance', `(task, epoch, duration_ms, changed, failures) values ('t', 1, 1, 1, -1)`],
     ['outbox_maintenance', `(task, epoch, duration_ms, changed, cursor_seq) values ('t', 1, 1, 1, -1)`],
+    ['outbox_schedules', `(name, cron, time_zone, declared_by, failures) values ('s', 'c', 'UTC', 'r', -1)`],
+    ['outbox_schedules', `(name, cron, time_zone, declared_by, triggers_emitted) values ('s', 'c', 'UTC', 'r', 1)`],
     ['outbox_settings', `(name, value) values ('partitions', 'week')`],
     ['outbox_partitions', '(number) values (-1)'],
   ])('%s %s', async (table, row) => {

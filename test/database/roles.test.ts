@@ -3,7 +3,7 @@ import type pg from 'pg';
 import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest';
 import { roleRights } from '../../src/database/roles.ts';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
-import { createOutbox, createRelay, fromPg, Reject } from '../../src/index.ts';
+import { createOutbox, createRelay, fromPg, grantsSql, Reject } from '../../src/index.ts';
 import { dropExpired } from '../../src/outbox/maintaining/drop-partition.ts';
 import { pruneEvents } from '../../src/outbox/maintaining/prune-events.ts';
 import { firstTime, pruneProcessed } from '../../src/outbox/maintaining/prune-processed.ts';
@@ -213,13 +213,40 @@ describe.each(postgresVersions)('least privilege on PostgreSQL %i', (version) =>
     const [delayed, unwanted] = [await emit('works', 5, 3_600_000), await emit('works', 6, 3_600_000)];
     expect(await admin.makeDue({ ids: [delayed] })).toEqual({ count: 1, inFlight: 0 });
     await until(async () => (await statusOf(delayed)) === 'SENT', { what: 'it was released' });
-    expect(await admin.cancel({ ids: [unwanted] })).toEqual({ count: 1, inFlight: 0 });
+    expect(await admin.cancel({ ids: [unwanted] })).toEqual({ count: 1, running: 0, delivered: 0 });
     await admin.pause('broker', { reason: 'test' });
     await admin.resume('broker');
     expect((await admin.list({ limit: 5 })).events).toHaveLength(5);
     expect((await admin.relays())[0]).toMatchObject({ name: 'least', state: 'alive' });
     await relay.stop();
     expect((await admin.relays())[0]).toMatchObject({ name: 'least', state: 'stopped' });
+  });
+
+  test('a relay emits the events of schedules only with the rights of an emitter as well', async () => {
+    const own = await RoleScenario.create(scenario.serverUrl);
+    const { admin } = createOutbox({ db: fromPg(own.pool('relay')) });
+    const relay = createRelay({
+      connectionString: own.url('relay'),
+      handlers: { ticked: { handle: () => {} } },
+      schedules: { poll: { cron: '* * * * * *', event: { type: 'ticked', payload: null } } },
+    });
+    try {
+      await relay.start();
+      const poll = async () => (await admin.schedules.list())[0];
+      await until(async () => (await poll())?.state === 'failing', { what: 'it may not emit' });
+      expect((await poll())?.error).toContain('postcommit grants');
+      const { findings } = await admin.doctor({ only: ['schedules'] });
+      expect(findings[0]?.fix).toContain('postcommit grants --emitter');
+      expect(await own.db.query('select from postcommit.outbox_events')).toEqual([]);
+      await own.db.query(grantsSql({ emitter: own.names.relay }));
+      await until(async () => (await poll())?.emitted, { what: 'it emits', timeoutMs: 20_000 });
+      await relay.stop();
+      await admin.schedules.remove('poll');
+      expect(await createOutbox({ db: fromPg(own.pool('reader')) }).admin.schedules.list()).toEqual([]);
+    } finally {
+      await relay.stop();
+      await own.close();
+    }
   });
 
   test('the relay can neither forge, change nor delete events, nor create and drop tables', async () => {

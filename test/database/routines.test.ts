@@ -101,7 +101,7 @@ describe('a routine in the database', () => {
   test.each([
     ['a target can be forgotten', `forget_target('kafka', 1)`],
     ['events can be made due', `make_due('{}')`],
-    ['events can be cancelled', `cancel_events('{}', '')`],
+    ['events can be cancelled', `cancel_events('{}', '', '')`],
     ['events can be pruned', 'prune_events(0, 0, 1, false)'],
     ['partitions can be changed', 'constrain_log()'],
     ['the sequence can be repaired', 'repair_sequence()'],

@@ -192,8 +192,8 @@ describe.each([18, 14] as const)('row-level security on PostgreSQL %i', (version
         'is_attached',
         'key_hash',
       ],
-      ...['note_requeues', 'note_rows_requeued', 'note_truncated', 'plain_payload', 'require_read_committed'],
-      ...['server_stamp'],
+      ...['note_requeues', 'note_rows_requeued', 'note_truncated', 'notify_relays', 'plain_payload', 'queue_lock'],
+      ...['require_read_committed', 'server_stamp'],
       ...['unconstrain_log', 'usable_low_water', 'validate_log', 'views_of'],
     ];
     expect(rows.map(({ name }) => name)).toEqual([...emitting, ...inside, ...readNoRows].sort());

@@ -12,9 +12,11 @@ const scratch = join(root, 'node_modules/.cache', `postcommit-examples-${process
 /** What an example may take for granted. Anything else it has to show. */
 const prelude = `
 import type { PoolClient, Pool } from 'pg';
-import type { Outbox, OutboxEvent, Publisher, Relay, OutboxAdmin } from 'postcommit';
+import type { BatchContext as Context, DeliveredEvent as Delivered, Outbox, OutboxEvent, Publisher, Relay, OutboxAdmin } from 'postcommit';
 import type { PublisherHarness } from 'postcommit/testing';
 declare global {
+  type BatchContext = Context;
+  type DeliveredEvent<Payload> = Delivered<Payload>;
   const harness: PublisherHarness;
   const FilePublisher: new (path: string) => Publisher;
   const orderType: { toBuffer(payload: unknown): Uint8Array };
@@ -28,6 +30,8 @@ declare global {
   const id: string;
   const total: number;
   function readToken(): Promise<string>;
+  function insertRows(rows: readonly unknown[], signal: AbortSignal): Promise<Map<number, string>>;
+  function generateReport(payload: unknown, signal: AbortSignal): Promise<void>;
   function sendReceipt(payload: unknown, options: { idempotencyKey: string }): Promise<void>;
 }
 `;

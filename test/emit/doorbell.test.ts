@@ -275,7 +275,7 @@ describe('the doorbell', () => {
       const times: number[] = [];
       for (let n = 0; n < count; n++) {
         times.push(performance.now() - start);
-        notifier.notifyAfterCommit();
+        notifier.notifyAfterCommit(['default']);
         await answered();
         await pass(everyMs[n % everyMs.length] as number);
       }
@@ -318,9 +318,9 @@ describe('the doorbell', () => {
     });
 
     test('notifies immediately for the first few of many simultaneous commits, and later for the last', async () => {
-      const sent = Array.from({ length: 50 }, () => notifier.notifySqlForCommit() !== undefined);
+      const sent = Array.from({ length: 50 }, () => notifier.notifySqlForCommit(['default']) !== undefined);
       expect(sent.filter(Boolean).length).toBeLessThanOrEqual(6);
-      for (const along of sent) notifier.notifyAfterCommit(along);
+      for (const along of sent) notifier.notifyAfterCommit(['default'], along);
       await pass(10);
       expect(notifiedAt.length).toBeGreaterThan(0);
       expect(notifiedAt.length).toBeLessThanOrEqual(3);
@@ -329,9 +329,9 @@ describe('the doorbell', () => {
     test('counts a NOTIFY sent along with COMMIT like one sent on the side connection', async () => {
       let along = 0;
       for (let n = 0; n < 400; n++) {
-        const isAlong = notifier.notifySqlForCommit() !== undefined;
+        const isAlong = notifier.notifySqlForCommit(['default']) !== undefined;
         if (isAlong) along++;
-        notifier.notifyAfterCommit(isAlong);
+        notifier.notifyAfterCommit(['default'], isAlong);
         await answered();
         await pass(1);
       }

@@ -18,6 +18,7 @@ const lockOf = {
   unshelve: `hashtextextended('postcommit.unshelve', ${salt})`,
   migrate: `hashtextextended('postcommit.migrate.postcommit', 42)`,
   key: (id: string) => `postcommit.key_hash('thing', '${id}', null) # ${salt}`,
+  relay: (token: string) => `1886352483 + 2097152 + (${salt} & 1048575)::integer, hashint8(${token})`,
   id: (id: string) => `1886352483 + 1048576 + (${salt} & 1048575)::integer, hashtext('${id}')`,
 };
 
@@ -221,6 +222,33 @@ describe.each([18, 14] as const)('a foreign session that holds an advisory lock,
     await expectNamed('an event id', { waiting: true });
     await release();
     expect(await waiting).toEqual({ id, written: true });
+  });
+
+  test('of a relay: it runs with its lease only; a relay that holds its own lock is not named', async () => {
+    const { relay, delivered } = relayOf();
+    await relay.start();
+    expect((await outbox.admin.relays()).map(({ sessionLock }) => sessionLock)).toEqual([true]);
+    expect(await lockFindings(0)).toMatchObject([{ severity: 'ok' }]);
+    // Another session is the next in line for its lock, so that the relay finds it taken at its next connection.
+    const [{ token }] = await db.query('select token::text from postcommit.outbox_relays');
+    const taken = take(lockOf.relay(token));
+    await until(
+      async () =>
+        (await db.query(`select from pg_locks where locktype = 'advisory' and not granted and pid = ${pid}`)).length >
+        0,
+      { what: 'the other session waits' },
+    );
+    await db.query(
+      `select pg_terminate_backend(pid) from pg_stat_activity
+        where application_name like 'postcommit heartbeat%' and datname = current_database()`,
+    );
+    await taken;
+    const found = await expectNamed('a relay');
+    expect(found.consequence).toContain('until its lease ends');
+    await emit('1');
+    await until(() => delivered.includes('1'), { what: 'the event is delivered' });
+    await release();
+    await until(async () => (await outbox.admin.relays())[0]?.sessionLock, { what: 'it has its lock again' });
   });
 
   test('is named to a reader who may not look at the sessions of others', async () => {

@@ -7,7 +7,7 @@ import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';
 
 const leaseMs = 1_000;
 const chaosMs = Number(process.env.CHAOS_MS ?? 8_000);
-const connections = ['claims', 'results', 'control', 'postcommit'];
+const connections = ['claims', 'results', 'control', 'heartbeat', 'postcommit'];
 
 interface Victim {
   relay: Relay;

@@ -132,7 +132,7 @@ describe('G2 nothing lost: a connection breaks and the relay lives', () => {
         await until(async () => relay.stats().delivered > done + 50 || (await scenario.queued()) === 0, {
           what: 'it went on',
         });
-        proxy.cut(['results', 'claims', 'control', ''][cuts % 4]);
+        proxy.cut(['results', 'claims', 'control', 'heartbeat', ''][cuts % 5]);
       }
       await scenario.drained();
       // What was delivered and could not be written down in time comes again only if the lease was lost. It was not.

@@ -32,7 +32,7 @@ describe('G5 fencing: a relay that stalled past its lease', () => {
       const settled = proxy.holdRequest({ text: statement.settle });
       await scenario.emitLine('a', 6);
       await within(settled.caught, { what: 'its result is on the way' });
-      proxy.stall('control');
+      proxy.stall('heartbeat');
       await scenario.relay('owner', limits);
       await until(async () => (await scenario.queued()) === 0, { what: 'the new owner delivered all' });
 
@@ -40,7 +40,7 @@ describe('G5 fencing: a relay that stalled past its lease', () => {
       const lost = nextEvent<{ token: string }>(stalled, 'leaseLost');
       settled.release();
       expect(await fenced).toMatchObject({ eventType: 'scripted', aggregateId: 'a', attempt: 1 });
-      proxy.resume('control');
+      proxy.resume('heartbeat');
       expect((await lost).token).toBe(firstToken);
       await until(() => stalled.stats().token !== undefined, { what: 'it has a new token' });
       expect(stalled.stats().token).not.toBe(firstToken);
@@ -117,7 +117,7 @@ describe('G5 fencing: a relay that stalled past its lease', () => {
       });
       await scenario.emitLine('a', 3);
       await until(() => stalled.stats().inFlight === 1, { what: 'the handler runs' });
-      proxy.stall('control');
+      proxy.stall('heartbeat');
       await until(() => aborted !== undefined, { what: 'the handler was aborted' });
       const [{ alive }] = await scenario.db.query(
         'select lease_until > now() as alive from postcommit.outbox_relays where ended_at is null',

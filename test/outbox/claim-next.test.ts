@@ -123,9 +123,10 @@ describe('claimNext, of one event', () => {
   test('brings all that claim would have brought', async () => {
     await db.query(
       `insert into postcommit.outbox_events
-         (id, aggregate_type, aggregate_id, event_type, schema_version, ordering_key, payload, headers, created_at)
+         (id, aggregate_type, aggregate_id, event_type, schema_version, ordering_key, payload, headers, created_at,
+          attempts_max)
        values ('0197b0a4-0000-7000-8000-000000000001', 'order', '7', 'order.paid', 3, 'customer', '{"a": [1]}',
-               '{"traceparent": "00"}', '2026-02-03 04:05:06.789012+00')`,
+               '{"traceparent": "00"}', '2026-02-03 04:05:06.789012+00', 5)`,
     );
     await db.query(`update postcommit.outbox_queue set attempts = 2, done = '{mail,search}', rescues = 1`);
     await db.query(`update postcommit.outbox_queue set owed = '{kafka,t:stock}', replay_id = 1785000000000001`);
@@ -136,7 +137,9 @@ describe('claimNext, of one event', () => {
         {
           seq: '1',
           key,
+          queue: 'default',
           attempts: 2,
+          attemptsMax: 5,
           rescued: false,
           rescues: 1,
           done: ['mail', 'search'],
@@ -480,6 +483,7 @@ describe('two that ask at once', () => {
       '0',
       '',
       [],
+      'default',
     ]);
     await until(
       async () =>

@@ -21,9 +21,25 @@ async function explain(sql: string, values: unknown[]): Promise<PlanNode[]> {
 
 /** The real statement with the real parameters, as a relay with default options sends it. */
 const explainClaim = (floor = '0') =>
-  explain(claimSql('postcommit'), [token, floor, 499, 1, [], 32_768, null, '0', '0', '', true, false, 1, []]);
+  explain(claimSql('postcommit'), [
+    token,
+    floor,
+    499,
+    1,
+    [],
+    32_768,
+    null,
+    '0',
+    '0',
+    '',
+    true,
+    false,
+    1,
+    [],
+    'default',
+  ]);
 
-const explainNext = () => explain(claimNextSql('postcommit'), [token, [], 16_384, null, '0', '0', '', []]);
+const explainNext = () => explain(claimNextSql('postcommit'), [token, [], 16_384, null, '0', '0', '', [], 'default']);
 
 /** No table that grows is read from end to end, and nothing of it is sorted. */
 function expectNoScan(plan: PlanNode[]): void {
@@ -119,6 +135,7 @@ describe('with a million delivered events', () => {
       false,
       1,
       [],
+      'default',
     ]);
     expectNoScan(plan);
     expect(indexes(plan)).toEqual(expect.arrayContaining(['outbox_queue_ready_idx', 'outbox_queue_due_idx']));

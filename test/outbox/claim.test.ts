@@ -69,6 +69,7 @@ describe('claim', () => {
       false,
       1,
       [],
+      'default',
     ]);
     await until(
       async () => (await db.query(`select from pg_stat_activity where wait_event = 'PgSleep'`)).length === 1,

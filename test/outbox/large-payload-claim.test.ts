@@ -43,12 +43,14 @@ describe.each(postgresVersions)('a claim of payloads of a megabyte, on PostgreSQ
 
   test('reads none of them', async () => {
     await emit(events);
-    const values = [token, '0', 100, 1, [], 16_384, null, '0', '0', '', false, false, 1, []];
+    const values = [token, '0', 100, 1, [], 16_384, null, '0', '0', '', false, false, 1, [], 'default'];
     expect(await blocksOf(claimSql('postcommit'), values)).toBeLessThan(events * 60);
   });
 
   test('nor does a claim of one event', async () => {
     await emit(1);
-    expect(await blocksOf(claimNextSql('postcommit'), [token, [], 16_384, null, '0', '0', '', []])).toBeLessThan(100);
+    expect(
+      await blocksOf(claimNextSql('postcommit'), [token, [], 16_384, null, '0', '0', '', [], 'default']),
+    ).toBeLessThan(100);
   });
 });

@@ -104,7 +104,7 @@ describe('the package in a bundle', () => {
   ])('emits %s', async (name, more, headers) => {
     const project = join(scratch, name.replace(/\W+/g, '-'));
     await cp(postcommit, join(project, 'node_modules/postcommit'), { recursive: true });
-    for (const each of ['pg', ...more]) {
+    for (const each of ['pg', 'croner', ...more]) {
       const link = join(project, 'node_modules', each);
       await mkdir(dirname(link), { recursive: true });
       await symlink(join(root, 'node_modules', each), link, 'junction');
@@ -117,6 +117,29 @@ describe('the package in a bundle', () => {
     } finally {
       await database.close();
     }
+  });
+
+  it('has the file of the heartbeat thread, which a bundle lacks', async () => {
+    const project = join(scratch, 'thread');
+    await cp(postcommit, join(project, 'node_modules/postcommit'), { recursive: true });
+    await symlink(join(root, 'node_modules/pg'), join(project, 'node_modules/pg'), 'junction');
+    await writeFile(
+      join(project, 'scenario.mjs'),
+      `import { spawnWorker } from './node_modules/postcommit/dist/relay/lease/spawn-worker.js';
+       const worker = spawnWorker({ workerData: {} });
+       worker?.on('exit', (code) => console.log('exit', code)) ?? console.log('no thread');`,
+    );
+    expect(await run(process.execPath, ['scenario.mjs'], project, {})).toBe('exit 0\n');
+    await cp(join(project, 'scenario.mjs'), join(project, 'bundled.mjs'));
+    const outfile = join(scratch, 'app/server/thread.cjs');
+    await build({
+      entryPoints: [join(project, 'bundled.mjs')],
+      bundle: true,
+      platform: 'node',
+      outfile,
+      logLevel: 'silent',
+    });
+    expect(await run(process.execPath, [outfile], join(scratch, 'app'), {})).toBe('no thread\n');
   });
 
   it('holds the files of migrations/ and the version that the sources read', async () => {

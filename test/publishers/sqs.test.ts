@@ -100,6 +100,17 @@ describe('attributes', () => {
     });
   });
 
+  it('have the traceparent by name, also when all facts of an event are there', async () => {
+    const queueUrl = await consumer.createQueue('standard');
+    const names = ['schema-version', 'occurred-at', 'aggregate-type', 'aggregate-id', 'event-seq', 'trace-id'];
+    const facts = Object.fromEntries(names.map((name) => [name, `the ${name}`]));
+    const sent = message(queueUrl, { headers: { ...facts, traceparent: '00-1-2-01' } });
+    await publisher.publish([sent], soon());
+    const attributes = await attributesOf(queueUrl);
+    expect(attributes).toMatchObject({ 'aggregate-id': 'the aggregate-id', traceparent: '00-1-2-01' });
+    expect(JSON.parse(attributes['more-headers'] ?? '')).toMatchObject({ 'event-seq': 'the event-seq' });
+  });
+
   it('are ten at most, and hold no name or value that SQS refuses: the other headers are in one as JSON', async () => {
     const queueUrl = await consumer.createQueue('standard');
     const many = Object.fromEntries(Array.from({ length: 12 }, (_, n) => [`x-${n}`, `value ${n}`]));

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { defaultRetry, resolveRetry, retryDelayMs } from '../../src/relay/settle/backoff.ts';
+import { defaultRetry, resolveRetry, retryDelayMs } from '../../src/relay/event/backoff.ts';
 import { seededRandom } from '../support/random.ts';
 
 const delay = fc.integer({ min: 0, max: 366 * 24 * 3_600_000 });
@@ -25,13 +25,31 @@ describe('a schedule', () => {
   });
 });
 
+describe('the limit that an event was emitted with', () => {
+  test('counts instead of that of the policy', () => {
+    const delays = (policy: ReturnType<typeof resolveRetry>, attemptsMax: number) =>
+      [1, 2, 3, 4].map((attempt) => retryDelayMs(policy, attempt, { attemptsMax, random: () => 0.5 }));
+    expect(delays({ delaysMs: [10, 20] }, 1)).toEqual([undefined, undefined, undefined, undefined]);
+    expect(delays({ delaysMs: [10, 20] }, 4)).toEqual([10, 20, 20, undefined]);
+    expect(delays({ delaysMs: [] }, 2)).toEqual([1_000, undefined, undefined, undefined]);
+    expect(delays({ baseMs: 100, capMs: 150, attemptsMax: 1 }, 4)).toEqual([50, 75, 75, undefined]);
+  });
+});
+
 describe('exponential backoff', () => {
+  test('takes what it leaves out from the policy it is based on', () => {
+    const base = resolveRetry({ baseMs: 5, capMs: 50, attemptsMax: 7 });
+    const left = { baseMs: undefined, attemptsMax: 3 } as object;
+    expect(resolveRetry(left, { base })).toEqual({ baseMs: 5, capMs: 50, attemptsMax: 3 });
+    expect(resolveRetry(left, { base: { delaysMs: [1] } })).toEqual({ ...defaultRetry, attemptsMax: 3 });
+  });
+
   const policy = fc.record({ baseMs: delay, capMs: delay, attemptsMax: fc.integer({ min: 1, max: 1_000 }) });
 
   test('stays within its bounds and allows exactly attemptsMax attempts', () => {
     fc.assert(
       fc.property(policy, fc.integer({ min: 1, max: 1_100 }), unit, (given, attempt, random) => {
-        const delayMs = retryDelayMs(resolveRetry(given) as typeof given, attempt, () => random);
+        const delayMs = retryDelayMs(resolveRetry(given) as typeof given, attempt, { random: () => random });
         if (attempt >= given.attemptsMax) {
           expect(delayMs).toBeUndefined();
           return;
@@ -49,7 +67,7 @@ describe('exponential backoff', () => {
         const resolved = resolveRetry(given) as typeof given;
         let last = 0;
         for (let attempt = 1; attempt < given.attemptsMax; attempt++) {
-          const delayMs = retryDelayMs(resolved, attempt, () => random) ?? 0;
+          const delayMs = retryDelayMs(resolved, attempt, { random: () => random }) ?? 0;
           expect(delayMs).toBeGreaterThanOrEqual(last);
           last = delayMs;
         }
@@ -60,7 +78,7 @@ describe('exponential backoff', () => {
 
   test('is spread over the whole range, so that failures of one moment do not come back in one', () => {
     const random = seededRandom(1);
-    const delays = Array.from({ length: 1_000 }, () => retryDelayMs(defaultRetry, 11, random.next) ?? 0);
+    const delays = Array.from({ length: 1_000 }, () => retryDelayMs(defaultRetry, 11, { random: random.next }) ?? 0);
     const ceiling = 1_000 * 2 ** 10;
     for (let tenth = 0; tenth < 10; tenth++) {
       const within = delays.filter((delayMs) => Math.floor((delayMs / ceiling) * 10) === tenth).length;
@@ -73,7 +91,7 @@ describe('exponential backoff', () => {
     const hours = Array.from({ length: 2_000 }, () => {
       let sum = 0;
       for (let attempt = 1; ; attempt++) {
-        const delayMs = retryDelayMs(defaultRetry, attempt, random.next);
+        const delayMs = retryDelayMs(defaultRetry, attempt, { random: random.next });
         if (delayMs === undefined) return sum / 3_600_000;
         sum += delayMs;
       }

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import type { Handler } from '../../src/relay/deliver/handlers.ts';
+import type { Handler, HandlerContext } from '../../src/relay/deliver/handlers.ts';
 import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';
 import { deferred, until } from '../support/wait.ts';
 
@@ -79,6 +79,78 @@ describe('a handler that never settles', () => {
       expect(calls).toEqual(['quick', 'hanging 1', 'hanging 2']);
       expect(await failures(scenario)).toMatchObject([{ attempt: 1, target: 'hanging' }]);
     }),
+  );
+});
+
+describe('a handler that extends its time limit', () => {
+  /** Resolves after this time on the clock that judges the limit. */
+  const work = (ms: number) => {
+    const doneAt = performance.now() + ms;
+    return until(() => performance.now() >= doneAt, { what: `${ms} ms of work are done` });
+  };
+
+  test(
+    'has at least that long from the call, and no less than before',
+    withScenario(async (scenario) => {
+      const handler: Handler = async (_event, ctx) => {
+        ctx.extendTimeout(10_000);
+        ctx.extendTimeout(1); // Shortens nothing.
+        await work(3 * options.deliverTimeoutMs);
+        ctx.signal.throwIfAborted();
+      };
+      const relay = await scenario.relay('one', {
+        ...options,
+        retry: { delaysMs: [] },
+        handlers: { scripted: { handler } },
+      });
+      await scenario.emit([{ aggregateId: 'a' }]);
+      await until(() => relay.stats().delivered + relay.stats().deadLettered === 1, { what: 'it ended' });
+      expect(await failures(scenario)).toEqual([]);
+      expect(relay.stats()).toMatchObject({ delivered: 1, fenced: 0 });
+    }),
+  );
+
+  test(
+    'fails when that is over, too, and a call after the end changes nothing',
+    withScenario(async (scenario) => {
+      const late = deferred<HandlerContext>();
+      const handler: Handler = (_event, ctx) => {
+        ctx.extendTimeout(600);
+        late.resolve(ctx);
+        return hang();
+      };
+      const relay = await scenario.relay('one', {
+        ...options,
+        retry: { delaysMs: [] },
+        handlers: { scripted: { handler } },
+      });
+      await scenario.emit([{ aggregateId: 'a' }]);
+      await until(() => relay.stats().deadLettered === 1, { what: 'it is dead' });
+      const [letter] = await scenario.db.query('select error from postcommit.outbox_dead_letters');
+      expect(letter.error).toMatch(/It is 300 ms, and the handler extended it to 6\d\d ms\.$/);
+      const ctx = await late.promise;
+      ctx.extendTimeout(1_000);
+      expect(ctx.signal.aborted).toBe(true);
+    }),
+  );
+
+  test.each([Number.NaN, 0, -1, 86_400_001, Number.POSITIVE_INFINITY, '1000' as never, undefined as never])(
+    'by %s gets an error with a code, and its limit stays',
+    (ms) =>
+      withScenario(async (scenario) => {
+        const thrown = deferred<unknown>();
+        const handler: Handler = (_event, ctx) => {
+          try {
+            ctx.extendTimeout(ms);
+          } catch (error) {
+            thrown.resolve(error);
+          }
+        };
+        const relay = await scenario.relay('one', { ...options, handlers: { scripted: { handler } } });
+        await scenario.emit([{ aggregateId: 'a' }]);
+        expect(await thrown.promise).toMatchObject({ name: 'PostcommitError', code: 'POSTCOMMIT_E_BAD_ARGUMENT' });
+        await until(() => relay.stats().delivered === 1, { what: 'it is delivered' });
+      })(),
   );
 });
 

@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { type ModelOptions, QueueModel } from './queue-model.ts';
 
 type Step =
-  | { do: 'emit'; key: string | null }
+  | { do: 'emit'; key: string | null; queue: number }
   | { do: 'claim'; limit: number }
   | { do: 'finish'; pick: number; kind: 'delivered' | 'failed' | 'rejected' | 'released' | 'unavailable' }
   | { do: 'finishLoad'; pick: number; kind: 'delivered' | 'failed' | 'rejected' | 'released' }
@@ -24,7 +24,7 @@ const loadKind = fc.oneof(
   { weight: 1, arbitrary: fc.constantFrom('failed' as const, 'rejected' as const, 'released' as const) },
 );
 const step: fc.Arbitrary<Step> = fc.oneof(
-  { weight: 8, arbitrary: fc.record({ do: fc.constant('emit' as const), key }) },
+  { weight: 8, arbitrary: fc.record({ do: fc.constant('emit' as const), key, queue: fc.nat(2) }) },
   { weight: 12, arbitrary: fc.record({ do: fc.constant('claim' as const), limit: fc.integer({ min: 1, max: 6 }) }) },
   { weight: 8, arbitrary: fc.record({ do: fc.constant('finish' as const), pick: fc.nat(9), kind }) },
   { weight: 4, arbitrary: fc.record({ do: fc.constant('finishLoad' as const), pick: fc.nat(9), kind: loadKind }) },
@@ -44,12 +44,14 @@ const options = fc.record({
   bufferTarget: fc.integer({ min: 2, max: 12 }),
   runMax: fc.constantFrom(1, 3),
   loadEvery: fc.constantFrom(1, 2, 3, 1_000),
+  limitedMax: fc.constantFrom(undefined, 1, 2),
+  queues: fc.constantFrom(1, 2, 3),
 });
 
 function play(given: readonly Step[], limits: ModelOptions): QueueModel {
   const model = new QueueModel(limits);
   for (const each of given) {
-    if (each.do === 'emit') model.emit(each.key);
+    if (each.do === 'emit') model.emit(each.key, each.queue);
     else if (each.do === 'claim') model.stepClaim(each.limit);
     else if (each.do === 'finish') model.finish(each.pick, each.kind);
     else if (each.do === 'finishLoad') model.finishLoad(each.pick, each.kind);
@@ -58,7 +60,7 @@ function play(given: readonly Step[], limits: ModelOptions): QueueModel {
     else if (each.do === 'unshelve') model.unshelve(each.count);
     else if (each.do === 'releaseExcess') model.releaseExcess(each.passMs);
     else model.loseLease();
-    expect(model.dispatcher.inFlight).toBeLessThanOrEqual(limits.inFlightMax);
+    expect(model.dispatcher.inFlight).toBeLessThanOrEqual(limits.inFlightMax * (limits.queues ?? 1));
     expect(model.dispatcher.waiting).toBeGreaterThanOrEqual(0);
   }
   return model;
@@ -111,7 +113,47 @@ describe('the dispatcher, whatever happens in whatever order', () => {
     expect(model.dispatcher.waiting).toBe(39);
     model.releaseExcess(51);
     expect(model.dispatcher.waiting).toBe(19);
-    expect([...model.dispatcher.releaseExcess()]).toEqual(['slow']);
+    expect([...model.dispatcher.releaseExcess('default')]).toEqual(['slow']);
+    expect(model.violations).toEqual([]);
+  });
+
+  test('a queue whose slots are taken delays no other, and a key goes on across queues', () => {
+    const model = new QueueModel({ inFlightMax: 1, bufferTarget: 40, queues: 2 });
+    model.emit('report', 1);
+    model.emit('another report', 1);
+    model.emit('report', 0);
+    for (let n = 0; n < 20; n++) model.emit(`order ${n}`, 0);
+    for (let n = 0; n < 24; n++) model.stepClaim(40);
+    // The report is under way and stays so; the event behind it waits.
+    for (let n = 0; n < 30; n++) model.finishOf('default');
+    expect(model.dispatcher.of('default')).toMatchObject({ inFlight: 0, waiting: 1 });
+    expect(model.dispatcher.of('q1')).toMatchObject({ inFlight: 1, waiting: 1 });
+    model.finishOf('q1');
+    expect(model.dispatcher.of('default')).toMatchObject({ inFlight: 1, waiting: 0 });
+    expect(model.violations).toEqual([]);
+  });
+
+  test('keys whose front is slow in another queue use a part of the buffer only', () => {
+    const model = new QueueModel({ inFlightMax: 50, bufferTarget: 40, queues: 2 });
+    for (let n = 0; n < 50; n++) model.emit(`report ${n}`, 1);
+    for (let n = 0; n < 200; n++) model.emit(`report ${n % 50}`, 0);
+    for (let n = 0; n < 40; n++) model.stepClaim(40);
+    expect(model.dispatcher.of('q1').inFlight).toBeGreaterThan(30);
+    expect(model.dispatcher.of('default').waiting).toBeGreaterThan(0);
+    model.releaseExcess(150);
+    expect(model.dispatcher.of('default').waiting).toBeLessThanOrEqual(20);
+    expect(model.violations).toEqual([]);
+  });
+
+  test('events of a key that may be under way together start in order, also in different queues', () => {
+    const model = new QueueModel({ inFlightMax: 1, bufferTarget: 40, queues: 2, runMax: 3 });
+    model.emit('another', 1);
+    model.emit('a', 1);
+    model.emit('a', 0);
+    for (let n = 0; n < 24; n++) model.stepClaim(40);
+    // The slot of the first queue is taken, that of the second is free.
+    expect(model.dispatcher.of('q1')).toMatchObject({ inFlight: 1, waiting: 1 });
+    expect(model.dispatcher.of('default')).toMatchObject({ inFlight: 0, waiting: 1 });
     expect(model.violations).toEqual([]);
   });
 });

@@ -58,7 +58,7 @@ describe('the doorbell', () => {
   );
 
   test(
-    'a silent control connection costs neither the lease nor events',
+    'a silent heartbeat connection costs neither the lease nor events',
     withScenario(async (scenario) => {
       const proxy = await scenario.proxy();
       const connectionString = proxy.url(scenario.db.url);
@@ -67,9 +67,9 @@ describe('the doorbell', () => {
       relay.on('leaseLost', (facts) => lost.push(facts));
       const { token } = relay.stats();
       // Packets of this one connection vanish; a new connection would work.
-      const renew = proxy.holdRequest({ connection: 'control', text: statement.renew });
+      const renew = proxy.holdRequest({ connection: 'heartbeat', text: statement.renew });
       const told = await nextEvent<{ connection: string }>(relay, 'disconnected', 5_000);
-      expect(told.connection).toBe('control');
+      expect(told.connection).toBe('heartbeat');
       await until(() => relay.stats().connected && relay.stats().listening, { what: 'it connected anew' });
       renew.cut();
       await scenario.db.query(emitElsewhere);

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
+import { resolveHandlers } from '../../src/relay/deliver/handler-options.ts';
 import type { Handler, Handlers } from '../../src/relay/deliver/handlers.ts';
-import { resolveHandlers } from '../../src/relay/deliver/handlers.ts';
+import { defaultRetry } from '../../src/relay/event/backoff.ts';
 import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';
 
 const soon = { retry: { delaysMs: [0, 0, 0] }, pollIntervalMs: 100 };
@@ -102,6 +103,8 @@ describe('an event whose type has no handler', () => {
   );
 });
 
+const defaults = { deliverTimeoutMs: 30_000, retry: defaultRetry };
+
 describe('handlers that cannot be meant are refused', () => {
   const refused: [string, unknown][] = [
     ['a function', () => {}],
@@ -115,6 +118,24 @@ describe('handlers that cannot be meant are refused', () => {
     ['a text for a type', { 'order.paid': 'mail' }],
     ['a handler that is no function', { 'order.paid': { mail: 'send' } }],
     ['a handler that is undefined', { 'order.paid': { mail: undefined } }],
+    ['an object without a handler', { 'order.paid': { mail: {} } }],
+    ['an object whose handler is no function', { 'order.paid': { mail: { handle: 'send' } } }],
+    ['a list as a handler', { 'order.paid': { mail: [() => {}] } }],
+    ...[0, -1, 1.5, Number.NaN, '5', null].map((timeoutMs): [string, unknown] => [
+      `a time limit of ${timeoutMs}`,
+      { 'order.paid': { mail: { handle: () => {}, timeoutMs } } },
+    ]),
+    ['a time limit of more than a day', { 'order.paid': { mail: { handle: () => {}, timeoutMs: 86_400_001 } } }],
+    ...[0, -1, 1.5, 10_001, Number.NaN, '5', null].map((inFlightMax): [string, unknown] => [
+      `${inFlightMax} calls at once`,
+      { 'order.paid': { mail: { handle: () => {}, inFlightMax } } },
+    ]),
+    ...[0, -1, 1_000_001, Number.NaN, Number.POSITIVE_INFINITY, '5', null].map((rateMax): [string, unknown] => [
+      `${rateMax} calls a second`,
+      { 'order.paid': { mail: { handle: () => {}, rateMax } } },
+    ]),
+    ['a retry policy that is none', { 'order.paid': { mail: { handle: () => {}, retry: 5 } } }],
+    ['no attempts', { 'order.paid': { mail: { handle: () => {}, retry: { attemptsMax: 0 } } } }],
     ['a handler without a name', { 'order.paid': { '': () => {} } }],
     ['a name that PostgreSQL cannot store: NUL', { 'order.paid': { 'ma\0il': () => {} } }],
     ['a name that PostgreSQL cannot store: a lone surrogate', { 'order.paid': { 'ma\ud800il': () => {} } }],
@@ -125,7 +146,19 @@ describe('handlers that cannot be meant are refused', () => {
       code: 'POSTCOMMIT_E_BAD_OPTION',
       message: expect.stringContaining('handlers'),
     };
-    expect(() => resolveHandlers(handlers as Handlers)).toThrow(expect.objectContaining(expected));
+    expect(() => resolveHandlers(handlers as Handlers, defaults)).toThrow(expect.objectContaining(expected));
+  });
+
+  test('a misspelt option of a handler is refused with a suggestion', () => {
+    const handlers = { 'order.paid': { mail: { handle: () => {}, timeoutMS: 5 } } };
+    expect(() => resolveHandlers(handlers as Handlers, defaults)).toThrow(
+      expect.objectContaining({
+        code: 'POSTCOMMIT_E_BAD_OPTION',
+        message: expect.stringContaining(
+          "handlers['order.paid']['mail'] has no option timeoutMS. Did you mean timeoutMs?",
+        ),
+      }),
+    );
   });
 
   test('but names may be anything else, also what JavaScript has a meaning for', () => {
@@ -134,6 +167,9 @@ describe('handlers that cannot be meant are refused', () => {
       value === 0 ? handler : value,
     );
     const names = ['constructor', 'déjà vu 🙂', '__proto__'];
-    expect([...resolveHandlers(handlers)]).toEqual([['__proto__', names.map((name) => [name, handler])]]);
+    const resolved = resolveHandlers(handlers, defaults);
+    const expected = names.map((name) => expect.objectContaining({ name, handle: handler }));
+    expect(resolved.of('__proto__')).toEqual(expected);
+    expect(resolved.of('constructor')).toEqual([]);
   });
 });

@@ -83,6 +83,7 @@ describe('maintenance has one leader', () => {
       await within(writes.caught, { what: 'it is about to write' });
       stalled.on('maintained', (run) => told.push(run));
       proxy.stall('control');
+      proxy.stall('heartbeat');
       const successor = await scenario.relay('successor', options);
       await nextEvent(successor, 'leading', 20_000);
       await nextEvent(successor, 'maintained');
@@ -90,6 +91,7 @@ describe('maintenance has one leader', () => {
       const deposed = nextEvent<{ epoch: string }>(stalled, 'deposed', 20_000);
       writes.release();
       proxy.resume('control');
+      proxy.resume('heartbeat');
       expect((await deposed).epoch).toBe('1');
       expect(told).toEqual([]);
       const epochs = await scenario.db.query('select distinct epoch from postcommit.outbox_maintenance');

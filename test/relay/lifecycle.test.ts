@@ -41,7 +41,14 @@ describe('the lifecycle events of a relay', () => {
         expect(published).toEqual(emitted);
         const of = (name: string) => emitted.filter(([told]) => told === name).map(([, facts]) => facts);
         expect(of('started')).toEqual([{ relay: 'teller', token: expect.stringMatching(/^\d+$/) }]);
-        const facts = { eventId: id, eventType: 'scripted', aggregateType: 'thing', aggregateId: 'a', seq: '1' };
+        const facts = {
+          eventId: id,
+          eventType: 'scripted',
+          aggregateType: 'thing',
+          aggregateId: 'a',
+          seq: '1',
+          queue: 'default',
+        };
         expect(of('failed')).toEqual([
           { ...facts, attempt: 1, delayMs: 0, error: 'attempt 1 fails', target: 'script' },
         ]);
@@ -75,6 +82,7 @@ describe('the lifecycle events of a relay', () => {
         deadLettered: 0,
         released: 0,
         unavailable: 0,
+        cancelled: 0,
         fenced: 0,
         rescued: 0,
       };
@@ -83,6 +91,7 @@ describe('the lifecycle events of a relay', () => {
         token: undefined,
         inFlight: 0,
         waiting: 0,
+        queues: {},
         connected: false,
         listening: false,
         leading: false,

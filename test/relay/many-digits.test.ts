@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { NoAnswerError } from '../../src/database/reconnecting-client.ts';
 import { startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { ClaimHistory } from '../../src/relay/lane/claim-history.ts';
+import { ClaimTurn } from '../../src/relay/lane/claim-turn.ts';
 import { EventBuffer } from '../../src/relay/lane/event-buffer.ts';
 import { PollingLane, type PollingLaneOptions } from '../../src/relay/lane/polling-lane.ts';
 import { silentLogger } from '../../src/telemetry/logging.ts';
@@ -69,6 +70,9 @@ describe('after a claim that the database did not answer in time', () => {
       token: () => '1',
       isCurrent: () => true,
       targets: () => [],
+      queue: 'default',
+      turn: new ClaimTurn(),
+      knownSeqs: () => [],
     } as unknown as PollingLaneOptions);
     await expect(lane.claimOnce()).rejects.toThrow(NoAnswerError);
     await lane.claimOnce();

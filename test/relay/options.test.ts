@@ -57,7 +57,30 @@ const options: Record<keyof RelayOptions, { taken: unknown[]; refused: unknown[]
   // Without destinations there is nothing to choose from.
   route: { taken: [undefined], refused: ['events', {}, () => null] },
   name: { taken: ['mail 1', 'x'.repeat(200)], refused: ['', 'x'.repeat(201), 'a\0b', 'a\ud800', 5, {}] },
+  queues: {
+    taken: [undefined, { default: 1 }, { default: 100, reports: 2, 'a.b-c_D9': 10_000 }, queuesNamed(100)],
+    refused: [
+      null,
+      'default',
+      ['default'],
+      {},
+      { '': 1 },
+      { 'a b': 1 },
+      { 'a:b': 1 },
+      { ['x'.repeat(101)]: 1 },
+      { default: 0 },
+      { default: -1 },
+      { default: Number.NaN },
+      { default: 1.5 },
+      { default: '5' },
+      { default: Number.POSITIVE_INFINITY },
+      { default: 10_001 },
+      queuesNamed(101),
+    ],
+  },
   leaseMs: wholeNumbers(300, 3_600_000),
+  heartbeatThread: { taken: [true, false], refused: ['false', 0, {}] },
+  blockedMaxMs: wholeNumbers(100, 86_400_000),
   deliverTimeoutMs: wholeNumbers(1, 86_400_000),
   inFlightMax: wholeNumbers(1, 10_000),
   batchSizeMax: wholeNumbers(2, 5_000),
@@ -100,8 +123,16 @@ const options: Record<keyof RelayOptions, { taken: unknown[]; refused: unknown[]
       { keepEventMs: 1 },
     ],
   },
+  schedules: {
+    taken: [undefined, {}, { nightly: { cron: '0 3 * * *', event: { type: 'a', payload: null } } }],
+    refused: [null, 'nightly', [], { '': { cron: '0 3 * * *', event: { type: 'a', payload: null } } }, { nightly: {} }],
+  },
   logger: { taken: [console], refused: ['console', {}, { ...console, warn: undefined }, () => {}] },
 };
+
+function queuesNamed(count: number): Record<string, number> {
+  return Object.fromEntries(Array.from({ length: count }, (_, n) => [`q${n}`, 1]));
+}
 
 function wholeNumbers(min: number, max: number): { taken: unknown[]; refused: unknown[] } {
   const never = [
@@ -126,7 +157,11 @@ describe.each(Object.entries(options))('%s', (option, { taken, refused }) => {
   });
 
   test('refuses the rest by code, says which option it was, and never a password', () => {
-    const code = option === 'schema' ? 'POSTCOMMIT_E_BAD_SCHEMA_NAME' : 'POSTCOMMIT_E_BAD_OPTION';
+    const codes: Record<string, string> = {
+      schema: 'POSTCOMMIT_E_BAD_SCHEMA_NAME',
+      schedules: 'POSTCOMMIT_E_BAD_SCHEDULE',
+    };
+    const code = codes[option] ?? 'POSTCOMMIT_E_BAD_OPTION';
     for (const value of refused) {
       expect(() => make(option, value), shown(value)).toThrow(
         expect.objectContaining({ name: 'PostcommitError', code, message: expect.stringContaining(option) }),

@@ -177,6 +177,7 @@ describe('a shelf of 100,000 events of one aggregate', () => {
         false,
         1,
         [],
+        'default',
       ]);
       client.release();
       // Some dozen blocks an event, and not the shelf for each of them.

@@ -1,3 +1,5 @@
+import { HandlerLimiter } from '../../src/relay/deliver/handler-limiter.ts';
+import type { LimitedHandler } from '../../src/relay/deliver/handler-options.ts';
 import { Dispatcher } from '../../src/relay/dispatch/dispatcher.ts';
 import type { ClaimedEvent } from '../../src/relay/event/claimed-event.ts';
 import type { EventOutcome } from '../../src/relay/event/outcome.ts';
@@ -6,6 +8,7 @@ import { ClaimHistory } from '../../src/relay/lane/claim-history.ts';
 interface QueuedEvent {
   seq: number;
   key: string | null;
+  queue: string;
   /** Of which lease it is, 0 for none. */
   lease: number;
   dead: boolean;
@@ -15,6 +18,7 @@ interface QueuedEvent {
 
 interface Snapshot {
   claimNumber: number;
+  queue: string;
   lease: number;
   limit: number;
   except: Set<string>;
@@ -30,13 +34,20 @@ interface Delivery {
   done: (outcome: EventOutcome) => void;
 }
 
+const queueName = (n: number) => (n === 0 ? 'default' : `q${n}`);
+
 export interface ModelOptions {
+  /** Of each queue. */
   inFlightMax: number;
   bufferTarget: number;
   /** How many events of the key `a` may be under way at once. */
   runMax?: number;
   /** Every event whose seq is a multiple of this comes without a payload. */
   loadEvery?: number;
+  /** How many events with another key than `a` may be under way at once: their handler has this limit. */
+  limitedMax?: number | undefined;
+  /** How many queues there are. Claims are made from each in turn. */
+  queues?: number;
 }
 
 /**
@@ -51,6 +62,7 @@ export class QueueModel {
   readonly dispatcher: Dispatcher;
   readonly #history = new ClaimHistory();
   readonly #options: ModelOptions;
+  readonly #queues: string[];
   readonly #queue = new Map<number, QueuedEvent>();
   #deliveries: Delivery[] = [];
   /** Payloads that are being loaded. */
@@ -71,12 +83,17 @@ export class QueueModel {
   #lastSeq = 0;
   #now = 1;
   #stopped = false;
+  readonly #limiter: HandlerLimiter;
+  readonly #handler: LimitedHandler;
   violations: string[] = [];
 
   constructor(options: ModelOptions) {
     this.#options = options;
+    this.#limiter = new HandlerLimiter({ inFlightMax: options.limitedMax });
+    this.#handler = { limiter: this.#limiter, batch: undefined };
+    this.#queues = Array.from({ length: options.queues ?? 1 }, (_, n) => queueName(n));
     this.dispatcher = new Dispatcher({
-      inFlightMax: options.inFlightMax,
+      slots: new Map(this.#queues.map((queue) => [queue, options.inFlightMax])),
       bufferTarget: () => options.bufferTarget,
       now: () => this.#now,
       decisions: this.#history,
@@ -84,6 +101,8 @@ export class QueueModel {
         plansAhead: true,
         plan: () => {},
         takesSlot: () => true,
+        limitedHandlerOf:
+          options.limitedMax === undefined ? undefined : ({ key }) => (key === 'a' ? undefined : this.#handler),
         runMax: (previous, next) =>
           next.key === 'a' && previous.shelved.length + next.shelved.length === 0 ? (options.runMax ?? 1) : 1,
       },
@@ -107,9 +126,10 @@ export class QueueModel {
     return this.#open.size;
   }
 
-  emit(key: string | null): void {
+  emit(key: string | null, queueNumber = 0): void {
     const seq = ++this.#lastSeq;
-    this.#queue.set(seq, { seq, key, lease: 0, dead: false, onlyX: false });
+    const queue = queueName(queueNumber % this.#queues.length);
+    this.#queue.set(seq, { seq, key, queue, lease: 0, dead: false, onlyX: false });
   }
 
   /** The next step of the claim under way, or a new one. */
@@ -137,6 +157,12 @@ export class QueueModel {
     }
   }
 
+  /** Ends the first delivery of a queue. */
+  finishOf(queue: string): void {
+    const index = this.#deliveries.findIndex(({ event }) => event.queue === queue);
+    if (index !== -1) this.finish(index, 'delivered');
+  }
+
   /** Ends a load. Loads of an earlier lease end too, without effect. */
   finishLoad(pick: number, kind: 'delivered' | 'released' | 'failed' | 'rejected'): void {
     const [load] = this.#loads.splice(pick % Math.max(1, this.#loads.length), 1);
@@ -151,6 +177,7 @@ export class QueueModel {
 
   #end({ event, lease, done }: Delivery, kind: EventOutcome['kind']): void {
     const seq = Number(event.seq);
+    if (event.key !== 'a') this.#limiter.end(1);
     if (lease === this.#lease && (kind === 'delivered' || kind === 'unavailable')) this.#delivered.add(seq);
     if (lease === this.#lease && kind === 'delivered') this.#arriveAtX(seq, event.key);
     const errors = [{ target: null, code: '', error: 'failed' }];
@@ -216,7 +243,7 @@ export class QueueModel {
 
   releaseExcess(passMs: number): void {
     this.#now += passMs;
-    this.dispatcher.releaseExcess();
+    for (const queue of this.#queues) this.dispatcher.releaseExcess(queue);
   }
 
   loseLease(): void {
@@ -256,13 +283,15 @@ export class QueueModel {
 
   #sendClaim(limit: number): void {
     if (this.#stopped) return;
-    const room =
-      this.#options.bufferTarget - this.dispatcher.inFlight - this.dispatcher.waiting - this.#outcomes.length;
-    const except = new Set([...this.dispatcher.releaseExcess(), ...this.#history.returnedKeys()]);
+    const queue = queueName(this.#history.claims % this.#queues.length);
+    const { inFlight, waiting } = this.dispatcher.of(queue);
+    const room = this.#options.bufferTarget - inFlight - waiting - this.#outcomes.length;
+    const except = new Set([...this.dispatcher.releaseExcess(queue), ...this.#history.returnedKeys()]);
     const claimNumber = this.#history.sent();
     const wanted = Math.min(limit, room);
     this.#claim = {
       claimNumber,
+      queue,
       lease: this.#lease,
       limit: wanted,
       except,
@@ -276,7 +305,8 @@ export class QueueModel {
   #executeClaim(claim: Snapshot, seen: Map<number, QueuedEvent>): void {
     const isFree = (lease: number) => lease === 0 || lease < this.#lease;
     const candidates: QueuedEvent[] = [];
-    for (const { seq, key } of seen.values()) {
+    for (const { seq, key, queue } of seen.values()) {
+      if (queue !== claim.queue) continue;
       const latest = this.#queue.get(seq);
       if (candidates.length >= claim.limit) break;
       if (!latest || latest.dead || !isFree(latest.lease) || (key !== null && claim.except.has(key))) continue;
@@ -302,6 +332,7 @@ export class QueueModel {
       const batch = (claim.claimed ?? []).map(({ seq, key }) => ({
         seq: String(seq),
         key,
+        queue: claim.queue,
         payloadJson: seq % (this.#options.loadEvery ?? Number.POSITIVE_INFINITY) === 0 ? undefined : 'null',
         shelved: claim.shelf.some((other) => key !== null && other.key === key && other.seq < seq) ? ['x'] : [],
       })) as readonly Partial<ClaimedEvent>[] as ClaimedEvent[];
@@ -315,8 +346,14 @@ export class QueueModel {
     const seq = Number(event.seq);
     this.#deliveries.push({ event, lease: this.#lease, done });
     if (event.payloadJson === undefined) this.violations.push(`${seq} began without its payload`);
-    if (this.#deliveries.length > this.#options.inFlightMax) this.violations.push(`${seq} is one too many in flight`);
+    const ofQueue = this.#deliveries.filter((delivery) => delivery.event.queue === event.queue);
+    if (ofQueue.length > this.#options.inFlightMax) this.violations.push(`${seq} is one too many in flight`);
     if (this.#stopped) this.violations.push(`${seq} began after stop`);
+    if (event.key !== 'a') this.#limiter.begin(this.#now);
+    const limited = this.#deliveries.filter((delivery) => delivery.event.key !== 'a').length;
+    if (event.key !== 'a' && limited > (this.#options.limitedMax ?? limited)) {
+      this.violations.push(`${seq} is one too many for its handler`);
+    }
     if (event.key === null) return;
     for (const other of this.#queue.values()) {
       if (other.key !== event.key || other.seq >= seq || other.dead) continue;

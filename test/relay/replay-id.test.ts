@@ -14,6 +14,8 @@ class Scene {
   readonly scenario: RelayScenario;
   /** The deduplication ids of the first deliveries. */
   readonly firstIds = new Set<string>();
+  /** The seqs of the first deliveries, by event. */
+  readonly firstSeqs = new Map<string, string | undefined>();
   /** So many attempts of each event fail. */
   failures = 0;
 
@@ -28,7 +30,10 @@ class Scene {
     this.ids = await scenario.emit(Array.from({ length: count }, (_, n) => ({ aggregateId: String(n) })));
     const relay = await scenario.relay('r', { handlers: {}, pollIntervalMs: 50, destinations, ...options });
     await this.untilAll('SENT', count);
-    for (const { deduplicationId } of publisher.received) this.firstIds.add(deduplicationId);
+    for (const { deduplicationId, eventId, headers } of publisher.received) {
+      this.firstIds.add(deduplicationId);
+      this.firstSeqs.set(eventId, headers['event-seq']);
+    }
     publisher.outcomeOf = (message) => {
       this.asked.push(message);
       const tried = this.asked.filter(({ eventId }) => eventId === message.eventId).length;
@@ -49,17 +54,22 @@ class Scene {
     });
   }
 
-  /** Every attempt of the replay had one id for each event, and it is the id of the first delivery and a number. */
+  /**
+   * Every attempt of the replay had one id for each event, and it is the id of the first delivery and a number. Its seq is that of
+   * the first delivery.
+   */
   expectOneIdForEach(count: number): void {
     const ids = [...new Set(this.asked.map(({ deduplicationId }) => deduplicationId))];
     expect(ids).toHaveLength(count);
     expect(new Set(ids.map((id) => id.replace(/\.\d{16}$/, '')))).toEqual(this.firstIds);
     for (const id of ids) expect(this.firstIds).not.toContain(id);
+    expect(new Set(this.firstSeqs.values()).size).toBe(count);
+    for (const { eventId, headers } of this.asked) expect(headers['event-seq']).toBe(this.firstSeqs.get(eventId));
   }
 }
 
 // One event is claimed by another statement than several.
-describe.each([1, 3])('a replay of %i keeps its deduplication ids', (count) => {
+describe.each([1, 3])('a replay of %i keeps its deduplication ids and seqs', (count) => {
   const withScene = (work: (scene: Scene) => Promise<void>) => withScenario((scenario) => work(new Scene(scenario)));
 
   test(

@@ -60,10 +60,10 @@ test('the dispatcher delivers from a lane that knows no claims', async () => {
   const delivered: string[] = [];
   const failing = new Set(['2']);
   lane.dispatcher = new Dispatcher({
-    inFlightMax: 10,
+    slots: new Map([['default', 10]]),
     bufferTarget: () => 100,
     decisions: lane,
-    planner: { plansAhead: false, plan: () => {}, takesSlot: () => true, runMax: () => 1 },
+    planner: { plansAhead: false, plan: () => {}, takesSlot: () => true, runMax: () => 1, limitedHandlerOf: undefined },
     payloads: { load: () => {}, release: () => {} },
     mayStart: () => true,
     deliver: (event, done) => {
@@ -83,7 +83,16 @@ test('the dispatcher delivers from a lane that knows no claims', async () => {
     },
   });
   const event = (seq: string, key: string | null) =>
-    ({ seq, key, attempts: 0, id: seq, payloadJson: 'null', shelved: [], rescues: 0 }) as unknown as ClaimedEvent;
+    ({
+      seq,
+      key,
+      queue: 'default',
+      attempts: 0,
+      id: seq,
+      payloadJson: 'null',
+      shelved: [],
+      rescues: 0,
+    }) as unknown as ClaimedEvent;
   lane.push(event('1', 'a'), event('2', 'a'), event('3', 'b'), event('4', 'a'), event('5', null));
   await lane.start();
   await until(() => lane.dispatcher?.inFlight === 0, { what: 'the first round has ended' });

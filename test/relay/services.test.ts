@@ -3,21 +3,28 @@ import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { resolveConnection } from '../../src/database/connection-options.ts';
 import type { ArrayQuery } from '../../src/database/executor.ts';
+import { CancelWatch } from '../../src/relay/cancel/cancel-watch.ts';
 import { resolveDestinations } from '../../src/relay/deliver/destinations/destination-options.ts';
 import { DestinationRefresher } from '../../src/relay/deliver/destinations/destination-refresher.ts';
 import { DestinationSet } from '../../src/relay/deliver/destinations/destination-set.ts';
 import { ClaimHistory } from '../../src/relay/lane/claim-history.ts';
+import { ClaimTurn } from '../../src/relay/lane/claim-turn.ts';
 import { EventBuffer } from '../../src/relay/lane/event-buffer.ts';
 import { PollingLane } from '../../src/relay/lane/polling-lane.ts';
+import { HeartbeatThread } from '../../src/relay/lease/heartbeat-thread.ts';
 import { Lease } from '../../src/relay/lease/lease.ts';
+import { Standing } from '../../src/relay/lease/standing.ts';
 import { Lifecycle } from '../../src/relay/lifecycle.ts';
 import { Maintenance } from '../../src/relay/maintenance/maintenance.ts';
 import { resolveMaintenance } from '../../src/relay/maintenance/maintenance-options.ts';
 import { ParkedEventSweeper } from '../../src/relay/maintenance/parked-event-sweeper.ts';
 import { resolveOptions } from '../../src/relay/options.ts';
+import { ProgressWriter } from '../../src/relay/progress/progress-writer.ts';
 import { createRelay } from '../../src/relay/relay.ts';
 import { RelayConnections } from '../../src/relay/relay-connections.ts';
 import { newCounters } from '../../src/relay/reporter.ts';
+import { resolveSchedules } from '../../src/relay/schedules/schedule-options.ts';
+import { Scheduler } from '../../src/relay/schedules/scheduler.ts';
 import type { Service } from '../../src/relay/service/service.ts';
 import { RelaySession } from '../../src/relay/session.ts';
 import { Doorbell } from '../../src/relay/wake/doorbell.ts';
@@ -72,7 +79,11 @@ function lane(): PollingLane {
   return new PollingLane({
     ...common,
     db: { query: (text, values) => pool.query(text, values), queryArrays, connections: 1 },
-    doorbell: doorbell(),
+    doorbell: doorbell().bell('default'),
+    queue: 'default',
+    turn: new ClaimTurn(),
+    knownSeqs: () => [],
+    onKeyFreed: nothing,
     batchSizeMax: 10,
     buffer,
     history: new ClaimHistory(),
@@ -100,6 +111,25 @@ function destinations(): DestinationSet {
   });
 }
 
+/** With a report on its way to the database. */
+function progress(): ProgressWriter {
+  const writer = new ProgressWriter({ ...common, db: pool, token: () => '1' });
+  writer.changed({ seq: '1', handler: 'a', attempt: 1, fraction: 0.5, note: undefined });
+  return writer;
+}
+
+function cancels(): CancelWatch {
+  return new CancelWatch({
+    ...common,
+    db: pool,
+    token: () => '1',
+    isListening: () => false,
+    claimed: () => [],
+    abort: nothing,
+    onEnded: nothing,
+  });
+}
+
 const relayOptions = () => ({
   connectionString: db.url,
   name: 'stress',
@@ -120,19 +150,51 @@ const services: [name: string, make: () => Service][] = [
         ...common,
         db: pool,
         relay: { name: 'stress', host: hostname(), pid: process.pid },
+        heartbeat: { hold: async () => {}, drop: nothing, report: nothing },
+        standing: new Standing(),
         stats: () => ({}),
         isStopping: () => false,
         onRegistered: nothing,
         onLost: async () => {},
         onOverdue: nothing,
-        onTakeover: nothing,
         onBeat: async () => {},
       }),
   ],
+  ...[true, false].map((heartbeatThread): [string, () => Service] => [
+    `the heartbeat, on a thread: ${heartbeatThread}`,
+    () =>
+      new HeartbeatThread({
+        ...common,
+        heartbeatThread,
+        blockedMaxMs: 60_000,
+        servers: servers(),
+        sessionLock: true,
+        hostId: undefined,
+        standing: new Standing(),
+        onLost: nothing,
+        onTakeover: nothing,
+        onDisconnected: nothing,
+      }),
+  ]),
   ['the polling lane', lane],
+  ['the progress writer', progress],
+  ['the watch for cancelled events', cancels],
   ['the sweeper of parked events', () => new ParkedEventSweeper({ ...common, db: pool, onUnparked: nothing })],
   ['the destinations', destinations],
   ['the destination refresher', () => new DestinationRefresher({ ...common, destinations: destinations() })],
+  [
+    'the scheduler',
+    () =>
+      new Scheduler({
+        ...common,
+        relay: 'stress',
+        servers: servers(),
+        schedules: resolveSchedules({ fast: { cron: '* * * * * *', event: { type: 'a', payload: null } } }),
+        control: pool,
+        db: pool,
+        token: () => '1',
+      }),
+  ],
   [
     'maintenance',
     () =>

@@ -43,6 +43,16 @@ describe('the outcome of an event', () => {
     expect(delayOf(entry)).toBe(500);
   });
 
+  test.each([
+    ['the longest delay of the policies that failed', [{ delaysMs: [0, 700] }, undefined, { delaysMs: [0, 300] }], 700],
+    ["the relay's for targets without a policy", [{ delaysMs: [0, 0] }, undefined], 20],
+    ['no more attempts, if one of them has none left', [{ delaysMs: [0] }, undefined], undefined],
+  ])('failed at several targets: %s', (_name, retries, delayMs) => {
+    const entry = toTransition(event, { ...outcomes.failed, retries } as EventOutcome, options);
+    expect(entry.kind).toBe(delayMs === undefined ? 'deadLettered' : 'failed');
+    expect(delayOf(entry)).toBe(delayMs);
+  });
+
   test('rejected blocks its key with poison: block, unless the event was deleted', () => {
     const blocking: TransitionOptions = { ...options, poison: 'block' };
     expect(toTransition(event, outcomes.rejected, blocking)).toMatchObject({ failure: { transition: 'block' } });

@@ -29,6 +29,11 @@ export class RelayScenario {
     return new RelayScenario(await createTestDatabase(options));
   }
 
+  /** The relays in this process. */
+  get relays(): readonly Relay[] {
+    return this.#relays;
+  }
+
   /** A running relay in this process, with the scripted handler unless others are given. Stopped by close(). */
   async relay(name: string, options: ScenarioRelayOptions = {}): Promise<Relay> {
     const relay = this.idleRelay(name, options);

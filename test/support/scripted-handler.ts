@@ -14,6 +14,8 @@ export interface Script {
   reject?: boolean;
   /** Never settles, in the relay of this name. */
   hangIn?: string;
+  /** Blocks the event loop for so long, in the relay of this name. */
+  block?: { relay: string; ms: number };
   /** Ends the process, as running out of memory does: nothing is cleaned up. */
   kill?: boolean;
 }
@@ -21,7 +23,7 @@ export interface Script {
 /** Does what the payload says and writes it down. */
 export function scriptedHandler(journal: Journal, relay: string): Handler<Script | null> {
   return async (event: DeliveredEvent<Script | null>, ctx: HandlerContext) => {
-    const { workMs = 0, failTimes = 0, reject = false, hangIn, kill = false } = event.payload ?? {};
+    const { workMs = 0, failTimes = 0, reject = false, hangIn, block, kill = false } = event.payload ?? {};
     const { seq, id, key } = event;
     const { attempt, idempotencyKey, handler } = ctx;
     const note = (phase: 'begin' | 'end' | 'fail') =>
@@ -29,6 +31,10 @@ export function scriptedHandler(journal: Journal, relay: string): Handler<Script
     note('begin');
     if (kill) process.kill(process.pid, 'SIGKILL');
     if (hangIn === relay) await new Promise<never>(() => {});
+    if (block?.relay === relay) {
+      const until = performance.now() + block.ms;
+      while (performance.now() < until);
+    }
     if (workMs > 0) await sleep(workMs);
     if (reject || attempt <= failTimes) {
       note('fail');

@@ -69,7 +69,7 @@ export const brokenPublishers: Record<string, BrokenPublisher> = {
     },
   },
   'loses headers': {
-    fails: ['body, content type and headers', 'a header beyond ASCII'],
+    fails: ['body, content type and headers', 'a header beyond ASCII', 'a header of many digits'],
     publisher: class extends MemoryPublisher {
       protected override received(message: Message) {
         return { ...super.received(message), headers: {} };
@@ -102,6 +102,15 @@ export const brokenPublishers: Record<string, BrokenPublisher> = {
       protected override received(message: Message) {
         if (typeof message.body !== 'string') return super.received(message);
         return { ...super.received(message), body: Buffer.from(message.body).toString('latin1') };
+      }
+    },
+  },
+  'makes numbers of headers of digits': {
+    fails: ['a header of many digits'],
+    publisher: class extends MemoryPublisher {
+      protected override received(message: Message) {
+        const digits = ([name, value]: [string, string]) => [name, /^\d+$/.test(value) ? String(Number(value)) : value];
+        return super.received({ ...message, headers: Object.fromEntries(Object.entries(message.headers).map(digits)) });
       }
     },
   },

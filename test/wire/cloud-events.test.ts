@@ -54,6 +54,7 @@ describe('CloudEvents, structured', () => {
       subject: '42',
       dataschema: 'urn:order',
       partitionkey: '42',
+      sequence: '0000000000000000007',
       traceparent,
       tracestate: 'a=1',
       aggregatetype: 'order',
@@ -82,6 +83,19 @@ describe('CloudEvents, structured', () => {
         expect(event.data).toEqual(JSON.parse(row.payloadJson));
       }),
     );
+  });
+
+  it('has a sequence that orders as text, as the seqs do as numbers', () => {
+    const seq = fc.bigInt({ min: 1n, max: 2n ** 63n - 1n });
+    fc.assert(
+      fc.property(seq, seq, (one, other) => {
+        const [a, b] = [one, other].map((each) => structured({ seq: String(each) }).sequence as string);
+        expect(a).toHaveLength(19);
+        expect(BigInt(a as string)).toBe(one);
+        expect((a as string) < (b as string)).toBe(one < other);
+      }),
+    );
+    expect(structured()).not.toHaveProperty('sequencetype');
   });
 
   it('keeps numbers digit by digit', () => {
@@ -116,6 +130,7 @@ describe('CloudEvents, binary', () => {
         ce_time: '2026-01-31T12:00:00.000Z',
         ce_subject: 'Nr. 7 ü',
         ce_partitionkey: 'Nr. 7 ü',
+        ce_sequence: '0000000000000000007',
         ce_traceparent: traceparent,
         ce_aggregatetype: 'order',
         ce_aggregateid: 'Nr. 7 ü',

@@ -22,13 +22,15 @@ const name = fc.oneof(
   text,
   fc.constantFrom('"', '\\', '","data":1,"x":"', 'a\nb', '\u2028', '__proto__', '注文', '🧾'),
 );
+/** Any that PostgreSQL can draw. Beyond 2^53 a number would lose digits. */
+const seq = fc.bigInt({ min: 1n, max: 2n ** 63n - 1n }).map(String);
 const digits = fc.stringMatching(/^-?[1-9][0-9]{0,300}(\.[0-9]{1,50})?$/);
 
 describe('the envelope', () => {
   it('is JSON with the facts and the payload', () => {
     const { body, contentType, headers } = serialize(envelope(), { headersJson: JSON.stringify({ traceparent }) });
     expect(body).toBe(
-      `{"eventId":"0199d0a0-6f00-7000-8000-000000000001","eventType":"order.created","schemaVersion":2,` +
+      `{"eventId":"0199d0a0-6f00-7000-8000-000000000001","eventType":"order.created","eventSeq":"7","schemaVersion":2,` +
         `"occurredAt":"2026-01-31T12:00:00.000Z","traceId":"${traceId}","aggregate":{"type":"order","id":"42"},` +
         `"data":{"total":3}}`,
     );
@@ -40,6 +42,7 @@ describe('the envelope', () => {
       'occurred-at': '2026-01-31T12:00:00.000Z',
       'aggregate-type': 'order',
       'aggregate-id': '42',
+      'event-seq': '7',
       'trace-id': traceId,
     });
   });
@@ -49,6 +52,7 @@ describe('the envelope', () => {
       fc.property(
         fc.record({
           id: fc.uuid(),
+          seq: seq,
           type: name,
           aggregateType: name,
           aggregateId: name,
@@ -64,13 +68,18 @@ describe('the envelope', () => {
           expect(parsed).toEqual({
             eventId: row.id,
             eventType: row.type,
+            eventSeq: row.seq,
             schemaVersion: row.schemaVersion,
             occurredAt: new Date(row.createdAtMs).toISOString(),
             traceId: row.headersJson.includes(traceId) ? traceId : null,
             aggregate: { type: row.aggregateType, id: row.aggregateId },
             data: JSON.parse(row.payloadJson),
           });
-          expect(headers).toMatchObject({ 'event-type': row.type, 'aggregate-id': row.aggregateId });
+          expect(headers).toMatchObject({
+            'event-type': row.type,
+            'aggregate-id': row.aggregateId,
+            'event-seq': row.seq,
+          });
           expect('trace-id' in (headers ?? {})).toBe(parsed.traceId !== null);
         },
       ),
@@ -86,6 +95,8 @@ describe('the envelope', () => {
     }
     const wrong = [
       { eventId: 'x' },
+      { eventSeq: 7 },
+      { eventSeq: '07' },
       { schemaVersion: '1' },
       { occurredAt: 'today' },
       { traceId: '' },

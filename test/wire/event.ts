@@ -10,6 +10,7 @@ export function deliveredEvent(row: Partial<ClaimedRow> = {}): DeliveredEvent {
   const full: ClaimedRow = {
     seq: '7',
     key: '1',
+    queue: 'default',
     attempts: 0,
     rescued: false,
     rescues: 0,

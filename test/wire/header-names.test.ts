@@ -29,6 +29,9 @@ const sqsServer = fileService('sqs');
 /** Names that every JavaScript object inherits; `fromEntries` is how an object gets a property called `__proto__`. */
 const inherited = { ...Object.fromEntries([['__proto__', 'p']]), constructor: 'c', toString: 't' };
 
+/** Beyond 2^53: a client that made a number of it would change it. */
+const seq = '9007199254740993';
+
 /** Emits an event with those headers, delivers it, and compares what `read` finds, all of it as pairs. */
 function arrives(open: () => Promise<{ publisher: Publisher; topic: string; read(): Promise<[string, string][]> }>) {
   return withScenario(async (scenario) => {
@@ -38,20 +41,22 @@ function arrives(open: () => Promise<{ publisher: Publisher; topic: string; read
       destinations: { broker: publisher },
       route: () => ({ to: 'broker', topic, headers: { 'x-tenant': 'route' } }),
     });
+    await scenario.db.query(`select setval('postcommit.outbox_events_seq_seq', ${seq}, false)`);
     await scenario.emit([{ aggregateId: '1', headers: { ...inherited, 'X-Tenant': 'event' } as never }]);
     await relay.runOnce();
     expect(await scenario.db.query('select target, error from postcommit.outbox_failures')).toEqual([]);
     expect(relay.stats().delivered).toBe(1);
-    const found = (await read()).filter(([name]) => /^(?:__proto__|constructor|toString|x-tenant)$/i.test(name));
-    const expected = [...Object.entries(inherited), ['x-tenant', 'route']].map(([name = '', value]) => [
-      name.toLowerCase(),
-      value,
-    ]);
+    const found = (await read()).filter(([name]) =>
+      /^(?:__proto__|constructor|toString|x-tenant|event-seq)$/i.test(name),
+    );
+    const expected = [...Object.entries(inherited), ['x-tenant', 'route'], ['event-seq', seq]].map(
+      ([name = '', value]) => [name.toLowerCase(), value],
+    );
     expect(found.map(([name, value]) => [name.toLowerCase(), value]).sort()).toEqual(expected.sort());
   });
 }
 
-describe('header names that objects inherit, and names that differ only in case', () => {
+describe('header names that objects inherit, names that differ only in case, and the seq', () => {
   test(
     'Kafka',
     arrives(async () => {

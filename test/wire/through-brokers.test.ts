@@ -23,6 +23,9 @@ const isEnvelope = new Ajv2020({ strict: true }).compile(schema);
 
 const traceId = '4bf92f3577b34da6a3ce929d0e0e4736';
 const traceparent = `00-${traceId}-00f067aa0ba902b7-01`;
+/** Beyond 2^53: a client that made a number of it would change it. */
+const seq = '9007199254740993';
+const sequence = `000${seq}`;
 const payload = { total: 9, text: 'Größe 😀 "quoted"', nested: [1, null, true] };
 
 /** What a consumer of the broker sees. */
@@ -54,6 +57,7 @@ async function send(
     destinations,
     route: () => Object.keys(formats).map((format) => ({ to: format, topic: topicOf(format as Format) })),
   });
+  await scenario.db.query(`select setval('postcommit.outbox_events_seq_seq', ${seq}, false)`);
   const [id = ''] = await scenario.emit([
     { type: 'order.created', aggregateId: 'ord-42', payload, headers: { traceparent, tenant: 'acme' } },
   ]);
@@ -71,13 +75,14 @@ function check(id: string, seen: Record<Format, Seen>, prefix: string): void {
     'schema-version': '1',
     'aggregate-type': 'thing',
     'aggregate-id': 'ord-42',
+    'event-seq': seq,
     'trace-id': traceId,
     tenant: 'acme',
     traceparent,
   };
   const body = JSON.parse(seen.envelope.body);
   expect(isEnvelope(body), JSON.stringify(isEnvelope.errors)).toBe(true);
-  expect(body).toMatchObject({ eventId: id, eventType: 'order.created', traceId, data: payload });
+  expect(body).toMatchObject({ eventId: id, eventType: 'order.created', eventSeq: seq, traceId, data: payload });
   expect(body.aggregate).toEqual({ type: 'thing', id: 'ord-42' });
   expect(seen.envelope.contentType).toMatch(/^application\/json/);
   expect(seen.envelope.headers).toMatchObject(facts);
@@ -88,6 +93,7 @@ function check(id: string, seen: Record<Format, Seen>, prefix: string): void {
   expect(seen.structured.contentType).toMatch(/^application\/cloudevents\+json/);
   const event = JSON.parse(seen.structured.body);
   expect(event).toMatchObject({ specversion: '1.0', id, source: '/orders', type: 'order.created', data: payload });
+  expect(event.sequence).toBe(sequence);
 
   expect(JSON.parse(seen.binary.body)).toEqual(payload);
   expect(seen.binary.contentType).toMatch(/^application\/json/);
@@ -97,6 +103,7 @@ function check(id: string, seen: Record<Format, Seen>, prefix: string): void {
     [`${prefix}source`]: '/orders',
     [`${prefix}type`]: 'order.created',
     [`${prefix}subject`]: 'ord-42',
+    [`${prefix}sequence`]: sequence,
   });
 }
 

@@ -20,7 +20,9 @@ import { count } from '../../outbox/operating/count.ts';
 import { listDestinations } from '../../outbox/operating/list-destinations.ts';
 import { listMaintenance } from '../../outbox/operating/list-maintenance.ts';
 import { listMissingTargets } from '../../outbox/operating/list-missing-targets.ts';
+import { listQueues } from '../../outbox/operating/list-queues.ts';
 import { listRelays } from '../../outbox/operating/list-relays.ts';
+import { listSchedules } from '../../outbox/operating/list-schedules.ts';
 import { backlogFindings, deadLetterFindings, destinationFindings } from './delivery-findings.ts';
 import type { CheckFinding } from './finding.ts';
 import { indexFindings } from './index-findings.ts';
@@ -30,9 +32,11 @@ import { maintenanceFindings } from './maintenance-findings.ts';
 import { migrationFindings } from './migration-findings.ts';
 import { orphanFindings } from './orphan-findings.ts';
 import { partitionFindings } from './partition-findings.ts';
+import { queueFindings } from './queue-findings.ts';
 import { relayFindings } from './relay-findings.ts';
 import { rightsFindings, schemaCreatorFindings } from './rights-findings.ts';
 import { rowSecurityFindings } from './row-security-findings.ts';
+import { scheduleFindings } from './schedule-findings.ts';
 import { sequenceFindings } from './sequence-findings.ts';
 import {
   clockFindings,
@@ -91,11 +95,20 @@ export const checks = {
     const { currentRole } = await examineRights(db, schema);
     return snapshotFindings(await examineSnapshots(db), limits, currentRole);
   },
-  locks: async ({ db, schema, limits }) => lockFindings(await examineLocks(db, schema), limits),
+  locks: async ({ db, schema, limits }) => {
+    // A role that may not read the queues still sees locks.
+    const queues = await listQueues(db, schema).catch(() => undefined);
+    const names = queues?.map(({ name }) => name);
+    return lockFindings(await examineLocks(db, schema, names), limits);
+  },
   slots: async ({ db, limits }) => slotFindings(await examineSlots(db), limits),
   backlog: async ({ db, schema, limits }) => backlogFindings(await count(db, schema), limits),
   relays: async ({ db, schema }) =>
     relayFindings(await listRelays(db, schema), await count(db, schema), await listMissingTargets(db, schema)),
+  queues: async ({ db, schema }) => {
+    const alive = (await listRelays(db, schema)).filter(({ state }) => state === 'alive');
+    return queueFindings(await listQueues(db, schema), alive.length);
+  },
   destinations: async ({ db, schema }) => {
     const alive = (await listRelays(db, schema)).filter(({ state }) => state === 'alive');
     return destinationFindings(await listDestinations(db, schema), alive.length);
@@ -110,6 +123,7 @@ export const checks = {
     const { nowMs } = await examineServer(db);
     return maintenanceFindings(await listMaintenance(db, schema), await listRelays(db, schema), nowMs);
   },
+  schedules: async ({ db, schema }) => scheduleFindings(await listSchedules(db, schema)),
 } satisfies Record<string, Check>;
 
 export type CheckName = keyof typeof checks;

@@ -15,6 +15,7 @@ const unfenced = 'Nothing prevents duplicate rows.';
 const slowStory = 'Looking up an event reads the whole table.';
 
 export const expectedIndexes: readonly ExpectedIndex[] = [
+  { table: 'outbox_queue_states', definition: 'unique btree (queue)', missing: 'critical', consequence: unfenced },
   { table: 'outbox_events', definition: 'unique btree (seq)', missing: 'critical', consequence: wholeQueue },
   { table: 'outbox_events', definition: 'unique btree (id)', missing: 'critical', consequence: unfenced },
   {
@@ -39,13 +40,13 @@ export const expectedIndexes: readonly ExpectedIndex[] = [
   {
     table: 'outbox_queue',
     definition:
-      'btree (seq, ((COALESCE(key, hashint8extended(seq, (0)::bigint)) & (1023)::bigint))) WHERE (available_at IS NULL)',
+      'btree (queue, seq, ((COALESCE(key, hashint8extended(seq, (0)::bigint)) & (1023)::bigint))) WHERE (available_at IS NULL)',
     missing: 'critical',
     consequence: wholeQueue,
   },
   {
     table: 'outbox_queue',
-    definition: 'btree (available_at, seq) WHERE (available_at IS NOT NULL)',
+    definition: 'btree (queue, available_at, seq) WHERE (available_at IS NOT NULL)',
     missing: 'critical',
     consequence: wholeQueue,
   },
@@ -57,7 +58,7 @@ export const expectedIndexes: readonly ExpectedIndex[] = [
   },
   {
     table: 'outbox_queue',
-    definition: 'btree (rescues, seq) WHERE (rescues > 1)',
+    definition: 'btree (queue, rescues, seq) WHERE (rescues > 1)',
     missing: 'critical',
     consequence: wholeQueue,
   },
@@ -116,7 +117,10 @@ export const expectedIndexes: readonly ExpectedIndex[] = [
     consequence: wholeQueue,
   },
   { table: 'outbox_shelf', definition: 'btree (seq)', missing: 'critical', consequence: wholeQueue },
+  { table: 'outbox_progress', definition: 'unique btree (seq, handler)', missing: 'critical', consequence: unfenced },
+  { table: 'outbox_cancellations', definition: 'unique btree (seq)', missing: 'critical', consequence: unfenced },
   { table: 'outbox_maintenance', definition: 'unique btree (task)', missing: 'critical', consequence: unfenced },
+  { table: 'outbox_schedules', definition: 'unique btree (name)', missing: 'critical', consequence: unfenced },
   { table: 'outbox_partitions', definition: 'unique btree (number)', missing: 'critical', consequence: unfenced },
   { table: 'outbox_settings', definition: 'unique btree (name)', missing: 'critical', consequence: unfenced },
   { table: 'migrations', definition: 'unique btree (version)', missing: 'warning', consequence: unfenced },

@@ -18,6 +18,11 @@ const locks: Record<OutboxLock, { name: string; consequence: string }> = {
     name: 'unshelving',
     consequence: 'Events stay on the shelf although their destination is up, and forget and cancel fail.',
   },
+  queue: { name: 'a queue', consequence: 'Relays may claim nothing from the queue, and it cannot be paused.' },
+  relay: {
+    name: 'a relay',
+    consequence: 'If the relay crashes, its events wait until its lease ends.',
+  },
   migrate: { name: 'migrations', consequence: 'Migrations wait for it and fail after five minutes.' },
 };
 

@@ -4,7 +4,7 @@ import type { TriggerFacts } from '../../outbox/examining/examine-triggers.ts';
 import type { CheckFinding } from './finding.ts';
 import { critical, ok, warning } from './finding.ts';
 
-const expectedTriggers = [
+const expectedTriggers: { name: string; table: string; consequence: string; isChoice?: boolean }[] = [
   {
     name: 'outbox_events_enqueue',
     table: 'outbox_events',
@@ -27,6 +27,13 @@ const expectedTriggers = [
     table: 'outbox_queue',
     consequence: 'Relays may deliver events late after TRUNCATE.',
   },
+  // Of `postcommit migrate --notify-trigger`: without that choice it is not there.
+  {
+    name: 'outbox_events_notify',
+    table: 'outbox_events',
+    consequence: 'Plain INSERTs do not notify relays.',
+    isChoice: true,
+  },
 ];
 
 const expectedRoutines = [...new Set(Object.values(roleRights).flatMap(({ routines }) => routines))].map(
@@ -38,13 +45,14 @@ export function triggerFindings(schema: string, { triggers, routines, seqCache }
   const s = quoteIdentifier(schema);
   const restore = 'run its CREATE statement from `postcommit sql` as the owner';
   const found: CheckFinding[] = [];
-  for (const { name, table, consequence } of expectedTriggers) {
+  for (const { name, table, consequence, isChoice } of expectedTriggers) {
     const there = triggers.find((trigger) => trigger.name === name && trigger.table === table);
-    if (!there) found.push(critical(`the trigger ${name} on ${table} is missing`, consequence, restore));
-    else if (there.fires !== 'A') {
+    if (!there) {
+      if (!isChoice) found.push(critical(`the trigger ${name} on ${table} is missing`, consequence, restore));
+    } else if (there.fires !== 'A') {
       const fix = `alter table ${s}.${table} enable always trigger ${name};`;
       const state = there.fires === 'O' ? 'does not fire with session_replication_role = replica' : 'is disabled';
-      const finding = there.fires === 'O' ? warning : critical;
+      const finding = there.fires === 'O' || isChoice ? warning : critical;
       found.push(finding(`the trigger ${name} on ${table} ${state}`, consequence, fix));
     }
   }

@@ -1,3 +1,4 @@
+import { userInfo } from 'node:os';
 import type { Command } from 'commander';
 import { InvalidArgumentError, Option } from 'commander';
 import { PostcommitError } from '../../errors.ts';
@@ -27,6 +28,7 @@ interface ChangeOptions {
   all?: boolean;
   yes?: boolean;
   reason?: string;
+  by?: string;
 }
 
 export function addEvents(program: Command, terminal: Terminal): void {
@@ -67,7 +69,7 @@ export function addEvents(program: Command, terminal: Terminal): void {
 const payloadHelp = `With an id and --json, a payload over ${quantity(payloadCharactersMax, 'character')} is cut: payload is null,
 payloadCut is true, and payloadJson has the beginning of its text.`;
 
-const conditionNames = ['type', 'aggregate', 'from', 'to'] as const;
+const conditionNames = ['type', 'aggregate', 'queue', 'from', 'to'] as const;
 const listingNames = ['status', 'order', 'limit', 'after'];
 
 function isGiven(command: Command, name: string): boolean {
@@ -112,11 +114,12 @@ function addCancel(events: Command, terminal: Terminal): void {
   addConditions(events.command('cancel'))
     .summary('never deliver undelivered events')
     .description(
-      'Cancel undelivered events, in the queue or waiting for a destination: they are never delivered, and later events of their aggregates no longer wait for them. They become discarded dead letters with the reason cancelled. Events that a relay has claimed are not changed; exit code 1 if one of the ids is such an event.',
+      'Cancel undelivered events, in the queue or waiting for a destination: they are never delivered, and later events of their aggregates no longer wait for them. They become discarded dead letters with the reason cancelled, who cancelled them and why. If a relay is delivering an event, its handler is told to stop (ctx.signal) and its result does not count. Exit code 1 if one of the ids is already delivered.',
     )
     .argument('[ids...]', 'ids or seqs of events')
     .option('--all', 'all undelivered events')
     .option('--reason <text>', 'why; recorded in the history of the events')
+    .option('--by <name>', 'who; recorded in the history of the events (default: your user name on this host)')
     .option('--yes', 'do not ask for confirmation')
     .addHelpText(
       'after',
@@ -127,14 +130,25 @@ function addCancel(events: Command, terminal: Terminal): void {
     )
     .action(async (ids: string[], options: ChangeOptions, command: Command) => {
       const context = contextOf(command, terminal);
-      const { all = false, yes = false, reason } = options;
+      const { all = false, yes = false, reason, by = userName() } = options;
       const target = targetOf(ids, conditionsOf(command), all);
       const which =
         ids.length > 0 ? quantity(ids.length, 'event') : `${all ? 'all' : 'the matching'} undelivered events`;
       await confirm(context, `Cancel ${which}? They will never be delivered.`, yes);
       const words = { noun: 'undelivered event', done: 'cancelled', named: ids.length > 0 };
-      await runBulk(context, words, (admin, bulk) => admin.cancel(target, { ...bulk, ...(reason && { reason }) }));
+      await runBulk(context, words, (admin, bulk) =>
+        admin.cancel(target, { ...bulk, ...(reason && { reason }), ...(by && { by }) }),
+      );
     });
+}
+
+/** A container may run as a user without a name. */
+function userName(): string | undefined {
+  try {
+    return userInfo().username;
+  } catch {
+    return undefined;
+  }
 }
 
 async function listEvents(context: Context, options: EventsOptions): Promise<void> {

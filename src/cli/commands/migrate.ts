@@ -3,11 +3,29 @@ import { Option } from 'commander';
 import { quoteIdentifier } from '../../database/identifier.ts';
 import type { PartitionChoice } from '../../database/migrate.ts';
 import { migrate, partitionChoices } from '../../database/migrate.ts';
+import type { NotifyTriggerChange } from '../../database/notify-trigger.ts';
 import { contextOf, examples } from '../context.ts';
 import type { Terminal } from '../terminal.ts';
 
 /** More than this are only counted: a new outbox has them all. */
 const routinesNamedMax = 8;
+
+export const notifyTriggerHelp =
+  'install a trigger that wakes relays for every INSERT into the log, from any language; concurrent writers pay for it (8 of them reached half of their throughput)';
+export const noNotifyTriggerHelp = 'remove that trigger; without either option it stays as it is';
+
+interface MigrateFlags {
+  dryRun?: boolean;
+  partitions?: PartitionChoice;
+  notifyTrigger?: boolean;
+}
+
+function notifyTriggerText(change: NotifyTriggerChange, wanted: boolean, dryRun: boolean): string {
+  if (change === 'kept') return wanted ? 'every INSERT already notifies relays' : 'there is no trigger to remove';
+  const what = 'the trigger outbox_events_notify';
+  if (dryRun) return `would ${wanted ? 'install' : 'remove'} ${what}`;
+  return wanted ? `installed ${what}: every INSERT notifies relays` : `removed ${what}`;
+}
 
 export function addMigrate(program: Command, terminal: Terminal): void {
   program
@@ -23,6 +41,8 @@ export function addMigrate(program: Command, terminal: Terminal): void {
         'how a new outbox keeps its log; one that has events is left as it is (default: the config file, "none")',
       ).choices(partitionChoices),
     )
+    .option('--notify-trigger', notifyTriggerHelp)
+    .option('--no-notify-trigger', noNotifyTriggerHelp)
     .addHelpText(
       'after',
       examples(
@@ -30,21 +50,24 @@ export function addMigrate(program: Command, terminal: Terminal): void {
         ['what would it do?', 'migrate --dry-run'],
         ['on the new server of a blue/green switch, before relays and emitters start there', 'migrate'],
         ['a new outbox for millions of events a day', 'migrate --partitions day'],
+        ['wake relays for events of programs in other languages', 'migrate --notify-trigger'],
         [
           'in another schema of another database',
           'migrate --database-url postgres://localhost/app --schema billing_outbox',
         ],
       ),
     )
-    .action(async (options: { dryRun?: boolean; partitions?: PartitionChoice }, command: Command) => {
+    .action(async (options: MigrateFlags, command: Command) => {
       const { output, settings } = contextOf(command, terminal);
       const dryRun = options.dryRun ?? false;
+      const { notifyTrigger } = options;
       const partitions = options.partitions ?? (await settings.partitions());
       const result = await migrate({
         ...(await settings.connection()),
         schema: await settings.schema(),
         dryRun,
         ...(partitions && { partitions }),
+        ...(notifyTrigger !== undefined && { notifyTrigger }),
       });
       const { schema, applied, routines, version, ...kept } = result;
       const answer = {
@@ -64,6 +87,9 @@ export function addMigrate(program: Command, terminal: Terminal): void {
           output.line(
             dryRun ? `would move the sequence of the log up: ${next}` : `moved the sequence of the log up: ${next}`,
           );
+        }
+        if (kept.notifyTrigger !== undefined) {
+          output.line(notifyTriggerText(kept.notifyTrigger, notifyTrigger === true, dryRun));
         }
         if (kept.partitions === undefined) return;
         output.line(

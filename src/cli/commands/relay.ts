@@ -9,7 +9,7 @@ import { createRelay } from '../../relay/relay.ts';
 import { errorText } from '../../telemetry/error-text.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { jsonLogger } from '../../telemetry/logging.ts';
-import { wholeNumber } from '../arguments.ts';
+import { queueArgument, wholeNumber } from '../arguments.ts';
 import { loadHandlers } from '../config.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples } from '../context.ts';
@@ -22,6 +22,7 @@ type Overrides = Pick<
   RelayOptions,
   | 'name'
   | 'leaseMs'
+  | 'blockedMaxMs'
   | 'deliverTimeoutMs'
   | 'inFlightMax'
   | 'batchSizeMax'
@@ -35,6 +36,7 @@ type Overrides = Pick<
 >;
 
 interface RelayFlags extends Overrides {
+  queue?: Record<string, number>;
   once?: boolean;
   logLevel: keyof Logger;
   /** Commander's `--no-listen`: true when it was not given. */
@@ -58,8 +60,14 @@ export function addRelay(program: Command, terminal: Terminal): void {
     .option('--name <name>', 'name of this relay in `postcommit status` (default: host name and process id)')
     .addOption(new Option('--log-level <level>', 'minimum level to log').choices(logLevels).default('info'))
     .option('--lease-ms <n>', 'how long the relay counts as alive without a heartbeat', anyNumber)
+    .option('--blocked-max-ms <n>', 'a relay whose event loop is blocked for longer is taken over', anyNumber)
     .option('--deliver-timeout-ms <n>', 'a handler call that takes longer fails', anyNumber)
-    .option('--in-flight-max <n>', 'maximum concurrent handler calls', anyNumber)
+    .option('--in-flight-max <n>', 'maximum concurrent handler calls of the queue default', anyNumber)
+    .option(
+      '--queue <name=n>',
+      'work this queue, with at most n concurrent handler calls; repeat it for several queues (default: those of the config file, or default)',
+      queueArgument,
+    )
     .option('--batch-size-max <n>', 'maximum events per claim', anyNumber)
     .option('--prefetch-max <n>', 'maximum events claimed at once', anyNumber)
     .option('--in-flight-bytes-max <n>', 'bytes of large payloads (over 16 KB) in delivery at once', anyNumber)
@@ -79,6 +87,7 @@ export function addRelay(program: Command, terminal: Terminal): void {
         ['run until stopped', 'relay'],
         ['deliver what is due now, e.g. from cron', 'relay --once'],
         ['a second relay with fewer handler calls', 'relay --name night --in-flight-max 10'],
+        ['a worker for long reports only', 'relay --queue reports=2'],
         ['log every delivery', 'relay --log-level debug'],
       ),
     )
@@ -86,7 +95,7 @@ export function addRelay(program: Command, terminal: Terminal): void {
 }
 
 async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
-  const { once, logLevel, listen, ...overrides } = flags;
+  const { once, logLevel, listen, queue: queues, ...overrides } = flags;
   const { settings, terminal, output } = context;
   const signals = new StopSignals();
   const outputs = new OutputWatch(terminal);
@@ -114,6 +123,8 @@ async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
       schema: await settings.schema(),
       handlers: await loadHandlers(found.file, found.config),
       ...overrides,
+      // Instead of what the config file says; both together are refused.
+      ...(queues && { queues, inFlightMax: overrides.inFlightMax }),
       ...(listen ? {} : { listen: false }),
       logger,
     });

@@ -5,6 +5,13 @@ import { migrationSql, partitionChoices } from '../../database/migrate.ts';
 import { wholeNumber } from '../arguments.ts';
 import { contextOf, examples } from '../context.ts';
 import type { Terminal } from '../terminal.ts';
+import { noNotifyTriggerHelp, notifyTriggerHelp } from './migrate.ts';
+
+interface SqlFlags {
+  after?: number;
+  partitions: PartitionChoice;
+  notifyTrigger?: boolean;
+}
 
 export function addSql(program: Command, terminal: Terminal): void {
   program
@@ -21,6 +28,8 @@ export function addSql(program: Command, terminal: Terminal): void {
     .addOption(
       new Option('--partitions <unit>', 'how a new outbox keeps its log').choices(partitionChoices).default('none'),
     )
+    .option('--notify-trigger', notifyTriggerHelp)
+    .option('--no-notify-trigger', noNotifyTriggerHelp)
     .addHelpText(
       'after',
       examples(
@@ -29,7 +38,7 @@ export function addSql(program: Command, terminal: Terminal): void {
         ['for another schema', 'sql --schema billing_outbox | psql "$DATABASE_URL"'],
       ),
     )
-    .action(async (options: { after?: number; partitions: PartitionChoice }, command: Command) => {
+    .action(async (options: SqlFlags, command: Command) => {
       const { output, settings } = contextOf(command, terminal);
       const schema = await settings.schema();
       const sql = migrationSql({ schema, ...options });

@@ -6,13 +6,19 @@ import type { OutboxCounts } from '../../outbox/operating/count.ts';
 import type { DestinationInfo } from '../../outbox/operating/list-destinations.ts';
 import type { MaintenanceInfo } from '../../outbox/operating/list-maintenance.ts';
 import type { MissingTarget } from '../../outbox/operating/list-missing-targets.ts';
+import type { RunningHandler } from '../../outbox/operating/list-progress.ts';
+import type { QueueInfo } from '../../outbox/operating/list-queues.ts';
 import type { RelayInfo } from '../../outbox/operating/list-relays.ts';
+import type { ScheduleInfo } from '../../outbox/operating/list-schedules.ts';
 import { wholeNumber } from '../arguments.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
 import { printDestinations } from '../destination-table.ts';
+import { percent } from '../event-details.ts';
 import { ExitWith, exitCodes } from '../exit-codes.ts';
 import { printable } from '../output.ts';
+import { printQueues } from '../queue-table.ts';
+import { printSchedules } from '../schedule-table.ts';
 import type { Terminal } from '../terminal.ts';
 
 interface Thresholds {
@@ -35,7 +41,7 @@ export function addStatus(program: Command, terminal: Terminal): void {
     .command('status')
     .summary('show backlog, dead letters, destinations and relays')
     .description(
-      'Show how many events are pending and for how long, how many dead letters there are, which destinations are down or paused, and which relays are alive. With a threshold option it is a check for scripts and monitors: exit code 1 if a threshold is exceeded. Counts over 100,000 are estimates, marked with ~.',
+      'Show how many events are pending and for how long, how many dead letters there are, the queues if there are several, which destinations are down or paused, which relays are alive, and how far handlers are that report their progress (the 20 that run longest). With a threshold option it is a check for scripts and monitors: exit code 1 if a threshold is exceeded. Counts over 100,000 are estimates, marked with ~.',
     )
     .option('--max-pending <n>', 'fail if more events are pending', anyNumber)
     .option('--max-age-ms <n>', 'fail if an event has been due for longer', anyNumber)
@@ -52,18 +58,22 @@ export function addStatus(program: Command, terminal: Terminal): void {
     .action(async (thresholds: Thresholds, command: Command) => {
       const context = contextOf(command, terminal);
       const schema = await context.settings.schema();
-      const { counts, destinations, missingTargets, relays, maintenance } = await withAdmin(context, async (admin) => ({
+      const found = await withAdmin(context, async (admin) => ({
         counts: await admin.counts(),
+        queues: await admin.queues(),
         destinations: await admin.destinations(),
         missingTargets: await admin.missingTargets(),
+        progress: await admin.progress(),
         maintenance: await admin.maintenance(),
+        schedules: await admin.schedules.list(),
         relays: (await admin.relays()).filter(({ state }) => state === 'alive' || state === 'overdue'),
       }));
+      const { counts, relays, ...rest } = found;
       const relaysAlive = relays.filter(({ state }) => state === 'alive').length;
       const exceeded = check(thresholds, counts, relaysAlive);
       const ok = exceeded.length === 0;
       const differences = relayDifferences(relays);
-      const facts = { destinations, missingTargets, relays, differences, maintenance, exceeded };
+      const facts = { ...rest, relays, differences, exceeded };
       context.output.show({ schema, ...counts, relaysAlive, ok, ...facts }, () =>
         print(context, { schema, counts, ...facts }),
       );
@@ -89,16 +99,20 @@ function check(thresholds: Thresholds, counts: OutboxCounts, relaysAlive: number
 interface StatusFacts {
   schema: string;
   counts: OutboxCounts;
+  queues: readonly QueueInfo[];
   destinations: readonly DestinationInfo[];
   missingTargets: readonly MissingTarget[];
   relays: readonly RelayInfo[];
   differences: RelayDifferences;
+  progress: readonly RunningHandler[];
   maintenance: MaintenanceInfo;
+  schedules: readonly ScheduleInfo[];
   exceeded: readonly Exceeded[];
 }
 
 function print({ output }: Context, facts: StatusFacts): void {
-  const { schema, counts, destinations, missingTargets, relays, differences, maintenance, exceeded } = facts;
+  const { schema, counts, queues, destinations, missingTargets, relays, differences, progress, maintenance } = facts;
+  const { schedules, exceeded } = facts;
   const { paint } = output;
   const now = new Date();
   const line = (name: string, figure: keyof OutboxCounts['exact'], note = '', alarming = false) => {
@@ -120,6 +134,10 @@ function print({ output }: Context, facts: StatusFacts): void {
   if (counts.blocked > 0)
     line('blocked', 'blocked', 'aggregates blocked by a dead letter until it is retried or discarded', true);
   output.line();
+  if (queues.some(({ name, state }) => name !== 'default' || state === 'paused')) {
+    printQueues(output, queues, now);
+    output.line();
+  }
   const notable = destinations.filter(({ state, waiting }) => state !== 'up' || waiting > 0);
   if (notable.length > 0) {
     printDestinations(output, notable, now);
@@ -128,7 +146,13 @@ function print({ output }: Context, facts: StatusFacts): void {
   printRelays(output, relays, now);
   printDifferences(output, differences);
   if (relays.length > 0) printMissing(output, missingTargets);
+  printProgress(output, progress, now);
   printMaintenance(output, maintenance, now);
+  const idle = schedules.filter(({ state }) => state !== 'active');
+  if (idle.length > 0) {
+    output.line();
+    printSchedules(output, idle, now);
+  }
   for (const { check: name, limit, found } of exceeded) {
     output.line(paint.red(`exceeded: ${flagOf(name)} ${limit}, found ${found}`));
   }
@@ -151,6 +175,25 @@ function printRelays(output: Context['output'], relays: readonly RelayInfo[], no
       ago(relay.startedAt, now),
       ago(relay.heartbeatAt, now),
       ...['delivered', 'failed', 'inFlight'].map((name) => figure(relay, name)),
+    ]),
+  );
+}
+
+function printProgress(output: Context['output'], progress: readonly RunningHandler[], now: Date): void {
+  if (progress.length === 0) return;
+  output.line();
+  output.table(
+    ['EVENT', 'TYPE', 'HANDLER', 'RELAY', 'ATTEMPT', 'PROGRESS', 'SINCE', 'REPORTED', 'NOTE'],
+    progress.map(({ id, type, handler, relay, attempt, fraction, since, reportedAt, note }) => [
+      id,
+      type,
+      handler,
+      relay,
+      String(attempt),
+      percent(fraction),
+      ago(since, now),
+      ago(reportedAt, now),
+      note ?? '',
     ]),
   );
 }

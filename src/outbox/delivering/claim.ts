@@ -1,6 +1,7 @@
 import { isUnreadable } from '../../database/database-error.ts';
 import type { ArrayQuery } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
+import { defaultQueue } from '../../queue-name.ts';
 import { inlineBytesMax } from './load-payload.ts';
 
 /** See migrations/routines/claim_many.sql for the contract and the rationale. */
@@ -8,13 +9,15 @@ export const claimSql = perSchema(
   (
     s,
   ) => `select * from ${s}.claim_many($1::bigint, $2::bigint, $3::integer, $4::integer, $5::bigint[], $6::integer, $7::bigint[],
-  $8::bigint, $9::bigint, $10::text, $11::boolean, $12::boolean, $13::integer, $14::text[])`,
+  $8::bigint, $9::bigint, $10::text, $11::boolean, $12::boolean, $13::integer, $14::text[], $15::text)`,
 );
 
 /** A claimed event as read from the database. Seqs are text: a bigint does not fit a JavaScript number. */
 export interface ClaimedRow {
   seq: string;
   key: string | null;
+  /** The named queue that it was claimed from. */
+  queue: string;
   /** Failed attempts so far. */
   attempts: number;
   /** Whether this claim took the event over from a relay that ended. */
@@ -41,12 +44,16 @@ export interface ClaimedRow {
   /** JSON text; also `{}` if it exceeds the inline limit by itself and is loaded with the payload. */
   headersJson: string;
   createdAtMs: number;
+  /** After this many failed attempts it is a dead letter, whatever the policies say; `undefined` if they decide. */
+  attemptsMax?: number | undefined;
   /** Destinations for which earlier events of its key are on the shelf: this one must not pass them there. */
   shelved: readonly string[];
 }
 
 export interface ClaimRequest {
   token: string;
+  /** The named queue to claim from. Default `default`. */
+  queue?: string;
   /** Only ready rows above this seq; `'0'` for all. */
   floor: string;
   readyMax: number;
@@ -109,6 +116,7 @@ export interface ClaimResult {
 }
 
 export async function claim(query: ArrayQuery, schema: string, request: ClaimRequest): Promise<ClaimResult> {
+  const queue = request.queue ?? defaultQueue;
   const { rows } = await query(claimSql(schema), [
     request.token,
     request.floor,
@@ -124,10 +132,11 @@ export async function claim(query: ArrayQuery, schema: string, request: ClaimReq
     request.ownShards,
     request.suspectMax,
     request.targets,
+    queue,
   ]);
   const scan = JSON.parse(rows[0]?.[7] as string) as Scan;
   return {
-    rows: toClaimedRows(scan, rows),
+    rows: toClaimedRows(scan, rows, queue),
     examined: scan.examined,
     reached: scan.reached ?? undefined,
     dueExamined: scan.dueExamined,
@@ -144,12 +153,12 @@ export const claimNextSql = perSchema(
   (
     s,
   ) => `select * from ${s}.claim_next($1::bigint, $2::bigint[], $3::integer, $4::bigint[], $5::bigint, $6::bigint, $7::text,
-  $8::text[])`,
+  $8::text[], $9::text)`,
 );
 
 export type ClaimNextRequest = Pick<
   ClaimRequest,
-  'token' | 'exceptKeys' | 'inlineBytesMax' | 'knownSeqs' | 'lowWater' | 'targets'
+  'token' | 'queue' | 'exceptKeys' | 'inlineBytesMax' | 'knownSeqs' | 'lowWater' | 'targets'
 >;
 
 /**
@@ -162,10 +171,10 @@ export type ClaimNextResult = ClaimResult | 'more' | 'raced' | 'other';
 export async function claimNext(
   query: ArrayQuery,
   schema: string,
-  { token, exceptKeys, inlineBytesMax, knownSeqs, lowWater, targets }: ClaimNextRequest,
+  { token, queue = defaultQueue, exceptKeys, inlineBytesMax, knownSeqs, lowWater, targets }: ClaimNextRequest,
 ): Promise<ClaimNextResult> {
   const { mark, requeues, server } = lowWater;
-  const values = [token, exceptKeys, inlineBytesMax, knownSeqs ?? null, mark, requeues, server, targets];
+  const values = [token, exceptKeys, inlineBytesMax, knownSeqs ?? null, mark, requeues, server, targets, queue];
   const { rows } = await query(claimNextSql(schema), values, true);
   const [seen, fits, dueInMs, seq, key, attempts, done, rescues, owed, replayId, ...event] = rows[0] as NextRow;
   const examined = Number(seen);
@@ -177,7 +186,7 @@ export async function claimNext(
     if (examined === 1 || (dueInMs !== null && dueInMs <= 0)) return 'other';
   }
   return {
-    rows: seq === null ? [] : [toClaimedRow(seq, key, begun, row)],
+    rows: seq === null ? [] : [toClaimedRow(seq, key, queue, begun, row)],
     examined,
     reached: seq ?? undefined,
     dueExamined: 0,
@@ -232,14 +241,14 @@ interface Begun {
 const none: readonly string[] = [];
 
 /** Both lists are in order of seq; a seq without a row in the log was deleted from it. */
-function toClaimedRows(scan: Scan, rows: unknown[][]): ClaimedRow[] {
+function toClaimedRows(scan: Scan, rows: unknown[][], queue: string): ClaimedRow[] {
   if (scan.seqs === null) return [];
   const keys = (scan.keys as string).split(',');
   const rescued = new Set(scan.rescued);
   let next = 1;
   return scan.seqs.split(',').map((seq, index) => {
     const row = rows[next]?.[0] === seq ? rows[next++] : undefined;
-    const claimed = toClaimedRow(seq, keys[index] || null, scan.begun?.[seq], row);
+    const claimed = toClaimedRow(seq, keys[index] || null, queue, scan.begun?.[seq], row);
     claimed.rescued = rescued.has(seq);
     claimed.shelved = scan.shelved?.[seq] ?? none;
     return claimed;
@@ -250,12 +259,14 @@ function toClaimedRows(scan: Scan, rows: unknown[][]): ClaimedRow[] {
 function toClaimedRow(
   seq: string,
   key: string | null,
+  queue: string,
   begun: Begun | undefined,
   row: unknown[] | undefined,
 ): ClaimedRow {
   return {
     seq,
     key,
+    queue,
     attempts: begun?.attempts ?? 0,
     rescued: false,
     rescues: begun?.rescues ?? 0,
@@ -278,6 +289,7 @@ function eventOf(row: unknown[] | undefined) {
     payloadJson: (row?.[7] as string | null | undefined) ?? undefined,
     headersJson: (row?.[8] as string | null | undefined) ?? '{}',
     createdAtMs: Number(row?.[9]) / 1_000,
+    attemptsMax: (row?.[10] as number | null | undefined) ?? undefined,
   };
 }
 
@@ -286,7 +298,7 @@ const readClaimedSql = perSchema(
   (s) => `
 select l.seq, l.id, l.aggregate_type, l.aggregate_id, l.event_type, nullif(l.schema_version, 1), l.ordering_key, null,
        case when octet_length(t.headers) <= ${inlineBytesMax} then nullif(t.headers, '{}') end,
-       (date_part('epoch', l.created_at) * 1000000)::bigint
+       (date_part('epoch', l.created_at) * 1000000)::bigint, l.attempts_max
   from ${s}.outbox_events l cross join lateral (select l.headers::text as headers offset 0) t where l.seq = $1`,
 );
 

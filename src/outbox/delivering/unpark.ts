@@ -5,11 +5,11 @@ import { arrayText, readJson } from '../read-json.ts';
 const findParkedSql = perSchema(
   (s) => `
 with parked as materialized (
-  select key, min(seq) as seq from ${s}.outbox_queue
-   where available_at = 'infinity' and not blocking and key > $1::text::bigint group by key
+  select q.key, min(q.seq) as seq from ${s}.queue_names() as n(queue) join ${s}.outbox_queue q on q.queue = n.queue
+   where q.available_at = 'infinity' and not q.blocking and q.key > $1::text::bigint group by q.key
 ), wall as materialized (
-  select key, min(seq) as seq from ${s}.outbox_queue
-   where available_at = 'infinity' and blocking and key is not null group by key
+  select q.key, min(q.seq) as seq from ${s}.queue_names() as n(queue) join ${s}.outbox_queue q on q.queue = n.queue
+   where q.available_at = 'infinity' and q.blocking and q.key is not null group by q.key
 )
 select to_json(p.key::text)::text as json
   from parked p left join wall w on w.key = p.key

@@ -15,12 +15,15 @@ export interface InsertableEvent {
   headers: Record<string, string>;
   availableAt: Date | undefined;
   delayMs: number | undefined;
+  attemptsMax: number | undefined;
+  /** `undefined`: the default queue. */
+  queue: string | undefined;
 }
 
 // The caller's transaction has the caller's search_path, so functions are qualified with their schema. All parameters are
 // text, because every driver and ORM passes text unchanged. The procedure declares text, so the statement needs no casts:
 // twelve cost 15 us. PostgreSQL treats an untyped parameter as text, so no overload fits better.
-const insertOneSql = perSchema((s) => `call ${s}.emit_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`);
+const insertOneSql = perSchema((s) => `call ${s}.emit_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`);
 const insertSql = perSchema((s) => `select ${s}.emit($1::text::jsonb, $2::text::boolean, $3::text)`);
 
 const insertFlushSql = perSchema(
@@ -39,23 +42,23 @@ const insertCharactersMax = 80_000_000;
 
 /**
  * Builds the statement that appends events to the log and the queue, whatever their number. All client-side checks fail here.
- * With `serialise`, writers of the same key wait for each other until they commit, so that seq follows commit order; `last`
- * promises that the transaction ends with this statement. With a marker, the statement fails unless the transaction still has
- * that marker.
+ * With `serialise`, writers of the same key wait for each other until they commit, so that seq follows commit order. With a
+ * marker, the statement fails unless the transaction still has that marker.
  */
 export function insertStatement(
   schema: string,
   events: readonly InsertableEvent[],
-  { serialise, last }: { serialise: boolean; last: boolean },
+  serialise: boolean,
 ): (marker: string | null) => Statement {
   refuseTooLarge(events);
-  const [text, values] =
-    events.length === 1
-      ? [insertOneSql(schema), toTexts(events[0] as InsertableEvent)]
-      : [insertSql(schema), [`[${events.map(toJson).join(',')}]`]];
-  // emit() records the keys of several events itself.
-  const locking = serialise && last && events.length === 1 ? 'last' : String(serialise);
-  return (marker) => ({ text, values: [...values, locking, marker] });
+  const [first] = events;
+  // emit_one has no parameter for what few events have: each costs every event a microsecond.
+  const single = events.length === 1 && first?.attemptsMax === undefined ? first : undefined;
+  const [text, values, queue] =
+    single !== undefined
+      ? [insertOneSql(schema), toTexts(single), [single.queue ?? null]]
+      : [insertSql(schema), [eventsJson(events)], []];
+  return (marker) => ({ text, values: [...values, String(serialise), marker, ...queue] });
 }
 
 /**
@@ -69,11 +72,7 @@ export async function insertOnce(
   { serialise, marker }: { serialise: boolean; marker: string | null },
 ): Promise<Set<string>> {
   refuseTooLarge(events);
-  const { rows } = await db.query(insertOnceSql(schema), [
-    `[${events.map(toJson).join(',')}]`,
-    String(serialise),
-    marker,
-  ]);
+  const { rows } = await db.query(insertOnceSql(schema), [eventsJson(events), String(serialise), marker]);
   const { written } = rows[0] as { written: string };
   return new Set(written === '' ? [] : written.split(','));
 }
@@ -89,8 +88,7 @@ export async function insertFlush(
   { serialise, marker, flush }: { serialise: boolean; marker: string; flush: number },
 ): Promise<void> {
   refuseTooLarge(events);
-  const list = `[${events.map(toJson).join(',')}]`;
-  await db.query(insertFlushSql(schema), [list, String(serialise), marker, String(flush)]);
+  await db.query(insertFlushSql(schema), [eventsJson(events), String(serialise), marker, String(flush)]);
 }
 
 /** Reads the numbers of the flushes that the transaction contains. Throws unless it still has the marker. */
@@ -154,6 +152,11 @@ function toTexts(event: InsertableEvent): (string | null)[] {
   ];
 }
 
+/** Events as emit() and emit_once() take them. */
+export function eventsJson(events: readonly InsertableEvent[]): string {
+  return `[${events.map(toJson).join(',')}]`;
+}
+
 function toJson(event: InsertableEvent): string {
   const rest = JSON.stringify({
     id: event.id,
@@ -165,6 +168,8 @@ function toJson(event: InsertableEvent): string {
     headers: event.headers,
     available_at: event.availableAt?.toISOString(),
     delay_ms: event.delayMs,
+    attempts_max: event.attemptsMax,
+    queue: event.queue,
   });
   // The payload became JSON text when it was validated; parsing it again to nest it would double the work.
   return `${rest.slice(0, -1)},"payload":${event.payloadJson}}`;

@@ -1,4 +1,5 @@
 import type { Executor } from '../../database/executor.ts';
+import { defaultQueue } from '../../queue-name.ts';
 import { readJson } from '../read-json.ts';
 import type { SnapshotHolder } from './examine-snapshots.ts';
 
@@ -6,7 +7,10 @@ const holdersMax = 20;
 
 // The lock keys are those of the statements that take the locks: lock_keys and emit_one (gate, key), lock_new_ids (id),
 // prune_events, replay and requeue_orphans (prune), the functions that change partitions and repair_sequence (partitions),
-// forget_target, cancel_events, make_due and unshelve (unshelve), migrate.ts.
+// forget_target, cancel_events, make_due and unshelve (unshelve), claims and pause_queue (queue), hold_relay_lock (relay),
+// migrate.ts.
+//
+// A relay holds its own lock for as long as it runs: only other sessions that hold one are reported.
 //
 // A lock of one 64-bit number has its halves in classid and objid. The number of a key lock can be anything. It is recognised
 // by the session that waits for it, which has locked a gate before.
@@ -22,10 +26,13 @@ with number as (
   union all select 'partitions', hashtextextended('postcommit.partitions', n.salt) from number n
   union all select 'prune', hashtextextended('postcommit.prune.' || $1::text, 42)
   union all select 'migrate', hashtextextended('postcommit.migrate.' || $1::text, 42)
+  union all select 'queue', hashtextextended('postcommit.queue.' || q.name, n.salt)
+              from number n, jsonb_array_elements_text($2::text::jsonb) as q(name)
 ), advisory as materialized (
   select l.pid, l.virtualtransaction as session, l.classid, l.objid, l.objsubid, l.granted, l.waitstart,
          case when l.objsubid = 2 then case l.classid::bigint - (n.salt & 1048575)
-                when 1886352483 then 'gate' when 1886352483 + 1048576 then 'id' end
+                when 1886352483 then 'gate' when 1886352483 + 1048576 then 'id'
+                when 1886352483 + 2097152 then 'relay' end
               else (select m.lock from named m where m.key = (l.classid::bigint << 32 | l.objid::bigint)) end as lock
     from pg_locks l, number n
    where l.locktype = 'advisory' and l.database = (select d.oid from pg_database d where d.datname = current_database())
@@ -54,6 +61,7 @@ with number as (
     left join pg_locks t on h.pid is null and t.pid is null and t.virtualtransaction = h.session
                             and t.locktype = 'transactionid' and t.granted
     left join pg_prepared_xacts p on p.transaction = t.transactionid
+   where not (h.locks = '{relay}' and coalesce(a.application_name, '') like 'postcommit heartbeat%')
 )
 select json_build_object(
   'kind', case when d.pid is null then 'prepared' else 'session' end, 'name', coalesce(d.pid::text, d.gid),
@@ -64,7 +72,7 @@ select json_build_object(
  order by d.waited_ms desc nulls last, d.age_ms desc nulls first limit ${holdersMax}`;
 
 /** What an advisory lock of the outbox is for. */
-export type OutboxLock = 'gate' | 'key' | 'id' | 'prune' | 'partitions' | 'unshelve' | 'migrate';
+export type OutboxLock = 'gate' | 'key' | 'id' | 'prune' | 'partitions' | 'unshelve' | 'relay' | 'migrate' | 'queue';
 
 /** A session, or a prepared transaction, that holds advisory locks of the outbox. */
 export interface AdvisoryLockHolder
@@ -79,7 +87,11 @@ export interface AdvisoryLockHolder
   waitedMs: number | null;
 }
 
-/** Sorted by the longest wait of other sessions, then oldest first. */
-export function examineLocks(db: Executor, schema: string): Promise<AdvisoryLockHolder[]> {
-  return readJson<AdvisoryLockHolder>(db, examineLocksSql, [schema]);
+/** Sorted by the longest wait of other sessions, then oldest first. Locks of named queues are recognised for `queues`. */
+export function examineLocks(
+  db: Executor,
+  schema: string,
+  queues: readonly string[] = [defaultQueue],
+): Promise<AdvisoryLockHolder[]> {
+  return readJson<AdvisoryLockHolder>(db, examineLocksSql, [schema, JSON.stringify(queues)]);
 }

@@ -41,6 +41,7 @@ export interface EventConditions {
   type?: string | undefined;
   aggregateType?: string | undefined;
   aggregateId?: string | undefined;
+  queue?: string | undefined;
   createdFrom?: string | undefined;
   createdBefore?: string | undefined;
 }
@@ -62,6 +63,7 @@ export function whereEvent(conditions: Conditions, event: EventConditions): Cond
     .where(event.type, (v) => `e.event_type = ${v}`)
     .where(event.aggregateType, (v) => `e.aggregate_type = ${v}`)
     .where(event.aggregateId, (v) => `e.aggregate_id = ${v}`)
+    .where(event.queue, (v) => `coalesce(e.queue, 'default') = ${v}`)
     .where(event.createdFrom, (v) => `e.created_at >= ${v}::timestamptz`)
     .where(event.createdBefore, (v) => `e.created_at < ${v}::timestamptz`);
 }

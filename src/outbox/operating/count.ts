@@ -27,8 +27,10 @@ with size as materialized (
     from (select blocking, claimed_by from ${s}.outbox_queue order by seq limit $1::text::integer + 1) q
 ), waiting as materialized (
   select count(*) as seen, count(*) filter (where not blocking) as waiting
-    from (select blocking from ${s}.outbox_queue where available_at > now()
-           order by available_at limit $1::text::integer + 1) q
+    from (select w.blocking from ${s}.queue_names() as n(queue) cross join lateral (
+            select q.blocking from ${s}.outbox_queue q where q.queue = n.queue and q.available_at > now()
+             order by q.available_at limit $1::text::integer + 1) w
+           limit $1::text::integer + 1) q
 ), shelf as materialized (
   -- One row for each destination that an event waits for.
   select count(*) as seen, count(distinct seq) as events
@@ -47,14 +49,14 @@ with size as materialized (
   -- The oldest due event that no relay has claimed. Shelved events count: otherwise an outage would make the figure disappear
   -- from monitoring.
   select least(
-    (select e.created_at from (
-       select q.seq from ${s}.outbox_queue q
-        where q.available_at is null and (q.claimed_by is null or q.claimed_by not in (select token from alive))
-        order by q.seq limit 1
-     ) f join ${s}.outbox_events e on e.seq = f.seq),
-    (select q.available_at from ${s}.outbox_queue q
-      where q.available_at <= now() and (q.claimed_by is null or q.claimed_by not in (select token from alive))
-      order by q.available_at limit 1),
+    (select min((select e.created_at from ${s}.outbox_events e where e.seq = ${s}.oldest_ready(n.queue)))
+       from ${s}.queue_names() as n(queue)),
+    (select min(f.available_at) from ${s}.queue_names() as n(queue) cross join lateral (
+       select q.available_at from ${s}.outbox_queue q
+        where q.queue = n.queue and q.available_at <= now()
+          and (q.claimed_by is null or q.claimed_by not in (select token from alive))
+        order by q.available_at limit 1
+     ) f),
     (select greatest(e.created_at, e.available_at) from (
        select h.seq from ${s}.outbox_shelf h order by h.seq limit 1
      ) f join ${s}.outbox_events e on e.seq = f.seq)

@@ -5,6 +5,8 @@ import type { DeadReason } from '../delivering/fail.ts';
 import { covers } from '../maintaining/partition.ts';
 import { optional, readJson, toDate } from '../read-json.ts';
 import type { EventStatus } from './list.ts';
+import type { HandlerProgress, ProgressRow } from './list-progress.ts';
+import { progressOf, toProgress } from './list-progress.ts';
 
 const failuresMax = 1_000;
 const deliveriesMax = 1_000;
@@ -31,7 +33,7 @@ select json_build_object(
     and not exists (select from ${s}.outbox_shelf h where h.seq = e.seq), 'createdAt', e.created_at,
   'availableAt', v.next_retry_at, 'attempts', v.retry_count + (v.status = 'SENT')::integer,
   'done', coalesce(q.done, (select h.done from ${s}.outbox_shelf h where h.seq = e.seq limit 1), d.done, '{}'),
-  'owed', coalesce(q.owed, d.owed, '{}'),
+  'owed', coalesce(q.owed, d.owed, '{}'), 'queue', coalesce(e.queue, 'default'),
   'waitingFor', array(select h.destination from ${s}.outbox_shelf h where h.seq = e.seq order by h.destination),
   'waitingSince', (select min(h.shelved_at) from ${s}.outbox_shelf h where h.seq = e.seq),
   'failures', array(
@@ -50,10 +52,15 @@ select json_build_object(
      order by x.delivered_at),
   'deadLetter', case when d.seq is not null then json_build_object(
     'at', d.dead_at, 'reason', d.reason, 'attempts', d.attempts, 'error', d.error, 'blocking', d.blocking,
-    'discardedAt', d.discarded_at) end,
+    'discardedAt', d.discarded_at, 'cancelled', case when d.reason = 'cancelled' then
+      json_build_object('by', coalesce(d.cancelled_by, 'operator'), 'reason', d.cancel_note) end) end,
   'holder', (
     select json_build_object('token', r.token::text, 'name', r.name, 'host', r.host, 'pid', r.pid)
       from ${s}.outbox_relays r where r.token = q.claimed_by and r.ended_at is null),
+  'progress', array(
+    select ${progressOf('p')} from ${s}.outbox_progress p
+      join ${s}.outbox_relays r on r.token = p.relay and r.ended_at is null
+     where p.seq = e.seq and p.relay = q.claimed_by order by p.handler),
   'waitingBehind', (
     select json_build_object('id', b.id, 'seq', b.seq::text)
       from (select p.seq from ${s}.outbox_queue p where p.key = q.key and p.seq < q.seq order by p.seq limit 1) p
@@ -81,6 +88,8 @@ export interface EventDetails {
   /** Its ordering key: its aggregate (`order:42`) or a key of its own; `null` if it is not ordered. */
   key: string | null;
   schemaVersion: number;
+  /** The queue that delivers it. */
+  queue: string;
   /** The payload as a handler gets it: parsed, so a number beyond 2^53 loses digits. `undefined` if `payloadCut`. */
   payload: unknown;
   /** The payload as PostgreSQL writes it: its first 16,777,216 characters, or nothing if `payloadBytes` is `null`. */
@@ -114,6 +123,8 @@ export interface EventDetails {
   deadLetter?: DeadLetterFacts;
   /** The relay that has claimed it. */
   holder?: { token: string; name: string; host: string; pid: number };
+  /** What its handlers under way reported last, by name. Empty if none reports. */
+  progress: HandlerProgress[];
   /** Destinations that are down or paused and do not have it yet, by name; the others in its route have it. */
   waitingFor: string[];
   /** When it was shelved for these. */
@@ -157,7 +168,15 @@ export interface DeadLetterFacts {
   blocking: boolean;
   /** When an operator discarded it. */
   discardedAt?: Date;
+  /** Who cancelled it, and why, if they said so. Present if the reason is `cancelled`. */
+  cancelled?: { by: string; reason: string | null };
 }
+
+type DeadLetterRow = Omit<DeadLetterFacts, 'at' | 'discardedAt' | 'cancelled'> & {
+  at: string;
+  discardedAt: string | null;
+  cancelled: DeadLetterFacts['cancelled'] | null;
+};
 
 /** The same as read from the database: times are text, and absent values are null. */
 interface EventDetailsRow
@@ -172,6 +191,7 @@ interface EventDetailsRow
     | 'failures'
     | 'deliveries'
     | 'deadLetter'
+    | 'progress'
     | 'waitingSince'
   > {
   aggregateType: string;
@@ -182,7 +202,8 @@ interface EventDetailsRow
   waitingSince: string | null;
   failures: (Omit<FailedAttempt, 'at'> & { at: string })[];
   deliveries: (Omit<Delivery, 'at'> & { at: string })[];
-  deadLetter: (Omit<DeadLetterFacts, 'at' | 'discardedAt'> & { at: string; discardedAt: string | null }) | null;
+  progress: ProgressRow[];
+  deadLetter: DeadLetterRow | null;
 }
 
 /** Looks one event up, by its id (a UUID) or its seq. */
@@ -208,6 +229,7 @@ function toEventDetails(row: EventDetailsRow): EventDetails {
     type: row.type,
     aggregate: { type: aggregateType, id: aggregateId },
     key: orderingKey === null ? `${aggregateType}:${aggregateId}` : orderingKey || null,
+    queue: row.queue,
     schemaVersion: row.schemaVersion,
     payload: row.payloadCut ? undefined : JSON.parse(row.payloadJson),
     payloadJson: row.payloadJson,
@@ -223,12 +245,14 @@ function toEventDetails(row: EventDetailsRow): EventDetails {
     deliveries: row.deliveries.map((delivery) => ({ ...delivery, at: toDate(delivery.at) })),
     done: row.done,
     owed: row.owed,
+    progress: row.progress.map(toProgress),
     waitingFor: row.waitingFor,
     ...optional('waitingSince', row.waitingSince, toDate),
-    ...optional('deadLetter', deadLetter, ({ discardedAt, ...letter }) => ({
+    ...optional('deadLetter', deadLetter, ({ discardedAt, cancelled, ...letter }) => ({
       ...letter,
       at: toDate(letter.at),
       ...optional('discardedAt', discardedAt, toDate),
+      ...(cancelled && { cancelled }),
     })),
     ...(holder && { holder }),
     ...(waitingBehind && { waitingBehind }),

@@ -9,7 +9,8 @@ const listRelaysSql = perSchema(
 select json_build_object(
   'token', r.token::text, 'name', r.name, 'host', r.host, 'pid', r.pid, 'startedAt', r.started_at,
   'heartbeatAt', r.heartbeat_at, 'leaseUntil', r.lease_until, 'endedAt', r.ended_at, 'stats', r.stats,
-  'version', r.version, 'targets', r.targets, 'fingerprint', r.fingerprint,
+  'version', r.version, 'targets', r.targets, 'fingerprint', r.fingerprint, 'queues', r.queues,
+  'sessionLock', r.session_lock,
   'state', coalesce(r.ended_as, case when r.lease_until < now() then 'overdue' else 'alive' end)
 )::text as json
   from ${s}.outbox_relays r
@@ -40,6 +41,13 @@ export interface RelayInfo {
   targets: string[];
   /** A hash of its targets, route, retry and poison settings. */
   fingerprint?: string;
+  /** The queues that it works. */
+  queues: string[];
+  /**
+   * Whether it holds its session lock, so that a crash is noticed within seconds. If not, as behind a transaction pooler, a crash is
+   * noticed when its lease ends.
+   */
+  sessionLock: boolean;
 }
 
 interface RelayRow

@@ -67,14 +67,19 @@ function whatIsWrong({ body, key, headers, eventType, contentType }: Message): s
   return wrong && `The ${wrong[0]} is not a text but ${typeof wrong[1]}.`;
 }
 
-/** The event's facts first, then headers by name as far as there is room and AWS allows them; the rest as JSON in one. */
+/**
+ * The event's facts first, then `traceparent`, which tracing libraries read, then the other headers by name as far as there is room
+ * and AWS allows them; the rest as JSON in one.
+ */
 function toAttributes({ eventId, eventType, key, contentType, body, headers }: Message): Record<string, AwsAttribute> {
   const facts: Record<string, string> = { 'event-id': eventId, 'event-type': eventType, 'content-type': contentType };
   if (key !== null) facts['event-key'] = key;
   if (typeof body !== 'string') facts['body-encoding'] = 'base64';
+  const { traceparent } = headers;
+  const inOrder = traceparent === undefined ? headers : { traceparent, ...headers };
   const fitting = new Map<string, string>();
   const rest = new Map<string, string>();
-  for (const [name, value] of [...Object.entries(facts), ...Object.entries(headers)]) {
+  for (const [name, value] of [...Object.entries(facts), ...Object.entries(inOrder)]) {
     // The headers of the envelope contain some of the same facts.
     if (fitting.get(name) === value) continue;
     const fits = isAttribute(name, value) && !fitting.has(name);

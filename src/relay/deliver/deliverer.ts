@@ -7,14 +7,21 @@ import { isReject } from '../event/reject.ts';
 
 import type { Destination } from './destinations/destination.ts';
 import type { Leg } from './destinations/leg.ts';
+import { type BatchEntry, type HandlerBatch, HandlerBatches } from './handler-batches.ts';
+import type { ProgressSink } from './handler-call.ts';
 import { HandlerCall } from './handler-call.ts';
-import type { Handler } from './handlers.ts';
-import { handlerTarget } from './handlers.ts';
+import type { ResolvedHandler } from './handler-options.ts';
+import { isBatched } from './handler-options.ts';
 import type { PlannedEvent, TargetPlan } from './planner.ts';
 
 export interface DelivererOptions {
   destinations: ReadonlyMap<string, Destination>;
-  deliverTimeoutMs: number;
+  /** The shortest time limit of all handlers. */
+  timeoutMsMin: number;
+  /** A handler with limits may be called again. */
+  onHandlerFree: () => void;
+  /** Takes what handlers report about their work. */
+  progress: ProgressSink;
 }
 
 /** Called once, with the outcome of one target. Separate arguments instead of an object: this is the hot path. */
@@ -32,6 +39,7 @@ const soleTargetsMax = 1_000;
 export class Deliverer {
   readonly #options: DelivererOptions;
   readonly #calls = new Set<HandlerCall>();
+  readonly #batches = new HandlerBatches((batch) => this.#callBatch(batch));
   readonly #soleTargets = new Map<string, readonly string[]>();
   #timeoutCheck: NodeJS.Timeout | undefined;
 
@@ -49,8 +57,14 @@ export class Deliverer {
 
   /** Aborts all deliveries under way. Those that still finish count; the others are released. */
   abandon(reason: Error): void {
+    this.#batches.abandon();
     for (const call of [...this.#calls]) call.abandon(reason);
     for (const destination of this.#options.destinations.values()) destination.abandon(reason);
+  }
+
+  /** Aborts the handlers of one event. Its messages to destinations are on their way. */
+  abort({ seq }: ClaimedEvent, reason: Error): void {
+    for (const call of [...this.#calls]) if (call.seq === seq) call.abandon(reason);
   }
 
   #follow(claimed: ClaimedEvent, plan: TargetPlan, done: (outcome: EventOutcome) => void): void {
@@ -74,7 +88,7 @@ export class Deliverer {
     { event, handlers, legs, unserved }: TargetPlan,
     done: (outcome: EventOutcome) => void,
   ): void {
-    const openHandlers = handlers.filter(([name]) => !claimed.done.includes(name));
+    const openHandlers = handlers.filter(({ name }) => !claimed.done.includes(name));
     const openLegs = legs.filter(({ target }) => !claimed.done.includes(target));
     const count = openHandlers.length + openLegs.length + unserved.length;
     const outcomes: NamedOutcome[] = [...unserved];
@@ -110,19 +124,45 @@ export class Deliverer {
     else destination.send(event, leg, key, (outcome) => onTarget(target, to, outcome));
   }
 
-  #call(
-    event: DeliveredEvent,
-    claimed: ClaimedEvent,
-    [name, handler]: readonly [string, Handler],
-    onTarget: OnTarget,
-  ): void {
-    const call = new HandlerCall(claimed, name, this.#options.deliverTimeoutMs, (ended) => {
+  #call(event: DeliveredEvent, claimed: ClaimedEvent, handler: ResolvedHandler, onTarget: OnTarget): void {
+    const { name, target, timeoutMs, limiter } = handler;
+    if (isBatched(handler)) {
+      this.#batches.add(handler, { event, claimed, done: (outcome) => onTarget(name, target, outcome) });
+      return;
+    }
+    const now = limiter === undefined ? 0 : performance.now();
+    if (limiter !== undefined && limiter.waitMs(now) > 0) {
+      onTarget(name, target, { kind: 'released', delayMs: limiter.releaseMs(0, now) });
+      return;
+    }
+    limiter?.begin(now);
+    const call = new HandlerCall(claimed, name, timeoutMs, this.#options.progress, (ended) => {
       this.#calls.delete(ended);
-      onTarget(name, handlerTarget(claimed.type, name), outcomeOf(ended));
+      limiter?.end(performance.now() - now);
+      onTarget(name, target, outcomeOf(ended, handler));
+      if (limiter !== undefined) this.#options.onHandlerFree();
     });
     this.#calls.add(call);
     this.#checkTimeouts();
-    call.run(event, handler);
+    call.run(event, handler.handle);
+  }
+
+  #callBatch(batch: HandlerBatch): void {
+    const { handler, entries, openedAt } = batch;
+    const { event, claimed } = entries[0] as BatchEntry;
+    const call = new HandlerCall(claimed, handler.name, handler.timeoutMs, this.#options.progress, (ended) => {
+      this.#calls.delete(ended);
+      handler.limiter.end(performance.now() - openedAt);
+      const isDelivered = ended.result === 'delivered';
+      // What was thrown does not tell which of them can never succeed.
+      const forAll =
+        ended.result === 'failed' ? { kind: 'failed' as const, error: ended.thrown, retry: handler.retry } : released;
+      for (const [index, { done }] of entries.entries()) done((isDelivered && batch.outcomes[index]) || forAll);
+      this.#options.onHandlerFree();
+    });
+    this.#calls.add(call);
+    this.#checkTimeouts();
+    call.run(event, (_event, ctx) => batch.call(ctx));
   }
 
   #checkTimeouts(): void {
@@ -134,13 +174,13 @@ export class Deliverer {
         for (const call of [...this.#calls]) call.checkTime(now);
         if (this.#calls.size > 0) this.#checkTimeouts();
       },
-      Math.min(timeoutCheckMsMax, this.#options.deliverTimeoutMs),
+      Math.min(timeoutCheckMsMax, this.#options.timeoutMsMin),
     );
   }
 }
 
-function outcomeOf({ result, thrown }: HandlerCall): TargetOutcome {
+function outcomeOf({ result, thrown }: HandlerCall, { retry }: ResolvedHandler): TargetOutcome {
   if (result === 'delivered') return delivered;
   if (result !== 'failed') return released;
-  return { kind: isReject(thrown) ? 'rejected' : 'failed', error: thrown };
+  return isReject(thrown) ? { kind: 'rejected', error: thrown } : { kind: 'failed', error: thrown, retry };
 }

@@ -1,18 +1,25 @@
 import { PostcommitError } from '../../errors.ts';
 import type { ClaimedRow } from '../../outbox/delivering/claim.ts';
 import type { DeliveredEvent } from '../../wire/delivered-event.ts';
-
+import type { ProgressReport, ProgressWriter } from '../progress/progress-writer.ts';
 import type { Handler, HandlerContext } from './handlers.ts';
 
 /** How long an abandoned handler may take to notice its aborted signal before its event is released. */
 const abandonGraceMs = 250;
+/** The most that one `extendTimeout` adds: as much as `deliverTimeoutMs` can be. */
+const extensionMsMax = 86_400_000;
+
+export type ProgressSink = Pick<ProgressWriter, 'changed' | 'ended'>;
 
 /** One call of one handler: the context it is given, its time limit, and how it ended. Ends exactly once. */
 export class HandlerCall implements HandlerContext {
   readonly handler: string;
   readonly #row: ClaimedRow;
   readonly #timeoutMs: number;
+  readonly #progress: ProgressSink;
   readonly #startedAt = performance.now();
+  #deadline: number;
+  #report: ProgressReport | undefined;
   #onEnd: ((call: HandlerCall) => void) | undefined;
   #controller: AbortController | undefined;
   #abortedWith: unknown;
@@ -21,11 +28,23 @@ export class HandlerCall implements HandlerContext {
   result: 'running' | 'delivered' | 'failed' | 'released' = 'running';
   thrown: unknown;
 
-  constructor(row: ClaimedRow, handler: string, timeoutMs: number, onEnd: (call: HandlerCall) => void) {
+  constructor(
+    row: ClaimedRow,
+    handler: string,
+    timeoutMs: number,
+    progress: ProgressSink,
+    onEnd: (call: HandlerCall) => void,
+  ) {
     this.#row = row;
     this.handler = handler;
     this.#timeoutMs = timeoutMs;
+    this.#progress = progress;
+    this.#deadline = this.#startedAt + timeoutMs;
     this.#onEnd = onEnd;
+  }
+
+  get seq(): string {
+    return this.#row.seq;
   }
 
   get attempt(): number {
@@ -45,6 +64,31 @@ export class HandlerCall implements HandlerContext {
     return this.#controller.signal;
   }
 
+  progress(fraction: number, note?: string): void {
+    if (this.#onEnd === undefined) return;
+    if (typeof fraction !== 'number' || !(fraction >= 0 && fraction <= 1)) {
+      throw new PostcommitError(
+        'POSTCOMMIT_E_BAD_ARGUMENT',
+        `progress() takes a fraction from 0 to 1. Got ${fraction}.`,
+      );
+    }
+    if (note !== undefined && typeof note !== 'string') {
+      throw new PostcommitError('POSTCOMMIT_E_BAD_ARGUMENT', 'The note of progress() must be a text.');
+    }
+    this.#report ??= { seq: this.#row.seq, handler: this.handler, attempt: this.attempt, fraction: 0, note: undefined };
+    this.#report.fraction = fraction;
+    this.#report.note = note;
+    this.#progress.changed(this.#report);
+  }
+
+  extendTimeout(ms: number): void {
+    if (typeof ms !== 'number' || !(ms > 0 && ms <= extensionMsMax)) {
+      const needs = `extendTimeout() takes more than 0 and at most ${extensionMsMax} milliseconds`;
+      throw new PostcommitError('POSTCOMMIT_E_BAD_ARGUMENT', `${needs}. Got ${String(ms)}.`);
+    }
+    this.#deadline = Math.max(this.#deadline, performance.now() + ms);
+  }
+
   run(event: DeliveredEvent, handler: Handler): void {
     const succeed = () => this.#end('delivered');
     const fail = (thrown: unknown) => this.#end(this.#abandoned ? 'released' : 'failed', thrown);
@@ -59,8 +103,10 @@ export class HandlerCall implements HandlerContext {
 
   /** A handler that never settles must not occupy its slot forever. */
   checkTime(now: number): void {
-    if (now - this.#startedAt < this.#timeoutMs) return;
-    const error = new PostcommitError('POSTCOMMIT_E_DELIVER_TIMEOUT', `It is ${this.#timeoutMs} ms.`);
+    if (now < this.#deadline) return;
+    const limitMs = Math.round(this.#deadline - this.#startedAt);
+    const extended = limitMs > this.#timeoutMs ? `, and the handler extended it to ${limitMs} ms` : '';
+    const error = new PostcommitError('POSTCOMMIT_E_DELIVER_TIMEOUT', `It is ${this.#timeoutMs} ms${extended}.`);
     this.#end(this.#abandoned ? 'released' : 'failed', error);
     this.#abort(error);
   }
@@ -77,6 +123,7 @@ export class HandlerCall implements HandlerContext {
     const onEnd = this.#onEnd;
     if (onEnd === undefined) return;
     this.#onEnd = undefined;
+    if (this.#report) this.#progress.ended(this.#report);
     this.result = result;
     this.thrown = thrown;
     onEnd(this);

@@ -1,9 +1,12 @@
-import { PostcommitError } from '../../errors.ts';
 import type { DeliveredEvent } from '../../wire/delivered-event.ts';
+import type { RetryPolicy } from '../event/backoff.ts';
 
 /** What a handler gets besides the event. */
 export interface HandlerContext {
-  /** Aborted when the delivery takes longer than `deliverTimeoutMs`, the relay stops, or its lease is lost. */
+  /**
+   * Aborted when the handler takes longer than its time limit, an operator cancels the event (the reason has the code
+   * POSTCOMMIT_E_EVENT_CANCELLED), the relay stops, or its lease is lost.
+   */
   readonly signal: AbortSignal;
   /** 1 for the first try. */
   readonly attempt: number;
@@ -12,8 +15,21 @@ export interface HandlerContext {
    * it to the system that deduplicates on your side.
    */
   readonly idempotencyKey: string;
-  /** The handler's own name. */
+  /** The handler's own name; `pattern:name` for a handler of a pattern. */
   readonly handler: string;
+  /**
+   * Reports how far this call is, for operators: a fraction from 0 to 1, and a note of at most 500 characters (a longer one is
+   * cut). `postcommit status`, `postcommit events <id>` and `outbox.admin` show the last report. Costs next to nothing: a
+   * relay writes the reports of all its handlers together, at most once a second. Without effect once the call has ended.
+   * For example `ctx.progress(0.4, 'page 4 of 10')`.
+   */
+  progress(fraction: number, note?: string): void;
+  /**
+   * Gives this call more time: its time limit ends in `ms` from now, or when it would have ended anyway, whichever is later.
+   * At most 86,400,000 (a day) per call; call it again for longer work. Without effect once the limit is over or the relay
+   * has abandoned the call.
+   */
+  extendTimeout(ms: number): void;
 }
 
 /**
@@ -24,38 +40,67 @@ export interface HandlerContext {
 // biome-ignore lint/suspicious/noExplicitAny: a handler names its own payload type; the relay cannot know it.
 export type Handler<Payload = any> = (event: DeliveredEvent<Payload>, ctx: HandlerContext) => unknown;
 
-/** Handlers by event type, each with a name of its own. Progress is kept by that name, so keep it stable. */
-export type Handlers = Readonly<Record<string, Readonly<Record<string, Handler>>>>;
-
-/** How a handler is named among the targets of a relay. A destination's name has no colon, so the two never collide. */
-export function handlerTarget(type: string, handler: string): string {
-  return `${type}:${handler}`;
+/** How the relay treats one handler. What is left out is as the relay's options say. */
+export interface HandlerPolicy {
+  /** A call that takes longer is aborted and counts as failed. Default: the relay's `deliverTimeoutMs`. */
+  timeoutMs?: number;
+  /**
+   * When to try again after a failure, and how often. Fields that an exponential policy leaves out are the relay's. Default:
+   * the relay's `retry`.
+   */
+  retry?: RetryPolicy;
+  /**
+   * Calls of this handler at once in this relay. Other handlers do not wait for it: its events wait outside of the relay's
+   * `inFlightMax`, and return to the queue for a while when they fill a quarter of the buffer. Default: no limit but the relay's.
+   */
+  inFlightMax?: number;
+  /**
+   * Calls of this handler per second in this relay, from 0.001; up to a tenth of a second's calls start at once. The events
+   * beyond wait as for `inFlightMax`. With several relays each has this rate. Default: no limit.
+   */
+  rateMax?: number;
 }
 
-/** Checks the handlers once and returns them as a list per type. */
-export function resolveHandlers(handlers: Handlers): Map<string, [name: string, handler: Handler][]> {
-  const example = "e.g. { 'order.created': { 'send-receipt': async (event) => {} } }";
-  if (!hasNames(handlers)) throw badHandlers(`handlers must be an object of event types, ${example}`);
-  const byType = new Map<string, [string, Handler][]>();
-  for (const [type, named] of Object.entries(handlers)) {
-    if (!hasNames(named)) throw badHandlers(`handlers['${type}'] must be an object of named handlers, ${example}`);
-    const list = Object.entries(named);
-    for (const [name, handler] of list) {
-      if (typeof handler !== 'function') throw badHandlers(`handlers['${type}']['${name}'] must be a function`);
-      if (name === '' || name.includes('\0') || !name.isWellFormed()) {
-        throw badHandlers(`handlers['${type}'] has a name that is empty or cannot be stored as text`);
-      }
-    }
-    if (list.length > 0) byType.set(type, list);
-  }
-  return byType;
+/** A handler with a policy of its own. */
+// biome-ignore lint/suspicious/noExplicitAny: as for Handler.
+export interface HandlerWithPolicy<Payload = any> extends HandlerPolicy {
+  handle: Handler<Payload>;
+  handleBatch?: never;
 }
 
-/** An array or a Map would pass as an object with numbers as names, or without names. */
-function hasNames(value: unknown): boolean {
-  return typeof value === 'object' && value !== null && !(Symbol.iterator in value);
+/** What a batch handler gets besides the events. */
+export type BatchContext = Pick<HandlerContext, 'signal' | 'handler'>;
+
+/** What a batch handler did with one event, in the words of `Handler`. */
+export type BatchOutcome = { kind: 'delivered' } | { kind: 'failed' | 'rejected'; error: unknown };
+
+/**
+ * Handles several events in one call, for targets that want them in bulk. Returning nothing means that all are delivered, a list
+ * has the outcome of each event, in the order of the events. Throwing means that all have failed.
+ *
+ * The events of a batch are of different aggregates, so their order does not matter. An event that has failed before is handled
+ * alone. A batch takes one of the relay's `inFlightMax`; `inFlightMax` and `rateMax` of the handler count batches.
+ */
+// biome-ignore lint/suspicious/noExplicitAny: as for Handler.
+export interface BatchHandler<Payload = any> extends HandlerPolicy {
+  handleBatch: (
+    events: readonly DeliveredEvent<Payload>[],
+    ctx: BatchContext,
+    // biome-ignore lint/suspicious/noConfusingVoidType: a function that returns nothing.
+  ) => readonly BatchOutcome[] | void | Promise<readonly BatchOutcome[] | void>;
+  /** Events per call. Default 100. */
+  batchSizeMax?: number;
+  /**
+   * How long the first event of a batch waits for others. Events that have other targets too do not wait. 0: as many as are there.
+   * Default 20.
+   */
+  batchWaitMs?: number;
+  handle?: never;
 }
 
-function badHandlers(detail: string): PostcommitError {
-  return new PostcommitError('POSTCOMMIT_E_BAD_OPTION', `${detail}.`);
-}
+/**
+ * Handlers by event type, each with a name of its own. Progress is kept by that name, so keep it stable. A type that ends with
+ * `*` is a pattern: `order.*` is for every type that begins with `order.`, `*` for every type. An event goes to the handlers of
+ * its type and of each pattern that matches.
+ */
+export type Handlers = Readonly<Record<string, Readonly<Record<string, Handler | HandlerWithPolicy | BatchHandler>>>>;

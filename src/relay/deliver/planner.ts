@@ -6,17 +6,16 @@ import { type EventOutcome, failedEvent, type NamedOutcome, rejectedEvent, toTar
 import { suspicionOf } from '../event/suspicion.ts';
 import type { Destination } from './destinations/destination.ts';
 import type { Leg } from './destinations/leg.ts';
-import type { Handler } from './handlers.ts';
-import { handlerTarget } from './handlers.ts';
+import type { HandlerIndex } from './handler-index.ts';
+import type { LimitedHandler, ResolvedHandler } from './handler-options.ts';
+import { handlerTarget, isLimited } from './handler-options.ts';
 import type { RouteFunction } from './router.ts';
 import { Router } from './router.ts';
-
-export type NamedHandlers = readonly (readonly [name: string, handler: Handler])[];
 
 /** The targets of an event, and the outcomes of those that this relay cannot serve. */
 export interface TargetPlan {
   event: DeliveredEvent;
-  handlers: NamedHandlers;
+  handlers: readonly ResolvedHandler[];
   legs: readonly Leg[];
   unserved: readonly NamedOutcome[];
 }
@@ -30,13 +29,12 @@ export interface PlannedEvent extends ClaimedEvent {
 }
 
 export interface PlannerOptions {
-  handlers: ReadonlyMap<string, NamedHandlers>;
+  handlers: Pick<HandlerIndex, 'of' | 'all'>;
   destinations: ReadonlyMap<string, Destination>;
   route: RouteFunction | undefined;
   noHandler: 'retry' | 'fail';
 }
 
-const noHandlers: NamedHandlers = [];
 const noLegs: readonly Leg[] = [];
 const allServed: readonly NamedOutcome[] = [];
 
@@ -68,13 +66,41 @@ export class Planner {
   takesSlot({ plan, done }: PlannedEvent): boolean {
     if (plan === undefined || 'outcome' in plan || plan.legs.length === 0) return true;
     // By the remaining targets, as in `#soleDestination`: events of one run must wait in one queue.
-    return plan.handlers.some(([name]) => !done.includes(name));
+    return plan.handlers.some(({ name }) => !done.includes(name));
   }
 
   /** How many events of a key may be under way at once, if `next` follows `previous`. */
   runMax(previous: PlannedEvent, next: PlannedEvent): number {
     const destination = this.#soleDestination(previous);
     return destination !== undefined && destination === this.#soleDestination(next) ? destination.runMax : 1;
+  }
+
+  /**
+   * The handler with limits that is the only target left of an event, as far as that is known before the event is planned.
+   * Other targets do not wait for it: the deliverer releases the event for that handler alone.
+   */
+  get limitedHandlerOf(): ((event: PlannedEvent) => LimitedHandler | undefined) | undefined {
+    if (!this.#options.handlers.all.some(isLimited)) return undefined;
+    return (event) => {
+      const handler = this.#soleHandler(event);
+      return handler && isLimited(handler) ? handler : undefined;
+    };
+  }
+
+  #soleHandler(claimed: PlannedEvent): ResolvedHandler | undefined {
+    const { type, plan, done, owed } = claimed;
+    if (claimed.id === '' || suspicionOf(claimed) !== undefined) return undefined;
+    if (plan !== undefined) {
+      if ('outcome' in plan || plan.unserved.length > 0) return undefined;
+      if (plan.legs.some(({ target }) => !done.includes(target))) return undefined;
+    } else if (this.#router && (owed.length === 0 || owed.some((target) => !target.includes(':')))) {
+      return undefined;
+    }
+    const handlers = plan?.handlers ?? this.#options.handlers.of(type);
+    const open = handlers.filter(
+      ({ name, target }) => !done.includes(name) && (owed.length === 0 || owed.includes(target)),
+    );
+    return open.length === 1 ? open[0] : undefined;
   }
 
   /** Before `route` is called: the route may have ended the relays that owned this event before. */
@@ -97,7 +123,7 @@ export class Planner {
   #planFor(claimed: ClaimedEvent): Plan | undefined {
     if (claimed.payloadJson === undefined) return undefined;
     const event = new DeliveredEvent(claimed, claimed.payloadJson);
-    const handlers = this.#options.handlers.get(claimed.type) ?? noHandlers;
+    const handlers = this.#options.handlers.of(claimed.type);
     try {
       const legs = this.#router ? this.#router.legs(event) : noLegs;
       if (claimed.owed.length > 0) return this.#asOwed(claimed, { event, handlers, legs, unserved: allServed });
@@ -119,11 +145,12 @@ export class Planner {
    */
   #asOwed(claimed: ClaimedEvent, { event, handlers, legs }: TargetPlan): Plan {
     const owed = new Set(claimed.owed);
-    const ownHandlers = handlers.filter(([name]) => owed.has(handlerTarget(claimed.type, name)));
+    const ownHandlers = handlers.filter(({ target }) => owed.has(target));
     const ownLegs = legs.filter(({ target, to }) => owed.has(to) && !claimed.done.includes(target));
-    for (const [name] of ownHandlers) owed.delete(handlerTarget(claimed.type, name));
+    for (const { target } of ownHandlers) owed.delete(target);
     // A target that already has the event is not owed it, whatever the row contains.
-    for (const name of claimed.done) owed.delete(handlerTarget(claimed.type, name));
+    // A handler of a pattern is in both under its target's name.
+    for (const name of claimed.done) owed.delete(name.includes('*') ? name : handlerTarget(claimed.type, name));
     for (const { to } of legs) owed.delete(to);
     const unserved = Array.from(owed, (target) => this.#unserved(target));
     if (ownHandlers.length + ownLegs.length + unserved.length + claimed.done.length === 0) {
@@ -151,7 +178,7 @@ export class Planner {
     if (shelved.length > 0) return undefined;
     if (plan === undefined || 'outcome' in plan || plan.unserved.length > 0) return undefined;
     if (done.length === 0 && plan.handlers.length + plan.legs.length !== 1) return undefined;
-    if (plan.handlers.some(([name]) => !done.includes(name))) return undefined;
+    if (plan.handlers.some(({ name }) => !done.includes(name))) return undefined;
     const legs = done.length === 0 ? plan.legs : plan.legs.filter(({ target }) => !done.includes(target));
     return legs.length === 1 ? this.#options.destinations.get((legs[0] as Leg).to) : undefined;
   }

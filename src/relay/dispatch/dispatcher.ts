@@ -1,21 +1,25 @@
 import type { Planner } from '../deliver/planner.ts';
 import type { ClaimedEvent } from '../event/claimed-event.ts';
+import { mayNotPass } from '../event/claimed-event.ts';
 import type { EventOutcome } from '../event/outcome.ts';
 import { isPrimeSuspect, suspicionOf } from '../event/suspicion.ts';
 import { Fifo } from './fifo.ts';
+import { HandlerLines } from './handler-lines.ts';
 import type { KeyDecisions } from './key-decisions.ts';
-import { KeyQueue } from './key-queue.ts';
+import { crowdedKeys, KeyQueue } from './key-queue.ts';
 import type { LoadableEvent, PayloadLoader } from './payload-loader.ts';
-import { aloneWaitMs, crowdedShare, postponeMs, slowKeyDelayMs } from './tuning.ts';
+import type { QueueSlots } from './queue-slots.ts';
+import { SlotsByQueue } from './queue-slots.ts';
+import { aloneWaitMs, postponeMs, slowKeyDelayMs } from './tuning.ts';
 
 export interface DispatcherOptions {
-  /** Deliveries under way at once, of those that take a slot. */
-  inFlightMax: number;
-  /** The current size limit of the buffer, in events. */
-  bufferTarget: () => number;
+  /** For each queue: deliveries under way at once, of those that take a slot. */
+  slots: ReadonlyMap<string, number>;
+  /** The current size limit of a queue's buffer, in events. */
+  bufferTarget: (queue: string) => number;
   /** The lane's memory of what the dispatcher decided. */
   decisions: KeyDecisions;
-  planner: Pick<Planner, 'plansAhead' | 'plan' | 'takesSlot' | 'runMax'>;
+  planner: Pick<Planner, 'plansAhead' | 'plan' | 'takesSlot' | 'runMax' | 'limitedHandlerOf'>;
   payloads: Pick<PayloadLoader, 'load' | 'release'>;
   /** Whether a delivery may start: false without a valid lease. */
   mayStart: () => boolean;
@@ -32,8 +36,8 @@ const released: EventOutcome = { kind: 'released' };
 const deferred: EventOutcome = { kind: 'released', delayMs: slowKeyDelayMs };
 
 /**
- * Decides when each event is delivered: events of one key sequentially in order of seq, different keys in parallel, at most
- * `inFlightMax` at once. When an event is not delivered, the events of its key behind it are released, so that none can pass
+ * Decides when each event is delivered: events of one key sequentially in order of seq, whatever their queues, different keys
+ * in parallel, at most as many of a queue at once as it has slots. When an event is not delivered, the events of its key behind it are released, so that none can pass
  * it (G4). An event that is shelved for a destination does not block its key; those behind it must not pass it only at that
  * destination.
  *
@@ -43,8 +47,9 @@ export class Dispatcher {
   readonly #options: DispatcherOptions;
   readonly #now: () => number;
   #queues = new Map<string, KeyQueue>();
-  /** What may start: with a slot, and without. */
-  readonly #startable = new Fifo<ClaimedEvent>();
+  /** What may start with a slot is in here, by queue. */
+  readonly #slots: SlotsByQueue;
+  /** What may start without a slot. */
   readonly #unlimited = new Fifo<ClaimedEvent>();
   /** What may start once its payload is loaded. Such an event takes no slot and is the only one of its key's front. */
   readonly #loading = new Set<ClaimedEvent>();
@@ -53,12 +58,7 @@ export class Dispatcher {
   #aloneSince: number | undefined;
   #aloneTimer: NodeJS.Timeout | undefined;
   #isTrial = false;
-  #inFlight = 0;
-  /** Deliveries under way that were started under a lease that is lost. */
-  #abandoned = 0;
   #releasedAtStop = 0;
-  #slotsTaken = 0;
-  #waiting = 0;
   #stopped = false;
   #pumping = false;
   /** Grows when the lease is lost: outcomes of deliveries that were started before are dropped. */
@@ -67,18 +67,24 @@ export class Dispatcher {
   constructor(options: DispatcherOptions) {
     this.#options = options;
     this.#now = options.now ?? (() => performance.now());
+    const { limitedHandlerOf } = options.planner;
+    const onDue = () => this.#pump();
+    const newLines = () => limitedHandlerOf && new HandlerLines({ limitedHandlerOf, now: this.#now, onDue });
+    this.#slots = new SlotsByQueue(options.slots, newLines);
   }
 
   get inFlight(): number {
-    return this.#inFlight;
+    return this.#slots.total('inFlight');
   }
 
+  /** Events that have not started. */
   get waiting(): number {
-    return this.#waiting;
+    return this.#slots.total('waiting');
   }
 
-  get abandoned(): number {
-    return this.#abandoned;
+  /** The same figures of one queue; `abandoned`: deliveries under way that were started under a lease that is lost. */
+  of(queue: string): Pick<QueueSlots, 'inFlight' | 'waiting' | 'abandoned'> {
+    return this.#slots.named(queue);
   }
 
   /** Events released since `stop`. */
@@ -96,7 +102,7 @@ export class Dispatcher {
       }
       const shelved = decisions.shelvedBefore(event);
       if (shelved !== undefined) mayNotPass(event, shelved);
-      this.#waiting++;
+      this.#slots.of(event).waiting++;
       if (event.key === null) {
         this.#offer(event);
         continue;
@@ -109,9 +115,14 @@ export class Dispatcher {
     this.#pump();
   }
 
-  /** Whether there are events that have a key. */
-  get hasKeyQueues(): boolean {
-    return this.#queues.size > 0;
+  /** A handler is below its limits again. */
+  resume(): void {
+    this.#pump();
+  }
+
+  /** Whether there are events that `releaseExcess` may release. */
+  get mayHaveExcess(): boolean {
+    return this.#queues.size > 0 || this.#slots.all.some(({ lines }) => lines?.isEmpty === false);
   }
 
   isSlow(key: string): boolean {
@@ -120,33 +131,36 @@ export class Dispatcher {
 
   /** Whether a key has at least half of its share of the buffer. */
   hasEnough(key: string): boolean {
-    const queue = this.#queues.get(key);
-    return queue !== undefined && queue.behind.length * 2 >= queue.bufferShare(this.#now());
+    return this.#queues.get(key)?.hasEnough(this.#now()) ?? false;
   }
 
   /**
-   * Releases the events of keys with a long backlog beyond their share of the buffer: otherwise one aggregate fills the buffer
-   * and every other one waits for it. Returns the keys that have enough events and should not be claimed now.
+   * Releases the events of keys with a long backlog beyond their share of the queue's buffer, and what is behind these: otherwise
+   * one aggregate fills the buffer and every other one waits for it. The same for handlers at their limits. Returns the keys that
+   * have enough events in this queue and should not be claimed from it now.
    */
-  releaseExcess(): Set<string> {
+  releaseExcess(queueName: string): Set<string> {
     const now = this.#now();
-    const bufferTarget = this.#options.bufferTarget();
-    const isShort = this.#waiting + this.#inFlight > bufferTarget / 2;
-    const crowded = [...this.#queues].filter(([key, queue]) => queue.isSlow(now) || this.hasEnough(key));
-    const fairShare = Math.max(0, Math.floor((bufferTarget * crowdedShare) / crowded.length) - 1);
+    const bufferTarget = this.#options.bufferTarget(queueName);
+    const slots = this.#slots.named(queueName);
+    for (const { event, delayMs } of slots.lines?.excess(bufferTarget) ?? []) {
+      slots.waiting--;
+      this.#finish(event, { kind: 'released', done: event.done, delayMs });
+    }
+    const isShort = slots.waiting + slots.inFlight > bufferTarget / 2;
     const enough = new Set<string>();
-    for (const [key, queue] of crowded) {
-      const share = Math.min(queue.bufferShare(now), fairShare);
-      const isSlow = queue.isSlow(now);
-      if (isSlow || isShort) this.#returnAll(queue.behind.splice(share), isSlow ? deferred : released);
-      if (queue.behind.length * 2 >= share) enough.add(key);
+    for (const { key, queue, share, isSlow } of crowdedKeys(this.#queues, queueName, bufferTarget, now)) {
+      if (isSlow || isShort) this.#returnAll(queue.takeExcess(queueName, share), isSlow ? deferred : released);
+      if (queue.countBehind(queueName) * 2 >= share) enough.add(key);
     }
     return enough;
   }
 
   #returnAll(waiting: readonly ClaimedEvent[], outcome: EventOutcome): void {
-    this.#waiting -= waiting.length;
-    for (const event of waiting) this.#return(event, outcome);
+    for (const event of waiting) {
+      this.#slots.of(event).waiting--;
+      this.#return(event, outcome);
+    }
   }
 
   /** Starts nothing more, and releases at once what has not started. */
@@ -158,18 +172,21 @@ export class Dispatcher {
   /** The lease is lost: drops everything. Deliveries under way still occupy their slots until they end. */
   forget(): void {
     this.#generation++;
-    this.#abandoned = this.#inFlight;
+    for (const slots of this.#slots.all) {
+      slots.abandoned = slots.inFlight;
+      slots.startable.clear();
+      slots.lines?.clear();
+      slots.waiting = 0;
+    }
     this.#queues.clear();
-    this.#startable.clear();
     this.#unlimited.clear();
     this.#loading.clear();
     this.#alone = [];
-    this.#waiting = 0;
   }
 
   #releaseWaiting(): void {
     const waiting: ClaimedEvent[] = [
-      ...this.#startable.drain(),
+      ...this.#slots.all.flatMap(({ startable, lines }) => [...startable.drain(), ...(lines?.drain() ?? [])]),
       ...this.#unlimited.drain(),
       ...this.#loading,
       ...this.#alone.splice(0),
@@ -207,6 +224,8 @@ export class Dispatcher {
   }
 
   #runMax(previous: ClaimedEvent, next: ClaimedEvent): number {
+    // With slots of different queues, the second could start first.
+    if (previous.queue !== next.queue) return 1;
     if (isPrimeSuspect(previous) || isPrimeSuspect(next)) return 1;
     if (this.#loading.has(previous) || this.#mustLoad(next)) return 1;
     const { planner } = this.#options;
@@ -222,8 +241,8 @@ export class Dispatcher {
 
   #offer(event: ClaimedEvent): void {
     if (isPrimeSuspect(event)) this.#alone.push(event);
-    else if (this.#mustLoad(event)) this.#load(event);
-    else this.#offerLoaded(event);
+    else if (!this.#mustLoad(event)) this.#offerLoaded(event);
+    else if (!this.#slots.of(event).lines?.take(event)) this.#load(event);
   }
 
   #load(event: ClaimedEvent): void {
@@ -235,7 +254,9 @@ export class Dispatcher {
         const queue = event.key === null ? undefined : this.#queues.get(event.key);
         if (queue) this.#lead(queue);
       } else {
-        this.#waiting--;
+        const slots = this.#slots.of(event);
+        slots.lines?.notLoaded(event);
+        slots.waiting--;
         this.#finish(event, failure);
       }
       this.#pump();
@@ -245,8 +266,9 @@ export class Dispatcher {
   #offerLoaded(event: ClaimedEvent): void {
     const { planner } = this.#options;
     if (planner.plansAhead) planner.plan(event);
+    if (this.#slots.of(event).lines?.take(event)) return;
     const takesSlot = !planner.plansAhead || planner.takesSlot(event);
-    (takesSlot ? this.#startable : this.#unlimited).push(event);
+    (takesSlot ? this.#slots.of(event).startable : this.#unlimited).push(event);
   }
 
   /** Starts what may start. A delivery that ends synchronously calls this again, so it loops instead of nesting. */
@@ -255,9 +277,15 @@ export class Dispatcher {
     this.#pumping = true;
     while (!this.#isTrial && (this.#alone.length === 0 || !this.#startAlone())) {
       const free = this.#unlimited.shift();
-      const event = free ?? (this.#slotsTaken < this.#options.inFlightMax ? this.#startable.shift() : undefined);
+      const event = free ?? this.#slots.shift();
       if (event === undefined) break;
+      if (this.#mustLoad(event)) {
+        this.#load(event);
+        continue;
+      }
+      const along = this.#slots.of(event).lines?.alongWith(event) ?? [];
       this.#start(event, free === undefined);
+      for (const other of along) this.#start(other, false);
     }
     this.#pumping = false;
   }
@@ -266,7 +294,7 @@ export class Dispatcher {
   #startAlone(): boolean {
     this.#aloneSince ??= this.#now();
     const leftMs = this.#aloneSince + aloneWaitMs - this.#now();
-    if (this.#inFlight > 0 && leftMs > 0) {
+    if (this.inFlight > 0 && leftMs > 0) {
       this.#aloneTimer ??= setTimeout(() => {
         this.#aloneTimer = undefined;
         this.#pump();
@@ -275,9 +303,9 @@ export class Dispatcher {
     }
     const event = this.#alone.shift() as ClaimedEvent;
     this.#aloneSince = undefined;
-    if (this.#inFlight > 0) {
+    if (this.inFlight > 0) {
       // A delivery takes long: the relay must not stall for a suspect.
-      this.#waiting--;
+      this.#slots.of(event).waiting--;
       this.#finish(event, { kind: 'released', done: event.done, delayMs: postponeMs });
       return false;
     }
@@ -287,17 +315,18 @@ export class Dispatcher {
   }
 
   #start(event: ClaimedEvent, takesSlot: boolean): void {
-    this.#waiting--;
-    this.#inFlight++;
-    if (takesSlot) this.#slotsTaken++;
+    const slots = this.#slots.of(event);
+    slots.waiting--;
+    slots.inFlight++;
+    if (takesSlot) slots.taken++;
     if (event.key !== null) this.#queues.get(event.key)?.begin(this.#now(), takesSlot);
     const generation = this.#generation;
     const done = (outcome: EventOutcome) => {
-      this.#inFlight--;
+      slots.inFlight--;
       this.#isTrial = false; // While there is a trial, nothing else is under way.
-      if (takesSlot) this.#slotsTaken--;
+      if (takesSlot) slots.taken--;
       if (generation === this.#generation) this.#finish(event, outcome);
-      else this.#abandoned--;
+      else slots.abandoned--;
       this.#pump();
     };
     if (!this.#options.mayStart()) {
@@ -327,17 +356,21 @@ export class Dispatcher {
     this.#queues.delete(event.key);
     const followers = this.#notBegun(event.key, queue);
     if (queue.waits) {
-      for (const fifo of [this.#unlimited, this.#startable]) fifo.remove((other) => other.key === event.key);
+      for (const fifo of this.#fifos) fifo.remove((other) => other.key === event.key);
     }
     // Due together with the event they wait for, so that the whole key continues together.
     this.#returnAll(followers, delayMs === undefined ? released : { kind: 'released', delayMs });
+  }
+
+  get #fifos(): Fifo<ClaimedEvent>[] {
+    return [this.#unlimited, ...this.#slots.all.map(({ startable }) => startable)];
   }
 
   /** The events of a key behind those that are under way. Of a run, some that may start may not have yet. */
   #notBegun(key: string, queue = this.#queues.get(key)): ClaimedEvent[] {
     if (!queue) return [];
     const isOfKey = (event: ClaimedEvent) => event.key === key;
-    const front = queue.waits ? [...this.#unlimited.items(), ...this.#startable.items()].filter(isOfKey) : [];
+    const front = queue.waits ? this.#fifos.flatMap((fifo) => fifo.items()).filter(isOfKey) : [];
     return [...front, ...queue.behind];
   }
 
@@ -363,8 +396,4 @@ export class Dispatcher {
     // A new Map: the old one keeps its hash tables.
     if (this.#queues.size === 0) this.#queues = new Map();
   }
-}
-
-function mayNotPass(event: ClaimedEvent, destinations: Iterable<string>): void {
-  event.shelved = [...new Set([...event.shelved, ...destinations])];
 }

@@ -1,5 +1,5 @@
 import type { ClaimedEvent } from '../event/claimed-event.ts';
-import { keyBufferMs, keyEventsMin, slowKeyAfterMs, timedGroupMs, timedGroupSize } from './tuning.ts';
+import { crowdedShare, keyBufferMs, keyEventsMin, slowKeyAfterMs, timedGroupMs, timedGroupSize } from './tuning.ts';
 
 /** The buffered events of one key, and how long their deliveries take. */
 export class KeyQueue {
@@ -29,6 +29,11 @@ export class KeyQueue {
   /** Whether some events of the front have not started. */
   get waits(): boolean {
     return this.#front > this.#underWay;
+  }
+
+  /** Whether the key has at least half of its share of the buffer. */
+  hasEnough(now: number): boolean {
+    return this.behind.length * 2 >= this.bufferShare(now);
   }
 
   /** The front grows by this event. */
@@ -78,9 +83,47 @@ export class KeyQueue {
     return this.#tookMs > slowKeyAfterMs || (this.begun && (now - this.#startedAt) / this.#underWay > slowKeyAfterMs);
   }
 
+  /** Whether it has events of a queue: only these may use the buffer of that queue. */
+  concerns(queue: string): boolean {
+    return this.tail?.queue === queue || this.behind.some((event) => event.queue === queue);
+  }
+
+  /** How many events of a queue it has behind its front. */
+  countBehind(queue: string): number {
+    let count = 0;
+    for (const event of this.behind) if (event.queue === queue) count++;
+    return count;
+  }
+
+  /** Takes out the events of a queue beyond `share`, and all that are behind the first of them. */
+  takeExcess(queue: string, share: number): ClaimedEvent[] {
+    let left = share;
+    const first = this.behind.findIndex((event) => event.queue === queue && left-- <= 0);
+    return first === -1 ? [] : this.behind.splice(first);
+  }
+
   /** How many events it may have behind its front. */
   bufferShare(now: number): number {
     if (this.isSlow(now)) return keyEventsMin;
     return Math.max(keyEventsMin, keyBufferMs / this.#tookMs);
   }
+}
+
+/** The keys with a long backlog in a queue, or a slow delivery, and how much of the queue's buffer each may have. */
+export function crowdedKeys(
+  keys: ReadonlyMap<string, KeyQueue>,
+  queueName: string,
+  bufferTarget: number,
+  now: number,
+): { key: string; queue: KeyQueue; share: number; isSlow: boolean }[] {
+  const crowded = [...keys].filter(
+    ([, queue]) => queue.concerns(queueName) && (queue.isSlow(now) || queue.hasEnough(now)),
+  );
+  const fairShare = Math.max(0, Math.floor((bufferTarget * crowdedShare) / crowded.length) - 1);
+  return crowded.map(([key, queue]) => ({
+    key,
+    queue,
+    share: Math.min(queue.bufferShare(now), fairShare),
+    isSlow: queue.isSlow(now),
+  }));
 }

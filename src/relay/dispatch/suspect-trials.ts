@@ -10,7 +10,7 @@ export interface SuspectTrialsOptions {
   schema: string;
   db: Executor;
   token: () => string;
-  payloads: PayloadLoader;
+  payloads: Pick<PayloadLoader, 'load'>;
   planner: Planner;
   deliverer: Deliverer;
 }

@@ -13,6 +13,12 @@ export const postponeMs = 60_000;
 /** The part of the buffer that keys with a long backlog may have together; the rest is for all other keys. */
 export const crowdedShare = 0.5;
 
+/**
+ * The part of the buffer that events may have together that wait for handlers with limits. Less than half: a lane claims when half
+ * of the buffer is free.
+ */
+export const linesShare = 0.25;
+
 /** For how long the excess events of a slow key are released. */
 export const slowKeyDelayMs = 1_000;
 

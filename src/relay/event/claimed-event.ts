@@ -2,3 +2,8 @@ import type { ClaimedRow } from '../../outbox/delivering/claim.ts';
 
 /** An event that this relay has claimed, on its way through the pipeline until its outcome is settled. */
 export type ClaimedEvent = ClaimedRow;
+
+/** For these destinations an earlier event of its key waits on the shelf. */
+export function mayNotPass(event: ClaimedEvent, destinations: Iterable<string>): void {
+  event.shelved = [...new Set([...event.shelved, ...destinations])];
+}

@@ -2,6 +2,7 @@ import { PostcommitError } from '../../errors.ts';
 import type { DeadReason, TargetError } from '../../outbox/delivering/fail.ts';
 import type { PublishOutcome } from '../../publishers/publisher.ts';
 import { errorText } from '../../telemetry/error-text.ts';
+import type { ResolvedRetry } from './backoff.ts';
 
 /*
  * The outcome of an event. The same five words are used from the publisher to the counters:
@@ -20,7 +21,8 @@ import { errorText } from '../../telemetry/error-text.ts';
 /** The outcome of one event at one target. */
 export type TargetOutcome =
   | { kind: 'delivered' }
-  | { kind: 'failed'; error: unknown; retryAfterMs?: number }
+  /** `retry`: the target's own policy. Without it the relay's applies. */
+  | { kind: 'failed'; error: unknown; retryAfterMs?: number; retry?: ResolvedRetry | undefined }
   | { kind: 'rejected'; error: unknown }
   /** The destination is down, or an earlier event of the key is on the shelf for it. */
   | { kind: 'unavailable' }
@@ -37,11 +39,15 @@ export const released: TargetOutcome = { kind: 'released' };
 /** The outcome of one delivery of an event, all of its targets together. `done`: every target that has the event. */
 export type EventOutcome =
   | { kind: 'delivered'; targets: readonly string[] }
-  /** `isUntried`: the relay before this one ended during the delivery, and this relay has not tried it. */
+  /**
+   * `isUntried`: the relay before this one ended during the delivery, and this relay has not tried it. `retries`: the
+   * policies of the targets that failed, `undefined` for the relay's.
+   */
   | ({
       kind: 'failed';
       done: readonly string[];
       errors: TargetError[];
+      retries?: readonly (ResolvedRetry | undefined)[];
       retryAfterMs?: number;
       isUntried?: boolean;
     } & Owing)
@@ -72,6 +78,7 @@ export function combine(doneBefore: readonly string[], outcomes: readonly NamedO
   const done = [...doneBefore];
   const rejections: TargetError[] = [];
   const failures: TargetError[] = [];
+  const retries: (ResolvedRetry | undefined)[] = [];
   const waitsFor: string[] = [];
   let retryAfterMs = 0;
   let delayMs = 0;
@@ -82,6 +89,7 @@ export function combine(doneBefore: readonly string[], outcomes: readonly NamedO
     else if (outcome.kind === 'rejected') rejections.push(toTargetError(target, outcome.error));
     else if (outcome.kind === 'failed') {
       failures.push(toTargetError(target, outcome.error));
+      retries.push(outcome.retry);
       retryAfterMs = Math.max(retryAfterMs, outcome.retryAfterMs ?? 0);
     } else if (outcome.kind === 'unavailable') waitsFor.push(owedAs);
     else if (outcome.isForeign) isForeign = true;
@@ -94,7 +102,7 @@ export function combine(doneBefore: readonly string[], outcomes: readonly NamedO
   if (rejections.length > 0) {
     return { kind: 'rejected', reason: 'rejected', done, errors: [...failures, ...rejections], owed };
   }
-  if (failures.length > 0) return { kind: 'failed', done, errors: failures, retryAfterMs, owed };
+  if (failures.length > 0) return { kind: 'failed', done, errors: failures, retries, retryAfterMs, owed };
   if (isReleased) return { kind: 'released', done, owed, ...(delayMs > 0 && { delayMs }) };
   // Not onto the shelf, where later events of its key could pass it at the handler that it is owed to.
   if (isForeign) {

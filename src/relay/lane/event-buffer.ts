@@ -35,8 +35,13 @@ export class EventBuffer {
     this.#pace = new Pace({ min: options.eventsMin, max: options.eventsMax });
   }
 
+  /** Events that are not settled, or still under way from a lost lease. */
+  get size(): number {
+    return this.#events.size + this.#options.abandoned();
+  }
+
   get isEmpty(): boolean {
-    return this.#events.size + this.#options.abandoned() === 0;
+    return this.size === 0;
   }
 
   /** How many events to buffer, as of the last claim. */
@@ -89,6 +94,10 @@ export class EventBuffer {
     this.#textLength = 0;
     this.#suspects = 0;
     this.onEmpty?.();
+  }
+
+  events(): readonly ClaimedEvent[] {
+    return [...this.#events];
   }
 
   seqs(): string[] {

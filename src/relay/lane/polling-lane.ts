@@ -13,19 +13,24 @@ import { isSuspect } from '../event/suspicion.ts';
 import { StateMachine } from '../service/state-machine.ts';
 import type { SettleEntry } from '../settle/transition.ts';
 import { delayOf } from '../settle/transition.ts';
-import type { Doorbell } from '../wake/doorbell.ts';
+import type { QueueBell } from '../wake/queue-bell.ts';
 import type { ClaimHistory } from './claim-history.ts';
+import type { ClaimTurn } from './claim-turn.ts';
 import type { EventBuffer } from './event-buffer.ts';
 import type { ClaimReport, Lane } from './lane.ts';
-import { LowWater } from './low-water.ts';
+import type { Look } from './queue-walk.ts';
 import { QueueWalk } from './queue-walk.ts';
 import type { SlowKeys } from './slow-keys.ts';
-import { claimRetryMsMax, dueShare, notOneForMs, oneByOneForMs, roomCheckMs } from './tuning.ts';
+import { blockedRetryMs, claimRetryMsMax, dueShare, notOneForMs, oneByOneForMs, roomCheckMs } from './tuning.ts';
 
 export interface PollingLaneOptions {
   schema: string;
+  /** The named queue that it claims from. */
+  queue: string;
   db: Pick<ReconnectingClient, 'query' | 'queryArrays' | 'connections'>;
-  doorbell: Pick<Doorbell, 'ring' | 'ringIn' | 'busy' | 'wait'>;
+  doorbell: Pick<QueueBell, 'ring' | 'ringIn' | 'busy' | 'wait'>;
+  /** Shared by all lanes of the relay. */
+  turn: ClaimTurn;
   /** Events per claim. */
   batchSizeMax: number;
   logger: Logger;
@@ -35,11 +40,15 @@ export interface PollingLaneOptions {
   dispatcher: Pick<Dispatcher, 'accept' | 'releaseExcess'>;
   /** The fencing token; `undefined` while there is no valid lease, and then nothing is claimed. */
   token: () => string | undefined;
+  /** Every seq that the relay has claimed, in any lane. */
+  knownSeqs: () => string[];
   /** Whether the relay still has this token. */
   isCurrent: (token: string) => boolean;
   /** This relay claims an owed event only if it owes one of these targets. */
   targets: () => readonly string[];
-  onClaimed: (rows: readonly ClaimedRow[]) => void;
+  onClaimed: (queue: string, rows: readonly ClaimedRow[]) => void;
+  /** A key may continue: events of other queues may be claimed now. `wantsMore`: the relay has too few of the key. */
+  onKeyFreed: (wantsMore: boolean) => void;
   /** A claim was refused: the relay of this token has ended, or the database does not know it. */
   onRefused: (token: string) => void;
 }
@@ -47,13 +56,13 @@ export interface PollingLaneOptions {
 /** The claim returns only seqs. */
 const nothingInline = -1;
 
-type LaneRequest = Pick<ClaimRequest, 'token' | 'floor' | 'ownShards' | 'readyMax' | 'dueMax' | 'exceptKeys'>;
+type LaneRequest = Pick<ClaimRequest, 'token' | 'queue' | 'floor' | 'ownShards' | 'readyMax' | 'dueMax' | 'exceptKeys'>;
 
 /** `idle` also while a relay that runs once calls `claimOnce()`. */
 type LaneState = 'idle' | 'claiming' | 'waiting' | 'full' | 'retrying' | 'stopped';
 
 /**
- * Claims events from the queue repeatedly while there is room for more. `QueueWalk` decides where to claim.
+ * Claims events from one named queue repeatedly while there is room for more. `QueueWalk` decides where to claim.
  *
  * States: `idle` until it is started; `claiming`; `waiting` for the doorbell when nothing is left to claim; `full` when the
  * buffer has no room; `retrying` when a claim failed; `stopped` for good.
@@ -71,11 +80,10 @@ export class PollingLane implements Lane {
   });
   #running: Promise<void> | undefined;
   readonly #walk = new QueueWalk(performance.now());
-  readonly #lowWater = new LowWater();
   #connections = 0;
   #token = '';
-  /** Whether the result of a claim was lost, so that the relay may own events it does not know of (see claim_many.sql). */
-  #answerLost = false;
+  /** Whether the last claim found all of a short backlog, and some of it could not be claimed yet. */
+  #isBlocked = false;
   /** Whether the last claim may have left ready, or due, events behind. */
   #readySeen = false;
   #dueSeen = false;
@@ -126,31 +134,29 @@ export class PollingLane implements Lane {
     } else if (key !== null && event.attempts > 0) {
       slowKeys.recovered(key);
     }
-    if (key !== null && slowKeys.wantsMore(key)) doorbell.ring();
+    if (key !== null) {
+      const wantsMore = slowKeys.wantsMore(key);
+      if (wantsMore) doorbell.ring();
+      this.#options.onKeyFreed(wantsMore);
+    }
     this.#onRoom?.();
   }
 
+  /** An event of another queue was claimed or settled: what this lane could not claim may have waited for it. */
+  keyFreed(wantsMore: boolean): void {
+    if (wantsMore || this.#isBlocked) this.#options.doorbell.ringIn(blockedRetryMs);
+  }
+
   async claimOnce(): Promise<ClaimReport> {
-    const { history } = this.#options;
-    const token = this.#options.token();
-    const limits = this.#limits();
-    if (token === undefined || limits === undefined) return { claimed: 0, exhausted: true, pauseMs: undefined };
-    const excluded = this.#options.slowKeys.excludedKeys();
-    const slowKeys = excluded instanceof Promise ? await excluded : excluded;
-    const exceptKeys = [...slowKeys, ...history.returnedKeys()];
-    this.#noticeChange(token);
-    const { dueMax } = limits;
-    const look = this.#walk.next(performance.now(), limits.readyMax);
-    const claimNumber = history.sent();
-    const result = await this.#claim({ token, ...look, dueMax, exceptKeys });
-    if (result.reached !== undefined) this.#lowWater.seen(result.reached, result.rows.length);
-    if (result.sample) this.#lowWater.sampled(result.sample);
-    this.#handOver(result.rows, token);
-    history.answered(claimNumber);
+    const made = await this.#options.turn.run(() => this.#claimInTurn());
+    if (made === undefined) return { claimed: 0, exhausted: true, pauseMs: undefined };
+    const { look, dueMax, result } = made;
+    if (result.rows.length > 0) this.#options.onKeyFreed(false);
     if (result.blocked.length > 0) await defer(this.#options.db, this.#options.schema, result.blocked);
     const atEnd = look.readyMax > 0 ? result.examined < look.readyMax : !this.#readySeen;
     const { reached, relays } = result;
     const claimed = result.rows.length;
+    this.#isBlocked = look.floor === '0' && atEnd && result.examined + result.dueExamined > claimed;
     const found = this.#walk.found(look, { reached, atEnd, claimed, relays }, performance.now());
     this.#readySeen = !atEnd;
     if (dueMax > 0) this.#dueSeen = result.dueExamined === dueMax;
@@ -160,11 +166,32 @@ export class PollingLane implements Lane {
     return { claimed, exhausted: found.exhausted && isQuiet, pauseMs: mayPause ? pauseMs : 0 };
   }
 
+  /** Claims and hands over. `undefined` without a lease or without room, or when the lane was stopped while it waited. */
+  async #claimInTurn(): Promise<{ look: Look; dueMax: number; result: ClaimResult } | undefined> {
+    const { history, queue, turn } = this.#options;
+    const token = this.#options.token();
+    const limits = this.#limits();
+    if (token === undefined || limits === undefined || this.#state.is('stopped')) return undefined;
+    const excluded = this.#options.slowKeys.excludedKeys(queue);
+    const slowKeys = excluded instanceof Promise ? await excluded : excluded;
+    const exceptKeys = [...slowKeys, ...history.returnedKeys()];
+    this.#noticeChange(token);
+    const { dueMax } = limits;
+    const look = this.#walk.next(performance.now(), limits.readyMax);
+    const claimNumber = history.sent();
+    const result = await this.#claim({ token, queue, ...look, dueMax, exceptKeys });
+    if (result.reached !== undefined) turn.lowWater.seen(result.reached, result.rows.length);
+    if (result.sample) turn.lowWater.sampled(result.sample);
+    this.#handOver(result.rows, token);
+    history.answered(claimNumber);
+    return { look, dueMax, result };
+  }
+
   /** Events that were claimed under a lease that is lost by now are free for other relays. */
   #handOver(rows: ClaimedRow[], token: string): void {
     if (rows.length === 0 || !this.#options.isCurrent(token)) return;
-    const { buffer, dispatcher, onClaimed } = this.#options;
-    onClaimed(rows);
+    const { buffer, dispatcher, onClaimed, queue } = this.#options;
+    onClaimed(queue, rows);
     const events = rows as ClaimedEvent[];
     buffer.add(events);
     dispatcher.accept(events);
@@ -204,20 +231,21 @@ export class PollingLane implements Lane {
     try {
       await readClaimed(this.#options.db.queryArrays, this.#options.schema, rows);
     } catch (error) {
-      this.#answerLost = true; // Claimed in the database, unknown to this relay.
+      this.#options.turn.answerLost = true; // Claimed in the database, unknown to this relay.
       throw error;
     }
   }
 
   async #claimInline(request: LaneRequest, inlineBytesMax: number): Promise<ClaimResult> {
-    const { db, schema, buffer } = this.#options;
+    const { db, schema, buffer, turn } = this.#options;
+    const { lowWater: mark } = turn;
     const now = performance.now();
-    const knownSeqs = this.#answerLost ? buffer.seqs() : undefined;
+    const knownSeqs = turn.answerLost ? this.#options.knownSeqs() : undefined;
     const targets = this.#options.targets();
-    const sampleIsDue = request.floor === '0' && this.#lowWater.sampleIsDue(now);
+    const sampleIsDue = request.floor === '0' && mark.sampleIsDue(now);
     try {
       if (this.#mayBeOne(request, now)) {
-        const lowWater = this.#lowWater.mark;
+        const lowWater = mark.mark;
         const one = { ...request, inlineBytesMax, knownSeqs, lowWater, targets };
         const next = await claimNext(db.queryArrays, schema, one);
         // Sampling the low-water mark is slow when it is rare: it is left to the next claim, so that no event waits for it.
@@ -227,13 +255,13 @@ export class PollingLane implements Lane {
         this.#notOneUntil = now + notOneForMs[next];
       }
       this.#sampleOwed = false;
-      if (sampleIsDue) this.#lowWater.beginSample(now);
-      const lowWater = this.#lowWater.mark;
+      if (sampleIsDue) mark.beginSample(now);
+      const lowWater = mark.mark;
       const suspectMax = buffer.suspectRoom;
       const common = { ...request, inlineBytesMax, knownSeqs, lowWater, targets };
       return await claim(db.queryArrays, schema, { ...common, sample: sampleIsDue, suspectMax });
     } catch (error) {
-      if (!isUnreadable(error)) this.#answerLost = true;
+      if (!isUnreadable(error)) turn.answerLost = true;
       throw error;
     }
   }
@@ -259,10 +287,11 @@ export class PollingLane implements Lane {
     const { connections } = this.#options.db;
     if (connections === this.#connections && token === this.#token) return;
     // The queue of another server may differ from what this relay has claimed.
-    if (this.#connections > 0 && connections !== this.#connections) this.#answerLost = true;
+    const { turn } = this.#options;
+    if (this.#connections > 0 && connections !== this.#connections) turn.answerLost = true;
     this.#connections = connections;
     this.#token = token;
-    this.#lowWater.forget();
+    turn.lowWater.forget();
     this.#walk.reset();
   }
 
@@ -297,10 +326,10 @@ export class PollingLane implements Lane {
 
   /** Until half a batch fits, or a moment has passed: slow keys are judged by time, and may leave little room. */
   #waitForRoom(): Promise<void> {
-    const { buffer, batchSizeMax, dispatcher } = this.#options;
+    const { buffer, batchSizeMax, dispatcher, queue } = this.#options;
     return new Promise((resolve) => {
       const timer = setTimeout(() => {
-        dispatcher.releaseExcess();
+        dispatcher.releaseExcess(queue);
         this.#onRoom = undefined;
         resolve();
       }, roomCheckMs);

@@ -3,20 +3,19 @@ import { deferKeys, undeferKeys } from '../../outbox/delivering/defer.ts';
 import type { Dispatcher } from '../dispatch/dispatcher.ts';
 import { deferEveryMs, deferKeysMax, undeferMax, undeferRecoveredMax, undeferSlowMax } from './tuning.ts';
 
-const none: ReadonlySet<string> = new Set();
-
 /**
  * Keeps an aggregate with a long backlog from delaying all others: it gets only its share of the relay's buffer, and it is
  * not claimed while it has enough. If its deliveries are slow, the rest of a long backlog is deferred in the database, so
  * that claims need not walk over it; when it runs short, or is fast again, its events are undeferred.
  */
 export class SlowKeys {
-  readonly #dispatcher: Pick<Dispatcher, 'hasKeyQueues' | 'releaseExcess' | 'isSlow' | 'hasEnough'>;
+  readonly #dispatcher: Pick<Dispatcher, 'mayHaveExcess' | 'releaseExcess' | 'isSlow' | 'hasEnough'>;
   readonly #db: Executor;
   readonly #schema: string;
   readonly #deferred = new Set<string>();
   readonly #recovered = new Set<string>();
-  #excluded = none;
+  /** What the last claim of each queue excluded. */
+  readonly #excluded = new Map<string, ReadonlySet<string>>();
   #deferredAt = Number.NEGATIVE_INFINITY;
 
   constructor(dispatcher: Dispatcher, db: Executor, schema: string) {
@@ -26,18 +25,19 @@ export class SlowKeys {
   }
 
   /**
-   * Called before each claim. Returns the keys to exclude from it. Without a promise while no event with a key is buffered:
-   * any delay here delays a single event.
+   * Called before each claim, with its queue. Returns the keys to exclude from it. Without a promise while nothing is
+   * buffered that could be excess: any delay here delays a single event.
    */
-  excludedKeys(): readonly string[] | Promise<readonly string[]> {
-    if (this.#dispatcher.hasKeyQueues || this.#deferred.size > 0 || this.#recovered.size > 0) return this.#exclude();
-    this.#excluded = none;
+  excludedKeys(queue: string): readonly string[] | Promise<readonly string[]> {
+    if (this.#dispatcher.mayHaveExcess || this.#deferred.size > 0 || this.#recovered.size > 0)
+      return this.#exclude(queue);
+    this.#excluded.delete(queue);
     return [];
   }
 
-  async #exclude(): Promise<string[]> {
-    const enough = this.#dispatcher.releaseExcess();
-    this.#excluded = enough;
+  async #exclude(queue: string): Promise<string[]> {
+    const enough = this.#dispatcher.releaseExcess(queue);
+    this.#excluded.set(queue, enough);
     if (this.#deferred.size > 0) await this.#undefer(enough);
     if (this.#recovered.size > 0) await this.#undeferRecovered();
     const now = performance.now();
@@ -52,8 +52,13 @@ export class SlowKeys {
 
   /** Whether this key was excluded because it had enough events, and could use more now. */
   wantsMore(key: string): boolean {
-    const mayHaveMore = this.#excluded.has(key) || this.#deferred.has(key) || this.#recovered.has(key);
+    const mayHaveMore = this.#isExcluded(key) || this.#deferred.has(key) || this.#recovered.has(key);
     return mayHaveMore && !this.#dispatcher.hasEnough(key);
+  }
+
+  #isExcluded(key: string): boolean {
+    for (const keys of this.#excluded.values()) if (keys.has(key)) return true;
+    return false;
   }
 
   /** An event that had failed before is delivered: those deferred behind it need not wait any longer. */

@@ -44,6 +44,9 @@ export const glanceFromStartMs = 5_000;
 export const blockedPauseMs = 50;
 export const blockedPauseMsMax = 1_000;
 
+/** How soon a lane claims again after another lane has claimed or settled what its own events may have waited for. */
+export const blockedRetryMs = 20;
+
 /** How often the backlogs of slow keys are deferred, and for how many keys at once. */
 export const deferEveryMs = 500;
 export const deferKeysMax = 8;

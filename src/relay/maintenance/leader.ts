@@ -5,6 +5,8 @@ import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
 
 export interface LeaderOptions {
+  /** The duty's name: `maintenance`, or that of a set of schedules. */
+  name: string;
   schema: string;
   /** The heartbeat's connection: each beat is one short statement. */
   db: Executor;
@@ -24,12 +26,11 @@ export interface OwnedDuty {
   epoch: string;
 }
 
-const dutyName = 'maintenance';
 /** The part of a lease during which the leader relies on it. */
 const safeShare = 0.9;
 
 /**
- * Whether this relay is the one that does maintenance. The duty is a row with a lease by the database's clock and an epoch
+ * Whether this relay is the one that has a duty, such as maintenance. The duty is a row with a lease by the database's clock and an epoch
  * that grows with each owner: no session lock, so poolers are fine. Every relay asks for it with each heartbeat, and the owner
  * thereby renews it. It is free when its lease has expired, and at once when its owner has stopped or was declared lost.
  *
@@ -56,18 +57,18 @@ export class Leader {
 
   /** Takes the duty if it is free, or renews it. Never fails: a heartbeat, which calls this, must not. */
   async beat(): Promise<void> {
-    const { db, schema, leaseMs, token, logger } = this.#options;
+    const { name, db, schema, leaseMs, token, logger } = this.#options;
     const owner = token();
     if (owner === '' || this.#stopped) return;
     const sentAt = performance.now();
     try {
-      const epoch = await takeDuty(db, schema, { name: dutyName, owner }, leaseMs);
+      const epoch = await takeDuty(db, schema, { name, owner }, leaseMs);
       if (this.#stopped) return;
       if (epoch === undefined) this.#lose();
-      else this.#have({ name: dutyName, owner, epoch }, sentAt);
+      else this.#have({ name, owner, epoch }, sentAt);
     } catch (error) {
       this.#log.say('beat', (suppressed) =>
-        logger.warn({ suppressed, err: errorText(error) }, 'cannot renew the maintenance duty, retrying'),
+        logger.warn({ duty: name, suppressed, err: errorText(error) }, 'cannot renew the duty, retrying'),
       );
     }
   }

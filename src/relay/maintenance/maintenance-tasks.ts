@@ -7,6 +7,7 @@ import { firstTime, pruneProcessed } from '../../outbox/maintaining/prune-proces
 import { pruneRelays } from '../../outbox/maintaining/prune-relays.ts';
 import type { LastRun, TaskRun } from '../../outbox/maintaining/record-run.ts';
 import { rotate } from '../../outbox/maintaining/rotate.ts';
+import { sweepProgress } from '../../outbox/maintaining/sweep-progress.ts';
 import type { MaintenanceTask, ResolvedMaintenance } from './maintenance-options.ts';
 import { chunkRowsMax, cycleMs } from './tuning.ts';
 
@@ -52,8 +53,9 @@ export const runTask: Record<MaintenanceTask, (context: TaskContext) => Promise<
   prune,
   processed,
   async relays({ db, schema }) {
-    const changed = await pruneRelays(db, schema, chunkRowsMax);
-    return { changed, more: changed === chunkRowsMax };
+    const swept = await sweepProgress(db, schema);
+    const pruned = await pruneRelays(db, schema, chunkRowsMax);
+    return { changed: swept + pruned, more: pruned === chunkRowsMax };
   },
   async analyze({ db, schema }) {
     const { analyzed, forbidden } = await analyze(db, schema);

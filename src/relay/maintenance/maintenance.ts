@@ -63,6 +63,7 @@ export class Maintenance implements Service {
     this.#options = options;
     const { relay, schema, control, leaseMs, token, logger, lifecycle } = options;
     this.#leader = new Leader({
+      name: 'maintenance',
       schema,
       db: control,
       leaseMs,

@@ -1,9 +1,9 @@
 import type { Failure } from '../../outbox/delivering/fail.ts';
 import type { Settlement } from '../../outbox/delivering/settle.ts';
+import type { ResolvedRetry } from '../event/backoff.ts';
+import { retryDelayMs } from '../event/backoff.ts';
 import type { ClaimedEvent } from '../event/claimed-event.ts';
 import type { EventOutcome } from '../event/outcome.ts';
-import type { RetryExponential, RetrySchedule } from './backoff.ts';
-import { retryDelayMs } from './backoff.ts';
 
 /**
  * An outcome with its transition in the database. `kind` is what counters and lifecycle events report: the outcome, or
@@ -20,7 +20,8 @@ export type SettleEntry = { event: ClaimedEvent } & (
 type FailureOf<T extends Failure['transition']> = Failure & { transition: T };
 
 export interface TransitionOptions {
-  retry: RetrySchedule | Required<RetryExponential>;
+  /** For targets that have no policy of their own. */
+  retry: ResolvedRetry;
   /** Whether a dead letter blocks its key. */
   poison: 'skip' | 'block';
 }
@@ -29,7 +30,8 @@ export interface TransitionOptions {
  * Maps the outcome of an event to the transition in the database. No other module does.
  *
  *   delivered    settle              deleted from the queue, recorded as delivered
- *   failed       retry               due again after the delay of the retry policy; a dead letter after the last attempt
+ *   failed       retry               due again after the delay of the retry policy; a dead letter after the last attempt.
+ *                                    Of several policies the longest delay, and the fewest attempts
  *   rejected     dead_letter, block  with `poison: 'block'` the event also stays in the queue and blocks its key
  *   unavailable  shelve              moved onto the shelf of the destinations it waits for
  *   released     release             ready again, or due after `delayMs`
@@ -57,6 +59,9 @@ export function toTransition(event: ClaimedEvent, outcome: EventOutcome, options
   }
 }
 
+/** For an event that failed before it was passed to a target. */
+const relayPolicy: readonly undefined[] = [undefined];
+
 /** A deleted event can never be delivered: it must not block its key. */
 export function deadLetterTransition({ id }: ClaimedEvent, poison: 'skip' | 'block'): 'dead_letter' | 'block' {
   return poison === 'block' && id !== '' ? 'block' : 'dead_letter';
@@ -64,13 +69,14 @@ export function deadLetterTransition({ id }: ClaimedEvent, poison: 'skip' | 'blo
 
 function failed(
   event: ClaimedEvent,
-  { done, errors, owed, retryAfterMs = 0, isUntried = false }: EventOutcome & { kind: 'failed' },
+  { done, errors, owed, retries = relayPolicy, retryAfterMs = 0, isUntried = false }: EventOutcome & { kind: 'failed' },
   options: TransitionOptions,
 ): SettleEntry {
-  const { seq, attempts } = event;
+  const { seq, attempts, attemptsMax } = event;
   const owing = owed === undefined ? {} : { owed };
-  const policyMs = retryDelayMs(options.retry, attempts + 1);
-  if (policyMs === undefined) {
+  const policies = new Set(retries.map((policy) => policy ?? options.retry));
+  const delaysMs = Array.from(policies, (policy) => retryDelayMs(policy, attempts + 1, { attemptsMax }));
+  if (delaysMs.includes(undefined)) {
     const transition = deadLetterTransition(event, options.poison);
     return {
       event,
@@ -78,8 +84,8 @@ function failed(
       failure: { seq, attempts, transition, reason: 'exhausted', done, errors, ...owing },
     };
   }
-  // Not before the time that the receiver requested.
-  const delayMs = Math.max(policyMs, retryAfterMs);
+  // No target gets the event before its own delay has passed, nor before the time that a receiver requested.
+  const delayMs = Math.max(...(delaysMs as number[]), retryAfterMs);
   return {
     event,
     kind: 'failed',

@@ -2,11 +2,10 @@ import { randomUUID } from 'node:crypto';
 import type pg from 'pg';
 import type { Executor } from '../../database/executor.ts';
 import { doorbellChannel } from '../../database/identifier.ts';
-import { listenInProcess, notifyWith } from '../../outbox/emitting/notify.ts';
-import { relayPacing } from '../../outbox/emitting/notify-pacing.ts';
+import { listenInProcess, notifyWith, queuesNotified } from '../../outbox/emitting/notify.ts';
 import type { Service } from '../service/service.ts';
 import { StateMachine } from '../service/state-machine.ts';
-import { firstPauseMs, pauseWithoutListenMsMax } from './tuning.ts';
+import { QueueBell } from './queue-bell.ts';
 
 export interface DoorbellOptions {
   schema: string;
@@ -15,6 +14,8 @@ export interface DoorbellOptions {
   /** The longest time between two claims. */
   pollIntervalMs: number;
   onNotificationsLost: (silentMs: number) => void;
+  /** A relay had claimed an event that was cancelled. */
+  onCancelled?: () => void;
   /** Whether a statement is under way on the connection that listens: until it ends, no notification is received. */
   isBusy: () => boolean;
 }
@@ -23,8 +24,8 @@ export interface DoorbellOptions {
 type DoorbellState = 'idle' | 'polling' | 'listening' | 'silent' | 'stopped';
 
 /**
- * Tells the lane when to claim: immediately after a notification, otherwise after a pause. Notifications come from this
- * process after a commit, and by NOTIFY from others. LISTEN can be dead without an error (a pooler, a half-open connection),
+ * Receives notifications and passes them on to the lane of the queue concerned. They come from this process after a commit,
+ * and by NOTIFY from others. LISTEN can be dead without an error (a pooler, a half-open connection),
  * so the doorbell notifies itself with each heartbeat. While it does not receive that, it is `silent` and the pauses are short.
  */
 export class Doorbell implements Service {
@@ -38,14 +39,7 @@ export class Doorbell implements Service {
     stopped: [],
   });
   #unsubscribe: (() => void) | undefined;
-  #wake: (() => void) | undefined;
-  #notified = false;
-  #idleRounds = 0;
-  #streamUntil = Number.NEGATIVE_INFINITY;
-  /** Ends a wait without a notification; kept from one wait to the next. */
-  #pause: { ms: number; timer: NodeJS.Timeout } | undefined;
-  #alarm: NodeJS.Timeout | undefined;
-  #alarmAt: number | undefined;
+  readonly #bells = new Map<string, QueueBell>();
   #probeSentAt = 0;
   #probeReceived = true;
   #proven = false;
@@ -67,17 +61,14 @@ export class Doorbell implements Service {
   async start(): Promise<void> {
     if (!this.#state.is('idle')) return;
     this.#state.to('polling');
-    this.#unsubscribe = listenInProcess(this.#options.schema, () => this.ring());
+    this.#unsubscribe = listenInProcess(this.#options.schema, (queues) => this.ring(queues));
   }
 
   async stop(): Promise<void> {
     this.#state.to('stopped');
     this.#unsubscribe?.();
     this.#unsubscribe = undefined;
-    clearTimeout(this.#pause?.timer);
-    this.#pause = undefined; // A cleared timer cannot be started again.
-    clearTimeout(this.#alarm);
-    this.ring();
+    for (const bell of this.#bells.values()) bell.stop();
   }
 
   /** Called for every new connection that is to listen. */
@@ -113,61 +104,21 @@ export class Doorbell implements Service {
     await notifyWith(db, this.#options.schema, this.#probe);
   }
 
-  ring(): void {
-    this.#notified = true;
-    this.#wake?.();
-  }
-
-  /**
-   * Notifies the lane after this time. Only the earliest counts: the claim that it causes reports when the next event is due.
-   */
-  ringIn(ms: number): void {
-    if (ms >= this.#options.pollIntervalMs || this.#state.is('stopped')) return;
-    const at = performance.now() + ms;
-    if (this.#alarmAt !== undefined && this.#alarmAt <= at) return;
-    clearTimeout(this.#alarm);
-    this.#alarmAt = at;
-    this.#alarm = setTimeout(() => {
-      this.#alarmAt = undefined;
-      this.ring();
-    }, ms).unref();
-  }
-
-  /** There was work, this many events: the next pause is short again. */
-  busy(claimed: number): void {
-    this.#idleRounds = 0;
-    if (claimed >= relayPacing.streamMin) this.#streamUntil = performance.now() + relayPacing.streamEndsAfterMs;
-  }
-
-  /** Resolves after a notification, or a pause of at most `dueInMs`. A notification since the last wait counts. */
-  async wait(dueInMs = Number.POSITIVE_INFINITY): Promise<void> {
-    if (!this.#notified && !this.#state.is('stopped')) {
-      const pauseMs = Math.max(1, Math.min(dueInMs, this.#pauseMs()));
-      this.#idleRounds++;
-      this.#wakeIn(pauseMs);
-      await new Promise<void>((resolve) => {
-        this.#wake = resolve;
-      });
-      this.#wake = undefined;
+  /** The bell of one queue. Made once for each. */
+  bell(queue: string): QueueBell {
+    let bell = this.#bells.get(queue);
+    if (bell === undefined) {
+      const { pollIntervalMs } = this.#options;
+      bell = new QueueBell({ pollIntervalMs, listening: () => this.listening });
+      this.#bells.set(queue, bell);
     }
-    this.#notified = false;
+    return bell;
   }
 
-  #wakeIn(ms: number): void {
-    if (this.#pause?.ms === ms) {
-      this.#pause.timer.refresh();
-      return;
-    }
-    clearTimeout(this.#pause?.timer);
-    this.#pause = { ms, timer: setTimeout(() => this.#wake?.(), ms) };
-  }
-
-  #pauseMs(): number {
-    const { pollIntervalMs } = this.#options;
-    if (performance.now() < this.#streamUntil) return Math.min(relayPacing.streamPauseMs, pollIntervalMs);
-    if (this.listening) return pollIntervalMs;
-    const max = Math.min(pollIntervalMs, pauseWithoutListenMsMax);
-    return Math.min(max, firstPauseMs * 2 ** Math.min(this.#idleRounds, 10));
+  /** Notifies the lanes of these queues, or of all. */
+  ring(queues?: readonly string[]): void {
+    if (queues === undefined) for (const bell of this.#bells.values()) bell.ring();
+    else for (const queue of queues) this.#bells.get(queue)?.ring();
   }
 
   #receive(payload: string): void {
@@ -175,8 +126,10 @@ export class Doorbell implements Service {
     if (payload === this.#probe) {
       this.#probeReceived = true;
       this.#listens();
+    } else if (payload === 'cancelled') {
+      this.#options.onCancelled?.();
     } else if (!payload.startsWith('probe:')) {
-      this.ring();
+      this.ring(queuesNotified(payload));
     }
   }
 

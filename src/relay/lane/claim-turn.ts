@@ -1,0 +1,27 @@
+import { LowWater } from './low-water.ts';
+
+/**
+ * What the lanes of one relay share. They claim one after the other, and each passes its events on before the next one claims:
+ * an event is claimed when its predecessor belongs to this relay, perhaps in another queue, and must not reach the dispatcher
+ * before it. `ClaimHistory` relies on the same.
+ */
+export class ClaimTurn {
+  readonly lowWater = new LowWater();
+  /** Whether the result of a claim was lost, so that the relay may own events it does not know of (see claim_many.sql). */
+  answerLost = false;
+  #isTaken = false;
+  readonly #waiting: (() => void)[] = [];
+
+  /** Runs a claim when those that came before have ended. */
+  async run<T>(claim: () => Promise<T>): Promise<T> {
+    if (this.#isTaken) await new Promise<void>((resolve) => this.#waiting.push(resolve));
+    this.#isTaken = true;
+    try {
+      return await claim();
+    } finally {
+      const next = this.#waiting.shift();
+      if (next === undefined) this.#isTaken = false;
+      else next();
+    }
+  }
+}

@@ -1,0 +1,205 @@
+import type { Worker } from 'node:worker_threads';
+import type { ServerList } from '../../database/connection-string.ts';
+import type { Service } from '../service/service.ts';
+import type { HeartbeatOptions, Registration } from './heartbeat.ts';
+import { Heartbeat } from './heartbeat.ts';
+import { spawnWorker } from './spawn-worker.ts';
+import { monotonicMs } from './standing.ts';
+import type { FromThread, ThreadCall, ThreadData, ToThread } from './thread-messages.ts';
+import { errorFields, errorOf } from './thread-messages.ts';
+import { pulseMsMax, threadHeapMb } from './tuning.ts';
+
+export interface HeartbeatThreadOptions extends HeartbeatOptions {
+  /** Whether to use a thread. `false`: the heartbeat runs on the event loop of the relay. */
+  heartbeatThread: boolean;
+  /** When the event loop has not moved for this long, the relay counts as hung. */
+  blockedMaxMs: number;
+}
+
+/**
+ * The heartbeat on a worker thread, so that a handler that computes for longer than a lease does not lose its events. The
+ * event loop shows through shared memory that it moves. When it has not moved for `blockedMaxMs`, the thread gives up lease and
+ * lock, and another relay takes over.
+ *
+ * The heartbeat runs on the event loop instead where there is no thread: in a bundle, which lacks its file, with a connection config
+ * that cannot be sent to it, and after the thread has crashed.
+ */
+export class HeartbeatThread implements Service {
+  readonly #options: HeartbeatThreadOptions;
+  #worker: Worker | undefined;
+  /** Runs instead of the thread. */
+  #local: Heartbeat | undefined;
+  #held: Registration | undefined;
+  #isFileMissing = false;
+  #stats: unknown = {};
+  #pulse: NodeJS.Timeout | undefined;
+  #calls = new Map<number, { resolve: () => void; reject: (error: Error) => void }>();
+  #called = 0;
+  #starting: Promise<void> | undefined;
+  #stopping: Promise<void> | undefined;
+
+  constructor(options: HeartbeatThreadOptions) {
+    this.#options = options;
+  }
+
+  /** Connects. Fails when that fails. */
+  start(): Promise<void> {
+    this.#starting ??= this.#stopping ? Promise.resolve() : this.#start();
+    return this.#starting;
+  }
+
+  async #start(): Promise<void> {
+    const { heartbeatThread } = this.#options;
+    this.#worker = heartbeatThread ? this.#spawn() : undefined;
+    if (this.#worker) {
+      try {
+        await this.#call({ call: 'start' });
+        return;
+      } catch (error) {
+        if (this.#worker || this.#stopping) throw error; // The thread runs and cannot connect.
+      }
+    }
+    await this.#useLocal().start();
+  }
+
+  hold(registration: Registration): Promise<void> {
+    this.#held = registration;
+    // Not before: a relay that cannot use its database reports only that.
+    if (this.#isFileMissing) {
+      this.#isFileMissing = false;
+      this.#options.logger.info({}, 'the heartbeat runs on the event loop: there is no file for its thread');
+    }
+    if (this.#local) return this.#local.hold(registration);
+    // If the thread ends meanwhile, its replacement holds the registration.
+    return this.#call({ call: 'hold', registration }).catch((error) => {
+      if (!this.#local) throw error;
+    });
+  }
+
+  drop(): void {
+    this.#held = undefined;
+    this.#options.standing.suspended();
+    this.#tell({ tell: 'drop' });
+    this.#local?.drop();
+  }
+
+  report(stats: unknown): void {
+    this.#stats = stats;
+    this.#tell({ tell: 'report', stats });
+    this.#local?.report(stats);
+  }
+
+  stop(): Promise<void> {
+    this.#stopping ??= this.#stop();
+    return this.#stopping;
+  }
+
+  async #stop(): Promise<void> {
+    clearInterval(this.#pulse);
+    this.#held = undefined;
+    const worker = this.#worker;
+    await this.#local?.stop();
+    if (!worker) return;
+    await this.#call({ call: 'stop' }).catch(() => {});
+    await worker.terminate();
+  }
+
+  #useLocal(): Heartbeat {
+    this.#local = new Heartbeat(this.#options);
+    this.#local.report(this.#stats);
+    return this.#local;
+  }
+
+  #spawn(): Worker | undefined {
+    const { servers, schema, name, leaseMs, sessionLock, hostId, standing, blockedMaxMs, logger } = this.#options;
+    const asksForPassword = servers.servers.some(({ config }) => typeof config.password === 'function');
+    const data: ThreadData = {
+      ...{ schema, name, leaseMs, sessionLock, hostId, blockedMaxMs, asksForPassword },
+      servers: asksForPassword ? withoutPasswords(servers) : servers,
+      memory: standing.memory,
+    };
+    try {
+      standing.moved(monotonicMs());
+      const worker = spawnWorker({ workerData: data, resourceLimits: { maxOldGenerationSizeMb: threadHeapMb } });
+      this.#isFileMissing = !worker;
+      if (!worker) return undefined;
+      worker.on('message', (message: FromThread) => this.#receive(message));
+      worker.on('error', (error) => this.#crashed(worker, error));
+      worker.on('exit', (code) => this.#crashed(worker, new Error(`it ended with code ${code}`)));
+      worker.unref(); // The relay's connections keep the process alive, or nothing does.
+      this.#pulse = setInterval(() => standing.moved(monotonicMs()), Math.min(pulseMsMax, blockedMaxMs / 4)).unref();
+      return worker;
+    } catch (error) {
+      // A connection config with functions, such as `stream`, cannot be sent.
+      logger.warn({ err: String(error) }, 'the heartbeat runs on the event loop: cannot start its thread');
+      return undefined;
+    }
+  }
+
+  #crashed(worker: Worker, error: Error): void {
+    if (this.#worker !== worker) return;
+    this.#worker = undefined;
+    clearInterval(this.#pulse);
+    if (!this.#stopping) {
+      this.#options.standing.suspended();
+      this.#options.logger.warn({ err: String(error) }, 'the heartbeat runs on the event loop: its thread failed');
+      const held = this.#held;
+      // Before the calls are rejected: hold() looks for the replacement.
+      if (held)
+        this.#useLocal()
+          .hold(held)
+          .catch(() => {});
+    }
+    for (const { reject } of this.#calls.values())
+      reject(new Error('the heartbeat thread has ended', { cause: error }));
+    this.#calls.clear();
+  }
+
+  #tell(message: ToThread): void {
+    this.#worker?.postMessage(message);
+  }
+
+  #call(call: ThreadCall): Promise<void> {
+    const worker = this.#worker;
+    if (!worker) return Promise.reject(new Error('the heartbeat thread has ended'));
+    const number = ++this.#called;
+    worker.ref(); // Until it has answered.
+    return new Promise<void>((resolve, reject) => {
+      this.#calls.set(number, { resolve, reject });
+      this.#tell({ ...call, number });
+    }).finally(() => {
+      if (this.#calls.size === 0) worker.unref();
+    });
+  }
+
+  #receive(message: FromThread): void {
+    const { onLost, onTakeover, onDisconnected, logger } = this.#options;
+    if (message.tell === 'done') {
+      const call = this.#calls.get(message.number);
+      this.#calls.delete(message.number);
+      if (message.error) call?.reject(errorOf(message.error));
+      else call?.resolve();
+    } else if (message.tell === 'lost') onLost(message.token);
+    else if (message.tell === 'takeover') onTakeover(message.relay);
+    else if (message.tell === 'disconnected') onDisconnected(message.error);
+    else if (message.tell === 'log') logger[message.level](message.fields, message.message);
+    else void this.#sendPassword(message.number, message.server);
+  }
+
+  async #sendPassword(number: number, server: number): Promise<void> {
+    const ask = this.#options.servers.servers[server]?.config.password;
+    try {
+      const password = typeof ask === 'function' ? await ask() : ask;
+      this.#tell({ tell: 'password', number, password: password ?? '' });
+    } catch (error) {
+      this.#tell({ tell: 'password', number, error: errorFields(error) });
+    }
+  }
+}
+
+function withoutPasswords({ servers, attributes }: ServerList): ServerList {
+  return {
+    attributes,
+    servers: servers.map(({ address, config: { password: _left, ...config } }) => ({ address, config })),
+  };
+}

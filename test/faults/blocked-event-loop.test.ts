@@ -1,0 +1,68 @@
+import { describe, expect, test } from 'vitest';
+import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';
+import { until } from '../support/wait.ts';
+
+const leaseMs = 1_500;
+const beganIn = (scenario: RelayScenario, relay: string) =>
+  scenario.journal.read().filter((entry) => entry.phase === 'begin' && entry.relay === relay).length;
+const relays = (scenario: RelayScenario) =>
+  scenario.db.query('select name, ended_as from postcommit.outbox_relays order by token');
+
+describe('a handler that blocks the event loop', () => {
+  test(
+    'for three leases is executed once and settled, beside another relay',
+    withScenario(async (scenario) => {
+      await scenario.child('blocked', { leaseMs });
+      await scenario.emit([{ aggregateId: 'a', script: { block: { relay: 'blocked', ms: 3 * leaseMs } } }]);
+      await scenario.emitLine('a', 2);
+      await until(() => beganIn(scenario, 'blocked') === 1, { what: 'it is at work' });
+      await scenario.relay('other', { leaseMs });
+      await scenario.drained();
+      expect(beganIn(scenario, 'other')).toBe(0);
+      expect(await relays(scenario)).toEqual([
+        { name: 'blocked', ended_as: null },
+        { name: 'other', ended_as: null },
+      ]);
+      expect(await scenario.findings()).toEqual({ lost: [], orderViolations: [], overlaps: [], duplicates: 0 });
+    }),
+  );
+
+  test(
+    'without a thread loses its events to the other relay, and is fenced',
+    withScenario(async (scenario) => {
+      const blocked = await scenario.child('blocked', { leaseMs, heartbeatThread: false });
+      await scenario.emit([{ aggregateId: 'a', script: { block: { relay: 'blocked', ms: 4 * leaseMs } } }]);
+      await until(() => beganIn(scenario, 'blocked') === 1, { what: 'it is at work' });
+      await scenario.relay('other', { leaseMs });
+      await scenario.drained();
+      expect(beganIn(scenario, 'other')).toBe(1);
+      await blocked.next(({ event }) => event === 'leaseLost');
+    }),
+  );
+
+  test(
+    'for longer than blockedMaxMs is noticed: the other relay delivers, and the hung one is fenced',
+    withScenario(async (scenario) => {
+      // Of the two only blockedMaxMs can be what is noticed.
+      const hung = await scenario.child('hung', { leaseMs: 600_000, blockedMaxMs: 1_000 });
+      await scenario.emit([{ aggregateId: 'a', script: { block: { relay: 'hung', ms: 20_000 } } }]);
+      await scenario.emitLine('a', 2);
+      await until(() => beganIn(scenario, 'hung') === 1, { what: 'it is at work' });
+      await scenario.relay('other', { leaseMs: 600_000 });
+      await scenario.drained(15_000);
+      expect(beganIn(scenario, 'other')).toBe(3);
+      expect(await relays(scenario)).toMatchObject([
+        { name: 'hung', ended_as: 'lost' },
+        { name: 'other', ended_as: null },
+      ]);
+      await hung.next(({ event }) => event === 'leaseLost', 40_000);
+      expect(await scenario.db.query('select from postcommit.outbox_deliveries')).not.toEqual([]);
+      expect(await scenario.findings({ killed: ['hung'] })).toMatchObject({ lost: [], orderViolations: [] });
+      const [{ n }] = await scenario.db.query(
+        `select count(*)::integer as n from postcommit.outbox_events e
+           join postcommit.outbox_deliveries d on d.seqs @> e.seq`,
+      );
+      expect(n).toBe(3);
+    }),
+  );
+});
