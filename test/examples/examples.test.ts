@@ -15,6 +15,8 @@ const examples: Record<string, ServiceName | undefined> = {
   'orders-to-rabbitmq': 'rabbitmq',
   'orders-to-webhooks': undefined,
 };
+/** Examples with a story of their own, and a test below. */
+const others = ['reports'];
 const rabbitMq = fileService('rabbitmq');
 const timeoutMs = 240_000;
 
@@ -89,6 +91,26 @@ describe('examples', () => {
     });
   }
 
+  it('reports starts what it needs, and a crash and a race leave one report each', { timeout: timeoutMs }, async () => {
+    const { code, lines, stderr } = await runExample('reports', { DATABASE_URL: undefined });
+    expect(stderr).toBe('');
+    const line = (pattern: RegExp) => lines.map((each) => pattern.exec(each)).find((found) => found !== null) ?? [];
+    const [, killed] = line(/^story +SIGKILL for (worker-\d) at day \d+ of 365 of the year's report$/);
+    expect(killed).toBeDefined();
+    expect(lines.some((each) => each.endsWith(`takes over from ${killed}`))).toBe(true);
+    expect(lines).toContain('story    DELETE answered 200: a report that was being generated is cancelled');
+    const [, raced, frozen] = line(/^story +two workers save report (\w+) at the same time: (worker-\d) was frozen/);
+    const ends = lines.filter((each) => each.includes(`report ${raced}: `) && !each.includes('attempt'));
+    expect(ends.map((each) => each.slice(26)).sort()).toEqual(['another worker has generated it', 'generated']);
+    // The year's layout blocks its worker for longer than the lease, and only the frozen worker loses its own.
+    expect(lines.filter((each) => each.includes('was taken for dead'))).toEqual([
+      `${frozen} was taken for dead, and continues with a new lease`,
+    ]);
+    expect(lines).toContain('story    22 reports are ready: 22 generated, 0 twice, 22 mailed');
+    expect(lines.at(-1)).toBe('ok       each report was generated once and mailed once');
+    expect(code).toBe(0);
+  });
+
   it('servers that are given are used, and left as they were', { timeout: timeoutMs }, async () => {
     const ended = await runExample('orders-to-rabbitmq', { DATABASE_URL: inject('serverUrl'), ...rabbitMq.env });
     expectWholeStory(ended);
@@ -110,7 +132,7 @@ describe('examples', () => {
   it('every folder is run here, and imports only what the package exports', () => {
     const files = readdirSync(join(root, 'examples'), { recursive: true, encoding: 'utf8' });
     const folders = files.filter((file) => file.endsWith('main.ts')).map((file) => dirname(file));
-    expect(folders.sort()).toEqual(Object.keys(examples).sort());
+    expect(folders.sort()).toEqual([...Object.keys(examples), ...others].sort());
     const { exports } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
     for (const file of files.filter((each) => each.endsWith('.ts'))) {
       const code = readFileSync(join(root, 'examples', file), 'utf8');

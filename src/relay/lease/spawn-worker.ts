@@ -14,10 +14,15 @@ export function spawnWorker(options: WorkerOptions): Worker | undefined {
   if (!existsSync(fileURLToPath(file))) return undefined;
   // Nothing that is preloaded for the application (--import, --require) is needed on the thread.
   if (extension === '.js') return new Worker(file, { ...options, execArgv: [] });
-  if (!process.execArgv.includes('tsx')) return undefined;
+  if (!process.execArgv.some(isTsx)) return undefined;
   // tsx does not register itself on threads.
   const source = `import('tsx/esm/api').then(({ register }) => (register(), import(${JSON.stringify(file.href)})));`;
   return new Worker(source, { ...options, execArgv: [], eval: true });
+}
+
+/** `--import tsx`, or the files of tsx, which the command `tsx` passes on. */
+function isTsx(argument: string): boolean {
+  return argument === 'tsx' || /[\\/]tsx[\\/]dist[\\/]/.test(argument);
 }
 
 /** The file or URL of this module, by the call stack: bundlers warn about `import.meta.url`, which is empty in CommonJS. */
