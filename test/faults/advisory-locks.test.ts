@@ -228,7 +228,10 @@ describe.each([18, 14] as const)('a foreign session that holds an advisory lock,
     const { relay, delivered } = relayOf();
     await relay.start();
     expect((await outbox.admin.relays()).map(({ sessionLock }) => sessionLock)).toEqual([true]);
-    expect(await lockFindings(0)).toMatchObject([{ severity: 'ok' }]);
+    // A claim holds the lock of its queue for a moment, which may be found too.
+    await until(async () => (await lockFindings(0)).every(({ severity }) => severity === 'ok'), {
+      what: 'no lock is named',
+    });
     // Another session is the next in line for its lock, so that the relay finds it taken at its next connection.
     const [{ token }] = await db.query('select token::text from postcommit.outbox_relays');
     const taken = take(lockOf.relay(token));
