@@ -30,20 +30,18 @@ declare
   first_shard bigint := 0;
   next_shard bigint := 1024;
 begin
-  perform set_config('synchronous_commit', 'off', true);
-  is_open := pg_try_advisory_xact_lock_shared(:"schema".queue_lock(from_queue));
+  -- One expression: PL/pgSQL evaluates it without a statement of its own. Before the statement below, whose snapshot then sees
+  -- every pause that was completed before the lock was taken.
+  is_open := set_config('synchronous_commit', 'off', true) = 'off'
+    and pg_try_advisory_xact_lock_shared(:"schema".queue_lock(from_queue));
 
-  with open as materialized (
-    select where is_open
-       and not exists (select from :"schema".outbox_queue_states s where s.queue = from_queue and s.paused_at is not null)
-  ), ground as materialized (
+  with ground as materialized (
     select :"schema".usable_low_water(low, low_requeues, low_server) as seq
   ), ready as materialized (
     select q.seq, q.key, q.claimed_by from :"schema".outbox_queue q
      where q.queue = from_queue and q.available_at is null and q.seq >= (select seq from ground) and q.rescues < 2
        and (coalesce(q.key, hashint8extended(q.seq, 0)) & 1023) >= first_shard
        and (coalesce(q.key, hashint8extended(q.seq, 0)) & 1023) < next_shard
-       and (select exists (select from open))
        and (q.claimed_by is null or q.claimed_by not in (select token from :"schema".outbox_relays where ended_at is null)
             or (q.claimed_by = relay and q.seq <> all (known_seqs)))
        and (q.key is null or q.key <> all (except_keys))
@@ -53,19 +51,20 @@ begin
     select count(*) as seen, min(r.seq) as seq, min(r.key) as key, count(r.claimed_by) as leased from ready r
   ), waiting as materialized (
     select q.available_at from :"schema".outbox_queue q
-     where q.queue = from_queue and q.available_at < 'infinity' and (select exists (select from open)) and (q.owed is null or q.owed && targets)
+     where q.queue = from_queue and q.available_at < 'infinity' and (q.owed is null or q.owed && targets)
      order by q.available_at limit 1
   ), state as materialized (
     select exists (select from :"schema".outbox_relays r where r.token = relay and r.ended_at is null) as registered,
+           is_open and not exists (select from :"schema".outbox_queue_states s
+                                    where s.queue = from_queue and s.paused_at is not null) as open,
            exists (select from :"schema".outbox_queue q
-                    where q.queue = from_queue and q.rescues > 1 and (select exists (select from open))
-                      and (q.available_at is null or q.available_at <= now())
+                    where q.queue = from_queue and q.rescues > 1 and (q.available_at is null or q.available_at <= now())
                       and (q.claimed_by is null
                            or q.claimed_by not in (select token from :"schema".outbox_relays where ended_at is null))
                       and (q.owed is null or q.owed && targets)) as suspects
   ), fit as materialized (
     select f.seq from first f, state s
-     where f.seen = 1 and f.leased = 0 and s.registered and not s.suspects
+     where f.seen = 1 and f.leased = 0 and s.registered and s.open and not s.suspects
        and not exists (select from waiting w where w.available_at <= now())
        and not exists (select from :"schema".outbox_shelf)
        and coalesce((select p.claimed_by is not distinct from relay and coalesce(p.seq = any (known_seqs), true)
@@ -79,8 +78,9 @@ begin
     update :"schema".outbox_queue q set claimed_by = relay where q.seq = (select o.seq from one o) and q.claimed_by is null
     returning q.seq, q.key, q.attempts, q.done, q.rescues, q.owed, q.replay_id
   )
-  select f.seen, exists (select from fit),
-         case when s.suspects then 0
+  select case when s.open then f.seen else 0 end, exists (select from fit),
+         case when not s.open then null
+              when s.suspects then 0
               when w.available_at > now() then date_part('epoch', w.available_at - now()) * 1000
               when w.available_at is not null then 0 end,
          c.seq, c.key, c.attempts, c.done, c.rescues, c.owed, c.replay_id, s.registered
