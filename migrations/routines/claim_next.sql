@@ -1,6 +1,6 @@
--- Claims a single event of a named queue: the claim after a notification, which determines the latency of a quiet outbox. Usually there is
--- exactly one event, without a predecessor. claim_many() needs four statements and a JSON text for it, this function two small
--- statements: 0.29 ms instead of 0.36 on loopback when both are warm, 0.39 instead of 0.46 at a hundred a second.
+-- Claims a single event of a named queue: the claim after a notification, which determines the latency of a quiet outbox.
+-- Usually there is exactly one event, without a predecessor. claim_many() is made for batches: setting up its plan alone takes
+-- 0.4 ms.
 --
 -- Returns one row: how many events could be claimed (2 means two or more), whether the only one fits, when the next waiting
 -- event is due, and the claimed event. It claims nothing, and the caller uses claim_many() instead, if there are several events

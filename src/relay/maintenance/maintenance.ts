@@ -2,7 +2,6 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { ServerList } from '../../database/connection-string.ts';
 import { codedDatabaseError } from '../../database/database-error.ts';
 import type { Executor } from '../../database/executor.ts';
-import { ReconnectingClient } from '../../database/reconnecting-client.ts';
 import type { LastRun, TaskRun } from '../../outbox/maintaining/record-run.ts';
 import { readRuns, recordRun } from '../../outbox/maintaining/record-run.ts';
 import { errorText } from '../../telemetry/error-text.ts';
@@ -11,6 +10,7 @@ import { SparseLog } from '../../telemetry/logging.ts';
 import type { Lifecycle } from '../lifecycle.ts';
 import type { Service } from '../service/service.ts';
 import { withTimeout } from '../service/timeout.ts';
+import { DutyConnection } from './duty-connection.ts';
 import type { OwnedDuty } from './leader.ts';
 import { Leader } from './leader.ts';
 import type { MaintenanceTask, ResolvedMaintenance } from './maintenance-options.ts';
@@ -54,13 +54,14 @@ export class Maintenance implements Service {
   readonly #stopping = new AbortController();
   /** Tasks that stopped because their time was up. */
   readonly #unfinished = new Set<MaintenanceTask>();
-  #link: ReconnectingClient | undefined;
+  readonly #connection: DutyConnection;
   #running = false;
   #timer: NodeJS.Timeout | undefined;
   #turning: Promise<void> | undefined;
 
   constructor(options: MaintenanceServiceOptions) {
     this.#options = options;
+    this.#connection = new DutyConnection({ ...options, duty: 'maintenance', queryTimeoutMs: taskMsMax / 2 });
     const { relay, schema, control, leaseMs, token, logger, lifecycle } = options;
     this.#leader = new Leader({
       name: 'maintenance',
@@ -118,7 +119,7 @@ export class Maintenance implements Service {
     clearTimeout(this.#timer);
     this.#stopping.abort();
     await withTimeout(stopTimeoutMs, this.#turning ?? Promise.resolve());
-    await this.#closeLink();
+    await this.#connection.close();
     await withTimeout(
       stopTimeoutMs,
       this.#leader.stop().catch(() => {}), // Then it is free when the relay signs off, or its lease expires.
@@ -144,7 +145,7 @@ export class Maintenance implements Service {
     try {
       if (!this.#leader.duty) return; // Overdue; the next heartbeat decides.
       const { schema, options } = this.#options;
-      const link = await this.#openLink();
+      const link = await this.#connection.open();
       const last = new Map((await readRuns(link, schema)).map((run) => [run.task, run]));
       for (const task of maintenanceTasks) {
         const agoMs = last.get(task)?.agoMs ?? Number.POSITIVE_INFINITY;
@@ -159,7 +160,7 @@ export class Maintenance implements Service {
     } catch (error) {
       this.#warn('turn', { err: errorText(error) }, 'maintenance failed, retrying');
     } finally {
-      await this.#closeLink();
+      await this.#connection.close();
     }
   }
 
@@ -168,12 +169,12 @@ export class Maintenance implements Service {
     const { schema, options } = this.#options;
     const began = performance.now();
     // Also ends a statement that hangs: a lost connection would be reopened repeatedly.
-    const watchdog = setTimeout(() => void this.#closeLink(), taskMsMax);
+    const watchdog = setTimeout(() => void this.#connection.close(), taskMsMax);
     const mayGoOn = this.#mayGoOn(began + budgetMs);
     let result: TaskResult = { changed: 0 };
     let error: string | undefined;
     try {
-      result = await runTask[task]({ db: await this.#openLink(), schema, options, last, mayGoOn });
+      result = await runTask[task]({ db: await this.#connection.open(), schema, options, last, mayGoOn });
     } catch (thrown) {
       error = errorText(codedDatabaseError(thrown));
     }
@@ -183,7 +184,7 @@ export class Maintenance implements Service {
       if (more) this.#unfinished.add(task);
       else this.#unfinished.delete(task);
       const run = { task, durationMs: Math.round(performance.now() - began), ...did, error };
-      const stillLeading = await recordRun(await this.#openLink(), schema, duty, run);
+      const stillLeading = await recordRun(await this.#connection.open(), schema, duty, run);
       if (stillLeading) this.#tell(run);
       return stillLeading;
     } catch (thrown) {
@@ -222,30 +223,5 @@ export class Maintenance implements Service {
   #warn(kind: string, fields: object, message: string): void {
     if (this.#stopping.signal.aborted) return;
     this.#log.say(kind, (suppressed) => this.#options.logger.warn({ ...fields, suppressed }, message));
-  }
-
-  async #openLink(): Promise<ReconnectingClient> {
-    if (this.#link) return this.#link;
-    const { servers, relay, logger } = this.#options;
-    const link = new ReconnectingClient({
-      servers,
-      applicationName: `postcommit maintenance ${relay}`.slice(0, 63),
-      queryTimeoutMs: taskMsMax / 2,
-      logger,
-    });
-    this.#link = link;
-    try {
-      await link.open();
-    } catch (error) {
-      await this.#closeLink();
-      throw error;
-    }
-    return link;
-  }
-
-  async #closeLink(): Promise<void> {
-    const link = this.#link;
-    this.#link = undefined;
-    await link?.close();
   }
 }

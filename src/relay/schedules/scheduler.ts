@@ -2,7 +2,6 @@ import { createHash } from 'node:crypto';
 import type { ServerList } from '../../database/connection-string.ts';
 import { codedDatabaseError, isConnectionFailure } from '../../database/database-error.ts';
 import type { Executor } from '../../database/executor.ts';
-import { ReconnectingClient } from '../../database/reconnecting-client.ts';
 import { notifyInProcess, notifyRelays } from '../../outbox/emitting/notify.ts';
 import type { ScheduleRow, Tick, TickResult } from '../../outbox/maintaining/schedules.ts';
 import {
@@ -16,6 +15,7 @@ import { errorText } from '../../telemetry/error-text.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
 import type { Lifecycle } from '../lifecycle.ts';
+import { DutyConnection } from '../maintenance/duty-connection.ts';
 import type { OwnedDuty } from '../maintenance/leader.ts';
 import { Leader } from '../maintenance/leader.ts';
 import type { Service } from '../service/service.ts';
@@ -68,7 +68,7 @@ export class Scheduler implements Service {
   readonly #failing = new Map<string, { failures: number; retryAt: number }>();
   /** The token under which the schedules were declared. */
   #declaredBy = '';
-  #link: ReconnectingClient | undefined;
+  readonly #connection: DutyConnection;
   #leading = false;
   #running = false;
   #stopped = false;
@@ -78,6 +78,7 @@ export class Scheduler implements Service {
 
   constructor(options: SchedulerOptions) {
     this.#options = options;
+    this.#connection = new DutyConnection({ ...options, duty: 'schedules', queryTimeoutMs });
     const { relay, schema, control: db, leaseMs, token, logger } = options;
     this.#leader = new Leader({
       name: dutyOf(options.schedules),
@@ -94,7 +95,7 @@ export class Scheduler implements Service {
       onLost: (epoch) => {
         this.#leading = false;
         clearTimeout(this.#timer);
-        if (!this.#passing) void this.#closeLink();
+        if (!this.#passing) void this.#connection.close();
         logger.info({ relay, epoch }, 'another relay took over schedules');
       },
     });
@@ -131,7 +132,7 @@ export class Scheduler implements Service {
     this.#stopped = true;
     clearTimeout(this.#timer);
     await withTimeout(stopTimeoutMs, Promise.all([this.#passing, this.#declaring]));
-    await this.#closeLink();
+    await this.#connection.close();
     await withTimeout(
       stopTimeoutMs,
       this.#leader.stop().catch(() => {}), // Then it is free when the relay signs off, or its lease expires.
@@ -159,7 +160,7 @@ export class Scheduler implements Service {
       this.#passing = this.#pass().then((nextMs) => {
         this.#passing = undefined;
         if (this.#leading) this.#passAfter(nextMs);
-        else void this.#closeLink();
+        else void this.#connection.close();
       });
     }, afterMs);
   }
@@ -171,7 +172,7 @@ export class Scheduler implements Service {
     let emitted = 0;
     try {
       if (!this.#leader.duty || this.#stopped) return passMsMax; // Overdue, or lost; the next heartbeat decides.
-      const link = await this.#openLink();
+      const link = await this.#connection.open();
       const names = schedules.map(({ name }) => name);
       const { nowMs, schedules: rows } = await readSchedules(link, schema, names);
       const readAt = performance.now();
@@ -279,33 +280,13 @@ export class Scheduler implements Service {
     const { schema } = this.#options;
     notifyInProcess(schema);
     // Relays that miss it poll.
-    if (this.#link) await notifyRelays(this.#link, schema).catch(() => {});
+    const { current } = this.#connection;
+    if (current) await notifyRelays(current, schema).catch(() => {});
   }
 
   #warn(kind: string, fields: object, message: string): void {
     if (this.#stopped) return;
     this.#log.say(kind, (suppressed) => this.#options.logger.warn({ ...fields, suppressed }, message));
-  }
-
-  async #openLink(): Promise<ReconnectingClient> {
-    if (this.#link) return this.#link;
-    const { servers, relay, logger } = this.#options;
-    const applicationName = `postcommit schedules ${relay}`.slice(0, 63);
-    const link = new ReconnectingClient({ servers, applicationName, queryTimeoutMs, logger });
-    this.#link = link;
-    try {
-      await link.open();
-    } catch (error) {
-      await this.#closeLink();
-      throw error;
-    }
-    return link;
-  }
-
-  async #closeLink(): Promise<void> {
-    const link = this.#link;
-    this.#link = undefined;
-    await link?.close();
   }
 }
 
