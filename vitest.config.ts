@@ -4,7 +4,8 @@ import SummaryReporter from './test/support/summary-reporter.ts';
 /** The tests of what users must never lose. */
 const promises = 'test/{guarantees,faults}/**/*.test.ts';
 /** Those that take long: `npm run test:long`. */
-const long = 'test/faults/{broker-outage,kafka-drain,rabbitmq-exchange-deleted,relay-chaos}.test.ts';
+const long =
+  'test/faults/{advisory-locks,broker-outage,kafka-drain,partition-conversion,rabbitmq-exchange-deleted,relay-chaos,standby}.test.ts';
 const onlyWaits = { count: 1, condition: /^waited \d+ ms in vain/ };
 
 const everyProject = {
