@@ -1,3 +1,4 @@
+export { fromPg } from './adapters/pg.ts';
 export { OutboxAdmin } from './admin/admin.ts';
 export type { CancelOptions, CancelResult, ReplayOptions, ReplayResult, UndeliveredResult } from './admin/bulk.ts';
 export type { BulkOptions, BulkResult, DuplicateId } from './admin/chunks.ts';
@@ -31,7 +32,6 @@ export { grantsSql } from './database/grants.ts';
 export type { MigrateOptions, MigrateResult, PartitionChoice } from './database/migrate.ts';
 export { migrate, migrationSql } from './database/migrate.ts';
 export type { OutboxEvent } from './emit/event.ts';
-export { fromPg } from './emit/from-pg.ts';
 export type { Emit, EmittedOnce } from './emit/outbox.ts';
 export { createOutbox, Outbox } from './emit/outbox.ts';
 export type {

@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
+import { fromPg } from '../adapters/pg.ts';
 import type { OutboxAdmin } from '../admin/admin.ts';
 import { openPool } from '../database/pool.ts';
-import { fromPg } from '../emit/from-pg.ts';
 import { createOutbox } from '../emit/outbox.ts';
 import { Output } from './output.ts';
 import type { GlobalOptions } from './settings.ts';

@@ -1,5 +1,5 @@
 import type pg from 'pg';
-import { fromPg } from '../emit/from-pg.ts';
+import { fromPg } from '../adapters/pg.ts';
 import type { Outbox } from '../emit/outbox.ts';
 import { createOutbox } from '../emit/outbox.ts';
 import type { DemoSchemas, DemoTables } from './order-service-tables.ts';

@@ -1,6 +1,6 @@
 // Leaves a transaction with an event open, and waits to be killed. Arguments: connection string, order id.
 import pg from 'pg';
-import { fromPg } from '../../src/emit/from-pg.ts';
+import { fromPg } from '../../src/adapters/pg.ts';
 import { createOutbox } from '../../src/emit/outbox.ts';
 
 const [connectionString, id = ''] = process.argv.slice(2);

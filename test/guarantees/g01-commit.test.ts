@@ -1,6 +1,6 @@
 import type pg from 'pg';
 import { afterEach, describe, expect, test } from 'vitest';
-import type { PgClient } from '../../src/emit/from-pg.ts';
+import type { PgClient } from '../../src/adapters/pg.ts';
 import { createOutbox, fromPg, type Outbox } from '../../src/index.ts';
 import { expectUsable, useEmitScenario } from '../support/emit-scenario.ts';
 import { clear, insertOrder, nothing, one, orderCreated, written } from '../support/orders.ts';

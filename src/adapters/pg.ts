@@ -1,11 +1,11 @@
 import type { Executor } from '../database/executor.ts';
+import type { OutboxDatabase } from '../emit/outbox-database.ts';
 import { PostcommitError } from '../errors.ts';
-import type { OutboxDatabase } from './outbox-database.ts';
-import type { PgClient, PgPool } from './pg-client.ts';
-import { certainStatus, insideOf, requireClient } from './pg-client.ts';
-import { begin, run, transaction } from './pg-transaction.ts';
+import type { PgClient, PgPool } from './pg/client.ts';
+import { certainStatus, insideOf, requireClient } from './pg/client.ts';
+import { begin, run, transaction } from './pg/transaction.ts';
 
-export type { PgClient, PgPool } from './pg-client.ts';
+export type { PgClient, PgPool } from './pg/client.ts';
 
 /**
  * Emits through a `pg` pool and its clients.

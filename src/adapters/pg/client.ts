@@ -1,4 +1,4 @@
-import { PostcommitError } from '../errors.ts';
+import { PostcommitError } from '../../errors.ts';
 
 /** The part of a `pg` client that is used. Structural, so that any version and any wrapper fits. */
 export interface PgClient {

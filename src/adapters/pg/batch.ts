@@ -1,7 +1,7 @@
-import { isConnectionFailure } from '../database/database-error.ts';
-import type { Statement } from '../database/executor.ts';
-import type { PgClient, PgConnection } from './pg-client.ts';
-import { insideOf, isDead } from './pg-client.ts';
+import { isConnectionFailure } from '../../database/database-error.ts';
+import type { Statement } from '../../database/executor.ts';
+import type { PgClient, PgConnection } from './client.ts';
+import { insideOf, isDead } from './client.ts';
 
 /** The command tag of the last statement, or what failed. */
 export type Answer = { command: string } | FailedAnswer;

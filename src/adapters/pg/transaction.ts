@@ -1,14 +1,14 @@
 import { randomUUID } from 'node:crypto';
-import { codedDatabaseError, isConnectionFailure } from '../database/database-error.ts';
-import type { Statement } from '../database/executor.ts';
-import { PostcommitError } from '../errors.ts';
-import { setMarkerSql } from '../outbox/emitting/insert.ts';
-import type { Isolation } from './isolation.ts';
-import { isolationSql } from './isolation.ts';
-import type { OpenTransaction, TransactionOptions } from './outbox-database.ts';
-import { sendBatch, sendInTurn, takesBatches } from './pg-batch.ts';
-import type { PgClient, PgPool, Releasable } from './pg-client.ts';
-import { certainStatus, insideOf, isBusy, isDead } from './pg-client.ts';
+import { codedDatabaseError, isConnectionFailure } from '../../database/database-error.ts';
+import type { Statement } from '../../database/executor.ts';
+import type { Isolation } from '../../emit/isolation.ts';
+import { isolationSql } from '../../emit/isolation.ts';
+import type { OpenTransaction, TransactionOptions } from '../../emit/outbox-database.ts';
+import { PostcommitError } from '../../errors.ts';
+import { setMarkerSql } from '../../outbox/emitting/insert.ts';
+import { sendBatch, sendInTurn, takesBatches } from './batch.ts';
+import type { PgClient, PgPool, Releasable } from './client.ts';
+import { certainStatus, insideOf, isBusy, isDead } from './client.ts';
 
 type Release = (error?: unknown) => void;
 
