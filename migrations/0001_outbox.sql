@@ -298,7 +298,7 @@ create table :"schema".outbox_cancellations (
 -- How often events were requeued, and how often a table was truncated: see note_requeues().
 create sequence :"schema".outbox_requeues;
 -- last_value is 1 both before and after the first nextval(): without this the first requeue would not be noticed.
-do $postcommit$ begin perform nextval(format('%I.outbox_requeues', :'schema')::regclass); end $postcommit$;
+do $postcommit$ begin perform nextval(:'schema.outbox_requeues'::regclass); end $postcommit$;
 
 -- One relay at a time owns a named duty. The epoch fences: it grows with every change of owner.
 create table :"schema".outbox_leadership (

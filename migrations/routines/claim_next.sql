@@ -35,14 +35,16 @@ begin
   is_open := set_config('synchronous_commit', 'off', true) = 'off'
     and pg_try_advisory_xact_lock_shared(:"schema".queue_lock(from_queue));
 
-  with ground as materialized (
+  with live as materialized (
+    select token from :"schema".outbox_relays where ended_at is null
+  ), ground as materialized (
     select :"schema".usable_low_water(low, low_requeues, low_server) as seq
   ), ready as materialized (
     select q.seq, q.key, q.claimed_by from :"schema".outbox_queue q
      where q.queue = from_queue and q.available_at is null and q.seq >= (select seq from ground) and q.rescues < 2
        and (coalesce(q.key, hashint8extended(q.seq, 0)) & 1023) >= first_shard
        and (coalesce(q.key, hashint8extended(q.seq, 0)) & 1023) < next_shard
-       and (q.claimed_by is null or q.claimed_by not in (select token from :"schema".outbox_relays where ended_at is null)
+       and (q.claimed_by is null or q.claimed_by not in (select token from live)
             or (q.claimed_by = relay and q.seq <> all (known_seqs)))
        and (q.key is null or q.key <> all (except_keys))
        and (q.owed is null or q.owed && targets)
@@ -54,13 +56,12 @@ begin
      where q.queue = from_queue and q.available_at < 'infinity' and (q.owed is null or q.owed && targets)
      order by q.available_at limit 1
   ), state as materialized (
-    select exists (select from :"schema".outbox_relays r where r.token = relay and r.ended_at is null) as registered,
+    select exists (select from live l where l.token = relay) as registered,
            is_open and not exists (select from :"schema".outbox_queue_states s
                                     where s.queue = from_queue and s.paused_at is not null) as open,
            exists (select from :"schema".outbox_queue q
                     where q.queue = from_queue and q.rescues > 1 and (q.available_at is null or q.available_at <= now())
-                      and (q.claimed_by is null
-                           or q.claimed_by not in (select token from :"schema".outbox_relays where ended_at is null))
+                      and (q.claimed_by is null or q.claimed_by not in (select token from live))
                       and (q.owed is null or q.owed && targets)) as suspects
   ), fit as materialized (
     select f.seq from first f, state s

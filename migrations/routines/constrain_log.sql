@@ -11,12 +11,12 @@ declare
 begin
   perform :"schema".require_read_committed('partitions can be changed');
   perform pg_advisory_xact_lock(hashtextextended('postcommit.partitions', hashtextextended(:'schema', 0)));
-  if (select relkind = 'p' from pg_class where oid = format('%I.outbox_events', :'schema')::regclass) then
+  if (select relkind = 'p' from pg_class where oid = :'schema.outbox_events'::regclass) then
     return;
   end if;
   -- Checked before anything changes.
-  obstacle := :"schema".find_partitioning_obstacle(array[format('%I.outbox_events', :'schema')::regclass,
-                                                         format('%I.outbox_deliveries', :'schema')::regclass]);
+  obstacle := :"schema".find_partitioning_obstacle(array[:'schema.outbox_events'::regclass,
+                                                         :'schema.outbox_deliveries'::regclass]);
   if obstacle is not null then
     raise exception '%', obstacle using errcode = 'dependent_objects_still_exist';
   end if;
@@ -25,12 +25,12 @@ begin
     raise exception 'the log has seqs from 10^12 on, more than its first partition may hold' using
       errcode = 'dependent_objects_still_exist';
   end if;
-  if not exists (select from pg_constraint where conrelid = format('%I.outbox_events', :'schema')::regclass
+  if not exists (select from pg_constraint where conrelid = :'schema.outbox_events'::regclass
                                              and conname = 'outbox_events_bound') then
     alter table :"schema".outbox_events add constraint outbox_events_bound
       check (seq >= 0 and seq < 1000000000000) not valid;
   end if;
-  if not exists (select from pg_constraint where conrelid = format('%I.outbox_deliveries', :'schema')::regclass
+  if not exists (select from pg_constraint where conrelid = :'schema.outbox_deliveries'::regclass
                                              and conname = 'outbox_deliveries_bound') then
     alter table :"schema".outbox_deliveries add constraint outbox_deliveries_bound
       check (lower(seqs) is not null and lower(seqs) >= 0 and lower(seqs) < 1000000000000) not valid;

@@ -27,7 +27,7 @@ begin
   end loop;
   known := array(select e.id from :"schema".outbox_events e where e.id = any (ids));
   if current_setting('transaction_isolation') <> 'read committed'
-     and (select relkind = 'p' from pg_class where oid = format('%I.outbox_events', :'schema')::regclass) then
+     and (select relkind = 'p' from pg_class where oid = :'schema.outbox_events'::regclass) then
     raise exception 'emit_once on a partitioned log works under READ COMMITTED only' using
       errcode = 'invalid_transaction_state';
   end if;

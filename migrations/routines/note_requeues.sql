@@ -6,7 +6,7 @@
 create or replace function :"schema".note_requeues() returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $postcommit$
 begin
-  perform nextval(format('%I.outbox_requeues', :'schema')::regclass);
+  perform nextval(:'schema.outbox_requeues'::regclass);
 end
 $postcommit$;
 revoke execute on function :"schema".note_requeues() from public;

@@ -28,8 +28,8 @@ begin
   insert into :"schema".outbox_settings as s (name, value) values ('partitions', unit)
     on conflict (name) do update set value = excluded.value, changed_at = now() where s.value <> excluded.value;
   -- Read after the lock is granted: the previous holder may have replaced the tables of these names.
-  events := format('%I.outbox_events', :'schema')::regclass;
-  deliveries := format('%I.outbox_deliveries', :'schema')::regclass;
+  events := :'schema.outbox_events'::regclass;
+  deliveries := :'schema.outbox_deliveries'::regclass;
   if (select relkind = 'p' from pg_class where oid = events) then
     return false;
   end if;

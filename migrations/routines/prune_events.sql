@@ -26,9 +26,9 @@ set row_security = off set lock_timeout = '2s'
 set enable_seqscan = off set enable_bitmapscan = off set enable_indexscan = on set enable_indexonlyscan = on as $postcommit$
 declare
   log regclass := coalesce(to_regclass(format('%I.outbox_events_default', :'schema')),
-                           format('%I.outbox_events', :'schema')::regclass);
+                           :'schema.outbox_events'::regclass);
   deliveries regclass := coalesce(to_regclass(format('%I.outbox_deliveries_default', :'schema')),
-                                  format('%I.outbox_deliveries', :'schema')::regclass);
+                                  :'schema.outbox_deliveries'::regclass);
   cutoff constant timestamptz := now() - keep_ms * interval '1 millisecond';
   seen integer;
   young bigint;

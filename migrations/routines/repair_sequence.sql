@@ -16,9 +16,9 @@ begin
   end if;
   -- is_called = false: a partition that was opened and has no events yet, as rotation leaves it.
   if state.needed_seq % 1000000000000 = 0 then
-    perform setval(format('%I.outbox_events_seq_seq', :'schema')::regclass, state.needed_seq, false);
+    perform setval(:'schema.outbox_events_seq_seq'::regclass, state.needed_seq, false);
   else
-    perform setval(format('%I.outbox_events_seq_seq', :'schema')::regclass, state.needed_seq - 1, true);
+    perform setval(:'schema.outbox_events_seq_seq'::regclass, state.needed_seq - 1, true);
   end if;
   return state.needed_seq;
 end

@@ -37,7 +37,7 @@ begin
     select distinct l.virtualtransaction from pg_locks l
      where l.locktype = 'relation' and l.granted and l.mode = 'RowExclusiveLock' and l.pid <> pg_backend_pid()
        and l.database = (select oid from pg_database where datname = current_database())
-       and l.relation = format('%I.outbox_events', :'schema')::regclass);
+       and l.relation = :'schema.outbox_events'::regclass);
   update :"schema".outbox_partitions
      set awaits = case when awaits is null then writing
                        else array(select unnest(awaits) intersect select unnest(writing)) end

@@ -5,4 +5,4 @@ create or replace function :"schema".server_stamp() returns text
 language sql stable parallel safe
 return (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint
        || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8)
-       || '/' || format('%I.outbox_queue', :'schema')::regclass::oid;
+       || '/' || :'schema.outbox_queue'::regclass::oid;

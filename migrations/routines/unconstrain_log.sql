@@ -2,7 +2,7 @@
 create or replace function :"schema".unconstrain_log() returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '200ms' as $postcommit$
 begin
-  if (select relkind = 'p' from pg_class where oid = format('%I.outbox_events', :'schema')::regclass) then
+  if (select relkind = 'p' from pg_class where oid = :'schema.outbox_events'::regclass) then
     return;
   end if;
   alter table :"schema".outbox_events drop constraint if exists outbox_events_bound;

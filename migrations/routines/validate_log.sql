@@ -4,7 +4,7 @@ create or replace function :"schema".validate_log() returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $postcommit$
 begin
   lock table only :"schema".outbox_deliveries, only :"schema".outbox_events in share update exclusive mode;
-  if (select relkind = 'p' from pg_class where oid = format('%I.outbox_events', :'schema')::regclass) then
+  if (select relkind = 'p' from pg_class where oid = :'schema.outbox_events'::regclass) then
     return;
   end if;
   alter table :"schema".outbox_deliveries validate constraint outbox_deliveries_bound;

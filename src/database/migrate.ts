@@ -89,7 +89,8 @@ function writeSchemaIn(source: string, schema: string): string {
   const channel = quoteIdentifier(doorbellChannel(schema));
   requireWritable(schema);
   // In one pass and with a function: the name itself may contain `$&`, or a placeholder.
-  return source.replace(/:"schema"|:'schema'|:"channel"/g, (placeholder) => {
+  return source.replace(/:"schema"|:'schema(\.\w+)?'|:"channel"/g, (placeholder, relation?: string) => {
+    if (relation !== undefined) return quoteLiteral(asIdentifier + relation);
     if (placeholder === ':"channel"') return channel;
     return placeholder === ':"schema"' ? asIdentifier : asLiteral;
   });
