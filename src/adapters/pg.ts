@@ -3,6 +3,7 @@ import type { OutboxDatabase } from '../emit/outbox-database.ts';
 import { PostcommitError } from '../errors.ts';
 import type { PgClient, PgPool } from './pg/client.ts';
 import { certainStatus, insideOf, requireClient } from './pg/client.ts';
+import { connectionOf } from './pg/connection.ts';
 import { begin, run, transaction } from './pg/transaction.ts';
 
 export type { PgClient, PgPool } from './pg/client.ts';
@@ -28,6 +29,7 @@ export function fromPg<Client extends PgClient>(pool: PgPool<Client>): OutboxDat
     // Anything else is uncertain: a statement in flight may be BEGIN or COMMIT, and only the server knows its outcome.
     isOpen: (client) => certainStatus(client) === 'T',
     afterEnd: (client, callback) => ends.await(client, callback),
+    connection: () => connectionOf(pool),
     pipelined: {
       begin: (options) => begin(pool, options),
       run: (statements, last, options, afterCommitSql) => run(pool, statements, last, options, afterCommitSql),

@@ -1,3 +1,4 @@
+import type { ConnectionOptions } from '../database/connection-options.ts';
 import type { Executor, Statement } from '../database/executor.ts';
 import type { Isolation } from './isolation.ts';
 
@@ -52,6 +53,12 @@ export interface OutboxDatabase<Tx> {
    * `outbox.transaction` notifies them in any case. The same callback may be given several times for one transaction.
    */
   afterEnd?(tx: Tx, callback: () => void): void;
+
+  /**
+   * How the client itself connects, so that a relay in the same process needs no configuration of its own. `undefined`, or left
+   * out: the client does not tell, and the relay must be given it.
+   */
+  connection?(): ConnectionOptions | undefined;
 
   /** Only for clients that can send a statement before the one before is answered. `outbox.transaction` uses it if present. */
   readonly pipelined?: PipelinedTransactions<Tx>;
