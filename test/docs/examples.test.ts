@@ -118,7 +118,7 @@ describe('examples in the docs and on public symbols', () => {
     const config = {
       extends: join(root, 'tsconfig.json'),
       compilerOptions: { paths: await entryPoints(), noUnusedLocals: false },
-      include: ['*.ts'],
+      include: ['*.ts', join(root, 'src/frameworks/nestjs/nest.d.ts')],
     };
     await writeFile(join(scratch, 'tsconfig.json'), JSON.stringify(config));
     await writeFile(join(scratch, 'package.json'), '{"type":"module"}');

@@ -31,6 +31,7 @@ export function connectionOf(pool: object): ConnectionOptions | undefined {
   if (typeof connectionString === 'string') {
     return given.length > 0 ? { connectionString, connection } : { connectionString };
   }
-  const isNamed = (connection.host !== undefined || connection.stream !== undefined) && connection.database !== undefined;
+  const isNamed =
+    (connection.host !== undefined || connection.stream !== undefined) && connection.database !== undefined;
   return isNamed ? { connection } : undefined;
 }
