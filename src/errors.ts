@@ -110,7 +110,7 @@ export const errorCodes = {
   POSTCOMMIT_E_WEBHOOK_UNVERIFIED:
     'The webhook request is not authentic: a header is missing, the timestamp is too old, or no signature is valid. Respond with 401 and ignore the request.',
   POSTCOMMIT_E_PACKAGE_MISSING: 'A package that this destination needs is not installed.',
-  POSTCOMMIT_E_PACKAGE_TOO_OLD: 'The installed version of a package that this destination needs is too old.',
+  POSTCOMMIT_E_PACKAGE_TOO_OLD: 'The installed version of a package is too old.',
   POSTCOMMIT_E_TWO_COPIES:
     'This process has loaded two copies of postcommit/nestjs, so Nest could not inject what one of them provides into classes that use the other. Install one version for all packages of the application (`npm ls postcommit`, `npm dedupe`).',
   POSTCOMMIT_E_RELAY_STATE: 'The relay cannot do this in its current state.',
