@@ -8,7 +8,8 @@ import type { Isolation } from './isolation.ts';
  *
  * An adapter runs the SQL it gets as it is, with `$1`, `$2`, … bound to `values`, and returns the rows as objects by column
  * name. `emit` binds texts and nulls only, each `$n` once and in order, and reads texts only. `outbox.admin` also binds
- * numbers, Dates and arrays, and expects values as `pg` reads them: `timestamptz` as Date, `bigint` as text.
+ * numbers, Dates and arrays, and expects values as `pg` reads them: `timestamptz` as Date, `bigint` as text. An error of the
+ * server keeps its SQLSTATE as `code`, or has a code of Postcommit.
  *
  * @example
  * import type { Executor, OutboxDatabase } from 'postcommit';
@@ -26,7 +27,7 @@ import type { Isolation } from './isolation.ts';
  *   return { side: executor(sql), inTransaction: executor, transaction: (work) => sql.begin(work) };
  * }
  */
-export interface OutboxDatabase<Tx> {
+export interface OutboxDatabase<Tx, BatchStatement = never> {
   /** Runs statements of the outbox's own, outside of the caller's transactions: a pool, or the client's root object. */
   readonly side: Executor;
 
@@ -53,8 +54,21 @@ export interface OutboxDatabase<Tx> {
    */
   afterEnd?(tx: Tx, callback: () => void): void;
 
+  /**
+   * Only for clients that run a list of statements as one transaction, as `prisma.$transaction([…])` does: makes an element
+   * of such a list, which `outbox.statement(event)` returns. The client must not be able to run it outside of a list.
+   */
+  statement?(event: Promise<BatchedEvent>): BatchStatement;
+
   /** Only for clients that can send a statement before the one before is answered. `outbox.transaction` uses it if present. */
   readonly pipelined?: PipelinedTransactions<Tx>;
+}
+
+/** An event that was checked, as a statement of a list that commits as one transaction. */
+export interface BatchedEvent extends Required<Statement> {
+  readonly id: string;
+  /** To be called once the list has committed: wakes relays. */
+  committed(): void;
 }
 
 /** Transactions whose statements travel together. `fromPg` has it. */
