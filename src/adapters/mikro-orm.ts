@@ -20,7 +20,6 @@ export interface MikroOrmRoot {
 /** What MikroORM has beyond these types. */
 interface RootInside<Manager> {
   readonly em: ManagerInside<Manager>;
-  readonly config?: { get?(name: 'driverOptions'): unknown };
   /** MikroORM 6 and later. */
   checkConnection?: unknown;
 }
@@ -47,18 +46,17 @@ export function fromMikroOrm<Root extends MikroOrmRoot>(orm: Root): OutboxDataba
   requireRoot(root);
   const log = new TransactionLog();
   root.em.getEventManager().registerSubscriber(log.subscriber);
-  const hasOwnPool = !isKyselyGiven(root);
   return {
     side: {
       query(text, values) {
         const connection = root.em.getConnection('write');
-        const side = isMikroOrm6(connection) ? knexSide(connection) : kyselySide(connection, hasOwnPool);
+        const side = isMikroOrm6(connection) ? knexSide(connection) : kyselySide(connection);
         return side.query(text, values);
       },
     },
     inTransaction(manager) {
       const context = contextOf(root, log, manager);
-      return isKnex(context) ? knexExecutor(context) : kyselyExecutor(context, log, hasOwnPool);
+      return isKnex(context) ? knexExecutor(context) : kyselyExecutor(context, log);
     },
     transaction: (work) => root.em.fork().transactional(work),
     isOpen(manager) {
@@ -84,14 +82,6 @@ function requireRoot<Manager>(root: RootInside<Manager> | undefined): void {
 
 function isMikroOrm6(connection: unknown): connection is { getKnex(): never } {
   return typeof (connection as { getKnex?: unknown }).getKnex === 'function';
-}
-
-/** Whether the application has passed a Kysely instance or dialect of its own, which may have another driver than `pg`. */
-function isKyselyGiven<Manager>(root: RootInside<Manager>): boolean {
-  const given = root.config?.get?.('driverOptions');
-  return typeof given === 'function' || (typeof given === 'object' && given !== null && 'createDriver' in given)
-    ? true
-    : typeof (given as { getExecutor?: unknown } | null | undefined)?.getExecutor === 'function';
 }
 
 /** The transaction of an entity manager. Refuses one that is not in a transaction, or in one that has ended. */

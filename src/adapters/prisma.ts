@@ -4,7 +4,6 @@ import { withCommitErrors } from './commit-errors.ts';
 import type { PrismaBatchStatement } from './prisma/batch-statement.ts';
 import { batchStatement } from './prisma/batch-statement.ts';
 import { codedPrismaError, driverErrorOf } from './prisma/errors.ts';
-import { toPrisma, toRow } from './prisma/values.ts';
 import { notATransaction, wrongClient } from './refusal.ts';
 import { requireVersion } from './require-version.ts';
 
@@ -113,11 +112,10 @@ const triesMax = 100;
 function executor(handle: PrismaRunner): Executor {
   return {
     async query(text, values = []) {
-      const bound = values.map(toPrisma);
       try {
         for (let tries = 0; tries < triesMax; tries++) {
-          const rows = await handle.$queryRawUnsafe<Record<string, unknown>[] | undefined>(text, ...bound);
-          if (rows !== undefined) return { rows: rows.map(toRow) };
+          const rows = await handle.$queryRawUnsafe<Record<string, unknown>[] | undefined>(text, ...values);
+          if (rows !== undefined) return { rows };
         }
       } catch (error) {
         throw codedPrismaError(error);

@@ -1,6 +1,6 @@
 import type { Executor } from '../database/executor.ts';
 import type { OutboxDatabase } from '../emit/outbox-database.ts';
-import { executorInTransaction, executorOn, isInTransaction } from './pg/borrowed-client.ts';
+import { executorInTransaction, isInTransaction } from './pg/borrowed-client.ts';
 import type { PgClient } from './pg/client.ts';
 import { notATransaction, wrongClient } from './refusal.ts';
 import { requireVersion } from './require-version.ts';
@@ -94,7 +94,7 @@ export function fromSequelize<Root extends SequelizeRoot>(sequelize: Root): Outb
 async function onConnection<T>(root: RootInside, work: (executor: Executor) => Promise<T>): Promise<T> {
   const client = await root.connectionManager.getConnection();
   try {
-    return await work(executorOn(client));
+    return await work(client as Executor);
   } finally {
     root.connectionManager.releaseConnection(client);
   }

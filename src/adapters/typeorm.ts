@@ -1,7 +1,7 @@
 import type { Executor } from '../database/executor.ts';
 import type { OutboxDatabase } from '../emit/outbox-database.ts';
 import { PostcommitError } from '../errors.ts';
-import { executorInTransaction, executorOn, isInTransaction } from './pg/borrowed-client.ts';
+import { executorInTransaction, isInTransaction } from './pg/borrowed-client.ts';
 import type { PgClient } from './pg/client.ts';
 import { TransactionEnds } from './pg/transaction-ends.ts';
 import { notATransaction, wrongClient } from './refusal.ts';
@@ -88,7 +88,7 @@ function requireDataSource(dataSource: object): void {
 
 function sideOf(dataSource: object): Executor {
   const pool = (dataSource as DataSourceInside).driver?.master;
-  if (typeof pool?.query === 'function') return executorOn(pool);
+  if (typeof pool?.query === 'function') return pool as Executor;
   throw new PostcommitError('POSTCOMMIT_E_CLIENT_CLOSED', 'Call dataSource.initialize() first.');
 }
 

@@ -8,12 +8,9 @@ import type { SessionSettings } from './connect.ts';
  */
 export const transactionSettingsSql = 'set local search_path = pg_catalog, pg_temp; set local row_security = off';
 
-/**
- * The same as one statement, for clients that send one at a time. Prisma ignores the offset of a timestamptz that it reads, so
- * the offset must be none.
- */
-export const selectTransactionSettingsSql = `select pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
-  pg_catalog.set_config('row_security', 'off', true), pg_catalog.set_config('TimeZone', 'UTC', true)`;
+/** The same as one statement, for clients that send one at a time. */
+export const selectTransactionSettingsSql =
+  "select pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('row_security', 'off', true)";
 
 /** For a transaction that has run no query yet. */
 export const readCommittedSql = 'set transaction isolation level read committed';

@@ -6,6 +6,7 @@ import { PostcommitError } from '../errors.ts';
 import type { InsertableEvent } from '../outbox/emitting/insert.ts';
 import {
   insertFlush,
+  insertIfWriting,
   insertOnce,
   insertStatement,
   markTransaction,
@@ -13,7 +14,6 @@ import {
   setMarkerSql,
 } from '../outbox/emitting/insert.ts';
 import { allQueues } from '../outbox/emitting/notify.ts';
-import { defaultQueue } from '../queue-name.ts';
 import { adminExecutor } from './admin-executor.ts';
 import type { GivenEvents } from './check-events.ts';
 import { checkEvents, checkEventsWithId, idsOf } from './check-events.ts';
@@ -24,7 +24,7 @@ import { requireStatements } from './known-statements.ts';
 import type { BatchedEvent, OutboxDatabase, PipelinedTransactions, TransactionOptions } from './outbox-database.ts';
 import type { OutboxOptions } from './outbox-options.ts';
 import { resolveOutboxOptions } from './outbox-options.ts';
-import { RelayNotifier } from './relay-notifier.ts';
+import { queuesOf, RelayNotifier } from './relay-notifier.ts';
 import { loadTracing } from './trace-context.ts';
 
 /** Makes the statement that writes events. `null`: nothing can end the transaction before it. */
@@ -154,13 +154,7 @@ export class Outbox<Tx, BatchStatement = never> {
   /**
    * An event as one statement of a batch, for clients that run a list of statements as one transaction (`fromPrisma` does).
    * It is written if the batch commits, and must be an element of one: awaited by itself, it is refused. For clients
-   * without batches it throws POSTCOMMIT_E_NO_BATCH.
-   *
-   * @example
-   * await prisma.$transaction([
-   *   prisma.order.create({ data: order }),
-   *   outbox.statement({ type: 'order.created', aggregate: ['order', order.id], payload: order }),
-   * ]);
+   * without batches it throws POSTCOMMIT_E_NO_BATCH. docs/adapters/prisma.md has an example.
    */
   statement(event: OutboxEvent): BatchStatement {
     if (!this.#db.statement) throw new PostcommitError('POSTCOMMIT_E_NO_BATCH');
@@ -175,11 +169,15 @@ export class Outbox<Tx, BatchStatement = never> {
 
   async #write(tx: Tx, events: readonly InsertableEvent[]): Promise<void> {
     const insert = this.#insert(events);
-    await this.#send(tx, async (executor, marker) => {
-      if (!insert) return;
-      const { text, values } = insert(marker);
-      await executor.query(text, values);
-    });
+    await this.#send(
+      tx,
+      async (executor, marker) => {
+        if (!insert) return;
+        const { text, values } = insert(marker);
+        await executor.query(text, values);
+      },
+      async (executor) => events.length > 0 && insertIfWriting(executor, this.#schema, events, this.#serialise),
+    );
     this.#notifyAfterEnd(tx, events);
   }
 
@@ -195,13 +193,21 @@ export class Outbox<Tx, BatchStatement = never> {
     await (buffer ? buffer.writeNow(writeChecked) : writeChecked());
   }
 
-  /** Calls `send` with what runs statements in `tx`, and refuses a handle that is no open transaction. */
-  async #send<T>(tx: Tx, send: (executor: Executor, marker: string | null) => Promise<T>): Promise<T> {
+  /**
+   * Calls `send` with what runs statements in `tx`, and refuses a handle that is no open transaction. Where the client does not
+   * know for certain, `sendIfWriting` comes first: it saves the round trip of the marker if the transaction has written before.
+   */
+  async #send(
+    tx: Tx,
+    send: (executor: Executor, marker: string | null) => Promise<void>,
+    sendIfWriting?: (executor: Executor) => Promise<boolean>,
+  ): Promise<void> {
     try {
       const executor = this.#db.inTransaction(tx);
       // Nothing may come between the check and the statement: where that is uncertain, the statement checks the marker.
-      const marker = this.#db.isOpen?.(tx) ? null : await markTransaction(executor, randomUUID());
-      return await send(executor, marker);
+      if (this.#db.isOpen?.(tx)) return await send(executor, null);
+      if (await sendIfWriting?.(executor)) return;
+      await send(executor, await markTransaction(executor, randomUUID()));
     } catch (error) {
       throw codedDatabaseError(error);
     }
@@ -368,11 +374,6 @@ export class Outbox<Tx, BatchStatement = never> {
   #insert(events: readonly InsertableEvent[]): Insert | undefined {
     return events.length > 0 ? insertStatement(this.#schema, events, this.#serialise) : undefined;
   }
-}
-
-function queuesOf(events: readonly InsertableEvent[]): string[] {
-  if (events.length === 1) return [events[0]?.queue ?? defaultQueue];
-  return [...new Set(events.map(({ queue }) => queue ?? defaultQueue))];
 }
 
 function throwCoded(error: unknown): never {

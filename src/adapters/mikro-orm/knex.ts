@@ -1,5 +1,5 @@
 import type { Executor } from '../../database/executor.ts';
-import { executorInTransaction, executorOn } from '../pg/borrowed-client.ts';
+import { executorInTransaction } from '../pg/borrowed-client.ts';
 import type { PgClient } from '../pg/client.ts';
 import { notATransaction } from '../refusal.ts';
 import type { KnexContext } from './transaction-log.ts';
@@ -29,7 +29,7 @@ export function knexSide(connection: KnexConnection): Executor {
     async query(text, values) {
       const client = await pool.acquireConnection();
       try {
-        return await executorOn(client).query(text, values);
+        return await (client as Executor).query(text, values);
       } finally {
         await pool.releaseConnection(client);
       }

@@ -27,6 +27,13 @@ const insertOneSql = perSchema((s) => `call ${s}.emit_one($1, $2, $3, $4, $5, $6
 // FROM, because emit() returns void, which Prisma cannot read.
 const insertSql = perSchema((s) => `select from ${s}.emit($1::text::jsonb, $2::text::boolean, $3::text)`);
 
+// Outside of a transaction block nothing has a transaction id yet, because this statement is the first of its transaction. The
+// filter is evaluated once, before the function is called.
+const insertIfWritingSql = perSchema(
+  (s) =>
+    `select 'yes' as written from ${s}.emit($1::text::jsonb, $2::text::boolean) where pg_catalog.pg_current_xact_id_if_assigned() is not null`,
+);
+
 const insertFlushSql = perSchema(
   (s) => `select pg_catalog.set_config('postcommit.flushes', pg_catalog.concat(
                    pg_catalog.current_setting('postcommit.flushes', true), $1::text, ','), true)
@@ -60,6 +67,21 @@ export function insertStatement(
       ? [insertOneSql(schema), toTexts(single), [single.queue ?? null]]
       : [insertSql(schema), [eventsJson(events)], []];
   return (marker) => ({ text, values: [...values, String(serialise), marker, ...queue] });
+}
+
+/**
+ * Appends events if the session is in a transaction that has written something before: then it is certainly not a transaction
+ * of this statement alone. Returns whether it did. Otherwise nothing is written, and the transaction has not failed.
+ */
+export async function insertIfWriting(
+  db: Executor,
+  schema: string,
+  events: readonly InsertableEvent[],
+  serialise: boolean,
+): Promise<boolean> {
+  refuseTooLarge(events);
+  const { rows } = await db.query(insertIfWritingSql(schema), [eventsJson(events), String(serialise)]);
+  return rows.length > 0;
 }
 
 /**
