@@ -5,6 +5,8 @@
 export const errorCodes = {
   POSTCOMMIT_E_NOT_A_TRANSACTION:
     'emit() was called without an open transaction, and nothing was written: the event must commit together with your data. Call it between BEGIN and COMMIT on the same client, or use outbox.transaction().',
+  POSTCOMMIT_E_NO_BATCH:
+    'This database client has no batches, so outbox.statement() cannot be used with it, and nothing was written. Call outbox.emit(tx, event) in a transaction instead.',
   POSTCOMMIT_E_TRANSACTION_ABORTED:
     'The transaction has already failed and PostgreSQL rolls it back: nothing was committed. Fix the statement that failed, or retry the whole transaction.',
   POSTCOMMIT_E_COMMIT_UNKNOWN:

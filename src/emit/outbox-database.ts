@@ -9,7 +9,8 @@ import type { Isolation } from './isolation.ts';
  *
  * An adapter runs the SQL it gets as it is, with `$1`, `$2`, … bound to `values`, and returns the rows as objects by column
  * name. Values are texts and nulls, and only texts are read, because every client passes text unchanged. In the statements of
- * `emit` each `$n` occurs once and in order; others may use one again.
+ * `emit` each `$n` occurs once and in order; others may use one again. An error of the server keeps its SQLSTATE as `code`, or
+ * has a code of Postcommit.
  *
  * @example
  * import type { Executor, OutboxDatabase } from 'postcommit';
@@ -27,7 +28,7 @@ import type { Isolation } from './isolation.ts';
  *   return { side: executor(client), inTransaction: executor, transaction: (work) => client.begin(work) };
  * }
  */
-export interface OutboxDatabase<Tx> {
+export interface OutboxDatabase<Tx, BatchStatement = never> {
   /** Runs statements of the outbox's own, outside of the caller's transactions: a pool, or the client's root object. */
   readonly side: Executor;
 
@@ -64,8 +65,21 @@ export interface OutboxDatabase<Tx> {
    */
   connection?(): ConnectionOptions | undefined;
 
+  /**
+   * Only for clients that run a list of statements as one transaction, as `prisma.$transaction([…])` does: makes an element
+   * of such a list, which `outbox.statement(event)` returns. The client must not be able to run it outside of a list.
+   */
+  statement?(event: Promise<BatchedEvent>): BatchStatement;
+
   /** Only for clients that can send a statement before the one before is answered. `outbox.transaction` uses it if present. */
   readonly pipelined?: PipelinedTransactions<Tx>;
+}
+
+/** An event that was checked, as a statement of a list that commits as one transaction. */
+export interface BatchedEvent extends Required<Statement> {
+  readonly id: string;
+  /** To be called once the list has committed: wakes relays. */
+  committed(): void;
 }
 
 /** Transactions whose statements travel together. `fromPg` has it. */

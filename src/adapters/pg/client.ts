@@ -95,6 +95,15 @@ export function requireClient(client: PgClient): void {
   }
 }
 
+/** Refuses a client that is certainly not in a transaction, or in one that has failed. */
+export function requireOpen(client: PgClient): void {
+  const status = certainStatus(client);
+  if (status === 'E') throw new PostcommitError('POSTCOMMIT_E_TRANSACTION_ABORTED');
+  if (status === 'I') {
+    throw new PostcommitError('POSTCOMMIT_E_NOT_A_TRANSACTION', 'This client is not between BEGIN and COMMIT.');
+  }
+}
+
 /** The name of the database that the clients of a pool connect to, once it is known. */
 const databases = new WeakMap<object, unknown>();
 
