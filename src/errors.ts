@@ -5,6 +5,8 @@
 export const errorCodes = {
   POSTCOMMIT_E_NOT_A_TRANSACTION:
     'emit() was called without an open transaction, and nothing was written: the event must commit together with your data. Call it between BEGIN and COMMIT on the same client, or use outbox.transaction().',
+  POSTCOMMIT_E_NO_BATCH:
+    'This database client has no batches, so outbox.statement() cannot be used with it, and nothing was written. Call outbox.emit(tx, event) in a transaction instead.',
   POSTCOMMIT_E_TRANSACTION_ABORTED:
     'The transaction has already failed and PostgreSQL rolls it back: nothing was committed. Fix the statement that failed, or retry the whole transaction.',
   POSTCOMMIT_E_COMMIT_UNKNOWN:
@@ -12,6 +14,7 @@ export const errorCodes = {
   POSTCOMMIT_E_CLIENT_CLOSED:
     'The database client is closed, so nothing was written. Use a connected client, and emit before you end the pool or client.',
   POSTCOMMIT_E_BAD_EVENT: 'The event is invalid and nothing was written.',
+  POSTCOMMIT_E_EVENT_CLASS: 'The class of the event is incomplete, and nothing was written.',
   POSTCOMMIT_E_BAD_ID: 'The event id is not a UUID.',
   POSTCOMMIT_E_BAD_QUEUE:
     'The name of a queue is invalid, and nothing was written. It must have 1 to 100 letters, digits, dots, hyphens or underscores.',
@@ -76,6 +79,8 @@ export const errorCodes = {
   POSTCOMMIT_E_NO_HANDLER:
     'No handler is registered for this event type, and it is not routed to a destination. Register a handler, route the event, or set noHandler.',
   POSTCOMMIT_E_HANDLER_FAILED: 'The handler failed.',
+  POSTCOMMIT_E_DUPLICATE_HANDLER:
+    'Two handlers of one event type have the same name, so the relay did not start: progress is kept by that name.',
   POSTCOMMIT_E_BAD_OUTCOMES:
     "handleBatch must return nothing, or a list with one outcome per event: { kind: 'delivered' }, { kind: 'failed', error } or { kind: 'rejected', error }.",
   POSTCOMMIT_E_EVENT_UNREADABLE:
@@ -107,7 +112,9 @@ export const errorCodes = {
   POSTCOMMIT_E_WEBHOOK_UNVERIFIED:
     'The webhook request is not authentic: a header is missing, the timestamp is too old, or no signature is valid. Respond with 401 and ignore the request.',
   POSTCOMMIT_E_PACKAGE_MISSING: 'A package that this destination needs is not installed.',
-  POSTCOMMIT_E_PACKAGE_TOO_OLD: 'The installed version of a package that this destination needs is too old.',
+  POSTCOMMIT_E_PACKAGE_TOO_OLD: 'The installed version of a package is too old.',
+  POSTCOMMIT_E_TWO_COPIES:
+    'This process has loaded two copies of postcommit/nestjs, so Nest could not inject what one of them provides into classes that use the other. Install one version for all packages of the application (`npm ls postcommit`, `npm dedupe`).',
   POSTCOMMIT_E_RELAY_STATE: 'The relay cannot do this in its current state.',
   POSTCOMMIT_E_EMPTY_FILTER:
     'The filter is empty, so nothing was changed: it would match every row. Pass ids or at least one condition, or `all: true` to change all.',

@@ -2,8 +2,10 @@ import type { Executor } from '../database/executor.ts';
 import type { OutboxDatabase } from '../emit/outbox-database.ts';
 import { PostcommitError } from '../errors.ts';
 import type { PgClient, PgPool } from './pg/client.ts';
-import { certainStatus, insideOf, requireClient } from './pg/client.ts';
+import { certainStatus, requireClient, requireOpen, requireSameDatabase } from './pg/client.ts';
+import { connectionOf } from './pg/connection.ts';
 import { begin, run, transaction } from './pg/transaction.ts';
+import { TransactionEnds } from './pg/transaction-ends.ts';
 
 export type { PgClient, PgPool } from './pg/client.ts';
 
@@ -23,11 +25,12 @@ export function fromPg<Client extends PgClient>(pool: PgPool<Client>): OutboxDat
   pool.on('release', (_error, client: object) => ends.tell(client));
   return {
     side: pool as Executor,
-    inTransaction,
+    inTransaction: (client) => inTransaction(pool, client),
     transaction: (work) => transaction(pool, work),
     // Anything else is uncertain: a statement in flight may be BEGIN or COMMIT, and only the server knows its outcome.
     isOpen: (client) => certainStatus(client) === 'T',
     afterEnd: (client, callback) => ends.await(client, callback),
+    connection: () => connectionOf(pool),
     pipelined: {
       begin: (options) => begin(pool, options),
       run: (statements, last, options, afterCommitSql) => run(pool, statements, last, options, afterCommitSql),
@@ -35,41 +38,9 @@ export function fromPg<Client extends PgClient>(pool: PgPool<Client>): OutboxDat
   };
 }
 
-function inTransaction(client: PgClient): Executor {
+function inTransaction<Client extends PgClient>(pool: PgPool<Client>, client: PgClient): Executor {
   requireClient(client);
-  const status = certainStatus(client);
-  if (status === 'E') throw new PostcommitError('POSTCOMMIT_E_TRANSACTION_ABORTED');
-  if (status === 'I') throw new PostcommitError('POSTCOMMIT_E_NOT_A_TRANSACTION');
+  requireSameDatabase(pool, client);
+  requireOpen(client);
   return client as Executor;
-}
-
-/** Calls back when a client's transaction has ended. */
-class TransactionEnds {
-  readonly #awaited = new WeakMap<object, { callbacks: Set<() => void>; stopListening: () => void }>();
-
-  await(client: PgClient, callback: () => void): void {
-    const known = this.#awaited.get(client);
-    if (known) {
-      known.callbacks.add(callback);
-      return;
-    }
-    // 'drain' is emitted with the answer to the last statement sent, so there is nothing to poll.
-    const look = () => {
-      if (client.getTransactionStatus?.() === 'I') this.tell(client);
-    };
-    const inside = insideOf(client);
-    inside.on?.('drain', look);
-    this.#awaited.set(client, {
-      callbacks: new Set([callback]),
-      stopListening: () => void inside.removeListener?.('drain', look),
-    });
-  }
-
-  tell(client: object): void {
-    const known = this.#awaited.get(client);
-    if (!known) return;
-    this.#awaited.delete(client);
-    known.stopListening();
-    for (const callback of known.callbacks) callback();
-  }
 }

@@ -8,7 +8,7 @@ import type { OutboxDatabase } from './outbox-database.ts';
  * would abort business transactions. Operators have more rights than other roles, which may be able to create functions in
  * `public`.
  */
-export function adminExecutor<Tx>(db: OutboxDatabase<Tx>): Executor {
+export function adminExecutor<Tx>(db: Pick<OutboxDatabase<Tx>, 'transaction' | 'inTransaction'>): Executor {
   return {
     query: (text, values) =>
       db.transaction(async (tx) => {

@@ -5,9 +5,9 @@ import { didYouMean } from '../suggest.ts';
 import type { QueueRule } from './event.ts';
 import type { OutboxDatabase } from './outbox-database.ts';
 
-export interface OutboxOptions<Tx> {
+export interface OutboxOptions<Tx, BatchStatement = never> {
   /** The database, through the client you use: `fromPg(pool)`, or an adapter of yours (see {@link OutboxDatabase}). */
-  db: OutboxDatabase<Tx>;
+  db: OutboxDatabase<Tx, BatchStatement>;
   /** The schema that holds the outbox. Default `postcommit`. */
   schema?: string;
   /** Event types and payload schemas. With a catalogue, any other event is refused. */
@@ -42,7 +42,7 @@ const optionNames: readonly string[] = [
 ];
 
 /** Fills in the defaults and checks the options, once. */
-export function resolveOutboxOptions<Tx>(options: OutboxOptions<Tx>) {
+export function resolveOutboxOptions<Tx, BatchStatement>(options: OutboxOptions<Tx, BatchStatement>) {
   requireDatabase(options?.db);
   const unknown = Object.keys(options).find((name) => !optionNames.includes(name));
   if (unknown !== undefined) {
@@ -73,7 +73,7 @@ export function resolveOutboxOptions<Tx>(options: OutboxOptions<Tx>) {
   };
 }
 
-function requireDatabase(db: Partial<OutboxDatabase<unknown>> | undefined): void {
+function requireDatabase(db: Partial<OutboxDatabase<unknown, unknown>> | undefined): void {
   const methods = [db?.inTransaction, db?.transaction, db?.side?.query];
   if (methods.every((method) => typeof method === 'function')) return;
   throw new PostcommitError(

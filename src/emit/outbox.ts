@@ -6,6 +6,7 @@ import { PostcommitError } from '../errors.ts';
 import type { InsertableEvent } from '../outbox/emitting/insert.ts';
 import {
   insertFlush,
+  insertIfWriting,
   insertOnce,
   insertStatement,
   markTransaction,
@@ -13,17 +14,17 @@ import {
   setMarkerSql,
 } from '../outbox/emitting/insert.ts';
 import { allQueues } from '../outbox/emitting/notify.ts';
-import { defaultQueue } from '../queue-name.ts';
 import { adminExecutor } from './admin-executor.ts';
 import type { GivenEvents } from './check-events.ts';
 import { checkEvents, checkEventsWithId, idsOf } from './check-events.ts';
 import { bufferOf, closeBuffer, EmitBuffer, openBuffer } from './emit-buffer.ts';
 import type { EventLimits, OutboxEvent } from './event.ts';
 import { isolationSql } from './isolation.ts';
-import type { OutboxDatabase, PipelinedTransactions, TransactionOptions } from './outbox-database.ts';
+import { requireStatements } from './known-statements.ts';
+import type { BatchedEvent, OutboxDatabase, PipelinedTransactions, TransactionOptions } from './outbox-database.ts';
 import type { OutboxOptions } from './outbox-options.ts';
 import { resolveOutboxOptions } from './outbox-options.ts';
-import { RelayNotifier } from './relay-notifier.ts';
+import { queuesOf, RelayNotifier } from './relay-notifier.ts';
 import { loadTracing } from './trace-context.ts';
 
 /** Makes the statement that writes events. `null`: nothing can end the transaction before it. */
@@ -56,15 +57,15 @@ export interface EmittedOnce {
 }
 
 /** Writes events in the caller's own transaction. Made by `createOutbox`. */
-export class Outbox<Tx> {
-  readonly #db: OutboxDatabase<Tx>;
+export class Outbox<Tx, BatchStatement = never> {
+  readonly #db: OutboxDatabase<Tx, BatchStatement>;
   readonly #schema: string;
   readonly #limits: EventLimits;
   readonly #serialise: boolean;
   readonly #notifier: RelayNotifier;
   readonly #admin: OutboxAdmin;
 
-  constructor(options: OutboxOptions<Tx>) {
+  constructor(options: OutboxOptions<Tx, BatchStatement>) {
     const { db, schema, catalogue, payloadBytesMax, queueOf, serialise, notify } = resolveOutboxOptions(options);
     this.#db = db;
     this.#schema = schema;
@@ -150,13 +151,33 @@ export class Outbox<Tx> {
     return Array.isArray(given) ? results : (results[0] as EmittedOnce);
   }
 
+  /**
+   * An event as one statement of a batch, for clients that run a list of statements as one transaction (`fromPrisma` does).
+   * It is written if the batch commits, and must be an element of one: awaited by itself, it is refused. For clients
+   * without batches it throws POSTCOMMIT_E_NO_BATCH. docs/adapters/prisma.md has an example.
+   */
+  statement(event: OutboxEvent): BatchStatement {
+    if (!this.#db.statement) throw new PostcommitError('POSTCOMMIT_E_NO_BATCH');
+    const checked = checkEvents(event, this.#limits).then((events): BatchedEvent => {
+      const { text, values = [] } = insertStatement(this.#schema, events, this.#serialise)(null);
+      const committed = () => this.#notifier.notifyAfterCommit(queuesOf(events));
+      return { id: idsOf(event, events) as string, text, values, committed };
+    });
+    checked.catch(() => {}); // The batch reports it.
+    return this.#db.statement(checked);
+  }
+
   async #write(tx: Tx, events: readonly InsertableEvent[]): Promise<void> {
     const insert = this.#insert(events);
-    await this.#send(tx, async (executor, marker) => {
-      if (!insert) return;
-      const { text, values } = insert(marker);
-      await executor.query(text, values);
-    });
+    await this.#send(
+      tx,
+      async (executor, marker) => {
+        if (!insert) return;
+        const { text, values } = insert(marker);
+        await executor.query(text, values);
+      },
+      async (executor) => events.length > 0 && insertIfWriting(executor, this.#schema, events, this.#serialise),
+    );
     this.#notifyAfterEnd(tx, events);
   }
 
@@ -172,13 +193,21 @@ export class Outbox<Tx> {
     await (buffer ? buffer.writeNow(writeChecked) : writeChecked());
   }
 
-  /** Calls `send` with what runs statements in `tx`, and refuses a handle that is no open transaction. */
-  async #send<T>(tx: Tx, send: (executor: Executor, marker: string | null) => Promise<T>): Promise<T> {
+  /**
+   * Calls `send` with what runs statements in `tx`, and refuses a handle that is no open transaction. Where the client does not
+   * know for certain, `sendIfWriting` comes first: it saves the round trip of the marker if the transaction has written before.
+   */
+  async #send(
+    tx: Tx,
+    send: (executor: Executor, marker: string | null) => Promise<void>,
+    sendIfWriting?: (executor: Executor) => Promise<boolean>,
+  ): Promise<void> {
     try {
       const executor = this.#db.inTransaction(tx);
       // Nothing may come between the check and the statement: where that is uncertain, the statement checks the marker.
-      const marker = this.#db.isOpen?.(tx) ? null : await markTransaction(executor, randomUUID());
-      return await send(executor, marker);
+      if (this.#db.isOpen?.(tx)) return await send(executor, null);
+      if (await sendIfWriting?.(executor)) return;
+      await send(executor, await markTransaction(executor, randomUUID()));
     } catch (error) {
       throw codedDatabaseError(error);
     }
@@ -347,31 +376,6 @@ export class Outbox<Tx> {
   }
 }
 
-function queuesOf(events: readonly InsertableEvent[]): string[] {
-  if (events.length === 1) return [events[0]?.queue ?? defaultQueue];
-  return [...new Set(events.map(({ queue }) => queue ?? defaultQueue))];
-}
-
-/** Statements that end the transaction. A rollback to a savepoint does not. */
-const endsTransaction =
-  /^\s*(?:commit|end|abort|prepare\s+transaction|rollback(?!\s+(?:work\s+|transaction\s+)?to\b))\b/i;
-
-function requireStatements(statements: readonly Statement[]): void {
-  if (!Array.isArray(statements) || !statements.every((statement) => typeof statement?.text === 'string')) {
-    throw new PostcommitError(
-      'POSTCOMMIT_E_BAD_OPTION',
-      'outbox.transaction() takes a function, or a list of statements: [{ text, values }].',
-    );
-  }
-  const ending = statements.find(({ text }) => endsTransaction.test(text));
-  if (ending) {
-    throw new PostcommitError(
-      'POSTCOMMIT_E_BAD_OPTION',
-      `outbox.transaction() commits by itself, and nothing was sent: remove "${ending.text.trim().slice(0, 40)}" from its statements.`,
-    );
-  }
-}
-
 function throwCoded(error: unknown): never {
   throw codedDatabaseError(error);
 }
@@ -382,6 +386,8 @@ function throwCoded(error: unknown): never {
  * @example
  * const outbox = createOutbox({ db: fromPg(new pg.Pool({ connectionString: process.env.DATABASE_URL })) });
  */
-export function createOutbox<Tx>(options: OutboxOptions<Tx>): Outbox<Tx> {
+export function createOutbox<Tx, BatchStatement = never>(
+  options: OutboxOptions<Tx, BatchStatement>,
+): Outbox<Tx, BatchStatement> {
   return new Outbox(options);
 }

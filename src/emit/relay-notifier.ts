@@ -1,7 +1,9 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Executor } from '../database/executor.ts';
+import type { InsertableEvent } from '../outbox/emitting/insert.ts';
 import { allQueues, notifyInProcess, notifyRelays, notifySql } from '../outbox/emitting/notify.ts';
 import { emitterPacing } from '../outbox/emitting/notify-pacing.ts';
+import { defaultQueue } from '../queue-name.ts';
 
 // The timer and the query below must not keep the AsyncLocalStorage of the request that happened to start them.
 const outsideOfRequests = AsyncLocalStorage.snapshot();
@@ -123,4 +125,10 @@ class QueueNotifier {
     const first = this.#commitsAt[(this.#commits + streamMin - count) % streamMin] as number;
     return performance.now() - first < recentMs;
   }
+}
+
+/** The queues whose relays deliver these events. */
+export function queuesOf(events: readonly InsertableEvent[]): string[] {
+  if (events.length === 1) return [events[0]?.queue ?? defaultQueue];
+  return [...new Set(events.map(({ queue }) => queue ?? defaultQueue))];
 }

@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import nodeModule from 'node:module';
 import { dirname, join } from 'node:path';
 import { PostcommitError } from '../errors.ts';
+import { isOlder } from '../version-order.ts';
 
 /**
  * The oldest version of each client that passes its publisher's tests: `npm run test:clients` runs them with it and with
@@ -77,14 +78,4 @@ function readPackage(folder: string): { name?: string; version?: string } | unde
   } catch {
     return undefined; // None in this folder.
   }
-}
-
-/** By major, minor and patch; a prerelease counts as its release. */
-export function isOlder(version: string, oldest: string): boolean {
-  const [a, b] = [version, oldest].map((text) => (text.match(/\d+/g) ?? []).slice(0, 3).map(Number));
-  for (const place of [0, 1, 2]) {
-    const difference = (a?.[place] ?? 0) - (b?.[place] ?? 0);
-    if (difference !== 0) return difference < 0;
-  }
-  return false;
 }

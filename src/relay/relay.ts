@@ -56,7 +56,8 @@ const outsideOfRequests = AsyncLocalStorage.snapshot();
  * times: they run one after the other, so the last one decides.
  */
 export class Relay extends Lifecycle {
-  readonly #options: ResolvedRelayOptions;
+  readonly #given: RelayOptions | (() => RelayOptions);
+  #resolved: ResolvedRelayOptions | undefined;
   readonly #counters = newCounters();
   #state: RelayState = 'idle';
   #session: RelaySession | undefined;
@@ -66,9 +67,11 @@ export class Relay extends Lifecycle {
   #stopping: Promise<void> | undefined;
   #interrupted = false;
 
-  constructor(options: RelayOptions) {
+  /** A function is called once, when the relay first starts: for a container that makes handlers and publishers until then. */
+  constructor(options: RelayOptions | (() => RelayOptions)) {
     super();
-    this.#options = resolveOptions(options);
+    this.#given = options;
+    if (typeof options !== 'function') this.#resolved = resolveOptions(options);
   }
 
   /** Connects, registers and starts to deliver. Fails when the database cannot be reached or is not migrated. */
@@ -160,9 +163,14 @@ export class Relay extends Lifecycle {
     this.#options.logger.info({ relay: this.#options.name }, 'relay started');
   }
 
+  get #options(): ResolvedRelayOptions {
+    this.#resolved ??= resolveOptions(typeof this.#given === 'function' ? this.#given() : this.#given);
+    return this.#resolved;
+  }
+
   async #open(): Promise<void> {
-    this.#state = 'starting';
     const session = new RelaySession(this.#options, this, this.#counters);
+    this.#state = 'starting';
     try {
       await session.start();
     } catch (error) {

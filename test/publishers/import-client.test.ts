@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { describe, expect, it, test } from 'vitest';
-import { type ClientName, importClient, isOlder, oldestClients } from '../../src/publishers/import-client.ts';
+import { type ClientName, importClient, oldestClients } from '../../src/publishers/import-client.ts';
+import { isOlder } from '../../src/version-order.ts';
 import { clients } from '../clients/clients.ts';
 
 describe('importClient', () => {

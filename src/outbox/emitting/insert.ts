@@ -24,12 +24,20 @@ export interface InsertableEvent {
 // text, because every driver and ORM passes text unchanged. The procedure declares text, so the statement needs no casts:
 // twelve cost 15 us. PostgreSQL treats an untyped parameter as text, so no overload fits better.
 const insertOneSql = perSchema((s) => `call ${s}.emit_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`);
-const insertSql = perSchema((s) => `select ${s}.emit($1::text::jsonb, $2::text::boolean, $3::text)`);
+// FROM, because emit() returns void, which Prisma cannot read.
+const insertSql = perSchema((s) => `select from ${s}.emit($1::text::jsonb, $2::text::boolean, $3::text)`);
+
+// Outside of a transaction block nothing has a transaction id yet, because this statement is the first of its transaction. The
+// filter is evaluated once, before the function is called.
+const insertIfWritingSql = perSchema(
+  (s) =>
+    `select 'yes' as written from ${s}.emit($1::text::jsonb, $2::text::boolean) where pg_catalog.pg_current_xact_id_if_assigned() is not null`,
+);
 
 const insertFlushSql = perSchema(
-  (s) => `select ${s}.emit($1::text::jsonb, $2::text::boolean, $3::text),
-                 pg_catalog.set_config('postcommit.flushes', pg_catalog.concat(
-                   pg_catalog.current_setting('postcommit.flushes', true), $4::text, ','), true)`,
+  (s) => `select pg_catalog.set_config('postcommit.flushes', pg_catalog.concat(
+                   pg_catalog.current_setting('postcommit.flushes', true), $1::text, ','), true)
+            from ${s}.emit($2::text::jsonb, $3::text::boolean, $4::text)`,
 );
 
 const insertOnceSql = perSchema(
@@ -62,6 +70,21 @@ export function insertStatement(
 }
 
 /**
+ * Appends events if the session is in a transaction that has written something before: then it is certainly not a transaction
+ * of this statement alone. Returns whether it did. Otherwise nothing is written, and the transaction has not failed.
+ */
+export async function insertIfWriting(
+  db: Executor,
+  schema: string,
+  events: readonly InsertableEvent[],
+  serialise: boolean,
+): Promise<boolean> {
+  refuseTooLarge(events);
+  const { rows } = await db.query(insertIfWritingSql(schema), [eventsJson(events), String(serialise)]);
+  return rows.length > 0;
+}
+
+/**
  * Appends the events whose ids are not in the log, and returns their ids. With a marker, it fails unless the transaction
  * still has that marker.
  */
@@ -88,7 +111,7 @@ export async function insertFlush(
   { serialise, marker, flush }: { serialise: boolean; marker: string; flush: number },
 ): Promise<void> {
   refuseTooLarge(events);
-  await db.query(insertFlushSql(schema), [eventsJson(events), String(serialise), marker, String(flush)]);
+  await db.query(insertFlushSql(schema), [String(flush), eventsJson(events), String(serialise), marker]);
 }
 
 /** Reads the numbers of the flushes that the transaction contains. Throws unless it still has the marker. */

@@ -5,9 +5,9 @@ import type { PartitionUnit } from './partition.ts';
 
 // Three statements, each in its own transaction. The first and the last lock the log briefly and give up after 200 ms; the
 // second reads all of it and blocks no session. An interrupted conversion starts again.
-const constrainSql = perSchema((s) => `select ${s}.constrain_log()`);
-const unconstrainSql = perSchema((s) => `select ${s}.unconstrain_log()`);
-const validateSql = perSchema((s) => `select ${s}.validate_log()`);
+const constrainSql = perSchema((s) => `select from ${s}.constrain_log()`);
+const unconstrainSql = perSchema((s) => `select from ${s}.unconstrain_log()`);
+const validateSql = perSchema((s) => `select from ${s}.validate_log()`);
 const partitionSql = perSchema((s) => `select to_json(${s}.partition_log($1::text))::text as json`);
 
 /** Adds the constraint that every row fits the first partition. */

@@ -2,7 +2,7 @@ import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 
 /** See migrations/routines/pause_queue.sql for the contract and the rationale. */
-const pauseQueueSql = perSchema((s) => `select ${s}.pause_queue($1::text, $2::text)`);
+const pauseQueueSql = perSchema((s) => `select from ${s}.pause_queue($1::text, $2::text)`);
 
 /** Pauses a named queue. When it returns, no relay claims anything from it. */
 export async function pauseQueue(db: Executor, schema: string, queue: string, reason: string): Promise<void> {

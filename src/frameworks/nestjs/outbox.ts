@@ -1,0 +1,103 @@
+import type { Statement } from '../../database/executor.ts';
+import type { OutboxEvent as PlainEvent } from '../../emit/event.ts';
+import type { Emit, EmittedOnce } from '../../emit/outbox.ts';
+import { Outbox as CoreOutbox } from '../../emit/outbox.ts';
+import type { TransactionOptions } from '../../emit/outbox-database.ts';
+import type { AggregateEvent, EmitOptions, EmitOptionsWithAggregate, OutboxEvent } from './outbox-event.ts';
+import { toPlainEvent } from './outbox-event.ts';
+
+type Event = AggregateEvent | PlainEvent;
+
+/** An event of `emitMany`, alone or with options of its own. */
+export type EmitManyEntry =
+  | Event
+  | { event: Event; options?: EmitOptions }
+  | { event: OutboxEvent; options: EmitOptionsWithAggregate };
+
+/** `emit` of `outbox.transaction`, which takes events of classes too. */
+export interface EmitInTransaction extends Emit {
+  (event: Event, options?: EmitOptions): Promise<string>;
+  (event: OutboxEvent, options: EmitOptionsWithAggregate): Promise<string>;
+}
+
+/**
+ * The outbox as Nest injects it: that of `postcommit`, which also takes events of classes. `Tx` is the transaction of your database
+ * client, e.g. `Outbox<Prisma.TransactionClient>`; without it, only the runtime checks what is passed.
+ *
+ * @example
+ * import pg from 'pg';
+ * import { Outbox } from 'postcommit/nestjs';
+ *
+ * class OrderService {
+ *   readonly #outbox: Outbox<pg.PoolClient>;
+ *
+ *   constructor(outbox: Outbox<pg.PoolClient>) {
+ *     this.#outbox = outbox;
+ *   }
+ *
+ *   create(id: string, total: number) {
+ *     return this.#outbox.transaction(async (tx, emit) => {
+ *       await tx.query('insert into orders (id, total) values ($1, $2)', [id, total]);
+ *       await emit({ type: 'order.created', aggregate: ['order', id], payload: { id, total } });
+ *     });
+ *   }
+ * }
+ */
+// biome-ignore lint/suspicious/noExplicitAny: without a type argument any handle compiles, as in other Nest packages.
+export class Outbox<Tx = any> extends CoreOutbox<Tx> {
+  /** Writes an event in your open transaction and returns its id. */
+  override emit(tx: Tx, event: Event, options?: EmitOptions): Promise<string>;
+  override emit(tx: Tx, event: OutboxEvent, options: EmitOptionsWithAggregate): Promise<string>;
+  override emit(tx: Tx, events: readonly PlainEvent[]): Promise<string[]>;
+  override async emit(tx: Tx, given: unknown, options?: EmitOptions): Promise<never> {
+    if (Array.isArray(given)) return (await this.emitMany(tx, given, options)) as never;
+    return (await super.emit(tx, toPlainEvent(given, options))) as never;
+  }
+
+  /** Writes several events with one statement, and returns their ids. `options` are for all of them. */
+  async emitMany(tx: Tx, entries: readonly EmitManyEntry[], options: EmitOptions = {}): Promise<string[]> {
+    return super.emit(tx, toPlainEvents(entries, options));
+  }
+
+  override emitOnce(tx: Tx, event: Event, options?: EmitOptions & { id: string }): Promise<EmittedOnce>;
+  override emitOnce(tx: Tx, events: readonly (PlainEvent & { id: string })[]): Promise<EmittedOnce[]>;
+  override async emitOnce(tx: Tx, given: unknown, options?: EmitOptions): Promise<never> {
+    type WithId = PlainEvent & { id: string };
+    if (Array.isArray(given)) return (await super.emitOnce(tx, given as WithId[])) as never;
+    return (await super.emitOnce(tx, toPlainEvent(given, options) as WithId)) as never;
+  }
+
+  override transaction<T>(
+    work: (tx: Tx, emit: EmitInTransaction) => Promise<T>,
+    options?: TransactionOptions,
+  ): Promise<T>;
+  override transaction(statements: readonly Statement[], event: Event, options?: TransactionOptions): Promise<string>;
+  override transaction(
+    statements: readonly Statement[],
+    events: readonly Event[],
+    options?: TransactionOptions,
+  ): Promise<string[]>;
+  override transaction(given: unknown, second?: unknown, options?: TransactionOptions): Promise<never> {
+    if (typeof given !== 'function') {
+      const events = Array.isArray(second) ? toPlainEvents(second, {}) : toPlainEvent(second);
+      return super.transaction(given as readonly Statement[], events as PlainEvent, options) as Promise<never>;
+    }
+    const work = (tx: Tx, emit: Emit) => given(tx, takingClasses(emit)) as Promise<never>;
+    return super.transaction(work, second as TransactionOptions);
+  }
+}
+
+export function toPlainEvents(entries: readonly unknown[], options: EmitOptions): PlainEvent[] {
+  return entries.map((entry) => {
+    const own = entry as { event?: unknown; options?: EmitOptions };
+    const isEntry = typeof own === 'object' && own !== null && typeof own.event === 'object';
+    return isEntry ? toPlainEvent(own.event, { ...options, ...own.options }) : toPlainEvent(entry, options);
+  });
+}
+
+function takingClasses(emit: Emit): EmitInTransaction {
+  return ((given: unknown, options?: EmitOptions) =>
+    Array.isArray(given)
+      ? emit(toPlainEvents(given, options ?? {}))
+      : emit(toPlainEvent(given, options))) as EmitInTransaction;
+}

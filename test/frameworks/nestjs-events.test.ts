@@ -1,0 +1,210 @@
+import type pg from 'pg';
+import { afterAll, beforeAll, describe, expect, expectTypeOf, it } from 'vitest';
+import { OnOutboxEvent } from '../../src/frameworks/nestjs/on-outbox-event.ts';
+import { Outbox } from '../../src/frameworks/nestjs/outbox.ts';
+import { OutboxEvent } from '../../src/frameworks/nestjs/outbox-event.ts';
+import { RecordingOutbox } from '../../src/frameworks/nestjs/recording-outbox.ts';
+import { fromPg } from '../../src/index.ts';
+import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+
+class OrderCreated extends OutboxEvent {
+  static readonly eventType = 'order.created';
+  readonly orderId: string;
+  constructor(orderId: string) {
+    super();
+    this.orderId = orderId;
+  }
+  override aggregate() {
+    return ['order', this.orderId] as const;
+  }
+}
+
+/** No aggregate, and a payload of its own. */
+class OrderPaid extends OutboxEvent {
+  static readonly eventType = 'order.paid';
+  override toPayload() {
+    return { paid: true };
+  }
+}
+
+class Untyped extends OutboxEvent {
+  override aggregate() {
+    return ['order', '1'] as const;
+  }
+}
+
+let database: TestDatabase;
+let outbox: Outbox<pg.PoolClient>;
+beforeAll(async () => {
+  database = await createTestDatabase();
+  outbox = new Outbox({ db: fromPg(database.pool) });
+});
+afterAll(() => database.close());
+
+async function inTransaction<T>(work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
+  const client = await database.pool.connect();
+  try {
+    await client.query('begin');
+    const result = await work(client);
+    await client.query('commit');
+    return result;
+  } catch (error) {
+    await client.query('rollback');
+    throw error;
+  } finally {
+    client.release();
+  }
+}
+
+async function rowOf(id: string) {
+  const [row] = await database.query(
+    `select event_type, aggregate_type, aggregate_id, payload, headers, ordering_key, attempts_max, queue, schema_version
+       from postcommit.outbox_events where id = $1`,
+    [id],
+  );
+  return row;
+}
+
+describe('emit with events of classes', () => {
+  it('takes type, payload and aggregate from the class', async () => {
+    const id = await inTransaction((tx) => outbox.emit(tx, new OrderCreated('7')));
+    expect(await rowOf(id)).toMatchObject({
+      event_type: 'order.created',
+      aggregate_type: 'order',
+      aggregate_id: '7',
+      payload: { orderId: '7' },
+      headers: {},
+    });
+  });
+
+  it('takes everything that an event can have from its options, and four of them as headers', async () => {
+    const id = await inTransaction((tx) =>
+      outbox.emit(tx, new OrderPaid(), {
+        aggregate: ['invoice', 5],
+        headers: { source: 'shop' },
+        tenantId: 'acme',
+        correlationId: 'a',
+        causationId: 'b',
+        idempotencyKey: 'c',
+        partitionKey: 'customer-1',
+        attemptsMax: 3,
+        queue: 'slow',
+        schemaVersion: 2,
+      }),
+    );
+    expect(await rowOf(id)).toEqual({
+      event_type: 'order.paid',
+      aggregate_type: 'invoice',
+      aggregate_id: '5',
+      payload: { paid: true },
+      headers: {
+        source: 'shop',
+        'tenant-id': 'acme',
+        'correlation-id': 'a',
+        'causation-id': 'b',
+        'idempotency-key': 'c',
+      },
+      ordering_key: 'customer-1',
+      attempts_max: 3,
+      queue: 'slow',
+      schema_version: 2,
+    });
+  });
+
+  it('emits many with one call: classes, plain events, and entries with options of their own', async () => {
+    const [first = '', second = '', third = ''] = await inTransaction((tx) =>
+      outbox.emitMany(
+        tx,
+        [
+          new OrderCreated('8'),
+          { event: new OrderPaid(), options: { aggregateType: 'order', aggregateId: '8', tenantId: 'other' } },
+          { type: 'order.archived', aggregate: ['order', '8'], payload: null, headers: { own: '1' } },
+        ],
+        { tenantId: 'acme' },
+      ),
+    );
+    expect((await rowOf(first))?.headers).toEqual({ 'tenant-id': 'acme' });
+    expect(await rowOf(second)).toMatchObject({ aggregate_id: '8', headers: { 'tenant-id': 'other' } });
+    expect(await rowOf(third)).toMatchObject({ payload: null, headers: { own: '1', 'tenant-id': 'acme' } });
+  });
+
+  it('takes them in outbox.transaction and emitOnce too', async () => {
+    const id = await outbox.transaction((_tx, emit) => emit(new OrderCreated('9')));
+    expect((await rowOf(id))?.aggregate_id).toBe('9');
+    const again = await outbox.transaction([], new OrderCreated('10'));
+    expect((await rowOf(again))?.aggregate_id).toBe('10');
+    const once = () => inTransaction((tx) => outbox.emitOnce(tx, new OrderCreated('9'), { id }));
+    expect(await once()).toEqual({ id, written: false });
+  });
+
+  it.each([
+    ['a class without a type', new Untyped(), {}, 'POSTCOMMIT_E_EVENT_CLASS', 'Untyped has no type'],
+    ['a class without an aggregate', new OrderPaid(), {}, 'POSTCOMMIT_E_EVENT_CLASS', 'OrderPaid has no aggregate'],
+    ['a misspelt option', new OrderCreated('1'), { tenant: 'a' }, 'POSTCOMMIT_E_BAD_EVENT', 'Did you mean tenantId?'],
+    ['no event at all', undefined, {}, 'POSTCOMMIT_E_BAD_EVENT', 'An event is an object'],
+  ])('refuses %s, and nothing is written', async (_name, event, options, code, text) => {
+    const [{ count: before }] = await database.query('select count(*) from postcommit.outbox_events');
+    const refused = inTransaction((tx) => outbox.emit(tx, event as never, options as never));
+    await expect(refused).rejects.toMatchObject({ code, message: expect.stringContaining(text) });
+    const [{ count }] = await database.query('select count(*) from postcommit.outbox_events');
+    expect(count).toBe(before);
+  });
+
+  it('refuses the pool', async () => {
+    const refused = outbox.emit(database.pool as never, new OrderCreated('1'));
+    await expect(refused).rejects.toMatchObject({ code: 'POSTCOMMIT_E_NOT_A_TRANSACTION' });
+  });
+
+  it('does not compile for a class without an aggregate, unless emit gets it', () => {
+    const tx = {} as pg.PoolClient;
+    const calls = () => [
+      outbox.emit(tx, new OrderPaid(), { aggregate: ['order', '1'] }),
+      // @ts-expect-error: no aggregate.
+      outbox.emit(tx, new OrderPaid()),
+      // @ts-expect-error: the pool is no client.
+      outbox.emit(database.pool, new OrderCreated('1')),
+      // @ts-expect-error: a class without eventType.
+      OnOutboxEvent(Untyped),
+    ];
+    expectTypeOf(calls).toBeFunction();
+  });
+});
+
+describe('@OnOutboxEvent', () => {
+  it.each([
+    ['no event', () => OnOutboxEvent(), 'POSTCOMMIT_E_BAD_OPTION', 'needs an event'],
+    [
+      'a class without a type',
+      () => OnOutboxEvent(Untyped as never),
+      'POSTCOMMIT_E_EVENT_CLASS',
+      'Untyped has no type',
+    ],
+    [
+      'a misspelt option',
+      () => OnOutboxEvent('a', { timeoutMS: 5 } as never),
+      'POSTCOMMIT_E_BAD_OPTION',
+      'Did you mean timeoutMs?',
+    ],
+    ['something else than a method', () => OnOutboxEvent('a')({}, 'name'), 'POSTCOMMIT_E_BAD_OPTION', 'on a method'],
+  ])('refuses %s', (_name, decorate, code, text) => {
+    expect(decorate).toThrow(expect.objectContaining({ code, message: expect.stringContaining(text) }));
+  });
+});
+
+describe('RecordingOutbox', () => {
+  it('keeps events in order, and checks them as the outbox does', async () => {
+    const recorded = new RecordingOutbox();
+    const id = await recorded.emit(undefined, new OrderCreated('7'), { tenantId: 'acme' });
+    await recorded.emitMany(undefined, [new OrderCreated('8')]);
+    expect(await recorded.emitOnce(undefined, new OrderCreated('7'), { id: id as string })).toEqual({
+      id,
+      written: false,
+    });
+    expect(recorded.events.map(({ payload, headers }) => ({ payload, headers }))).toEqual([
+      { payload: { orderId: '7' }, headers: { 'tenant-id': 'acme' } },
+      { payload: { orderId: '8' } },
+    ]);
+    const refused = recorded.emit(undefined, { type: '', aggregate: ['a', '1'], payload: 1 });
+    await expect(refused).rejects.toMatchObject({ code: 'POSTCOMMIT_E_BAD_EVENT' });
+  });
+});

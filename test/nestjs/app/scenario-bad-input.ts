@@ -1,0 +1,70 @@
+import { Injectable, Module, type Type } from '@nestjs/common';
+import { NestFactory } from '@nestjs/core';
+import { Pool, type PoolClient } from 'pg';
+import { OnOutboxEvent, Outbox, OutboxEvent, PostcommitModule } from 'postcommit/nestjs';
+import { fromPg } from 'postcommit/pg';
+import { DatabaseModule } from './database.js';
+import { Journal } from './journal.js';
+
+class Untyped extends OutboxEvent {}
+
+const journal = new Journal();
+
+async function refusal(name: string, work: () => unknown): Promise<void> {
+  try {
+    await work();
+    journal.add({ what: name, code: 'none' });
+  } catch (error) {
+    journal.add({ what: name, code: (error as { code?: string }).code, message: (error as Error).message });
+  }
+}
+
+const options = { logger: false, abortOnError: false } as const;
+
+function module(destinations: object, providers: Type[]): Type {
+  @Module({
+    imports: [
+      DatabaseModule,
+      PostcommitModule.forRootAsync({
+        inject: [Pool],
+        useFactory: (pool: Pool) => ({ db: fromPg(pool), destinations: { ...destinations } }),
+      }),
+    ],
+    providers,
+  })
+  class AppModule {}
+  return AppModule;
+}
+
+function handlers(): Type {
+  @Injectable()
+  class Mails {
+    @OnOutboxEvent('order.created')
+    send() {}
+  }
+  return Mails;
+}
+
+class NotProvided {}
+
+export async function badInput(): Promise<void> {
+  await refusal('decorator', () => OnOutboxEvent(Untyped as never));
+  await refusal('two handlers with one name', () =>
+    NestFactory.createApplicationContext(module({}, [handlers(), handlers()]), options),
+  );
+  await refusal('publisher that is not provided', () =>
+    NestFactory.createApplicationContext(module({ audit: NotProvided }, []), options),
+  );
+  const app = await NestFactory.createApplicationContext(module({}, []), options);
+  const outbox: Outbox<PoolClient> = app.get(Outbox);
+  await refusal('event class without a type', () => outbox.transaction((_tx, emit) => emit(new Untyped() as never)));
+  await refusal('pool', () => outbox.emit(app.get(Pool) as never, { type: 'a', aggregate: ['a', '1'], payload: 1 }));
+  await app.close();
+  // A second copy of the package, as a package of the application may have it.
+  const copy = process.env.SECOND_COPY ?? '';
+  const second = (await import(copy)) as { Outbox: Type };
+  class NeedsOther {}
+  Injectable()(NeedsOther);
+  Reflect.defineMetadata('design:paramtypes', [second.Outbox], NeedsOther);
+  await refusal('two copies', () => NestFactory.createApplicationContext(module({}, [NeedsOther]), options));
+}

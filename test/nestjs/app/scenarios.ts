@@ -1,0 +1,17 @@
+import { asyncOptions } from './scenario-async-options.js';
+import { badInput } from './scenario-bad-input.js';
+import { health } from './scenario-health.js';
+import { microservice } from './scenario-microservice.js';
+import { orders } from './scenario-orders.js';
+import { overrides } from './scenario-overrides.js';
+import { shutdown } from './scenario-shutdown.js';
+
+export const scenarios: Record<string, () => Promise<void>> = {
+  asyncOptions,
+  badInput,
+  health,
+  microservice,
+  orders,
+  overrides,
+  shutdown,
+};
