@@ -6,6 +6,8 @@ const promises = 'test/{guarantees,faults}/**/*.test.ts';
 /** Those that take long: `npm run test:long`. */
 const long =
   'test/faults/{advisory-locks,broker-outage,kafka-drain,partition-conversion,rabbitmq-exchange-deleted,relay-chaos,standby}.test.ts';
+/** Those that need the packages of test/adapters. */
+const adapters = 'test/adapters/**/*.test.ts';
 const onlyWaits = { count: 1, condition: /^waited \d+ ms in vain/ };
 
 const everyProject = {
@@ -25,7 +27,25 @@ export default defineConfig({
     projects: [
       { test: { ...everyProject, name: 'promises', include: [promises], exclude: [long], retry: onlyWaits } },
       { test: { ...everyProject, name: 'long', include: [long], retry: onlyWaits } },
-      { test: { ...everyProject, name: 'parts', include: ['test/**/*.test.ts'], exclude: [promises], retry: 1 } },
+      {
+        test: {
+          ...everyProject,
+          name: 'parts',
+          include: ['test/**/*.test.ts'],
+          exclude: [promises, adapters, '**/node_modules/**'],
+          retry: 1,
+        },
+      },
+      {
+        test: {
+          ...everyProject,
+          name: 'adapters',
+          include: [adapters],
+          exclude: ['**/node_modules/**'],
+          globalSetup: ['test/support/global-setup.ts', 'test/adapters/global-setup.ts'],
+          retry: 1,
+        },
+      },
     ],
   },
 });

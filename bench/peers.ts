@@ -1,7 +1,7 @@
-import { spawnSync } from 'node:child_process';
-import { existsSync, readFileSync, statSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { fileURLToPath, pathToFileURL } from 'node:url';
+import { installPackages, runNpm } from '../scripts/private-packages.ts';
 
 const root = new URL('peers/', import.meta.url);
 const requirePeer = createRequire(new URL('package.json', root));
@@ -20,27 +20,12 @@ export function packageAt(packageJson: URL): { name: string; version: string } {
 
 /** Installs bench/peers on first use and after a change of its lock file. */
 export function installPeers(): void {
-  const lock = new URL('package-lock.json', root);
-  // npm writes this file last, so an interrupted install does not look finished.
-  const installed = new URL('node_modules/.package-lock.json', root);
-  if (existsSync(installed) && statSync(installed).mtimeMs >= statSync(lock).mtimeMs) return;
-  console.error('Installing what Postcommit is compared with (bench/peers), once ...');
-  runNpm(['ci', '--no-fund', '--no-audit'], root);
+  installPackages(root, 'what Postcommit is compared with');
 }
 
 /** Builds `dist`, which is what is measured. */
 export function build(): void {
   runNpm(['run', '--silent', 'build'], new URL('..', import.meta.url));
-}
-
-function runNpm(args: string[], cwd: URL): void {
-  const { status, error } = spawnSync('npm', args, {
-    cwd: fileURLToPath(cwd),
-    // stdout belongs to the measurements.
-    stdio: ['ignore', process.stderr, process.stderr],
-    shell: process.platform === 'win32',
-  });
-  if (error || status !== 0) throw new Error(`npm ${args.join(' ')} failed in ${fileURLToPath(cwd)}`, { cause: error });
 }
 
 /** Whether this Node runs the peers, and our .ts files without a loader. */

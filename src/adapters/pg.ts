@@ -2,7 +2,7 @@ import type { Executor } from '../database/executor.ts';
 import type { OutboxDatabase } from '../emit/outbox-database.ts';
 import { PostcommitError } from '../errors.ts';
 import type { PgClient, PgPool } from './pg/client.ts';
-import { certainStatus, insideOf, requireClient } from './pg/client.ts';
+import { certainStatus, insideOf, requireClient, requireSameDatabase } from './pg/client.ts';
 import { begin, run, transaction } from './pg/transaction.ts';
 
 export type { PgClient, PgPool } from './pg/client.ts';
@@ -23,7 +23,7 @@ export function fromPg<Client extends PgClient>(pool: PgPool<Client>): OutboxDat
   pool.on('release', (_error, client: object) => ends.tell(client));
   return {
     side: pool as Executor,
-    inTransaction,
+    inTransaction: (client) => inTransaction(pool, client),
     transaction: (work) => transaction(pool, work),
     // Anything else is uncertain: a statement in flight may be BEGIN or COMMIT, and only the server knows its outcome.
     isOpen: (client) => certainStatus(client) === 'T',
@@ -35,11 +35,14 @@ export function fromPg<Client extends PgClient>(pool: PgPool<Client>): OutboxDat
   };
 }
 
-function inTransaction(client: PgClient): Executor {
+function inTransaction<Client extends PgClient>(pool: PgPool<Client>, client: PgClient): Executor {
   requireClient(client);
+  requireSameDatabase(pool, client);
   const status = certainStatus(client);
   if (status === 'E') throw new PostcommitError('POSTCOMMIT_E_TRANSACTION_ABORTED');
-  if (status === 'I') throw new PostcommitError('POSTCOMMIT_E_NOT_A_TRANSACTION');
+  if (status === 'I') {
+    throw new PostcommitError('POSTCOMMIT_E_NOT_A_TRANSACTION', 'This client is not between BEGIN and COMMIT.');
+  }
   return client as Executor;
 }
 

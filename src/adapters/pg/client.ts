@@ -48,6 +48,8 @@ interface PgClientInside {
   connection?: Partial<PgConnection>;
   /** Only pools have it. */
   totalCount?: unknown;
+  /** The name of the database it connects to. */
+  database?: unknown;
   on?(event: 'drain' | 'error', listener: () => void): unknown;
   removeListener?(event: 'drain' | 'error', listener: () => void): unknown;
 }
@@ -90,5 +92,35 @@ export function requireClient(client: PgClient): void {
   // A client that was never connected would queue the statement until it is connected.
   if (isDead(client) || (inside._connected === false && inside._connecting === false)) {
     throw new PostcommitError('POSTCOMMIT_E_CLIENT_CLOSED');
+  }
+}
+
+/** The name of the database that the clients of a pool connect to, once it is known. */
+const databases = new WeakMap<object, unknown>();
+
+/**
+ * Refuses a client of another database: the event would be written there. Only the name is compared, because one server has
+ * several addresses (a pooler, a name, an IP address). A client that is not of this pool is fine.
+ */
+export function requireSameDatabase<Client extends PgClient>(pool: PgPool<Client>, client: PgClient): void {
+  const { database } = insideOf(client);
+  if (database === undefined || database === null) return;
+  if (!databases.has(pool)) databases.set(pool, databaseOf(pool));
+  const expected = databases.get(pool);
+  if (expected === undefined || expected === null || expected === database) return;
+  throw new PostcommitError(
+    'POSTCOMMIT_E_NOT_A_TRANSACTION',
+    `This client is connected to the database "${database}", and the outbox to "${expected}". Pass a client of the same database, or create an outbox for "${database}".`,
+  );
+}
+
+/** From a client that is made as the pool makes them, and never connected. `undefined` for a pool that is not of `pg`. */
+function databaseOf(pool: object): unknown {
+  const { Client, options } = pool as { Client?: new (options: unknown) => PgClient; options?: unknown };
+  if (typeof Client !== 'function') return undefined;
+  try {
+    return insideOf(new Client(options)).database;
+  } catch {
+    return undefined;
   }
 }
