@@ -8,6 +8,8 @@ const long =
   'test/faults/{advisory-locks,broker-outage,kafka-drain,partition-conversion,rabbitmq-exchange-deleted,relay-chaos,standby}.test.ts';
 /** Those that need the packages of test/adapters. */
 const adapters = 'test/adapters/**/*.test.ts';
+/** Those that need the packages of test/frameworks. */
+const frameworks = 'test/frameworks/**/*.test.ts';
 const onlyWaits = { count: 1, condition: /^waited \d+ ms in vain/ };
 
 const everyProject = {
@@ -32,7 +34,7 @@ export default defineConfig({
           ...everyProject,
           name: 'parts',
           include: ['test/**/*.test.ts'],
-          exclude: [promises, adapters, '**/node_modules/**'],
+          exclude: [promises, adapters, frameworks, '**/node_modules/**'],
           retry: 1,
         },
       },
@@ -43,6 +45,16 @@ export default defineConfig({
           include: [adapters],
           exclude: ['**/node_modules/**'],
           globalSetup: ['test/support/global-setup.ts', 'test/adapters/global-setup.ts'],
+          retry: 1,
+        },
+      },
+      {
+        test: {
+          ...everyProject,
+          name: 'frameworks',
+          include: [frameworks],
+          exclude: ['**/node_modules/**'],
+          globalSetup: ['test/support/global-setup.ts', 'test/frameworks/global-setup.ts'],
           retry: 1,
         },
       },
