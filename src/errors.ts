@@ -107,7 +107,7 @@ export const errorCodes = {
   POSTCOMMIT_E_WEBHOOK_UNVERIFIED:
     'The webhook request is not authentic: a header is missing, the timestamp is too old, or no signature is valid. Respond with 401 and ignore the request.',
   POSTCOMMIT_E_PACKAGE_MISSING: 'A package that this destination needs is not installed.',
-  POSTCOMMIT_E_PACKAGE_TOO_OLD: 'The installed version of a package that this destination needs is too old.',
+  POSTCOMMIT_E_PACKAGE_TOO_OLD: 'The installed version of a package is too old.',
   POSTCOMMIT_E_RELAY_STATE: 'The relay cannot do this in its current state.',
   POSTCOMMIT_E_EMPTY_FILTER:
     'The filter is empty, so nothing was changed: it would match every row. Pass ids or at least one condition, or `all: true` to change all.',

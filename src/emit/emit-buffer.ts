@@ -115,5 +115,6 @@ export function closeBuffer(tx: unknown): void {
 
 /** The buffer of the outbox.transaction() that opened this transaction, while its work runs. */
 export function bufferOf(tx: unknown): EmitBuffer | undefined {
-  return typeof tx === 'object' && tx !== null ? open.get(tx) : undefined;
+  // Some clients' handles are functions with methods.
+  return (typeof tx === 'object' && tx !== null) || typeof tx === 'function' ? open.get(tx) : undefined;
 }

@@ -7,23 +7,23 @@ import type { Isolation } from './isolation.ts';
  * transaction: it is the first argument of `outbox.emit(tx, …)`.
  *
  * An adapter runs the SQL it gets as it is, with `$1`, `$2`, … bound to `values`, and returns the rows as objects by column
- * name. `emit` binds texts and nulls only, each `$n` once and in order, and reads texts only. `outbox.admin` also binds
- * numbers, Dates and arrays, and expects values as `pg` reads them: `timestamptz` as Date, `bigint` as text.
+ * name. Values are texts and nulls, and only texts are read, because every client passes text unchanged. In the statements of
+ * `emit` each `$n` occurs once and in order; others may use one again.
  *
  * @example
  * import type { Executor, OutboxDatabase } from 'postcommit';
  *
- * // What postgres() of postgres.js returns, and what sql.begin() passes to its callback.
- * interface Sql {
- *   unsafe(text: string, values: any[]): Promise<Record<string, unknown>[]>;
- *   begin<T>(work: (tx: Sql) => Promise<T>): Promise<T>;
+ * // What a client offers: it runs SQL, and it runs a callback in a transaction.
+ * interface Client {
+ *   run(text: string, values: unknown[]): Promise<Record<string, unknown>[]>;
+ *   begin<T>(work: (tx: Client) => Promise<T>): Promise<T>;
  * }
  *
- * function fromPostgresJs(sql: Sql): OutboxDatabase<Sql> {
- *   const executor = (handle: Sql): Executor => ({
- *     query: async (text, values = []) => ({ rows: await handle.unsafe(text, values) }),
+ * function fromClient(client: Client): OutboxDatabase<Client> {
+ *   const executor = (handle: Client): Executor => ({
+ *     query: async (text, values = []) => ({ rows: await handle.run(text, values) }),
  *   });
- *   return { side: executor(sql), inTransaction: executor, transaction: (work) => sql.begin(work) };
+ *   return { side: executor(client), inTransaction: executor, transaction: (work) => client.begin(work) };
  * }
  */
 export interface OutboxDatabase<Tx> {
@@ -33,6 +33,9 @@ export interface OutboxDatabase<Tx> {
   /**
    * Returns what runs statements in the transaction `tx`. Throws POSTCOMMIT_E_NOT_A_TRANSACTION for a handle that is
    * certainly no transaction; anything uncertain is for the server to find out, see `isOpen`.
+   *
+   * One thing the server cannot find out: a client whose finished handle still runs statements, on a connection that may be in
+   * another transaction by then. An adapter for such a client must refuse the handle here.
    */
   inTransaction(tx: Tx): Executor;
 
@@ -41,8 +44,9 @@ export interface OutboxDatabase<Tx> {
 
   /**
    * Whether `tx` is certainly an open transaction at this moment, and stays one until the next statement is sent. Default:
-   * not known. Then each `emit(tx, …)` first puts a marker into the transaction, which is one more round trip, and the
-   * event's own statement fails unless it finds that marker: so an event is never written outside of a transaction.
+   * not known. Then `emit(tx, …)` writes an event at once only if the transaction has written something before, which the server
+   * knows. Otherwise it first puts a marker into the transaction, which takes two more round trips, and the event's own
+   * statement fails unless it finds that marker: so an event is never written outside of a transaction.
    */
   isOpen?(tx: Tx): boolean;
 

@@ -6,6 +6,7 @@ import { PostcommitError } from '../errors.ts';
 import type { InsertableEvent } from '../outbox/emitting/insert.ts';
 import {
   insertFlush,
+  insertIfWriting,
   insertOnce,
   insertStatement,
   markTransaction,
@@ -152,11 +153,15 @@ export class Outbox<Tx> {
 
   async #write(tx: Tx, events: readonly InsertableEvent[]): Promise<void> {
     const insert = this.#insert(events);
-    await this.#send(tx, async (executor, marker) => {
-      if (!insert) return;
-      const { text, values } = insert(marker);
-      await executor.query(text, values);
-    });
+    await this.#send(
+      tx,
+      async (executor, marker) => {
+        if (!insert) return;
+        const { text, values } = insert(marker);
+        await executor.query(text, values);
+      },
+      async (executor) => events.length > 0 && insertIfWriting(executor, this.#schema, events, this.#serialise),
+    );
     this.#notifyAfterEnd(tx, events);
   }
 
@@ -172,13 +177,21 @@ export class Outbox<Tx> {
     await (buffer ? buffer.writeNow(writeChecked) : writeChecked());
   }
 
-  /** Calls `send` with what runs statements in `tx`, and refuses a handle that is no open transaction. */
-  async #send<T>(tx: Tx, send: (executor: Executor, marker: string | null) => Promise<T>): Promise<T> {
+  /**
+   * Calls `send` with what runs statements in `tx`, and refuses a handle that is no open transaction. Where the client does not
+   * know for certain, `sendIfWriting` comes first: it saves the round trip of the marker if the transaction has written before.
+   */
+  async #send(
+    tx: Tx,
+    send: (executor: Executor, marker: string | null) => Promise<void>,
+    sendIfWriting?: (executor: Executor) => Promise<boolean>,
+  ): Promise<void> {
     try {
       const executor = this.#db.inTransaction(tx);
       // Nothing may come between the check and the statement: where that is uncertain, the statement checks the marker.
-      const marker = this.#db.isOpen?.(tx) ? null : await markTransaction(executor, randomUUID());
-      return await send(executor, marker);
+      if (this.#db.isOpen?.(tx)) return await send(executor, null);
+      if (await sendIfWriting?.(executor)) return;
+      await send(executor, await markTransaction(executor, randomUUID()));
     } catch (error) {
       throw codedDatabaseError(error);
     }

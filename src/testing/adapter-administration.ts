@@ -4,17 +4,12 @@ import type { AdapterHarness } from './adapter-conformance.ts';
 import { type AdapterCheck, adapterCheck, orderEvent, rejection } from './adapter-session.ts';
 import type { ConformanceCheck } from './publisher-conformance.ts';
 
-const at = new Date('2026-02-03T04:05:06.789Z');
-const bigint = '9223372036854775807';
-
-/** `outbox.admin` binds and reads more than `emit` does. */
+/** What `outbox.admin` does, beyond what `emit` needs. */
 export function administrationChecks<Tx>(harness: AdapterHarness<Tx>): ConformanceCheck[] {
   const check = (name: string, work: AdapterCheck<Tx>) => adapterCheck(harness, name, work);
   return [
-    check('values are bound and read as pg does, outside of transactions', ({ client }) =>
-      assertValues(client.db.side),
-    ),
-    check('values are bound and read as pg does, in a transaction', ({ client }) =>
+    check('texts are bound and read unchanged, outside of transactions', ({ client }) => assertValues(client.db.side)),
+    check('texts are bound and read unchanged, in a transaction', ({ client }) =>
       client.transaction((tx) => assertValues(client.db.inTransaction(tx))),
     ),
     check('the transaction of the adapter commits, or rolls back with the error of the work', async (session) => {
@@ -71,33 +66,26 @@ export function administrationChecks<Tx>(harness: AdapterHarness<Tx>): Conforman
   ];
 }
 
-/** Each `$n` anywhere and any number of times; a `?` is no placeholder. */
+/** Each `$n` anywhere and any number of times; in a literal it is no placeholder, and `?` never is one. */
 async function assertValues(db: Executor): Promise<void> {
   const { rows } = await db.query(
-    `select $3::timestamptz as at, $1::integer as number, $2::text as text, $4::bigint[] as bigints, $5::text[] as texts,
-            $6::boolean as flag, $7::double precision as fraction, $8::bigint as bigint, $9::timestamptz as nothing,
-            $1::integer + 1 as next, '{"a": 1}'::jsonb ? 'a' as has_key, '$1 ?' as literal,
-            $10::integer[] as numbers, '{"b": [null]}'::jsonb as json`,
-    [7, 'Grüße ? $1', at, ['1', bigint], ['a', 'b,c', '"', ''], true, 0.5, bigint, null, [1, 2]],
+    `select $2::text as second, $1::text as first, $3::text as nothing, $1::text || '!' as again, '$1 ?' as literal,
+            ('{"a": 1}'::jsonb ? $4::text)::text as has_key -- $9 ?`,
+    ['Grüße ? $1', '{"json": [null, "9223372036854775807"]}', null, 'a'],
   );
-  assert.equal(rows.length, 1, 'the number of rows');
-  const [row] = rows;
-  assert.deepEqual(row === undefined ? undefined : { ...row }, {
-    at,
-    number: 7,
-    text: 'Grüße ? $1',
-    bigints: ['1', bigint],
-    texts: ['a', 'b,c', '"', ''],
-    flag: true,
-    fraction: 0.5,
-    bigint,
-    nothing: null,
-    next: 8,
-    has_key: true,
-    literal: '$1 ?',
-    numbers: [1, 2],
-    json: { b: [null] },
-  });
+  assert.deepEqual(
+    rows.map((row) => ({ ...row })),
+    [
+      {
+        second: '{"json": [null, "9223372036854775807"]}',
+        first: 'Grüße ? $1',
+        nothing: null,
+        again: 'Grüße ? $1!',
+        literal: '$1 ?',
+        has_key: 'true',
+      },
+    ],
+  );
   const none = await db.query('select 1 where false');
   assert.deepEqual([...none.rows], [], 'no rows');
 }

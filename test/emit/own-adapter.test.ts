@@ -146,10 +146,33 @@ describe('an adapter of a few lines', () => {
     test('asks the server whether it is one, unless the adapter knows', async () => {
       const emitOne = (using: Outbox<Sql>) => sql.begin((tx) => using.emit(tx, orderCreated('1')));
       await emitOne(outbox);
-      expect(sent).toEqual(['select pg_catalog.set_config', 'call "postcommit".emit_one']);
+      expect(sent).toEqual(['select "postcommit".emit', 'select pg_catalog.set_config', 'call "postcommit".emit_one']);
+      expect(await payloads()).toEqual([{ id: '1' }]);
       sent.length = 0;
       await emitOne(createOutbox({ db: { ...fromSql(sql), isOpen: () => true }, notify: false }));
       expect(sent).toEqual(['call "postcommit".emit_one']);
+    });
+
+    test('takes one statement in a transaction that has written before', async () => {
+      await sql.begin(async (tx) => {
+        await tx.unsafe(insertOrder, ['1']);
+        sent.length = 0;
+        await outbox.emit(tx, orderCreated('1'));
+        await outbox.emit(tx, [orderCreated('2'), orderCreated('3')]);
+      });
+      expect(sent).toEqual(['select "postcommit".emit', 'select "postcommit".emit']);
+      expect(await payloads()).toEqual([{ id: '1' }, { id: '2' }, { id: '3' }]);
+    });
+
+    test('keeps the order of outbox.transaction when the handle is a function', async () => {
+      const callable = (handle: Sql): Sql => Object.assign(() => {}, handle);
+      const db: OutboxDatabase<Sql> = { ...fromSql(sql), transaction: (work) => sql.begin((tx) => work(callable(tx))) };
+      const using = createOutbox({ db, notify: false });
+      await using.transaction(async (tx, emit) => {
+        await emit(event(1));
+        await using.emit(tx, event(2));
+      });
+      expect(await payloads()).toEqual([1, 2]);
     });
 
     test('notifies relays when the adapter can tell the end of a transaction', async () => {

@@ -26,6 +26,13 @@ export interface InsertableEvent {
 const insertOneSql = perSchema((s) => `call ${s}.emit_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`);
 const insertSql = perSchema((s) => `select ${s}.emit($1::text::jsonb, $2::text::boolean, $3::text)`);
 
+// Outside of a transaction block nothing has a transaction id yet, because this statement is the first of its transaction. The
+// filter is evaluated once, before the function is called.
+const insertIfWritingSql = perSchema(
+  (s) =>
+    `select ${s}.emit($1::text::jsonb, $2::text::boolean) where pg_catalog.pg_current_xact_id_if_assigned() is not null`,
+);
+
 const insertFlushSql = perSchema(
   (s) => `select ${s}.emit($1::text::jsonb, $2::text::boolean, $3::text),
                  pg_catalog.set_config('postcommit.flushes', pg_catalog.concat(
@@ -59,6 +66,21 @@ export function insertStatement(
       ? [insertOneSql(schema), toTexts(single), [single.queue ?? null]]
       : [insertSql(schema), [eventsJson(events)], []];
   return (marker) => ({ text, values: [...values, String(serialise), marker, ...queue] });
+}
+
+/**
+ * Appends events if the session is in a transaction that has written something before: then it is certainly not a transaction
+ * of this statement alone. Returns whether it did. Otherwise nothing is written, and the transaction has not failed.
+ */
+export async function insertIfWriting(
+  db: Executor,
+  schema: string,
+  events: readonly InsertableEvent[],
+  serialise: boolean,
+): Promise<boolean> {
+  refuseTooLarge(events);
+  const { rows } = await db.query(insertIfWritingSql(schema), [eventsJson(events), String(serialise)]);
+  return rows.length > 0;
 }
 
 /**
