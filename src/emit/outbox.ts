@@ -21,10 +21,12 @@ import { checkEvents, checkEventsWithId, idsOf } from './check-events.ts';
 import { bufferOf, closeBuffer, EmitBuffer, openBuffer } from './emit-buffer.ts';
 import type { EventLimits, OutboxEvent } from './event.ts';
 import { isolationSql } from './isolation.ts';
+import { requireStatements } from './known-statements.ts';
 import type { OutboxDatabase, PipelinedTransactions, TransactionOptions } from './outbox-database.ts';
 import type { OutboxOptions } from './outbox-options.ts';
 import { resolveOutboxOptions } from './outbox-options.ts';
 import { RelayNotifier } from './relay-notifier.ts';
+import { isTaken, takeTurn, waitForTurn } from './send-turns.ts';
 import { loadTracing } from './trace-context.ts';
 
 /** Makes the statement that writes events. `null`: nothing can end the transaction before it. */
@@ -187,11 +189,14 @@ export class Outbox<Tx> {
     sendIfWriting?: (executor: Executor) => Promise<boolean>,
   ): Promise<void> {
     try {
+      if (isTaken(tx)) await waitForTurn(tx);
       const executor = this.#db.inTransaction(tx);
       // Nothing may come between the check and the statement: where that is uncertain, the statement checks the marker.
       if (this.#db.isOpen?.(tx)) return await send(executor, null);
-      if (await sendIfWriting?.(executor)) return;
-      await send(executor, await markTransaction(executor, randomUUID()));
+      await takeTurn(tx, async () => {
+        if (await sendIfWriting?.(executor)) return;
+        await send(executor, await markTransaction(executor, randomUUID()));
+      });
     } catch (error) {
       throw codedDatabaseError(error);
     }
@@ -363,26 +368,6 @@ export class Outbox<Tx> {
 function queuesOf(events: readonly InsertableEvent[]): string[] {
   if (events.length === 1) return [events[0]?.queue ?? defaultQueue];
   return [...new Set(events.map(({ queue }) => queue ?? defaultQueue))];
-}
-
-/** Statements that end the transaction. A rollback to a savepoint does not. */
-const endsTransaction =
-  /^\s*(?:commit|end|abort|prepare\s+transaction|rollback(?!\s+(?:work\s+|transaction\s+)?to\b))\b/i;
-
-function requireStatements(statements: readonly Statement[]): void {
-  if (!Array.isArray(statements) || !statements.every((statement) => typeof statement?.text === 'string')) {
-    throw new PostcommitError(
-      'POSTCOMMIT_E_BAD_OPTION',
-      'outbox.transaction() takes a function, or a list of statements: [{ text, values }].',
-    );
-  }
-  const ending = statements.find(({ text }) => endsTransaction.test(text));
-  if (ending) {
-    throw new PostcommitError(
-      'POSTCOMMIT_E_BAD_OPTION',
-      `outbox.transaction() commits by itself, and nothing was sent: remove "${ending.text.trim().slice(0, 40)}" from its statements.`,
-    );
-  }
 }
 
 function throwCoded(error: unknown): never {
