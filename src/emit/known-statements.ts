@@ -5,7 +5,7 @@ import { PostcommitError } from '../errors.ts';
 const endsTransaction =
   /^\s*(?:commit|end|abort|prepare\s+transaction|rollback(?!\s+(?:work\s+|transaction\s+)?to\b))\b/i;
 
-/** Refuses what `outbox.transaction` cannot run as a list of statements. */
+/** Refuses what is not a list of statements for outbox.transaction(), and statements that would end the transaction. */
 export function requireStatements(statements: readonly Statement[]): void {
   if (!Array.isArray(statements) || !statements.every((statement) => typeof statement?.text === 'string')) {
     throw new PostcommitError(

@@ -25,6 +25,7 @@ import type { BatchedEvent, OutboxDatabase, PipelinedTransactions, TransactionOp
 import type { OutboxOptions } from './outbox-options.ts';
 import { resolveOutboxOptions } from './outbox-options.ts';
 import { queuesOf, RelayNotifier } from './relay-notifier.ts';
+import { isTaken, takeTurn, waitForTurn } from './send-turns.ts';
 import { loadTracing } from './trace-context.ts';
 
 /** Makes the statement that writes events. `null`: nothing can end the transaction before it. */
@@ -203,11 +204,14 @@ export class Outbox<Tx, BatchStatement = never> {
     sendIfWriting?: (executor: Executor) => Promise<boolean>,
   ): Promise<void> {
     try {
+      if (isTaken(tx)) await waitForTurn(tx);
       const executor = this.#db.inTransaction(tx);
       // Nothing may come between the check and the statement: where that is uncertain, the statement checks the marker.
       if (this.#db.isOpen?.(tx)) return await send(executor, null);
-      if (await sendIfWriting?.(executor)) return;
-      await send(executor, await markTransaction(executor, randomUUID()));
+      await takeTurn(tx, async () => {
+        if (await sendIfWriting?.(executor)) return;
+        await send(executor, await markTransaction(executor, randomUUID()));
+      });
     } catch (error) {
       throw codedDatabaseError(error);
     }

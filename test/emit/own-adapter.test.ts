@@ -164,6 +164,27 @@ describe('an adapter of a few lines', () => {
       expect(await payloads()).toEqual([{ id: '1' }, { id: '2' }, { id: '3' }]);
     });
 
+    test('keeps the order of calls that are not awaited', async () => {
+      const later: Promise<unknown>[] = [];
+      const db: OutboxDatabase<Sql> = {
+        ...fromSql(sql),
+        inTransaction: (tx) => ({
+          async query(text, values = []) {
+            const rows = tx.unsafe(text, values);
+            // The transaction writes, and emits again, after the first emit has found that it has not written yet.
+            if (later.length === 0) later.push(tx.unsafe(insertOrder, ['1']), using.emit(tx, event(2)));
+            return { rows: await rows };
+          },
+        }),
+      };
+      const using = createOutbox({ db, notify: false });
+      await sql.begin(async (tx) => {
+        await using.emit(tx, event(1));
+        await Promise.all(later);
+      });
+      expect(await payloads()).toEqual([1, 2]);
+    });
+
     test('keeps the order of outbox.transaction when the handle is a function', async () => {
       const callable = (handle: Sql): Sql => Object.assign(() => {}, handle);
       const db: OutboxDatabase<Sql> = { ...fromSql(sql), transaction: (work) => sql.begin((tx) => work(callable(tx))) };
