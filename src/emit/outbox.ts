@@ -4,14 +4,7 @@ import { codedDatabaseError, isConnectionFailure } from '../database/database-er
 import type { Executor, Statement } from '../database/executor.ts';
 import { PostcommitError } from '../errors.ts';
 import type { InsertableEvent } from '../outbox/emitting/insert.ts';
-import {
-  insertFlush,
-  insertOnce,
-  insertStatement,
-  markTransaction,
-  recordedFlushes,
-  setMarkerSql,
-} from '../outbox/emitting/insert.ts';
+import { insertFlush, insertOnce, insertStatement, recordedFlushes, setMarkerSql } from '../outbox/emitting/insert.ts';
 import { allQueues } from '../outbox/emitting/notify.ts';
 import { defaultQueue } from '../queue-name.ts';
 import { adminExecutor } from './admin-executor.ts';
@@ -25,6 +18,7 @@ import type { OutboxOptions } from './outbox-options.ts';
 import { resolveOutboxOptions } from './outbox-options.ts';
 import { RelayNotifier } from './relay-notifier.ts';
 import { loadTracing } from './trace-context.ts';
+import { markerFor } from './transaction-marker.ts';
 
 /** Makes the statement that writes events. `null`: nothing can end the transaction before it. */
 type Insert = (marker: string | null) => Statement;
@@ -176,9 +170,8 @@ export class Outbox<Tx> {
   async #send<T>(tx: Tx, send: (executor: Executor, marker: string | null) => Promise<T>): Promise<T> {
     try {
       const executor = this.#db.inTransaction(tx);
-      // Nothing may come between the check and the statement: where that is uncertain, the statement checks the marker.
-      const marker = this.#db.isOpen?.(tx) ? null : await markTransaction(executor, randomUUID());
-      return await send(executor, marker);
+      const marker = markerFor(this.#db, tx, executor);
+      return await send(executor, marker === null ? null : await marker);
     } catch (error) {
       throw codedDatabaseError(error);
     }
@@ -290,6 +283,7 @@ export class Outbox<Tx> {
 
   #openBuffer(tx: Tx, marker: string): EmitBuffer {
     const buffer = new EmitBuffer({
+      marker,
       write: async (events, flush) => {
         const options = { serialise: this.#serialise, marker, flush };
         await insertFlush(this.#db.inTransaction(tx), this.#schema, events, options).catch(throwCoded);
