@@ -173,7 +173,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
     ],
   },
   consumer: {
-    purpose: 'remembers in the inbox which events it has processed',
+    purpose: 'records in the inbox which events it has processed',
     tables: [{ table: 'processed_events', privileges: ['select', 'insert'] }],
     routines: [],
   },

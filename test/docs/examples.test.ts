@@ -94,6 +94,7 @@ function toModule(example: Example): string {
   const imports = [...example.code.matchAll(/^import .*$/gm)].map((match) => match[0]);
   const body = example.code.replace(/^import .*$/gm, '').replace(/^export default /gm, 'void ');
   const named = [
+    'createInbox',
     'createOutbox',
     'createRelay',
     'defineConfig',
