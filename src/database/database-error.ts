@@ -12,9 +12,9 @@ const unreachable = new Set([
   'EPIPE',
 ]);
 
-/** What waits for locks of the outbox, and for another delivery in the inbox, as the context of an error names it. */
-const ourWaits =
-  / "processed_events"$|\.(emit|emit_one|emit_once|lock_keys|lock_new_ids|forget_target|cancel_events|end_cancelled|make_due|replay|requeue_orphans|prune_events|rotate_partitions|sweep_partition|emit_tick)\(/;
+/** The functions that wait for locks of the outbox, as the context of an error names them. */
+const ourFunctions =
+  /\.(emit|emit_one|emit_once|lock_keys|lock_new_ids|forget_target|cancel_events|end_cancelled|make_due|replay|requeue_orphans|prune_events|rotate_partitions|sweep_partition|emit_tick|record_processed)\(/;
 
 /** The routines of the outbox that a role may call, by name. */
 const ownRoutines = new Set(
@@ -95,7 +95,9 @@ export function codedDatabaseError(error: unknown): unknown {
       return /emit_once/.test(String(message)) ? coded('POSTCOMMIT_E_NEEDS_READ_COMMITTED') : error;
     case '55P03':
       if (/cannot emit for more than/.test(String(message))) return coded('POSTCOMMIT_E_BULK_EMIT_BLOCKED');
-      return ourWaits.test(String((error as { where?: unknown }).where)) ? coded('POSTCOMMIT_E_LOCK_TIMEOUT') : error;
+      return ourFunctions.test(String((error as { where?: unknown }).where))
+        ? coded('POSTCOMMIT_E_LOCK_TIMEOUT')
+        : error;
     case '22P05':
     case '22021':
       return coded('POSTCOMMIT_E_TEXT_NOT_STORABLE');

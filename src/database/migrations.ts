@@ -49,17 +49,16 @@ export function readRoutines(): Routine[] {
   return readFiles(/^routines\/(.+)\.sql$/);
 }
 
-/** Whether a migration is part of an inbox without an outbox. */
-export function isOfInbox({ name }: Pick<Migration, 'name'>): boolean {
-  return /^\d{4}_inbox/.test(name);
+/** Whether a migration or a routine is part of an inbox without an outbox. */
+export function isOfInbox({ name }: Pick<SqlScript, 'name'>): boolean {
+  return /^\d{4}_inbox|^record_processed$/.test(name);
 }
 
-/** Everything that `migrate()` applies, or only the inbox, which has no routines. */
+/** Everything that `migrate()` applies, or only the inbox. */
 export function readScripts(inboxOnly = false): { migrations: Migration[]; routines: Routine[] } {
-  const migrations = readMigrations();
-  return inboxOnly
-    ? { migrations: migrations.filter(isOfInbox), routines: [] }
-    : { migrations, routines: readRoutines() };
+  const [migrations, routines] = [readMigrations(), readRoutines()];
+  if (!inboxOnly) return { migrations, routines };
+  return { migrations: migrations.filter(isOfInbox), routines: routines.filter(isOfInbox) };
 }
 
 function readFiles(pattern: RegExp): Omit<SqlScript, 'version'>[] {

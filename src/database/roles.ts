@@ -175,6 +175,6 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
   consumer: {
     purpose: 'records in the inbox which events it has processed',
     tables: [{ table: 'processed_events', privileges: ['select', 'insert'] }],
-    routines: [],
+    routines: ['record_processed'],
   },
 };

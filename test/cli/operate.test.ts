@@ -76,7 +76,7 @@ describe('an operator with the command line', () => {
       schema: 'mail',
       version: 2,
       applied: ['0002_inbox'],
-      routines: [],
+      routines: ['record_processed'],
     });
     const { sql } = await runJson('sql', ...inbox);
     expect(sql).toContain('create table "mail".processed_events');

@@ -321,13 +321,13 @@ describe.each(postgresVersions)('the inbox on PostgreSQL %i', (version) => {
       await client.query('begin');
       sent.length = 0;
       await ownInbox.once(client, { consumer, eventId: randomUUID() }, () => {});
-      expect(sent).toEqual(['insert into']);
+      expect(sent).toEqual(['select "postcommit".record_processed($1::text,']);
       await client.query('commit');
       client.release();
       sent.length = 0;
       const ownOutbox = createOutbox({ db: fromPg<pg.PoolClient>(own), notify: false });
       await ownOutbox.transaction((tx) => ownInbox.once(tx, { consumer, eventId: randomUUID() }, () => {}));
-      expect(sent).toEqual(['begin; set', 'with recorded']);
+      expect(sent).toEqual(['begin; set', 'select "postcommit".record_processed($1::text,']);
     } finally {
       await own.end();
     }

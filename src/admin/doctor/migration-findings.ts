@@ -43,11 +43,12 @@ export function migrationFindings(
     const what = `the tables have version ${at}; not applied yet: ${pending.map(({ name }) => name).join(', ')}`;
     return [critical(what, 'Relays and services of this version fail.', 'postcommit migrate')];
   }
-  if (inboxOnly) return [ok(`version ${at}: an inbox without an outbox, all of its migrations are applied, unchanged`)];
-  const outdated = findOutdated(routines, appliedRoutines).map(({ name }) => name);
+  const needed = inboxOnly ? routines.filter(isOfInbox) : routines;
+  const outdated = findOutdated(needed, appliedRoutines).map(({ name }) => name);
   if (outdated.length > 0) {
     const what = `functions differ from those of this package: ${outdated.join(', ')}`;
     return [critical(what, 'Relays and services of this version may fail.', 'postcommit migrate')];
   }
+  if (inboxOnly) return [ok(`version ${at}: an inbox without an outbox, up to date`)];
   return [ok(`version ${at}: all migrations and ${routines.length} routines are applied, unchanged`)];
 }
