@@ -6,6 +6,7 @@ import { goalText, jsonLine, type Measurement, printed, table } from './report.t
 import { brokers } from './suites/brokers.ts';
 import { drain } from './suites/drain.ts';
 import { emit } from './suites/emit.ts';
+import { inbox } from './suites/inbox.ts';
 import { latency } from './suites/latency.ts';
 import { notifyTrigger } from './suites/notify-trigger.ts';
 import { peers } from './suites/peers.ts';
@@ -14,7 +15,7 @@ import { scale } from './suites/scale.ts';
 import { type BenchOptions, type Suite, UsageError } from './suites/suite.ts';
 import { webhooks } from './suites/webhooks.ts';
 
-const suites: readonly Suite[] = [emit, notifyTrigger, drain, latency, queues, scale, brokers, webhooks, peers];
+const suites: readonly Suite[] = [emit, inbox, notifyTrigger, drain, latency, queues, scale, brokers, webhooks, peers];
 
 const usage = `Usage: npm run bench -- [suite ...] [options]
 

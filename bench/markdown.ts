@@ -6,6 +6,10 @@ const suites: Record<string, { title: string; text: string }> = {
     title: 'What an event adds to a business transaction',
     text: 'Time from before the first statement to the answer to COMMIT, of a transaction that inserts one order. Styles take turns of some transactions each, in random order. No relay runs.',
   },
+  inbox: {
+    title: 'What the inbox adds to the transaction of a consumer',
+    text: 'Time from before the first statement to the answer to COMMIT, of a transaction that books an event: it locks an account, changes its balance and inserts a booking. Styles take turns of some transactions each, in random order.',
+  },
   'notify-trigger': {
     title: 'What the trigger for plain INSERTs costs',
     text: 'Eight writers insert events with plain SQL, one INSERT per transaction, into an outbox without `postcommit migrate --notify-trigger`, into one with it, and into one with it from sessions that turn it off. They take turns in random order; one session listens, no relay runs. Then the time from the answer to an INSERT to the first line of the handler, with the trigger and a relay that polls once a minute.',

@@ -324,7 +324,8 @@ create table :"schema".outbox_maintenance (
   failures     integer not null default 0 check (failures >= 0),
   succeeded_at timestamptz,
   cursor_seq   bigint not null default 0 check (cursor_seq >= 0),
-  cycle_at     timestamptz
+  cycle_at     timestamptz,
+  keep_ms      double precision check (keep_ms >= 0)
 );
 comment on column :"schema".outbox_maintenance.changed is 'Rows that the last run removed, or other changes it made.';
 comment on column :"schema".outbox_maintenance.note is 'What the last run left undone, and why.';
@@ -333,6 +334,8 @@ comment on column :"schema".outbox_maintenance.failures is 'Consecutive failed r
 comment on column :"schema".outbox_maintenance.cursor_seq is
   'How far the log has been searched in this cycle. The next cycle examines skipped events again.';
 comment on column :"schema".outbox_maintenance.cycle_at is 'When this cycle began.';
+comment on column :"schema".outbox_maintenance.keep_ms is
+  'The age, in milliseconds, at which the last run removes rows; NULL for tasks that have none.';
 
 -- Schedules --------------------------------------------------------------------------------------------------------------
 
@@ -411,19 +414,6 @@ comment on column :"schema".outbox_partitions.checked_to is
   'Every event of the partition below this seq is delivered, queued, shelved or a dead letter: see check_partition().';
 comment on column :"schema".outbox_partitions.dropped_at is
   'When it was dropped. The row stays until the failures and discarded dead letters of its events are removed.';
-
--- Consumers --------------------------------------------------------------------------------------------------------------
-
--- The inbox.
-create table :"schema".processed_events (
-  consumer_name text not null,
-  event_id      uuid not null,
-  processed_at  timestamptz not null default now(),
-  primary key (consumer_name, event_id)
-);
--- Not BRIN: when new rows fill pages that pruning freed, a block range keeps its oldest time, and every run would read it
--- again.
-create index processed_events_processed_at_idx on :"schema".processed_events (processed_at);
 
 -- Triggers ---------------------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@
  */
 export const errorCodes = {
   POSTCOMMIT_E_NOT_A_TRANSACTION:
-    'emit() was called without an open transaction, and nothing was written: the event must commit together with your data. Call it between BEGIN and COMMIT on the same client, or use outbox.transaction().',
+    'There is no open transaction, and nothing was written: an event, and the inbox record of one, must commit together with your data. Call it between BEGIN and COMMIT on the same client, or use outbox.transaction().',
   POSTCOMMIT_E_NO_BATCH:
     'This database client has no batches, so outbox.statement() cannot be used with it, and nothing was written. Call outbox.emit(tx, event) in a transaction instead.',
   POSTCOMMIT_E_TRANSACTION_ABORTED:
@@ -16,6 +16,12 @@ export const errorCodes = {
   POSTCOMMIT_E_BAD_EVENT: 'The event is invalid and nothing was written.',
   POSTCOMMIT_E_EVENT_CLASS: 'The class of the event is incomplete, and nothing was written.',
   POSTCOMMIT_E_BAD_ID: 'The event id is not a UUID.',
+  POSTCOMMIT_E_BAD_CONSUMER:
+    'The name of a consumer is invalid, and nothing was written. It must be a string of 1 to 200 bytes, without NUL characters.',
+  POSTCOMMIT_E_DUPLICATE_CONSUMER:
+    'This inbox already has a consumer with this name. Two consumers with one name would skip the events of each other. Give each a name of its own, or share one consumer.',
+  POSTCOMMIT_E_WORK_TIMEOUT:
+    'The work of onceOutside() took longer than timeoutMs. Its signal is aborted and the event is not recorded, so a redelivery repeats the work. Increase timeoutMs, or make the work faster.',
   POSTCOMMIT_E_BAD_QUEUE:
     'The name of a queue is invalid, and nothing was written. It must have 1 to 100 letters, digits, dots, hyphens or underscores.',
   POSTCOMMIT_E_NO_SUCH_QUEUE:

@@ -43,6 +43,10 @@ export type {
 export type { OutboxOptions } from './emit/outbox-options.ts';
 export type { ErrorCode } from './errors.ts';
 export { errorCodes, PostcommitError } from './errors.ts';
+export type { InboxConsumer, OnceResult, OutsideContext } from './inbox/inbox.ts';
+export { createInbox, Inbox } from './inbox/inbox.ts';
+export type { InboxOptions, InboxPruneOptions, OutsideOptions } from './inbox/inbox-options.ts';
+export type { ProcessedEvent } from './outbox/consuming/record-processed.ts';
 export type { DeadReason } from './outbox/delivering/fail.ts';
 export type { PartitionInfo, Partitioning, PartitionState } from './outbox/maintaining/list-partitions.ts';
 export type { PartitionUnit } from './outbox/maintaining/partition.ts';

@@ -1,39 +1,20 @@
 // Runs transactions of every style in turns, in a process of its own. Answers by IPC.
 import pg from 'pg';
 import { createOrdersSql } from '../contenders/orders.ts';
-import { seededRandom, shuffled } from '../shuffled.ts';
+import type { TurnReport } from '../turn-figures.ts';
+import { roundTrip, type Turns, takeTurns, warmUpTurns } from '../turns.ts';
 import { createBareTableSql, type Postcommit, payloadsOf, type Scene, type Style, styles } from './styles.ts';
 
-export interface EmitTask {
+export interface EmitTask extends Turns {
   /** For preparing, straight to the server. */
   connectionString: string;
   /** What the transactions use: the same, or through the delaying proxy. */
   throughUrl: string;
   styles: string[];
-  clients: number;
-  rounds: number;
-  turns: number;
-  transactionsPerTurn: number;
   payloadBytes: number;
-  seed: number;
 }
 
-export interface EmitReport {
-  node: string;
-  /** Of `select 1`, the median. */
-  roundTripMs: number;
-  /** By style, for each round: how long each transaction took, and how long all turns took together. */
-  rounds: Record<string, { latenciesMs: number[]; busyMs: number }[]>;
-}
-
-/**
- * Between two turns, so that what one style leaves to the background (a NOTIFY) does not fall into the next. Spent on
- * round trips: a pause would let the processors go to sleep, and each turn would measure how they wake up.
- */
-const betweenTurnsMs = 15;
-const warmUpTurns = 10;
-
-async function measure(task: EmitTask): Promise<EmitReport> {
+async function measure(task: EmitTask): Promise<TurnReport> {
   const { createOutbox, fromPg, migrate }: Postcommit = await import(
     new URL('../../dist/index.js', import.meta.url).href
   );
@@ -48,77 +29,15 @@ async function measure(task: EmitTask): Promise<EmitReport> {
   const scene: Scene = { pool, outbox: createOutbox({ db: fromPg(pool) }), payloads: payloadsOf(task.payloadBytes) };
   const entrants = styles.filter(({ name }) => task.styles.includes(name));
   const roundTripMs = await roundTrip(pool);
-  const next = orderNumbers();
-  const random = seededRandom(task.seed);
   // One checkpoint, as a server has one in minutes: after it, whoever touches a page first writes all of it to the log,
   // and with one before each round that would be most transactions of all styles.
   await admin.query('checkpoint');
-  // Not counted: connections, plans and the JIT warm up.
-  for (let turn = 0; turn < warmUpTurns; turn++) await oneTurn(scene, shuffled(entrants, random), task, next);
-  const rounds: EmitReport['rounds'] = Object.fromEntries(entrants.map(({ name }) => [name, []]));
-  for (let round = 0; round < task.rounds; round++) {
-    for (const { name } of entrants) rounds[name]?.push({ latenciesMs: [], busyMs: 0 });
-    for (let turn = 0; turn < task.turns; turn++) {
-      for (const [name, { latenciesMs, busyMs }] of await oneTurn(scene, shuffled(entrants, random), task, next)) {
-        const sum = rounds[name]?.[round];
-        if (!sum) continue;
-        sum.latenciesMs.push(...latenciesMs);
-        sum.busyMs += busyMs;
-      }
-    }
-  }
-  await verify(admin, next.drawn(), entrants, task);
+  const taken = entrants.map(({ name, run }) => ({ name, run: (order: number) => run(scene, order) }));
+  const { rounds, transactions } = await takeTurns(pool, taken, task);
+  await verify(admin, transactions, entrants, task);
   await pool.end();
   await admin.end();
   return { node: process.version, roundTripMs, rounds };
-}
-
-function orderNumbers(): { next(): number; drawn(): number } {
-  let last = 0;
-  return { next: () => ++last, drawn: () => last };
-}
-
-/** Some transactions of every style. The caller shuffles, so that no style always follows the same one. */
-async function oneTurn(
-  scene: Scene,
-  inOrder: readonly Style[],
-  { clients, transactionsPerTurn }: EmitTask,
-  numbers: { next(): number },
-): Promise<Map<string, { latenciesMs: number[]; busyMs: number }>> {
-  const results = new Map<string, { latenciesMs: number[]; busyMs: number }>();
-  for (const style of inOrder) {
-    await keepBusy(scene.pool);
-    const latenciesMs: number[] = [];
-    let left = transactionsPerTurn;
-    const client = async () => {
-      while (left-- > 0) {
-        const startedAtMs = performance.now();
-        await style.run(scene, numbers.next());
-        latenciesMs.push(performance.now() - startedAtMs);
-      }
-    };
-    const startedAtMs = performance.now();
-    await Promise.all(Array.from({ length: clients }, client));
-    results.set(style.name, { latenciesMs, busyMs: performance.now() - startedAtMs });
-  }
-  return results;
-}
-
-async function keepBusy(pool: pg.Pool): Promise<void> {
-  const until = performance.now() + betweenTurnsMs;
-  while (performance.now() < until) await pool.query('select 1');
-}
-
-async function roundTrip(pool: pg.Pool): Promise<number> {
-  const client = await pool.connect();
-  const tookMs: number[] = [];
-  for (let i = 0; i < 500; i++) {
-    const startedAtMs = performance.now();
-    await client.query('select 1');
-    tookMs.push(performance.now() - startedAtMs);
-  }
-  client.release();
-  return tookMs.sort((a, b) => a - b)[250] as number;
 }
 
 /** Every order was committed, and every event of a style that emits. */

@@ -9,6 +9,8 @@ import { startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 export interface ExampleServers {
   /** An empty database. */
   databaseUrl: string;
+  /** Creates another one beside it, for a second service, and returns its URL. */
+  addDatabase(): Promise<string>;
   /** As the broker's environment variable has it; empty where an example needs none. */
   brokerUrl: string;
   /** Removes what was made for the example. */
@@ -18,6 +20,10 @@ export interface ExampleServers {
 interface Server {
   url: string;
   close(): Promise<void>;
+}
+
+interface DatabaseServer extends Server {
+  addDatabase(): Promise<string>;
 }
 
 /**
@@ -30,6 +36,7 @@ export async function startServers(broker?: 'kafka' | 'rabbitmq'): Promise<Examp
     const opened = broker === undefined ? undefined : await openBroker(broker);
     return {
       databaseUrl: database.url,
+      addDatabase: () => database.addDatabase(),
       brokerUrl: opened?.url ?? '',
       async close() {
         await opened?.close();
@@ -44,19 +51,38 @@ export async function startServers(broker?: 'kafka' | 'rabbitmq'): Promise<Examp
   }
 }
 
-/** On a server that is given: a database of the example's own, so that it meets no events but its own. */
-async function openDatabase(serverUrl: string | undefined): Promise<Server> {
+/** On a server that is given: databases of the example's own, so that it meets no events but its own. */
+async function openDatabase(serverUrl: string | undefined): Promise<DatabaseServer> {
   if (!serverUrl) {
     const server = await startEmbeddedPostgres();
     console.log('servers  a PostgreSQL was started (or set DATABASE_URL)');
-    return { url: server.connectionString, close: () => server.stop() };
+    return {
+      url: server.connectionString,
+      addDatabase: async () => (await createDatabase(server.connectionString)).url,
+      close: () => server.stop(),
+    };
   }
+  const created = [await createDatabase(serverUrl)];
+  console.log(`servers  the database ${created[0]?.name} was created in DATABASE_URL`);
+  return {
+    url: created[0]?.url ?? '',
+    async addDatabase() {
+      const another = await createDatabase(serverUrl);
+      created.push(another);
+      return another.url;
+    },
+    async close() {
+      for (const { name } of created) await onServer(serverUrl, `drop database "${name}" with (force)`);
+    },
+  };
+}
+
+async function createDatabase(serverUrl: string): Promise<{ name: string; url: string }> {
   const name = `postcommit_example_${randomBytes(6).toString('hex')}`;
   await onServer(serverUrl, `create database "${name}"`);
-  console.log(`servers  the database ${name} was created in DATABASE_URL`);
   const url = new URL(serverUrl);
   url.pathname = `/${name}`;
-  return { url: url.href, close: () => onServer(serverUrl, `drop database "${name}" with (force)`) };
+  return { name, url: url.href };
 }
 
 async function openBroker(name: 'kafka' | 'rabbitmq'): Promise<Server> {

@@ -95,7 +95,11 @@ export function fromPrisma<Root extends PrismaRoot>(
       return executor(tx);
     },
     transaction: (work) =>
-      withCommitErrors((begun) => prisma.$transaction(begun, limits), work, (error) => driverErrorOf(error) ?? error),
+      withCommitErrors(
+        (begun) => prisma.$transaction(begun, limits),
+        work,
+        (error) => driverErrorOf(error) ?? error,
+      ),
     // A statement of a transaction that has ended, or that has timed out, fails in Prisma and is not sent.
     isOpen: (tx) => transactionIdOf(tx) !== undefined,
     statement: (event) => batchStatement(prisma, event),

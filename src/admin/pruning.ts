@@ -3,7 +3,7 @@ import type { DropExpiredResult } from '../outbox/maintaining/drop-partition.ts'
 import { dropExpired, reasonOf } from '../outbox/maintaining/drop-partition.ts';
 import { listPartitions } from '../outbox/maintaining/list-partitions.ts';
 import { pruneEvents } from '../outbox/maintaining/prune-events.ts';
-import { firstTime, pruneProcessed } from '../outbox/maintaining/prune-processed.ts';
+import { pruneAllProcessed } from '../outbox/maintaining/prune-processed.ts';
 import { pruneRelays } from '../outbox/maintaining/prune-relays.ts';
 import { readLogEnd } from '../outbox/operating/read-log-end.ts';
 import { checkKeepMs } from '../retention.ts';
@@ -81,15 +81,15 @@ export async function prune(db: Executor, schema: string, options: PruneOptions)
     onProgress?.(result.events);
     if (chunk.finished) break;
   }
-  for (let after = firstTime; processedOlderThanMs !== Number.POSITIVE_INFINITY; ) {
-    if (!isRunning()) return { ...result, interrupted: true };
-    const chunk = { after, keepMs: processedOlderThanMs, rowsMax: chunkRowsMax, dryRun };
-    const { count, reached } = await pruneProcessed(db, schema, chunk);
-    result.processed += count;
-    after = reached;
-    onProgress?.(result.events + result.processed);
-    if (count < chunkRowsMax) break;
-  }
+  await pruneAllProcessed(db, schema, {
+    keepMs: processedOlderThanMs,
+    dryRun,
+    signal,
+    onChunk: (count) => {
+      result.processed += count;
+      onProgress?.(result.events + result.processed);
+    },
+  });
   if (!dryRun) while (isRunning() && (await pruneRelays(db, schema, chunkRowsMax)) === chunkRowsMax);
   return { ...result, ...(!isRunning() && { interrupted: true as const }) };
 }

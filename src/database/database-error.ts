@@ -14,7 +14,7 @@ const unreachable = new Set([
 
 /** The functions that wait for locks of the outbox, as the context of an error names them. */
 const ourFunctions =
-  /\.(emit|emit_one|emit_once|lock_keys|lock_new_ids|forget_target|cancel_events|end_cancelled|make_due|replay|requeue_orphans|prune_events|rotate_partitions|sweep_partition|emit_tick)\(/;
+  /\.(emit|emit_one|emit_once|lock_keys|lock_new_ids|forget_target|cancel_events|end_cancelled|make_due|replay|requeue_orphans|prune_events|rotate_partitions|sweep_partition|emit_tick|record_processed)\(/;
 
 /** The routines of the outbox that a role may call, by name. */
 const ownRoutines = new Set(

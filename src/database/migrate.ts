@@ -8,17 +8,12 @@ import type { ServerList } from './connection-string.ts';
 import { codedDatabaseError, sqlState } from './database-error.ts';
 import type { Executor } from './executor.ts';
 import { defaultSchema, doorbellChannel, quoteIdentifier, quoteLiteral } from './identifier.ts';
-import type { AppliedRoutine, Migration, Routine } from './migrations.ts';
-import { findOutdated, inOrder, readMigrations, readRoutines } from './migrations.ts';
+import type { AppliedMigration, AppliedRoutine, Migration, Routine } from './migrations.ts';
+import { checkHistory, findOutdated, inOrder, readScripts } from './migrations.ts';
 import type { NotifyTriggerChange } from './notify-trigger.ts';
 import { applyNotifyTrigger, checkNotifyTrigger, findNotifyTriggerChange, notifyTriggerSql } from './notify-trigger.ts';
 import { readSchemaCreators } from './schema-creators.ts';
 import { transactionSettingsSql } from './statement-settings.ts';
-
-interface AppliedMigration {
-  version: number;
-  checksum: string;
-}
 
 /** How the log is partitioned: by day or month, so that retention drops whole partitions, or as one table. */
 export type PartitionChoice = 'none' | 'day' | 'month';
@@ -31,6 +26,11 @@ export interface MigrateOptions extends ConnectionOptions {
   schema?: string;
   /** Only report what would be applied, and change nothing. Default `false`. */
   dryRun?: boolean;
+  /**
+   * Only the inbox, `processed_events`: for the database of a consumer that emits nothing. A later call without it adds the outbox.
+   * Not together with `partitions` or `notifyTrigger`. Default `false`.
+   */
+  inboxOnly?: boolean;
   /**
    * Partitioning of a new outbox. One that has had events is not changed: use `admin.partitions.convert()`. Partitions make
    * retention cheap for any number of events a day; an event's id is then unique only within its partition. Default `none`.
@@ -130,12 +130,15 @@ function record(schema: string, { version, name, checksum }: Migration | Routine
  * `migrate()` does, so the two can be mixed. `after` omits the migrations up to that version.
  */
 export function migrationSql(
-  options: { schema?: string; after?: number } & Pick<MigrateOptions, 'partitions' | 'notifyTrigger'> = {},
+  options: { schema?: string; after?: number } & Pick<
+    MigrateOptions,
+    'inboxOnly' | 'partitions' | 'notifyTrigger'
+  > = {},
 ): string {
   const schema = options.schema ?? defaultSchema;
-  checkPartitions(options.partitions);
-  checkNotifyTrigger(options.notifyTrigger);
-  const scripts = inOrder(readMigrations(), readRoutines()).filter(
+  checkChoices(options);
+  const { migrations, routines } = readScripts(options.inboxOnly);
+  const scripts = inOrder(migrations, routines).filter(
     ({ version }) => version === undefined || version > (options.after ?? 0),
   );
   const choices = partitionNew(schema, options.partitions) + notifyTriggerSql(schema, options.notifyTrigger);
@@ -162,8 +165,7 @@ export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
   const schema = options.schema ?? defaultSchema;
   quoteIdentifier(schema);
   requireWritable(schema);
-  checkPartitions(options.partitions);
-  checkNotifyTrigger(options.notifyTrigger);
+  checkChoices(options);
   const lockTimeoutMs = checkLockTimeout(options.lockTimeoutMs);
   // Without one, pg would silently use whatever database it finds on this host.
   if (!options.connectionString && options.connection === undefined) {
@@ -174,7 +176,7 @@ export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
     client = await connect(resolveConnectionForWriting(options));
     if (options.dryRun) {
       await client.query(`begin read only; ${transactionSettingsSql}`);
-      return await previewPending(client, schema, options.notifyTrigger);
+      return await previewPending(client, schema, options);
     }
     // A process that waited for another one must see what that one has done, whatever the role's default isolation is.
     await client.query(
@@ -182,9 +184,9 @@ export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
     );
     // Transaction-scoped, so that it also works behind a transaction pooler.
     await client.query('select pg_advisory_xact_lock(hashtextextended($1, 42))', [`postcommit.migrate.${schema}`]);
-    const result = await applyPending(client, schema);
+    const result = await applyPending(client, schema, options.inboxOnly);
     const sequenceMovedTo = (await findSequenceLag(client, schema)) && (await repairSequence(client, schema));
-    const partitions = await applyPartitions(client, schema, options.partitions);
+    const partitions = await applyPartitions(client, schema, options.inboxOnly ? undefined : options.partitions);
     const schemaCreators = await readSchemaCreators(client, schema);
     const notifyTrigger = await applyNotifyTrigger(client, schema, options.notifyTrigger);
     await client.query('commit');
@@ -231,12 +233,17 @@ interface Pending {
   scripts: (Migration | Routine)[];
 }
 
-async function findPending(client: Executor, schema: string, isMigrated: boolean): Promise<Pending> {
-  const [migrations, routines] = [readMigrations(), readRoutines()];
+async function findPending(
+  client: Executor,
+  schema: string,
+  { isMigrated, inboxOnly }: { isMigrated: boolean; inboxOnly: boolean | undefined },
+): Promise<Pending> {
+  const { migrations, routines } = readScripts(inboxOnly);
   const applied = isMigrated ? await readAppliedMigrations(client, schema) : [];
-  checkHistory(migrations, applied);
+  checkHistory(readScripts().migrations, applied);
   const outdated = isMigrated ? findOutdated(routines, await readAppliedRoutines(client, schema)) : routines;
-  const left = new Set<Migration | Routine>([...migrations.slice(applied.length), ...outdated]);
+  const missing = migrations.filter(({ version }) => !applied.some((row) => row.version === version));
+  const left = new Set<Migration | Routine>([...missing, ...outdated]);
   return {
     version: applied.at(-1)?.version ?? 0,
     scripts: inOrder(migrations, routines).filter((script) => left.has(script)),
@@ -249,9 +256,13 @@ function resultOf(schema: string, version: number, scripts: readonly (Migration 
   return { schema, applied: namesOf(false), routines: namesOf(true), version };
 }
 
-async function previewPending(client: Executor, schema: string, wanted: boolean | undefined): Promise<MigrateResult> {
+async function previewPending(
+  client: Executor,
+  schema: string,
+  { inboxOnly, notifyTrigger: wanted }: MigrateOptions,
+): Promise<MigrateResult> {
   const { isMigrated } = await inspectServer(client, schema);
-  const { version, scripts } = await findPending(client, schema, isMigrated);
+  const { version, scripts } = await findPending(client, schema, { isMigrated, inboxOnly });
   const sequenceMovedTo = await findSequenceLag(client, schema);
   return {
     ...resultOf(schema, version, scripts),
@@ -279,7 +290,7 @@ async function inspectServer(client: Executor, schema: string): Promise<{ isMigr
 
 async function readAppliedMigrations(client: Executor, schema: string): Promise<AppliedMigration[]> {
   const { rows } = await client.query(
-    `select version, checksum from ${quoteIdentifier(schema)}.migrations order by version`,
+    `select version, name, checksum from ${quoteIdentifier(schema)}.migrations order by version`,
   );
   return rows as unknown as AppliedMigration[];
 }
@@ -291,16 +302,16 @@ async function readAppliedRoutines(client: Executor, schema: string): Promise<Ap
   return rows as unknown as AppliedRoutine[];
 }
 
-async function applyPending(client: Executor, schema: string): Promise<MigrateResult> {
+async function applyPending(client: Executor, schema: string, inboxOnly: boolean | undefined): Promise<MigrateResult> {
   const { isMigrated } = await inspectServer(client, schema);
   // Only then: both need privileges that a role lacks that only starts a service on an up-to-date database.
   if (!isMigrated) {
     await client.query(createSchemaIfMissing(schema));
     await client.query(bookkeeping(schema));
   }
-  const { scripts } = await findPending(client, schema, isMigrated);
+  const { version, scripts } = await findPending(client, schema, { isMigrated, inboxOnly });
   if (scripts.length > 0) await client.query(scriptsSql(schema, scripts));
-  return resultOf(schema, readMigrations().at(-1)?.version ?? 0, scripts);
+  return resultOf(schema, Math.max(version, ...scripts.map((script) => script.version ?? 0)), scripts);
 }
 
 /** The seq that the log's sequence must be moved to; `undefined` if it does not lag, or this role may not read it. */
@@ -352,12 +363,17 @@ async function applyPartitions(
   return (rows[0]?.value as PartitionChoice | undefined) ?? 'none';
 }
 
-function checkPartitions(choice: unknown): void {
-  if (choice === undefined || partitionChoices.includes(choice as PartitionChoice)) return;
-  throw new PostcommitError(
-    'POSTCOMMIT_E_BAD_OPTION',
-    `partitions must be one of ${partitionChoices.join(', ')}. Got ${JSON.stringify(choice) ?? String(choice)}.`,
-  );
+function checkChoices({ inboxOnly, partitions, notifyTrigger }: Partial<MigrateOptions>): void {
+  checkNotifyTrigger(notifyTrigger);
+  const bad = (detail: string) => new PostcommitError('POSTCOMMIT_E_BAD_OPTION', detail);
+  if (partitions !== undefined && !partitionChoices.includes(partitions)) {
+    throw bad(
+      `partitions must be one of ${partitionChoices.join(', ')}. Got ${JSON.stringify(partitions) ?? String(partitions)}.`,
+    );
+  }
+  if (inboxOnly && ((partitions ?? 'none') !== 'none' || notifyTrigger !== undefined)) {
+    throw bad('inboxOnly creates no outbox, so leave out partitions and notifyTrigger.');
+  }
 }
 
 function checkLockTimeout(ms: number = lockTimeoutMsDefault): number {
@@ -366,21 +382,4 @@ function checkLockTimeout(ms: number = lockTimeoutMsDefault): number {
     'POSTCOMMIT_E_BAD_OPTION',
     `lockTimeoutMs must be a whole number from 1 to ${queryTimeoutMs - 1}. Got ${String(ms)}.`,
   );
-}
-
-/** Fails unless the applied migrations are a prefix of these. */
-export function checkHistory(migrations: readonly Migration[], applied: readonly AppliedMigration[]): void {
-  for (const [index, row] of applied.entries()) {
-    const migration = migrations[index];
-    if (migration === undefined) {
-      throw new PostcommitError(
-        'POSTCOMMIT_E_MIGRATION_NEWER',
-        `The database is at ${applied.at(-1)?.version}, this package knows ${migrations.length}.`,
-      );
-    }
-    if (migration.version === row.version && migration.checksum === row.checksum) continue;
-    // The first migration does not change once it is released.
-    if (index === 0) throw new PostcommitError('POSTCOMMIT_E_MIGRATION_UNRELEASED');
-    throw new PostcommitError('POSTCOMMIT_E_MIGRATION_CHANGED', `It is number ${row.version}.`);
-  }
 }

@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import { PostcommitError } from '../errors.ts';
 import { packageVersion } from '../package-version.ts';
 import { sqlFiles } from './sql-files.ts';
 
@@ -23,6 +24,13 @@ export interface Routine extends SqlScript {
   version?: undefined;
 }
 
+/** A migration as recorded in the database. */
+export interface AppliedMigration {
+  version: number;
+  name: string;
+  checksum: string;
+}
+
 /** A routine as recorded in the database. */
 export interface AppliedRoutine {
   name: string;
@@ -33,15 +41,27 @@ export interface AppliedRoutine {
 
 /** The migrations of this package, oldest first. */
 export function readMigrations(): Migration[] {
-  return readScripts(/^(\d{4}_.+)\.sql$/).map((script) => ({ ...script, version: Number(script.name.slice(0, 4)) }));
+  return readFiles(/^(\d{4}_.+)\.sql$/).map((script) => ({ ...script, version: Number(script.name.slice(0, 4)) }));
 }
 
 /** The routines of this package, by name. */
 export function readRoutines(): Routine[] {
-  return readScripts(/^routines\/(.+)\.sql$/);
+  return readFiles(/^routines\/(.+)\.sql$/);
 }
 
-function readScripts(pattern: RegExp): Omit<SqlScript, 'version'>[] {
+/** Whether a migration or a routine is part of an inbox without an outbox. */
+export function isOfInbox({ name }: Pick<SqlScript, 'name'>): boolean {
+  return /^\d{4}_inbox|^record_processed$/.test(name);
+}
+
+/** Everything that `migrate()` applies, or only the inbox. */
+export function readScripts(inboxOnly = false): { migrations: Migration[]; routines: Routine[] } {
+  const [migrations, routines] = [readMigrations(), readRoutines()];
+  if (!inboxOnly) return { migrations, routines };
+  return { migrations: migrations.filter(isOfInbox), routines: routines.filter(isOfInbox) };
+}
+
+function readFiles(pattern: RegExp): Omit<SqlScript, 'version'>[] {
   return Object.entries(sqlFiles()).flatMap(([path, source]) => {
     const name = pattern.exec(path)?.[1];
     if (name === undefined) return [];
@@ -69,6 +89,29 @@ export function inOrder(migrations: readonly Migration[], routines: readonly Rou
   };
   for (const script of [...migrations, ...routines]) add(script, []);
   return [...ordered];
+}
+
+/**
+ * Fails unless each applied migration is one of these, unchanged. They need not be the first ones: an inbox without an outbox has only
+ * the migrations of the inbox.
+ */
+export function checkHistory(
+  migrations: readonly Migration[],
+  applied: readonly Pick<AppliedMigration, 'version' | 'checksum'>[],
+): void {
+  for (const row of applied) {
+    const migration = migrations.find(({ version }) => version === row.version);
+    if (migration === undefined) {
+      throw new PostcommitError(
+        'POSTCOMMIT_E_MIGRATION_NEWER',
+        `The database is at ${applied.at(-1)?.version}, this package knows ${migrations.at(-1)?.version ?? 0}.`,
+      );
+    }
+    if (migration.checksum === row.checksum) continue;
+    // The first migration does not change once it is released.
+    if (row.version === 1) throw new PostcommitError('POSTCOMMIT_E_MIGRATION_UNRELEASED');
+    throw new PostcommitError('POSTCOMMIT_E_MIGRATION_CHANGED', `It is number ${row.version}.`);
+  }
 }
 
 /**

@@ -173,8 +173,8 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
     ],
   },
   consumer: {
-    purpose: 'remembers in the inbox which events it has processed',
+    purpose: 'records in the inbox which events it has processed',
     tables: [{ table: 'processed_events', privileges: ['select', 'insert'] }],
-    routines: [],
+    routines: ['record_processed'],
   },
 };

@@ -2,6 +2,8 @@ import type { InsertableEvent } from '../outbox/emitting/insert.ts';
 
 /** How a buffer writes to its transaction. */
 export interface FlushTarget {
+  /** Of its transaction, set with BEGIN. */
+  readonly marker: string;
   /** Writes the events and records the number of this flush in the transaction, both in one statement. */
   write(events: readonly InsertableEvent[], flush: number): Promise<void>;
   /** Reads the numbers of the recorded flushes. A rollback to a savepoint removes a number with its events. */
@@ -32,6 +34,11 @@ export class EmitBuffer {
 
   constructor(target: FlushTarget) {
     this.#target = target;
+  }
+
+  /** A statement that carries it fails once the transaction has ended. */
+  get marker(): string {
+    return this.#target.marker;
   }
 
   /** Whether the work has ended, so that nothing may be added. */

@@ -43,7 +43,7 @@ const optionNames: readonly string[] = [
 
 /** Fills in the defaults and checks the options, once. */
 export function resolveOutboxOptions<Tx, BatchStatement>(options: OutboxOptions<Tx, BatchStatement>) {
-  requireDatabase(options?.db);
+  requireDatabase(options?.db, 'createOutbox');
   const unknown = Object.keys(options).find((name) => !optionNames.includes(name));
   if (unknown !== undefined) {
     const detail = `createOutbox() has no option ${unknown}.${didYouMean(unknown, optionNames)} Known options: ${optionNames.join(', ')}.`;
@@ -73,11 +73,11 @@ export function resolveOutboxOptions<Tx, BatchStatement>(options: OutboxOptions<
   };
 }
 
-function requireDatabase(db: Partial<OutboxDatabase<unknown, unknown>> | undefined): void {
+export function requireDatabase(db: Partial<OutboxDatabase<unknown, unknown>> | undefined, caller: string): void {
   const methods = [db?.inTransaction, db?.transaction, db?.side?.query];
   if (methods.every((method) => typeof method === 'function')) return;
   throw new PostcommitError(
     'POSTCOMMIT_E_BAD_OPTION',
-    'createOutbox() needs db, e.g. { db: fromPg(pool) }: an object with side, inTransaction and transaction.',
+    `${caller}() needs db, e.g. { db: fromPg(pool) }: an object with side, inTransaction and transaction.`,
   );
 }

@@ -27,6 +27,7 @@ import { resolveOutboxOptions } from './outbox-options.ts';
 import { queuesOf, RelayNotifier } from './relay-notifier.ts';
 import { isTaken, takeTurn, waitForTurn } from './send-turns.ts';
 import { loadTracing } from './trace-context.ts';
+import { knownMarker } from './transaction-marker.ts';
 
 /** Makes the statement that writes events. `null`: nothing can end the transaction before it. */
 type Insert = (marker: string | null) => Statement;
@@ -206,8 +207,9 @@ export class Outbox<Tx, BatchStatement = never> {
     try {
       if (isTaken(tx)) await waitForTurn(tx);
       const executor = this.#db.inTransaction(tx);
-      // Nothing may come between the check and the statement: where that is uncertain, the statement checks the marker.
-      if (this.#db.isOpen?.(tx)) return await send(executor, null);
+      // Nothing may come between this and the statement: where it is uncertain, the statement checks the marker.
+      const marker = knownMarker(this.#db, tx);
+      if (marker !== undefined) return await send(executor, marker);
       await takeTurn(tx, async () => {
         if (await sendIfWriting?.(executor)) return;
         await send(executor, await markTransaction(executor, randomUUID()));
@@ -323,6 +325,7 @@ export class Outbox<Tx, BatchStatement = never> {
 
   #openBuffer(tx: Tx, marker: string): EmitBuffer {
     const buffer = new EmitBuffer({
+      marker,
       write: async (events, flush) => {
         const options = { serialise: this.#serialise, marker, flush };
         await insertFlush(this.#db.inTransaction(tx), this.#schema, events, options).catch(throwCoded);

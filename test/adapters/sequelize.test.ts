@@ -9,8 +9,7 @@ async function connect(connectionString: string): Promise<AdapterClient<Transact
     db: fromSequelize(sequelize),
     transaction: (work, { isolation } = {}) =>
       sequelize.transaction({ ...(isolation && { isolationLevel: isolation.toUpperCase() as never }) }, work),
-    query: (transaction, text, values) =>
-      sequelize.query(text, { transaction, ...(values && { bind: values }) }),
+    query: (transaction, text, values) => sequelize.query(text, { transaction, ...(values && { bind: values }) }),
     nested: (transaction, work) => sequelize.transaction({ transaction }, work),
     notTransactions: { 'the Sequelize object': sequelize },
     close: () => sequelize.close(),

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { deadLetterFindings, destinationFindings } from '../../src/admin/doctor/delivery-findings.ts';
 import { severityOver, worstOf } from '../../src/admin/doctor/finding.ts';
+import { inboxFindings } from '../../src/admin/doctor/inbox-findings.ts';
 import { lockFindings } from '../../src/admin/doctor/lock-findings.ts';
 import { maintenanceFindings } from '../../src/admin/doctor/maintenance-findings.ts';
 import { migrationFindings } from '../../src/admin/doctor/migration-findings.ts';
@@ -17,7 +18,7 @@ import {
 import { slotFindings, snapshotFindings } from '../../src/admin/doctor/snapshot-findings.ts';
 import { autovacuumFindings, bloatFindings } from '../../src/admin/doctor/table-findings.ts';
 import { queryText } from '../../src/admin/query-text.ts';
-import type { OutboxCounts, RelayInfo } from '../../src/index.ts';
+import type { MaintenanceTaskInfo, OutboxCounts, RelayInfo } from '../../src/index.ts';
 import type { IndexFacts } from '../../src/outbox/examining/examine-indexes.ts';
 import type { ServerFacts } from '../../src/outbox/examining/examine-server.ts';
 import type { SlotFacts } from '../../src/outbox/examining/examine-slots.ts';
@@ -253,6 +254,7 @@ describe('findings about migrations', () => {
       'critical',
       /have version 4, newer than version 3 of this package/,
     ],
+    [[{ version: 9, name: '0009_inbox', checksum: '' }], 'critical', /newer/],
     [[known[0], { ...known[1], checksum: 'other' }], 'critical', /migration 2 \(0002\) differs/],
     [[{ ...known[0], checksum: 'other' }, known[1]], 'critical', /before the first release/],
     [[1, 2, 3, 4].map((version) => ({ version, name: '', checksum: 'other' })), 'critical', /before the first release/],
@@ -380,6 +382,40 @@ describe('findings about the work', () => {
     const denied = { ...task, error: 'permission denied for table x', failures: 3 };
     expect(maintenanceFindings({ leader, tasks: [denied] }, old, now)).toMatchObject([
       { severity: 'warning', what: expect.stringContaining('failed 3 times'), fix: expect.stringContaining('grants') },
+    ]);
+  });
+
+  it('compares how long the inbox remembers with how long events can be replayed', () => {
+    const day = 24 * hour;
+    const run = (task: string, keepMs: number): MaintenanceTaskInfo => ({
+      task,
+      ranAt: new Date(0),
+      durationMs: 1,
+      changed: 0,
+      failures: 0,
+      keepMs,
+    });
+    const find = (oldestMs: number | null, ...tasks: MaintenanceTaskInfo[]) => inboxFindings({ oldestMs }, tasks);
+    expect(find(null, run('prune', 30 * day), run('processed', day))).toMatchObject([{ severity: 'ok' }]);
+    expect(find(day, run('prune', 30 * day), run('processed', 30 * day))).toMatchObject([{ severity: 'ok' }]);
+    expect(find(day, run('prune', 30 * day), run('processed', 7 * day))).toMatchObject([
+      {
+        severity: 'warning',
+        what: 'consumers remember processed events for 7 d, but events can be replayed for 30 d',
+        fix: expect.stringContaining('keepProcessedMs'),
+      },
+    ]);
+    expect(find(day, run('drop', Number.POSITIVE_INFINITY), run('processed', 7 * day))).toMatchObject([
+      { severity: 'warning', what: expect.stringContaining('replayed for ever') },
+    ]);
+    expect(find(day, run('prune', day), run('processed', Number.POSITIVE_INFINITY))).toMatchObject([
+      { severity: 'ok' },
+    ]);
+    // Skipped, or no relay at all.
+    expect(find(29 * day, run('prune', 30 * day))).toMatchObject([{ severity: 'ok' }]);
+    expect(find(31 * day, run('prune', 30 * day))).toMatchObject([{ severity: 'note' }]);
+    expect(inboxFindings({ oldestMs: 31 * day }, undefined)).toMatchObject([
+      { severity: 'note', fix: expect.stringContaining('inbox.prune()') },
     ]);
   });
 

@@ -29,7 +29,7 @@ describe('the doctor', () => {
     const { worst, findings } = await scene.admin.doctor({ connectionString: scene.db.url });
     expect(findings.filter(({ severity }) => severity === 'warning' || severity === 'critical')).toEqual([]);
     expect(worst).toBe('note');
-    expect(new Set(findings.map(({ check }) => check)).size).toBe(25);
+    expect(new Set(findings.map(({ check }) => check)).size).toBe(26);
     expect(findings.map(({ what }) => what)).toContain('the role "postgres" is a superuser');
   });
 
@@ -40,6 +40,39 @@ describe('the doctor', () => {
     );
     expect(row.n).toBe(expectedIndexes.length);
     await healthy('indexes');
+  });
+
+  it('examines an inbox that has no outbox', async () => {
+    const db = await createTestDatabase({ migrate: false });
+    onTestFinished(() => db.close());
+    await migrate({ connectionString: db.url, inboxOnly: true });
+    const { admin } = createOutbox({ db: fromPg(db.pool) });
+    const { worst, findings } = await admin.doctor({ connectionString: db.url });
+    expect(worst).not.toMatch(/warning|critical/);
+    const whats = findings.map(({ check, what }) => `${check}: ${what}`);
+    expect(whats).toContain('migrations: version 2: an inbox without an outbox, up to date');
+    expect(whats).toContain('inbox: the inbox is empty');
+    expect(whats.filter((what) => what.includes('not checked'))).toEqual([]);
+    await db.query(
+      `insert into postcommit.processed_events values ('mail', gen_random_uuid(), now() - interval '40 days')`,
+    );
+    expect((await admin.doctor({ only: ['inbox'] })).findings).toMatchObject([
+      { severity: 'note', what: 'the oldest record of the inbox is 40 d old, and no relay removes old records' },
+    ]);
+  });
+
+  it('notices that the inbox forgets events which can still be replayed', async () => {
+    await healthy('inbox');
+    await scene.db.query(`insert into postcommit.processed_events values ('mail', gen_random_uuid());
+      insert into postcommit.outbox_maintenance (task, epoch, duration_ms, changed, keep_ms)
+        values ('prune', 1, 1, 0, 'Infinity'), ('processed', 1, 1, 0, 86400000)`);
+    expect(await look('inbox')).toMatchObject([
+      {
+        severity: 'warning',
+        what: 'consumers remember processed events for 24 h, but events can be replayed for ever',
+      },
+    ]);
+    await scene.db.query('truncate postcommit.processed_events, postcommit.outbox_maintenance');
   });
 
   it('notices a trigger that is off, a function that is gone, and seqs drawn ahead', async () => {
@@ -242,20 +275,21 @@ describe('the doctor', () => {
 
   it('finds migrations that are missing or were changed', async () => {
     const applied = await scene.db.query('select * from postcommit.migrations order by version');
-    const last = applied.at(-1);
+    const [first, last] = [applied[0], applied.at(-1)];
     await scene.db.query('delete from postcommit.migrations where version = $1', [last.version]);
-    // A single migration: without it there is no outbox.
     expect(await look('migrations')).toMatchObject([{ severity: 'critical', fix: 'postcommit migrate' }]);
     await scene.db.query('insert into postcommit.migrations select ($1::postcommit.migrations).*', [
       `(${last.version},${last.name},changed,now)`,
     ]);
     expect(await look('migrations')).toMatchObject([
+      { severity: 'critical', what: expect.stringContaining(`${last.version} (${last.name}) differs`) },
+    ]);
+    const setChecksum = 'update postcommit.migrations set checksum = $2 where version = $1';
+    await scene.db.query(setChecksum, [first.version, 'changed']);
+    expect(await look('migrations')).toMatchObject([
       { severity: 'critical', what: expect.stringContaining('before the first release') },
     ]);
-    await scene.db.query('update postcommit.migrations set checksum = $2 where version = $1', [
-      last.version,
-      last.checksum,
-    ]);
+    for (const { version, checksum } of [first, last]) await scene.db.query(setChecksum, [version, checksum]);
     await healthy('migrations');
   });
 
@@ -369,6 +403,7 @@ describe('where the doctor may not look, or there is nothing to look at', () => 
         'backlog',
         'dead-letters',
         'destinations',
+        'inbox',
         'maintenance',
         'migrations',
         'orphans',

@@ -67,6 +67,23 @@ describe('an operator with the command line', () => {
     expect(dryRun.stdout).toBe(`up to date: schema orders is at version ${latest}\n`);
   });
 
+  it('creates an inbox alone, and prints its SQL', async () => {
+    const inbox = ['--schema', 'mail', '--inbox-only'];
+    const preview = await here('migrate', ...inbox, '--dry-run');
+    expect(preview.stdout).toContain('would apply 0002_inbox\n');
+    expect(preview.stdout).toContain('`postcommit sql --inbox-only` prints the SQL');
+    expect(await runJson('migrate', ...inbox)).toEqual({
+      schema: 'mail',
+      version: 2,
+      applied: ['0002_inbox'],
+      routines: ['record_processed'],
+    });
+    const { sql } = await runJson('sql', ...inbox);
+    expect(sql).toContain('create table "mail".processed_events');
+    expect(sql).not.toContain('outbox_events');
+    expect(await here('migrate', ...inbox, '--partitions', 'day')).toMatchObject({ code: 2 });
+  });
+
   it('installs and removes the trigger that notifies relays', async () => {
     expect((await here('migrate', '--notify-trigger', '--dry-run')).stdout).toContain(
       'would install the trigger outbox_events_notify\n',

@@ -2,18 +2,17 @@ import { randomUUID } from 'node:crypto';
 import { createServer } from 'node:net';
 import pg from 'pg';
 import { afterAll, afterEach, beforeAll, describe, expect, inject, test } from 'vitest';
-import { checkHistory } from '../../src/database/migrate.ts';
 import type { Migration } from '../../src/database/migrations.ts';
-import { readMigrations, readRoutines } from '../../src/database/migrations.ts';
+import { checkHistory, readMigrations, readRoutines } from '../../src/database/migrations.ts';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
-import { createOutbox, createRelay, fromPg, migrate, migrationSql } from '../../src/index.ts';
+import { createInbox, createOutbox, createRelay, fromPg, migrate, migrationSql } from '../../src/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
 import { recordServer } from '../support/servers-used.ts';
 import { within } from '../support/wait.ts';
 import { schemaDump } from './schema-dump.ts';
 
-const everything = ['0001_outbox'];
+const everything = ['0001_outbox', '0002_inbox'];
 const routines = readRoutines().map(({ name }) => name);
 const latest = everything.length;
 const everyVersion = everything.map((_, i) => i + 1);
@@ -72,6 +71,48 @@ describe.each(postgresVersions)('migrate on PostgreSQL %i', (version) => {
     expect(await schemaDump(database)).toEqual(before);
     expect(await versions(database)).toEqual(everyVersion);
     await expectToWork(database);
+  });
+
+  test('the inbox alone, again, and then the outbox', async () => {
+    const database = await emptyDatabase();
+    const alone = { connectionString: database.url, inboxOnly: true };
+    const preview = await migrate({ ...alone, dryRun: true });
+    expect(preview).toEqual({
+      schema: 'postcommit',
+      applied: ['0002_inbox'],
+      routines: ['record_processed'],
+      version: 0,
+    });
+    expect(await migrate(alone)).toEqual({ ...preview, version: 2 });
+    expect(await migrate(alone)).toEqual({ ...preview, applied: [], routines: [], version: 2 });
+    const tables = `select relname from pg_class where relnamespace = 'postcommit'::regnamespace and relkind = 'r' order by 1`;
+    expect((await database.query(tables)).map(({ relname }) => relname)).toEqual([
+      'migrations',
+      'outbox_routines',
+      'processed_events',
+    ]);
+    const inbox = createInbox({ db: fromPg(database.pool) });
+    const event = { consumer: 'mail', eventId: randomUUID() };
+    expect(await inbox.onceOutside(event, () => 1)).toEqual({ duplicate: false, result: 1 });
+
+    const whole = await migrate({ connectionString: database.url });
+    expect(whole).toMatchObject({ applied: ['0001_outbox'], version: 2 });
+    expect([...whole.routines, 'record_processed'].sort()).toEqual(routines);
+    expect(await versions(database)).toEqual(everyVersion);
+    expect(await inbox.onceOutside(event, () => 1)).toEqual({ duplicate: true });
+    await expectToWork(database);
+    const atOnce = await emptyDatabase();
+    await migrate({ connectionString: atOnce.url });
+    expect(await schemaDump(database)).toEqual(await schemaDump(atOnce));
+  });
+
+  test('the SQL of the inbox alone does the same', async () => {
+    const database = await emptyDatabase();
+    await database.query(migrationSql({ inboxOnly: true }));
+    expect(await migrate({ connectionString: database.url, inboxOnly: true })).toMatchObject({
+      applied: [],
+      version: 2,
+    });
   });
 
   test('ten at once: one applies, the others find nothing to do', async () => {
@@ -206,6 +247,16 @@ test('a released migration that was changed after it was applied is refused', ()
 });
 
 describe('what migrate refuses', () => {
+  test.each([{ partitions: 'day' as const }, { notifyTrigger: true }, { notifyTrigger: false }])(
+    'inboxOnly with %j',
+    async (choice) => {
+      const refused = { code: 'POSTCOMMIT_E_BAD_OPTION' };
+      const options = { inboxOnly: true, ...choice };
+      await expect(migrate({ connectionString: inject('serverUrl'), ...options })).rejects.toMatchObject(refused);
+      expect(() => migrationSql(options)).toThrowError(expect.objectContaining(refused));
+    },
+  );
+
   const quickly = { timeoutMs: 5_000, what: 'it was refused' };
 
   test.each([

@@ -3,7 +3,7 @@ import type pg from 'pg';
 import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest';
 import { roleRights } from '../../src/database/roles.ts';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
-import { createOutbox, createRelay, fromPg, grantsSql, Reject } from '../../src/index.ts';
+import { createInbox, createOutbox, createRelay, fromPg, grantsSql, Reject } from '../../src/index.ts';
 import { dropExpired } from '../../src/outbox/maintaining/drop-partition.ts';
 import { pruneEvents } from '../../src/outbox/maintaining/prune-events.ts';
 import { firstTime, pruneProcessed } from '../../src/outbox/maintaining/prune-processed.ts';
@@ -341,6 +341,15 @@ describe.each(postgresVersions)('least privilege on PostgreSQL %i', (version) =>
 
   test('the consumer remembers what it processed, once, and sees nothing of the log', async () => {
     const pool = scenario.pool('consumer');
+    const inbox = createInbox({ db: fromPg(pool) });
+    const event = { consumer: 'mail', eventId: randomUUID() };
+    expect(await inbox.onceOutside(event, () => 1)).toEqual({ duplicate: false, result: 1 });
+    expect(await inbox.onceOutside(event, () => 1)).toEqual({ duplicate: true });
+    await expect(inbox.prune()).rejects.toMatchObject({ code: 'POSTCOMMIT_E_PERMISSION_DENIED' });
+    const role = `"${scenario.names.consumer.replaceAll('"', '""')}"`;
+    await scenario.db.query(`grant delete on postcommit.processed_events to ${role}`);
+    expect(await inbox.prune({ olderThanMs: 0 })).toBe(1);
+    await scenario.db.query(`revoke delete on postcommit.processed_events from ${role}`);
     const remember = (id: string) =>
       pool.query(
         `insert into postcommit.processed_events (consumer_name, event_id) values ('c', $1) on conflict do nothing`,

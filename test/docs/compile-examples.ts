@@ -30,6 +30,7 @@ declare global {
   function insertRows(rows: readonly unknown[], signal: AbortSignal): Promise<Map<number, string>>;
   function generateReport(payload: unknown, signal: AbortSignal): Promise<void>;
   function sendReceipt(payload: unknown, options: { idempotencyKey: string }): Promise<void>;
+  function sendReceipt(payload: unknown, options: { idempotencyKey: string }): Promise<void>;
 }
 `;
 
@@ -93,6 +94,7 @@ function toModule(example: Example): string {
   const imports = [...example.code.matchAll(/^import .*$/gm)].map((match) => match[0]);
   const body = example.code.replace(/^import .*$/gm, '').replace(/^export default /gm, 'void ');
   const named = [
+    'createInbox',
     'createOutbox',
     'createRelay',
     'defineConfig',

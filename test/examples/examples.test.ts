@@ -18,7 +18,7 @@ const examples: Record<string, ServiceName | undefined> = {
   'orders-to-kafka': 'kafka',
 };
 /** Examples with a story of their own, and a test below. */
-const others = ['reports'];
+const others = ['reports', 'payment-ledger'];
 const rabbitMq = fileService('rabbitmq');
 const timeoutMs = 240_000;
 /** Those with packages of their own. */
@@ -116,6 +116,28 @@ describe('examples', () => {
     ]);
     expect(lines).toContain('story    22 reports are ready: 22 generated, 0 twice, 22 mailed');
     expect(lines.at(-1)).toBe('ok       each report was generated once and mailed once');
+    expect(code).toBe(0);
+  });
+
+  it('payment-ledger: both services are killed twice, and all agree to the cent', {
+    timeout: timeoutMs,
+  }, async (context) => {
+    await requireService('kafka', context);
+    const { code, lines, stderr } = await runExample('payment-ledger', { DATABASE_URL: undefined });
+    expect(stderr).toBe('');
+    for (const service of ['payments', 'accounts']) {
+      expect(lines.filter((line) => line.startsWith(`story    SIGKILL for ${service} after `))).toHaveLength(2);
+    }
+    expect(lines).toContain('story    a payment over the limit was answered with 422 and rolled back');
+    const repeated = lines.map((line) => /(\d+) by a replay: all of them were skipped$/.exec(line)?.[1]);
+    expect(Number(repeated.find((count) => count !== undefined))).toBeGreaterThanOrEqual(40);
+    // 400 payments and 58 refunds: the same amount in three places that share no transaction.
+    const sums = lines.flatMap(
+      (line) => /^(ledger|accounts|merchant) +(\d+\.\d\d) EUR in (\d+)/.exec(line)?.slice(1, 4) ?? [],
+    );
+    const [, amount] = sums;
+    expect(sums).toEqual(['ledger', amount, '458', 'accounts', amount, '458', 'merchant', amount, '458']);
+    expect(lines.at(-1)).toBe('ok       ledger, accounts and merchant agree to the cent for each of 10 accounts');
     expect(code).toBe(0);
   });
 

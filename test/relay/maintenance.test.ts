@@ -93,7 +93,10 @@ describe('the leader', () => {
         failures: 0,
         ranAt: expect.any(Date),
         succeededAt: expect.any(Date),
+        keepMs: dayMs,
       });
+      const keeping = info.tasks.filter(({ keepMs }) => keepMs !== undefined).map(({ task }) => task);
+      expect(keeping).toEqual(['drop', 'processed', 'prune']);
       // Its connection is there for a turn only.
       const open = `select from pg_stat_activity where datname = current_database() and application_name like '%maintenance%'`;
       await until(async () => (await scenario.db.query(open)).length === 0, { what: 'the connection is closed' });
@@ -108,6 +111,8 @@ describe('the leader', () => {
       await scenario.relay('one', { ...options, maintenance: keep });
       await untilRun(scenario, 'analyze', 'error is null');
       expect(await rows(scenario, 'outbox_events')).toBe(10);
+      const { tasks } = await createOutbox({ db: fromPg(scenario.db.pool) }).admin.maintenance();
+      expect(tasks.find(({ task }) => task === 'prune')?.keepMs).toBe(Number.POSITIVE_INFINITY);
       expect(await rows(scenario, 'processed_events')).toBe(1);
       expect(await scenario.db.query(`select from postcommit.outbox_maintenance where task = 'relays'`)).toEqual([]);
       expect(await rows(scenario, 'outbox_relays')).toBeGreaterThan(1_000);

@@ -3,6 +3,7 @@ import type { Executor } from '../../database/executor.ts';
 import { readMigrations, readRoutines } from '../../database/migrations.ts';
 import { readSchemaCreators } from '../../database/schema-creators.ts';
 import { probeSession } from '../../database/session-probe.ts';
+import { examineInbox } from '../../outbox/examining/examine-inbox.ts';
 import { examineIndexes } from '../../outbox/examining/examine-indexes.ts';
 import { examineLocks } from '../../outbox/examining/examine-locks.ts';
 import { examineMigrations, examineRoutines } from '../../outbox/examining/examine-migrations.ts';
@@ -25,6 +26,7 @@ import { listRelays } from '../../outbox/operating/list-relays.ts';
 import { listSchedules } from '../../outbox/operating/list-schedules.ts';
 import { backlogFindings, deadLetterFindings, destinationFindings } from './delivery-findings.ts';
 import type { CheckFinding } from './finding.ts';
+import { inboxFindings } from './inbox-findings.ts';
 import { indexFindings } from './index-findings.ts';
 import type { DoctorLimits } from './limits.ts';
 import { lockFindings } from './lock-findings.ts';
@@ -123,6 +125,10 @@ export const checks = {
     const { nowMs } = await examineServer(db);
     return maintenanceFindings(await listMaintenance(db, schema), await listRelays(db, schema), nowMs);
   },
+  inbox: async ({ db, schema }) => {
+    const facts = await examineInbox(db, schema);
+    return inboxFindings(facts, facts.hasOutbox ? (await listMaintenance(db, schema)).tasks : undefined);
+  },
   schedules: async ({ db, schema }) => scheduleFindings(await listSchedules(db, schema)),
 } satisfies Record<string, Check>;
 
@@ -140,3 +146,6 @@ export const withoutTables: readonly CheckName[] = [
   'migrations',
   'slots',
 ];
+
+/** Checks that work in a database with an inbox and without an outbox. */
+export const withInboxOnly: readonly CheckName[] = [...withoutTables, 'inbox'];

@@ -1,12 +1,13 @@
 import type { ConnectionOptions } from '../../database/connection-options.ts';
 import { codedDatabaseError } from '../../database/database-error.ts';
 import type { Executor } from '../../database/executor.ts';
+import { isOfInbox } from '../../database/migrations.ts';
 import { PostcommitError } from '../../errors.ts';
 import { quantity } from '../../format.ts';
 import { examineMigrations } from '../../outbox/examining/examine-migrations.ts';
 import { suggest } from '../../suggest.ts';
 import type { CheckInput, CheckName } from './checks.ts';
-import { checkNames, checks, withoutTables } from './checks.ts';
+import { checkNames, checks, withInboxOnly, withoutTables } from './checks.ts';
 import type { CheckFinding, Severity } from './finding.ts';
 import { note, severities, worstOf } from './finding.ts';
 import type { DoctorLimits } from './limits.ts';
@@ -46,9 +47,9 @@ export async function examine(db: Executor, schema: string, options: DoctorOptio
     ...((connectionString ?? connection) && { connectTo: { connectionString, connection } }),
   };
   const findings: Finding[] = [];
-  const hasOutbox = await hasTables(input);
+  const possible = await possibleChecks(input);
   for (const check of wanted) {
-    if (!hasOutbox && !withoutTables.includes(check)) continue;
+    if (!possible.includes(check)) continue;
     findings.push(...(await run(check, input)).map((finding) => ({ check, ...finding })));
   }
   const rank = ({ severity }: Finding) => severities.indexOf(severity);
@@ -56,13 +57,15 @@ export async function examine(db: Executor, schema: string, options: DoctorOptio
 }
 
 /** Tables that this role may not read count as present: each check then reports that. */
-async function hasTables({ db, schema }: CheckInput): Promise<boolean> {
+async function possibleChecks({ db, schema }: CheckInput): Promise<readonly CheckName[]> {
   try {
-    return (await examineMigrations(db, schema)).length > 0;
+    const applied = await examineMigrations(db, schema);
+    if (applied.length === 0) return withoutTables;
+    return applied.every(isOfInbox) ? withInboxOnly : checkNames;
   } catch (error) {
-    if (isRefused(error)) return true;
+    if (isRefused(error)) return checkNames;
     // A table with that name, but not Postcommit's.
-    if (codeOf(codedDatabaseError(error)) === 'POSTCOMMIT_E_MIGRATION_MISSING') return false;
+    if (codeOf(codedDatabaseError(error)) === 'POSTCOMMIT_E_MIGRATION_MISSING') return withoutTables;
     throw error;
   }
 }

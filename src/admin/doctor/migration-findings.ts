@@ -1,6 +1,5 @@
-import type { AppliedRoutine, Routine } from '../../database/migrations.ts';
-import { findOutdated } from '../../database/migrations.ts';
-import type { AppliedMigration } from '../../outbox/examining/examine-migrations.ts';
+import type { AppliedMigration, AppliedRoutine, Routine } from '../../database/migrations.ts';
+import { findOutdated, isOfInbox } from '../../database/migrations.ts';
 import type { CheckFinding } from './finding.ts';
 import { critical, ok } from './finding.ts';
 
@@ -20,10 +19,9 @@ export function migrationFindings(
   if (applied.length === 0) {
     return [critical('this schema has no outbox', 'Nothing can be emitted or delivered.', 'postcommit migrate')];
   }
-  const changed = applied.slice(0, known.length).find(({ version, checksum }, i) => {
-    const expected = known[i];
-    return expected?.version !== version || expected.checksum !== checksum;
-  });
+  const changed = applied.find(({ version, checksum }) =>
+    known.some((migration) => migration.version === version && migration.checksum !== checksum),
+  );
   if (changed?.version === 1) {
     const what = 'the outbox was created by a development version, from before the first release';
     const consequence = 'This package can neither use nor upgrade it.';
@@ -38,15 +36,19 @@ export function migrationFindings(
     const consequence = 'The tables may differ from what this package expects, and `postcommit migrate` fails.';
     return [critical(what, consequence, 'install the version of postcommit that applied it')];
   }
-  const pending = known.slice(applied.length);
+  const inboxOnly = applied.every(isOfInbox);
+  const expected = inboxOnly ? known.filter(isOfInbox) : known;
+  const pending = expected.filter(({ version }) => !applied.some((row) => row.version === version));
   if (pending.length > 0) {
     const what = `the tables have version ${at}; not applied yet: ${pending.map(({ name }) => name).join(', ')}`;
     return [critical(what, 'Relays and services of this version fail.', 'postcommit migrate')];
   }
-  const outdated = findOutdated(routines, appliedRoutines).map(({ name }) => name);
+  const needed = inboxOnly ? routines.filter(isOfInbox) : routines;
+  const outdated = findOutdated(needed, appliedRoutines).map(({ name }) => name);
   if (outdated.length > 0) {
     const what = `functions differ from those of this package: ${outdated.join(', ')}`;
     return [critical(what, 'Relays and services of this version may fail.', 'postcommit migrate')];
   }
+  if (inboxOnly) return [ok(`version ${at}: an inbox without an outbox, up to date`)];
   return [ok(`version ${at}: all migrations and ${routines.length} routines are applied, unchanged`)];
 }

@@ -14,8 +14,11 @@ export const notifyTriggerHelp =
   'install a trigger that wakes relays for every INSERT into the log, from any language; concurrent writers pay for it (8 of them reached half of their throughput)';
 export const noNotifyTriggerHelp = 'remove that trigger; without either option it stays as it is';
 
+export const inboxOnlyHelp = 'only the inbox, processed_events: for the database of a consumer that emits nothing';
+
 interface MigrateFlags {
   dryRun?: boolean;
+  inboxOnly?: boolean;
   partitions?: PartitionChoice;
   notifyTrigger?: boolean;
 }
@@ -35,6 +38,7 @@ export function addMigrate(program: Command, terminal: Terminal): void {
       'Create or update the outbox tables and functions, in one transaction. If the sequence of the log lags behind its events, because logical replication or a blue/green switch copied rows and no sequences, it is moved up. Safe to run from any number of processes at once, and again at any time.',
     )
     .option('--dry-run', 'only tell what would be applied')
+    .option('--inbox-only', inboxOnlyHelp)
     .addOption(
       new Option(
         '--partitions <unit>',
@@ -52,6 +56,10 @@ export function addMigrate(program: Command, terminal: Terminal): void {
         ['a new outbox for millions of events a day', 'migrate --partitions day'],
         ['wake relays for events of programs in other languages', 'migrate --notify-trigger'],
         [
+          'the database of a consumer, without an outbox',
+          'migrate --inbox-only --database-url postgres://localhost/mail',
+        ],
+        [
           'in another schema of another database',
           'migrate --database-url postgres://localhost/app --schema billing_outbox',
         ],
@@ -60,12 +68,13 @@ export function addMigrate(program: Command, terminal: Terminal): void {
     .action(async (options: MigrateFlags, command: Command) => {
       const { output, settings } = contextOf(command, terminal);
       const dryRun = options.dryRun ?? false;
-      const { notifyTrigger } = options;
-      const partitions = options.partitions ?? (await settings.partitions());
+      const { inboxOnly = false, notifyTrigger } = options;
+      const partitions = options.partitions ?? (inboxOnly ? undefined : await settings.partitions());
       const result = await migrate({
         ...(await settings.connection()),
         schema: await settings.schema(),
         dryRun,
+        inboxOnly,
         ...(partitions && { partitions }),
         ...(notifyTrigger !== undefined && { notifyTrigger }),
       });
@@ -113,7 +122,7 @@ export function addMigrate(program: Command, terminal: Terminal): void {
         }
         output.line(
           dryRun
-            ? `schema ${schema} is at version ${version}; nothing was changed. \`postcommit sql --after ${version}\` prints the SQL.`
+            ? `schema ${schema} is at version ${version}; nothing was changed. \`postcommit sql ${inboxOnly ? '--inbox-only' : `--after ${version}`}\` prints the SQL.`
             : `${output.paint.green('done')}: schema ${schema} is at version ${version}`,
         );
         tellKept();

@@ -5,10 +5,11 @@ import { migrationSql, partitionChoices } from '../../database/migrate.ts';
 import { wholeNumber } from '../arguments.ts';
 import { contextOf, examples } from '../context.ts';
 import type { Terminal } from '../terminal.ts';
-import { noNotifyTriggerHelp, notifyTriggerHelp } from './migrate.ts';
+import { inboxOnlyHelp, noNotifyTriggerHelp, notifyTriggerHelp } from './migrate.ts';
 
 interface SqlFlags {
   after?: number;
+  inboxOnly?: boolean;
   partitions: PartitionChoice;
   notifyTrigger?: boolean;
 }
@@ -25,6 +26,7 @@ export function addSql(program: Command, terminal: Terminal): void {
       'leave out the migrations up to this version; functions are always printed',
       wholeNumber(0, 9_999),
     )
+    .option('--inbox-only', inboxOnlyHelp)
     .addOption(
       new Option('--partitions <unit>', 'how a new outbox keeps its log').choices(partitionChoices).default('none'),
     )

@@ -1,6 +1,6 @@
 import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
-import type { AppliedRoutine } from '../../database/migrations.ts';
+import type { AppliedMigration, AppliedRoutine } from '../../database/migrations.ts';
 import { readJson } from '../read-json.ts';
 
 const tableExistsSql = `
@@ -13,13 +13,6 @@ const examineMigrationsSql = perSchema(
 select json_build_object('version', m.version, 'name', m.name, 'checksum', m.checksum)::text as json
   from ${s}.migrations m order by m.version limit 10000`,
 );
-
-/** A migration as recorded in the database. */
-export interface AppliedMigration {
-  version: number;
-  name: string;
-  checksum: string;
-}
 
 /** The applied migrations, oldest first; empty without an outbox. */
 export async function examineMigrations(db: Executor, schema: string): Promise<AppliedMigration[]> {

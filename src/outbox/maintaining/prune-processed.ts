@@ -43,3 +43,28 @@ export async function pruneProcessed(
   const [chunk] = await readJson<{ count: number; reached: string | null }>(db, sql(schema), values);
   return { count: chunk?.count ?? 0, reached: chunk?.reached ?? after };
 }
+
+/** Rows per statement: about 10 ms. */
+const chunkRowsMax = 1_000;
+
+/** The same to the end, chunk by chunk, or until `signal` is aborted. Returns how many were removed, or would be. */
+export async function pruneAllProcessed(
+  db: Executor,
+  schema: string,
+  {
+    keepMs,
+    dryRun = false,
+    signal,
+    onChunk,
+  }: { keepMs: number; dryRun?: boolean; signal?: AbortSignal | undefined; onChunk?: (count: number) => void },
+): Promise<number> {
+  let pruned = 0;
+  for (let after = firstTime; keepMs !== Number.POSITIVE_INFINITY && signal?.aborted !== true; ) {
+    const { count, reached } = await pruneProcessed(db, schema, { after, keepMs, rowsMax: chunkRowsMax, dryRun });
+    pruned += count;
+    after = reached;
+    onChunk?.(count);
+    if (count < chunkRowsMax) break;
+  }
+  return pruned;
+}

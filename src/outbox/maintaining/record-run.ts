@@ -33,13 +33,14 @@ with duty as materialized (
    where l.name = $1::text and l.epoch = $2::text::bigint and l.owner = $3::text::bigint for share
 ), written as (
   insert into ${s}.outbox_maintenance as m
-    (task, epoch, duration_ms, changed, note, error, failures, succeeded_at, cursor_seq, cycle_at)
+    (task, epoch, duration_ms, changed, note, error, failures, succeeded_at, cursor_seq, cycle_at, keep_ms)
   select $4::text, epoch, $5::text::integer, $6::text::bigint, nullif($7::text, ''), nullif($8::text, ''),
-         ($8::text <> '')::integer, case when $8::text = '' then now() end, coalesce(nullif($9::text, '')::bigint, 0), now()
+         ($8::text <> '')::integer, case when $8::text = '' then now() end, coalesce(nullif($9::text, '')::bigint, 0), now(),
+         nullif($11::text, '')::double precision
     from duty
   on conflict (task) do update
     set epoch = excluded.epoch, ran_at = now(), duration_ms = excluded.duration_ms, changed = excluded.changed,
-        note = excluded.note, error = excluded.error,
+        note = excluded.note, error = excluded.error, keep_ms = excluded.keep_ms,
         failures = case when excluded.error is null then 0 else m.failures + 1 end,
         succeeded_at = coalesce(excluded.succeeded_at, m.succeeded_at),
         cursor_seq = case when $9::text = '' then m.cursor_seq else excluded.cursor_seq end,
@@ -61,6 +62,8 @@ export interface TaskRun {
   cursor?: string | undefined;
   /** Whether it started from the beginning of the log again. */
   newCycle?: boolean | undefined;
+  /** The age at which it removes rows, in milliseconds; `Infinity` for never. */
+  keepMs?: number | undefined;
 }
 
 /** Records the run of a task. Returns false if this relay no longer has the duty; nothing was written then. */
@@ -70,7 +73,7 @@ export async function recordRun(
   { name, owner, epoch }: { name: string; owner: string; epoch: string },
   run: TaskRun,
 ): Promise<boolean> {
-  const { task, durationMs, changed, note = '', error = '', cursor = '', newCycle = false } = run;
+  const { task, durationMs, changed, note = '', error = '', cursor = '', newCycle = false, keepMs } = run;
   const duration = String(Math.round(durationMs));
   const values = (text: string) => [
     name,
@@ -83,6 +86,7 @@ export async function recordRun(
     text,
     cursor,
     String(newCycle),
+    keepMs === undefined ? '' : String(keepMs),
   ];
   const [count] = await storeText(error, (text) => readJson<number>(db, recordRunSql(schema), values(text)));
   return count === 1;

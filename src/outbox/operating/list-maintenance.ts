@@ -13,7 +13,8 @@ select json_build_object(
   'tasks', coalesce((
     select json_agg(json_build_object(
              'task', m.task, 'ranAt', m.ran_at, 'durationMs', m.duration_ms, 'changed', m.changed, 'note', m.note,
-             'error', m.error, 'failures', m.failures, 'succeededAt', m.succeeded_at) order by m.task)
+             'error', m.error, 'failures', m.failures, 'succeededAt', m.succeeded_at,
+             'keepMs', m.keep_ms::text) order by m.task)
       from ${s}.outbox_maintenance m), '[]')
 )::text as json`,
 );
@@ -48,6 +49,8 @@ export interface MaintenanceTaskInfo {
   /** Consecutive failed runs. */
   failures: number;
   succeededAt?: Date;
+  /** The age at which the task removes rows, in milliseconds; `Infinity` for never. Absent if it has none. */
+  keepMs?: number;
 }
 
 interface Row {
@@ -61,6 +64,7 @@ interface Row {
     error: string | null;
     failures: number;
     succeededAt: string | null;
+    keepMs: string | null;
   }[];
 }
 
@@ -69,12 +73,13 @@ export async function listMaintenance(db: Executor, schema: string): Promise<Mai
   const { leader, tasks } = row as Row;
   return {
     ...optional('leader', leader, (found) => ({ ...found, since: toDate(found.since) })),
-    tasks: tasks.map(({ ranAt, note, error, succeededAt, ...same }) => ({
+    tasks: tasks.map(({ ranAt, note, error, succeededAt, keepMs, ...same }) => ({
       ...same,
       ranAt: toDate(ranAt),
       ...optional('note', note, String),
       ...optional('error', error, String),
       ...optional('succeededAt', succeededAt, toDate),
+      ...optional('keepMs', keepMs, Number),
     })),
   };
 }

@@ -62,6 +62,12 @@ export function resolveMaintenance(given: unknown): ResolvedMaintenance | undefi
   };
 }
 
+/** The age at which a task removes rows; `undefined` for the other tasks. */
+export function keepMsOf(task: MaintenanceTask, options: ResolvedMaintenance): number | undefined {
+  if (task === 'processed') return options.keepProcessedMs;
+  return task === 'prune' || task === 'drop' ? options.keepEventsMs : undefined;
+}
+
 function checkIntervalMs(value: number): number {
   if (Number.isInteger(value) && value >= 100 && value <= dayMs) return value;
   throw bad(`maintenance.intervalMs must be a whole number from 100 to ${dayMs}. Got ${String(value)}.`);

@@ -14,7 +14,7 @@ import { DutyConnection } from './duty-connection.ts';
 import type { OwnedDuty } from './leader.ts';
 import { Leader } from './leader.ts';
 import type { MaintenanceTask, ResolvedMaintenance } from './maintenance-options.ts';
-import { maintenanceTasks } from './maintenance-options.ts';
+import { keepMsOf, maintenanceTasks } from './maintenance-options.ts';
 import type { TaskResult } from './maintenance-tasks.ts';
 import { runTask } from './maintenance-tasks.ts';
 import { chunkPauseMs, goOnMs, stopTimeoutMs, taskMs, taskMsMax, taskMsOnce } from './tuning.ts';
@@ -183,7 +183,8 @@ export class Maintenance implements Service {
       const { more = false, ...did } = result;
       if (more) this.#unfinished.add(task);
       else this.#unfinished.delete(task);
-      const run = { task, durationMs: Math.round(performance.now() - began), ...did, error };
+      const durationMs = Math.round(performance.now() - began);
+      const run = { task, durationMs, ...did, error, keepMs: keepMsOf(task, options) };
       const stillLeading = await recordRun(await this.#connection.open(), schema, duty, run);
       if (stillLeading) this.#tell(run);
       return stillLeading;

@@ -1,0 +1,216 @@
+import { codedDatabaseError } from '../database/database-error.ts';
+import { readCommittedSql } from '../database/statement-settings.ts';
+import { adminExecutor } from '../emit/admin-executor.ts';
+import type { OutboxDatabase } from '../emit/outbox-database.ts';
+import { markerFor } from '../emit/transaction-marker.ts';
+import { PostcommitError } from '../errors.ts';
+import type { ProcessedEvent } from '../outbox/consuming/record-processed.ts';
+import { failTransactionSql, recordProcessed } from '../outbox/consuming/record-processed.ts';
+import { pruneAllProcessed } from '../outbox/maintaining/prune-processed.ts';
+import type { InboxOptions, InboxPruneOptions, OutsideOptions } from './inbox-options.ts';
+import {
+  checkConsumer,
+  checkKey,
+  checkPrune,
+  checkTimeout,
+  requireWork,
+  resolveInboxOptions,
+} from './inbox-options.ts';
+
+/** What `once` did: the result of the work, or nothing because the event was processed before. */
+export type OnceResult<T> = { duplicate: false; result: T } | { duplicate: true; result?: undefined };
+
+/** What work outside of the database gets. */
+export interface OutsideContext {
+  /** Aborted after `timeoutMs`. Pass it on, e.g. to `fetch`. */
+  signal: AbortSignal;
+}
+
+/** Processes each event once per consumer, however often it is delivered. Made by `createInbox`. */
+export class Inbox<Tx> {
+  readonly #db: OutboxDatabase<Tx>;
+  readonly #schema: string;
+  readonly #consumers = new Set<string>();
+
+  constructor(options: InboxOptions<Tx>) {
+    const { db, schema } = resolveInboxOptions(options);
+    this.#db = db;
+    this.#schema = schema;
+  }
+
+  /**
+   * Records the event in your open transaction and calls `work`, unless this consumer has processed the event before. The record
+   * and what `work` writes in the transaction commit together or not at all, so the effect in this database happens once. It
+   * costs one round trip more than the work alone.
+   *
+   * Of two deliveries at the same time, the second waits until the transaction of the first has ended: it skips the event if that
+   * one committed, and does the work if it rolled back. Under REPEATABLE READ and SERIALIZABLE the second fails with PostgreSQL's
+   * 40001 instead of skipping; retry that transaction as a whole, as always at these levels.
+   *
+   * If `work` throws, the transaction can no longer commit, even if the caller catches the error: a record without the work, or half
+   * of the work without a record, is never committed. To continue in the same transaction after a failure, set a savepoint before
+   * `once` and roll back to it. `work` must not end the transaction.
+   *
+   * @example
+   * const inbox = createInbox({ db: fromPg(pool) });
+   * await client.query('begin');
+   * const { duplicate } = await inbox.once(client, { consumer: 'billing', eventId: id }, async () => {
+   *   await client.query('insert into invoices (order_id, total) values ($1, $2)', [order.id, order.total]);
+   * });
+   * await client.query('commit');
+   */
+  async once<T>(tx: Tx, event: ProcessedEvent, work: (tx: Tx) => T | Promise<T>): Promise<OnceResult<T>> {
+    const key = checkKey(event);
+    requireWork(work, 'once');
+    if (!(await this.#record(tx, key))) return { duplicate: true };
+    try {
+      const result = await work(tx);
+      this.#db.inTransaction(tx); // Throws if the work has ended the transaction, or left it in a failed state.
+      return { duplicate: false, result };
+    } catch (error) {
+      await this.#preventCommit(tx);
+      throw error;
+    }
+  }
+
+  /**
+   * For effects outside of this database: a mail, a payment, a request. Opens a transaction, records the event, calls `work` and
+   * commits. Of two deliveries at the same time, the second waits for the first and then skips the event.
+   *
+   * The promise is weaker than that of `once`: the effect happens **at least once**. It is repeated if this process or its database
+   * connection fails after the effect and before the commit, and if `work` takes longer than `timeoutMs` but still has its effect.
+   * Pass the event id on as the idempotency key where the other side takes one.
+   *
+   * Each call holds a database connection and an open transaction while it works, so keep the work short.
+   *
+   * @example
+   * const inbox = createInbox({ db: fromPg(pool) });
+   * await inbox.onceOutside({ consumer: 'receipts', eventId: id }, async ({ signal }) => {
+   *   await fetch('https://mail.example/send', { method: 'POST', headers: { 'idempotency-key': id }, signal });
+   * });
+   */
+  async onceOutside<T>(
+    event: ProcessedEvent,
+    work: (context: OutsideContext) => T | Promise<T>,
+    options: OutsideOptions = {},
+  ): Promise<OnceResult<T>> {
+    const key = checkKey(event);
+    requireWork(work, 'onceOutside');
+    const timeoutMs = checkTimeout(options);
+    let thrown: { error: unknown } | undefined;
+    try {
+      return await this.#db.transaction(async (tx) => {
+        // Under a stricter default, a delivery that has waited for another one would fail with 40001 instead of skipping.
+        await this.#db.inTransaction(tx).query(readCommittedSql);
+        if (!(await this.#record(tx, key))) return { duplicate: true };
+        const result = await withinTime(work, timeoutMs).catch((error: unknown) => {
+          thrown = { error };
+          throw error;
+        });
+        return { duplicate: false, result };
+      });
+    } catch (error) {
+      // The error of the work is the caller's to read: an ECONNREFUSED of it is not about the database.
+      throw thrown?.error === error ? error : codedDatabaseError(error);
+    }
+  }
+
+  /**
+   * The inbox for one consumer. Each name can be taken once per inbox: two consumers with one name would skip the events of each
+   * other.
+   *
+   * @example
+   * const billing = createInbox({ db: fromPg(pool) }).consumer('billing');
+   * const { duplicate } = await billing.once(client, id, () => client.query('insert into invoices (order_id) values ($1)', [order.id]));
+   */
+  consumer(name: string): InboxConsumer<Tx> {
+    const consumer = checkConsumer(name);
+    if (this.#consumers.has(consumer)) {
+      throw new PostcommitError('POSTCOMMIT_E_DUPLICATE_CONSUMER', `The name is ${JSON.stringify(consumer)}.`);
+    }
+    this.#consumers.add(consumer);
+    return {
+      name: consumer,
+      once: (tx, eventId, work) => this.once(tx, { consumer, eventId }, work),
+      onceOutside: (eventId, work, options) => this.onceOutside({ consumer, eventId }, work, options),
+    };
+  }
+
+  /**
+   * Deletes records older than `olderThanMs`, in statements of at most 1,000 rows, and returns how many. A relay that does maintenance
+   * on this schema does the same (`maintenance.keepProcessedMs`), so this is for the database of a consumer that has no relay. An
+   * event that is delivered again after its record is deleted is processed again.
+   *
+   * @example
+   * const inbox = createInbox({ db: fromPg(pool) });
+   * setInterval(() => inbox.prune({ olderThanMs: 60 * 86_400_000 }).catch(console.error), 3_600_000).unref();
+   */
+  async prune(options: InboxPruneOptions = {}): Promise<number> {
+    const { olderThanMs, signal } = checkPrune(options);
+    try {
+      return await pruneAllProcessed(adminExecutor(this.#db), this.#schema, { keepMs: olderThanMs, signal });
+    } catch (error) {
+      throw codedDatabaseError(error);
+    }
+  }
+
+  /** Nothing may be awaited between `markerFor` and the statement where that returns `null`. */
+  async #record(tx: Tx, event: ProcessedEvent): Promise<boolean> {
+    try {
+      const executor = this.#db.inTransaction(tx);
+      const marker = markerFor(this.#db, tx, executor);
+      return await recordProcessed(executor, this.#schema, event, marker === null ? null : await marker);
+    } catch (error) {
+      throw codedDatabaseError(error);
+    }
+  }
+
+  async #preventCommit(tx: Tx): Promise<void> {
+    try {
+      await this.#db.inTransaction(tx).query(failTransactionSql);
+    } catch {
+      // As intended; or the transaction has failed or ended before.
+    }
+  }
+}
+
+/** The inbox for one consumer. Made by `inbox.consumer(name)`. */
+export interface InboxConsumer<Tx> {
+  readonly name: string;
+  /** See {@link Inbox.once}. */
+  once<T>(tx: Tx, eventId: string, work: (tx: Tx) => T | Promise<T>): Promise<OnceResult<T>>;
+  /** See {@link Inbox.onceOutside}. */
+  onceOutside<T>(
+    eventId: string,
+    work: (context: OutsideContext) => T | Promise<T>,
+    options?: OutsideOptions,
+  ): Promise<OnceResult<T>>;
+}
+
+async function withinTime<T>(work: (context: OutsideContext) => T | Promise<T>, timeoutMs: number): Promise<T> {
+  const overdue = new AbortController();
+  let timer: NodeJS.Timeout | undefined;
+  const timeout = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => {
+      const error = new PostcommitError('POSTCOMMIT_E_WORK_TIMEOUT', `timeoutMs is ${timeoutMs}.`);
+      overdue.abort(error);
+      reject(error);
+    }, timeoutMs);
+  });
+  try {
+    return await Promise.race([work({ signal: overdue.signal }), timeout]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/**
+ * Makes an inbox. Nothing is sent to the database yet. Its table comes with the outbox (`postcommit migrate`), or alone with
+ * `postcommit migrate --inbox-only`.
+ *
+ * @example
+ * const inbox = createInbox({ db: fromPg(new pg.Pool({ connectionString: process.env.DATABASE_URL })) });
+ */
+export function createInbox<Tx>(options: InboxOptions<Tx>): Inbox<Tx> {
+  return new Inbox(options);
+}

@@ -1,0 +1,421 @@
+import { randomUUID } from 'node:crypto';
+import type pg from 'pg';
+import { afterAll, beforeAll, beforeEach, describe, expect, inject, onTestFinished, test } from 'vitest';
+import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
+import { createInbox, createOutbox, fromPg, type Inbox, type Outbox } from '../../src/index.ts';
+import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
+import { quietPool } from '../support/quiet-pool.ts';
+import { type Deferred, deferred, until, within } from '../support/wait.ts';
+
+const consumer = 'accounts';
+
+describe.each(postgresVersions)('the inbox on PostgreSQL %i', (version) => {
+  let server: EmbeddedPostgres | undefined;
+  let db: TestDatabase;
+  let pool: pg.Pool;
+  let inbox: Inbox<pg.PoolClient>;
+  let outbox: Outbox<pg.PoolClient>;
+
+  beforeAll(async () => {
+    if (version !== sharedVersion) server = await startEmbeddedPostgres({ version });
+    db = await createTestDatabase({ serverUrl: server?.connectionString ?? inject('serverUrl') });
+    pool = quietPool(db.url, { max: 30 });
+    await db.query('create table effects (event_id text not null, n integer not null default 1)');
+    inbox = createInbox({ db: fromPg<pg.PoolClient>(pool) });
+    outbox = createOutbox({ db: fromPg<pg.PoolClient>(pool), notify: false });
+  });
+  beforeEach(async () => {
+    await db.query(
+      'truncate effects, postcommit.processed_events, postcommit.outbox_events, postcommit.outbox_queue cascade',
+    );
+  });
+  afterAll(async () => {
+    await pool.end();
+    await db.close();
+    await server?.stop();
+  });
+
+  async function inTransaction<T>(work: (client: pg.PoolClient) => Promise<T>, begin = 'begin'): Promise<T> {
+    const client = await pool.connect();
+    let broken: Error | undefined;
+    try {
+      await client.query(begin);
+      const result = await work(client);
+      const { command } = await client.query('commit');
+      if (command !== 'COMMIT') throw new Error(`COMMIT answered ${command}`);
+      return result;
+    } catch (error) {
+      await client.query('rollback').catch((lost: Error) => {
+        broken = lost;
+      });
+      throw error;
+    } finally {
+      client.release(broken);
+    }
+  }
+
+  /** Resolved at the latest when the test has ended: a transaction that waited for it would block the next test. */
+  function opened(): Deferred<void> {
+    const gate = deferred();
+    onTestFinished(() => gate.resolve());
+    return gate;
+  }
+
+  const effect = (client: pg.PoolClient, eventId: string) =>
+    client.query('insert into effects (event_id) values ($1)', [eventId]);
+  const process = (client: pg.PoolClient, eventId: string) =>
+    inbox.once(client, { consumer, eventId }, async () => {
+      await effect(client, eventId);
+      return 'done';
+    });
+
+  async function found(): Promise<{ effects: number; records: number }> {
+    const [row] = await db.query(`select (select count(*)::int from effects) as effects,
+                                         (select count(*)::int from postcommit.processed_events) as records`);
+    return row;
+  }
+
+  /** Waits until so many sessions wait for a lock. */
+  const waiting = (count: number) =>
+    until(
+      async () => {
+        const rows = await db.query(
+          `select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
+        );
+        return rows.length === count;
+      },
+      { what: `${count} sessions wait` },
+    );
+
+  test('processes an event once per consumer, and says so', async () => {
+    const eventId = randomUUID();
+    expect(await inTransaction((tx) => process(tx, eventId))).toEqual({ duplicate: false, result: 'done' });
+    expect(await inTransaction((tx) => process(tx, eventId.toUpperCase()))).toEqual({ duplicate: true });
+    const other = await inTransaction((tx) => inbox.once(tx, { consumer: 'mail', eventId }, () => 7));
+    expect(other).toEqual({ duplicate: false, result: 7 });
+    expect(await found()).toEqual({ effects: 1, records: 2 });
+  });
+
+  test('twice in one transaction: the second call skips', async () => {
+    const eventId = randomUUID();
+    const results = await inTransaction(async (tx) => [await process(tx, eventId), await process(tx, eventId)]);
+    expect(results.map(({ duplicate }) => duplicate)).toEqual([false, true]);
+    expect(await found()).toEqual({ effects: 1, records: 1 });
+  });
+
+  test('20 deliveries at once: one effect, and the others wait for it', async () => {
+    const eventId = randomUUID();
+    const go = opened();
+    let working = 0;
+    const deliveries = Array.from({ length: 20 }, () =>
+      inTransaction((tx) =>
+        inbox.once(tx, { consumer, eventId }, async () => {
+          working++;
+          await effect(tx, eventId);
+          await go.promise;
+        }),
+      ),
+    );
+    await waiting(19);
+    expect(working).toBe(1);
+    go.resolve();
+    const results = await Promise.all(deliveries);
+    expect(results.filter(({ duplicate }) => !duplicate)).toHaveLength(1);
+    expect(await found()).toEqual({ effects: 1, records: 1 });
+  });
+
+  test('a delivery that waited does the work if the first one rolls back', async () => {
+    const eventId = randomUUID();
+    const started = deferred();
+    const fail = opened();
+    const first = inTransaction((tx) =>
+      inbox.once(tx, { consumer, eventId }, async () => {
+        await effect(tx, eventId);
+        started.resolve();
+        await fail.promise;
+      }),
+    );
+    await started.promise;
+    const second = inTransaction((tx) => process(tx, eventId));
+    await waiting(1);
+    fail.reject(new Error('out of paper'));
+    await expect(first).rejects.toThrow('out of paper');
+    expect(await second).toEqual({ duplicate: false, result: 'done' });
+    expect(await found()).toEqual({ effects: 1, records: 1 });
+  });
+
+  test('a rollback of the transaction leaves no record', async () => {
+    const eventId = randomUUID();
+    const failed = inTransaction(async (tx) => {
+      await process(tx, eventId);
+      throw new Error('later');
+    });
+    await expect(failed).rejects.toThrow('later');
+    expect(await found()).toEqual({ effects: 0, records: 0 });
+    expect(await inTransaction((tx) => process(tx, eventId))).toMatchObject({ duplicate: false });
+  });
+
+  test('work that throws: a caller that catches the error cannot commit', async () => {
+    const eventId = randomUUID();
+    const client = await pool.connect();
+    try {
+      await client.query('begin');
+      const failed = inbox.once(client, { consumer, eventId }, async () => {
+        await effect(client, eventId);
+        throw new Error('half done');
+      });
+      await expect(failed).rejects.toThrow('half done');
+      await expect(effect(client, eventId)).rejects.toMatchObject({ code: '25P02' });
+      expect((await client.query('commit')).command).toBe('ROLLBACK');
+    } finally {
+      client.release();
+    }
+    expect(await found()).toEqual({ effects: 0, records: 0 });
+    // The same where another call in the transaction has nothing to do with it.
+    await expect(
+      inTransaction(async (tx) => {
+        await inbox.once(tx, { consumer, eventId }, () => Promise.reject(new Error('x'))).catch(() => {});
+        await process(tx, randomUUID());
+      }),
+    ).rejects.toMatchObject({ code: 'POSTCOMMIT_E_TRANSACTION_ABORTED' });
+    expect(await found()).toEqual({ effects: 0, records: 0 });
+  });
+
+  test('a savepoint before it lets the caller continue, with neither the record nor the effect', async () => {
+    const [bad, good] = [randomUUID(), randomUUID()];
+    await inTransaction(async (tx) => {
+      for (const eventId of [bad, good]) {
+        await tx.query('savepoint before_event');
+        try {
+          await inbox.once(tx, { consumer, eventId }, async () => {
+            await effect(tx, eventId);
+            if (eventId === bad) throw new Error('poison');
+          });
+          await tx.query('release savepoint before_event');
+        } catch {
+          await tx.query('rollback to savepoint before_event');
+        }
+      }
+    });
+    expect(await db.query('select event_id from effects')).toEqual([{ event_id: good }]);
+    expect(await db.query('select event_id from postcommit.processed_events')).toEqual([{ event_id: good }]);
+  });
+
+  test('a rollback to a savepoint inside the work keeps the record and what is left of the work', async () => {
+    const eventId = randomUUID();
+    await inTransaction((tx) =>
+      inbox.once(tx, { consumer, eventId }, async () => {
+        await effect(tx, eventId);
+        await tx.query('savepoint inside');
+        await tx.query('select 1 / 0').catch(() => tx.query('rollback to savepoint inside'));
+      }),
+    );
+    expect(await found()).toEqual({ effects: 1, records: 1 });
+  });
+
+  test('work that ends the transaction is reported', async () => {
+    const ended = inTransaction((tx) =>
+      inbox.once(tx, { consumer, eventId: randomUUID() }, () => tx.query('rollback')),
+    );
+    await expect(ended).rejects.toMatchObject({ code: 'POSTCOMMIT_E_NOT_A_TRANSACTION' });
+    expect(await found()).toEqual({ effects: 0, records: 0 });
+  });
+
+  test.each(['repeatable read', 'serializable'])('under %s a delivery that waited fails with 40001', async (level) => {
+    const begin = `begin isolation level ${level}`;
+    const eventId = randomUUID();
+    const [started, go] = [deferred(), opened()];
+    const first = inTransaction(
+      (tx) =>
+        inbox.once(tx, { consumer, eventId }, async () => {
+          await effect(tx, eventId);
+          started.resolve();
+          await go.promise;
+        }),
+      begin,
+    );
+    await started.promise;
+    const second = inTransaction((tx) => process(tx, eventId), begin);
+    const refused = expect(second).rejects.toMatchObject({ code: '40001' });
+    await waiting(1);
+    go.resolve();
+    await first;
+    await refused;
+    expect(await inTransaction((tx) => process(tx, eventId), begin)).toEqual({ duplicate: true });
+    expect(await found()).toEqual({ effects: 1, records: 1 });
+  });
+
+  test('lock_timeout bounds the wait for another delivery', async () => {
+    const eventId = randomUUID();
+    const [started, go] = [deferred(), opened()];
+    const first = inTransaction((tx) =>
+      inbox.once(tx, { consumer, eventId }, () => {
+        started.resolve();
+        return go.promise;
+      }),
+    );
+    await started.promise;
+    const second = inTransaction(async (tx) => {
+      await tx.query(`set local lock_timeout = '50ms'`);
+      await process(tx, eventId);
+    });
+    await expect(second).rejects.toMatchObject({ code: 'POSTCOMMIT_E_LOCK_TIMEOUT' });
+    go.resolve();
+    await first;
+  });
+
+  test('a connection that is lost during the work leaves nothing', async () => {
+    const eventId = randomUUID();
+    const lost = inTransaction((tx) =>
+      inbox.once(tx, { consumer, eventId }, async () => {
+        const { rows } = await tx.query('select pg_backend_pid() as pid');
+        await effect(tx, eventId);
+        await db.query('select pg_terminate_backend($1, 10000)', [rows[0].pid]);
+        await effect(tx, eventId);
+      }),
+    );
+    await within(expect(lost).rejects.toThrow(), { what: 'it fails' });
+    expect(await found()).toEqual({ effects: 0, records: 0 });
+    expect(await inTransaction((tx) => process(tx, eventId))).toMatchObject({ duplicate: false });
+  });
+
+  test('emit inside: the effect, the record and the event commit together', async () => {
+    const [one, two] = [randomUUID(), randomUUID()];
+    const emitted = async () =>
+      (await db.query('select aggregate_id as id from postcommit.outbox_events order by seq')).map(({ id }) => id);
+    const consumeAndEmit = (eventId: string, after?: () => void) =>
+      outbox.transaction((tx, emit) =>
+        inbox.once(tx, { consumer, eventId }, async () => {
+          await effect(tx, eventId);
+          await emit({ type: 'account.credited', aggregate: ['account', eventId], payload: {} });
+          await outbox.emit(tx, { type: 'account.credited', aggregate: ['account', eventId], payload: {} });
+          after?.();
+        }),
+      );
+    expect(await consumeAndEmit(one)).toMatchObject({ duplicate: false });
+    expect(await consumeAndEmit(one)).toEqual({ duplicate: true });
+    const fail = () => {
+      throw new Error('no');
+    };
+    await expect(consumeAndEmit(two, fail)).rejects.toThrow('no');
+    expect(await emitted()).toEqual([one, one]);
+    expect(await found()).toEqual({ effects: 1, records: 1 });
+  });
+
+  test('it costs one statement, and none before it in outbox.transaction', async () => {
+    const sent: string[] = [];
+    const spied = <T extends pg.PoolClient>(client: T): T => {
+      const query = client.query.bind(client) as (...args: unknown[]) => unknown;
+      client.query = ((...args: unknown[]) => {
+        if (typeof args[0] === 'string') sent.push(args[0].trim().split(/\s+/, 2).join(' '));
+        return query(...args);
+      }) as T['query'];
+      return client;
+    };
+    const own = quietPool(db.url, { max: 1 });
+    try {
+      own.on('connect', spied as never);
+      const ownInbox = createInbox({ db: fromPg<pg.PoolClient>(own) });
+      const client = await own.connect();
+      await client.query('begin');
+      sent.length = 0;
+      await ownInbox.once(client, { consumer, eventId: randomUUID() }, () => {});
+      expect(sent).toEqual(['select "postcommit".record_processed($1::text,']);
+      await client.query('commit');
+      client.release();
+      sent.length = 0;
+      const ownOutbox = createOutbox({ db: fromPg<pg.PoolClient>(own), notify: false });
+      await ownOutbox.transaction((tx) => ownInbox.once(tx, { consumer, eventId: randomUUID() }, () => {}));
+      expect(sent).toEqual(['begin; set', 'select "postcommit".record_processed($1::text,']);
+    } finally {
+      await own.end();
+    }
+  });
+
+  describe('onceOutside', () => {
+    test('of 20 deliveries at once one does the work, and a failure is repeated', async () => {
+      const eventId = randomUUID();
+      const go = opened();
+      let calls = 0;
+      const deliveries = Array.from({ length: 20 }, () =>
+        inbox.onceOutside({ consumer, eventId }, async () => {
+          calls++;
+          await go.promise;
+          if (calls === 1) throw new Error('503');
+          return calls;
+        }),
+      );
+      await waiting(19);
+      expect(calls).toBe(1);
+      go.resolve();
+      const results = await Promise.allSettled(deliveries);
+      expect(results.filter(({ status }) => status === 'rejected')).toHaveLength(1);
+      const done = results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
+      expect(done.filter(({ duplicate }) => !duplicate)).toEqual([{ duplicate: false, result: 2 }]);
+      expect(calls).toBe(2);
+      expect((await found()).records).toBe(1);
+    });
+
+    test('skips where the default isolation is serializable, too', async () => {
+      const strict = quietPool(db.url, { options: '-c default_transaction_isolation=serializable' });
+      try {
+        const strictInbox = createInbox({ db: fromPg<pg.PoolClient>(strict) });
+        const eventId = randomUUID();
+        const go = opened();
+        const first = strictInbox.onceOutside({ consumer, eventId }, () => go.promise);
+        const recorded = `select from pg_stat_activity where datname = current_database() and backend_xid is not null`;
+        await until(async () => (await db.query(recorded)).length > 0, { what: 'the first one works' });
+        const second = strictInbox.onceOutside({ consumer, eventId }, () => {});
+        await waiting(1);
+        go.resolve();
+        expect(await first).toMatchObject({ duplicate: false });
+        expect(await second).toEqual({ duplicate: true });
+      } finally {
+        await strict.end();
+      }
+    });
+
+    test('aborts the signal after timeoutMs, and records nothing', async () => {
+      const eventId = randomUUID();
+      const aborted = deferred();
+      const overdue = inbox.onceOutside(
+        { consumer, eventId },
+        ({ signal }) => new Promise(() => signal.addEventListener('abort', () => aborted.resolve())),
+        { timeoutMs: 20 },
+      );
+      await expect(overdue).rejects.toMatchObject({ code: 'POSTCOMMIT_E_WORK_TIMEOUT' });
+      await within(aborted.promise, { what: 'the signal is aborted' });
+      expect((await found()).records).toBe(0);
+    });
+
+    test('passes the error of the work on as it is', async () => {
+      const refused = Object.assign(new Error('connect'), { code: 'ECONNREFUSED' });
+      const failed = inbox.onceOutside({ consumer, eventId: randomUUID() }, () => Promise.reject(refused));
+      await expect(failed).rejects.toBe(refused);
+    });
+
+    test('a connection that is lost during the work fails it, and the event is not recorded', async () => {
+      const eventId = randomUUID();
+      const lost = inbox.onceOutside({ consumer, eventId }, async () => {
+        await db.query(`select pg_terminate_backend(pid, 10000) from pg_stat_activity
+                         where datname = current_database() and state = 'idle in transaction'`);
+      });
+      await within(expect(lost).rejects.toThrow(), { what: 'it fails' });
+      expect((await found()).records).toBe(0);
+    });
+  });
+
+  test('prune removes old records only, in chunks, and stops at a signal', async () => {
+    await db.query(`insert into postcommit.processed_events
+                    select 'c', gen_random_uuid(), now() - interval '40 days' from generate_series(1, 2500)`);
+    const recent = randomUUID();
+    await inTransaction((tx) => process(tx, recent));
+    const stopped = AbortSignal.abort();
+    expect(await inbox.prune({ signal: stopped })).toBe(0);
+    expect(await inbox.prune({ olderThanMs: 50 * 86_400_000 })).toBe(0);
+    expect(await inbox.prune()).toBe(2_500);
+    expect(await db.query('select event_id from postcommit.processed_events')).toEqual([{ event_id: recent }]);
+    expect(await inbox.prune({ olderThanMs: 0 })).toBe(1);
+  });
+});
