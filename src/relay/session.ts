@@ -217,7 +217,7 @@ export class RelaySession implements Service {
     });
     this.#sweeper = new ParkedEventSweeper({
       ...options,
-      db: results, // Not the heartbeat's connection: a heartbeat must not wait for this.
+      db: results, // Not `control`: leaders, who renew their duty there, must not wait for this.
       onUnparked: () => this.#doorbell.ring(),
     });
     this.#maintenance =

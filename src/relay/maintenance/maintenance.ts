@@ -24,7 +24,7 @@ export interface MaintenanceServiceOptions {
   relay: string;
   servers: ServerList;
   options: ResolvedMaintenance;
-  /** The heartbeat's connection, used only to renew the duty. */
+  /** Used only to renew the duty. */
   control: Executor;
   leaseMs: number;
   token: () => string;
