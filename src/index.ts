@@ -79,16 +79,16 @@ export type {
 export type { Route, RouteFunction } from './relay/deliver/router.ts';
 export type { RetryExponential, RetryPolicy, RetrySchedule } from './relay/event/backoff.ts';
 export { Reject } from './relay/event/reject.ts';
-export type { EventFacts, LifecycleEvents } from './relay/lifecycle.ts';
 export type { MaintenanceRun } from './relay/maintenance/maintenance.ts';
 export type { MaintenanceOptions, MaintenanceTask } from './relay/maintenance/maintenance-options.ts';
 export type { RelayOptions } from './relay/options.ts';
 export type { RelayState, RelayStats } from './relay/relay.ts';
 export { createRelay, Relay } from './relay/relay.ts';
-export type { Counters } from './relay/reporter.ts';
 export type { CatchUp } from './relay/schedules/cron.ts';
 export type { ScheduleOptions, Schedules } from './relay/schedules/schedule-options.ts';
 export type { EventOfTick, ScheduledEvent, ScheduleTick } from './relay/schedules/scheduled-event.ts';
+export type { Counters } from './relay/telemetry/counters.ts';
+export type { EventFacts, LifecycleEvents } from './relay/telemetry/lifecycle.ts';
 export type { Logger } from './telemetry/logging.ts';
 export type { CloudEventsOptions } from './wire/cloud-events.ts';
 export { cloudEvents } from './wire/cloud-events.ts';

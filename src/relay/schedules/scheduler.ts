@@ -14,12 +14,12 @@ import {
 import { errorText } from '../../telemetry/error-text.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
-import type { Lifecycle } from '../lifecycle.ts';
 import { DutyConnection } from '../maintenance/duty-connection.ts';
 import type { OwnedDuty } from '../maintenance/leader.ts';
 import { Leader } from '../maintenance/leader.ts';
 import type { Service } from '../service/service.ts';
 import { withTimeout } from '../service/timeout.ts';
+import type { Lifecycle } from '../telemetry/lifecycle.ts';
 import { CronExpression, dueTicks } from './cron.ts';
 import type { Schedule } from './schedule-options.ts';
 import { eventsOfTick } from './scheduled-event.ts';
