@@ -3,9 +3,14 @@
 // Usage: node scripts/check-layers.mjs [project folder]
 //
 // The table is an allow-list. A row names layers: `src/relay` is the folder, `src/publishers/kafka` is kafka.ts and the
-// folder kafka/. A file belongs to the longest name that fits. In the second column `relay/*` stands for `relay` and every layer
-// whose name begins with `relay/`. It may import its own layer, the layers and the npm packages
+// folder kafka/. A file belongs to the longest name that fits. It may import its own layer, the layers and the npm packages
 // that its row lists, and modules directly in src/ that have no row. Types count like values.
+//
+// Three abbreviations keep the table short:
+// - In the second column `relay/*` stands for `relay` and every layer whose name begins with `relay/`.
+// - A row whose name does not begin with src/ is a set: `stage` in the second column stands for the layers of that row.
+// - The row `src/publishers/<broker>` stands for every module of src/publishers that package.json exports and that has no
+//   row of its own. It may import the peer dependencies of package.json that no other row lists.
 // Cycles between files of one layer are found by Biome (noImportCycles).
 import { readdirSync, readFileSync } from 'node:fs';
 import { isBuiltin } from 'node:module';
@@ -35,6 +40,9 @@ const sqlStarts = [
   /^\s*(?:truncate\s+["\w]|(?:listen|notify)\s+["\w]+\s*$)/,
 ].flatMap((pattern) => [pattern, upperCased(pattern)]);
 
+/** The row that stands for all brokers. */
+const brokers = 'publishers/<broker>';
+
 const projectFolder = resolve(process.argv[2] ?? join(dirname(fileURLToPath(import.meta.url)), '..'));
 const sourceFolder = join(projectFolder, 'src');
 const layers = readTable();
@@ -55,16 +63,38 @@ function readTable() {
   const lines = readFileSync(join(projectFolder, 'ARCHITECTURE.md'), 'utf8').split('\n');
   const start = lines.indexOf('## Layers');
   const rows = new Map();
+  const sets = new Map();
   for (const [index, line] of lines.entries()) {
     if (index < start || start === -1) continue;
     if (index > start && line.startsWith('## ')) break;
-    if (!line.startsWith('| `src/')) continue;
+    if (!line.startsWith('| `')) continue;
     const [names, imports, packages] = line.split('|').slice(1).map(codeSpans);
-    for (const name of names) rows.set(name.replace('src/', ''), { imports, packages, line: index + 1 });
+    for (const name of names) {
+      if (name.startsWith('src/')) rows.set(name.slice('src/'.length), { imports, packages, line: index + 1 });
+      else sets.set(name, imports);
+    }
   }
-  for (const [name, row] of rows) row.imports = row.imports.flatMap((entry) => expand(entry, name, [...rows.keys()]));
+  addBrokers(rows);
+  for (const [name, row] of rows) {
+    const listed = row.imports.flatMap((entry) => sets.get(entry)?.filter((layer) => layer !== name) ?? entry);
+    row.imports = listed.flatMap((entry) => expand(entry, name, [...rows.keys()]));
+  }
   if (rows.size === 0) throw new Error('ARCHITECTURE.md has no table of layers under "## Layers".');
   return rows;
+}
+
+/** Replaces the row of all brokers by one for each. */
+function addBrokers(rows) {
+  const row = rows.get(brokers);
+  if (row === undefined) return;
+  rows.delete(brokers);
+  const { exports = {}, peerDependencies = {} } = JSON.parse(readFileSync(join(projectFolder, 'package.json'), 'utf8'));
+  const listed = new Set([...rows.values()].flatMap(({ packages }) => packages));
+  const packages = Object.keys(peerDependencies).filter((name) => !listed.has(name));
+  for (const { default: file } of Object.values(exports)) {
+    const name = /^\.\/dist\/(publishers\/[^/]+)\.js$/.exec(file ?? '')?.[1];
+    if (name !== undefined && !rows.has(name)) rows.set(name, { ...row, packages });
+  }
 }
 
 /** The layers that an entry of the second column stands for. */

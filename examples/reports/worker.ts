@@ -9,7 +9,7 @@ import { createReportOutbox } from './report-outbox.ts';
 const connectionString = process.env.DATABASE_URL;
 if (!connectionString) throw new Error('Set DATABASE_URL to the database of the report service.');
 const name = process.env.WORKER_NAME ?? `${hostname()}:${process.pid}`;
-/** Only the story shortens it: a worker that hangs is replaced after this time. */
+/** Only the story shortens it: a frozen worker is replaced after this time. */
 const leaseMs = Number(process.env.WORKER_LEASE_MS ?? 30_000);
 
 const pool = new pg.Pool({ connectionString });

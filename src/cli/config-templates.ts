@@ -43,7 +43,7 @@ export default defineConfig({
   // prefetchBytesMax: 33_554_432,  // characters of smaller payloads and headers in memory
   // loadBytesMax: 134_217_728,     // an event with a larger payload becomes a dead letter
   // deliverTimeoutMs: 30_000,  // a handler call that takes longer fails
-  // leaseMs: 30_000,           // how soon other relays take over from one that hangs
+  // leaseMs: 30_000,           // how soon other relays take over from a frozen process or host
   // stopTimeoutMs: 10_000,     // how long a stop waits for deliveries in progress
 
   // How long delivered events stay in the log, for lookups and replays.

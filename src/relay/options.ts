@@ -44,9 +44,9 @@ export interface RelayOptions extends ConnectionOptions {
   /** Shown to operators. Default: host name and process id. */
   name?: string;
   /**
-   * How long the relay counts as alive without a heartbeat. A crash is noticed within three seconds. Only a relay that hangs, whose
-   * host is frozen, or that is behind a transaction pooler, is noticed after this time; a shorter lease means a faster
-   * takeover of these and more heartbeats (three per lease). Default 30,000.
+   * How long the relay counts as alive without a heartbeat. A crash is noticed within three seconds, a blocked event loop after
+   * `blockedMaxMs`. A frozen process or host, and a crash behind a transaction pooler, are noticed after this time; a shorter lease
+   * means a faster takeover of these and more heartbeats (three per lease). Default 30,000.
    */
   leaseMs?: number;
   /**
@@ -56,7 +56,7 @@ export interface RelayOptions extends ConnectionOptions {
    */
   heartbeatThread?: boolean;
   /**
-   * A relay whose event loop was blocked for this long counts as hung: it gives up its lease, and other relays take over. Needs
+   * A relay whose event loop was blocked for this long counts as lost: it gives up its lease, and other relays take over. Needs
    * `heartbeatThread`; without it a relay that is blocked for longer than a lease is taken over. Default 600,000.
    */
   blockedMaxMs?: number;

@@ -2,8 +2,8 @@ import type pg from 'pg';
 import type { ServerList } from '../database/connection-string.ts';
 import { ReconnectingClient } from '../database/reconnecting-client.ts';
 import type { Logger } from '../telemetry/logging.ts';
-import type { Lifecycle } from './lifecycle.ts';
 import type { Service } from './service/service.ts';
+import type { Lifecycle } from './telemetry/lifecycle.ts';
 
 export interface RelayConnectionsOptions {
   servers: ServerList;

@@ -3,15 +3,15 @@ import { codedDatabaseError } from '../database/database-error.ts';
 import { PostcommitError } from '../errors.ts';
 import { errorText } from '../telemetry/error-text.ts';
 import { SparseLog } from '../telemetry/logging.ts';
-import { Lifecycle } from './lifecycle.ts';
 import type { MaintenanceRun } from './maintenance/maintenance.ts';
 import type { RelayOptions, ResolvedRelayOptions } from './options.ts';
 import { resolveOptions } from './options.ts';
-import type { Counters } from './reporter.ts';
-import { newCounters } from './reporter.ts';
 import type { RunOnceOptions, RunOnceResult } from './run-once-options.ts';
 import { resolveRunOnce } from './run-once-options.ts';
 import { RelaySession } from './session.ts';
+import type { Counters } from './telemetry/counters.ts';
+import { newCounters } from './telemetry/counters.ts';
+import { Lifecycle } from './telemetry/lifecycle.ts';
 
 export type RelayState = 'idle' | 'starting' | 'running' | 'stopping';
 

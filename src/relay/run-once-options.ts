@@ -1,6 +1,6 @@
 import { PostcommitError } from '../errors.ts';
 import { didYouMean } from '../suggest.ts';
-import type { Counters } from './reporter.ts';
+import type { Counters } from './telemetry/counters.ts';
 
 /** Options of `relay.runOnce()`. */
 export interface RunOnceOptions {

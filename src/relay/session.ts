@@ -19,7 +19,6 @@ import { SlowKeys } from './lane/slow-keys.ts';
 import { HeartbeatThread } from './lease/heartbeat-thread.ts';
 import { Lease } from './lease/lease.ts';
 import { Standing } from './lease/standing.ts';
-import type { Lifecycle } from './lifecycle.ts';
 import { Maintenance } from './maintenance/maintenance.ts';
 import { ParkedEventSweeper } from './maintenance/parked-event-sweeper.ts';
 import type { ResolvedRelayOptions } from './options.ts';
@@ -27,13 +26,14 @@ import { storedNames } from './options.ts';
 import { ProgressWriter } from './progress/progress-writer.ts';
 import { RelayConnections } from './relay-connections.ts';
 import { relayIdentity } from './relay-identity.ts';
-import type { Counters } from './reporter.ts';
-import { Reporter } from './reporter.ts';
 import { runToEnd } from './run-to-end.ts';
 import { Scheduler } from './schedules/scheduler.ts';
 import type { Service } from './service/service.ts';
 import { withTimeout } from './service/timeout.ts';
 import { Settler } from './settle/settler.ts';
+import type { Counters } from './telemetry/counters.ts';
+import type { Lifecycle } from './telemetry/lifecycle.ts';
+import { Reporter } from './telemetry/reporter.ts';
 import { Doorbell } from './wake/doorbell.ts';
 
 /** How long each step of a stop waits for the database: claims under way, results that are not durable, signing off. */
@@ -217,7 +217,7 @@ export class RelaySession implements Service {
     });
     this.#sweeper = new ParkedEventSweeper({
       ...options,
-      db: results, // Not the heartbeat's connection: a heartbeat must not wait for this.
+      db: results, // Not `control`: leaders, who renew their duty there, must not wait for this.
       onUnparked: () => this.#doorbell.ring(),
     });
     this.#maintenance =

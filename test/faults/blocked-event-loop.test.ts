@@ -41,23 +41,23 @@ describe('a handler that blocks the event loop', () => {
   );
 
   test(
-    'for longer than blockedMaxMs is noticed: the other relay delivers, and the hung one is fenced',
+    'for longer than blockedMaxMs is noticed: the other relay delivers, and the blocked one is fenced',
     withScenario(async (scenario) => {
       // Of the two only blockedMaxMs can be what is noticed.
-      const hung = await scenario.child('hung', { leaseMs: 600_000, blockedMaxMs: 1_000 });
-      await scenario.emit([{ aggregateId: 'a', script: { block: { relay: 'hung', ms: 20_000 } } }]);
+      const blocked = await scenario.child('blocked', { leaseMs: 600_000, blockedMaxMs: 1_000 });
+      await scenario.emit([{ aggregateId: 'a', script: { block: { relay: 'blocked', ms: 20_000 } } }]);
       await scenario.emitLine('a', 2);
-      await until(() => beganIn(scenario, 'hung') === 1, { what: 'it is at work' });
+      await until(() => beganIn(scenario, 'blocked') === 1, { what: 'it is at work' });
       await scenario.relay('other', { leaseMs: 600_000 });
       await scenario.drained(15_000);
       expect(beganIn(scenario, 'other')).toBe(3);
       expect(await relays(scenario)).toMatchObject([
-        { name: 'hung', ended_as: 'lost' },
+        { name: 'blocked', ended_as: 'lost' },
         { name: 'other', ended_as: null },
       ]);
-      await hung.next(({ event }) => event === 'leaseLost', 40_000);
+      await blocked.next(({ event }) => event === 'leaseLost', 40_000);
       expect(await scenario.db.query('select from postcommit.outbox_deliveries')).not.toEqual([]);
-      expect(await scenario.findings({ killed: ['hung'] })).toMatchObject({ lost: [], orderViolations: [] });
+      expect(await scenario.findings({ killed: ['blocked'] })).toMatchObject({ lost: [], orderViolations: [] });
       const [{ n }] = await scenario.db.query(
         `select count(*)::integer as n from postcommit.outbox_events e
            join postcommit.outbox_deliveries d on d.seqs @> e.seq`,

@@ -27,6 +27,7 @@ describe('this repository', () => {
   beforeEach(async () => {
     await cp('src', join(project, 'src'), { recursive: true });
     await cp('ARCHITECTURE.md', join(project, 'ARCHITECTURE.md'));
+    await cp('package.json', join(project, 'package.json'));
   });
 
   test('imports only what the table in ARCHITECTURE.md allows', async () => {
@@ -47,6 +48,24 @@ describe('this repository', () => {
       'publishers/webhook/hosts.ts',
       '../redis/address.ts',
       'publishers/webhook must not import publishers/redis/address.ts',
+    ],
+    [
+      'a package that is no client of a broker',
+      'publishers/nats.ts',
+      'pg',
+      'publishers/nats must not import the package pg',
+    ],
+    [
+      'what another group of brokers shares',
+      'publishers/redis.ts',
+      './aws/entry.ts',
+      'publishers/redis must not import publishers/aws/entry.ts',
+    ],
+    [
+      'an earlier stage, by a layer with the set `stage`',
+      'relay/settle/settler.ts',
+      '../deliver/planner.ts',
+      'relay/settle must not import relay/deliver/planner.ts',
     ],
     ['a publisher', 'relay/relay.ts', '../publishers/kafka.ts', 'relay must not import publishers/kafka.ts'],
     ['the command line', 'index.ts', './cli/main.ts', 'index.ts must not import cli/main.ts'],
@@ -203,6 +222,64 @@ describe('a small project', () => {
     const cyclic = nested.replace('| `src/relay/settle` | |', '| `src/relay/settle` | `cli` |');
     const { output } = await check(stages, cyclic);
     expect(output).toMatch(/layers import each other: relay\/settle -> cli -> relay\/settle/);
+  });
+
+  test('passes when a row that is a set stands for the layers that it lists', async () => {
+    const sets = nested
+      .replace(
+        '| `src/relay/lane` | `outbox` |',
+        '| `stage` | `outbox`, `relay/settle` | | |\n| `src/relay/lane` | `stage` |',
+      )
+      .replace('| `src/relay/settle` | |', '| `src/relay/settle` | `stage` |');
+    const imports = "import '../../outbox/claim.ts';\nimport '../settle/settler.ts';\n";
+    const files = { ...stages, 'relay/lane/lane.ts': imports };
+    expect(await check(files, sets)).toMatchObject({ ok: true });
+    const { output } = await check({ ...files, 'relay/settle/settler.ts': "import '../lane/lane.ts';\n" }, sets);
+    expect(output).toMatch(/relay\/settle must not import relay\/lane\/lane\.ts\n.*\n1 layer rule broken/);
+  });
+
+  describe('with a row for all brokers', () => {
+    const withBrokers = table.replace(
+      '| `src/cli`',
+      '| `src/publishers` | | | |\n| `src/publishers/<broker>` | `publishers` | its client | |\n| `src/publishers/sqs` | `publishers` | `sqs-client` | |\n| `src/cli`',
+    );
+    const publishers = {
+      'publishers/publisher.ts': empty,
+      'publishers/kafka.ts': "import './publisher.ts';\nimport './kafka/record.ts';\nimport 'kafka-client';\n",
+      'publishers/kafka/record.ts': empty,
+      'publishers/sqs.ts': "import './publisher.ts';\nimport 'sqs-client';\n",
+    };
+    beforeEach(async () => {
+      const exported = (file: string) => ({ default: `./dist/${file}.js` });
+      const manifest = {
+        exports: {
+          '.': exported('index'),
+          './kafka': exported('publishers/kafka'),
+          './sqs': exported('publishers/sqs'),
+        },
+        peerDependencies: { 'kafka-client': '*', 'sqs-client': '*', pg: '*' },
+      };
+      await writeFile(join(project, 'package.json'), JSON.stringify(manifest));
+    });
+
+    test('passes when each imports its client and what all share', async () => {
+      expect(await check(publishers, withBrokers)).toMatchObject({ ok: true });
+    });
+
+    test.each([
+      ['another broker', "import './sqs.ts';", 'publishers/kafka must not import publishers/sqs.ts'],
+      ['a peer that another row lists', "import 'pg';", 'publishers/kafka must not import the package pg'],
+      ['a package that is no peer', "import 'commander';", 'publishers/kafka must not import the package commander'],
+    ])('is refused when one imports %s', async (_, text, message) => {
+      const { ok, output } = await check({ ...publishers, 'publishers/kafka.ts': text }, withBrokers);
+      expect(output).toContain(message);
+      expect(ok).toBe(false);
+    });
+
+    test('is refused when what all share imports one', async () => {
+      const { output } = await check({ ...publishers, 'publishers/publisher.ts': "import './kafka.ts';" }, withBrokers);
+      expect(output).toContain('publishers must not import publishers/kafka.ts');
+    });
   });
 
   test('is refused when its table names what does not exist', async () => {

@@ -1,7 +1,7 @@
 import { PostcommitError } from '../../errors.ts';
 import type { ClaimedRow } from '../../outbox/delivering/claim.ts';
 
-/** After this many rescues an event is a suspect, and a prime suspect. claim_many has the same numbers. */
+/** After this many rescues an event is a suspect, and a prime suspect. claim_many, claim_next, fail and the index of suspects have the same numbers. */
 const suspectFrom = 2;
 const primeFrom = 4;
 /** After this many trials that ended their relay, a prime suspect is a dead letter. */

@@ -12,7 +12,7 @@ import { pulseMsMax, threadHeapMb } from './tuning.ts';
 export interface HeartbeatThreadOptions extends HeartbeatOptions {
   /** Whether to use a thread. `false`: the heartbeat runs on the event loop of the relay. */
   heartbeatThread: boolean;
-  /** When the event loop has not moved for this long, the relay counts as hung. */
+  /** When the event loop was blocked for this long, the relay counts as lost. */
   blockedMaxMs: number;
 }
 

@@ -44,7 +44,7 @@ export interface HeartbeatOptions {
   hostId: string | undefined;
   logger: Logger;
   standing: Standing;
-  /** Whether the relay's event loop hangs: then the relay must not count as alive. Default: it does not. */
+  /** Whether the relay's event loop is blocked: then the relay must not count as alive. Default: it is not. */
   isBlocked?: () => boolean;
   /** Another relay declared this one lost, and may have taken over. */
   onLost: (token: string) => void;
@@ -62,8 +62,8 @@ const queryTimeoutMs = (leaseMs: number) => Math.min(15_000, Math.max(500, lease
  * - The **session lock**, an advisory lock that is free as soon as the relay's process or connection ends. Relays test each
  *   other's locks every 300 ms; one that stays free for 2.4 s declares its relay lost. A relay that loses its connection starts no
  *   delivery until it holds the lock again.
- * - The **lease**, a time in the relay's row, renewed three times per lease. It is the floor: for a relay that hangs or whose
- *   host is frozen, which keeps its connection, and for relays behind a pooler, which have no session of their own.
+ * - The **lease**, a time in the relay's row, renewed three times per lease. It is the floor: for a frozen process or
+ *   host, which keeps its connection, and for relays behind a pooler, which have no session of their own.
  *
  * A relay on the same host whose process does not exist any more is declared lost at once: after a crash, the restarted relay
  * continues with its predecessor's events.
@@ -218,7 +218,7 @@ export class Heartbeat implements Service {
     await this.#probe();
   }
 
-  /** While the event loop hangs, the relay neither renews its lease nor holds its lock. */
+  /** While the event loop is blocked, the relay neither renews its lease nor holds its lock. */
   #isBlocked(): boolean {
     const isBlocked = this.#options.isBlocked?.() ?? false;
     if (isBlocked && !this.#wasBlocked) {

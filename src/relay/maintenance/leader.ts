@@ -8,7 +8,7 @@ export interface LeaderOptions {
   /** The duty's name: `maintenance`, or that of a set of schedules. */
   name: string;
   schema: string;
-  /** The heartbeat's connection: each beat is one short statement. */
+  /** The connection `control`: each beat is one short statement. */
   db: Executor;
   leaseMs: number;
   /** The relay's own token; empty while it has none. */
@@ -55,7 +55,7 @@ export class Leader {
     return relied ? this.#duty : undefined;
   }
 
-  /** Takes the duty if it is free, or renews it. Never fails: a heartbeat, which calls this, must not. */
+  /** Takes the duty if it is free, or renews it. Never fails: the lease, which calls this with each beat, would beat again sooner. */
   async beat(): Promise<void> {
     const { name, db, schema, leaseMs, token, logger } = this.#options;
     const owner = token();

@@ -7,9 +7,9 @@ import { readRuns, recordRun } from '../../outbox/maintaining/record-run.ts';
 import { errorText } from '../../telemetry/error-text.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
-import type { Lifecycle } from '../lifecycle.ts';
 import type { Service } from '../service/service.ts';
 import { withTimeout } from '../service/timeout.ts';
+import type { Lifecycle } from '../telemetry/lifecycle.ts';
 import { DutyConnection } from './duty-connection.ts';
 import type { OwnedDuty } from './leader.ts';
 import { Leader } from './leader.ts';
@@ -24,7 +24,7 @@ export interface MaintenanceServiceOptions {
   relay: string;
   servers: ServerList;
   options: ResolvedMaintenance;
-  /** The heartbeat's connection, used only to renew the duty. */
+  /** Used only to renew the duty. */
   control: Executor;
   leaseMs: number;
   token: () => string;

@@ -29,7 +29,7 @@ export class ParkedEventSweeper implements Service {
     this.#options = options;
   }
 
-  /** The first sweep: not only with a heartbeat, because a relay that runs once may end before that. */
+  /** The first sweep: not only with a beat, because a relay that runs once may end before that. */
   async start(): Promise<void> {
     if (this.#stopped) return;
     await unpark(this.#options.db, this.#options.schema);
@@ -40,7 +40,7 @@ export class ParkedEventSweeper implements Service {
     this.#stopped = true;
   }
 
-  /** Sweeps if it is time, in the background: the heartbeat, which calls this, must not wait. */
+  /** Sweeps if it is time, in the background: the other periodic work of the relay (`Lease.onBeat`) must not wait. */
   beat(): void {
     if (this.#stopped || performance.now() < this.#nextAt) return;
     this.#nextAt = Number.POSITIVE_INFINITY; // One at a time.

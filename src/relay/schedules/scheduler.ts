@@ -14,12 +14,12 @@ import {
 import { errorText } from '../../telemetry/error-text.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
-import type { Lifecycle } from '../lifecycle.ts';
 import { DutyConnection } from '../maintenance/duty-connection.ts';
 import type { OwnedDuty } from '../maintenance/leader.ts';
 import { Leader } from '../maintenance/leader.ts';
 import type { Service } from '../service/service.ts';
 import { withTimeout } from '../service/timeout.ts';
+import type { Lifecycle } from '../telemetry/lifecycle.ts';
 import { CronExpression, dueTicks } from './cron.ts';
 import type { Schedule } from './schedule-options.ts';
 import { eventsOfTick } from './scheduled-event.ts';
@@ -29,7 +29,7 @@ export interface SchedulerOptions {
   relay: string;
   servers: ServerList;
   schedules: readonly Schedule[];
-  /** The heartbeat's connection, used only to renew the duty. */
+  /** Used only to renew the duty. */
   control: Executor;
   /** Declares the schedules, also in relays that do not lead. */
   db: Executor;
@@ -111,7 +111,7 @@ export class Scheduler implements Service {
   /** With each heartbeat. Never fails. */
   beat(): Promise<void> {
     if (!this.#running) return Promise.resolve();
-    // Not awaited: it uses another connection than the heartbeat.
+    // Not awaited: it uses another connection than the leader.
     this.#declaring ??= this.#declare().finally(() => {
       this.#declaring = undefined;
     });

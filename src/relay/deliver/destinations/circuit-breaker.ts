@@ -9,9 +9,9 @@ import {
 } from '../../../outbox/delivering/circuit.ts';
 import { causeText } from '../../../telemetry/error-text.ts';
 import type { Logger } from '../../../telemetry/logging.ts';
-import type { Lifecycle } from '../../lifecycle.ts';
 import { StateMachine } from '../../service/state-machine.ts';
 import { failureWithin } from '../../service/timeout.ts';
+import type { Lifecycle } from '../../telemetry/lifecycle.ts';
 import type { Destination } from './destination.ts';
 import type { ResolvedDestination } from './destination-options.ts';
 import { healthGraceMs } from './tuning.ts';

@@ -5,9 +5,9 @@ import { readCircuits, registerDestinations } from '../../../outbox/delivering/c
 import { unshelve } from '../../../outbox/delivering/unshelve.ts';
 import { causeText } from '../../../telemetry/error-text.ts';
 import type { Logger } from '../../../telemetry/logging.ts';
-import type { Lifecycle } from '../../lifecycle.ts';
 import type { Service } from '../../service/service.ts';
 import { failureWithin, withTimeout } from '../../service/timeout.ts';
+import type { Lifecycle } from '../../telemetry/lifecycle.ts';
 import { CircuitBreaker } from './circuit-breaker.ts';
 import { Destination } from './destination.ts';
 import type { ResolvedDestination } from './destination-options.ts';

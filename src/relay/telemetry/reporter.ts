@@ -1,37 +1,11 @@
-import type { ClaimedRow } from '../outbox/delivering/claim.ts';
-import type { TargetError } from '../outbox/delivering/fail.ts';
-import type { LostRelay } from '../outbox/delivering/take-over.ts';
-import type { Logger } from '../telemetry/logging.ts';
-import { SparseLog } from '../telemetry/logging.ts';
+import type { ClaimedRow } from '../../outbox/delivering/claim.ts';
+import type { TargetError } from '../../outbox/delivering/fail.ts';
+import type { LostRelay } from '../../outbox/delivering/take-over.ts';
+import type { Logger } from '../../telemetry/logging.ts';
+import { SparseLog } from '../../telemetry/logging.ts';
+import { isBlocking, type SettleEntry } from '../settle/transition.ts';
+import type { Counters } from './counters.ts';
 import type { EventFacts, Lifecycle } from './lifecycle.ts';
-import { isBlocking, type SettleEntry } from './settle/transition.ts';
-
-/** What a relay has done since it was created. */
-export interface Counters {
-  /** Events taken from the queue. */
-  claimed: number;
-  /** Events delivered to all of their targets and settled. */
-  delivered: number;
-  /** Failed attempts that will be retried. */
-  failed: number;
-  /** Events that became dead letters: rejected by a target, or out of attempts. */
-  deadLettered: number;
-  /** Events put on the shelf because a destination is down or paused. No attempt was counted. */
-  unavailable: number;
-  /** Events put back into the queue without an attempt. */
-  released: number;
-  /** Events cancelled by an operator while this relay had claimed them. */
-  cancelled: number;
-  /** Results that came too late, because another relay had taken over. */
-  fenced: number;
-  /** Events taken over from relays that ended. */
-  rescued: number;
-}
-
-export function newCounters(): Counters {
-  const outcomes = { delivered: 0, failed: 0, deadLettered: 0, unavailable: 0, released: 0 };
-  return { claimed: 0, ...outcomes, cancelled: 0, fenced: 0, rescued: 0 };
-}
 
 /** Reports what happened: counters, lifecycle events, and a log line for what went wrong. */
 export class Reporter {
