@@ -7,7 +7,7 @@ import { PostcommitError } from '../errors.ts';
 import { inlineBytesMax } from '../outbox/delivering/load-payload.ts';
 import { didYouMean } from '../suggest.ts';
 import type { Logger } from '../telemetry/logging.ts';
-import { silentLogger } from '../telemetry/logging.ts';
+import { silentLogger, stderrLogger } from '../telemetry/logging.ts';
 import type { Destinations } from './deliver/destinations/destination-options.ts';
 import { resolveDestinations } from './deliver/destinations/destination-options.ts';
 import { isPattern } from './deliver/handler-index.ts';
@@ -132,8 +132,11 @@ export interface RelayOptions extends ConnectionOptions {
    * Default: none.
    */
   schedules?: Schedules;
-  /** Where to log. A pino logger fits. Default: nowhere. */
-  logger?: Logger;
+  /**
+   * Where to log; a pino logger fits. `false`: nowhere. Default: warnings and errors go to standard error, as one JSON object per
+   * line.
+   */
+  logger?: Logger | false;
 }
 
 export type ResolvedRelayOptions = ReturnType<typeof resolveOptions>;
@@ -194,7 +197,7 @@ export function resolveOptions(given: RelayOptions) {
     stopTimeoutMs: whole('stopTimeoutMs', 10_000, 0, 3_600_000),
     maintenance: resolveMaintenance(given.maintenance),
     schedules: resolveSchedules(given.schedules),
-    logger: checkLogger(given.logger ?? silentLogger),
+    logger: checkLogger(given.logger),
   };
   // A misspelt limit would silently be ignored.
   const known = Object.keys(options);
@@ -244,9 +247,11 @@ function checkFlag(name: string, value: unknown): boolean {
   throw fail(`${name} must be true or false. Got ${String(value)}.`);
 }
 
-function checkLogger(logger: Logger): Logger {
+function checkLogger(given: Logger | false | undefined): Logger {
+  const logger = given === false ? silentLogger : (given ?? stderrLogger);
   for (const level of ['debug', 'info', 'warn', 'error'] as const) {
-    if (typeof logger?.[level] !== 'function') throw fail(`logger must have a function ${level}, as pino's has.`);
+    if (typeof logger?.[level] !== 'function')
+      throw fail(`logger must be false, or have a function ${level}, as pino's has.`);
   }
   return logger;
 }

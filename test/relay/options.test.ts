@@ -127,7 +127,10 @@ const options: Record<keyof RelayOptions, { taken: unknown[]; refused: unknown[]
     taken: [undefined, {}, { nightly: { cron: '0 3 * * *', event: { type: 'a', payload: null } } }],
     refused: [null, 'nightly', [], { '': { cron: '0 3 * * *', event: { type: 'a', payload: null } } }, { nightly: {} }],
   },
-  logger: { taken: [console], refused: ['console', {}, { ...console, warn: undefined }, () => {}] },
+  logger: {
+    taken: [console, false, undefined],
+    refused: ['console', true, {}, { ...console, warn: undefined }, () => {}],
+  },
 };
 
 function queuesNamed(count: number): Record<string, number> {
