@@ -1,5 +1,6 @@
 import pg from 'pg';
 import { PostcommitError } from '../errors.ts';
+import { shown } from '../format.ts';
 import { packageVersion } from '../package-version.ts';
 import { connectFirst, connectTimeoutMs, requireSession } from './connect.ts';
 import type { ConnectionOptions } from './connection-options.ts';
@@ -355,7 +356,7 @@ function checkPartitions(choice: unknown): void {
   if (choice === undefined || partitionChoices.includes(choice as PartitionChoice)) return;
   throw new PostcommitError(
     'POSTCOMMIT_E_BAD_OPTION',
-    `partitions must be one of ${partitionChoices.join(', ')}. Got ${JSON.stringify(choice) ?? String(choice)}.`,
+    `partitions must be one of ${partitionChoices.join(', ')}. Got ${shown(choice)}.`,
   );
 }
 
@@ -363,7 +364,7 @@ function checkLockTimeout(ms: number = lockTimeoutMsDefault): number {
   if (Number.isSafeInteger(ms) && ms >= 1 && ms < queryTimeoutMs) return ms;
   throw new PostcommitError(
     'POSTCOMMIT_E_BAD_OPTION',
-    `lockTimeoutMs must be a whole number from 1 to ${queryTimeoutMs - 1}. Got ${String(ms)}.`,
+    `lockTimeoutMs must be a whole number from 1 to ${queryTimeoutMs - 1}. Got ${shown(ms)}.`,
   );
 }
 

@@ -261,7 +261,7 @@ describe('what migrate refuses', () => {
 
   test('a relay on a database that was never migrated says which command to run', async () => {
     const database = await createTestDatabase({ migrate: false });
-    const relay = createRelay({ connectionString: database.url, handlers: {} });
+    const relay = createRelay({ connectionString: database.url, handlers: { other: { ignore: () => {} } } });
     await expect(relay.start()).rejects.toMatchObject({ code: 'POSTCOMMIT_E_MIGRATION_MISSING' });
     await expect(relay.start()).rejects.toThrow('npx postcommit migrate');
     await database.close();

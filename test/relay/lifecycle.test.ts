@@ -137,7 +137,7 @@ describe('the lifecycle events of a relay', () => {
 });
 
 test('options are checked before anything happens', () => {
-  const good = { connectionString: 'postgres://nowhere/x', handlers: {} };
+  const good = { connectionString: 'postgres://nowhere/x', handlers: { other: { ignore: () => {} } } };
   const bad: [string, object][] = [
     ['connectionString', { connectionString: '' }],
     ['leaseMs', { leaseMs: 10 }],
