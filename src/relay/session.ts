@@ -175,6 +175,7 @@ export class RelaySession implements Service {
       sessionLock: options.listen,
       hostId: identity.hostId,
       standing,
+      stats: () => ({ ...counters, ...this.#load }),
       onLost: (lost) => this.#lease.refused(lost),
       onTakeover: (lost) => {
         reporter.rescued(lost);
@@ -191,7 +192,6 @@ export class RelaySession implements Service {
       logger,
       heartbeat: this.#heartbeat,
       standing,
-      stats: () => ({ ...counters, ...this.#load }),
       isStopping: () => this.#stopping,
       onRegistered: (registered) => {
         this.#settler.useToken(registered);
