@@ -26,6 +26,8 @@ export default defineConfig({
     globalSetup: ['test/support/global-setup.ts'],
     reporters: ['default', new SummaryReporter()],
     maxWorkers: 2,
+    // Relays log warnings to standard error by default: shown for tests that fail.
+    silent: 'passed-only',
     // A failed test is tried once more, and the summary names it. In tests of guarantees only a wait that ran out on a busy
     // machine is tried again: a lost, duplicated or reordered event fails at once.
     projects: [

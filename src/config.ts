@@ -1,4 +1,4 @@
-import type { PartitionChoice } from './database/migrate.ts';
+import type { PartitionChoice } from './database/migrate-options.ts';
 import type { Handlers } from './relay/deliver/handlers.ts';
 import type { RelayOptions } from './relay/options.ts';
 

@@ -93,6 +93,10 @@ export const errorCodes = {
     'PostgreSQL cannot read this event from the log, so it is a dead letter. Correct its row in outbox_events, then retry the dead letter.',
   POSTCOMMIT_E_RELAY_ENDED:
     'The relay ended, or was declared lost, while it delivered this event. Find out why (out of memory, a crash, process.exit, a frozen host). If the event is a dead letter, retry it.',
+  POSTCOMMIT_E_RELAY_STOPPING:
+    'The relay stops, and the delivery did not finish within stopTimeoutMs. The event goes back into the queue and no attempt is counted.',
+  POSTCOMMIT_E_LEASE_LOST:
+    'The relay lost its lease, or could not renew it in time, so another relay may deliver the event. No attempt is counted.',
   POSTCOMMIT_E_DELIVER_TIMEOUT:
     'The handler did not finish within its timeoutMs (deliverTimeoutMs of the relay, unless it has its own), and its ctx.signal was aborted. Pass the signal on to what the handler waits for, increase the limit, or call ctx.extendTimeout() in long work.',
   POSTCOMMIT_E_PAYLOAD_NOT_LOADED:

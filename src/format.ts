@@ -1,3 +1,5 @@
+import { inspect } from 'node:util';
+
 /** `1 h 30 min`: at most two units. */
 export function duration(ms: number): string {
   if (ms < 0) return `-${duration(-ms)}`;
@@ -27,4 +29,10 @@ export function size(bytes: number): string {
   const power = Math.min(units.length - 1, bytes < 1 ? 0 : Math.floor(Math.log2(bytes) / 10));
   const amount = bytes / 1024 ** power;
   return `${power === 0 || amount >= 100 ? Math.round(amount) : Number(amount.toFixed(1))} ${units[power]}`;
+}
+
+/** A value for a message, on one line and of limited length. Texts have quotes, so that `"5"` and `5` differ. */
+export function shown(value: unknown): string {
+  const text = typeof value === 'string' ? JSON.stringify(value) : inspect(value, { depth: 1, breakLength: Infinity });
+  return text.length > 80 ? `${text.slice(0, 80)}…` : text;
 }

@@ -29,8 +29,9 @@ export type { ConnectionConfig, ConnectionOptions } from './database/connection-
 export type { Executor, Statement } from './database/executor.ts';
 export type { GrantsOptions } from './database/grants.ts';
 export { grantsSql } from './database/grants.ts';
-export type { MigrateOptions, MigrateResult, PartitionChoice } from './database/migrate.ts';
+export type { MigrateResult } from './database/migrate.ts';
 export { migrate, migrationSql } from './database/migrate.ts';
+export type { MigrateOptions, MigrationSqlOptions, PartitionChoice } from './database/migrate-options.ts';
 export type { OutboxEvent } from './emit/event.ts';
 export type { Emit, EmittedOnce } from './emit/outbox.ts';
 export { createOutbox, Outbox } from './emit/outbox.ts';

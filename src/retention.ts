@@ -1,4 +1,5 @@
 import { PostcommitError } from './errors.ts';
+import { shown } from './format.ts';
 
 const dayMs = 86_400_000;
 
@@ -14,6 +15,6 @@ export function checkKeepMs(name: string, value: unknown): number {
   if (typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= keepMsMax) return value;
   throw new PostcommitError(
     'POSTCOMMIT_E_BAD_OPTION',
-    `${name} must be a whole number from 0 to ${keepMsMax}, or Infinity to keep rows forever. Got ${String(value)}.`,
+    `${name} must be a whole number from 0 to ${keepMsMax}, or Infinity to keep rows forever. Got ${shown(value)}.`,
   );
 }

@@ -18,6 +18,13 @@ export function didYouMean(word: string, known: readonly string[]): string {
   return near === undefined ? '' : ` Did you mean ${near}?`;
 }
 
+/** What to say about the first option that is not known: a misspelt one would silently be ignored. `undefined`: all are known. */
+export function unknownOption(given: object, known: readonly string[]): string | undefined {
+  const unknown = Object.keys(given).find((name) => !known.includes(name));
+  if (unknown === undefined) return undefined;
+  return `There is no option ${unknown}.${didYouMean(unknown, known)} Known are: ${known.join(', ')}.`;
+}
+
 /** The Levenshtein distance: insertions, deletions and replacements that turn `a` into `b`. */
 function editDistance(a: string, b: string): number {
   let row = Array.from({ length: b.length + 1 }, (_, column) => column);

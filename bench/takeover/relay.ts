@@ -21,6 +21,7 @@ const tell = (note: RelayNote) => void process.send?.(note);
 const relay = createRelay({
   connectionString,
   name,
+  logger: false, // It reports every relay that is killed.
   handlers: {
     takeover: {
       handle: async (event) => {

@@ -1,4 +1,5 @@
 import { PostcommitError } from '../errors.ts';
+import { shown } from '../format.ts';
 import type { DeadReason } from '../outbox/delivering/fail.ts';
 import { deadReasons } from '../outbox/delivering/fail.ts';
 import type { DeadLetterConditions, EventConditions } from '../outbox/operating/conditions.ts';
@@ -100,7 +101,7 @@ function text(value: unknown, name: string): string | undefined {
 
 function oneOf<T extends string>(value: unknown, name: string, allowed: readonly T[]): T | undefined {
   if (value === undefined) return undefined;
-  if (!allowed.includes(value as T)) throw bad(`${name} must be one of ${allowed.join(', ')}. Got ${String(value)}.`);
+  if (!allowed.includes(value as T)) throw bad(`${name} must be one of ${allowed.join(', ')}. Got ${shown(value)}.`);
   return value as T;
 }
 
@@ -158,7 +159,7 @@ function toDeadLetterConditions(fields: Record<string, unknown>): DeadLetterCond
 export function checkLimit(value: unknown): number {
   if (value === undefined) return 50;
   if (!Number.isInteger(value) || (value as number) < 1 || (value as number) > limitMax) {
-    throw bad(`limit must be a whole number from 1 to ${limitMax}. Got ${String(value)}.`);
+    throw bad(`limit must be a whole number from 1 to ${limitMax}. Got ${shown(value)}.`);
   }
   return value as number;
 }

@@ -1,4 +1,4 @@
-import type { PartitionChoice } from '../database/migrate.ts';
+import type { PartitionChoice } from '../database/migrate-options.ts';
 
 const template = `import { defineConfig } from 'postcommit';
 // import { kafka } from 'postcommit/kafka';

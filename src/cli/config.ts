@@ -3,6 +3,7 @@ import { basename, dirname, extname, join, resolve } from 'node:path';
 import type { PostcommitConfig } from '../config.ts';
 import { PostcommitError } from '../errors.ts';
 import type { Handlers } from '../relay/deliver/handlers.ts';
+import { relayOptionNames } from '../relay/options.ts';
 import { suggest } from '../suggest.ts';
 import { jsonErrorLine } from './json-error-line.ts';
 
@@ -11,37 +12,7 @@ const extensions = ['.ts', '.mts', '.js', '.mjs', '.json'];
 /** The names of a config file in order of precedence: a `.js` next to a `.ts` is usually compiled from it. */
 export const configNames = extensions.map((extension) => `postcommit.config${extension}`);
 
-/** Complete by its type: an option that is added to the config and not here does not compile. */
-const knownKeys: Record<keyof PostcommitConfig, true> = {
-  connectionString: true,
-  connection: true,
-  schema: true,
-  partitions: true,
-  handlers: true,
-  destinations: true,
-  route: true,
-  name: true,
-  leaseMs: true,
-  heartbeatThread: true,
-  blockedMaxMs: true,
-  deliverTimeoutMs: true,
-  inFlightMax: true,
-  queues: true,
-  batchSizeMax: true,
-  prefetchMax: true,
-  inFlightBytesMax: true,
-  prefetchBytesMax: true,
-  loadBytesMax: true,
-  retry: true,
-  poison: true,
-  noHandler: true,
-  pollIntervalMs: true,
-  listen: true,
-  stopTimeoutMs: true,
-  maintenance: true,
-  schedules: true,
-  logger: true,
-};
+const knownKeys: Record<keyof PostcommitConfig, true> = { ...relayOptionNames, partitions: true };
 
 /**
  * Searches for a config file in `folder` and its parents, up to the folder with a package.json. Without a package.json,

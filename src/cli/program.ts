@@ -2,6 +2,7 @@ import type { CommanderError } from 'commander';
 import { Command } from 'commander';
 import { PostcommitError } from '../errors.ts';
 import { packageVersion } from '../package-version.ts';
+import { redact } from '../telemetry/redaction.ts';
 import { addDead } from './commands/dead.ts';
 import { addDemo } from './commands/demo.ts';
 import { addDestinations, addPause, addResume } from './commands/destinations.ts';
@@ -23,7 +24,6 @@ import { addStatus } from './commands/status.ts';
 import { examples } from './context.ts';
 import { ExitWith, exitCodeOf, exitCodes, exitCodesHelp } from './exit-codes.ts';
 import { printable } from './output.ts';
-import { redact } from './redaction.ts';
 import type { Terminal } from './terminal.ts';
 import { wantsColour } from './terminal.ts';
 

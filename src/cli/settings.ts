@@ -4,7 +4,7 @@ import type { PostcommitConfig } from '../config.ts';
 import type { ConnectionOptions } from '../database/connection-options.ts';
 import { resolveConnection } from '../database/connection-options.ts';
 import { defaultSchema, quoteIdentifier } from '../database/identifier.ts';
-import type { PartitionChoice } from '../database/migrate.ts';
+import type { PartitionChoice } from '../database/migrate-options.ts';
 import { PostcommitError } from '../errors.ts';
 import { findConfig, loadConfig } from './config.ts';
 import type { Terminal } from './terminal.ts';

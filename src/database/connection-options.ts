@@ -29,7 +29,7 @@ export interface ConnectionOptions {
    *     password: () => readToken(), // E.g. getAuthToken() of @aws-sdk/rds-signer.
    *     ssl: { ca: readFileSync('rds-ca.pem', 'utf8') },
    *   },
-   *   handlers: {},
+   *   handlers: { 'order.created': { 'send-receipt': async (event) => console.log(event.id) } },
    * });
    */
   connection?: ConnectionConfig | undefined;

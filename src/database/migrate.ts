@@ -2,53 +2,19 @@ import pg from 'pg';
 import { PostcommitError } from '../errors.ts';
 import { packageVersion } from '../package-version.ts';
 import { connectFirst, connectTimeoutMs, requireSession } from './connect.ts';
-import type { ConnectionOptions } from './connection-options.ts';
 import { resolveConnectionForWriting } from './connection-options.ts';
 import type { ServerList } from './connection-string.ts';
 import { codedDatabaseError, sqlState } from './database-error.ts';
 import type { Executor } from './executor.ts';
-import { defaultSchema, doorbellChannel, quoteIdentifier, quoteLiteral } from './identifier.ts';
+import { doorbellChannel, quoteIdentifier, quoteLiteral } from './identifier.ts';
+import type { MigrateOptions, MigrationSqlOptions, PartitionChoice } from './migrate-options.ts';
+import { queryTimeoutMs, resolveMigrateOptions, resolveMigrationSqlOptions } from './migrate-options.ts';
 import type { AppliedMigration, AppliedRoutine, Migration, Routine } from './migrations.ts';
 import { checkHistory, findOutdated, inOrder, readScripts } from './migrations.ts';
 import type { NotifyTriggerChange } from './notify-trigger.ts';
-import { applyNotifyTrigger, checkNotifyTrigger, findNotifyTriggerChange, notifyTriggerSql } from './notify-trigger.ts';
+import { applyNotifyTrigger, findNotifyTriggerChange, notifyTriggerSql } from './notify-trigger.ts';
 import { readSchemaCreators } from './schema-creators.ts';
 import { transactionSettingsSql } from './statement-settings.ts';
-
-/** How the log is partitioned: by day or month, so that retention drops whole partitions, or as one table. */
-export type PartitionChoice = 'none' | 'day' | 'month';
-
-export const partitionChoices: readonly PartitionChoice[] = ['none', 'day', 'month'];
-
-/** The role needs the right to create the schema, or an existing schema in which it may create tables. */
-export interface MigrateOptions extends ConnectionOptions {
-  /** The schema that holds the outbox. Default `postcommit`. */
-  schema?: string;
-  /** Only report what would be applied, and change nothing. Default `false`. */
-  dryRun?: boolean;
-  /**
-   * Only the inbox, `processed_events`: for the database of a consumer that emits nothing. A later call without it adds the outbox.
-   * Not together with `partitions` or `notifyTrigger`. Default `false`.
-   */
-  inboxOnly?: boolean;
-  /**
-   * Partitioning of a new outbox. One that has had events is not changed: use `admin.partitions.convert()`. Partitions make
-   * retention cheap for any number of events a day; an event's id is then unique only within its partition. Default `none`.
-   */
-  partitions?: PartitionChoice;
-  /**
-   * `true` installs a trigger that wakes relays when a transaction with events commits, so that they are prompt for plain
-   * `INSERT` and `select postcommit.emit(...)` of any language; `false` removes it. All writers pay for it: concurrent
-   * transactions with events commit one after the other, and 8 writers reached half of their throughput (docs/emitting.md, also
-   * about sessions that do without). Default: an existing trigger stays, and a new outbox has none.
-   */
-  notifyTrigger?: boolean;
-  /**
-   * How long to wait for another process that migrates this outbox, and for each lock on its tables, in milliseconds. Then it
-   * fails with POSTCOMMIT_E_LOCK_TIMEOUT. Default 300,000 (5 minutes).
-   */
-  lockTimeoutMs?: number;
-}
 
 export interface MigrateResult {
   schema: string;
@@ -72,10 +38,6 @@ export interface MigrateResult {
    */
   schemaCreators?: string[];
 }
-
-const lockTimeoutMsDefault = 300_000;
-/** A statement without a result after this time has lost its connection. */
-const queryTimeoutMs = 600_000;
 
 /** A line break in the name would end a comment that contains it, and the tag would end the body of a function. */
 function requireWritable(schema: string): void {
@@ -129,14 +91,8 @@ function record(schema: string, { version, name, checksum }: Migration | Routine
  * All migrations and routines as SQL text, for teams that apply it with their own tool. It records what was applied as
  * `migrate()` does, so the two can be mixed. `after` omits the migrations up to that version.
  */
-export function migrationSql(
-  options: { schema?: string; after?: number } & Pick<
-    MigrateOptions,
-    'inboxOnly' | 'partitions' | 'notifyTrigger'
-  > = {},
-): string {
-  const schema = options.schema ?? defaultSchema;
-  checkChoices(options);
+export function migrationSql(options: MigrationSqlOptions = {}): string {
+  const schema = resolveMigrationSqlOptions(options);
   const { migrations, routines } = readScripts(options.inboxOnly);
   const scripts = inOrder(migrations, routines).filter(
     ({ version }) => version === undefined || version > (options.after ?? 0),
@@ -162,15 +118,8 @@ function scriptsSql(schema: string, scripts: readonly (Migration | Routine)[]): 
  * await migrate({ connectionString: process.env.DATABASE_URL! });
  */
 export async function migrate(options: MigrateOptions): Promise<MigrateResult> {
-  const schema = options.schema ?? defaultSchema;
-  quoteIdentifier(schema);
+  const { schema, lockTimeoutMs } = resolveMigrateOptions(options);
   requireWritable(schema);
-  checkChoices(options);
-  const lockTimeoutMs = checkLockTimeout(options.lockTimeoutMs);
-  // Without one, pg would silently use whatever database it finds on this host.
-  if (!options.connectionString && options.connection === undefined) {
-    throw new PostcommitError('POSTCOMMIT_E_NO_DATABASE_URL');
-  }
   let client: pg.Client | undefined;
   try {
     client = await connect(resolveConnectionForWriting(options));
@@ -361,25 +310,4 @@ async function applyPartitions(
     `select value from ${quoteIdentifier(schema)}.outbox_settings where name = 'partitions'`,
   );
   return (rows[0]?.value as PartitionChoice | undefined) ?? 'none';
-}
-
-function checkChoices({ inboxOnly, partitions, notifyTrigger }: Partial<MigrateOptions>): void {
-  checkNotifyTrigger(notifyTrigger);
-  const bad = (detail: string) => new PostcommitError('POSTCOMMIT_E_BAD_OPTION', detail);
-  if (partitions !== undefined && !partitionChoices.includes(partitions)) {
-    throw bad(
-      `partitions must be one of ${partitionChoices.join(', ')}. Got ${JSON.stringify(partitions) ?? String(partitions)}.`,
-    );
-  }
-  if (inboxOnly && ((partitions ?? 'none') !== 'none' || notifyTrigger !== undefined)) {
-    throw bad('inboxOnly creates no outbox, so leave out partitions and notifyTrigger.');
-  }
-}
-
-function checkLockTimeout(ms: number = lockTimeoutMsDefault): number {
-  if (Number.isSafeInteger(ms) && ms >= 1 && ms < queryTimeoutMs) return ms;
-  throw new PostcommitError(
-    'POSTCOMMIT_E_BAD_OPTION',
-    `lockTimeoutMs must be a whole number from 1 to ${queryTimeoutMs - 1}. Got ${String(ms)}.`,
-  );
 }

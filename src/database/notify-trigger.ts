@@ -1,4 +1,5 @@
 import { PostcommitError } from '../errors.ts';
+import { shown } from '../format.ts';
 import { sqlState } from './database-error.ts';
 import type { Executor } from './executor.ts';
 import { quoteIdentifier } from './identifier.ts';
@@ -62,5 +63,5 @@ export async function applyNotifyTrigger(
 
 export function checkNotifyTrigger(wanted: unknown): void {
   if (wanted === undefined || typeof wanted === 'boolean') return;
-  throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', `notifyTrigger must be true or false. Got ${String(wanted)}.`);
+  throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', `notifyTrigger must be true or false. Got ${shown(wanted)}.`);
 }

@@ -54,6 +54,7 @@ async function run({ name, connectionString, schemas }: RelayAssignment): Promis
     leaseMs,
     retry,
     inFlightMax: 50,
+    logger: false, // The failures of the demo are part of it, and its screen shows them.
   });
   relay.on('claimed', ({ rescued }) => {
     if (rescued > 0) send({ kind: 'tookOver', count: rescued });

@@ -1,8 +1,9 @@
-import { inspect, types } from 'node:util';
+import { types } from 'node:util';
 import type { EventCatalogue } from '../catalogue/catalogue.ts';
 import { checkPayload, definitionOf } from '../catalogue/catalogue.ts';
 import { isStorable } from '../database/storable-text.ts';
 import { PostcommitError } from '../errors.ts';
+import { shown } from '../format.ts';
 import type { InsertableEvent } from '../outbox/emitting/insert.ts';
 import { defaultQueue, isQueueName } from '../queue-name.ts';
 import { didYouMean } from '../suggest.ts';
@@ -227,10 +228,4 @@ function isTime(value: unknown): boolean {
 function storable(text: string, what: string): string {
   if (!isStorable(text)) throw new PostcommitError('POSTCOMMIT_E_TEXT_NOT_STORABLE', `It is in ${what}.`);
   return text;
-}
-
-/** A value for a message: on one line and of limited length. */
-function shown(value: unknown): string {
-  const text = typeof value === 'string' ? JSON.stringify(value) : inspect(value, { depth: 1, breakLength: Infinity });
-  return text.length > 80 ? `${text.slice(0, 80)}…` : text;
 }

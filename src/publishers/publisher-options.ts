@@ -1,4 +1,6 @@
 import { PostcommitError } from '../errors.ts';
+import { shown } from '../format.ts';
+import { unknownOption } from '../suggest.ts';
 
 /** Reads the options of a publisher's factory. A wrong option is refused at once, before anything is connected. */
 export interface OptionReader<T extends object> {
@@ -15,20 +17,19 @@ export function readOptions<T extends object>(
 ): OptionReader<T> {
   const fail = (detail: string) => new PostcommitError('POSTCOMMIT_E_BAD_OPTION', `${factory}(): ${detail}`);
   if (typeof given !== 'object' || given === null) throw fail('takes an object of options.');
-  // A misspelt limit would silently be no limit.
-  const unknown = Object.keys(given).find((name) => !(known as readonly string[]).includes(name));
-  if (unknown !== undefined) throw fail(`There is no option ${unknown}. Known are: ${known.join(', ')}.`);
+  const unknown = unknownOption(given, known);
+  if (unknown !== undefined) throw fail(unknown);
   return {
     fail,
     whole(name, fallback, min, max) {
       const value: unknown = given[name] ?? fallback;
       if (Number.isInteger(value) && (value as number) >= min && (value as number) <= max) return value as number;
-      throw fail(`${name} must be a whole number from ${min} to ${max}. Got ${String(value)}.`);
+      throw fail(`${name} must be a whole number from ${min} to ${max}. Got ${shown(value)}.`);
     },
     flag(name, fallback) {
       const value: unknown = given[name] ?? fallback;
       if (typeof value === 'boolean') return value;
-      throw fail(`${name} must be true or false. Got ${String(value)}.`);
+      throw fail(`${name} must be true or false. Got ${shown(value)}.`);
     },
     text(name) {
       const value: unknown = given[name];

@@ -4,10 +4,11 @@ import type { ConnectionOptions } from '../database/connection-options.ts';
 import { resolveConnectionForWriting } from '../database/connection-options.ts';
 import { defaultSchema, quoteIdentifier } from '../database/identifier.ts';
 import { PostcommitError } from '../errors.ts';
+import { shown } from '../format.ts';
 import { inlineBytesMax } from '../outbox/delivering/load-payload.ts';
-import { didYouMean } from '../suggest.ts';
+import { unknownOption } from '../suggest.ts';
 import type { Logger } from '../telemetry/logging.ts';
-import { silentLogger } from '../telemetry/logging.ts';
+import { silentLogger, stderrLogger } from '../telemetry/logging.ts';
 import type { Destinations } from './deliver/destinations/destination-options.ts';
 import { resolveDestinations } from './deliver/destinations/destination-options.ts';
 import { isPattern } from './deliver/handler-index.ts';
@@ -32,7 +33,10 @@ import { resolveSchedules } from './schedules/schedule-options.ts';
 export interface RelayOptions extends ConnectionOptions {
   /** The schema that holds the outbox. Default `postcommit`. */
   schema?: string;
-  /** Named handlers by event type, or pattern of types (`order.*`, `*`), each a function or `{ handle, timeoutMs, retry, … }`. */
+  /**
+   * Named handlers by event type, or pattern of types (`order.*`, `*`), each a function or `{ handle, timeoutMs, retry, … }`. A
+   * relay needs at least one handler or destination.
+   */
   handlers?: Handlers;
   /** Brokers and endpoints by name, e.g. `{ events: kafka({ brokers }) }`. */
   destinations?: Destinations;
@@ -112,8 +116,8 @@ export interface RelayOptions extends ConnectionOptions {
    */
   poison?: 'skip' | 'block';
   /**
-   * What happens to an event that has no handler and is routed to no destination. `retry` (default): it waits for one, with
-   * the usual attempts; right for rolling deployments. `fail`: it becomes a dead letter immediately.
+   * What happens to an event that has no handler and is routed to no destination. `retry` (default): it waits for one, and
+   * each try counts as a failed attempt; right for rolling deployments. `fail`: it becomes a dead letter immediately.
    */
   noHandler?: 'retry' | 'fail';
   /** The longest time between two claims without a notification. Default 1,000. */
@@ -132,25 +136,62 @@ export interface RelayOptions extends ConnectionOptions {
    * Default: none.
    */
   schedules?: Schedules;
-  /** Where to log. A pino logger fits. Default: nowhere. */
-  logger?: Logger;
+  /**
+   * Where to log; a pino logger fits. `false`: nowhere. Default: warnings and errors go to standard error, as one JSON object per
+   * line.
+   */
+  logger?: Logger | false;
 }
+
+/** Complete by its type: an option that is added above and not here does not compile. */
+export const relayOptionNames: Record<keyof RelayOptions, true> = {
+  connectionString: true,
+  connection: true,
+  schema: true,
+  handlers: true,
+  destinations: true,
+  route: true,
+  name: true,
+  leaseMs: true,
+  heartbeatThread: true,
+  blockedMaxMs: true,
+  deliverTimeoutMs: true,
+  inFlightMax: true,
+  queues: true,
+  batchSizeMax: true,
+  prefetchMax: true,
+  inFlightBytesMax: true,
+  prefetchBytesMax: true,
+  loadBytesMax: true,
+  retry: true,
+  poison: true,
+  noHandler: true,
+  pollIntervalMs: true,
+  listen: true,
+  stopTimeoutMs: true,
+  maintenance: true,
+  schedules: true,
+  logger: true,
+};
 
 export type ResolvedRelayOptions = ReturnType<typeof resolveOptions>;
 
 /** Fills in the defaults and checks the options against each other, once. */
 export function resolveOptions(given: RelayOptions) {
   if (typeof given !== 'object' || given === null) throw fail('createRelay() takes an object of options.');
+  // Before any other check: a misspelt connectionString would be reported as a missing one.
+  const unknown = unknownOption(given, Object.keys(relayOptionNames));
+  if (unknown !== undefined) throw fail(unknown);
   const whole = (name: keyof RelayOptions, fallback: number, min: number, max: number): number => {
     const value = (given[name] as number | undefined) ?? fallback;
     if (!Number.isInteger(value) || value < min || value > max) {
-      throw fail(`${name} must be a whole number from ${min} to ${max}. Got ${String(value)}.`);
+      throw fail(`${name} must be a whole number from ${min} to ${max}. Got ${shown(value)}.`);
     }
     return value;
   };
   const oneOf = <T extends string>(name: keyof RelayOptions, fallback: T, allowed: readonly T[]): T => {
     const value = (given[name] as T | undefined) ?? fallback;
-    if (!allowed.includes(value)) throw fail(`${name} must be one of ${allowed.join(', ')}. Got ${String(value)}.`);
+    if (!allowed.includes(value)) throw fail(`${name} must be one of ${allowed.join(', ')}. Got ${shown(value)}.`);
     return value;
   };
   const schema = given.schema ?? defaultSchema;
@@ -194,13 +235,13 @@ export function resolveOptions(given: RelayOptions) {
     stopTimeoutMs: whole('stopTimeoutMs', 10_000, 0, 3_600_000),
     maintenance: resolveMaintenance(given.maintenance),
     schedules: resolveSchedules(given.schedules),
-    logger: checkLogger(given.logger ?? silentLogger),
+    logger: checkLogger(given.logger),
   };
-  // A misspelt limit would silently be ignored.
-  const known = Object.keys(options);
-  const unknown = Object.keys(given).find((name) => !known.includes(name));
-  if (unknown !== undefined)
-    throw fail(`There is no option ${unknown}.${didYouMean(unknown, known)} Known are: ${known.join(', ')}.`);
+  if (handlers.all.length === 0 && options.destinations.length === 0) {
+    throw fail(
+      "handlers and destinations are empty, so every event would fail until its attempts are used up. Give at least one, e.g. handlers: { 'order.created': { 'send-receipt': async (event) => {} } }.",
+    );
+  }
   if (options.route !== undefined && options.destinations.length === 0) {
     throw fail('route needs destinations to choose from.');
   }
@@ -241,12 +282,14 @@ function checkRoute(route: unknown): RouteFunction | undefined {
 
 function checkFlag(name: string, value: unknown): boolean {
   if (typeof value === 'boolean') return value;
-  throw fail(`${name} must be true or false. Got ${String(value)}.`);
+  throw fail(`${name} must be true or false. Got ${shown(value)}.`);
 }
 
-function checkLogger(logger: Logger): Logger {
+function checkLogger(given: Logger | false | undefined): Logger {
+  const logger = given === false ? silentLogger : (given ?? stderrLogger);
   for (const level of ['debug', 'info', 'warn', 'error'] as const) {
-    if (typeof logger?.[level] !== 'function') throw fail(`logger must have a function ${level}, as pino's has.`);
+    if (typeof logger?.[level] !== 'function')
+      throw fail(`logger must be false, or have a function ${level}, as pino's has.`);
   }
   return logger;
 }

@@ -1,4 +1,5 @@
 import { PostcommitError } from '../errors.ts';
+import { shown } from '../format.ts';
 import { inlineBytesMax } from '../outbox/delivering/load-payload.ts';
 import { defaultQueue, isQueueName, queueNameRule } from '../queue-name.ts';
 
@@ -18,10 +19,10 @@ export function resolveQueues(given: unknown, inFlightMax: number | undefined): 
   if (queues.length === 0) throw fail(`queues is empty, so the relay would deliver nothing: ${example}.`);
   if (queues.length > queuesMax) throw fail(`queues has at most ${queuesMax} names. Got ${queues.length}.`);
   for (const [name, slots] of queues) {
-    const shown = JSON.stringify(name.slice(0, 120));
-    if (!isQueueName(name)) throw fail(`A name in queues is ${queueNameRule}. Got ${shown}.`);
+    const quoted = JSON.stringify(name.slice(0, 120));
+    if (!isQueueName(name)) throw fail(`A name in queues is ${queueNameRule}. Got ${quoted}.`);
     if (!Number.isInteger(slots) || slots < 1 || slots > slotsMax) {
-      throw fail(`queues[${shown}] must be a whole number from 1 to ${slotsMax}. Got ${String(slots)}.`);
+      throw fail(`queues[${quoted}] must be a whole number from 1 to ${slotsMax}. Got ${shown(slots)}.`);
     }
   }
   return new Map(queues);

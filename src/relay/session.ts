@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { PostcommitError } from '../errors.ts';
 import { loadPayload } from '../outbox/delivering/load-payload.ts';
 import { requireAllRows } from '../outbox/delivering/require-all-rows.ts';
 import { requireFunctions } from '../outbox/delivering/require-functions.ts';
@@ -175,6 +176,7 @@ export class RelaySession implements Service {
       sessionLock: options.listen,
       hostId: identity.hostId,
       standing,
+      stats: () => ({ ...counters, ...this.#load }),
       onLost: (lost) => this.#lease.refused(lost),
       onTakeover: (lost) => {
         reporter.rescued(lost);
@@ -191,7 +193,6 @@ export class RelaySession implements Service {
       logger,
       heartbeat: this.#heartbeat,
       standing,
-      stats: () => ({ ...counters, ...this.#load }),
       isStopping: () => this.#stopping,
       onRegistered: (registered) => {
         this.#settler.useToken(registered);
@@ -204,11 +205,11 @@ export class RelaySession implements Service {
         this.#lanes.forget();
         this.#cancels.forget();
         payloads.forget();
-        this.#deliverer.abandon(new Error('The relay lost its lease'));
+        this.#deliverer.abandon(new PostcommitError('POSTCOMMIT_E_LEASE_LOST'));
         // What still runs was started under the old lease; under the new one the same events may be claimed again.
         await withTimeout(abortedMs, this.#whenDelivered());
       },
-      onOverdue: () => this.#deliverer.abandon(new Error('The relay could not renew its lease')),
+      onOverdue: () => this.#deliverer.abandon(new PostcommitError('POSTCOMMIT_E_LEASE_LOST')),
       onBeat: async () => {
         this.#sweeper.beat();
         this.#cancels.check();
@@ -338,7 +339,12 @@ export class RelaySession implements Service {
     const undeferred = this.#lanes.undeferAll().catch(() => {});
     await withTimeout(deadline - performance.now(), this.#whenDelivered());
     if (this.#dispatcher.inFlight > 0) {
-      this.#deliverer.abandon(new Error('The relay is stopping'));
+      const { logger, stopTimeoutMs } = this.#options;
+      logger.warn(
+        { inFlight: this.#dispatcher.inFlight, stopTimeoutMs },
+        'deliveries did not finish in time, aborting them',
+      );
+      this.#deliverer.abandon(new PostcommitError('POSTCOMMIT_E_RELAY_STOPPING'));
       await withTimeout(abortedMs, this.#whenDelivered());
     }
     const closed = this.#destinations.stop();

@@ -1,6 +1,6 @@
-/**
- * Receives the log of Postcommit. A pino logger has this interface. Default: no logging.
- */
+import { redact } from './redaction.ts';
+
+/** Receives the log of a relay. A pino logger has this interface. */
 export interface Logger {
   debug(fields: object, message: string): void;
   info(fields: object, message: string): void;
@@ -21,6 +21,12 @@ export function jsonLogger(write: (line: string) => void, minimum: keyof Logger 
           write(`${JSON.stringify({ time: new Date().toISOString(), level, message, ...fields })}\n`);
   return { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') };
 }
+
+/**
+ * The log of a relay that was given none: warnings and errors, on standard error. With `console`, which ignores a standard error
+ * that is closed: the stream itself would end the process.
+ */
+export const stderrLogger: Logger = jsonLogger((line) => console.error(redact(line.trimEnd())), 'warn');
 
 /** Kinds can contain external names (an event type), so their number is limited too. */
 const kindsMax = 1_000;

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import { printable, renderTable } from '../../src/cli/output.ts';
-import { redact } from '../../src/cli/redaction.ts';
 import { wantsColour } from '../../src/cli/terminal.ts';
 import { duration, quantity } from '../../src/format.ts';
 import { suggest } from '../../src/suggest.ts';
+import { redact } from '../../src/telemetry/redaction.ts';
 
 describe('tables', () => {
   it('aligns columns and leaves no blanks at the end', () => {

@@ -277,8 +277,39 @@ describe('what migrate refuses', () => {
 
   test.each([undefined, '', null])('%j as connection string: it would be some other database', async (given) => {
     await expect(migrate({ connectionString: given as never })).rejects.toMatchObject({
-      code: 'POSTCOMMIT_E_NO_DATABASE_URL',
+      code: 'POSTCOMMIT_E_BAD_OPTION',
+      message: expect.stringContaining('It does not read DATABASE_URL itself'),
     });
+  });
+
+  test.each([undefined, null, 'postgres://host/shop'])('%j as options', async (given) => {
+    await expect(migrate(given as never)).rejects.toMatchObject({
+      code: 'POSTCOMMIT_E_BAD_OPTION',
+      message: expect.stringContaining('migrate() takes an object of options'),
+    });
+  });
+
+  test('a misspelt option: dryrun would migrate', async () => {
+    const database = await createTestDatabase({ migrate: false });
+    try {
+      for (const [wrong, right] of [
+        ['dryrun', 'dryRun'],
+        ['notifytrigger', 'notifyTrigger'],
+      ] as const) {
+        const refused = {
+          code: 'POSTCOMMIT_E_BAD_OPTION',
+          message: expect.stringContaining(`There is no option ${wrong}. Did you mean ${right}?`),
+        };
+        await expect(migrate({ connectionString: database.url, [wrong]: true })).rejects.toMatchObject(refused);
+      }
+      await expect(migrate({ connectionString: database.url, dryRun: 'yes' as never })).rejects.toMatchObject({
+        code: 'POSTCOMMIT_E_BAD_OPTION',
+      });
+      expect(() => migrationSql({ notifytrigger: true } as never)).toThrow('Did you mean notifyTrigger?');
+      expect(await database.query(`select to_regnamespace('postcommit') as schema`)).toEqual([{ schema: null }]);
+    } finally {
+      await database.close();
+    }
   });
 
   test('a server that is not there', async () => {
@@ -312,7 +343,7 @@ describe('what migrate refuses', () => {
 
   test('a relay on a database that was never migrated says which command to run', async () => {
     const database = await createTestDatabase({ migrate: false });
-    const relay = createRelay({ connectionString: database.url, handlers: {} });
+    const relay = createRelay({ connectionString: database.url, handlers: { other: { ignore: () => {} } } });
     await expect(relay.start()).rejects.toMatchObject({ code: 'POSTCOMMIT_E_MIGRATION_MISSING' });
     await expect(relay.start()).rejects.toThrow('npx postcommit migrate');
     await database.close();

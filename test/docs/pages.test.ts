@@ -1,6 +1,7 @@
 import { readdir, readFile, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { expect, test } from 'vitest';
+import { resolveOptions } from '../../src/relay/options.ts';
 
 /** Every page for readers: docs/ and the pages of the root, relative to the project. */
 async function listPages(): Promise<string[]> {
@@ -42,4 +43,18 @@ test('every relative link leads to a file', async () => {
     }
   }
   expect(broken).toEqual([]);
+});
+
+test('the page about relays names every option and every lifecycle event', async () => {
+  const page = await readFile('docs/relay.md', 'utf8');
+  const firstCells = page.split('\n').map((line) => /^\| (`.*?) \|/.exec(line)?.[1] ?? '');
+  const named = new Set(firstCells.flatMap((cell) => [...cell.matchAll(/`(\w+)`/g)].map(([, name]) => name)));
+  const { servers: _resolved, ...options } = resolveOptions({
+    connectionString: 'postgres://host/shop',
+    handlers: { made: { see: () => {} } },
+  });
+  const lifecycle = await readFile('src/relay/lifecycle.ts', 'utf8');
+  const events = [...lifecycle.matchAll(/^ {2}(\w+): \[/gm)].map(([, name]) => name);
+  expect(events).toContain('deadLettered');
+  expect([...Object.keys(options), ...events].filter((name) => !named.has(name))).toEqual([]);
 });

@@ -122,6 +122,7 @@ describe('G5 fencing: a relay that stalled past its lease', () => {
       const [{ alive }] = await scenario.db.query(
         'select lease_until > now() as alive from postcommit.outbox_relays where ended_at is null',
       );
+      expect(aborted).toMatchObject({ code: 'POSTCOMMIT_E_LEASE_LOST' });
       expect(alive).toBe(true);
       await scenario.relay('owner', limits);
       await scenario.drained();

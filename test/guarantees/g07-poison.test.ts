@@ -149,7 +149,10 @@ describe('G7 no handler for a type', () => {
     'retry: it waits for a relay that has one',
     withScenario(async (scenario) => {
       await scenario.emit([{ aggregateId: 'a' }]);
-      const without = await scenario.relay('without', { handlers: {}, retry: { delaysMs: Array(500).fill(20) } });
+      const without = await scenario.relay('without', {
+        handlers: { other: { ignore: () => {} } },
+        retry: { delaysMs: Array(500).fill(20) },
+      });
       const told = await nextEvent(without, 'failed');
       expect(told).toMatchObject({ eventType: 'scripted', target: null });
       expect((await failures(scenario))[0]).toMatchObject({

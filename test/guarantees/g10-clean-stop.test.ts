@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, test } from 'vitest';
+import { silentLogger } from '../../src/telemetry/logging.ts';
 import { seededRandom } from '../support/random.ts';
 import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';
 import { startTcpProxy } from '../support/tcp-proxy.ts';
@@ -48,8 +49,10 @@ describe('G10 clean stop', () => {
     'a handler that looks at its signal gives up at the deadline, and its event costs no attempt',
     withScenario(async (scenario) => {
       const reasons: unknown[] = [];
+      const warnings: unknown[] = [];
       const relay = await scenario.relay('one', {
         stopTimeoutMs: 200,
+        logger: { ...silentLogger, warn: (...line) => warnings.push(line) },
         handlers: {
           scripted: {
             script: (_event, ctx) =>
@@ -63,7 +66,10 @@ describe('G10 clean stop', () => {
       await scenario.emitLine('a', 3);
       await until(() => relay.stats().inFlight === 1, { what: 'the handler runs' });
       await within(relay.stop(), { timeoutMs: 2_200, what: 'it stopped' });
-      expect(String(reasons[0])).toContain('stopping');
+      expect(reasons[0]).toMatchObject({ name: 'PostcommitError', code: 'POSTCOMMIT_E_RELAY_STOPPING' });
+      expect(warnings).toEqual([
+        [{ inFlight: 1, stopTimeoutMs: 200 }, expect.stringContaining('did not finish in time')],
+      ]);
       expect(await scenario.db.query('select attempts, claimed_by from postcommit.outbox_queue')).toEqual(
         Array(3).fill({ attempts: 0, claimed_by: null }),
       );

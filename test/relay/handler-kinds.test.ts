@@ -82,7 +82,9 @@ describe('an event whose type has no handler', () => {
     'is a dead letter once its attempts are used up',
     withScenario(async (scenario) => {
       await scenario.emit([{ type: 'order.paid', aggregateId: 'a' }]);
-      const counts = await scenario.idleRelay('one', { retry: { delaysMs: [0] }, handlers: {} }).runOnce();
+      const counts = await scenario
+        .idleRelay('one', { retry: { delaysMs: [0] }, handlers: { other: { ignore: () => {} } } })
+        .runOnce();
       expect(counts).toEqual({ delivered: 0, failed: 1, deadLettered: 1, complete: true });
       const [letter] = await scenario.db.query('select reason, attempts from postcommit.outbox_dead_letters');
       expect(letter).toEqual({ reason: 'exhausted', attempts: 2 });
@@ -93,7 +95,7 @@ describe('an event whose type has no handler', () => {
     'is a dead letter at once with noHandler: fail',
     withScenario(async (scenario) => {
       await scenario.emit([{ type: 'order.paid', aggregateId: 'a' }]);
-      const handlers = { 'order.paid': {} };
+      const handlers = { 'order.paid': {}, other: { ignore: () => {} } };
       const counts = await scenario.idleRelay('one', { ...soon, noHandler: 'fail', handlers }).runOnce();
       expect(counts).toEqual({ delivered: 0, failed: 0, deadLettered: 1, complete: true });
       const [letter] = await scenario.db.query('select reason, attempts, error from postcommit.outbox_dead_letters');

@@ -119,6 +119,31 @@ describe('the lifecycle events of a relay', () => {
     }),
   );
 
+  test.each(['on its thread', 'on the event loop'])(
+    'a heartbeat %s writes what the relay has done until then',
+    (where) =>
+      withScenario(async (scenario) => {
+        const options = { leaseMs: 9_000, heartbeatThread: where === 'on its thread' };
+        // Only a child process, which has the loader for its sources, has a thread.
+        if (options.heartbeatThread) await scenario.child('one', options);
+        else await scenario.relay('one', options);
+        await scenario.emitLine('a', 50);
+        await scenario.drained();
+        // The thread is told every 0.9 s.
+        const reportedAt = (await scenario.now()) + 1_000;
+        const row = await until(
+          async () => {
+            const [found] = await scenario.db.query(
+              `select stats, extract(epoch from heartbeat_at) * 1000 as "at" from postcommit.outbox_relays`,
+            );
+            return Number(found.at) > reportedAt && found;
+          },
+          { what: 'the next heartbeat' },
+        );
+        expect(row.stats).toMatchObject({ claimed: 50, delivered: 50 });
+      })(),
+  );
+
   test(
     'a lost relay is reported by the one that takes over',
     withScenario(async (scenario) => {
@@ -137,7 +162,7 @@ describe('the lifecycle events of a relay', () => {
 });
 
 test('options are checked before anything happens', () => {
-  const good = { connectionString: 'postgres://nowhere/x', handlers: {} };
+  const good = { connectionString: 'postgres://nowhere/x', handlers: { other: { ignore: () => {} } } };
   const bad: [string, object][] = [
     ['connectionString', { connectionString: '' }],
     ['leaseMs', { leaseMs: 10 }],

@@ -4,7 +4,10 @@ import { createRelay, type RelayOptions } from '../../src/index.ts';
 import { resolveOptions } from '../../src/relay/options.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';
 
-const good: RelayOptions = { connectionString: 'postgres://user:secret@127.0.0.1:5432/orders', handlers: {} };
+const good: RelayOptions = {
+  connectionString: 'postgres://user:secret@127.0.0.1:5432/orders',
+  handlers: { 'order.paid': { mail: () => {} } },
+};
 
 /** Every option, with what is taken and what is refused. A new option that is missing here fails the build. */
 const options: Record<keyof RelayOptions, { taken: unknown[]; refused: unknown[] }> = {
@@ -34,8 +37,16 @@ const options: Record<keyof RelayOptions, { taken: unknown[]; refused: unknown[]
   },
   schema: { taken: ['my outbox', 'Ünïcode', undefined], refused: ['', 'x'.repeat(64), 'a\0b', 'pg_outbox', 5] },
   handlers: {
-    taken: [{}, { 'order.paid': { mail: () => {} } }],
-    refused: ['handlers.ts', [() => {}], { 'order.paid': () => {} }],
+    taken: [{ 'order.paid': { mail: () => {} } }, { '*': { audit: () => {} } }],
+    refused: [
+      undefined,
+      {},
+      { 'order.paid': {} },
+      { '': { mail: () => {} } },
+      'handlers.ts',
+      [() => {}],
+      { 'order.paid': () => {} },
+    ],
   },
   destinations: {
     taken: [{}, undefined],
@@ -127,7 +138,10 @@ const options: Record<keyof RelayOptions, { taken: unknown[]; refused: unknown[]
     taken: [undefined, {}, { nightly: { cron: '0 3 * * *', event: { type: 'a', payload: null } } }],
     refused: [null, 'nightly', [], { '': { cron: '0 3 * * *', event: { type: 'a', payload: null } } }, { nightly: {} }],
   },
-  logger: { taken: [console], refused: ['console', {}, { ...console, warn: undefined }, () => {}] },
+  logger: {
+    taken: [console, false, undefined],
+    refused: ['console', true, {}, { ...console, warn: undefined }, () => {}],
+  },
 };
 
 function queuesNamed(count: number): Record<string, number> {
@@ -208,6 +222,35 @@ describe('taken together', () => {
         message: expect.stringMatching(/inflightMax.*inFlightMax/),
       }),
     );
+  });
+
+  test.each(['connectionstring', 'db'])('%s instead of connectionString is named', (wrong) => {
+    const { connectionString, ...rest } = good;
+    expect(() => createRelay({ ...rest, [wrong]: connectionString } as RelayOptions)).toThrow(
+      expect.objectContaining({
+        code: 'POSTCOMMIT_E_BAD_OPTION',
+        message: expect.stringMatching(new RegExp(`There is no option ${wrong}\\..*connectionString`)),
+      }),
+    );
+  });
+
+  test('destinations alone are enough, and schedules are not: something must take their events', () => {
+    const { connectionString } = good;
+    const nightly = { cron: '0 3 * * *', event: { type: 'a', payload: null } };
+    expect(() => createRelay({ connectionString, destinations: { events: new ScriptedPublisher() } })).not.toThrow();
+    for (const options of [{ connectionString }, { connectionString, schedules: { nightly } }]) {
+      expect(() => createRelay(options)).toThrow(
+        expect.objectContaining({
+          code: 'POSTCOMMIT_E_BAD_OPTION',
+          message: expect.stringContaining('handlers and destinations are empty'),
+        }),
+      );
+    }
+  });
+
+  test('a text instead of a number is shown as a text', () => {
+    expect(() => createRelay({ ...good, inFlightMax: '5' } as unknown as RelayOptions)).toThrow('Got "5".');
+    expect(() => createRelay({ ...good, queues: { default: '5' } } as unknown as RelayOptions)).toThrow('Got "5".');
   });
 
   test.each([undefined, null, 'postgres://host/orders', 5])('%s is no set of options', (given) => {

@@ -58,7 +58,11 @@ describe('runOnce', () => {
       const relay = scenario.idleRelay('one', { connectionString: proxy.url(scenario.db.url) });
       proxy.refuse();
       await expect(relay.runOnce()).rejects.toMatchObject({ code: 'POSTCOMMIT_E_DATABASE_UNREACHABLE' });
-      const elsewhere = createRelay({ connectionString: scenario.db.url, schema: 'nowhere', handlers: {} });
+      const elsewhere = createRelay({
+        connectionString: scenario.db.url,
+        schema: 'nowhere',
+        handlers: { other: { ignore: () => {} } },
+      });
       await expect(elsewhere.runOnce()).rejects.toMatchObject({ code: 'POSTCOMMIT_E_MIGRATION_MISSING' });
       expect(elsewhere.stats().state).toBe('idle');
     }),

@@ -4,7 +4,11 @@ import { eventsOfTick } from '../../src/relay/schedules/scheduled-event.ts';
 
 const event = { type: 'report.requested', payload: { kind: 'daily' } };
 const create = (schedules: unknown) =>
-  createRelay({ connectionString: 'postgres://127.0.0.1/x', schedules: schedules as Schedules });
+  createRelay({
+    connectionString: 'postgres://127.0.0.1/x',
+    handlers: { 'report.requested': { generate: () => {} } },
+    schedules: schedules as Schedules,
+  });
 const refusal = (schedules: unknown): PostcommitError => {
   try {
     create(schedules);

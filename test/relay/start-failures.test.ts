@@ -93,7 +93,12 @@ async function expectNothingOpen(db: TestDatabase): Promise<void> {
 describe.each(failures)('%s', (_name, code, options) => {
   const ways: ['start' | 'runOnce'][] = [['start'], ['runOnce']];
   test.each(ways)('%s() fails with a code and what to do, in seconds, and leaves nothing open', async (way) => {
-    const relay = createRelay({ connectionString: database.url, handlers: {}, leaseMs: 3_000, ...options() });
+    const relay = createRelay({
+      connectionString: database.url,
+      handlers: { other: { ignore: () => {} } },
+      leaseMs: 3_000,
+      ...options(),
+    });
     const outcome = within(relay[way]() as Promise<unknown>, { timeoutMs: 15_000, what: `${way}() answered` });
     await expect(outcome).rejects.toMatchObject({ name: 'PostcommitError', code });
     expect(relay.stats()).toMatchObject({ state: 'idle', connected: false, token: undefined });

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
-import { jsonLogger, SparseLog } from '../../src/telemetry/logging.ts';
+import { jsonLogger, SparseLog, stderrLogger } from '../../src/telemetry/logging.ts';
 
 describe('SparseLog', () => {
   let now = 0;
@@ -56,4 +56,18 @@ test('jsonLogger writes one line each, from the level asked for', () => {
     { level: 'warn', message: 'careful', event_id: '1', text: 'two\nlines', time: expect.any(String) },
     { level: 'error', message: 'broken' },
   ]);
+});
+
+test('a relay logs warnings and errors to standard error by default, without passwords', () => {
+  const written = vi.spyOn(console, 'error').mockImplementation(() => {});
+  try {
+    stderrLogger.info({}, 'no');
+    stderrLogger.warn({ err: 'cannot connect to postgres://shop:hunter2@db/shop' }, 'database unreachable, retrying');
+    expect(written.mock.calls).toHaveLength(1);
+    const line = String(written.mock.calls[0]?.[0]);
+    expect(JSON.parse(line)).toMatchObject({ level: 'warn', err: 'cannot connect to postgres://shop:***@db/shop' });
+    expect(line).not.toContain('\n');
+  } finally {
+    written.mockRestore();
+  }
 });

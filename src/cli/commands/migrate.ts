@@ -1,8 +1,9 @@
 import type { Command } from 'commander';
 import { Option } from 'commander';
 import { quoteIdentifier } from '../../database/identifier.ts';
-import type { PartitionChoice } from '../../database/migrate.ts';
-import { migrate, partitionChoices } from '../../database/migrate.ts';
+import { migrate } from '../../database/migrate.ts';
+import type { PartitionChoice } from '../../database/migrate-options.ts';
+import { partitionChoices } from '../../database/migrate-options.ts';
 import type { NotifyTriggerChange } from '../../database/notify-trigger.ts';
 import { contextOf, examples } from '../context.ts';
 import type { Terminal } from '../terminal.ts';

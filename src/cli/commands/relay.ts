@@ -8,13 +8,13 @@ import type { Relay } from '../../relay/relay.ts';
 import { createRelay } from '../../relay/relay.ts';
 import { errorText } from '../../telemetry/error-text.ts';
 import type { Logger } from '../../telemetry/logging.ts';
-import { jsonLogger } from '../../telemetry/logging.ts';
+import { jsonLogger, silentLogger } from '../../telemetry/logging.ts';
+import { redact } from '../../telemetry/redaction.ts';
 import { queueArgument, wholeNumber } from '../arguments.ts';
 import { loadHandlers } from '../config.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples } from '../context.ts';
 import { ExitWith, exitCodes } from '../exit-codes.ts';
-import { redact } from '../redaction.ts';
 import type { Terminal } from '../terminal.ts';
 
 /** Flags that override the same option of the config file. */
@@ -115,7 +115,10 @@ async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
       throw new PostcommitError('POSTCOMMIT_E_NO_CONFIG', `Searched ${terminal.cwd} and its parent folders.`);
     // With --once --json, stdout gets one JSON document: the result.
     const logStream = once && output.json ? terminal.stderr : terminal.stdout;
-    const logger = found.config.logger ?? jsonLogger((line) => logStream.write(redact(line)), logLevel);
+    const logger =
+      found.config.logger === false
+        ? silentLogger
+        : (found.config.logger ?? jsonLogger((line) => logStream.write(redact(line)), logLevel));
     const { partitions: _forMigrate, connectionString: _url, connection: _connection, ...config } = found.config;
     const relay = createRelay({
       ...config,

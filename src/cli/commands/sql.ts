@@ -1,7 +1,8 @@
 import type { Command } from 'commander';
 import { Option } from 'commander';
-import type { PartitionChoice } from '../../database/migrate.ts';
-import { migrationSql, partitionChoices } from '../../database/migrate.ts';
+import { migrationSql } from '../../database/migrate.ts';
+import type { PartitionChoice } from '../../database/migrate-options.ts';
+import { partitionChoices } from '../../database/migrate-options.ts';
 import { wholeNumber } from '../arguments.ts';
 import { contextOf, examples } from '../context.ts';
 import type { Terminal } from '../terminal.ts';

@@ -1,6 +1,6 @@
 import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
-import type { PartitionChoice } from '../../database/migrate.ts';
+import type { PartitionChoice } from '../../database/migrate-options.ts';
 import { orphansMax } from '../examining/count-orphans.ts';
 import { optional, readJson, toDate } from '../read-json.ts';
 import { seqsOf } from './partition.ts';

@@ -1,4 +1,4 @@
-import type { PartitionChoice } from '../../database/migrate.ts';
+import type { PartitionChoice } from '../../database/migrate-options.ts';
 
 /** How many seqs a partition has room for: number n begins at n times this. The SQL functions use the same number. */
 const room = '1000000000000';

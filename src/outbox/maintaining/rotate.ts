@@ -1,6 +1,6 @@
 import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
-import type { PartitionChoice } from '../../database/migrate.ts';
+import type { PartitionChoice } from '../../database/migrate-options.ts';
 import { readJson } from '../read-json.ts';
 
 const rotateSql = perSchema((s) => `select ${s}.rotate_partitions($1::text::boolean)::text as json`);

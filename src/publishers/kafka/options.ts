@@ -1,4 +1,5 @@
 import type { ConnectionOptions } from 'node:tls';
+import { shown } from '../../format.ts';
 import { readOptions } from '../publisher-options.ts';
 import { isHostPort } from '../server-url.ts';
 import { type KafkaProducer, refuseProducer } from './custom-producer.ts';
@@ -73,8 +74,7 @@ export function resolveKafkaOptions(given: KafkaOptions) {
   const read = readOptions('kafka', given, names);
   const oneOf = <T extends string>(name: 'client' | 'compression', fallback: T, allowed: readonly T[]): T => {
     const value = (given[name] as T | undefined) ?? fallback;
-    if (!allowed.includes(value))
-      throw read.fail(`${name} must be one of ${allowed.join(', ')}. Got ${String(value)}.`);
+    if (!allowed.includes(value)) throw read.fail(`${name} must be one of ${allowed.join(', ')}. Got ${shown(value)}.`);
     return value;
   };
   const { producer } = given;

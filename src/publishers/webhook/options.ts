@@ -2,6 +2,7 @@ import { lookup as dnsLookup } from 'node:dns';
 import type { LookupFunction } from 'node:net';
 import { createSecureContext } from 'node:tls';
 import type { PostcommitError } from '../../errors.ts';
+import { shown } from '../../format.ts';
 import { readOptions } from '../publisher-options.ts';
 import type { WebhookTlsOptions } from './connections.ts';
 import { checkedHeaders } from './headers.ts';
@@ -165,7 +166,7 @@ function readTls(tls: WebhookTlsOptions, fail: Fail): WebhookTlsOptions {
 
 function readOnConnectionError(value: WebhookOptions['onConnectionError'], fail: Fail) {
   if (value === undefined || value === 'failed' || value === 'unavailable') return value;
-  throw fail(`onConnectionError must be one of failed, unavailable. Got ${String(value)}.`);
+  throw fail(`onConnectionError must be one of failed, unavailable. Got ${shown(value)}.`);
 }
 
 function readFunction<T>(name: string, value: T | undefined, fail: Fail): T | undefined {

@@ -1,4 +1,5 @@
 import { PostcommitError } from '../../errors.ts';
+import { shown } from '../../format.ts';
 import type { ClaimedRow } from '../../outbox/delivering/claim.ts';
 import type { DeliveredEvent } from '../../wire/delivered-event.ts';
 import type { ProgressReport, ProgressWriter } from '../progress/progress-writer.ts';
@@ -84,7 +85,7 @@ export class HandlerCall implements HandlerContext {
   extendTimeout(ms: number): void {
     if (typeof ms !== 'number' || !(ms > 0 && ms <= extensionMsMax)) {
       const needs = `extendTimeout() takes more than 0 and at most ${extensionMsMax} milliseconds`;
-      throw new PostcommitError('POSTCOMMIT_E_BAD_ARGUMENT', `${needs}. Got ${String(ms)}.`);
+      throw new PostcommitError('POSTCOMMIT_E_BAD_ARGUMENT', `${needs}. Got ${shown(ms)}.`);
     }
     this.#deadline = Math.max(this.#deadline, performance.now() + ms);
   }

@@ -1,4 +1,5 @@
 import { PostcommitError } from '../../errors.ts';
+import { shown } from '../../format.ts';
 import { didYouMean } from '../../suggest.ts';
 import { type ResolvedRetry, resolveRetry } from '../event/backoff.ts';
 import { HandlerIndex, isPattern } from './handler-index.ts';
@@ -60,6 +61,7 @@ export function resolveHandlers(handlers: Handlers, defaults: HandlerDefaults): 
   if (!hasNames(handlers)) throw badHandlers(`handlers must be an object of event types, ${example}`);
   const byType = new Map<string, ResolvedHandler[]>();
   for (const [type, named] of Object.entries(handlers)) {
+    if (type === '') throw badHandlers("handlers[''] has no event type. Use '*' for every type");
     if (type.slice(0, -1).includes('*')) {
       throw badHandlers(
         `handlers['${type}'] has a * that is not at its end. Use a type, a pattern such as 'order.*', or '*'`,
@@ -101,7 +103,7 @@ function resolveHandler(
   if (inFlightMax !== undefined) whole(inFlightMax, 10_000, `${option}.inFlightMax`);
   if (rateMax !== undefined && !(typeof rateMax === 'number' && rateMax >= 0.001 && rateMax <= 1_000_000)) {
     throw badHandlers(
-      `${option}.rateMax must be a number of calls per second from 0.001 to 1000000. Got ${String(rateMax)}`,
+      `${option}.rateMax must be a number of calls per second from 0.001 to 1000000. Got ${shown(rateMax)}`,
     );
   }
   const target = handlerTarget(type, name);
@@ -144,7 +146,7 @@ const policyFields: readonly string[] = [
 
 function whole(value: unknown, max: number, option: string, min = 1): number {
   if (Number.isInteger(value) && (value as number) >= min && (value as number) <= max) return value as number;
-  throw badHandlers(`${option} must be a whole number from ${min} to ${max}. Got ${String(value)}`);
+  throw badHandlers(`${option} must be a whole number from ${min} to ${max}. Got ${shown(value)}`);
 }
 
 /** An array or a Map would pass as an object with numbers as names, or without names. */

@@ -4,8 +4,9 @@ import type { RetryPolicy } from '../event/backoff.ts';
 /** What a handler gets besides the event. */
 export interface HandlerContext {
   /**
-   * Aborted when the handler takes longer than its time limit, an operator cancels the event (the reason has the code
-   * POSTCOMMIT_E_EVENT_CANCELLED), the relay stops, or its lease is lost.
+   * Aborted when the handler takes longer than its time limit, an operator cancels the event, the relay stops and has waited
+   * `stopTimeoutMs`, or its lease is lost. The reason has the code POSTCOMMIT_E_DELIVER_TIMEOUT, POSTCOMMIT_E_EVENT_CANCELLED,
+   * POSTCOMMIT_E_RELAY_STOPPING or POSTCOMMIT_E_LEASE_LOST.
    */
   readonly signal: AbortSignal;
   /** 1 for the first try. */

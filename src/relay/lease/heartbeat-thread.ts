@@ -7,7 +7,7 @@ import { spawnWorker } from './spawn-worker.ts';
 import { monotonicMs } from './standing.ts';
 import type { FromThread, ThreadCall, ThreadData, ToThread } from './thread-messages.ts';
 import { errorFields, errorOf } from './thread-messages.ts';
-import { pulseMsMax, threadHeapMb } from './tuning.ts';
+import { beatAgainShare, pulseMsMax, threadHeapMb } from './tuning.ts';
 
 export interface HeartbeatThreadOptions extends HeartbeatOptions {
   /** Whether to use a thread. `false`: the heartbeat runs on the event loop of the relay. */
@@ -31,7 +31,6 @@ export class HeartbeatThread implements Service {
   #local: Heartbeat | undefined;
   #held: Registration | undefined;
   #isFileMissing = false;
-  #stats: unknown = {};
   #pulse: NodeJS.Timeout | undefined;
   #calls = new Map<number, { resolve: () => void; reject: (error: Error) => void }>();
   #called = 0;
@@ -83,12 +82,6 @@ export class HeartbeatThread implements Service {
     this.#local?.drop();
   }
 
-  report(stats: unknown): void {
-    this.#stats = stats;
-    this.#tell({ tell: 'report', stats });
-    this.#local?.report(stats);
-  }
-
   stop(): Promise<void> {
     this.#stopping ??= this.#stop();
     return this.#stopping;
@@ -106,7 +99,6 @@ export class HeartbeatThread implements Service {
 
   #useLocal(): Heartbeat {
     this.#local = new Heartbeat(this.#options);
-    this.#local.report(this.#stats);
     return this.#local;
   }
 
@@ -127,13 +119,20 @@ export class HeartbeatThread implements Service {
       worker.on('error', (error) => this.#crashed(worker, error));
       worker.on('exit', (code) => this.#crashed(worker, new Error(`it ended with code ${code}`)));
       worker.unref(); // The relay's connections keep the process alive, or nothing does.
-      this.#pulse = setInterval(() => standing.moved(monotonicMs()), Math.min(pulseMsMax, blockedMaxMs / 4)).unref();
+      const pulseMs = Math.min(pulseMsMax, blockedMaxMs / 4, leaseMs * beatAgainShare);
+      this.#pulse = setInterval(() => this.#sendPulse(), pulseMs).unref();
       return worker;
     } catch (error) {
       // A connection config with functions, such as `stream`, cannot be sent.
       logger.warn({ err: String(error) }, 'the heartbeat runs on the event loop: cannot start its thread');
       return undefined;
     }
+  }
+
+  /** Shows that the event loop moves, and what the relay has done: often, so that the next renewal writes it. */
+  #sendPulse(): void {
+    this.#options.standing.moved(monotonicMs());
+    this.#tell({ tell: 'report', stats: this.#options.stats() });
   }
 
   #crashed(worker: Worker, error: Error): void {

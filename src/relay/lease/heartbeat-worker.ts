@@ -26,10 +26,12 @@ function run(port: NonNullable<typeof parentPort>, data: ThreadData): void {
 
   const standing = new Standing(data.memory);
   const { servers } = data;
+  let stats: unknown = {};
   const heartbeat = new Heartbeat({
     ...data,
     servers: data.asksForPassword ? { ...servers, servers: servers.servers.map(withPassword) } : servers,
     standing,
+    stats: () => stats,
     logger: { debug: log('debug'), info: log('info'), warn: log('warn'), error: log('error') },
     isBlocked: () => monotonicMs() - standing.movedAt > data.blockedMaxMs,
     onLost: (token) => tell({ tell: 'lost', token }),
@@ -50,7 +52,7 @@ function run(port: NonNullable<typeof parentPort>, data: ThreadData): void {
     } else if (message.tell === 'drop') {
       heartbeat.drop();
     } else if (message.tell === 'report') {
-      heartbeat.report(message.stats);
+      stats = message.stats;
     } else {
       passwords.get(message.number)?.(message);
       passwords.delete(message.number);

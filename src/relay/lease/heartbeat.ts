@@ -44,6 +44,8 @@ export interface HeartbeatOptions {
   hostId: string | undefined;
   logger: Logger;
   standing: Standing;
+  /** What the relay reports with each renewal. */
+  stats: () => unknown;
   /** Whether the relay's event loop is blocked: then the relay must not count as alive. Default: it is not. */
   isBlocked?: () => boolean;
   /** Another relay declared this one lost, and may have taken over. */
@@ -83,7 +85,6 @@ export class Heartbeat implements Service {
   readonly #log = new SparseLog();
   readonly #suspicion = new Suspicion();
   #held: Registration | undefined;
-  #stats: unknown = {};
   #isLocked = false;
   /** Whether statements of the connection were seen to run in different sessions. */
   #isShared = false;
@@ -113,11 +114,6 @@ export class Heartbeat implements Service {
       reconnectDelayMs: reconnectMs,
       onLost: (error) => this.#disconnected(error),
     });
-  }
-
-  /** What the relay reports with each renewal. */
-  report(stats: unknown): void {
-    this.#stats = stats;
   }
 
   /** Connects. Fails when that fails. */
@@ -257,11 +253,11 @@ export class Heartbeat implements Service {
 
   /** Renews the lease, and takes over from relays whose lease has expired. */
   async #beat(): Promise<void> {
-    const { schema, leaseMs } = this.#options;
+    const { schema, leaseMs, stats } = this.#options;
     const held = this.#held;
     const sentAt = monotonicMs();
     if (held !== undefined) {
-      const alive = await renewLease(this.#db, schema, held.token, leaseMs, this.#stats, this.#canLock);
+      const alive = await renewLease(this.#db, schema, held.token, leaseMs, stats(), this.#canLock);
       if (held === this.#held) {
         if (alive) this.#renewed(sentAt);
         else this.#lose(held);

@@ -15,7 +15,6 @@ import { beatAgainShare, beatShare, registerAgainMs, safeShare } from './tuning.
 export interface RegistrationHolder {
   hold(registration: Registration): Promise<void>;
   drop(): void;
-  report(stats: unknown): void;
 }
 
 export interface LeaseOptions {
@@ -27,7 +26,6 @@ export interface LeaseOptions {
   heartbeat: RegistrationHolder;
   /** Written by the heartbeat. */
   standing: Standing;
-  stats: () => unknown;
   /** The relay is registered under this token: at start, and again after a lease was lost. */
   onRegistered: (token: string) => void;
   /** Whether the relay is being stopped: then it does not register again. */
@@ -116,11 +114,10 @@ export class Lease implements Service {
   }
 
   async #registerOnce(): Promise<void> {
-    const { db, schema, relay, leaseMs, heartbeat, stats, onRegistered } = this.#options;
+    const { db, schema, relay, leaseMs, heartbeat, onRegistered } = this.#options;
     const sentAt = monotonicMs();
     const token = await registerRelay(db, schema, { ...relay, leaseMs });
     this.#token = token;
-    heartbeat.report(stats());
     const holding = heartbeat.hold({ number: ++this.#registrations, token, sentAt });
     // Only at start is a failure reported to the caller: the heartbeat continues to try.
     await (this.#registrations === 1 ? holding : holding.catch(() => {}));
@@ -155,9 +152,8 @@ export class Lease implements Service {
   }
 
   async #beat(): Promise<boolean> {
-    const { heartbeat, stats, onBeat, logger } = this.#options;
+    const { onBeat, logger } = this.#options;
     try {
-      heartbeat.report(stats());
       await onBeat();
       return true;
     } catch (error) {

@@ -34,7 +34,7 @@ export const lockAgainMs = 3_000;
 export const connectMs = 3_000;
 export const reconnectMs = (attempt: number): number => (attempt <= 50 ? 50 : 500) * (1 + Math.random());
 
-/** How often the event loop shows at least that it moves. */
+/** How often the event loop shows at least that it moves, and tells the thread what the relay has done. */
 export const pulseMsMax = 1_000;
 /** The heap of the heartbeat's thread. */
 export const threadHeapMb = 64;

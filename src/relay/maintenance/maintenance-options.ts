@@ -1,4 +1,5 @@
 import { PostcommitError } from '../../errors.ts';
+import { shown } from '../../format.ts';
 import { checkKeepMs, keepMsDefault } from '../../retention.ts';
 
 /** The tasks of maintenance, in the order in which a turn runs them. */
@@ -70,7 +71,7 @@ export function keepMsOf(task: MaintenanceTask, options: ResolvedMaintenance): n
 
 function checkIntervalMs(value: number): number {
   if (Number.isInteger(value) && value >= 100 && value <= dayMs) return value;
-  throw bad(`maintenance.intervalMs must be a whole number from 100 to ${dayMs}. Got ${String(value)}.`);
+  throw bad(`maintenance.intervalMs must be a whole number from 100 to ${dayMs}. Got ${shown(value)}.`);
 }
 
 function checkSkip(skip: unknown): Set<MaintenanceTask> {

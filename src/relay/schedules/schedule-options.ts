@@ -1,4 +1,5 @@
 import { PostcommitError } from '../../errors.ts';
+import { shown } from '../../format.ts';
 import { didYouMean } from '../../suggest.ts';
 import type { CatchUp, CatchUpPolicy } from './cron.ts';
 import { CronExpression } from './cron.ts';
@@ -74,11 +75,11 @@ function resolveSchedule(name: string, given: unknown): Schedule {
   }
   const { cron, timeZone = 'UTC', event, catchUp = 'latest', ...limits } = given as ScheduleOptions;
   if (!catchUps.includes(catchUp))
-    throw refuse(`catchUp must be one of ${catchUps.join(', ')}. Got ${String(catchUp)}.`);
+    throw refuse(`catchUp must be one of ${catchUps.join(', ')}. Got ${shown(catchUp)}.`);
   const whole = (option: 'catchUpMax' | 'missedAfterMs', fallback: number, min: number, max: number) => {
     const value = limits[option] ?? fallback;
     if (Number.isInteger(value) && value >= min && value <= max) return value;
-    throw refuse(`${option} must be a whole number from ${min} to ${max}. Got ${String(value)}.`);
+    throw refuse(`${option} must be a whole number from ${min} to ${max}. Got ${shown(value)}.`);
   };
   const schedule: Schedule = {
     name,

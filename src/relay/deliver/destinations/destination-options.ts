@@ -1,4 +1,5 @@
 import { PostcommitError } from '../../../errors.ts';
+import { shown } from '../../../format.ts';
 import type { Publisher } from '../../../publishers/publisher.ts';
 import { publisherMistake, resemblesPublisher } from '../../../publishers/publisher-mistake.ts';
 import { envelope } from '../../../wire/envelope.ts';
@@ -84,7 +85,7 @@ function resolveDestination(name: string, value: Publisher | DestinationSettings
     const max = limits[option as keyof typeof defaults];
     if (number === undefined) continue;
     if (!Number.isInteger(number) || number < 1 || number > max) {
-      throw bad(`destinations['${name}'].${option} must be a whole number from 1 to ${max}. Got ${String(number)}.`);
+      throw bad(`destinations['${name}'].${option} must be a whole number from 1 to ${max}. Got ${shown(number)}.`);
     }
     numbers[option as keyof typeof defaults] = number;
   }
