@@ -1,6 +1,8 @@
 import { fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import type { EmitReport, EmitTask } from '../emit/child.ts';
+import { type ClientStyles, listOf, stylesOf } from '../emit/client-styles.ts';
+import { clientPackageJson, clients, installClients } from '../emit/clients.ts';
 import { bareInsert, outboxTransactionAtOnce, plainEmit, type Style, styles, withoutEvent } from '../emit/styles.ts';
 import { machine } from '../machine.ts';
 import { packageAt } from '../peers.ts';
@@ -20,16 +22,61 @@ interface Setting {
   transactionsPerTurn: number;
 }
 
-const defaults = { loopbackTurns: 16, remoteTurns: 48, remoteDelayMicros: 430 };
+const defaults = {
+  loopbackTurns: 16,
+  remoteTurns: 48,
+  remoteDelayMicros: 430,
+  // For each client, so that ten of them take minutes.
+  clientLoopbackTurns: 8,
+  clientRemoteTurns: 16,
+};
+
+interface Comparison {
+  measured: Style;
+  baseline: Style;
+  goal: Goal | undefined;
+}
+
+/** Styles that are measured together, in one process. */
+interface Group {
+  /** Absent for the styles of `pg`. */
+  client?: ClientStyles;
+  styles: readonly Style[];
+  goals(setting: Setting): Comparison[];
+}
 
 /** What has to hold, by the name of the style and of what it is compared with. */
-const goals: { measured: Style; baseline: Style; goal: Goal | undefined }[] = [
+const goals: Comparison[] = [
   { measured: outboxTransactionAtOnce, baseline: withoutEvent, goal: { atMost: 1.02 } },
   { measured: plainEmit, baseline: bareInsert, goal: { atMost: 1.1, next: 1.05 } },
   ...styles
     .filter((style) => ![withoutEvent, outboxTransactionAtOnce].includes(style))
     .map((measured) => ({ measured, baseline: withoutEvent, goal: undefined })),
 ];
+
+function clientGroup(client: ClientStyles): Group {
+  const { withoutEvent, extraInsert, emit, outboxTransaction } = client;
+  return {
+    client,
+    styles: listOf(client),
+    goals: ({ delayMs }) => [
+      { measured: emit, baseline: extraInsert, goal: { atMost: 1.1, next: 1.05 } },
+      { measured: emit, baseline: withoutEvent, goal: undefined },
+      ...(outboxTransaction
+        ? [{ measured: outboxTransaction, baseline: withoutEvent, goal: delayMs > 0 ? { atMost: 1.02 } : undefined }]
+        : []),
+    ],
+  };
+}
+
+const plainGroup: Group = { styles, goals: () => goals };
+const clientGroups: readonly Group[] = clients.map(stylesOf).map(clientGroup);
+
+/** What `--only` leaves of a group: named styles, or all of a named client. */
+function chosenOf({ client, styles }: Group, options: BenchOptions): Style[] {
+  if (client && options.only.includes(client.client.name)) return [...styles];
+  return chosen(styles, options);
+}
 
 /**
  * What an event adds to a business transaction: the time from before its first statement to the answer to its COMMIT.
@@ -38,29 +85,28 @@ const goals: { measured: Style; baseline: Style; goal: Goal | undefined }[] = [
 export const emit: Suite = {
   name: 'emit',
   summary: 'what one event adds to a business transaction, on loopback and at 1 ms round trip',
-  names: styles.map(({ name }) => name),
+  names: [plainGroup, ...clientGroups].flatMap(({ client, styles }) => [
+    ...(client ? [client.client.name] : []),
+    ...styles.map(({ name }) => name),
+  ]),
   settings: defaults,
 
   async run(options) {
     const node = makeReady();
-    const { loopbackTurns, remoteTurns, remoteDelayMicros } = { ...defaults, ...options.overrides.emit };
-    const settings: Setting[] = [
-      { name: 'one client on loopback', clients: 1, delayMs: 0, turns: loopbackTurns, transactionsPerTurn: 100 },
-      {
-        name: 'eight clients at 1 ms round trip',
-        clients: 8,
-        // What is missing to half a millisecond is what the proxy and the server take.
-        delayMs: remoteDelayMicros / 1_000,
-        turns: remoteTurns,
-        transactionsPerTurn: 100,
-      },
-    ];
+    const set = { ...defaults, ...options.overrides.emit };
+    const plain = settingsOf(set.loopbackTurns, set.remoteTurns, set.remoteDelayMicros);
+    const perClient = settingsOf(set.clientLoopbackTurns, set.clientRemoteTurns, set.remoteDelayMicros);
+    const groups = [plainGroup, ...clientGroups].filter((group) => chosenOf(group, options).length > 0);
+    if (groups.some(({ client }) => client)) installClients();
     const server = await startServer(options.databaseUrl);
     try {
       const measurements: Measurement[] = [];
-      for (const setting of settings) {
-        console.error(`${setting.name} ...`);
-        measurements.push(...report(await measure(server, node, setting, options), setting, server, options));
+      for (const group of groups) {
+        for (const setting of group.client ? perClient : plain) {
+          console.error(`${group.client ? `${group.client.client.name}, ` : ''}${setting.name} ...`);
+          const found = await measure(server, node, group, setting, options);
+          measurements.push(...report(found, group, setting, server, options));
+        }
       }
       return measurements;
     } finally {
@@ -69,7 +115,27 @@ export const emit: Suite = {
   },
 };
 
-async function measure(server: Server, node: string, setting: Setting, options: BenchOptions): Promise<EmitReport> {
+function settingsOf(loopbackTurns: number, remoteTurns: number, remoteDelayMicros: number): Setting[] {
+  return [
+    { name: 'one client on loopback', clients: 1, delayMs: 0, turns: loopbackTurns, transactionsPerTurn: 100 },
+    {
+      name: 'eight clients at 1 ms round trip',
+      clients: 8,
+      // What is missing to half a millisecond is what the proxy and the server take.
+      delayMs: remoteDelayMicros / 1_000,
+      turns: remoteTurns,
+      transactionsPerTurn: 100,
+    },
+  ];
+}
+
+async function measure(
+  server: Server,
+  node: string,
+  group: Group,
+  setting: Setting,
+  options: BenchOptions,
+): Promise<EmitReport> {
   const database = `postcommit_bench_${process.pid}`;
   const connectionString = await server.createDatabase(database);
   const proxy = setting.delayMs > 0 ? await startProxy(node, connectionString, setting.delayMs) : undefined;
@@ -77,7 +143,8 @@ async function measure(server: Server, node: string, setting: Setting, options: 
     const task: EmitTask = {
       connectionString,
       throughUrl: proxy?.url ?? connectionString,
-      styles: chosen(styles, options).map(({ name }) => name),
+      ...(group.client && { client: group.client.client.name }),
+      styles: chosenOf(group, options).map(({ name }) => name),
       rounds: options.rounds,
       payloadBytes: options.payloadBytes,
       seed: options.seed,
@@ -114,7 +181,13 @@ async function startProxy(
   return { url: url.href, stop: () => child.disconnect() };
 }
 
-function report(found: EmitReport, setting: Setting, server: Server, options: BenchOptions): Measurement[] {
+function report(
+  found: EmitReport,
+  group: Group,
+  setting: Setting,
+  server: Server,
+  options: BenchOptions,
+): Measurement[] {
   const figure = (style: Style, share: number): Measurement | undefined => {
     const rounds = found.rounds[style.name];
     if (!rounds) return undefined;
@@ -135,6 +208,7 @@ function report(found: EmitReport, setting: Setting, server: Server, options: Be
         node: found.node,
         postgres: server.version,
         postcommit: packageAt(new URL('../../package.json', import.meta.url)).version,
+        ...versionOf(group),
       },
       settings: {
         payloadBytes: options.payloadBytes,
@@ -146,8 +220,8 @@ function report(found: EmitReport, setting: Setting, server: Server, options: Be
     };
   };
   const shares = [0.5, 0.95];
-  const measured = styles.flatMap((style) => shares.flatMap((share) => figure(style, share) ?? []));
-  const comparisons = goals.flatMap(({ measured: style, baseline, goal }) =>
+  const measured = group.styles.flatMap((style) => shares.flatMap((share) => figure(style, share) ?? []));
+  const comparisons = group.goals(setting).flatMap(({ measured: style, baseline, goal }) =>
     shares.flatMap((share) => {
       const [ours, theirs] = [figure(style, share), figure(baseline, share)];
       if (!ours || !theirs) return [];
@@ -156,4 +230,10 @@ function report(found: EmitReport, setting: Setting, server: Server, options: Be
     }),
   );
   return [...measured, ...comparisons];
+}
+
+function versionOf({ client }: Group): Record<string, string> {
+  if (!client) return {};
+  const { packageName } = client.client;
+  return { [packageName]: packageAt(clientPackageJson(packageName)).version };
 }
