@@ -4,7 +4,7 @@ import { goalText, type Measurement, spreadText } from './report.ts';
 const suites: Record<string, { title: string; text: string }> = {
   emit: {
     title: 'What an event adds to a business transaction',
-    text: 'Time from before the first statement to the answer to COMMIT, of a transaction that inserts one order. Styles take turns of some transactions each, in random order. No relay runs.',
+    text: 'Time from before the first statement to the answer to COMMIT, of a transaction that inserts one order; for each database client, of its own transaction with three INSERTs. Styles take turns of some transactions each, in random order. No relay runs.',
   },
   inbox: {
     title: 'What the inbox adds to the transaction of a consumer',

@@ -3,6 +3,8 @@ import pg from 'pg';
 import { createOrdersSql } from '../contenders/orders.ts';
 import type { TurnReport } from '../turn-figures.ts';
 import { roundTrip, type Turns, takeTurns, warmUpTurns } from '../turns.ts';
+import { createLinesSql, listOf, stylesOf } from './client-styles.ts';
+import { clients } from './clients.ts';
 import { createBareTableSql, type Postcommit, payloadsOf, type Scene, type Style, styles } from './styles.ts';
 
 export interface EmitTask extends Turns {
@@ -10,6 +12,8 @@ export interface EmitTask extends Turns {
   connectionString: string;
   /** What the transactions use: the same, or through the delaying proxy. */
   throughUrl: string;
+  /** The client whose adapter is measured. Without it, the styles are those of `pg`. */
+  client?: string;
   styles: string[];
   payloadBytes: number;
 }
@@ -23,11 +27,21 @@ async function measure(task: EmitTask): Promise<TurnReport> {
   await admin.connect();
   await admin.query(createOrdersSql);
   await admin.query(createBareTableSql);
+  await admin.query(createLinesSql);
 
   // One more than there are clients, for the outbox's own statements.
-  const pool = new pg.Pool({ connectionString: task.throughUrl, max: task.clients + 1 });
-  const scene: Scene = { pool, outbox: createOutbox({ db: fromPg(pool) }), payloads: payloadsOf(task.payloadBytes) };
-  const entrants = styles.filter(({ name }) => task.styles.includes(name));
+  const connections = task.clients + 1;
+  const pool = new pg.Pool({ connectionString: task.throughUrl, max: connections });
+  const benchClient = clients.find(({ name }) => name === task.client);
+  const client = await benchClient?.open(task.throughUrl, connections);
+  const scene: Scene = {
+    pool,
+    ...(client && { client }),
+    outbox: createOutbox({ db: client?.db ?? fromPg(pool) }),
+    payloads: payloadsOf(task.payloadBytes),
+  };
+  const known = benchClient ? listOf(stylesOf(benchClient)) : styles;
+  const entrants = known.filter(({ name }) => task.styles.includes(name));
   const roundTripMs = await roundTrip(pool);
   // One checkpoint, as a server has one in minutes: after it, whoever touches a page first writes all of it to the log,
   // and with one before each round that would be most transactions of all styles.
@@ -35,6 +49,7 @@ async function measure(task: EmitTask): Promise<TurnReport> {
   const taken = entrants.map(({ name, run }) => ({ name, run: (order: number) => run(scene, order) }));
   const { rounds, transactions } = await takeTurns(pool, taken, task);
   await verify(admin, transactions, entrants, task);
+  await client?.close();
   await pool.end();
   await admin.end();
   return { node: process.version, roundTripMs, rounds };
@@ -47,7 +62,7 @@ async function verify(admin: pg.Client, orders: number, entrants: readonly Style
             (select count(*) from postcommit.outbox_events)::int as events,
             (select count(*) from postcommit.outbox_queue)::int as queued`,
   );
-  const emitting = entrants.filter(({ name }) => !/^bare|no event$/.test(name)).length;
+  const emitting = entrants.filter(({ emits }) => emits).length;
   const expected = (warmUpTurns + task.rounds * task.turns) * task.transactionsPerTurn * emitting;
   const found = rows[0] as { orders: number; events: number; queued: number };
   if (found.orders !== orders || found.events !== expected || found.queued !== expected) {

@@ -1,6 +1,7 @@
 import type pg from 'pg';
 import { payloadOf } from '../contenders/contender.ts';
 import { insertOrderSql, orderValues } from '../contenders/orders.ts';
+import type { OpenClient } from './clients.ts';
 
 /** The part of Postcommit that is used here. The build is imported, not the source, so that no loader costs anything. */
 export interface Postcommit {
@@ -25,11 +26,15 @@ export interface Scene {
   pool: pg.Pool;
   outbox: Outbox;
   payloads: unknown[];
+  /** The one whose adapter is measured. The styles of this file use the pool. */
+  client?: OpenClient;
 }
 
 /** One way to write an order and, in the same transaction, tell of it. */
 export interface Style {
   name: string;
+  /** Whether it writes an event. */
+  emits: boolean;
   run(scene: Scene, order: number): Promise<void>;
 }
 
@@ -46,13 +51,14 @@ create table bare_events (
 export const payloadsOf = (payloadBytes: number): unknown[] =>
   Array.from({ length: 1_000 }, (_, order) => payloadOf(order, payloadBytes));
 
-const eventOf = (order: number, { payloads }: Scene): Event => ({
+export const eventOf = (order: number, { payloads }: Scene): Event => ({
   type: 'order.created',
   aggregate: ['order', order],
   payload: payloads[order % payloads.length],
 });
 
-const payloadJson = (order: number, { payloads }: Scene): string => JSON.stringify(payloads[order % payloads.length]);
+export const payloadJson = (order: number, { payloads }: Scene): string =>
+  JSON.stringify(payloads[order % payloads.length]);
 
 /** BEGIN, the order, whatever `more` sends, COMMIT: one after the other, as applications with a `pg` pool do. */
 async function plainTransaction(
@@ -71,16 +77,19 @@ async function plainTransaction(
   }
 }
 
-const style = (name: string, run: Style['run']): Style => ({ name, run });
+export const insertBareSql = 'insert into bare_events (order_id, payload) values ($1, $2)';
+
+const style = (name: string, run: Style['run'], emits = true): Style => ({ name, emits, run });
 
 /** A transaction without any event: what all others are compared with. */
-export const withoutEvent = style('no event', (scene, order) => plainTransaction(scene, order));
+export const withoutEvent = style('no event', (scene, order) => plainTransaction(scene, order), false);
 
 /** A second INSERT into a table that nobody reads: what plain `emit` is compared with. */
-export const bareInsert = style('bare insert', (scene, order) =>
-  plainTransaction(scene, order, (client) =>
-    client.query('insert into bare_events (order_id, payload) values ($1, $2)', [order, payloadJson(order, scene)]),
-  ),
+export const bareInsert = style(
+  'bare insert',
+  (scene, order) =>
+    plainTransaction(scene, order, (client) => client.query(insertBareSql, [order, payloadJson(order, scene)])),
+  false,
 );
 
 export const outboxTransaction = style('outbox.transaction', (scene, order) =>
@@ -100,10 +109,13 @@ export const plainEmit = style('emit', (scene, order) =>
 );
 
 const others: readonly Style[] = [
-  style('outbox.transaction, no event', (scene, order) =>
-    scene.outbox.transaction(async (tx) => {
-      await tx.query(insertOrderSql, orderValues(order));
-    }),
+  style(
+    'outbox.transaction, no event',
+    (scene, order) =>
+      scene.outbox.transaction(async (tx) => {
+        await tx.query(insertOrderSql, orderValues(order));
+      }),
+    false,
   ),
   style('SQL function emit', (scene, order) =>
     plainTransaction(scene, order, (client) =>
