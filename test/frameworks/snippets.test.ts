@@ -168,8 +168,6 @@ const driveNextjs = `
   await register();
   tell({ event: 'registered' });
   await place('2');
-  await new Promise((resolve) => process.once('SIGTERM', resolve));
-  globalThis.pool.end();
 `;
 
 const driveServerless = `
