@@ -163,7 +163,10 @@ function toJson(payload: unknown, bytesMax: number): string {
     throw new PostcommitError('POSTCOMMIT_E_PAYLOAD_NOT_JSON', `(${(cause as Error).message})`, { cause });
   }
   if (json === undefined) {
-    throw new PostcommitError('POSTCOMMIT_E_PAYLOAD_NOT_JSON', `It is ${typeof payload}; use null for no payload.`);
+    throw new PostcommitError(
+      'POSTCOMMIT_E_PAYLOAD_NOT_JSON',
+      `payload is ${typeof payload}; use null for no payload.`,
+    );
   }
   const bytes = Buffer.byteLength(json);
   if (bytes > bytesMax) {

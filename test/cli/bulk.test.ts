@@ -154,6 +154,16 @@ describe('progress', () => {
   );
 });
 
+test.each([
+  [['events', 'cancel'], 'Cancel 1 event? It will never be delivered.'],
+  [['dead', 'discard'], 'Discard 1 dead letter? It will never be delivered.'],
+])('%j asks about one event too, in the singular', async (command, question) => {
+  const id = '0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f';
+  const { code, stderr } = await runHere([...command, id], { env: { DATABASE_URL: db.url } });
+  expect(code).toBe(2);
+  expect(stderr).toContain(question);
+});
+
 test('--from after --to is refused before a question is asked', async () => {
   for (const args of [['events'], ['replay'], ['dead', 'list'], ['dead', 'retry']]) {
     const result = await runHere([...args, '--from', '2h', '--to', '6h'], {

@@ -137,6 +137,19 @@ describe('connect()', () => {
     await new Promise((closed) => secure.close(closed));
   });
 
+  it('names the option if there is no region', async () => {
+    // The client would otherwise find one in the environment and in the files of this user.
+    const noRegion = async () => {
+      throw new Error('Region is missing');
+    };
+    const { region: _region, ...access } = testAccess;
+    publisher = sqs({ ...access, endpoint: faults.url, clientOptions: { region: noRegion } });
+    await expect(publisher.connect(soon())).rejects.toMatchObject({
+      code: 'POSTCOMMIT_E_BAD_OPTION',
+      message: expect.stringContaining('sqs(): region is missing. Give region, or set AWS_REGION.'),
+    });
+  });
+
   it('is refused without credentials', async () => {
     open({
       credentials: async () => {

@@ -8,7 +8,9 @@ describe('options', () => {
     [{ url: 'http://x/\r\n' }, 'url must be an absolute'],
     [{ healthUrl: '/health' }, 'healthUrl must be'],
     [{ secret: undefined }, 'secret is missing. Pass null'],
-    [{ secret: 'short' }, 'secret'],
+    [{ secret: '' }, 'secret is empty. Is its environment variable set?'],
+    [{ secret: 'short' }, 'secret must be base64, with or without whsec_ in front'],
+    [{ secret: 'hunter2' }, 'secret has 5 bytes when decoded. It must be whsec_ and base64 of 24 to 64 random bytes'],
     [{ headers: { 'x-a': '\n' } }, 'headers: The value'],
     [{ headers: { host: 'x' } }, 'headers: The header "host" belongs to the connection'],
     [{ headers: { 'x-a': '1', 'X-A': '2' } }, 'headers has a name twice'],
@@ -22,7 +24,7 @@ describe('options', () => {
     [{ allowPrivateAddresses: 'yes' }, 'allowPrivateAddresses must be true or false'],
     [{ onConnectionError: 'delivered' }, 'onConnectionError must be one of'],
     [{ outcomeOf: 'delivered' }, 'outcomeOf must be a function'],
-    [{ timeout: 5 }, 'There is no option timeout. Known are: url, secret'],
+    [{ timeout: 5 }, 'There is no option timeout. Did you mean timeoutMs? Known are: url, secret'],
   ])('%j is refused at once', (options, words) => {
     const create = () => webhook({ secret: null, ...options } as WebhookOptions);
     expect(create).toThrow(expect.objectContaining({ code: 'POSTCOMMIT_E_BAD_OPTION' }));

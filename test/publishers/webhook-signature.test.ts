@@ -56,7 +56,7 @@ describe('signWebhook', () => {
   });
 
   it.each([
-    ['', '0 bytes'],
+    ['', 'secret is empty'],
     ['whsec_', '0 bytes'],
     ['whsec_c2hvcnQ=', '5 bytes'],
     [`whsec_${Buffer.alloc(65).toString('base64')}`, '65 bytes'],

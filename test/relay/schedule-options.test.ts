@@ -26,7 +26,7 @@ describe('a schedule is refused', () => {
   test.each([
     ['that never fires', { a: { cron: '0 0 31 2 *', event } }, 'never fires'],
     ['with an invalid expression', { a: { cron: '61 * * * *', event } }, 'is invalid'],
-    ['with too few fields', { a: { cron: '* * *', event } }, 'is invalid'],
+    ['with too few fields', { a: { cron: '* * *', event } }, 'five fields are required, or six with seconds first'],
     ['with a year', { a: { cron: '0 0 0 1 1 * 2030', event } }, 'is invalid'],
     ['with a date', { a: { cron: '2030-01-01T00:00:00', event } }, 'is invalid'],
     ['without an expression', { a: { event } }, 'cron must be'],
@@ -42,6 +42,7 @@ describe('a schedule is refused', () => {
     ['with a deadline of nothing', { a: { cron: '0 3 * * *', event, missedAfterMs: 0 } }, 'from 1000 to 3600000'],
     ['without an event', { a: { cron: '0 3 * * *' } }, 'Its event is invalid'],
     ['with an invalid event', { a: { cron: '0 3 * * *', event: { type: '', payload: 1 } } }, 'type must be'],
+    ['without a payload', { a: { cron: '0 3 * * *', event: { type: 'a' } } }, 'payload is undefined; use null'],
     ['with an event with an id', { a: { cron: '0 3 * * *', event: { ...event, id: 'x' } } }, 'Leave id out'],
     ['with a function that throws', { a: { cron: '0 3 * * *', event: () => Number('x').toFixed(500) } }, 'RangeError'],
     ['with an async function', { a: { cron: '0 3 * * *', event: async () => event } }, 'not a promise'],

@@ -165,7 +165,7 @@ function addDiscard(dead: Command, terminal: Terminal): void {
       const target = targetOf(ids, conditions, all);
       const which =
         ids.length > 0 ? quantity(ids.length, 'dead letter') : `${all ? 'all' : 'the matching'} dead letters`;
-      await confirm(context, `Discard ${which}? They will never be delivered.`, yes);
+      await confirm(context, `Discard ${which}? ${ids.length === 1 ? 'It' : 'They'} will never be delivered.`, yes);
       const words = { noun: 'dead letter', done: 'discarded', named: ids.length > 0 };
       await runBulk(context, words, (admin, bulk) => admin.discard(target, bulk));
     });

@@ -134,7 +134,7 @@ function addCancel(events: Command, terminal: Terminal): void {
       const target = targetOf(ids, conditionsOf(command), all);
       const which =
         ids.length > 0 ? quantity(ids.length, 'event') : `${all ? 'all' : 'the matching'} undelivered events`;
-      await confirm(context, `Cancel ${which}? They will never be delivered.`, yes);
+      await confirm(context, `Cancel ${which}? ${ids.length === 1 ? 'It' : 'They'} will never be delivered.`, yes);
       const words = { noun: 'undelivered event', done: 'cancelled', named: ids.length > 0 };
       await runBulk(context, words, (admin, bulk) =>
         admin.cancel(target, { ...bulk, ...(reason && { reason }), ...(by && { by }) }),

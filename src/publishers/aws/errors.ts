@@ -28,7 +28,11 @@ const tooLong = /too long|shorter than|maximum message size|message size|invalid
 
 /** Whether connecting failed in a way that waiting does not fix. */
 export function isRefusal(error: unknown): boolean {
-  if (isUntrustedCertificate(error) || unknownIdentity.test(codeOf(error))) return true;
+  return isUntrustedCertificate(error) || unknownIdentity.test(codeOf(error));
+}
+
+/** Whether the client found no region, neither in its options nor in its surroundings. */
+export function isRegionMissing(error: unknown): boolean {
   return error instanceof Error && error.message === 'Region is missing';
 }
 

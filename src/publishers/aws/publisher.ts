@@ -5,7 +5,14 @@ import { InFlightCalls } from '../in-flight-calls.ts';
 import { sendInKeyOrder } from '../key-order.ts';
 import type { Message, Publisher, PublisherCapabilities, PublishOutcome } from '../publisher.ts';
 import { type AwsEntry, isFifo, toEntry } from './entry.ts';
-import { type AwsEntryFailure, failureOfRequest, isAccessDenied, isAnswer, isRefusal } from './errors.ts';
+import {
+  type AwsEntryFailure,
+  failureOfRequest,
+  isAccessDenied,
+  isAnswer,
+  isRefusal,
+  isRegionMissing,
+} from './errors.ts';
 import { AwsRequests } from './requests.ts';
 
 /** What differs between SQS and SNS. */
@@ -76,6 +83,10 @@ export class AwsPublisher implements Publisher {
     try {
       await untilAborted(session.probe(signal), signal);
     } catch (error) {
+      if (isRegionMissing(error)) {
+        const why = `${this.kind}(): region is missing. Give region, or set AWS_REGION.`;
+        throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', why, { cause: error });
+      }
       // A role that may send may lack the right to list. Only with a single target does the probe need no other right.
       const refused = isRefusal(error) || (isAccessDenied(error) && this.#service.onlyTarget !== undefined);
       if (!refused && isAnswer(error)) return;

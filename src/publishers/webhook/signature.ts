@@ -105,6 +105,7 @@ function readSecret(secret: WebhookSecret): Uint8Array {
     return secret;
   }
   if (typeof secret !== 'string') throw badOption(`secret must be a text or bytes, not ${typeof secret}.`);
+  if (secret === '') throw badOption('secret is empty. Is its environment variable set?');
   if (/^wh[sp]k_/.test(secret))
     throw badOption('secret is an asymmetric key (whsk_, whpk_): only whsec_ is supported.');
   const encoded = secret.replace(/^whsec_/, '');
@@ -114,7 +115,7 @@ function readSecret(secret: WebhookSecret): Uint8Array {
   const key = Buffer.from(encoded, 'base64');
   if (key.length < 24 || key.length > 64) {
     throw badOption(
-      `secret has ${key.length} bytes, and Standard Webhooks wants 24 to 64. Pass other lengths as bytes.`,
+      `secret has ${key.length} bytes when decoded. It must be whsec_ and base64 of 24 to 64 random bytes, as Standard Webhooks has it. Pass other lengths as bytes.`,
     );
   }
   return key;

@@ -108,7 +108,10 @@ function checkCron(cron: unknown, timeZone: unknown, refuse: Refuse): string {
   try {
     next = new CronExpression(cron, timeZone).next(Date.now());
   } catch (error) {
-    const why = String((error as Error).message).replace(/^Cron\w+: /, '');
+    const why = String((error as Error).message)
+      .replace(/^Cron\w+: /, '')
+      // croner's text is about all of its modes.
+      .replace(/exactly five.* parts are required/, 'five fields are required, or six with seconds first');
     throw refuse(`The cron expression ${JSON.stringify(cron)} is invalid: ${why}`, error);
   }
   if (next === undefined) throw refuse(`The cron expression ${JSON.stringify(cron)} never fires.`);
