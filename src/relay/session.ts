@@ -156,6 +156,7 @@ export class RelaySession implements Service {
       gathering: batchSizes.reduce((sum, size) => sum + size, 0),
       stuck: () => this.#destinations.stuck,
       stuckLoads: (queue, max) => payloads.stuck(queue, max),
+      blocked: (queue) => this.#dispatcher.blocked(queue),
       abandoned: (queue) => this.#dispatcher.of(queue).abandoned,
       history,
       slowKeys: new SlowKeys(this.#dispatcher, claims, schema),

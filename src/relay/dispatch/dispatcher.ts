@@ -3,14 +3,16 @@ import type { ClaimedEvent } from '../event/claimed-event.ts';
 import { mayNotPass } from '../event/claimed-event.ts';
 import type { EventOutcome } from '../event/outcome.ts';
 import { isPrimeSuspect, suspicionOf } from '../event/suspicion.ts';
+import { AloneQueue } from './alone-queue.ts';
 import { Fifo } from './fifo.ts';
 import { HandlerLines } from './handler-lines.ts';
 import type { KeyDecisions } from './key-decisions.ts';
-import { crowdedKeys, KeyQueue } from './key-queue.ts';
+import type { KeyQueue } from './key-queue.ts';
+import { KeyQueues } from './key-queues.ts';
 import type { LoadableEvent, PayloadLoader } from './payload-loader.ts';
 import type { QueueSlots } from './queue-slots.ts';
 import { SlotsByQueue } from './queue-slots.ts';
-import { aloneWaitMs, postponeMs, slowKeyDelayMs } from './tuning.ts';
+import { blockedPerSlot, linesShare, postponeMs, slowKeyDelayMs } from './tuning.ts';
 
 export interface DispatcherOptions {
   /** For each queue: deliveries under way at once, of those that take a slot. */
@@ -46,17 +48,15 @@ const deferred: EventOutcome = { kind: 'released', delayMs: slowKeyDelayMs };
 export class Dispatcher {
   readonly #options: DispatcherOptions;
   readonly #now: () => number;
-  #queues = new Map<string, KeyQueue>();
+  readonly #queues = new KeyQueues();
   /** What may start with a slot is in here, by queue. */
   readonly #slots: SlotsByQueue;
   /** What may start without a slot. */
   readonly #unlimited = new Fifo<ClaimedEvent>();
   /** What may start once its payload is loaded. Such an event takes no slot and is the only one of its key's front. */
   readonly #loading = new Set<ClaimedEvent>();
-  /** Prime suspects: they start when nothing else is under way, and nothing else starts meanwhile. */
-  #alone: ClaimedEvent[] = [];
-  #aloneSince: number | undefined;
-  #aloneTimer: NodeJS.Timeout | undefined;
+  /** Prime suspects. */
+  readonly #alone: AloneQueue;
   #isTrial = false;
   #releasedAtStop = 0;
   #stopped = false;
@@ -71,6 +71,7 @@ export class Dispatcher {
     const onDue = () => this.#pump();
     const newLines = () => limitedHandlerOf && new HandlerLines({ limitedHandlerOf, now: this.#now, onDue });
     this.#slots = new SlotsByQueue(options.slots, newLines);
+    this.#alone = new AloneQueue({ now: this.#now, onOverdue: onDue });
   }
 
   get inFlight(): number {
@@ -107,10 +108,10 @@ export class Dispatcher {
         this.#offer(event);
         continue;
       }
-      const queue = this.#queues.get(event.key) ?? new KeyQueue();
-      this.#queues.set(event.key, queue);
+      const queue = this.#queues.getOrAdd(event.key);
       queue.behind.push(event);
       this.#lead(queue);
+      if (queue.behind.length > 0 && queue.blocks(event.queue)) this.#slots.of(event).blocked++;
     }
     this.#pump();
   }
@@ -122,11 +123,19 @@ export class Dispatcher {
 
   /** Whether there are events that `releaseExcess` may release. */
   get mayHaveExcess(): boolean {
-    return this.#queues.size > 0 || this.#slots.all.some(({ lines }) => lines?.isEmpty === false);
+    return !this.#queues.isEmpty || this.#slots.all.some(({ lines }) => lines?.isEmpty === false);
   }
 
+  /** Events of a queue that are of no use in its buffer now, because of what is in front of them. */
+  blocked(queue: string): number {
+    const { blocked, waiting } = this.#slots.named(queue);
+    return Math.min(blocked, waiting);
+  }
+
+  /** Whether a key's backlog will not be needed soon. */
   isSlow(key: string): boolean {
-    return this.#queues.get(key)?.isSlow(this.#now()) ?? false;
+    const queue = this.#queues.get(key);
+    return queue !== undefined && (queue.isSlow(this.#now()) || queue.blocksForLong(this.#now()));
   }
 
   /** Whether a key has at least half of its share of the buffer. */
@@ -136,11 +145,10 @@ export class Dispatcher {
 
   /**
    * Releases the events of keys with a long backlog beyond their share of the queue's buffer, and what is behind these: otherwise
-   * one aggregate fills the buffer and every other one waits for it. The same for handlers at their limits. Returns the keys that
-   * have enough events in this queue and should not be claimed from it now.
+   * one aggregate fills the buffer and every other one waits for it. The same for handlers at their limits, and for what waits
+   * behind other queues or handlers. Returns the keys that have enough events in this queue and should not be claimed from it now.
    */
   releaseExcess(queueName: string): Set<string> {
-    const now = this.#now();
     const bufferTarget = this.#options.bufferTarget(queueName);
     const slots = this.#slots.named(queueName);
     for (const { event, delayMs } of slots.lines?.excess(bufferTarget) ?? []) {
@@ -148,11 +156,12 @@ export class Dispatcher {
       this.#finish(event, { kind: 'released', done: event.done, delayMs });
     }
     const isShort = slots.waiting + slots.inFlight > bufferTarget / 2;
-    const enough = new Set<string>();
-    for (const { key, queue, share, isSlow } of crowdedKeys(this.#queues, queueName, bufferTarget, now)) {
-      if (isSlow || isShort) this.#returnAll(queue.takeExcess(queueName, share), isSlow ? deferred : released);
-      if (queue.countBehind(queueName) * 2 >= share) enough.add(key);
-    }
+    const blockedMax = Math.min(slots.max * blockedPerSlot, bufferTarget * linesShare);
+    const limits = { target: bufferTarget, blockedMax, isShort };
+    const { slow, other, enough, blocked } = this.#queues.takeExcess(queueName, limits, this.#now());
+    this.#returnAll(slow, deferred);
+    this.#returnAll(other, released);
+    slots.blocked = blocked;
     return enough;
   }
 
@@ -177,11 +186,12 @@ export class Dispatcher {
       slots.startable.clear();
       slots.lines?.clear();
       slots.waiting = 0;
+      slots.blocked = 0;
     }
     this.#queues.clear();
     this.#unlimited.clear();
     this.#loading.clear();
-    this.#alone = [];
+    this.#alone.drain();
   }
 
   #releaseWaiting(): void {
@@ -189,15 +199,10 @@ export class Dispatcher {
       ...this.#slots.all.flatMap(({ startable, lines }) => [...startable.drain(), ...(lines?.drain() ?? [])]),
       ...this.#unlimited.drain(),
       ...this.#loading,
-      ...this.#alone.splice(0),
+      ...this.#alone.drain(),
+      ...this.#queues.drain(),
     ];
     this.#loading.clear();
-    for (const [key, queue] of this.#queues) {
-      waiting.push(...queue.behind);
-      queue.behind = [];
-      queue.leaveUnbegun();
-      if (!queue.begun) this.#queues.delete(key);
-    }
     this.#returnAll(waiting, released);
   }
 
@@ -219,7 +224,7 @@ export class Dispatcher {
       if (queue.front > 0 && queue.front >= this.#runMax(queue.tail as ClaimedEvent, next)) return;
       queue.behind.shift();
       queue.lead(next);
-      this.#offer(next);
+      if (this.#offer(next)) queue.awaitSlot();
     }
   }
 
@@ -239,10 +244,12 @@ export class Dispatcher {
     return suspicionOf(event) === undefined; // Loading it may be what ended the earlier relays.
   }
 
-  #offer(event: ClaimedEvent): void {
+  /** Returns whether the event needs only a slot of its queue now. */
+  #offer(event: ClaimedEvent): boolean {
     if (isPrimeSuspect(event)) this.#alone.push(event);
-    else if (!this.#mustLoad(event)) this.#offerLoaded(event);
+    else if (!this.#mustLoad(event)) return this.#offerLoaded(event);
     else if (!this.#slots.of(event).lines?.take(event)) this.#load(event);
+    return false;
   }
 
   #load(event: ClaimedEvent): void {
@@ -250,8 +257,9 @@ export class Dispatcher {
     this.#options.payloads.load(event, (failure) => {
       if (!this.#loading.delete(event)) return; // Released, or the lease was lost meanwhile.
       if (failure === undefined) {
-        this.#offerLoaded(event);
-        const queue = event.key === null ? undefined : this.#queues.get(event.key);
+        const mayStart = this.#offerLoaded(event);
+        const queue = this.#queues.get(event.key);
+        if (mayStart) queue?.awaitSlot();
         if (queue) this.#lead(queue);
       } else {
         const slots = this.#slots.of(event);
@@ -263,19 +271,20 @@ export class Dispatcher {
     });
   }
 
-  #offerLoaded(event: ClaimedEvent): void {
+  #offerLoaded(event: ClaimedEvent): boolean {
     const { planner } = this.#options;
     if (planner.plansAhead) planner.plan(event);
-    if (this.#slots.of(event).lines?.take(event)) return;
+    if (this.#slots.of(event).lines?.take(event)) return false;
     const takesSlot = !planner.plansAhead || planner.takesSlot(event);
     (takesSlot ? this.#slots.of(event).startable : this.#unlimited).push(event);
+    return true;
   }
 
   /** Starts what may start. A delivery that ends synchronously calls this again, so it loops instead of nesting. */
   #pump(): void {
     if (this.#pumping) return;
     this.#pumping = true;
-    while (!this.#isTrial && (this.#alone.length === 0 || !this.#startAlone())) {
+    while (!this.#isTrial && (this.#alone.isEmpty || !this.#startAlone())) {
       const free = this.#unlimited.shift();
       const event = free ?? this.#slots.shift();
       if (event === undefined) break;
@@ -285,24 +294,15 @@ export class Dispatcher {
       }
       const along = this.#slots.of(event).lines?.alongWith(event) ?? [];
       this.#start(event, free === undefined);
-      for (const other of along) this.#start(other, false);
+      for (const other of along) this.#start(other, false, true);
     }
     this.#pumping = false;
   }
 
   /** Starts the trial of a prime suspect if it is time for one. Returns whether nothing else may start now. */
   #startAlone(): boolean {
-    this.#aloneSince ??= this.#now();
-    const leftMs = this.#aloneSince + aloneWaitMs - this.#now();
-    if (this.inFlight > 0 && leftMs > 0) {
-      this.#aloneTimer ??= setTimeout(() => {
-        this.#aloneTimer = undefined;
-        this.#pump();
-      }, leftMs).unref();
-      return true;
-    }
-    const event = this.#alone.shift() as ClaimedEvent;
-    this.#aloneSince = undefined;
+    const event = this.#alone.next(this.inFlight);
+    if (event === undefined) return true;
     if (this.inFlight > 0) {
       // A delivery takes long: the relay must not stall for a suspect.
       this.#slots.of(event).waiting--;
@@ -314,12 +314,13 @@ export class Dispatcher {
     return this.#isTrial;
   }
 
-  #start(event: ClaimedEvent, takesSlot: boolean): void {
+  /** `occupies`: whether it needs a slot, be it that of another event of its batch. */
+  #start(event: ClaimedEvent, takesSlot: boolean, occupies = takesSlot): void {
     const slots = this.#slots.of(event);
     slots.waiting--;
     slots.inFlight++;
     if (takesSlot) slots.taken++;
-    if (event.key !== null) this.#queues.get(event.key)?.begin(this.#now(), takesSlot);
+    this.#queues.get(event.key)?.begin(this.#now(), occupies);
     const generation = this.#generation;
     const done = (outcome: EventOutcome) => {
       slots.inFlight--;
@@ -351,7 +352,7 @@ export class Dispatcher {
     }
     // Also for a dead letter: until that is settled, a crash would requeue the event behind its followers.
     const delayMs = this.#return(event, outcome);
-    const queue = event.key === null ? undefined : this.#queues.get(event.key);
+    const queue = this.#queues.get(event.key);
     if (!queue || event.key === null) return;
     this.#queues.delete(event.key);
     const followers = this.#notBegun(event.key, queue);
@@ -388,12 +389,6 @@ export class Dispatcher {
     if (!queue) return;
     queue.advance(this.#now());
     this.#lead(queue);
-    if (queue.front === 0) this.#drop(key);
-  }
-
-  #drop(key: string): void {
-    this.#queues.delete(key);
-    // A new Map: the old one keeps its hash tables.
-    if (this.#queues.size === 0) this.#queues = new Map();
+    if (queue.front === 0) this.#queues.delete(key);
   }
 }

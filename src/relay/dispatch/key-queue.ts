@@ -1,5 +1,5 @@
 import type { ClaimedEvent } from '../event/claimed-event.ts';
-import { crowdedShare, keyBufferMs, keyEventsMin, slowKeyAfterMs, timedGroupMs, timedGroupSize } from './tuning.ts';
+import { blockedAfterMs, keyBufferMs, keyEventsMin, slowKeyAfterMs, timedGroupMs, timedGroupSize } from './tuning.ts';
 
 /** The buffered events of one key, and how long their deliveries take. */
 export class KeyQueue {
@@ -11,6 +11,10 @@ export class KeyQueue {
   #front = 0;
   #underWay = 0;
   #occupies = false;
+  /** Whether the front waits for nothing but a slot of its queue. */
+  #mayStart = false;
+  /** When it was first found that the present front blocks a queue; 0 if it was not. */
+  #blocksSince = 0;
   /** When the first delivery under way was started; 0 if there is none. */
   #startedAt = 0;
   #groupMs = 0;
@@ -40,6 +44,32 @@ export class KeyQueue {
   lead(event: ClaimedEvent): void {
     this.tail = event;
     this.#front++;
+    this.#mayStart = false;
+    this.#blocksSince = 0;
+  }
+
+  /** The front has everything it needs but a slot of its queue. */
+  awaitSlot(): void {
+    this.#mayStart = true;
+  }
+
+  /**
+   * Whether events of this queue wait behind work that needs no slot of the queue, or cannot start for another reason than
+   * that: they are of no use in its buffer.
+   */
+  blocks(queue: string): boolean {
+    if (this.tail === undefined || this.#front === 0) return false;
+    return this.tail.queue !== queue || !(this.begun || this.#mayStart);
+  }
+
+  /** It was found that the front blocks a queue. */
+  noteBlocks(now: number): void {
+    if (this.#blocksSince === 0) this.#blocksSince = now;
+  }
+
+  /** Whether that is so for long. */
+  blocksForLong(now: number): boolean {
+    return this.#blocksSince > 0 && now - this.#blocksSince > blockedAfterMs;
   }
 
   /** Events of the front that had not started were released. */
@@ -107,23 +137,4 @@ export class KeyQueue {
     if (this.isSlow(now)) return keyEventsMin;
     return Math.max(keyEventsMin, keyBufferMs / this.#tookMs);
   }
-}
-
-/** The keys with a long backlog in a queue, or a slow delivery, and how much of the queue's buffer each may have. */
-export function crowdedKeys(
-  keys: ReadonlyMap<string, KeyQueue>,
-  queueName: string,
-  bufferTarget: number,
-  now: number,
-): { key: string; queue: KeyQueue; share: number; isSlow: boolean }[] {
-  const crowded = [...keys].filter(
-    ([, queue]) => queue.concerns(queueName) && (queue.isSlow(now) || queue.hasEnough(now)),
-  );
-  const fairShare = Math.max(0, Math.floor((bufferTarget * crowdedShare) / crowded.length) - 1);
-  return crowded.map(([key, queue]) => ({
-    key,
-    queue,
-    share: Math.min(queue.bufferShare(now), fairShare),
-    isSlow: queue.isSlow(now),
-  }));
 }

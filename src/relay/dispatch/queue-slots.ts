@@ -10,6 +10,8 @@ export class QueueSlots {
   taken = 0;
   /** Events that have not started. */
   waiting = 0;
+  /** Of those, the ones behind a front that blocks this queue (`KeyQueue.blocks`), as of the last claim. */
+  blocked = 0;
   inFlight = 0;
   /** Of those in flight, the ones that were started under a lease that is lost. */
   abandoned = 0;

@@ -19,6 +19,15 @@ export const crowdedShare = 0.5;
  */
 export const linesShare = 0.25;
 
+/**
+ * Events behind work of another queue, or behind a handler at its limits, do not count as buffered. When they have waited for
+ * `blockedAfterMs`, a queue keeps this many for each of its slots, and at most `linesShare` of the buffer. Not a part of the buffer's
+ * present size alone: that depends on the pace, and they would be released and claimed again with it. A buffer is for a quarter of
+ * a second, so behind a queue that is busy but not stuck they wait for less.
+ */
+export const blockedPerSlot = 0.5;
+export const blockedAfterMs = 500;
+
 /** For how long the excess events of a slow key are released. */
 export const slowKeyDelayMs = 1_000;
 

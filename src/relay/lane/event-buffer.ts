@@ -11,7 +11,7 @@ export interface EventBufferOptions {
   eventsMax: number;
   /** Length of payloads and headers at most, in UTF-16 code units. */
   bytesMax: number;
-  /** Buffered events that slow destinations or loads occupy: they must not keep other events from being claimed. */
+  /** Buffered events that wait for slow destinations, loads or other queues: they must not keep others from being claimed. */
   stuck: () => number;
   /** Deliveries of a lost lease that are still under way. */
   abandoned: () => number;

@@ -26,6 +26,8 @@ export interface QueueLanesOptions extends Omit<PollingLaneOptions, PerQueue> {
   stuck: () => number;
   /** Buffered events of a queue whose payloads are not loaded for long, at most `max`. */
   stuckLoads: (queue: string, max: number) => number;
+  /** Buffered events of a queue that wait behind other queues, or behind handlers at their limits. */
+  blocked: (queue: string) => number;
   /** Deliveries of a lost lease that are still under way. */
   abandoned: (queue: string) => number;
 }
@@ -55,8 +57,12 @@ export class QueueLanes implements Lane {
       eventsMin: 2 * (slots + options.gathering),
       eventsMax,
       bytesMax: Math.floor(options.prefetchBytesMax / options.queues.size),
-      // Which queue the events of a slow destination are of is not known: a queue may buffer too much then, never too little.
-      stuck: () => Math.min(buffer.size, options.stuck()) + options.stuckLoads(queue, eventsMax - buffer.target),
+      stuck: () => {
+        const spare = eventsMax - buffer.target;
+        const blocked = Math.min(spare, options.blocked(queue));
+        // Which queue the events of a slow destination are of is not known: a queue may buffer too much then, never too little.
+        return Math.min(buffer.size, options.stuck()) + blocked + options.stuckLoads(queue, spare - blocked);
+      },
       abandoned: () => options.abandoned(queue),
     });
     const lane: PollingLane = new PollingLane({

@@ -1,0 +1,48 @@
+import type { ClaimedEvent } from '../event/claimed-event.ts';
+import { aloneWaitMs } from './tuning.ts';
+
+export interface AloneQueueOptions {
+  now: () => number;
+  /** The first event has waited long enough for deliveries under way. */
+  onOverdue: () => void;
+}
+
+/** Prime suspects (suspicion.ts): they start when nothing else is under way, and nothing else starts meanwhile. */
+export class AloneQueue {
+  readonly #options: AloneQueueOptions;
+  #events: ClaimedEvent[] = [];
+  /** Since when the first of them waits for deliveries under way. */
+  #since: number | undefined;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(options: AloneQueueOptions) {
+    this.#options = options;
+  }
+
+  get isEmpty(): boolean {
+    return this.#events.length === 0;
+  }
+
+  push(event: ClaimedEvent): void {
+    this.#events.push(event);
+  }
+
+  /** The first event, when nothing is under way or it has waited long enough for that. Until then nothing else may start. */
+  next(inFlight: number): ClaimedEvent | undefined {
+    this.#since ??= this.#options.now();
+    const leftMs = this.#since + aloneWaitMs - this.#options.now();
+    if (inFlight > 0 && leftMs > 0) {
+      this.#timer ??= setTimeout(() => {
+        this.#timer = undefined;
+        this.#options.onOverdue();
+      }, leftMs).unref();
+      return undefined;
+    }
+    this.#since = undefined;
+    return this.#events.shift();
+  }
+
+  drain(): ClaimedEvent[] {
+    return this.#events.splice(0);
+  }
+}
