@@ -177,7 +177,7 @@ export class RelaySession implements Service {
       standing,
       onLost: (lost) => this.#lease.refused(lost),
       onTakeover: (lost) => {
-        reporter.rescued(lost);
+        reporter.relayLost(lost);
         this.#cancels.check();
         this.#doorbell.ring();
       },

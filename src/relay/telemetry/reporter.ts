@@ -91,8 +91,8 @@ export class Reporter {
     );
   }
 
-  rescued(lost: LostRelay): void {
-    this.#lifecycle.tell('rescued', lost);
+  relayLost(lost: LostRelay): void {
+    this.#lifecycle.tell('relayLost', lost);
     this.#logger.warn({ ...lost }, 'another relay was lost, taking over its events');
   }
 
