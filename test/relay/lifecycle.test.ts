@@ -84,7 +84,7 @@ describe('the lifecycle events of a relay', () => {
         unavailable: 0,
         cancelled: 0,
         fenced: 0,
-        rescued: 0,
+        takenOver: 0,
       };
       const idle = {
         state: 'idle',
@@ -131,7 +131,7 @@ describe('the lifecycle events of a relay', () => {
       expect(await relayLost).toMatchObject({ name: 'victim', pid: victim.pid, token: expect.stringMatching(/^\d+$/) });
       await scenario.drained();
       await until(() => relay.stats().delivered === 1, { what: 'the relay knows that it delivered' });
-      expect(relay.stats()).toMatchObject({ rescued: 1, delivered: 1 });
+      expect(relay.stats()).toMatchObject({ takenOver: 1, delivered: 1 });
     }),
   );
 });

@@ -18,7 +18,7 @@ export interface EventFacts {
 export interface LifecycleEvents {
   started: [{ relay: string; token: string }];
   stopped: [{ relay: string; released: number }];
-  claimed: [{ queue: string; count: number; rescued: number }];
+  claimed: [{ queue: string; count: number; takenOver: number }];
   delivered: [EventFacts & { targets: readonly string[]; latencyMs: number }];
   /** An attempt failed and will be retried after `delayMs`. */
   failed: [EventFacts & { delayMs: number; error: string; target: string | null }];
