@@ -48,7 +48,7 @@ const relay = createRelay({
   },
 });
 
-relay.on('rescued', (lost) => console.log(`${name} takes over from ${lost.name}`));
+relay.on('relayLost', (lost) => console.log(`${name} takes over from ${lost.name}`));
 relay.on('leaseLost', () => console.log(`${name} was taken for dead, and continues with a new lease`));
 
 let stopping = false;

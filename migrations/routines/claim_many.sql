@@ -177,7 +177,7 @@ begin
      group by key
   ), taken as materialized (
     select array_agg(j.seq order by j.seq) as seqs, array_agg(j.key order by j.seq) as keys,
-           array_agg(j.seq::text) filter (where j.claimed_by <> relay) as rescued
+           array_agg(j.seq::text) filter (where j.claimed_by <> relay) as taken_over
       from judged j where not exists (select from wall w where w.key = j.key and w.seq <= j.seq)
   ), claimed as (
     update :"schema".outbox_queue q
@@ -200,7 +200,7 @@ begin
   select t.seqs, json_build_object(
            'seqs', array_to_string(t.seqs, ','),
            'keys', array_to_string(t.keys, ',', ''),
-           'rescued', t.rescued,
+           'takenOver', t.taken_over,
            'begun', (select json_object_agg(c.seq, json_build_object(
                               'attempts', c.attempts, 'done', c.done, 'rescues', c.rescues, 'owed', c.owed,
                               'replayId', c.replay_id::text))

@@ -190,7 +190,7 @@ function commandsFor({
     return [
       ['destinations', 'show which destinations are down, and how many events wait for them'],
       ...waitingFor.map((name): [string, string] => [
-        `resume ${printable(name)}`,
+        `destinations resume ${printable(name)}`,
         'end its pause, or try it now if it is down',
       ]),
       cancel,

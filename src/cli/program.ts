@@ -2,10 +2,11 @@ import type { CommanderError } from 'commander';
 import { Command } from 'commander';
 import { PostcommitError } from '../errors.ts';
 import { packageVersion } from '../package-version.ts';
+import { didYouMean } from '../suggest.ts';
 import { redact } from '../telemetry/redaction.ts';
 import { addDead } from './commands/dead.ts';
 import { addDemo } from './commands/demo.ts';
-import { addDestinations, addPause, addResume } from './commands/destinations.ts';
+import { addDestinations } from './commands/destinations.ts';
 import { addDoctor } from './commands/doctor.ts';
 import { addEvents } from './commands/events.ts';
 import { addForget } from './commands/forget.ts';
@@ -64,8 +65,6 @@ export function createProgram(terminal: Terminal): Command {
     addRequeueOrphans,
     addDestinations,
     addQueues,
-    addPause,
-    addResume,
     addForget,
     addSchedules,
     addPrune,
@@ -118,6 +117,12 @@ function usageDetail(command: Command, error: CommanderError): string {
   const path = commandPath(command);
   const names = command.commands.map((each) => each.name());
   if (error.code === 'commander.help') return `A command is missing. Commands are ${names.join(', ')}.`;
+  if (error.code === 'commander.excessArguments' && command.name() === 'list' && command.parent) {
+    // A misspelt command of a noun is an argument of its default command.
+    const siblings = command.parent.commands.map((each) => each.name());
+    const word = command.args[command.registeredArguments.length] ?? '';
+    return `Unknown command '${word}'.${didYouMean(word, siblings)} Commands are ${siblings.join(', ')}. See \`${commandPath(command.parent)} --help\`.`;
+  }
   const [what = '', suggestion] = error.message.replace(/^error: /, '').split('\n');
   const sentences = [`${what.charAt(0).toUpperCase()}${what.slice(1)}${what.endsWith('.') ? '' : '.'}`];
   if (suggestion) sentences.push(suggestion.replace(/^\(|\)$/g, ''));

@@ -44,7 +44,7 @@ export async function killOneRelay(scene: CrashScene): Promise<Crash> {
       crash.takeoverMs = performance.now() - killedAt;
       outage.to = now.at;
       const successor = await relayThatTookOver(fleet, signal);
-      crash.takenOver = successor?.tookOver ?? 0;
+      crash.takenOver = successor?.takenOver ?? 0;
       const took = `took over ${plural(crash.takenOver, 'event')} after ${seconds(crash.takeoverMs)}`;
       board.addMilestone(`${successor?.name ?? 'no relay'} ${took}`, 'good');
       return crash;
@@ -61,7 +61,7 @@ async function relayThatTookOver(fleet: RelayFleet, signal: AbortSignal): Promis
   const startedAt = performance.now();
   while (performance.now() - startedAt < messageTimeoutMs) {
     await sleep(50, undefined, { signal });
-    const successor = alive().find(({ tookOver }) => tookOver > 0);
+    const successor = alive().find(({ takenOver }) => takenOver > 0);
     if (successor) return successor;
   }
   return alive()[0];

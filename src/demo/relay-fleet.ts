@@ -16,7 +16,7 @@ export interface FleetMember {
   deadLettered: number;
   inFlight: number;
   /** Events that it took over from a lost relay. */
-  tookOver: number;
+  takenOver: number;
 }
 
 /** How long a relay may take to stop before it is killed. */
@@ -54,7 +54,7 @@ export class RelayFleet {
   async start(name: string, signal: AbortSignal): Promise<FleetMember> {
     signal.throwIfAborted();
     const child = fork(relayProcess, { stdio: ['ignore', 'ignore', 'pipe', 'ipc'] });
-    const counters = { delivered: 0, failed: 0, deadLettered: 0, inFlight: 0, tookOver: 0 };
+    const counters = { delivered: 0, failed: 0, deadLettered: 0, inFlight: 0, takenOver: 0 };
     const member: FleetMember = { name, pid: child.pid ?? -1, state: 'starting', token: '', ...counters };
     this.#children.set(member, child);
     const started = new AbortController();
@@ -93,8 +93,8 @@ export class RelayFleet {
         member.token = message.token;
         if (member.state === 'starting') member.state = 'delivering';
         onStarted();
-      } else if (message.kind === 'tookOver') {
-        member.tookOver += message.count;
+      } else if (message.kind === 'takenOver') {
+        member.takenOver += message.count;
       } else if (message.kind === 'failed') {
         stderr = message.error;
       } else {

@@ -15,7 +15,7 @@ export interface RelayAssignment {
 export type RelayMessage =
   | { kind: 'started'; token: string }
   | { kind: 'failed'; error: string }
-  | { kind: 'tookOver'; count: number }
+  | { kind: 'takenOver'; count: number }
   | {
       kind: 'tick';
       delivered: number;
@@ -56,8 +56,8 @@ async function run({ name, connectionString, schemas }: RelayAssignment): Promis
     inFlightMax: 50,
     logger: false, // The failures of the demo are part of it, and its screen shows them.
   });
-  relay.on('claimed', ({ rescued }) => {
-    if (rescued > 0) send({ kind: 'tookOver', count: rescued });
+  relay.on('claimed', ({ takenOver }) => {
+    if (takenOver > 0) send({ kind: 'takenOver', count: takenOver });
   });
   const tick = (then?: () => void) => {
     const { delivered, failed, deadLettered, inFlight } = relay.stats();

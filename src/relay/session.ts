@@ -180,7 +180,7 @@ export class RelaySession implements Service {
       stats: () => ({ ...counters, ...this.#load }),
       onLost: (lost) => this.#lease.refused(lost),
       onTakeover: (lost) => {
-        reporter.rescued(lost);
+        reporter.relayLost(lost);
         this.#cancels.check();
         this.#doorbell.ring();
       },

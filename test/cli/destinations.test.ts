@@ -2,21 +2,15 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { openCircuit, registerDestinations } from '../../src/outbox/delivering/circuit.ts';
 import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { Scene } from '../admin/scene.ts';
-import { runHere } from './fake-terminal.ts';
+import { operatorOf, runHere } from './fake-terminal.ts';
 import { jsonError, runCli } from './run-cli.ts';
 
 describe('an operator whose broker is down', () => {
   let scene: Scene;
   let ids: string[];
-  const here = (...args: string[]) => runHere(args, { env: { DATABASE_URL: scene.db.url } });
+  const { here, json } = operatorOf(() => scene.db.url);
   /** In a process of its own, as users run it. */
   const run = (...args: string[]) => runCli(args, { env: { DATABASE_URL: scene.db.url } });
-  // biome-ignore lint/suspicious/noExplicitAny: a test knows the fields of the answer it asked for.
-  const json = async (...args: string[]): Promise<any> => {
-    const result = await here(...args, '--json');
-    expect(result, result.stderr).toMatchObject({ code: 0, stderr: '' });
-    return JSON.parse(result.stdout);
-  };
 
   beforeAll(async () => {
     scene = await Scene.create();
@@ -100,7 +94,7 @@ describe('an operator whose broker is down', () => {
       /waits for +destination kafka, which is down since 20\S+ \S+Z \(\d+ m?s\): connect ECONNREFUSED\\x1b\[2J\n/,
       /delivered to +audit\n/,
       /Z {2}shelved until kafka is up; no attempt counted\n/,
-      'postcommit resume kafka ',
+      'postcommit destinations resume kafka ',
       'postcommit destinations ',
     ]) {
       expect(one.stdout).toMatch(part);
@@ -127,11 +121,11 @@ describe('an operator whose broker is down', () => {
   });
 
   it('pauses and resumes', async () => {
-    const paused = await run('pause', 'kafka', '--reason', 'cluster upgrade');
+    const paused = await run('destinations', 'pause', 'kafka', '--reason', 'cluster upgrade');
     expect(paused).toEqual({
       code: 0,
       stdout:
-        'kafka is paused: relays send nothing to it and keep its events. 3 events waiting.\nto resume: postcommit resume kafka\n',
+        'kafka is paused: relays send nothing to it and keep its events. 3 events waiting.\nto resume: postcommit destinations resume kafka\n',
       stderr: '',
     });
     expect(await scene.admin.destinations()).toMatchObject([
@@ -139,31 +133,34 @@ describe('an operator whose broker is down', () => {
       { name: 'nats', state: 'up' },
       { name: 'webhooks', state: 'up' },
     ]);
-    expect(await run('resume', 'kafka')).toEqual({
+    expect(await run('destinations', 'resume', 'kafka')).toEqual({
       code: 0,
       stdout: 'kafka is resumed: relays now send 3 events that waited\n',
       stderr: '',
     });
-    expect(await json('pause', 'nats')).toEqual({
+    expect(await json('destinations', 'pause', 'nats')).toEqual({
       name: 'nats',
       state: 'paused',
       waiting: 0,
       relays: 1,
       pausedAt: expect.any(String),
     });
-    expect(await json('resume', 'nats')).toEqual({ name: 'nats', state: 'up', waiting: 0, relays: 1 });
-    expect((await here('resume', 'nats')).stdout).toBe('nats is resumed\n');
+    expect(await json('destinations', 'resume', 'nats')).toEqual({ name: 'nats', state: 'up', waiting: 0, relays: 1 });
+    expect((await here('destinations', 'resume', 'nats')).stdout).toBe('nats is resumed\n');
   });
 
   it('gets a suggestion for a misspelt destination, and nothing changes', async () => {
     for (const command of ['pause', 'resume']) {
-      const [text, asJson] = await Promise.all([here(command, 'kafak'), here(command, 'kafak', '--json')]);
+      const [text, asJson] = await Promise.all([
+        here('destinations', command, 'kafak'),
+        here('destinations', command, 'kafak', '--json'),
+      ]);
       expect(text).toMatchObject({ code: 1, stdout: '' });
       expect(text.stderr).toContain('Destinations are kafka, nats, webhooks. Did you mean kafka?');
       expect(asJson).toMatchObject({ code: 1, stdout: '' });
       expect(jsonError(asJson)).toMatchObject({ code: 'POSTCOMMIT_E_NO_SUCH_DESTINATION' });
     }
-    const long = await here('pause', 'kafka', '--reason', 'x'.repeat(501));
+    const long = await here('destinations', 'pause', 'kafka', '--reason', 'x'.repeat(501));
     expect(long).toMatchObject({ code: 2, stdout: '' });
     expect(await scene.admin.destinations()).toMatchObject([{ name: 'kafka', state: 'down' }, {}, {}]);
   });
@@ -180,7 +177,7 @@ it('without any destination, the commands say so', async () => {
   const status = await runHere(['status'], options);
   expect(status.stdout).not.toMatch(/DESTINATION|shelved/);
   expect(JSON.parse((await runHere(['status', '--json'], options)).stdout)).toMatchObject({ destinations: [] });
-  const pause = await runHere(['pause', 'kafka'], options);
+  const pause = await runHere(['destinations', 'pause', 'kafka'], options);
   expect(pause.code).toBe(1);
   expect(pause.stderr).toContain('No relay has registered a destination yet');
   await scene.close();

@@ -1,4 +1,5 @@
 import { PassThrough, Writable } from 'node:stream';
+import { expect } from 'vitest';
 import { runCli } from '../../src/cli/program.ts';
 import type { Terminal } from '../../src/cli/terminal.ts';
 import { projectFolder } from './run-cli.ts';
@@ -39,4 +40,16 @@ export async function runHere(args: string[], options: FakeTerminalOptions = {})
   const { terminal, written } = fakeTerminal(options);
   const code = await runCli(args, terminal);
   return { code, ...written };
+}
+
+/** Commands for one database: `here` returns what a command wrote, `json` what it answered with --json. */
+export function operatorOf(databaseUrl: () => string) {
+  const here = (...args: string[]) => runHere(args, { env: { DATABASE_URL: databaseUrl() } });
+  // biome-ignore lint/suspicious/noExplicitAny: a test knows the fields of the answer it asked for.
+  const json = async (...args: string[]): Promise<any> => {
+    const result = await here(...args, '--json');
+    expect(result, result.stderr).toMatchObject({ code: 0, stderr: '' });
+    return JSON.parse(result.stdout);
+  };
+  return { here, json };
 }

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { settleQueue } from '../support/settle-queue.ts';
-import { runHere } from './fake-terminal.ts';
+import { operatorOf, runHere } from './fake-terminal.ts';
 import { jsonError, projectFolder, runCli } from './run-cli.ts';
 
 const idsChange =
@@ -11,13 +11,7 @@ const idsChange =
 
 describe('postcommit partitions', () => {
   let db: TestDatabase;
-  const here = (...args: string[]) => runHere(args, { env: { DATABASE_URL: db.url } });
-  // biome-ignore lint/suspicious/noExplicitAny: a test knows the fields of the answer it asked for.
-  const json = async (...args: string[]): Promise<any> => {
-    const result = await here(...args, '--json');
-    expect(result, result.stderr).toMatchObject({ code: 0, stderr: '' });
-    return JSON.parse(result.stdout);
-  };
+  const { here, json } = operatorOf(() => db.url);
 
   beforeAll(async () => {
     db = await createTestDatabase();
@@ -44,7 +38,7 @@ describe('postcommit partitions', () => {
     [['convert', '--by', 'year'], 'Allowed choices are day, month'],
     [['drop'], 'number'],
     [['drop', 'p3'], 'whole number'],
-    [['dorp', '3'], 'Too many arguments'],
+    [['dorp', '3'], 'Did you mean drop?'],
   ])('refuses %j', async (args, part) => {
     const refused = await here('partitions', ...args, '--json');
     expect(refused.code).toBe(2);

@@ -1,18 +1,12 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { Scene } from '../admin/scene.ts';
-import { runHere } from './fake-terminal.ts';
+import { operatorOf } from './fake-terminal.ts';
 import { jsonError } from './run-cli.ts';
 
 describe('an operator of several queues', () => {
   let scene: Scene;
-  const here = (...args: string[]) => runHere(args, { env: { DATABASE_URL: scene.db.url } });
-  // biome-ignore lint/suspicious/noExplicitAny: a test knows the fields of the answer it asked for.
-  const json = async (...args: string[]): Promise<any> => {
-    const result = await here(...args, '--json');
-    expect(result, result.stderr).toMatchObject({ code: 0, stderr: '' });
-    return JSON.parse(result.stdout);
-  };
+  const { here, json } = operatorOf(() => scene.db.url);
 
   beforeAll(async () => {
     scene = await Scene.create();
@@ -85,6 +79,15 @@ describe('an operator of several queues', () => {
     expect(jsonError(result)).toMatchObject({ code: 'POSTCOMMIT_E_NO_SUCH_QUEUE' });
     expect(result.stderr).toContain('Did you mean reports?');
   });
+
+  it.each(['queues', 'destinations', 'schedules', 'events', 'dead', 'partitions'])(
+    '`%s` lists, with and without `list`',
+    async (noun) => {
+      const [without, named] = [await json(noun), await json(noun, 'list')];
+      expect(named).toEqual(without);
+      expect(await here(noun)).toEqual(await here(noun, 'list'));
+    },
+  );
 
   it('lists events of one queue', async () => {
     const { events } = await json('events', '--queue', 'reports');

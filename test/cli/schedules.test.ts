@@ -3,19 +3,13 @@ import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { declareSchedules, recordScheduleFailure } from '../../src/outbox/maintaining/schedules.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { until } from '../support/wait.ts';
-import { runHere } from './fake-terminal.ts';
+import { operatorOf, runHere } from './fake-terminal.ts';
 import { jsonError, projectFolder, runCli, spawnCli } from './run-cli.ts';
 
 describe('an operator of schedules', () => {
   let db: TestDatabase;
   let token: string;
-  const here = (...args: string[]) => runHere(args, { env: { DATABASE_URL: db.url } });
-  // biome-ignore lint/suspicious/noExplicitAny: a test knows the fields of the answer it asked for.
-  const json = async (...args: string[]): Promise<any> => {
-    const result = await here(...args, '--json');
-    expect(result, result.stderr).toMatchObject({ code: 0, stderr: '' });
-    return JSON.parse(result.stdout);
-  };
+  const { here, json } = operatorOf(() => db.url);
   const stopRelays = () => db.query(`update postcommit.outbox_relays set ended_at = now(), ended_as = 'stopped'`);
 
   beforeAll(async () => {

@@ -23,13 +23,13 @@ describe('help', () => {
         ...['init', 'migrate', 'sql', 'relay', 'status', 'events', 'replay', 'demo', 'dead'].map(
           (c) => `postcommit ${c}`,
         ),
-        ...['queues', 'queues pause', 'queues resume'].map((c) => `postcommit ${c}`),
-        ...['destinations', 'pause', 'resume', 'forget'].map((c) => `postcommit ${c}`),
+        ...['queues', 'destinations', 'forget'].map((c) => `postcommit ${c}`),
+        ...['list', 'pause', 'resume'].flatMap((c) => [`postcommit queues ${c}`, `postcommit destinations ${c}`]),
         ...['doctor', 'grants', 'prune', 'partitions', 'requeue-orphans'].map((c) => `postcommit ${c}`),
         'postcommit schedules',
         ...['list', 'pause', 'resume', 'trigger', 'remove'].map((c) => `postcommit schedules ${c}`),
         ...['list', 'convert', 'rotate', 'drop'].map((c) => `postcommit partitions ${c}`),
-        ...['make-due', 'cancel'].map((c) => `postcommit events ${c}`),
+        ...['list', 'make-due', 'cancel'].map((c) => `postcommit events ${c}`),
         ...['list', 'show', 'retry', 'discard'].map((c) => `postcommit dead ${c}`),
       ].sort(),
     );
@@ -54,6 +54,20 @@ describe('help', () => {
     }
   });
 
+  it('of a noun lists without a command', () => {
+    const nouns = commands.filter((command) => command.parent && command.commands.length > 0);
+    expect(nouns.map((command) => command.name()).sort()).toEqual(
+      ['dead', 'destinations', 'events', 'partitions', 'queues', 'schedules'].sort(),
+    );
+    for (const noun of nouns) expect(noun.helpInformation()).toMatch(/\n {2}list .*\(default\)/s);
+  });
+
+  it.each(['make-due', 'cancel'])('of `events %s` has no options of lists', async (name) => {
+    const { stdout } = await runHere(['events', name, '--help']);
+    expect(stdout).toContain('--aggregate');
+    expect(stdout).not.toMatch(/--(status|order|limit|after)\b/);
+  });
+
   it('documents the exit codes', async () => {
     const { stdout } = await runHere(['--help']);
     expect(stdout).toMatch(/Exit codes:\n {2}0 .*\n {2}1 .*\n {2}2 .*\n {2}3 .*\n {2}4 /);
@@ -74,20 +88,23 @@ describe('mistakes on the command line', () => {
     [['relay', '--log-levl', 'info'], 'Did you mean --log-level?'],
     [['status', '--databse-url', 'postgres://u:secret@h/d'], 'Did you mean --database-url?'],
     [['dead', 'lst'], 'Did you mean list?'],
-    [['dead'], 'Commands are list, show, retry, discard'],
+    [['dead', 'delete'], 'Commands are list, show, retry, discard'],
     [[], 'Commands are init, migrate'],
     [['sql', 'extra'], 'Too many arguments'],
+    [['partitions', 'rotate', 'extra'], 'Too many arguments'],
     [['dead', 'show'], "Missing required argument 'id'"],
-    [['pause'], "Missing required argument 'destination'"],
-    [['resume'], "Missing required argument 'destination'"],
+    [['pause', 'kafka'], "Unknown command 'pause'"],
+    [['destinations', 'pause'], "Missing required argument 'destination'"],
+    [['destinations', 'resume'], "Missing required argument 'destination'"],
     [['forget'], "Missing required argument 'target'"],
-    [['resume', 'kafka', '--reason', 'x'], "'--reason'"],
-    [['pause', 'kafka', '--reson', 'x'], 'Did you mean --reason?'],
-    [['destinations', 'kafka'], 'Too many arguments'],
+    [['destinations', 'resume', 'kafka', '--reason', 'x'], "'--reason'"],
+    [['destinations', 'pause', 'kafka', '--reson', 'x'], 'Did you mean --reason?'],
+    [['destinations', 'kafka'], "Unknown command 'kafka'. Commands are list, pause, resume"],
+    [['queues', 'pasue', 'reports'], 'Did you mean pause?'],
     [['schedules', 'pause'], "Missing required argument 'name'"],
     [['schedules', 'resume', 'a', '--reason', 'x'], "'--reason'"],
     [['schedules', 'trigger', 'a', '--wait-ms', '-1'], 'whole number from 0 to 600000'],
-    [['schedules', 'triger'], 'Too many arguments'],
+    [['schedules', 'triger'], 'Did you mean trigger?'],
     [['postgres://u:secret@h/d'], 'Unknown command'],
     [['status', '--max-pending', '1.5'], 'whole number from 0'],
     [['status', '--max-dead', '-1'], 'whole number from 0'],
@@ -104,7 +121,7 @@ describe('mistakes on the command line', () => {
     [['events', 'make-due'], '--all'],
     [['events', 'cancel'], '--all'],
     [['events', 'cancel', '7', '--type', 'a'], 'one of the three'],
-    [['events', 'cancel', '7', '--limit', '3'], '--limit is for lists'],
+    [['events', 'cancel', '7', '--limit', '3'], "Unknown option '--limit'"],
     [['events', 'make-due', '7', '--reason', 'x'], "'--reason'"],
     [['replay'], '--all'],
     [['dead', 'discard', '--all', '--type', 'a'], 'one of the three'],

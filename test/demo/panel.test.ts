@@ -14,7 +14,7 @@ const relay: FleetMember = {
   failed: 0,
   deadLettered: 0,
   inFlight: 50,
-  tookOver: 0,
+  takenOver: 0,
 };
 const score: Score = {
   phase: 'draining',

@@ -137,7 +137,7 @@ describe('G2 nothing lost: a connection breaks and the relay lives', () => {
       await scenario.drained();
       // What was delivered and could not be written down in time comes again only if the lease was lost. It was not.
       await expectClean(scenario, 0);
-      expect(relay.stats()).toMatchObject({ fenced: 0, rescued: 0 });
+      expect(relay.stats()).toMatchObject({ fenced: 0, takenOver: 0 });
     }),
   );
 

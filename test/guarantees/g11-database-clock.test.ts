@@ -126,7 +126,7 @@ describe('G11 one clock: the database’s clock is set forward by an hour', () =
       const names = ['a', 'b', 'c'];
       let emitted = 0;
       const children = await Promise.all(names.map((name) => scenario.child(name, options)));
-      const rescuers = children.map((child) => () => child.messages.filter(({ event }) => event === 'rescued'));
+      const takeovers = children.map((child) => () => child.messages.filter(({ event }) => event === 'relayLost'));
       for (let turn = 0; turn < 3; turn++) {
         const before = names.map((name) => beganIn(scenario, name));
         // A relay that is slow to claim finds nothing left: emit until each of the three works on something.
@@ -145,7 +145,7 @@ describe('G11 one clock: the database’s clock is set forward by an hour', () =
         await scenario.drained();
       }
       expect(await lostRelays(scenario)).toEqual([]);
-      expect(rescuers.flatMap((rescued) => rescued())).toEqual([]);
+      expect(takeovers.flatMap((seen) => seen())).toEqual([]);
       expect(await scenario.findings()).toMatchObject({ lost: [], overlaps: [], duplicates: 0 });
 
       children[0]?.kill('SIGKILL');

@@ -19,9 +19,9 @@ describe('G11 one clock', () => {
         { aggregateId: 'at-once' },
       ]);
       // A relay with a correct clock checks leases meanwhile, and finds no lost relay.
-      const rescued: unknown[] = [];
+      const lostRelays: unknown[] = [];
       const watcher = await scenario.relay('watcher', { leaseMs, prefetchMax: 2, batchSizeMax: 2 });
-      watcher.on('rescued', (lost) => rescued.push(lost));
+      watcher.on('relayLost', (lost) => lostRelays.push(lost));
       await scenario.drained();
       const rows = await scenario.db.query(
         `select e.aggregate_id, extract(epoch from d.delivered_at - e.created_at) * 1000 as ms
@@ -34,8 +34,8 @@ describe('G11 one clock', () => {
       expect(afterMs.retried).toBeLessThan(3_000);
       const startedAt = performance.now();
       await until(() => performance.now() - startedAt > 2 * leaseMs, { what: 'two leases have passed' });
-      expect(rescued).toEqual([]);
-      expect(skewed.messages.filter(({ event }) => event === 'leaseLost' || event === 'rescued')).toEqual([]);
+      expect(lostRelays).toEqual([]);
+      expect(skewed.messages.filter(({ event }) => event === 'leaseLost' || event === 'relayLost')).toEqual([]);
     })(),
   );
 

@@ -140,7 +140,7 @@ describe('claimNext, of one event', () => {
           queue: 'default',
           attempts: 2,
           attemptsMax: 5,
-          rescued: false,
+          takenOver: false,
           rescues: 1,
           done: ['mail', 'search'],
           owed: ['kafka', 't:stock'],
@@ -334,7 +334,7 @@ describe('claimNext leaves to claim', () => {
       await db.query('update postcommit.outbox_queue set claimed_by = $1', [token]);
       await expectNothingClaimed('other');
     }
-    expect((await claimAll()).rows).toMatchObject([{ seq: '1', rescued: true }]);
+    expect((await claimAll()).rows).toMatchObject([{ seq: '1', takenOver: true }]);
   });
 
   test('everything, while there is anything on the shelf', async () => {

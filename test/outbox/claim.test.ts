@@ -114,7 +114,7 @@ describe('claim', () => {
     expect((await claimAs(me)).rows).toEqual([]);
     await client.query('commit');
     client.release();
-    expect((await claimAs(me)).rows).toMatchObject([{ seq: '1', attempts: 2, done: ['a', 'b'], rescued: false }]);
+    expect((await claimAs(me)).rows).toMatchObject([{ seq: '1', attempts: 2, done: ['a', 'b'], takenOver: false }]);
   });
 
   test('a single event behind one on the shelf says so', async () => {

@@ -47,7 +47,7 @@ describe('events that were held when a relay ended', () => {
     await emit('y');
     await claimAndEnd();
     const { rows, newSuspects } = await claimAs(await relay());
-    expect(rows).toMatchObject(['1', '2', '3'].map((seq) => ({ seq, rescued: true, rescues: 1 })));
+    expect(rows).toMatchObject(['1', '2', '3'].map((seq) => ({ seq, takenOver: true, rescues: 1 })));
     expect(newSuspects).toBe(0);
   });
 
@@ -61,7 +61,7 @@ describe('events that were held when a relay ended', () => {
     expect(await queue()).toEqual(['1', '2', '3', '4'].map((seq) => ({ seq, claimed_by: null, rescues: 2 })));
     expect((await claimAs(token, { suspectMax: 0 })).rows).toEqual([]);
     expect((await claimAs(token, { suspectMax: 2 })).rows).toMatchObject(
-      ['1', '3'].map((seq) => ({ seq, rescued: false, rescues: 2 })),
+      ['1', '3'].map((seq) => ({ seq, takenOver: false, rescues: 2 })),
     );
     // The second event of x stands behind the first.
     expect((await claimAs(await relay(), { suspectMax: 2 })).rows).toMatchObject([{ seq: '4' }]);
@@ -89,11 +89,11 @@ describe('events that were held when a relay ended', () => {
     await db.query('update postcommit.outbox_queue set rescues = 2');
     for (const rescues of [2, 3, 4, 4]) expect(await claimAndEnd()).toEqual([{ seq: '1', rescues }]);
     const token = await relay();
-    expect((await claimAs(token)).rows).toMatchObject([{ seq: '1', rescued: true, rescues: 4 }]);
+    expect((await claimAs(token)).rows).toMatchObject([{ seq: '1', takenOver: true, rescues: 4 }]);
     expect(await beginTrial(db.pool, 'postcommit', '1', token)).toBe(true);
     await deregisterRelay(db.pool, 'postcommit', token);
     const next = await relay();
-    expect((await claimAs(next)).rows).toMatchObject([{ seq: '1', rescued: true, rescues: 5 }]);
+    expect((await claimAs(next)).rows).toMatchObject([{ seq: '1', takenOver: true, rescues: 5 }]);
     expect(await beginTrial(db.pool, 'postcommit', '1', token)).toBe(false);
   });
 

@@ -203,7 +203,7 @@ describe('a handler that settles too late', () => {
       const relays = await Promise.all(['one', 'two'].map((name) => scenario.relay(name, limits)));
       await scenario.drained();
       expect(scenario.journal.read().map(({ phase }) => phase)).toEqual(['begin', 'end']);
-      for (const relay of relays) expect(relay.stats()).toMatchObject({ rescued: 0, fenced: 0 });
+      for (const relay of relays) expect(relay.stats()).toMatchObject({ takenOver: 0, fenced: 0 });
     }),
   );
 });

@@ -12,7 +12,7 @@ const names: (keyof LifecycleEvents)[] = [
   'failed',
   'deadLettered',
   'released',
-  'rescued',
+  'relayLost',
 ];
 
 describe('the lifecycle events of a relay', () => {
@@ -84,7 +84,7 @@ describe('the lifecycle events of a relay', () => {
         unavailable: 0,
         cancelled: 0,
         fenced: 0,
-        rescued: 0,
+        takenOver: 0,
       };
       const idle = {
         state: 'idle',
@@ -151,12 +151,12 @@ describe('the lifecycle events of a relay', () => {
       await scenario.emit([{ aggregateId: 'a', script: { hangIn: 'victim' } }]);
       await until(() => scenario.journal.read().length === 1, { what: 'the handler runs' });
       const relay = await scenario.relay('survivor', { leaseMs: 600 });
-      const rescued = nextEvent(relay, 'rescued');
+      const relayLost = nextEvent(relay, 'relayLost');
       victim.kill('SIGKILL');
-      expect(await rescued).toMatchObject({ name: 'victim', pid: victim.pid, token: expect.stringMatching(/^\d+$/) });
+      expect(await relayLost).toMatchObject({ name: 'victim', pid: victim.pid, token: expect.stringMatching(/^\d+$/) });
       await scenario.drained();
       await until(() => relay.stats().delivered === 1, { what: 'the relay knows that it delivered' });
-      expect(relay.stats()).toMatchObject({ rescued: 1, delivered: 1 });
+      expect(relay.stats()).toMatchObject({ takenOver: 1, delivered: 1 });
     }),
   );
 });

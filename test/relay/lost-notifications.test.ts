@@ -145,7 +145,7 @@ describe('a LISTEN that is dead without an error', () => {
       proxy.resume('claims');
       await delivered(scenario, 1);
       await until(() => relay.stats().listening, { what: 'notifications arrive again' });
-      expect(relay.stats()).toMatchObject({ fenced: 0, rescued: 0 });
+      expect(relay.stats()).toMatchObject({ fenced: 0, takenOver: 0 });
     }),
   );
 
@@ -167,7 +167,7 @@ describe('a LISTEN that is dead without an error', () => {
       await insertSilently(scenario, 'b');
       await notify(scenario);
       await delivered(scenario, 2);
-      expect(relay.stats()).toMatchObject({ fenced: 0, rescued: 0 });
+      expect(relay.stats()).toMatchObject({ fenced: 0, takenOver: 0 });
     }),
   );
 });

@@ -38,7 +38,7 @@ const relay = createRelay({
   name,
   handlers: { scripted: { script: scriptedHandler(new Journal(journalPath), name) } },
 });
-for (const event of ['started', 'stopped', 'rescued', 'leaseLost', 'fenced', 'released', 'claimed'] as const) {
+for (const event of ['started', 'stopped', 'relayLost', 'leaseLost', 'fenced', 'released', 'claimed'] as const) {
   relay.on(event, (facts: object) => tell({ event, ...facts }));
 }
 process.once('SIGTERM', () => {

@@ -12,7 +12,7 @@ export function deliveredEvent(row: Partial<ClaimedRow> = {}): DeliveredEvent {
     key: '1',
     queue: 'default',
     attempts: 0,
-    rescued: false,
+    takenOver: false,
     rescues: 0,
     done: [],
     owed: [],

@@ -54,7 +54,9 @@ export function destinationFindings(destinations: readonly DestinationInfo[], re
     }
     if (state !== 'paused') return [];
     const what = `the destination ${name} is paused${reason ? ` (${reason.slice(0, 200)})` : ''}, ${wait}`;
-    return [note(what, 'Relays send nothing to it until an operator resumes it.', `postcommit resume ${name}`)];
+    return [
+      note(what, 'Relays send nothing to it until an operator resumes it.', `postcommit destinations resume ${name}`),
+    ];
   });
   return found.length > 0 ? found : [ok(`${quantity(destinations.length, 'destination')}, none down or paused`)];
 }

@@ -35,11 +35,11 @@ export function addDead(program: Command, terminal: Terminal): void {
     .command('dead')
     .summary('list, show, retry or discard dead letters')
     .description(
-      'Dead letters are events that relays no longer try to deliver: all attempts failed, or a handler or broker rejected them. List them, retry them or discard them.',
+      'Dead letters are events that relays no longer try to deliver: all attempts failed, or a handler or broker rejected them. Without a command: list them, with the options of `postcommit dead list`.',
     )
     .addHelpText(
       'after',
-      examples(['which events are dead letters, and why?', 'dead list'], ['retry all of them', 'dead retry --all']),
+      examples(['which events are dead letters, and why?', 'dead'], ['retry all of them', 'dead retry --all']),
     );
   addList(dead, terminal);
   addShow(dead, terminal);
@@ -54,8 +54,8 @@ function addDeadConditions(command: Command): Command {
 }
 
 function addList(dead: Command, terminal: Terminal): void {
-  addDeadConditions(dead.command('list'))
-    .summary('list dead letters')
+  addDeadConditions(dead.command('list', { isDefault: true }))
+    .summary('list dead letters (default)')
     .description(
       'List dead letters, newest event first. --from and --to select by the time at which an event became a dead letter.',
     )

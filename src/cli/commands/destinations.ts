@@ -7,10 +7,28 @@ import { printDestinations, waitingEvents } from '../destination-table.ts';
 import { printable } from '../output.ts';
 import type { Terminal } from '../terminal.ts';
 
+const nameArgument = ['<destination>', 'name of the destination, see `postcommit destinations`'] as const;
+
 export function addDestinations(program: Command, terminal: Terminal): void {
-  program
+  const destinations = program
     .command('destinations')
-    .summary('list destinations: up, down or paused, and how many events wait for them')
+    .summary('list, pause or resume destinations')
+    .description(
+      'Destinations of relays: brokers and endpoints. Relays register them when they start; these commands look at them and stop or continue sending.',
+    )
+    .addHelpText(
+      'after',
+      examples(['which destinations are down?', 'destinations'], ['stop sending to one', 'destinations pause kafka']),
+    );
+  addList(destinations, terminal);
+  addPause(destinations, terminal);
+  addResume(destinations, terminal);
+}
+
+function addList(destinations: Command, terminal: Terminal): void {
+  destinations
+    .command('list', { isDefault: true })
+    .summary('list destinations: up, down or paused, and how many events wait for them (default)')
     .description(
       'List every destination that a relay was ever started with. For each: whether it is up, down (unreachable; relays probe it) or paused (by an operator), since when and why, and how many events wait for it. Counts stop at 100,000.',
     )
@@ -24,29 +42,28 @@ export function addDestinations(program: Command, terminal: Terminal): void {
     .action(async (_options: unknown, command: Command) => {
       const context = contextOf(command, terminal);
       const { output } = context;
-      const destinations = await withAdmin(context, (admin) => admin.destinations());
-      output.show({ destinations }, () => {
-        if (destinations.length === 0)
-          output.line('no destinations: a relay registers its destinations when it starts');
-        else printDestinations(output, destinations, new Date());
+      const found = await withAdmin(context, (admin) => admin.destinations());
+      output.show({ destinations: found }, () => {
+        if (found.length === 0) output.line('no destinations: a relay registers its destinations when it starts');
+        else printDestinations(output, found, new Date());
       });
     });
 }
 
-export function addPause(program: Command, terminal: Terminal): void {
-  program
+function addPause(destinations: Command, terminal: Terminal): void {
+  destinations
     .command('pause')
     .summary('stop sending to a destination')
     .description(
-      'Stop sending to a destination, in every relay, until `postcommit resume`. Its events stay queued and no attempt is counted. Other destinations are not affected. Pausing a paused destination only changes the reason.',
+      'Stop sending to a destination, in every relay, until `postcommit destinations resume`. Its events stay queued and no attempt is counted. Other destinations are not affected. Pausing a paused destination only changes the reason.',
     )
-    .argument('<destination>', 'name of the destination, see `postcommit destinations`')
+    .argument(...nameArgument)
     .option('--reason <text>', 'why; shown by `postcommit destinations`')
     .addHelpText(
       'after',
       examples(
-        ['before a broker upgrade', 'pause kafka --reason "cluster upgrade, until 14:00"'],
-        ['from a script', 'pause kafka --json'],
+        ['before a broker upgrade', 'destinations pause kafka --reason "cluster upgrade, until 14:00"'],
+        ['from a script', 'destinations pause kafka --json'],
       ),
     )
     .action(async (name: string, options: { reason?: string }, command: Command) => {
@@ -60,21 +77,24 @@ export function addPause(program: Command, terminal: Terminal): void {
           return `${printable(name)} is paused: relays send nothing to it and keep its events.${waiting}`;
         },
       );
-      context.output.line(context.output.paint.dim(`to resume: postcommit resume ${printable(name)}`));
+      context.output.line(context.output.paint.dim(`to resume: postcommit destinations resume ${printable(name)}`));
     });
 }
 
-export function addResume(program: Command, terminal: Terminal): void {
-  program
+function addResume(destinations: Command, terminal: Terminal): void {
+  destinations
     .command('resume')
     .summary('send to a destination again')
     .description(
       'End the pause of a destination. Relays send the events that waited, oldest first, at most drainRateMax per second. If the destination is down, relays try it now instead of at its next probe.',
     )
-    .argument('<destination>', 'name of the destination, see `postcommit destinations`')
+    .argument(...nameArgument)
     .addHelpText(
       'after',
-      examples(['after the broker upgrade', 'resume kafka'], ['from a script', 'resume kafka --json']),
+      examples(
+        ['after the broker upgrade', 'destinations resume kafka'],
+        ['from a script', 'destinations resume kafka --json'],
+      ),
     )
     .action(async (name: string, _options: unknown, command: Command) => {
       await changeAndPrint(

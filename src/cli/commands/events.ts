@@ -24,7 +24,7 @@ interface EventsOptions extends FlagConditions {
   after?: string;
 }
 
-interface ChangeOptions {
+interface ChangeOptions extends FlagConditions {
   all?: boolean;
   yes?: boolean;
   reason?: string;
@@ -36,11 +36,31 @@ export function addEvents(program: Command, terminal: Terminal): void {
     .command('events')
     .summary('list events, show one, make delayed ones due, cancel undelivered ones')
     .description(
+      'Events of the log, delivered or not. Without a command: list them, or show one, with the options of `postcommit events list`.',
+    )
+    .addHelpText(
+      'after',
+      examples(
+        ['the newest events', 'events'],
+        ['undelivered events, oldest first', 'events --status pending --order oldest'],
+        ['one event with its history', 'events 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f'],
+      ),
+    );
+  addList(events, terminal);
+  addMakeDue(events, terminal);
+  addCancel(events, terminal);
+}
+
+function addList(events: Command, terminal: Terminal): void {
+  const list = events
+    .command('list', { isDefault: true })
+    .summary('list events, or show one (default)')
+    .description(
       'List events, newest first. With an id or a seq: show that event with every attempt and its error, every delivery, and the commands that apply to it.',
     )
     .argument('[id]', 'id or seq of one event')
     .option('--status <status>', `only ${eventStatuses.join(', ')}`, statusArgument);
-  addConditions(events)
+  addConditions(list)
     .addOption(new Option('--order <order>', 'which events come first').choices(['newest', 'oldest']).default('newest'))
     .option('--limit <n>', 'maximum number of rows', wholeNumber(1, 1_000), 20)
     .option('--after <cursor>', 'start after this row: the cursor that the previous page printed')
@@ -48,7 +68,6 @@ export function addEvents(program: Command, terminal: Terminal): void {
       'after',
       examples(
         ['the newest events', 'events'],
-        ['undelivered events, oldest first', 'events --status pending --order oldest'],
         ['events of one order in the last two hours', 'events --aggregate order:42 --from 2h'],
         ['one event with its history', 'events 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f'],
       ),
@@ -57,32 +76,15 @@ export function addEvents(program: Command, terminal: Terminal): void {
     .action(async (id: string | undefined, options: EventsOptions, command: Command) => {
       const context = contextOf(command, terminal);
       if (id === undefined) return listEvents(context, options);
-      const extra = [...conditionNames, ...listingNames].find((name) => isGiven(command, name));
+      const extra = Object.keys(options).find((name) => command.getOptionValueSource(name) === 'cli');
       if (extra)
         throw new PostcommitError('POSTCOMMIT_E_USAGE', `--${extra} is for lists, and an id selects one event.`);
       return showEvent(context, id);
     });
-  addMakeDue(events, terminal);
-  addCancel(events, terminal);
 }
 
 const payloadHelp = `With an id and --json, a payload over ${quantity(payloadCharactersMax, 'character')} is cut: payload is null,
 payloadCut is true, and payloadJson has the beginning of its text.`;
-
-const conditionNames = ['type', 'aggregate', 'queue', 'from', 'to'] as const;
-const listingNames = ['status', 'order', 'limit', 'after'];
-
-function isGiven(command: Command, name: string): boolean {
-  return command.getOptionValueSource(name) === 'cli';
-}
-
-/** Commander assigns an option that `events` defines to `events`, also when it follows one of its subcommands. */
-function conditionsOf({ parent: events }: Command): FlagConditions {
-  const extra = listingNames.find((name) => events && isGiven(events, name));
-  if (extra) throw new PostcommitError('POSTCOMMIT_E_USAGE', `--${extra} is for lists.`);
-  const given = conditionNames.filter((name) => events && isGiven(events, name));
-  return Object.fromEntries(given.map((name) => [name, events?.getOptionValue(name)]));
-}
 
 function addMakeDue(events: Command, terminal: Terminal): void {
   addConditions(events.command('make-due'))
@@ -102,8 +104,8 @@ function addMakeDue(events: Command, terminal: Terminal): void {
     )
     .action(async (ids: string[], options: ChangeOptions, command: Command) => {
       const context = contextOf(command, terminal);
-      const { all = false, yes = false } = options;
-      const target = targetOf(ids, conditionsOf(command), all);
+      const { all = false, yes = false, ...conditions } = options;
+      const target = targetOf(ids, conditions, all);
       if (ids.length === 0) await confirm(context, `Make ${all ? 'all' : 'the matching'} delayed events due now?`, yes);
       const words = { noun: 'delayed event', done: 'made due', named: ids.length > 0 };
       await runBulk(context, words, (admin, bulk) => admin.makeDue(target, bulk));
@@ -130,8 +132,8 @@ function addCancel(events: Command, terminal: Terminal): void {
     )
     .action(async (ids: string[], options: ChangeOptions, command: Command) => {
       const context = contextOf(command, terminal);
-      const { all = false, yes = false, reason, by = userName() } = options;
-      const target = targetOf(ids, conditionsOf(command), all);
+      const { all = false, yes = false, reason, by = userName(), ...conditions } = options;
+      const target = targetOf(ids, conditions, all);
       const which =
         ids.length > 0 ? quantity(ids.length, 'event') : `${all ? 'all' : 'the matching'} undelivered events`;
       await confirm(context, `Cancel ${which}? ${ids.length === 1 ? 'It' : 'They'} will never be delivered.`, yes);

@@ -7,10 +7,28 @@ import { printable } from '../output.ts';
 import { printQueues } from '../queue-table.ts';
 import type { Terminal } from '../terminal.ts';
 
+const nameArgument = ['<queue>', 'name of the queue, see `postcommit queues`'] as const;
+
 export function addQueues(program: Command, terminal: Terminal): void {
   const queues = program
     .command('queues')
-    .summary('list, pause and resume queues')
+    .summary('list, pause or resume queues')
+    .description(
+      'Named queues: which events a relay works, and how many at once. An event names its queue when it is emitted; these commands look at queues and stop or continue claims from them.',
+    )
+    .addHelpText(
+      'after',
+      examples(['which queues have a backlog?', 'queues'], ['claim nothing from one', 'queues pause reports']),
+    );
+  addList(queues, terminal);
+  addPause(queues, terminal);
+  addResume(queues, terminal);
+}
+
+function addList(queues: Command, terminal: Terminal): void {
+  queues
+    .command('list', { isDefault: true })
+    .summary('list queues: ready, in flight and waiting events of each (default)')
     .description(
       'List every queue that has undelivered events, is worked by a live relay or is paused. For each: how many events are ready, in flight and waiting, how long the oldest ready one has been due, and how many relays work it. Counts stop at 100,000.',
     )
@@ -24,17 +42,19 @@ export function addQueues(program: Command, terminal: Terminal): void {
     .action(async (_options: unknown, command: Command) => {
       const context = contextOf(command, terminal);
       const { output } = context;
-      const list = await withAdmin(context, (admin) => admin.queues());
-      output.show({ queues: list }, () => printQueues(output, list, new Date()));
+      const found = await withAdmin(context, (admin) => admin.queues());
+      output.show({ queues: found }, () => printQueues(output, found, new Date()));
     });
+}
 
+function addPause(queues: Command, terminal: Terminal): void {
   queues
     .command('pause')
     .summary('claim nothing more from a queue')
     .description(
       'Pause a queue in every relay until `postcommit queues resume`. When the command returns, no relay claims anything from it; deliveries in progress end normally. Other queues are not affected, except that events of the same aggregate wait for each other. Pausing a paused queue only changes the reason.',
     )
-    .argument('<queue>', 'name of the queue, see `postcommit queues`')
+    .argument(...nameArgument)
     .option('--reason <text>', 'why; shown by `postcommit queues`')
     .addHelpText('after', examples(['while the report database is down', 'queues pause reports --reason "restore"']))
     .action(async (name: string, options: { reason?: string }, command: Command) => {
@@ -42,12 +62,14 @@ export function addQueues(program: Command, terminal: Terminal): void {
       await changeAndPrint(context, name, (admin) => admin.pauseQueue(name, options), 'paused: relays keep its events');
       context.output.line(context.output.paint.dim(`to resume: postcommit queues resume ${printable(name)}`));
     });
+}
 
+function addResume(queues: Command, terminal: Terminal): void {
   queues
     .command('resume')
     .summary('claim from a queue again')
     .description('End the pause of a queue. Relays that work it deliver its events at once.')
-    .argument('<queue>', 'name of the queue, see `postcommit queues`')
+    .argument(...nameArgument)
     .addHelpText('after', examples(['after the restore', 'queues resume reports']))
     .action(async (name: string, _options: unknown, command: Command) => {
       await changeAndPrint(contextOf(command, terminal), name, (admin) => admin.resumeQueue(name), 'resumed');

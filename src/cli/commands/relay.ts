@@ -69,9 +69,13 @@ export function addRelay(program: Command, terminal: Terminal): void {
       queueArgument,
     )
     .option('--batch-size-max <n>', 'maximum events per claim', anyNumber)
-    .option('--prefetch-max <n>', 'maximum events claimed at once', anyNumber)
+    .option('--prefetch-max <n>', 'maximum events buffered: claimed and not started', anyNumber)
     .option('--in-flight-bytes-max <n>', 'bytes of large payloads (over 16 KB) in delivery at once', anyNumber)
-    .option('--prefetch-bytes-max <n>', 'characters of small payloads and headers in memory at once', anyNumber)
+    .option(
+      '--prefetch-bytes-max <n>',
+      'maximum characters, not bytes, of payloads and headers up to 16 KB in memory',
+      anyNumber,
+    )
     .option(
       '--load-bytes-max <n>',
       'largest payload to load; an event with a larger one becomes a dead letter',

@@ -21,7 +21,7 @@ export interface ClaimedRow {
   /** Failed attempts so far. */
   attempts: number;
   /** Whether this claim took the event over from a relay that ended. */
-  rescued: boolean;
+  takenOver: boolean;
   /** How often a relay ended while it owned the event, since the event last completed a delivery attempt. */
   rescues: number;
   /** Targets that already have the event. */
@@ -216,7 +216,7 @@ type NextRow = [
 interface Scan {
   seqs: string | null;
   keys: string | null;
-  rescued: string[] | null;
+  takenOver: string[] | null;
   /** Rows that have failed before, have reached or are owed to some targets, are replayed, or were taken over. */
   begun: Record<string, Begun> | null;
   shelved: Record<string, string[]> | null;
@@ -244,12 +244,12 @@ const none: readonly string[] = [];
 function toClaimedRows(scan: Scan, rows: unknown[][], queue: string): ClaimedRow[] {
   if (scan.seqs === null) return [];
   const keys = (scan.keys as string).split(',');
-  const rescued = new Set(scan.rescued);
+  const takenOver = new Set(scan.takenOver);
   let next = 1;
   return scan.seqs.split(',').map((seq, index) => {
     const row = rows[next]?.[0] === seq ? rows[next++] : undefined;
     const claimed = toClaimedRow(seq, keys[index] || null, queue, scan.begun?.[seq], row);
-    claimed.rescued = rescued.has(seq);
+    claimed.takenOver = takenOver.has(seq);
     claimed.shelved = scan.shelved?.[seq] ?? none;
     return claimed;
   });
@@ -268,7 +268,7 @@ function toClaimedRow(
     key,
     queue,
     attempts: begun?.attempts ?? 0,
-    rescued: false,
+    takenOver: false,
     rescues: begun?.rescues ?? 0,
     done: begun?.done ?? none,
     owed: begun?.owed ?? none,

@@ -23,11 +23,11 @@ export function isPrimeSuspect(event: ClaimedRow): boolean {
  * The error of a prime suspect that was taken over from a relay that ended during its trial. `undefined`: it may be delivered.
  */
 export function suspicionOf({
-  rescued,
+  takenOver,
   rescues,
 }: ClaimedRow): { error: PostcommitError; isFinal: boolean } | undefined {
   const fatalTrials = rescues - primeFrom;
-  if (!rescued || fatalTrials < 1) return undefined;
+  if (!takenOver || fatalTrials < 1) return undefined;
   const times = fatalTrials === 1 ? 'once' : `${fatalTrials} times`;
   const error = new PostcommitError('POSTCOMMIT_E_RELAY_ENDED', `It was the only event being delivered, ${times}.`);
   return { error, isFinal: fatalTrials >= fatalTrialsMax };

@@ -17,10 +17,10 @@ export interface Counters {
   /** Results that came too late, because another relay had taken over. */
   fenced: number;
   /** Events taken over from relays that ended. */
-  rescued: number;
+  takenOver: number;
 }
 
 export function newCounters(): Counters {
   const outcomes = { delivered: 0, failed: 0, deadLettered: 0, unavailable: 0, released: 0 };
-  return { claimed: 0, ...outcomes, cancelled: 0, fenced: 0, rescued: 0 };
+  return { claimed: 0, ...outcomes, cancelled: 0, fenced: 0, takenOver: 0 };
 }

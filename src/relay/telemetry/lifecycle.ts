@@ -18,7 +18,7 @@ export interface EventFacts {
 export interface LifecycleEvents {
   started: [{ relay: string; token: string }];
   stopped: [{ relay: string; released: number }];
-  claimed: [{ queue: string; count: number; rescued: number }];
+  claimed: [{ queue: string; count: number; takenOver: number }];
   delivered: [EventFacts & { targets: readonly string[]; latencyMs: number }];
   /** An attempt failed and will be retried after `delayMs`. */
   failed: [EventFacts & { delayMs: number; error: string; target: string | null }];
@@ -37,8 +37,8 @@ export interface LifecycleEvents {
   cancelled: [EventFacts];
   /** A result came too late: another relay owns the event now, or it was cancelled. */
   fenced: [EventFacts];
-  /** Another relay was declared lost; the events that it owned are free. */
-  rescued: [{ token: string; name: string; host: string; pid: number }];
+  /** This relay declared another one lost; the events that it owned are free. Once for each lost relay. */
+  relayLost: [{ token: string; name: string; host: string; pid: number }];
   /** This relay lost its own lease; it dropped all claimed events and registers again. */
   leaseLost: [{ relay: string; token: string }];
   /** This relay does maintenance from now on. The epoch grows with each change. */

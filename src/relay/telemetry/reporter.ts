@@ -21,11 +21,11 @@ export class Reporter {
   }
 
   claimed(queue: string, rows: readonly ClaimedRow[]): void {
-    let rescued = 0;
-    for (const row of rows) if (row.rescued) rescued++;
+    let takenOver = 0;
+    for (const row of rows) if (row.takenOver) takenOver++;
     this.#counters.claimed += rows.length;
-    this.#counters.rescued += rescued;
-    if (this.#lifecycle.wants('claimed')) this.#lifecycle.tell('claimed', { queue, count: rows.length, rescued });
+    this.#counters.takenOver += takenOver;
+    if (this.#lifecycle.wants('claimed')) this.#lifecycle.tell('claimed', { queue, count: rows.length, takenOver });
   }
 
   /** The outcome of an event is durable. */
@@ -91,8 +91,8 @@ export class Reporter {
     );
   }
 
-  rescued(lost: LostRelay): void {
-    this.#lifecycle.tell('rescued', lost);
+  relayLost(lost: LostRelay): void {
+    this.#lifecycle.tell('relayLost', lost);
     this.#logger.warn({ ...lost }, 'another relay was lost, taking over its events');
   }
 
