@@ -3,6 +3,7 @@ import type { OutboxDatabase } from '../emit/outbox-database.ts';
 import { withCommitErrors } from './commit-errors.ts';
 import type { PrismaBatchStatement } from './prisma/batch-statement.ts';
 import { batchStatement } from './prisma/batch-statement.ts';
+import { knownConnection } from './prisma/connection.ts';
 import { codedPrismaError, driverErrorOf } from './prisma/errors.ts';
 import { notATransaction, wrongClient } from './refusal.ts';
 import { requireVersion } from './require-version.ts';
@@ -102,6 +103,7 @@ export function fromPrisma<Root extends PrismaRoot>(
       ),
     // A statement of a transaction that has ended, or that has timed out, fails in Prisma and is not sent.
     isOpen: (tx) => transactionIdOf(tx) !== undefined,
+    connection: () => knownConnection(prisma),
     statement: (event) => batchStatement(prisma, event),
   };
 }

@@ -66,6 +66,10 @@ describe('the options of the module', () => {
 
   it.each([
     ['an unknown name', { runRelays: true }, 'Did you mean runRelay?'],
+    ['two databases', { prisma: {} }, 'db or prisma, not both'],
+    ['no database', { db: undefined }, 'needs db'],
+    ['a class for forRootAsync to find', { db: undefined, prisma: class {} }, 'inject it'],
+    ['something else than a PrismaClient', { db: undefined, prisma: {} }, 'takes a PrismaClient'],
     ['a wrong number of retries', { retry: { maxRetries: -1 } }, 'retry.maxRetries'],
     ['an unknown backoff', { retry: { backoff: 'linear' } }, 'retry.backoff'],
   ])('are refused with %s', (_name, options, text) => {

@@ -1,8 +1,13 @@
 import { installPackages } from '../../scripts/private-packages.ts';
+import { generatePrisma } from '../adapters/generate-prisma.ts';
 
-/** Before any test file is loaded, as for test/adapters. */
+/** Before any test file is loaded, as for test/adapters, which has the Prisma that these tests use. */
 export default function setup(): void {
+  const here = new URL('./', import.meta.url);
   for (const version of [10, 11, 12]) {
-    installPackages(new URL(`nest${version}/`, import.meta.url), `Nest ${version} for the tests of postcommit/nestjs`);
+    installPackages(new URL(`nest${version}/`, here), `Nest ${version} for the tests of postcommit/nestjs`);
   }
+  const adapters = new URL('../adapters/', here);
+  installPackages(adapters, 'the database clients for the tests of adapters');
+  for (const format of ['commonjs', 'module']) generatePrisma(new URL(`prisma/${format}/`, here), adapters);
 }

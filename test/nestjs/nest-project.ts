@@ -1,5 +1,5 @@
 import { execFile, spawn } from 'node:child_process';
-import { cp, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { cp, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -58,6 +58,15 @@ export class NestProject {
     await cp(join(root, 'test/nestjs/app'), join(this.#folder, 'src'), { recursive: true });
     await writeFile(join(this.#folder, 'package.json'), JSON.stringify({ type: this.#format }));
     await writePageExamples(join(this.#folder, 'src'));
+    await cp(join(root, `test/nestjs/prisma/${this.#format}/generated`), join(this.#folder, 'src/generated'), {
+      recursive: true,
+    });
+    await rm(join(this.#home, 'node_modules/@prisma'), { force: true });
+    await symlink(
+      join(root, 'test/adapters/node_modules/@prisma'),
+      join(this.#home, 'node_modules/@prisma'),
+      'junction',
+    );
     const compilerOptions = {
       ...{ target: 'es2023', module: 'nodenext', moduleResolution: 'nodenext', strict: true, types: ['node'] },
       ...{ experimentalDecorators: true, emitDecoratorMetadata: true, skipLibCheck: true },

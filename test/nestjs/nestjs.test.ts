@@ -79,6 +79,20 @@ describe.each(variants)('an application of Nest $version, compiled to $format', 
     ]);
   });
 
+  it('emits with Prisma alone, and closes with work in flight', async () => {
+    const journal = await journalOf('prisma');
+    const begun = journal.filter(({ what }) => what === 'begun').map(({ orderId }) => orderId);
+    expect(begun).toEqual(['first', 'batched', 'last']);
+    expect(journal).toContainEqual({ what: 'refused', code: 'POSTCOMMIT_E_NOT_A_TRANSACTION' });
+    const end = journal.slice(journal.findIndex(({ what }) => what === 'stopping')).map(({ what }) => what);
+    expect(end).toEqual(['stopping', 'finished', 'disconnected', 'relay', 'done']);
+    const statuses = await database.query('select distinct status from postcommit.outbox_status');
+    expect(statuses).toEqual([{ status: 'SENT' }]);
+    expect(await database.query('select id from orders order by id')).toEqual(
+      ['batched', 'first', 'last', 'made by the handler'].map((id) => ({ id })),
+    );
+  });
+
   it('tells Terminus how the relay is', async () => {
     const [up, deadLetters, stopped] = (await journalOf('health')).filter(({ what }) => what === 'health');
     expect(up).toMatchObject({ code: 200, result: 'ok', status: 'up', relay: 'running', deadLetters: 0 });

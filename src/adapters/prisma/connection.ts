@@ -56,3 +56,12 @@ export function connectionOf(prisma: object): ConnectionOptions {
     ...(entries.length > 0 && { connection }),
   };
 }
+
+/** The same, or `undefined` where the client does not tell it. */
+export function knownConnection(prisma: object): ConnectionOptions | undefined {
+  try {
+    return connectionOf(prisma);
+  } catch {
+    return undefined;
+  }
+}

@@ -1,6 +1,7 @@
 import type { DynamicModule, FactoryProvider, InjectionToken, ModuleMetadata, Provider } from '@nestjs/common';
 import { Module } from '@nestjs/common';
 import { DiscoveryModule, DiscoveryService, ModuleRef } from '@nestjs/core';
+import type { PrismaRoot } from '../../adapters/prisma.ts';
 import { OutboxAdmin } from '../../admin/admin.ts';
 import { PostcommitError } from '../../errors.ts';
 import { Relay } from '../../relay/relay.ts';
@@ -77,7 +78,7 @@ const exported = [Outbox, OutboxAdmin, Relay, RelayRunner, PostcommitHealthIndic
 export class PostcommitModule {
   /** With options that are known when the module is declared. */
   static forRoot(options: PostcommitModuleOptions & { isGlobal?: boolean }): DynamicModule {
-    return dynamicModule(options?.isGlobal, [], [{ provide: POSTCOMMIT_OPTIONS, useValue: options }]);
+    return dynamicModule(options?.isGlobal, [], [givenOptions(options)]);
   }
 
   /**
@@ -112,6 +113,13 @@ function dynamicModule(
     },
     exports: exported,
   };
+}
+
+/** With the instance of `prisma`, where that is the class of a provider. */
+function givenOptions(options: PostcommitModuleOptions): Provider {
+  const { prisma } = options ?? {};
+  if (typeof prisma !== 'function') return { provide: POSTCOMMIT_OPTIONS, useValue: options };
+  return provide(POSTCOMMIT_OPTIONS, [prisma], (instance: PrismaRoot) => ({ ...options, prisma: instance }));
 }
 
 function optionsProviders(options: PostcommitModuleAsyncOptions): Provider[] {

@@ -1,4 +1,6 @@
 import type { InjectionToken, ModuleMetadata, Type } from '@nestjs/common';
+import type { PrismaRoot } from '../../adapters/prisma.ts';
+import { fromPrisma } from '../../adapters/prisma.ts';
 import type { ConnectionOptions } from '../../database/connection-options.ts';
 import type { OutboxDatabase } from '../../emit/outbox-database.ts';
 import type { OutboxOptions } from '../../emit/outbox-options.ts';
@@ -22,11 +24,17 @@ export type NestRelayOptions = Omit<
  */
 // biome-ignore lint/suspicious/noExplicitAny: the transaction type of any client.
 export interface PostcommitModuleOptions<Tx = any>
-  extends Omit<OutboxOptions<Tx>, 'db'>,
+  extends Omit<OutboxOptions<Tx, never>, 'db'>,
     ConnectionOptions,
     NestarcOptions {
-  /** The database, through the client you use: `fromPg(pool)`, `fromPrisma(prisma)`, ... */
-  db: OutboxDatabase<Tx>;
+  /** The database, through the client you use: `fromPg(pool)`, `fromPrisma(prisma)`, ... Required, unless `prisma` is given. */
+  // biome-ignore lint/suspicious/noExplicitAny: the batch statements of any client.
+  db?: OutboxDatabase<Tx, any>;
+  /**
+   * A PrismaClient instead of `db`, as in `@nestarc/outbox`, whose defaults apply then: see {@link NestarcOptions}. With `forRoot` it may
+   * be the class of a provider that a global module exports.
+   */
+  prisma?: PrismaRoot | Type<PrismaRoot>;
   /** Run a relay in this process. `false`: only emit; relays of other processes deliver. Default `true`. */
   runRelay?: boolean;
   /** Options of the relay. Default: those of `createRelay`, and a logger that writes to Nest's. */
@@ -58,12 +66,16 @@ export interface PostcommitModuleAsyncOptions extends Pick<ModuleMetadata, 'impo
 }
 
 const outboxNames = ['catalogue', 'payloadBytesMax', 'queueOf', 'serialise', 'notify'] as const;
-const nestarcNames = ['polling', 'retry', 'stuckThreshold', 'events'] as const;
+const nestarcNames = ['prisma', 'polling', 'retry', 'stuckThreshold', 'events'] as const;
 const optionNames: readonly string[] = [
   'db',
+  'prisma',
   'schema',
   ...outboxNames,
-  ...nestarcNames,
+  'polling',
+  'retry',
+  'stuckThreshold',
+  'events',
   'connectionString',
   'connection',
   'runRelay',
@@ -75,7 +87,7 @@ const optionNames: readonly string[] = [
 
 export interface ResolvedModuleOptions {
   // biome-ignore lint/suspicious/noExplicitAny: the transaction type of any client.
-  outbox: OutboxOptions<any>;
+  outbox: OutboxOptions<any, any>;
   runRelay: boolean;
   /** Without handlers and destinations, which are known when all providers exist. */
   relay: RelayOptions;
@@ -90,7 +102,8 @@ export function resolveModuleOptions(given: PostcommitModuleOptions): ResolvedMo
     const suggestion = didYouMean(unknown, optionNames);
     throw bad(`PostcommitModule has no option ${unknown}.${suggestion} Known options: ${optionNames.join(', ')}.`);
   }
-  const { db, schema, route, destinations = {}, polling } = given;
+  const { schema, route, destinations = {}, polling } = given;
+  const db = databaseOf(given);
   const isNestarc = nestarcNames.some((name) => given[name] !== undefined);
   return {
     outbox: { db, ...(schema !== undefined && { schema }), ...picked(given, outboxNames) },
@@ -98,7 +111,7 @@ export function resolveModuleOptions(given: PostcommitModuleOptions): ResolvedMo
     relay: {
       ...(isNestarc ? fromNestarcOptions(given) : {}),
       ...given.relay,
-      ...connectionOf(given),
+      ...connectionOf(given, db),
       ...(schema !== undefined && { schema }),
       ...(route !== undefined && { route }),
     },
@@ -106,10 +119,27 @@ export function resolveModuleOptions(given: PostcommitModuleOptions): ResolvedMo
   };
 }
 
-function connectionOf(given: PostcommitModuleOptions): ConnectionOptions {
+// biome-ignore lint/suspicious/noExplicitAny: the transaction type of any client.
+type AnyDatabase = OutboxDatabase<any, any>;
+
+function databaseOf({ db, prisma }: PostcommitModuleOptions): AnyDatabase {
+  if (db !== undefined && prisma !== undefined) throw bad('PostcommitModule takes db or prisma, not both.');
+  if (db !== undefined) return db;
+  if (prisma === undefined) {
+    throw bad('PostcommitModule needs db, e.g. { db: fromPg(pool) } or { db: fromPrisma(prisma) }.');
+  }
+  if (typeof prisma === 'function') {
+    throw bad(
+      'The option prisma is a class, which only forRoot() resolves. With forRootAsync(), inject it and pass the instance.',
+    );
+  }
+  return fromPrisma(prisma);
+}
+
+function connectionOf(given: PostcommitModuleOptions, db: AnyDatabase): ConnectionOptions {
   const { connectionString, connection } = given;
   if (connectionString !== undefined || connection !== undefined) return { connectionString, connection };
-  return given.db?.connection?.() ?? {};
+  return db.connection?.() ?? {};
 }
 
 function picked<T extends object, Name extends keyof T>(options: T, names: readonly Name[]): Partial<Pick<T, Name>> {

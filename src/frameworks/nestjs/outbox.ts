@@ -44,7 +44,7 @@ export interface EmitInTransaction extends Emit {
  * }
  */
 // biome-ignore lint/suspicious/noExplicitAny: without a type argument any handle compiles, as in other Nest packages.
-export class Outbox<Tx = any> extends CoreOutbox<Tx> {
+export class Outbox<Tx = any, BatchStatement = any> extends CoreOutbox<Tx, BatchStatement> {
   /** Writes an event in your open transaction and returns its id. */
   override emit(tx: Tx, event: Event, options?: EmitOptions): Promise<string>;
   override emit(tx: Tx, event: OutboxEvent, options: EmitOptionsWithAggregate): Promise<string>;
@@ -65,6 +65,13 @@ export class Outbox<Tx = any> extends CoreOutbox<Tx> {
     type WithId = PlainEvent & { id: string };
     if (Array.isArray(given)) return (await super.emitOnce(tx, given as WithId[])) as never;
     return (await super.emitOnce(tx, toPlainEvent(given, options) as WithId)) as never;
+  }
+
+  /** An event as one statement of a batch: `prisma.$transaction([order, outbox.statement(event)])`. */
+  override statement(event: Event, options?: EmitOptions): BatchStatement;
+  override statement(event: OutboxEvent, options: EmitOptionsWithAggregate): BatchStatement;
+  override statement(event: unknown, options?: EmitOptions): BatchStatement {
+    return super.statement(toPlainEvent(event, options));
   }
 
   override transaction<T>(

@@ -4,6 +4,7 @@ import { health } from './scenario-health.js';
 import { microservice } from './scenario-microservice.js';
 import { orders } from './scenario-orders.js';
 import { overrides } from './scenario-overrides.js';
+import { prisma } from './scenario-prisma.js';
 import { shutdown } from './scenario-shutdown.js';
 
 export const scenarios: Record<string, () => Promise<void>> = {
@@ -13,5 +14,6 @@ export const scenarios: Record<string, () => Promise<void>> = {
   microservice,
   orders,
   overrides,
+  prisma,
   shutdown,
 };
