@@ -111,6 +111,7 @@ export class RelaySession implements Service {
       token,
       isListening: () => this.#doorbell.listening,
       claimed: () => this.#lanes.events(),
+      claims: () => this.#lanes.claims,
       abort: (event, reason) => this.#deliverer.abort(event, reason),
       onEnded: () => {
         this.#doorbell.ring();
@@ -168,6 +169,7 @@ export class RelaySession implements Service {
         return abandoned.length > 0 ? [...identity.targets, ...abandoned] : identity.targets;
       },
       onClaimed: (queue, rows) => reporter.claimed(queue, rows),
+      onClaimEnded: () => this.#cancels.claimEnded(),
       onRefused: (refused) => this.#lease.refused(refused),
     });
 

@@ -125,6 +125,7 @@ function cancels(): CancelWatch {
     token: () => '1',
     isListening: () => false,
     claimed: () => [],
+    claims: () => ({ begun: 0, ended: 0 }),
     abort: nothing,
     onEnded: nothing,
   });

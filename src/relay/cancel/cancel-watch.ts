@@ -16,6 +16,8 @@ export interface CancelWatchOptions {
   isListening: () => boolean;
   /** The events that this relay has claimed and not settled. */
   claimed: () => readonly ClaimedEvent[];
+  /** How many claims were begun, and how many of these have ended, with their events among `claimed`. */
+  claims: () => { begun: number; ended: number };
   /** Aborts the handlers of an event. Each has a moment to end. */
   abort: (event: ClaimedEvent, reason: Error) => void;
   /** Events behind cancelled ones can be claimed now. */
@@ -30,6 +32,9 @@ const checkEveryMs = 1_000;
  * is accepted; but later events of its key wait until this relay has reported that the delivery ended. An event that has not
  * started does not start.
  *
+ * A cancelled event that this relay owns and does not know may be in the answer of a claim. So it is reported only when the claims
+ * that were under way have ended, and does not start if one of them brings it.
+ *
  * It looks after a notification and with each heartbeat, and every second while there are events and no notification would
  * arrive. It also ends the cancellations of relays that have ended.
  */
@@ -38,6 +43,8 @@ export class CancelWatch implements Service {
   readonly #log = new SparseLog();
   /** Cancelled events that are not settled. By object: the same event may be retried and claimed again. */
   readonly #cancelled = new Set<ClaimedEvent>();
+  /** Cancelled events that this relay does not know, by seq, with how many claims were begun when it read of them. */
+  readonly #unknown = new Map<string, number>();
   #timer: NodeJS.Timeout | undefined;
   #checking: Promise<void> | undefined;
   #again = false;
@@ -86,7 +93,13 @@ export class CancelWatch implements Service {
 
   /** Whether the event is known to be cancelled: it must not start. */
   isCancelled(event: ClaimedEvent): boolean {
+    if (this.#unknown.size > 0 && this.#unknown.delete(event.seq)) this.#cancelled.add(event);
     return this.#cancelled.size > 0 && this.#cancelled.has(event);
+  }
+
+  /** A claim has ended. */
+  claimEnded(): void {
+    if (this.#unknown.size > 0) this.check();
   }
 
   /** The event is settled. Returns whether it was cancelled. */
@@ -99,6 +112,7 @@ export class CancelWatch implements Service {
   /** The lease is lost: other relays end what was cancelled under it. */
   forget(): void {
     this.#cancelled.clear();
+    this.#unknown.clear();
   }
 
   async #check(): Promise<void> {
@@ -108,7 +122,10 @@ export class CancelWatch implements Service {
       const under = token();
       if (under === '') return;
       const found = await readCancelled(db, schema, under);
-      if (found.length === 0 || under !== token()) continue;
+      if (found.length === 0 || under !== token()) {
+        this.#unknown.clear();
+        continue;
+      }
       const reasons = new Map(found.filter(({ isOwn }) => isOwn).map(({ seq, reason }) => [seq, reason]));
       const held = new Set<string>();
       for (const event of claimed()) {
@@ -119,9 +136,18 @@ export class CancelWatch implements Service {
         this.#cancelled.add(event);
         abort(event, new PostcommitError('POSTCOMMIT_E_EVENT_CANCELLED', reason));
       }
-      const ended = [...reasons.keys()].filter((seq) => !held.has(seq));
+      const ended = this.#endedOf([...reasons.keys()].filter((seq) => !held.has(seq)));
       if (ended.length === 0 && reasons.size === found.length) continue;
       if ((await endCancelled(db, schema, under, ended)) > 0) onEnded();
     } while (this.#again);
+  }
+
+  /** Of cancelled events that this relay does not know, those that no claim under way can bring. */
+  #endedOf(unknown: readonly string[]): string[] {
+    const { begun, ended } = this.#options.claims();
+    const since = new Map(unknown.map((seq) => [seq, this.#unknown.get(seq) ?? begun]));
+    this.#unknown.clear();
+    for (const [seq, claims] of since) if (claims > ended) this.#unknown.set(seq, claims);
+    return unknown.filter((seq) => !this.#unknown.has(seq));
   }
 }

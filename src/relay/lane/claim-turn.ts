@@ -9,16 +9,28 @@ export class ClaimTurn {
   readonly lowWater = new LowWater();
   /** Whether the result of a claim was lost, so that the relay may own events it does not know of (see claim_many.sql). */
   answerLost = false;
+  /** How many claims were begun, and how many of these have ended, with their events passed on. */
+  begun = 0;
+  ended = 0;
+  readonly #onEnded: () => void;
   #isTaken = false;
   readonly #waiting: (() => void)[] = [];
+
+  /** `onEnded` is called when a claim has ended. */
+  constructor(onEnded: () => void = () => {}) {
+    this.#onEnded = onEnded;
+  }
 
   /** Runs a claim when those that came before have ended. */
   async run<T>(claim: () => Promise<T>): Promise<T> {
     if (this.#isTaken) await new Promise<void>((resolve) => this.#waiting.push(resolve));
     this.#isTaken = true;
+    this.begun++;
     try {
       return await claim();
     } finally {
+      this.ended++;
+      this.#onEnded();
       const next = this.#waiting.shift();
       if (next === undefined) this.#isTaken = false;
       else next();

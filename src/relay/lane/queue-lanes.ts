@@ -30,6 +30,8 @@ export interface QueueLanesOptions extends Omit<PollingLaneOptions, PerQueue> {
   blocked: (queue: string) => number;
   /** Deliveries of a lost lease that are still under way. */
   abandoned: (queue: string) => number;
+  /** A claim has ended, and its events were passed on. */
+  onClaimEnded: () => void;
 }
 
 interface QueueLane {
@@ -42,15 +44,16 @@ export class QueueLanes implements Lane {
   readonly #byQueue: ReadonlyMap<string, QueueLane>;
   readonly #all: readonly QueueLane[];
   readonly #options: QueueLanesOptions;
+  readonly #turn: ClaimTurn;
 
   constructor(options: QueueLanesOptions) {
     this.#options = options;
-    const turn = new ClaimTurn();
-    this.#byQueue = new Map([...options.queues].map(([queue, slots]) => [queue, this.#create(queue, slots, turn)]));
+    this.#turn = new ClaimTurn(options.onClaimEnded);
+    this.#byQueue = new Map([...options.queues].map(([queue, slots]) => [queue, this.#create(queue, slots)]));
     this.#all = [...this.#byQueue.values()];
   }
 
-  #create(queue: string, slots: number, turn: ClaimTurn): QueueLane {
+  #create(queue: string, slots: number): QueueLane {
     const options = this.#options;
     const eventsMax = Math.max(2, Math.floor(options.prefetchMax / options.queues.size));
     const buffer: EventBuffer = new EventBuffer({
@@ -70,7 +73,7 @@ export class QueueLanes implements Lane {
       queue,
       doorbell: options.doorbell.bell(queue),
       buffer,
-      turn,
+      turn: this.#turn,
       knownSeqs: () => this.#all.flatMap((each) => each.buffer.seqs()),
       onKeyFreed: (wantsMore) => {
         for (const other of this.#all) if (other.lane !== lane) other.lane.keyFreed(wantsMore);
@@ -119,6 +122,11 @@ export class QueueLanes implements Lane {
   /** The events that were claimed and not yet settled. */
   events(): readonly ClaimedEvent[] {
     return this.#all.flatMap(({ buffer }) => buffer.events());
+  }
+
+  /** How many claims were begun, and how many of these have ended, with their events passed on. */
+  get claims(): Pick<ClaimTurn, 'begun' | 'ended'> {
+    return this.#turn;
   }
 
   /** Whether everything that was claimed is settled. */
