@@ -67,7 +67,7 @@ create index outbox_events_created_at_idx on :"schema".outbox_events using brin 
 -- The queue --------------------------------------------------------------------------------------------------------------
 
 -- One narrow row per undelivered event. A claim changes `claimed_by`, which no index covers, so it is a HOT update (only taking
--- over an event of an ended relay changes `rescues` too); fillfactor 50 leaves room for it on each page.
+-- over an event of an ended relay changes `takeovers` too); fillfactor 50 leaves room for it on each page.
 create table :"schema".outbox_queue (
   seq          bigint primary key,
   key          bigint,
@@ -75,12 +75,12 @@ create table :"schema".outbox_queue (
   available_at timestamptz,
   blocking     boolean not null default false,
   attempts     integer not null default 0,
-  rescues      integer not null default 0,
+  takeovers    integer not null default 0,
   done         text[],
   owed         text[],
   replay_id    bigint,
   queue        text collate "C" not null default 'default',
-  constraint outbox_queue_counts_check check (attempts >= 0 and rescues >= 0)
+  constraint outbox_queue_counts_check check (attempts >= 0 and takeovers >= 0)
 ) with (
   fillfactor = 50,
   -- The queue turns over completely all the time: vacuum after a fixed number of dead rows, without pauses.
@@ -95,8 +95,8 @@ comment on column :"schema".outbox_queue.claimed_by is
 comment on column :"schema".outbox_queue.available_at is
   'NULL means ready. A time means delayed, in backoff, or deferred behind its key; infinity means behind a blocking dead letter.';
 comment on column :"schema".outbox_queue.blocking is 'A dead letter that blocks its key until an operator resolves it.';
-comment on column :"schema".outbox_queue.rescues is
-  'How often a relay ended while it had claimed the event, since the last failed attempt; see claim_many.';
+comment on column :"schema".outbox_queue.takeovers is
+  'How often the event was taken over from a relay that ended, at most 4, plus how often a trial of it began, since the last failed attempt; see claim_many.';
 comment on column :"schema".outbox_queue.done is 'Names of the targets that already have the event.';
 comment on column :"schema".outbox_queue.owed is
   'Targets that a relay has decided it must still reach: destinations by name, handlers as type:name. NULL means that no relay has decided yet.';
@@ -110,7 +110,7 @@ comment on column :"schema".outbox_queue.queue is 'The named queue: a relay clai
 create index outbox_queue_ready_idx on :"schema".outbox_queue (queue, seq, (coalesce(key, hashint8extended(seq, 0)) & 1023)) where available_at is null;
 create index outbox_queue_due_idx on :"schema".outbox_queue (queue, available_at, seq) where available_at is not null;
 -- Suspects: events that two or more relays had claimed when they ended, see claim_many. Almost always empty.
-create index outbox_queue_suspect_idx on :"schema".outbox_queue (queue, rescues, seq) where rescues > 1;
+create index outbox_queue_suspect_idx on :"schema".outbox_queue (queue, takeovers, seq) where takeovers > 1;
 create index outbox_queue_key_idx on :"schema".outbox_queue (key, seq) where key is not null;
 -- Few rows owe targets. For `forget`, and for finding events whose handler no relay has.
 create index outbox_queue_owed_idx on :"schema".outbox_queue (seq) where owed is not null;
@@ -177,7 +177,7 @@ create table :"schema".outbox_shelf (
   seq         bigint not null,
   key         bigint,
   attempts    integer not null check (attempts >= 0),
-  rescues     integer not null check (rescues >= 0),
+  takeovers   integer not null check (takeovers >= 0),
   done        text[],
   replay_id   bigint,
   shelved_at  timestamptz not null default now(),

@@ -6,7 +6,7 @@ set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force
 as $postcommit$
 #variable_conflict use_column
 begin
-  update :"schema".outbox_queue q set rescues = rescues + 1 where q.seq = begin_trial.seq and q.claimed_by = relay;
+  update :"schema".outbox_queue q set takeovers = takeovers + 1 where q.seq = begin_trial.seq and q.claimed_by = relay;
   return found;
 end
 $postcommit$;

@@ -11,7 +11,7 @@
 --   or is already claimed by this relay (the dispatcher keeps those in order). `wall` is the first event of a key that fails
 --   this; it and all events behind it stay. Checking every predecessor instead is quadratic in the length of a hot key.
 -- - Fencing (G5). `claimed_by` becomes this relay's token. The token of a relay that has ended counts as free: that is the
---   rescue. FOR UPDATE reads the latest version of a row, but `alive` is read in the statement's snapshot, where a relay that
+--   takeover. FOR UPDATE reads the latest version of a row, but `alive` is read in the statement's snapshot, where a relay that
 --   has registered and claimed since then would look ended. So `candidate` drops claimed rows that changed after the snapshot.
 -- - Lost results. A claim whose result was lost may have taken effect, even much later (a statement that waits for a lock does
 --   not notice that its client is gone). From then on the relay passes the seqs it knows as `known_seqs`: a row under its own
@@ -28,8 +28,8 @@
 -- - A relay that has ended or is not registered here (a failover may have lost its registration) gets an error.
 -- - Suspects. An event that ends its process (out of memory, a segmentation fault) would be redelivered forever, and everything
 --   claimed with it would wait. So an event that two relays owned when they ended is a suspect: it is claimed only if it has no
---   predecessor, and a relay owns few suspects at a time (`suspect_max`), those with the fewest rescues first. After four
---   rescues it is a prime suspect: a relay delivers it alone, with no other delivery under way, and counts that trial
+--   predecessor, and a relay owns few suspects at a time (`suspect_max`), those with the fewest takeovers first. After four
+--   takeovers it is a prime suspect: a relay delivers it alone, with no other delivery under way, and counts that trial
 --   beforehand (begin_trial.sql). From then on only trials count, not claims (src/relay/event/suspicion.ts).
 -- - A due event that must wait for another event of its key becomes ready (`passed`). Blocked ready events are cheap, because
 --   the lane walks past them. Due events are always read from the first, so enough blocked ones would hide all others,
@@ -123,8 +123,8 @@ begin
   ), ground as materialized (
     select :"schema".usable_low_water(low, low_requeues, low_server) as seq
   ), ready as materialized (
-    select q.seq, q.key, q.claimed_by, q.rescues from :"schema".outbox_queue q
-     where q.queue = from_queue and q.available_at is null and q.seq > above and q.seq >= (select seq from ground) and q.rescues < 2
+    select q.seq, q.key, q.claimed_by, q.takeovers from :"schema".outbox_queue q
+     where q.queue = from_queue and q.available_at is null and q.seq > above and q.seq >= (select seq from ground) and q.takeovers < 2
        and (q.claimed_by is null or q.claimed_by not in (select token from alive)
             or (q.claimed_by = relay and q.seq <> all (known_seqs)))
        and (q.key is null or q.key <> all (except_keys))
@@ -133,34 +133,34 @@ begin
        and (coalesce(q.key, hashint8extended(q.seq, 0)) & 1023) < next_shard
      order by q.seq limit ready_max for update skip locked
   ), due as materialized (
-    select q.seq, q.key, q.claimed_by, q.rescues from :"schema".outbox_queue q
-     where q.queue = from_queue and q.available_at <= now() and q.rescues < 2
+    select q.seq, q.key, q.claimed_by, q.takeovers from :"schema".outbox_queue q
+     where q.queue = from_queue and q.available_at <= now() and q.takeovers < 2
        and (q.claimed_by is null or q.claimed_by not in (select token from alive)
             or (q.claimed_by = relay and q.seq <> all (known_seqs)))
        and (q.key is null or q.key <> all (except_keys))
        and (q.owed is null or q.owed && targets)
      order by q.available_at, q.seq limit due_max for update skip locked
   ), suspect as materialized (
-    select q.seq, q.key, q.claimed_by, q.rescues from :"schema".outbox_queue q
-     where q.queue = from_queue and q.rescues > 1 and (q.available_at is null or q.available_at <= now())
+    select q.seq, q.key, q.claimed_by, q.takeovers from :"schema".outbox_queue q
+     where q.queue = from_queue and q.takeovers > 1 and (q.available_at is null or q.available_at <= now())
        and (q.claimed_by is null or q.claimed_by not in (select token from alive)
             or (q.claimed_by = relay and q.seq <> all (known_seqs)))
        and (q.key is null or q.key <> all (except_keys))
        and (q.owed is null or q.owed && targets)
        and not exists (select from :"schema".outbox_queue p
                         where p.key = q.key and p.seq < q.seq and p.seq >= (select seq from ground))
-     order by q.rescues, q.seq limit suspect_max for update skip locked
+     order by q.takeovers, q.seq limit suspect_max for update skip locked
   ), candidate as materialized (
     select c.seq, c.key, c.claimed_by, c.due
       from (select *, false as due from ready union all select *, true from due
             union all select *, false from suspect) c
      where (c.claimed_by is null or c.claimed_by = (select q.claimed_by from :"schema".outbox_queue q where q.seq = c.seq))
-       and (c.rescues <> 1 or c.claimed_by is null or c.claimed_by = relay)
+       and (c.takeovers <> 1 or c.claimed_by is null or c.claimed_by = relay)
   ), marked as (
-    update :"schema".outbox_queue q set claimed_by = null, rescues = 2
+    update :"schema".outbox_queue q set claimed_by = null, takeovers = 2
      where q.seq = any (array(
        select c.seq from (table ready union all table due) c
-        where c.rescues = 1 and c.claimed_by <> relay
+        where c.takeovers = 1 and c.claimed_by <> relay
           and c.claimed_by = (select q.claimed_by from :"schema".outbox_queue q where q.seq = c.seq)))
     returning q.seq
   ), judged as materialized (
@@ -181,9 +181,9 @@ begin
       from judged j where not exists (select from wall w where w.key = j.key and w.seq <= j.seq)
   ), claimed as (
     update :"schema".outbox_queue q
-       set claimed_by = relay, rescues = q.rescues + coalesce(q.claimed_by <> relay and q.rescues < 4, false)::integer
+       set claimed_by = relay, takeovers = q.takeovers + coalesce(q.claimed_by <> relay and q.takeovers < 4, false)::integer
      where q.seq = any ((select seqs from taken)::bigint[])
-    returning q.seq, q.key, q.attempts, q.done, q.rescues, q.owed, q.replay_id
+    returning q.seq, q.key, q.attempts, q.done, q.takeovers, q.owed, q.replay_id
   ), passed as (
     update :"schema".outbox_queue q set claimed_by = null, available_at = null
      where q.seq = any (array(select j.seq from judged j join wall w on w.key = j.key
@@ -202,10 +202,10 @@ begin
            'keys', array_to_string(t.keys, ',', ''),
            'takenOver', t.taken_over,
            'begun', (select json_object_agg(c.seq, json_build_object(
-                              'attempts', c.attempts, 'done', c.done, 'rescues', c.rescues, 'owed', c.owed,
+                              'attempts', c.attempts, 'done', c.done, 'takeovers', c.takeovers, 'owed', c.owed,
                               'replayId', c.replay_id::text))
                        from claimed c
-                      where c.attempts > 0 or c.done is not null or c.rescues > 0 or c.owed is not null
+                      where c.attempts > 0 or c.done is not null or c.takeovers > 0 or c.owed is not null
                          or c.replay_id is not null),
            'suspects', (select nullif(count(*), 0) from marked),
            'shelved', (select destinations from shelved),

@@ -13,7 +13,7 @@ create or replace function :"schema".claim_next(
   relay bigint, except_keys bigint[], inline_bytes_max integer, known_seqs bigint[], low bigint, low_requeues bigint,
   low_server text, targets text[], from_queue text,
   out seen bigint, out fits boolean, out due_in_ms double precision,
-  out claimed_seq bigint, out key bigint, out attempts integer, out done text[], out rescues integer, out owed text[],
+  out claimed_seq bigint, out key bigint, out attempts integer, out done text[], out takeovers integer, out owed text[],
   out replay_id bigint,
   out id uuid, out aggregate_type text, out aggregate_id text, out event_type text, out schema_version integer,
   out ordering_key text, out payload text, out headers text, out created_us bigint,
@@ -41,7 +41,7 @@ begin
     select :"schema".usable_low_water(low, low_requeues, low_server) as seq
   ), ready as materialized (
     select q.seq, q.key, q.claimed_by from :"schema".outbox_queue q
-     where q.queue = from_queue and q.available_at is null and q.seq >= (select seq from ground) and q.rescues < 2
+     where q.queue = from_queue and q.available_at is null and q.seq >= (select seq from ground) and q.takeovers < 2
        and (coalesce(q.key, hashint8extended(q.seq, 0)) & 1023) >= first_shard
        and (coalesce(q.key, hashint8extended(q.seq, 0)) & 1023) < next_shard
        and (q.claimed_by is null or q.claimed_by not in (select token from live)
@@ -60,7 +60,7 @@ begin
            is_open and not exists (select from :"schema".outbox_queue_states s
                                     where s.queue = from_queue and s.paused_at is not null) as open,
            exists (select from :"schema".outbox_queue q
-                    where q.queue = from_queue and q.rescues > 1 and (q.available_at is null or q.available_at <= now())
+                    where q.queue = from_queue and q.takeovers > 1 and (q.available_at is null or q.available_at <= now())
                       and (q.claimed_by is null or q.claimed_by not in (select token from live))
                       and (q.owed is null or q.owed && targets)) as suspects
   ), fit as materialized (
@@ -77,15 +77,15 @@ begin
      where q.seq = (select t.seq from fit t) and q.claimed_by is null and q.available_at is null for update skip locked
   ), claimed as (
     update :"schema".outbox_queue q set claimed_by = relay where q.seq = (select o.seq from one o) and q.claimed_by is null
-    returning q.seq, q.key, q.attempts, q.done, q.rescues, q.owed, q.replay_id
+    returning q.seq, q.key, q.attempts, q.done, q.takeovers, q.owed, q.replay_id
   )
   select case when s.open then f.seen else 0 end, exists (select from fit),
          case when not s.open then null
               when s.suspects then 0
               when w.available_at > now() then date_part('epoch', w.available_at - now()) * 1000
               when w.available_at is not null then 0 end,
-         c.seq, c.key, c.attempts, c.done, c.rescues, c.owed, c.replay_id, s.registered
-    into seen, fits, due_in_ms, claimed_seq, key, attempts, done, rescues, owed, replay_id, registered
+         c.seq, c.key, c.attempts, c.done, c.takeovers, c.owed, c.replay_id, s.registered
+    into seen, fits, due_in_ms, claimed_seq, key, attempts, done, takeovers, owed, replay_id, registered
     from state s cross join first f left join waiting w on true left join claimed c on true;
   if not registered then
     raise exception 'relay % has ended, or was never registered here', relay using errcode = 'PC001';

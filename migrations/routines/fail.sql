@@ -42,8 +42,8 @@ begin
            -- A failed attempt survived its delivery, so this event did not end the earlier relays. A released event may have
            -- been in the middle of a trial, which then does not count. A blocking event is not claimed, and starts from zero
            -- when it is retried.
-           rescues = case when m.transition = 'block' or m.transition = 'retry' and m.untried is not true then 0
-                          when m.transition = 'release' then least(q.rescues, 4) else q.rescues end,
+           takeovers = case when m.transition = 'block' or m.transition = 'retry' and m.untried is not true then 0
+                            when m.transition = 'release' then least(q.takeovers, 4) else q.takeovers end,
            done = coalesce(m.done_targets, q.done),
            owed = case when m.owed is null then q.owed else m.owed_targets end,
            available_at = case
@@ -58,11 +58,11 @@ begin
               case when m.owed is null then q.owed else m.owed_targets end as owed, q.replay_id, q.queue
   ), shelved as (
     delete from :"schema".outbox_queue q using mine m where q.seq = m.seq and m.transition = 'shelve'
-    returning q.seq, q.key, q.attempts, least(q.rescues, 4) as rescues, coalesce(m.done_targets, q.done) as done,
+    returning q.seq, q.key, q.attempts, least(q.takeovers, 4) as takeovers, coalesce(m.done_targets, q.done) as done,
               q.replay_id, q.queue, m.waits_for
   ), shelf as (
-    insert into :"schema".outbox_shelf (destination, seq, key, attempts, rescues, done, replay_id, queue)
-    select w.destination, x.seq, x.key, x.attempts, x.rescues, x.done, x.replay_id, nullif(x.queue, 'default')
+    insert into :"schema".outbox_shelf (destination, seq, key, attempts, takeovers, done, replay_id, queue)
+    select w.destination, x.seq, x.key, x.attempts, x.takeovers, x.done, x.replay_id, nullif(x.queue, 'default')
       from shelved x cross join lateral jsonb_array_elements_text(x.waits_for) as w(destination)
     on conflict (destination, seq) do nothing
   ), known as (

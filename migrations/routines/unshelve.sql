@@ -64,11 +64,11 @@ begin
 
   with gone as (
     delete from :"schema".outbox_shelf h where h.seq = any (chosen)
-    returning h.seq, h.key, h.attempts, h.rescues, h.done, h.replay_id, h.destination, h.queue
+    returning h.seq, h.key, h.attempts, h.takeovers, h.done, h.replay_id, h.destination, h.queue
   )
   -- Owed to every destination it waited for: a relay without them must not settle it.
-  insert into :"schema".outbox_queue (seq, key, attempts, rescues, done, replay_id, owed, queue)
-  select seq, min(key), min(attempts), min(rescues), min(done), min(replay_id),
+  insert into :"schema".outbox_queue (seq, key, attempts, takeovers, done, replay_id, owed, queue)
+  select seq, min(key), min(attempts), min(takeovers), min(done), min(replay_id),
          array_agg(destination order by destination), coalesce(min(queue), 'default')
     from gone group by seq order by seq
   on conflict (seq) do nothing;

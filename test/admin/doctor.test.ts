@@ -145,7 +145,7 @@ describe('the doctor', () => {
 
   it('finds an index that is invalid, and one that is not its own', async () => {
     await scene.emit([{}, {}]);
-    const failing = scene.db.query('create unique index concurrently half on postcommit.outbox_queue (rescues)');
+    const failing = scene.db.query('create unique index concurrently half on postcommit.outbox_queue (takeovers)');
     await expect(failing).rejects.toMatchObject({ code: '23505' });
     await scene.db.query('create index mine on postcommit.outbox_queue (claimed_by)');
     await scene.db.query('create index audit on postcommit.outbox_events using gin (payload)');

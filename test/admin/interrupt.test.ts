@@ -31,7 +31,7 @@ describe('an operation over many events', () => {
   async function shelve(): Promise<void> {
     await db.query(`insert into postcommit.outbox_destinations (destination) values ('kafka')`);
     await db.query(
-      `insert into postcommit.outbox_shelf (destination, seq, key, attempts, rescues)
+      `insert into postcommit.outbox_shelf (destination, seq, key, attempts, takeovers)
        select 'kafka', seq, key, 0, 0 from postcommit.outbox_queue`,
     );
     await db.query('truncate postcommit.outbox_queue');

@@ -32,7 +32,7 @@ describe('a page of a long list', () => {
       [size - queued - dead, size - queued],
     );
     await query(
-      `insert into postcommit.outbox_shelf (destination, seq, key, attempts, rescues)
+      `insert into postcommit.outbox_shelf (destination, seq, key, attempts, takeovers)
        select d.name, q.seq, q.key, 0, 0 from postcommit.outbox_queue q
          join (values ('kafka', 1), ('webhooks', 2)) d(name, every) on q.seq % d.every = 0
         where q.seq > $1 and q.seq <= $2`,
@@ -132,7 +132,7 @@ describe('a page of a long list', () => {
       await client.query('begin');
       // Not analysed: statistics are of the time before the outage.
       await client.query(
-        `insert into postcommit.outbox_shelf (destination, seq, key, attempts, rescues)
+        `insert into postcommit.outbox_shelf (destination, seq, key, attempts, takeovers)
          select d, seq, seq, 0, 0 from generate_series(1, 60000) seq, unnest('{kafka,webhooks}'::text[]) d`,
       );
       await client.query(

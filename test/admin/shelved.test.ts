@@ -113,7 +113,7 @@ describe('a shelved event', () => {
     await scene.db.query('delete from postcommit.outbox_queue where seq > 1000');
     // Every event waits for two destinations.
     await scene.db.query(
-      `insert into postcommit.outbox_shelf (destination, seq, attempts, rescues)
+      `insert into postcommit.outbox_shelf (destination, seq, attempts, takeovers)
        select d, seq, 0, 0 from generate_series(1001, 5000) seq, unnest('{kafka,webhooks}'::text[]) d`,
     );
     await scene.db.query('vacuum analyze');

@@ -179,7 +179,7 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
       await client.query('begin');
       await client.query('delete from postcommit.outbox_queue where seq = $1', [shelvedSeq]);
       await client.query(
-        `insert into postcommit.outbox_shelf (destination, seq, attempts, rescues) values ('kafka', $1, 0, 0)`,
+        `insert into postcommit.outbox_shelf (destination, seq, attempts, takeovers) values ('kafka', $1, 0, 0)`,
         [shelvedSeq],
       );
       const again = scene.admin.cancel({ ids: [shelved] });

@@ -28,7 +28,9 @@ async function fill(count: number): Promise<void> {
   );
   await db.query('delete from postcommit.outbox_queue where seq in (2, 3)');
   await settleQueue(db, 'seq > 3');
-  await db.query(`insert into postcommit.outbox_shelf (destination, seq, attempts, rescues) values ('kafka', 2, 0, 0)`);
+  await db.query(
+    `insert into postcommit.outbox_shelf (destination, seq, attempts, takeovers) values ('kafka', 2, 0, 0)`,
+  );
   await db.query(
     `insert into postcommit.outbox_dead_letters (seq, reason, attempts, error) values (3, 'rejected', 1, 'no')`,
   );

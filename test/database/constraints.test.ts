@@ -10,14 +10,14 @@ afterAll(() => database.close());
 describe('the tables refuse', () => {
   test.each([
     ['outbox_queue', '(seq, attempts) values (1, -1)'],
-    ['outbox_queue', '(seq, rescues) values (1, -1)'],
+    ['outbox_queue', '(seq, takeovers) values (1, -1)'],
     ['outbox_deliveries', `(relay, attempts, targets, seqs) values (1, 0, '{}', '{[1,2)}')`],
     ['outbox_deliveries', `(relay, attempts, targets, seqs) values (1, 1, '{}', '{}')`],
     ['outbox_failures', `(seq, attempt, relay, error) values (1, -1, 1, 'e')`],
     ['outbox_dead_letters', `(seq, reason, attempts, error) values (1, 'rejected', -1, 'e')`],
     ['outbox_dead_letters', `(seq, reason, attempts, error) values (1, 'unknown', 1, 'e')`],
-    ['outbox_shelf', `(destination, seq, attempts, rescues) values ('d', 1, -1, 0)`],
-    ['outbox_shelf', `(destination, seq, attempts, rescues) values ('d', 1, 0, -1)`],
+    ['outbox_shelf', `(destination, seq, attempts, takeovers) values ('d', 1, -1, 0)`],
+    ['outbox_shelf', `(destination, seq, attempts, takeovers) values ('d', 1, 0, -1)`],
     ['outbox_destinations', `(destination, probes) values ('d', -1)`],
     ['outbox_destinations', `(destination, state) values ('d', 'ajar')`],
     ['outbox_leadership', `(name, epoch, owner, lease_until) values ('n', 0, 1, now())`],

@@ -302,7 +302,7 @@ describe.each(postgresVersions)('least privilege on PostgreSQL %i', (version) =>
     expect(seen).toEqual([1, 2]);
     await scenario.db.query(`insert into postcommit.outbox_destinations (destination) values ('gone')`);
     await scenario.db.query(
-      `insert into postcommit.outbox_shelf (destination, seq, attempts, rescues, done)
+      `insert into postcommit.outbox_shelf (destination, seq, attempts, takeovers, done)
        select 'gone', max(seq), 0, 0, '{see}' from postcommit.outbox_events`,
     );
     expect(await createOutbox({ db: fromPg(pool) }).admin.forget('gone')).toMatchObject({ sent: 1 });

@@ -150,7 +150,7 @@ describe.each([18, 14] as const)('rows that were copied without their sequence, 
       if (table !== 'outbox_queue') await site.deliver();
       if (table === 'outbox_shelf') {
         await site.db.query(
-          `insert into postcommit.outbox_shelf (seq, destination, attempts, rescues) values (4, 'gone', 0, 0)`,
+          `insert into postcommit.outbox_shelf (seq, destination, attempts, takeovers) values (4, 'gone', 0, 0)`,
         );
       }
       if (table === 'outbox_deliveries')

@@ -50,7 +50,7 @@ async function expectBoundedDuplicates(scenario: RelayScenario, held: string[]):
   }
   for (const [seq, count] of ended)
     expect(count, `deliveries of ${seq}`).toBeLessThanOrEqual(held.includes(seq) ? 2 : 1);
-  // A rescue is no attempt: every event needed exactly the failures that its script asked for.
+  // A takeover is no attempt: every event needed exactly the failures that its script asked for.
   const [{ wrong }] = await scenario.db.query(
     `select count(*)::integer as wrong from postcommit.outbox_events e
        left join lateral (select count(*) as n from postcommit.outbox_failures f where f.seq = e.seq) f on true

@@ -38,11 +38,11 @@ describe('G7: an event that ends every process that delivers it', () => {
     'a suspect that fails by itself is none any more',
     withScenario(async (scenario) => {
       await scenario.emitLine('slow', 1, { failTimes: 1 });
-      await scenario.db.query('update postcommit.outbox_queue set rescues = 4');
+      await scenario.db.query('update postcommit.outbox_queue set takeovers = 4');
       const relay = await scenario.relay('one', { retry: { delaysMs: [60_000] } });
       await until(() => relay.stats().failed === 1, { what: 'it has failed' });
-      expect(await scenario.db.query('select attempts, rescues from postcommit.outbox_queue')).toEqual([
-        { attempts: 1, rescues: 0 },
+      expect(await scenario.db.query('select attempts, takeovers from postcommit.outbox_queue')).toEqual([
+        { attempts: 1, takeovers: 0 },
       ]);
     }),
   );
@@ -70,11 +70,11 @@ describe('G7: an event that ends every process that delivers it', () => {
       const suspects = await scenario.emit(
         Array.from({ length: 10 }, (_, n) => ({ aggregateId: `suspect ${n}`, script: { workMs: 50 } })),
       );
-      await scenario.db.query('update postcommit.outbox_queue set rescues = 2');
+      await scenario.db.query('update postcommit.outbox_queue set takeovers = 2');
       const primes = await scenario.emit(
         Array.from({ length: 3 }, (_, n) => ({ aggregateId: `prime ${n}`, script: { workMs: 50 } })),
       );
-      await scenario.db.query('update postcommit.outbox_queue set rescues = 4 where rescues = 0');
+      await scenario.db.query('update postcommit.outbox_queue set takeovers = 4 where takeovers = 0');
       await scenario.emit(Array.from({ length: 30 }, (_, n) => ({ aggregateId: `a${n}`, script: { workMs: 20 } })));
       await scenario.relay('one');
       await scenario.drained();
@@ -98,11 +98,11 @@ describe('G7: an event that ends every process that delivers it', () => {
       await until(() => relay.stats().inFlight === 1, { what: 'the slow one is under way' });
       const [prime] = await scenario.emit([{ aggregateId: 'prime', availableAt: new Date(Date.now() + 3_600_000) }]);
       await scenario.db.query(
-        'update postcommit.outbox_queue set rescues = 4, available_at = null where claimed_by is null',
+        'update postcommit.outbox_queue set takeovers = 4, available_at = null where claimed_by is null',
       );
       await until(
         async () =>
-          (await scenario.db.query(`select from postcommit.outbox_queue where rescues = 4 and available_at > now()`))
+          (await scenario.db.query(`select from postcommit.outbox_queue where takeovers = 4 and available_at > now()`))
             .length === 1,
         { timeoutMs: 20_000, what: 'the suspect has stepped aside' },
       );

@@ -95,8 +95,8 @@ describe('G11 one clock: the database’s clock is set back by an hour', () => {
       await scenario.emit(Array.from({ length: 20 }, (_, n) => ({ aggregateId: `a${n}` })));
       await db.query(`insert into postcommit.outbox_destinations (destination, unshelved_at) values ('broker', now())`);
       await db.query(`with gone as (delete from postcommit.outbox_queue returning *)
-        insert into postcommit.outbox_shelf (destination, seq, key, attempts, rescues)
-        select 'broker', seq, key, attempts, rescues from gone`);
+        insert into postcommit.outbox_shelf (destination, seq, key, attempts, takeovers)
+        select 'broker', seq, key, attempts, takeovers from gone`);
       await shift(-hourMs);
       const request = { destination: 'broker', rateMax: 1_000, countMax: 5 };
       expect(await unshelve(db.pool, 'postcommit', request)).toBe(0);

@@ -128,7 +128,7 @@ describe('claimNext, of one event', () => {
        values ('0197b0a4-0000-7000-8000-000000000001', 'order', '7', 'order.paid', 3, 'customer', '{"a": [1]}',
                '{"traceparent": "00"}', '2026-02-03 04:05:06.789012+00', 5)`,
     );
-    await db.query(`update postcommit.outbox_queue set attempts = 2, done = '{mail,search}', rescues = 1`);
+    await db.query(`update postcommit.outbox_queue set attempts = 2, done = '{mail,search}', takeovers = 1`);
     await db.query(`update postcommit.outbox_queue set owed = '{kafka,t:stock}', replay_id = 1785000000000001`);
     const [{ key }] = await db.query(`select postcommit.key_hash('', '', 'customer') as key`);
     const result = await expectSameAsClaim({ targets: ['t:stock', 'other'] });
@@ -141,7 +141,7 @@ describe('claimNext, of one event', () => {
           attempts: 2,
           attemptsMax: 5,
           takenOver: false,
-          rescues: 1,
+          takeovers: 1,
           done: ['mail', 'search'],
           owed: ['kafka', 't:stock'],
           replayId: '1785000000000001',
@@ -341,7 +341,7 @@ describe('claimNext leaves to claim', () => {
     await emit('x', 2);
     await db.query(
       `with gone as (delete from postcommit.outbox_queue where seq = 1 returning *)
-       insert into postcommit.outbox_shelf (destination, seq, key, attempts, rescues) select 'away', seq, key, 0, 0 from gone`,
+       insert into postcommit.outbox_shelf (destination, seq, key, attempts, takeovers) select 'away', seq, key, 0, 0 from gone`,
     );
     await expectNothingClaimed('other');
     await db.query('delete from postcommit.outbox_shelf');
@@ -418,7 +418,7 @@ describe('claimNext', () => {
       await emit('x', 2);
       await db.query(
         `with gone as (delete from postcommit.outbox_queue where seq = 1 returning *)
-         insert into postcommit.outbox_shelf (destination, seq, key, attempts, rescues) select 'away', seq, key, 0, 0 from gone`,
+         insert into postcommit.outbox_shelf (destination, seq, key, attempts, takeovers) select 'away', seq, key, 0, 0 from gone`,
       );
       const lowWater = { mark: '2', requeues, server };
       await db.query('update postcommit.outbox_queue set claimed_by = $1', [other]);
@@ -566,7 +566,7 @@ describe('whatever is in the queue', () => {
              case when r.wait like '%infinity' then r.wait::timestamptz else now() + r.wait::interval end, r.attempts, r.done, r.replay_id
         from jsonb_to_recordset($1::jsonb)
           as r (seq bigint, key bigint, claimed_by bigint, wait text, attempts integer, done text[], replay_id bigint)`;
-    const shelveSql = `insert into postcommit.outbox_shelf (destination, seq, key, attempts, rescues)
+    const shelveSql = `insert into postcommit.outbox_shelf (destination, seq, key, attempts, takeovers)
       values ('away', 0, $1, 0, 0)`;
 
     const property = fc.asyncProperty(states, async ({ rows, exceptKeys, shelved, knownSeqs, mark, markIsValid }) => {

@@ -123,7 +123,7 @@ describe('claim', () => {
     await db.query(`insert into postcommit.outbox_destinations (destination) values ('away')`);
     await db.query(
       `with gone as (delete from postcommit.outbox_queue where seq = 1 returning *)
-       insert into postcommit.outbox_shelf (destination, seq, key, attempts, rescues) select 'away', seq, key, 0, 0 from gone`,
+       insert into postcommit.outbox_shelf (destination, seq, key, attempts, takeovers) select 'away', seq, key, 0, 0 from gone`,
     );
     expect((await claimAs(me)).rows).toMatchObject([{ seq: '2', shelved: ['away'] }]);
   });

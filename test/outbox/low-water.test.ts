@@ -82,7 +82,7 @@ const requeueDead = `with gone as (delete from postcommit.outbox_dead_letters re
 const shelve = (seq: string) =>
   db.query(
     `with gone as (delete from postcommit.outbox_queue where seq = $1 returning *)
-     insert into postcommit.outbox_shelf (destination, seq, key, attempts, rescues) select 'd', seq, key, 0, 0 from gone`,
+     insert into postcommit.outbox_shelf (destination, seq, key, attempts, takeovers) select 'd', seq, key, 0, 0 from gone`,
     [seq],
   );
 const unshelve = `with gone as (delete from postcommit.outbox_shelf returning *)

@@ -30,7 +30,7 @@ describe.each(postgresVersions)('partitions that are dropped, on PostgreSQL %i',
     });
     // Nor may what waits for a destination go.
     await scene.db.query(`with gone as (delete from postcommit.outbox_queue where seq = 1 returning seq)
-      insert into postcommit.outbox_shelf (destination, seq, attempts, rescues) select 'kafka', seq, 0, 0 from gone`);
+      insert into postcommit.outbox_shelf (destination, seq, attempts, takeovers) select 'kafka', seq, 0, 0 from gone`);
     expect((await dropExpired(scene.db.pool, 'postcommit', { keepMs })).kept[0]).toMatchObject(notYet);
     await expect(scene.outbox.admin.partitions.drop(0)).rejects.toMatchObject({ code: 'POSTCOMMIT_E_PARTITION_KEPT' });
     await scene.db.query(`with gone as (delete from postcommit.outbox_shelf returning seq)

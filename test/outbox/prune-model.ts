@@ -137,7 +137,7 @@ export class PruneModel {
     }
     if (place === 'shelved') {
       await db.query(
-        `insert into postcommit.outbox_shelf (destination, seq, key, attempts, rescues)
+        `insert into postcommit.outbox_shelf (destination, seq, key, attempts, takeovers)
          select d, $1, 1, 0, 0 from unnest($2::text[]) d`,
         [seq, random.pick([['a'], ['b'], ['a', 'b']])],
       );

@@ -70,7 +70,7 @@ describe.each(postgresVersions)('transitions on PostgreSQL %i read what they cha
       insert into postcommit.outbox_events (aggregate_type, aggregate_id, event_type, payload)
         select 'a', n::text, 'x', '{}' from generate_series(1, ${events}) n;
       insert into postcommit.outbox_queue (seq, key) select n, n % ${keys} from generate_series(1, ${events}) n;
-      insert into postcommit.outbox_shelf (destination, seq, key, attempts, rescues)
+      insert into postcommit.outbox_shelf (destination, seq, key, attempts, takeovers)
         select 'away', n, n % ${keys}, 0, 0 from generate_series(${events} + 1, ${2 * events}) n;
       insert into postcommit.outbox_dead_letters (seq, reason, attempts, key, error)
         select n, 'rejected', 1, n % ${keys}, 'e' from generate_series(1, ${events}) n`);

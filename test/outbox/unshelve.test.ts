@@ -21,7 +21,7 @@ describe.each([18, 14] as const)('a trial after an outage, on PostgreSQL %i', (v
   async function fill(keys: number): Promise<void> {
     await db.query('truncate postcommit.outbox_shelf, postcommit.outbox_queue');
     await db.query(
-      `insert into postcommit.outbox_shelf (destination, seq, key, attempts, rescues)
+      `insert into postcommit.outbox_shelf (destination, seq, key, attempts, takeovers)
        select d.destination, n, case when n % 2 = 0 then hashtextextended((n % $1::integer)::text, 0) end, 0, 0
          from generate_series(1, 4 * $1::integer) n, unnest(array['events', 'other']) as d(destination)
         where d.destination = 'events' or n % 3 = 0`,
@@ -76,7 +76,7 @@ describe.each([18, 14] as const)('a trial after an outage, on PostgreSQL %i', (v
   test('finds the events of its own destination among many of another', async () => {
     await db.query('truncate postcommit.outbox_shelf, postcommit.outbox_queue');
     await db.query(
-      `insert into postcommit.outbox_shelf (destination, seq, key, attempts, rescues)
+      `insert into postcommit.outbox_shelf (destination, seq, key, attempts, takeovers)
        select case when n = 5000 then 'events' else 'other' end, n, hashtextextended(n::text, 0), 0, 0
          from generate_series(1, 10000) n`,
     );

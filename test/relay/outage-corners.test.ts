@@ -152,7 +152,7 @@ describe('a shelf of 100,000 events of one aggregate', () => {
       await scenario.emitLine('hot', 501);
       const [{ key }] = await scenario.db.query('select key from postcommit.outbox_queue limit 1');
       await scenario.db.query(
-        `insert into postcommit.outbox_shelf (destination, seq, key, attempts, rescues)
+        `insert into postcommit.outbox_shelf (destination, seq, key, attempts, takeovers)
          select 'away', -n, $1::bigint, 0, 0 from generate_series(1, 100000) n`,
         [key],
       );

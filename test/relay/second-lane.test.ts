@@ -91,7 +91,7 @@ test('the dispatcher delivers from a lane that knows no claims', async () => {
       id: seq,
       payloadJson: 'null',
       shelved: [],
-      rescues: 0,
+      takeovers: 0,
     }) as unknown as ClaimedEvent;
   lane.push(event('1', 'a'), event('2', 'a'), event('3', 'b'), event('4', 'a'), event('5', null));
   await lane.start();

@@ -13,7 +13,7 @@ export function deliveredEvent(row: Partial<ClaimedRow> = {}): DeliveredEvent {
     queue: 'default',
     attempts: 0,
     takenOver: false,
-    rescues: 0,
+    takeovers: 0,
     done: [],
     owed: [],
     replayId: null,

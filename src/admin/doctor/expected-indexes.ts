@@ -58,7 +58,7 @@ export const expectedIndexes: readonly ExpectedIndex[] = [
   },
   {
     table: 'outbox_queue',
-    definition: 'btree (queue, rescues, seq) WHERE (rescues > 1)',
+    definition: 'btree (queue, takeovers, seq) WHERE (takeovers > 1)',
     missing: 'critical',
     consequence: wholeQueue,
   },

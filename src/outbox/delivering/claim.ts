@@ -23,7 +23,7 @@ export interface ClaimedRow {
   /** Whether this claim took the event over from a relay that ended. */
   takenOver: boolean;
   /** How often a relay ended while it owned the event, since the event last completed a delivery attempt. */
-  rescues: number;
+  takeovers: number;
   /** Targets that already have the event. */
   done: readonly string[];
   /** Targets that a relay has decided it must still reach: destinations by name, handlers as `type:name`. */
@@ -176,10 +176,10 @@ export async function claimNext(
   const { mark, requeues, server } = lowWater;
   const values = [token, exceptKeys, inlineBytesMax, knownSeqs ?? null, mark, requeues, server, targets, queue];
   const { rows } = await query(claimNextSql(schema), values, true);
-  const [seen, fits, dueInMs, seq, key, attempts, done, rescues, owed, replayId, ...event] = rows[0] as NextRow;
+  const [seen, fits, dueInMs, seq, key, attempts, done, takeovers, owed, replayId, ...event] = rows[0] as NextRow;
   const examined = Number(seen);
   const row = event[0] === null ? undefined : [seq, ...event];
-  const begun = { attempts: attempts ?? 0, done, rescues: rescues ?? 0, owed, replayId };
+  const begun = { attempts: attempts ?? 0, done, takeovers: takeovers ?? 0, owed, replayId };
   if (seq === null) {
     if (examined > 1) return 'more';
     if (fits) return 'raced';
@@ -206,7 +206,7 @@ type NextRow = [
   key: string | null,
   attempts: number | null,
   done: string[] | null,
-  rescues: number | null,
+  takeovers: number | null,
   owed: string[] | null,
   replayId: string | null,
   ...event: unknown[],
@@ -233,7 +233,7 @@ interface Scan {
 interface Begun {
   attempts: number;
   done: string[] | null;
-  rescues: number;
+  takeovers: number;
   owed: string[] | null;
   replayId: string | null;
 }
@@ -269,7 +269,7 @@ function toClaimedRow(
     queue,
     attempts: begun?.attempts ?? 0,
     takenOver: false,
-    rescues: begun?.rescues ?? 0,
+    takeovers: begun?.takeovers ?? 0,
     done: begun?.done ?? none,
     owed: begun?.owed ?? none,
     replayId: begun?.replayId ?? null,

@@ -1,7 +1,10 @@
 import { PostcommitError } from '../../errors.ts';
 import type { ClaimedRow } from '../../outbox/delivering/claim.ts';
 
-/** After this many rescues an event is a suspect, and a prime suspect. claim_many, claim_next, fail and the index of suspects have the same numbers. */
+/**
+ * After this many takeovers an event is a suspect, and a prime suspect. claim_many, claim_next, fail and the index of suspects
+ * have the same numbers. From `primeFrom` on, `takeovers` counts trials.
+ */
 const suspectFrom = 2;
 const primeFrom = 4;
 /** After this many trials that ended their relay, a prime suspect is a dead letter. */
@@ -10,13 +13,13 @@ const fatalTrialsMax = 3;
 export const suspectsMax = 32;
 
 /** Whether the event may be what ended the relays that owned it. */
-export function isSuspect({ rescues }: Pick<ClaimedRow, 'rescues'>): boolean {
-  return rescues >= suspectFrom;
+export function isSuspect({ takeovers }: Pick<ClaimedRow, 'takeovers'>): boolean {
+  return takeovers >= suspectFrom;
 }
 
 /** Whether to deliver it with nothing else under way: if the relay ends then, this event is the cause. */
 export function isPrimeSuspect(event: ClaimedRow): boolean {
-  return event.rescues >= primeFrom && suspicionOf(event) === undefined;
+  return event.takeovers >= primeFrom && suspicionOf(event) === undefined;
 }
 
 /**
@@ -24,9 +27,9 @@ export function isPrimeSuspect(event: ClaimedRow): boolean {
  */
 export function suspicionOf({
   takenOver,
-  rescues,
+  takeovers,
 }: ClaimedRow): { error: PostcommitError; isFinal: boolean } | undefined {
-  const fatalTrials = rescues - primeFrom;
+  const fatalTrials = takeovers - primeFrom;
   if (!takenOver || fatalTrials < 1) return undefined;
   const times = fatalTrials === 1 ? 'once' : `${fatalTrials} times`;
   const error = new PostcommitError('POSTCOMMIT_E_RELAY_ENDED', `It was the only event being delivered, ${times}.`);

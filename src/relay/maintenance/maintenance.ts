@@ -72,14 +72,14 @@ export class Maintenance implements Service {
       logger,
       onTaken: (epoch) => {
         lifecycle.tell('leading', { relay, epoch });
-        logger.info({ relay, epoch }, 'took over maintenance');
+        logger.info({ relay, epoch }, 'leads maintenance');
         this.#unfinished.clear();
         this.#schedule(Math.random() * Math.min(goOnMs, options.options.intervalMs));
       },
       onLost: (epoch) => {
         clearTimeout(this.#timer);
         lifecycle.tell('deposed', { relay, epoch });
-        logger.info({ relay, epoch }, 'another relay took over maintenance');
+        logger.info({ relay, epoch }, 'another relay leads maintenance');
       },
     });
   }

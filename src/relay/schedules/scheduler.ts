@@ -88,7 +88,7 @@ export class Scheduler implements Service {
       token,
       logger,
       onTaken: (epoch) => {
-        logger.info({ relay, epoch, schedules: options.schedules.length }, 'took over schedules');
+        logger.info({ relay, epoch, schedules: options.schedules.length }, 'leads schedules');
         this.#leading = true;
         this.#passAfter(0);
       },
@@ -96,7 +96,7 @@ export class Scheduler implements Service {
         this.#leading = false;
         clearTimeout(this.#timer);
         if (!this.#passing) void this.#connection.close();
-        logger.info({ relay, epoch }, 'another relay took over schedules');
+        logger.info({ relay, epoch }, 'another relay leads schedules');
       },
     });
   }
