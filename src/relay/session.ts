@@ -27,6 +27,7 @@ import { storedNames } from './options.ts';
 import { ProgressWriter } from './progress/progress-writer.ts';
 import { RelayConnections } from './relay-connections.ts';
 import { relayIdentity } from './relay-identity.ts';
+import { explainDenied, warnIfItCannotEmit } from './rights.ts';
 import { runToEnd } from './run-to-end.ts';
 import { Scheduler } from './schedules/scheduler.ts';
 import type { Service } from './service/service.ts';
@@ -285,7 +286,9 @@ export class RelaySession implements Service {
       await this.#sweeper.start();
       await this.#cancels.start();
       await this.#destinations.start();
+      if (this.#scheduler) await warnIfItCannotEmit(control, schema, this.#options.logger);
     } catch (error) {
+      const reason = this.#connected ? await explainDenied(error, control, schema) : error;
       await this.#doorbell.stop();
       await this.#destinations.stop();
       await withTimeout(stopStepMs, this.#cancels.stop());
@@ -295,7 +298,7 @@ export class RelaySession implements Service {
         this.#lease.stop().catch(() => {}),
       );
       await Promise.all([this.#connections.stop(), this.#heartbeat.stop()]);
-      throw error;
+      throw reason;
     }
   }
 

@@ -9,6 +9,7 @@ import { pruneEvents } from '../../src/outbox/maintaining/prune-events.ts';
 import { firstTime, pruneProcessed } from '../../src/outbox/maintaining/prune-processed.ts';
 import { pruneRelays } from '../../src/outbox/maintaining/prune-relays.ts';
 import { rotate } from '../../src/outbox/maintaining/rotate.ts';
+import { silentLogger } from '../../src/telemetry/logging.ts';
 import { createTestDatabase } from '../support/database.ts';
 import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';
@@ -222,16 +223,33 @@ describe.each(postgresVersions)('least privilege on PostgreSQL %i', (version) =>
     expect((await admin.relays())[0]).toMatchObject({ name: 'least', state: 'stopped' });
   });
 
+  test('a relay whose role lacks rights does not start, and names the role and the command that grants them', async () => {
+    const relay = createRelay({ connectionString: scenario.url('emitter'), handlers: { x: { see: () => {} } } });
+    const role = scenario.names.emitter;
+    const refused = relay.start();
+    await expect(refused).rejects.toMatchObject({ code: 'POSTCOMMIT_E_PERMISSION_DENIED' });
+    await expect(refused).rejects.toThrow(`The relay is connected as ${role}, which lacks `);
+    await expect(refused).rejects.toThrow(`npx postcommit grants --relay '${role}' |`);
+  });
+
   test('a relay emits the events of schedules only with the rights of an emitter as well', async () => {
     const own = await RoleScenario.create(scenario.serverUrl);
     const { admin } = createOutbox({ db: fromPg(own.pool('relay')) });
+    const warnings: object[] = [];
     const relay = createRelay({
       connectionString: own.url('relay'),
       handlers: { ticked: { handle: () => {} } },
       schedules: { poll: { cron: '* * * * * *', event: { type: 'ticked', payload: null } } },
+      logger: { ...silentLogger, warn: (fields, message) => warnings.push({ ...fields, message }) },
     });
     try {
       await relay.start();
+      expect(warnings[0]).toMatchObject({
+        message: 'the role of the relay may not emit, so its schedules fail',
+        role: own.names.relay,
+        lacks: expect.stringContaining('execute on close_gates'),
+        fix: expect.stringContaining(`grants --emitter '${own.names.relay}' --relay '${own.names.relay}'`),
+      });
       const poll = async () => (await admin.schedules.list())[0];
       await until(async () => (await poll())?.state === 'failing', { what: 'it may not emit' });
       expect((await poll())?.error).toContain('postcommit grants');
