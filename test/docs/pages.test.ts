@@ -53,7 +53,7 @@ test('the page about relays names every option and every lifecycle event', async
     connectionString: 'postgres://host/shop',
     handlers: { made: { see: () => {} } },
   });
-  const lifecycle = await readFile('src/relay/lifecycle.ts', 'utf8');
+  const lifecycle = await readFile('src/relay/telemetry/lifecycle.ts', 'utf8');
   const events = [...lifecycle.matchAll(/^ {2}(\w+): \[/gm)].map(([, name]) => name);
   expect(events).toContain('deadLettered');
   expect([...Object.keys(options), ...events].filter((name) => !named.has(name))).toEqual([]);

@@ -32,7 +32,7 @@ describe('the connection of a pool, for a relay', () => {
       },
     ],
   ])('of %s starts one', async (_name, options) => {
-    const relay = createRelay({ ...connectionOf(options(database.url)), handlers: {} });
+    const relay = createRelay({ ...connectionOf(options(database.url)), handlers: { 'order.created': { ignore: () => {} } } });
     await relay.start();
     expect(relay.stats().connected).toBe(true);
     await relay.stop();
