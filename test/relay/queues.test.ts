@@ -194,6 +194,31 @@ describe('named queues', () => {
   );
 
   test(
+    'a lane with room for one event finds it at once, whatever the other lanes do',
+    withScenario(async (scenario) => {
+      const { begun, handle, end } = gate();
+      await scenario.relay('one', {
+        queues: { reports: 2, default: 2 },
+        prefetchMax: 4,
+        batchSizeMax: 2,
+        pollIntervalMs: 60_000,
+        stopTimeoutMs: 0,
+        handlers: { report: { handle }, scripted: { nothing: () => {} } },
+      });
+      await scenario.emit([{ aggregateId: 'long', type: 'report', queue: 'reports' }]);
+      await until(() => begun.length === 1, { what: 'a report that does not end has begun' });
+      for (let n = 1; n <= 8; n++) {
+        await scenario.emit([{ aggregateId: `r${n}`, type: 'report', queue: 'reports' }]);
+        await until(() => begun.length === n + 1, { timeoutMs: 5_000, what: `report ${n} has begun` });
+        end(`r${n}`);
+        await until(async () => (await scenario.queued()) === 1, { what: 'it is settled' });
+        if (n % 2 === 0) await scenario.emit([{ aggregateId: 'x' }]);
+      }
+    }),
+    60_000,
+  );
+
+  test(
     'an event returns to its own queue: from the shelf, by a replay, and after it was cancelled',
     withScenario(async (scenario) => {
       const admin = adminOf(scenario);

@@ -87,6 +87,10 @@ export class PollingLane implements Lane {
   /** Whether the last claim may have left ready, or due, events behind. */
   #readySeen = false;
   #dueSeen = false;
+  /** With room for one event, ready and waiting ones are claimed in turn. */
+  #isDueTurn = false;
+  /** Whether the last claim was for one of these kinds, found none, and the other kind is next. */
+  #otherIsNext = false;
   #notOneUntil = Number.NEGATIVE_INFINITY;
   /** Until then a claim reads no payload, because payloads may be why an earlier one timed out. */
   #oneByOneUntil = Number.NEGATIVE_INFINITY;
@@ -161,9 +165,10 @@ export class PollingLane implements Lane {
     this.#readySeen = !atEnd;
     if (dueMax > 0) this.#dueSeen = result.dueExamined === dueMax;
     const isQuiet = !this.#dueSeen && !this.#sampleOwed && result.newSuspects === 0;
-    const mayPause = isQuiet && (found.exhausted || found.pauseMs !== undefined);
+    this.#otherIsNext = !this.#otherIsNext && claimed === 0 && (look.readyMax === 0 || dueMax === 0);
+    const mayPause = isQuiet && !this.#otherIsNext && (found.exhausted || found.pauseMs !== undefined);
     const pauseMs = Math.min(result.dueInMs ?? Number.POSITIVE_INFINITY, found.pauseMs ?? Number.POSITIVE_INFINITY);
-    return { claimed, exhausted: found.exhausted && isQuiet, pauseMs: mayPause ? pauseMs : 0 };
+    return { claimed, exhausted: found.exhausted && isQuiet && !this.#otherIsNext, pauseMs: mayPause ? pauseMs : 0 };
   }
 
   /** Claims and hands over. `undefined` without a lease or without room, or when the lane was stopped while it waited. */
@@ -276,8 +281,10 @@ export class PollingLane implements Lane {
   #limits(): { readyMax: number; dueMax: number } | undefined {
     const total = Math.min(this.#options.batchSizeMax, this.#options.buffer.room());
     if (total < 1) return undefined;
-    if (total === 1)
-      return this.#options.history.claims % 2 === 0 ? { readyMax: 1, dueMax: 0 } : { readyMax: 0, dueMax: 1 };
+    if (total === 1) {
+      this.#isDueTurn = !this.#isDueTurn;
+      return this.#isDueTurn ? { readyMax: 0, dueMax: 1 } : { readyMax: 1, dueMax: 0 };
+    }
     let dueMax = 1;
     if (this.#dueSeen) dueMax = this.#readySeen ? Math.ceil(total * dueShare) : total - 1;
     return { readyMax: total - dueMax, dueMax };
