@@ -10,9 +10,9 @@ import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
 import type { Service } from '../service/service.ts';
 import { isProcessGone } from './host-process.ts';
+import { LostRelayDetector } from './lost-relay-detector.ts';
 import type { Standing } from './standing.ts';
 import { monotonicMs } from './standing.ts';
-import { Suspicion } from './suspicion.ts';
 import {
   beatAgainShare,
   beatShare,
@@ -81,7 +81,7 @@ export class Heartbeat implements Service {
   readonly #options: HeartbeatOptions;
   readonly #db: ReconnectingClient;
   readonly #log = new SparseLog();
-  readonly #suspicion = new Suspicion();
+  readonly #lostRelays = new LostRelayDetector();
   #held: Registration | undefined;
   #stats: unknown = {};
   #isLocked = false;
@@ -187,7 +187,7 @@ export class Heartbeat implements Service {
 
   #scheduleNext(): void {
     const now = monotonicMs();
-    this.#schedule(Math.max(0, Math.min(this.#suspicion.nextInMs(now), this.#beatAt - now)));
+    this.#schedule(Math.max(0, Math.min(this.#lostRelays.nextInMs(now), this.#beatAt - now)));
   }
 
   async #tryRound(): Promise<void> {
@@ -209,7 +209,7 @@ export class Heartbeat implements Service {
     await this.#db.whenConnected();
     this.#options.standing.connected = this.#db.connected;
     if (this.#connection !== this.#db.connections) {
-      if (this.#connection > 0) this.#suspicion.reconnected(monotonicMs());
+      if (this.#connection > 0) this.#lostRelays.reconnected(monotonicMs());
       this.#connection = this.#db.connections;
       this.#lockAgainAt = 0;
     }
@@ -283,7 +283,7 @@ export class Heartbeat implements Service {
     const probed = await probeRelays(this.#db, schema, own, hostId, []);
     if (connection !== this.#db.connections) return;
     if (held !== undefined && held === this.#held) this.#proven(held, probed, sentAt);
-    const lost = new Set(this.#suspicion.judge(probed, sentAt, monotonicMs()));
+    const lost = new Set(this.#lostRelays.judge(probed, sentAt, monotonicMs()));
     for (const suspect of probed.suspects) if (isProcessGone(suspect, hostId)) lost.add(suspect);
     if (lost.size === 0) return;
     for (const relay of (await probeRelays(this.#db, schema, own, hostId, [...lost])).lost) onTakeover(relay);
