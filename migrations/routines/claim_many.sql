@@ -15,7 +15,7 @@
 --   has registered and claimed since then would look ended. So `candidate` drops claimed rows that changed after the snapshot.
 -- - Lost results. A claim whose result was lost may have taken effect, even much later (a statement that waits for a lock does
 --   not notice that its client is gone). From then on the relay passes the seqs it knows as `known_seqs`: a row under its own
---   token that is not among them is an orphan, free to be claimed again, and does not count as a claimed predecessor.
+--   token that is not among them is a lost claim, free to be claimed again, and does not count as a claimed predecessor.
 -- - SKIP LOCKED lets relays claim concurrently; MATERIALIZED keeps the planner from locking more rows than LIMIT.
 -- - The floor (`above`) is where the last claim ended. It only saves work and must never decide what is delivered, so the lane
 --   regularly claims from floor 0.
