@@ -38,7 +38,7 @@
 --   next event of that key sees it on the shelf, and that event is delivered only to other destinations. That is why the
 --   claiming statement reads the shelf, not the one that reads the log.
 -- - An event that owes targets (`owed`) is left to relays that have one of them: a relay of another version would settle it
---   without. It remains a predecessor of its key. `targets` also contains the destinations that no living relay has, so that
+--   without. It remains a predecessor of its key. `targets` also contains the destinations that no live relay has, so that
 --   any relay can put such an event back onto the shelf.
 -- - A second statement reads the log: its snapshot is later, so it sees every claimed event, and its bounds are known when it
 --   starts, so it touches only the partitions between them.
@@ -67,7 +67,7 @@
 --
 -- Relays that share a backlog would each walk through all of it, and can claim nothing of a key whose events another relay has
 -- claimed: four relays on two cores used 2.5 times the processor time of one. So a claim can be limited to the relay's own
--- shards: keys are divided into 1,024 shards by hash, and each living relay has a contiguous range of them, by the rank of its
+-- shards: keys are divided into 1,024 shards by hash, and each live relay has a contiguous range of them, by the rank of its
 -- token. Entries of other shards are skipped in the index. Shards decide which relay tries first, never which may deliver:
 -- relays may briefly disagree about which are alive. Once a second, and when its own shards are empty, a relay claims from all
 -- shards (src/relay/lane/queue-walk.ts), so a free event does not wait for a relay that is stuck or has just died.

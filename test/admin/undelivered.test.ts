@@ -123,7 +123,7 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
     await scene.untilStatus('SENT', 1);
   });
 
-  test('that a living relay holds is not made due and reported, and is cancelled', async () => {
+  test('that a live relay holds is not made due and reported, and is cancelled', async () => {
     const [held = '', waiting = ''] = await scene.emit([
       { aggregate: ['order', '1'] },
       { aggregate: ['order', '2'], delayMs },

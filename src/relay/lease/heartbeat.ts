@@ -74,7 +74,7 @@ const queryTimeoutMs = (leaseMs: number) => Math.min(15_000, Math.max(500, lease
  *
  * Leases are times of the database's clock, and that clock may be set. This process's clock measures how far it should have
  * moved between two heartbeats. Set forward by more than a third of a lease, every lease looks expired: no relay is declared
- * lost for one lease, in which the living renew. Set back, leases would expire only when it has caught up: `correctFutureTimes` moves
+ * lost for one lease, in which live relays renew. Set back, leases would expire only when it has caught up: `correctFutureTimes` moves
  * them with it. For how long a lock was free is measured by this process's clock only.
  */
 export class Heartbeat implements Service {

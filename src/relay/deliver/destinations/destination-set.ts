@@ -54,7 +54,7 @@ export class DestinationSet implements Service {
     return stuck;
   }
 
-  /** Destinations that no living relay has, as of the last refresh: any relay may shelve their events. */
+  /** Destinations that no live relay has, as of the last refresh: any relay may shelve their events. */
   get abandoned(): readonly string[] {
     return this.#abandoned;
   }
