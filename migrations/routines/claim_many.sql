@@ -29,7 +29,7 @@
 -- - Suspects. An event that ends its process (out of memory, a segmentation fault) would be redelivered forever, and everything
 --   claimed with it would wait. So an event that two relays owned when they ended is a suspect: it is claimed only if it has no
 --   predecessor, and a relay owns few suspects at a time (`suspect_max`), those with the fewest takeovers first. After four
---   takeovers it is a prime suspect: a relay delivers it alone, with no other delivery under way, and counts that trial
+--   takeovers it is a prime suspect: a relay delivers it alone, with no other delivery in flight, and counts that trial
 --   beforehand (begin_trial.sql). From then on only trials count, not claims (src/relay/event/suspicion.ts).
 -- - A due event that must wait for another event of its key becomes ready (`passed`). Blocked ready events are cheap, because
 --   the lane walks past them. Due events are always read from the first, so enough blocked ones would hide all others,

@@ -323,7 +323,7 @@ export class RelaySession implements Service {
 
   /**
    * Stops within a deadline: claims nothing more, releases events that have not started immediately, and releases deliveries
-   * that are still under way after `stopTimeoutMs`. No attempt is counted (G10).
+   * that are still in flight after `stopTimeoutMs`. No attempt is counted (G10).
    */
   async stop(): Promise<void> {
     this.#stopping = true;

@@ -73,7 +73,7 @@ export class DestinationSet implements Service {
     return this.#starting;
   }
 
-  /** Sends nothing more, and releases what has not been sent. Calls under way continue. */
+  /** Sends nothing more, and releases what has not been sent. Calls in flight continue. */
   stopSending(): void {
     this.#stopped.abort();
     for (const breaker of this.#breakers.values()) breaker.stop();
