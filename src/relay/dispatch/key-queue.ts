@@ -11,7 +11,7 @@ export class KeyQueue {
   #front = 0;
   #underWay = 0;
   #occupies = false;
-  /** When the first delivery under way was started; 0 if there is none. */
+  /** When the first delivery in flight was started; 0 if there is none. */
   #startedAt = 0;
   #groupMs = 0;
   #groupSize = 0;
@@ -21,7 +21,7 @@ export class KeyQueue {
     return this.#front;
   }
 
-  /** Whether a delivery is under way. */
+  /** Whether a delivery is in flight. */
   get begun(): boolean {
     return this.#underWay > 0;
   }

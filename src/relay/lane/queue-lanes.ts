@@ -26,7 +26,7 @@ export interface QueueLanesOptions extends Omit<PollingLaneOptions, PerQueue> {
   stuck: () => number;
   /** Buffered events of a queue whose payloads are not loaded for long, at most `max`. */
   stuckLoads: (queue: string, max: number) => number;
-  /** Deliveries of a lost lease that are still under way. */
+  /** Deliveries of a lost lease that are still in flight. */
   abandoned: (queue: string) => number;
 }
 
