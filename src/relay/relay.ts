@@ -78,7 +78,7 @@ export class Relay extends Lifecycle {
   }
 
   /**
-   * Stops claiming, lets deliveries in flight finish within `stopTimeoutMs`, releases the rest and signs off.
+   * Stops claiming, lets deliveries in flight finish within `stopTimeoutMs`, releases the rest and deregisters.
    * Never fails; a database that cannot be reached delays it for some seconds at most.
    */
   stop(): Promise<void> {
