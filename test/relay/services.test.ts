@@ -150,7 +150,7 @@ const services: [name: string, make: () => Service][] = [
         ...common,
         db: pool,
         relay: { name: 'stress', host: hostname(), pid: process.pid },
-        heartbeat: { hold: async () => {}, drop: nothing, report: nothing },
+        heartbeat: { keepAlive: async () => {}, drop: nothing, report: nothing },
         standing: new Standing(),
         stats: () => ({}),
         isStopping: () => false,

@@ -110,16 +110,16 @@ export class CancelWatch implements Service {
       const found = await readCancelled(db, schema, under);
       if (found.length === 0 || under !== token()) continue;
       const reasons = new Map(found.filter(({ isOwn }) => isOwn).map(({ seq, reason }) => [seq, reason]));
-      const held = new Set<string>();
+      const stillClaimed = new Set<string>();
       for (const event of claimed()) {
         const reason = reasons.get(event.seq);
         if (reason === undefined) continue;
-        held.add(event.seq);
+        stillClaimed.add(event.seq);
         if (this.#cancelled.has(event)) continue;
         this.#cancelled.add(event);
         abort(event, new PostcommitError('POSTCOMMIT_E_EVENT_CANCELLED', reason));
       }
-      const ended = [...reasons.keys()].filter((seq) => !held.has(seq));
+      const ended = [...reasons.keys()].filter((seq) => !stillClaimed.has(seq));
       if (ended.length === 0 && reasons.size === found.length) continue;
       if ((await endCancelled(db, schema, under, ended)) > 0) onEnded();
     } while (this.#again);

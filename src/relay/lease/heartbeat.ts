@@ -82,7 +82,7 @@ export class Heartbeat implements Service {
   readonly #db: ReconnectingClient;
   readonly #log = new SparseLog();
   readonly #lostRelays = new LostRelayDetector();
-  #held: Registration | undefined;
+  #registration: Registration | undefined;
   #stats: unknown = {};
   #isLocked = false;
   /** Whether statements of the connection were seen to run in different sessions. */
@@ -132,8 +132,8 @@ export class Heartbeat implements Service {
   }
 
   /** Keeps this registration alive from now on. Settles as the first round does; after a failure it continues to try. */
-  async hold(registration: Registration): Promise<void> {
-    this.#held = registration;
+  async keepAlive(registration: Registration): Promise<void> {
+    this.#registration = registration;
     this.#isLocked = false;
     this.#lockAgainAt = 0;
     this.#renewed(registration.sentAt);
@@ -156,7 +156,7 @@ export class Heartbeat implements Service {
 
   /** The registration has ended. */
   drop(): void {
-    this.#held = undefined;
+    this.#registration = undefined;
     this.#isLocked = false;
     this.#options.standing.suspended();
   }
@@ -235,36 +235,36 @@ export class Heartbeat implements Service {
   }
 
   async #lock(): Promise<void> {
-    const held = this.#held;
-    if (held === undefined || this.#isLocked || monotonicMs() < this.#lockAgainAt) return;
+    const registration = this.#registration;
+    if (registration === undefined || this.#isLocked || monotonicMs() < this.#lockAgainAt) return;
     if (!this.#canLock) {
-      this.#options.standing.leased(held.number);
+      this.#options.standing.leased(registration.number);
       return;
     }
     const sentAt = monotonicMs();
     const connection = this.#db.connections;
-    const isLocked = await holdRelayLock(this.#db, this.#options.schema, held.token);
-    if (held !== this.#held || connection !== this.#db.connections) return;
+    const isLocked = await holdRelayLock(this.#db, this.#options.schema, registration.token);
+    if (registration !== this.#registration || connection !== this.#db.connections) return;
     if (isLocked === undefined) {
-      this.#lose(held);
+      this.#lose(registration);
       return;
     }
     this.#isLocked = isLocked;
     this.#lockAgainAt = sentAt + lockAgainMs;
-    if (isLocked) this.#options.standing.locked(held.number, sentAt);
-    else this.#options.standing.leased(held.number);
+    if (isLocked) this.#options.standing.locked(registration.number, sentAt);
+    else this.#options.standing.leased(registration.number);
   }
 
   /** Renews the lease, and takes over from relays whose lease has expired. */
   async #beat(): Promise<void> {
     const { schema, leaseMs } = this.#options;
-    const held = this.#held;
+    const registration = this.#registration;
     const sentAt = monotonicMs();
-    if (held !== undefined) {
-      const alive = await renewLease(this.#db, schema, held.token, leaseMs, this.#stats, this.#canLock);
-      if (held === this.#held) {
+    if (registration !== undefined) {
+      const alive = await renewLease(this.#db, schema, registration.token, leaseMs, this.#stats, this.#canLock);
+      if (registration === this.#registration) {
         if (alive) this.#renewed(sentAt);
-        else this.#lose(held);
+        else this.#lose(registration);
       }
     }
     await this.#readClock();
@@ -276,13 +276,13 @@ export class Heartbeat implements Service {
 
   async #probe(): Promise<void> {
     const { schema, hostId, onTakeover } = this.#options;
-    const held = this.#held;
-    const own = held?.token ?? '0';
+    const registration = this.#registration;
+    const own = registration?.token ?? '0';
     const connection = this.#db.connections;
     const sentAt = monotonicMs();
     const probed = await probeRelays(this.#db, schema, own, hostId, []);
     if (connection !== this.#db.connections) return;
-    if (held !== undefined && held === this.#held) this.#proven(held, probed, sentAt);
+    if (registration !== undefined && registration === this.#registration) this.#proven(registration, probed, sentAt);
     const lost = new Set(this.#lostRelays.judge(probed, sentAt, monotonicMs()));
     for (const suspect of probed.suspects) if (isProcessGone(suspect, hostId)) lost.add(suspect);
     if (lost.size === 0) return;
@@ -290,16 +290,20 @@ export class Heartbeat implements Service {
   }
 
   /** The answer to a probe shows that the session is still there, and with it the lock. */
-  #proven(held: Registration, { registered, session }: { registered: boolean; session: number }, sentAt: number): void {
+  #proven(
+    registration: Registration,
+    { registered, session }: { registered: boolean; session: number },
+    sentAt: number,
+  ): void {
     if (!registered) {
-      this.#lose(held);
+      this.#lose(registration);
     } else if (this.#isLocked && session === this.#db.sessionPid) {
-      this.#options.standing.locked(held.number, sentAt);
+      this.#options.standing.locked(registration.number, sentAt);
     } else if (this.#isLocked) {
       this.#isLocked = false;
       this.#isShared = true;
       this.#beatAt = 0; // The next renewal records that only the lease counts.
-      this.#options.standing.leased(held.number);
+      this.#options.standing.leased(registration.number);
       this.#options.logger.warn(
         {},
         'the connection is shared with other sessions: a crash of this relay is noticed by its lease',
@@ -338,7 +342,7 @@ export class Heartbeat implements Service {
   async #takeOver(overdueMs: number): Promise<void> {
     const { schema, leaseMs, onTakeover } = this.#options;
     const lost = await takeOver(this.#db, schema, {
-      ownToken: this.#held?.token ?? '0',
+      ownToken: this.#registration?.token ?? '0',
       serverUpMs: leaseMs,
       overdueMs,
       inTouch: monotonicMs() - this.#inTouchSince >= leaseMs,
@@ -347,9 +351,9 @@ export class Heartbeat implements Service {
     for (const relay of lost) onTakeover(relay);
   }
 
-  #lose(held: Registration): void {
+  #lose(registration: Registration): void {
     this.drop();
-    this.#options.onLost(held.token);
+    this.#options.onLost(registration.token);
   }
 
   #disconnected(error: unknown): void {
