@@ -269,7 +269,7 @@ comment on column :"schema".outbox_relays.queues is 'The queues that the relay w
 -- index covers, so it stays a HOT update.
 create index outbox_relays_alive_idx on :"schema".outbox_relays (token) where ended_at is null;
 
--- What handlers under way have reported about their work, at most one write per second and relay. A row belongs to its event
+-- What handlers in flight have reported about their work, at most one write per second and relay. A row belongs to its event
 -- only while that relay has claimed the event: readers compare the two. The relay deletes it when the handler has ended, and
 -- maintenance deletes those of relays that crashed.
 create table :"schema".outbox_progress (

@@ -3,7 +3,7 @@
 -- are skipped: `discard` resolves those. Events deferred behind the cancelled ones become claimable in the same transaction. If
 -- too many are deferred, only the leading events of the list are processed; `taken` is how many.
 --
--- An event that a living relay has claimed is cancelled too. Its queue row gets another owner, so whatever the relay writes
+-- An event that a live relay has claimed is cancelled too. Its queue row gets another owner, so whatever the relay writes
 -- about it from now on changes nothing (G5): either this function or settle() wins the row, and the other one finds it gone.
 -- The row stays, blocking its key, until the relay has stopped the delivery and called end_cancelled(): a later event of the
 -- key must not start beside the handler. A NOTIFY tells relays, which find it in outbox_cancellations.
@@ -12,7 +12,7 @@
 -- were delivered before (`delivered`).
 --
 -- A separate statement locks the rows, so that the next one has a later snapshot: it sees a relay that registered and claimed
--- in between as living, and finds an event that a relay was shelving on the shelf. The unshelve lock keeps events from moving
+-- in between as live, and finds an event that a relay was shelving on the shelf. The unshelve lock keeps events from moving
 -- back to the queue meanwhile.
 --
 -- requires: bound_deferred, require_read_committed, undefer

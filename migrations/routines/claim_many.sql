@@ -15,7 +15,7 @@
 --   has registered and claimed since then would look ended. So `candidate` drops claimed rows that changed after the snapshot.
 -- - Lost results. A claim whose result was lost may have taken effect, even much later (a statement that waits for a lock does
 --   not notice that its client is gone). From then on the relay passes the seqs it knows as `known_seqs`: a row under its own
---   token that is not among them is an orphan, free to be claimed again, and does not count as a claimed predecessor.
+--   token that is not among them is a lost claim, free to be claimed again, and does not count as a claimed predecessor.
 -- - SKIP LOCKED lets relays claim concurrently; MATERIALIZED keeps the planner from locking more rows than LIMIT.
 -- - The floor (`above`) is where the last claim ended. It only saves work and must never decide what is delivered, so the lane
 --   regularly claims from floor 0.
@@ -29,7 +29,7 @@
 -- - Suspects. An event that ends its process (out of memory, a segmentation fault) would be redelivered forever, and everything
 --   claimed with it would wait. So an event that two relays owned when they ended is a suspect: it is claimed only if it has no
 --   predecessor, and a relay owns few suspects at a time (`suspect_max`), those with the fewest takeovers first. After four
---   takeovers it is a prime suspect: a relay delivers it alone, with no other delivery under way, and counts that trial
+--   takeovers it is a prime suspect: a relay delivers it alone, with no other delivery in flight, and counts that trial
 --   beforehand (begin_trial.sql). From then on only trials count, not claims (src/relay/event/suspicion.ts).
 -- - A due event that must wait for another event of its key becomes ready (`passed`). Blocked ready events are cheap, because
 --   the lane walks past them. Due events are always read from the first, so enough blocked ones would hide all others,
@@ -38,7 +38,7 @@
 --   next event of that key sees it on the shelf, and that event is delivered only to other destinations. That is why the
 --   claiming statement reads the shelf, not the one that reads the log.
 -- - An event that owes targets (`owed`) is left to relays that have one of them: a relay of another version would settle it
---   without. It remains a predecessor of its key. `targets` also contains the destinations that no living relay has, so that
+--   without. It remains a predecessor of its key. `targets` also contains the destinations that no live relay has, so that
 --   any relay can put such an event back onto the shelf.
 -- - A second statement reads the log: its snapshot is later, so it sees every claimed event, and its bounds are known when it
 --   starts, so it touches only the partitions between them.
@@ -67,7 +67,7 @@
 --
 -- Relays that share a backlog would each walk through all of it, and can claim nothing of a key whose events another relay has
 -- claimed: four relays on two cores used 2.5 times the processor time of one. So a claim can be limited to the relay's own
--- shards: keys are divided into 1,024 shards by hash, and each living relay has a contiguous range of them, by the rank of its
+-- shards: keys are divided into 1,024 shards by hash, and each live relay has a contiguous range of them, by the rank of its
 -- token. Entries of other shards are skipped in the index. Shards decide which relay tries first, never which may deliver:
 -- relays may briefly disagree about which are alive. Once a second, and when its own shards are empty, a relay claims from all
 -- shards (src/relay/lane/queue-walk.ts), so a free event does not wait for a relay that is stuck or has just died.

@@ -50,7 +50,7 @@ begin
        and (q.owed is null or q.owed && targets)
      order by q.seq limit 2
   ), first as materialized (
-    select count(*) as seen, min(r.seq) as seq, min(r.key) as key, count(r.claimed_by) as leased from ready r
+    select count(*) as seen, min(r.seq) as seq, min(r.key) as key, count(r.claimed_by) as claimed_count from ready r
   ), waiting as materialized (
     select q.available_at from :"schema".outbox_queue q
      where q.queue = from_queue and q.available_at < 'infinity' and (q.owed is null or q.owed && targets)
@@ -65,7 +65,7 @@ begin
                       and (q.owed is null or q.owed && targets)) as suspects
   ), fit as materialized (
     select f.seq from first f, state s
-     where f.seen = 1 and f.leased = 0 and s.registered and s.open and not s.suspects
+     where f.seen = 1 and f.claimed_count = 0 and s.registered and s.open and not s.suspects
        and not exists (select from waiting w where w.available_at <= now())
        and not exists (select from :"schema".outbox_shelf)
        and coalesce((select p.claimed_by is not distinct from relay and coalesce(p.seq = any (known_seqs), true)

@@ -1,4 +1,4 @@
--- Returns the figures of one named queue as JSON, for operators: ready events (due now, and not claimed by a living relay), claimed
+-- Returns the figures of one named queue as JSON, for operators: ready events (due now, and not claimed by a live relay), claimed
 -- ones, waiting ones, and since when the oldest ready one has been due. Reads at most `rows_max` ready and `rows_max` other rows.
 --
 -- requires: oldest_ready

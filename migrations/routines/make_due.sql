@@ -1,6 +1,6 @@
 -- Makes delayed events and events in backoff due now, and in the same transaction the events deferred behind them. If too many
 -- are deferred, only the leading events of the list are processed; `taken` is how many. Parked events (infinity) are skipped:
--- they wait for a blocking dead letter. Events that a living relay has claimed are skipped and counted.
+-- they wait for a blocking dead letter. Events that a live relay has claimed are skipped and counted.
 --
 -- Takes the unshelve lock, like cancel_events and forget_target: only one of these changes the queue at a time, so they cannot
 -- lock the same rows in different orders.
@@ -25,7 +25,7 @@ begin
                      and coalesce(q.available_at, 'infinity') < 'infinity'
                    order by q.seq for update);
 
-  -- A separate snapshot: a relay that registered and claimed before the row was locked is seen as living.
+  -- A separate snapshot: a relay that registered and claimed before the row was locked is seen as live.
   with alive as materialized (
     select r.token from :"schema".outbox_relays r where r.ended_at is null
   ), changed as (

@@ -1,4 +1,4 @@
--- Returns the seq of the oldest ready event of a named queue that no living relay has claimed.
+-- Returns the seq of the oldest ready event of a named queue that no live relay has claimed.
 create or replace function :"schema".oldest_ready(given text) returns bigint
 language plpgsql stable set search_path = pg_catalog, pg_temp set row_security = off
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off

@@ -222,7 +222,7 @@ export class OutboxAdmin {
   }
 
   /**
-   * The handlers under way that report progress (`ctx.progress()`), longest first: at most `limit`, from 1 to 1,000, default
+   * The handlers in flight that report progress (`ctx.progress()`), longest first: at most `limit`, from 1 to 1,000, default
    * 20. A report is visible within about a second.
    *
    * @example
@@ -261,7 +261,7 @@ export class OutboxAdmin {
 
   /**
    * Stops sending to a destination, in every relay, until `resume`. Its events stay queued and no attempt is counted.
-   * Deliveries in progress may still arrive, and other destinations are not affected. Pausing a paused destination only
+   * Deliveries in flight may still arrive, and other destinations are not affected. Pausing a paused destination only
    * changes the reason.
    *
    * @example

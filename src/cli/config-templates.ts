@@ -39,12 +39,12 @@ export default defineConfig({
 
   // Limits.
   // inFlightMax: 100,          // concurrent handler calls
-  // inFlightBytesMax: 33_554_432,  // bytes of payloads over 16 KB in delivery at once
+  // inFlightBytesMax: 33_554_432,  // bytes of payloads over 16 KB in flight at once
   // prefetchBytesMax: 33_554_432,  // characters of smaller payloads and headers in memory
   // loadBytesMax: 134_217_728,     // an event with a larger payload becomes a dead letter
   // deliverTimeoutMs: 30_000,  // a handler call that takes longer fails
   // leaseMs: 30_000,           // how soon other relays take over from a frozen process or host
-  // stopTimeoutMs: 10_000,     // how long a stop waits for deliveries in progress
+  // stopTimeoutMs: 10_000,     // how long a stop waits for deliveries in flight
 
   // How long delivered events stay in the log, for lookups and replays.
   // maintenance: { keepEventsMs: 30 * 86_400_000 },

@@ -67,12 +67,12 @@ export interface RelayOptions extends ConnectionOptions {
   /** A call of a handler that takes longer is aborted and counts as failed, unless it has a `timeoutMs`. Default 30,000. */
   deliverTimeoutMs?: number;
   /**
-   * Handlers under way at once of the queue `default`, over all aggregates, if `queues` is not given. Destinations have limits
+   * Handlers in flight at once of the queue `default`, over all aggregates, if `queues` is not given. Destinations have limits
    * of their own. Default 100.
    */
   inFlightMax?: number;
   /**
-   * The queues that this relay works, and how many handlers of each may be under way at once, e.g.
+   * The queues that this relay works, and how many handlers of each may be in flight at once, e.g.
    * `{ default: 100, reports: 2 }`. It claims nothing from any other queue. At most 100 queues, from 1 to 10,000 each. The
    * limits `prefetchMax`, `prefetchBytesMax` and `inFlightBytesMax` are divided equally between them. Default: only `default`,
    * with `inFlightMax`.
@@ -81,15 +81,15 @@ export interface RelayOptions extends ConnectionOptions {
   /** Events per claim. Larger is faster and uses more memory. Default 1,000. */
   batchSizeMax?: number;
   /**
-   * Events the relay buffers at once: waiting, under way, and not yet settled. It buffers fewer, down to twice
+   * Events the relay buffers at once: waiting, in flight, and not yet settled. It buffers fewer, down to twice
    * `inFlightMax` and all batches of batch handlers, when a quarter of a second's work is less. Default 4,000.
    */
   prefetchMax?: number;
   /**
-   * Bytes of large payloads that are loaded and being delivered at once. A claim returns neither payloads over 16 KB,
+   * Bytes of large payloads that are loaded and in flight at once. A claim returns neither payloads over 16 KB,
    * together with the headers, nor headers over 16 KB: the relay loads each before its delivery and drops it when the
    * delivery ends. Half of the limit is reserved for payloads up to 1/32 of it, so that larger ones whose delivery hangs do
-   * not delay them. A payload over half of the limit is loaded when no other one of that half is being delivered. A handler
+   * not delay them. A payload over half of the limit is loaded when no other one of that half is in flight. A handler
    * that parses its payload needs several times as much memory. Default 33,554,432 (32 MiB), or an eighth of the process's
    * heap limit if that is less.
    */
@@ -124,7 +124,7 @@ export interface RelayOptions extends ConnectionOptions {
   pollIntervalMs?: number;
   /** Use LISTEN. Set to `false` behind a transaction pooler (PgBouncer), where it receives nothing. Default `true`. */
   listen?: boolean;
-  /** How long `stop()` waits for deliveries under way before it releases them. Default 10,000. */
+  /** How long `stop()` waits for deliveries in flight before it releases them. Default 10,000. */
   stopTimeoutMs?: number;
   /**
    * What one relay does for all: partitions, and how long events and the inbox are kept. `false`: this relay never does it.

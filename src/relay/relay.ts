@@ -20,7 +20,7 @@ export interface RelayStats extends Counters {
   state: RelayState;
   /** Its fencing token, while it is registered. */
   token: string | undefined;
-  /** Deliveries under way. */
+  /** Deliveries in flight. */
   inFlight: number;
   /** Events claimed and not begun. */
   waiting: number;
@@ -83,7 +83,7 @@ export class Relay extends Lifecycle {
   }
 
   /**
-   * Stops claiming, lets deliveries under way finish within `stopTimeoutMs`, releases the rest and signs off.
+   * Stops claiming, lets deliveries in flight finish within `stopTimeoutMs`, releases the rest and deregisters.
    * Never fails; a database that cannot be reached delays it for some seconds at most.
    */
   stop(): Promise<void> {

@@ -38,7 +38,7 @@ import type { Lifecycle } from './telemetry/lifecycle.ts';
 import { Reporter } from './telemetry/reporter.ts';
 import { Doorbell } from './wake/doorbell.ts';
 
-/** How long each step of a stop waits for the database: claims under way, results that are not durable, signing off. */
+/** How long each step of a stop waits for the database: claims under way, results that are not durable, deregistering. */
 const stopStepMs = 2_000;
 /** How long deliveries that were aborted may take to end. */
 const abortedMs = 1_000;
@@ -330,7 +330,7 @@ export class RelaySession implements Service {
 
   /**
    * Stops within a deadline: claims nothing more, releases events that have not started immediately, and releases deliveries
-   * that are still under way after `stopTimeoutMs`. No attempt is counted (G10).
+   * that are still in flight after `stopTimeoutMs`. No attempt is counted (G10).
    */
   async stop(): Promise<void> {
     this.#stopping = true;
@@ -359,7 +359,7 @@ export class RelaySession implements Service {
     await withTimeout(Math.max(stopStepMs, deadline - performance.now()), settled);
     await maintained;
     await withTimeout(stopStepMs, Promise.all([this.#progress.stop(), this.#cancels.stop()]));
-    await withTimeout(stopStepMs, this.#signOff());
+    await withTimeout(stopStepMs, this.#deregister());
     this.#settler.useToken('');
     await this.#doorbell.stop();
     this.#lanes.signalEmpty();
@@ -372,13 +372,13 @@ export class RelaySession implements Service {
     while (this.#dispatcher.inFlight > 0) await sleep(5);
   }
 
-  async #signOff(): Promise<void> {
+  async #deregister(): Promise<void> {
     if (!this.#connected) return;
     try {
       await this.#lease.stop();
       await notifyRelays(this.#connections.control, this.#options.schema); // Other relays may claim what was released.
     } catch (error) {
-      this.#options.logger.warn({ err: String(error) }, 'cannot sign off, the lease will expire instead');
+      this.#options.logger.warn({ err: String(error) }, 'cannot deregister, the lease will expire instead');
     }
   }
 }

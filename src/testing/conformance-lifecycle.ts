@@ -17,7 +17,7 @@ export function lifecycleChecks(harness: PublisherHarness): ConformanceCheck[] {
           await within(patienceMs + slackMs, 'health() resolves', asked);
         }),
     },
-    { name: 'close() flushes what is under way', run: () => checkFlush(harness) },
+    { name: 'close() flushes what is in flight', run: () => checkFlush(harness) },
     {
       name: 'close() can be called before connect(), twice, and while it closes',
       run: () =>
@@ -61,7 +61,7 @@ async function checkFlush(harness: PublisherHarness): Promise<void> {
     const outcomes = (await Promise.all(underWay)).flat();
     await closing;
     const failed = outcomes.find(({ kind }) => kind !== 'delivered');
-    assert.deepEqual(failed ?? { kind: 'delivered' }, { kind: 'delivered' }, 'what was under way is delivered');
+    assert.deepEqual(failed ?? { kind: 'delivered' }, { kind: 'delivered' }, 'what was in flight is delivered');
     await session.arrived(calls.flat());
   });
 }

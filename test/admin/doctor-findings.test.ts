@@ -316,7 +316,7 @@ describe('findings about the work', () => {
     expect(relayFindings([], counts, [{ target: 'a:stock', events: 2 }])).toMatchObject([{ severity: 'note' }]);
   });
 
-  it('reports events that wait for a destination that no living relay has', () => {
+  it('reports events that wait for a destination that no live relay has', () => {
     const gone = { name: 'kafka', state: 'up', waiting: 3, relays: 0 } as const;
     expect(destinationFindings([gone], 1)).toMatchObject([
       {
@@ -334,7 +334,7 @@ describe('findings about the work', () => {
     }
   });
 
-  it('reports a paused queue, and events of a queue that no living relay works', () => {
+  it('reports a paused queue, and events of a queue that no live relay works', () => {
     const queue = { name: 'reports', state: 'active', ready: 2, inFlight: 0, waiting: 1, relays: 0 } as const;
     expect(queueFindings([queue], 1)).toMatchObject([
       {

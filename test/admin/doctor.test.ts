@@ -208,7 +208,7 @@ describe('the doctor', () => {
     });
   });
 
-  it('finds a backlog without a living relay, and relays that stopped their heartbeat', async () => {
+  it('finds a backlog without a live relay, and relays that stopped their heartbeat', async () => {
     expect(await look('relays')).toMatchObject([
       {
         severity: 'critical',

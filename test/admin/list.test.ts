@@ -242,10 +242,10 @@ describe('admin.list', () => {
 
 /** Whether nothing is left to begin, all that is under way hangs, and every result is written down. */
 async function settledDown(scene: Scene, relay: Relay): Promise<boolean> {
-  const [row] = await scene.db.query<{ ready: number; leased: number }>(
+  const [row] = await scene.db.query<{ ready: number; claimed: number }>(
     `select count(*) filter (where claimed_by is null and (available_at is null or available_at <= now()))::integer as ready,
-            count(claimed_by)::integer as leased from postcommit.outbox_queue`,
+            count(claimed_by)::integer as claimed from postcommit.outbox_queue`,
   );
   const { inFlight, waiting } = relay.stats();
-  return row?.ready === 0 && inFlight === scene.hanging && row.leased === inFlight + waiting;
+  return row?.ready === 0 && inFlight === scene.hanging && row.claimed === inFlight + waiting;
 }

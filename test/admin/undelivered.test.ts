@@ -123,7 +123,7 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
     await scene.untilStatus('SENT', 1);
   });
 
-  test('that a living relay holds is not made due and reported, and is cancelled', async () => {
+  test('that a live relay holds is not made due and reported, and is cancelled', async () => {
     const [held = '', waiting = ''] = await scene.emit([
       { aggregate: ['order', '1'] },
       { aggregate: ['order', '2'], delayMs },
@@ -438,7 +438,7 @@ describe('on the command line', () => {
     expect((await here('events', held)).stdout).toContain(`postcommit events cancel ${held}`);
     expect(await here('events', 'cancel', held, waiting, '--yes')).toMatchObject({
       code: 0,
-      stdout: '2 undelivered events cancelled\n1 event of them under way: the handlers are told to stop\n',
+      stdout: '2 undelivered events cancelled\n1 event of them in flight: the handlers are told to stop\n',
     });
     expect(await scene.admin.find(held)).toMatchObject({ status: 'FAILED' });
   });

@@ -32,7 +32,10 @@ describe('the connection of a pool, for a relay', () => {
       },
     ],
   ])('of %s starts one', async (_name, options) => {
-    const relay = createRelay({ ...connectionOf(options(database.url)), handlers: { 'order.created': { ignore: () => {} } } });
+    const relay = createRelay({
+      ...connectionOf(options(database.url)),
+      handlers: { 'order.created': { ignore: () => {} } },
+    });
     await relay.start();
     expect(relay.stats().connected).toBe(true);
     await relay.stop();

@@ -155,14 +155,14 @@ describe('G2 nothing lost: a relay killed', () => {
   );
 
   test(
-    'while it stops, before it signed off',
+    'while it stops, before it deregistered',
     crashAt(async ({ scenario, proxy, victim }) => {
       await scenario.emit(['a', 'b', 'c', 'd'].map((aggregateId) => ({ aggregateId, script: { hangIn: 'victim' } })));
       await emitSome(scenario);
       await until(async () => (await leasedSeqs(scenario)).length > limits.inFlightMax, { what: 'more are claimed' });
       const end = proxy.holdRequest({ text: statement.end });
       victim.kill('SIGTERM');
-      await within(end.caught, { what: 'it signs off' });
+      await within(end.caught, { what: 'it deregisters' });
     }),
   );
 });

@@ -121,7 +121,7 @@ describe('G11 one clock: the database’s clock is set back by an hour', () => {
 
 describe('G11 one clock: the database’s clock is set forward by an hour', () => {
   test(
-    'no relay that lives is declared lost, nothing is delivered twice, and one that dies is still noticed',
+    'no live relay is declared lost, nothing is delivered twice, and one that dies is still noticed',
     withClock(async (scenario, shift) => {
       const names = ['a', 'b', 'c'];
       let emitted = 0;

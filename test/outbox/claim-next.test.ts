@@ -222,7 +222,7 @@ describe('claimNext, of one event', () => {
     expect((result as ClaimResult).dueInMs).toBeLessThanOrEqual(3_600_000);
   });
 
-  test('passes over what other living relays hold', async () => {
+  test('passes over what other live relays hold', async () => {
     await emit('theirs', 3);
     await db.query('update postcommit.outbox_queue set claimed_by = $1', [other]);
     const [mine] = await emit('mine');
@@ -265,7 +265,7 @@ describe('claimNext, of none', () => {
     expect(await next()).toEqual({ ...nothing, dueInMs: undefined });
   });
 
-  test('when everything is in living hands', async () => {
+  test('when everything is claimed by live relays', async () => {
     await emit('x', 2);
     await db.query('update postcommit.outbox_queue set claimed_by = case seq when 1 then $1::bigint else $2 end', [
       me,

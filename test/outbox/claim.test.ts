@@ -173,7 +173,7 @@ describe('claim', () => {
     }
     const shareOf = async (token: string) => (await claimAs(token, { readyMax: 1_000, ownShards: true })).rows;
 
-    test('living relays divide everything among them, an aggregate to each as a whole', async () => {
+    test('live relays divide everything among them, an aggregate to each as a whole', async () => {
       const all = await emitToMany();
       const ended = await relay('ended');
       const tokens = [await relay('one'), await relay('two'), await relay('three')];

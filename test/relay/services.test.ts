@@ -151,7 +151,7 @@ const services: [name: string, make: () => Service][] = [
         ...common,
         db: pool,
         relay: { name: 'stress', host: hostname(), pid: process.pid },
-        heartbeat: { hold: async () => {}, drop: nothing },
+        heartbeat: { keepAlive: async () => {}, drop: nothing },
         standing: new Standing(),
         isStopping: () => false,
         onRegistered: nothing,

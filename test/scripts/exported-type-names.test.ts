@@ -17,10 +17,17 @@ function sharedNames(sources: Iterable<readonly [path: string, text: string]>): 
   return [...exportedTypeNames(sources)].filter(([, paths]) => paths.length > 1);
 }
 
+/** Users of Nest import these from `postcommit/nestjs` instead of `postcommit`: one is a subclass that takes classes as events. */
+const namesOfNest = ['Outbox', 'OutboxEvent'];
+
 test('no type name is exported by two modules', () => {
   const paths = readdirSync('src', { recursive: true, encoding: 'utf8' }).filter((path) => path.endsWith('.ts'));
   expect(paths.length).toBeGreaterThan(100);
-  expect(sharedNames(paths.map((path) => [path, readFileSync(join('src', path), 'utf8')]))).toEqual([]);
+  const shared = sharedNames(paths.map((path) => [path, readFileSync(join('src', path), 'utf8')]));
+  const unexpected = shared.filter(
+    ([name, [, second]]) => !(namesOfNest.includes(name) && second?.startsWith('frameworks/nestjs/')),
+  );
+  expect(unexpected).toEqual([]);
 });
 
 test('a name that two modules export is found, a re-export is not', () => {

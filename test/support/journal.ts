@@ -66,7 +66,7 @@ export interface Findings {
   lost: string[];
   /** A call began although an earlier event of its key had not been delivered. */
   orderViolations: string[];
-  /** A call began while another one of the same key was under way in a relay that lives. */
+  /** A call began while another one of the same key was under way in a live relay. */
   overlaps: string[];
   /** Successful calls beyond the first of each event. */
   duplicates: number;

@@ -52,7 +52,7 @@ function addPause(queues: Command, terminal: Terminal): void {
     .command('pause')
     .summary('claim nothing more from a queue')
     .description(
-      'Pause a queue in every relay until `postcommit queues resume`. When the command returns, no relay claims anything from it; deliveries in progress end normally. Other queues are not affected, except that events of the same aggregate wait for each other. Pausing a paused queue only changes the reason.',
+      'Pause a queue in every relay until `postcommit queues resume`. When the command returns, no relay claims anything from it; deliveries in flight end normally. Other queues are not affected, except that events of the same aggregate wait for each other. Pausing a paused queue only changes the reason.',
     )
     .argument(...nameArgument)
     .option('--reason <text>', 'why; shown by `postcommit queues`')

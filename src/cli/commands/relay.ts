@@ -54,7 +54,7 @@ export function addRelay(program: Command, terminal: Terminal): void {
     .command('relay')
     .summary('deliver events to the handlers and destinations of the config file')
     .description(
-      'Deliver events to the handlers and destinations of the config file until SIGTERM or SIGINT. On a signal the relay claims nothing more, waits up to stopTimeoutMs for deliveries in progress, releases the rest for other relays, and exits with code 0. After SIGHUP the exit code is 129; if a log line cannot be written it is 1. A second SIGTERM or SIGINT ends the process immediately. Logs JSON lines to stdout.',
+      'Deliver events to the handlers and destinations of the config file until SIGTERM or SIGINT. On a signal the relay claims nothing more, waits up to stopTimeoutMs for deliveries in flight, releases the rest for other relays, and exits with code 0. After SIGHUP the exit code is 129; if a log line cannot be written it is 1. A second SIGTERM or SIGINT ends the process immediately. Logs JSON lines to stdout.',
     )
     .option('--once', 'deliver what is due now, then stop')
     .option('--name <name>', 'name of this relay in `postcommit status` (default: host name and process id)')
@@ -70,7 +70,7 @@ export function addRelay(program: Command, terminal: Terminal): void {
     )
     .option('--batch-size-max <n>', 'maximum events per claim', anyNumber)
     .option('--prefetch-max <n>', 'maximum events buffered: claimed and not started', anyNumber)
-    .option('--in-flight-bytes-max <n>', 'bytes of large payloads (over 16 KB) in delivery at once', anyNumber)
+    .option('--in-flight-bytes-max <n>', 'bytes of large payloads (over 16 KB) in flight at once', anyNumber)
     .option(
       '--prefetch-bytes-max <n>',
       'maximum characters, not bytes, of payloads and headers up to 16 KB in memory',
@@ -82,7 +82,7 @@ export function addRelay(program: Command, terminal: Terminal): void {
       anyNumber,
     )
     .option('--poll-interval-ms <n>', 'longest time between two polls of the queue', anyNumber)
-    .option('--stop-timeout-ms <n>', 'how long to wait for deliveries in progress when stopping', anyNumber)
+    .option('--stop-timeout-ms <n>', 'how long to wait for deliveries in flight when stopping', anyNumber)
     .addOption(new Option('--poison <policy>', 'whether a dead letter blocks its aggregate').choices(['skip', 'block']))
     .option('--no-listen', 'do not use LISTEN (behind a transaction pooler)')
     .addHelpText(
@@ -163,7 +163,7 @@ async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
 }
 
 function logStop(cause: StopCause, logger: Logger): void {
-  if ('signal' in cause) logger.info({ signal: cause.signal }, 'stopping, waiting for deliveries in progress');
+  if ('signal' in cause) logger.info({ signal: cause.signal }, 'stopping, waiting for deliveries in flight');
   else if ('thrown' in cause) logger.error({ err: errorText(cause.thrown) }, 'uncaught error, stopping');
   else logger.error({ err: errorText(cause.outputError) }, 'writing output failed, stopping');
 }
@@ -177,7 +177,7 @@ function endBecauseOf(cause: StopCause): void {
 
 /**
  * Catches errors that escape a handler, in a promise or a callback that it does not await. The process is in an unknown
- * state, but it can still finish deliveries in progress and release the rest.
+ * state, but it can still finish deliveries in flight and release the rest.
  */
 class UncaughtErrorWatch {
   #listener: (thrown: unknown) => void = () => {};

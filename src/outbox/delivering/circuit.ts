@@ -36,7 +36,7 @@ export interface Circuit {
   error: string | null;
   probes: number;
   probeDue: boolean;
-  /** Whether no living relay has this destination. */
+  /** Whether no live relay has this destination. */
   abandoned: boolean;
   /** Whether events wait for it on the shelf. */
   hasShelved: boolean;

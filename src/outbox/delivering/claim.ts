@@ -68,7 +68,7 @@ export interface ClaimRequest {
   lowWater: LowWaterMark;
   /** Whether to sample the queue for the low-water mark. */
   sample: boolean;
-  /** Whether to claim only from this relay's shards: its part of the keys among all living relays. */
+  /** Whether to claim only from this relay's shards: its part of the keys among all live relays. */
   ownShards: boolean;
   /** How many suspects may be claimed: events that two or more relays owned when they ended. */
   suspectMax: number;

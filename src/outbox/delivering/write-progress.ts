@@ -27,7 +27,7 @@ export interface WrittenProgress {
   note: string | null;
 }
 
-/** Writes the reports of handlers under way, and deletes those of handlers that have ended. No handler may be in both. */
+/** Writes the reports of handlers in flight, and deletes those of handlers that have ended. No handler may be in both. */
 export async function writeProgress(
   db: Executor,
   schema: string,

@@ -123,7 +123,7 @@ export interface EventDetails {
   deadLetter?: DeadLetterFacts;
   /** The relay that has claimed it. */
   holder?: { token: string; name: string; host: string; pid: number };
-  /** What its handlers under way reported last, by name. Empty if none reports. */
+  /** What its handlers in flight reported last, by name. Empty if none reports. */
   progress: HandlerProgress[];
   /** Destinations that are down or paused and do not have it yet, by name; the others in its route have it. */
   waitingFor: string[];

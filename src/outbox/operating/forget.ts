@@ -29,7 +29,7 @@ export type ForgottenChunk =
       finished: boolean;
     } & ForgottenEvents);
 
-/** Forgets one chunk of what is owed to a target. `inUse`: a living relay has the target, and nothing was changed. */
+/** Forgets one chunk of what is owed to a target. `inUse`: a live relay has the target, and nothing was changed. */
 export async function forget(db: Executor, schema: string, target: string, rowsMax: number): Promise<ForgottenChunk> {
   const [chunk] = await readJson<ForgottenChunk>(db, forgetSql(schema), [target, String(rowsMax)]);
   return chunk as ForgottenChunk;
@@ -66,7 +66,7 @@ select json_build_object(
 export interface ForgetPreview extends ForgottenEvents {
   /** Whether a relay was ever started with such a destination. */
   known: boolean;
-  /** Living relays that have it, by name. */
+  /** Live relays that have it, by name. */
   usedBy: string[];
 }
 

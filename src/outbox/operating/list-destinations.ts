@@ -30,7 +30,7 @@ export interface DestinationInfo {
   state: 'up' | 'down' | 'paused';
   /** Events that wait for it, counted up to 100,000. */
   waiting: number;
-  /** Living relays that have it. Without any, its events wait until one starts, or until the destination is forgotten. */
+  /** Live relays that have it. Without any, its events wait until one starts, or until the destination is forgotten. */
   relays: number;
   /** When the oldest event that waits for it was emitted. */
   oldestWaitingAt?: Date;

@@ -20,7 +20,7 @@ select json_build_object(
  order by p.since, p.seq, p.handler limit $1::text::integer`,
 );
 
-/** What a handler under way reported last, with `ctx.progress()`. */
+/** What a handler in flight reported last, with `ctx.progress()`. */
 export interface HandlerProgress {
   handler: string;
   /** 1 for the first try. */
@@ -33,7 +33,7 @@ export interface HandlerProgress {
   reportedAt: Date;
 }
 
-/** A handler under way that reports progress, with its event and its relay. */
+/** A handler in flight that reports progress, with its event and its relay. */
 export interface RunningHandler extends HandlerProgress {
   id: string;
   seq: string;
@@ -59,7 +59,7 @@ export function toProgress(row: ProgressRow): HandlerProgress {
   return { ...row, since: toDate(row.since), reportedAt: toDate(row.reportedAt) };
 }
 
-/** The handlers under way that report progress, longest first. */
+/** The handlers in flight that report progress, longest first. */
 export async function listProgress(db: Executor, schema: string, limit: number): Promise<RunningHandler[]> {
   const rows = await readJson<RunningRow>(db, listProgressSql(schema), [String(limit)]);
   return rows.map(({ aggregateType, aggregateId, progress, ...event }) => ({

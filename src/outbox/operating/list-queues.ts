@@ -33,7 +33,7 @@ export interface QueueInfo {
   waiting: number;
   /** Since when the oldest ready event has been due. */
   oldestReadyAt?: Date;
-  /** Living relays that work it. Without any, its events wait. */
+  /** Live relays that work it. Without any, its events wait. */
   relays: number;
   pausedAt?: Date;
   /** Why it was paused. */
@@ -50,7 +50,7 @@ interface QueueRow {
 
 const cap = 100_000;
 
-/** Every queue that has events, is worked by a living relay or is paused, and `default`, by name. */
+/** Every queue that has events, is worked by a live relay or is paused, and `default`, by name. */
 export async function listQueues(db: Executor, schema: string): Promise<QueueInfo[]> {
   const rows = await readJson<QueueRow>(db, listQueuesSql(schema), [String(cap)]);
   return rows.map(({ name, pausedAt, reason, relays, counts: { oldestReadyAt, ...counts } }) => ({

@@ -9,7 +9,7 @@ const makeDueSql = perSchema((s) => `select ${s}.make_due($1::text::bigint[])::t
 export interface UndeliveredChange {
   /** Events changed. */
   count: number;
-  /** Events left unchanged because a living relay has claimed them. */
+  /** Events left unchanged because a live relay has claimed them. */
   inFlight: number;
   /** How many of the given events were processed, lowest seq first: fewer than all if too many are deferred behind them. */
   taken: number;

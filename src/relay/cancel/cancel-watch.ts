@@ -127,16 +127,16 @@ export class CancelWatch implements Service {
         continue;
       }
       const reasons = new Map(found.filter(({ isOwn }) => isOwn).map(({ seq, reason }) => [seq, reason]));
-      const held = new Set<string>();
+      const stillClaimed = new Set<string>();
       for (const event of claimed()) {
         const reason = reasons.get(event.seq);
         if (reason === undefined) continue;
-        held.add(event.seq);
+        stillClaimed.add(event.seq);
         if (this.#cancelled.has(event)) continue;
         this.#cancelled.add(event);
         abort(event, new PostcommitError('POSTCOMMIT_E_EVENT_CANCELLED', reason));
       }
-      const ended = this.#endedOf([...reasons.keys()].filter((seq) => !held.has(seq)));
+      const ended = this.#endedOf([...reasons.keys()].filter((seq) => !stillClaimed.has(seq)));
       if (ended.length === 0 && reasons.size === found.length) continue;
       if ((await endCancelled(db, schema, under, ended)) > 0) onEnded();
     } while (this.#again);

@@ -55,7 +55,7 @@ export class Deliverer {
     else this.#follow(claimed, plan, done);
   }
 
-  /** Aborts all deliveries under way. Those that still finish count; the others are released. */
+  /** Aborts all deliveries in flight. Those that still finish count; the others are released. */
   abandon(reason: Error): void {
     this.#batches.abandon();
     for (const call of [...this.#calls]) call.abandon(reason);

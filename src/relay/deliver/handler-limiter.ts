@@ -31,7 +31,7 @@ export class HandlerLimiter {
 
   /**
    * How long until a call may start, besides `reserved` ones that have not started yet: 0 for now, Infinity for as long as the
-   * calls under way take.
+   * calls in flight take.
    */
   waitMs(now: number, reserved = 0): number {
     if (this.#inFlight + reserved >= this.#inFlightMax) return Number.POSITIVE_INFINITY;

@@ -69,7 +69,7 @@ export class Planner {
     return plan.handlers.some(({ name }) => !done.includes(name));
   }
 
-  /** How many events of a key may be under way at once, if `next` follows `previous`. */
+  /** How many events of a key may be in flight at once, if `next` follows `previous`. */
   runMax(previous: PlannedEvent, next: PlannedEvent): number {
     const destination = this.#soleDestination(previous);
     return destination !== undefined && destination === this.#soleDestination(next) ? destination.runMax : 1;

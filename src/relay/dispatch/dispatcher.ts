@@ -15,7 +15,7 @@ import { SlotsByQueue } from './queue-slots.ts';
 import { blockedPerSlot, linesShare, postponeMs, slowKeyDelayMs } from './tuning.ts';
 
 export interface DispatcherOptions {
-  /** For each queue: deliveries under way at once, of those that take a slot. */
+  /** For each queue: deliveries in flight at once, of those that take a slot. */
   slots: ReadonlyMap<string, number>;
   /** The current size limit of a queue's buffer, in events. */
   bufferTarget: (queue: string) => number;
@@ -83,7 +83,7 @@ export class Dispatcher {
     return this.#slots.total('waiting');
   }
 
-  /** The same figures of one queue; `abandoned`: deliveries under way that were started under a lease that is lost. */
+  /** The same figures of one queue; `abandoned`: deliveries in flight that were started under a lease that is lost. */
   of(queue: string): Pick<QueueSlots, 'inFlight' | 'waiting' | 'abandoned'> {
     return this.#slots.named(queue);
   }
@@ -178,7 +178,7 @@ export class Dispatcher {
     this.#releaseWaiting();
   }
 
-  /** The lease is lost: drops everything. Deliveries under way still occupy their slots until they end. */
+  /** The lease is lost: drops everything. Deliveries in flight still occupy their slots until they end. */
   forget(): void {
     this.#generation++;
     for (const slots of this.#slots.all) {
@@ -324,7 +324,7 @@ export class Dispatcher {
     const generation = this.#generation;
     const done = (outcome: EventOutcome) => {
       slots.inFlight--;
-      this.#isTrial = false; // While there is a trial, nothing else is under way.
+      this.#isTrial = false; // While there is a trial, nothing else is in flight.
       if (takesSlot) slots.taken--;
       if (generation === this.#generation) this.#finish(event, outcome);
       else slots.abandoned--;
@@ -367,7 +367,7 @@ export class Dispatcher {
     return [this.#unlimited, ...this.#slots.all.map(({ startable }) => startable)];
   }
 
-  /** The events of a key behind those that are under way. Of a run, some that may start may not have yet. */
+  /** The events of a key behind those that are in flight. Of a run, some that may start may not have yet. */
   #notBegun(key: string, queue = this.#queues.get(key)): ClaimedEvent[] {
     if (!queue) return [];
     const isOfKey = (event: ClaimedEvent) => event.key === key;

@@ -15,7 +15,7 @@ export class KeyQueue {
   #mayStart = false;
   /** When it was first found that the present front blocks a queue; 0 if it was not. */
   #blocksSince = 0;
-  /** When the first delivery under way was started; 0 if there is none. */
+  /** When the first delivery in flight was started; 0 if there is none. */
   #startedAt = 0;
   #groupMs = 0;
   #groupSize = 0;
@@ -25,7 +25,7 @@ export class KeyQueue {
     return this.#front;
   }
 
-  /** Whether a delivery is under way. */
+  /** Whether a delivery is in flight. */
   get begun(): boolean {
     return this.#underWay > 0;
   }

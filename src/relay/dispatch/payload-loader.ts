@@ -111,7 +111,7 @@ export class PayloadLoader {
     this.#pump();
   }
 
-  /** The lease is lost: drops every load. Deliveries under way are abandoned and no longer count. */
+  /** The lease is lost: drops every load. Deliveries in flight are abandoned and no longer count. */
   forget(): void {
     this.#loads.clear();
     this.#unsized = [];

@@ -2,7 +2,7 @@ import type { ClaimedEvent } from '../event/claimed-event.ts';
 import { Fifo } from './fifo.ts';
 import type { HandlerLines } from './handler-lines.ts';
 
-/** The events of one queue: how many of them may be under way, and which wait for that. */
+/** The events of one queue: how many of them may be in flight, and which wait for that. */
 export class QueueSlots {
   readonly max: number;
   /** What may start as soon as a slot is free. */

@@ -15,7 +15,7 @@ export interface SuspectTrialsOptions {
   deliverer: Deliverer;
 }
 
-/** Delivers prime suspects (suspicion.ts). The dispatcher makes sure that nothing else is under way. */
+/** Delivers prime suspects (suspicion.ts). The dispatcher makes sure that nothing else is in flight. */
 export class SuspectTrials {
   readonly #options: SuspectTrialsOptions;
 

@@ -3,8 +3,8 @@
  */
 
 /**
- * A prime suspect (suspicion.ts) is delivered with nothing else under way. For this long nothing else starts because one
- * waits; if deliveries are still under way then, it is released for `postponeMs`, so that a slow handler does not stop the
+ * A prime suspect (suspicion.ts) is delivered with nothing else in flight. For this long nothing else starts because one
+ * waits; if deliveries are still in flight then, it is released for `postponeMs`, so that a slow handler does not stop the
  * relay.
  */
 export const aloneWaitMs = 5_000;

@@ -17,7 +17,7 @@ export function isSuspect({ takeovers }: Pick<ClaimedRow, 'takeovers'>): boolean
   return takeovers >= suspectFrom;
 }
 
-/** Whether to deliver it with nothing else under way: if the relay ends then, this event is the cause. */
+/** Whether to deliver it with nothing else in flight: if the relay ends then, this event is the cause. */
 export function isPrimeSuspect(event: ClaimedRow): boolean {
   return event.takeovers >= primeFrom && suspicionOf(event) === undefined;
 }
@@ -32,6 +32,6 @@ export function suspicionOf({
   const fatalTrials = takeovers - primeFrom;
   if (!takenOver || fatalTrials < 1) return undefined;
   const times = fatalTrials === 1 ? 'once' : `${fatalTrials} times`;
-  const error = new PostcommitError('POSTCOMMIT_E_RELAY_ENDED', `It was the only event being delivered, ${times}.`);
+  const error = new PostcommitError('POSTCOMMIT_E_RELAY_ENDED', `It was the only event in flight, ${times}.`);
   return { error, isFinal: fatalTrials >= fatalTrialsMax };
 }

@@ -13,7 +13,7 @@ export interface EventBufferOptions {
   bytesMax: number;
   /** Buffered events that wait for slow destinations, loads or other queues: they must not keep others from being claimed. */
   stuck: () => number;
-  /** Deliveries of a lost lease that are still under way. */
+  /** Deliveries of a lost lease that are still in flight. */
   abandoned: () => number;
 }
 
@@ -35,7 +35,7 @@ export class EventBuffer {
     this.#pace = new Pace({ min: options.eventsMin, max: options.eventsMax });
   }
 
-  /** Events that are not settled, or still under way from a lost lease. */
+  /** Events that are not settled, or still in flight from a lost lease. */
   get size(): number {
     return this.#events.size + this.#options.abandoned();
   }

@@ -28,7 +28,7 @@ export interface QueueLanesOptions extends Omit<PollingLaneOptions, PerQueue> {
   stuckLoads: (queue: string, max: number) => number;
   /** Buffered events of a queue that wait behind other queues, or behind handlers at their limits. */
   blocked: (queue: string) => number;
-  /** Deliveries of a lost lease that are still under way. */
+  /** Deliveries of a lost lease that are still in flight. */
   abandoned: (queue: string) => number;
   /** A claim has ended, and its events were passed on. */
   onClaimEnded: () => void;

@@ -29,7 +29,7 @@ export class HeartbeatThread implements Service {
   #worker: Worker | undefined;
   /** Runs instead of the thread. */
   #local: Heartbeat | undefined;
-  #held: Registration | undefined;
+  #registration: Registration | undefined;
   #isFileMissing = false;
   #pulse: NodeJS.Timeout | undefined;
   #calls = new Map<number, { resolve: () => void; reject: (error: Error) => void }>();
@@ -61,22 +61,22 @@ export class HeartbeatThread implements Service {
     await this.#useLocal().start();
   }
 
-  hold(registration: Registration): Promise<void> {
-    this.#held = registration;
+  keepAlive(registration: Registration): Promise<void> {
+    this.#registration = registration;
     // Not before: a relay that cannot use its database reports only that.
     if (this.#isFileMissing) {
       this.#isFileMissing = false;
       this.#options.logger.info({}, 'the heartbeat runs on the event loop: there is no file for its thread');
     }
-    if (this.#local) return this.#local.hold(registration);
-    // If the thread ends meanwhile, its replacement holds the registration.
-    return this.#call({ call: 'hold', registration }).catch((error) => {
+    if (this.#local) return this.#local.keepAlive(registration);
+    // If the thread ends meanwhile, its replacement keeps the registration alive.
+    return this.#call({ call: 'keepAlive', registration }).catch((error) => {
       if (!this.#local) throw error;
     });
   }
 
   drop(): void {
-    this.#held = undefined;
+    this.#registration = undefined;
     this.#options.standing.suspended();
     this.#tell({ tell: 'drop' });
     this.#local?.drop();
@@ -89,7 +89,7 @@ export class HeartbeatThread implements Service {
 
   async #stop(): Promise<void> {
     clearInterval(this.#pulse);
-    this.#held = undefined;
+    this.#registration = undefined;
     const worker = this.#worker;
     await this.#local?.stop();
     if (!worker) return;
@@ -142,11 +142,11 @@ export class HeartbeatThread implements Service {
     if (!this.#stopping) {
       this.#options.standing.suspended();
       this.#options.logger.warn({ err: String(error) }, 'the heartbeat runs on the event loop: its thread failed');
-      const held = this.#held;
-      // Before the calls are rejected: hold() looks for the replacement.
-      if (held)
+      const registration = this.#registration;
+      // Before the calls are rejected: keepAlive() looks for the replacement.
+      if (registration)
         this.#useLocal()
-          .hold(held)
+          .keepAlive(registration)
           .catch(() => {});
     }
     for (const { reject } of this.#calls.values())

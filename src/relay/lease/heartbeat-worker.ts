@@ -47,7 +47,7 @@ function run(port: NonNullable<typeof parentPort>, data: ThreadData): void {
   port.on('message', (message: ToThread) => {
     if ('call' in message) {
       if (message.call === 'start') void answer(message.number, heartbeat.start());
-      else if (message.call === 'hold') void answer(message.number, heartbeat.hold(message.registration));
+      else if (message.call === 'keepAlive') void answer(message.number, heartbeat.keepAlive(message.registration));
       else void answer(message.number, heartbeat.stop()).then(() => port.close());
     } else if (message.tell === 'drop') {
       heartbeat.drop();

@@ -10,9 +10,9 @@ import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
 import type { Service } from '../service/service.ts';
 import { isProcessGone } from './host-process.ts';
+import { LostRelayDetector } from './lost-relay-detector.ts';
 import type { Standing } from './standing.ts';
 import { monotonicMs } from './standing.ts';
-import { Suspicion } from './suspicion.ts';
 import {
   beatAgainShare,
   beatShare,
@@ -76,15 +76,15 @@ const queryTimeoutMs = (leaseMs: number) => Math.min(15_000, Math.max(500, lease
  *
  * Leases are times of the database's clock, and that clock may be set. This process's clock measures how far it should have
  * moved between two heartbeats. Set forward by more than a third of a lease, every lease looks expired: no relay is declared
- * lost for one lease, in which the living renew. Set back, leases would expire only when it has caught up: `correctFutureTimes` moves
+ * lost for one lease, in which live relays renew. Set back, leases would expire only when it has caught up: `correctFutureTimes` moves
  * them with it. For how long a lock was free is measured by this process's clock only.
  */
 export class Heartbeat implements Service {
   readonly #options: HeartbeatOptions;
   readonly #db: ReconnectingClient;
   readonly #log = new SparseLog();
-  readonly #suspicion = new Suspicion();
-  #held: Registration | undefined;
+  readonly #lostRelays = new LostRelayDetector();
+  #registration: Registration | undefined;
   #isLocked = false;
   /** Whether statements of the connection were seen to run in different sessions. */
   #isShared = false;
@@ -128,8 +128,8 @@ export class Heartbeat implements Service {
   }
 
   /** Keeps this registration alive from now on. Settles as the first round does; after a failure it continues to try. */
-  async hold(registration: Registration): Promise<void> {
-    this.#held = registration;
+  async keepAlive(registration: Registration): Promise<void> {
+    this.#registration = registration;
     this.#isLocked = false;
     this.#lockAgainAt = 0;
     this.#renewed(registration.sentAt);
@@ -152,7 +152,7 @@ export class Heartbeat implements Service {
 
   /** The registration has ended. */
   drop(): void {
-    this.#held = undefined;
+    this.#registration = undefined;
     this.#isLocked = false;
     this.#options.standing.suspended();
   }
@@ -183,7 +183,7 @@ export class Heartbeat implements Service {
 
   #scheduleNext(): void {
     const now = monotonicMs();
-    this.#schedule(Math.max(0, Math.min(this.#suspicion.nextInMs(now), this.#beatAt - now)));
+    this.#schedule(Math.max(0, Math.min(this.#lostRelays.nextInMs(now), this.#beatAt - now)));
   }
 
   async #tryRound(): Promise<void> {
@@ -205,7 +205,7 @@ export class Heartbeat implements Service {
     await this.#db.whenConnected();
     this.#options.standing.connected = this.#db.connected;
     if (this.#connection !== this.#db.connections) {
-      if (this.#connection > 0) this.#suspicion.reconnected(monotonicMs());
+      if (this.#connection > 0) this.#lostRelays.reconnected(monotonicMs());
       this.#connection = this.#db.connections;
       this.#lockAgainAt = 0;
     }
@@ -231,36 +231,36 @@ export class Heartbeat implements Service {
   }
 
   async #lock(): Promise<void> {
-    const held = this.#held;
-    if (held === undefined || this.#isLocked || monotonicMs() < this.#lockAgainAt) return;
+    const registration = this.#registration;
+    if (registration === undefined || this.#isLocked || monotonicMs() < this.#lockAgainAt) return;
     if (!this.#canLock) {
-      this.#options.standing.leased(held.number);
+      this.#options.standing.leased(registration.number);
       return;
     }
     const sentAt = monotonicMs();
     const connection = this.#db.connections;
-    const isLocked = await holdRelayLock(this.#db, this.#options.schema, held.token);
-    if (held !== this.#held || connection !== this.#db.connections) return;
+    const isLocked = await holdRelayLock(this.#db, this.#options.schema, registration.token);
+    if (registration !== this.#registration || connection !== this.#db.connections) return;
     if (isLocked === undefined) {
-      this.#lose(held);
+      this.#lose(registration);
       return;
     }
     this.#isLocked = isLocked;
     this.#lockAgainAt = sentAt + lockAgainMs;
-    if (isLocked) this.#options.standing.locked(held.number, sentAt);
-    else this.#options.standing.leased(held.number);
+    if (isLocked) this.#options.standing.locked(registration.number, sentAt);
+    else this.#options.standing.leased(registration.number);
   }
 
   /** Renews the lease, and takes over from relays whose lease has expired. */
   async #beat(): Promise<void> {
     const { schema, leaseMs, stats } = this.#options;
-    const held = this.#held;
+    const registration = this.#registration;
     const sentAt = monotonicMs();
-    if (held !== undefined) {
-      const alive = await renewLease(this.#db, schema, held.token, leaseMs, stats(), this.#canLock);
-      if (held === this.#held) {
+    if (registration !== undefined) {
+      const alive = await renewLease(this.#db, schema, registration.token, leaseMs, stats(), this.#canLock);
+      if (registration === this.#registration) {
         if (alive) this.#renewed(sentAt);
-        else this.#lose(held);
+        else this.#lose(registration);
       }
     }
     await this.#readClock();
@@ -272,30 +272,34 @@ export class Heartbeat implements Service {
 
   async #probe(): Promise<void> {
     const { schema, hostId, onTakeover } = this.#options;
-    const held = this.#held;
-    const own = held?.token ?? '0';
+    const registration = this.#registration;
+    const own = registration?.token ?? '0';
     const connection = this.#db.connections;
     const sentAt = monotonicMs();
     const probed = await probeRelays(this.#db, schema, own, hostId, []);
     if (connection !== this.#db.connections) return;
-    if (held !== undefined && held === this.#held) this.#proven(held, probed, sentAt);
-    const lost = new Set(this.#suspicion.judge(probed, sentAt, monotonicMs()));
+    if (registration !== undefined && registration === this.#registration) this.#proven(registration, probed, sentAt);
+    const lost = new Set(this.#lostRelays.judge(probed, sentAt, monotonicMs()));
     for (const suspect of probed.suspects) if (isProcessGone(suspect, hostId)) lost.add(suspect);
     if (lost.size === 0) return;
     for (const relay of (await probeRelays(this.#db, schema, own, hostId, [...lost])).lost) onTakeover(relay);
   }
 
   /** The answer to a probe shows that the session is still there, and with it the lock. */
-  #proven(held: Registration, { registered, session }: { registered: boolean; session: number }, sentAt: number): void {
+  #proven(
+    registration: Registration,
+    { registered, session }: { registered: boolean; session: number },
+    sentAt: number,
+  ): void {
     if (!registered) {
-      this.#lose(held);
+      this.#lose(registration);
     } else if (this.#isLocked && session === this.#db.sessionPid) {
-      this.#options.standing.locked(held.number, sentAt);
+      this.#options.standing.locked(registration.number, sentAt);
     } else if (this.#isLocked) {
       this.#isLocked = false;
       this.#isShared = true;
       this.#beatAt = 0; // The next renewal records that only the lease counts.
-      this.#options.standing.leased(held.number);
+      this.#options.standing.leased(registration.number);
       this.#options.logger.warn(
         {},
         'the connection is shared with other sessions: a crash of this relay is noticed by its lease',
@@ -334,7 +338,7 @@ export class Heartbeat implements Service {
   async #takeOver(overdueMs: number): Promise<void> {
     const { schema, leaseMs, onTakeover } = this.#options;
     const lost = await takeOver(this.#db, schema, {
-      ownToken: this.#held?.token ?? '0',
+      ownToken: this.#registration?.token ?? '0',
       serverUpMs: leaseMs,
       overdueMs,
       inTouch: monotonicMs() - this.#inTouchSince >= leaseMs,
@@ -343,9 +347,9 @@ export class Heartbeat implements Service {
     for (const relay of lost) onTakeover(relay);
   }
 
-  #lose(held: Registration): void {
+  #lose(registration: Registration): void {
     this.drop();
-    this.#options.onLost(held.token);
+    this.#options.onLost(registration.token);
   }
 
   #disconnected(error: unknown): void {

@@ -12,8 +12,8 @@ import { monotonicMs } from './standing.ts';
 import { beatAgainShare, beatShare, registerAgainMs, safeShare } from './tuning.ts';
 
 /** What keeps a registration alive: `Heartbeat`. */
-export interface RegistrationHolder {
-  hold(registration: Registration): Promise<void>;
+export interface RegistrationKeeper {
+  keepAlive(registration: Registration): Promise<void>;
   drop(): void;
 }
 
@@ -23,7 +23,7 @@ export interface LeaseOptions {
   relay: RelayIdentity;
   leaseMs: number;
   logger: Logger;
-  heartbeat: RegistrationHolder;
+  heartbeat: RegistrationKeeper;
   /** Written by the heartbeat. */
   standing: Standing;
   /** The relay is registered under this token: at start, and again after a lease was lost. */
@@ -118,9 +118,9 @@ export class Lease implements Service {
     const sentAt = monotonicMs();
     const token = await registerRelay(db, schema, { ...relay, leaseMs });
     this.#token = token;
-    const holding = heartbeat.hold({ number: ++this.#registrations, token, sentAt });
+    const keeping = heartbeat.keepAlive({ number: ++this.#registrations, token, sentAt });
     // Only at start is a failure reported to the caller: the heartbeat continues to try.
-    await (this.#registrations === 1 ? holding : holding.catch(() => {}));
+    await (this.#registrations === 1 ? keeping : keeping.catch(() => {}));
     if (token !== this.#token) return;
     this.#watch();
     onRegistered(token);

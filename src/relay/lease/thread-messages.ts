@@ -15,7 +15,7 @@ export interface ThreadData extends Pick<HeartbeatOptions, 'schema' | 'name' | '
 }
 
 /** A call that is answered by `done`, with the same number. */
-export type ThreadCall = { call: 'start' } | { call: 'hold'; registration: Registration } | { call: 'stop' };
+export type ThreadCall = { call: 'start' } | { call: 'keepAlive'; registration: Registration } | { call: 'stop' };
 
 export type ToThread =
   | (ThreadCall & { number: number })

@@ -122,7 +122,7 @@ export class Maintenance implements Service {
     await this.#connection.close();
     await withTimeout(
       stopTimeoutMs,
-      this.#leader.stop().catch(() => {}), // Then it is free when the relay signs off, or its lease expires.
+      this.#leader.stop().catch(() => {}), // Then it is free when the relay deregisters, or its lease expires.
     );
   }
 

@@ -40,7 +40,7 @@ export class ProgressWriter implements Service {
   readonly #log = new SparseLog();
   #changed = new Set<ProgressReport>();
   #ended = new Set<ProgressReport>();
-  /** Reports of calls under way that may be in the database. */
+  /** Reports of calls in flight that may be in the database. */
   readonly #written = new Set<ProgressReport>();
   #hasWritten = false;
   #lastWriteAt = Number.NEGATIVE_INFINITY;

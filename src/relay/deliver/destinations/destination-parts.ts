@@ -24,7 +24,7 @@ export class DestinationPart implements SendQueue {
   entries: PendingMessage[] = [];
   isSlow = false;
   readonly underWay = new Set<Batch>();
-  /** How many batches it may have under way: one until it has answered in time, then more. */
+  /** How many batches it may have in flight: one until it has answered in time, then more. */
   window = 1;
   /** How long its batches take, as a moving average. */
   tookMs = partFirstTookMs;
@@ -54,7 +54,7 @@ export class DestinationPart implements SendQueue {
  * only a failing topic gets its own queue, until something is delivered to it.
  *
  * Slow parts share half of the destination's calls. A part starts with one call and gets more as it answers in time, so new
- * parts cannot take the other half; if parts become slow with many calls under way, half as many more are made for the others.
+ * parts cannot take the other half; if parts become slow with many calls in flight, half as many more are made for the others.
  * A queue is bounded in time: events beyond it are released for about as long as the part needs to get to them.
  */
 export class DestinationParts {
@@ -74,7 +74,7 @@ export class DestinationParts {
     this.#slowWaitingMax = slowWaitingMax;
   }
 
-  /** Events that slow parts keep in the relay: in their queues and under way. */
+  /** Events that slow parts keep in the relay: in their queues and in flight. */
   get stuck(): number {
     let stuck = this.#slowWaiting;
     for (const part of this.#busySlow) for (const batch of part.underWay) stuck += batch.size;
@@ -184,7 +184,7 @@ export class DestinationParts {
       return part.underWay.size < Math.min(share, parts?.inFlightMax ?? 1);
     }
     if (part !== undefined && part.underWay.size >= part.window) return false;
-    // Calls already under way to parts that became slow cannot be undone: they must not keep other parts from being sent to.
+    // Calls already in flight to parts that became slow cannot be undone: they must not keep other parts from being sent to.
     if (underWay >= (parts === undefined ? batchesMax : batchesMax + half)) return false;
     return underWay - this.#slowUnderWay < batchesMax - Math.min(this.#slowUnderWay, half);
   }

@@ -54,7 +54,7 @@ export class DestinationSet implements Service {
     return stuck;
   }
 
-  /** Destinations that no living relay has, as of the last refresh: any relay may shelve their events. */
+  /** Destinations that no live relay has, as of the last refresh: any relay may shelve their events. */
   get abandoned(): readonly string[] {
     return this.#abandoned;
   }
@@ -73,7 +73,7 @@ export class DestinationSet implements Service {
     return this.#starting;
   }
 
-  /** Sends nothing more, and releases what has not been sent. Calls under way continue. */
+  /** Sends nothing more, and releases what has not been sent. Calls in flight continue. */
   stopSending(): void {
     this.#stopped.abort();
     for (const breaker of this.#breakers.values()) breaker.stop();

@@ -64,7 +64,7 @@ export class Destination {
     this.#parts = new DestinationParts(options.publisher, options.bufferMax);
   }
 
-  /** Events of one key that may be under way at once. */
+  /** Events of one key that may be in flight at once. */
   get runMax(): number {
     const { keyRuns, batchSizeMax } = this.#options.publisher.capabilities;
     return keyRuns ? batchSizeMax : 1;
@@ -129,7 +129,7 @@ export class Destination {
     this.#flush(released);
   }
 
-  /** Aborts calls under way. Messages still delivered in time count. */
+  /** Aborts calls in flight. Messages still delivered in time count. */
   abandon(reason: Error): void {
     this.#flush(released);
     for (const batch of this.#batches) batch.abandon(reason);
@@ -272,7 +272,7 @@ export class Destination {
     });
   }
 
-  /** While a batch is under way: if it takes long, the messages behind it are shelved, so that other targets do not wait. */
+  /** While a batch is in flight: if it takes long, the messages behind it are shelved, so that other targets do not wait. */
   #watch(): (() => void) | undefined {
     if (!this.#options.hasNeighbours) return undefined;
     let stalled = false;

@@ -5,7 +5,7 @@ import { calmMs, graceMs, probeGapMsMax, probeMs } from './tuning.ts';
  * Decides when a relay whose session lock is free counts as lost: after `graceMs`, measured by this process's clock, because
  * the database's may be set.
  */
-export class Suspicion {
+export class LostRelayDetector {
   /** Since when each suspect's lock was seen free. */
   #freeSince = new Map<string, number>();
   #lastSentAt = Number.NEGATIVE_INFINITY;
