@@ -1,7 +1,15 @@
 import pg from 'pg';
 import { afterAll, afterEach, beforeAll, describe, expect, inject, it, onTestFinished } from 'vitest';
 import { expectedIndexes } from '../../src/admin/doctor/expected-indexes.ts';
-import { type CheckName, createOutbox, type DoctorLimits, type Finding, fromPg, migrate } from '../../src/index.ts';
+import {
+  type CheckName,
+  createOutbox,
+  type DoctorLimits,
+  type Finding,
+  fromPg,
+  migrate,
+  migrationSql,
+} from '../../src/index.ts';
 import { openCircuit } from '../../src/outbox/delivering/circuit.ts';
 import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { RoleScenario } from '../database/role-scenario.ts';
@@ -92,6 +100,20 @@ describe('the doctor', () => {
       create trigger outbox_shelf_requeue after delete on postcommit.outbox_shelf
         referencing old table as left_for_queue for each statement execute function postcommit.note_rows_requeued();
       alter table postcommit.outbox_shelf enable always trigger outbox_shelf_requeue`);
+    await healthy('triggers');
+  });
+
+  it('notices that the view outbox_status is gone, and its statement from `postcommit sql` brings it back', async () => {
+    await scene.db.query('drop view postcommit.outbox_status');
+    expect(await look('triggers')).toMatchObject([
+      {
+        severity: 'critical',
+        what: 'the view outbox_status is missing',
+        fix: expect.stringContaining('`postcommit sql`'),
+      },
+    ]);
+    const [create] = /^create view "postcommit"\.outbox_status .*?;$/ms.exec(migrationSql()) ?? [''];
+    await scene.db.query(create);
     await healthy('triggers');
   });
 

@@ -198,7 +198,7 @@ describe.each(postgresVersions)('the trigger that notifies relays, PostgreSQL %i
     const database = await newOutbox({ notifyTrigger: true });
     const { admin } = createOutbox({ db: fromPg(database.pool) });
     expect((await admin.doctor({ only: ['triggers'] })).findings).toMatchObject([
-      { severity: 'ok', what: 'triggers, functions and the sequence match the migrations' },
+      { severity: 'ok', what: 'triggers, functions, the view and the sequence match the migrations' },
     ]);
     await database.query('alter table postcommit.outbox_events disable trigger outbox_events_notify');
     expect((await admin.doctor({ only: ['triggers'] })).findings).toMatchObject([

@@ -40,8 +40,11 @@ const expectedRoutines = [...new Set(Object.values(roleRights).flatMap(({ routin
   (routine) => routine.split('(')[0] as string,
 );
 
-/** Whether the triggers, functions and the sequence of the migrations exist and are enabled. */
-export function triggerFindings(schema: string, { triggers, routines, seqCache }: TriggerFacts): CheckFinding[] {
+/** Whether the triggers, functions, the view and the sequence of the migrations exist and are enabled. */
+export function triggerFindings(
+  schema: string,
+  { triggers, routines, statusView, seqCache }: TriggerFacts,
+): CheckFinding[] {
   const s = quoteIdentifier(schema);
   const restore = 'run its CREATE statement from `postcommit sql` as the owner';
   const found: CheckFinding[] = [];
@@ -66,10 +69,19 @@ export function triggerFindings(schema: string, { triggers, routines, seqCache }
       ),
     );
   }
+  if (!statusView) {
+    found.push(
+      critical(
+        'the view outbox_status is missing',
+        'Statements that read it fail, those of `postcommit events` among them. Delivery goes on.',
+        `${restore}, then grant it to readers and relays again (\`postcommit grants\`)`,
+      ),
+    );
+  }
   if (seqCache !== 1) {
     const what = seqCache === null ? 'seq does not use a sequence' : `the sequence of seq has a cache of ${seqCache}`;
     const fix = `alter table ${s}.outbox_events alter seq set cache 1;`;
     found.push(critical(what, 'Events of an aggregate may be delivered out of commit order.', fix));
   }
-  return found.length > 0 ? found : [ok('triggers, functions and the sequence match the migrations')];
+  return found.length > 0 ? found : [ok('triggers, functions, the view and the sequence match the migrations')];
 }

@@ -8,6 +8,7 @@ select json_build_object(
                  from pg_trigger t join pg_class c on c.oid = t.tgrelid
                 where c.relnamespace = n.oid and not t.tgisinternal and c.relname not like 'outbox\\_events\\_p%'),
   'routines', (select coalesce(json_agg(distinct p.proname), '[]') from pg_proc p where p.pronamespace = n.oid),
+  'statusView', exists (select from pg_class c where c.relnamespace = n.oid and c.relname = 'outbox_status' and c.relkind = 'v'),
   -- By the catalogue: looking the sequence up by name takes rights.
   'seqCache', (select q.seqcache::integer from pg_depend d
                  join pg_class c on c.oid = d.refobjid and c.relnamespace = n.oid and c.relname = 'outbox_events'
@@ -22,11 +23,13 @@ export interface TriggerFacts {
   triggers: { name: string; table: string; fires: 'A' | 'O' | 'R' | 'D' }[];
   /** The names of all functions and procedures of the schema. */
   routines: string[];
+  /** Whether there is a view outbox_status. */
+  statusView: boolean;
   /** How many seqs a session draws at once; `null` if the log's `seq` has no sequence. */
   seqCache: number | null;
 }
 
 export async function examineTriggers(db: Executor, schema: string): Promise<TriggerFacts> {
   const [facts] = await readJson<TriggerFacts>(db, examineTriggersSql, [schema]);
-  return facts ?? { triggers: [], routines: [], seqCache: null };
+  return facts ?? { triggers: [], routines: [], statusView: false, seqCache: null };
 }
