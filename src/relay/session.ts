@@ -113,7 +113,9 @@ export class RelaySession implements Service {
       isListening: () => this.#doorbell.listening,
       claimed: () => this.#lanes.events(),
       claims: () => this.#lanes.claims,
-      abort: (event, reason) => this.#deliverer.abort(event, reason),
+      abort: (event, reason) => {
+        if (!this.#dispatcher.release(event)) this.#deliverer.abort(event, reason);
+      },
       onEnded: () => {
         this.#doorbell.ring();
         notifyRelays(results, schema).catch(() => {}); // They poll, too.

@@ -1,7 +1,8 @@
 import { describe, expect, test } from 'vitest';
+import type { Handler } from '../../src/index.ts';
 import { createOutbox, fromPg } from '../../src/index.ts';
 import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';
-import { until } from '../support/wait.ts';
+import { deferred, until } from '../support/wait.ts';
 
 const adminOf = (scenario: RelayScenario) => createOutbox({ db: fromPg(scenario.db.pool) }).admin;
 const long = { deliverTimeoutMs: 600_000, stopTimeoutMs: 0 };
@@ -38,6 +39,45 @@ describe('an event that is cancelled', () => {
       await until(async () => (await cancellations(scenario)) === 0, { what: 'the relay has reported its end' });
       expect(relay.stats()).toMatchObject({ cancelled: 1, fenced: 0 });
     }),
+    60_000,
+  );
+
+  test.each([
+    { where: 'in the buffer of a full queue', queues: { default: 10, reports: 1 }, limit: {}, queue: 'reports' },
+    { where: 'for a handler at its limit', queues: { default: 10 }, limit: { inFlightMax: 1 }, queue: 'default' },
+  ])(
+    'while it waits $where does not hold its aggregate up',
+    ({ queues, limit, queue }) =>
+      withScenario(async (scenario) => {
+        const gate = deferred();
+        const calls: string[] = [];
+        const handle: Handler = ({ aggregate }) => {
+          calls.push(`report ${aggregate.id}`);
+          return gate.promise;
+        };
+        const handlers = {
+          report: { handle: { handle, ...limit } },
+          mail: { send: ({ aggregate }: { aggregate: { id: string } }) => void calls.push(`mail ${aggregate.id}`) },
+        };
+        const relay = await scenario.relay('one', { ...long, queues, handlers });
+        await scenario.emit([{ type: 'report', aggregateId: 'x', queue }]);
+        await until(() => calls.length === 1, { what: 'no other report can start' });
+        const [id = ''] = await scenario.emit([
+          { type: 'report', aggregateId: 'k', queue },
+          { type: 'mail', aggregateId: 'k' },
+          { type: 'report', aggregateId: 'l', queue },
+        ]);
+        await until(() => relay.stats().waiting >= 2, { what: 'the relay has claimed both events of k' });
+        expect(await adminOf(scenario).cancel({ ids: [id] }, {})).toMatchObject({ count: 1, running: 1 });
+        await until(() => calls.includes('mail k'), { timeoutMs: 5_000, what: 'its aggregate continues' });
+        expect(calls).toEqual(['report x', 'mail k']);
+        gate.resolve();
+        await scenario.drained();
+        expect(calls).toEqual(['report x', 'mail k', 'report l']);
+        await until(() => relay.stats().delivered === 3, { what: 'all results are written' });
+        expect(relay.stats()).toMatchObject({ cancelled: 1, fenced: 0, inFlight: 0, waiting: 0 });
+        expect(await cancellations(scenario)).toBe(0);
+      })(),
     60_000,
   );
 });

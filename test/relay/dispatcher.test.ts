@@ -9,6 +9,7 @@ type Step =
   | { do: 'finishLoad'; pick: number; kind: 'delivered' | 'failed' | 'rejected' | 'released' }
   | { do: 'write' | 'confirm' | 'unshelve'; count: number }
   | { do: 'releaseExcess'; passMs: number }
+  | { do: 'release'; pick: number }
   | { do: 'loseLease' };
 
 const key = fc.option(fc.constantFrom('a', 'b', 'c'), { freq: 6 });
@@ -39,6 +40,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
     weight: 1,
     arbitrary: fc.record({ do: fc.constant('releaseExcess' as const), passMs: fc.constantFrom(1, 150, 600) }),
   },
+  { weight: 1, arbitrary: fc.record({ do: fc.constant('release' as const), pick: fc.nat(9) }) },
   { weight: 1, arbitrary: fc.record({ do: fc.constant('loseLease' as const) }) },
 );
 const steps = fc.array(step, { maxLength: 150, size: 'max' });
@@ -62,6 +64,7 @@ function play(given: readonly Step[], limits: ModelOptions): QueueModel {
     else if (each.do === 'confirm') model.confirm(each.count);
     else if (each.do === 'unshelve') model.unshelve(each.count);
     else if (each.do === 'releaseExcess') model.releaseExcess(each.passMs);
+    else if (each.do === 'release') model.release(each.pick);
     else model.loseLease();
     expect(model.dispatcher.inFlight).toBeLessThanOrEqual(limits.inFlightMax * (limits.queues ?? 1));
     expect(model.dispatcher.waiting).toBeGreaterThanOrEqual(0);

@@ -241,6 +241,14 @@ export class QueueModel {
     }
   }
 
+  /** As for an event that is cancelled: it, and those of its key behind it, go back unless it has started. */
+  release(pick: number): void {
+    const event = [...this.#open][pick % Math.max(1, this.#open.size)];
+    if (event === undefined) return;
+    const isUnderWay = this.#deliveries.some((delivery) => delivery.event === event);
+    if (this.dispatcher.release(event) && isUnderWay) this.violations.push(`${event.seq} was released while under way`);
+  }
+
   releaseExcess(passMs: number): void {
     this.#now += passMs;
     for (const queue of this.#queues) this.dispatcher.releaseExcess(queue);

@@ -18,7 +18,7 @@ export interface CancelWatchOptions {
   claimed: () => readonly ClaimedEvent[];
   /** How many claims were begun, and how many of these have ended, with their events among `claimed`. */
   claims: () => { begun: number; ended: number };
-  /** Aborts the handlers of an event. Each has a moment to end. */
+  /** Releases an event that has not started, or aborts its handlers. Each has a moment to end. */
   abort: (event: ClaimedEvent, reason: Error) => void;
   /** Events behind cancelled ones can be claimed now. */
   onEnded: () => void;

@@ -39,6 +39,8 @@ const soleTargetsMax = 1_000;
 export class Deliverer {
   readonly #options: DelivererOptions;
   readonly #calls = new Set<HandlerCall>();
+  /** The batch of each call that has one. */
+  readonly #batchOf = new WeakMap<HandlerCall, HandlerBatch>();
   readonly #batches = new HandlerBatches((batch) => this.#callBatch(batch));
   readonly #soleTargets = new Map<string, readonly string[]>();
   #timeoutCheck: NodeJS.Timeout | undefined;
@@ -62,9 +64,15 @@ export class Deliverer {
     for (const destination of this.#options.destinations.values()) destination.abandon(reason);
   }
 
-  /** Aborts the handlers of one event. Its messages to destinations are on their way. */
+  /**
+   * Aborts the handlers of a cancelled event; a batch only when all of its events are cancelled, because the others would be handled
+   * again beside it. Messages to destinations are on their way.
+   */
   abort({ seq }: ClaimedEvent, reason: Error): void {
-    for (const call of [...this.#calls]) if (call.seq === seq) call.abandon(reason);
+    for (const call of [...this.#calls]) {
+      const batch = this.#batchOf.get(call);
+      if (batch ? batch.cancel(seq) : call.seq === seq) call.abandon(reason);
+    }
   }
 
   #follow(claimed: ClaimedEvent, plan: TargetPlan, done: (outcome: EventOutcome) => void): void {
@@ -161,6 +169,7 @@ export class Deliverer {
       this.#options.onHandlerFree();
     });
     this.#calls.add(call);
+    this.#batchOf.set(call, batch);
     this.#checkTimeouts();
     call.run(event, (_event, ctx) => batch.call(ctx));
   }

@@ -17,11 +17,19 @@ export class HandlerBatch {
   readonly handler: BatchedHandler;
   readonly entries: BatchEntry[] = [];
   readonly openedAt = performance.now();
+  readonly #cancelled = new Set<string>();
   /** What the handler returned for each event. */
   outcomes: readonly TargetOutcome[] = [];
 
   constructor(handler: BatchedHandler) {
     this.handler = handler;
+  }
+
+  /** Returns whether this event, and with it every event of the batch, is cancelled. */
+  cancel(seq: string): boolean {
+    if (!this.entries.some(({ claimed }) => claimed.seq === seq)) return false;
+    this.#cancelled.add(seq);
+    return this.#cancelled.size === this.entries.length;
   }
 
   async call({ signal, handler }: BatchContext): Promise<void> {

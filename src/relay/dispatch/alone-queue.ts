@@ -42,6 +42,13 @@ export class AloneQueue {
     return this.#events.shift();
   }
 
+  /** Returns whether the event was here. */
+  delete(event: ClaimedEvent): boolean {
+    const at = this.#events.indexOf(event);
+    if (at !== -1) this.#events.splice(at, 1);
+    return at !== -1;
+  }
+
   drain(): ClaimedEvent[] {
     return this.#events.splice(0);
   }

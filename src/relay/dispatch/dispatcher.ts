@@ -4,7 +4,6 @@ import { mayNotPass } from '../event/claimed-event.ts';
 import type { EventOutcome } from '../event/outcome.ts';
 import { isPrimeSuspect, suspicionOf } from '../event/suspicion.ts';
 import { AloneQueue } from './alone-queue.ts';
-import { Fifo } from './fifo.ts';
 import { HandlerLines } from './handler-lines.ts';
 import type { KeyDecisions } from './key-decisions.ts';
 import type { KeyQueue } from './key-queue.ts';
@@ -13,6 +12,7 @@ import type { LoadableEvent, PayloadLoader } from './payload-loader.ts';
 import type { QueueSlots } from './queue-slots.ts';
 import { SlotsByQueue } from './queue-slots.ts';
 import { blockedPerSlot, linesShare, postponeMs, slowKeyDelayMs } from './tuning.ts';
+import { WaitingFronts } from './waiting-fronts.ts';
 
 export interface DispatcherOptions {
   /** For each queue: deliveries in flight at once, of those that take a slot. */
@@ -49,14 +49,8 @@ export class Dispatcher {
   readonly #options: DispatcherOptions;
   readonly #now: () => number;
   readonly #queues = new KeyQueues();
-  /** What may start with a slot is in here, by queue. */
   readonly #slots: SlotsByQueue;
-  /** What may start without a slot. */
-  readonly #unlimited = new Fifo<ClaimedEvent>();
-  /** What may start once its payload is loaded. Such an event takes no slot and is the only one of its key's front. */
-  readonly #loading = new Set<ClaimedEvent>();
-  /** Prime suspects. */
-  readonly #alone: AloneQueue;
+  readonly #fronts: WaitingFronts;
   #isTrial = false;
   #releasedAtStop = 0;
   #stopped = false;
@@ -71,7 +65,7 @@ export class Dispatcher {
     const onDue = () => this.#pump();
     const newLines = () => limitedHandlerOf && new HandlerLines({ limitedHandlerOf, now: this.#now, onDue });
     this.#slots = new SlotsByQueue(options.slots, newLines);
-    this.#alone = new AloneQueue({ now: this.#now, onOverdue: onDue });
+    this.#fronts = new WaitingFronts(this.#slots, new AloneQueue({ now: this.#now, onOverdue: onDue }));
   }
 
   get inFlight(): number {
@@ -175,7 +169,22 @@ export class Dispatcher {
   /** Starts nothing more, and releases at once what has not started. */
   stop(): void {
     this.#stopped = true;
-    this.#releaseWaiting();
+    this.#returnAll([...this.#fronts.drain(), ...this.#queues.drain()], released);
+  }
+
+  /** Releases an event, and those of its key behind it, if it has not started. Returns whether that is so. */
+  release(event: ClaimedEvent): boolean {
+    const queue = this.#queues.get(event.key);
+    const at = queue?.behind.indexOf(event) ?? -1;
+    if (queue && at !== -1) {
+      this.#returnAll(queue.behind.splice(at), released);
+      return true;
+    }
+    // Of a run under way: it is about to start.
+    if (queue?.begun || !this.#fronts.delete(event)) return false;
+    this.#slots.of(event).waiting--;
+    this.#finish(event, released);
+    return true;
   }
 
   /** The lease is lost: drops everything. Deliveries in flight still occupy their slots until they end. */
@@ -183,27 +192,11 @@ export class Dispatcher {
     this.#generation++;
     for (const slots of this.#slots.all) {
       slots.abandoned = slots.inFlight;
-      slots.startable.clear();
-      slots.lines?.clear();
       slots.waiting = 0;
       slots.blocked = 0;
     }
     this.#queues.clear();
-    this.#unlimited.clear();
-    this.#loading.clear();
-    this.#alone.drain();
-  }
-
-  #releaseWaiting(): void {
-    const waiting: ClaimedEvent[] = [
-      ...this.#slots.all.flatMap(({ startable, lines }) => [...startable.drain(), ...(lines?.drain() ?? [])]),
-      ...this.#unlimited.drain(),
-      ...this.#loading,
-      ...this.#alone.drain(),
-      ...this.#queues.drain(),
-    ];
-    this.#loading.clear();
-    this.#returnAll(waiting, released);
+    this.#fronts.drain();
   }
 
   /** The event goes back to the queue, or becomes a dead letter. Returns how long until it is tried again. */
@@ -232,7 +225,7 @@ export class Dispatcher {
     // With slots of different queues, the second could start first.
     if (previous.queue !== next.queue) return 1;
     if (isPrimeSuspect(previous) || isPrimeSuspect(next)) return 1;
-    if (this.#loading.has(previous) || this.#mustLoad(next)) return 1;
+    if (this.#fronts.loading.has(previous) || this.#mustLoad(next)) return 1;
     const { planner } = this.#options;
     if (!planner.plansAhead) return 1;
     planner.plan(next);
@@ -246,16 +239,16 @@ export class Dispatcher {
 
   /** Returns whether the event needs only a slot of its queue now. */
   #offer(event: ClaimedEvent): boolean {
-    if (isPrimeSuspect(event)) this.#alone.push(event);
+    if (isPrimeSuspect(event)) this.#fronts.alone.push(event);
     else if (!this.#mustLoad(event)) return this.#offerLoaded(event);
     else if (!this.#slots.of(event).lines?.take(event)) this.#load(event);
     return false;
   }
 
   #load(event: ClaimedEvent): void {
-    this.#loading.add(event);
+    this.#fronts.loading.add(event);
     this.#options.payloads.load(event, (failure) => {
-      if (!this.#loading.delete(event)) return; // Released, or the lease was lost meanwhile.
+      if (!this.#fronts.loading.delete(event)) return; // Released, or the lease was lost meanwhile.
       if (failure === undefined) {
         const mayStart = this.#offerLoaded(event);
         const queue = this.#queues.get(event.key);
@@ -276,7 +269,7 @@ export class Dispatcher {
     if (planner.plansAhead) planner.plan(event);
     if (this.#slots.of(event).lines?.take(event)) return false;
     const takesSlot = !planner.plansAhead || planner.takesSlot(event);
-    (takesSlot ? this.#slots.of(event).startable : this.#unlimited).push(event);
+    (takesSlot ? this.#slots.of(event).startable : this.#fronts.unlimited).push(event);
     return true;
   }
 
@@ -284,8 +277,8 @@ export class Dispatcher {
   #pump(): void {
     if (this.#pumping) return;
     this.#pumping = true;
-    while (!this.#isTrial && (this.#alone.isEmpty || !this.#startAlone())) {
-      const free = this.#unlimited.shift();
+    while (!this.#isTrial && (this.#fronts.alone.isEmpty || !this.#startAlone())) {
+      const free = this.#fronts.unlimited.shift();
       const event = free ?? this.#slots.shift();
       if (event === undefined) break;
       if (this.#mustLoad(event)) {
@@ -301,7 +294,7 @@ export class Dispatcher {
 
   /** Starts the trial of a prime suspect if it is time for one. Returns whether nothing else may start now. */
   #startAlone(): boolean {
-    const event = this.#alone.next(this.inFlight);
+    const event = this.#fronts.alone.next(this.inFlight);
     if (event === undefined) return true;
     if (this.inFlight > 0) {
       // A delivery takes long: the relay must not stall for a suspect.
@@ -356,23 +349,15 @@ export class Dispatcher {
     if (!queue || event.key === null) return;
     this.#queues.delete(event.key);
     const followers = this.#notBegun(event.key, queue);
-    if (queue.waits) {
-      for (const fifo of this.#fifos) fifo.remove((other) => other.key === event.key);
-    }
+    if (queue.waits) this.#fronts.removeStartableOf(event.key);
     // Due together with the event they wait for, so that the whole key continues together.
     this.#returnAll(followers, delayMs === undefined ? released : { kind: 'released', delayMs });
-  }
-
-  get #fifos(): Fifo<ClaimedEvent>[] {
-    return [this.#unlimited, ...this.#slots.all.map(({ startable }) => startable)];
   }
 
   /** The events of a key behind those that are in flight. Of a run, some that may start may not have yet. */
   #notBegun(key: string, queue = this.#queues.get(key)): ClaimedEvent[] {
     if (!queue) return [];
-    const isOfKey = (event: ClaimedEvent) => event.key === key;
-    const front = queue.waits ? this.#fifos.flatMap((fifo) => fifo.items()).filter(isOfKey) : [];
-    return [...front, ...queue.behind];
+    return [...(queue.waits ? this.#fronts.startableOf(key) : []), ...queue.behind];
   }
 
   #shelve(event: ClaimedEvent, outcome: EventOutcome & { kind: 'unavailable' }): void {

@@ -25,9 +25,12 @@ export class Fifo<T> {
     return this.#items.slice(this.#head) as T[];
   }
 
-  remove(matches: (item: T) => boolean): void {
-    this.#items = this.items().filter((item) => !matches(item));
+  /** Returns whether there was one. */
+  remove(matches: (item: T) => boolean): boolean {
+    const items = this.items();
+    this.#items = items.filter((item) => !matches(item));
     this.#head = 0;
+    return this.#items.length < items.length;
   }
 
   drain(): T[] {

@@ -52,7 +52,18 @@ export class HandlerLines {
     return true;
   }
 
-  /** The event was to be loaded, and could not. */
+  /** Returns whether the event was here. */
+  delete(event: ClaimedEvent): boolean {
+    for (const { events } of this.#lines.values()) {
+      const at = events.indexOf(event);
+      if (at === -1) continue;
+      events.splice(at, 1);
+      return true;
+    }
+    return false;
+  }
+
+  /** The event was to be loaded, and will not be. */
   notLoaded(event: ClaimedEvent): void {
     for (const { loading } of this.#lines.values()) loading.delete(event);
   }
