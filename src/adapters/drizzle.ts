@@ -72,6 +72,7 @@ export function fromDrizzle<Db extends DrizzleDatabase>(db: Db): OutboxDatabase<
     side,
     inTransaction(tx) {
       if (!transactions.isOpen(tx)) throw notATransaction(refusal(tx, transactions.has(tx)));
+      refusePool(tx);
       return executor(tx);
     },
     transaction: (work) => db.transaction(work),
@@ -85,14 +86,27 @@ export function fromDrizzle<Db extends DrizzleDatabase>(db: Db): OutboxDatabase<
  * driver asks the server for the types of the parameters first.
  */
 function executor(handle: object): Executor {
-  const { session, $client } = handle as { session?: { client?: DriverClient }; $client?: DriverClient };
-  const client = session?.client ?? $client;
+  const client = clientOf(handle);
   if (typeof client?.unsafe === 'function')
     return postgresJsExecutor(client as { unsafe: NonNullable<typeof client.unsafe> });
   if (typeof client?.query === 'function') return client as Executor;
   throw new PostcommitError(
     'POSTCOMMIT_E_PACKAGE_TOO_OLD',
-    'fromDrizzle() needs drizzle-orm 0.36 or later with drizzle-orm/node-postgres or drizzle-orm/postgres-js.',
+    'fromDrizzle() needs drizzle-orm 0.45.1 or later with drizzle-orm/node-postgres or drizzle-orm/postgres-js.',
+  );
+}
+
+function clientOf(handle: object): DriverClient | undefined {
+  const { session, $client } = handle as { session?: { client?: DriverClient }; $client?: DriverClient };
+  return session?.client ?? $client;
+}
+
+/** Before 0.45.1, Drizzle takes a pool of another copy of pg for a client, and spreads its transactions over connections. */
+function refusePool(tx: object): void {
+  if (typeof (clientOf(tx) as { totalCount?: unknown } | undefined)?.totalCount !== 'number') return;
+  throw new PostcommitError(
+    'POSTCOMMIT_E_PACKAGE_TOO_OLD',
+    'Drizzle runs this transaction on a pool instead of one connection, because the pool is of another copy of pg than its own. Upgrade to drizzle-orm 0.45.1 or later, or install one copy of pg.',
   );
 }
 

@@ -57,10 +57,6 @@ export function fromKysely<Db extends KyselyInstance>(db: Db): OutboxDatabase<Ky
   if (typeof db?.executeQuery !== 'function' || typeof db.transaction !== 'function') {
     throw wrongClient('fromKysely() takes a Kysely instance.');
   }
-  // It came with the check that a finished transaction runs no more statements.
-  if (typeof (db as { startTransaction?: unknown }).startTransaction !== 'function') {
-    throw new PostcommitError('POSTCOMMIT_E_PACKAGE_TOO_OLD', 'fromKysely() needs kysely 0.28 or later.');
-  }
   if (isTransaction(db)) throw wrongClient('fromKysely() takes a Kysely instance, and this is a transaction of it.');
   return {
     side: executor(db),
@@ -111,8 +107,14 @@ function requireTransaction(db: KyselyInstance, trx: unknown): void {
         : `This is not a transaction of Kysely. ${instead}`,
     );
   }
+  const [own, given] = [db.getExecutor(), trx.getExecutor()];
+  // In later versions the executor of a transaction refuses statements once it has ended. An older one runs them, on a
+  // connection that may be in another transaction.
+  if (given instanceof own.constructor) {
+    throw new PostcommitError('POSTCOMMIT_E_PACKAGE_TOO_OLD', 'fromKysely() needs kysely 0.28.11 or later.');
+  }
   // An instance and all that comes from it share the adapter of their dialect.
-  if (trx.getExecutor().adapter !== db.getExecutor().adapter) {
+  if (given.adapter !== own.adapter) {
     throw notATransaction(
       'This transaction was opened by another Kysely instance than the one that was passed to fromKysely(). Create an outbox for its own database.',
     );

@@ -38,6 +38,23 @@ const drivers: Record<string, (url: string) => Promise<Opened>> = {
   },
 };
 
+test('a transaction that an old Drizzle runs on a pool is refused', async () => {
+  const database = await createTestDatabase();
+  const pool = quietPool(database.url);
+  onTestFinished(async () => {
+    await pool.end();
+    await database.close();
+  });
+  // What versions before 0.45.1 make of a pool of another copy of pg: they take it for a client.
+  const disguised = Object.create(pool);
+  Object.setPrototypeOf(disguised, Object.create(pool, { constructor: { value: class Client {} } }));
+  const db = drizzlePg(disguised) as unknown as Db;
+  const outbox = createOutbox({ db: fromDrizzle(db), notify: false });
+  const emitted = db.transaction((tx) => outbox.emit(tx, orderCreated('1')));
+  await expect(emitted).rejects.toThrow(/another copy of pg.*0\.45\.1 or later/);
+  expect(await database.query('select from postcommit.outbox_events')).toEqual([]);
+});
+
 /** A statement with `$n`, as Drizzle takes it. */
 function statement(text: string, values: readonly string[]) {
   const parts = text.split(/\$\d+/);

@@ -126,7 +126,10 @@ describe('fromKysely', () => {
       /Kysely instance.*db\.transaction\(\)\.execute\(\)/,
     );
     expect(() => fromKysely({} as Kysely<Tables>)).toThrow(/takes a Kysely instance/);
-    const older = Object.assign(Object.create(db), { startTransaction: undefined });
-    expect(() => fromKysely(older)).toThrow(/needs kysely 0\.28 or later/);
+    // Before 0.28.11 the executor of a transaction is like that of the instance.
+    await db.transaction().execute(async (trx) => {
+      const older = Object.create(trx, { getExecutor: { value: () => db.getExecutor() } });
+      await expect(outbox.emit(older, orderCreated('1'))).rejects.toThrow(/needs kysely 0\.28\.11 or later/);
+    });
   });
 });
