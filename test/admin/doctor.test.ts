@@ -2,7 +2,7 @@ import pg from 'pg';
 import { afterAll, afterEach, beforeAll, describe, expect, inject, it, onTestFinished } from 'vitest';
 import { expectedIndexes } from '../../src/admin/doctor/expected-indexes.ts';
 import { type CheckName, createOutbox, type DoctorLimits, type Finding, fromPg, migrate } from '../../src/index.ts';
-import { openCircuit } from '../../src/outbox/delivering/circuit.ts';
+import { openCircuit } from '../../src/outbox/delivering/open-circuit.ts';
 import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { RoleScenario } from '../database/role-scenario.ts';
 import { createTestDatabase } from '../support/database.ts';
