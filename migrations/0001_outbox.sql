@@ -36,7 +36,7 @@ create table :"schema".outbox_events (
   constraint outbox_events_available_at_check
     check (available_at is null or (available_at >= '0001-01-01 00:00:00+00'
            and available_at <= clock_timestamp() + interval '8784 hours')),
-  -- Also in src/outbox/queue-name.ts.
+  -- The rule for names of queues is also in outbox_queue_states, and in src/queue-name.ts.
   constraint outbox_events_queue_check
     check (queue is null or (octet_length(queue) <= 100 and queue ~ '^[A-Za-z0-9._-]+$')),
   constraint outbox_events_size_check
@@ -216,7 +216,7 @@ comment on column :"schema".outbox_destinations.unshelved_at is
 
 -- Queues -----------------------------------------------------------------------------------------------------------------
 
--- What operators have set for named queues: see pause_queue(). A queue needs no row.
+-- What operators have set for named queues: see pause_queue(). A queue needs no row. The rule for names is that of outbox_events.
 create table :"schema".outbox_queue_states (
   queue      text collate "C" primary key,
   paused_at  timestamptz,

@@ -3,16 +3,11 @@ import { codedDatabaseError } from '../database/database-error.ts';
 import type { Executor } from '../database/executor.ts';
 import { isStorable } from '../database/storable-text.ts';
 import { PostcommitError } from '../errors.ts';
-import {
-  isTriggerEmitted,
-  pauseSchedule,
-  removeSchedule,
-  resumeSchedule,
-  triggerSchedule,
-  triggersMax,
-} from '../outbox/operating/change-schedule.ts';
 import type { ScheduleInfo } from '../outbox/operating/list-schedules.ts';
 import { listSchedules } from '../outbox/operating/list-schedules.ts';
+import { pauseSchedule, resumeSchedule } from '../outbox/operating/pause-schedule.ts';
+import { removeSchedule } from '../outbox/operating/remove-schedule.ts';
+import { isTriggerEmitted, triggerSchedule, triggersMax } from '../outbox/operating/trigger-schedule.ts';
 import { suggest } from '../suggest.ts';
 import type { PauseOptions } from './destinations.ts';
 import { checkReason } from './destinations.ts';

@@ -20,7 +20,7 @@ import { resolveRetry } from './event/backoff.ts';
 import type { MaintenanceOptions } from './maintenance/maintenance-options.ts';
 import { resolveMaintenance } from './maintenance/maintenance-options.ts';
 import type { RelayQueues } from './queues.ts';
-import { requireRoom, resolveQueues, slotsMax } from './queues.ts';
+import { inFlightDefault, requireRoom, resolveQueues, slotsMax } from './queues.ts';
 import type { Schedules } from './schedules/schedule-options.ts';
 import { resolveSchedules } from './schedules/schedule-options.ts';
 
@@ -219,7 +219,7 @@ export function resolveOptions(given: RelayOptions) {
     heartbeatThread: checkFlag('heartbeatThread', given.heartbeatThread ?? true),
     blockedMaxMs: whole('blockedMaxMs', 600_000, 100, 86_400_000),
     deliverTimeoutMs,
-    inFlightMax: whole('inFlightMax', 100, 1, slotsMax),
+    inFlightMax: whole('inFlightMax', inFlightDefault, 1, slotsMax),
     queues: resolveQueues(given.queues, given.inFlightMax),
     batchSizeMax,
     prefetchMax: given.prefetchMax ?? Math.max(prefetchMax, batchSizeMax),

@@ -8,7 +8,8 @@ export type RelayQueues = Readonly<Record<string, number>>;
 
 const queuesMax = 100;
 export const slotsMax = 10_000;
-const inFlightDefault = 100;
+/** The default of `inFlightMax`. */
+export const inFlightDefault = 100;
 
 /** Checks the option `queues`. Without it, the relay works the default queue with `inFlightMax`. */
 export function resolveQueues(given: unknown, inFlightMax: number | undefined): ReadonlyMap<string, number> {

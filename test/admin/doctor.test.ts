@@ -10,7 +10,7 @@ import {
   migrate,
   migrationSql,
 } from '../../src/index.ts';
-import { openCircuit } from '../../src/outbox/delivering/circuit.ts';
+import { openCircuit } from '../../src/outbox/delivering/open-circuit.ts';
 import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { RoleScenario } from '../database/role-scenario.ts';
 import { createTestDatabase } from '../support/database.ts';

@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { openCircuit, registerDestinations } from '../../src/outbox/delivering/circuit.ts';
+import { openCircuit } from '../../src/outbox/delivering/open-circuit.ts';
+import { registerDestinations } from '../../src/outbox/delivering/register-destinations.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';
 import { until } from '../support/wait.ts';
 import { Scene } from './scene.ts';

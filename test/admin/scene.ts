@@ -12,9 +12,9 @@ import {
   type Relay,
   type RelayOptions,
 } from '../../src/index.ts';
-import { registerDestinations } from '../../src/outbox/delivering/circuit.ts';
 import { deregisterRelay } from '../../src/outbox/delivering/deregister-relay.ts';
 import { fail } from '../../src/outbox/delivering/fail.ts';
+import { registerDestinations } from '../../src/outbox/delivering/register-destinations.ts';
 import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { type Deferred, deferred, until } from '../support/wait.ts';

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { EventStatus } from '../../src/index.ts';
-import { openCircuit } from '../../src/outbox/delivering/circuit.ts';
+import { openCircuit } from '../../src/outbox/delivering/open-circuit.ts';
 import { unshelve } from '../../src/outbox/delivering/unshelve.ts';
 import { count } from '../../src/outbox/operating/count.ts';
 import { seededRandom } from '../support/random.ts';

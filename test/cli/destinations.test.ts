@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { openCircuit, registerDestinations } from '../../src/outbox/delivering/circuit.ts';
+import { openCircuit } from '../../src/outbox/delivering/open-circuit.ts';
+import { registerDestinations } from '../../src/outbox/delivering/register-destinations.ts';
 import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { Scene } from '../admin/scene.ts';
 import { operatorOf, runHere } from './fake-terminal.ts';

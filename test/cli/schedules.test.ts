@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
-import { declareSchedules, recordScheduleFailure } from '../../src/outbox/maintaining/schedules.ts';
+import { declareSchedules } from '../../src/outbox/maintaining/declare-schedules.ts';
+import { recordScheduleFailure } from '../../src/outbox/maintaining/record-schedule.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { until } from '../support/wait.ts';
 import { operatorOf, runHere } from './fake-terminal.ts';

@@ -19,25 +19,13 @@ async function explain(sql: string, values: unknown[]): Promise<PlanNode[]> {
   return (await nestedPlans(session, sql, values)).flatMap((plan) => [...nodesOf(plan)]);
 }
 
-/** The real statement with the real parameters, as a relay with default options sends it. */
-const explainClaim = (floor = '0') =>
-  explain(claimSql('postcommit'), [
-    token,
-    floor,
-    499,
-    1,
-    [],
-    32_768,
-    null,
-    '0',
-    '0',
-    '',
-    true,
-    false,
-    1,
-    [],
-    'default',
-  ]);
+/** The statement of a relay, with values such as a relay with default options and some free buffer sends. */
+const explainClaim = ({ floor = '0', readyMax = 499, dueMax = 1 } = {}) => {
+  const [exceptKeys, inlineBytesMax, knownSeqs, lowWater] = [[], 32_768, null, ['0', '0', '']];
+  const [sample, ownShards, suspectMax, targets, queue] = [true, false, 1, [], 'default'];
+  const first = [token, floor, readyMax, dueMax, exceptKeys, inlineBytesMax, knownSeqs, ...lowWater];
+  return explain(claimSql('postcommit'), [...first, sample, ownShards, suspectMax, targets, queue]);
+};
 
 const explainNext = () => explain(claimNextSql('postcommit'), [token, [], 16_384, null, '0', '0', '', [], 'default']);
 
@@ -106,7 +94,7 @@ describe('with a million delivered events', () => {
 
   test('the same from a floor in the middle, where every event waits for an earlier one', async () => {
     await fillQueue(50_000, 'null');
-    const plan = await explainClaim(String(delivered - 25_000));
+    const plan = await explainClaim({ floor: String(delivered - 25_000) });
     expectNoScan(plan);
     expect(indexes(plan)).toEqual(expect.arrayContaining(['outbox_queue_ready_idx', 'outbox_queue_key_idx']));
   });
@@ -120,23 +108,7 @@ describe('with a million delivered events', () => {
 
   test('the same with 100,000 due at once', async () => {
     await fillQueue(100_000, `now() - interval '1 hour'`);
-    const plan = await explain(claimSql('postcommit'), [
-      token,
-      '0',
-      1,
-      499,
-      [],
-      32_768,
-      null,
-      '0',
-      '0',
-      '',
-      true,
-      false,
-      1,
-      [],
-      'default',
-    ]);
+    const plan = await explainClaim({ readyMax: 1, dueMax: 499 });
     expectNoScan(plan);
     expect(indexes(plan)).toEqual(expect.arrayContaining(['outbox_queue_ready_idx', 'outbox_queue_due_idx']));
   });

@@ -2,7 +2,10 @@ import { afterAll, beforeAll, beforeEach, describe, expect, inject, test } from 
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { createOutbox, fromPg } from '../../src/index.ts';
 import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
-import { declareSchedules, emitTick, readSchedules, type ScheduleRow } from '../../src/outbox/maintaining/schedules.ts';
+import { declareSchedules } from '../../src/outbox/maintaining/declare-schedules.ts';
+import { emitTick } from '../../src/outbox/maintaining/emit-tick.ts';
+import type { ScheduleRow } from '../../src/outbox/maintaining/read-schedules.ts';
+import { readSchedules } from '../../src/outbox/maintaining/read-schedules.ts';
 import { takeDuty } from '../../src/outbox/maintaining/take-duty.ts';
 import { CronExpression, dueTicks } from '../../src/relay/schedules/cron.ts';
 import { eventsOfTick } from '../../src/relay/schedules/scheduled-event.ts';

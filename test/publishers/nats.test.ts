@@ -7,6 +7,7 @@ import type { Message, Publisher } from '../../src/publishers/publisher.ts';
 import { testMessage } from '../../src/testing/index.ts';
 import { fileService } from '../support/services.ts';
 import { until } from '../support/wait.ts';
+import { deliverThroughCrash } from './crash-of-server.ts';
 
 // An account with JetStream, a user in it that may not publish everywhere, and an account without.
 const accounts = `{
@@ -188,27 +189,8 @@ describe('the NATS publisher', () => {
 
   it('loses nothing that it called delivered when the server crashes, and continues afterwards', async () => {
     const publisher = await connected();
-    const delivered: string[] = [];
-    let isDown = false;
-    const pump = (async () => {
-      while (!isDown) {
-        const batch = Array.from({ length: 50 }, () => message());
-        const outcomes = await publisher.publish(batch, soon());
-        for (const [index, { kind }] of outcomes.entries()) {
-          expect(kind).toMatch(/^(delivered|unavailable)$/);
-          if (kind === 'delivered') delivered.push(batch[index]?.deduplicationId ?? '');
-          else isDown = true;
-        }
-      }
-    })();
-    await until(() => delivered.length > 200, { what: 'some are delivered' });
-    await server.own.kill();
-    await pump;
-    await server.own.start();
-    await observe();
-    await until(async () => (await publisher.publish([message()], soon()))[0]?.kind === 'delivered', {
-      what: 'it continues',
-    });
+    const idOf = ({ deduplicationId }: Message) => deduplicationId;
+    const delivered = await deliverThroughCrash({ publisher, message, idOf, server: server.own, observe });
     const kept = new Set(await idsIn(subject));
     expect(delivered.filter((id) => !kept.has(id))).toEqual([]);
   }, 30_000);

@@ -7,7 +7,7 @@ import type { Message, Publisher } from '../../src/publishers/publisher.ts';
 import { type RabbitmqOptions, rabbitmq } from '../../src/publishers/rabbitmq.ts';
 import { testMessage } from '../../src/testing/index.ts';
 import { fileService } from '../support/services.ts';
-import { until } from '../support/wait.ts';
+import { deliverThroughCrash } from './crash-of-server.ts';
 import { testCertificate, testCertificateKey } from './webhook-certificate.ts';
 
 const brokerBytesMax = 200_000;
@@ -178,27 +178,8 @@ describe('the RabbitMQ publisher', () => {
 
   it('loses nothing that it called delivered when RabbitMQ crashes in the middle, and continues afterwards', async () => {
     const publisher = await connected();
-    const delivered: string[] = [];
-    let isDown = false;
-    const pump = (async () => {
-      while (!isDown) {
-        const batch = Array.from({ length: 50 }, () => message());
-        const outcomes = await publisher.publish(batch, soon());
-        for (const [index, { kind }] of outcomes.entries()) {
-          expect(kind).toMatch(/^(delivered|unavailable)$/);
-          if (kind === 'delivered') delivered.push(batch[index]?.eventId ?? '');
-          else isDown = true;
-        }
-      }
-    })();
-    await until(() => delivered.length > 200, { what: 'some are delivered' });
-    await server.own.kill();
-    await pump;
-    await server.own.start();
-    await observe();
-    await until(async () => (await publisher.publish([message()], soon()))[0]?.kind === 'delivered', {
-      what: 'it continues',
-    });
+    const idOf = ({ eventId }: Message) => eventId;
+    const delivered = await deliverThroughCrash({ publisher, message, idOf, server: server.own, observe });
     const kept = new Set(await idsIn(queue));
     expect(delivered.filter((id) => !kept.has(id))).toEqual([]);
   }, 60_000);

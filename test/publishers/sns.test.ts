@@ -1,44 +1,23 @@
 import { ListTopicsCommand, SNSClient } from '@aws-sdk/client-sns';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import type { Message, Publisher } from '../../src/publishers/publisher.ts';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type SnsOptions, sns } from '../../src/publishers/sns.ts';
-import { testMessage } from '../../src/testing/test-message.ts';
-import { fileService } from '../support/services.ts';
-import { type AwsFaults, snsError, startAwsFaults } from './aws-faults.ts';
+import { snsError } from './aws-faults.ts';
 import { testAccess } from './aws-queue.ts';
+import { AwsScene, message, soon } from './aws-scene.ts';
 import { TopicConsumer } from './aws-topic.ts';
 
-const server = fileService('sqs');
+const aws = new AwsScene(sns);
 let consumer: TopicConsumer;
-let faults: AwsFaults;
-beforeAll(async () => {
-  consumer = new TopicConsumer(server.url);
-  faults = await startAwsFaults(server.url);
+beforeAll(() => {
+  consumer = new TopicConsumer(aws.server.url);
 });
-afterAll(async () => {
-  consumer?.close();
-  await faults?.close();
-});
-
-let publisher: Publisher;
-const open = (options: SnsOptions = {}) => {
-  publisher = sns({ ...testAccess, endpoint: faults.url, ...options });
-  return publisher;
-};
-beforeEach(() => open());
-afterEach(async () => {
-  faults.fault = undefined;
-  await publisher.close();
-});
-
-const soon = () => AbortSignal.timeout(10_000);
-const message = (topic: string, more: Partial<Message> = {}) => testMessage({ topic, key: 'order:1', ...more });
+afterAll(() => consumer?.close());
 
 describe('a message', () => {
   it('in a FIFO topic has the key as its group, and its deduplication id', async () => {
     const topicArn = await consumer.createTopic('fifo');
     const batch = [message(topicArn), message(topicArn, { key: null })];
-    await publisher.publish(batch, soon());
+    await aws.publisher.publish(batch, soon());
     const received = (await consumer.queues.receive(consumer.queueOf(topicArn))).map(({ Attributes }) => Attributes);
     expect(received).toMatchObject([
       { MessageGroupId: 'order:1', MessageDeduplicationId: batch[0]?.deduplicationId },
@@ -49,7 +28,7 @@ describe('a message', () => {
   it('has ten attributes at most, which is what a queue with raw delivery takes', async () => {
     const topicArn = await consumer.createTopic('standard');
     const headers = Object.fromEntries(Array.from({ length: 15 }, (_, n) => [`x-${n}`, `value ${n}`]));
-    await publisher.publish([message(topicArn, { headers })], soon());
+    await aws.publisher.publish([message(topicArn, { headers })], soon());
     const [received] = await consumer.queues.receive(consumer.queueOf(topicArn));
     const attributes = received?.MessageAttributes ?? {};
     expect(Object.keys(attributes)).toHaveLength(10);
@@ -59,14 +38,16 @@ describe('a message', () => {
 
   it('of bytes is base64, and says so', async () => {
     const topicArn = await consumer.createTopic('standard');
-    await publisher.publish([message(topicArn, { body: Uint8Array.of(0, 255) })], soon());
+    await aws.publisher.publish([message(topicArn, { body: Uint8Array.of(0, 255) })], soon());
     const [received] = await consumer.queues.receive(consumer.queueOf(topicArn));
     expect([received?.Body, received?.MessageAttributes?.['body-encoding']?.StringValue]).toEqual(['AP8=', 'base64']);
   });
 
   it('that is empty is rejected, which SNS would not even mention', async () => {
     const topicArn = await consumer.createTopic('standard');
-    expect(await publisher.publish([message(topicArn, { body: '' })], soon())).toMatchObject([{ kind: 'rejected' }]);
+    expect(await aws.publisher.publish([message(topicArn, { body: '' })], soon())).toMatchObject([
+      { kind: 'rejected' },
+    ]);
   });
 });
 
@@ -74,28 +55,28 @@ describe('where a message goes', () => {
   it('is the topic of that name behind a prefix', async () => {
     const topicArn = await consumer.createTopic('standard');
     const name = topicArn.split(':').at(-1) ?? '';
-    expect(await publisher.publish([message(name)], soon())).toMatchObject([
+    expect(await aws.publisher.publish([message(name)], soon())).toMatchObject([
       { kind: 'failed', reason: `The topic ${name} is no ARN: give ARNs in the route, or set topicArnPrefix.` },
     ]);
-    open({ topicArnPrefix: topicArn.slice(0, -name.length) });
-    expect(await publisher.publish([message(name)], soon())).toEqual([{ kind: 'delivered' }]);
+    aws.open({ topicArnPrefix: topicArn.slice(0, -name.length) });
+    expect(await aws.publisher.publish([message(name)], soon())).toEqual([{ kind: 'delivered' }]);
     expect(await consumer.read(topicArn, 1)).toHaveLength(1);
   });
 
   it('is the one topic that was given, whatever the route says', async () => {
     const topicArn = await consumer.createTopic('fifo');
-    open({ topicArn });
-    expect(publisher.capabilities).toMatchObject({ ordered: true, deduplicates: true });
-    await publisher.connect(soon());
-    await publisher.health(soon());
-    expect(await publisher.publish([message('order.created')], soon())).toEqual([{ kind: 'delivered' }]);
+    aws.open({ topicArn });
+    expect(aws.publisher.capabilities).toMatchObject({ ordered: true, deduplicates: true });
+    await aws.publisher.connect(soon());
+    await aws.publisher.health(soon());
+    expect(await aws.publisher.publish([message('order.created')], soon())).toEqual([{ kind: 'delivered' }]);
     expect(await consumer.read(topicArn, 1)).toHaveLength(1);
   });
 
   it('may not exist: that fails its own events, with a clear reason', async () => {
     const known = await consumer.createTopic('standard');
     const unknown = 'arn:aws:sns:us-east-1:000000000000:no-such-topic';
-    const outcomes = await publisher.publish([message(unknown), message(known, { key: 'order:2' })], soon());
+    const outcomes = await aws.publisher.publish([message(unknown), message(known, { key: 'order:2' })], soon());
     expect(outcomes).toMatchObject([
       { kind: 'failed', reason: expect.stringMatching(/no-such-topic: NotFound: Topic does not exist/) },
       { kind: 'delivered' },
@@ -114,28 +95,28 @@ describe('what AWS answers', () => {
     [400, 'BatchRequestTooLong', 'rejected'],
   ])('%i %s is %s', async (status, code, kind) => {
     const topicArn = await consumer.createTopic('standard');
-    faults.fault = ({ action }) => (action === 'PublishBatch' ? snsError(status, code) : undefined);
-    const [outcome] = await publisher.publish([message(topicArn)], soon());
+    aws.faults.fault = ({ action }) => (action === 'PublishBatch' ? snsError(status, code) : undefined);
+    const [outcome] = await aws.publisher.publish([message(topicArn)], soon());
     expect(outcome).toMatchObject({ kind, reason: expect.stringContaining(code) });
-    faults.fault = undefined;
-    expect(await publisher.publish([message(topicArn)], soon())).toEqual([{ kind: 'delivered' }]);
+    aws.faults.fault = undefined;
+    expect(await aws.publisher.publish([message(topicArn)], soon())).toEqual([{ kind: 'delivered' }]);
   });
 
   it('a message over the limit of its topic is rejected alone', async () => {
-    open({ messageBytesMax: 1_048_576 });
+    aws.open({ messageBytesMax: 1_048_576 });
     const topicArn = await consumer.createTopic('standard');
     const batch = [message(topicArn, { body: 'x'.repeat(300_000) }), message(topicArn, { key: 'order:2' })];
-    expect(await publisher.publish(batch, soon())).toMatchObject([
+    expect(await aws.publisher.publish(batch, soon())).toMatchObject([
       { kind: 'rejected', reason: 'InvalidParameter: Message too long' },
       { kind: 'delivered' },
     ]);
   });
 
   it('wrong credentials are refused at connect, a missing right to list topics is not', async () => {
-    faults.fault = () => snsError(403, 'AuthorizationError', 'not you');
-    await publisher.connect(soon());
-    faults.fault = () => snsError(403, 'SignatureDoesNotMatch', 'wrong key');
-    await expect(publisher.connect(soon())).rejects.toMatchObject({
+    aws.faults.fault = () => snsError(403, 'AuthorizationError', 'not you');
+    await aws.publisher.connect(soon());
+    aws.faults.fault = () => snsError(403, 'SignatureDoesNotMatch', 'wrong key');
+    await expect(aws.publisher.connect(soon())).rejects.toMatchObject({
       code: 'POSTCOMMIT_E_DESTINATION_REFUSED',
       message: expect.stringMatching(/sns: SignatureDoesNotMatch: wrong key/),
     });
@@ -144,7 +125,7 @@ describe('what AWS answers', () => {
 
 describe('options', () => {
   it('a client that is given is left alone', async () => {
-    const client = new SNSClient({ ...testAccess, endpoint: server.url });
+    const client = new SNSClient({ ...testAccess, endpoint: aws.server.url });
     const publisher = sns({ client });
     await publisher.connect(soon());
     await publisher.close();

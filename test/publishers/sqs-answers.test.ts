@@ -2,47 +2,28 @@ import { randomUUID } from 'node:crypto';
 import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { CreateQueueCommand, SQSClient } from '@aws-sdk/client-sqs';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import type { Message, Publisher } from '../../src/publishers/publisher.ts';
-import { type SqsOptions, sqs } from '../../src/publishers/sqs.ts';
-import { testMessage } from '../../src/testing/test-message.ts';
-import { fileService } from '../support/services.ts';
-import { type AwsFaults, sqsError, startAwsFaults } from './aws-faults.ts';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { sqs } from '../../src/publishers/sqs.ts';
+import { sqsError } from './aws-faults.ts';
 import { QueueConsumer, testAccess } from './aws-queue.ts';
+import { AwsScene, message, soon } from './aws-scene.ts';
 import { testCertificate, testCertificateKey } from './webhook-certificate.ts';
 
-const server = fileService('sqs');
+const aws = new AwsScene(sqs);
 let consumer: QueueConsumer;
 let admin: SQSClient;
-let faults: AwsFaults;
-beforeAll(async () => {
-  consumer = new QueueConsumer(server.url);
-  admin = new SQSClient({ ...testAccess, endpoint: server.url });
-  faults = await startAwsFaults(server.url);
+beforeAll(() => {
+  consumer = new QueueConsumer(aws.server.url);
+  admin = new SQSClient({ ...testAccess, endpoint: aws.server.url });
 });
-afterAll(async () => {
+afterAll(() => {
   consumer?.close();
   admin?.destroy();
-  await faults?.close();
 });
-
-let publisher: Publisher;
-const open = (options: SqsOptions = {}) => {
-  publisher = sqs({ ...testAccess, endpoint: faults.url, ...options });
-  return publisher;
-};
-beforeEach(() => open());
-afterEach(async () => {
-  faults.fault = undefined;
-  await publisher.close();
-});
-
-const soon = () => AbortSignal.timeout(10_000);
-const message = (topic: string, more: Partial<Message> = {}) => testMessage({ topic, key: 'order:1', ...more });
 
 describe('what AWS answers', () => {
   const sending = (answer: { status: number; body: string }) => {
-    faults.fault = ({ action }) => (action === 'SendMessageBatch' ? answer : undefined);
+    aws.faults.fault = ({ action }) => (action === 'SendMessageBatch' ? answer : undefined);
   };
 
   it.each([
@@ -60,17 +41,17 @@ describe('what AWS answers', () => {
   ])('%i %s is %s', async (status, code, kind) => {
     const queueUrl = await consumer.createQueue('standard');
     sending(sqsError(status, code));
-    const [outcome] = await publisher.publish([message(queueUrl)], soon());
+    const [outcome] = await aws.publisher.publish([message(queueUrl)], soon());
     expect(outcome).toMatchObject({ kind, reason: expect.stringContaining(code.replace(/Exception$/, '')) });
-    faults.fault = undefined;
-    expect(await publisher.publish([message(queueUrl)], soon())).toEqual([{ kind: 'delivered' }]);
+    aws.faults.fault = undefined;
+    expect(await aws.publisher.publish([message(queueUrl)], soon())).toEqual([{ kind: 'delivered' }]);
   });
 
   it('a request that is refused for one of its messages costs the others nothing', async () => {
     const queueUrl = await consumer.createQueue('standard');
     const batch = Array.from({ length: 10 }, (_, n) => message(queueUrl, { key: `order:${n}`, body: `body ${n}` }));
-    faults.fault = ({ body }) => (body.includes('body 7') ? sqsError(400, 'BatchRequestTooLong') : undefined);
-    const outcomes = await publisher.publish(batch, soon());
+    aws.faults.fault = ({ body }) => (body.includes('body 7') ? sqsError(400, 'BatchRequestTooLong') : undefined);
+    const outcomes = await aws.publisher.publish(batch, soon());
     expect(outcomes.map(({ kind }, n) => (kind === 'delivered' ? '' : `${n} ${kind}`)).join('')).toBe('7 rejected');
     expect(await consumer.read(queueUrl, 9)).toHaveLength(9);
   });
@@ -79,7 +60,7 @@ describe('what AWS answers', () => {
     const Attributes = { MaximumMessageSize: '1024' };
     const { QueueUrl = '' } = await admin.send(new CreateQueueCommand({ QueueName: `s-${randomUUID()}`, Attributes }));
     const batch = [message(QueueUrl, { body: 'x'.repeat(2_000) }), message(QueueUrl, { key: 'order:2' })];
-    expect(await publisher.publish(batch, soon())).toMatchObject([
+    expect(await aws.publisher.publish(batch, soon())).toMatchObject([
       { kind: 'rejected', reason: expect.stringMatching(/Message must be shorter than 1024 bytes/) },
       { kind: 'delivered' },
     ]);
@@ -91,7 +72,7 @@ describe('what AWS answers', () => {
       status: 200,
       body: JSON.stringify({ Failed: [{ Id: '0', Code: 'RequestThrottled', SenderFault: true }], Successful: [] }),
     });
-    expect(await publisher.publish([message(queueUrl)], soon())).toEqual([
+    expect(await aws.publisher.publish([message(queueUrl)], soon())).toEqual([
       { kind: 'unavailable', reason: 'RequestThrottled' },
     ]);
   });
@@ -104,19 +85,19 @@ describe('connect()', () => {
     [400, 'UnrecognizedClientException'],
     [403, 'ExpiredToken'],
   ])('is refused with %i %s', async (status, code) => {
-    faults.fault = () => sqsError(status, code, 'The security token is invalid.');
-    await expect(publisher.connect(soon())).rejects.toMatchObject({
+    aws.faults.fault = () => sqsError(status, code, 'The security token is invalid.');
+    await expect(aws.publisher.connect(soon())).rejects.toMatchObject({
       code: 'POSTCOMMIT_E_DESTINATION_REFUSED',
       message: expect.stringMatching(new RegExp(`sqs: ${code}: The security token is invalid.`)),
     });
   });
 
   it('needs no right to list queues, but where the queue is known that to send', async () => {
-    faults.fault = () => sqsError(403, 'AccessDenied', 'not you');
-    await publisher.connect(soon());
-    await publisher.close();
-    open({ queueUrl: await consumer.createQueue('standard') });
-    await expect(publisher.connect(soon())).rejects.toMatchObject({ code: 'POSTCOMMIT_E_DESTINATION_REFUSED' });
+    aws.faults.fault = () => sqsError(403, 'AccessDenied', 'not you');
+    await aws.publisher.connect(soon());
+    await aws.publisher.close();
+    aws.open({ queueUrl: await consumer.createQueue('standard') });
+    await expect(aws.publisher.connect(soon())).rejects.toMatchObject({ code: 'POSTCOMMIT_E_DESTINATION_REFUSED' });
   });
 
   it('is refused by us when the certificate is not trusted, and options of TLS are handed through', async () => {
@@ -125,15 +106,15 @@ describe('connect()', () => {
     );
     await new Promise<void>((ready) => secure.listen(0, 'localhost', ready));
     const endpoint = `https://localhost:${(secure.address() as AddressInfo).port}`;
-    open({ endpoint });
-    await expect(publisher.connect(soon())).rejects.toMatchObject({
+    aws.open({ endpoint });
+    await expect(aws.publisher.connect(soon())).rejects.toMatchObject({
       code: 'POSTCOMMIT_E_DESTINATION_REFUSED',
       message: expect.stringMatching(/self-signed certificate/),
     });
-    await publisher.close();
-    open({ endpoint, clientOptions: { requestHandler: { httpsAgent: { ca: testCertificate } } } });
-    await publisher.connect(soon());
-    await publisher.close();
+    await aws.publisher.close();
+    aws.open({ endpoint, clientOptions: { requestHandler: { httpsAgent: { ca: testCertificate } } } });
+    await aws.publisher.connect(soon());
+    await aws.publisher.close();
     await new Promise((closed) => secure.close(closed));
   });
 
@@ -151,14 +132,14 @@ describe('connect()', () => {
   });
 
   it('is refused without credentials', async () => {
-    open({
+    aws.open({
       credentials: async () => {
         throw Object.assign(new Error('Could not load credentials from any providers'), {
           name: 'CredentialsProviderError',
         });
       },
     });
-    await expect(publisher.connect(soon())).rejects.toMatchObject({ code: 'POSTCOMMIT_E_DESTINATION_REFUSED' });
-    expect(await publisher.publish([message('http://x/1/q')], soon())).toMatchObject([{ kind: 'unavailable' }]);
+    await expect(aws.publisher.connect(soon())).rejects.toMatchObject({ code: 'POSTCOMMIT_E_DESTINATION_REFUSED' });
+    expect(await aws.publisher.publish([message('http://x/1/q')], soon())).toMatchObject([{ kind: 'unavailable' }]);
   });
 });

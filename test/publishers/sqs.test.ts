@@ -1,41 +1,21 @@
 import { randomUUID } from 'node:crypto';
 import { CreateQueueCommand, DeleteQueueCommand, ListQueuesCommand, SQSClient } from '@aws-sdk/client-sqs';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import type { Message, Publisher } from '../../src/publishers/publisher.ts';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type SqsOptions, sqs } from '../../src/publishers/sqs.ts';
-import { testMessage } from '../../src/testing/test-message.ts';
-import { fileService } from '../support/services.ts';
-import { type AwsFaults, startAwsFaults } from './aws-faults.ts';
 import { QueueConsumer, testAccess } from './aws-queue.ts';
+import { AwsScene, message, soon } from './aws-scene.ts';
 
-const server = fileService('sqs');
+const aws = new AwsScene(sqs);
 let consumer: QueueConsumer;
 let admin: SQSClient;
-let faults: AwsFaults;
-beforeAll(async () => {
-  consumer = new QueueConsumer(server.url);
-  admin = new SQSClient({ ...testAccess, endpoint: server.url });
-  faults = await startAwsFaults(server.url);
+beforeAll(() => {
+  consumer = new QueueConsumer(aws.server.url);
+  admin = new SQSClient({ ...testAccess, endpoint: aws.server.url });
 });
-afterAll(async () => {
+afterAll(() => {
   consumer?.close();
   admin?.destroy();
-  await faults?.close();
 });
-
-let publisher: Publisher;
-const open = (options: SqsOptions = {}) => {
-  publisher = sqs({ ...testAccess, endpoint: faults.url, ...options });
-  return publisher;
-};
-beforeEach(() => open());
-afterEach(async () => {
-  faults.fault = undefined;
-  await publisher.close();
-});
-
-const soon = () => AbortSignal.timeout(10_000);
-const message = (topic: string, more: Partial<Message> = {}) => testMessage({ topic, key: 'order:1', ...more });
 
 async function attributesOf(queueUrl: string): Promise<Record<string, string>> {
   const [first] = await consumer.receive(queueUrl);
@@ -48,7 +28,7 @@ describe('a message in a FIFO queue', () => {
     const queueUrl = await consumer.createQueue('fifo');
     const odd = 'Bestellung:ü 1';
     const batch = [message(queueUrl), message(queueUrl, { key: null }), message(queueUrl, { key: odd })];
-    await publisher.publish(batch, soon());
+    await aws.publisher.publish(batch, soon());
     const received = (await consumer.receive(queueUrl)).map(({ Attributes }) => Attributes ?? {});
     expect(received.map((it) => it.MessageDeduplicationId)).toEqual(
       batch.map(({ deduplicationId }) => deduplicationId),
@@ -61,7 +41,7 @@ describe('a message in a FIFO queue', () => {
     const queueUrl = await consumer.createQueue('fifo');
     const [first, second] = [message(queueUrl), message(queueUrl)];
     for (const each of [first, first, second]) {
-      expect(await publisher.publish([each], soon())).toEqual([{ kind: 'delivered' }]);
+      expect(await aws.publisher.publish([each], soon())).toEqual([{ kind: 'delivered' }]);
     }
     const ids = (await consumer.read(queueUrl, 2)).map(({ eventId }) => eventId);
     expect(ids).toEqual([first.eventId, second.eventId]);
@@ -70,7 +50,7 @@ describe('a message in a FIFO queue', () => {
   it('is not passed by one of its key when it fails', async () => {
     const queueUrl = await consumer.createQueue('fifo');
     const batch = [message(queueUrl), message(queueUrl), message(queueUrl, { key: 'order:2' })];
-    faults.fault = ({ action, body }) => {
+    aws.faults.fault = ({ action, body }) => {
       if (action !== 'SendMessageBatch') return undefined;
       const { Entries } = JSON.parse(body) as { Entries: { Id: string; MessageDeduplicationId: string }[] };
       const failing = Entries.find((entry) => entry.MessageDeduplicationId === batch[0]?.deduplicationId);
@@ -78,7 +58,7 @@ describe('a message in a FIFO queue', () => {
       const Failed = [{ Id: failing?.Id, Code: 'KmsDisabled', Message: 'the key is off', SenderFault: true }];
       return { status: 200, body: JSON.stringify({ Failed, Successful: [] }) };
     };
-    expect(await publisher.publish(batch, soon())).toEqual([
+    expect(await aws.publisher.publish(batch, soon())).toEqual([
       { kind: 'failed', reason: 'KmsDisabled: the key is off' },
       { kind: 'released', reason: expect.stringMatching(/earlier event of the same key/) },
       { kind: 'failed', reason: 'AWS returned no result for the message.' },
@@ -90,7 +70,7 @@ describe('attributes', () => {
   it('hold the facts of the event and its headers', async () => {
     const queueUrl = await consumer.createQueue('standard');
     const sent = message(queueUrl, { headers: { 'event-type': 'test.happened', traceparent: '00-1-2-01' } });
-    await publisher.publish([sent], soon());
+    await aws.publisher.publish([sent], soon());
     expect(await attributesOf(queueUrl)).toEqual({
       'event-id': sent.eventId,
       'event-type': 'test.happened',
@@ -105,7 +85,7 @@ describe('attributes', () => {
     const names = ['schema-version', 'occurred-at', 'aggregate-type', 'aggregate-id', 'event-seq', 'trace-id'];
     const facts = Object.fromEntries(names.map((name) => [name, `the ${name}`]));
     const sent = message(queueUrl, { headers: { ...facts, traceparent: '00-1-2-01' } });
-    await publisher.publish([sent], soon());
+    await aws.publisher.publish([sent], soon());
     const attributes = await attributesOf(queueUrl);
     expect(attributes).toMatchObject({ 'aggregate-id': 'the aggregate-id', traceparent: '00-1-2-01' });
     expect(JSON.parse(attributes['more-headers'] ?? '')).toMatchObject({ 'event-seq': 'the event-seq' });
@@ -116,7 +96,7 @@ describe('attributes', () => {
     const many = Object.fromEntries(Array.from({ length: 12 }, (_, n) => [`x-${n}`, `value ${n}`]));
     const odd = { 'with space': 'a', empty: '', 'AWS.reserved': 'b', control: 'a\u0000b', 'event-id': 'another' };
     const sent = message(queueUrl, { headers: { ...odd, ...many } });
-    expect(await publisher.publish([sent], soon())).toEqual([{ kind: 'delivered' }]);
+    expect(await aws.publisher.publish([sent], soon())).toEqual([{ kind: 'delivered' }]);
     const attributes = await attributesOf(queueUrl);
     expect(Object.keys(attributes)).toHaveLength(10);
     expect(attributes).toMatchObject({ 'event-id': sent.eventId, 'x-0': 'value 0' });
@@ -129,7 +109,7 @@ describe('attributes', () => {
 
   it('tell that a body of bytes is base64', async () => {
     const queueUrl = await consumer.createQueue('standard');
-    await publisher.publish([message(queueUrl, { body: Uint8Array.of(0, 255) })], soon());
+    await aws.publisher.publish([message(queueUrl, { body: Uint8Array.of(0, 255) })], soon());
     const [received] = await consumer.receive(queueUrl);
     expect(received?.Body).toBe('AP8=');
     expect(received?.MessageAttributes?.['body-encoding']?.StringValue).toBe('base64');
@@ -140,27 +120,27 @@ describe('where a message goes', () => {
   it('is the queue of that name, which is looked up once', async () => {
     const name = `by-name-${randomUUID()}`;
     const queueUrl = await consumer.createQueue('standard', name);
-    faults.actions.length = 0;
+    aws.faults.actions.length = 0;
     for (let n = 0; n < 3; n++)
-      expect(await publisher.publish([message(name)], soon())).toEqual([{ kind: 'delivered' }]);
-    expect(faults.actions.filter((action) => action === 'GetQueueUrl')).toHaveLength(1);
+      expect(await aws.publisher.publish([message(name)], soon())).toEqual([{ kind: 'delivered' }]);
+    expect(aws.faults.actions.filter((action) => action === 'GetQueueUrl')).toHaveLength(1);
     expect(await consumer.read(queueUrl, 3)).toHaveLength(3);
   });
 
   it('is the one queue that was given, whatever the topic', async () => {
     const queueUrl = await consumer.createQueue('fifo');
-    open({ queueUrl });
-    expect(publisher.capabilities).toMatchObject({ ordered: true, deduplicates: true });
-    await publisher.connect(soon());
-    await publisher.health(soon());
-    expect(await publisher.publish([message('order.created')], soon())).toEqual([{ kind: 'delivered' }]);
+    aws.open({ queueUrl });
+    expect(aws.publisher.capabilities).toMatchObject({ ordered: true, deduplicates: true });
+    await aws.publisher.connect(soon());
+    await aws.publisher.health(soon());
+    expect(await aws.publisher.publish([message('order.created')], soon())).toEqual([{ kind: 'delivered' }]);
     expect(await consumer.read(queueUrl, 1)).toHaveLength(1);
   });
 
   it('may not exist: that fails its own events, with a clear reason', async () => {
     const known = await consumer.createQueue('standard');
     const unknown = known.replace('queue-', 'gone-');
-    const outcomes = await publisher.publish(
+    const outcomes = await aws.publisher.publish(
       [message('no-such-queue'), message(unknown, { key: 'order:2' }), message(known, { key: 'order:3' })],
       soon(),
     );
@@ -174,19 +154,19 @@ describe('where a message goes', () => {
   it('is asked for again when the queue of that name is gone', async () => {
     const name = `again-${randomUUID()}`;
     const QueueUrl = await consumer.createQueue('standard', name);
-    await publisher.publish([message(name)], soon());
+    await aws.publisher.publish([message(name)], soon());
     await admin.send(new DeleteQueueCommand({ QueueUrl }));
-    expect(await publisher.publish([message(name)], soon())).toMatchObject([{ kind: 'failed' }]);
+    expect(await aws.publisher.publish([message(name)], soon())).toMatchObject([{ kind: 'failed' }]);
     await consumer.createQueue('standard', name);
-    faults.actions.length = 0;
-    expect(await publisher.publish([message(name)], soon())).toEqual([{ kind: 'delivered' }]);
-    expect(faults.actions).toContain('GetQueueUrl');
+    aws.faults.actions.length = 0;
+    expect(await aws.publisher.publish([message(name)], soon())).toEqual([{ kind: 'delivered' }]);
+    expect(aws.faults.actions).toContain('GetQueueUrl');
   });
 
   it('must be FIFO where that was promised', async () => {
-    open({ fifo: true });
+    aws.open({ fifo: true });
     const queueUrl = await consumer.createQueue('standard');
-    expect(await publisher.publish([message(queueUrl)], soon())).toMatchObject([
+    expect(await aws.publisher.publish([message(queueUrl)], soon())).toMatchObject([
       { kind: 'failed', reason: expect.stringMatching(/is not FIFO/) },
     ]);
   });
@@ -197,11 +177,11 @@ describe('requests', () => {
     const queueUrl = await consumer.createQueue('standard');
     const requestsFor = async (count: number, bytes: number) => {
       const body = 'x'.repeat(bytes);
-      faults.actions.length = 0;
+      aws.faults.actions.length = 0;
       const batch = Array.from({ length: count }, (_, n) => message(queueUrl, { key: `order:${n}`, body }));
-      const outcomes = await publisher.publish(batch, soon());
+      const outcomes = await aws.publisher.publish(batch, soon());
       expect(outcomes.every(({ kind }) => kind === 'delivered')).toBe(true);
-      return faults.actions.length;
+      return aws.faults.actions.length;
     };
     expect(await requestsFor(25, 10)).toBe(3);
     expect(await requestsFor(10, 200_000)).toBe(2);
@@ -210,17 +190,17 @@ describe('requests', () => {
 });
 
 // A server from an environment variable is not ours to stop.
-describe.runIf(!server.given)('a server that crashes', () => {
+describe.runIf(!aws.server.given)('a server that crashes', () => {
   it('is unavailable at once, and found again', async () => {
-    open({ endpoint: server.url });
+    aws.open({ endpoint: aws.server.url });
     const queueUrl = await consumer.createQueue('standard');
-    expect(await publisher.publish([message(queueUrl)], soon())).toEqual([{ kind: 'delivered' }]);
-    await server.own.kill();
-    const [down] = await publisher.publish([message(queueUrl)], soon());
-    await server.own.start();
+    expect(await aws.publisher.publish([message(queueUrl)], soon())).toEqual([{ kind: 'delivered' }]);
+    await aws.server.own.kill();
+    const [down] = await aws.publisher.publish([message(queueUrl)], soon());
+    await aws.server.own.start();
     expect(down).toMatchObject({ kind: 'unavailable', reason: expect.stringMatching(/ECONNREFUSED/) });
     await admin.send(new CreateQueueCommand({ QueueName: queueUrl.split('/').at(-1) }));
-    expect(await publisher.publish([message(queueUrl)], soon())).toEqual([{ kind: 'delivered' }]);
+    expect(await aws.publisher.publish([message(queueUrl)], soon())).toEqual([{ kind: 'delivered' }]);
   });
 });
 

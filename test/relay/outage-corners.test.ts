@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import { readCircuits } from '../../src/outbox/delivering/circuit.ts';
 import { claimSql } from '../../src/outbox/delivering/claim.ts';
+import { readCircuits } from '../../src/outbox/delivering/read-circuits.ts';
 import { nestedPlans } from '../support/plans.ts';
 import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';

@@ -2,8 +2,8 @@
  * The constants of the lease. Shares are parts of `leaseMs`.
  */
 
-/** For how long after a renewal was sent the relay relies on its lease: it stops before another relay may take over. */
-export const safeShare = 0.9;
+export { safeShare } from '../service/safe-share.ts';
+
 /** The time between two heartbeats, and after one that failed. */
 export const beatShare = 1 / 3;
 export const beatAgainShare = 1 / 10;

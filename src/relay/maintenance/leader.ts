@@ -3,6 +3,7 @@ import { releaseDuty, takeDuty } from '../../outbox/maintaining/take-duty.ts';
 import { errorText } from '../../telemetry/error-text.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
+import { safeShare } from '../service/safe-share.ts';
 
 export interface LeaderOptions {
   /** The duty's name: `maintenance`, or that of a set of schedules. */
@@ -25,9 +26,6 @@ export interface OwnedDuty {
   owner: string;
   epoch: string;
 }
-
-/** The part of a lease during which the leader relies on it. */
-const safeShare = 0.9;
 
 /**
  * Whether this relay is the one that has a duty, such as maintenance. The duty is a row with a lease by the database's clock and an epoch

@@ -3,14 +3,12 @@ import type { ServerList } from '../../database/connection-string.ts';
 import { codedDatabaseError, isConnectionFailure } from '../../database/database-error.ts';
 import type { Executor } from '../../database/executor.ts';
 import { notifyInProcess, notifyRelays } from '../../outbox/emitting/notify.ts';
-import type { ScheduleRow, Tick, TickResult } from '../../outbox/maintaining/schedules.ts';
-import {
-  declareSchedules,
-  emitTick,
-  readSchedules,
-  recordNextTick,
-  recordScheduleFailure,
-} from '../../outbox/maintaining/schedules.ts';
+import { declareSchedules } from '../../outbox/maintaining/declare-schedules.ts';
+import type { Tick, TickResult } from '../../outbox/maintaining/emit-tick.ts';
+import { emitTick } from '../../outbox/maintaining/emit-tick.ts';
+import type { ScheduleRow } from '../../outbox/maintaining/read-schedules.ts';
+import { readSchedules } from '../../outbox/maintaining/read-schedules.ts';
+import { recordNextTick, recordScheduleFailure } from '../../outbox/maintaining/record-schedule.ts';
 import { errorText } from '../../telemetry/error-text.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';

@@ -1,12 +1,8 @@
 import type { Executor } from '../../../database/executor.ts';
-import type { Circuit } from '../../../outbox/delivering/circuit.ts';
-import {
-  circuitProven,
-  closeCircuit,
-  openCircuit,
-  probeFailed,
-  takeProbe,
-} from '../../../outbox/delivering/circuit.ts';
+import { circuitProven, closeCircuit } from '../../../outbox/delivering/close-circuit.ts';
+import { openCircuit } from '../../../outbox/delivering/open-circuit.ts';
+import type { Circuit } from '../../../outbox/delivering/read-circuits.ts';
+import { probeFailed, takeProbe } from '../../../outbox/delivering/take-probe.ts';
 import { causeText } from '../../../telemetry/error-text.ts';
 import type { Logger } from '../../../telemetry/logging.ts';
 import { StateMachine } from '../../service/state-machine.ts';

@@ -1,7 +1,8 @@
 import type { Executor } from '../../../database/executor.ts';
 import { PostcommitError } from '../../../errors.ts';
-import type { Circuit } from '../../../outbox/delivering/circuit.ts';
-import { readCircuits, registerDestinations } from '../../../outbox/delivering/circuit.ts';
+import type { Circuit } from '../../../outbox/delivering/read-circuits.ts';
+import { readCircuits } from '../../../outbox/delivering/read-circuits.ts';
+import { registerDestinations } from '../../../outbox/delivering/register-destinations.ts';
 import { unshelve } from '../../../outbox/delivering/unshelve.ts';
 import { causeText } from '../../../telemetry/error-text.ts';
 import type { Logger } from '../../../telemetry/logging.ts';
