@@ -10,6 +10,8 @@ const long =
 const adapters = 'test/adapters/**/*.test.ts';
 /** Those that need the packages of test/nestjs. */
 const nestjs = 'test/nestjs/*.test.ts';
+/** Those that need the packages of test/frameworks. */
+const frameworks = 'test/frameworks/**/*.test.ts';
 const onlyWaits = { count: 1, condition: /^waited \d+ ms in vain/ };
 
 const everyProject = {
@@ -34,7 +36,7 @@ export default defineConfig({
           ...everyProject,
           name: 'parts',
           include: ['test/**/*.test.ts'],
-          exclude: [promises, adapters, nestjs, '**/node_modules/**'],
+          exclude: [promises, adapters, frameworks, nestjs, '**/node_modules/**'],
           retry: 1,
         },
       },
@@ -54,6 +56,16 @@ export default defineConfig({
           name: 'nestjs',
           include: [nestjs],
           globalSetup: ['test/support/global-setup.ts', 'test/nestjs/global-setup.ts'],
+          retry: 1,
+        },
+      },
+      {
+        test: {
+          ...everyProject,
+          name: 'frameworks',
+          include: [frameworks],
+          exclude: ['**/node_modules/**'],
+          globalSetup: ['test/support/global-setup.ts', 'test/frameworks/global-setup.ts'],
           retry: 1,
         },
       },

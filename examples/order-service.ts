@@ -1,6 +1,16 @@
 import type pg from 'pg';
 import { createOutbox, fromPg, type Outbox } from 'postcommit';
 
+/** There is nothing left in stock. */
+export class SoldOut extends Error {
+  constructor(options?: ErrorOptions) {
+    super('sold out', options);
+  }
+}
+
+/** PostgreSQL's code for it: there would be less than nothing in stock. */
+const checkViolation = '23514';
+
 /** An order service as one would write it anyway; what happens to an order is emitted where it is written. */
 export class OrderService {
   readonly outbox: Outbox<pg.PoolClient>;
@@ -9,13 +19,16 @@ export class OrderService {
     this.outbox = createOutbox({ db: fromPg<pg.PoolClient>(pool) });
   }
 
-  /** Fails when the product is sold out: then there is neither an order nor an event. */
+  /** Throws SoldOut when nothing is left: then there is neither an order nor an event. */
   async place(orderId: string, total: number): Promise<void> {
-    await this.outbox.transaction(async (tx, emit) => {
+    const placing = this.outbox.transaction(async (tx, emit) => {
       await tx.query(`insert into orders (id, total, status) values ($1, $2, 'placed')`, [orderId, total]);
       await emit({ type: 'order.created', aggregate: ['order', orderId], payload: { total } });
       // The place in the transaction does not matter: what fails afterwards takes the event along.
       await tx.query('update stock set pieces = pieces - 1');
+    });
+    await placing.catch((error) => {
+      throw error.code === checkViolation ? new SoldOut({ cause: error }) : error;
     });
   }
 

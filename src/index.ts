@@ -86,6 +86,7 @@ export type { RelayOptions } from './relay/options.ts';
 export type { RelayState, RelayStats } from './relay/relay.ts';
 export { createRelay, Relay } from './relay/relay.ts';
 export type { Counters } from './relay/reporter.ts';
+export type { RunOnceOptions, RunOnceResult } from './relay/run-once-options.ts';
 export type { CatchUp } from './relay/schedules/cron.ts';
 export type { ScheduleOptions, Schedules } from './relay/schedules/schedule-options.ts';
 export type { EventOfTick, ScheduledEvent, ScheduleTick } from './relay/schedules/scheduled-event.ts';

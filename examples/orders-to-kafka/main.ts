@@ -27,7 +27,8 @@ try {
   await createTables(servers.databaseUrl, pool);
   consumer = await startConsumer(brokers, topic, new Billing(pool));
   await relay.start();
-  process.exitCode = (await tellStory(new OrderService(pool), pool)) ? 0 : 1;
+  const orders = new OrderService(pool);
+  process.exitCode = (await tellStory(orders, orders.outbox.admin, pool)) ? 0 : 1;
 } finally {
   await relay.stop();
   await consumer?.stop();

@@ -1,13 +1,18 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
-import { migrate } from 'postcommit';
+import { migrate, type OutboxAdmin } from 'postcommit';
 import { createBillingTable } from '../billing.ts';
-import { createOrderTables, type OrderService } from '../order-service.ts';
+import { createOrderTables, SoldOut } from '../order-service.ts';
 
 const orderCount = 5;
 const arrivalTimeoutMs = 60_000;
-/** PostgreSQL's code for it: there is less than nothing in stock. */
-const checkViolation = '23514';
+
+/** An order service, or a client of one. */
+export interface Orders {
+  /** Throws SoldOut when nothing is left. */
+  place(orderId: string, total: number): Promise<void>;
+  pay(orderId: string): Promise<void>;
+}
 
 /** The tables of the outbox, the order service and billing. A service of yours has its own migrations. */
 export async function createTables(databaseUrl: string, pool: pg.Pool): Promise<void> {
@@ -20,7 +25,7 @@ export async function createTables(databaseUrl: string, pool: pg.Pool): Promise<
  * Some orders, one too many, and an event that is delivered twice. Returns whether billing has exactly what was
  * committed, in order.
  */
-export async function tellStory(orders: OrderService, pool: pg.Pool): Promise<boolean> {
+export async function tellStory(orders: Orders, admin: OutboxAdmin, pool: pg.Pool): Promise<boolean> {
   const ids = Array.from({ length: orderCount }, (_, index) => String(index + 1));
   await Promise.all(
     ids.map(async (id) => {
@@ -30,13 +35,13 @@ export async function tellStory(orders: OrderService, pool: pg.Pool): Promise<bo
   );
   const last = await orders.place(String(orderCount + 1), 100).then(
     () => 'got in',
-    (error) => (error.code === checkViolation ? 'was sold out and rolled back' : String(error)),
+    (error) => (error instanceof SoldOut ? 'was sold out and rolled back' : String(error)),
   );
   console.log(`orders   ${orderCount} committed, each placed and paid; one more ${last}`);
 
   const events = 2 * orderCount;
   const all = await arrived(pool, { events, deliveries: events });
-  const { count } = await orders.outbox.admin.replay({ aggregate: ['order', '1'] });
+  const { count } = await admin.replay({ aggregate: ['order', '1'] });
   console.log(`orders   ${count} events of order 1 are sent again, as it happens after a crash`);
   const again = await arrived(pool, { events, deliveries: events + count });
 

@@ -9,6 +9,8 @@ import type { RelayOptions, ResolvedRelayOptions } from './options.ts';
 import { resolveOptions } from './options.ts';
 import type { Counters } from './reporter.ts';
 import { newCounters } from './reporter.ts';
+import type { RunOnceOptions, RunOnceResult } from './run-once-options.ts';
+import { resolveRunOnce } from './run-once-options.ts';
 import { RelaySession } from './session.ts';
 
 export type RelayState = 'idle' | 'starting' | 'running' | 'stopping';
@@ -91,32 +93,43 @@ export class Relay extends Lifecycle {
   }
 
   /**
-   * Delivers what is due now and stops: for tests, cron jobs and serverless functions. Fails when the relay runs.
+   * Delivers what is due now and stops: for tests, cron jobs and serverless functions. It may run beside other relays and other
+   * calls of `runOnce()`, in any process: they share the events. When it has returned, the relay is deregistered, has no connection
+   * open and owns no event. Fails when this relay runs, and when the database is unreachable for longer than a lease.
    *
    * @example
-   * const { delivered } = await relay.runOnce();
+   * const { delivered, complete } = await relay.runOnce({ timeoutMs: 45_000 });
    */
-  async runOnce(): Promise<Pick<Counters, 'delivered' | 'failed' | 'deadLettered'>> {
+  async runOnce(options: RunOnceOptions = {}): Promise<RunOnceResult> {
+    const { timeoutMs } = resolveRunOnce(options);
     if (this.#turn !== undefined || this.#state !== 'idle') {
       const state = this.#turn?.doing === 'runOnce' ? 'in another runOnce()' : this.#state;
       throw new PostcommitError('POSTCOMMIT_E_RELAY_STATE', `runOnce() needs a relay that is idle; it is ${state}.`);
     }
     const before = { ...this.#counters };
+    let complete = false;
     this.#interrupted = false;
-    await this.#inTurn('runOnce', async () => {
+    const done = this.#inTurn('runOnce', async () => {
       await this.#open();
       try {
-        if (!this.#interrupted) await this.#session?.runToEnd();
+        if (!this.#interrupted) complete = (await this.#session?.runToEnd()) ?? false;
       } catch (error) {
         throw codedDatabaseError(error);
       } finally {
         await this.#stop();
       }
     });
+    const timer = timeoutMs === undefined ? undefined : setTimeout(() => void this.#interrupt(done), timeoutMs);
+    try {
+      await done;
+    } finally {
+      clearTimeout(timer);
+    }
     return {
       delivered: this.#counters.delivered - before.delivered,
       failed: this.#counters.failed - before.failed,
       deadLettered: this.#counters.deadLettered - before.deadLettered,
+      complete,
     };
   }
 

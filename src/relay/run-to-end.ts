@@ -15,24 +15,26 @@ export interface RunToEndOptions {
 }
 
 /**
- * Delivers what is in the queue now, and resolves when nothing more can be claimed. Fails when the database is unreachable for
+ * Delivers what is in the queue now. Returns whether nothing more can be claimed: not if the relay stops before. Fails when the database is unreachable for
  * longer than a lease: fail fast, because the caller is waiting.
  */
-export async function runToEnd(options: RunToEndOptions): Promise<void> {
+export async function runToEnd(options: RunToEndOptions): Promise<boolean> {
   const { lanes, lease, destinations, maintenance, isStopping } = options;
+  let complete = false;
   try {
-    while (!isStopping()) {
+    while (!complete && !isStopping()) {
       await whenLeased(options);
       const unshelved = await destinations.refresh();
       const { claimed, exhausted } = await lanes.claimOnce();
       await whenSettled(options);
       // Without a lease nothing was claimed, even if there are events.
-      if (claimed + unshelved === 0 && exhausted && lease.valid && !(await destinations.probed())) break;
+      complete = claimed + unshelved === 0 && exhausted && lease.valid && !(await destinations.probed());
     }
     if (!isStopping()) await maintenance?.once();
   } catch (error) {
     if (!isStopping()) throw error;
   }
+  return complete;
 }
 
 async function whenLeased({ lease, leaseMs, isStopping }: RunToEndOptions): Promise<void> {

@@ -303,10 +303,10 @@ export class RelaySession implements Service {
     await this.#scheduler?.start();
   }
 
-  /** Delivers what is in the queue now. */
-  async runToEnd(): Promise<void> {
+  /** Delivers what is in the queue now. Returns whether it came to the end of it. */
+  async runToEnd(): Promise<boolean> {
     await this.#scheduler?.once();
-    await runToEnd({
+    return runToEnd({
       lanes: this.#lanes,
       lease: this.#lease,
       leaseMs: this.#options.leaseMs,

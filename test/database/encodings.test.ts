@@ -59,7 +59,7 @@ describe.each(postgresVersions)('encodings of a database on PostgreSQL %i', (ver
       connectionString: db.url,
       handlers: { x: { see: (received) => void seen.push([received.payload, received.headers]) } },
     });
-    expect(await relay.runOnce()).toEqual({ delivered: 1, failed: 0, deadLettered: 0 });
+    expect(await relay.runOnce()).toEqual({ delivered: 1, failed: 0, deadLettered: 0, complete: true });
     expect(seen).toEqual([[{ text }, { text }]]);
   });
 

@@ -54,7 +54,7 @@ describe.each(postgresVersions)('migrate on PostgreSQL %i', (version) => {
     await outbox.transaction((_tx, emit) =>
       emit([1, 2].map((payload) => ({ type: 'x', aggregate: ['a', 1] as const, payload }))),
     );
-    expect(await relay.runOnce()).toEqual({ delivered: 2, failed: 0, deadLettered: 0 });
+    expect(await relay.runOnce()).toEqual({ delivered: 2, failed: 0, deadLettered: 0, complete: true });
     expect(seen).toEqual([1, 2]);
   }
 

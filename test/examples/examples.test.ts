@@ -1,9 +1,11 @@
-import { spawn } from 'node:child_process';
-import { readdirSync, readFileSync } from 'node:fs';
+import { execFile, spawn } from 'node:child_process';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { fileURLToPath, pathToFileURL } from 'node:url';
+import { promisify } from 'node:util';
 import pg from 'pg';
-import { describe, expect, inject, it, type TestContext } from 'vitest';
+import { beforeAll, describe, expect, inject, it, type TestContext } from 'vitest';
+import { installPackages } from '../../scripts/private-packages.ts';
 import { services } from '../../services/registry.ts';
 import { NotAvailable, type ServiceName } from '../../services/service.ts';
 import { fileService } from '../support/services.ts';
@@ -11,18 +13,20 @@ import { fileService } from '../support/services.ts';
 const root = fileURLToPath(new URL('../..', import.meta.url));
 /** Every example, and the broker it needs. */
 const examples: Record<string, ServiceName | undefined> = {
+  'express-pg-webhooks': undefined,
+  'fastify-drizzle-rabbitmq': 'rabbitmq',
   'orders-to-kafka': 'kafka',
-  'orders-to-rabbitmq': 'rabbitmq',
-  'orders-to-webhooks': undefined,
 };
 /** Examples with a story of their own, and a test below. */
 const others = ['reports'];
 const rabbitMq = fileService('rabbitmq');
 const timeoutMs = 240_000;
+/** Those with packages of their own. */
+const withPackages = Object.keys(examples).filter((name) => existsSync(join(root, 'examples', name, 'package.json')));
 
-/** Runs it as its README says, with the variables of the environment but for those given here. */
+/** Runs it as `npm run example` does, with the variables of the environment but for those given here. */
 function runExample(name: string, env: Record<string, string | undefined>) {
-  const child = spawn(process.execPath, ['--import', 'tsx', `examples/${name}/main.ts`], {
+  const child = spawn(process.execPath, ['--import', 'tsx', 'examples/run.ts', name], {
     cwd: root,
     env: { ...process.env, ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
@@ -84,6 +88,10 @@ async function databasesLeft(): Promise<string[]> {
 }
 
 describe('examples', () => {
+  beforeAll(() => {
+    for (const name of withPackages) installPackages(pathToFileURL(join(root, 'examples', name, '/')), 'an example');
+  }, timeoutMs);
+
   for (const [name, broker] of Object.entries(examples)) {
     it(`${name} starts what it needs, and every committed event arrives`, { timeout: timeoutMs }, async (context) => {
       if (broker !== undefined) await requireService(broker, context);
@@ -112,7 +120,7 @@ describe('examples', () => {
   });
 
   it('servers that are given are used, and left as they were', { timeout: timeoutMs }, async () => {
-    const ended = await runExample('orders-to-rabbitmq', { DATABASE_URL: inject('serverUrl'), ...rabbitMq.env });
+    const ended = await runExample('fastify-drizzle-rabbitmq', { DATABASE_URL: inject('serverUrl'), ...rabbitMq.env });
     expectWholeStory(ended);
     expect(ended.lines[0]).toMatch(/^servers +the database postcommit_example_\w+ was created in DATABASE_URL$/);
     expect(ended.lines[1]).toBe('servers  RabbitMQ is the one of RABBITMQ_URL');
@@ -120,7 +128,7 @@ describe('examples', () => {
   });
 
   it('one that cannot work says why, ends with a failure and leaves nothing', { timeout: timeoutMs }, async () => {
-    const ended = await runExample('orders-to-rabbitmq', {
+    const ended = await runExample('fastify-drizzle-rabbitmq', {
       DATABASE_URL: inject('serverUrl'),
       RABBITMQ_URL: 'amqp://127.0.0.1:1',
     });
@@ -129,8 +137,22 @@ describe('examples', () => {
     expect(await databasesLeft()).toEqual([]);
   });
 
+  it.each(withPackages)('%s compiles with the types of its packages', async (name) => {
+    // The project's own tsconfig leaves it out: on a fresh clone they are not installed.
+    const { exclude } = JSON.parse(readFileSync(join(root, 'tsconfig.json'), 'utf8'));
+    expect(exclude).toContain(`examples/${name}`);
+    const tsc = promisify(execFile)(join(root, 'node_modules/.bin/tsc'), ['-p', `examples/${name}`], { cwd: root });
+    expect(
+      await tsc.then(
+        () => '',
+        ({ stdout }) => stdout,
+      ),
+    ).toBe('');
+  });
+
   it('every folder is run here, and imports only what the package exports', () => {
-    const files = readdirSync(join(root, 'examples'), { recursive: true, encoding: 'utf8' });
+    const all = readdirSync(join(root, 'examples'), { recursive: true, encoding: 'utf8' });
+    const files = all.filter((file) => !file.includes('node_modules'));
     const folders = files.filter((file) => file.endsWith('main.ts')).map((file) => dirname(file));
     expect(folders.sort()).toEqual([...Object.keys(examples), ...others].sort());
     const { exports } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));

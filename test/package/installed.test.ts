@@ -4,7 +4,9 @@ import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it, type TestContext } from 'vitest';
 import { createTestDatabase } from '../support/database.ts';
 import { recordServer } from '../support/servers-used.ts';
+import { importableWithPg, specifierOf } from './entry-points.ts';
 import { install, makeProject, makeScratch, pack, run } from './packed-project.ts';
+import { resolveTypes } from './type-resolution.ts';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const tsx = join(root, 'node_modules/tsx/dist/esm/index.mjs');
@@ -34,6 +36,7 @@ describe('the package as npm installs it', () => {
       ['two-copies', ['postcommit', 'pg@latest', 'pg-other@npm:pg@8.16.3']],
       ['readme', asTheReadmeSays],
       ['older-clients', ['postcommit', 'pg']],
+      ['types', ['postcommit', 'pg', '@types/pg', '@types/node@20']],
     ];
     const installOne = async ([name, packages]: [string, string[]]) => {
       const project = await makeProject(scratch, `project-${name}`);
@@ -104,6 +107,18 @@ describe('the package as npm installs it', () => {
     const { pg, ...optional } = peerDependencies as Record<string, string>;
     expect(pg).toBe('^8.11.0');
     expect(new Set(Object.values(optional))).toEqual(new Set(['*']));
+  });
+
+  it('has types for every subpath: in ESM and CommonJS, with node16, nodenext and bundler', async (context) => {
+    await resolveTypes(projectOf('types', context));
+  });
+
+  it('every subpath can be loaded with require(), where only pg is installed', async (context) => {
+    const specifiers = (await importableWithPg()).map(specifierOf);
+    const code = `for (const name of ${JSON.stringify(specifiers)}) if (Object.keys(require(name)).length > 0) console.log(name);`;
+    const args = ['--input-type=commonjs', '--no-warnings', '--eval', code];
+    const output = await run(process.execPath, args, projectOf('types', context), {});
+    expect(output.trim().split('\n')).toEqual(specifiers);
   });
 
   it('brings no copy of pg of its own', async (context) => {

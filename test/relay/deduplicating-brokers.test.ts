@@ -162,7 +162,7 @@ describe.each(Object.entries(places))('%s', (_, placeOf) => {
       const place = await placeOf(asIs);
       const relay = scenario.idleRelay('r', { ...quick, ...place.options });
       const [id] = await scenario.emit([event]);
-      expect(await relay.runOnce()).toEqual({ delivered: 1, failed: 0, deadLettered: 0 });
+      expect(await relay.runOnce()).toEqual({ delivered: 1, failed: 0, deadLettered: 0, complete: true });
       const stored = await place.stored(2);
       expect(stored.map(({ target }) => target).sort()).toEqual(place.targets);
       for (const { eventId, deduplicationId } of stored) {

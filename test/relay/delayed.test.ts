@@ -93,7 +93,12 @@ describe('a delayed event', () => {
     'is left alone by runOnce(), which does not wait for it',
     withScenario(async (scenario) => {
       await scenario.emit([{ aggregateId: 'a', delayMs: 3_600_000 }, { aggregateId: 'b' }]);
-      expect(await scenario.idleRelay('one').runOnce()).toEqual({ delivered: 1, failed: 0, deadLettered: 0 });
+      expect(await scenario.idleRelay('one').runOnce()).toEqual({
+        delivered: 1,
+        failed: 0,
+        deadLettered: 0,
+        complete: true,
+      });
       expect(await scenario.queued()).toBe(1);
     }),
   );

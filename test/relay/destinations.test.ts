@@ -41,7 +41,7 @@ describe('routing', () => {
       const [id] = await scenario.emit([
         { aggregateId: '7', type: 'order.created', payload: { total: 9 }, headers: { tenant: 'é' } },
       ]);
-      expect(await relay.runOnce()).toEqual({ delivered: 1, failed: 0, deadLettered: 0 });
+      expect(await relay.runOnce()).toEqual({ delivered: 1, failed: 0, deadLettered: 0, complete: true });
       for (const { received } of [one, two]) {
         expect(received).toHaveLength(1);
         const message = received[0] as Message;
@@ -148,7 +148,7 @@ describe('routing', () => {
         },
       });
       await scenario.emit([...Object.keys(wrong), 'fine'].map((type) => ({ aggregateId: type, type })));
-      expect(await relay.runOnce()).toEqual({ delivered: 1, failed: 9, deadLettered: 0 });
+      expect(await relay.runOnce()).toEqual({ delivered: 1, failed: 9, deadLettered: 0, complete: true });
       expect(events.received).toHaveLength(1);
       const found = await failures(scenario);
       const codes = found.map(({ code }) => code).sort();
@@ -205,7 +205,7 @@ describe('routing', () => {
         route: () => [],
       });
       await scenario.emit([{ aggregateId: '1' }]);
-      expect(await relay.runOnce()).toEqual({ delivered: 0, failed: 0, deadLettered: 1 });
+      expect(await relay.runOnce()).toEqual({ delivered: 0, failed: 0, deadLettered: 1, complete: true });
     }),
   );
 });
@@ -318,7 +318,7 @@ describe('outcomes', () => {
         { aggregateId: '3', type: 'nothing' },
         ...Array.from({ length: 20 }, () => ({ aggregateId: '4', type: 'fine' })),
       ]);
-      expect(await relay.runOnce()).toEqual({ delivered: 20, failed: 2, deadLettered: 1 });
+      expect(await relay.runOnce()).toEqual({ delivered: 20, failed: 2, deadLettered: 1, complete: true });
       expect(receivedIds(events)).toEqual(ids.slice(3));
       expect(events.received[0]).toMatchObject({ body: new Uint8Array([1, 2]), contentType: 'application/avro' });
       const codes = (await failures(scenario)).map(({ code }) => code).sort();
@@ -341,7 +341,7 @@ describe('outcomes', () => {
       };
       const relay = scenario.idleRelay('r', { ...noHandlers, retry: { delaysMs: [60_000] }, destinations: { events } });
       await scenario.emit([{ aggregateId: '1' }, { aggregateId: '2', type: 'crash' }, { aggregateId: '3' }]);
-      expect(await relay.runOnce()).toEqual({ delivered: 2, failed: 1, deadLettered: 0 });
+      expect(await relay.runOnce()).toEqual({ delivered: 2, failed: 1, deadLettered: 0, complete: true });
       expect((await failures(scenario))[0]).toMatchObject({
         target: 'events',
         code: 'POSTCOMMIT_E_PUBLISH_FAILED',

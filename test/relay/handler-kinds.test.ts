@@ -65,7 +65,7 @@ describe('an event whose type has no handler', () => {
     withScenario(async (scenario) => {
       await scenario.emit([{ type: 'order.paid', aggregateId: 'a' }, { aggregateId: 'b' }]);
       const counts = await scenario.idleRelay('old', { ...later, noHandler: 'retry' }).runOnce();
-      expect(counts).toEqual({ delivered: 1, failed: 1, deadLettered: 0 });
+      expect(counts).toEqual({ delivered: 1, failed: 1, deadLettered: 0, complete: true });
       const code = 'POSTCOMMIT_E_NO_HANDLER';
       expect(await failures(scenario)).toEqual([
         { attempt: 1, target: null, code, error: expect.stringContaining('order.paid') },
@@ -83,7 +83,7 @@ describe('an event whose type has no handler', () => {
     withScenario(async (scenario) => {
       await scenario.emit([{ type: 'order.paid', aggregateId: 'a' }]);
       const counts = await scenario.idleRelay('one', { retry: { delaysMs: [0] }, handlers: {} }).runOnce();
-      expect(counts).toEqual({ delivered: 0, failed: 1, deadLettered: 1 });
+      expect(counts).toEqual({ delivered: 0, failed: 1, deadLettered: 1, complete: true });
       const [letter] = await scenario.db.query('select reason, attempts from postcommit.outbox_dead_letters');
       expect(letter).toEqual({ reason: 'exhausted', attempts: 2 });
     }),
@@ -95,7 +95,7 @@ describe('an event whose type has no handler', () => {
       await scenario.emit([{ type: 'order.paid', aggregateId: 'a' }]);
       const handlers = { 'order.paid': {} };
       const counts = await scenario.idleRelay('one', { ...soon, noHandler: 'fail', handlers }).runOnce();
-      expect(counts).toEqual({ delivered: 0, failed: 0, deadLettered: 1 });
+      expect(counts).toEqual({ delivered: 0, failed: 0, deadLettered: 1, complete: true });
       const [letter] = await scenario.db.query('select reason, attempts, error from postcommit.outbox_dead_letters');
       expect(letter).toEqual({ reason: 'no_handler', attempts: 1, error: expect.stringContaining('order.paid') });
       expect(await failures(scenario)).toMatchObject([{ attempt: 1, code: 'POSTCOMMIT_E_NO_HANDLER' }]);

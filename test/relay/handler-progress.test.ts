@@ -34,7 +34,7 @@ describe('several handlers of one type', () => {
       const handlers = { scripted: noting([], { mail: fail, stock: fail, search: succeed }) };
       await scenario.emit([{ aggregateId: 'a' }]);
       const counts = await scenario.idleRelay('one', { retry: { delaysMs: [60_000] }, handlers }).runOnce();
-      expect(counts).toEqual({ delivered: 0, failed: 1, deadLettered: 0 });
+      expect(counts).toEqual({ delivered: 0, failed: 1, deadLettered: 0, complete: true });
       const failures = await scenario.db.query(
         'select attempt, target, code, error from postcommit.outbox_failures order by target',
       );

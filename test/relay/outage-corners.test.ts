@@ -33,7 +33,7 @@ describe('after an outage', () => {
       expect(await shelved(scenario)).toBe(3_000);
       events.mood = 'up';
       await scenario.db.query('update postcommit.outbox_destinations set probe_at = now()');
-      expect(await relay.runOnce()).toEqual({ delivered: 3_000, failed: 0, deadLettered: 0 });
+      expect(await relay.runOnce()).toEqual({ delivered: 3_000, failed: 0, deadLettered: 0, complete: true });
       expect(ids(events)).toEqual(sent);
     }),
   );

@@ -44,7 +44,7 @@ describe('runOnce', () => {
       await within(settle.caught, { what: 'it is at work' });
       proxy.cut();
       settle.release();
-      expect(await once).toEqual({ delivered: 20, failed: 0, deadLettered: 0 });
+      expect(await once).toEqual({ delivered: 20, failed: 0, deadLettered: 0, complete: true });
       expect(await scenario.queued()).toBe(0);
       expect(scenario.journal.ends()).toHaveLength(20);
     }),

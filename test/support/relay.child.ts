@@ -1,6 +1,7 @@
 // A relay in a process of its own, for tests that kill it. Its argument is a RelayChildConfig as JSON; it stops on
 // SIGTERM. What it has to tell goes to standard output, one JSON object a line.
 import type { RelayOptions } from '../../src/relay/options.ts';
+import type { RunOnceOptions } from '../../src/relay/run-once-options.ts';
 
 export interface RelayChildConfig {
   name: string;
@@ -8,9 +9,11 @@ export interface RelayChildConfig {
   options: Omit<RelayOptions, 'handlers' | 'logger'>;
   /** How far its clock is off. */
   clockSkewMs?: number;
+  /** Calls runOnce() instead of start(), and sends its result. */
+  once?: RunOnceOptions;
 }
 
-const { name, journalPath, options, clockSkewMs = 0 } = JSON.parse(process.argv[2] ?? '{}') as RelayChildConfig;
+const { name, journalPath, options, clockSkewMs = 0, once } = JSON.parse(process.argv[2] ?? '{}') as RelayChildConfig;
 
 if (clockSkewMs !== 0) {
   const TrueDate = Date;
@@ -42,4 +45,9 @@ process.once('SIGTERM', () => {
   tell({ event: 'stopping' });
   void relay.stop();
 });
-await relay.start();
+if (once) {
+  tell({ event: 'started' });
+  tell({ event: 'ended', relay: name, result: await relay.runOnce(once) });
+} else {
+  await relay.start();
+}
