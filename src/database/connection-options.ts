@@ -4,7 +4,8 @@ import type pg from 'pg';
 import { PostcommitError } from '../errors.ts';
 import { didYouMean } from '../suggest.ts';
 import type { ServerList } from './connection-string.ts';
-import { expandUrl, fieldsOfUrl, parseConnectionString, serverOf } from './connection-string.ts';
+import { expandUrl, parseConnectionString, serverOf } from './connection-string.ts';
+import { fieldsOfUrl } from './url-fields.ts';
 
 /** How to reach the database. Shared by the relay, `migrate()`, the doctor and the config file. */
 export interface ConnectionOptions {

@@ -18,7 +18,7 @@ const examples: Record<string, ServiceName | undefined> = {
   'orders-to-kafka': 'kafka',
 };
 /** Examples with a story of their own, and a test below. */
-const others = ['reports', 'payment-ledger'];
+const others = ['nestjs-prisma-kafka', 'payment-ledger', 'reports'];
 const rabbitMq = fileService('rabbitmq');
 const timeoutMs = 240_000;
 /** Those with packages of their own. */
@@ -99,6 +99,17 @@ describe('examples', () => {
     });
   }
 
+  it('nestjs-prisma-kafka ends its application cleanly, too', { timeout: timeoutMs }, async (context) => {
+    await requireService('kafka', context);
+    installPackages(
+      new URL('../../examples/nestjs-prisma-kafka/', import.meta.url),
+      'Nest and Prisma for their example',
+    );
+    const ended = await runExample('nestjs-prisma-kafka', { DATABASE_URL: undefined });
+    expectWholeStory({ ...ended, lines: ended.lines.slice(0, -1) });
+    expect(ended.lines.at(-1)).toBe('receipts 5 of 1, 2, 3, 4, 5; the application stopped cleanly');
+  });
+
   it('reports starts what it needs, and a crash and a race leave one report each', { timeout: timeoutMs }, async () => {
     const { code, lines, stderr } = await runExample('reports', { DATABASE_URL: undefined });
     expect(stderr).toBe('');
@@ -174,7 +185,7 @@ describe('examples', () => {
 
   it('every folder is run here, and imports only what the package exports', () => {
     const all = readdirSync(join(root, 'examples'), { recursive: true, encoding: 'utf8' });
-    const files = all.filter((file) => !file.includes('node_modules'));
+    const files = all.filter((file) => !/(?:^|[\\/])(?:node_modules|dist|generated)[\\/]/.test(file));
     const folders = files.filter((file) => file.endsWith('main.ts')).map((file) => dirname(file));
     expect(folders.sort()).toEqual([...Object.keys(examples), ...others].sort());
     const { exports } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
+import { copyPackage } from '../../scripts/built-package.ts';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const tsc = join(root, 'node_modules/typescript/bin/tsc');
@@ -25,9 +26,8 @@ export interface ScenarioResult {
 
 /** The package as it is published, without its docs. Returns its folder. */
 export async function buildPackage(): Promise<string> {
-  const folder = await mkdtemp(join(tmpdir(), 'postcommit-nestjs-'));
-  await execute(process.execPath, [join(root, 'scripts/build.mjs'), join(folder, 'dist')], root);
-  await cp(join(root, 'package.json'), join(folder, 'package.json'));
+  const folder = join(await mkdtemp(join(tmpdir(), 'postcommit-nestjs-')), 'postcommit');
+  copyPackage(folder);
   return folder;
 }
 
@@ -48,7 +48,6 @@ export class NestProject {
   readonly #format: NestVariant['format'];
 
   async make(packageFolder: string): Promise<void> {
-    // Copies, no links: Node looks for Nest from where a file really is.
     for (const copy of ['postcommit', 'postcommit-again']) {
       await rm(join(this.#home, 'node_modules', copy), { recursive: true, force: true });
       await cp(packageFolder, join(this.#home, 'node_modules', copy), { recursive: true });

@@ -1,6 +1,7 @@
 import { rm } from 'node:fs/promises';
 import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:net';
+import { dirname } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { buildPackage, NestProject, type NestVariant } from './nest-project.ts';
@@ -16,7 +17,7 @@ let packageFolder: string;
 beforeAll(async () => {
   packageFolder = await buildPackage();
 }, 120_000);
-afterAll(() => rm(packageFolder, { recursive: true, force: true }));
+afterAll(() => rm(dirname(packageFolder), { recursive: true, force: true }));
 
 describe.each(variants)('an application of Nest $version, compiled to $format', (variant) => {
   const project = new NestProject(variant);

@@ -12,6 +12,7 @@ const scratch = join(root, 'node_modules/.cache', `postcommit-graph-${process.pi
 
 /** Packages that a subpath may load later, when they are needed. Any other subpath loads none. */
 const loadedWhenNeeded: Record<string, string[]> = {
+  './nestjs': ['@opentelemetry/api'],
   '.': ['@opentelemetry/api'],
   // The other two clients by names that bundlers do not see: an application needs only the one that it uses.
   './kafka': ['kafkajs'],

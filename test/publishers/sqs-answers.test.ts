@@ -124,7 +124,7 @@ describe('connect()', () => {
       throw new Error('Region is missing');
     };
     const { region: _region, ...access } = testAccess;
-    publisher = sqs({ ...access, endpoint: faults.url, clientOptions: { region: noRegion } });
+    const publisher = sqs({ ...access, endpoint: aws.faults.url, clientOptions: { region: noRegion } });
     await expect(publisher.connect(soon())).rejects.toMatchObject({
       code: 'POSTCOMMIT_E_BAD_OPTION',
       message: expect.stringContaining('sqs(): region is missing. Give region, or set AWS_REGION.'),

@@ -1,5 +1,5 @@
 import type { ConnectionConfig, ConnectionOptions } from '../../database/connection-options.ts';
-import { fieldsOfUrl } from '../../database/connection-string.ts';
+import { fieldsOfUrl } from '../../database/url-fields.ts';
 
 /** The settings of a pool that a relay needs too. The others (its size, its timeouts) are the pool's own business. */
 const shared = [

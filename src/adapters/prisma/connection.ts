@@ -1,5 +1,5 @@
 import type { ConnectionConfig, ConnectionOptions } from '../../database/connection-options.ts';
-import { fieldsOfUrl } from '../../database/connection-string.ts';
+import { fieldsOfUrl } from '../../database/url-fields.ts';
 import { PostcommitError } from '../../errors.ts';
 
 /** What the driver adapter `@prisma/adapter-pg` has beyond its types: the config of its `pg` pool. */
