@@ -13,7 +13,7 @@ import { findOutdated, inOrder, readMigrations, readRoutines } from './migration
 import type { NotifyTriggerChange } from './notify-trigger.ts';
 import { applyNotifyTrigger, checkNotifyTrigger, findNotifyTriggerChange, notifyTriggerSql } from './notify-trigger.ts';
 import { readSchemaCreators } from './schema-creators.ts';
-import { transactionSettingsSql } from './statement-settings.ts';
+import { rememberSettingsSql, restoreSettingsSql, transactionSettingsSql } from './statement-settings.ts';
 
 interface AppliedMigration {
   version: number;
@@ -126,10 +126,14 @@ function record(schema: string, { version, name, checksum }: Migration | Routine
 
 /**
  * All migrations and routines as SQL text, for teams that apply it with their own tool. It records what was applied as
- * `migrate()` does, so the two can be mixed. `after` omits the migrations up to that version.
+ * `migrate()` does, so the two can be mixed. `after` omits the migrations up to that version. `ownTransaction: false` omits BEGIN
+ * and COMMIT, for a tool that runs it in a transaction together with statements of its own.
  */
 export function migrationSql(
-  options: { schema?: string; after?: number } & Pick<MigrateOptions, 'partitions' | 'notifyTrigger'> = {},
+  options: { schema?: string; after?: number; ownTransaction?: boolean } & Pick<
+    MigrateOptions,
+    'partitions' | 'notifyTrigger'
+  > = {},
 ): string {
   const schema = options.schema ?? defaultSchema;
   checkPartitions(options.partitions);
@@ -138,7 +142,14 @@ export function migrationSql(
     ({ version }) => version === undefined || version > (options.after ?? 0),
   );
   const choices = partitionNew(schema, options.partitions) + notifyTriggerSql(schema, options.notifyTrigger);
-  return `begin;\n${transactionSettingsSql};\n${createSchemaIfMissing(schema)};\n${bookkeeping(schema)};\n\n${scriptsSql(schema, scripts)}${choices}commit;\n`;
+  const [first, last] =
+    options.ownTransaction === false ? [rememberSettingsSql, restoreSettingsSql] : ['begin', 'commit'];
+  return `${first};\n${transactionSettingsSql};\n${createSchemaIfMissing(schema)};\n${bookkeeping(schema)};\n\n${scriptsSql(schema, scripts)}${choices}${last};\n`;
+}
+
+/** Undoes `migrationSql()`, and loses all events. */
+export function dropOutboxSql(schema: string = defaultSchema): string {
+  return `drop schema if exists ${quoteIdentifier(schema)} cascade;\n`;
 }
 
 function scriptsSql(schema: string, scripts: readonly (Migration | Routine)[]): string {

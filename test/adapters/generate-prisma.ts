@@ -11,7 +11,8 @@ export function generatePrisma(folder: URL, packages: URL): void {
   const schema = new URL('schema.prisma', folder);
   const prisma = new URL('node_modules/prisma/build/index.js', packages);
   const isCurrent = (source: URL) => statSync(generated).mtimeMs >= statSync(source).mtimeMs;
-  if (existsSync(generated) && isCurrent(schema) && isCurrent(new URL('node_modules/.package-lock.json', packages))) return;
+  if (existsSync(generated) && isCurrent(schema) && isCurrent(new URL('node_modules/.package-lock.json', packages)))
+    return;
   const { status, stdout, stderr } = spawnSync(
     process.execPath,
     [fileURLToPath(prisma), 'generate', '--schema', fileURLToPath(schema)],
