@@ -35,10 +35,16 @@ interface ManagerInside<Manager> extends MikroOrmEntityManager {
  * Emits in transactions of MikroORM 6 and 7.
  *
  * @example
+ * import { MikroORM } from '@mikro-orm/postgresql';
+ * import { createOutbox } from 'postcommit';
+ * import { fromMikroOrm } from 'postcommit/mikro-orm';
+ *
+ * const orm = await MikroORM.init({ clientUrl: process.env.DATABASE_URL ?? '', entities: ['dist/entities'] });
  * const outbox = createOutbox({ db: fromMikroOrm(orm) });
+ *
  * await orm.em.fork().transactional(async (em) => {
  *   em.persist(order);
- *   await outbox.emit(em, { type: 'order.created', aggregate: ['order', order.id], payload: { total } });
+ *   await outbox.emit(em, { type: 'order.created', aggregate: ['order', order.id], payload: { total: order.total } });
  * });
  */
 export function fromMikroOrm<Root extends MikroOrmRoot>(orm: Root): OutboxDatabase<Root['em']> {

@@ -70,14 +70,19 @@ interface ClientInside {
  * Emits in interactive transactions of Prisma 6 and 7, and with `outbox.statement` in batches.
  *
  * @example
+ * import { createOutbox } from 'postcommit';
+ * import { fromPrisma } from 'postcommit/prisma';
+ *
  * const outbox = createOutbox({ db: fromPrisma(prisma) });
+ *
  * await prisma.$transaction(async (tx) => {
- *   const order = await tx.order.create({ data: { total } });
- *   await outbox.emit(tx, { type: 'order.created', aggregate: ['order', order.id], payload: order });
+ *   const order = await tx.order.create({ data: { id, total } });
+ *   await outbox.emit(tx, { type: 'order.created', aggregate: ['order', id], payload: order });
  * });
+ *
  * await prisma.$transaction([
- *   prisma.order.update({ where: { id }, data: { paid: true } }),
- *   outbox.statement({ type: 'order.paid', aggregate: ['order', id], payload: { id } }),
+ *   prisma.order.update({ where: { id }, data: { total } }),
+ *   outbox.statement({ type: 'order.changed', aggregate: ['order', id], payload: { id, total } }),
  * ]);
  */
 export function fromPrisma<Root extends PrismaRoot>(

@@ -1,5 +1,6 @@
 import type { Executor } from '../database/executor.ts';
 import type { OutboxDatabase } from '../emit/outbox-database.ts';
+import { withCommitErrors } from './commit-errors.ts';
 import { executorInTransaction, isInTransaction } from './pg/borrowed-client.ts';
 import type { PgClient } from './pg/client.ts';
 import { notATransaction, wrongClient } from './refusal.ts';
@@ -53,10 +54,17 @@ interface RootInside extends SequelizeRoot {
  * Emits in transactions of Sequelize 6.
  *
  * @example
+ * import { DataTypes, Sequelize } from 'sequelize';
+ * import { createOutbox } from 'postcommit';
+ * import { fromSequelize } from 'postcommit/sequelize';
+ *
+ * const sequelize = new Sequelize(process.env.DATABASE_URL ?? '');
+ * const Order = sequelize.define('Order', { id: { type: DataTypes.UUID, primaryKey: true }, total: DataTypes.INTEGER });
  * const outbox = createOutbox({ db: fromSequelize(sequelize) });
+ *
  * await sequelize.transaction(async (transaction) => {
- *   const order = await Order.create({ total }, { transaction });
- *   await outbox.emit(transaction, { type: 'order.created', aggregate: ['order', order.id], payload: order });
+ *   await Order.create({ id, total }, { transaction });
+ *   await outbox.emit(transaction, { type: 'order.created', aggregate: ['order', id], payload: { id, total } });
  * });
  */
 export function fromSequelize<Root extends SequelizeRoot>(sequelize: Root): OutboxDatabase<TransactionOf<Root>> {
@@ -74,7 +82,7 @@ export function fromSequelize<Root extends SequelizeRoot>(sequelize: Root): Outb
   return {
     side: { query: (text, values) => onConnection(root, (executor) => executor.query(text, values)) },
     inTransaction: (transaction) => executorInTransaction(clientOf(root, transaction)),
-    transaction: (work) => root.transaction(work),
+    transaction: (work) => withCommitErrors((begun) => root.transaction(begun), work, driverErrorOf),
     isOpen: (transaction) => isInTransaction(clientOf(root, transaction)),
     afterEnd(transaction, callback) {
       // Hooks of a nested transaction run when its savepoint is released.
@@ -89,6 +97,11 @@ export function fromSequelize<Root extends SequelizeRoot>(sequelize: Root): Outb
       callbacks.add(callback);
     },
   };
+}
+
+/** Sequelize keeps the error of `pg` in one of its own, which has no code. */
+function driverErrorOf(error: unknown): unknown {
+  return (error as { original?: unknown } | null)?.original ?? error;
 }
 
 async function onConnection<T>(root: RootInside, work: (executor: Executor) => Promise<T>): Promise<T> {

@@ -48,10 +48,17 @@ interface RunnerInside {
  * Emits in transactions of TypeORM 0.3 and 1.
  *
  * @example
+ * import { DataSource } from 'typeorm';
+ * import { createOutbox } from 'postcommit';
+ * import { fromTypeOrm } from 'postcommit/typeorm';
+ *
+ * const dataSource = new DataSource({ type: 'postgres', url: process.env.DATABASE_URL ?? '', entities: ['dist/entities/*.js'] });
+ * await dataSource.initialize();
  * const outbox = createOutbox({ db: fromTypeOrm(dataSource) });
+ *
  * await dataSource.transaction(async (manager) => {
- *   const order = await manager.save(Order, { total });
- *   await outbox.emit(manager, { type: 'order.created', aggregate: ['order', order.id], payload: order });
+ *   await manager.insert('Order', { id, total });
+ *   await outbox.emit(manager, { type: 'order.created', aggregate: ['order', id], payload: { id, total } });
  * });
  */
 export function fromTypeOrm<Manager extends TypeOrmEntityManager>(

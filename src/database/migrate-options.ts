@@ -45,6 +45,8 @@ export interface MigrationSqlOptions
   extends Pick<MigrateOptions, 'schema' | 'inboxOnly' | 'partitions' | 'notifyTrigger'> {
   /** Leave out the migrations up to this version. Default 0: none. */
   after?: number;
+  /** `false`: without BEGIN and COMMIT, for a tool that runs it in a transaction of its own. Default `true`. */
+  ownTransaction?: boolean;
 }
 
 const lockTimeoutMsDefault = 300_000;
@@ -55,6 +57,7 @@ export const queryTimeoutMs = 600_000;
 const sqlOptionNames: Record<keyof MigrationSqlOptions, true> = {
   schema: true,
   after: true,
+  ownTransaction: true,
   inboxOnly: true,
   partitions: true,
   notifyTrigger: true,

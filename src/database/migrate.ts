@@ -6,7 +6,7 @@ import { resolveConnectionForWriting } from './connection-options.ts';
 import type { ServerList } from './connection-string.ts';
 import { codedDatabaseError, sqlState } from './database-error.ts';
 import type { Executor } from './executor.ts';
-import { doorbellChannel, quoteIdentifier, quoteLiteral } from './identifier.ts';
+import { defaultSchema, doorbellChannel, quoteIdentifier, quoteLiteral } from './identifier.ts';
 import type { MigrateOptions, MigrationSqlOptions, PartitionChoice } from './migrate-options.ts';
 import { queryTimeoutMs, resolveMigrateOptions, resolveMigrationSqlOptions } from './migrate-options.ts';
 import type { AppliedMigration, AppliedRoutine, Migration, Routine } from './migrations.ts';
@@ -14,7 +14,7 @@ import { checkHistory, findOutdated, inOrder, readScripts } from './migrations.t
 import type { NotifyTriggerChange } from './notify-trigger.ts';
 import { applyNotifyTrigger, findNotifyTriggerChange, notifyTriggerSql } from './notify-trigger.ts';
 import { readSchemaCreators } from './schema-creators.ts';
-import { transactionSettingsSql } from './statement-settings.ts';
+import { rememberSettingsSql, restoreSettingsSql, transactionSettingsSql } from './statement-settings.ts';
 
 export interface MigrateResult {
   schema: string;
@@ -89,7 +89,8 @@ function record(schema: string, { version, name, checksum }: Migration | Routine
 
 /**
  * All migrations and routines as SQL text, for teams that apply it with their own tool. It records what was applied as
- * `migrate()` does, so the two can be mixed. `after` omits the migrations up to that version.
+ * `migrate()` does, so the two can be mixed. `after` omits the migrations up to that version. `ownTransaction: false` omits BEGIN
+ * and COMMIT, for a tool that runs it in a transaction together with statements of its own.
  */
 export function migrationSql(options: MigrationSqlOptions = {}): string {
   const schema = resolveMigrationSqlOptions(options);
@@ -98,7 +99,14 @@ export function migrationSql(options: MigrationSqlOptions = {}): string {
     ({ version }) => version === undefined || version > (options.after ?? 0),
   );
   const choices = partitionNew(schema, options.partitions) + notifyTriggerSql(schema, options.notifyTrigger);
-  return `begin;\n${transactionSettingsSql};\n${createSchemaIfMissing(schema)};\n${bookkeeping(schema)};\n\n${scriptsSql(schema, scripts)}${choices}commit;\n`;
+  const [first, last] =
+    options.ownTransaction === false ? [rememberSettingsSql, restoreSettingsSql] : ['begin', 'commit'];
+  return `${first};\n${transactionSettingsSql};\n${createSchemaIfMissing(schema)};\n${bookkeeping(schema)};\n\n${scriptsSql(schema, scripts)}${choices}${last};\n`;
+}
+
+/** Undoes `migrationSql()`, and loses all events. */
+export function dropOutboxSql(schema: string = defaultSchema): string {
+  return `drop schema if exists ${quoteIdentifier(schema)} cascade;\n`;
 }
 
 function scriptsSql(schema: string, scripts: readonly (Migration | Routine)[]): string {

@@ -8,6 +8,16 @@ import type { SessionSettings } from './connect.ts';
  */
 export const transactionSettingsSql = 'set local search_path = pg_catalog, pg_temp; set local row_security = off';
 
+const settingNames = ['search_path', 'row_security'] as const;
+const setConfigs = (pairs: readonly (readonly [to: string, from: string])[]) =>
+  `do $postcommit$ begin\n${pairs
+    .map(([to, from]) => `  perform pg_catalog.set_config('${to}', pg_catalog.current_setting('${from}'), true);\n`)
+    .join('')}end $postcommit$`;
+
+/** Remembers these settings, and sets them back, in a transaction that goes on with statements of another owner. */
+export const rememberSettingsSql = setConfigs(settingNames.map((name) => [`postcommit.${name}`, name]));
+export const restoreSettingsSql = setConfigs(settingNames.map((name) => [name, `postcommit.${name}`]));
+
 /** The same as one statement, for clients that send one at a time. */
 export const selectTransactionSettingsSql =
   "select pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('row_security', 'off', true)";

@@ -9,6 +9,7 @@ export default function setup(): void {
   installPackages(prisma6, 'Prisma 6 for the tests of adapters');
   installPackages(new URL('mikro-orm7/', here), 'MikroORM 7 for the tests of adapters');
   installPackages(new URL('typeorm03/', here), 'TypeORM 0.3 for the tests of adapters');
+  installPackages(new URL('migrators/', here), 'migration tools for the tests of adapters');
   generatePrisma(new URL('prisma7/', here), here);
   generatePrisma(prisma6, prisma6);
 }

@@ -1,8 +1,12 @@
+import { createRequire } from 'node:module';
 import * as mikroOrm6 from '@mikro-orm/postgresql';
-import type pg from 'pg';
+import pg from 'pg';
+import { describe, expect, test } from 'vitest';
 import { fromMikroOrm } from '../../src/adapters/mikro-orm.ts';
 import type { AdapterClient } from '../../src/testing/index.ts';
+import { insertOrder, nothing, one, orderCreated, written } from '../support/orders.ts';
 import * as mikroOrm7 from './mikro-orm7/node_modules/@mikro-orm/postgresql/index.js';
+import { ormScene, runOrmChecks } from './orm-checks.ts';
 import { endingConnections } from './pool-ends.ts';
 import { runAdapterConformance } from './run-conformance.ts';
 
@@ -47,5 +51,72 @@ function harness({ EntitySchema, MikroORM }: typeof mikroOrm6) {
   };
 }
 
-runAdapterConformance('fromMikroOrm with MikroORM 6', harness(mikroOrm6));
-runAdapterConformance('fromMikroOrm with MikroORM 7', harness(mikroOrm7 as unknown as typeof mikroOrm6));
+const pg7: typeof pg = createRequire(new URL('mikro-orm7/', import.meta.url))('pg');
+const harness6 = harness(mikroOrm6);
+const harness7 = harness(mikroOrm7 as unknown as typeof mikroOrm6);
+
+runAdapterConformance('fromMikroOrm with MikroORM 6', harness6);
+runAdapterConformance('fromMikroOrm with MikroORM 7', harness7);
+runOrmChecks('fromMikroOrm with MikroORM 6', harness6, pg);
+// Kysely, on which MikroORM 7 is built, does not tell the state of its connection.
+runOrmChecks('fromMikroOrm with MikroORM 7', harness7, pg7, { seesRawCommit: false });
+
+describe.each([
+  ['6', harness6],
+  ['7', harness7],
+])('fromMikroOrm with MikroORM %s', (_version, connect) => {
+  test('refuses a nested transaction whose outer one has ended, whose connection is in another', async () => {
+    const { client, database, outbox } = await ormScene(connect);
+    let kept: EntityManager | undefined;
+    await client.transaction(async (em) => {
+      await client.nested?.(em, async (inner) => {
+        kept = inner;
+      });
+    });
+    const refused: unknown[] = [];
+    await Promise.all(
+      Array.from({ length: 6 }, () =>
+        client.transaction(async (em) => {
+          await client.query(em, 'select 1');
+          refused.push(await outbox.emit(kept as EntityManager, orderCreated('1')).catch((error) => error.code));
+        }),
+      ),
+    );
+    expect(refused).toEqual(Array(6).fill('POSTCOMMIT_E_NOT_A_TRANSACTION'));
+    expect(await written(database)).toEqual(nothing);
+  });
+
+  test('takes a transaction that is opened with em.begin()', async () => {
+    const { client, database, outbox } = await ormScene(connect);
+    const em = (client.notTransactions['a fork'] as EntityManager).fork();
+    await em.begin();
+    await client.query(em, insertOrder, ['1']);
+    await outbox.emit(em, orderCreated('1'));
+    await em.commit();
+    expect(await written(database)).toEqual(one);
+    await expect(outbox.emit(em, orderCreated('1'))).rejects.toMatchObject({ code: 'POSTCOMMIT_E_NOT_A_TRANSACTION' });
+  });
+
+  test('finds the current transaction of the global EntityManager', async () => {
+    const { client, database, outbox } = await ormScene(connect);
+    const em = client.notTransactions['the EntityManager of the MikroORM object'] as EntityManager;
+    await em.transactional(async (inner) => {
+      await client.query(inner, insertOrder, ['1']);
+      await outbox.emit(em, orderCreated('1'));
+    });
+    expect(await written(database)).toEqual(one);
+  });
+
+  test('names the mistake', async () => {
+    const { client, outbox } = await ormScene(connect);
+    const em = client.notTransactions['a fork'] as EntityManager;
+    await expect(outbox.emit(em, orderCreated('1'))).rejects.toThrow(/not in a transaction.*em\.transactional/);
+    expect(() => fromMikroOrm({} as mikroOrm6.MikroORM)).toThrow(/MikroORM\.init/);
+    expect(() => fromMikroOrm({ em })).toThrow(
+      expect.objectContaining({
+        code: 'POSTCOMMIT_E_PACKAGE_TOO_OLD',
+        message: expect.stringContaining('MikroORM 6.0.0'),
+      }),
+    );
+  });
+});

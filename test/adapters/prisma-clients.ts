@@ -7,7 +7,7 @@ import { PrismaPg as PrismaPg6 } from './prisma6/node_modules/@prisma/adapter-pg
 import { PrismaClient as PrismaClient7 } from './prisma7/generated/client.ts';
 
 // PrismaPg takes a pool of the `pg` it has itself.
-const pg6: typeof pg = createRequire(new URL('prisma6/', import.meta.url))('pg');
+export const pg6: typeof pg = createRequire(new URL('prisma6/', import.meta.url))('pg');
 
 export interface OpenPrisma<Client> {
   prisma: Client;

@@ -19,5 +19,6 @@ test('this folder has no type errors, and what the *.types.ts files expect', asy
 test('examples of adapters compile as they stand', async () => {
   const examples = (await listExamples()).filter(needsDatabaseClients);
   expect(examples.length).toBeGreaterThan(3);
-  expect(await compileExamples(examples, 'test/adapters')).toBe('');
+  const prisma = `const prisma: import('${root}/test/adapters/prisma7/generated/client.ts').PrismaClient;`;
+  expect(await compileExamples(examples, 'test/adapters', prisma)).toBe('');
 }, 180_000);

@@ -119,8 +119,11 @@ export function needsDatabaseClients({ name }: Example): boolean {
   return /^(docs|src)\/adapters\/(?!pg\b)/.test(name);
 }
 
-/** The errors of the compiler, with the names of the examples. Imports resolve as in a file of the folder `from`. */
-export async function compileExamples(examples: readonly Example[], from: string): Promise<string> {
+/**
+ * The errors of the compiler, with the names of the examples. Imports resolve as in a file of the folder `from`. `globals` are
+ * declarations of what these examples may take for granted besides.
+ */
+export async function compileExamples(examples: readonly Example[], from: string, globals = ''): Promise<string> {
   // Below node_modules, so that imports of packages resolve as they would for a user.
   const scratch = join(root, from, 'node_modules/.cache', `postcommit-examples-${process.pid}`);
   await mkdir(scratch, { recursive: true });
@@ -137,7 +140,7 @@ export async function compileExamples(examples: readonly Example[], from: string
     };
     await writeFile(join(scratch, 'tsconfig.json'), JSON.stringify(config));
     await writeFile(join(scratch, 'package.json'), '{"type":"module"}');
-    await writeFile(join(scratch, 'prelude.ts'), prelude);
+    await writeFile(join(scratch, 'prelude.ts'), `${prelude}declare global {\n${globals}\n}\n`);
     const names = new Map<string, string>();
     for (const [index, example] of examples.entries()) {
       names.set(`example-${index}.ts`, example.name);

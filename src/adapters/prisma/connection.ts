@@ -30,7 +30,10 @@ const taken: readonly (keyof ConnectionConfig)[] = [
  * because relays need a direct connection to be woken.
  *
  * @example
- * const relay = createRelay({ ...connectionOf(prisma), handlers });
+ * import { createRelay } from 'postcommit';
+ * import { connectionOf } from 'postcommit/prisma';
+ *
+ * const relay = createRelay({ ...connectionOf(prisma), handlers: {} });
  */
 export function connectionOf(prisma: object): ConnectionOptions {
   const { _engineConfig } = prisma as { _engineConfig?: { adapter?: AdapterInside } };
