@@ -24,7 +24,7 @@ describe('a batch handler', () => {
           bulk: {
             handleBatch: (events) => void sizes.push(events.length),
             batchSizeMax: 10,
-            batchWaitMs: 50,
+            batchWaitMs: 1_000,
           } as BatchHandler,
         },
       };
