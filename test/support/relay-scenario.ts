@@ -53,7 +53,7 @@ export class RelayScenario {
   async child(
     name: string,
     options: Omit<ScenarioRelayOptions, 'handlers' | 'logger'> = {},
-    { env, ...extra }: Pick<RelayChildConfig, 'clockSkewMs'> & { env?: Record<string, string> } = {},
+    { env, ...extra }: Pick<RelayChildConfig, 'clockSkewMs' | 'threadEnds'> & { env?: Record<string, string> } = {},
   ): Promise<Child> {
     const config: RelayChildConfig = {
       name,

@@ -59,7 +59,7 @@ export class HeartbeatThread implements Service {
         if (this.#worker || this.#stopping) throw error; // The thread runs and cannot connect.
       }
     }
-    await this.#useLocal().start();
+    await (this.#local ?? this.#useLocal()).start();
   }
 
   hold(registration: Registration): Promise<void> {
@@ -144,11 +144,9 @@ export class HeartbeatThread implements Service {
       this.#options.standing.suspended();
       this.#options.logger.warn({ err: String(error) }, 'the heartbeat runs on the event loop: its thread failed');
       const held = this.#held;
-      // Before the calls are rejected: hold() looks for the replacement.
-      if (held)
-        this.#useLocal()
-          .hold(held)
-          .catch(() => {});
+      // Before the calls are rejected: hold() looks for the replacement. Also without a registration, for the next one.
+      const local = this.#useLocal();
+      if (held) local.hold(held).catch(() => {});
     }
     for (const { reject } of this.#calls.values())
       reject(new Error('the heartbeat thread has ended', { cause: error }));
