@@ -8,6 +8,43 @@ const beganIn = (scenario: RelayScenario, relay: string) =>
 const relays = (scenario: RelayScenario) =>
   scenario.db.query('select name, ended_as from postcommit.outbox_relays order by token');
 
+describe('a relay whose heartbeat thread ends', () => {
+  const leaseUntil = async (scenario: RelayScenario) => {
+    const [row] = await scenario.db.query(
+      `select extract(epoch from lease_until) * 1000 as at from postcommit.outbox_relays where ended_at is null`,
+    );
+    return Number(row?.at ?? 0);
+  };
+
+  test(
+    'while it delivers keeps its lease',
+    withScenario(async (scenario) => {
+      const relay = await scenario.child('one', { leaseMs }, { threadEnds: 'onSignal' });
+      relay.kill('SIGUSR2');
+      await relay.next(({ event }) => event === 'thread ended');
+      const before = await leaseUntil(scenario);
+      await until(async () => (await leaseUntil(scenario)) > before + 2 * leaseMs, { what: 'it renews its lease' });
+      await scenario.emitLine('a', 2);
+      await scenario.drained();
+      expect(await relays(scenario)).toEqual([{ name: 'one', ended_as: null }]);
+    }),
+  );
+
+  test(
+    'after it has lost its lease, before it registers again, delivers',
+    withScenario(async (scenario) => {
+      const relay = await scenario.child('one', { leaseMs }, { threadEnds: 'onLeaseLost' });
+      await scenario.db.query(`update postcommit.outbox_relays set ended_at = now(), ended_as = 'lost'`);
+      await relay.next(({ event }) => event === 'thread ended');
+      await scenario.emitLine('a', 2);
+      await scenario.drained();
+      const before = await leaseUntil(scenario);
+      await until(async () => (await leaseUntil(scenario)) > before + leaseMs, { what: 'it renews its lease' });
+    }),
+    60_000,
+  );
+});
+
 describe('a handler that blocks the event loop', () => {
   test(
     'for three leases is executed once and settled, beside another relay',

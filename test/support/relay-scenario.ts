@@ -53,7 +53,10 @@ export class RelayScenario {
   async child(
     name: string,
     options: Omit<ScenarioRelayOptions, 'handlers' | 'logger'> = {},
-    { env, ...extra }: Pick<RelayChildConfig, 'clockSkewMs' | 'once'> & { env?: Record<string, string> } = {},
+    {
+      env,
+      ...extra
+    }: Pick<RelayChildConfig, 'clockSkewMs' | 'once' | 'threadEnds'> & { env?: Record<string, string> } = {},
   ): Promise<Child> {
     const config: RelayChildConfig = {
       name,

@@ -1,5 +1,7 @@
 // A relay in a process of its own, for tests that kill it. Its argument is a RelayChildConfig as JSON; it stops on
 // SIGTERM. What it has to tell goes to standard output, one JSON object a line.
+import { syncBuiltinESMExports } from 'node:module';
+import workerThreads, { Worker } from 'node:worker_threads';
 import type { RelayOptions } from '../../src/relay/options.ts';
 import type { RunOnceOptions } from '../../src/relay/run-once-options.ts';
 
@@ -11,9 +13,18 @@ export interface RelayChildConfig {
   clockSkewMs?: number;
   /** Calls runOnce() instead of start(), and sends its result. */
   once?: RunOnceOptions;
+  /** When the thread of its heartbeat ends. */
+  threadEnds?: 'onSignal' | 'onLeaseLost';
 }
 
-const { name, journalPath, options, clockSkewMs = 0, once } = JSON.parse(process.argv[2] ?? '{}') as RelayChildConfig;
+const {
+  name,
+  journalPath,
+  options,
+  clockSkewMs = 0,
+  once,
+  threadEnds,
+} = JSON.parse(process.argv[2] ?? '{}') as RelayChildConfig;
 
 if (clockSkewMs !== 0) {
   const TrueDate = Date;
@@ -26,6 +37,15 @@ if (clockSkewMs !== 0) {
     }
   } as DateConstructor;
 }
+
+const threads: Worker[] = [];
+workerThreads.Worker = class extends Worker {
+  constructor(...given: ConstructorParameters<typeof Worker>) {
+    super(...given);
+    threads.push(this);
+  }
+};
+syncBuiltinESMExports();
 
 // After the clock is set, so that nothing has seen the true one.
 const { createRelay } = await import('../../src/relay/relay.ts');
@@ -41,6 +61,13 @@ const relay = createRelay({
 for (const event of ['started', 'stopped', 'relayLost', 'leaseLost', 'fenced', 'released', 'claimed'] as const) {
   relay.on(event, (facts: object) => tell({ event, ...facts }));
 }
+const endThread = () =>
+  void threads
+    .at(-1)
+    ?.terminate()
+    .then(() => tell({ event: 'thread ended' }));
+if (threadEnds === 'onLeaseLost') relay.on('leaseLost', endThread);
+if (threadEnds === 'onSignal') process.once('SIGUSR2', endThread);
 process.once('SIGTERM', () => {
   tell({ event: 'stopping' });
   void relay.stop();

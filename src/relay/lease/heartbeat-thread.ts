@@ -58,7 +58,7 @@ export class HeartbeatThread implements Service {
         if (this.#worker || this.#stopping) throw error; // The thread runs and cannot connect.
       }
     }
-    await this.#useLocal().start();
+    await (this.#local ?? this.#useLocal()).start();
   }
 
   keepAlive(registration: Registration): Promise<void> {
@@ -143,11 +143,9 @@ export class HeartbeatThread implements Service {
       this.#options.standing.suspended();
       this.#options.logger.warn({ err: String(error) }, 'the heartbeat runs on the event loop: its thread failed');
       const registration = this.#registration;
-      // Before the calls are rejected: keepAlive() looks for the replacement.
-      if (registration)
-        this.#useLocal()
-          .keepAlive(registration)
-          .catch(() => {});
+      // Before the calls are rejected: keepAlive() looks for the replacement. Also without a registration, for the next one.
+      const local = this.#useLocal();
+      if (registration) local.keepAlive(registration).catch(() => {});
     }
     for (const { reject } of this.#calls.values())
       reject(new Error('the heartbeat thread has ended', { cause: error }));
