@@ -86,8 +86,8 @@ begin
     into result, keys, seqs;
   perform :"schema".undefer(keys, seqs);
   if (result ->> 'running')::bigint > 0 then
-    -- The channel of the doorbell: see doorbellChannel in src/database/identifier.ts.
-    perform pg_notify('postcommit_' || left(encode(sha256(convert_to(:'schema', 'UTF8')), 'hex'), 16), 'cancelled');
+    -- The channel of the doorbell: see doorbellChannel in src/database/identifier.ts. A name of a queue has no colon.
+    perform pg_notify('postcommit_' || left(encode(sha256(convert_to(:'schema', 'UTF8')), 'hex'), 16), 'cancelled:');
   end if;
   return result;
 end

@@ -256,11 +256,13 @@ export class RelaySession implements Service {
 
   get #load() {
     const { inFlight, waiting } = this.#dispatcher;
-    const queues: Record<string, { inFlight: number; waiting: number }> = {};
-    for (const queue of this.#options.queues.keys()) {
-      const own = this.#dispatcher.of(queue);
-      queues[queue] = { inFlight: own.inFlight, waiting: own.waiting };
-    }
+    // Not by assignment: a queue may be named `__proto__`.
+    const queues = Object.fromEntries(
+      [...this.#options.queues.keys()].map((queue) => {
+        const own = this.#dispatcher.of(queue);
+        return [queue, { inFlight: own.inFlight, waiting: own.waiting }];
+      }),
+    );
     return { inFlight, waiting, queues };
   }
 

@@ -88,6 +88,10 @@ describe('a handler that blocks the event loop', () => {
       await scenario.relay('other', { leaseMs: 600_000 });
       await scenario.drained(15_000);
       expect(beganIn(scenario, 'other')).toBe(3);
+      const ended = () => scenario.journal.read().some(({ phase, relay }) => phase === 'end' && relay === 'blocked');
+      const line = await until(() => /.*event loop blocked.*/.exec(blocked.stderr())?.[0], { what: 'it is printed' });
+      expect(JSON.parse(line)).toMatchObject({ level: 'error', relay: 'blocked', blockedMs: expect.any(Number) });
+      expect(ended()).toBe(false);
       expect(await relays(scenario)).toMatchObject([
         { name: 'blocked', ended_as: 'lost' },
         { name: 'other', ended_as: null },

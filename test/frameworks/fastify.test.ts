@@ -31,7 +31,8 @@ function outboxOf(db: TestDatabase): Outbox<pg.PoolClient> {
 }
 
 function relayOf(db: TestDatabase, options: Partial<RelayOptions> = {}): Relay {
-  const relay = createRelay({ connectionString: db.url, ...options });
+  const handlers = { 'order.created': { ignore: () => {} } };
+  const relay = createRelay({ connectionString: db.url, handlers, ...options });
   cleanups.push(() => relay.stop());
   return relay;
 }

@@ -43,8 +43,9 @@ describe('the options of @nestarc/outbox', () => {
       deliverTimeoutMs: 60_000,
       blockedMaxMs: 60_000,
     });
-    createRelay(relay);
-    createRelay(resolveModuleOptions({ db, retry: { maxRetries: 1_000 } }).relay); // The delays would overflow.
+    const handlers = { 'order.created': { ignore: () => {} } };
+    createRelay({ ...relay, handlers });
+    createRelay({ ...resolveModuleOptions({ db, retry: { maxRetries: 1_000 } }).relay, handlers }); // The delays would overflow.
     expect(resolveModuleOptions({ db, retry: { maxRetries: 0 } }).relay.retry).toEqual({ delaysMs: [] });
   });
 

@@ -1,8 +1,10 @@
+import pg from 'pg';
 import { describe, expect, test } from 'vitest';
 import { notifyRelays } from '../../src/outbox/emitting/notify.ts';
+import { Doorbell } from '../../src/relay/wake/doorbell.ts';
 import { statement } from '../support/postgres-proxy.ts';
 import { withScenario } from '../support/relay-scenario.ts';
-import { nextEvent, until } from '../support/wait.ts';
+import { nextEvent, until, within } from '../support/wait.ts';
 
 /** Emits as another process would: this one is notified only by NOTIFY. */
 const emitElsewhere = `select postcommit.emit('scripted', 'thing', 'a', 'null')`;
@@ -77,5 +79,36 @@ describe('the doorbell', () => {
       expect(relay.stats().token).toBe(token);
       expect(lost).toEqual([]);
     }),
+  );
+
+  test.each(['cancelled', 'probe'])(
+    'a notification for a queue named %s rings its bell, and means nothing else',
+    (queue) =>
+      withScenario(async ({ db }) => {
+        let cancellations = 0;
+        const doorbell = new Doorbell({
+          schema: 'postcommit',
+          listen: true,
+          pollIntervalMs: 60_000,
+          isBusy: () => false,
+          onCancelled: () => void cancellations++,
+          onNotificationsLost: () => {},
+        });
+        const bell = doorbell.bell(queue);
+        const client = new pg.Client({ connectionString: db.url });
+        await client.connect();
+        try {
+          await doorbell.start();
+          await doorbell.attach(client);
+          await bell.wait(60_000); // It rings for each new connection.
+          const rung = bell.wait(60_000);
+          await notifyRelays(db.pool, 'postcommit', queue);
+          await within(rung, { timeoutMs: 5_000, what: 'the bell rings' });
+          expect(cancellations).toBe(0);
+        } finally {
+          await doorbell.stop();
+          await client.end();
+        }
+      })(),
   );
 });

@@ -129,6 +129,20 @@ describe('named queues', () => {
     20_000,
   );
 
+  test.each(['__proto__', 'constructor'])(
+    'a queue may be named %s, and its figures are in stats()',
+    (queue) =>
+      withScenario(async (scenario) => {
+        const queues = Object.fromEntries([[queue, 3]]);
+        const relay = await scenario.relay('one', { queues, pollIntervalMs: 60_000 });
+        await scenario.db.query(`select postcommit.emit('scripted', 'thing', 'a', 'null', queue => '${queue}')`);
+        await notifyRelays(scenario.db.pool, 'postcommit', queue);
+        await until(() => scenario.journal.ends().length === 1, { what: 'it was delivered' });
+        expect(Object.keys(relay.stats().queues)).toEqual([queue]);
+      })(),
+    20_000,
+  );
+
   test(
     'an event waits for an earlier one of its aggregate in another queue, and follows at once',
     withScenario(async (scenario) => {

@@ -1,7 +1,8 @@
 // The thread that a relay's heartbeat runs on: see heartbeat-thread.ts. Starts nothing unless it is run as that thread.
+import { writeSync } from 'node:fs';
 import { parentPort, workerData } from 'node:worker_threads';
 import type { Server } from '../../database/connection-string.ts';
-import type { Logger } from '../../telemetry/logging.ts';
+import { jsonLogger, type Logger } from '../../telemetry/logging.ts';
 import { Heartbeat } from './heartbeat.ts';
 import { monotonicMs, Standing } from './standing.ts';
 import type { FromThread, PasswordAnswer, ThreadData, ToThread } from './thread-messages.ts';
@@ -24,6 +25,15 @@ function run(port: NonNullable<typeof parentPort>, data: ThreadData): void {
     config: { ...server.config, password: () => askPassword(index) },
   });
 
+  /** Of this thread's own: `process.stderr` of a thread is written by the event loop that hangs. */
+  const standardError = jsonLogger((line) => {
+    try {
+      writeSync(2, line);
+    } catch {
+      // Closed, or full: the log of the relay has it when the event loop moves again.
+    }
+  });
+
   const standing = new Standing(data.memory);
   const { servers } = data;
   let stats: unknown = {};
@@ -34,6 +44,7 @@ function run(port: NonNullable<typeof parentPort>, data: ThreadData): void {
     stats: () => stats,
     logger: { debug: log('debug'), info: log('info'), warn: log('warn'), error: log('error') },
     isBlocked: () => monotonicMs() - standing.movedAt > data.blockedMaxMs,
+    onBlocked: (fields, message) => standardError.error(fields, message),
     onLost: (token) => tell({ tell: 'lost', token }),
     onTakeover: (relay) => tell({ tell: 'takeover', relay }),
     onDisconnected: (error) => tell({ tell: 'disconnected', error: String(error) }),

@@ -48,6 +48,8 @@ export interface HeartbeatOptions {
   stats: () => unknown;
   /** Whether the relay's event loop is blocked: then the relay must not count as alive. Default: it is not. */
   isBlocked?: () => boolean;
+  /** The event loop hangs, so that what goes to `logger` is not logged before it moves again. */
+  onBlocked?: (fields: object, message: string) => void;
   /** Another relay declared this one lost, and may have taken over. */
   onLost: (token: string) => void;
   onTakeover: (lost: LostRelay) => void;
@@ -218,8 +220,12 @@ export class Heartbeat implements Service {
   #isBlocked(): boolean {
     const isBlocked = this.#options.isBlocked?.() ?? false;
     if (isBlocked && !this.#wasBlocked) {
-      this.#options.standing.suspended();
-      this.#options.logger.error({}, 'event loop blocked for blockedMaxMs, other relays take over');
+      const { name: relay, standing, logger, onBlocked } = this.#options;
+      standing.suspended();
+      const fields = { relay, blockedMs: Math.round(monotonicMs() - standing.movedAt) };
+      const message = 'event loop blocked, gave up the lease; another relay delivers its events';
+      logger.error(fields, message);
+      onBlocked?.(fields, message);
       this.#db.disconnect(new Error('the event loop is blocked')); // Frees the lock.
     }
     this.#wasBlocked = isBlocked;

@@ -126,7 +126,7 @@ export class Doorbell implements Service {
     if (payload === this.#probe) {
       this.#probeReceived = true;
       this.#listens();
-    } else if (payload === 'cancelled') {
+    } else if (payload === 'cancelled:') {
       this.#options.onCancelled?.();
     } else if (!payload.startsWith('probe:')) {
       this.ring(queuesNotified(payload));
