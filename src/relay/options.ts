@@ -237,11 +237,6 @@ export function resolveOptions(given: RelayOptions) {
     schedules: resolveSchedules(given.schedules),
     logger: checkLogger(given.logger),
   };
-  if (handlers.all.length === 0 && options.destinations.length === 0) {
-    throw fail(
-      "handlers and destinations are empty, so every event would fail until its attempts are used up. Give at least one, e.g. handlers: { 'order.created': { 'send-receipt': async (event) => {} } }.",
-    );
-  }
   if (options.route !== undefined && options.destinations.length === 0) {
     throw fail('route needs destinations to choose from.');
   }
@@ -292,6 +287,14 @@ function checkLogger(given: Logger | false | undefined): Logger {
       throw fail(`logger must be false, or have a function ${level}, as pino's has.`);
   }
   return logger;
+}
+
+/** Refuses a relay that can deliver nothing. */
+export function requireTargets({ handlers, destinations }: ResolvedRelayOptions): void {
+  if (handlers.all.length > 0 || destinations.length > 0) return;
+  throw fail(
+    "handlers and destinations are empty, so every event would fail until its attempts are used up. Give at least one, e.g. handlers: { 'order.created': { 'send-receipt': async (event) => {} } }.",
+  );
 }
 
 function fail(detail: string): PostcommitError {

@@ -5,7 +5,7 @@ import { errorText } from '../telemetry/error-text.ts';
 import { SparseLog } from '../telemetry/logging.ts';
 import type { MaintenanceRun } from './maintenance/maintenance.ts';
 import type { RelayOptions, ResolvedRelayOptions } from './options.ts';
-import { resolveOptions } from './options.ts';
+import { requireTargets, resolveOptions } from './options.ts';
 import type { RunOnceOptions, RunOnceResult } from './run-once-options.ts';
 import { resolveRunOnce } from './run-once-options.ts';
 import { RelaySession } from './session.ts';
@@ -73,7 +73,10 @@ export class Relay extends Lifecycle {
   constructor(options: RelayOptions | (() => RelayOptions)) {
     super();
     this.#given = options;
-    if (typeof options !== 'function') this.#resolved = resolveOptions(options);
+    if (typeof options === 'function') return;
+    this.#resolved = resolveOptions(options);
+    // A container may have found no handlers yet, in an application that has just been begun.
+    requireTargets(this.#resolved);
   }
 
   /** Connects, registers and starts to deliver. Fails when the database cannot be reached or is not migrated. */
