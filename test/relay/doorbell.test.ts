@@ -82,7 +82,7 @@ describe('the doorbell', () => {
   );
 
   test.each(['cancelled', 'probe'])(
-    'a notification for a queue named %s rings its bell, and means nothing else',
+    'a notification for a queue named %s wakes its lane, and means nothing else',
     (queue) =>
       withScenario(async ({ db }) => {
         let cancellations = 0;
@@ -100,10 +100,10 @@ describe('the doorbell', () => {
         try {
           await doorbell.start();
           await doorbell.attach(client);
-          await bell.wait(60_000); // It rings for each new connection.
-          const rung = bell.wait(60_000);
+          await bell.wait(60_000); // Each new connection notifies.
+          const notified = bell.wait(60_000);
           await notifyRelays(db.pool, 'postcommit', queue);
-          await within(rung, { timeoutMs: 5_000, what: 'the bell rings' });
+          await within(notified, { timeoutMs: 5_000, what: 'the lane is notified' });
           expect(cancellations).toBe(0);
         } finally {
           await doorbell.stop();
