@@ -11,7 +11,7 @@ export type Language = 'ts' | 'esm' | 'cjs';
 export const languages: readonly Language[] = ['ts', 'esm', 'cjs'];
 
 /** What a migration does, in forms for tools with and without a transaction around it. */
-export interface Migration {
+export interface ToolMigration {
   /** For a tool that runs it in a transaction together with statements of its own. */
   up: string;
   /** With BEGIN and COMMIT. */
@@ -21,7 +21,7 @@ export interface Migration {
 }
 
 export interface FileRequest {
-  migration: Migration;
+  migration: ToolMigration;
   at: Date;
   language: Language;
   /** Whether `.js` is an ES module: `"type": "module"` in package.json. */

@@ -1,7 +1,7 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { PostcommitError } from '../../errors.ts';
-import type { Language, Migration } from './migration-file.ts';
+import type { Language, ToolMigration } from './migration-file.ts';
 import type { MigrationTool, ToolName } from './tools.ts';
 import { migrationTools } from './tools.ts';
 
@@ -16,7 +16,7 @@ export interface WriteOptions {
 /** Writes a migration as the tool reads it, and returns the paths of the files. Nothing is overwritten. */
 export function writeMigrationFiles(
   tool: ToolName,
-  migration: Migration,
+  migration: ToolMigration,
   { cwd, output, language }: WriteOptions,
 ): string[] {
   const chosen: MigrationTool = migrationTools[tool];
