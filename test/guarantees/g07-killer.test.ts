@@ -25,7 +25,7 @@ describe('G7: an event that ends every process that delivers it', () => {
       expect(lives).toBeLessThanOrEqual(8);
       const [letter] = await scenario.db.query('select * from postcommit.outbox_dead_letters');
       expect(letter).toMatchObject({ seq: '1', reason: 'crashed', attempts: 3 });
-      expect(letter.error).toMatch(/It was the only event being delivered, 3 times/);
+      expect(letter.error).toMatch(/It was the only event in flight, 3 times/);
       const failures = await scenario.db.query('select attempt, code from postcommit.outbox_failures order by attempt');
       expect(failures).toEqual([1, 2, 3].map((attempt) => ({ attempt, code: 'POSTCOMMIT_E_RELAY_ENDED' })));
       const killed = Array.from({ length: lives }, (_, n) => `life ${n}`);

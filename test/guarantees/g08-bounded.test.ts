@@ -129,7 +129,7 @@ describe('G8 bounded', () => {
       expect(lines.length).toBeLessThan(25);
       proxy.accept();
       await scenario.drained();
-      expect(relay.stats().connected).toBe(true);
+      await until(() => relay.stats().connected, { what: 'every connection is back' });
     }),
   );
 
