@@ -33,7 +33,7 @@ const taken: readonly (keyof ConnectionConfig)[] = [
  * import { createRelay } from 'postcommit';
  * import { connectionOf } from 'postcommit/prisma';
  *
- * const relay = createRelay({ ...connectionOf(prisma), handlers: {} });
+ * const relay = createRelay({ ...connectionOf(prisma), handlers: { 'order.created': { log: console.log } } });
  */
 export function connectionOf(prisma: object): ConnectionOptions {
   const { _engineConfig } = prisma as { _engineConfig?: { adapter?: AdapterInside } };
