@@ -129,7 +129,7 @@ describe('G8 bounded', () => {
       expect(lines.length).toBeLessThan(25);
       proxy.accept();
       await scenario.drained();
-      await until(() => relay.stats().connected, { what: 'every connection is back' });
+      await until(() => relay.stats().connected, { what: 'every connection is up again' });
     }),
   );
 
