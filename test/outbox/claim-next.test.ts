@@ -432,6 +432,60 @@ describe('claimNext', () => {
   });
 });
 
+describe('a quick claim', () => {
+  const quick = (more: Partial<ClaimNextRequest> = {}) => next({ quick: true, ...more });
+
+  test('brings the only event as any claim does, whatever else waits, is due or was left by an ended relay', async () => {
+    const [waiting, due, left] = [...(await emit('w')), ...(await emit('d')), ...(await emit('l'))];
+    await db.query(`update postcommit.outbox_queue set available_at = now() + interval '1 hour' where seq = $1`, [
+      waiting,
+    ]);
+    await db.query(`update postcommit.outbox_queue set available_at = now() where seq = $1`, [due]);
+    await db.query('update postcommit.outbox_queue set claimed_by = $1 where seq = $2', [ended, left]);
+    const [seq] = await emit('x');
+    await expectNothingClaimed('more'); // Without quick: one to take over, and one that is due.
+    expect(await quick()).toMatchObject({ rows: [{ seq, type: 't', payloadJson: '{}' }], dueInMs: undefined });
+    expect(await quick()).toBe('other'); // Without another event it examines everything.
+  });
+
+  test('leaves several events to claim', async () => {
+    await emit('x', 2);
+    await expectNothingClaimed('more', { quick: true });
+  });
+
+  test('leaves an event alone behind a predecessor in any state, and while anything is on the shelf', async () => {
+    const [first] = await emit('x', 2);
+    for (const state of [
+      `claimed_by = ${other}`,
+      `available_at = 'infinity'`,
+      `available_at = now() + interval '1 hour'`,
+    ]) {
+      await db.query(`update postcommit.outbox_queue set claimed_by = null, available_at = null where seq = $1`, [
+        first,
+      ]);
+      await db.query(`update postcommit.outbox_queue set ${state} where seq = $1`, [first]);
+      await expectNothingClaimed('other', { quick: true });
+    }
+    await db.query(
+      `with gone as (delete from postcommit.outbox_queue where seq = $1 returning *)
+       insert into postcommit.outbox_shelf (destination, seq, key, attempts, takeovers) select 'away', seq, key, 0, 0 from gone`,
+      [first],
+    );
+    await expectNothingClaimed('other', { quick: true });
+    await db.query('delete from postcommit.outbox_shelf');
+    expect(seqsOf(await quick())).toHaveLength(1);
+  });
+
+  test('claims nothing from a paused queue, nor for a relay that has ended', async () => {
+    await emit('x');
+    await db.query(`insert into postcommit.outbox_queue_states (queue, paused_at) values ('default', now())`);
+    expect(await quick()).toMatchObject({ rows: [] });
+    await db.query('delete from postcommit.outbox_queue_states');
+    await expect(quick({ token: ended })).rejects.toMatchObject({ code: 'PC001' });
+    expect(seqsOf(await quick())).toHaveLength(1);
+  });
+});
+
 describe('two that ask at once', () => {
   test('neither wait for each other nor get the same', async () => {
     await emit('x');
@@ -484,6 +538,7 @@ describe('two that ask at once', () => {
       '',
       [],
       'default',
+      false,
     ]);
     await until(
       async () =>

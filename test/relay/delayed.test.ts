@@ -47,6 +47,40 @@ describe('a delayed event', () => {
   );
 
   test(
+    'is delivered promptly beside events that are claimed one at a time, and so is what an ended relay has left',
+    withScenario(async (scenario) => {
+      await scenario.relay('one', { pollIntervalMs });
+      await scenario.emit([{ aggregateId: 'delayed', delayMs: 100 }]);
+      /** Emits one event at a time, and waits until it is delivered, until this many others are too. */
+      const streamUntilOthers = async (others: number, what: string) => {
+        const startedAt = performance.now();
+        const othersDelivered = () => scenario.journal.ends().length - emitted;
+        while (othersDelivered() < others) {
+          if (performance.now() - startedAt > promptMs) throw new Error(`${what}: not within ${promptMs} ms`);
+          await scenario.emit([{ aggregateId: `steady ${++emitted}` }]);
+          await until(() => othersDelivered() >= 0, { what: 'the event of the stream is delivered' });
+        }
+      };
+      let emitted = 0;
+      await streamUntilOthers(1, 'the delayed event');
+      await expectOnTime(scenario, ['delayed']);
+      const [gone] = await scenario.db.query<{ token: string }>(
+        `insert into postcommit.outbox_relays (name, host, pid, lease_until, ended_at, ended_as)
+         values ('gone', 'h', 1, now(), now(), 'lost') returning token`,
+      );
+      await scenario.db.query(
+        `with e as (insert into postcommit.outbox_events (aggregate_type, aggregate_id, event_type, payload)
+           select aggregate_type, 'left', event_type, payload from postcommit.outbox_events order by seq desc limit 1 returning seq)
+         select from e`,
+      );
+      await scenario.db.query('update postcommit.outbox_queue set claimed_by = $1 where claimed_by is null', [
+        gone?.token,
+      ]);
+      await streamUntilOthers(2, 'the event of the ended relay');
+    }),
+  );
+
+  test(
     'that was there before the relay, or was due before, likewise',
     withScenario(async (scenario) => {
       await scenario.emit([

@@ -153,13 +153,17 @@ export const claimNextSql = perSchema(
   (
     s,
   ) => `select * from ${s}.claim_next($1::bigint, $2::bigint[], $3::integer, $4::bigint[], $5::bigint, $6::bigint, $7::text,
-  $8::text[], $9::text)`,
+  $8::text[], $9::text, $10::boolean)`,
 );
 
-export type ClaimNextRequest = Pick<
-  ClaimRequest,
-  'token' | 'queue' | 'exceptKeys' | 'inlineBytesMax' | 'knownSeqs' | 'lowWater' | 'targets'
->;
+export interface ClaimNextRequest
+  extends Pick<
+    ClaimRequest,
+    'token' | 'queue' | 'exceptKeys' | 'inlineBytesMax' | 'knownSeqs' | 'lowWater' | 'targets'
+  > {
+  /** Whether to examine only the one event, if there is one. The caller must soon examine everything. Default false. */
+  quick?: boolean;
+}
 
 /**
  * Why nothing was claimed. `more`: there are several events. `raced`: another relay is claiming it. `other`: the event needs
@@ -171,10 +175,19 @@ export type ClaimNextResult = ClaimResult | 'more' | 'raced' | 'other';
 export async function claimNext(
   query: ArrayQuery,
   schema: string,
-  { token, queue = defaultQueue, exceptKeys, inlineBytesMax, knownSeqs, lowWater, targets }: ClaimNextRequest,
+  {
+    token,
+    queue = defaultQueue,
+    exceptKeys,
+    inlineBytesMax,
+    knownSeqs,
+    lowWater,
+    targets,
+    quick = false,
+  }: ClaimNextRequest,
 ): Promise<ClaimNextResult> {
   const { mark, requeues, server } = lowWater;
-  const values = [token, exceptKeys, inlineBytesMax, knownSeqs ?? null, mark, requeues, server, targets, queue];
+  const values = [token, exceptKeys, inlineBytesMax, knownSeqs ?? null, mark, requeues, server, targets, queue, quick];
   const { rows } = await query(claimNextSql(schema), values, true);
   const [seen, fits, dueInMs, seq, key, attempts, done, takeovers, owed, replayId, ...event] = rows[0] as NextRow;
   const examined = Number(seen);

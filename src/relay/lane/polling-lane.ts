@@ -21,7 +21,15 @@ import type { ClaimReport, Lane } from './lane.ts';
 import type { Look } from './queue-walk.ts';
 import { QueueWalk } from './queue-walk.ts';
 import type { SlowKeys } from './slow-keys.ts';
-import { blockedRetryMs, claimRetryMsMax, dueShare, notOneForMs, oneByOneForMs, roomCheckMs } from './tuning.ts';
+import {
+  blockedRetryMs,
+  claimRetryMsMax,
+  dueShare,
+  examineAllAfterMs,
+  notOneForMs,
+  oneByOneForMs,
+  roomCheckMs,
+} from './tuning.ts';
 
 export interface PollingLaneOptions {
   schema: string;
@@ -92,6 +100,8 @@ export class PollingLane implements Lane {
   /** Whether the last claim was for one of these kinds, found none, and the other kind is next. */
   #otherIsNext = false;
   #notOneUntil = Number.NEGATIVE_INFINITY;
+  /** When to examine everything at the latest. Until then the claim after a notification is for the one event alone. */
+  #examineAllAt = Number.POSITIVE_INFINITY;
   /** Until then a claim reads no payload, because payloads may be why an earlier one timed out. */
   #oneByOneUntil = Number.NEGATIVE_INFINITY;
   /** Whether the next claim samples the low-water mark, because the last one should have. */
@@ -133,7 +143,7 @@ export class PollingLane implements Lane {
     if (kind !== 'delivered') {
       if (key !== null) history.settled(key, kind === 'unavailable' ? 'shelved' : 'returned');
       // A retry that is due before the next claim, or an event that another relay may claim now.
-      if (kind !== 'unavailable') doorbell.ringIn(delayOf(entry) ?? 0);
+      if (kind !== 'unavailable') this.#examineAllIn(delayOf(entry) ?? 0);
       if (key !== null && (kind === 'failed' || kind === 'deadLettered')) slowKeys.failed(key);
     } else if (key !== null && event.attempts > 0) {
       slowKeys.recovered(key);
@@ -144,6 +154,11 @@ export class PollingLane implements Lane {
       this.#options.onKeyFreed(wantsMore);
     }
     this.#onRoom?.();
+  }
+
+  #examineAllIn(ms: number): void {
+    this.#examineAllAt = Math.min(this.#examineAllAt, performance.now() + ms);
+    this.#options.doorbell.ringIn(ms);
   }
 
   /** An event of another queue was claimed or settled: what this lane could not claim may have waited for it. */
@@ -251,11 +266,12 @@ export class PollingLane implements Lane {
     try {
       if (this.#mayBeOne(request, now)) {
         const lowWater = mark.mark;
-        const one = { ...request, inlineBytesMax, knownSeqs, lowWater, targets };
+        const quick = knownSeqs === undefined && now < this.#examineAllAt;
+        const one = { ...request, inlineBytesMax, knownSeqs, lowWater, targets, quick };
         const next = await claimNext(db.queryArrays, schema, one);
         // Sampling the low-water mark is slow when it is rare: it is left to the next claim, so that no event waits for it.
         this.#sampleOwed = sampleIsDue && typeof next === 'object';
-        if (typeof next === 'object') return next;
+        if (typeof next === 'object') return this.#examined(next, quick && next.rows.length > 0);
         // A stream, or something that claimNext does not handle, may last: an unsuccessful call costs a round trip.
         this.#notOneUntil = now + notOneForMs[next];
       }
@@ -264,11 +280,19 @@ export class PollingLane implements Lane {
       const lowWater = mark.mark;
       const suspectMax = buffer.suspectRoom;
       const common = { ...request, inlineBytesMax, knownSeqs, lowWater, targets };
-      return await claim(db.queryArrays, schema, { ...common, sample: sampleIsDue, suspectMax });
+      return this.#examined(await claim(db.queryArrays, schema, { ...common, sample: sampleIsDue, suspectMax }), false);
     } catch (error) {
       if (!isUnreadable(error)) turn.answerLost = true;
       throw error;
     }
+  }
+
+  /** Remembers when to examine everything again: a quick claim does not say when the next waiting event is due. */
+  #examined(result: ClaimResult, quickly: boolean): ClaimResult {
+    const now = performance.now();
+    if (quickly) this.#examineAllAt = Math.min(this.#examineAllAt, now + examineAllAfterMs);
+    else this.#examineAllAt = now + (result.dueInMs ?? Number.POSITIVE_INFINITY);
+    return quickly ? { ...result, dueInMs: Math.max(1, this.#examineAllAt - now) } : result;
   }
 
   /** Whether a single event may have caused this claim, and the claim has nothing else to do. */

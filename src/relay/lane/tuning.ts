@@ -13,6 +13,11 @@ export const dueShare = 0.25;
 export const oneByOneForMs = 60_000;
 /** For how long `claimNext`, for one event, is not tried after it found something else: it costs a round trip. */
 export const notOneForMs = { more: 20, raced: 0, other: 500 };
+/**
+ * After a claim for one event alone, everything is examined within this time: waiting events that are due, suspects, and what
+ * ended relays have left. Rare enough that most events of a steady stream are claimed quickly.
+ */
+export const examineAllAfterMs = 100;
 /** How often a lane without room checks again: slow keys are judged by time. */
 export const roomCheckMs = 50;
 /** The pause after the nth consecutive failed claim: 20 ms, doubled each time up to `claimRetryMsMax`. */
