@@ -55,6 +55,7 @@ describe.each(variants)('an application of Nest $version, compiled to $format', 
     expect(rest).toContainEqual({ handler: 'ScopedHandler.handle', of: 'order.created' });
     expect(journal).toContainEqual({ what: 'answered', status: 201 });
     expect(journal).toContainEqual({ what: 'counts', pending: 0, delivered: 3 });
+    expect(journal).toContainEqual({ what: 'inbox', duplicates: [false, true] });
     // The request that emitted them had a context of its own.
     expect(noted.map(({ request }) => request)).toEqual([null, null]);
     // The relay ran from the start, and stopped before the pool was closed.

@@ -1,4 +1,6 @@
 export { OutboxAdmin } from '../../admin/admin.ts';
+export type { OnceResult } from '../../inbox/inbox.ts';
+export { Inbox } from '../../inbox/inbox.ts';
 export { Reject } from '../../relay/event/reject.ts';
 export { Relay } from '../../relay/relay.ts';
 export type { ClientProxyLike, ClientProxyOptions } from './client-proxy-publisher.ts';

@@ -3,7 +3,9 @@ import { Module } from '@nestjs/common';
 import { DiscoveryModule, DiscoveryService, ModuleRef } from '@nestjs/core';
 import type { PrismaRoot } from '../../adapters/prisma.ts';
 import { OutboxAdmin } from '../../admin/admin.ts';
+import type { OutboxDatabase } from '../../emit/outbox-database.ts';
 import { PostcommitError } from '../../errors.ts';
+import { Inbox } from '../../inbox/inbox.ts';
 import { Relay } from '../../relay/relay.ts';
 import { requireOneCopy } from './copies.ts';
 import { resolveReferences } from './destinations.ts';
@@ -37,6 +39,12 @@ const provide = (token: InjectionToken, inject: InjectionToken[], useFactory: Fa
 const providers: readonly Provider[] = [
   provide(resolvedOptions, [POSTCOMMIT_OPTIONS], resolveModuleOptions),
   provide(Outbox, [resolvedOptions], ({ outbox }: ResolvedModuleOptions) => new Outbox(outbox)),
+  provide(
+    Inbox,
+    [resolvedOptions],
+    ({ outbox: { db, schema } }: ResolvedModuleOptions) =>
+      new Inbox<unknown>({ db: db as OutboxDatabase<unknown>, ...(schema !== undefined && { schema }) }),
+  ),
   provide(OutboxAdmin, [Outbox], (outbox: Outbox) => outbox.admin),
   provide(
     Relay,
@@ -62,10 +70,10 @@ const providers: readonly Provider[] = [
   ),
 ];
 
-const exported = [Outbox, OutboxAdmin, Relay, RelayRunner, PostcommitHealthIndicator, POSTCOMMIT_OPTIONS];
+const exported = [Outbox, Inbox, OutboxAdmin, Relay, RelayRunner, PostcommitHealthIndicator, POSTCOMMIT_OPTIONS];
 
 /**
- * The outbox and its relay in a Nest application. Exports `Outbox`, `OutboxAdmin`, `Relay` and `PostcommitHealthIndicator` to all
+ * The outbox and its relay in a Nest application. Exports `Outbox`, `Inbox`, `OutboxAdmin`, `Relay` and `PostcommitHealthIndicator` to all
  * modules. The relay starts when the application has started. It stops first when the application closes; for that, call
  * `app.enableShutdownHooks()`.
  *

@@ -1,7 +1,8 @@
+import type { INestApplicationContext } from '@nestjs/common';
 import { Module } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import { Pool } from 'pg';
-import { OutboxAdmin, PostcommitModule, Relay } from 'postcommit/nestjs';
+import { Inbox, OutboxAdmin, PostcommitModule, Relay } from 'postcommit/nestjs';
 import { fromPg } from 'postcommit/pg';
 import { DatabaseModule } from './database.js';
 import { Journal } from './journal.js';
@@ -38,7 +39,21 @@ export async function orders(): Promise<void> {
   await delivered;
   const counts = await app.get(OutboxAdmin).counts();
   journal.add({ what: 'counts', pending: counts.pending, delivered: counts.delivered });
+  journal.add({ what: 'inbox', duplicates: [await processOnce(app), await processOnce(app)] });
   const relay = app.get(Relay);
   await app.close();
   journal.add({ what: 'relay', state: relay.stats().state });
+}
+
+async function processOnce(app: INestApplicationContext): Promise<boolean> {
+  const client = await app.get(Pool).connect();
+  try {
+    await client.query('begin');
+    const event = { consumer: 'mail', eventId: '018f4c6e-0000-7000-8000-000000000001' };
+    const { duplicate } = await app.get(Inbox).once(client, event, async () => {});
+    await client.query('commit');
+    return duplicate;
+  } finally {
+    client.release();
+  }
 }
