@@ -58,12 +58,13 @@ export async function serveHttp(options: HttpServerOptions): Promise<HttpServer>
   return { url: urlOf(host, bound), port: bound, stop: () => close(server) };
 }
 
-/** Checks the options and fills in the default, before anything listens. */
-export function resolveListen({ port, host = '127.0.0.1' }: ListenOptions): Required<ListenOptions> {
+/** Checks the options and fills in the default, before anything listens. `prefix` is for their names in errors. */
+export function resolveListen({ port, host = '127.0.0.1' }: ListenOptions, prefix = ''): Required<ListenOptions> {
   if (!Number.isInteger(port) || port < 0 || port > 65_535) {
-    throw bad(`port must be a whole number from 0 to 65535. Got ${shown(port)}.`);
+    throw bad(`${prefix}port must be a whole number from 0 to 65535. Got ${shown(port)}.`);
   }
-  if (typeof host !== 'string' || host === '') throw bad(`host must be an address or a name. Got ${shown(host)}.`);
+  if (typeof host !== 'string' || host === '')
+    throw bad(`${prefix}host must be an address or a name. Got ${shown(host)}.`);
   return { port, host };
 }
 
