@@ -80,6 +80,8 @@ export const errorCodes = {
   POSTCOMMIT_E_NO_CONFIG: 'No configuration file was found. Run `npx postcommit init`, or pass one with --config.',
   POSTCOMMIT_E_OUTPUT_FAILED:
     'Writing to standard output or standard error failed, so the command ended. Check the process that reads the output, and free disk space.',
+  POSTCOMMIT_E_CANNOT_LISTEN:
+    'The HTTP server cannot listen on this address. Use another port, end the process that has it, or use an address of this machine.',
   POSTCOMMIT_E_NO_DATABASE_URL:
     'No database is configured. Set DATABASE_URL, pass --database-url, or set connectionString or connection in postcommit.config.ts.',
   POSTCOMMIT_E_NO_HANDLER:

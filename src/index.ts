@@ -17,6 +17,7 @@ export type {
   UndeliveredTarget,
 } from './admin/filters.ts';
 export type { ForgetOptions, ForgetResult } from './admin/forgotten-targets.ts';
+export type { OutboxHealth, OutboxHealthLimits } from './admin/health.ts';
 export type { Conversion, ConversionStep, ConvertOptions, PatienceOptions } from './admin/partitions.ts';
 export { PartitionAdmin } from './admin/partitions.ts';
 export type { PruneOptions, PruneResult } from './admin/pruning.ts';
@@ -86,7 +87,7 @@ export type { RetryExponential, RetryPolicy, RetrySchedule } from './relay/event
 export { Reject } from './relay/event/reject.ts';
 export type { MaintenanceRun } from './relay/maintenance/maintenance.ts';
 export type { MaintenanceOptions, MaintenanceTask } from './relay/maintenance/maintenance-options.ts';
-export type { RelayOptions } from './relay/options.ts';
+export type { RelayHttpOptions, RelayOptions } from './relay/options.ts';
 export type { RelayState, RelayStats } from './relay/relay.ts';
 export { createRelay, Relay } from './relay/relay.ts';
 export type { RunOnceOptions, RunOnceResult } from './relay/run-once-options.ts';

@@ -32,6 +32,8 @@ import type { DeadLetterFilter, DeadLetterTarget, ListFilter, ReplayTarget, Unde
 import { checkLimit } from './filters.ts';
 import type { ForgetOptions, ForgetResult } from './forgotten-targets.ts';
 import { forgetTarget } from './forgotten-targets.ts';
+import type { OutboxHealth, OutboxHealthLimits } from './health.ts';
+import { checkHealth } from './health.ts';
 import { listEvents, listLetters } from './listing.ts';
 import { checkOptionNames } from './option-names.ts';
 import { PartitionAdmin } from './partitions.ts';
@@ -209,6 +211,11 @@ export class OutboxAdmin {
    */
   counts(): Promise<OutboxCounts> {
     return withErrorCodes(() => countAll(this.#db, this.#schema));
+  }
+
+  /** Compares the outbox with limits, e.g. `health({ oldestPendingMsMax: 60_000, deadLettersMax: 0 })`, for a health check. */
+  health(limits: OutboxHealthLimits = {}): Promise<OutboxHealth> {
+    return withErrorCodes(() => checkHealth(this.#db, this.#schema, limits));
   }
 
   /**

@@ -4,6 +4,7 @@ import { PostcommitError } from '../errors.ts';
 import { packageVersion } from '../package-version.ts';
 import { didYouMean } from '../suggest.ts';
 import { redact } from '../telemetry/redaction.ts';
+import { addAlerts } from './commands/alerts.ts';
 import { addDead } from './commands/dead.ts';
 import { addDemo } from './commands/demo.ts';
 import { addDestinations } from './commands/destinations.ts';
@@ -55,7 +56,7 @@ export function createProgram(terminal: Terminal): Command {
         ['show one event with its history', 'events 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f'],
       ),
     );
-  const setup = [addInit, addMigrate, addSql, addGrants, addRelay];
+  const setup = [addInit, addMigrate, addSql, addGrants, addRelay, addAlerts];
   const operations = [
     addStatus,
     addDoctor,

@@ -18,6 +18,9 @@ export async function checkEvents(given: GivenEvents, limits: EventLimits): Prom
     const twice = events.find(({ id }) => !ids.delete(id));
     throw new PostcommitError('POSTCOMMIT_E_DUPLICATE_ID', `The id ${twice?.id} appears twice in this call.`);
   }
+  const { metrics } = limits;
+  if (metrics)
+    for (const { type } of events) metrics.counter('outbox_events_emitted_total', { event_type: type }).value++;
   return events;
 }
 

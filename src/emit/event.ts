@@ -4,6 +4,7 @@ import { checkPayload, definitionOf } from '../catalogue/catalogue.ts';
 import { isStorable } from '../database/storable-text.ts';
 import { PostcommitError } from '../errors.ts';
 import { shown } from '../format.ts';
+import type { Metrics } from '../metrics/metrics.ts';
 import type { InsertableEvent } from '../outbox/emitting/insert.ts';
 import { defaultQueue, isQueueName } from '../queue-name.ts';
 import { didYouMean } from '../suggest.ts';
@@ -46,6 +47,7 @@ export interface EventLimits {
   catalogue: EventCatalogue | undefined;
   payloadBytesMax: number;
   queueOf: QueueRule | undefined;
+  metrics?: Metrics | undefined;
 }
 
 /** Chooses the queue of an event. `undefined`: the queue `default`. */

@@ -1,6 +1,7 @@
 import type { EventCatalogue } from '../catalogue/catalogue.ts';
 import { defaultSchema, quoteIdentifier } from '../database/identifier.ts';
 import { PostcommitError } from '../errors.ts';
+import type { Metrics } from '../metrics/metrics.ts';
 import { didYouMean } from '../suggest.ts';
 import type { QueueRule } from './event.ts';
 import type { OutboxDatabase } from './outbox-database.ts';
@@ -29,6 +30,8 @@ export interface OutboxOptions<Tx, BatchStatement = never> {
    * its last emit may not get to send it: a relay then finds the event by polling, within a second. Default `true`.
    */
   notify?: boolean;
+  /** What `createMetrics()` of `postcommit/metrics` returns: counts the events that are emitted here. Default: none. */
+  metrics?: Metrics;
 }
 
 const optionNames: readonly string[] = [
@@ -39,6 +42,7 @@ const optionNames: readonly string[] = [
   'queueOf',
   'serialise',
   'notify',
+  'metrics',
 ];
 
 /** Fills in the defaults and checks the options, once. */
@@ -70,6 +74,7 @@ export function resolveOutboxOptions<Tx, BatchStatement>(options: OutboxOptions<
     queueOf: options.queueOf,
     serialise: options.serialise ?? true,
     notify: options.notify ?? true,
+    metrics: options.metrics,
   };
 }
 

@@ -4,6 +4,7 @@ import { isStorable } from '../database/storable-text.ts';
 import type { OutboxDatabase } from '../emit/outbox-database.ts';
 import { requireDatabase } from '../emit/outbox-options.ts';
 import { PostcommitError } from '../errors.ts';
+import type { Metrics } from '../metrics/metrics.ts';
 import type { ProcessedEvent } from '../outbox/consuming/record-processed.ts';
 import { checkKeepMs, keepMsDefault } from '../retention.ts';
 import { didYouMean } from '../suggest.ts';
@@ -14,6 +15,8 @@ export interface InboxOptions<Tx> {
   db: OutboxDatabase<Tx>;
   /** The schema that holds `processed_events`. Default `postcommit`. */
   schema?: string;
+  /** What `createMetrics()` of `postcommit/metrics` returns: counts events and duplicates by consumer. Default: none. */
+  metrics?: Metrics;
 }
 
 export interface OutsideOptions {
@@ -40,12 +43,12 @@ const consumerBytesMax = 200;
 const timeoutMsDefault = 30_000;
 const timeoutMsMax = 3_600_000;
 
-export function resolveInboxOptions<Tx>(options: InboxOptions<Tx>): Required<InboxOptions<Tx>> {
+export function resolveInboxOptions<Tx>(options: InboxOptions<Tx>) {
   requireDatabase(options?.db, 'createInbox');
-  refuseUnknown(options, ['db', 'schema'], 'createInbox');
+  refuseUnknown(options, ['db', 'schema', 'metrics'], 'createInbox');
   const schema = options.schema ?? defaultSchema;
   quoteIdentifier(schema);
-  return { db: options.db, schema };
+  return { db: options.db, schema, metrics: options.metrics };
 }
 
 export function checkKey(event: ProcessedEvent): ProcessedEvent {

@@ -4,6 +4,7 @@ import { adminExecutor } from '../emit/admin-executor.ts';
 import type { OutboxDatabase } from '../emit/outbox-database.ts';
 import { markerFor } from '../emit/transaction-marker.ts';
 import { PostcommitError } from '../errors.ts';
+import type { Metrics } from '../metrics/metrics.ts';
 import type { ProcessedEvent } from '../outbox/consuming/record-processed.ts';
 import { failTransactionSql, recordProcessed } from '../outbox/consuming/record-processed.ts';
 import { pruneAllProcessed } from '../outbox/maintaining/prune-processed.ts';
@@ -30,12 +31,14 @@ export interface OutsideContext {
 export class Inbox<Tx> {
   readonly #db: OutboxDatabase<Tx>;
   readonly #schema: string;
+  readonly #metrics: Metrics | undefined;
   readonly #consumers = new Set<string>();
 
   constructor(options: InboxOptions<Tx>) {
-    const { db, schema } = resolveInboxOptions(options);
+    const { db, schema, metrics } = resolveInboxOptions(options);
     this.#db = db;
     this.#schema = schema;
+    this.#metrics = metrics;
   }
 
   /**
@@ -159,7 +162,10 @@ export class Inbox<Tx> {
     try {
       const executor = this.#db.inTransaction(tx);
       const marker = markerFor(this.#db, tx, executor);
-      return await recordProcessed(executor, this.#schema, event, marker === null ? null : await marker);
+      const isNew = await recordProcessed(executor, this.#schema, event, marker === null ? null : await marker);
+      const labels = { consumer: event.consumer, outcome: isNew ? 'new' : 'duplicate' };
+      if (this.#metrics) this.#metrics.counter('outbox_inbox_events_total', labels).value++;
+      return isNew;
     } catch (error) {
       throw codedDatabaseError(error);
     }

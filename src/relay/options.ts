@@ -5,6 +5,9 @@ import { resolveConnectionForWriting } from '../database/connection-options.ts';
 import { defaultSchema, quoteIdentifier } from '../database/identifier.ts';
 import { PostcommitError } from '../errors.ts';
 import { shown } from '../format.ts';
+import type { FetchHandler, ListenOptions } from '../http/serve.ts';
+import { resolveListen } from '../http/serve.ts';
+import { createMetrics, type Metrics } from '../metrics/metrics.ts';
 import { inlineBytesMax } from '../outbox/delivering/load-payload.ts';
 import { unknownOption } from '../suggest.ts';
 import type { Logger } from '../telemetry/logging.ts';
@@ -28,7 +31,7 @@ import { resolveSchedules } from './schedules/schedule-options.ts';
  * Options of `createRelay`. The defaults suit a service with some hundred events a second and more.
  *
  * The relay opens four connections to the database, a fifth for the first payload over 16 KB, one more while it does
- * maintenance, and one more while it emits the events of schedules.
+ * maintenance, one more while it emits the events of schedules, and one more while it samples the metrics of the outbox.
  */
 export interface RelayOptions extends ConnectionOptions {
   /** The schema that holds the outbox. Default `postcommit`. */
@@ -141,6 +144,20 @@ export interface RelayOptions extends ConnectionOptions {
    * line.
    */
   logger?: Logger | false;
+  /** What `createMetrics()` of `postcommit/metrics` returns. Default: none, or with `http` metrics of its own. */
+  metrics?: Metrics;
+  /**
+   * Serve `/livez`, `/readyz` and `/metrics` while the relay runs, e.g. `{ port: 9464 }`. They carry no payloads and need no
+   * authentication, and show the names of event types, queues and destinations. Probes and scrapers of other hosts need
+   * `host: '0.0.0.0'`. Default: not served.
+   */
+  http?: RelayHttpOptions;
+}
+
+/** Where a relay serves its endpoints. `host` is `127.0.0.1` by default: only programs on this machine can connect. */
+export interface RelayHttpOptions extends ListenOptions {
+  /** Returns the responses to all other paths, e.g. of a dashboard. Default: 404. */
+  fetch?: FetchHandler;
 }
 
 /** Complete by its type: an option that is added above and not here does not compile. */
@@ -172,6 +189,8 @@ export const relayOptionNames: Record<keyof RelayOptions, true> = {
   maintenance: true,
   schedules: true,
   logger: true,
+  metrics: true,
+  http: true,
 };
 
 export type ResolvedRelayOptions = ReturnType<typeof resolveOptions>;
@@ -236,6 +255,8 @@ export function resolveOptions(given: RelayOptions) {
     maintenance: resolveMaintenance(given.maintenance),
     schedules: resolveSchedules(given.schedules),
     logger: checkLogger(given.logger),
+    metrics: checkMetrics(given.metrics) ?? (given.http === undefined ? undefined : createMetrics()),
+    http: resolveHttp(given.http),
   };
   if (options.route !== undefined && options.destinations.length === 0) {
     throw fail('route needs destinations to choose from.');
@@ -287,6 +308,21 @@ function checkLogger(given: Logger | false | undefined): Logger {
       throw fail(`logger must be false, or have a function ${level}, as pino's has.`);
   }
   return logger;
+}
+
+function checkMetrics(metrics: Metrics | undefined): Metrics | undefined {
+  // Not instanceof: the application may have two copies of the package.
+  if (metrics === undefined || typeof metrics?.counter === 'function') return metrics;
+  throw fail('metrics must be what createMetrics() of postcommit/metrics returns.');
+}
+
+function resolveHttp(given: RelayHttpOptions | undefined) {
+  if (given === undefined) return undefined;
+  if (typeof given !== 'object' || given === null) throw fail('http must be an object, e.g. { port: 9464 }.');
+  const unknown = unknownOption(given, ['port', 'host', 'fetch']);
+  if (unknown !== undefined) throw fail(`http: ${unknown}`);
+  if (given.fetch !== undefined && typeof given.fetch !== 'function') throw fail('http.fetch must be a function.');
+  return { ...resolveListen(given, 'http.'), fetch: given.fetch };
 }
 
 /** Refuses a relay that can deliver nothing. */

@@ -1,8 +1,11 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { codedDatabaseError } from '../database/database-error.ts';
 import { PostcommitError } from '../errors.ts';
+import type { HttpServer } from '../http/serve.ts';
+import { serveHttp } from '../http/serve.ts';
 import { errorText } from '../telemetry/error-text.ts';
 import { SparseLog } from '../telemetry/logging.ts';
+import { relayEndpoints } from './endpoints.ts';
 import type { MaintenanceRun } from './maintenance/maintenance.ts';
 import type { RelayOptions, ResolvedRelayOptions } from './options.ts';
 import { requireTargets, resolveOptions } from './options.ts';
@@ -63,6 +66,7 @@ export class Relay extends Lifecycle {
   readonly #counters = newCounters();
   #state: RelayState = 'idle';
   #session: RelaySession | undefined;
+  #server: HttpServer | undefined;
   readonly #log = new SparseLog();
   /** The last call that has not finished yet. */
   #turn: { doing: 'start' | 'stop' | 'runOnce'; done: Promise<unknown> } | undefined;
@@ -144,6 +148,23 @@ export class Relay extends Lifecycle {
     };
   }
 
+  /** The address of its endpoints, while it serves them (option `http`). */
+  get httpUrl(): string | undefined {
+    return this.#server?.url;
+  }
+
+  /**
+   * Returns the response to `/livez`, `/readyz` or `/metrics`, for a server of your own: see the option `http`.
+   *
+   * @example
+   * const response = await relay.fetch(new Request('http://localhost/readyz'));
+   * if (!response.ok) console.warn(await response.text());
+   */
+  async fetch(request: Request): Promise<Response> {
+    const { metrics, http } = this.#options;
+    return relayEndpoints(() => this.stats(), metrics, http?.fetch)(request);
+  }
+
   [Symbol.asyncDispose](): Promise<void> {
     return this.stop();
   }
@@ -173,10 +194,37 @@ export class Relay extends Lifecycle {
   }
 
   async #start(): Promise<void> {
-    await this.#open();
-    await this.#session?.run();
+    // First: a probe sees that the relay is starting, and a port that is taken fails the start before any event is claimed.
+    await this.#serve();
+    try {
+      await this.#open();
+      await this.#session?.run();
+    } catch (error) {
+      await this.#stopServing();
+      throw error;
+    }
     this.tell('started', { relay: this.#options.name, token: this.#session?.status.token ?? '' });
     this.#options.logger.info({ relay: this.#options.name }, 'relay started');
+  }
+
+  async #serve(): Promise<void> {
+    const { http, logger } = this.#options;
+    if (http === undefined) return;
+    this.#server = await serveHttp({
+      ...http,
+      fetch: (request) => this.fetch(request),
+      onError: (error) =>
+        this.#log.say('http', (suppressed) =>
+          logger.error({ suppressed, err: errorText(error) }, 'an HTTP request failed'),
+        ),
+    });
+    logger.info({ url: this.#server.url }, 'serving /livez, /readyz and /metrics');
+  }
+
+  async #stopServing(): Promise<void> {
+    const server = this.#server;
+    this.#server = undefined;
+    await server?.stop();
   }
 
   get #options(): ResolvedRelayOptions {
@@ -211,6 +259,7 @@ export class Relay extends Lifecycle {
     await session.stop();
     const released = session.releasedAtStop;
     this.#session = undefined;
+    await this.#stopServing();
     this.#state = 'idle';
     this.tell('stopped', { relay: this.#options.name, released });
     this.#options.logger.info({ relay: this.#options.name, released }, 'relay stopped');

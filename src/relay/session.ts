@@ -27,6 +27,7 @@ import { storedNames } from './options.ts';
 import { ProgressWriter } from './progress/progress-writer.ts';
 import { RelayConnections } from './relay-connections.ts';
 import { relayIdentity } from './relay-identity.ts';
+import { RelayMetrics } from './relay-metrics.ts';
 import { explainDenied, warnIfItCannotEmit } from './rights.ts';
 import { runToEnd } from './run-to-end.ts';
 import { Scheduler } from './schedules/scheduler.ts';
@@ -56,6 +57,7 @@ export class RelaySession implements Service {
   readonly #sweeper: ParkedEventSweeper;
   readonly #maintenance: Maintenance | undefined;
   readonly #scheduler: Scheduler | undefined;
+  readonly #metrics: RelayMetrics;
   readonly #doorbell: Doorbell;
   readonly #destinations: DestinationSet;
   readonly #refresher: DestinationRefresher;
@@ -73,7 +75,11 @@ export class RelaySession implements Service {
     this.#options = options;
     const { schema, logger } = options;
     const identity = relayIdentity(options);
-    const reporter = new Reporter(lifecycle, logger, counters);
+    const token = () => this.#lease.token;
+    const db = () => this.#connections.control;
+    this.#metrics = new RelayMetrics({ ...options, token, db, status: () => this.status });
+    const { meter } = this.#metrics;
+    const reporter = new Reporter(lifecycle, logger, counters, meter);
     this.#doorbell = new Doorbell({
       ...options,
       isBusy: () => this.#connections.claims.busy,
@@ -96,7 +102,6 @@ export class RelaySession implements Service {
     });
     this.#refresher = new DestinationRefresher({ destinations: this.#destinations, logger });
     const planner = new Planner({ ...options, destinations: this.#destinations.byName });
-    const token = () => this.#lease.token;
     this.#progress = new ProgressWriter({ schema, db: results, logger, token });
     const timeoutsMs = options.handlers.all.map(({ timeoutMs }) => timeoutMs);
     this.#deliverer = new Deliverer({
@@ -104,6 +109,7 @@ export class RelaySession implements Service {
       timeoutMsMin: Math.min(options.deliverTimeoutMs, ...timeoutsMs),
       onHandlerFree: () => this.#dispatcher.resume(),
       progress: this.#progress,
+      onTargetEnded: meter && ((target, outcome, tookMs) => meter.targetEnded(target, outcome, tookMs)),
     });
     this.#cancels = new CancelWatch({
       schema,
@@ -124,6 +130,7 @@ export class RelaySession implements Service {
     this.#settler = new Settler({
       ...options,
       query: results.queryArrays,
+      onFlushed: meter && ((tookMs) => meter.flushed(tookMs)),
       onSettled: (entry, fenced, instead = entry) => {
         this.#lanes.settled(entry);
         if (this.#cancels.settled(entry.event) && fenced) reporter.cancelled(entry.event);
@@ -146,9 +153,9 @@ export class RelaySession implements Service {
       mayStart: () => this.#lease.valid,
       deliver: (event, done) => {
         if (this.#cancels.isCancelled(event)) done({ kind: 'released' });
-        else this.#deliverer.deliver(event, done);
+        else this.#deliverer.deliver(event, meter?.timed(done) ?? done);
       },
-      deliverAlone: (event, done) => trials.deliver(event, done),
+      deliverAlone: (event, done) => trials.deliver(event, meter?.timed(done) ?? done),
       settle: (event, outcome) => this.#settler.settle(event, outcome),
     });
 
@@ -171,7 +178,7 @@ export class RelaySession implements Service {
         const { abandoned } = this.#destinations;
         return abandoned.length > 0 ? [...identity.targets, ...abandoned] : identity.targets;
       },
-      onClaimed: (queue, rows) => reporter.claimed(queue, rows),
+      onClaimed: (queue, rows, tookMs) => reporter.claimed(queue, rows, tookMs),
       onClaimEnded: () => this.#cancels.claimEnded(),
       onRefused: (refused) => this.#lease.refused(refused),
     });
@@ -219,7 +226,8 @@ export class RelaySession implements Service {
       onBeat: async () => {
         this.#sweeper.beat();
         this.#cancels.check();
-        await Promise.all([this.#doorbell.probe(control), this.#maintenance?.beat(), this.#scheduler?.beat()]);
+        const duties = [this.#maintenance, this.#scheduler, this.#metrics].map((duty) => duty?.beat());
+        await Promise.all([this.#doorbell.probe(control), ...duties]);
       },
     });
     this.#sweeper = new ParkedEventSweeper({
@@ -312,6 +320,7 @@ export class RelaySession implements Service {
     await this.#lanes.start();
     await this.#maintenance?.start();
     await this.#scheduler?.start();
+    await this.#metrics.start();
   }
 
   /** Delivers what is in the queue now. Returns whether it came to the end of it. */
@@ -340,7 +349,7 @@ export class RelaySession implements Service {
     this.#stopping = true;
     const deadline = performance.now() + this.#options.stopTimeoutMs;
     void this.#sweeper.stop();
-    const maintained = Promise.all([this.#maintenance?.stop(), this.#scheduler?.stop()]);
+    const maintained = Promise.all([this.#maintenance?.stop(), this.#scheduler?.stop(), this.#metrics.stop()]);
     this.#dispatcher.stop();
     this.#destinations.stopSending();
     const refreshed = this.#refresher.stop();

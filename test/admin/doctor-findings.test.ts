@@ -171,6 +171,7 @@ describe('findings about snapshots and slots', () => {
     active: true,
     walStatus: 'reserved',
     retainedBytes: 1_000,
+    lagBytes: 0,
     walKeepBytesMax: '50GB',
   };
   it.each([
@@ -335,7 +336,15 @@ describe('findings about the work', () => {
   });
 
   it('reports a paused queue, and events of a queue that no live relay works', () => {
-    const queue = { name: 'reports', state: 'active', ready: 2, inFlight: 0, waiting: 1, relays: 0 } as const;
+    const queue = {
+      name: 'reports',
+      state: 'active',
+      ready: 2,
+      inFlight: 0,
+      waiting: 1,
+      retrying: 0,
+      relays: 0,
+    } as const;
     expect(queueFindings([queue], 1)).toMatchObject([
       {
         severity: 'warning',

@@ -30,7 +30,9 @@ describe('an operator of several queues', () => {
         ready: 1,
         inFlight: 0,
         waiting: 0,
+        retrying: 0,
         oldestReadyAt: expect.any(String),
+        oldestReadyMs: expect.any(Number),
         relays: 1,
       },
       {
@@ -39,7 +41,9 @@ describe('an operator of several queues', () => {
         ready: 1,
         inFlight: 0,
         waiting: 0,
+        retrying: 0,
         oldestReadyAt: expect.any(String),
+        oldestReadyMs: expect.any(Number),
         relays: 0,
       },
       {
@@ -48,7 +52,9 @@ describe('an operator of several queues', () => {
         ready: 1,
         inFlight: 0,
         waiting: 1,
+        retrying: 0,
         oldestReadyAt: expect.any(String),
+        oldestReadyMs: expect.any(Number),
         relays: 1,
       },
     ]);

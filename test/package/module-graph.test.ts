@@ -12,8 +12,8 @@ const scratch = join(root, 'node_modules/.cache', `postcommit-graph-${process.pi
 
 /** Packages that a subpath may load later, when they are needed. Any other subpath loads none. */
 const loadedWhenNeeded: Record<string, string[]> = {
-  './nestjs': ['@opentelemetry/api'],
-  '.': ['@opentelemetry/api'],
+  './nestjs': ['@hono/node-server', '@opentelemetry/api'],
+  '.': ['@hono/node-server', '@opentelemetry/api'],
   // The other two clients by names that bundlers do not see: an application needs only the one that it uses.
   './kafka': ['kafkajs'],
   './rabbitmq': ['amqplib'],

@@ -1,6 +1,7 @@
 import { getHeapStatistics } from 'node:v8';
 import { describe, expect, test } from 'vitest';
 import { createRelay, type RelayOptions } from '../../src/index.ts';
+import { createMetrics } from '../../src/metrics/index.ts';
 import { resolveOptions } from '../../src/relay/options.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';
 
@@ -137,6 +138,20 @@ const options: Record<keyof RelayOptions, { taken: unknown[]; refused: unknown[]
   schedules: {
     taken: [undefined, {}, { nightly: { cron: '0 3 * * *', event: { type: 'a', payload: null } } }],
     refused: [null, 'nightly', [], { '': { cron: '0 3 * * *', event: { type: 'a', payload: null } } }, { nightly: {} }],
+  },
+  metrics: { taken: [undefined, createMetrics()], refused: [null, {}, 'prometheus', true] },
+  http: {
+    taken: [undefined, { port: 0 }, { port: 9464, host: '0.0.0.0' }, { port: 9464, fetch: () => new Response() }],
+    refused: [
+      null,
+      9464,
+      {},
+      { port: -1 },
+      { port: 65_536 },
+      { port: '80' },
+      { port: 1, host: 5 },
+      { port: 1, hots: '::' },
+    ],
   },
   logger: {
     taken: [console, false, undefined],

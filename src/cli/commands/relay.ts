@@ -37,6 +37,8 @@ type Overrides = Pick<
 
 interface RelayFlags extends Overrides {
   queue?: Record<string, number>;
+  httpPort?: number;
+  httpHost?: string;
   once?: boolean;
   logLevel: keyof Logger;
   /** Commander's `--no-listen`: true when it was not given. */
@@ -84,6 +86,8 @@ export function addRelay(program: Command, terminal: Terminal): void {
     .option('--poll-interval-ms <n>', 'longest time between two polls of the queue', anyNumber)
     .option('--stop-timeout-ms <n>', 'how long to wait for deliveries in flight when stopping', anyNumber)
     .addOption(new Option('--poison <policy>', 'whether a dead letter blocks its aggregate').choices(['skip', 'block']))
+    .option('--http-port <n>', 'serve /livez, /readyz and /metrics on this port', wholeNumber(0, 65_535))
+    .option('--http-host <address>', 'address to serve them on; 0.0.0.0 for probes of other hosts (default: 127.0.0.1)')
     .option('--no-listen', 'do not use LISTEN (behind a transaction pooler)')
     .addHelpText(
       'after',
@@ -93,13 +97,14 @@ export function addRelay(program: Command, terminal: Terminal): void {
         ['a second relay with fewer handler calls', 'relay --name night --in-flight-max 10'],
         ['a worker for long reports only', 'relay --queue reports=2'],
         ['log every delivery', 'relay --log-level debug'],
+        ['with probes and metrics for Kubernetes', 'relay --http-port 9464 --http-host 0.0.0.0'],
       ),
     )
     .action((flags: RelayFlags, command: Command) => runRelay(contextOf(command, terminal), flags));
 }
 
 async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
-  const { once, logLevel, listen, queue: queues, ...overrides } = flags;
+  const { once, logLevel, listen, queue: queues, httpPort, httpHost, ...overrides } = flags;
   const { settings, terminal, output } = context;
   const signals = new StopSignals();
   const outputs = new OutputWatch(terminal);
@@ -123,7 +128,13 @@ async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
       found.config.logger === false
         ? silentLogger
         : (found.config.logger ?? jsonLogger((line) => logStream.write(redact(line)), logLevel));
-    const { partitions: _forMigrate, connectionString: _url, connection: _connection, ...config } = found.config;
+    const {
+      partitions: _forMigrate,
+      alerts: _forAlerts,
+      connectionString: _url,
+      connection: _connection,
+      ...config
+    } = found.config;
     const relay = createRelay({
       ...config,
       ...(await settings.connection()),
@@ -133,6 +144,7 @@ async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
       // Instead of what the config file says; both together are refused.
       ...(queues && { queues, inFlightMax: overrides.inFlightMax }),
       ...(listen ? {} : { listen: false }),
+      ...httpOptions(config.http, httpPort, httpHost),
       logger,
     });
     // Stopped while the config file was loading: nothing has started.
@@ -160,6 +172,15 @@ async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
     outputs.close();
     uncaught.close();
   }
+}
+
+/** The flags override the config file one by one. */
+function httpOptions(http: RelayOptions['http'], port = http?.port, host = http?.host): Pick<RelayOptions, 'http'> {
+  if (port === undefined) {
+    if (host === undefined) return {};
+    throw new PostcommitError('POSTCOMMIT_E_USAGE', '--http-host needs --http-port.');
+  }
+  return { http: { ...http, port, ...(host !== undefined && { host }) } };
 }
 
 function logStop(cause: StopCause, logger: Logger): void {

@@ -15,7 +15,7 @@ with name as materialized (
 select json_build_object(
   'name', n.queue, 'pausedAt', t.paused_at, 'reason', t.reason,
   'relays', (select count(*) from ${s}.outbox_relays r where r.ended_at is null and n.queue = any (r.queues)),
-  'counts', ${s}.count_queue(n.queue, $1::text::integer)
+  'counts', ${s}.count_queue(n.queue, $1::text::integer), 'readAt', now()
 )::text as json
   from name n left join ${s}.outbox_queue_states t on t.queue = n.queue order by n.queue`,
 );
@@ -31,8 +31,11 @@ export interface QueueInfo {
   inFlight: number;
   /** Events that are not due: delayed, in backoff, or behind such an event. */
   waiting: number;
-  /** Since when the oldest ready event has been due. */
+  /** Of the waiting events, those in backoff after a failed attempt. */
+  retrying: number;
+  /** Since when the oldest ready event has been due, and for how long by the clock of the database. */
   oldestReadyAt?: Date;
+  oldestReadyMs?: number;
   /** Live relays that work it. Without any, its events wait. */
   relays: number;
   pausedAt?: Date;
@@ -45,7 +48,8 @@ interface QueueRow {
   pausedAt: string | null;
   reason: string | null;
   relays: number;
-  counts: { ready: number; inFlight: number; waiting: number; oldestReadyAt: string | null };
+  counts: { ready: number; inFlight: number; waiting: number; retrying: number; oldestReadyAt: string | null };
+  readAt: string;
 }
 
 const cap = 100_000;
@@ -53,11 +57,12 @@ const cap = 100_000;
 /** Every queue that has events, is worked by a live relay or is paused, and `default`, by name. */
 export async function listQueues(db: Executor, schema: string): Promise<QueueInfo[]> {
   const rows = await readJson<QueueRow>(db, listQueuesSql(schema), [String(cap)]);
-  return rows.map(({ name, pausedAt, reason, relays, counts: { oldestReadyAt, ...counts } }) => ({
+  return rows.map(({ name, pausedAt, reason, relays, readAt, counts: { oldestReadyAt, ...counts } }) => ({
     name,
     state: pausedAt === null ? 'active' : 'paused',
     ...counts,
     ...optional('oldestReadyAt', oldestReadyAt, toDate),
+    ...optional('oldestReadyMs', oldestReadyAt, (at) => Math.max(0, toDate(readAt).getTime() - toDate(at).getTime())),
     relays,
     ...optional('pausedAt', pausedAt, toDate),
     ...optional('reason', pausedAt === null ? null : reason, (text) => text),

@@ -22,6 +22,8 @@ export interface DelivererOptions {
   onHandlerFree: () => void;
   /** Takes what handlers report about their work. */
   progress: ProgressSink;
+  /** Called with the outcome of each target, for metrics. */
+  onTargetEnded?: ((owedAs: string, outcome: TargetOutcome['kind'], tookMs: number) => void) | undefined;
 }
 
 /** Called once, with the outcome of one target. Separate arguments instead of an object: this is the hot path. */
@@ -81,11 +83,11 @@ export class Deliverer {
       this.#toTargets(claimed, plan, done);
       return;
     }
-    const onTarget: OnTarget = (target, owedAs, outcome) => {
+    const onTarget: OnTarget = this.#metered((target, owedAs, outcome) => {
       done(
         outcome.kind === 'delivered' ? this.#soleTarget(target) : combine(claimed.done, [{ target, owedAs, outcome }]),
       );
-    };
+    });
     const handler = handlers[0];
     if (handler) this.#call(event, claimed, handler, onTarget);
     else this.#send(event, claimed, legs[0] as Leg, onTarget);
@@ -104,15 +106,25 @@ export class Deliverer {
       done(combine(claimed.done, outcomes));
       return;
     }
-    const onTarget: OnTarget = (target, owedAs, outcome) => {
+    const onTarget: OnTarget = this.#metered((target, owedAs, outcome) => {
       outcomes.push({ target, owedAs, outcome });
       if (outcomes.length === count) done(combine(claimed.done, outcomes));
-    };
+    });
     for (const leg of openLegs) this.#send(event, claimed, leg, onTarget);
     for (const handler of openHandlers) {
       // A separate object for each: a handler that changes it does not affect the others.
       this.#call(new DeliveredEvent(claimed, event.payloadJson), claimed, handler, onTarget);
     }
+  }
+
+  #metered(onTarget: OnTarget): OnTarget {
+    const { onTargetEnded } = this.#options;
+    if (onTargetEnded === undefined) return onTarget;
+    const begunAt = performance.now();
+    return (target, owedAs, outcome) => {
+      onTargetEnded(owedAs, outcome.kind, performance.now() - begunAt);
+      onTarget(target, owedAs, outcome);
+    };
   }
 
   #soleTarget(target: string): EventOutcome {

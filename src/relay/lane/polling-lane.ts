@@ -54,7 +54,7 @@ export interface PollingLaneOptions {
   isCurrent: (token: string) => boolean;
   /** This relay claims an owed event only if it owes one of these targets. */
   targets: () => readonly string[];
-  onClaimed: (queue: string, rows: readonly ClaimedRow[]) => void;
+  onClaimed: (queue: string, rows: readonly ClaimedRow[], tookMs: number) => void;
   /** A key may continue: events of other queues may be claimed now. `wantsMore`: the relay has too few of the key. */
   onKeyFreed: (wantsMore: boolean) => void;
   /** A claim was refused: the relay of this token has ended, or the database does not know it. */
@@ -199,19 +199,20 @@ export class PollingLane implements Lane {
     const { dueMax } = limits;
     const look = this.#walk.next(performance.now(), limits.readyMax);
     const claimNumber = history.sent();
+    const begunAt = performance.now();
     const result = await this.#claim({ token, queue, ...look, dueMax, exceptKeys });
     if (result.reached !== undefined) turn.lowWater.seen(result.reached, result.rows.length);
     if (result.sample) turn.lowWater.sampled(result.sample);
-    this.#handOver(result.rows, token);
+    this.#handOver(result.rows, token, performance.now() - begunAt);
     history.answered(claimNumber);
     return { look, dueMax, result };
   }
 
   /** Events that were claimed under a lease that is lost by now are free for other relays. */
-  #handOver(rows: ClaimedRow[], token: string): void {
+  #handOver(rows: ClaimedRow[], token: string, tookMs: number): void {
     if (rows.length === 0 || !this.#options.isCurrent(token)) return;
     const { buffer, dispatcher, onClaimed, queue } = this.#options;
-    onClaimed(queue, rows);
+    onClaimed(queue, rows, tookMs);
     const events = rows as ClaimedEvent[];
     buffer.add(events);
     dispatcher.accept(events);

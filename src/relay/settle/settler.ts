@@ -22,6 +22,8 @@ export interface SettlerOptions extends TransitionOptions {
    * was written, where the database refuses the entry itself.
    */
   onSettled: (entry: SettleEntry, fenced: boolean, instead?: SettleEntry) => void;
+  /** Called when a statement has been written, for metrics. */
+  onFlushed?: ((tookMs: number) => void) | undefined;
 }
 
 /** Entries per statement. */
@@ -178,7 +180,9 @@ export class Settler {
     let uncertain = false;
     for (let attempt = 1; token === this.#token; attempt++) {
       try {
+        const begunAt = performance.now();
         const missing = await write();
+        this.#options.onFlushed?.(performance.now() - begunAt);
         // After a lost answer, the missing ones were most likely written by the first try.
         return uncertain ? none : missing;
       } catch (error) {

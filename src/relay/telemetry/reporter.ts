@@ -6,30 +6,35 @@ import { SparseLog } from '../../telemetry/logging.ts';
 import { isBlocking, type SettleEntry } from '../settle/transition.ts';
 import type { Counters } from './counters.ts';
 import type { EventFacts, Lifecycle } from './lifecycle.ts';
+import type { RelayMeter } from './relay-meter.ts';
 
 /** Reports what happened: counters, lifecycle events, and a log line for what went wrong. */
 export class Reporter {
   readonly #lifecycle: Lifecycle;
   readonly #logger: Logger;
   readonly #counters: Counters;
+  readonly #meter: RelayMeter | undefined;
   readonly #log = new SparseLog(1_000);
 
-  constructor(lifecycle: Lifecycle, logger: Logger, counters: Counters) {
+  constructor(lifecycle: Lifecycle, logger: Logger, counters: Counters, meter?: RelayMeter) {
     this.#lifecycle = lifecycle;
     this.#logger = logger;
     this.#counters = counters;
+    this.#meter = meter;
   }
 
-  claimed(queue: string, rows: readonly ClaimedRow[]): void {
+  claimed(queue: string, rows: readonly ClaimedRow[], tookMs: number): void {
     let takenOver = 0;
     for (const row of rows) if (row.takenOver) takenOver++;
     this.#counters.claimed += rows.length;
     this.#counters.takenOver += takenOver;
+    this.#meter?.claimed(queue, rows, { takenOver, tookMs });
     if (this.#lifecycle.wants('claimed')) this.#lifecycle.tell('claimed', { queue, count: rows.length, takenOver });
   }
 
   /** The outcome of an event is durable. */
   settled(entry: SettleEntry, fenced: boolean): void {
+    this.#meter?.settled(entry, fenced);
     if (fenced) {
       this.#counters.fenced++;
       this.#lifecycle.tell('fenced', facts(entry.event));
@@ -79,6 +84,7 @@ export class Reporter {
   /** The delivery of an event that was cancelled meanwhile has ended. */
   cancelled(row: ClaimedRow): void {
     this.#counters.cancelled++;
+    this.#meter?.cancelled(row);
     this.#lifecycle.tell('cancelled', facts(row));
     this.#logger.info(logFields(facts(row)), 'event was cancelled, its delivery has ended');
   }
