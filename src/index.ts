@@ -22,7 +22,19 @@ export { PartitionAdmin } from './admin/partitions.ts';
 export type { PruneOptions, PruneResult } from './admin/pruning.ts';
 export type { TriggerOptions } from './admin/schedules.ts';
 export { ScheduleAdmin } from './admin/schedules.ts';
-export type { EventCatalogue, EventDefinition } from './catalogue/catalogue.ts';
+export type {
+  DefinedEvent,
+  EventCatalogue,
+  EventDefinition,
+  EventTypeOf,
+  PayloadInput,
+  PayloadOutput,
+  SchemaOf,
+  Upcast,
+} from './catalogue/catalogue.ts';
+export { defineEvents } from './catalogue/catalogue.ts';
+export type { NewestPayload, StoredPayload, UnknownVersions } from './catalogue/upcast.ts';
+export { readEvent } from './catalogue/upcast.ts';
 export type { PostcommitConfig } from './config.ts';
 export { defineConfig } from './config.ts';
 export type { ConnectionConfig, ConnectionOptions } from './database/connection-options.ts';

@@ -68,10 +68,10 @@ export class Outbox<Tx, BatchStatement = never> {
   readonly #admin: OutboxAdmin;
 
   constructor(options: OutboxOptions<Tx, BatchStatement>) {
-    const { db, schema, catalogue, payloadBytesMax, queueOf, serialise, notify } = resolveOutboxOptions(options);
+    const { db, schema, events, payloadBytesMax, queueOf, serialise, notify } = resolveOutboxOptions(options);
     this.#db = db;
     this.#schema = schema;
-    this.#limits = { catalogue, payloadBytesMax, queueOf };
+    this.#limits = { events, payloadBytesMax, queueOf };
     this.#serialise = serialise;
     void loadTracing(); // So that the first emit does not wait for it.
     this.#notifier = new RelayNotifier(db.side, schema, notify);

@@ -29,7 +29,7 @@ interface NamedEvent {
 
 const eventsMax = 100;
 /** The defaults of an outbox. */
-const eventLimits = { catalogue: undefined, queueOf: undefined, payloadBytesMax: 1_048_576 };
+const eventLimits = { events: undefined, queueOf: undefined, payloadBytesMax: 1_048_576 };
 
 /**
  * The events of a tick, checked. With the id of the schedule's row their ids derive from it and the tick, so that the same tick
