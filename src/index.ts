@@ -44,7 +44,7 @@ export { grantsSql } from './database/grants.ts';
 export type { MigrateResult } from './database/migrate.ts';
 export { migrate, migrationSql } from './database/migrate.ts';
 export type { MigrateOptions, MigrationSqlOptions, PartitionChoice } from './database/migrate-options.ts';
-export type { OutboxEvent } from './emit/event.ts';
+export type { EventToEmit, OutboxEvent } from './emit/event.ts';
 export type { Emit, EmittedOnce } from './emit/outbox.ts';
 export { createOutbox, Outbox } from './emit/outbox.ts';
 export type {

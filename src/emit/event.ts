@@ -1,5 +1,5 @@
 import { types } from 'node:util';
-import type { DefinedEvent, EventCatalogue } from '../catalogue/catalogue.ts';
+import type { DefinedEvent, EventCatalogue, EventTypeOf, PayloadInput, SchemaOf } from '../catalogue/catalogue.ts';
 import { requireDefinition } from '../catalogue/catalogue.ts';
 import { parsePayload, thrownText } from '../catalogue/parse-payload.ts';
 import { isStorable } from '../database/storable-text.ts';
@@ -12,9 +12,9 @@ import { isUuid, uuidV7 } from '../uuid.ts';
 import { addTraceHeaders, isTracingLoaded, loadTracing } from './trace-context.ts';
 
 /** An event to emit. */
-export interface OutboxEvent<Payload = unknown> {
+export interface OutboxEvent<Payload = unknown, Type extends string = string> {
   /** What happened, e.g. `order.created`. */
-  type: string;
+  type: Type;
   /** What it happened to: a type and an id. Events of one aggregate are delivered in commit order. */
   aggregate: readonly [type: string, id: string | number | bigint];
   /** Anything that JSON can hold. */
@@ -42,6 +42,13 @@ export interface OutboxEvent<Payload = unknown> {
    */
   queue?: string;
 }
+
+/** The events that an outbox with this catalogue takes. Without a catalogue: every event. */
+export type EventToEmit<Catalogue extends EventCatalogue> = string extends keyof Catalogue
+  ? OutboxEvent
+  : {
+      [Type in EventTypeOf<Catalogue>]: OutboxEvent<PayloadInput<SchemaOf<Catalogue, Type>>, Type>;
+    }[EventTypeOf<Catalogue>];
 
 export interface EventLimits {
   events: EventCatalogue | undefined;
