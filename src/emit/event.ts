@@ -99,6 +99,15 @@ export async function toInsertable(event: OutboxEvent, limits: EventLimits): Pro
   return insertable;
 }
 
+/** The same for a caller that cannot wait, without the trace context: an asynchronous schema is refused. */
+export function toInsertableNow(event: OutboxEvent, limits: EventLimits): InsertableEvent {
+  const insertable = checkFields(event, limits);
+  const checked = limits.events && checkPayload(insertable, event, limits.events);
+  if (!(checked instanceof Promise)) return insertable;
+  checked.catch(() => {}); // Its result is not used.
+  throw bad(`The schema of ${insertable.type} is asynchronous, which cannot be used here.`);
+}
+
 /** Runs the schema of the type, and sets the ordering key that its definition derives from the payload. */
 function checkPayload(insertable: InsertableEvent, event: OutboxEvent, events: EventCatalogue): void | Promise<void> {
   const { type } = insertable;

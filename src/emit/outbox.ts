@@ -19,6 +19,7 @@ import { adminExecutor } from './admin-executor.ts';
 import type { GivenEvents } from './check-events.ts';
 import { checkEvents, checkEventsWithId, idsOf } from './check-events.ts';
 import { bufferOf, closeBuffer, EmitBuffer, openBuffer } from './emit-buffer.ts';
+import type { Emit, EmittedOnce } from './emit-function.ts';
 import type { EventLimits, EventToEmit, OutboxEvent } from './event.ts';
 import { isolationSql } from './isolation.ts';
 import { requireStatements } from './known-statements.ts';
@@ -32,32 +33,6 @@ import { knownMarker } from './transaction-marker.ts';
 
 /** Makes the statement that writes events. `null`: nothing can end the transaction before it. */
 type Insert = (marker: string | null) => Statement;
-
-/**
- * Emits one event, or several, and returns the id or the ids. The events are written in the order of the calls: with COMMIT,
- * or with the next `outbox.emit(tx, ...)` of the transaction if that comes first.
- *
- * So events of SQL that the work runs itself (`select postcommit.emit(...)`, a plain INSERT, a trigger that emits) come before
- * an event that was passed to `emit` earlier and is not written yet. Where that order matters, use `outbox.emit(tx, ...)`,
- * which writes immediately.
- *
- * The events exist exactly when the transaction commits: a rollback to a savepoint does not remove them, even if they were
- * written after the savepoint. They are then written again, in order, with the next `outbox.emit(tx, ...)` or with COMMIT. To
- * find out, the transaction asks the server, with one round trip, before each further `outbox.emit(tx, ...)` and before COMMIT,
- * once an `outbox.emit(tx, ...)` has written events of `emit`. For an event that a rollback to a savepoint should remove, use
- * `outbox.emit(tx, ...)`.
- */
-export interface Emit<Event extends OutboxEvent = OutboxEvent> {
-  (events: readonly Event[]): Promise<string[]>;
-  (event: Event): Promise<string>;
-}
-
-/** The result of `emitOnce` for one event. */
-export interface EmittedOnce {
-  id: string;
-  /** `false`: the log already has an event with this id, and nothing was changed. */
-  written: boolean;
-}
 
 /** Writes events in the caller's own transaction. Made by `createOutbox`. `Event`: those that its catalogue allows. */
 export class Outbox<Tx, BatchStatement = never, Event extends OutboxEvent = OutboxEvent> {
