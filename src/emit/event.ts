@@ -7,8 +7,9 @@ import { shown } from '../format.ts';
 import type { InsertableEvent } from '../outbox/emitting/insert.ts';
 import { defaultQueue, isQueueName } from '../queue-name.ts';
 import { didYouMean } from '../suggest.ts';
+import { isTracingLoaded, loadTracing } from '../telemetry/trace-context.ts';
 import { isUuid, uuidV7 } from '../uuid.ts';
-import { addTraceHeaders, isTracingLoaded, loadTracing } from './trace-context.ts';
+import { addTraceHeaders } from './trace-headers.ts';
 
 /** An event to emit. */
 export interface OutboxEvent<Payload = unknown> {

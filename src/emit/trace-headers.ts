@@ -1,37 +1,16 @@
 import { isStorable } from '../database/storable-text.ts';
-
-type OpenTelemetry = Pick<typeof import('@opentelemetry/api'), 'context' | 'propagation'>;
-
-/** `null`: not installed. `undefined`: not loaded yet. */
-let openTelemetry: OpenTelemetry | null | undefined;
-let loading: Promise<void> | undefined;
-
-export function isTracingLoaded(): boolean {
-  return openTelemetry !== undefined;
-}
-
-/**
- * Loads @opentelemetry/api if the application has it. Never rejects. With `catch` directly behind import(), a bundler
- * accepts that the package is missing.
- */
-export function loadTracing(): Promise<void> {
-  loading ??= import('@opentelemetry/api')
-    .catch(() => null)
-    .then((api) => {
-      openTelemetry = api;
-    });
-  return loading;
-}
+import { loadedTracing } from '../telemetry/trace-context.ts';
 
 /**
  * Adds the active trace context to the headers, except for what they have already: the caller's `Traceparent` counts as
  * `traceparent`. A failure in tracing costs the trace, never the event.
  */
 export function addTraceHeaders(headers: Record<string, string>): void {
-  if (!openTelemetry) return;
+  const api = loadedTracing();
+  if (!api) return;
   const injected: Record<string, string> = Object.create(null);
   try {
-    openTelemetry.propagation.inject(openTelemetry.context.active(), injected);
+    api.propagation.inject(api.context.active(), injected);
   } catch {
     return;
   }
