@@ -28,7 +28,7 @@ import { resolveSchedules } from './schedules/schedule-options.ts';
  * Options of `createRelay`. The defaults suit a service with some hundred events a second and more.
  *
  * The relay opens four connections to the database, a fifth for the first payload over 16 KB, one more while it does
- * maintenance, and one more while it emits the events of schedules.
+ * maintenance, one more while it emits the events of schedules, and one for each call of a transactional handler.
  */
 export interface RelayOptions extends ConnectionOptions {
   /** The schema that holds the outbox. Default `postcommit`. */

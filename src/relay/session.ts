@@ -104,6 +104,13 @@ export class RelaySession implements Service {
       timeoutMsMin: Math.min(options.deliverTimeoutMs, ...timeoutsMs),
       onHandlerFree: () => this.#dispatcher.resume(),
       progress: this.#progress,
+      transactions: {
+        schema,
+        pool: this.#connections.handlers,
+        control,
+        token,
+        written: () => this.#settler.written(),
+      },
     });
     this.#cancels = new CancelWatch({
       schema,

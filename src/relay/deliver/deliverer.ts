@@ -12,6 +12,7 @@ import type { ProgressSink } from './handler-call.ts';
 import { HandlerCall } from './handler-call.ts';
 import type { ResolvedHandler } from './handler-options.ts';
 import { isBatched } from './handler-options.ts';
+import { HandlerTransaction, type HandlerTransactionOptions } from './handler-transaction.ts';
 import type { PlannedEvent, TargetPlan } from './planner.ts';
 
 export interface DelivererOptions {
@@ -22,6 +23,8 @@ export interface DelivererOptions {
   onHandlerFree: () => void;
   /** Takes what handlers report about their work. */
   progress: ProgressSink;
+  /** For transactional handlers. */
+  transactions: HandlerTransactionOptions;
 }
 
 /** Called once, with the outcome of one target. Separate arguments instead of an object: this is the hot path. */
@@ -82,12 +85,11 @@ export class Deliverer {
       return;
     }
     const onTarget: OnTarget = (target, owedAs, outcome) => {
-      done(
-        outcome.kind === 'delivered' ? this.#soleTarget(target) : combine(claimed.done, [{ target, owedAs, outcome }]),
-      );
+      const isShared = outcome.kind === 'delivered' && !outcome.isSettled;
+      done(isShared ? this.#soleTarget(target) : combine(claimed.done, [{ target, owedAs, outcome }]));
     };
     const handler = handlers[0];
-    if (handler) this.#call(event, claimed, handler, onTarget);
+    if (handler) this.#call(event, claimed, handler, true, onTarget);
     else this.#send(event, claimed, legs[0] as Leg, onTarget);
   }
 
@@ -111,7 +113,7 @@ export class Deliverer {
     for (const leg of openLegs) this.#send(event, claimed, leg, onTarget);
     for (const handler of openHandlers) {
       // A separate object for each: a handler that changes it does not affect the others.
-      this.#call(new DeliveredEvent(claimed, event.payloadJson), claimed, handler, onTarget);
+      this.#call(new DeliveredEvent(claimed, event.payloadJson), claimed, handler, count === 1, onTarget);
     }
   }
 
@@ -132,7 +134,14 @@ export class Deliverer {
     else destination.send(event, leg, key, (outcome) => onTarget(target, to, outcome));
   }
 
-  #call(event: DeliveredEvent, claimed: ClaimedEvent, handler: ResolvedHandler, onTarget: OnTarget): void {
+  /** `isLast`: it is the only target that the event has not reached. */
+  #call(
+    event: DeliveredEvent,
+    claimed: ClaimedEvent,
+    handler: ResolvedHandler,
+    isLast: boolean,
+    onTarget: OnTarget,
+  ): void {
     const { name, target, timeoutMs, limiter } = handler;
     if (isBatched(handler)) {
       this.#batches.add(handler, { event, claimed, done: (outcome) => onTarget(name, target, outcome) });
@@ -144,15 +153,22 @@ export class Deliverer {
       return;
     }
     limiter?.begin(now);
+    const transaction = handler.connectionsMax === undefined ? undefined : this.#transaction(claimed, name, isLast);
     const call = new HandlerCall(claimed, name, timeoutMs, this.#options.progress, (ended) => {
       this.#calls.delete(ended);
       limiter?.end(performance.now() - now);
-      onTarget(name, target, outcomeOf(ended, handler));
+      onTarget(name, target, (ended.result === 'delivered' && transaction?.outcome) || outcomeOf(ended, handler));
       if (limiter !== undefined) this.#options.onHandlerFree();
     });
     this.#calls.add(call);
     this.#checkTimeouts();
-    call.run(event, handler.handle);
+    if (transaction === undefined) call.run(event, handler.handle);
+    else call.run(event, (_event, ctx) => transaction.run(ctx as HandlerCall, event, timeoutMs, handler.handle));
+  }
+
+  #transaction({ seq, key, done }: ClaimedEvent, handler: string, isLast: boolean): HandlerTransaction {
+    const targets = isLast ? [...done, handler] : undefined;
+    return new HandlerTransaction(this.#options.transactions, { seq, handler, targets }, key !== null);
   }
 
   #callBatch(batch: HandlerBatch): void {
