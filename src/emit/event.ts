@@ -21,7 +21,7 @@ export interface OutboxEvent<Payload = unknown> {
   payload: Payload;
   /** The event's identity, a UUID. Default: a new time-ordered one. */
   id?: string;
-  /** Travels with the event. If the application has `@opentelemetry/api`, the active context is added as `traceparent`. */
+  /** Travels with the event. With an OpenTelemetry SDK, the context of the span `emit` is added as `traceparent`. */
   headers?: Readonly<Record<string, string>>;
   /** Do not deliver before this time: at most 366 days ahead, by the database's clock. */
   availableAt?: Date;
@@ -84,7 +84,7 @@ export async function toInsertable(event: OutboxEvent, limits: EventLimits): Pro
   const insertable = checkFields(event, limits);
   // Only before the first event of the process; everything that the caller may change later has been read by then.
   if (!isTracingLoaded()) await loadTracing();
-  addTraceHeaders(insertable.headers);
+  addTraceHeaders(insertable.headers, insertable);
   await checkPayload(definitionOf(limits.catalogue, insertable.type), insertable.type, event.payload);
   return insertable;
 }

@@ -1,16 +1,19 @@
 import { isStorable } from '../database/storable-text.ts';
+import { emitContext } from '../telemetry/spans.ts';
 import { loadedTracing } from '../telemetry/trace-context.ts';
 
 /**
- * Adds the active trace context to the headers, except for what they have already: the caller's `Traceparent` counts as
- * `traceparent`. A failure in tracing costs the trace, never the event.
+ * Adds the trace context of the event, a span `emit` below the active one, to the headers, except for what they have already: the
+ * caller's `Traceparent` counts as `traceparent`, and there is no span then. A failure in tracing costs the trace, never the event.
  */
-export function addTraceHeaders(headers: Record<string, string>): void {
+export function addTraceHeaders(headers: Record<string, string>, { id, type }: { id: string; type: string }): void {
   const api = loadedTracing();
   if (!api) return;
   const injected: Record<string, string> = Object.create(null);
   try {
-    api.propagation.inject(api.context.active(), injected);
+    const isTraced = Object.keys(headers).some((name) => name.toLowerCase() === 'traceparent');
+    const own = isTraced ? undefined : emitContext(id, type);
+    api.propagation.inject(own ?? api.context.active(), injected);
   } catch {
     return;
   }

@@ -6,6 +6,7 @@ import { requireFunctions } from '../outbox/delivering/require-functions.ts';
 import { requireStorable } from '../outbox/delivering/require-storable.ts';
 import { notifyRelays } from '../outbox/emitting/notify.ts';
 import { requireSequence } from '../outbox/examining/examine-sequence.ts';
+import { loadTracing } from '../telemetry/trace-context.ts';
 import { CancelWatch } from './cancel/cancel-watch.ts';
 import { Deliverer } from './deliver/deliverer.ts';
 import { DestinationRefresher } from './deliver/destinations/destination-refresher.ts';
@@ -283,6 +284,7 @@ export class RelaySession implements Service {
     const { schema } = this.#options;
     const { control } = this.#connections;
     try {
+      await loadTracing();
       await this.#doorbell.start();
       const beating = this.#heartbeat.start();
       beating.catch(() => {}); // If both fail, the connections tell why.

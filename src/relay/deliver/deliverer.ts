@@ -1,3 +1,4 @@
+import { inSpan, isTracing } from '../../telemetry/spans.ts';
 import { DeliveredEvent } from '../../wire/delivered-event.ts';
 
 import type { ClaimedEvent } from '../event/claimed-event.ts';
@@ -13,6 +14,7 @@ import { HandlerCall } from './handler-call.ts';
 import type { ResolvedHandler } from './handler-options.ts';
 import { isBatched } from './handler-options.ts';
 import { HandlerTransaction, type HandlerTransactionOptions } from './handler-transaction.ts';
+import type { Handler } from './handlers.ts';
 import type { PlannedEvent, TargetPlan } from './planner.ts';
 
 export interface DelivererOptions {
@@ -162,8 +164,9 @@ export class Deliverer {
     });
     this.#calls.add(call);
     this.#checkTimeouts();
-    if (transaction === undefined) call.run(event, handler.handle);
-    else call.run(event, (_event, ctx) => transaction.run(ctx as HandlerCall, event, timeoutMs, handler.handle));
+    const handle = isTracing() ? traced([event], handler, handler.handle) : handler.handle;
+    if (transaction === undefined) call.run(event, handle);
+    else call.run(event, (_event, ctx) => transaction.run(ctx as HandlerCall, event, timeoutMs, handle));
   }
 
   #transaction({ seq, key, done }: ClaimedEvent, handler: string, isLast: boolean): HandlerTransaction {
@@ -187,7 +190,9 @@ export class Deliverer {
     this.#calls.add(call);
     this.#batchOf.set(call, batch);
     this.#checkTimeouts();
-    call.run(event, (_event, ctx) => batch.call(ctx));
+    const handle: Handler = (_event, ctx) => batch.call(ctx);
+    const events = entries.map((entry) => entry.event);
+    call.run(event, isTracing() ? traced(events, handler, handle) : handle);
   }
 
   #checkTimeouts(): void {
@@ -208,4 +213,12 @@ function outcomeOf({ result, thrown }: HandlerCall, { retry }: ResolvedHandler):
   if (result === 'delivered') return delivered;
   if (result !== 'failed') return released;
   return isReject(thrown) ? { kind: 'rejected', error: thrown } : { kind: 'failed', error: thrown, retry };
+}
+
+/** Calls the handler in a span of the event's trace. */
+function traced(events: readonly DeliveredEvent[], { target }: ResolvedHandler, handle: Handler): Handler {
+  const type = events.every((event) => event.type === events[0]?.type) ? events[0]?.type : undefined;
+  const attributes = { 'messaging.consumer.group.name': target };
+  return (event, ctx) =>
+    inSpan({ name: 'process', system: 'postcommit', destination: type, attributes }, events, () => handle(event, ctx));
 }
