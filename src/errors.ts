@@ -152,6 +152,10 @@ export const errorCodes = {
   POSTCOMMIT_E_TARGET_IN_USE:
     'A live relay has this destination or handler, so it cannot be forgotten. Remove it from the configuration of every relay first. Events that were already changed stay changed.',
   POSTCOMMIT_E_TARGET_FORGOTTEN: 'An operator forgot this destination or handler, so the event is not delivered to it.',
+  POSTCOMMIT_E_HANDLER_ENDED_TRANSACTION:
+    'The transactional handler has ended its transaction itself, so the event could not be settled in it, and the attempt has failed. What the handler committed stays. Leave COMMIT and ROLLBACK to the relay; use a savepoint to undo a part.',
+  POSTCOMMIT_E_NO_HANDLER_TRANSACTION:
+    'This handler has no transaction: it is not transactional, or its call has ended. Give the handler as { handle, transactional: true }, and use ctx.tx only until it returns.',
   POSTCOMMIT_E_EVENT_CANCELLED: 'An operator cancelled the event, so it is not delivered.',
   POSTCOMMIT_E_ALREADY_DELIVERED:
     'The event is already delivered, so it was not cancelled. Nothing was changed. To undo its effects, emit another event.',

@@ -111,6 +111,8 @@ export type { EventOfTick, ScheduledEvent, ScheduleTick } from './relay/schedule
 export type { Counters } from './relay/telemetry/counters.ts';
 export type { EventFacts, LifecycleEvents } from './relay/telemetry/lifecycle.ts';
 export type { Logger } from './telemetry/logging.ts';
+export type { TraceHeaders } from './telemetry/trace-context.ts';
+export { withRemoteContext } from './telemetry/trace-context.ts';
 export type { CloudEventsOptions } from './wire/cloud-events.ts';
 export { cloudEvents } from './wire/cloud-events.ts';
 export type { DeliveredEvent } from './wire/delivered-event.ts';

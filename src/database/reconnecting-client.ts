@@ -5,6 +5,7 @@ import { SparseLog } from '../telemetry/logging.ts';
 import { connectFirst, connectTimeoutMs, requireSession } from './connect.ts';
 import type { Server, ServerList } from './connection-string.ts';
 import { codedDatabaseError, isConnectionFailure } from './database-error.ts';
+import { announcedPid, bytesReceived, destroy, endOrDestroy } from './driver-client.ts';
 import type { ArrayQuery, Executor } from './executor.ts';
 import { fixStatementSettings } from './statement-settings.ts';
 
@@ -352,37 +353,3 @@ const parsers = new Map<number, (value: string) => unknown>([
 
 const getTypeParser = ((oid: number, format?: 'text') =>
   parsers.get(oid) ?? pg.types.getTypeParser(oid, format)) as typeof pg.types.getTypeParser;
-
-/** The process id that the server announced at login. */
-function announcedPid(client: pg.Client): number | null | undefined {
-  return (client as unknown as { processID?: number | null }).processID;
-}
-
-/** What this module uses of pg beyond its public interface. */
-interface WithStream {
-  connection?: { stream?: { destroy(error?: Error): void; bytesRead?: unknown } };
-}
-
-/**
- * How many bytes the connection has received. `undefined` if the driver does not report it: then only complete results count.
- */
-function bytesReceived(client: pg.Client): number | undefined {
-  const bytes = (client as unknown as WithStream).connection?.stream?.bytesRead;
-  return typeof bytes === 'number' ? bytes : undefined;
-}
-
-/** Closes immediately, without the Terminate message that a dead peer would never answer. Pending statements fail. */
-function destroy(client: pg.Client, error?: Error): void {
-  client.removeAllListeners('error');
-  client.on('error', () => {});
-  const stream = (client as unknown as WithStream).connection?.stream;
-  // The native client has no stream.
-  if (stream) stream.destroy(error);
-  else client.end().catch(() => {});
-}
-
-async function endOrDestroy(client: pg.Client): Promise<void> {
-  const timer = setTimeout(() => destroy(client), 1_000);
-  await client.end().catch(() => {});
-  clearTimeout(timer);
-}

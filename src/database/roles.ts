@@ -102,6 +102,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       'claim_many',
       'plain_payload',
       'settle',
+      'settle_in_transaction',
       'fail',
       'begin_trial',
       'hold_relay_lock',

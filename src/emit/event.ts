@@ -9,8 +9,9 @@ import type { Metrics } from '../metrics/metrics.ts';
 import type { InsertableEvent } from '../outbox/emitting/insert.ts';
 import { defaultQueue, isQueueName } from '../queue-name.ts';
 import { didYouMean } from '../suggest.ts';
+import { isTracingLoaded, loadTracing } from '../telemetry/trace-context.ts';
 import { isUuid, uuidV7 } from '../uuid.ts';
-import { addTraceHeaders, isTracingLoaded, loadTracing } from './trace-context.ts';
+import { addTraceHeaders } from './trace-headers.ts';
 
 /** An event to emit. */
 export interface OutboxEvent<Payload = unknown, Type extends string = string> {
@@ -22,7 +23,7 @@ export interface OutboxEvent<Payload = unknown, Type extends string = string> {
   payload: Payload;
   /** The event's identity, a UUID. Default: a new time-ordered one. */
   id?: string;
-  /** Travels with the event. If the application has `@opentelemetry/api`, the active context is added as `traceparent`. */
+  /** Travels with the event. With an OpenTelemetry SDK, the context of the span `emit` is added as `traceparent`. */
   headers?: Readonly<Record<string, string>>;
   /** Do not deliver before this time: at most 366 days ahead, by the database's clock. */
   availableAt?: Date;
@@ -97,7 +98,7 @@ export async function toInsertable(event: OutboxEvent, limits: EventLimits): Pro
   }
   // Only before the first event of the process; everything that the caller may change later has been read by then.
   if (!isTracingLoaded()) await loadTracing();
-  addTraceHeaders(insertable.headers);
+  addTraceHeaders(insertable.headers, insertable);
   return insertable;
 }
 

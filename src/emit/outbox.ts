@@ -15,6 +15,7 @@ import {
   setMarkerSql,
 } from '../outbox/emitting/insert.ts';
 import { allQueues } from '../outbox/emitting/notify.ts';
+import { loadTracing } from '../telemetry/trace-context.ts';
 import { adminExecutor } from './admin-executor.ts';
 import type { GivenEvents } from './check-events.ts';
 import { checkEvents, checkEventsWithId, idsOf } from './check-events.ts';
@@ -28,7 +29,6 @@ import type { OutboxOptions } from './outbox-options.ts';
 import { resolveOutboxOptions } from './outbox-options.ts';
 import { queuesOf, RelayNotifier } from './relay-notifier.ts';
 import { isTaken, takeTurn, waitForTurn } from './send-turns.ts';
-import { loadTracing } from './trace-context.ts';
 import { knownMarker } from './transaction-marker.ts';
 
 /** Makes the statement that writes events. `null`: nothing can end the transaction before it. */

@@ -34,7 +34,8 @@ import { resolveSchedules } from './schedules/schedule-options.ts';
  * Options of `createRelay`. The defaults suit a service with some hundred events a second and more.
  *
  * The relay opens four connections to the database, a fifth for the first payload over 16 KB, one more while it does
- * maintenance, one more while it emits the events of schedules, and one more while it samples the metrics of the outbox.
+ * maintenance, one more while it emits the events of schedules, one more while it samples the metrics of the outbox, and one for
+ * each call of a transactional handler.
  */
 export interface RelayOptions<Catalogue extends EventCatalogue = EventCatalogue> extends ConnectionOptions {
   /** The schema that holds the outbox. Default `postcommit`. */

@@ -1,6 +1,7 @@
 import type pg from 'pg';
 import type { ServerList } from '../database/connection-string.ts';
 import { ReconnectingClient } from '../database/reconnecting-client.ts';
+import { SessionPool } from '../database/session-pool.ts';
 import type { Logger } from '../telemetry/logging.ts';
 import type { Service } from './service/service.ts';
 import type { Lifecycle } from './telemetry/lifecycle.ts';
@@ -40,6 +41,8 @@ export class RelayConnections implements Service {
   readonly control: ReconnectingClient;
   /** Connects when it is used. */
   readonly loads: ReconnectingClient;
+  /** For the transactions of handlers: connects for the first of them. */
+  readonly handlers: SessionPool;
   #starting: Promise<void> | undefined;
 
   constructor(options: RelayConnectionsOptions) {
@@ -47,6 +50,8 @@ export class RelayConnections implements Service {
     this.results = link('results', options);
     this.control = link('control', options);
     this.loads = link('loads', options);
+    const applicationName = `postcommit handlers ${options.name}`.slice(0, 63);
+    this.handlers = new SessionPool({ servers: options.servers, applicationName });
   }
 
   /** Whether all that a relay needs all the time are connected. */
@@ -62,7 +67,7 @@ export class RelayConnections implements Service {
   }
 
   async stop(): Promise<void> {
-    await Promise.all([...this.#all, this.loads].map((each) => each.close()));
+    await Promise.all([...this.#all, this.loads, this.handlers].map((each) => each.close()));
   }
 
   get #all(): ReconnectingClient[] {

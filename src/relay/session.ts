@@ -6,6 +6,7 @@ import { requireFunctions } from '../outbox/delivering/require-functions.ts';
 import { requireStorable } from '../outbox/delivering/require-storable.ts';
 import { notifyRelays } from '../outbox/emitting/notify.ts';
 import { requireSequence } from '../outbox/examining/examine-sequence.ts';
+import { loadTracing } from '../telemetry/trace-context.ts';
 import { CancelWatch } from './cancel/cancel-watch.ts';
 import { Deliverer } from './deliver/deliverer.ts';
 import { DestinationRefresher } from './deliver/destinations/destination-refresher.ts';
@@ -112,6 +113,13 @@ export class RelaySession implements Service {
       progress: this.#progress,
       onTargetEnded: meter && ((target, outcome, tookMs) => meter.targetEnded(target, outcome, tookMs)),
       reader: events && new EventReader({ events, unknownVersions: options.unknownVersions, logger }),
+      transactions: {
+        schema,
+        pool: this.#connections.handlers,
+        control,
+        token,
+        written: () => this.#settler.written(),
+      },
     });
     this.#cancels = new CancelWatch({
       schema,
@@ -286,6 +294,7 @@ export class RelaySession implements Service {
     const { schema } = this.#options;
     const { control } = this.#connections;
     try {
+      await loadTracing();
       await this.#doorbell.start();
       const beating = this.#heartbeat.start();
       beating.catch(() => {}); // If both fail, the connections tell why.

@@ -34,6 +34,8 @@ export interface PostgresProxy {
   muteNotifications(muted: boolean): void;
   /** Resets these connections. New ones are taken. */
   cut(connection?: string): void;
+  /** Resets these connections on the client's side only. What the client has sent still reaches the server. */
+  cutClient(connection: string): void;
   /** New connections are reset at once until `accept()`. */
   refuse(): void;
   accept(): void;
@@ -105,6 +107,9 @@ export async function startPostgresProxy(connectionString: string): Promise<Post
     cut(connection = '') {
       for (const one of named(connection)) one.destroy();
     },
+    cutClient(connection) {
+      for (const one of named(connection)) one.destroyClient();
+    },
     refuse() {
       refusing = true;
     },
@@ -168,6 +173,7 @@ class Connection {
   #parsed = '';
   /** The traps of statements since the last Sync: several may be sent under one. */
   #unsynced: Trap[] = [];
+  #isHalfOpen = false;
   name = '';
 
   constructor(client: Socket, upstream: Socket, state: ProxyState, onGone: () => void) {
@@ -186,7 +192,7 @@ class Connection {
       socket.on('error', () => {});
       socket.on('close', () => {
         // While stalled, neither side learns that the other is gone.
-        if (this.#stalled) return;
+        if (this.#stalled || this.#isHalfOpen) return;
         this.destroy();
         onGone();
       });
@@ -194,13 +200,18 @@ class Connection {
   }
 
   flush(): void {
-    if (this.#client.destroyed || this.#upstream.destroyed) this.destroy();
+    if (!this.#isHalfOpen && (this.#client.destroyed || this.#upstream.destroyed)) this.destroy();
     this.#forwardRequests();
     this.#forwardAnswers();
   }
 
   destroy(): void {
     for (const socket of [this.#client, this.#upstream]) if (!socket.destroyed) socket.resetAndDestroy();
+  }
+
+  destroyClient(): void {
+    this.#isHalfOpen = true;
+    this.#client.resetAndDestroy();
   }
 
   get bytesFromServer(): number {

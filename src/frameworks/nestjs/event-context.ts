@@ -52,6 +52,9 @@ export class OutboxEventContext<Payload = unknown> implements HandlerContext {
   get handler(): string {
     return this.#call.handler;
   }
+  get tx(): HandlerContext['tx'] {
+    return this.#call.tx;
+  }
   progress(fraction: number, note?: string): void {
     this.#call.progress(fraction, note);
   }

@@ -34,7 +34,7 @@ const marks = Symbol.for('postcommit.nestjs.handlers');
 
 type Marked = { [marks]?: HandlerMark[] };
 
-const optionNames: readonly string[] = ['name', 'timeoutMs', 'retry', 'inFlightMax', 'rateMax'];
+const optionNames: readonly string[] = ['name', 'transactional', 'timeoutMs', 'retry', 'inFlightMax', 'rateMax'];
 
 /**
  * Makes a method of any provider a handler for events: called with `(payload, context)`, at least once for each event. Events are

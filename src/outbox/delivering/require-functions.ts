@@ -2,7 +2,15 @@ import type { Executor } from '../../database/executor.ts';
 import { PostcommitError } from '../../errors.ts';
 
 /** The functions that a relay needs. */
-const functions = ['claim_many', 'claim_next', 'plain_payload', 'settle', 'fail', 'sequence_state'];
+const functions = [
+  'claim_many',
+  'claim_next',
+  'plain_payload',
+  'settle',
+  'settle_in_transaction',
+  'fail',
+  'sequence_state',
+];
 
 const requireSql = `
 select f.name from unnest($2::text[]) as f (name)

@@ -1,3 +1,4 @@
+import { inSpan, isTracing } from '../../telemetry/spans.ts';
 import { DeliveredEvent } from '../../wire/delivered-event.ts';
 
 import type { ClaimedEvent } from '../event/claimed-event.ts';
@@ -13,6 +14,8 @@ import type { ProgressSink } from './handler-call.ts';
 import { HandlerCall } from './handler-call.ts';
 import type { ResolvedHandler } from './handler-options.ts';
 import { isBatched } from './handler-options.ts';
+import { HandlerTransaction, type HandlerTransactionOptions } from './handler-transaction.ts';
+import type { Handler } from './handlers.ts';
 import type { PlannedEvent, TargetPlan } from './planner.ts';
 
 export interface DelivererOptions {
@@ -27,6 +30,8 @@ export interface DelivererOptions {
   onTargetEnded?: ((owedAs: string, outcome: TargetOutcome['kind'], tookMs: number) => void) | undefined;
   /** Reads events for handlers, with the catalogue. `undefined`: they get events as they were stored. */
   reader?: EventReader | undefined;
+  /** For transactional handlers. */
+  transactions: HandlerTransactionOptions;
 }
 
 /** Called once, with the outcome of one target. Separate arguments instead of an object: this is the hot path. */
@@ -87,12 +92,11 @@ export class Deliverer {
       return;
     }
     const onTarget: OnTarget = this.#metered((target, owedAs, outcome) => {
-      done(
-        outcome.kind === 'delivered' ? this.#soleTarget(target) : combine(claimed.done, [{ target, owedAs, outcome }]),
-      );
+      const isShared = outcome.kind === 'delivered' && !outcome.isSettled;
+      done(isShared ? this.#soleTarget(target) : combine(claimed.done, [{ target, owedAs, outcome }]));
     });
     const handler = handlers[0];
-    if (handler) this.#call(event, claimed, handler, onTarget);
+    if (handler) this.#call(event, claimed, handler, true, onTarget);
     else this.#send(event, claimed, legs[0] as Leg, onTarget);
   }
 
@@ -116,7 +120,7 @@ export class Deliverer {
     for (const leg of openLegs) this.#send(event, claimed, leg, onTarget);
     for (const handler of openHandlers) {
       // A separate object for each: a handler that changes it does not affect the others.
-      this.#call(new DeliveredEvent(claimed, event.payloadJson), claimed, handler, onTarget);
+      this.#call(new DeliveredEvent(claimed, event.payloadJson), claimed, handler, count === 1, onTarget);
     }
   }
 
@@ -147,19 +151,25 @@ export class Deliverer {
     else destination.send(event, leg, key, (outcome) => onTarget(target, to, outcome));
   }
 
-  /** Reads the event for the handler, then calls it. */
-  #call(event: DeliveredEvent, claimed: ClaimedEvent, handler: ResolvedHandler, onTarget: OnTarget): void {
+  /** Reads the event for the handler, then calls it. `isLast`: it is the only target that the event has not reached. */
+  #call(
+    event: DeliveredEvent,
+    claimed: ClaimedEvent,
+    handler: ResolvedHandler,
+    isLast: boolean,
+    onTarget: OnTarget,
+  ): void {
     const { reader, progress } = this.#options;
     const read = reader === undefined ? event : reader.read(event, claimed);
     if (!(read instanceof Promise)) {
-      this.#callWith(read, claimed, handler, onTarget);
+      this.#callWith(read, claimed, handler, isLast, onTarget);
       return;
     }
     // An asynchronous schema has the time limit of the handler, and is abandoned like it.
     let settled: ReadResult = released;
     const reading = new HandlerCall(claimed, handler.name, handler.timeoutMs, progress, (ended) => {
       this.#calls.delete(ended);
-      if (ended.result === 'delivered') this.#callWith(settled, claimed, handler, onTarget);
+      if (ended.result === 'delivered') this.#callWith(settled, claimed, handler, isLast, onTarget);
       else onTarget(handler.name, handler.target, outcomeOf(ended, handler));
     });
     this.#calls.add(reading);
@@ -170,7 +180,13 @@ export class Deliverer {
     reading.run(event, () => read.then(keep));
   }
 
-  #callWith(event: ReadResult, claimed: ClaimedEvent, handler: ResolvedHandler, onTarget: OnTarget): void {
+  #callWith(
+    event: ReadResult,
+    claimed: ClaimedEvent,
+    handler: ResolvedHandler,
+    isLast: boolean,
+    onTarget: OnTarget,
+  ): void {
     const { name, target, timeoutMs, limiter } = handler;
     if (!(event instanceof DeliveredEvent)) {
       onTarget(name, target, event);
@@ -186,15 +202,23 @@ export class Deliverer {
       return;
     }
     limiter?.begin(now);
+    const transaction = handler.connectionsMax === undefined ? undefined : this.#transaction(claimed, name, isLast);
     const call = new HandlerCall(claimed, name, timeoutMs, this.#options.progress, (ended) => {
       this.#calls.delete(ended);
       limiter?.end(performance.now() - now);
-      onTarget(name, target, outcomeOf(ended, handler));
+      onTarget(name, target, (ended.result === 'delivered' && transaction?.outcome) || outcomeOf(ended, handler));
       if (limiter !== undefined) this.#options.onHandlerFree();
     });
     this.#calls.add(call);
     this.#checkTimeouts();
-    call.run(event, handler.handle);
+    const handle = isTracing() ? traced([event], handler, handler.handle) : handler.handle;
+    if (transaction === undefined) call.run(event, handle);
+    else call.run(event, (_event, ctx) => transaction.run(ctx as HandlerCall, event, timeoutMs, handle));
+  }
+
+  #transaction({ seq, key, done }: ClaimedEvent, handler: string, isLast: boolean): HandlerTransaction {
+    const targets = isLast ? [...done, handler] : undefined;
+    return new HandlerTransaction(this.#options.transactions, { seq, handler, targets }, key !== null);
   }
 
   #callBatch(batch: HandlerBatch): void {
@@ -213,7 +237,9 @@ export class Deliverer {
     this.#calls.add(call);
     this.#batchOf.set(call, batch);
     this.#checkTimeouts();
-    call.run(event, (_event, ctx) => batch.call(ctx));
+    const handle: Handler = (_event, ctx) => batch.call(ctx);
+    const events = entries.map((entry) => entry.event);
+    call.run(event, isTracing() ? traced(events, handler, handle) : handle);
   }
 
   #checkTimeouts(): void {
@@ -234,4 +260,12 @@ function outcomeOf({ result, thrown }: HandlerCall, { retry }: ResolvedHandler):
   if (result === 'delivered') return delivered;
   if (result !== 'failed') return released;
   return isReject(thrown) ? { kind: 'rejected', error: thrown } : { kind: 'failed', error: thrown, retry };
+}
+
+/** Calls the handler in a span of the event's trace. */
+function traced(events: readonly DeliveredEvent[], { target }: ResolvedHandler, handle: Handler): Handler {
+  const type = events.every((event) => event.type === events[0]?.type) ? events[0]?.type : undefined;
+  const attributes = { 'messaging.consumer.group.name': target };
+  return (event, ctx) =>
+    inSpan({ name: 'process', system: 'postcommit', destination: type, attributes }, events, () => handle(event, ctx));
 }

@@ -25,6 +25,11 @@ export class HandlerCall implements HandlerContext {
   #controller: AbortController | undefined;
   #abortedWith: unknown;
   #abandoned = false;
+  #isCommitting = false;
+  /** Of a transactional handler, while it runs. */
+  transaction: HandlerContext['tx'] | undefined;
+  /** Called when the call ends before its handler does. */
+  onEarlyEnd: ((reason?: Error) => void) | undefined;
   /** `released`: the relay abandoned it before it ended. */
   result: 'running' | 'delivered' | 'failed' | 'released' = 'running';
   thrown: unknown;
@@ -54,6 +59,11 @@ export class HandlerCall implements HandlerContext {
 
   get idempotencyKey(): string {
     return `${this.#row.id}:${this.handler}`;
+  }
+
+  get tx(): HandlerContext['tx'] {
+    if (this.transaction === undefined) throw new PostcommitError('POSTCOMMIT_E_NO_HANDLER_TRANSACTION');
+    return this.transaction;
   }
 
   /** Created when the handler reads it: most do not. */
@@ -102,22 +112,37 @@ export class HandlerCall implements HandlerContext {
     }
   }
 
+  /**
+   * The handler has returned, and its transaction is about to commit: from now on the call ends with the answer to that, and with
+   * nothing else. Returns false if it has ended, or is abandoned.
+   */
+  beginCommit(): boolean {
+    this.#isCommitting = this.#onEnd !== undefined && !this.#abandoned;
+    return this.#isCommitting;
+  }
+
   /** A handler that never settles must not occupy its slot forever. */
   checkTime(now: number): void {
-    if (now < this.#deadline) return;
+    if (now < this.#deadline || this.#isCommitting) return;
     const limitMs = Math.round(this.#deadline - this.#startedAt);
     const extended = limitMs > this.#timeoutMs ? `, and the handler extended it to ${limitMs} ms` : '';
     const error = new PostcommitError('POSTCOMMIT_E_DELIVER_TIMEOUT', `It is ${this.#timeoutMs} ms${extended}.`);
-    this.#end(this.#abandoned ? 'released' : 'failed', error);
+    this.#endEarly(this.#abandoned ? 'released' : 'failed', error);
     this.#abort(error);
   }
 
   /** The relay no longer waits for the result: the signal is aborted, and the handler has a moment to finish. */
   abandon(reason: unknown): void {
-    if (this.#abandoned || this.result !== 'running') return;
+    if (this.#abandoned || this.#isCommitting || this.result !== 'running') return;
     this.#abandoned = true;
-    setTimeout(() => this.#end('released'), abandonGraceMs);
+    setTimeout(() => this.#endEarly('released'), abandonGraceMs);
     this.#abort(reason);
+  }
+
+  #endEarly(result: 'failed' | 'released', thrown?: Error): void {
+    if (this.#onEnd === undefined) return;
+    this.onEarlyEnd?.(thrown);
+    this.#end(result, thrown);
   }
 
   #end(result: 'delivered' | 'failed' | 'released', thrown?: unknown): void {

@@ -15,6 +15,8 @@ export interface ResolvedHandler {
   handle: Handler;
   /** Set for a batch handler, which has no `handle`. */
   batch: ResolvedBatch | undefined;
+  /** Whether it is called in the transaction that settles the event; how many connections it may use. */
+  connectionsMax: number | undefined;
   timeoutMs: number;
   retry: ResolvedRetry;
   /** Shared by all of its calls in this relay; `undefined` without limits. */
@@ -49,6 +51,9 @@ export interface HandlerDefaults {
   deliverTimeoutMs: number;
   retry: ResolvedRetry;
 }
+
+/** Calls at once of a transactional handler: each has a connection of its own. */
+const transactionsDefault = 10;
 
 /** How a handler is named among the targets of a relay. */
 export function handlerTarget(type: string, handler: string): string {
@@ -99,7 +104,9 @@ function resolveHandler(
   if (policy.handle !== undefined && policy.handleBatch !== undefined) {
     throw badHandlers(`${option} has handle and handleBatch. Give it one of them, or make it two handlers`);
   }
-  const { handle = () => {}, timeoutMs = defaults.deliverTimeoutMs, retry, inFlightMax, rateMax } = policy;
+  const { handle = () => {}, timeoutMs = defaults.deliverTimeoutMs, retry, rateMax, transactional = false } = policy;
+  checkTransactional(policy, option);
+  const { inFlightMax = transactional ? transactionsDefault : undefined } = policy;
   if (inFlightMax !== undefined) whole(inFlightMax, 10_000, `${option}.inFlightMax`);
   if (rateMax !== undefined && !(typeof rateMax === 'number' && rateMax >= 0.001 && rateMax <= 1_000_000)) {
     throw badHandlers(
@@ -114,11 +121,23 @@ function resolveHandler(
     target,
     handle,
     batch,
+    connectionsMax: transactional ? inFlightMax : undefined,
     timeoutMs: whole(timeoutMs, 86_400_000, `${option}.timeoutMs`),
     retry:
       retry === undefined ? defaults.retry : resolveRetry(retry, { option: `${option}.retry`, base: defaults.retry }),
     limiter: isUnlimited ? undefined : new HandlerLimiter({ inFlightMax, rateMax }),
   };
+}
+
+function checkTransactional({ transactional, handleBatch }: Policy, option: string): void {
+  if (transactional !== undefined && typeof transactional !== 'boolean') {
+    throw badHandlers(`${option}.transactional must be true or false. Got ${shown(transactional)}`);
+  }
+  if (transactional && handleBatch !== undefined) {
+    throw badHandlers(
+      `${option} has transactional and handleBatch, but each event has a transaction of its own. Use handle instead of handleBatch`,
+    );
+  }
 }
 
 function resolveBatch(policy: Policy, option: string): ResolvedBatch | undefined {
@@ -141,7 +160,7 @@ type Policy = HandlerPolicy &
 
 const policyFields: readonly string[] = [
   ...(['handle', 'handleBatch', 'batchSizeMax', 'batchWaitMs'] satisfies (keyof Policy)[]),
-  ...(['timeoutMs', 'retry', 'inFlightMax', 'rateMax'] satisfies (keyof HandlerPolicy)[]),
+  ...(['transactional', 'timeoutMs', 'retry', 'inFlightMax', 'rateMax'] satisfies (keyof HandlerPolicy)[]),
 ];
 
 function whole(value: unknown, max: number, option: string, min = 1): number {

@@ -1,3 +1,4 @@
+import type pg from 'pg';
 import type { EventCatalogue, EventTypeOf, PayloadOutput, SchemaOf } from '../../catalogue/catalogue.ts';
 import type { DeliveredEvent } from '../../wire/delivered-event.ts';
 import type { RetryPolicy } from '../event/backoff.ts';
@@ -32,6 +33,12 @@ export interface HandlerContext {
    * has abandoned the call.
    */
   extendTimeout(ms: number): void;
+  /**
+   * A `pg` client in the transaction in which the event is settled. Only for a handler with `transactional: true`; for any other,
+   * and after the call has ended, reading it throws POSTCOMMIT_E_NO_HANDLER_TRANSACTION. Leave COMMIT and ROLLBACK to the relay.
+   * `outbox.emit(ctx.tx, …)` emits in it.
+   */
+  readonly tx: pg.ClientBase;
 }
 
 /**
@@ -44,6 +51,15 @@ export type Handler<Payload = any, Event = DeliveredEvent<Payload>> = (event: Ev
 
 /** How the relay treats one handler. What is left out is as the relay's options say. */
 export interface HandlerPolicy {
+  /**
+   * Call it in the transaction in which the event is settled, `ctx.tx`: what it writes there and the delivery of its event commit
+   * together or not at all, so its effects in the outbox's own database happen exactly once.
+   *
+   * Each call has a connection of its own, as the relay's role. On the server, each statement, and each pause between two, is
+   * limited to `timeoutMs`, or to what the role or the server sets if that is less; `extendTimeout` does not extend that, `set
+   * local statement_timeout` does. Default `false`.
+   */
+  transactional?: boolean;
   /** A call that takes longer is aborted and counts as failed. Default: the relay's `deliverTimeoutMs`. */
   timeoutMs?: number;
   /**
@@ -53,7 +69,8 @@ export interface HandlerPolicy {
   retry?: RetryPolicy;
   /**
    * Calls of this handler at once in this relay. Other handlers do not wait for it: its events wait outside of the relay's
-   * `inFlightMax`, and return to the queue for a while when they fill a quarter of the buffer. Default: no limit but the relay's.
+   * `inFlightMax`, and return to the queue for a while when they fill a quarter of the buffer. Default: no limit but the relay's;
+   * 10 for a transactional handler, whose calls have a connection each.
    */
   inFlightMax?: number;
   /**
@@ -97,6 +114,7 @@ export interface BatchHandler<Payload = any, Event = DeliveredEvent<Payload>> ex
    * Default 20.
    */
   batchWaitMs?: number;
+  transactional?: never;
   handle?: never;
 }
 

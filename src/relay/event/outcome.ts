@@ -20,7 +20,8 @@ import type { ResolvedRetry } from './backoff.ts';
 
 /** The outcome of one event at one target. */
 export type TargetOutcome =
-  | { kind: 'delivered' }
+  /** `isSettled`: it was the last target, and the event is settled already, in the transaction of a handler. */
+  | { kind: 'delivered'; isSettled?: true }
   /** `retry`: the target's own policy. Without it the relay's applies. */
   | { kind: 'failed'; error: unknown; retryAfterMs?: number; retry?: ResolvedRetry | undefined }
   | { kind: 'rejected'; error: unknown }
@@ -38,7 +39,7 @@ export const released: TargetOutcome = { kind: 'released' };
 
 /** The outcome of one delivery of an event, all of its targets together. `done`: every target that has the event. */
 export type EventOutcome =
-  | { kind: 'delivered'; targets: readonly string[] }
+  | { kind: 'delivered'; targets: readonly string[]; isSettled?: boolean }
   /**
    * `isUntried`: the relay before this one ended during the delivery, and this relay has not tried it. `retries`: the
    * policies of the targets that failed, `undefined` for the relay's.
@@ -84,9 +85,12 @@ export function combine(doneBefore: readonly string[], outcomes: readonly NamedO
   let delayMs = 0;
   let isReleased = false;
   let isForeign = false;
+  let isSettled = false;
   for (const { target, owedAs, outcome } of outcomes) {
-    if (outcome.kind === 'delivered') done.push(target);
-    else if (outcome.kind === 'rejected') rejections.push(toTargetError(target, outcome.error));
+    if (outcome.kind === 'delivered') {
+      done.push(target);
+      isSettled ||= outcome.isSettled === true;
+    } else if (outcome.kind === 'rejected') rejections.push(toTargetError(target, outcome.error));
     else if (outcome.kind === 'failed') {
       failures.push(toTargetError(target, outcome.error));
       retries.push(outcome.retry);
@@ -109,7 +113,7 @@ export function combine(doneBefore: readonly string[], outcomes: readonly NamedO
     return { kind: 'released', done, owed, ...(done.length > doneBefore.length ? {} : { delayMs: foreignDelayMs }) };
   }
   if (waitsFor.length > 0) return { kind: 'unavailable', done, waitsFor: [...new Set(waitsFor)] };
-  return { kind: 'delivered', targets: done };
+  return isSettled ? { kind: 'delivered', targets: done, isSettled } : { kind: 'delivered', targets: done };
 }
 
 /** An outcome that no single target has: the event itself cannot be delivered. */

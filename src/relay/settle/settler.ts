@@ -44,6 +44,10 @@ export class Settler {
   #flushing: Promise<void> | undefined;
   #token = '';
   #pending = 0;
+  /** Entries since the start, and how many of these have been written or dropped. */
+  #added = 0;
+  #flushed = 0;
+  #waiting: { added: number; resolve: () => void }[] = [];
 
   constructor(options: SettlerOptions) {
     this.#options = options;
@@ -57,6 +61,7 @@ export class Settler {
   /** Writes under this fencing token from now on. Without one nothing is written; outcomes under another token are dropped. */
   useToken(token: string): void {
     this.#token = token;
+    this.#flushed += this.#entries.length;
     this.#entries = [];
     this.#pending = 0;
   }
@@ -64,14 +69,33 @@ export class Settler {
   /** Writes an outcome. Returns how long until the event is tried again, if there is a delay. */
   settle(event: ClaimedEvent, outcome: EventOutcome): number | undefined {
     const entry = toTransition(event, outcome, this.#options);
+    if (outcome.kind === 'delivered' && outcome.isSettled) {
+      this.#settled(entry);
+      return undefined;
+    }
     this.add(entry);
     return delayOf(entry);
+  }
+
+  /** It is durable already. Reported in a later turn, like all others. */
+  #settled(entry: SettleEntry): void {
+    const token = this.#token;
+    if (token === '') return;
+    this.#pending++;
+    queueMicrotask(() => this.#written(token, [entry], none));
+  }
+
+  /** Resolves when everything that was settled before this call is durable, or dropped. */
+  written(): Promise<void> {
+    if (this.#flushing === undefined) return Promise.resolve();
+    return new Promise((resolve) => this.#waiting.push({ added: this.#added, resolve }));
   }
 
   add(entry: SettleEntry): void {
     if (this.#token === '') return;
     this.#entries.push(entry);
     this.#pending++;
+    this.#added++;
     // In the next turn of the event loop, so that outcomes that arrive together are written together.
     this.#flushing ??= this.#flushSoon();
   }
@@ -83,10 +107,17 @@ export class Settler {
         const token = this.#token;
         const batch = this.#entries.splice(0, flushSizeMax);
         await this.#flush(batch, token);
+        this.#flushed += batch.length;
+        this.#tellWaiting();
       }
     } finally {
       this.#flushing = undefined; // Nothing can have been added since the loop ended.
+      this.#tellWaiting();
     }
+  }
+
+  #tellWaiting(): void {
+    while ((this.#waiting[0]?.added ?? Number.POSITIVE_INFINITY) <= this.#flushed) this.#waiting.shift()?.resolve();
   }
 
   /** Resolves when everything settled so far is durable, or dropped. */

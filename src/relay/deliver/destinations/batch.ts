@@ -1,6 +1,7 @@
 import { behindFailed } from '../../../publishers/key-order.ts';
 import type { Message, Publisher, PublishOutcome } from '../../../publishers/publisher.ts';
 import { errorText } from '../../../telemetry/error-text.ts';
+import { inSpan, isTracing } from '../../../telemetry/spans.ts';
 import { abandonGraceMs, publishGraceMs } from './tuning.ts';
 
 const kinds: ReadonlySet<unknown> = new Set(['delivered', 'failed', 'rejected', 'unavailable', 'released']);
@@ -79,13 +80,25 @@ export class Batch {
 
   async #call(messages: readonly Message[]): Promise<readonly PublishOutcome[]> {
     const { signal } = this.#controller;
-    const outcomes: unknown = await this.#publisher.publish(messages, signal);
+    const publish = () => this.#publisher.publish(messages, signal);
+    const outcomes: unknown = await (isTracing() ? this.#inSpan(messages, publish) : publish());
     const count = Array.isArray(outcomes) ? outcomes.length : undefined;
     if (count !== messages.length) {
       throw new Error(`the publisher returned ${count ?? 'no list of'} outcomes for ${messages.length} messages`);
     }
     // By index: `every` and `map` skip the holes of an array.
     return messages.map((_, index) => checkedOutcome((outcomes as unknown[])[index]));
+  }
+
+  #inSpan(messages: readonly Message[], publish: () => Promise<readonly PublishOutcome[]>) {
+    const topic = messages[0]?.topic;
+    const operation = {
+      name: 'publish' as const,
+      system: this.#publisher.kind,
+      destination: messages.every((message) => message.topic === topic) ? topic : undefined,
+    };
+    const sent = messages.map(({ eventId, headers }) => ({ id: eventId, headers }));
+    return inSpan(operation, sent, publish, failureOf);
   }
 
   /** A publisher that throws breaks its contract. Sending the messages alone finds the one at fault. */
@@ -121,6 +134,13 @@ export class Batch {
       return { kind: 'unavailable', reason };
     }
   }
+}
+
+/** The first message that was not delivered, for the status of the span. */
+function failureOf(outcomes: unknown): string | undefined {
+  if (!Array.isArray(outcomes)) return 'no outcomes';
+  const failed = outcomes.find((outcome) => outcome?.kind !== 'delivered');
+  return failed && `${String(failed.kind)}: ${String(failed.reason ?? '')}`;
 }
 
 /** A publisher may return anything. The reason of a failure becomes a text here, so that no later step can fail over it. */

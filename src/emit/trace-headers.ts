@@ -1,0 +1,28 @@
+import { isStorable } from '../database/storable-text.ts';
+import { emitContext } from '../telemetry/spans.ts';
+import { loadedTracing } from '../telemetry/trace-context.ts';
+
+/**
+ * Adds the trace context of the event, a span `emit` below the active one, to the headers, except for what they have already: the
+ * caller's `Traceparent` counts as `traceparent`, and there is no span then. A failure in tracing costs the trace, never the event.
+ */
+export function addTraceHeaders(headers: Record<string, string>, { id, type }: { id: string; type: string }): void {
+  const api = loadedTracing();
+  if (!api) return;
+  const injected: Record<string, string> = Object.create(null);
+  try {
+    const isTraced = Object.keys(headers).some((name) => name.toLowerCase() === 'traceparent');
+    const own = isTraced ? undefined : emitContext(id, type);
+    api.propagation.inject(own ?? api.context.active(), injected);
+  } catch {
+    return;
+  }
+  const entries = Object.entries(injected);
+  if (entries.length === 0 || !entries.every((entry) => entry.every(isStorableText))) return;
+  const own = new Set(Object.keys(headers).map((name) => name.toLowerCase()));
+  for (const [name, value] of entries) if (!own.has(name.toLowerCase())) headers[name] = value;
+}
+
+function isStorableText(value: unknown): boolean {
+  return typeof value === 'string' && isStorable(value);
+}

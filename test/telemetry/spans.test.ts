@@ -1,0 +1,164 @@
+import { createServer } from 'node:http';
+import { context, propagation, SpanKind, SpanStatusCode, trace } from '@opentelemetry/api';
+import {
+  InMemorySpanExporter,
+  NodeTracerProvider,
+  type ReadableSpan,
+  SimpleSpanProcessor,
+} from '@opentelemetry/sdk-trace-node';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { createOutbox, createRelay, fromPg, type Handlers, type Outbox, type Publisher } from '../../src/index.ts';
+import { kafka } from '../../src/publishers/kafka.ts';
+import { endChild, startChild } from '../support/child.ts';
+import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { fileService } from '../support/services.ts';
+import { until } from '../support/wait.ts';
+
+const broker = fileService('kafka');
+const exporter = new InMemorySpanExporter();
+const provider = new NodeTracerProvider({ spanProcessors: [new SimpleSpanProcessor(exporter)] });
+let database: TestDatabase;
+let outbox: Outbox<unknown>;
+
+beforeAll(async () => {
+  provider.register();
+  database = await createTestDatabase();
+  outbox = createOutbox({ db: fromPg(database.pool) }) as Outbox<unknown>;
+});
+afterEach(() => exporter.reset());
+afterAll(async () => {
+  await database.close();
+  await provider.shutdown();
+  trace.disable();
+  context.disable();
+  propagation.disable();
+});
+
+const emit = (count: number, headers = {}) =>
+  trace.getTracer('test').startActiveSpan('request', async (span) => {
+    const event = (n: number) => ({
+      type: 'order.created',
+      aggregate: ['order', n] as const,
+      payload: 'secret',
+      headers,
+    });
+    const ids = await outbox.transaction((_tx, emit) => emit(Array.from({ length: count }, (_, n) => event(n))));
+    span.end();
+    return ids;
+  });
+
+const named = (name: string) => exporter.getFinishedSpans().filter((span) => span.name === name);
+const one = (name: string): ReadableSpan => {
+  expect(named(name), name).toHaveLength(1);
+  return named(name)[0] as ReadableSpan;
+};
+
+async function deliver(options: { handlers?: Handlers; destinations?: Record<string, Publisher> }): Promise<void> {
+  await createRelay({
+    connectionString: database.url,
+    maintenance: false,
+    logger: false,
+    retry: { delaysMs: [1] },
+    ...options,
+  }).runOnce();
+}
+
+describe('the trace of an event', () => {
+  test.each([false, true])(
+    'emit and process are spans of the request, and the handler is in it; transactional %s',
+    async (transactional) => {
+      let seen: string | undefined;
+      const [id] = await emit(1);
+      const handle = () => {
+        seen = trace.getActiveSpan()?.spanContext().spanId;
+      };
+      await deliver({ handlers: { 'order.created': { book: { handle, transactional } } } });
+      const [request, emitted, processed] = [one('request'), one('emit order.created'), one('process order.created')];
+      expect(emitted.kind).toBe(SpanKind.PRODUCER);
+      expect(emitted.parentSpanContext?.spanId).toBe(request.spanContext().spanId);
+      expect(processed.kind).toBe(SpanKind.CONSUMER);
+      expect(processed.parentSpanContext?.spanId).toBe(emitted.spanContext().spanId);
+      expect(processed.links.map((link) => link.context.spanId)).toEqual([emitted.spanContext().spanId]);
+      expect(seen).toBe(processed.spanContext().spanId);
+      expect(processed.attributes).toEqual({
+        'messaging.system': 'postcommit',
+        'messaging.operation.name': 'process',
+        'messaging.operation.type': 'process',
+        'messaging.destination.name': 'order.created',
+        'messaging.message.id': id,
+        'messaging.consumer.group.name': 'order.created:book',
+      });
+      expect(JSON.stringify(exporter.getFinishedSpans().map((span) => span.attributes))).not.toContain('secret');
+    },
+  );
+
+  test('a handler that throws has a span with an error, and the next attempt another one', async () => {
+    await emit(1);
+    let calls = 0;
+    const book = async () => {
+      if (calls++ === 0) throw new Error('no stock');
+    };
+    await until(
+      async () => {
+        await deliver({ handlers: { 'order.created': { book } } });
+        return calls === 2;
+      },
+      { what: 'it was tried again' },
+    );
+    const spans = named('process order.created');
+    expect(spans.map(({ status }) => status.code)).toEqual([SpanStatusCode.ERROR, SpanStatusCode.UNSET]);
+    expect(spans[0]?.status.message).toContain('no stock');
+  });
+
+  test('a batch handler has a span of its own that links to each event', async () => {
+    await emit(3);
+    await deliver({ handlers: { 'order.created': { all: { handleBatch: () => {}, batchSizeMax: 3 } } } });
+    const processed = one('process order.created');
+    expect(processed.attributes['messaging.batch.message_count']).toBe(3);
+    expect(processed.parentSpanContext).toBeUndefined();
+    const emitted = named('emit order.created').map((span) => span.spanContext().spanId);
+    expect(processed.links.map((link) => link.context.spanId).sort()).toEqual(emitted.sort());
+  });
+
+  test('a context that the caller gives is the one that is used: no span emit', async () => {
+    const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
+    await emit(1, { Traceparent: traceparent });
+    await deliver({ handlers: { 'order.created': { book: () => {} } } });
+    expect(named('emit order.created')).toEqual([]);
+    expect(one('process order.created').spanContext().traceId).toBe(traceparent.split('-')[1]);
+  });
+});
+
+describe('one trace', () => {
+  test('from an HTTP request through emit and Kafka to a consumer in another process', async () => {
+    const server = createServer(async (_request, response) => {
+      await emit(1);
+      response.end();
+    });
+    await new Promise<void>((ready) => server.listen(0, '127.0.0.1', ready));
+    const { port } = server.address() as { port: number };
+    const topic = `orders-${process.pid}`;
+    const consumer = startChild('test/telemetry/kafka-consumer.child.ts', [broker.url, topic]);
+    try {
+      await consumer.next(({ event }) => event === 'ready', 60_000);
+      await (await fetch(`http://127.0.0.1:${port}/orders`)).text();
+      const relay = createRelay({
+        connectionString: database.url,
+        maintenance: false,
+        destinations: { events: kafka({ brokers: [broker.url] }) },
+        route: () => ({ to: 'events', topic }),
+      });
+      await relay.runOnce();
+      const span = await consumer.next(({ event }) => event === 'span', 30_000);
+      const [request, emitted, published] = [one('request'), one('emit order.created'), one(`publish ${topic}`)];
+      const { traceId } = request.spanContext();
+      expect([emitted, published].map((each) => each.spanContext().traceId)).toEqual([traceId, traceId]);
+      expect(published.attributes).toMatchObject({ 'messaging.system': 'kafka', 'messaging.operation.type': 'send' });
+      expect(published.links.map((link) => link.context.spanId)).toEqual([emitted.spanContext().spanId]);
+      expect(span).toMatchObject({ name: 'work', traceId, parentSpanId: emitted.spanContext().spanId });
+    } finally {
+      server.close();
+      await endChild(consumer);
+    }
+  });
+});
