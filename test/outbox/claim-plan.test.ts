@@ -27,7 +27,11 @@ const explainClaim = ({ floor = '0', readyMax = 499, dueMax = 1 } = {}) => {
   return explain(claimSql('postcommit'), [...first, sample, ownShards, suspectMax, targets, queue]);
 };
 
-const explainNext = () => explain(claimNextSql('postcommit'), [token, [], 16_384, null, '0', '0', '', [], 'default']);
+const explainNext = async () => {
+  const next = (quick: boolean) =>
+    explain(claimNextSql('postcommit'), [token, [], 16_384, null, '0', '0', '', [], 'default', quick]);
+  return [...(await next(false)), ...(await next(true))];
+};
 
 /** No table that grows is read from end to end, and nothing of it is sorted. */
 function expectNoScan(plan: PlanNode[]): void {

@@ -50,7 +50,7 @@ describe.each(postgresVersions)('a claim of payloads of a megabyte, on PostgreSQ
   test('nor does a claim of one event', async () => {
     await emit(1);
     expect(
-      await blocksOf(claimNextSql('postcommit'), [token, [], 16_384, null, '0', '0', '', [], 'default']),
+      await blocksOf(claimNextSql('postcommit'), [token, [], 16_384, null, '0', '0', '', [], 'default', false]),
     ).toBeLessThan(100);
   });
 });

@@ -122,7 +122,8 @@ describe.each(postgresVersions)('named queues on PostgreSQL %i', (version) => {
       const nextValues = [token, [], 16_384, null, '0', '0', '', [], 'default'];
       const all = [
         ...(await nestedPlans(client, claimSql('postcommit'), values)),
-        ...(await nestedPlans(client, claimNextSql('postcommit'), nextValues)),
+        ...(await nestedPlans(client, claimNextSql('postcommit'), [...nextValues, false])),
+        ...(await nestedPlans(client, claimNextSql('postcommit'), [...nextValues, true])),
       ];
       const nodes = all.flatMap((plan) => [...nodesOf(plan)]);
       const scans = nodes.filter((node) => node['Node Type'] === 'Seq Scan').map((node) => node['Relation Name']);
