@@ -4,7 +4,7 @@ import { EventConsumer, type MessageSource } from './event-consumer.ts';
 import { type DeadLetterReason, Intake, quietController } from './intake.ts';
 import { deadLetterHeaders, lowerCaseHeaders } from './message-headers.ts';
 
-/** A message as kafkajs and `@confluentinc/kafka-javascript` (in its KafkaJS form) deliver it. */
+/** A message as kafkajs delivers it. */
 export interface KafkaIncoming {
   readonly key?: Buffer | null;
   readonly value: Buffer | null;
@@ -52,7 +52,7 @@ export interface KafkaDeadLetterProducer {
 
 interface KafkaOnly {
   /**
-   * A consumer of kafkajs, or of `@confluentinc/kafka-javascript` in its KafkaJS form: `kafka.consumer({ groupId: 'billing' })`. It is
+   * A consumer of kafkajs: `kafka.consumer({ groupId: 'billing' })`. It is
    * connected by `start()` and disconnected by `stop()`. Leave it out to call `run` yourself, with `eachBatch` or `eachMessage`.
    */
   consumer?: KafkaConsumerClient;
@@ -115,7 +115,7 @@ export function consumeKafka<Tx>(options: KafkaConsumerOptions<Tx>): KafkaConsum
   const { fail, whole } = readConsumerOptions('consumeKafka', options, own);
   const { consumer, topics, deadLetter, fromBeginning } = options;
   if (consumer !== undefined && typeof consumer?.run !== 'function') {
-    throw fail('consumer must be a consumer of kafkajs, or of @confluentinc/kafka-javascript in its KafkaJS form.');
+    throw fail('consumer must be a consumer of kafkajs.');
   }
   if (consumer !== undefined && !(Array.isArray(topics) && topics.length > 0)) {
     throw fail('topics must be a list of at least one topic.');
