@@ -5,7 +5,7 @@ import SummaryReporter from './test/support/summary-reporter.ts';
 const promises = 'test/{guarantees,faults}/**/*.test.ts';
 /** Those that take long: `npm run test:long`. */
 const long =
-  'test/faults/{advisory-locks,broker-outage,kafka-drain,partition-conversion,rabbitmq-exchange-deleted,relay-chaos,standby,transactional-handler-hundred}.test.ts';
+  'test/faults/{advisory-locks,broker-outage,consumer-chaos,kafka-drain,partition-conversion,rabbitmq-exchange-deleted,relay-chaos,standby,transactional-handler-hundred}.test.ts';
 /** Those that need the packages of test/adapters. */
 const adapters = 'test/adapters/**/*.test.ts';
 /** Those that need the packages of test/nestjs. */

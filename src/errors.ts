@@ -21,7 +21,13 @@ export const errorCodes = {
   POSTCOMMIT_E_DUPLICATE_CONSUMER:
     'This inbox already has a consumer with this name. Two consumers with one name would skip the events of each other. Give each a name of its own, or share one consumer.',
   POSTCOMMIT_E_WORK_TIMEOUT:
-    'The work of onceOutside() took longer than timeoutMs. Its signal is aborted and the event is not recorded, so a redelivery repeats the work. Increase timeoutMs, or make the work faster.',
+    'The work of onceOutside(), or the handler of a consumer, took longer than timeoutMs. Its signal is aborted and the event is not recorded, so a redelivery repeats the work. Increase timeoutMs, or make the work faster.',
+  POSTCOMMIT_E_BAD_MESSAGE:
+    'The message is not an event that a consumer can read, and retrying does not help. It is handed over as a dead letter. Check what publishes to this topic or queue.',
+  POSTCOMMIT_E_ENVELOPE_VERSION:
+    'The format of the message is newer than this version of postcommit can read. It is handed over as a dead letter. Upgrade the package in this consumer, then move the dead letter back.',
+  POSTCOMMIT_E_CONSUMER_STOPPING:
+    'The consumer stops, and the event is not processed to the end. The broker delivers it again.',
   POSTCOMMIT_E_BAD_QUEUE:
     'The name of a queue is invalid, and nothing was written. It must have 1 to 100 letters, digits, dots, hyphens or underscores.',
   POSTCOMMIT_E_NO_SUCH_QUEUE:

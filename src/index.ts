@@ -38,6 +38,22 @@ export type { NewestPayload, StoredPayload, UnknownVersions } from './catalogue/
 export { readEvent } from './catalogue/upcast.ts';
 export type { PostcommitConfig } from './config.ts';
 export { defineConfig } from './config.ts';
+export type {
+  ConsumedEvent,
+  ConsumerCounters,
+  ConsumerEvents,
+  ConsumerState,
+  ConsumerStats,
+} from './consumers/consumer-events.ts';
+export type {
+  CommonConsumerOptions,
+  ConsumerContext,
+  ConsumerOptions,
+  Handling,
+  TransactionalConsumerContext,
+} from './consumers/consumer-options.ts';
+export type { EventConsumer } from './consumers/event-consumer.ts';
+export type { SequenceFinding } from './consumers/sequence-watch.ts';
 export type { ConnectionConfig, ConnectionOptions } from './database/connection-options.ts';
 export type { Executor, Statement } from './database/executor.ts';
 export type { GrantsOptions } from './database/grants.ts';
@@ -118,4 +134,6 @@ export { cloudEvents } from './wire/cloud-events.ts';
 export type { DeliveredEvent } from './wire/delivered-event.ts';
 export { envelope } from './wire/envelope.ts';
 export { raw } from './wire/raw.ts';
+export { readMessage } from './wire/read-message.ts';
+export type { IncomingMessage, ReceivedEvent } from './wire/received-event.ts';
 export type { Serialized, Serializer, WireBinding } from './wire/serializer.ts';

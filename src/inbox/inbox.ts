@@ -100,17 +100,38 @@ export class Inbox<Tx> {
     const key = checkKey(event);
     requireWork(work, 'onceOutside');
     const timeoutMs = checkTimeout(options);
+    return this.#inNewTransaction(key, () => withinTime(work, timeoutMs));
+  }
+
+  /**
+   * `once` in a transaction of its own: opens one, records the event, calls `work` and commits. The record and what `work` writes with
+   * `tx` commit together or not at all. For consumers that have no transaction yet; the consumers of brokers use it.
+   *
+   * @example
+   * const inbox = createInbox({ db: fromPg(pool) });
+   * await inbox.transaction({ consumer: 'billing', eventId: id }, async (tx) => {
+   *   await tx.query('insert into invoices (order_id, total) values ($1, $2)', [order.id, order.total]);
+   * });
+   */
+  async transaction<T>(event: ProcessedEvent, work: (tx: Tx) => T | Promise<T>): Promise<OnceResult<T>> {
+    const key = checkKey(event);
+    requireWork(work, 'transaction');
+    return this.#inNewTransaction(key, work);
+  }
+
+  async #inNewTransaction<T>(key: ProcessedEvent, work: (tx: Tx) => T | Promise<T>): Promise<OnceResult<T>> {
     let thrown: { error: unknown } | undefined;
     try {
       return await this.#db.transaction(async (tx) => {
         // Under a stricter default, a delivery that has waited for another one would fail with 40001 instead of skipping.
         await this.#db.inTransaction(tx).query(readCommittedSql);
         if (!(await this.#record(tx, key))) return { duplicate: true };
-        const result = await withinTime(work, timeoutMs).catch((error: unknown) => {
+        try {
+          return { duplicate: false, result: await work(tx) };
+        } catch (error) {
           thrown = { error };
           throw error;
-        });
-        return { duplicate: false, result };
+        }
       });
     } catch (error) {
       // The error of the work is the caller's to read: an ECONNREFUSED of it is not about the database.
@@ -136,6 +157,7 @@ export class Inbox<Tx> {
       name: consumer,
       once: (tx, eventId, work) => this.once(tx, { consumer, eventId }, work),
       onceOutside: (eventId, work, options) => this.onceOutside({ consumer, eventId }, work, options),
+      transaction: (eventId, work) => this.transaction({ consumer, eventId }, work),
     };
   }
 
@@ -191,6 +213,8 @@ export interface InboxConsumer<Tx> {
     work: (context: OutsideContext) => T | Promise<T>,
     options?: OutsideOptions,
   ): Promise<OnceResult<T>>;
+  /** See {@link Inbox.transaction}. */
+  transaction<T>(eventId: string, work: (tx: Tx) => T | Promise<T>): Promise<OnceResult<T>>;
 }
 
 async function withinTime<T>(work: (context: OutsideContext) => T | Promise<T>, timeoutMs: number): Promise<T> {

@@ -14,6 +14,15 @@ import { bytesAtMost, toRecord } from './kafka/record.ts';
 import { planRounds } from './kafka/rounds.ts';
 import type { Message, Publisher, PublisherCapabilities, PublishOutcome } from './publisher.ts';
 
+export type {
+  KafkaBatchPayload,
+  KafkaConsumerClient,
+  KafkaConsumerOptions,
+  KafkaDeadLetterProducer,
+  KafkaIncoming,
+  KafkaMessagePayload,
+} from '../consumers/kafka.ts';
+export { consumeKafka, KafkaConsumer } from '../consumers/kafka.ts';
 export type { KafkaCompression, KafkaOptions, KafkaProducer, KafkaSasl };
 
 /**

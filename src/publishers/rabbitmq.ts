@@ -10,6 +10,9 @@ import { RabbitmqConnection } from './rabbitmq/connection.ts';
 import { toAmqp } from './rabbitmq/message.ts';
 import { isPort, readServerUrl } from './server-url.ts';
 
+export type { AmqpChannel, AmqpConnection, AmqpIncoming, RabbitmqConsumerOptions } from '../consumers/rabbitmq.ts';
+export { consumeRabbitmq } from '../consumers/rabbitmq.ts';
+
 /** Options of `rabbitmq()`. */
 export interface RabbitmqOptions {
   /**

@@ -16,17 +16,17 @@ import {
 import { clean, failureText } from './webhook/outcome.ts';
 import { exchange, limited } from './webhook/request.ts';
 
-export type { WebhookTlsOptions } from './webhook/connections.ts';
-export type { WebhookOptions, WebhookTarget } from './webhook/options.ts';
-export type { WebhookOutcomeKind, WebhookResponse } from './webhook/outcome.ts';
 export type {
   SignWebhookOptions,
   VerifyWebhookOptions,
   WebhookSecret,
   WebhookSecrets,
   WebhookSignatureHeaders,
-} from './webhook/signature.ts';
-export { signWebhook, verifyWebhook } from './webhook/signature.ts';
+} from '../wire/webhook-signature.ts';
+export { signWebhook, verifyWebhook } from '../wire/webhook-signature.ts';
+export type { WebhookTlsOptions } from './webhook/connections.ts';
+export type { WebhookOptions, WebhookTarget } from './webhook/options.ts';
+export type { WebhookOutcomeKind, WebhookResponse } from './webhook/outcome.ts';
 
 /**
  * Sends each event as a signed POST request (Standard Webhooks), to one URL or to the one that the route names as topic.

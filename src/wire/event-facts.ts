@@ -22,6 +22,8 @@ export function factHeaders(event: DeliveredEvent, traceId: string | undefined):
     'aggregate-id': id,
     'event-seq': event.seq,
   };
+  const key = event.partitionKey;
+  if (key !== null) headers['event-key'] = key;
   if (traceId !== undefined) headers['trace-id'] = traceId;
   return headers;
 }

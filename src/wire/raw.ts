@@ -4,7 +4,7 @@ import type { Serializer } from './serializer.ts';
 
 /**
  * The payload alone is the body, as the JSON text that the database has; everything else is in the headers: `event-id`,
- * `event-type`, `schema-version`, `occurred-at`, `aggregate-type`, `aggregate-id`, `event-seq` and, where there is one, `trace-id`.
+ * `event-type`, `schema-version`, `occurred-at`, `aggregate-type`, `aggregate-id`, `event-seq` and, where there is one, `event-key` and `trace-id`.
  *
  * @example
  * import { raw } from 'postcommit';

@@ -97,6 +97,24 @@ describe.each(postgresVersions)('the inbox on PostgreSQL %i', (version) => {
     expect(await found()).toEqual({ effects: 1, records: 2 });
   });
 
+  test('transaction() opens one: record and work commit together, or neither', async () => {
+    const eventId = randomUUID();
+    const failed = inbox.transaction({ consumer, eventId }, async (tx) => {
+      await effect(tx, eventId);
+      throw new Error('out of paper');
+    });
+    await expect(failed).rejects.toThrow('out of paper');
+    expect(await found()).toEqual({ effects: 0, records: 0 });
+    const book = () =>
+      inbox.transaction({ consumer, eventId }, async (tx) => {
+        await effect(tx, eventId);
+        return 'done';
+      });
+    expect(await book()).toEqual({ duplicate: false, result: 'done' });
+    expect(await book()).toEqual({ duplicate: true });
+    expect(await found()).toEqual({ effects: 1, records: 1 });
+  });
+
   test('twice in one transaction: the second call skips', async () => {
     const eventId = randomUUID();
     const results = await inTransaction(async (tx) => [await process(tx, eventId), await process(tx, eventId)]);

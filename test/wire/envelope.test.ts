@@ -37,6 +37,7 @@ describe('the envelope', () => {
     expect(contentType).toBe('application/json');
     expect(headers).toEqual({
       'event-id': '0199d0a0-6f00-7000-8000-000000000001',
+      'event-key': '42',
       'event-type': 'order.created',
       'schema-version': '2',
       'occurred-at': '2026-01-31T12:00:00.000Z',

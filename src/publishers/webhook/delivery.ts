@@ -1,3 +1,4 @@
+import { readSecrets, signatureHeaders } from '../../wire/webhook-signature.ts';
 import { reasonOf, untilAborted } from '../failure.ts';
 import type { Message, PublishOutcome } from '../publisher.ts';
 import type { Connections } from './connections.ts';
@@ -6,7 +7,6 @@ import type { HostSlots } from './hosts.ts';
 import { type ResolvedWebhookOptions, readUrl } from './options.ts';
 import { clean, outcomeOfAnswer, outcomeOfFailure } from './outcome.ts';
 import { exchange, type HttpAnswer, limited, Stopped } from './request.ts';
-import { readSecrets, signatureHeaders } from './signature.ts';
 
 interface Target {
   url: URL;

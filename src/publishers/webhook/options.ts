@@ -3,11 +3,11 @@ import type { LookupFunction } from 'node:net';
 import { createSecureContext } from 'node:tls';
 import type { PostcommitError } from '../../errors.ts';
 import { shown } from '../../format.ts';
+import { readSecrets, type WebhookSecrets } from '../../wire/webhook-signature.ts';
 import { readOptions } from '../publisher-options.ts';
 import type { WebhookTlsOptions } from './connections.ts';
 import { checkedHeaders } from './headers.ts';
 import { clean, type WebhookOutcomeKind, type WebhookResponse } from './outcome.ts';
-import { readSecrets, type WebhookSecrets } from './signature.ts';
 
 /** Where an event goes, for `secret` as a function. */
 export interface WebhookTarget {

@@ -1,5 +1,5 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
-import { PostcommitError } from '../../errors.ts';
+import { PostcommitError } from '../errors.ts';
 
 /** `whsec_` and base64 of 24 to 64 random bytes, as Standard Webhooks has it (the prefix may be missing), or raw bytes. */
 export type WebhookSecret = string | Uint8Array;

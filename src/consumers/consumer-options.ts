@@ -1,0 +1,135 @@
+import type { InboxConsumer } from '../inbox/inbox.ts';
+import { type OptionReader, readOptions } from '../publishers/publisher-options.ts';
+import { type ResolvedRetry, type RetryPolicy, resolveRetry } from '../relay/event/backoff.ts';
+import { type Logger, stderrLogger } from '../telemetry/logging.ts';
+import type { ReceivedEvent } from '../wire/received-event.ts';
+
+/** What a handler of a consumer gets besides the event. */
+export interface ConsumerContext {
+  /** Aborted after `timeoutMs`, and when the consumer has to stop without waiting longer. Pass it on, e.g. to `fetch`. */
+  readonly signal: AbortSignal;
+  /** 1 for the first attempt of this delivery. */
+  readonly attempt: number;
+}
+
+/** The same with `transactional: true`. */
+export interface TransactionalConsumerContext<Tx> extends ConsumerContext {
+  /** The open transaction in which the inbox has recorded the event. It commits when the handler returns. */
+  readonly tx: Tx;
+}
+
+/** What all consumers have in common. */
+export interface CommonConsumerOptions {
+  /**
+   * How often, and with which delays, a failed handler is called again before the message is handed over as a dead letter. Later
+   * messages of its key wait meanwhile. `throw new Reject(...)` hands it over at once. Default `{ baseMs: 100, capMs: 5_000,
+   * attemptsMax: 5 }`: about a second and a half at most.
+   */
+  retry?: RetryPolicy;
+  /** Events processed at the same time at most, from 1 to 10,000. Events of one key are processed one after the other. Default 16. */
+  inFlightMax?: number;
+  /**
+   * Milliseconds for one call of the handler, from 1 to 3,600,000. Then `ctx.signal` is aborted and the attempt has failed. With
+   * `transactional` the attempt ends when the handler returns, because its transaction must not be used by another one before.
+   * Default 30,000.
+   */
+  timeoutMs?: number;
+  /**
+   * Milliseconds that `stop()` waits for handlers in flight, from 0 to 3,600,000. Then their `ctx.signal` is aborted and the broker
+   * delivers their messages again. Default 30,000.
+   */
+  stopTimeoutMs?: number;
+  /**
+   * Report events whose position in the log repeats or goes back within their key (`event.seq`), as lifecycle event `sequence` and in
+   * `stats()`. They are processed all the same. It remembers the last 10,000 keys. Default `false`.
+   */
+  checkSequence?: boolean;
+  /** Receives the log. A pino logger fits. Default: warnings and errors on standard error, as JSON. */
+  logger?: Logger;
+}
+
+/** The handler, and whether each event is processed once. */
+export type Handling<Tx, Event> =
+  | {
+      /** Records each event, so that a redelivery is skipped: `inbox.consumer('billing')`. Default: every delivery is processed. */
+      inbox?: InboxConsumer<Tx>;
+      transactional?: false;
+      /** Called for each event. What it throws is a failed attempt. */
+      handle(event: Event, context: ConsumerContext): unknown;
+    }
+  | {
+      inbox: InboxConsumer<Tx>;
+      /**
+       * Call the handler in the transaction that records the event, as `ctx.tx`: the effect of each event in this database happens once.
+       * Without it the record is written around the handler, and the effect happens at least once. Default `false`.
+       */
+      transactional: true;
+      handle(event: Event, context: TransactionalConsumerContext<Tx>): unknown;
+    };
+
+export type ConsumerOptions<Tx, Event = ReceivedEvent> = CommonConsumerOptions & Handling<Tx, Event>;
+
+export interface ResolvedConsumerOptions {
+  readonly handle: (event: never, context: never) => unknown;
+  readonly inbox: InboxConsumer<unknown> | undefined;
+  readonly transactional: boolean;
+  readonly retry: ResolvedRetry;
+  readonly inFlightMax: number;
+  readonly timeoutMs: number;
+  readonly stopTimeoutMs: number;
+  readonly checkSequence: boolean;
+  readonly logger: Logger;
+}
+
+const commonOptions = [
+  'handle',
+  'inbox',
+  'transactional',
+  'retry',
+  'inFlightMax',
+  'timeoutMs',
+  'stopTimeoutMs',
+  'checkSequence',
+  'logger',
+];
+
+const hourMs = 3_600_000;
+
+/** Checks the options that all consumers have. `own`: the names of the others. */
+export function resolveConsumerOptions(
+  factory: string,
+  given: object,
+  own: readonly string[],
+  defaults: { retry?: RetryPolicy } = {},
+): ResolvedConsumerOptions {
+  const { fail, whole, flag } = readConsumerOptions(factory, given, own);
+  const options = given as ConsumerOptions<unknown>;
+  if (typeof options.handle !== 'function') throw fail('handle must be a function of the event.');
+  const { inbox } = options;
+  if (inbox !== undefined && typeof inbox?.transaction !== 'function') {
+    throw fail("inbox must be the inbox of one consumer: createInbox({ db }).consumer('billing').");
+  }
+  const transactional = flag('transactional', false);
+  if (transactional && inbox === undefined) throw fail('transactional needs inbox.');
+  const base = { baseMs: 100, capMs: 5_000, attemptsMax: 5 };
+  return {
+    handle: options.handle as ResolvedConsumerOptions['handle'],
+    inbox,
+    transactional,
+    retry: resolveRetry(options.retry ?? defaults.retry ?? {}, { base }),
+    inFlightMax: whole('inFlightMax', 16, 1, 10_000),
+    timeoutMs: whole('timeoutMs', 30_000, 1, hourMs),
+    stopTimeoutMs: whole('stopTimeoutMs', 30_000, 0, hourMs),
+    checkSequence: flag('checkSequence', false),
+    logger: options.logger ?? stderrLogger,
+  };
+}
+
+/** Reads the options of one consumer, and refuses what neither it nor all consumers have. */
+export function readConsumerOptions(
+  factory: string,
+  given: object,
+  own: readonly string[],
+): OptionReader<Record<string, unknown>> {
+  return readOptions(factory, given as Record<string, unknown>, [...own, ...commonOptions]);
+}

@@ -1,0 +1,93 @@
+import { EventEmitter } from 'node:events';
+import { errorText } from '../telemetry/error-text.ts';
+import type { ConsumerEvents, ConsumerState, ConsumerStats } from './consumer-events.ts';
+import type { Intake } from './intake.ts';
+
+/** Where the messages of a consumer come from. */
+export interface MessageSource {
+  /** Connects and begins to receive. Fails if the broker cannot be reached. */
+  start(): Promise<void>;
+  /** Receives no more, waits for what was received, acknowledges it and disconnects. The intake is closed by then. */
+  stop(): Promise<void>;
+}
+
+/**
+ * Receives the messages of a broker and processes them: each once per inbox consumer, events of one key in order, failed ones again,
+ * and those that fail for good as dead letters of the broker. Made by `consumeKafka`, `consumeRabbitmq` and so on.
+ *
+ * `start` and `stop` may be called in any order and any number of times: they run one after the other.
+ */
+export class EventConsumer extends EventEmitter<ConsumerEvents> {
+  readonly #intake: Intake;
+  readonly #source: MessageSource;
+  #state: ConsumerState = 'idle';
+  #turn: Promise<unknown> = Promise.resolve();
+
+  constructor(intake: Intake, source: MessageSource) {
+    super();
+    this.#intake = intake;
+    this.#source = source;
+    for (const name of names) {
+      (intake.emitter as EventEmitter).on(name, (facts) => void (this as EventEmitter).emit(name, facts));
+    }
+  }
+
+  /** Connects to the broker and begins to receive. Fails if the broker is unreachable or refuses. */
+  start(): Promise<void> {
+    return this.#inTurn(async () => {
+      if (this.#state === 'running') return;
+      this.#state = 'starting';
+      this.#intake.open();
+      try {
+        await this.#source.start();
+        this.#state = 'running';
+      } catch (error) {
+        this.#state = 'idle';
+        throw error;
+      }
+    });
+  }
+
+  /**
+   * Receives no more, waits for handlers in flight within `stopTimeoutMs`, acknowledges what they have processed, and disconnects. The
+   * broker delivers everything else again. Never fails.
+   */
+  stop(): Promise<void> {
+    return this.#inTurn(async () => {
+      if (this.#state !== 'running') return;
+      this.#state = 'stopping';
+      this.#intake.close();
+      const timer = setTimeout(() => this.#intake.abandon(), this.#intake.options.stopTimeoutMs);
+      try {
+        await this.#source.stop();
+      } catch (error) {
+        this.#intake.warn('stopping failed', { error: errorText(error) });
+      } finally {
+        clearTimeout(timer);
+        this.#state = 'idle';
+      }
+    });
+  }
+
+  stats(): ConsumerStats {
+    const { inFlight, pending, counters } = this.#intake;
+    return { state: this.#state, inFlight, waiting: pending - inFlight, ...counters };
+  }
+
+  /** One after the other, whatever became of the one before. */
+  #inTurn<T>(work: () => Promise<T>): Promise<T> {
+    const mine = this.#turn.then(work);
+    this.#turn = mine.catch(() => {});
+    return mine;
+  }
+}
+
+const names: readonly (keyof ConsumerEvents)[] = [
+  'processed',
+  'duplicate',
+  'failed',
+  'deadLettered',
+  'released',
+  'sequence',
+  'disconnected',
+];

@@ -1,0 +1,193 @@
+import { setMaxListeners } from 'node:events';
+import { isConnectionFailure } from '../database/database-error.ts';
+import { PostcommitError } from '../errors.ts';
+import { retryDelayMs } from '../relay/event/backoff.ts';
+import { isReject } from '../relay/event/reject.ts';
+import { withRemoteContext } from '../telemetry/trace-context.ts';
+import type { ReceivedEvent } from '../wire/received-event.ts';
+import type { ResolvedConsumerOptions, TransactionalConsumerContext } from './consumer-options.ts';
+
+/**
+ * What became of an event. `failed`: its attempts are used up. `rejected`: retrying cannot help. `released`: it was not processed, or
+ * not to the end, and the broker must deliver it again. `unavailable`: the database of the inbox is.
+ */
+export type Processed =
+  | { readonly kind: 'processed' | 'duplicate' | 'skipped'; readonly attempts: number }
+  | { readonly kind: 'failed' | 'rejected' | 'unavailable'; readonly error: unknown; readonly attempts: number }
+  | { readonly kind: 'released' };
+
+export interface ProcessorSignals {
+  /** Aborted when no other attempt may begin: the consumer stops, or the broker gave the message to another one. */
+  readonly ending: AbortSignal;
+  /** Aborted when attempts in progress may not go on either. */
+  readonly abandoned: AbortSignal;
+}
+
+export interface ProcessorReports {
+  /** An attempt failed, and another one follows. */
+  failed(event: ReceivedEvent, attempt: number, delayMs: number, error: unknown): void;
+  /** The inbox cannot be used; no attempt is counted. */
+  unavailable(event: ReceivedEvent, delayMs: number, error: unknown): void;
+}
+
+const outageDelayMaxMs = 5_000;
+
+/** Calls the handler for one event after the other's attempts: deduplicated, in the trace of its emitter, and with retries. */
+export class EventProcessor {
+  readonly #options: ResolvedConsumerOptions;
+  readonly #reports: ProcessorReports;
+  /** Whether an outage of the inbox's database is waited out. Otherwise the event is `unavailable` at once. */
+  readonly #waitsOutOutages: boolean;
+
+  constructor(options: ResolvedConsumerOptions, reports: ProcessorReports, waitsOutOutages: boolean) {
+    this.#options = options;
+    this.#reports = reports;
+    this.#waitsOutOutages = waitsOutOutages;
+  }
+
+  async process(event: ReceivedEvent, signals: ProcessorSignals): Promise<Processed> {
+    let outages = 0;
+    for (let attempt = 1; ; ) {
+      if (signals.ending.aborted) return released;
+      const result = await this.#try(event, attempt, signals);
+      if (!('error' in result)) return result;
+      const { error, kind } = result;
+      if (kind === 'rejected') return result;
+      // Its attempts go on where the broker delivers it next.
+      if (signals.abandoned.aborted) return released;
+      let delayMs: number | undefined;
+      if (kind === 'unavailable') {
+        if (!this.#waitsOutOutages) return result;
+        delayMs = Math.min(outageDelayMaxMs, 100 * 2 ** Math.min(outages++, 10));
+        this.#reports.unavailable(event, delayMs, error);
+      } else {
+        delayMs = retryDelayMs(this.#options.retry, attempt);
+        if (delayMs === undefined) return { kind: 'failed', error, attempts: attempt };
+        this.#reports.failed(event, attempt, delayMs, error);
+        attempt++;
+      }
+      await pause(delayMs, signals.ending);
+    }
+  }
+
+  async #try(event: ReceivedEvent, attempt: number, signals: ProcessorSignals): Promise<Processed> {
+    const call = new HandlerCall(this.#options, event, attempt, signals.abandoned);
+    const failure = (error: unknown): Processed => ({ kind: kindOfFailure(error, call), error, attempts: attempt });
+    const work = call
+      .run()
+      .then((duplicate): Processed => ({ kind: duplicate ? 'duplicate' : 'processed', attempts: attempt }), failure);
+    return untilAbandoned(work, signals.abandoned);
+  }
+}
+
+const released: Processed = { kind: 'released' };
+
+/** One call of the handler, in the transaction of the inbox where there is one. */
+class HandlerCall {
+  readonly #options: ResolvedConsumerOptions;
+  readonly #event: ReceivedEvent;
+  readonly #attempt: number;
+  readonly #abandoned: AbortSignal;
+  /** What the handler threw, as opposed to the inbox around it. */
+  thrown: { readonly error: unknown } | undefined;
+
+  constructor(options: ResolvedConsumerOptions, event: ReceivedEvent, attempt: number, abandoned: AbortSignal) {
+    this.#options = options;
+    this.#event = event;
+    this.#attempt = attempt;
+    this.#abandoned = abandoned;
+  }
+
+  /** Returns whether the event was processed before. */
+  async run(): Promise<boolean> {
+    const { inbox, transactional, timeoutMs } = this.#options;
+    if (inbox === undefined) {
+      await this.#handle(undefined, true);
+      return false;
+    }
+    if (transactional) return (await inbox.transaction(this.#event.id, (tx) => this.#handle(tx, false))).duplicate;
+    // The handler has a time limit of its own, so this one only keeps the transaction open for long enough.
+    const limit = { timeoutMs: Math.min(3_600_000, timeoutMs + 1_000) };
+    return (await inbox.onceOutside(this.#event.id, () => this.#handle(undefined, true), limit)).duplicate;
+  }
+
+  async #handle(tx: unknown, endsInTime: boolean): Promise<void> {
+    const controller = new AbortController();
+    setMaxListeners(0, controller.signal);
+    const abort = () => controller.abort(this.#abandoned.reason);
+    this.#abandoned.addEventListener('abort', abort, { once: true });
+    const { timeoutMs } = this.#options;
+    let overdue = (_error: Error) => {};
+    const late = new Promise<never>((_, reject) => {
+      overdue = reject;
+    });
+    late.catch(() => {});
+    const timer = setTimeout(() => {
+      const error = new PostcommitError('POSTCOMMIT_E_WORK_TIMEOUT', `timeoutMs is ${timeoutMs}.`);
+      controller.abort(error);
+      if (endsInTime) overdue(error);
+    }, timeoutMs);
+    try {
+      const context = { signal: controller.signal, attempt: this.#attempt, ...(tx !== undefined && { tx }) };
+      const call = this.#options.handle as (event: ReceivedEvent, context: unknown) => unknown;
+      const handling = withRemoteContext(this.#event.headers, async () => {
+        await call(this.#event, context as TransactionalConsumerContext<unknown>);
+      });
+      await Promise.race([handling, late]);
+    } catch (error) {
+      this.thrown = { error };
+      throw error;
+    } finally {
+      clearTimeout(timer);
+      this.#abandoned.removeEventListener('abort', abort);
+    }
+  }
+}
+
+/** What has no fault of the event in it: the database of the inbox is down, or not set up. */
+const outages: ReadonlySet<string> = new Set([
+  'POSTCOMMIT_E_DATABASE_UNREACHABLE',
+  'POSTCOMMIT_E_DATABASE_REFUSED',
+  'POSTCOMMIT_E_READ_ONLY',
+  'POSTCOMMIT_E_COMMIT_UNKNOWN',
+  'POSTCOMMIT_E_CLIENT_CLOSED',
+  'POSTCOMMIT_E_MIGRATION_MISSING',
+  'POSTCOMMIT_E_PERMISSION_DENIED',
+  'POSTCOMMIT_E_LOCK_TIMEOUT',
+]);
+
+function kindOfFailure(error: unknown, { thrown }: HandlerCall): 'failed' | 'rejected' | 'unavailable' {
+  if (isReject(error)) return 'rejected';
+  // An ECONNREFUSED that the handler throws is about what the handler called.
+  if (thrown?.error === error) return 'failed';
+  const isOutage = error instanceof PostcommitError ? outages.has(error.code) : isConnectionFailure(error);
+  return isOutage ? 'unavailable' : 'failed';
+}
+
+async function untilAbandoned(work: Promise<Processed>, abandoned: AbortSignal): Promise<Processed> {
+  let stop = () => {};
+  const giveUp = new Promise<Processed>((resolve) => {
+    stop = () => resolve(released);
+  });
+  if (abandoned.aborted) return released;
+  abandoned.addEventListener('abort', stop, { once: true });
+  try {
+    return await Promise.race([work, giveUp]);
+  } finally {
+    abandoned.removeEventListener('abort', stop);
+  }
+}
+
+/** Waits, or until the signal is aborted. */
+export async function pause(ms: number, signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return;
+  await new Promise<void>((resolve) => {
+    const done = () => {
+      clearTimeout(timer);
+      signal.removeEventListener('abort', done);
+      resolve();
+    };
+    const timer = setTimeout(done, ms);
+    signal.addEventListener('abort', done, { once: true });
+  });
+}

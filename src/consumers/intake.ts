@@ -1,0 +1,245 @@
+import { EventEmitter, setMaxListeners } from 'node:events';
+import { PostcommitError } from '../errors.ts';
+import { errorText } from '../telemetry/error-text.ts';
+import { SparseLog } from '../telemetry/logging.ts';
+import { readMessage } from '../wire/read-message.ts';
+import type { IncomingMessage, ReceivedEvent } from '../wire/received-event.ts';
+import type { ConsumedEvent, ConsumerCounters, ConsumerEvents } from './consumer-events.ts';
+import type { ResolvedConsumerOptions } from './consumer-options.ts';
+import { EventProcessor, type Processed, pause } from './event-processor.ts';
+import { KeyLines } from './key-lines.ts';
+import { SequenceWatch } from './sequence-watch.ts';
+
+/** Why a message becomes a dead letter. */
+export interface DeadLetterReason {
+  readonly error: unknown;
+  /** The text of the error, with the code of a `PostcommitError` in front. Bounded. */
+  readonly reason: string;
+  /** Calls of the handler in this delivery; 0 for a message that could not be read. */
+  readonly attempts: number;
+}
+
+/** A message that the broker has delivered. */
+export interface Delivery {
+  readonly message: IncomingMessage;
+  /** Aborted when the broker gave the message to another consumer, or will. What has not begun is then released. */
+  readonly lost?: AbortSignal;
+  /** Hands the message over, before the next one of its key begins. It is called again while it fails. */
+  deadLetter(reason: DeadLetterReason): unknown;
+}
+
+const deadLetterDelayMaxMs = 5_000;
+
+/** What the consumers of all brokers share: a message goes in, and its result says whether to acknowledge it. */
+export class Intake {
+  readonly options: ResolvedConsumerOptions;
+  readonly emitter = new EventEmitter<ConsumerEvents>();
+  readonly counters: ConsumerCounters = {
+    processed: 0,
+    duplicates: 0,
+    failed: 0,
+    deadLettered: 0,
+    released: 0,
+    repeated: 0,
+    behind: 0,
+  };
+  readonly #processor: EventProcessor;
+  readonly #lines: KeyLines;
+  readonly #sequences: SequenceWatch | undefined;
+  readonly #log = new SparseLog();
+  #stopping = quietController();
+  #abandoned = quietController();
+
+  /** `waitsOutOutages`: while the inbox is unavailable, messages wait. Otherwise their result is `unavailable` at once. */
+  constructor(options: ResolvedConsumerOptions, { waitsOutOutages = true }: { waitsOutOutages?: boolean } = {}) {
+    this.options = options;
+    this.#lines = new KeyLines(options.inFlightMax);
+    this.#sequences = options.checkSequence ? new SequenceWatch() : undefined;
+    const reports = {
+      failed: (event: ReceivedEvent, attempt: number, delayMs: number, error: unknown) => {
+        this.counters.failed++;
+        this.#tell('failed', { ...factsOf(event), attempt, delayMs, error: errorText(error) });
+      },
+      unavailable: (_event: ReceivedEvent, delayMs: number, error: unknown) =>
+        this.warn('inbox unavailable, retrying', { delayMs, error: errorText(error) }),
+    };
+    this.#processor = new EventProcessor(options, reports, waitsOutOutages);
+  }
+
+  /** Handlers in progress. */
+  get inFlight(): number {
+    return this.#lines.inFlight;
+  }
+
+  /** Messages received and not settled. */
+  get pending(): number {
+    return this.#lines.pending;
+  }
+
+  /** Aborted while the consumer stops. */
+  get stopping(): AbortSignal {
+    return this.#stopping.signal;
+  }
+
+  /** Takes messages again after a stop. */
+  open(): void {
+    this.#stopping = quietController();
+    this.#abandoned = quietController();
+  }
+
+  /** From now on no attempt begins. */
+  close(): void {
+    this.#stopping.abort(stopReason());
+  }
+
+  /** Attempts in progress do not count any more: their messages are released. */
+  abandon(): void {
+    this.#abandoned.abort(stopReason());
+  }
+
+  /** Resolves when less than `below` messages are in progress or waiting. One caller at a time. */
+  room(below: number): Promise<void> {
+    return this.#lines.room(below);
+  }
+
+  /** Resolves when all that was received is settled. */
+  idle(): Promise<void> {
+    return this.#lines.idle();
+  }
+
+  /**
+   * Processes a message when its turn within its key has come. Never rejects. The broker may forget the message unless the result is
+   * `released` or `unavailable`; one that is `failed` or `rejected` was handed over before.
+   */
+  async receive(delivery: Delivery): Promise<Processed> {
+    let event: ReceivedEvent;
+    try {
+      event = readMessage(delivery.message);
+    } catch (error) {
+      return this.#lines.run(null, () => this.#handOver(undefined, { kind: 'rejected', error, attempts: 0 }, delivery));
+    }
+    return this.#lines.run(event.key, () => this.#process(event, delivery));
+  }
+
+  warn(message: string, fields: object): void {
+    this.#log.say(message, (suppressed) =>
+      this.options.logger.warn({ ...fields, ...(suppressed > 0 && { suppressed }) }, message),
+    );
+  }
+
+  /** Reports that the broker cannot be used for now. */
+  disconnected(error: unknown): void {
+    this.warn('broker unreachable, retrying', { error: errorText(error) });
+    this.#tell('disconnected', { error: errorText(error) });
+  }
+
+  async #process(event: ReceivedEvent, delivery: Delivery): Promise<Processed> {
+    const ending = eitherSignal(this.#stopping.signal, delivery.lost);
+    try {
+      if (!ending.signal.aborted) this.#checkSequence(event);
+      const result = await this.#processor.process(event, { ending: ending.signal, abandoned: this.#abandoned.signal });
+      if (result.kind === 'failed' || result.kind === 'rejected') return await this.#handOver(event, result, delivery);
+      if (result.kind === 'processed') {
+        this.counters.processed++;
+        this.#tell('processed', { ...factsOf(event), attempts: result.attempts });
+      } else if (result.kind === 'duplicate') {
+        this.counters.duplicates++;
+        this.#tell('duplicate', factsOf(event));
+      } else if (result.kind === 'released') {
+        this.counters.released++;
+        this.#tell('released', factsOf(event));
+      }
+      return result;
+    } finally {
+      ending.release();
+    }
+  }
+
+  /** The dead-letter mechanism may be unreachable. Then the message stays where it is: it must not be lost. */
+  async #handOver(
+    event: ReceivedEvent | undefined,
+    result: Extract<Processed, { kind: 'failed' | 'rejected' | 'unavailable' }>,
+    delivery: Delivery,
+  ): Promise<Processed> {
+    const { error, attempts } = result;
+    const reason = reasonOf(error);
+    const facts = { eventId: event?.id ?? null, eventType: event?.type ?? null, attempts, error: reason };
+    const ending = eitherSignal(this.#stopping.signal, delivery.lost);
+    try {
+      for (let tries = 0; ; tries++) {
+        try {
+          await delivery.deadLetter({ error, reason, attempts });
+          break;
+        } catch (failure) {
+          this.warn('dead letter not accepted, retrying', { ...facts, failure: errorText(failure) });
+          if (ending.signal.aborted) {
+            this.counters.released++;
+            return { kind: 'released' };
+          }
+          await pause(Math.min(deadLetterDelayMaxMs, 100 * 2 ** Math.min(tries, 10)), ending.signal);
+        }
+      }
+    } finally {
+      ending.release();
+    }
+    this.counters.deadLettered++;
+    this.options.logger.error(facts, 'message dead-lettered');
+    this.#tell('deadLettered', facts);
+    return result;
+  }
+
+  #checkSequence(event: ReceivedEvent): void {
+    const found = this.#sequences?.note(event.key, event.seq);
+    if (found === undefined) return;
+    this.counters[found.finding]++;
+    this.#tell('sequence', { ...factsOf(event), ...found, seq: event.seq as string });
+  }
+
+  /** A listener that throws must not change what becomes of a message. */
+  #tell<Name extends keyof ConsumerEvents>(name: Name, facts: ConsumerEvents[Name][0]): void {
+    try {
+      (this.emitter as EventEmitter).emit(name, facts);
+    } catch (error) {
+      this.warn('listener failed', { listener: name, error: errorText(error) });
+    }
+  }
+}
+
+export function reasonOf(error: unknown): string {
+  const text = errorText(error);
+  return error instanceof PostcommitError
+    ? `${error.code}: ${error.detail || text}`.slice(0, 1_000)
+    : text.slice(0, 1_000);
+}
+
+function factsOf({ id, type, key }: ReceivedEvent): ConsumedEvent {
+  return { eventId: id, eventType: type, key };
+}
+
+function stopReason(): PostcommitError {
+  return new PostcommitError('POSTCOMMIT_E_CONSUMER_STOPPING');
+}
+
+/** A signal that is aborted as soon as one of the others is. `AbortSignal.any` keeps what it made for as long as its sources live. */
+function eitherSignal(first: AbortSignal, second: AbortSignal | undefined): { signal: AbortSignal; release(): void } {
+  if (second === undefined) return { signal: first, release() {} };
+  const either = quietController();
+  const abort = () => either.abort();
+  if (first.aborted || second.aborted) abort();
+  first.addEventListener('abort', abort, { once: true });
+  second.addEventListener('abort', abort, { once: true });
+  return {
+    signal: either.signal,
+    release() {
+      first.removeEventListener('abort', abort);
+      second.removeEventListener('abort', abort);
+    },
+  };
+}
+
+/** Every message in flight listens, and Node warns of a leak from the eleventh on. */
+export function quietController(): AbortController {
+  const controller = new AbortController();
+  setMaxListeners(0, controller.signal);
+  return controller;
+}

@@ -1,0 +1,285 @@
+import { PostcommitError } from '../errors.ts';
+import { type ConsumerOptions, readConsumerOptions, resolveConsumerOptions } from './consumer-options.ts';
+import { EventConsumer, type MessageSource } from './event-consumer.ts';
+import { type DeadLetterReason, Intake, quietController } from './intake.ts';
+import { deadLetterHeaders, lowerCaseHeaders } from './message-headers.ts';
+
+/** A message as kafkajs delivers it. */
+export interface KafkaIncoming {
+  readonly key?: Buffer | null;
+  readonly value: Buffer | null;
+  readonly headers?: Readonly<Record<string, Buffer | string | (Buffer | string)[] | undefined>> | undefined;
+  readonly offset: string;
+}
+
+/** What `eachMessage` gets. */
+export interface KafkaMessagePayload {
+  readonly topic: string;
+  readonly partition: number;
+  readonly message: KafkaIncoming;
+  heartbeat(): Promise<void>;
+}
+
+/** What `eachBatch` gets. */
+export interface KafkaBatchPayload {
+  readonly batch: { readonly topic: string; readonly partition: number; readonly messages: readonly KafkaIncoming[] };
+  resolveOffset(offset: string): void;
+  heartbeat(): Promise<void>;
+  commitOffsetsIfNecessary(): Promise<void>;
+  isRunning(): boolean;
+  isStale(): boolean;
+}
+
+/** The part of a Kafka consumer that is used here. */
+export interface KafkaConsumerClient {
+  connect(): Promise<unknown>;
+  disconnect(): Promise<unknown>;
+  subscribe(subscription: { topics: string[]; fromBeginning?: boolean }): Promise<unknown>;
+  run(config: {
+    eachBatch(payload: KafkaBatchPayload): Promise<void>;
+    eachBatchAutoResolve: boolean;
+    partitionsConsumedConcurrently: number;
+  }): Promise<unknown>;
+}
+
+/** The part of a producer that dead letters need. It must be connected. */
+export interface KafkaDeadLetterProducer {
+  send(record: {
+    topic: string;
+    messages: { key: Buffer | null; value: Buffer | null; headers: Record<string, string> }[];
+  }): Promise<unknown>;
+}
+
+interface KafkaOnly {
+  /**
+   * A consumer of kafkajs: `kafka.consumer({ groupId: 'billing' })`. It is
+   * connected by `start()` and disconnected by `stop()`. Leave it out to call `run` yourself, with `eachBatch` or `eachMessage`.
+   */
+  consumer?: KafkaConsumerClient;
+  /** The topics to subscribe to. */
+  topics?: string[];
+  /** Where a new group begins. Default: as the client has it, with what is published from now on. */
+  fromBeginning?: boolean;
+  /** Partitions processed at the same time, from 1 to 1,000. `inFlightMax` limits their events together. Default 3. */
+  partitionsInFlightMax?: number;
+  /**
+   * Kafka has no dead letters, so messages that fail for good go to a topic of yours, with their headers and the reason in
+   * `dead-letter-reason`. The partition waits while the producer cannot send. `'skip'`: they are logged and left behind.
+   */
+  deadLetter: { producer: KafkaDeadLetterProducer; topic: string } | 'skip';
+}
+
+/** Options of `consumeKafka()`. */
+export type KafkaConsumerOptions<Tx> = KafkaOnly & ConsumerOptions<Tx>;
+
+const own = ['consumer', 'topics', 'fromBeginning', 'partitionsInFlightMax', 'deadLetter'];
+
+/** How often a batch in progress sends a heartbeat, and looks whether its partition is still assigned. The client sends fewer. */
+const watchIntervalMs = 200;
+
+/** Consumes topics of Kafka. Made by `consumeKafka`. */
+export class KafkaConsumer extends EventConsumer {
+  /** For a `run` of yours: `consumer.run({ eachBatchAutoResolve: false, eachBatch: orders.eachBatch })`. */
+  readonly eachBatch: (payload: KafkaBatchPayload) => Promise<void>;
+  /** The same message by message: `consumer.run({ eachMessage: orders.eachMessage })`. A partition is processed one by one. */
+  readonly eachMessage: (payload: KafkaMessagePayload) => Promise<void>;
+
+  constructor(intake: Intake, source: KafkaSource) {
+    super(intake, source);
+    this.eachBatch = (payload) => source.eachBatch(payload);
+    this.eachMessage = (payload) => source.eachMessage(payload);
+  }
+}
+
+/**
+ * Consumes topics of Kafka. Events of one key are processed in order, those of different keys of a partition in parallel. An offset is
+ * committed when all messages before it are settled. When the group rebalances in the middle of a batch, handlers in flight finish, and
+ * the rest of the batch goes to the new owner of the partition.
+ *
+ * @example
+ * import { Kafka } from 'kafkajs';
+ * import { createInbox, fromPg } from 'postcommit';
+ * import { consumeKafka } from 'postcommit/kafka';
+ *
+ * const orders = consumeKafka({
+ *   consumer: new Kafka({ brokers: ['localhost:9092'] }).consumer({ groupId: 'billing' }),
+ *   topics: ['orders'],
+ *   deadLetter: 'skip',
+ *   inbox: createInbox({ db: fromPg(pool) }).consumer('billing'),
+ *   transactional: true,
+ *   handle: (event, { tx }) => tx.query('insert into invoices (order_id) values ($1)', [event.aggregate?.id]),
+ * });
+ * await orders.start();
+ */
+export function consumeKafka<Tx>(options: KafkaConsumerOptions<Tx>): KafkaConsumer {
+  const { fail, whole } = readConsumerOptions('consumeKafka', options, own);
+  const { consumer, topics, deadLetter, fromBeginning } = options;
+  if (consumer !== undefined && typeof consumer?.run !== 'function') {
+    throw fail('consumer must be a consumer of kafkajs.');
+  }
+  if (consumer !== undefined && !(Array.isArray(topics) && topics.length > 0)) {
+    throw fail('topics must be a list of at least one topic.');
+  }
+  const isDeadLetter = deadLetter === 'skip' || (typeof deadLetter?.producer?.send === 'function' && deadLetter.topic);
+  if (!isDeadLetter) throw fail("deadLetter must be { producer, topic }, or 'skip'.");
+  const intake = new Intake(resolveConsumerOptions('consumeKafka', options, own));
+  const partitionsInFlightMax = whole('partitionsInFlightMax', 3, 1, 1_000);
+  const source = new KafkaSource(intake, {
+    consumer,
+    topics: topics ?? [],
+    fromBeginning,
+    partitionsInFlightMax,
+    deadLetter,
+  });
+  return new KafkaConsumer(intake, source);
+}
+
+interface ResolvedKafka extends Pick<KafkaOnly, 'deadLetter'> {
+  readonly consumer: KafkaConsumerClient | undefined;
+  readonly topics: string[];
+  readonly fromBeginning: boolean | undefined;
+  readonly partitionsInFlightMax: number;
+}
+
+class KafkaSource implements MessageSource {
+  readonly #intake: Intake;
+  readonly #options: ResolvedKafka;
+
+  constructor(intake: Intake, options: ResolvedKafka) {
+    this.#intake = intake;
+    this.#options = options;
+  }
+
+  async start(): Promise<void> {
+    const { consumer, topics, fromBeginning, partitionsInFlightMax } = this.#options;
+    if (consumer === undefined) {
+      throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', 'consumeKafka(): start() needs the option consumer.');
+    }
+    await consumer.connect();
+    await consumer.subscribe({ topics, ...(fromBeginning !== undefined && { fromBeginning }) });
+    await consumer.run({
+      eachBatchAutoResolve: false,
+      partitionsConsumedConcurrently: partitionsInFlightMax,
+      eachBatch: (payload) => this.eachBatch(payload),
+    });
+  }
+
+  /** The client waits for batches in progress, commits their offsets and leaves the group. */
+  async stop(): Promise<void> {
+    await this.#options.consumer?.disconnect();
+    await this.#intake.idle();
+  }
+
+  async eachBatch(payload: KafkaBatchPayload): Promise<void> {
+    const { batch, resolveOffset } = payload;
+    const { messages, topic, partition } = batch;
+    const watch = new AssignmentWatch(payload);
+    const settled = new Array<boolean>(messages.length).fill(false);
+    let next = 0;
+    try {
+      await Promise.all(
+        messages.map(async (message, index) => {
+          const isSettled = await this.#process(message, { topic, partition }, watch.lost);
+          watch.look();
+          if (!isSettled) return;
+          settled[index] = true;
+          // Only up to the first message that is not settled: a crash must not lose it.
+          while (settled[next] && !payload.isStale()) resolveOffset((messages[next++] as KafkaIncoming).offset);
+        }),
+      );
+    } finally {
+      watch.end();
+    }
+    if (watch.failure !== undefined) throw watch.failure;
+    await payload.heartbeat();
+  }
+
+  async eachMessage({ topic, partition, message, heartbeat }: KafkaMessagePayload): Promise<void> {
+    const watch = new AssignmentWatch({ heartbeat });
+    let isSettled = false;
+    try {
+      isSettled = await this.#process(message, { topic, partition }, watch.lost);
+    } finally {
+      watch.end();
+    }
+    // kafkajs commits the offset unless this rejects.
+    if (!isSettled) throw watch.failure ?? new PostcommitError('POSTCOMMIT_E_CONSUMER_STOPPING');
+  }
+
+  async #process(message: KafkaIncoming, at: Position, lost: AbortSignal): Promise<boolean> {
+    const headers = lowerCaseHeaders(message.headers);
+    const { kind } = await this.#intake.receive({
+      message: { body: message.value ?? '', headers, key: message.key ? message.key.toString() : null },
+      lost,
+      deadLetter: (reason) => this.#sendDeadLetter(message, headers, at, reason),
+    });
+    return kind !== 'released' && kind !== 'unavailable';
+  }
+
+  async #sendDeadLetter(
+    { key = null, value, offset }: KafkaIncoming,
+    headers: Readonly<Record<string, string>>,
+    { topic, partition }: Position,
+    reason: DeadLetterReason,
+  ): Promise<void> {
+    const { deadLetter } = this.#options;
+    if (deadLetter === 'skip') return;
+    const where = {
+      'dead-letter-topic': topic,
+      'dead-letter-partition': String(partition),
+      'dead-letter-offset': offset,
+    };
+    const message = { key, value, headers: { ...headers, ...where, ...deadLetterHeaders(reason) } };
+    await deadLetter.producer.send({ topic: deadLetter.topic, messages: [message] });
+  }
+}
+
+interface Position {
+  readonly topic: string;
+  readonly partition: number;
+}
+
+/** Sends heartbeats while a batch is in progress, and notices that its partition is given to another consumer. */
+class AssignmentWatch {
+  readonly #payload: Pick<KafkaMessagePayload, 'heartbeat'> & Partial<KafkaBatchPayload>;
+  readonly #lost = quietController();
+  readonly #timer: NodeJS.Timeout;
+  #beating: Promise<void> | undefined;
+  /** Why heartbeats fail, e.g. a rebalance. The client must get it: it then joins the group again. */
+  failure: unknown;
+
+  constructor(payload: Pick<KafkaMessagePayload, 'heartbeat'> & Partial<KafkaBatchPayload>) {
+    this.#payload = payload;
+    this.#timer = setInterval(() => this.#beat(), watchIntervalMs);
+  }
+
+  get lost(): AbortSignal {
+    return this.#lost.signal;
+  }
+
+  look(): void {
+    const { isRunning, isStale } = this.#payload;
+    if (isRunning?.() === false || isStale?.() === true) this.#lost.abort();
+  }
+
+  end(): void {
+    clearInterval(this.#timer);
+  }
+
+  #beat(): void {
+    this.look();
+    this.#beating ??= this.#sendHeartbeat().finally(() => {
+      this.#beating = undefined;
+    });
+  }
+
+  async #sendHeartbeat(): Promise<void> {
+    try {
+      await this.#payload.heartbeat();
+      await this.#payload.commitOffsetsIfNecessary?.();
+    } catch (error) {
+      this.failure ??= error;
+      this.#lost.abort();
+    }
+  }
+}
