@@ -1,3 +1,4 @@
+import type { EventCatalogue } from './catalogue/catalogue.ts';
 import type { PartitionChoice } from './database/migrate-options.ts';
 import type { Handlers } from './relay/deliver/handlers.ts';
 import type { RelayOptions } from './relay/options.ts';
@@ -16,6 +17,8 @@ export interface PostcommitConfig extends Partial<Omit<RelayOptions, 'schema' | 
    * not at all. It does not change a log with events; `postcommit partitions convert` does. Default `none`.
    */
   partitions?: PartitionChoice | undefined;
+  /** The event types of the service, from `defineEvents`. `postcommit schema` needs them. */
+  events?: EventCatalogue | undefined;
   /**
    * Named handlers by event type, or the path of a module whose default export they are, relative to the config file
    * (JSON has no functions). Only `postcommit relay` needs them.
