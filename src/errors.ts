@@ -91,6 +91,12 @@ export const errorCodes = {
   POSTCOMMIT_E_USAGE: 'The command was not run.',
   POSTCOMMIT_E_BAD_CONFIG: 'The configuration file is invalid.',
   POSTCOMMIT_E_NO_CONFIG: 'No configuration file was found. Run `npx postcommit init`, or pass one with --config.',
+  POSTCOMMIT_E_NO_SCHEMA_FILE:
+    'The schemas of the events are not recorded yet. Run `npx postcommit schema check --update` and commit postcommit.schema.json.',
+  POSTCOMMIT_E_BAD_SCHEMA_FILE:
+    'The file with the recorded schemas is invalid. Restore it from version control, or write it anew with `npx postcommit schema check --update` after you have removed it.',
+  POSTCOMMIT_E_NO_JSON_SCHEMA:
+    'The schema of an event type cannot become a JSON Schema. Use types that JSON has (no dates, functions or custom checks), or add `jsonSchema` to the definition of the event.',
   POSTCOMMIT_E_OUTPUT_FAILED:
     'Writing to standard output or standard error failed, so the command ended. Check the process that reads the output, and free disk space.',
   POSTCOMMIT_E_CANNOT_LISTEN:

@@ -15,7 +15,7 @@ export const exitCodes = {
 export const exitCodesHelp = `
 Exit codes:
   0  success
-  1  the operation failed, or a threshold is exceeded
+  1  the operation failed, a threshold is exceeded, or a schema change breaks consumers
   2  usage error: unknown option or command, invalid config file
   3  the database is unreachable, refused the connection, denied a privilege, or is a standby
   4  the outbox tables are missing, too old or too new, or their sequence is behind: run \`postcommit migrate\`
@@ -29,6 +29,10 @@ const byErrorCode: Partial<Record<ErrorCode, number>> = {
   POSTCOMMIT_E_BAD_SCHEDULE: exitCodes.usage,
   POSTCOMMIT_E_NO_CONFIG: exitCodes.usage,
   POSTCOMMIT_E_NO_DATABASE_URL: exitCodes.usage,
+  POSTCOMMIT_E_NO_SCHEMA_FILE: exitCodes.usage,
+  POSTCOMMIT_E_BAD_SCHEMA_FILE: exitCodes.usage,
+  POSTCOMMIT_E_NO_JSON_SCHEMA: exitCodes.usage,
+  POSTCOMMIT_E_BAD_CATALOGUE: exitCodes.usage,
   POSTCOMMIT_E_BAD_SCHEMA_NAME: exitCodes.usage,
   POSTCOMMIT_E_BAD_ID: exitCodes.usage,
   POSTCOMMIT_E_BAD_FILTER: exitCodes.usage,

@@ -21,6 +21,7 @@ import { addRelay } from './commands/relay.ts';
 import { addReplay } from './commands/replay.ts';
 import { addRequeueOrphans } from './commands/requeue-orphans.ts';
 import { addSchedules } from './commands/schedules.ts';
+import { addSchema } from './commands/schema.ts';
 import { addSql } from './commands/sql.ts';
 import { addStatus } from './commands/status.ts';
 import { examples } from './context.ts';
@@ -56,7 +57,7 @@ export function createProgram(terminal: Terminal): Command {
         ['show one event with its history', 'events 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f'],
       ),
     );
-  const setup = [addInit, addMigrate, addSql, addGrants, addRelay, addAlerts];
+  const setup = [addInit, addMigrate, addSql, addGrants, addSchema, addRelay, addAlerts];
   const operations = [
     addStatus,
     addDoctor,

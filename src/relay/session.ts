@@ -89,7 +89,7 @@ export class RelaySession implements Service {
       onNotificationsLost: (silentMs) => reporter.notificationsLost(silentMs),
     });
     this.#connections = new RelayConnections({ ...options, lifecycle, doorbell: this.#doorbell });
-    const { claims, results, control, loads } = this.#connections;
+    const { claims, results, control, loads, handlers } = this.#connections;
 
     this.#destinations = new DestinationSet({
       schema,
@@ -113,13 +113,7 @@ export class RelaySession implements Service {
       progress: this.#progress,
       onTargetEnded: meter && ((target, outcome, tookMs) => meter.targetEnded(target, outcome, tookMs)),
       reader: events && new EventReader({ events, unknownVersions: options.unknownVersions, logger }),
-      transactions: {
-        schema,
-        pool: this.#connections.handlers,
-        control,
-        token,
-        written: () => this.#settler.written(),
-      },
+      transactions: { schema, pool: handlers, control, token, written: () => this.#settler.written() },
     });
     this.#cancels = new CancelWatch({
       schema,

@@ -1,0 +1,134 @@
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
+import type { Command } from 'commander';
+import { Option } from 'commander';
+import { requireCatalogue } from '../../catalogue/catalogue.ts';
+import { PostcommitError } from '../../errors.ts';
+import { quantity } from '../../format.ts';
+import type { FileComparison } from '../../schema/compare-files.ts';
+import { compareFiles } from '../../schema/compare-files.ts';
+import type { CompatibilityMode } from '../../schema/compatibility/compare-schemas.ts';
+import { compatibilityModes } from '../../schema/compatibility/compare-schemas.ts';
+import { extractSchemas } from '../../schema/extract-schemas.ts';
+import type { SchemaFile } from '../../schema/schema-file.ts';
+import { parseSchemaFile, renderSchemaFile, schemaFileName } from '../../schema/schema-file.ts';
+import type { Context } from '../context.ts';
+import { contextOf, examples } from '../context.ts';
+import { ExitWith, exitCodes } from '../exit-codes.ts';
+import type { Output } from '../output.ts';
+import { printable } from '../output.ts';
+import type { Terminal } from '../terminal.ts';
+
+interface CheckFlags {
+  mode: CompatibilityMode;
+  update?: boolean;
+  strict?: boolean;
+  against?: string;
+}
+
+export function addSchema(program: Command, terminal: Terminal): void {
+  const schema = program
+    .command('schema')
+    .summary('check the schemas of events for changes that break consumers')
+    .description('Work with the schemas of the events in the config file. Needs no database.')
+    .addHelpText('after', examples(['does a change break consumers?', 'schema check']));
+  addCheck(schema, terminal);
+}
+
+function addCheck(schema: Command, terminal: Terminal): void {
+  schema
+    .command('check')
+    .summary('fail if a change of an event schema breaks consumers')
+    .description(
+      `Compare the events of the config file with ${schemaFileName}, beside the config file, and print every change that breaks consumers. Exit code 1 if there is one. Mode backward: consumers with the new schema must be able to read old events (upgrade consumers first). forward: consumers with the old schema must be able to read new events (upgrade emitters first). full: both.`,
+    )
+    .addOption(new Option('--mode <mode>', 'what must hold').choices(compatibilityModes).default('full'))
+    .option('--update', `accept all changes: write ${schemaFileName}`)
+    .option('--strict', `exit code 1 also if ${schemaFileName} lacks a change that breaks nothing`)
+    .option(
+      '--against <file>',
+      `compare with this file instead of ${schemaFileName}, e.g. with that of the main branch`,
+    )
+    .addHelpText(
+      'after',
+      examples(
+        ['does a change break consumers?', 'schema check'],
+        ['record the schemas, and accept every change', 'schema check --update'],
+        ['in CI, where the file must be up to date', 'schema check --strict'],
+        ['what breaks, for a script', "schema check --json | jq '.breaking[] | {type, path, message}'"],
+      ),
+    )
+    .action(async (flags: CheckFlags, command: Command) => {
+      await check(contextOf(command, terminal), flags);
+    });
+}
+
+async function check(context: Context, { mode, update, strict, against }: CheckFlags): Promise<void> {
+  if (update && against !== undefined) {
+    throw new PostcommitError('POSTCOMMIT_E_USAGE', '--update and --against exclude each other.');
+  }
+  const { output, terminal } = context;
+  const { file: config, schemas } = await readCatalogue(context);
+  const own = join(dirname(config), schemaFileName);
+  const file = against === undefined ? own : resolve(terminal.cwd, against);
+  const recorded = readRecorded(file, update === true);
+  const comparison = compareFiles(recorded, schemas, mode);
+  if (update) writeFileSync(own, renderSchemaFile(schemas));
+  const isBroken = !update && comparison.breaking.length > 0;
+  const isStale = !update && against === undefined && !comparison.upToDate;
+  output.show({ mode, file, updated: update === true, ...comparison }, () => {
+    print(output, comparison, { file, isUpdated: update === true, isStale });
+  });
+  if (isBroken || (strict && isStale)) throw new ExitWith(exitCodes.failed);
+}
+
+async function readCatalogue({ settings }: Context): Promise<{ file: string; schemas: SchemaFile }> {
+  const found = await settings.configFile();
+  if (found === undefined) throw new PostcommitError('POSTCOMMIT_E_NO_CONFIG');
+  const { events } = found.config;
+  if (events === undefined) {
+    throw new PostcommitError(
+      'POSTCOMMIT_E_BAD_CONFIG',
+      `${found.file}: It has no events. Add events: defineEvents({ ... }).`,
+    );
+  }
+  try {
+    requireCatalogue(events, 'defineConfig');
+  } catch {
+    throw new PostcommitError('POSTCOMMIT_E_BAD_CONFIG', `${found.file}: events must be what defineEvents() returns.`);
+  }
+  return { file: found.file, schemas: extractSchemas(events) };
+}
+
+function readRecorded(file: string, isOptional: boolean): SchemaFile {
+  if (existsSync(file)) return parseSchemaFile(readFileSync(file, 'utf8').replace(/^\uFEFF/, ''), file);
+  if (isOptional) return { events: {} };
+  throw new PostcommitError('POSTCOMMIT_E_NO_SCHEMA_FILE', `There is no ${file}.`);
+}
+
+function print(
+  output: Output,
+  { breaking, added, changed }: FileComparison,
+  { file, isUpdated, isStale }: { file: string; isUpdated: boolean; isStale: boolean },
+): void {
+  const { paint } = output;
+  for (const { type, path, message } of breaking) {
+    const word = isUpdated ? paint.yellow('accepted') : paint.red('breaking');
+    output.line(`${word}  ${paint.bold(printable(type))}: ${path ? `${printable(path)}: ` : ''}${printable(message)}`);
+  }
+  for (const type of added) output.line(`${paint.green('new')}  ${printable(type)}`);
+  for (const type of changed) {
+    if (!breaking.some((each) => each.type === type)) output.line(`${paint.green('compatible')}  ${printable(type)}`);
+  }
+  if (isUpdated) {
+    output.line(`${paint.green('wrote')} ${file}`);
+  } else if (breaking.length > 0) {
+    output.line();
+    output.line(paint.red(`${quantity(breaking.length, 'change')} would break consumers.`));
+    output.line('Make the change compatible, or raise the version with an upcast and upgrade the consumers first,');
+    output.line('then accept it: postcommit schema check --update');
+  } else {
+    output.line(paint.green('no change breaks consumers'));
+    if (isStale) output.line(`${schemaFileName} is out of date. Record the changes: postcommit schema check --update`);
+  }
+}

@@ -1,0 +1,109 @@
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { runHere } from './fake-terminal.ts';
+import { jsonError, projectFolder } from './run-cli.ts';
+
+const config = (definition: string) => `
+  import { defineConfig, defineEvents } from 'postcommit';
+  export default defineConfig({ events: defineEvents({ 'order.created': ${definition} }) });`;
+const object = (properties: object, required: string[]) => JSON.stringify({ type: 'object', properties, required });
+const text = { type: 'string' };
+const first = `{ jsonSchema: ${object({ id: text, total: { type: 'number' } }, ['id', 'total'])} }`;
+
+/** A config file with another name for each content: a process loads a module once. */
+function project(definition: string) {
+  const cwd = projectFolder({});
+  let count = 0;
+  const write = (content: string) => writeFileSync(join(cwd, `config-${++count}.ts`), content);
+  write(config(definition));
+  return {
+    cwd,
+    write,
+    check: (...args: string[]) => runHere(['schema', 'check', '--config', `config-${count}.ts`, ...args], { cwd }),
+    change: (next: string) => write(config(next)),
+    recorded: () => readFileSync(join(cwd, 'postcommit.schema.json'), 'utf8'),
+  };
+}
+
+describe('postcommit schema check', () => {
+  it('fails on a change that breaks consumers until --update accepts it', async () => {
+    const { check, change, recorded } = project(first);
+    expect(await check('--update')).toMatchObject({ code: 0, stderr: '' });
+    expect(await check()).toMatchObject({ code: 0, stdout: 'no change breaks consumers\n' });
+    change(`{ jsonSchema: ${object({ id: text, amount: { type: 'number' } }, ['id', 'amount'])} }`);
+    const before = recorded();
+    const { code, stdout } = await check();
+    expect(code).toBe(1);
+    expect(stdout).toContain('breaking  order.created: total: required field removed (renamed to amount?)');
+    expect(stdout).toContain('breaking  order.created: amount: new required field');
+    expect(recorded()).toBe(before);
+    expect(await check('--update')).toMatchObject({
+      code: 0,
+      stdout: expect.stringContaining('accepted  order.created: total'),
+    });
+    expect(await check('--strict')).toMatchObject({ code: 0 });
+  });
+
+  it('has a verdict for each mode', async () => {
+    const { check, change } = project(first);
+    await check('--update');
+    change(`{ jsonSchema: ${object({ id: text, total: { type: ['number', 'null'] } }, ['id', 'total'])} }`);
+    const codes = [];
+    for (const mode of ['backward', 'forward', 'full']) codes.push((await check('--mode', mode)).code);
+    expect(codes).toEqual([0, 1, 1]);
+    const { stdout } = await check('--json');
+    expect(JSON.parse(stdout)).toMatchObject({
+      mode: 'full',
+      upToDate: false,
+      changed: ['order.created'],
+      breaking: [{ type: 'order.created', path: 'total', rule: 'type', breaks: 'oldConsumers' }],
+    });
+  });
+
+  it('a change that breaks nothing fails with --strict only', async () => {
+    const { check, change } = project(first);
+    await check('--update');
+    change(`{ jsonSchema: ${object({ id: text, total: { type: 'number' }, note: text }, ['id', 'total'])} }`);
+    expect(await check()).toMatchObject({ code: 0, stdout: expect.stringContaining('is out of date') });
+    expect(await check('--strict')).toMatchObject({ code: 1 });
+  });
+
+  it('a raised version allows what its upcasts cover, and no more', async () => {
+    const { check, change, cwd } = project(first);
+    await check('--update');
+    const wider = object({ id: text, total: { type: 'number' }, currency: text }, ['id', 'total', 'currency']);
+    change(`{ jsonSchema: ${wider} }`);
+    expect(await check()).toMatchObject({ code: 1 });
+    change(`{ version: 2, upcast: { 1: (v1) => ({ ...v1, currency: 'EUR' }) }, jsonSchema: ${wider} }`);
+    expect(await check()).toMatchObject({ code: 0 });
+    change(`{ version: 2, upcast: { 1: (v1) => v1 }, jsonSchema: ${object({ id: text }, ['id'])} }`);
+    expect(await check('--mode', 'backward')).toMatchObject({ code: 0 });
+    expect(await check()).toMatchObject({ code: 1, stdout: expect.stringContaining('total: required field removed') });
+    writeFileSync(
+      join(cwd, 'main.json'),
+      '{"postcommit":1,"events":{"order.created":{"version":3,"schema":true},"order.paid":{"version":1,"schema":true}}}',
+    );
+    const { code, stdout } = await check('--against', 'main.json');
+    expect(code).toBe(1);
+    expect(stdout).toContain('order.created: version lowered from 3 to 2');
+    expect(stdout).toContain('order.paid: event type removed');
+  });
+
+  it('refuses what it cannot work with, with exit code 2', async () => {
+    const { check, cwd, write } = project(first);
+    const codeOf = async (...args: string[]) => {
+      const result = await check('--json', ...args);
+      return [result.code, jsonError(result).code];
+    };
+    expect(await codeOf()).toEqual([2, 'POSTCOMMIT_E_NO_SCHEMA_FILE']);
+    expect(await codeOf('--mode', 'sideways')).toEqual([2, 'POSTCOMMIT_E_USAGE']);
+    expect(await codeOf('--update', '--against', 'x')).toEqual([2, 'POSTCOMMIT_E_USAGE']);
+    writeFileSync(join(cwd, 'postcommit.schema.json'), '<<<<<<< HEAD');
+    expect(await codeOf()).toEqual([2, 'POSTCOMMIT_E_BAD_SCHEMA_FILE']);
+    write('export default { events: {} };');
+    expect(await codeOf()).toEqual([2, 'POSTCOMMIT_E_BAD_CONFIG']);
+    write('export default {};');
+    expect(await codeOf()).toEqual([2, 'POSTCOMMIT_E_BAD_CONFIG']);
+  });
+});
