@@ -41,10 +41,8 @@ import type { Lifecycle } from './telemetry/lifecycle.ts';
 import { Reporter } from './telemetry/reporter.ts';
 import { Doorbell } from './wake/doorbell.ts';
 
-/** How long each step of a stop waits for the database: claims under way, results that are not durable, deregistering. */
-const stopStepMs = 2_000;
-/** How long deliveries that were aborted may take to end. */
-const abortedMs = 1_000;
+/** How long a stop waits: for each step that needs the database (claims, results, deregistering), and for aborted deliveries. */
+const [stopStepMs, abortedMs] = [2_000, 1_000];
 
 /**
  * One run of a relay: creates the stages of the pipeline (wake, lane, dispatch, deliver, settle) with the lease and
@@ -105,10 +103,9 @@ export class RelaySession implements Service {
     this.#refresher = new DestinationRefresher({ destinations: this.#destinations, logger });
     const planner = new Planner({ ...options, destinations: this.#destinations.byName });
     this.#progress = new ProgressWriter({ schema, db: results, logger, token });
-    const timeoutsMs = options.handlers.all.map(({ timeoutMs }) => timeoutMs);
     this.#deliverer = new Deliverer({
       destinations: this.#destinations.byName,
-      timeoutMsMin: Math.min(options.deliverTimeoutMs, ...timeoutsMs),
+      timeoutMsMin: Math.min(options.deliverTimeoutMs, ...options.handlers.all.map(({ timeoutMs }) => timeoutMs)),
       onHandlerFree: () => this.#dispatcher.resume(),
       progress: this.#progress,
       onTargetEnded: meter && ((target, outcome, tookMs) => meter.targetEnded(target, outcome, tookMs)),
