@@ -11,15 +11,26 @@ export interface Logger {
 const ignore = () => {};
 export const silentLogger: Logger = { debug: ignore, info: ignore, warn: ignore, error: ignore };
 
-/** Writes one JSON object per line. */
-export function jsonLogger(write: (line: string) => void, minimum: keyof Logger = 'info'): Logger {
+/** Formats one line of a log, without its end. */
+export type LineFormat = (level: keyof Logger, message: string, fields: object) => string;
+
+/** Writes one line each, from the level `minimum` on. */
+export function lineLogger(format: LineFormat, write: (line: string) => void, minimum: keyof Logger = 'info'): Logger {
   const levels: (keyof Logger)[] = ['debug', 'info', 'warn', 'error'];
   const at = (level: keyof Logger) =>
     levels.indexOf(level) < levels.indexOf(minimum)
       ? ignore
-      : (fields: object, message: string) =>
-          write(`${JSON.stringify({ time: new Date().toISOString(), level, message, ...fields })}\n`);
+      : (fields: object, message: string) => write(`${format(level, message, fields)}\n`);
   return { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') };
+}
+
+/** One JSON object. */
+export const jsonLine: LineFormat = (level, message, fields) =>
+  JSON.stringify({ time: new Date().toISOString(), level, message, ...fields });
+
+/** Writes one JSON object per line. */
+export function jsonLogger(write: (line: string) => void, minimum: keyof Logger = 'info'): Logger {
+  return lineLogger(jsonLine, write, minimum);
 }
 
 /**

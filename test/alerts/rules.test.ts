@@ -2,7 +2,7 @@ import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, onTestFinished, test } from 'vitest';
-import { findPromtool } from '../../services/promtool.ts';
+import { findPrometheusProgram } from '../../services/prometheus.ts';
 import { runCommand } from '../../services/run-command.ts';
 import { alertRules, resolveThresholds, ruleFile, runbookOf } from '../../src/alerts/rules.ts';
 import { metricNames } from '../../src/metrics/definitions.ts';
@@ -73,7 +73,7 @@ type Series = Record<string, string>;
 
 let promtool: string;
 beforeAll(async () => {
-  promtool = await findPromtool(() => {});
+  promtool = await findPrometheusProgram('promtool', () => {});
 }, 300_000);
 
 async function folderWith(files: Record<string, string>): Promise<string> {

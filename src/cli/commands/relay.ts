@@ -8,14 +8,16 @@ import type { Relay } from '../../relay/relay.ts';
 import { createRelay } from '../../relay/relay.ts';
 import { errorText } from '../../telemetry/error-text.ts';
 import type { Logger } from '../../telemetry/logging.ts';
-import { jsonLogger, silentLogger } from '../../telemetry/logging.ts';
+import { jsonLine, lineLogger, silentLogger } from '../../telemetry/logging.ts';
 import { redact } from '../../telemetry/redaction.ts';
 import { queueArgument, wholeNumber } from '../arguments.ts';
 import { loadHandlers } from '../config.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples } from '../context.ts';
 import { ExitWith, exitCodes } from '../exit-codes.ts';
+import { prettyLine } from '../pretty-line.ts';
 import type { Terminal } from '../terminal.ts';
+import { wantsColour } from '../terminal.ts';
 
 /** Flags that override the same option of the config file. */
 type Overrides = Pick<
@@ -41,6 +43,7 @@ interface RelayFlags extends Overrides {
   httpHost?: string;
   once?: boolean;
   logLevel: keyof Logger;
+  pretty?: boolean;
   /** Commander's `--no-listen`: true when it was not given. */
   listen: boolean;
 }
@@ -56,11 +59,12 @@ export function addRelay(program: Command, terminal: Terminal): void {
     .command('relay')
     .summary('deliver events to the handlers and destinations of the config file')
     .description(
-      'Deliver events to the handlers and destinations of the config file until SIGTERM or SIGINT. On a signal the relay claims nothing more, waits up to stopTimeoutMs for deliveries in flight, releases the rest for other relays, and exits with code 0. After SIGHUP the exit code is 129; if a log line cannot be written it is 1. A second SIGTERM or SIGINT ends the process immediately. Logs JSON lines to stdout.',
+      'Deliver events to the handlers and destinations of the config file until SIGTERM or SIGINT. On a signal the relay claims nothing more, waits up to stopTimeoutMs for deliveries in flight, releases the rest for other relays, and exits with code 0. After SIGHUP the exit code is 129; if a log line cannot be written it is 1. A second SIGTERM or SIGINT ends the process immediately. Logs JSON lines to stdout, or with --pretty lines for people.',
     )
     .option('--once', 'deliver what is due now, then stop')
     .option('--name <name>', 'name of this relay in `postcommit status` (default: host name and process id)')
     .addOption(new Option('--log-level <level>', 'minimum level to log').choices(logLevels).default('info'))
+    .option('--pretty', 'log lines for people instead of JSON')
     .option('--lease-ms <n>', 'how long the relay counts as alive without a heartbeat', anyNumber)
     .option('--blocked-max-ms <n>', 'a relay whose event loop is blocked for longer is taken over', anyNumber)
     .option('--deliver-timeout-ms <n>', 'a handler call that takes longer fails', anyNumber)
@@ -96,7 +100,7 @@ export function addRelay(program: Command, terminal: Terminal): void {
         ['deliver what is due now, e.g. from cron', 'relay --once'],
         ['a second relay with fewer handler calls', 'relay --name night --in-flight-max 10'],
         ['a worker for long reports only', 'relay --queue reports=2'],
-        ['log every delivery', 'relay --log-level debug'],
+        ['log every delivery, for people', 'relay --log-level debug --pretty'],
         ['with probes and metrics for Kubernetes', 'relay --http-port 9464 --http-host 0.0.0.0'],
       ),
     )
@@ -104,7 +108,7 @@ export function addRelay(program: Command, terminal: Terminal): void {
 }
 
 async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
-  const { once, logLevel, listen, queue: queues, httpPort, httpHost, ...overrides } = flags;
+  const { once, logLevel, pretty, listen, queue: queues, httpPort, httpHost, ...overrides } = flags;
   const { settings, terminal, output } = context;
   const signals = new StopSignals();
   const outputs = new OutputWatch(terminal);
@@ -124,10 +128,11 @@ async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
       throw new PostcommitError('POSTCOMMIT_E_NO_CONFIG', `Searched ${terminal.cwd} and its parent folders.`);
     // With --once --json, stdout gets one JSON document: the result.
     const logStream = once && output.json ? terminal.stderr : terminal.stdout;
+    const format = pretty ? prettyLine(wantsColour(logStream, terminal.env)) : jsonLine;
     const logger =
       found.config.logger === false
         ? silentLogger
-        : (found.config.logger ?? jsonLogger((line) => logStream.write(redact(line)), logLevel));
+        : (found.config.logger ?? lineLogger(format, (line) => logStream.write(redact(line)), logLevel));
     const {
       partitions: _forMigrate,
       alerts: _forAlerts,

@@ -38,11 +38,8 @@ export class Reporter {
     if (fenced) {
       this.#counters.fenced++;
       this.#lifecycle.tell('fenced', facts(entry.event));
-      this.#warn(
-        'fenced',
-        facts(entry.event),
-        'result came too late: another relay owns the event, or it was cancelled',
-      );
+      const message = 'result came too late: another relay owns the event, or it was cancelled';
+      this.#say('warn', 'fenced', facts(entry.event), message);
       return;
     }
     this.#counters[entry.kind]++;
@@ -68,7 +65,8 @@ export class Reporter {
         const { delayMs, errors } = entry.failure;
         const last = lastOf(errors);
         this.#lifecycle.tell('failed', { ...facts(event), delayMs, ...last });
-        this.#warn(`failed:${event.type}`, { ...facts(event), delayMs, ...last }, 'delivery failed, will retry');
+        const fields = { ...facts(event), delayMs, ...last };
+        this.#say('warn', `failed:${event.type}`, fields, 'delivery failed, will retry');
         return;
       }
       default: {
@@ -76,7 +74,8 @@ export class Reporter {
         const { error, target } = lastOf(errors);
         const blocking = isBlocking(entry);
         this.#lifecycle.tell('deadLettered', { ...facts(event), reason, error, blocking });
-        this.#logger.error({ ...logFields(facts(event)), target, reason, blocking, error }, 'event is a dead letter');
+        const fields = { ...facts(event), target, reason, blocking, error };
+        this.#say('error', `dead:${event.type}`, fields, 'event is a dead letter');
       }
     }
   }
@@ -86,7 +85,7 @@ export class Reporter {
     this.#counters.cancelled++;
     this.#meter?.cancelled(row);
     this.#lifecycle.tell('cancelled', facts(row));
-    this.#logger.info(logFields(facts(row)), 'event was cancelled, its delivery has ended');
+    this.#say('info', 'cancelled', facts(row), 'event was cancelled, its delivery has ended');
   }
 
   notificationsLost(silentMs: number): void {
@@ -107,12 +106,9 @@ export class Reporter {
     this.#logger.error({ relay }, 'lease lost, dropping all claimed events and registering again');
   }
 
-  #warn(
-    kind: string,
-    fields: EventFacts & { target?: string | null; delayMs?: number; error?: string },
-    message: string,
-  ): void {
-    this.#log.say(kind, (suppressed) => this.#logger.warn({ ...logFields(fields), suppressed }, message));
+  /** One line per kind and second: a broken handler, or an operator, may concern thousands of events. */
+  #say(level: keyof Logger, kind: string, fields: EventFacts, message: string): void {
+    this.#log.say(kind, (suppressed) => this.#logger[level]({ ...logFields(fields), suppressed }, message));
   }
 }
 
