@@ -44,8 +44,8 @@ export { grantsSql } from './database/grants.ts';
 export type { MigrateResult } from './database/migrate.ts';
 export { migrate, migrationSql } from './database/migrate.ts';
 export type { MigrateOptions, MigrationSqlOptions, PartitionChoice } from './database/migrate-options.ts';
-export type { OutboxEvent } from './emit/event.ts';
-export type { Emit, EmittedOnce } from './emit/outbox.ts';
+export type { Emit, EmittedOnce } from './emit/emit-function.ts';
+export type { EventToEmit, OutboxEvent } from './emit/event.ts';
 export { createOutbox, Outbox } from './emit/outbox.ts';
 export type {
   OpenTransaction,
@@ -87,10 +87,12 @@ export type {
   BatchContext,
   BatchHandler,
   BatchOutcome,
+  EventToHandle,
   Handler,
   HandlerContext,
   HandlerPolicy,
   Handlers,
+  HandlersOf,
   HandlerWithPolicy,
 } from './relay/deliver/handlers.ts';
 export type { Route, RouteFunction } from './relay/deliver/router.ts';

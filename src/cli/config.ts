@@ -12,7 +12,7 @@ const extensions = ['.ts', '.mts', '.js', '.mjs', '.json'];
 /** The names of a config file in order of precedence: a `.js` next to a `.ts` is usually compiled from it. */
 export const configNames = extensions.map((extension) => `postcommit.config${extension}`);
 
-const knownKeys: Record<keyof PostcommitConfig, true> = { ...relayOptionNames, events: true, partitions: true };
+const knownKeys: Record<keyof PostcommitConfig, true> = { ...relayOptionNames, partitions: true };
 
 /**
  * Searches for a config file in `folder` and its parents, up to the folder with a package.json. Without a package.json,

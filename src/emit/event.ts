@@ -1,5 +1,5 @@
 import { types } from 'node:util';
-import type { DefinedEvent, EventCatalogue } from '../catalogue/catalogue.ts';
+import type { DefinedEvent, EventCatalogue, EventTypeOf, PayloadInput, SchemaOf } from '../catalogue/catalogue.ts';
 import { requireDefinition } from '../catalogue/catalogue.ts';
 import { parsePayload, thrownText } from '../catalogue/parse-payload.ts';
 import { isStorable } from '../database/storable-text.ts';
@@ -12,9 +12,9 @@ import { isUuid, uuidV7 } from '../uuid.ts';
 import { addTraceHeaders, isTracingLoaded, loadTracing } from './trace-context.ts';
 
 /** An event to emit. */
-export interface OutboxEvent<Payload = unknown> {
+export interface OutboxEvent<Payload = unknown, Type extends string = string> {
   /** What happened, e.g. `order.created`. */
-  type: string;
+  type: Type;
   /** What it happened to: a type and an id. Events of one aggregate are delivered in commit order. */
   aggregate: readonly [type: string, id: string | number | bigint];
   /** Anything that JSON can hold. */
@@ -42,6 +42,13 @@ export interface OutboxEvent<Payload = unknown> {
    */
   queue?: string;
 }
+
+/** The events that an outbox with this catalogue takes. Without a catalogue: every event. */
+export type EventToEmit<Catalogue extends EventCatalogue> = string extends keyof Catalogue
+  ? OutboxEvent
+  : {
+      [Type in EventTypeOf<Catalogue>]: OutboxEvent<PayloadInput<SchemaOf<Catalogue, Type>>, Type>;
+    }[EventTypeOf<Catalogue>];
 
 export interface EventLimits {
   events: EventCatalogue | undefined;
@@ -90,6 +97,15 @@ export async function toInsertable(event: OutboxEvent, limits: EventLimits): Pro
   if (!isTracingLoaded()) await loadTracing();
   addTraceHeaders(insertable.headers);
   return insertable;
+}
+
+/** The same for a caller that cannot wait, without the trace context: an asynchronous schema is refused. */
+export function toInsertableNow(event: OutboxEvent, limits: EventLimits): InsertableEvent {
+  const insertable = checkFields(event, limits);
+  const checked = limits.events && checkPayload(insertable, event, limits.events);
+  if (!(checked instanceof Promise)) return insertable;
+  checked.catch(() => {}); // Its result is not used.
+  throw bad(`The schema of ${insertable.type} is asynchronous, which cannot be used here.`);
 }
 
 /** Runs the schema of the type, and sets the ordering key that its definition derives from the payload. */

@@ -6,13 +6,13 @@ import { didYouMean } from '../suggest.ts';
 import type { QueueRule } from './event.ts';
 import type { OutboxDatabase } from './outbox-database.ts';
 
-export interface OutboxOptions<Tx, BatchStatement = never> {
+export interface OutboxOptions<Tx, BatchStatement = never, Catalogue extends EventCatalogue = EventCatalogue> {
   /** The database, through the client you use: `fromPg(pool)`, or an adapter of yours (see {@link OutboxDatabase}). */
   db: OutboxDatabase<Tx, BatchStatement>;
   /** The schema that holds the outbox. Default `postcommit`. */
   schema?: string;
   /** The event types that may be emitted, with their schemas: what `defineEvents` returns. Any other event is refused. Default: every type. */
-  events?: EventCatalogue;
+  events?: Catalogue;
   /** The largest payload, as bytes of JSON. Default 1,048,576 (1 MiB). */
   payloadBytesMax?: number;
   /**

@@ -123,13 +123,7 @@ async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
       found.config.logger === false
         ? silentLogger
         : (found.config.logger ?? jsonLogger((line) => logStream.write(redact(line)), logLevel));
-    const {
-      partitions: _forMigrate,
-      events: _forSchema,
-      connectionString: _url,
-      connection: _connection,
-      ...config
-    } = found.config;
+    const { partitions: _forMigrate, connectionString: _url, connection: _connection, ...config } = found.config;
     const relay = createRelay({
       ...config,
       ...(await settings.connection()),

@@ -16,7 +16,7 @@ import { fromNestarcOptions } from './nestarc-options.ts';
 /** Options of the relay beside those of the module. Handlers are methods with `@OnOutboxEvent`. */
 export type NestRelayOptions = Omit<
   RelayOptions,
-  'connectionString' | 'connection' | 'schema' | 'handlers' | 'destinations' | 'route'
+  'connectionString' | 'connection' | 'schema' | 'events' | 'handlers' | 'destinations' | 'route'
 >;
 
 /**
@@ -126,6 +126,7 @@ export function resolveModuleOptions(given: PostcommitModuleOptions): ResolvedMo
       ...connectionOf(given, db),
       ...(schema !== undefined && { schema }),
       ...(route !== undefined && { route }),
+      ...(catalogue !== undefined && { events: catalogue }),
     },
     destinations,
   };
