@@ -107,3 +107,19 @@ describe('postcommit schema check', () => {
     expect(await codeOf()).toEqual([2, 'POSTCOMMIT_E_BAD_CONFIG']);
   });
 });
+
+describe('postcommit schema types', () => {
+  it('prints the types, or writes them to a file', async () => {
+    const cwd = projectFolder({ 'postcommit.config.ts': config(first) });
+    const { code, stdout } = await runHere(['schema', 'types'], { cwd });
+    expect(code).toBe(0);
+    expect(stdout).toContain('export type OrderCreated = {\n  "id": string;\n  "total": number;\n};');
+    expect(stdout).toContain('"order.created": OrderCreated;');
+    const written = await runHere(['schema', 'types', '--out', 'types/events.d.ts', '--json'], { cwd });
+    expect(JSON.parse(written.stdout)).toEqual({
+      types: ['order.created'],
+      file: join(cwd, 'types/events.d.ts'),
+    });
+    expect(readFileSync(join(cwd, 'types/events.d.ts'), 'utf8')).toBe(stdout);
+  });
+});
