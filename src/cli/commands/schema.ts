@@ -17,7 +17,7 @@ import { ExitWith, exitCodes } from '../exit-codes.ts';
 import type { Output } from '../output.ts';
 import { printable } from '../output.ts';
 import type { Terminal } from '../terminal.ts';
-import { addTypes } from './schema-output.ts';
+import { addDocs, addTypes } from './schema-output.ts';
 
 interface CheckFlags {
   mode: CompatibilityMode;
@@ -29,17 +29,19 @@ interface CheckFlags {
 export function addSchema(program: Command, terminal: Terminal): void {
   const schema = program
     .command('schema')
-    .summary('check the schemas of events, and print types of them')
+    .summary('check the schemas of events, and print types and pages of them')
     .description('Work with the schemas of the events in the config file. Needs no database.')
     .addHelpText(
       'after',
       examples(
         ['does a change break consumers?', 'schema check'],
         ['TypeScript types for consumers', 'schema types --out events.d.ts'],
+        ['an AsyncAPI document and a page per event', 'schema docs --out docs/events'],
       ),
     );
   addCheck(schema, terminal);
   addTypes(schema, terminal);
+  addDocs(schema, terminal);
 }
 
 function addCheck(schema: Command, terminal: Terminal): void {
