@@ -29,6 +29,8 @@ describe('help', () => {
         'postcommit schedules',
         'postcommit schema',
         'postcommit schema check',
+        'postcommit schema docs',
+        'postcommit schema types',
         ...['list', 'pause', 'resume', 'trigger', 'remove'].map((c) => `postcommit schedules ${c}`),
         ...['list', 'convert', 'rotate', 'drop'].map((c) => `postcommit partitions ${c}`),
         ...['list', 'make-due', 'cancel'].map((c) => `postcommit events ${c}`),

@@ -2,22 +2,22 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import type { Command } from 'commander';
 import { Option } from 'commander';
-import { requireCatalogue } from '../../catalogue/catalogue.ts';
 import { PostcommitError } from '../../errors.ts';
 import { quantity } from '../../format.ts';
 import type { FileComparison } from '../../schema/compare-files.ts';
 import { compareFiles } from '../../schema/compare-files.ts';
 import type { CompatibilityMode } from '../../schema/compatibility/compare-schemas.ts';
 import { compatibilityModes } from '../../schema/compatibility/compare-schemas.ts';
-import { extractSchemas } from '../../schema/extract-schemas.ts';
 import type { SchemaFile } from '../../schema/schema-file.ts';
 import { parseSchemaFile, renderSchemaFile, schemaFileName } from '../../schema/schema-file.ts';
+import { readCatalogue } from '../catalogue.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples } from '../context.ts';
 import { ExitWith, exitCodes } from '../exit-codes.ts';
 import type { Output } from '../output.ts';
 import { printable } from '../output.ts';
 import type { Terminal } from '../terminal.ts';
+import { addDocs, addTypes } from './schema-output.ts';
 
 interface CheckFlags {
   mode: CompatibilityMode;
@@ -29,10 +29,19 @@ interface CheckFlags {
 export function addSchema(program: Command, terminal: Terminal): void {
   const schema = program
     .command('schema')
-    .summary('check the schemas of events for changes that break consumers')
+    .summary('check the schemas of events, and print types and pages of them')
     .description('Work with the schemas of the events in the config file. Needs no database.')
-    .addHelpText('after', examples(['does a change break consumers?', 'schema check']));
+    .addHelpText(
+      'after',
+      examples(
+        ['does a change break consumers?', 'schema check'],
+        ['TypeScript types for consumers', 'schema types --out events.d.ts'],
+        ['an AsyncAPI document and a page per event', 'schema docs --out docs/events'],
+      ),
+    );
   addCheck(schema, terminal);
+  addTypes(schema, terminal);
+  addDocs(schema, terminal);
 }
 
 function addCheck(schema: Command, terminal: Terminal): void {
@@ -80,24 +89,6 @@ async function check(context: Context, { mode, update, strict, against }: CheckF
     print(output, comparison, { file, isUpdated: update === true, isStale });
   });
   if (isBroken || (strict && isStale)) throw new ExitWith(exitCodes.failed);
-}
-
-async function readCatalogue({ settings }: Context): Promise<{ file: string; schemas: SchemaFile }> {
-  const found = await settings.configFile();
-  if (found === undefined) throw new PostcommitError('POSTCOMMIT_E_NO_CONFIG');
-  const { events } = found.config;
-  if (events === undefined) {
-    throw new PostcommitError(
-      'POSTCOMMIT_E_BAD_CONFIG',
-      `${found.file}: It has no events. Add events: defineEvents({ ... }).`,
-    );
-  }
-  try {
-    requireCatalogue(events, 'defineConfig');
-  } catch {
-    throw new PostcommitError('POSTCOMMIT_E_BAD_CONFIG', `${found.file}: events must be what defineEvents() returns.`);
-  }
-  return { file: found.file, schemas: extractSchemas(events) };
 }
 
 function readRecorded(file: string, isOptional: boolean): SchemaFile {
