@@ -23,7 +23,8 @@ export interface CommonConsumerOptions {
   /**
    * How often, and with which delays, a failed handler is called again before the message is handed over as a dead letter. Later
    * messages of its key wait meanwhile. `throw new Reject(...)` hands it over at once. Default `{ baseMs: 100, capMs: 5_000,
-   * attemptsMax: 5 }`: about a second and a half at most.
+   * attemptsMax: 5 }`: about a second and a half at most. For webhooks one attempt:
+   * the sender retries.
    */
   retry?: RetryPolicy;
   /** Events processed at the same time at most, from 1 to 10,000. Events of one key are processed one after the other. Default 16. */
@@ -31,7 +32,7 @@ export interface CommonConsumerOptions {
   /**
    * Milliseconds for one call of the handler, from 1 to 3,600,000. Then `ctx.signal` is aborted and the attempt has failed. With
    * `transactional` the attempt ends when the handler returns, because its transaction must not be used by another one before.
-   * Default 30,000.
+   * Default 30,000; for webhooks 8,000.
    */
   timeoutMs?: number;
   /**
@@ -100,7 +101,7 @@ export function resolveConsumerOptions(
   factory: string,
   given: object,
   own: readonly string[],
-  defaults: { retry?: RetryPolicy } = {},
+  defaults: { retry?: RetryPolicy; timeoutMs?: number } = {},
 ): ResolvedConsumerOptions {
   const { fail, whole, flag } = readConsumerOptions(factory, given, own);
   const options = given as ConsumerOptions<unknown>;
@@ -118,7 +119,7 @@ export function resolveConsumerOptions(
     transactional,
     retry: resolveRetry(options.retry ?? defaults.retry ?? {}, { base }),
     inFlightMax: whole('inFlightMax', 16, 1, 10_000),
-    timeoutMs: whole('timeoutMs', 30_000, 1, hourMs),
+    timeoutMs: whole('timeoutMs', defaults.timeoutMs ?? 30_000, 1, hourMs),
     stopTimeoutMs: whole('stopTimeoutMs', 30_000, 0, hourMs),
     checkSequence: flag('checkSequence', false),
     logger: options.logger ?? stderrLogger,
