@@ -1,5 +1,6 @@
+import type { EventCatalogue } from './catalogue/catalogue.ts';
 import type { PartitionChoice } from './database/migrate-options.ts';
-import type { Handlers } from './relay/deliver/handlers.ts';
+import type { HandlersOf } from './relay/deliver/handlers.ts';
 import type { RelayOptions } from './relay/options.ts';
 
 /**
@@ -8,7 +9,8 @@ import type { RelayOptions } from './relay/options.ts';
  *
  * DATABASE_URL replaces `connectionString`; `connection` applies to it as well. `--database-url` replaces both.
  */
-export interface PostcommitConfig extends Partial<Omit<RelayOptions, 'schema' | 'handlers'>> {
+export interface PostcommitConfig<Catalogue extends EventCatalogue = EventCatalogue>
+  extends Partial<Omit<RelayOptions<Catalogue>, 'schema' | 'handlers'>> {
   /** The schema of the outbox. `--schema` and POSTCOMMIT_SCHEMA override it. Default `postcommit`. */
   schema?: string | undefined;
   /**
@@ -20,7 +22,7 @@ export interface PostcommitConfig extends Partial<Omit<RelayOptions, 'schema' | 
    * Named handlers by event type, or the path of a module whose default export they are, relative to the config file
    * (JSON has no functions). Only `postcommit relay` needs them.
    */
-  handlers?: Handlers | string;
+  handlers?: HandlersOf<NoInfer<Catalogue>> | string;
 }
 
 /**
@@ -33,6 +35,8 @@ export interface PostcommitConfig extends Partial<Omit<RelayOptions, 'schema' | 
  *   handlers: { 'order.created': { 'send-receipt': async (event) => console.log(event.id) } },
  * });
  */
-export function defineConfig(config: PostcommitConfig): PostcommitConfig {
+export function defineConfig<Catalogue extends EventCatalogue = EventCatalogue>(
+  config: PostcommitConfig<Catalogue>,
+): PostcommitConfig<Catalogue> {
   return config;
 }

@@ -50,8 +50,15 @@ export const errorCodes = {
   POSTCOMMIT_E_TEXT_NOT_STORABLE:
     'The database cannot store this text, so nothing was written. PostgreSQL cannot store NUL characters (U+0000), lone surrogates, or characters that the encoding of the database lacks. Remove them, encode the data (base64), or use a UTF8 database.',
   POSTCOMMIT_E_UNKNOWN_EVENT_TYPE:
-    'The event type is not in the catalogue of createOutbox, so nothing was written. Add it to the catalogue, or correct the name.',
+    'The event type is not in the catalogue of createOutbox, so nothing was written. Add it to defineEvents(), or correct the name.',
   POSTCOMMIT_E_PAYLOAD_INVALID: 'The payload does not match the schema of its event type, so nothing was written.',
+  POSTCOMMIT_E_BAD_CATALOGUE: 'defineEvents() was given a definition that cannot work. Correct it.',
+  POSTCOMMIT_E_UPCAST_FAILED:
+    'The payload could not be brought to the newest version of its event type. Fix the upcast in defineEvents(), deploy it, then retry the dead letter.',
+  POSTCOMMIT_E_STORED_PAYLOAD_INVALID:
+    'The payload that was emitted does not match the newest schema of its event type. Fix the schema or the upcast in defineEvents() so that it takes the payload, deploy it, then retry the dead letter.',
+  POSTCOMMIT_E_UNKNOWN_VERSION:
+    'The version of the event is not in the catalogue: it was emitted by newer code. Deploy the catalogue that has this version.',
   POSTCOMMIT_E_MIGRATION_MISSING:
     'The outbox tables of this database are missing or too old. Run `npx postcommit migrate`, or call migrate().',
   POSTCOMMIT_E_MIGRATION_NEWER:

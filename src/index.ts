@@ -22,7 +22,19 @@ export { PartitionAdmin } from './admin/partitions.ts';
 export type { PruneOptions, PruneResult } from './admin/pruning.ts';
 export type { TriggerOptions } from './admin/schedules.ts';
 export { ScheduleAdmin } from './admin/schedules.ts';
-export type { EventCatalogue, EventDefinition } from './catalogue/catalogue.ts';
+export type {
+  DefinedEvent,
+  EventCatalogue,
+  EventDefinition,
+  EventTypeOf,
+  PayloadInput,
+  PayloadOutput,
+  SchemaOf,
+  Upcast,
+} from './catalogue/catalogue.ts';
+export { defineEvents } from './catalogue/catalogue.ts';
+export type { NewestPayload, StoredPayload, UnknownVersions } from './catalogue/upcast.ts';
+export { readEvent } from './catalogue/upcast.ts';
 export type { PostcommitConfig } from './config.ts';
 export { defineConfig } from './config.ts';
 export type {
@@ -48,8 +60,8 @@ export { grantsSql } from './database/grants.ts';
 export type { MigrateResult } from './database/migrate.ts';
 export { migrate, migrationSql } from './database/migrate.ts';
 export type { MigrateOptions, MigrationSqlOptions, PartitionChoice } from './database/migrate-options.ts';
-export type { OutboxEvent } from './emit/event.ts';
-export type { Emit, EmittedOnce } from './emit/outbox.ts';
+export type { Emit, EmittedOnce } from './emit/emit-function.ts';
+export type { EventToEmit, OutboxEvent } from './emit/event.ts';
 export { createOutbox, Outbox } from './emit/outbox.ts';
 export type {
   OpenTransaction,
@@ -91,10 +103,12 @@ export type {
   BatchContext,
   BatchHandler,
   BatchOutcome,
+  EventToHandle,
   Handler,
   HandlerContext,
   HandlerPolicy,
   Handlers,
+  HandlersOf,
   HandlerWithPolicy,
 } from './relay/deliver/handlers.ts';
 export type { Route, RouteFunction } from './relay/deliver/router.ts';

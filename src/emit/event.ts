@@ -1,6 +1,7 @@
 import { types } from 'node:util';
-import type { EventCatalogue } from '../catalogue/catalogue.ts';
-import { checkPayload, definitionOf } from '../catalogue/catalogue.ts';
+import type { DefinedEvent, EventCatalogue, EventTypeOf, PayloadInput, SchemaOf } from '../catalogue/catalogue.ts';
+import { requireDefinition } from '../catalogue/catalogue.ts';
+import { parsePayload, thrownText } from '../catalogue/parse-payload.ts';
 import { isStorable } from '../database/storable-text.ts';
 import { PostcommitError } from '../errors.ts';
 import { shown } from '../format.ts';
@@ -12,9 +13,9 @@ import { isUuid, uuidV7 } from '../uuid.ts';
 import { addTraceHeaders } from './trace-headers.ts';
 
 /** An event to emit. */
-export interface OutboxEvent<Payload = unknown> {
+export interface OutboxEvent<Payload = unknown, Type extends string = string> {
   /** What happened, e.g. `order.created`. */
-  type: string;
+  type: Type;
   /** What it happened to: a type and an id. Events of one aggregate are delivered in commit order. */
   aggregate: readonly [type: string, id: string | number | bigint];
   /** Anything that JSON can hold. */
@@ -27,9 +28,9 @@ export interface OutboxEvent<Payload = unknown> {
   availableAt?: Date;
   /** Do not deliver before this many milliseconds have passed, by the database's clock: at most 366 days. */
   delayMs?: number;
-  /** The payload's schema version. Default: the catalogue's, or 1. */
+  /** The version of the payload. With a catalogue it is the catalogue's. Default 1. */
   schemaVersion?: number;
-  /** The ordering key, instead of the aggregate; `null` for no order. */
+  /** The ordering key, instead of the aggregate; `null` for no order. Default: `orderingKey` of the catalogue, or the aggregate. */
   key?: string | null;
   /**
    * The event becomes a dead letter after this many failed attempts, from 1 to 1,000, whatever the retry policies of its
@@ -43,8 +44,15 @@ export interface OutboxEvent<Payload = unknown> {
   queue?: string;
 }
 
+/** The events that an outbox with this catalogue takes. Without a catalogue: every event. */
+export type EventToEmit<Catalogue extends EventCatalogue> = string extends keyof Catalogue
+  ? OutboxEvent
+  : {
+      [Type in EventTypeOf<Catalogue>]: OutboxEvent<PayloadInput<SchemaOf<Catalogue, Type>>, Type>;
+    }[EventTypeOf<Catalogue>];
+
 export interface EventLimits {
-  catalogue: EventCatalogue | undefined;
+  events: EventCatalogue | undefined;
   payloadBytesMax: number;
   queueOf: QueueRule | undefined;
 }
@@ -82,11 +90,47 @@ const timeMax = 253_402_300_799_999;
 /** Checks an event and converts it for the insert. Rejects with a coded error; nothing is sent to the database. */
 export async function toInsertable(event: OutboxEvent, limits: EventLimits): Promise<InsertableEvent> {
   const insertable = checkFields(event, limits);
+  if (limits.events !== undefined) {
+    const checked = checkPayload(insertable, event, limits.events);
+    if (checked instanceof Promise) await checked;
+  }
   // Only before the first event of the process; everything that the caller may change later has been read by then.
   if (!isTracingLoaded()) await loadTracing();
   addTraceHeaders(insertable.headers);
-  await checkPayload(definitionOf(limits.catalogue, insertable.type), insertable.type, event.payload);
   return insertable;
+}
+
+/** The same for a caller that cannot wait, without the trace context: an asynchronous schema is refused. */
+export function toInsertableNow(event: OutboxEvent, limits: EventLimits): InsertableEvent {
+  const insertable = checkFields(event, limits);
+  const checked = limits.events && checkPayload(insertable, event, limits.events);
+  if (!(checked instanceof Promise)) return insertable;
+  checked.catch(() => {}); // Its result is not used.
+  throw bad(`The schema of ${insertable.type} is asynchronous, which cannot be used here.`);
+}
+
+/** Runs the schema of the type, and sets the ordering key that its definition derives from the payload. */
+function checkPayload(insertable: InsertableEvent, event: OutboxEvent, events: EventCatalogue): void | Promise<void> {
+  const { type } = insertable;
+  const definition = requireDefinition(events, type) as DefinedEvent;
+  const parsed = parsePayload(definition, event.payload, (detail, cause) => {
+    return new PostcommitError('POSTCOMMIT_E_PAYLOAD_INVALID', `${type}: ${detail}.`, { cause });
+  });
+  const setKey = ({ payload }: { payload: unknown }) => {
+    if (event.key === undefined && definition.orderingKey) insertable.orderingKey = keyOf(definition, type, payload);
+  };
+  return parsed instanceof Promise ? parsed.then(setKey) : setKey(parsed);
+}
+
+function keyOf(definition: DefinedEvent, type: string, payload: unknown): string {
+  const what = `orderingKey of ${type}`;
+  let key: string | null | undefined;
+  try {
+    key = definition.orderingKey?.(payload);
+  } catch (error) {
+    throw new PostcommitError('POSTCOMMIT_E_BAD_EVENT', `${what} threw ${thrownText(error)}.`, { cause: error });
+  }
+  return key === null ? '' : name(key, what);
 }
 
 /** The part of it that waits for nothing: without the payload's schema and the trace context. */
@@ -95,7 +139,7 @@ export function checkFields(event: OutboxEvent, limits: EventLimits): Insertable
   // A misspelt delayMs would silently mean no delay.
   for (const field of Object.keys(event)) if (!fields.has(field)) throw unknownField(field);
   const type = name(event.type, 'type');
-  const definition = definitionOf(limits.catalogue, type);
+  const definition = requireDefinition(limits.events, type);
   if (!Array.isArray(event.aggregate) || event.aggregate.length !== 2) {
     throw bad(`aggregate must be [type, id], e.g. ['order', order.id].`);
   }
@@ -103,6 +147,11 @@ export function checkFields(event: OutboxEvent, limits: EventLimits): Insertable
   const schemaVersion = event.schemaVersion ?? definition?.version ?? 1;
   if (!Number.isInteger(schemaVersion) || schemaVersion < 1 || schemaVersion > 2_147_483_647) {
     throw bad(`schemaVersion must be a whole number from 1. Got ${shown(schemaVersion)}.`);
+  }
+  if (definition !== undefined && schemaVersion !== definition.version) {
+    throw bad(
+      `schemaVersion of ${type} is ${definition.version} in the catalogue. Got ${schemaVersion}; leave it out.`,
+    );
   }
   if (event.id !== undefined && !isUuid(event.id)) {
     const detail = `Got ${shown(event.id)}, and nothing was written. Leave id out of a new event to get a time-ordered one.`;

@@ -1,17 +1,18 @@
 import type { EventCatalogue } from '../catalogue/catalogue.ts';
+import { requireCatalogue } from '../catalogue/catalogue.ts';
 import { defaultSchema, quoteIdentifier } from '../database/identifier.ts';
 import { PostcommitError } from '../errors.ts';
 import { didYouMean } from '../suggest.ts';
 import type { QueueRule } from './event.ts';
 import type { OutboxDatabase } from './outbox-database.ts';
 
-export interface OutboxOptions<Tx, BatchStatement = never> {
+export interface OutboxOptions<Tx, BatchStatement = never, Catalogue extends EventCatalogue = EventCatalogue> {
   /** The database, through the client you use: `fromPg(pool)`, or an adapter of yours (see {@link OutboxDatabase}). */
   db: OutboxDatabase<Tx, BatchStatement>;
   /** The schema that holds the outbox. Default `postcommit`. */
   schema?: string;
-  /** Event types and payload schemas. With a catalogue, any other event is refused. */
-  catalogue?: EventCatalogue;
+  /** The event types that may be emitted, with their schemas: what `defineEvents` returns. Any other event is refused. Default: every type. */
+  events?: Catalogue;
   /** The largest payload, as bytes of JSON. Default 1,048,576 (1 MiB). */
   payloadBytesMax?: number;
   /**
@@ -31,15 +32,7 @@ export interface OutboxOptions<Tx, BatchStatement = never> {
   notify?: boolean;
 }
 
-const optionNames: readonly string[] = [
-  'db',
-  'schema',
-  'catalogue',
-  'payloadBytesMax',
-  'queueOf',
-  'serialise',
-  'notify',
-];
+const optionNames: readonly string[] = ['db', 'schema', 'events', 'payloadBytesMax', 'queueOf', 'serialise', 'notify'];
 
 /** Fills in the defaults and checks the options, once. */
 export function resolveOutboxOptions<Tx, BatchStatement>(options: OutboxOptions<Tx, BatchStatement>) {
@@ -60,12 +53,13 @@ export function resolveOutboxOptions<Tx, BatchStatement>(options: OutboxOptions<
       'queueOf must be a function that returns the name of a queue.',
     );
   }
+  requireCatalogue(options.events, 'createOutbox');
   const schema = options.schema ?? defaultSchema;
   quoteIdentifier(schema);
   return {
     db: options.db,
     schema,
-    catalogue: options.catalogue,
+    events: options.events,
     payloadBytesMax,
     queueOf: options.queueOf,
     serialise: options.serialise ?? true,

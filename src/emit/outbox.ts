@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { OutboxAdmin } from '../admin/admin.ts';
+import type { EventCatalogue } from '../catalogue/catalogue.ts';
 import { codedDatabaseError, isConnectionFailure } from '../database/database-error.ts';
 import type { Executor, Statement } from '../database/executor.ts';
 import { PostcommitError } from '../errors.ts';
@@ -19,7 +20,8 @@ import { adminExecutor } from './admin-executor.ts';
 import type { GivenEvents } from './check-events.ts';
 import { checkEvents, checkEventsWithId, idsOf } from './check-events.ts';
 import { bufferOf, closeBuffer, EmitBuffer, openBuffer } from './emit-buffer.ts';
-import type { EventLimits, OutboxEvent } from './event.ts';
+import type { Emit, EmittedOnce } from './emit-function.ts';
+import type { EventLimits, EventToEmit, OutboxEvent } from './event.ts';
 import { isolationSql } from './isolation.ts';
 import { requireStatements } from './known-statements.ts';
 import type { BatchedEvent, OutboxDatabase, PipelinedTransactions, TransactionOptions } from './outbox-database.ts';
@@ -32,34 +34,8 @@ import { knownMarker } from './transaction-marker.ts';
 /** Makes the statement that writes events. `null`: nothing can end the transaction before it. */
 type Insert = (marker: string | null) => Statement;
 
-/**
- * Emits one event, or several, and returns the id or the ids. The events are written in the order of the calls: with COMMIT,
- * or with the next `outbox.emit(tx, ...)` of the transaction if that comes first.
- *
- * So events of SQL that the work runs itself (`select postcommit.emit(...)`, a plain INSERT, a trigger that emits) come before
- * an event that was passed to `emit` earlier and is not written yet. Where that order matters, use `outbox.emit(tx, ...)`,
- * which writes immediately.
- *
- * The events exist exactly when the transaction commits: a rollback to a savepoint does not remove them, even if they were
- * written after the savepoint. They are then written again, in order, with the next `outbox.emit(tx, ...)` or with COMMIT. To
- * find out, the transaction asks the server, with one round trip, before each further `outbox.emit(tx, ...)` and before COMMIT,
- * once an `outbox.emit(tx, ...)` has written events of `emit`. For an event that a rollback to a savepoint should remove, use
- * `outbox.emit(tx, ...)`.
- */
-export interface Emit {
-  (event: OutboxEvent): Promise<string>;
-  (events: readonly OutboxEvent[]): Promise<string[]>;
-}
-
-/** The result of `emitOnce` for one event. */
-export interface EmittedOnce {
-  id: string;
-  /** `false`: the log already has an event with this id, and nothing was changed. */
-  written: boolean;
-}
-
-/** Writes events in the caller's own transaction. Made by `createOutbox`. */
-export class Outbox<Tx, BatchStatement = never> {
+/** Writes events in the caller's own transaction. Made by `createOutbox`. `Event`: those that its catalogue allows. */
+export class Outbox<Tx, BatchStatement = never, Event extends OutboxEvent = OutboxEvent> {
   readonly #db: OutboxDatabase<Tx, BatchStatement>;
   readonly #schema: string;
   readonly #limits: EventLimits;
@@ -68,10 +44,10 @@ export class Outbox<Tx, BatchStatement = never> {
   readonly #admin: OutboxAdmin;
 
   constructor(options: OutboxOptions<Tx, BatchStatement>) {
-    const { db, schema, catalogue, payloadBytesMax, queueOf, serialise, notify } = resolveOutboxOptions(options);
+    const { db, schema, events, payloadBytesMax, queueOf, serialise, notify } = resolveOutboxOptions(options);
     this.#db = db;
     this.#schema = schema;
-    this.#limits = { catalogue, payloadBytesMax, queueOf };
+    this.#limits = { events, payloadBytesMax, queueOf };
     this.#serialise = serialise;
     void loadTracing(); // So that the first emit does not wait for it.
     this.#notifier = new RelayNotifier(db.side, schema, notify);
@@ -83,6 +59,8 @@ export class Outbox<Tx, BatchStatement = never> {
     return this.#admin;
   }
 
+  /** The same for several events. */
+  emit(tx: Tx, events: readonly Event[]): Promise<string[]>;
   /**
    * Writes events in your open transaction, with one statement and one round trip, whatever their number. They exist exactly
    * when it commits; a rollback to a savepoint removes those written after the savepoint. Returns their ids. In a transaction
@@ -103,14 +81,15 @@ export class Outbox<Tx, BatchStatement = never> {
    * await outbox.emit(client, { type: 'order.created', aggregate: ['order', id], payload: { id, total } });
    * await client.query('commit');
    */
-  emit(tx: Tx, event: OutboxEvent): Promise<string>;
-  emit(tx: Tx, events: readonly OutboxEvent[]): Promise<string[]>;
+  emit(tx: Tx, event: Event): Promise<string>;
   async emit(tx: Tx, given: GivenEvents): Promise<string | string[]> {
     const check = checkEvents(given, this.#limits);
     await this.#inOrder(tx, check, (events) => this.#write(tx, events));
     return idsOf(given, await check);
   }
 
+  /** The same for several events. */
+  emitOnce(tx: Tx, events: readonly (Event & { id: string })[]): Promise<EmittedOnce[]>;
   /**
    * Writes events whose ids may be in the log already: such an event stays as it is, and nothing fails. For work that may be
    * repeated, with ids that are derived from the work. Tells for each event whether it was written.
@@ -133,8 +112,7 @@ export class Outbox<Tx, BatchStatement = never> {
    *   payload: order,
    * });
    */
-  emitOnce(tx: Tx, event: OutboxEvent & { id: string }): Promise<EmittedOnce>;
-  emitOnce(tx: Tx, events: readonly (OutboxEvent & { id: string })[]): Promise<EmittedOnce[]>;
+  emitOnce(tx: Tx, event: Event & { id: string }): Promise<EmittedOnce>;
   async emitOnce(tx: Tx, given: GivenEvents): Promise<EmittedOnce | EmittedOnce[]> {
     const check = checkEventsWithId(given, this.#limits);
     let results: EmittedOnce[] = [];
@@ -158,7 +136,7 @@ export class Outbox<Tx, BatchStatement = never> {
    * It is written if the batch commits, and must be an element of one: awaited by itself, it is refused. For clients
    * without batches it throws POSTCOMMIT_E_NO_BATCH. docs/adapters/prisma.md has an example.
    */
-  statement(event: OutboxEvent): BatchStatement {
+  statement(event: Event): BatchStatement {
     if (!this.#db.statement) throw new PostcommitError('POSTCOMMIT_E_NO_BATCH');
     const checked = checkEvents(event, this.#limits).then((events): BatchedEvent => {
       const { text, values = [] } = insertStatement(this.#schema, events, this.#serialise)(null);
@@ -230,7 +208,13 @@ export class Outbox<Tx, BatchStatement = never> {
    *   await emit({ type: 'order.created', aggregate: ['order', id], payload: { id, total } });
    * });
    */
-  transaction<T>(work: (tx: Tx, emit: Emit) => Promise<T>, options?: TransactionOptions): Promise<T>;
+  transaction<T>(work: (tx: Tx, emit: Emit<Event>) => Promise<T>, options?: TransactionOptions): Promise<T>;
+  /** The same for statements that are all known beforehand, and several events. */
+  transaction(
+    statements: readonly Statement[],
+    events: readonly Event[],
+    options?: TransactionOptions,
+  ): Promise<string[]>;
   /**
    * The same for statements that are all known beforehand: with `fromPg` the whole transaction is one round trip, so with an
    * event it takes no longer than BEGIN, a statement and COMMIT without one. If a statement fails, the transaction fails with
@@ -242,14 +226,9 @@ export class Outbox<Tx, BatchStatement = never> {
    *   { type: 'order.created', aggregate: ['order', id], payload: { id, total } },
    * );
    */
-  transaction(statements: readonly Statement[], event: OutboxEvent, options?: TransactionOptions): Promise<string>;
+  transaction(statements: readonly Statement[], event: Event, options?: TransactionOptions): Promise<string>;
   transaction(
-    statements: readonly Statement[],
-    events: readonly OutboxEvent[],
-    options?: TransactionOptions,
-  ): Promise<string[]>;
-  transaction(
-    given: ((tx: Tx, emit: Emit) => Promise<unknown>) | readonly Statement[],
+    given: ((tx: Tx, emit: Emit<Event>) => Promise<unknown>) | readonly Statement[],
     second?: TransactionOptions | GivenEvents,
     options?: TransactionOptions,
   ): Promise<unknown> {
@@ -262,7 +241,7 @@ export class Outbox<Tx, BatchStatement = never> {
 
   async #workPipelined<T>(
     pipelined: PipelinedTransactions<Tx>,
-    work: (tx: Tx, emit: Emit) => Promise<T>,
+    work: (tx: Tx, emit: Emit<Event>) => Promise<T>,
     options: TransactionOptions,
   ): Promise<T> {
     const open = await pipelined.begin(options);
@@ -337,7 +316,7 @@ export class Outbox<Tx, BatchStatement = never> {
     return buffer;
   }
 
-  #emitInto(buffer: EmitBuffer): Emit {
+  #emitInto(buffer: EmitBuffer): Emit<Event> {
     return ((given: GivenEvents) => {
       if (buffer.isClosed) {
         return Promise.reject(new PostcommitError('POSTCOMMIT_E_NOT_A_TRANSACTION', 'The transaction has ended.'));
@@ -347,7 +326,7 @@ export class Outbox<Tx, BatchStatement = never> {
       const ids = checked.then((events) => idsOf(given, events));
       ids.catch(() => {}); // The buffer reports it, also when the caller does not await it.
       return ids;
-    }) as Emit;
+    }) as Emit<Event>;
   }
 
   async #run(
@@ -393,8 +372,8 @@ function throwCoded(error: unknown): never {
  * @example
  * const outbox = createOutbox({ db: fromPg(new pg.Pool({ connectionString: process.env.DATABASE_URL })) });
  */
-export function createOutbox<Tx, BatchStatement = never>(
-  options: OutboxOptions<Tx, BatchStatement>,
-): Outbox<Tx, BatchStatement> {
-  return new Outbox(options);
+export function createOutbox<Tx, BatchStatement = never, Catalogue extends EventCatalogue = EventCatalogue>(
+  options: OutboxOptions<Tx, BatchStatement, Catalogue>,
+): Outbox<Tx, BatchStatement, EventToEmit<Catalogue>> {
+  return new Outbox<Tx, BatchStatement, EventToEmit<Catalogue>>(options);
 }

@@ -6,7 +6,8 @@ import { didYouMean } from '../suggest.ts';
 /** Options of the Fastify plugin. */
 export interface PostcommitFastifyOptions {
   /** What `createOutbox` returns. Every route finds it as `fastify.outbox`. */
-  outbox: Outbox<unknown>;
+  // biome-ignore lint/suspicious/noExplicitAny: the events of any catalogue.
+  outbox: Outbox<unknown, never, any>;
   /**
    * What `createRelay` returns: the plugin starts it when the server gets ready, and a relay that cannot start fails the start of
    * the server. It stops it as soon as the server closes, before any `onClose` hook, so that pools which handlers use are open

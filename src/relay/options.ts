@@ -1,19 +1,22 @@
 import { hostname } from 'node:os';
 import { getHeapStatistics } from 'node:v8';
+import type { EventCatalogue } from '../catalogue/catalogue.ts';
+import { requireCatalogue } from '../catalogue/catalogue.ts';
+import type { UnknownVersions } from '../catalogue/upcast.ts';
 import type { ConnectionOptions } from '../database/connection-options.ts';
 import { resolveConnectionForWriting } from '../database/connection-options.ts';
 import { defaultSchema, quoteIdentifier } from '../database/identifier.ts';
 import { PostcommitError } from '../errors.ts';
 import { shown } from '../format.ts';
 import { inlineBytesMax } from '../outbox/delivering/load-payload.ts';
-import { unknownOption } from '../suggest.ts';
+import { didYouMean, unknownOption } from '../suggest.ts';
 import type { Logger } from '../telemetry/logging.ts';
 import { silentLogger, stderrLogger } from '../telemetry/logging.ts';
 import type { Destinations } from './deliver/destinations/destination-options.ts';
 import { resolveDestinations } from './deliver/destinations/destination-options.ts';
 import { isPattern } from './deliver/handler-index.ts';
 import { resolveHandlers } from './deliver/handler-options.ts';
-import type { Handlers } from './deliver/handlers.ts';
+import type { HandlersOf } from './deliver/handlers.ts';
 import type { RouteFunction } from './deliver/router.ts';
 import type { RetryPolicy } from './event/backoff.ts';
 import { resolveRetry } from './event/backoff.ts';
@@ -30,14 +33,25 @@ import { resolveSchedules } from './schedules/schedule-options.ts';
  * The relay opens four connections to the database, a fifth for the first payload over 16 KB, one more while it does
  * maintenance, and one more while it emits the events of schedules.
  */
-export interface RelayOptions extends ConnectionOptions {
+export interface RelayOptions<Catalogue extends EventCatalogue = EventCatalogue> extends ConnectionOptions {
   /** The schema that holds the outbox. Default `postcommit`. */
   schema?: string;
   /**
    * Named handlers by event type, or pattern of types (`order.*`, `*`), each a function or `{ handle, timeoutMs, retry, … }`. A
    * relay needs at least one handler or destination.
    */
-  handlers?: Handlers;
+  handlers?: HandlersOf<NoInfer<Catalogue>>;
+  /**
+   * The event types, with their schemas: what `defineEvents` returns. Handlers get each payload in the newest version, read by its
+   * schema; destinations get it as it was stored. Handlers of other types are refused. Default: events as they were stored.
+   */
+  events?: Catalogue;
+  /**
+   * What handlers do with an event whose version is newer than that of `events`, because a newer emitter wrote it. `retry` (default):
+   * the event waits, and its key with it, for a relay that knows the version; no attempt is counted. `deadLetter`: it becomes a dead
+   * letter. `deliver`: handlers get it as it was stored, unchecked.
+   */
+  unknownVersions?: UnknownVersions;
   /** Brokers and endpoints by name, e.g. `{ events: kafka({ brokers }) }`. */
   destinations?: Destinations;
   /**
@@ -149,6 +163,8 @@ export const relayOptionNames: Record<keyof RelayOptions, true> = {
   connection: true,
   schema: true,
   handlers: true,
+  events: true,
+  unknownVersions: true,
   destinations: true,
   route: true,
   name: true,
@@ -194,6 +210,8 @@ export function resolveOptions(given: RelayOptions) {
     if (!allowed.includes(value)) throw fail(`${name} must be one of ${allowed.join(', ')}. Got ${shown(value)}.`);
     return value;
   };
+  requireCatalogue(given.events, 'createRelay');
+  if (given.events !== undefined) requireListed(given.events, given.handlers ?? {});
   const schema = given.schema ?? defaultSchema;
   quoteIdentifier(schema);
   const servers = resolveConnectionForWriting(given);
@@ -212,6 +230,8 @@ export function resolveOptions(given: RelayOptions) {
     connection: given.connection,
     schema,
     handlers,
+    events: given.events,
+    unknownVersions: oneOf('unknownVersions', 'retry', ['retry', 'deadLetter', 'deliver']),
     destinations: resolveDestinations(given.destinations ?? {}, handlerNames),
     route: checkRoute(given.route),
     name: checkName(given.name ?? `${hostname()}:${process.pid}`),
@@ -234,7 +254,7 @@ export function resolveOptions(given: RelayOptions) {
     listen: checkFlag('listen', given.listen ?? true),
     stopTimeoutMs: whole('stopTimeoutMs', 10_000, 0, 3_600_000),
     maintenance: resolveMaintenance(given.maintenance),
-    schedules: resolveSchedules(given.schedules),
+    schedules: resolveSchedules(given.schedules, given.events),
     logger: checkLogger(given.logger),
   };
   if (options.route !== undefined && options.destinations.length === 0) {
@@ -245,6 +265,15 @@ export function resolveOptions(given: RelayOptions) {
   }
   requireRoom(options.queues, options);
   return { ...options, servers };
+}
+
+/** A handler of a misspelt type would never be called. */
+function requireListed(events: EventCatalogue, handlers: object): void {
+  const types = Object.keys(events);
+  for (const key of Object.keys(handlers)) {
+    const isListed = isPattern(key) ? types.some((type) => type.startsWith(key.slice(0, -1))) : types.includes(key);
+    if (!isListed) throw fail(`handlers['${key}'] has no event type in events.${didYouMean(key, types)}`);
+  }
 }
 
 /** The names that the relay writes into the database. */

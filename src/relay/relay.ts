@@ -1,4 +1,5 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
+import type { EventCatalogue } from '../catalogue/catalogue.ts';
 import { codedDatabaseError } from '../database/database-error.ts';
 import { PostcommitError } from '../errors.ts';
 import { errorText } from '../telemetry/error-text.ts';
@@ -232,6 +233,9 @@ export class Relay extends Lifecycle {
  * await relay.start();
  * process.once('SIGTERM', () => relay.stop());
  */
-export function createRelay(options: RelayOptions): Relay {
-  return new Relay(options);
+export function createRelay<Catalogue extends EventCatalogue = EventCatalogue>(
+  options: RelayOptions<Catalogue>,
+): Relay {
+  // Handlers of a catalogue take fewer events; the relay passes each only those.
+  return new Relay(options as unknown as RelayOptions);
 }

@@ -10,6 +10,7 @@ import { CancelWatch } from './cancel/cancel-watch.ts';
 import { Deliverer } from './deliver/deliverer.ts';
 import { DestinationRefresher } from './deliver/destinations/destination-refresher.ts';
 import { DestinationSet } from './deliver/destinations/destination-set.ts';
+import { EventReader } from './deliver/event-reader.ts';
 import { Planner } from './deliver/planner.ts';
 import { Dispatcher } from './dispatch/dispatcher.ts';
 import { PayloadLoaders } from './dispatch/payload-loaders.ts';
@@ -71,7 +72,7 @@ export class RelaySession implements Service {
 
   constructor(options: ResolvedRelayOptions, lifecycle: Lifecycle, counters: Counters) {
     this.#options = options;
-    const { schema, logger } = options;
+    const { schema, logger, events } = options;
     const identity = relayIdentity(options);
     const reporter = new Reporter(lifecycle, logger, counters);
     this.#doorbell = new Doorbell({
@@ -104,6 +105,7 @@ export class RelaySession implements Service {
       timeoutMsMin: Math.min(options.deliverTimeoutMs, ...timeoutsMs),
       onHandlerFree: () => this.#dispatcher.resume(),
       progress: this.#progress,
+      reader: events && new EventReader({ events, unknownVersions: options.unknownVersions, logger }),
     });
     this.#cancels = new CancelWatch({
       schema,

@@ -20,16 +20,19 @@ export interface EventRow {
  * An event as a handler or publisher gets it. The payload stays the text that PostgreSQL sent and is parsed on first access:
  * half of what a row costs in Node is JSON.parse.
  */
-export class DeliveredEvent<Payload = unknown> {
+export class DeliveredEvent<Payload = unknown, Type extends string = string> {
   readonly #row: EventRow;
+  readonly #newest: { readonly payload: unknown; readonly version: number } | undefined;
   #payload: Payload | undefined;
   #headers: Readonly<Record<string, string>> | undefined;
   readonly #payloadJson: string;
   /** A copy: the row loses loaded headers when its delivery ends, and a handler may still run then. */
   readonly #headersJson: string;
 
-  constructor(row: EventRow, payloadJson: string) {
+  /** `newest`: what the catalogue makes of the payload. */
+  constructor(row: EventRow, payloadJson: string, newest?: { readonly payload: unknown; readonly version: number }) {
     this.#row = row;
+    this.#newest = newest;
     this.#payloadJson = payloadJson;
     this.#headersJson = row.headersJson;
   }
@@ -38,13 +41,18 @@ export class DeliveredEvent<Payload = unknown> {
   get id(): string {
     return this.#row.id;
   }
-  get type(): string {
-    return this.#row.type;
+  get type(): Type {
+    return this.#row.type as Type;
   }
   get aggregate(): { readonly type: string; readonly id: string } {
     return { type: this.#row.aggregateType, id: this.#row.aggregateId };
   }
+  /** The version of `payload`: for a handler of a relay with a catalogue the newest, otherwise that of `payloadJson`. */
   get schemaVersion(): number {
+    return this.#newest?.version ?? this.#row.schemaVersion;
+  }
+  /** The version that was emitted: that of `payloadJson`. */
+  get storedVersion(): number {
     return this.#row.schemaVersion;
   }
   /**
@@ -83,8 +91,12 @@ export class DeliveredEvent<Payload = unknown> {
   get payloadJson(): string {
     return this.#payloadJson;
   }
-  /** The parsed payload. Numbers beyond 2^53 lose digits here; `payloadJson` has them. */
+  /**
+   * The parsed payload; for a handler of a relay with a catalogue, the output of its schema. Numbers beyond 2^53 lose digits here;
+   * `payloadJson` has them.
+   */
   get payload(): Payload {
+    if (this.#newest !== undefined) return this.#newest.payload as Payload;
     this.#payload ??= JSON.parse(this.#payloadJson) as Payload;
     return this.#payload;
   }

@@ -9,7 +9,7 @@ const root = fileURLToPath(new URL('../..', import.meta.url));
 /** What an example may take for granted. Anything else it has to show. */
 const prelude = `
 import type { PoolClient, Pool } from 'pg';
-import type { BatchContext as Context, DeliveredEvent as Delivered, Outbox, OutboxEvent, Publisher, Relay, OutboxAdmin } from 'postcommit';
+import type { BatchContext as Context, DeliveredEvent as Delivered, EventCatalogue, Outbox, OutboxEvent, Publisher, Relay, OutboxAdmin } from 'postcommit';
 import type { AdapterHarness, PublisherHarness } from 'postcommit/testing';
 declare global {
   type BatchContext = Context;
@@ -20,6 +20,7 @@ declare global {
   const outbox: Outbox<PoolClient>;
   const admin: OutboxAdmin;
   const relay: Relay;
+  const events: EventCatalogue;
   const pool: Pool;
   const client: PoolClient;
   const order: { id: string; total: number };
@@ -92,16 +93,21 @@ async function entryPoints(): Promise<Record<string, string[]>> {
 
 function toModule(example: Example): string {
   const imports = [...example.code.matchAll(/^import .*$/gm)].map((match) => match[0]);
-  const body = example.code.replace(/^import .*$/gm, '').replace(/^export default /gm, 'void ');
+  const body = example.code
+    .replace(/^import .*$/gm, '')
+    .replace(/^export default /gm, 'void ')
+    .replace(/^export /gm, '');
   const named = [
     'createInbox',
     'createOutbox',
     'createRelay',
     'defineConfig',
+    'defineEvents',
     'fromPg',
     'migrate',
     'migrationSql',
     'PostcommitError',
+    'readEvent',
     'Reject',
   ];
   const missing = named.filter((name) => !imports.some((line) => line.includes(name)));

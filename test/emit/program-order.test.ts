@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type pg from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import { createOutbox, fromPg, type Outbox, type OutboxEvent } from '../../src/index.ts';
+import { createOutbox, defineEvents, fromPg, type Outbox, type OutboxEvent } from '../../src/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { quietPool } from '../support/quiet-pool.ts';
 import { deferred } from '../support/wait.ts';
@@ -59,8 +59,8 @@ describe('the order of events that one outbox.transaction() emits', () => {
     const slow = {
       '~standard': { version: 1, vendor: 'test', validate: () => late.promise.then(() => ({ value: 1 })) },
     };
-    const catalogue = { slow: { schema: slow as never }, fast: {} };
-    const checked = createOutbox<pg.PoolClient>({ db: fromPg(pool), notify: false, catalogue });
+    const events = defineEvents({ slow: { schema: slow }, fast: {} });
+    const checked = createOutbox<pg.PoolClient>({ db: fromPg(pool), notify: false, events });
     await checked.transaction(async (tx, emit) => {
       void emit(event(1, 'slow'));
       void checked.emit(tx, event(2, 'fast'));

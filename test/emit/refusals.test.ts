@@ -1,7 +1,7 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec';
 import type pg from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { createOutbox, type ErrorCode, fromPg, type Outbox, type OutboxEvent } from '../../src/index.ts';
+import { createOutbox, defineEvents, type ErrorCode, fromPg, type Outbox, type OutboxEvent } from '../../src/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { clear, createOrders, insertOrder, nothing, one, orderCreated, written } from '../support/orders.ts';
 import { quietPool } from '../support/quiet-pool.ts';
@@ -158,8 +158,9 @@ const needsId: StandardSchemaV1['~standard']['validate'] = (value) =>
     ? { value }
     : { issues: [{ message: 'expected a text', path: ['order', { key: 'id' }] }, { message: 'no order at all' }] };
 
-const catalogue = {
-  'order.created': { version: 3, schema: schemaOf(needsId) },
+const asItWas = (payload: unknown) => payload;
+const events = defineEvents({
+  'order.created': { version: 3, schema: schemaOf(needsId), upcast: { 1: asItWas, 2: asItWas } },
   'order.async': { schema: schemaOf(async (value) => needsId(value)) },
   'order.broken': {
     schema: schemaOf(() => {
@@ -167,19 +168,25 @@ const catalogue = {
     }),
   },
   'order.free': {},
-};
+});
 const catalogued: Refusal[] = [
   {
     name: 'a type that is not in the catalogue',
     given: wrong({ type: 'order.craeted' }),
     code: 'POSTCOMMIT_E_UNKNOWN_EVENT_TYPE',
-    says: /"order\.craeted"; known are: order\.created, order\.async/,
+    says: /"order\.craeted"\. Did you mean order\.created\? Known are: order\.created, order\.async/,
   },
   {
     name: 'a type every object has',
     given: wrong({ type: 'constructor' }),
     code: 'POSTCOMMIT_E_UNKNOWN_EVENT_TYPE',
     says: /"constructor"/,
+  },
+  {
+    name: 'another version than that of the catalogue',
+    given: wrong({ type: 'order.free', schemaVersion: 2 }),
+    code: 'POSTCOMMIT_E_BAD_EVENT',
+    says: /schemaVersion of order\.free is 1 in the catalogue\. Got 2/,
   },
   {
     name: 'a payload that does not match',
@@ -212,7 +219,7 @@ describe('refusals', () => {
     await createOrders(database);
     pool = quietPool(database.url);
     plain = createOutbox<pg.PoolClient>({ db: fromPg(pool), payloadBytesMax, notify: false });
-    withCatalogue = createOutbox<pg.PoolClient>({ db: fromPg(pool), catalogue, notify: false });
+    withCatalogue = createOutbox<pg.PoolClient>({ db: fromPg(pool), events, notify: false });
   });
   beforeEach(() => clear(database));
   afterAll(async () => {
@@ -357,11 +364,11 @@ describe('refusals', () => {
         withCatalogue.emit(tx, [
           orderCreated('1'),
           orderCreated('1', { type: 'order.async' }),
-          orderCreated('1', { type: 'order.free', payload: null, schemaVersion: 9 }),
+          orderCreated('1', { type: 'order.free', payload: null, schemaVersion: 1 }),
         ]),
       );
       const rows = await database.query('select schema_version from postcommit.outbox_events order by seq');
-      expect(rows.map((row) => row.schema_version)).toEqual([3, 1, 9]);
+      expect(rows.map((row) => row.schema_version)).toEqual([3, 1, 1]);
     });
   });
 

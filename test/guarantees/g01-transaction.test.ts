@@ -1,6 +1,6 @@
 import pg from 'pg';
 import { afterEach, describe, expect, test } from 'vitest';
-import { createOutbox, fromPg } from '../../src/index.ts';
+import { createOutbox, defineEvents, fromPg } from '../../src/index.ts';
 import { expectUsable, useEmitScenario } from '../support/emit-scenario.ts';
 import { insertOrder, nothing, one, orderCreated, written } from '../support/orders.ts';
 import { deferred } from '../support/wait.ts';
@@ -36,8 +36,8 @@ describe('G1 atomic, outbox.transaction', () => {
     const slow = {
       '~standard': { version: 1, vendor: 'test', validate: () => late.promise.then(() => ({ value: 1 })) },
     };
-    const catalogue = { slow: { schema: slow as never }, fast: {} };
-    const checked = createOutbox<pg.PoolClient>({ db: fromPg(scenario.pool), notify: false, catalogue });
+    const events = defineEvents({ slow: { schema: slow }, fast: {} });
+    const checked = createOutbox<pg.PoolClient>({ db: fromPg(scenario.pool), notify: false, events });
     await checked.transaction(async (_tx, emit) => {
       void emit({ type: 'slow', aggregate: ['order', '1'], payload: 1 });
       void emit([
@@ -147,7 +147,7 @@ describe('G1 atomic, outbox.transaction', () => {
     const checked = createOutbox<pg.PoolClient>({
       db: fromPg(scenario.pool),
       notify: false,
-      catalogue: { 'order.created': { schema: schema as never } },
+      events: defineEvents({ 'order.created': { schema } }),
     });
     let late: Promise<string> | undefined;
     await checked.transaction(async (tx, emit) => {

@@ -1,6 +1,6 @@
 import { getHeapStatistics } from 'node:v8';
 import { describe, expect, test } from 'vitest';
-import { createRelay, type RelayOptions } from '../../src/index.ts';
+import { createRelay, defineEvents, type RelayOptions } from '../../src/index.ts';
 import { resolveOptions } from '../../src/relay/options.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';
 
@@ -48,6 +48,11 @@ const options: Record<keyof RelayOptions, { taken: unknown[]; refused: unknown[]
       { 'order.paid': () => {} },
     ],
   },
+  events: {
+    taken: [undefined, defineEvents({ 'order.paid': {} })],
+    refused: [null, {}, [], { 'order.paid': {} }, defineEvents({ 'order.sent': {} })],
+  },
+  unknownVersions: { taken: ['retry', 'deadLetter', 'deliver', undefined], refused: ['fail', 'dead_letter', true, 5] },
   destinations: {
     taken: [{}, undefined],
     refused: [

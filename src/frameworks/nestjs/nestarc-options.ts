@@ -27,8 +27,6 @@ export interface NestarcOptions {
    * relay. A relay that has crashed is noticed within seconds, whatever this says. Default 300,000 (5 minutes).
    */
   stuckThreshold?: number;
-  /** Accepted and not needed: handlers say which events they take. */
-  events?: readonly unknown[];
 }
 
 type Mapped = Pick<

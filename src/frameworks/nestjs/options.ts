@@ -1,6 +1,7 @@
 import type { InjectionToken, ModuleMetadata, Type } from '@nestjs/common';
 import type { PrismaRoot } from '../../adapters/prisma.ts';
 import { fromPrisma } from '../../adapters/prisma.ts';
+import type { EventCatalogue } from '../../catalogue/catalogue.ts';
 import type { ConnectionOptions } from '../../database/connection-options.ts';
 import type { OutboxDatabase } from '../../emit/outbox-database.ts';
 import type { OutboxOptions } from '../../emit/outbox-options.ts';
@@ -15,7 +16,7 @@ import { fromNestarcOptions } from './nestarc-options.ts';
 /** Options of the relay beside those of the module. Handlers are methods with `@OnOutboxEvent`. */
 export type NestRelayOptions = Omit<
   RelayOptions,
-  'connectionString' | 'connection' | 'schema' | 'handlers' | 'destinations' | 'route'
+  'connectionString' | 'connection' | 'schema' | 'events' | 'handlers' | 'destinations' | 'route'
 >;
 
 /**
@@ -24,7 +25,7 @@ export type NestRelayOptions = Omit<
  */
 // biome-ignore lint/suspicious/noExplicitAny: the transaction type of any client.
 export interface PostcommitModuleOptions<Tx = any>
-  extends Omit<OutboxOptions<Tx, never>, 'db'>,
+  extends Omit<OutboxOptions<Tx, never>, 'db' | 'events'>,
     ConnectionOptions,
     NestarcOptions {
   /** The database, through the client you use: `fromPg(pool)`, `fromPrisma(prisma)`, ... Required, unless `prisma` is given. */
@@ -35,6 +36,11 @@ export interface PostcommitModuleOptions<Tx = any>
    * be the class of a provider that a global module exports.
    */
   prisma?: PrismaRoot | Type<PrismaRoot>;
+  /**
+   * The event types of the service, with their schemas: what `defineEvents` returns. `@nestarc/outbox` has a list of event classes
+   * here, which is accepted and not needed: handlers say which events they take.
+   */
+  events?: EventCatalogue | readonly unknown[];
   /** Run a relay in this process. `false`: only emit; relays of other processes deliver. Default `true`. */
   runRelay?: boolean;
   /** Options of the relay. Default: those of `createRelay`, and a logger that writes to Nest's. */
@@ -65,8 +71,8 @@ export interface PostcommitModuleAsyncOptions extends Pick<ModuleMetadata, 'impo
   isGlobal?: boolean;
 }
 
-const outboxNames = ['catalogue', 'payloadBytesMax', 'queueOf', 'serialise', 'notify'] as const;
-const nestarcNames = ['prisma', 'polling', 'retry', 'stuckThreshold', 'events'] as const;
+const outboxNames = ['payloadBytesMax', 'queueOf', 'serialise', 'notify'] as const;
+const nestarcNames = ['prisma', 'polling', 'retry', 'stuckThreshold'] as const;
 const optionNames: readonly string[] = [
   'db',
   'prisma',
@@ -104,9 +110,15 @@ export function resolveModuleOptions(given: PostcommitModuleOptions): ResolvedMo
   }
   const { schema, route, destinations = {}, polling } = given;
   const db = databaseOf(given);
-  const isNestarc = nestarcNames.some((name) => given[name] !== undefined);
+  const catalogue = Array.isArray(given.events) ? undefined : (given.events as EventCatalogue | undefined);
+  const isNestarc = catalogue !== given.events || nestarcNames.some((name) => given[name] !== undefined);
   return {
-    outbox: { db, ...(schema !== undefined && { schema }), ...picked(given, outboxNames) },
+    outbox: {
+      db,
+      ...(schema !== undefined && { schema }),
+      ...(catalogue !== undefined && { events: catalogue }),
+      ...picked(given, outboxNames),
+    },
     runRelay: given.runRelay ?? polling?.enabled ?? true,
     relay: {
       ...(isNestarc ? fromNestarcOptions(given) : {}),
@@ -114,6 +126,7 @@ export function resolveModuleOptions(given: PostcommitModuleOptions): ResolvedMo
       ...connectionOf(given, db),
       ...(schema !== undefined && { schema }),
       ...(route !== undefined && { route }),
+      ...(catalogue !== undefined && { events: catalogue }),
     },
     destinations,
   };

@@ -1,6 +1,6 @@
 import type { Statement } from '../../database/executor.ts';
+import type { Emit, EmittedOnce } from '../../emit/emit-function.ts';
 import type { OutboxEvent as PlainEvent } from '../../emit/event.ts';
-import type { Emit, EmittedOnce } from '../../emit/outbox.ts';
 import { Outbox as CoreOutbox } from '../../emit/outbox.ts';
 import type { TransactionOptions } from '../../emit/outbox-database.ts';
 import type { AggregateEvent, EmitOptions, EmitOptionsWithAggregate, OutboxEvent } from './outbox-event.ts';

@@ -4,7 +4,7 @@ import { toPlainEvents } from './outbox.ts';
 import type { EmitOptions } from './outbox-event.ts';
 import { toPlainEvent } from './outbox-event.ts';
 
-const limits = { catalogue: undefined, payloadBytesMax: 1_048_576, queueOf: undefined };
+const limits = { events: undefined, payloadBytesMax: 1_048_576, queueOf: undefined };
 
 /**
  * An outbox for unit tests: keeps events in memory and needs no database. It checks events as the real one does, and does not look at

@@ -7,6 +7,7 @@ import { isReject } from '../event/reject.ts';
 
 import type { Destination } from './destinations/destination.ts';
 import type { Leg } from './destinations/leg.ts';
+import type { EventReader, ReadResult } from './event-reader.ts';
 import { type BatchEntry, type HandlerBatch, HandlerBatches } from './handler-batches.ts';
 import type { ProgressSink } from './handler-call.ts';
 import { HandlerCall } from './handler-call.ts';
@@ -22,6 +23,8 @@ export interface DelivererOptions {
   onHandlerFree: () => void;
   /** Takes what handlers report about their work. */
   progress: ProgressSink;
+  /** Reads events for handlers, with the catalogue. `undefined`: they get events as they were stored. */
+  reader?: EventReader | undefined;
 }
 
 /** Called once, with the outcome of one target. Separate arguments instead of an object: this is the hot path. */
@@ -132,8 +135,35 @@ export class Deliverer {
     else destination.send(event, leg, key, (outcome) => onTarget(target, to, outcome));
   }
 
+  /** Reads the event for the handler, then calls it. */
   #call(event: DeliveredEvent, claimed: ClaimedEvent, handler: ResolvedHandler, onTarget: OnTarget): void {
+    const { reader, progress } = this.#options;
+    const read = reader === undefined ? event : reader.read(event, claimed);
+    if (!(read instanceof Promise)) {
+      this.#callWith(read, claimed, handler, onTarget);
+      return;
+    }
+    // An asynchronous schema has the time limit of the handler, and is abandoned like it.
+    let settled: ReadResult = released;
+    const reading = new HandlerCall(claimed, handler.name, handler.timeoutMs, progress, (ended) => {
+      this.#calls.delete(ended);
+      if (ended.result === 'delivered') this.#callWith(settled, claimed, handler, onTarget);
+      else onTarget(handler.name, handler.target, outcomeOf(ended, handler));
+    });
+    this.#calls.add(reading);
+    this.#checkTimeouts();
+    const keep = (result: ReadResult) => {
+      settled = result;
+    };
+    reading.run(event, () => read.then(keep));
+  }
+
+  #callWith(event: ReadResult, claimed: ClaimedEvent, handler: ResolvedHandler, onTarget: OnTarget): void {
     const { name, target, timeoutMs, limiter } = handler;
+    if (!(event instanceof DeliveredEvent)) {
+      onTarget(name, target, event);
+      return;
+    }
     if (isBatched(handler)) {
       this.#batches.add(handler, { event, claimed, done: (outcome) => onTarget(name, target, outcome) });
       return;

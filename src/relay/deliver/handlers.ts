@@ -1,3 +1,4 @@
+import type { EventCatalogue, EventTypeOf, PayloadOutput, SchemaOf } from '../../catalogue/catalogue.ts';
 import type { DeliveredEvent } from '../../wire/delivered-event.ts';
 import type { RetryPolicy } from '../event/backoff.ts';
 
@@ -39,7 +40,7 @@ export interface HandlerContext {
  * It may be called again with the same event (at least once), so it should be idempotent.
  */
 // biome-ignore lint/suspicious/noExplicitAny: a handler names its own payload type; the relay cannot know it.
-export type Handler<Payload = any> = (event: DeliveredEvent<Payload>, ctx: HandlerContext) => unknown;
+export type Handler<Payload = any, Event = DeliveredEvent<Payload>> = (event: Event, ctx: HandlerContext) => unknown;
 
 /** How the relay treats one handler. What is left out is as the relay's options say. */
 export interface HandlerPolicy {
@@ -64,8 +65,8 @@ export interface HandlerPolicy {
 
 /** A handler with a policy of its own. */
 // biome-ignore lint/suspicious/noExplicitAny: as for Handler.
-export interface HandlerWithPolicy<Payload = any> extends HandlerPolicy {
-  handle: Handler<Payload>;
+export interface HandlerWithPolicy<Payload = any, Event = DeliveredEvent<Payload>> extends HandlerPolicy {
+  handle: Handler<Payload, Event>;
   handleBatch?: never;
 }
 
@@ -83,9 +84,9 @@ export type BatchOutcome = { kind: 'delivered' } | { kind: 'failed' | 'rejected'
  * alone. A batch takes one of the relay's `inFlightMax`; `inFlightMax` and `rateMax` of the handler count batches.
  */
 // biome-ignore lint/suspicious/noExplicitAny: as for Handler.
-export interface BatchHandler<Payload = any> extends HandlerPolicy {
+export interface BatchHandler<Payload = any, Event = DeliveredEvent<Payload>> extends HandlerPolicy {
   handleBatch: (
-    events: readonly DeliveredEvent<Payload>[],
+    events: readonly Event[],
     ctx: BatchContext,
     // biome-ignore lint/suspicious/noConfusingVoidType: a function that returns nothing.
   ) => readonly BatchOutcome[] | void | Promise<readonly BatchOutcome[] | void>;
@@ -104,4 +105,36 @@ export interface BatchHandler<Payload = any> extends HandlerPolicy {
  * `*` is a pattern: `order.*` is for every type that begins with `order.`, `*` for every type. An event goes to the handlers of
  * its type and of each pattern that matches.
  */
-export type Handlers = Readonly<Record<string, Readonly<Record<string, Handler | HandlerWithPolicy | BatchHandler>>>>;
+export type Handlers = Readonly<Record<string, NamedHandlers>>;
+
+/** The handlers of one event type or pattern, by name. */
+// biome-ignore lint/suspicious/noExplicitAny: as for Handler.
+type NamedHandlers<Event = DeliveredEvent<any>> = Readonly<
+  Record<string, Handler<never, Event> | HandlerWithPolicy<never, Event> | BatchHandler<never, Event>>
+>;
+
+/**
+ * Handlers for the events of a catalogue: by its types, or by patterns that end with `.*` or are `*`. Each sees the output type of the
+ * schema; a handler of a pattern sees the union of the types that match. Without a catalogue: any handlers.
+ */
+export type HandlersOf<Catalogue extends EventCatalogue> = string extends keyof Catalogue
+  ? Handlers
+  : {
+      readonly [Key in EventTypeOf<Catalogue> | '*' | PatternOf<EventTypeOf<Catalogue>>]?: NamedHandlers<
+        EventToHandle<Catalogue, Key>
+      >;
+    };
+
+/** `a.*` and `a.b.*` for `a.b.c`. */
+type PatternOf<Type extends string, Prefix extends string = ''> = Type extends `${infer Head}.${infer Rest}`
+  ? `${Prefix}${Head}.*` | PatternOf<Rest, `${Prefix}${Head}.`>
+  : never;
+
+/** The event that a handler of this type or pattern gets. */
+export type EventToHandle<Catalogue extends EventCatalogue, Key extends string> = Key extends `${infer Prefix}*`
+  ? EventOfType<Catalogue, Extract<EventTypeOf<Catalogue>, `${Prefix}${string}`>>
+  : EventOfType<Catalogue, Key>;
+
+type EventOfType<Catalogue extends EventCatalogue, Type extends string> = {
+  [Each in Type]: DeliveredEvent<PayloadOutput<SchemaOf<Catalogue, Each>>, Each>;
+}[Type];

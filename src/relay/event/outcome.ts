@@ -27,8 +27,8 @@ export type TargetOutcome =
   /** The destination is down, or an earlier event of the key is on the shelf for it. */
   | { kind: 'unavailable' }
   /**
-   * `delayMs`: its part of the destination is busy for about that long. `isForeign`: only another relay has this handler, so
-   * this relay cannot try it.
+   * `delayMs`: its part of the destination is busy for about that long. `isForeign`: only another relay has this handler, or
+   * knows the version of the event, so this relay cannot try it.
    */
   | { kind: 'released'; delayMs?: number; isForeign?: boolean };
 

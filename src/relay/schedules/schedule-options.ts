@@ -1,3 +1,4 @@
+import type { EventCatalogue } from '../../catalogue/catalogue.ts';
 import { PostcommitError } from '../../errors.ts';
 import { shown } from '../../format.ts';
 import { didYouMean } from '../../suggest.ts';
@@ -41,6 +42,8 @@ export interface Schedule extends CatchUpPolicy {
   cron: string;
   timeZone: string;
   event: EventOfTick;
+  /** The catalogue of the relay. */
+  events: EventCatalogue | undefined;
 }
 
 const schedulesMax = 1_000;
@@ -48,16 +51,16 @@ const optionNames: readonly string[] = ['cron', 'timeZone', 'event', 'catchUp', 
 const catchUps: readonly CatchUp[] = ['none', 'latest', 'all'];
 
 /** Fills in the defaults and checks every schedule, with the event of a tick. */
-export function resolveSchedules(given: unknown = {}): Schedule[] {
+export function resolveSchedules(given: unknown = {}, events?: EventCatalogue): Schedule[] {
   if (typeof given !== 'object' || given === null || Array.isArray(given)) {
     throw bad('schedules must be an object of schedules by name.');
   }
   const entries = Object.entries(given as Record<string, unknown>);
   if (entries.length > schedulesMax) throw bad(`A relay has at most ${schedulesMax} schedules. Got ${entries.length}.`);
-  return entries.map(([name, options]) => resolveSchedule(name, options));
+  return entries.map(([name, options]) => resolveSchedule(name, options, events));
 }
 
-function resolveSchedule(name: string, given: unknown): Schedule {
+function resolveSchedule(name: string, given: unknown, events: EventCatalogue | undefined): Schedule {
   if (!/^[A-Za-z0-9._:-]{1,100}$/.test(name)) {
     throw bad(
       `The names of schedules have 1 to 100 letters, digits and . _ : - only. Got ${JSON.stringify(name.slice(0, 120))}.`,
@@ -86,6 +89,7 @@ function resolveSchedule(name: string, given: unknown): Schedule {
     cron: checkCron(cron, timeZone, refuse),
     timeZone,
     event,
+    events,
     catchUp,
     catchUpMax: whole('catchUpMax', 100, 1, 1_000),
     missedAfterMs: whole('missedAfterMs', 60_000, 1_000, 3_600_000),

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
+import type { EventCatalogue } from '../../catalogue/catalogue.ts';
 import type { OutboxEvent } from '../../emit/event.ts';
-import { checkFields } from '../../emit/event.ts';
+import { toInsertableNow } from '../../emit/event.ts';
 import { PostcommitError } from '../../errors.ts';
 import type { InsertableEvent } from '../../outbox/emitting/insert.ts';
 
@@ -25,11 +26,13 @@ export type EventOfTick = ScheduledEvent | ((tick: ScheduleTick) => ScheduledEve
 interface NamedEvent {
   name: string;
   event: EventOfTick;
+  /** The catalogue of the relay. */
+  events?: EventCatalogue | undefined;
 }
 
 const eventsMax = 100;
 /** The defaults of an outbox. */
-const eventLimits = { catalogue: undefined, queueOf: undefined, payloadBytesMax: 1_048_576 };
+const eventLimits = { queueOf: undefined, payloadBytesMax: 1_048_576 };
 
 /**
  * The events of a tick, checked. With the id of the schedule's row their ids derive from it and the tick, so that the same tick
@@ -37,7 +40,7 @@ const eventLimits = { catalogue: undefined, queueOf: undefined, payloadBytesMax:
  */
 export function eventsOfTick(schedule: NamedEvent, tick: ScheduleTick, scheduleId?: string): InsertableEvent[] {
   try {
-    const { event } = schedule;
+    const { event, events } = schedule;
     const given = typeof event === 'function' ? event(tick) : event;
     const list = (Array.isArray(given) ? given : [given]) as readonly ScheduledEvent[];
     if (list.length === 0 || list.length > eventsMax) {
@@ -46,7 +49,7 @@ export function eventsOfTick(schedule: NamedEvent, tick: ScheduleTick, scheduleI
     const idOf = (index: number) =>
       scheduleId === undefined || tick.triggered ? {} : { id: tickId(scheduleId, tick.at, index) };
     return list.map((each, index) =>
-      checkFields({ ...completed(each, schedule.name, tick), ...idOf(index) }, eventLimits),
+      toInsertableNow({ ...completed(each, schedule.name, tick), ...idOf(index) }, { ...eventLimits, events }),
     );
   } catch (error) {
     const why = error instanceof PostcommitError ? error.detail || error.message : String(error);

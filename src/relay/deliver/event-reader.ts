@@ -1,0 +1,62 @@
+import type { EventCatalogue } from '../../catalogue/catalogue.ts';
+import { findDefinition } from '../../catalogue/catalogue.ts';
+import type { NewestPayload, UnknownVersions } from '../../catalogue/upcast.ts';
+import { readEvent } from '../../catalogue/upcast.ts';
+import { PostcommitError } from '../../errors.ts';
+import type { Logger } from '../../telemetry/logging.ts';
+import { SparseLog } from '../../telemetry/logging.ts';
+import { DeliveredEvent } from '../../wire/delivered-event.ts';
+import type { ClaimedEvent } from '../event/claimed-event.ts';
+import type { TargetOutcome } from '../event/outcome.ts';
+
+export interface EventReaderOptions {
+  events: EventCatalogue;
+  unknownVersions: UnknownVersions;
+  logger: Logger;
+}
+
+/** The event as a handler gets it; or the outcome of a handler that cannot get it. */
+export type ReadResult = DeliveredEvent | TargetOutcome;
+
+/**
+ * Reads events for handlers: brings payloads to the newest version of the catalogue. Called for each handler, so that a handler that
+ * changes its payload does not affect the others. Nothing is thrown.
+ */
+export class EventReader {
+  readonly #options: EventReaderOptions;
+  readonly #log = new SparseLog();
+
+  constructor(options: EventReaderOptions) {
+    this.#options = options;
+  }
+
+  read(event: DeliveredEvent, claimed: ClaimedEvent): ReadResult | Promise<ReadResult> {
+    const { events, unknownVersions } = this.#options;
+    const { type, storedVersion, payloadJson } = event;
+    const definition = findDefinition(events, type);
+    // The payload stays text until the handler looks at it.
+    if (definition === undefined) return event;
+    if (definition.schema === undefined && definition.version === storedVersion) return event;
+    const toEvent = (newest: NewestPayload) => new DeliveredEvent(claimed, payloadJson, newest);
+    const toOutcome = (error: unknown) => this.#refuse(event, error);
+    try {
+      const stored = { type, version: storedVersion, payload: JSON.parse(payloadJson) as unknown };
+      const newest = readEvent(events, stored, unknownVersions);
+      return newest instanceof Promise ? newest.then(toEvent, toOutcome) : toEvent(newest);
+    } catch (error) {
+      return toOutcome(error);
+    }
+  }
+
+  #refuse({ id, type, storedVersion }: DeliveredEvent, error: unknown): TargetOutcome {
+    const isUnknown = error instanceof PostcommitError && error.code === 'POSTCOMMIT_E_UNKNOWN_VERSION';
+    if (!isUnknown || this.#options.unknownVersions !== 'retry') return { kind: 'rejected', error };
+    this.#log.say(type, (suppressed) =>
+      this.#options.logger.warn(
+        { suppressed, event_id: id, event_type: type, version: storedVersion },
+        'event has a newer version than the catalogue, waiting for a relay that knows it',
+      ),
+    );
+    return { kind: 'released', isForeign: true };
+  }
+}
