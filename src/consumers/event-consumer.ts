@@ -87,6 +87,7 @@ export class EventConsumer extends EventEmitter<ConsumerEvents> {
 const names: readonly (keyof ConsumerEvents)[] = [
   'processed',
   'duplicate',
+  'skipped',
   'failed',
   'deadLettered',
   'released',

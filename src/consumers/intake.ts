@@ -39,6 +39,7 @@ export class Intake {
   readonly counters: ConsumerCounters = {
     processed: 0,
     duplicates: 0,
+    skipped: 0,
     failed: 0,
     deadLettered: 0,
     released: 0,
@@ -71,7 +72,7 @@ export class Intake {
         this.#tell('failed', { ...factsOf(event), attempt, delayMs, error: errorText(error) });
       },
       unavailable: (_event: ReceivedEvent, delayMs: number, error: unknown) =>
-        this.warn('inbox unavailable, retrying', { delayMs, error: errorText(error) }),
+        this.warn('event cannot be processed yet, retrying', { delayMs, error: errorText(error) }),
     };
     this.#processor = new EventProcessor(options, reports, waitsOutOutages);
   }
@@ -163,6 +164,9 @@ export class Intake {
       } else if (result.kind === 'duplicate') {
         this.counters.duplicates++;
         this.#tell('duplicate', factsOf(event));
+      } else if (result.kind === 'skipped') {
+        this.counters.skipped++;
+        this.#tell('skipped', factsOf(event));
       } else if (result.kind === 'released') {
         this.#release(event);
       }

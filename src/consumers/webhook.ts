@@ -1,4 +1,5 @@
 import type { IncomingMessage as NodeRequest, ServerResponse } from 'node:http';
+import type { EventCatalogue } from '../catalogue/catalogue.ts';
 import { PostcommitError } from '../errors.ts';
 import { errorText } from '../telemetry/error-text.ts';
 import { readSecrets, verifyWebhook, type WebhookSecrets } from '../wire/webhook-signature.ts';
@@ -21,7 +22,8 @@ interface WebhookOnly {
 }
 
 /** Options of `consumeWebhook()`. */
-export type WebhookConsumerOptions<Tx> = WebhookOnly & ConsumerOptions<Tx>;
+export type WebhookConsumerOptions<Tx, Catalogue extends EventCatalogue = EventCatalogue> = WebhookOnly &
+  ConsumerOptions<Tx, Catalogue>;
 
 const own = ['secret', 'toleranceSeconds', 'bodyBytesMax', 'waitingMax'];
 
@@ -43,7 +45,9 @@ const own = ['secret', 'toleranceSeconds', 'bodyBytesMax', 'waitingMax'];
  * });
  * createServer(orders.handleNode).listen(8080);
  */
-export function consumeWebhook<Tx>(options: WebhookConsumerOptions<Tx>): WebhookConsumer {
+export function consumeWebhook<Tx, Catalogue extends EventCatalogue = EventCatalogue>(
+  options: WebhookConsumerOptions<Tx, Catalogue>,
+): WebhookConsumer {
   const { fail, whole } = readConsumerOptions('consumeWebhook', options, own);
   if (options.secret === undefined || options.secret === null) throw fail('secret is required.');
   readSecrets(options.secret);
