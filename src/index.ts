@@ -50,9 +50,11 @@ export type {
   ConsumerContext,
   ConsumerOptions,
   Handling,
+  Reading,
   TransactionalConsumerContext,
 } from './consumers/consumer-options.ts';
 export type { EventConsumer } from './consumers/event-consumer.ts';
+export type { EventToConsume } from './consumers/newest-event.ts';
 export type { SequenceFinding } from './consumers/sequence-watch.ts';
 export type { ConnectionConfig, ConnectionOptions } from './database/connection-options.ts';
 export type { Executor, Statement } from './database/executor.ts';

@@ -13,6 +13,8 @@ export interface ConsumerEvents {
   processed: [ConsumedEvent & { attempts: number }];
   /** The inbox has a record of the event, so the handler was not called. */
   duplicate: [ConsumedEvent];
+  /** With `events`: the catalogue does not list the type, so the handler was not called. */
+  skipped: [ConsumedEvent];
   /** An attempt failed, and another one follows after `delayMs`. */
   failed: [ConsumedEvent & { attempt: number; delayMs: number; error: string }];
   /** The message was handed over to the dead-letter mechanism of the broker. `null`: it could not be read. */
@@ -28,6 +30,8 @@ export interface ConsumerEvents {
 export interface ConsumerCounters {
   processed: number;
   duplicates: number;
+  /** With `events`: events of types that the catalogue does not list. */
+  skipped: number;
   /** Attempts that failed. */
   failed: number;
   deadLettered: number;

@@ -1,8 +1,10 @@
+import { type EventCatalogue, requireCatalogue } from '../catalogue/catalogue.ts';
+import type { UnknownVersions } from '../catalogue/upcast.ts';
 import type { InboxConsumer } from '../inbox/inbox.ts';
 import { type OptionReader, readOptions } from '../publishers/publisher-options.ts';
 import { type ResolvedRetry, type RetryPolicy, resolveRetry } from '../relay/event/backoff.ts';
 import { type Logger, stderrLogger } from '../telemetry/logging.ts';
-import type { ReceivedEvent } from '../wire/received-event.ts';
+import type { EventToConsume } from './newest-event.ts';
 
 /** What a handler of a consumer gets besides the event. */
 export interface ConsumerContext {
@@ -23,7 +25,8 @@ export interface CommonConsumerOptions {
   /**
    * How often, and with which delays, a failed handler is called again before the message is handed over as a dead letter. Later
    * messages of its key wait meanwhile. `throw new Reject(...)` hands it over at once. Default `{ baseMs: 100, capMs: 5_000,
-   * attemptsMax: 5 }`: about a second and a half at most.
+   * attemptsMax: 5 }`: about a second and a half at most. For webhooks one attempt:
+   * the sender retries.
    */
   retry?: RetryPolicy;
   /** Events processed at the same time at most, from 1 to 10,000. Events of one key are processed one after the other. Default 16. */
@@ -31,7 +34,7 @@ export interface CommonConsumerOptions {
   /**
    * Milliseconds for one call of the handler, from 1 to 3,600,000. Then `ctx.signal` is aborted and the attempt has failed. With
    * `transactional` the attempt ends when the handler returns, because its transaction must not be used by another one before.
-   * Default 30,000.
+   * Default 30,000; for webhooks 8,000.
    */
   timeoutMs?: number;
   /**
@@ -67,12 +70,30 @@ export type Handling<Tx, Event> =
       handle(event: Event, context: TransactionalConsumerContext<Tx>): unknown;
     };
 
-export type ConsumerOptions<Tx, Event = ReceivedEvent> = CommonConsumerOptions & Handling<Tx, Event>;
+/** How payloads are read. */
+export interface Reading<Catalogue extends EventCatalogue> {
+  /**
+   * The catalogue of the emitter, made by `defineEvents`: the handler gets its types, checked and in the newest version. Events of types
+   * that it does not list are acknowledged without a call of the handler. Default: events as they were emitted.
+   */
+  events?: Catalogue;
+  /**
+   * What becomes of an event whose version is newer than the catalogue's: `deadLetter`; `retry`, which holds it and the later ones of its
+   * key back until a consumer with a newer catalogue is deployed; or `deliver`, as it was emitted, unchecked. Default `deadLetter`.
+   */
+  unknownVersions?: UnknownVersions;
+}
+
+export type ConsumerOptions<Tx, Catalogue extends EventCatalogue = EventCatalogue> = CommonConsumerOptions &
+  Reading<Catalogue> &
+  Handling<Tx, EventToConsume<NoInfer<Catalogue>>>;
 
 export interface ResolvedConsumerOptions {
   readonly handle: (event: never, context: never) => unknown;
   readonly inbox: InboxConsumer<unknown> | undefined;
   readonly transactional: boolean;
+  readonly events: EventCatalogue | undefined;
+  readonly unknownVersions: UnknownVersions;
   readonly retry: ResolvedRetry;
   readonly inFlightMax: number;
   readonly timeoutMs: number;
@@ -85,6 +106,8 @@ const commonOptions = [
   'handle',
   'inbox',
   'transactional',
+  'events',
+  'unknownVersions',
   'retry',
   'inFlightMax',
   'timeoutMs',
@@ -100,7 +123,7 @@ export function resolveConsumerOptions(
   factory: string,
   given: object,
   own: readonly string[],
-  defaults: { retry?: RetryPolicy } = {},
+  defaults: { retry?: RetryPolicy; timeoutMs?: number } = {},
 ): ResolvedConsumerOptions {
   const { fail, whole, flag } = readConsumerOptions(factory, given, own);
   const options = given as ConsumerOptions<unknown>;
@@ -111,14 +134,21 @@ export function resolveConsumerOptions(
   }
   const transactional = flag('transactional', false);
   if (transactional && inbox === undefined) throw fail('transactional needs inbox.');
+  requireCatalogue(options.events, factory);
+  const { unknownVersions = 'deadLetter' } = options;
+  if (!['retry', 'deadLetter', 'deliver'].includes(unknownVersions)) {
+    throw fail(`unknownVersions must be 'deadLetter', 'retry' or 'deliver'.`);
+  }
   const base = { baseMs: 100, capMs: 5_000, attemptsMax: 5 };
   return {
     handle: options.handle as ResolvedConsumerOptions['handle'],
     inbox,
     transactional,
+    events: options.events,
+    unknownVersions,
     retry: resolveRetry(options.retry ?? defaults.retry ?? {}, { base }),
     inFlightMax: whole('inFlightMax', 16, 1, 10_000),
-    timeoutMs: whole('timeoutMs', 30_000, 1, hourMs),
+    timeoutMs: whole('timeoutMs', defaults.timeoutMs ?? 30_000, 1, hourMs),
     stopTimeoutMs: whole('stopTimeoutMs', 30_000, 0, hourMs),
     checkSequence: flag('checkSequence', false),
     logger: options.logger ?? stderrLogger,

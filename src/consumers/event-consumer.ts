@@ -23,8 +23,10 @@ export class EventConsumer extends EventEmitter<ConsumerEvents> {
   #state: ConsumerState = 'idle';
   #turn: Promise<unknown> = Promise.resolve();
 
-  constructor(intake: Intake, source: MessageSource) {
+  /** `runs`: it receives from the beginning, without `start()`. */
+  constructor(intake: Intake, source: MessageSource, { runs = false }: { runs?: boolean } = {}) {
     super();
+    if (runs) this.#state = 'running';
     this.#intake = intake;
     this.#source = source;
     for (const name of names) {
@@ -85,6 +87,7 @@ export class EventConsumer extends EventEmitter<ConsumerEvents> {
 const names: readonly (keyof ConsumerEvents)[] = [
   'processed',
   'duplicate',
+  'skipped',
   'failed',
   'deadLettered',
   'released',

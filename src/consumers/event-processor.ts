@@ -6,10 +6,12 @@ import { isReject } from '../relay/event/reject.ts';
 import { withRemoteContext } from '../telemetry/trace-context.ts';
 import type { ReceivedEvent } from '../wire/received-event.ts';
 import type { ResolvedConsumerOptions, TransactionalConsumerContext } from './consumer-options.ts';
+import { readNewest } from './newest-event.ts';
 
 /**
  * What became of an event. `failed`: its attempts are used up. `rejected`: retrying cannot help. `released`: it was not processed, or
- * not to the end, and the broker must deliver it again. `unavailable`: the database of the inbox is.
+ * not to the end, and the broker must deliver it again. `unavailable`: the database of the inbox is, or the catalogue lacks its version.
+ * `skipped`: the catalogue does not list its type.
  */
 export type Processed =
   | { readonly kind: 'processed' | 'duplicate' | 'skipped'; readonly attempts: number }
@@ -47,9 +49,18 @@ export class EventProcessor {
 
   async process(event: ReceivedEvent, signals: ProcessorSignals): Promise<Processed> {
     let outages = 0;
+    let newest: ReceivedEvent | undefined;
     for (let attempt = 1; ; ) {
       if (signals.ending.aborted) return released;
-      const result = await this.#try(event, attempt, signals);
+      let result: Processed;
+      try {
+        // Read once: an upcast may change what it is given.
+        newest ??= await readNewest(event, this.#options.events, this.#options.unknownVersions);
+        if (newest === undefined) return { kind: 'skipped', attempts: 0 };
+        result = await this.#try(newest, attempt, signals);
+      } catch (error) {
+        result = { kind: this.#waitsForCatalogue(error) ? 'unavailable' : 'rejected', error, attempts: 0 };
+      }
       if (!('error' in result)) return result;
       const { error, kind } = result;
       if (kind === 'rejected') return result;
@@ -68,6 +79,11 @@ export class EventProcessor {
       }
       await pause(delayMs, signals.ending);
     }
+  }
+
+  #waitsForCatalogue(error: unknown): boolean {
+    const isUnknown = error instanceof PostcommitError && error.code === 'POSTCOMMIT_E_UNKNOWN_VERSION';
+    return isUnknown && this.#options.unknownVersions === 'retry';
   }
 
   async #try(event: ReceivedEvent, attempt: number, signals: ProcessorSignals): Promise<Processed> {

@@ -24,6 +24,8 @@ export interface Delivery {
   readonly message: IncomingMessage;
   /** Aborted when the broker gave the message to another consumer, or will. What has not begun is then released. */
   readonly lost?: AbortSignal;
+  /** The id that the sender has signed. That of the event must be the same: its headers are not signed. */
+  readonly signedId?: string;
   /** Hands the message over, before the next one of its key begins. It is called again while it fails. */
   deadLetter(reason: DeadLetterReason): unknown;
 }
@@ -37,6 +39,7 @@ export class Intake {
   readonly counters: ConsumerCounters = {
     processed: 0,
     duplicates: 0,
+    skipped: 0,
     failed: 0,
     deadLettered: 0,
     released: 0,
@@ -44,15 +47,23 @@ export class Intake {
     behind: 0,
   };
   readonly #processor: EventProcessor;
+  readonly #keepsFailed: boolean;
   readonly #lines: KeyLines;
   readonly #sequences: SequenceWatch | undefined;
   readonly #log = new SparseLog();
   #stopping = quietController();
   #abandoned = quietController();
 
-  /** `waitsOutOutages`: while the inbox is unavailable, messages wait. Otherwise their result is `unavailable` at once. */
-  constructor(options: ResolvedConsumerOptions, { waitsOutOutages = true }: { waitsOutOutages?: boolean } = {}) {
+  /**
+   * `waitsOutOutages`: while the inbox is unavailable, messages wait. Otherwise their result is `unavailable` at once.
+   * `keepsFailed`: the broker delivers a message again whose attempts are used up, and counts its deliveries itself.
+   */
+  constructor(
+    options: ResolvedConsumerOptions,
+    { waitsOutOutages = true, keepsFailed = false }: { waitsOutOutages?: boolean; keepsFailed?: boolean } = {},
+  ) {
     this.options = options;
+    this.#keepsFailed = keepsFailed;
     this.#lines = new KeyLines(options.inFlightMax);
     this.#sequences = options.checkSequence ? new SequenceWatch() : undefined;
     const reports = {
@@ -61,7 +72,7 @@ export class Intake {
         this.#tell('failed', { ...factsOf(event), attempt, delayMs, error: errorText(error) });
       },
       unavailable: (_event: ReceivedEvent, delayMs: number, error: unknown) =>
-        this.warn('inbox unavailable, retrying', { delayMs, error: errorText(error) }),
+        this.warn('event cannot be processed yet, retrying', { delayMs, error: errorText(error) }),
     };
     this.#processor = new EventProcessor(options, reports, waitsOutOutages);
   }
@@ -109,12 +120,13 @@ export class Intake {
 
   /**
    * Processes a message when its turn within its key has come. Never rejects. The broker may forget the message unless the result is
-   * `released` or `unavailable`; one that is `failed` or `rejected` was handed over before.
+   * `released` or `unavailable`; one that is `rejected`, or `failed` without `keepsFailed`, was handed over before.
    */
   async receive(delivery: Delivery): Promise<Processed> {
     let event: ReceivedEvent;
     try {
       event = readMessage(delivery.message);
+      requireSignedId(event, delivery.signedId);
     } catch (error) {
       return this.#lines.run(null, () => this.#handOver(undefined, { kind: 'rejected', error, attempts: 0 }, delivery));
     }
@@ -138,21 +150,35 @@ export class Intake {
     try {
       if (!ending.signal.aborted) this.#checkSequence(event);
       const result = await this.#processor.process(event, { ending: ending.signal, abandoned: this.#abandoned.signal });
-      if (result.kind === 'failed' || result.kind === 'rejected') return await this.#handOver(event, result, delivery);
-      if (result.kind === 'processed') {
+      if (result.kind === 'rejected' || (result.kind === 'failed' && !this.#keepsFailed)) {
+        return await this.#handOver(event, result, delivery);
+      }
+      if (result.kind === 'failed' || result.kind === 'unavailable') {
+        const { kind, error, attempts } = result;
+        if (kind === 'failed') this.counters.failed++;
+        this.warn('event left to redelivery', { ...factsOf(event), attempts, error: errorText(error) });
+        this.#release(event);
+      } else if (result.kind === 'processed') {
         this.counters.processed++;
         this.#tell('processed', { ...factsOf(event), attempts: result.attempts });
       } else if (result.kind === 'duplicate') {
         this.counters.duplicates++;
         this.#tell('duplicate', factsOf(event));
+      } else if (result.kind === 'skipped') {
+        this.counters.skipped++;
+        this.#tell('skipped', factsOf(event));
       } else if (result.kind === 'released') {
-        this.counters.released++;
-        this.#tell('released', factsOf(event));
+        this.#release(event);
       }
       return result;
     } finally {
       ending.release();
     }
+  }
+
+  #release(event: ReceivedEvent): void {
+    this.counters.released++;
+    this.#tell('released', factsOf(event));
   }
 
   /** The dead-letter mechanism may be unreachable. Then the message stays where it is: it must not be lost. */
@@ -214,6 +240,11 @@ export function reasonOf(error: unknown): string {
 
 function factsOf({ id, type, key }: ReceivedEvent): ConsumedEvent {
   return { eventId: id, eventType: type, key };
+}
+
+function requireSignedId({ id }: ReceivedEvent, signedId: string | undefined): void {
+  if (signedId === undefined || id === signedId.toLowerCase()) return;
+  throw new PostcommitError('POSTCOMMIT_E_BAD_MESSAGE', `The id of the event is ${id}, but the signed one is another.`);
 }
 
 function stopReason(): PostcommitError {

@@ -1,3 +1,4 @@
+import type { EventCatalogue } from '../catalogue/catalogue.ts';
 import { PostcommitError } from '../errors.ts';
 import { type ConsumerOptions, readConsumerOptions, resolveConsumerOptions } from './consumer-options.ts';
 import { EventConsumer, type MessageSource } from './event-consumer.ts';
@@ -70,7 +71,8 @@ interface KafkaOnly {
 }
 
 /** Options of `consumeKafka()`. */
-export type KafkaConsumerOptions<Tx> = KafkaOnly & ConsumerOptions<Tx>;
+export type KafkaConsumerOptions<Tx, Catalogue extends EventCatalogue = EventCatalogue> = KafkaOnly &
+  ConsumerOptions<Tx, Catalogue>;
 
 const own = ['consumer', 'topics', 'fromBeginning', 'partitionsInFlightMax', 'deadLetter'];
 
@@ -111,7 +113,9 @@ export class KafkaConsumer extends EventConsumer {
  * });
  * await orders.start();
  */
-export function consumeKafka<Tx>(options: KafkaConsumerOptions<Tx>): KafkaConsumer {
+export function consumeKafka<Tx, Catalogue extends EventCatalogue = EventCatalogue>(
+  options: KafkaConsumerOptions<Tx, Catalogue>,
+): KafkaConsumer {
   const { fail, whole } = readConsumerOptions('consumeKafka', options, own);
   const { consumer, topics, deadLetter, fromBeginning } = options;
   if (consumer !== undefined && typeof consumer?.run !== 'function') {

@@ -1,3 +1,4 @@
+import type { EventCatalogue } from '../catalogue/catalogue.ts';
 import { untilAborted } from '../publishers/failure.ts';
 import { type ConsumerOptions, readConsumerOptions, resolveConsumerOptions } from './consumer-options.ts';
 import { EventConsumer, type MessageSource } from './event-consumer.ts';
@@ -50,7 +51,8 @@ interface RabbitmqOnly {
 }
 
 /** Options of `consumeRabbitmq()`. */
-export type RabbitmqConsumerOptions<Tx> = RabbitmqOnly & ConsumerOptions<Tx>;
+export type RabbitmqConsumerOptions<Tx, Catalogue extends EventCatalogue = EventCatalogue> = RabbitmqOnly &
+  ConsumerOptions<Tx, Catalogue>;
 
 const own = ['connect', 'queue', 'prefetchMax', 'exclusive'];
 const reconnectDelayMaxMs = 10_000;
@@ -74,7 +76,9 @@ const answerTimeoutMs = 5_000;
  * });
  * await orders.start();
  */
-export function consumeRabbitmq<Tx>(options: RabbitmqConsumerOptions<Tx>): EventConsumer {
+export function consumeRabbitmq<Tx, Catalogue extends EventCatalogue = EventCatalogue>(
+  options: RabbitmqConsumerOptions<Tx, Catalogue>,
+): EventConsumer {
   const { fail, whole, flag, text } = readConsumerOptions('consumeRabbitmq', options, own);
   if (typeof options.connect !== 'function') throw fail('connect must be a function: () => amqp.connect(url).');
   const queue = text('queue');

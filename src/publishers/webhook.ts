@@ -16,6 +16,8 @@ import {
 import { clean, failureText } from './webhook/outcome.ts';
 import { exchange, limited } from './webhook/request.ts';
 
+export type { WebhookConsumerOptions } from '../consumers/webhook.ts';
+export { consumeWebhook, WebhookConsumer } from '../consumers/webhook.ts';
 export type {
   SignWebhookOptions,
   VerifyWebhookOptions,
