@@ -1,5 +1,15 @@
 export type { AdapterClient, AdapterHarness, ConformanceDatabase } from './adapter-conformance.ts';
 export { adapterConformance } from './adapter-conformance.ts';
+export type { EmittedEvent, EmittedWhere } from './emitted-events.ts';
+export { emittedEvents } from './emitted-events.ts';
+export type { ExpectEmittedOptions, ExpectedEvent } from './expect-emitted.ts';
+export { expectEmitted } from './expect-emitted.ts';
 export type { ConformanceCheck, PublisherHarness, ReceivedMessage } from './publisher-conformance.ts';
 export { publisherConformance } from './publisher-conformance.ts';
+export type { Respond } from './recording-publisher.ts';
+export { RecordingPublisher } from './recording-publisher.ts';
+export type { RelayStep, StepOptions } from './step-relay.ts';
+export { stepRelay } from './step-relay.ts';
 export { testMessage } from './test-message.ts';
+export type { TestSchema, TestSchemaOptions } from './test-schema.ts';
+export { createTestSchema } from './test-schema.ts';
