@@ -5,6 +5,7 @@ import { packageVersion } from '../package-version.ts';
 import { didYouMean } from '../suggest.ts';
 import { redact } from '../telemetry/redaction.ts';
 import { addAlerts } from './commands/alerts.ts';
+import { addCompletion } from './commands/completion.ts';
 import { addDead } from './commands/dead.ts';
 import { addDemo } from './commands/demo.ts';
 import { addDestinations } from './commands/destinations.ts';
@@ -72,7 +73,7 @@ export function createProgram(terminal: Terminal): Command {
     addPrune,
     addPartitions,
   ];
-  for (const add of [...setup, ...operations, addDemo]) add(program, terminal);
+  for (const add of [...setup, ...operations, addDemo, addCompletion]) add(program, terminal);
   throwInsteadOfExit(program);
   return program;
 }

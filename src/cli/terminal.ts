@@ -3,7 +3,7 @@ import type { Readable, Writable } from 'node:stream';
 /** The environment of one run of the command line. A parameter, so that nothing is read at import and tests can replace it. */
 export interface Terminal {
   stdin: Readable & { isTTY?: boolean };
-  stdout: Writable & { isTTY?: boolean; columns?: number };
+  stdout: Writable & { isTTY?: boolean; columns?: number; rows?: number };
   stderr: Writable & { isTTY?: boolean };
   env: Readonly<Record<string, string | undefined>>;
   cwd: string;

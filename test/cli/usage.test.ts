@@ -25,7 +25,9 @@ describe('help', () => {
         ),
         ...['queues', 'destinations', 'forget'].map((c) => `postcommit ${c}`),
         ...['list', 'pause', 'resume'].flatMap((c) => [`postcommit queues ${c}`, `postcommit destinations ${c}`]),
-        ...['alerts', 'doctor', 'grants', 'prune', 'partitions', 'requeue-orphans'].map((c) => `postcommit ${c}`),
+        ...['alerts', 'completion', 'doctor', 'grants', 'prune', 'partitions', 'requeue-orphans'].map(
+          (c) => `postcommit ${c}`,
+        ),
         'postcommit schedules',
         'postcommit schema',
         'postcommit schema check',

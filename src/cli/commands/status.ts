@@ -1,4 +1,5 @@
 import type { Command } from 'commander';
+import type { OutboxAdmin } from '../../admin/admin.ts';
 import type { RelayDifferences } from '../../admin/relay-differences.ts';
 import { relayDifferences, someOf } from '../../admin/relay-differences.ts';
 import { ago, duration, quantity } from '../../format.ts';
@@ -10,22 +11,28 @@ import type { RunningHandler } from '../../outbox/operating/list-progress.ts';
 import type { QueueInfo } from '../../outbox/operating/list-queues.ts';
 import type { RelayInfo } from '../../outbox/operating/list-relays.ts';
 import type { ScheduleInfo } from '../../outbox/operating/list-schedules.ts';
-import { wholeNumber } from '../arguments.ts';
-import type { Context } from '../context.ts';
+import { durationArgument, wholeNumber } from '../arguments.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
 import { printDestinations } from '../destination-table.ts';
 import { percent } from '../event-details.ts';
 import { ExitWith, exitCodes } from '../exit-codes.ts';
+import type { Output } from '../output.ts';
 import { printable } from '../output.ts';
 import { printQueues } from '../queue-table.ts';
 import { printSchedules } from '../schedule-table.ts';
 import type { Terminal } from '../terminal.ts';
+import { watch } from '../watch.ts';
 
 interface Thresholds {
   maxPending?: number;
   maxAgeMs?: number;
   maxDead?: number;
   minRelays?: number;
+}
+
+interface StatusFlags extends Thresholds {
+  /** The interval in ms; true without one. */
+  watch?: number | true;
 }
 
 interface Exceeded {
@@ -35,6 +42,11 @@ interface Exceeded {
 }
 
 const anyNumber = wholeNumber(0, 999_999_999_999);
+const watchIntervalMs = 2_000;
+/** A state costs a few statements, and an interval of 0 would run them without a pause. */
+const watchIntervalMsMin = 200;
+/** The longest delay of a timer. */
+const watchIntervalMsMax = 2_147_483_647;
 
 export function addStatus(program: Command, terminal: Terminal): void {
   program
@@ -47,38 +59,59 @@ export function addStatus(program: Command, terminal: Terminal): void {
     .option('--max-age-ms <n>', 'fail if an event has been due for longer', anyNumber)
     .option('--max-dead <n>', 'fail if there are more dead letters', anyNumber)
     .option('--min-relays <n>', 'fail if fewer relays are alive', anyNumber)
+    .option('--watch [interval]', 'show it again every interval until Ctrl-C (default interval: 2s)', durationArgument)
     .addHelpText(
       'after',
       examples(
         ['current state', 'status'],
+        ['current state, live', 'status --watch'],
         ['alert if the outbox is stuck', 'status --max-age-ms 60000 --max-dead 0 --min-relays 1'],
         ['one figure for a script', 'status --json | jq .pending'],
       ),
     )
-    .action(async (thresholds: Thresholds, command: Command) => {
+    .action(async ({ watch: watching, ...thresholds }: StatusFlags, command: Command) => {
       const context = contextOf(command, terminal);
       const schema = await context.settings.schema();
-      const found = await withAdmin(context, async (admin) => ({
-        counts: await admin.counts(),
-        queues: await admin.queues(),
-        destinations: await admin.destinations(),
-        missingTargets: await admin.missingTargets(),
-        progress: await admin.progress(),
-        maintenance: await admin.maintenance(),
-        schedules: await admin.schedules.list(),
-        relays: (await admin.relays()).filter(({ state }) => state === 'alive' || state === 'overdue'),
-      }));
-      const { counts, relays, ...rest } = found;
-      const relaysAlive = relays.filter(({ state }) => state === 'alive').length;
-      const exceeded = check(thresholds, counts, relaysAlive);
-      const ok = exceeded.length === 0;
-      const differences = relayDifferences(relays);
-      const facts = { ...rest, relays, differences, exceeded };
-      context.output.show({ schema, ...counts, relaysAlive, ok, ...facts }, () =>
-        print(context, { schema, counts, ...facts }),
-      );
-      if (!ok) throw new ExitWith(exitCodes.failed);
+      await withAdmin(context, async (admin) => {
+        const read = () => readStatus(admin, schema, thresholds);
+        if (watching !== undefined) {
+          const intervalMs = watching === true ? watchIntervalMs : watching;
+          return watch(context, Math.min(watchIntervalMsMax, Math.max(watchIntervalMsMin, intervalMs)), read, show);
+        }
+        const status = await read();
+        show(status, context.output);
+        if (!status.ok) throw new ExitWith(exitCodes.failed);
+      });
     });
+}
+
+type Status = Awaited<ReturnType<typeof readStatus>>;
+
+async function readStatus(admin: OutboxAdmin, schema: string, thresholds: Thresholds) {
+  const counts = await admin.counts();
+  const rest = {
+    queues: await admin.queues(),
+    destinations: await admin.destinations(),
+    missingTargets: await admin.missingTargets(),
+    progress: await admin.progress(),
+    maintenance: await admin.maintenance(),
+    schedules: await admin.schedules.list(),
+  };
+  const relays = (await admin.relays()).filter(({ state }) => state === 'alive' || state === 'overdue');
+  const relaysAlive = relays.filter(({ state }) => state === 'alive').length;
+  const exceeded = check(thresholds, counts, relaysAlive);
+  const ok = exceeded.length === 0;
+  return {
+    schema,
+    counts,
+    relaysAlive,
+    ok,
+    facts: { ...rest, relays, differences: relayDifferences(relays), exceeded },
+  };
+}
+
+function show({ schema, counts, relaysAlive, ok, facts }: Status, output: Output): void {
+  output.show({ schema, ...counts, relaysAlive, ok, ...facts }, () => print(output, { schema, counts, ...facts }));
 }
 
 function check(thresholds: Thresholds, counts: OutboxCounts, relaysAlive: number): Exceeded[] {
@@ -110,7 +143,7 @@ interface StatusFacts {
   exceeded: readonly Exceeded[];
 }
 
-function print({ output }: Context, facts: StatusFacts): void {
+function print(output: Output, facts: StatusFacts): void {
   const { schema, counts, queues, destinations, missingTargets, relays, differences, progress, maintenance } = facts;
   const { schedules, exceeded } = facts;
   const { paint } = output;
@@ -158,7 +191,7 @@ function print({ output }: Context, facts: StatusFacts): void {
   }
 }
 
-function printRelays(output: Context['output'], relays: readonly RelayInfo[], now: Date): void {
+function printRelays(output: Output, relays: readonly RelayInfo[], now: Date): void {
   if (relays.length === 0) {
     output.line(output.paint.yellow('no relay is alive; start one: postcommit relay'));
     return;
@@ -179,7 +212,7 @@ function printRelays(output: Context['output'], relays: readonly RelayInfo[], no
   );
 }
 
-function printProgress(output: Context['output'], progress: readonly RunningHandler[], now: Date): void {
+function printProgress(output: Output, progress: readonly RunningHandler[], now: Date): void {
   if (progress.length === 0) return;
   output.line();
   output.table(
@@ -198,7 +231,7 @@ function printProgress(output: Context['output'], progress: readonly RunningHand
   );
 }
 
-function printDifferences(output: Context['output'], { versions, lacking, settings }: RelayDifferences): void {
+function printDifferences(output: Output, { versions, lacking, settings }: RelayDifferences): void {
   const list = versions.map(({ version }) => printable(version)).join(', ');
   if (versions.length > 0) output.line(output.paint.dim(`live relays run different versions: ${list}`));
   for (const { relay, targets } of lacking) {
@@ -208,7 +241,7 @@ function printDifferences(output: Context['output'], { versions, lacking, settin
   if (settings) output.line(output.paint.dim('live relays have different route, retry or poison settings'));
 }
 
-function printMissing(output: Context['output'], missing: readonly MissingTarget[]): void {
+function printMissing(output: Output, missing: readonly MissingTarget[]): void {
   for (const { target, events } of missing) {
     const what = `no live relay has ${printable(target)}: ${quantity(events, 'event')} waiting for it, and their aggregates`;
     output.line(`${output.paint.red(what)}${output.paint.dim(`  see: postcommit forget ${printable(target)}`)}`);
@@ -216,7 +249,7 @@ function printMissing(output: Context['output'], missing: readonly MissingTarget
 }
 
 /** The relay that does maintenance, and the tasks that failed or have a note. */
-function printMaintenance(output: Context['output'], { leader, tasks }: MaintenanceInfo, now: Date): void {
+function printMaintenance(output: Output, { leader, tasks }: MaintenanceInfo, now: Date): void {
   const lastRun = Math.max(...tasks.map(({ ranAt }) => ranAt.getTime()));
   const last = tasks.length === 0 ? 'not run yet' : `last run ${ago(new Date(lastRun), now)}`;
   output.line();
