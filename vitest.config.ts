@@ -6,6 +6,8 @@ const promises = 'test/{guarantees,faults}/**/*.test.ts';
 /** Those that take long: `npm run test:long`. */
 const long =
   'test/faults/{advisory-locks,broker-outage,consumer-chaos,kafka-drain,partition-conversion,rabbitmq-exchange-deleted,relay-chaos,standby,transactional-handler-hundred}.test.ts';
+/** Those of `npm run test:long` that break nothing: they need a server that is slow to start. */
+const longParts = 'test/schema/registry-pairs.test.ts';
 /** Those that need the packages of test/adapters. */
 const adapters = 'test/adapters/**/*.test.ts';
 /** Those that need the packages of test/nestjs. */
@@ -32,13 +34,13 @@ export default defineConfig({
     // machine is tried again: a lost, duplicated or reordered event fails at once.
     projects: [
       { test: { ...everyProject, name: 'promises', include: [promises], exclude: [long], retry: onlyWaits } },
-      { test: { ...everyProject, name: 'long', include: [long], retry: onlyWaits } },
+      { test: { ...everyProject, name: 'long', include: [long, longParts], retry: onlyWaits } },
       {
         test: {
           ...everyProject,
           name: 'parts',
           include: ['test/**/*.test.ts'],
-          exclude: [promises, adapters, frameworks, nestjs, '**/node_modules/**'],
+          exclude: [promises, longParts, adapters, frameworks, nestjs, '**/node_modules/**'],
           retry: 1,
         },
       },

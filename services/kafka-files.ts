@@ -3,11 +3,10 @@ import { mkdir, mkdtemp, readdir, readFile, rename, rm } from 'node:fs/promises'
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { cacheFolder } from './folders.ts';
+import { findJava } from './java.ts';
 import { withLock } from './lock.ts';
-import { findProgram, isExecutable, runCommand } from './run-command.ts';
+import { findProgram, runCommand } from './run-command.ts';
 import { NotAvailable, type Report } from './service.ts';
-
-const javaVersionMin = 17;
 
 export interface KafkaFiles {
   java: string;
@@ -17,7 +16,7 @@ export interface KafkaFiles {
 
 /** Apache Kafka's files, collected by Maven at the first call. */
 export async function obtainKafka(report: Report): Promise<KafkaFiles> {
-  const java = await findJava();
+  const java = await findJava('Apache Kafka');
   const pom = fileURLToPath(new URL('kafka.pom.xml', import.meta.url));
   const text = await readFile(pom, 'utf8');
   const version = /<kafka\.version>(.+)<\/kafka\.version>/.exec(text)?.[1] ?? 'unknown';
@@ -49,18 +48,4 @@ async function collect(pom: string, folder: string, version: string, report: Rep
   } finally {
     await rm(scratch, { recursive: true, force: true });
   }
-}
-
-async function findJava(): Promise<string> {
-  const home = process.env.JAVA_HOME;
-  const inHome = home ? join(home, 'bin', 'java') : '';
-  const java = (await isExecutable(inHome)) ? inHome : await findProgram('java');
-  const wanted = `Java ${javaVersionMin} or later`;
-  if (java === undefined) throw new NotAvailable(`${wanted} is missing (java), which Apache Kafka runs on`);
-  const about = await runCommand(java, ['-version'], process.cwd()).catch((cause) => {
-    throw new NotAvailable(`${java} does not run: ${cause.message}`, { cause });
-  });
-  const major = Number(/version "(\d+)/.exec(about)?.[1] ?? 0);
-  if (major < javaVersionMin) throw new NotAvailable(`Apache Kafka needs ${wanted}; ${java} is Java ${major}`);
-  return java;
 }

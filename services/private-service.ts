@@ -27,7 +27,7 @@ export interface PrivateService {
   readonly env: Readonly<Record<string, string>>;
   readonly folder: string;
   readonly logFile: string;
-  /** Same ports, same data (but for SQS, which has none). Nothing happens when it runs. */
+  /** Same ports, same data (but for SQS and the schema registry, which have none). Nothing happens when it runs. */
   start(): Promise<void>;
   /** In good order. Nothing happens when it is stopped. */
   stop(): Promise<void>;

@@ -1,4 +1,4 @@
-export type ServiceName = 'kafka' | 'rabbitmq' | 'nats' | 'redis' | 'sqs';
+export type ServiceName = 'kafka' | 'rabbitmq' | 'nats' | 'redis' | 'sqs' | 'schema-registry';
 
 /** The number of a port by its name, `client` being the one that clients connect to. */
 export type PortNumber = (name: string) => number;

@@ -97,6 +97,10 @@ export const errorCodes = {
     'The file with the recorded schemas is invalid. Restore it from version control, or write it anew with `npx postcommit schema check --update` after you have removed it.',
   POSTCOMMIT_E_NO_JSON_SCHEMA:
     'The schema of an event type cannot become a JSON Schema. Use types that JSON has (no dates, functions or custom checks), or add `jsonSchema` to the definition of the event.',
+  POSTCOMMIT_E_REGISTRY_UNREACHABLE:
+    'The schema registry cannot be reached or cannot answer now, so nothing is known about the schemas. Check its URL and whether it runs, then try again.',
+  POSTCOMMIT_E_REGISTRY_REFUSED:
+    'The schema registry refused the request. Check the URL with its path, the user and password in it, and what the registry says.',
   POSTCOMMIT_E_OUTPUT_FAILED:
     'Writing to standard output or standard error failed, so the command ended. Check the process that reads the output, and free disk space.',
   POSTCOMMIT_E_CANNOT_LISTEN:

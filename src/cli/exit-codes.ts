@@ -9,6 +9,7 @@ export const exitCodes = {
   database: 3,
   notMigrated: 4,
   critical: 5,
+  registry: 6,
   interrupted: 130,
 } as const;
 
@@ -20,6 +21,7 @@ Exit codes:
   3  the database is unreachable, refused the connection, denied a privilege, or is a standby
   4  the outbox tables are missing, too old or too new, or their sequence is behind: run \`postcommit migrate\`
   5  \`postcommit doctor\` has a critical finding
+  6  the schema registry is unreachable, or refused the request
   129, 130  interrupted by a signal; completed changes are kept`;
 
 const byErrorCode: Partial<Record<ErrorCode, number>> = {
@@ -49,6 +51,8 @@ const byErrorCode: Partial<Record<ErrorCode, number>> = {
   POSTCOMMIT_E_MIGRATION_CHANGED: exitCodes.notMigrated,
   POSTCOMMIT_E_MIGRATION_UNRELEASED: exitCodes.notMigrated,
   POSTCOMMIT_E_SEQUENCE_BEHIND: exitCodes.notMigrated,
+  POSTCOMMIT_E_REGISTRY_UNREACHABLE: exitCodes.registry,
+  POSTCOMMIT_E_REGISTRY_REFUSED: exitCodes.registry,
 };
 
 export function exitCodeOf(error: unknown): number {

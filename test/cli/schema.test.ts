@@ -151,3 +151,14 @@ describe('postcommit schema docs', () => {
     expect(JSON.parse(readFileSync(join(cwd, 'pages/asyncapi.json'), 'utf8')).info.title).toBe('The shop');
   });
 });
+
+describe('postcommit schema check --registry', () => {
+  it('has an exit code of its own for a registry that is down, and writes nothing', async () => {
+    const { check, cwd } = project(first);
+    const result = await check('--update', '--json', '--registry', 'http://127.0.0.1:1');
+    expect(result.code).toBe(6);
+    expect(jsonError(result)).toMatchObject({ code: 'POSTCOMMIT_E_REGISTRY_UNREACHABLE' });
+    expect(readdirSync(cwd)).not.toContain('postcommit.schema.json');
+    expect(await check('--update', '--registry', 'localhost')).toMatchObject({ code: 2 });
+  });
+});

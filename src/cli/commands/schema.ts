@@ -4,10 +4,13 @@ import type { Command } from 'commander';
 import { Option } from 'commander';
 import { PostcommitError } from '../../errors.ts';
 import { quantity } from '../../format.ts';
+import type { RegistryComparison } from '../../schema/check-registry.ts';
+import { checkRegistry } from '../../schema/check-registry.ts';
 import type { FileComparison } from '../../schema/compare-files.ts';
 import { compareFiles } from '../../schema/compare-files.ts';
 import type { CompatibilityMode } from '../../schema/compatibility/compare-schemas.ts';
 import { compatibilityModes } from '../../schema/compatibility/compare-schemas.ts';
+import { SchemaRegistry } from '../../schema/registry.ts';
 import type { SchemaFile } from '../../schema/schema-file.ts';
 import { parseSchemaFile, renderSchemaFile, schemaFileName } from '../../schema/schema-file.ts';
 import { readCatalogue } from '../catalogue.ts';
@@ -24,6 +27,7 @@ interface CheckFlags {
   update?: boolean;
   strict?: boolean;
   against?: string;
+  registry?: string;
 }
 
 export function addSchema(program: Command, terminal: Terminal): void {
@@ -58,10 +62,15 @@ function addCheck(schema: Command, terminal: Terminal): void {
       '--against <file>',
       `compare with this file instead of ${schemaFileName}, e.g. with that of the main branch`,
     )
+    .option(
+      '--registry <url>',
+      'also ask a registry with the API of Confluent Schema Registry; with --update, register the schemas. The subject is the event type',
+    )
     .addHelpText(
       'after',
       examples(
         ['does a change break consumers?', 'schema check'],
+        ['would the registry take the schemas?', 'schema check --registry http://localhost:8081'],
         ['record the schemas, and accept every change', 'schema check --update'],
         ['in CI, where the file must be up to date', 'schema check --strict'],
         ['what breaks, for a script', "schema check --json | jq '.breaking[] | {type, path, message}'"],
@@ -72,29 +81,49 @@ function addCheck(schema: Command, terminal: Terminal): void {
     });
 }
 
-async function check(context: Context, { mode, update, strict, against }: CheckFlags): Promise<void> {
+async function check(context: Context, { mode, update, strict, against, registry: url }: CheckFlags): Promise<void> {
   if (update && against !== undefined) {
     throw new PostcommitError('POSTCOMMIT_E_USAGE', '--update and --against exclude each other.');
   }
   const { output, terminal } = context;
+  const client = url === undefined ? undefined : new SchemaRegistry(url);
   const { file: config, schemas } = await readCatalogue(context);
   const own = join(dirname(config), schemaFileName);
   const file = against === undefined ? own : resolve(terminal.cwd, against);
   const recorded = readRecorded(file, update === true);
   const comparison = compareFiles(recorded, schemas, mode);
-  if (update) writeFileSync(own, renderSchemaFile(schemas));
+  // First: where the registry is down or refuses a schema, nothing is written.
+  const registry = client && (await checkRegistry(client, schemas, { register: update === true }));
+  const isRefused = registry !== undefined && registry.refused.length > 0;
+  const isUpdated = update === true && !isRefused;
+  if (isUpdated) writeFileSync(own, renderSchemaFile(schemas));
   const isBroken = !update && comparison.breaking.length > 0;
   const isStale = !update && against === undefined && !comparison.upToDate;
-  output.show({ mode, file, updated: update === true, ...comparison }, () => {
-    print(output, comparison, { file, isUpdated: update === true, isStale });
+  output.show({ mode, file, updated: isUpdated, ...comparison, ...(registry && { registry }) }, () => {
+    if (registry) printRegistry(output, registry);
+    if (!(update && isRefused)) print(output, comparison, { file, isUpdated, isStale });
   });
-  if (isBroken || (strict && isStale)) throw new ExitWith(exitCodes.failed);
+  const isMissing = !update && registry !== undefined && registry.missing.length > 0;
+  if (isBroken || isRefused || (strict && (isStale || isMissing))) throw new ExitWith(exitCodes.failed);
 }
 
 function readRecorded(file: string, isOptional: boolean): SchemaFile {
   if (existsSync(file)) return parseSchemaFile(readFileSync(file, 'utf8').replace(/^\uFEFF/, ''), file);
   if (isOptional) return { events: {} };
   throw new PostcommitError('POSTCOMMIT_E_NO_SCHEMA_FILE', `There is no ${file}.`);
+}
+
+function printRegistry(output: Output, { url, refused, missing, registered }: RegistryComparison): void {
+  const { paint } = output;
+  for (const { type, messages } of refused) {
+    const reason = messages.length > 0 ? `: ${messages.map(printable).join('; ')}` : '';
+    output.line(
+      `${paint.red('refused')}  ${paint.bold(printable(type))}: incompatible with its latest version in the registry${reason}`,
+    );
+  }
+  for (const type of registered) output.line(`${paint.green('registered')}  ${printable(type)}`);
+  for (const type of missing) output.line(`${paint.green('not registered')}  ${printable(type)}`);
+  if (refused.length > 0) output.line(paint.red(`${url} refuses ${quantity(refused.length, 'schema')}.`));
 }
 
 function print(
