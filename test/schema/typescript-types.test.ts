@@ -62,11 +62,12 @@ it('prints types that compile and say what the schemas say', () => {
   const types = renderTypes(extractSchemas(events));
   const good = `
     import type { Array2, Event1, EventPayloads, OrderCreated as Category, OrderCreated2 as OrderCreated, Tree } from './events.ts';
-    export const order: EventPayloads['order.created'] = { id: 'a', total: 1, note: null, lines: [{ 'unit-price': 2 }],
+    export const order: EventPayloads['order.created'] = { id: 'a', total: 1, lines: [{ 'unit-price': 2 }],
       labels: { gift: true }, place: [1, 2], payment: { kind: 'cash' }, status: 'new' };
     export const parts: EventPayloads['order-created'] = { name: 'a', parts: [{ name: 'b', parts: [] }] };
     export const list: Array2 = ['a'];
     export const anything: Event1 = 5;
+    export const note: OrderCreated['note'] = null;
     export const tree: Tree = { a: { b: {} } };
     export const both: [OrderCreated, Category][] = [];
     export const payment = (order: OrderCreated) => order.payment.kind === 'card' ? order.payment.number : undefined;`;
