@@ -26,6 +26,8 @@ export interface Delivery {
   readonly lost?: AbortSignal;
   /** The id that the sender has signed. That of the event must be the same: its headers are not signed. */
   readonly signedId?: string;
+  /** Called when a message that failed stays with the broker, before the next one of its key begins. */
+  kept?(): void;
   /** Hands the message over, before the next one of its key begins. It is called again while it fails. */
   deadLetter(reason: DeadLetterReason): unknown;
 }
@@ -156,6 +158,7 @@ export class Intake {
       if (result.kind === 'failed' || result.kind === 'unavailable') {
         const { kind, error, attempts } = result;
         if (kind === 'failed') this.counters.failed++;
+        delivery.kept?.();
         this.warn('event left to redelivery', { ...factsOf(event), attempts, error: errorText(error) });
         this.#release(event);
       } else if (result.kind === 'processed') {

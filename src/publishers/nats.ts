@@ -11,6 +11,14 @@ import type { Publisher } from './publisher.ts';
 import { readOptions } from './publisher-options.ts';
 import { readServerUrl } from './server-url.ts';
 
+export type {
+  JetstreamConsumer,
+  JetstreamIncoming,
+  JetstreamMessages,
+  NatsConsumerOptions,
+} from '../consumers/nats.ts';
+export { consumeNats } from '../consumers/nats.ts';
+
 /** Options of `nats()`. */
 export interface NatsOptions {
   /** `host:port`, `nats://host:4222`, or several of them: of one cluster. User and password are options of their own. */

@@ -6,6 +6,9 @@ import { importClient } from './import-client.ts';
 import type { Publisher } from './publisher.ts';
 import { readOptions } from './publisher-options.ts';
 
+export type { SqsCalls, SqsConsumerOptions, SqsIncoming } from '../consumers/sqs.ts';
+export { consumeSqs } from '../consumers/sqs.ts';
+
 export interface SqsOptions {
   /** E.g. `eu-central-1`. Default: as the AWS SDK finds it (`AWS_REGION`, the shared configuration). */
   region?: string;

@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import pg from 'pg';
 import type { TestProject } from 'vitest/node';
 import { services } from '../../services/registry.ts';
+import type { ServiceName } from '../../services/service.ts';
 import { NotAvailable } from '../../services/service.ts';
 import { startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { recordServer, startServerRecord } from './servers-used.ts';
@@ -48,10 +49,13 @@ export default async function setup(project: TestProject): Promise<() => Promise
   };
 }
 
+/** 109 MB for one file of `npm run test:long`, which fetches it itself. */
+const neededByLong: ServiceName = 'schema-registry';
+
 /** Once and before all tests, so that no test's timeout has a download in it. Quick when the files are there. */
 async function fetchServices(): Promise<Record<string, string>> {
   const missing: Record<string, string> = {};
-  const wanted = Object.values(services).filter(({ variable }) => !process.env[variable]);
+  const wanted = Object.values(services).filter(({ name, variable }) => !process.env[variable] && name !== neededByLong);
   await Promise.all(
     wanted.map(({ name, install }) =>
       install((line) => process.stderr.write(`${name}: ${line}\n`)).catch((error) => {

@@ -1,0 +1,178 @@
+import type { EventCatalogue } from '../catalogue/catalogue.ts';
+import { type ConsumerOptions, readConsumerOptions, resolveConsumerOptions } from './consumer-options.ts';
+import { EventConsumer, type MessageSource } from './event-consumer.ts';
+import { pause } from './event-processor.ts';
+import { Intake } from './intake.ts';
+import { lowerCaseHeaders } from './message-headers.ts';
+
+/** The part of a JetStream consumer (`@nats-io/jetstream`) that is used here. */
+export interface JetstreamConsumer {
+  info(): Promise<{ config: { ack_wait?: number | undefined } }>;
+  consume(options: { max_messages: number }): Promise<JetstreamMessages>;
+}
+
+export interface JetstreamMessages extends AsyncIterable<JetstreamIncoming> {
+  close(): Promise<unknown>;
+}
+
+/** The part of a JetStream message that is used here. */
+export interface JetstreamIncoming {
+  readonly data: Uint8Array;
+  readonly headers?: { keys(): string[]; last(name: string): string } | undefined;
+  ack(): void;
+  ackAck(): Promise<boolean>;
+  nak(delayMs?: number): void;
+  term(): void;
+  working(): void;
+}
+
+interface NatsOnly {
+  /**
+   * Returns the durable pull consumer: `() => jetstream(connection).consumers.get('ORDERS', 'billing')`. Called again when its connection
+   * is closed for good. The connection is yours: close it after `stop()`.
+   */
+  consumer(): Promise<JetstreamConsumer>;
+  /** Messages that are fetched ahead of their acknowledgement, from 1 to 65,535. Default twice `inFlightMax`. */
+  prefetchMax?: number;
+}
+
+/** Options of `consumeNats()`. */
+export type NatsConsumerOptions<Tx, Catalogue extends EventCatalogue = EventCatalogue> = NatsOnly &
+  ConsumerOptions<Tx, Catalogue>;
+
+const own = ['consumer', 'prefetchMax'];
+const reopenDelayMaxMs = 10_000;
+const redeliveryDelayMs = 100;
+/** JetStream's default, in nanoseconds. */
+const ackWaitDefault = 30_000_000_000;
+
+/**
+ * Consumes a JetStream consumer of NATS. A processed message is acknowledged; one that fails for good is terminated, and the
+ * server publishes an advisory about it. While a message waits or is in work, its acknowledgement deadline is extended.
+ *
+ * @example
+ * import { jetstream } from '@nats-io/jetstream';
+ * import { connect } from '@nats-io/transport-node';
+ * import { consumeNats } from 'postcommit/nats';
+ *
+ * const connection = await connect({ servers: 'localhost:4222' });
+ * const orders = consumeNats({
+ *   consumer: () => jetstream(connection).consumers.get('ORDERS', 'billing'),
+ *   handle: (event) => console.log(event.id),
+ * });
+ * await orders.start();
+ */
+export function consumeNats<Tx, Catalogue extends EventCatalogue = EventCatalogue>(
+  options: NatsConsumerOptions<Tx, Catalogue>,
+): EventConsumer {
+  const { fail, whole } = readConsumerOptions('consumeNats', options, own);
+  if (typeof options.consumer !== 'function') {
+    throw fail("consumer must be a function: () => jetstream(connection).consumers.get('STREAM', 'consumer').");
+  }
+  const intake = new Intake(resolveConsumerOptions('consumeNats', options, own));
+  const prefetchMax = whole('prefetchMax', Math.min(65_535, 2 * intake.options.inFlightMax), 1, 65_535);
+  return new EventConsumer(intake, new NatsSource(intake, () => options.consumer(), prefetchMax));
+}
+
+class NatsSource implements MessageSource {
+  readonly #intake: Intake;
+  readonly #getConsumer: () => Promise<JetstreamConsumer>;
+  readonly #prefetchMax: number;
+  /** Messages that are not settled. */
+  readonly #unsettled = new Set<JetstreamIncoming>();
+  /** Of messages that are not confirmed by the server. */
+  readonly #acknowledging = new Set<Promise<unknown>>();
+  /** Messages that were not processed before the stop. */
+  readonly #released: JetstreamIncoming[] = [];
+  #messages: JetstreamMessages | undefined;
+  #reading: Promise<void> | undefined;
+  #extending: NodeJS.Timeout | undefined;
+
+  constructor(intake: Intake, getConsumer: () => Promise<JetstreamConsumer>, prefetchMax: number) {
+    this.#intake = intake;
+    this.#getConsumer = getConsumer;
+    this.#prefetchMax = prefetchMax;
+  }
+
+  async start(): Promise<void> {
+    await this.#open();
+    this.#reading = this.#read();
+  }
+
+  async stop(): Promise<void> {
+    await this.#messages?.close();
+    await this.#reading;
+    await this.#intake.idle();
+    await Promise.allSettled(this.#acknowledging);
+    clearInterval(this.#extending);
+    // Without a delay NATS 2.9 delivered the second of two such messages twice, and the first one not before its ack_wait.
+    for (const message of this.#released.splice(0)) quietly(() => message.nak(redeliveryDelayMs));
+  }
+
+  async #open(): Promise<void> {
+    const consumer = await this.#getConsumer();
+    const { config } = await consumer.info();
+    const ackWaitMs = (config.ack_wait ?? ackWaitDefault) / 1_000_000;
+    clearInterval(this.#extending);
+    const extend = () => {
+      for (const message of this.#unsettled) quietly(() => message.working());
+    };
+    this.#extending = setInterval(extend, Math.max(50, ackWaitMs / 3));
+    this.#messages = await consumer.consume({ max_messages: this.#prefetchMax });
+  }
+
+  async #read(): Promise<void> {
+    const { stopping } = this.#intake;
+    for (let tries = 0; !stopping.aborted; tries++) {
+      try {
+        if (this.#messages === undefined) await this.#open();
+        for await (const message of this.#messages as unknown as JetstreamMessages) {
+          tries = 0;
+          void this.#process(message);
+          await this.#intake.room(this.#prefetchMax);
+        }
+        if (stopping.aborted) return;
+        throw new Error('NATS ended the consumer: the connection was closed, or the consumer was deleted.');
+      } catch (error) {
+        this.#messages = undefined;
+        if (stopping.aborted) return;
+        this.#intake.disconnected(error);
+        await pause(Math.random() * Math.min(reopenDelayMaxMs, 200 * 2 ** Math.min(tries, 10)), stopping);
+      }
+    }
+  }
+
+  async #process(message: JetstreamIncoming): Promise<void> {
+    this.#unsettled.add(message);
+    const { headers } = message;
+    const given = Object.fromEntries((headers?.keys() ?? []).map((name) => [name, headers?.last(name)]));
+    const { kind } = await this.#intake.receive({
+      message: { body: message.data, headers: lowerCaseHeaders(given) },
+      // Without the reason: servers before 2.10.4 ignore a termination that has one.
+      deadLetter: () => message.term(),
+    });
+    this.#unsettled.delete(message);
+    if (kind === 'released') this.#released.push(message);
+    if (kind === 'processed' || kind === 'duplicate' || kind === 'skipped') this.#acknowledge(message);
+  }
+
+  /** The last ones are waited for: the caller closes the connection after `stop`. */
+  #acknowledge(message: JetstreamIncoming): void {
+    if (!this.#intake.stopping.aborted) {
+      quietly(() => message.ack());
+      return;
+    }
+    const confirmed = message.ackAck().catch(() => {});
+    this.#acknowledging.add(confirmed);
+    void confirmed.then(() => this.#acknowledging.delete(confirmed));
+  }
+}
+
+/** A closed connection takes no acknowledgement: the server delivers the message again. */
+function quietly(call: () => void): void {
+  try {
+    call();
+  } catch {
+    // The connection is closed.
+  }
+}

@@ -1,0 +1,313 @@
+import type { EventCatalogue } from '../catalogue/catalogue.ts';
+import { type ConsumerOptions, readConsumerOptions, resolveConsumerOptions } from './consumer-options.ts';
+import { EventConsumer, type MessageSource } from './event-consumer.ts';
+import { pause } from './event-processor.ts';
+import { type DeadLetterReason, Intake, quietController } from './intake.ts';
+import { deadLetterHeaders, lowerCaseHeaders } from './message-headers.ts';
+
+interface SqsAttribute {
+  readonly DataType?: string | undefined;
+  readonly StringValue?: string | undefined;
+}
+
+/** A message as SQS delivers it. */
+export interface SqsIncoming {
+  readonly Body?: string | undefined;
+  readonly ReceiptHandle?: string | undefined;
+  readonly Attributes?: Readonly<Record<string, string | undefined>> | undefined;
+  readonly MessageAttributes?: Readonly<Record<string, SqsAttribute>> | undefined;
+}
+
+interface SqsBatchResult {
+  readonly Failed?: readonly { readonly Id?: string | undefined }[] | undefined;
+}
+
+/** The part of the SDK's `SQS` that is used here. */
+export interface SqsCalls {
+  receiveMessage(
+    input: {
+      QueueUrl: string;
+      MaxNumberOfMessages: number;
+      WaitTimeSeconds: number;
+      VisibilityTimeout: number;
+      MessageAttributeNames: string[];
+      MessageSystemAttributeNames: 'All'[];
+    },
+    options: { abortSignal: AbortSignal },
+  ): Promise<{ readonly Messages?: SqsIncoming[] | undefined }>;
+  deleteMessageBatch(input: {
+    QueueUrl: string;
+    Entries: { Id: string; ReceiptHandle: string }[];
+  }): Promise<SqsBatchResult>;
+  changeMessageVisibilityBatch(input: {
+    QueueUrl: string;
+    Entries: { Id: string; ReceiptHandle: string; VisibilityTimeout: number }[];
+  }): Promise<SqsBatchResult>;
+  sendMessage(input: {
+    QueueUrl: string;
+    MessageBody: string;
+    MessageAttributes: Record<string, { DataType: string; StringValue: string }>;
+    MessageGroupId?: string;
+    MessageDeduplicationId?: string;
+  }): Promise<unknown>;
+}
+
+interface SqsOnly {
+  /** A client of `@aws-sdk/client-sqs`: `new SQS({ region })`. It is not closed. */
+  client: SqsCalls;
+  queueUrl: string;
+  /**
+   * Where messages go that fail for good, with the reason in the attribute `dead-letter-reason`. A FIFO queue for a FIFO queue. Default:
+   * they stay in the queue, and its redrive policy moves them after `maxReceiveCount` deliveries.
+   */
+  deadLetterQueueUrl?: string;
+  /**
+   * Seconds until SQS delivers a message again that a crashed consumer had, from 3 to 43,200. It is extended while a message is in work.
+   * Default 30.
+   */
+  visibilitySeconds?: number;
+  /** Seconds that a request waits for messages, from 0 to 20. `stop()` waits for it as well. Default 5. */
+  waitSeconds?: number;
+}
+
+/** Options of `consumeSqs()`. */
+export type SqsConsumerOptions<Tx, Catalogue extends EventCatalogue = EventCatalogue> = SqsOnly &
+  ConsumerOptions<Tx, Catalogue>;
+
+const own = ['client', 'queueUrl', 'deadLetterQueueUrl', 'visibilitySeconds', 'waitSeconds'];
+/** SQS's limits. */
+const batchSizeMax = 10;
+const attributesMax = 10;
+const answerTimeoutMs = 10_000;
+const pollDelayMaxMs = 10_000;
+const redeliverySecondsMax = 300;
+const deleteTriesMax = 4;
+
+/**
+ * Consumes a queue of SQS, standard or FIFO. A processed message is deleted. While a message waits or is in work, its visibility timeout is
+ * extended.
+ *
+ * @example
+ * import { SQS } from '@aws-sdk/client-sqs';
+ * import { consumeSqs } from 'postcommit/sqs';
+ *
+ * const orders = consumeSqs({
+ *   client: new SQS({ region: 'eu-central-1' }),
+ *   queueUrl: 'https://sqs.eu-central-1.amazonaws.com/123456789012/orders.fifo',
+ *   handle: (event) => console.log(event.id),
+ * });
+ * await orders.start();
+ */
+export function consumeSqs<Tx, Catalogue extends EventCatalogue = EventCatalogue>(
+  options: SqsConsumerOptions<Tx, Catalogue>,
+): EventConsumer {
+  const { fail, whole, text } = readConsumerOptions('consumeSqs', options, own);
+  const { client } = options;
+  if (typeof client?.receiveMessage !== 'function') throw fail('client must be an SQS of @aws-sdk/client-sqs.');
+  const queueUrl = text('queueUrl');
+  if (queueUrl === undefined) throw fail('queueUrl must be the URL of a queue.');
+  const deadLetterQueueUrl = text('deadLetterQueueUrl');
+  const intake = new Intake(resolveConsumerOptions('consumeSqs', options, own), {
+    keepsFailed: deadLetterQueueUrl === undefined,
+  });
+  const visibilitySeconds = whole('visibilitySeconds', 30, 3, 43_200);
+  const waitSeconds = whole('waitSeconds', 5, 0, 20);
+  const resolved = { client, queueUrl, deadLetterQueueUrl, visibilitySeconds, waitSeconds };
+  return new EventConsumer(intake, new SqsSource(intake, resolved));
+}
+
+interface ResolvedSqs {
+  readonly client: SqsCalls;
+  readonly queueUrl: string;
+  readonly deadLetterQueueUrl: string | undefined;
+  readonly visibilitySeconds: number;
+  readonly waitSeconds: number;
+}
+
+class SqsSource implements MessageSource {
+  readonly #intake: Intake;
+  readonly #options: ResolvedSqs;
+  /** Messages that are not settled. */
+  readonly #unsettled = new Set<SqsIncoming>();
+  readonly #deletable: SqsIncoming[] = [];
+  #deleting: Promise<void> | undefined;
+  /** With the seconds after which SQS delivers each again. */
+  readonly #releasable: { message: SqsIncoming; seconds: number }[] = [];
+  #reading: Promise<void> | undefined;
+  #extending: NodeJS.Timeout | undefined;
+
+  constructor(intake: Intake, options: ResolvedSqs) {
+    this.#intake = intake;
+    this.#options = options;
+  }
+
+  async start(): Promise<void> {
+    await this.#receive(0);
+    this.#extending = setInterval(() => void this.#extend(), (this.#options.visibilitySeconds * 1_000) / 3);
+    this.#reading = this.#read();
+  }
+
+  async stop(): Promise<void> {
+    await this.#reading;
+    await this.#intake.idle();
+    await this.#deleting;
+    clearInterval(this.#extending);
+    await this.#release();
+  }
+
+  async #read(): Promise<void> {
+    const { stopping, options } = this.#intake;
+    for (let tries = 0; !stopping.aborted; ) {
+      await this.#intake.room(Math.max(batchSizeMax, options.inFlightMax));
+      try {
+        await this.#receive(this.#options.waitSeconds);
+        await this.#release();
+        tries = 0;
+      } catch (error) {
+        if (stopping.aborted) return;
+        this.#intake.disconnected(error);
+        await pause(Math.random() * Math.min(pollDelayMaxMs, 200 * 2 ** Math.min(tries++, 10)), stopping);
+      }
+    }
+  }
+
+  async #receive(WaitTimeSeconds: number): Promise<void> {
+    const { client, queueUrl, visibilitySeconds } = this.#options;
+    const input = {
+      QueueUrl: queueUrl,
+      MaxNumberOfMessages: batchSizeMax,
+      WaitTimeSeconds,
+      VisibilityTimeout: visibilitySeconds,
+      MessageAttributeNames: ['All'],
+      MessageSystemAttributeNames: ['All' as const],
+    };
+    // Not aborted by a stop: SQS would hide the messages of an answer that is not read, and block their groups.
+    const abortSignal = AbortSignal.timeout(WaitTimeSeconds * 1_000 + answerTimeoutMs);
+    const { Messages: messages = [] } = await client.receiveMessage(input, { abortSignal });
+    // When a message of a group stays in the queue, those behind it must not pass it.
+    const groups = new Map<string, AbortController>();
+    for (const message of messages) {
+      const group = message.Attributes?.MessageGroupId;
+      const blocked = (group === undefined ? undefined : groups.get(group)) ?? quietController();
+      if (group !== undefined) groups.set(group, blocked);
+      void this.#process(message, blocked);
+    }
+  }
+
+  async #process(message: SqsIncoming, blocked: AbortController): Promise<void> {
+    this.#unsettled.add(message);
+    const { deadLetterQueueUrl } = this.#options;
+    const { kind } = await this.#intake.receive({
+      message: toMessage(message),
+      lost: blocked.signal,
+      kept: () => blocked.abort(),
+      deadLetter: (reason) => {
+        if (deadLetterQueueUrl !== undefined) return this.#handOver(message, reason, deadLetterQueueUrl);
+        blocked.abort();
+      },
+    });
+    this.#unsettled.delete(message);
+    const isHandedOver = deadLetterQueueUrl !== undefined && (kind === 'failed' || kind === 'rejected');
+    if (isHandedOver || kind === 'processed' || kind === 'duplicate' || kind === 'skipped') {
+      this.#deletable.push(message);
+      this.#deleting ??= this.#delete().finally(() => {
+        this.#deleting = undefined;
+      });
+      return;
+    }
+    const seconds = kind === 'released' ? 0 : redeliverySeconds(message);
+    this.#releasable.push({ message, seconds });
+    if (!this.#intake.stopping.aborted) await this.#release();
+  }
+
+  async #handOver(message: SqsIncoming, reason: DeadLetterReason, queueUrl: string): Promise<void> {
+    const { MessageGroupId, MessageDeduplicationId } = message.Attributes ?? {};
+    const attributes: [string, { DataType: string; StringValue: string }][] = Object.entries(
+      message.MessageAttributes ?? {},
+    ).map(([name, { StringValue = '' }]) => [name, { DataType: 'String', StringValue }]);
+    for (const [name, StringValue] of Object.entries(deadLetterHeaders(reason))) {
+      if (attributes.length < attributesMax) attributes.push([name, { DataType: 'String', StringValue }]);
+    }
+    await this.#options.client.sendMessage({
+      QueueUrl: queueUrl,
+      MessageBody: message.Body ?? '',
+      MessageAttributes: Object.fromEntries(attributes),
+      ...(MessageGroupId !== undefined && { MessageGroupId }),
+      ...(MessageDeduplicationId !== undefined && { MessageDeduplicationId }),
+    });
+  }
+
+  /** Deletes what is processed, until nothing is left. What cannot be deleted is delivered again, and the inbox skips it. */
+  async #delete(): Promise<void> {
+    const { client, queueUrl } = this.#options;
+    for (let tries = 0; this.#deletable.length > 0; ) {
+      const some = this.#deletable.splice(0, batchSizeMax);
+      let left = some;
+      try {
+        const { Failed = [] } = await client.deleteMessageBatch({ QueueUrl: queueUrl, Entries: some.map(toEntry) });
+        left = Failed.flatMap(({ Id }) => some[Number(Id)] ?? []);
+        if (left.length > 0) throw new Error(`SQS did not delete ${left.length} messages.`);
+        tries = 0;
+      } catch (error) {
+        this.#intake.disconnected(error);
+        if (++tries >= deleteTriesMax) tries = 0;
+        else this.#deletable.unshift(...left);
+        await pause(100 * 2 ** tries, this.#intake.stopping);
+      }
+    }
+  }
+
+  async #release(): Promise<void> {
+    const some = this.#releasable.splice(0);
+    // Those in front last: SQS may deliver each as soon as it is visible.
+    for (let end = some.length; end > 0; end -= batchSizeMax) {
+      const part = some.slice(Math.max(0, end - batchSizeMax), end);
+      await this.#setVisibility(part).catch(() => {}); // SQS delivers them after the visibility timeout.
+    }
+  }
+
+  async #extend(): Promise<void> {
+    const all = [...this.#unsettled].map((message) => ({ message, seconds: this.#options.visibilitySeconds }));
+    for (let start = 0; start < all.length; start += batchSizeMax) {
+      const part = all.slice(start, start + batchSizeMax);
+      await this.#setVisibility(part).catch((error) => this.#intake.disconnected(error));
+    }
+  }
+
+  async #setVisibility(some: readonly { message: SqsIncoming; seconds: number }[]): Promise<void> {
+    const Entries = some.map(({ message, seconds }, index) => ({
+      ...toEntry(message, index),
+      VisibilityTimeout: seconds,
+    }));
+    await this.#options.client.changeMessageVisibilityBatch({ QueueUrl: this.#options.queueUrl, Entries });
+  }
+}
+
+function toEntry({ ReceiptHandle = '' }: SqsIncoming, index: number): { Id: string; ReceiptHandle: string } {
+  return { Id: String(index), ReceiptHandle };
+}
+
+/** Longer with each delivery. */
+function redeliverySeconds({ Attributes }: SqsIncoming): number {
+  const deliveries = Number(Attributes?.ApproximateReceiveCount ?? 1);
+  return Math.min(redeliverySecondsMax, 2 ** Math.min(deliveries - 1, 10));
+}
+
+/** As the publisher writes it: headers beyond SQS's limit are in one attribute, and bytes are in base64. */
+function toMessage({ Body = '', MessageAttributes = {} }: SqsIncoming) {
+  const all = Object.fromEntries(Object.entries(MessageAttributes).map(([name, it]) => [name, it.StringValue]));
+  const { 'more-headers': more, 'body-encoding': encoding, ...headers } = all;
+  return {
+    body: encoding === 'base64' ? Buffer.from(Body, 'base64') : Body,
+    headers: lowerCaseHeaders({ ...headers, ...parseObject(more) }),
+  };
+}
+
+function parseObject(json: string | undefined): object {
+  try {
+    const parsed: unknown = JSON.parse(json ?? '{}');
+    return typeof parsed === 'object' && parsed !== null ? parsed : {};
+  } catch {
+    return {};
+  }
+}

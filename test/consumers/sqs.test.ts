@@ -1,0 +1,100 @@
+import { randomUUID } from 'node:crypto';
+import { SQS } from '@aws-sdk/client-sqs';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { consumeSqs } from '../../src/publishers/sqs.ts';
+import { QueueConsumer, testAccess } from '../publishers/aws-queue.ts';
+import { fileService } from '../support/services.ts';
+import { until } from '../support/wait.ts';
+import { type ConsumerScene, envelopeOf, silent, type TestMessage, testConsumer } from './consumer-suite.ts';
+
+const server = fileService('sqs');
+let client: SQS;
+let reader: QueueConsumer;
+beforeAll(() => {
+  client = new SQS({ ...testAccess, endpoint: server.url });
+  reader = new QueueConsumer(server.url);
+});
+afterAll(() => {
+  client?.destroy();
+  reader?.close();
+});
+
+async function publishTo(queueUrl: string, messages: readonly TestMessage[]): Promise<void> {
+  for (const { body, headers, key } of messages) {
+    await client.sendMessage({
+      QueueUrl: queueUrl,
+      MessageBody: body as string,
+      MessageAttributes: Object.fromEntries(
+        Object.entries(headers).map(([name, StringValue]) => [name, { DataType: 'String', StringValue }]),
+      ),
+      MessageGroupId: key ?? 'none',
+      MessageDeduplicationId: randomUUID(),
+    });
+  }
+}
+
+async function createScene(): Promise<ConsumerScene> {
+  const [queueUrl, dead] = [await reader.createQueue('fifo'), await reader.createQueue('fifo')];
+  return {
+    consumer: (options) => consumeSqs({ ...options, client, queueUrl, deadLetterQueueUrl: dead, waitSeconds: 1 }),
+    publish: (messages) => publishTo(queueUrl, messages),
+    async deadLetters(count) {
+      const letters = await reader.read(dead, count);
+      return letters.map(({ body, headers }) => ({ body, reason: headers['dead-letter-reason'] }));
+    },
+  };
+}
+
+testConsumer('SQS', createScene);
+
+describe('the consumer of SQS', () => {
+  test('without a dead-letter queue of its own leaves what fails to the redrive policy, and no message passes it', async () => {
+    const [queueUrl, dead] = [await reader.createQueue('fifo'), await reader.createQueue('fifo')];
+    const redrive = { deadLetterTargetArn: await reader.arnOf(dead), maxReceiveCount: 2 };
+    await client.setQueueAttributes({ QueueUrl: queueUrl, Attributes: { RedrivePolicy: JSON.stringify(redrive) } });
+    const calls: number[] = [];
+    const consumer = consumeSqs({
+      client,
+      queueUrl,
+      waitSeconds: 1,
+      logger: silent,
+      retry: { attemptsMax: 1 },
+      handle(event) {
+        const { n } = event.payload as { n: number };
+        calls.push(n);
+        if (n === 0) throw new Error('out of paper');
+      },
+    });
+    onTestFinished(() => consumer.stop());
+    await publishTo(queueUrl, [envelopeOf('a', 0)]);
+    await consumer.start();
+    await until(() => calls.length === 1, { what: 'the first delivery has failed' });
+    await publishTo(queueUrl, [envelopeOf('a', 1)]);
+    await until(() => consumer.stats().processed === 1, { what: 'the next one is processed', timeoutMs: 30_000 });
+    expect(calls).toEqual([0, 0, 1]);
+    expect(consumer.stats()).toMatchObject({ failed: 2, released: 2, deadLettered: 0 });
+    expect(await reader.read(dead, 1)).toHaveLength(1);
+  });
+
+  test('keeps a message invisible while it works longer than the visibility timeout', async () => {
+    const queueUrl = await reader.createQueue('standard');
+    let calls = 0;
+    const consumer = consumeSqs({
+      client,
+      queueUrl,
+      waitSeconds: 1,
+      logger: silent,
+      visibilitySeconds: 3,
+      async handle() {
+        calls++;
+        await new Promise((resolve) => setTimeout(resolve, 4_500));
+      },
+    });
+    onTestFinished(() => consumer.stop());
+    await consumer.start();
+    await client.sendMessage({ QueueUrl: queueUrl, MessageBody: String(envelopeOf('a', 0).body) });
+    await until(() => consumer.stats().processed === 1, { what: 'it is processed', timeoutMs: 20_000 });
+    await consumer.stop();
+    expect([calls, await reader.receive(queueUrl)]).toEqual([1, []]);
+  });
+});
