@@ -55,7 +55,9 @@ const neededByLong: ServiceName = 'schema-registry';
 /** Once and before all tests, so that no test's timeout has a download in it. Quick when the files are there. */
 async function fetchServices(): Promise<Record<string, string>> {
   const missing: Record<string, string> = {};
-  const wanted = Object.values(services).filter(({ name, variable }) => !process.env[variable] && name !== neededByLong);
+  const wanted = Object.values(services).filter(
+    ({ name, variable }) => !process.env[variable] && name !== neededByLong,
+  );
   await Promise.all(
     wanted.map(({ name, install }) =>
       install((line) => process.stderr.write(`${name}: ${line}\n`)).catch((error) => {
