@@ -15,13 +15,15 @@ const loadedWhenNeeded: Record<string, string[]> = {
   './nestjs': ['@hono/node-server', '@opentelemetry/api'],
   '.': ['@hono/node-server', '@opentelemetry/api'],
   // The other two clients by names that bundlers do not see: an application needs only the one that it uses.
-  './kafka': ['kafkajs'],
-  './rabbitmq': ['amqplib'],
-  './nats': ['@nats-io/jetstream', '@nats-io/transport-node'],
+  // Their consumers restore the trace of an event.
+  './kafka': ['@opentelemetry/api', 'kafkajs'],
+  './rabbitmq': ['@opentelemetry/api', 'amqplib'],
+  './nats': ['@nats-io/jetstream', '@nats-io/transport-node', '@opentelemetry/api'],
   './redis': ['redis'],
-  './sqs': ['@aws-sdk/client-sqs'],
+  './sqs': ['@aws-sdk/client-sqs', '@opentelemetry/api'],
   './sns': ['@aws-sdk/client-sns'],
   './testing': ['@opentelemetry/api'],
+  './webhook': ['@opentelemetry/api'],
 };
 
 /** Pools, timers, sockets and threads would keep a process from ending, or show here. Prints what is left and what was loaded. */
