@@ -20,7 +20,7 @@ export interface DeadLetterReason {
 }
 
 /** A message that the broker has delivered. */
-export interface Delivery {
+export interface IntakeMessage {
   readonly message: IncomingMessage;
   /** Aborted when the broker gave the message to another consumer, or will. What has not begun is then released. */
   readonly lost?: AbortSignal;
@@ -124,7 +124,7 @@ export class Intake {
    * Processes a message when its turn within its key has come. Never rejects. The broker may forget the message unless the result is
    * `released` or `unavailable`; one that is `rejected`, or `failed` without `keepsFailed`, was handed over before.
    */
-  async receive(delivery: Delivery): Promise<Processed> {
+  async receive(delivery: IntakeMessage): Promise<Processed> {
     let event: ReceivedEvent;
     try {
       event = readMessage(delivery.message);
@@ -147,7 +147,7 @@ export class Intake {
     this.#tell('disconnected', { error: errorText(error) });
   }
 
-  async #process(event: ReceivedEvent, delivery: Delivery): Promise<Processed> {
+  async #process(event: ReceivedEvent, delivery: IntakeMessage): Promise<Processed> {
     const ending = eitherSignal(this.#stopping.signal, delivery.lost);
     try {
       if (!ending.signal.aborted) this.#checkSequence(event);
@@ -188,7 +188,7 @@ export class Intake {
   async #handOver(
     event: ReceivedEvent | undefined,
     result: Extract<Processed, { kind: 'failed' | 'rejected' | 'unavailable' }>,
-    delivery: Delivery,
+    delivery: IntakeMessage,
   ): Promise<Processed> {
     const { error, attempts } = result;
     const reason = reasonOf(error);

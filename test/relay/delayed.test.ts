@@ -63,6 +63,7 @@ describe('a delayed event', () => {
       };
       let emitted = 0;
       await streamUntilOthers(1, 'the delayed event');
+      await until(async () => (await timings(scenario)).length === 1, { what: 'its delivery is written down' });
       await expectOnTime(scenario, ['delayed']);
       const [gone] = await scenario.db.query<{ token: string }>(
         `insert into postcommit.outbox_relays (name, host, pid, lease_until, ended_at, ended_as)
