@@ -1,4 +1,5 @@
 import type { RedisClientOptions } from 'redis';
+import type { RedisClientToCopy } from '../consumers/redis.ts';
 import { PostcommitError } from '../errors.ts';
 import { cutReason, isUntrustedCertificate, reasonOf } from './failure.ts';
 import { importClient } from './import-client.ts';
@@ -10,6 +11,9 @@ import { readOptions } from './publisher-options.ts';
 import { type RedisAddress, readRedisUrl } from './redis/address.ts';
 import { type CreateRedisClient, lostReason, type RedisClient, RedisConnector, replyCode } from './redis/connection.ts';
 import { isPort } from './server-url.ts';
+
+export type { RedisClientToCopy, RedisConsumerOptions } from '../consumers/redis.ts';
+export { consumeRedis } from '../consumers/redis.ts';
 
 export interface RedisOptions {
   /** `redis[s]://[[user][:password]@]host[:port][/database]`; `rediss` is TLS. Default `redis://localhost:6379`. Also `unix://[[user][:password]@]/path[?db=number]`. */
@@ -42,12 +46,6 @@ export interface RedisOptions {
   messageBytesMax?: number;
   /** How long opening a connection may take, login included. Default 5,000. */
   connectTimeoutMs?: number;
-}
-
-/** Any client that node-redis's `createClient` made. */
-interface RedisClientToCopy {
-  readonly options?: object | undefined;
-  duplicate(overrides?: never): unknown;
 }
 
 const batchSizeMax = 250;
