@@ -192,6 +192,8 @@ describe('the consumer of Redis Streams', () => {
     await consumer.start();
     await publishTo(stream, envelopes(0, 3));
     await within(started.promise, { what: 'the first one is in work' });
+    const received = () => consumer.stats().inFlight + consumer.stats().waiting;
+    await until(() => received() === 3, { what: 'all are received' });
     const disconnected = nextEvent(consumer, 'disconnected');
     proxy.refuse();
     proxy.cut();

@@ -19,7 +19,7 @@ const loadedWhenNeeded: Record<string, string[]> = {
   './kafka': ['@opentelemetry/api', 'kafkajs'],
   './rabbitmq': ['@opentelemetry/api', 'amqplib'],
   './nats': ['@nats-io/jetstream', '@nats-io/transport-node', '@opentelemetry/api'],
-  './redis': ['redis'],
+  './redis': ['@opentelemetry/api', 'redis'],
   './sqs': ['@aws-sdk/client-sqs', '@opentelemetry/api'],
   './sns': ['@aws-sdk/client-sns'],
   './testing': ['@opentelemetry/api'],
