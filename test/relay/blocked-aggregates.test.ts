@@ -46,6 +46,15 @@ async function expectOthersToPass(scenario: RelayScenario, relay: Relay, { count
   await until(claimsNothingElse, { timeoutMs: 20_000, what: 'only what can start is claimed' });
 }
 
+/** Others pass while the key `k` waits. When the work in front of it ends, all its mails are sent. */
+async function expectOnlyTheKeyToWait(scenario: RelayScenario, relay: Relay, all: Work, mails: number): Promise<void> {
+  await expectOthersToPass(scenario, relay, all);
+  expect(all.countOf(/k/)).toBe(0);
+  all.end();
+  await scenario.drained();
+  expect(all.countOf(/k/)).toBe(mails);
+}
+
 describe('aggregates that wait for something else than a slot of their queue delay no others', () => {
   test(
     'one with a long backlog, behind an event of a full queue',
@@ -56,11 +65,7 @@ describe('aggregates that wait for something else than a slot of their queue del
       await scenario.emit(['x', 'y'].map((id) => reportOf(id, 'reports')));
       await until(() => all.reports.length === 2, { what: 'the queue is full' });
       await scenario.emit([reportOf('k', 'reports'), ...mailsOf('k', 300)]);
-      await expectOthersToPass(scenario, relay, all);
-      expect(all.countOf(/k/)).toBe(0);
-      all.end();
-      await scenario.drained();
-      expect(all.countOf(/k/)).toBe(300);
+      await expectOnlyTheKeyToWait(scenario, relay, all, 300);
     }),
     60_000,
   );
@@ -80,11 +85,7 @@ describe('aggregates that wait for something else than a slot of their queue del
         const queues = { default: 10, reports: 10 };
         const relay = await scenario.relay('one', { queues, prefetchMax, batchSizeMax: 20, handlers });
         await until(() => all.reports.length === 10, { what: 'the queue is full' });
-        await expectOthersToPass(scenario, relay, all);
-        expect(all.countOf(/k/)).toBe(0);
-        all.end();
-        await scenario.drained();
-        expect(all.countOf(/k/)).toBe(300);
+        await expectOnlyTheKeyToWait(scenario, relay, all, 300);
       })(),
     60_000,
   );
@@ -98,11 +99,7 @@ describe('aggregates that wait for something else than a slot of their queue del
       await scenario.emit(['x', 'y'].map((id) => reportOf(id)));
       await until(() => all.reports.length === 2, { what: 'the handler is at its limit' });
       await scenario.emit([reportOf('k'), ...mailsOf('k', 300)]);
-      await expectOthersToPass(scenario, relay, all);
-      expect(all.countOf(/k/)).toBe(0);
-      all.end();
-      await scenario.drained();
-      expect(all.countOf(/k/)).toBe(300);
+      await expectOnlyTheKeyToWait(scenario, relay, all, 300);
     }),
     60_000,
   );
@@ -122,11 +119,7 @@ describe('aggregates that wait for something else than a slot of their queue del
       await scenario.emit(['x', 'k'].map((id) => reportOf(id)));
       await until(() => all.reports.length === 2, { what: 'the batch is under way' });
       await scenario.emit(mailsOf('k', 300));
-      await expectOthersToPass(scenario, relay, all);
-      expect(all.countOf(/k/)).toBe(0);
-      all.end();
-      await scenario.drained();
-      expect(all.countOf(/k/)).toBe(300);
+      await expectOnlyTheKeyToWait(scenario, relay, all, 300);
     }),
     60_000,
   );
@@ -141,11 +134,7 @@ describe('aggregates that wait for something else than a slot of their queue del
       await scenario.emit([{ ...reportOf('x'), payload }]);
       await until(() => all.reports.length === 1, { what: 'a large payload is in use' });
       await scenario.emit([{ ...reportOf('k'), payload }, ...mailsOf('k', 300)]);
-      await expectOthersToPass(scenario, relay, all);
-      expect(all.countOf(/k/)).toBe(0);
-      all.end();
-      await scenario.drained();
-      expect(all.countOf(/k/)).toBe(300);
+      await expectOnlyTheKeyToWait(scenario, relay, all, 300);
     }),
     60_000,
   );

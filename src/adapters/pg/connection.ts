@@ -1,19 +1,6 @@
 import type { ConnectionConfig, ConnectionOptions } from '../../database/connection-options.ts';
 import { fieldsOfUrl } from '../../database/url-fields.ts';
-
-/** The settings of a pool that a relay needs too. The others (its size, its timeouts) are the pool's own business. */
-const shared = [
-  'host',
-  'port',
-  'database',
-  'user',
-  'password',
-  'ssl',
-  'sslnegotiation',
-  'enableChannelBinding',
-  'options',
-  'stream',
-] as const satisfies readonly (keyof ConnectionConfig)[];
+import { sharedPoolSettings } from '../pool-settings.ts';
 
 /**
  * How a `pg` pool, or anything with its `options`, connects. `undefined` if it does not name a host and a database: `pg` then takes
@@ -25,7 +12,9 @@ export function connectionOf(pool: object): ConnectionOptions | undefined {
   const { connectionString } = options;
   // In pg the URL wins over fields beside it; Postcommit refuses such fields.
   const ofUrl: readonly string[] = typeof connectionString === 'string' ? fieldsOfUrl(connectionString) : [];
-  const given = shared.filter((name) => options[name] !== undefined && options[name] !== null && !ofUrl.includes(name));
+  const given = sharedPoolSettings.filter(
+    (name) => options[name] !== undefined && options[name] !== null && !ofUrl.includes(name),
+  );
   const connection = Object.fromEntries(given.map((name) => [name, options[name]])) as ConnectionConfig;
   if (typeof connection.port === 'string') connection.port = Number(connection.port);
   if (typeof connectionString === 'string') {

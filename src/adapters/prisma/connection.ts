@@ -1,27 +1,13 @@
 import type { ConnectionConfig, ConnectionOptions } from '../../database/connection-options.ts';
 import { fieldsOfUrl } from '../../database/url-fields.ts';
 import { PostcommitError } from '../../errors.ts';
+import { sharedPoolSettings } from '../pool-settings.ts';
 
 /** What the driver adapter `@prisma/adapter-pg` has beyond its types: the config of its `pg` pool. */
 interface AdapterInside {
   adapterName?: unknown;
   config?: ConnectionConfig & { connectionString?: string };
 }
-
-/** The options of `pg` that a relay takes as well. */
-const taken: readonly (keyof ConnectionConfig)[] = [
-  'host',
-  'port',
-  'database',
-  'user',
-  'password',
-  'ssl',
-  'sslnegotiation',
-  'enableChannelBinding',
-  'options',
-  'keepAliveInitialDelayMillis',
-  'stream',
-];
 
 /**
  * How a PrismaClient reaches its database, as options for `createRelay` and `migrate`: they have connections of their own.
@@ -49,7 +35,7 @@ export function connectionOf(prisma: object): ConnectionOptions {
   const { connectionString } = config;
   // The URL counts before the other fields of the pool.
   const inUrl = new Set<string>(connectionString === undefined ? [] : fieldsOfUrl(connectionString));
-  const entries = taken.flatMap((field) => {
+  const entries = sharedPoolSettings.flatMap((field) => {
     const value = config[field];
     return value === undefined || value === null || inUrl.has(field) ? [] : [[field, value] as const];
   });

@@ -8,16 +8,16 @@ import { errorText } from '../../telemetry/error-text.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
 import type { Service } from '../service/service.ts';
-import { withTimeout } from '../service/timeout.ts';
 import type { Lifecycle } from '../telemetry/lifecycle.ts';
 import { DutyConnection } from './duty-connection.ts';
+import { endDuty } from './end-duty.ts';
 import type { OwnedDuty } from './leader.ts';
 import { Leader } from './leader.ts';
 import type { MaintenanceTask, ResolvedMaintenance } from './maintenance-options.ts';
 import { keepMsOf, maintenanceTasks } from './maintenance-options.ts';
 import type { TaskResult } from './maintenance-tasks.ts';
 import { runTask } from './maintenance-tasks.ts';
-import { chunkPauseMs, goOnMs, stopTimeoutMs, taskMs, taskMsMax, taskMsOnce } from './tuning.ts';
+import { chunkPauseMs, goOnMs, taskMs, taskMsMax, taskMsOnce } from './tuning.ts';
 
 export interface MaintenanceServiceOptions {
   schema: string;
@@ -118,12 +118,7 @@ export class Maintenance implements Service {
     this.#running = false;
     clearTimeout(this.#timer);
     this.#stopping.abort();
-    await withTimeout(stopTimeoutMs, this.#turning ?? Promise.resolve());
-    await this.#connection.close();
-    await withTimeout(
-      stopTimeoutMs,
-      this.#leader.stop().catch(() => {}), // Then it is free when the relay deregisters, or its lease expires.
-    );
+    await endDuty(this.#turning, this.#connection, this.#leader);
   }
 
   #schedule(afterMs: number): void {

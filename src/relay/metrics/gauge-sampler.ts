@@ -5,9 +5,9 @@ import { errorText } from '../../telemetry/error-text.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
 import { DutyConnection } from '../maintenance/duty-connection.ts';
+import { endDuty } from '../maintenance/end-duty.ts';
 import { Leader } from '../maintenance/leader.ts';
 import type { Service } from '../service/service.ts';
-import { withTimeout } from '../service/timeout.ts';
 import { sampleOutbox } from './sample-outbox.ts';
 
 export interface GaugeSamplerOptions {
@@ -24,8 +24,6 @@ export interface GaugeSamplerOptions {
 
 /** No statement takes nearly this long. */
 const queryTimeoutMs = 15_000;
-/** How long `stop()` waits for the sample under way, and for giving up the duty. */
-const stopTimeoutMs = 2_000;
 /** A sample that is older than this many intervals is not reported: the database is unreachable. */
 const intervalsMax = 3;
 
@@ -95,12 +93,7 @@ export class GaugeSampler implements Service {
     this.#running = false;
     this.#stopped = true;
     clearTimeout(this.#timer);
-    await withTimeout(stopTimeoutMs, this.#sampling ?? Promise.resolve());
-    await this.#connection.close();
-    await withTimeout(
-      stopTimeoutMs,
-      this.#leader.stop().catch(() => {}), // Then it is free when the relay deregisters, or its lease expires.
-    );
+    await endDuty(this.#sampling, this.#connection, this.#leader);
   }
 
   #schedule(afterMs: number): void {

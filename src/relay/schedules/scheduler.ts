@@ -13,10 +13,10 @@ import { errorText } from '../../telemetry/error-text.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
 import { DutyConnection } from '../maintenance/duty-connection.ts';
+import { endDuty } from '../maintenance/end-duty.ts';
 import type { OwnedDuty } from '../maintenance/leader.ts';
 import { Leader } from '../maintenance/leader.ts';
 import type { Service } from '../service/service.ts';
-import { withTimeout } from '../service/timeout.ts';
 import type { Lifecycle } from '../telemetry/lifecycle.ts';
 import { CronExpression, dueTicks } from './cron.ts';
 import type { Schedule } from './schedule-options.ts';
@@ -45,7 +45,6 @@ const passMsMin = 2;
 const retryMsMax = 60_000;
 /** Above the lock_timeout of emit_tick, below what a connection that is dead may cost. */
 const queryTimeoutMs = 10_000;
-const stopTimeoutMs = 2_000;
 
 /**
  * Emits the events of schedules. Of all relays that have the same schedules, one leads (`leader.ts`) and emits each tick when it is
@@ -129,12 +128,7 @@ export class Scheduler implements Service {
     this.#running = false;
     this.#stopped = true;
     clearTimeout(this.#timer);
-    await withTimeout(stopTimeoutMs, Promise.all([this.#passing, this.#declaring]));
-    await this.#connection.close();
-    await withTimeout(
-      stopTimeoutMs,
-      this.#leader.stop().catch(() => {}), // Then it is free when the relay deregisters, or its lease expires.
-    );
+    await endDuty(Promise.all([this.#passing, this.#declaring]), this.#connection, this.#leader);
   }
 
   /** Once per registration, because the database ignores what ended relays declared. Never fails. */
