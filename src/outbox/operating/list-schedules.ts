@@ -14,7 +14,7 @@ select json_build_object(
   'triggersWaiting', x.triggers_requested - x.triggers_emitted, 'failures', x.failures, 'error', x.error,
   'declaredBy', x.declared_by, 'declaredAt', x.declared_at,
   'declarations', coalesce((
-    select json_agg(d.value order by r.token) from jsonb_each(x.declarations) d
+    select json_agg(d.value order by r.name, r.token) from jsonb_each(x.declarations) d
       join ${s}.outbox_relays r on r.token = d.key::bigint and r.ended_at is null), '[]')
 )::text as json
   from ${s}.outbox_schedules x order by x.name`,
