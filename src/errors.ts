@@ -133,6 +133,8 @@ export const errorCodes = {
   POSTCOMMIT_E_BAD_FILTER: 'The filter is invalid, so nothing was read or changed.',
   POSTCOMMIT_E_BAD_CURSOR:
     'The cursor does not belong to this list. Pass the `next` of the previous page, with the same order, or start without a cursor.',
+  POSTCOMMIT_E_NOT_A_DEAD_LETTER:
+    'The event is not a dead letter, so nothing was changed. Another operator may have retried it, or retention has deleted it.',
   POSTCOMMIT_E_NOT_FOUND: 'No matching event was found.',
   POSTCOMMIT_E_NO_SUCH_DESTINATION:
     'There is no such destination, so nothing was changed. A relay registers its destinations when it starts.',
