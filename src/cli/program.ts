@@ -5,6 +5,7 @@ import { packageVersion } from '../package-version.ts';
 import { didYouMean } from '../suggest.ts';
 import { redact } from '../telemetry/redaction.ts';
 import { addAudit } from './commands/audit.ts';
+import { addDashboard } from './commands/dashboard.ts';
 import { addDead } from './commands/dead.ts';
 import { addDemo } from './commands/demo.ts';
 import { addDestinations } from './commands/destinations.ts';
@@ -76,6 +77,7 @@ export function createProgram(terminal: Terminal): Command {
     addPrune,
     addPartitions,
     addAudit,
+    addDashboard,
   ];
   for (const add of [...setup, ...operations, addDemo]) add(program, terminal);
   throwInsteadOfExit(program);

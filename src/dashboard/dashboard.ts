@@ -1,8 +1,11 @@
 import { Hono } from 'hono';
 import { bodyLimit } from 'hono/body-limit';
+import { getPath } from 'hono/utils/url';
 import type { OutboxAdmin } from '../admin/admin.ts';
 import { PostcommitError } from '../errors.ts';
-import type { Authenticated, AuthenticationOptions, DashboardUser } from './authentication.ts';
+import { shown } from '../format.ts';
+import { assetResponse } from './assets.ts';
+import type { Authenticated, AuthenticationOptions, DashboardRole, DashboardUser } from './authentication.ts';
 import { Authentication } from './authentication.ts';
 import type { LiveMessage } from './live.ts';
 import { LiveFeed } from './live.ts';
@@ -26,6 +29,20 @@ export interface DashboardOptions extends AuthenticationOptions {
   readOnly?: boolean;
   /** What payloads and headers hide. */
   redact?: RedactionRules;
+  /** The path that it is mounted at in a server of your own, e.g. `/postcommit`. Default: none. */
+  basePath?: string;
+  /** Where the traces of events are, with `{traceId}` in it, e.g. `https://traces.example/trace/{traceId}`. Default: none. */
+  traceUrl?: string;
+}
+
+/** What the app knows about its user. */
+export interface Me {
+  role: DashboardRole;
+  by: string;
+  outboxes: string[];
+  /** Whether a session can be ended. */
+  signedIn: boolean;
+  traceUrl?: string;
 }
 
 /** What `@hono/node-server` passes with a request. */
@@ -49,16 +66,18 @@ const viewersMax = 100;
 const localHosts = ['localhost', '127.0.0.1', '[::1]'];
 const refusals = { missing: 401, wrong: 401, locked: 429 } as const;
 
-/** The API of the dashboard as a fetch handler. Fails with POSTCOMMIT_E_DASHBOARD_NO_AUTH if it would be open to everyone. */
+/** The dashboard as a fetch handler: the browser app and its API. Fails with POSTCOMMIT_E_DASHBOARD_NO_AUTH if it would be open to everyone. */
 export function createDashboard(options: DashboardOptions): Dashboard {
   const authentication = new Authentication(options);
   if (!authentication.isRequired && options.open !== true) throw new PostcommitError('POSTCOMMIT_E_DASHBOARD_NO_AUTH');
+  const basePath = checkBasePath(options.basePath);
+  const traceUrl = checkTraceUrl(options.traceUrl);
   const redaction = new Redaction(options.redact);
   const operations = new Operations(describe);
   const feeds = new Map(
     Object.entries(options.outboxes).map(([name, admin]) => [name, new LiveFeed(new OverviewReader(admin), describe)]),
   );
-  const app = new Hono<Env>();
+  const app = new Hono<Env>({ getPath: (request) => getPath(request).slice(basePath.length) || '/' });
 
   app.use(async (c, next) => {
     await next();
@@ -75,11 +94,11 @@ export function createDashboard(options: DashboardOptions): Dashboard {
     const address = c.env?.incoming?.socket?.remoteAddress ?? 'unknown';
     const result = authentication.checkToken(String((await readBody(c.req.raw)).token ?? ''), address);
     if ('refused' in result) return refuse(refusals[result.refused], 'UNAUTHENTICATED');
-    c.header('set-cookie', authentication.sessionCookie(result.user.role, cookieScope(c.req.raw)));
+    c.header('set-cookie', authentication.sessionCookie(result.user.role, cookieScope(c.req.raw, basePath)));
     return c.json(result.user);
   });
   app.post('/api/session/end', (c) => {
-    c.header('set-cookie', authentication.endSessionCookie(cookieScope(c.req.raw)));
+    c.header('set-cookie', authentication.endSessionCookie(cookieScope(c.req.raw, basePath)));
     return c.json({ done: true });
   });
   app.use('/api/*', async (c, next) => {
@@ -92,7 +111,11 @@ export function createDashboard(options: DashboardOptions): Dashboard {
     return next();
   });
 
-  app.get('/api/me', (c) => c.json({ ...c.get('user'), outboxes: [...feeds.keys()] }));
+  app.get('/api/me', (c) => {
+    const signedIn = authentication.usesTokens;
+    const known: Me = { ...c.get('user'), outboxes: [...feeds.keys()], signedIn, ...(traceUrl && { traceUrl }) };
+    return c.json(known);
+  });
   app.get('/api/:outbox/live', (c) => {
     const feed = feeds.get(c.req.param('outbox'));
     if (feed === undefined) return refuse(404, 'NO_SUCH_OUTBOX');
@@ -112,11 +135,20 @@ export function createDashboard(options: DashboardOptions): Dashboard {
         ? admin.as({ by: user.by, ...(reason !== undefined && { reason: reason as string }) })
         : admin;
       const result = await route.handle({ admin: acting, outbox, user, params, body, operations, redaction });
-      return c.json((result ?? { done: true }) as object);
+      return result instanceof Response ? result : c.json((result ?? { done: true }) as object);
     });
   }
+  app.get('/:file?', async (c) => (await assetResponse(c.req.param('file') ?? '', c.req.raw)) ?? c.notFound());
   return {
-    fetch: async (request, bindings = {}) => app.fetch(request, bindings),
+    fetch: async (request, bindings = {}) => {
+      const path = new URL(request.url).pathname;
+      // The addresses in the page are relative to its folder.
+      if (basePath !== '' && path === basePath)
+        return new Response(null, { status: 308, headers: { location: `${basePath}/` } });
+      return path.startsWith(`${basePath}/`)
+        ? app.fetch(request, bindings)
+        : new Response('not found\n', { status: 404 });
+    },
     close: () => {
       for (const feed of feeds.values()) feed.close();
       operations.close();
@@ -146,8 +178,8 @@ function checkRequest(route: Route, user: DashboardUser, request: Request): Resp
   return route.changes && user.role !== 'operator' ? refuse(403, 'READ_ONLY') : undefined;
 }
 
-function cookieScope(request: Request): { path: string; secure: boolean } {
-  return { path: '/', secure: new URL(request.url).protocol === 'https:' };
+function cookieScope(request: Request, basePath: string): { path: string; secure: boolean } {
+  return { path: `${basePath}/`, secure: new URL(request.url).protocol === 'https:' };
 }
 
 async function readBody(request: Request): Promise<Record<string, unknown>> {
@@ -221,4 +253,20 @@ function statusOf(code: string): number {
   if (/NOT_FOUND|NO_SUCH/.test(code)) return 404;
   if (/NOT_A_DEAD_LETTER|REDACTED|IN_USE|IN_FLIGHT/.test(code)) return 409;
   return code === 'UNEXPECTED' ? 500 : 400;
+}
+
+function checkBasePath(path = ''): string {
+  if (typeof path === 'string' && /^(\/[\w.~-]+)*$/.test(path)) return path;
+  throw new PostcommitError(
+    'POSTCOMMIT_E_BAD_OPTION',
+    `basePath must be a path without a slash at its end, e.g. /postcommit. Got ${shown(path)}.`,
+  );
+}
+
+function checkTraceUrl(url: string | undefined): string | undefined {
+  if (url === undefined || (typeof url === 'string' && /^https?:\/\/.*\{traceId\}/.test(url))) return url;
+  throw new PostcommitError(
+    'POSTCOMMIT_E_BAD_OPTION',
+    `traceUrl must be an http or https address with {traceId} in it. Got ${shown(url)}.`,
+  );
 }

@@ -45,6 +45,7 @@ const change = (path: string, handle: Route['handle']): Route => ({ method: 'POS
 export const routes: readonly Route[] = [
   read('POST', '/search', ({ admin, body }) => admin.search(toFilter(body) as SearchFilter)),
   read('GET', '/events/:id', story),
+  read('GET', '/events/:id/payload', payload),
   read('POST', '/dead-letters', ({ admin, body }) => admin.deadLetters(toFilter(body))),
   read('GET', '/dead-letters/groups', async ({ admin }) => ({ groups: await admin.deadLetterGroups() })),
   read('POST', '/dead-letters/count', ({ admin, body }) => admin.countDeadLetters(toFilter(body) as DeadLetterTarget)),
@@ -81,6 +82,18 @@ async function story({ admin, params, redaction }: RouteInput): Promise<EventSto
   const event = await admin.find(params.id ?? '');
   if (event === undefined) throw new PostcommitError('POSTCOMMIT_E_NOT_FOUND');
   return toStory(event, redaction);
+}
+
+/** The payload as a file, for those that are too long for the page: up to 16,777,216 characters. */
+async function payload({ admin, params, redaction }: RouteInput): Promise<Response> {
+  const event = await admin.find(params.id ?? '');
+  if (event === undefined) throw new PostcommitError('POSTCOMMIT_E_NOT_FOUND');
+  if (event.payloadCut) throw new PostcommitError('POSTCOMMIT_E_PAYLOAD_TOO_LARGE');
+  const headers = {
+    'content-type': 'application/json',
+    'content-disposition': `attachment; filename="${event.id}.json"`,
+  };
+  return new Response(redaction.payload(event.payloadJson).json, { headers });
 }
 
 async function editAndRetry({ admin, params, body, redaction }: RouteInput): Promise<unknown> {

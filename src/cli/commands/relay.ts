@@ -1,5 +1,6 @@
 import type { Command } from 'commander';
 import { Option } from 'commander';
+import type { DashboardServer } from '../../dashboard/serve-dashboard.ts';
 import { PostcommitError } from '../../errors.ts';
 import { OutputWatch } from '../../process/output-watch.ts';
 import { exitCodeOfSignal, type StopSignal, StopSignals } from '../../process/stop-signals.ts';
@@ -14,6 +15,7 @@ import { queueArgument, wholeNumber } from '../arguments.ts';
 import { loadHandlers } from '../config.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples } from '../context.ts';
+import { dashboardOption, portOf, startDashboard } from '../dashboard-flags.ts';
 import { ExitWith, exitCodes } from '../exit-codes.ts';
 import type { Terminal } from '../terminal.ts';
 
@@ -38,6 +40,7 @@ type Overrides = Pick<
 interface RelayFlags extends Overrides {
   queue?: Record<string, number>;
   once?: boolean;
+  dashboard?: number | true;
   logLevel: keyof Logger;
   /** Commander's `--no-listen`: true when it was not given. */
   listen: boolean;
@@ -84,6 +87,7 @@ export function addRelay(program: Command, terminal: Terminal): void {
     .option('--poll-interval-ms <n>', 'longest time between two polls of the queue', anyNumber)
     .option('--stop-timeout-ms <n>', 'how long to wait for deliveries in flight when stopping', anyNumber)
     .addOption(new Option('--poison <policy>', 'whether a dead letter blocks its aggregate').choices(['skip', 'block']))
+    .addOption(dashboardOption())
     .option('--no-listen', 'do not use LISTEN (behind a transaction pooler)')
     .addHelpText(
       'after',
@@ -92,6 +96,7 @@ export function addRelay(program: Command, terminal: Terminal): void {
         ['deliver what is due now, e.g. from cron', 'relay --once'],
         ['a second relay with fewer handler calls', 'relay --name night --in-flight-max 10'],
         ['a worker for long reports only', 'relay --queue reports=2'],
+        ['with a dashboard on http://127.0.0.1:4400', 'relay --dashboard'],
         ['log every delivery', 'relay --log-level debug'],
       ),
     )
@@ -99,12 +104,13 @@ export function addRelay(program: Command, terminal: Terminal): void {
 }
 
 async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
-  const { once, logLevel, listen, queue: queues, ...overrides } = flags;
+  const { once, logLevel, listen, queue: queues, dashboard: dashboardFlag, ...overrides } = flags;
   const { settings, terminal, output } = context;
   const signals = new StopSignals();
   const outputs = new OutputWatch(terminal);
   const uncaught = new UncaughtErrorWatch();
   let cause: StopCause | undefined;
+  let dashboard: DashboardServer | undefined;
   const stopped: Promise<StopCause> = Promise.race([
     signals.first.then((signal) => ({ signal })),
     outputs.failed.then((outputError) => ({ outputError })),
@@ -139,6 +145,11 @@ async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
     if (cause !== undefined) return endBecauseOf(cause);
     if (logLevel === 'debug') logDeliveries(relay, logger);
     uncaught.start();
+    const dashboardPort = portOf(dashboardFlag);
+    if (dashboardPort !== undefined) {
+      dashboard = await startDashboard(settings, terminal, { port: dashboardPort });
+      logger.info({ url: dashboard.url }, 'dashboard');
+    }
     if (once) {
       const result = await Promise.race([relay.runOnce(), stopped.then(() => undefined)]);
       if (result !== undefined) {
@@ -156,6 +167,7 @@ async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
     await relay.stop();
     endBecauseOf(first);
   } finally {
+    await dashboard?.stop();
     signals.close();
     outputs.close();
     uncaught.close();
