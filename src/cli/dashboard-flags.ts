@@ -16,6 +16,7 @@ export interface DashboardFlags {
   redact?: string[];
   redactHeader?: string[];
   traceUrl?: string;
+  onError?: (error: unknown) => void;
 }
 
 const defaultPort = 4_400;
@@ -43,7 +44,7 @@ export function addDashboardOptions(command: Command): Command {
 export async function startDashboard(
   settings: Settings,
   { env }: Terminal,
-  { port = defaultPort, host, readOnly, redact, redactHeader, traceUrl }: DashboardFlags,
+  { port = defaultPort, host, readOnly, redact, redactHeader, traceUrl, onError }: DashboardFlags,
 ): Promise<DashboardServer> {
   const [connection, schema] = [await settings.connection(), await settings.schema()];
   const { serveDashboard } = await import('../dashboard/serve-dashboard.ts');
@@ -59,6 +60,7 @@ export async function startDashboard(
       ...(host !== undefined && { host }),
       ...(readOnly && { readOnly }),
       ...(traceUrl !== undefined && { traceUrl }),
+      ...(onError && { onError }),
       ...(token !== undefined && { token }),
       ...(readOnlyToken !== undefined && { readOnlyToken }),
     });

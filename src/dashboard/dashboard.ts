@@ -4,6 +4,8 @@ import { getPath } from 'hono/utils/url';
 import type { OutboxAdmin } from '../admin/admin.ts';
 import { PostcommitError } from '../errors.ts';
 import { shown } from '../format.ts';
+import { errorText } from '../telemetry/error-text.ts';
+import { redact } from '../telemetry/redaction.ts';
 import { assetResponse } from './assets.ts';
 import type { Authenticated, AuthenticationOptions, DashboardRole, DashboardUser } from './authentication.ts';
 import { Authentication } from './authentication.ts';
@@ -13,7 +15,7 @@ import { Operations } from './operations.ts';
 import { OverviewReader } from './overview.ts';
 import type { RedactionRules } from './redaction.ts';
 import { Redaction } from './redaction.ts';
-import type { Route } from './routes.ts';
+import type { DashboardRoute } from './routes.ts';
 import { routes } from './routes.ts';
 
 export interface DashboardOptions extends AuthenticationOptions {
@@ -31,6 +33,8 @@ export interface DashboardOptions extends AuthenticationOptions {
   redact?: RedactionRules;
   /** The path that it is mounted at in a server of your own, e.g. `/postcommit`. Default: none. */
   basePath?: string;
+  /** Called with an error that is not the user's mistake; the user sees only that there was one. Default: it is written to stderr. */
+  onError?: (error: unknown) => void;
   /** Where the traces of events are, with `{traceId}` in it, e.g. `https://traces.example/trace/{traceId}`. Default: none. */
   traceUrl?: string;
 }
@@ -73,9 +77,15 @@ export function createDashboard(options: DashboardOptions): Dashboard {
   const basePath = checkBasePath(options.basePath);
   const traceUrl = checkTraceUrl(options.traceUrl);
   const redaction = new Redaction(options.redact);
-  const operations = new Operations(describe);
+  const { onError = writeError } = options;
+  const report = (error: unknown) => {
+    const described = describe(error);
+    if (described.code === unexpected) onError(error);
+    return described;
+  };
+  const operations = new Operations(report);
   const feeds = new Map(
-    Object.entries(options.outboxes).map(([name, admin]) => [name, new LiveFeed(new OverviewReader(admin), describe)]),
+    Object.entries(options.outboxes).map(([name, admin]) => [name, new LiveFeed(new OverviewReader(admin), report)]),
   );
   const app = new Hono<Env>({ getPath: (request) => getPath(request).slice(basePath.length) || '/' });
 
@@ -83,7 +93,10 @@ export function createDashboard(options: DashboardOptions): Dashboard {
     await next();
     for (const [name, value] of securityHeaders) c.res.headers.set(name, value);
   });
-  app.onError((error) => errorResponse(error));
+  app.onError((error) => {
+    const described = report(error);
+    return Response.json({ error: described }, { status: statusOf(described.code) });
+  });
   app.notFound(() =>
     Response.json({ error: { code: 'NOT_FOUND', message: 'There is no such route.' } }, { status: 404 }),
   );
@@ -172,7 +185,7 @@ function isForeign(request: Request): boolean {
   return request.headers.get(requestHeader) === null || (site !== null && site !== 'same-origin' && site !== 'none');
 }
 
-function checkRequest(route: Route, user: DashboardUser, request: Request): Response | undefined {
+function checkRequest(route: DashboardRoute, user: DashboardUser, request: Request): Response | undefined {
   if (route.method === 'GET') return undefined;
   if (isForeign(request)) return refuse(403, 'FOREIGN_REQUEST');
   return route.changes && user.role !== 'operator' ? refuse(403, 'READ_ONLY') : undefined;
@@ -237,22 +250,23 @@ const messages: Record<string, string> = {
   TOO_MANY_VIEWERS: 'Too many viewers are connected.',
 };
 
-function errorResponse(error: unknown): Response {
-  const described = describe(error);
-  return Response.json({ error: described }, { status: statusOf(described.code) });
+const unexpected = 'UNEXPECTED';
+
+function writeError(error: unknown): void {
+  process.stderr.write(`postcommit dashboard: ${redact(errorText(error))}\n`);
 }
 
 function describe(error: unknown): { code: string; message: string } {
   if (error instanceof PostcommitError) return { code: error.code, message: error.message };
   // What is not ours may name hosts or values.
-  return { code: 'UNEXPECTED', message: 'The request failed. The log of the server has the error.' };
+  return { code: unexpected, message: 'The request failed. The log of the server has the error.' };
 }
 
 function statusOf(code: string): number {
   if (/UNREACHABLE|REFUSED|READ_ONLY/.test(code)) return 503;
   if (/NOT_FOUND|NO_SUCH/.test(code)) return 404;
   if (/NOT_A_DEAD_LETTER|REDACTED|IN_USE|IN_FLIGHT/.test(code)) return 409;
-  return code === 'UNEXPECTED' ? 500 : 400;
+  return code === unexpected ? 500 : 400;
 }
 
 function checkBasePath(path = ''): string {

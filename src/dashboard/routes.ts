@@ -21,7 +21,7 @@ export interface RouteInput {
   redaction: Redaction;
 }
 
-export interface Route {
+export interface DashboardRoute {
   method: 'GET' | 'POST';
   /** Below `/api/:outbox`. */
   path: string;
@@ -30,19 +30,24 @@ export interface Route {
   handle(input: RouteInput): Promise<unknown>;
 }
 
-const read = (method: Route['method'], path: string, handle: Route['handle']): Route => ({
+const read = (method: DashboardRoute['method'], path: string, handle: DashboardRoute['handle']): DashboardRoute => ({
   method,
   path,
   changes: false,
   handle,
 });
-const change = (path: string, handle: Route['handle']): Route => ({ method: 'POST', path, changes: true, handle });
+const change = (path: string, handle: DashboardRoute['handle']): DashboardRoute => ({
+  method: 'POST',
+  path,
+  changes: true,
+  handle,
+});
 
 /**
  * The routes of an outbox. Searches are POST with the filter in the body: headers and error texts do not belong in URLs, which
  * servers log. The answers are those of `outbox.admin` and `postcommit --json`.
  */
-export const routes: readonly Route[] = [
+export const routes: readonly DashboardRoute[] = [
   read('POST', '/search', ({ admin, body }) => admin.search(toFilter(body) as SearchFilter)),
   read('GET', '/events/:id', story),
   read('GET', '/events/:id/payload', payload),

@@ -6,8 +6,6 @@ import { createDashboard } from './dashboard.ts';
 export interface ServeDashboardOptions extends DashboardOptions, Partial<ListenOptions> {
   /** Default 4400. */
   port?: number;
-  /** Called with an error that is not the user's mistake. The client gets 500, without it. */
-  onError?: (error: unknown) => void;
 }
 
 export interface DashboardServer {
@@ -17,18 +15,22 @@ export interface DashboardServer {
   stop(): Promise<void>;
 }
 
-export const dashboardPort = 4_400;
+const dashboardPort = 4_400;
 
 /**
  * Serves a dashboard on a port. On loopback it needs no token. On any other address it fails with
  * POSTCOMMIT_E_DASHBOARD_NO_AUTH unless it has a token or `authenticate`.
  */
 export async function serveDashboard(options: ServeDashboardOptions): Promise<DashboardServer> {
-  const { port = dashboardPort, host, onError, ...rest } = options;
+  const { port = dashboardPort, host, ...rest } = options;
   const listen = resolveListen({ port, ...(host !== undefined && { host }) });
   const dashboard = createDashboard({ ...rest, open: rest.open ?? isLoopback(listen.host) });
   try {
-    const { url, stop } = await serveHttp({ ...listen, fetch: dashboard.fetch, ...(onError && { onError }) });
+    const { url, stop } = await serveHttp({
+      ...listen,
+      fetch: dashboard.fetch,
+      ...(rest.onError && { onError: rest.onError }),
+    });
     return {
       url: `${url}${rest.basePath ?? ''}`,
       stop: () => {

@@ -25,7 +25,9 @@ describe('help', () => {
         ),
         ...['queues', 'destinations', 'forget'].map((c) => `postcommit ${c}`),
         ...['list', 'pause', 'resume'].flatMap((c) => [`postcommit queues ${c}`, `postcommit destinations ${c}`]),
-        ...['doctor', 'grants', 'prune', 'partitions', 'requeue-orphans', 'audit'].map((c) => `postcommit ${c}`),
+        ...['doctor', 'grants', 'prune', 'partitions', 'requeue-orphans', 'audit', 'dashboard'].map(
+          (c) => `postcommit ${c}`,
+        ),
         'postcommit schedules',
         ...['list', 'pause', 'resume', 'trigger', 'remove'].map((c) => `postcommit schedules ${c}`),
         ...['list', 'convert', 'rotate', 'drop'].map((c) => `postcommit partitions ${c}`),

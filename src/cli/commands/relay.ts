@@ -147,7 +147,8 @@ async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
     uncaught.start();
     const dashboardPort = portOf(dashboardFlag);
     if (dashboardPort !== undefined) {
-      dashboard = await startDashboard(settings, terminal, { port: dashboardPort });
+      const onError = (error: unknown) => logger.error({ err: errorText(error) }, 'the dashboard failed to answer');
+      dashboard = await startDashboard(settings, terminal, { port: dashboardPort, onError });
       logger.info({ url: dashboard.url }, 'dashboard');
     }
     if (once) {

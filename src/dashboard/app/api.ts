@@ -17,7 +17,7 @@ export type Json<T> = T extends Date ? string : T extends object ? { [K in keyof
 
 export type OverviewData = Json<Overview>;
 export type StoryData = Json<EventStory>;
-export type EventRow = Json<EventSummary>;
+export type ListedEvent = Json<EventSummary>;
 export type LetterRow = Json<DeadLetter>;
 export type GroupRow = Json<DeadLetterGroup>;
 export type BlockedRow = Json<BlockedAggregate>;

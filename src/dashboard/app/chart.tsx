@@ -78,7 +78,7 @@ export function Chart({ title, times, lines, format }: ChartProps) {
       plot.current = undefined;
     };
   }, [scheme]);
-  useEffect(() => plot.current?.setData(data));
+  useEffect(() => plot.current?.setData(latest.current), [times.length, times.at(-1)]);
 
   const index = pointer.value ?? times.length - 1;
   const shown = lines.map(({ label, colour, values }) => {

@@ -1,6 +1,6 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
-import { type BlockedRow, type EventRow, get, post } from './api.ts';
+import { type BlockedRow, get, type ListedEvent, post } from './api.ts';
 import { messageOf } from './failure.ts';
 import { plural } from './format.ts';
 import { useLoaded } from './load.ts';
@@ -8,7 +8,7 @@ import { AggregateLink, Empty, ErrorText, EventLink, Problem, Section, State, Ta
 import { go, href, route } from './route.ts';
 
 interface Page {
-  events: EventRow[];
+  events: ListedEvent[];
   next?: string;
 }
 
@@ -36,7 +36,7 @@ const idPattern = /^(\d{1,19}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0
 
 export function EventsPage() {
   const [status = ''] = route.value.rest;
-  const rows = useSignal<EventRow[]>([]);
+  const rows = useSignal<ListedEvent[]>([]);
   const next = useSignal<string | undefined>(undefined);
   const filter = useSignal<Record<string, unknown>>({});
   const problem = useSignal<string | undefined>(undefined);
@@ -149,7 +149,7 @@ export function EventsPage() {
   );
 }
 
-export function EventTable({ events }: { events: readonly EventRow[] }) {
+export function EventTable({ events }: { events: readonly ListedEvent[] }) {
   return (
     <Table label="Events" columns={['Event', 'Type', 'Aggregate', 'Status', 'Emitted', 'Attempts', 'Last error']}>
       {events.map((event) => (

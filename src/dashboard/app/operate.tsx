@@ -1,6 +1,6 @@
 import { useSignal } from '@preact/signals';
 import { type Action, ActionDialog } from './action.tsx';
-import { canChange, type EventRow, post } from './api.ts';
+import { canChange, type ListedEvent, post } from './api.ts';
 import { toFilter } from './events.tsx';
 import { messageOf } from './failure.ts';
 import { number, plural } from './format.ts';
@@ -160,7 +160,11 @@ async function countMatches(filter: object, statuses: string[]): Promise<string>
   let count = 0;
   let isMore = false;
   for (const status of statuses) {
-    const page = await post<{ events: EventRow[]; next?: string }>('search', { ...filter, status, limit: previewMax });
+    const page = await post<{ events: ListedEvent[]; next?: string }>('search', {
+      ...filter,
+      status,
+      limit: previewMax,
+    });
     count += page.events.length;
     isMore ||= page.next !== undefined;
   }

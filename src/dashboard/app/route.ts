@@ -1,13 +1,13 @@
 import { signal } from '@preact/signals';
 
 /** Where the browser is: `#/<outbox>/<page>/<rest>`. No payload, header or error text is ever part of it. */
-export interface Route {
+export interface PageAddress {
   outbox: string;
   page: string;
   rest: string[];
 }
 
-export const route = signal<Route>(read());
+export const route = signal<PageAddress>(read());
 
 addEventListener('hashchange', () => {
   route.value = read();
@@ -15,7 +15,7 @@ addEventListener('hashchange', () => {
   scrollTo(0, 0);
 });
 
-function read(): Route {
+function read(): PageAddress {
   const [outbox = '', page = '', ...rest] = location.hash.replace(/^#\/?/, '').split('/').map(decode);
   return { outbox, page: page || 'overview', rest };
 }
