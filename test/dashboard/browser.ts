@@ -5,6 +5,8 @@ import { delimiter, join } from 'node:path';
 import { type Browser, chromium, type Page } from 'playwright-core';
 import { unpackDebianPackage } from '../../services/debian-package.ts';
 import { findProgram } from '../../services/run-command.ts';
+import { NotAvailable } from '../../services/service.ts';
+import { recordServer } from '../support/servers-used.ts';
 
 /** A real Chromium: the one of this machine, or Debian's, unpacked into the cache folder. */
 export async function launchBrowser(): Promise<Browser> {
@@ -22,6 +24,13 @@ export async function launchBrowser(): Promise<Browser> {
     args,
     env: { ...(process.env as Record<string, string>), ...env },
   });
+}
+
+/** Why tests with a browser are skipped. Throws what is no reason: with CI=true nothing is. */
+export function reasonToSkip(error: unknown): string {
+  if (!(error instanceof NotAvailable) || process.env.CI === 'true') throw error;
+  recordServer(`no Chromium (${error.message})`);
+  return error.message;
 }
 
 const fontSettings = 'fonts.conf';

@@ -1,9 +1,11 @@
 import { useSignal } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
+import { useEffect } from 'preact/hooks';
 import { type Action, ActionDialog } from './action.tsx';
 import { apiUrl, canChange, get, me, type StoryData } from './api.ts';
 import { EditDialog } from './edit.tsx';
 import { bytes, plural, pretty } from './format.ts';
+import { overview } from './live.ts';
 import { useLoaded } from './load.ts';
 import { AggregateLink, Copy, ErrorText, EventLink, Problem, Section, State, Time } from './parts.tsx';
 import { route } from './route.ts';
@@ -14,6 +16,10 @@ export function EventPage() {
     get<StoryData>(`events/${encodeURIComponent(id)}`),
   );
   const story = data.value;
+  // An event that is not settled yet is read again with each state of the outbox.
+  useEffect(() => {
+    if (story?.status === 'PENDING' || story?.status === 'PROCESSING') reload();
+  }, [overview.value?.at]);
   return (
     <>
       <h1>Event</h1>
