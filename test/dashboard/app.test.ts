@@ -169,6 +169,27 @@ test('a group of dead letters is retried, with a preview and a result; a second 
   scene.healed = false;
 });
 
+test('the retry of 10,000 dead letters shows its progress', async () => {
+  await scene.db.query('alter table postcommit.outbox_events disable trigger user');
+  await scene.db.query(
+    `with e as (
+       insert into postcommit.outbox_events (id, aggregate_type, aggregate_id, event_type, payload)
+       select gen_random_uuid(), 'bulk', n::text, 'order.paid', '{}' from generate_series(1, 10000) n
+       returning seq, postcommit.key_hash(aggregate_type, aggregate_id, ordering_key) as key
+     )
+     insert into postcommit.outbox_dead_letters (seq, reason, attempts, key, error)
+     select seq, 'exhausted', 1, key, 'timeout of request ' || seq from e`,
+  );
+  await scene.db.query('alter table postcommit.outbox_events enable trigger user');
+  const page = await open('dead-letters');
+  const group = page.getByRole('listitem').filter({ hasText: 'timeout of request' });
+  await group.getByRole('button', { name: 'Retry' }).first().click();
+  await page.getByText('10,000 events will be retried.').waitFor();
+  await page.getByRole('dialog').getByRole('button', { name: 'Retry' }).click();
+  await page.getByText('changed so far').waitFor();
+  await page.getByText('Done. 10,000 events changed.').waitFor();
+});
+
 test('a destination is paused and resumed', async () => {
   const page = await open('operate');
   const row = page.getByRole('row', { name: /destination kafka/ });
