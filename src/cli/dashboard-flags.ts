@@ -53,6 +53,7 @@ export async function startDashboard(
     const { admin } = createOutbox({ db: fromPg(pool), schema });
     const token = env.POSTCOMMIT_DASHBOARD_TOKEN || undefined;
     const readOnlyToken = env.POSTCOMMIT_DASHBOARD_READ_ONLY_TOKEN || undefined;
+    const { by } = settings.operator();
     const server = await serveDashboard({
       outboxes: { [schema]: admin },
       port,
@@ -61,6 +62,7 @@ export async function startDashboard(
       ...(readOnly && { readOnly }),
       ...(traceUrl !== undefined && { traceUrl }),
       ...(onError && { onError }),
+      ...(by !== undefined && { by }),
       ...(token !== undefined && { token }),
       ...(readOnlyToken !== undefined && { readOnlyToken }),
     });

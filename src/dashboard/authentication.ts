@@ -13,6 +13,8 @@ export interface DashboardUser {
 }
 
 export interface AuthenticationOptions {
+  /** The name in the audit table of everyone who uses an open dashboard. Default `dashboard`. */
+  by?: string;
   /** Lets operators in. At least 16 characters: `openssl rand -hex 24` writes one. */
   token?: string;
   /** Lets readers in, who can change nothing. At least 16 characters, and not the other one. */
@@ -78,7 +80,7 @@ export class Authentication {
       const user = await authenticate(request);
       return user === undefined ? { refused: 'missing' } : { user };
     }
-    if (!this.usesTokens) return { user: { role: 'operator', by: 'dashboard' } };
+    if (!this.usesTokens) return { user: { role: 'operator', by: this.#options.by ?? 'dashboard' } };
     // A session is valid also while its address is locked: an attacker behind the same proxy must not lock operators out.
     const cookie = cookieOf(request);
     const role = cookie === undefined ? undefined : this.#roleOfSession(cookie);

@@ -44,11 +44,15 @@ it('refuses an address that others can reach, unless it has a token', async () =
 });
 
 it('serves the app and its API until it is stopped', async () => {
-  const { url, stop } = await serve(['dashboard', '--port', '0']);
+  const { url, stop } = await serve(['dashboard', '--port', '0', '--operator', 'ann']);
   const page = await fetch(`${url}/`);
   expect(page.headers.get('content-security-policy')).toContain("default-src 'none'");
   expect(await page.text()).toContain('<script type="module" src="app.js">');
-  expect(await (await fetch(`${url}/api/me`)).json()).toMatchObject({ role: 'operator', outboxes: ['postcommit'] });
+  expect(await (await fetch(`${url}/api/me`)).json()).toMatchObject({
+    by: 'ann',
+    role: 'operator',
+    outboxes: ['postcommit'],
+  });
   expect(await stop()).toBe(0);
 });
 
