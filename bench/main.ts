@@ -4,6 +4,7 @@ import { parseArgs } from 'node:util';
 import { payloadBytesMin, type Settings } from './contenders/contender.ts';
 import { goalText, jsonLine, type Measurement, printed, table } from './report.ts';
 import { brokers } from './suites/brokers.ts';
+import { dashboard } from './suites/dashboard.ts';
 import { drain } from './suites/drain.ts';
 import { emit } from './suites/emit.ts';
 import { inbox } from './suites/inbox.ts';
@@ -15,7 +16,19 @@ import { scale } from './suites/scale.ts';
 import { type BenchOptions, type Suite, UsageError } from './suites/suite.ts';
 import { webhooks } from './suites/webhooks.ts';
 
-const suites: readonly Suite[] = [emit, inbox, notifyTrigger, drain, latency, queues, scale, brokers, webhooks, peers];
+const suites: readonly Suite[] = [
+  emit,
+  inbox,
+  notifyTrigger,
+  drain,
+  latency,
+  queues,
+  scale,
+  dashboard,
+  brokers,
+  webhooks,
+  peers,
+];
 
 const usage = `Usage: npm run bench -- [suite ...] [options]
 

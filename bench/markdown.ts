@@ -26,6 +26,10 @@ const suites: Record<string, { title: string; text: string }> = {
     title: 'What history costs',
     text: "The relay's own claims in outboxes that differ only in what lies beside the backlog; draining while a session holds an old snapshot; memory. The history was made with generate_series and has small payloads.",
   },
+  dashboard: {
+    title: 'What history costs the dashboard',
+    text: 'Requests of the dashboard to outboxes that differ only in how many delivered events they hold, one here, one there. The baseline has a thousand, so that both answer with full pages.',
+  },
   brokers: {
     title: 'Into brokers',
     text: 'What the relay leaves of the speed of a broker’s client: the same client alone publishes the same bytes from memory, with the same promise.',

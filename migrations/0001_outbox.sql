@@ -166,6 +166,37 @@ comment on column :"schema".outbox_dead_letters.cancelled_by is 'Who cancelled i
 comment on column :"schema".outbox_dead_letters.cancel_note is 'Why, as given.';
 comment on column :"schema".outbox_dead_letters.queue is 'The queue that it returns to; NULL means default.';
 create index outbox_dead_letters_dead_at_idx on :"schema".outbox_dead_letters (dead_at, seq);
+-- Few dead letters block their key, and the dashboard lists them every few seconds.
+create index outbox_dead_letters_blocking_idx on :"schema".outbox_dead_letters (seq) where blocking;
+
+-- Payloads that operators have corrected: see edit_dead_letter(). The log keeps the payload as it was emitted; a relay delivers
+-- the last edit. Almost always empty, and a claim reads it only when it is not.
+create table :"schema".outbox_edits (
+  seq       bigint not null,
+  edited_at timestamptz not null default clock_timestamp(),
+  payload   jsonb not null,
+  edited_by text not null,
+  reason    text,
+  primary key (seq, edited_at)
+);
+comment on column :"schema".outbox_edits.edited_by is 'Who edited it: as given, or the database role.';
+
+-- What operators have done, with the CLI, the dashboard or code: one row per operation. A row without finished_at is of an
+-- operation that is running, or whose process ended before it did.
+create table :"schema".outbox_audit (
+  id          bigint generated always as identity primary key,
+  started_at  timestamptz not null default now(),
+  finished_at timestamptz,
+  operator    text not null,
+  action      text not null,
+  target      jsonb not null default '{}',
+  reason      text,
+  changed     bigint check (changed >= 0),
+  error       text
+);
+comment on column :"schema".outbox_audit.operator is 'Who: as given, or the database role.';
+comment on column :"schema".outbox_audit.target is 'What the operation selected, e.g. ids or conditions.';
+comment on column :"schema".outbox_audit.changed is 'How many events or rows it changed.';
 
 -- Destinations -----------------------------------------------------------------------------------------------------------
 

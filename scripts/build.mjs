@@ -1,11 +1,12 @@
 #!/usr/bin/env node
 // Builds the package. Usage: node scripts/build.mjs [output folder, default dist]
 //
-// Two modules of src read files that a bundle of the package does not have. Their built versions hold the contents instead.
+// Three modules of src read files that a bundle of the package does not have. Their built versions hold the contents instead.
 import { execFileSync } from 'node:child_process';
 import { chmodSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { buildDashboardApp } from './dashboard-app.mjs';
 
 const projectFolder = join(dirname(fileURLToPath(import.meta.url)), '..');
 const outputFolder = resolve(process.argv[2] ?? join(projectFolder, 'dist'));
@@ -19,6 +20,7 @@ try {
 }
 embed('database/sql-files.js', 'sqlFiles', readSqlFiles());
 embed('package-version.js', 'packageVersion', readPackage().version);
+embed('dashboard/app-files.js', 'appFiles', buildDashboardApp());
 chmodSync(join(outputFolder, 'cli/main.js'), 0o755);
 
 /** Replaces a module that exports one function of this name by one whose function returns `value`. */

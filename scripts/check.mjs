@@ -9,6 +9,7 @@ const projectFolder = join(dirname(fileURLToPath(import.meta.url)), '..');
 
 const checks = [
   { name: 'types', command: 'tsc --noEmit' },
+  { name: 'types of the dashboard', command: 'tsc --noEmit -p src/dashboard/app' },
   { name: 'lint and format', command: 'biome check --error-on-warnings .' },
   { name: 'layers', command: 'node scripts/check-layers.mjs' },
   { name: 'language', command: 'node scripts/check-language.mjs' },

@@ -156,6 +156,12 @@ export const errorCodes = {
   POSTCOMMIT_E_BAD_FILTER: 'The filter is invalid, so nothing was read or changed.',
   POSTCOMMIT_E_BAD_CURSOR:
     'The cursor does not belong to this list. Pass the `next` of the previous page, with the same order, or start without a cursor.',
+  POSTCOMMIT_E_NOT_A_DEAD_LETTER:
+    'The event is not a dead letter, so nothing was changed. Another operator may have retried it, or retention has deleted it.',
+  POSTCOMMIT_E_PAYLOAD_REDACTED:
+    'Parts of the payload are hidden by redaction rules, so it cannot be edited here and nothing was changed. Edit it with `npx postcommit dead edit`, or remove the rule.',
+  POSTCOMMIT_E_DASHBOARD_NO_AUTH:
+    'The dashboard would be open to everyone who can reach it, so it did not start. Pass a token of at least 16 characters or authenticate, or pass open: true behind your own protection.',
   POSTCOMMIT_E_NOT_FOUND: 'No matching event was found.',
   POSTCOMMIT_E_NO_SUCH_DESTINATION:
     'There is no such destination, so nothing was changed. A relay registers its destinations when it starts.',

@@ -1,5 +1,6 @@
 export { fromPg } from './adapters/pg.ts';
 export { OutboxAdmin } from './admin/admin.ts';
+export type { AuditFilter, Operator } from './admin/audit.ts';
 export type { CancelOptions, CancelResult, ReplayOptions, ReplayResult, UndeliveredResult } from './admin/bulk.ts';
 export type { BulkOptions, BulkResult, DuplicateId } from './admin/chunks.ts';
 export type { PauseOptions } from './admin/destinations.ts';
@@ -7,6 +8,7 @@ export type { CheckName } from './admin/doctor/checks.ts';
 export type { Diagnosis, DoctorOptions, Finding } from './admin/doctor/doctor.ts';
 export type { CheckFinding, Severity } from './admin/doctor/finding.ts';
 export type { DoctorLimits } from './admin/doctor/limits.ts';
+export type { EditedEvent } from './admin/editing.ts';
 export type {
   DeadLetterFilter,
   DeadLetterSelector,
@@ -14,6 +16,7 @@ export type {
   EventFilter,
   ListFilter,
   ReplayTarget,
+  SearchFilter,
   UndeliveredTarget,
 } from './admin/filters.ts';
 export type { ForgetOptions, ForgetResult } from './admin/forgotten-targets.ts';
@@ -84,8 +87,12 @@ export type { PartitionInfo, Partitioning, PartitionState } from './outbox/maint
 export type { PartitionUnit } from './outbox/maintaining/partition.ts';
 export type { Rotation } from './outbox/maintaining/rotate.ts';
 export type { OutboxCounts } from './outbox/operating/count.ts';
-export type { DeadLetterFacts, Delivery, EventDetails, FailedAttempt } from './outbox/operating/find.ts';
+export type { DeadLetterCount } from './outbox/operating/count-dead-letters.ts';
+export type { DeadLetterFacts, Delivery, EventDetails, FailedAttempt, PayloadEdit } from './outbox/operating/find.ts';
+export type { DeadLetterGroup } from './outbox/operating/group-dead-letters.ts';
 export type { EventStatus, EventSummary, ListOrder } from './outbox/operating/list.ts';
+export type { AuditEntry } from './outbox/operating/list-audit.ts';
+export type { BlockedAggregate } from './outbox/operating/list-blocked.ts';
 export type { DeadLetter } from './outbox/operating/list-dead-letters.ts';
 export type { DestinationInfo } from './outbox/operating/list-destinations.ts';
 export type { MaintenanceInfo, MaintenanceLeader, MaintenanceTaskInfo } from './outbox/operating/list-maintenance.ts';
@@ -94,6 +101,7 @@ export type { HandlerProgress, RunningHandler } from './outbox/operating/list-pr
 export type { QueueInfo } from './outbox/operating/list-queues.ts';
 export type { RelayInfo } from './outbox/operating/list-relays.ts';
 export type { ScheduleDeclaration, ScheduleInfo } from './outbox/operating/list-schedules.ts';
+export type { LatencySample } from './outbox/operating/sample-latency.ts';
 export type {
   Message,
   Publisher,

@@ -28,7 +28,7 @@ async function eventsOf({ backlog, topic }: BrokerTask): Promise<MemoryEvent[]> 
   const [{ envelope }, { DeliveredEvent }, { toMessage }, { uuidV7 }] = await Promise.all([
     dist('wire/envelope.js'),
     dist('wire/delivered-event.js'),
-    dist('relay/deliver/message.js'),
+    dist('relay/deliver/destinations/message.js'),
     dist('uuid.js'),
   ]);
   const serializer = envelope();

@@ -237,7 +237,9 @@ begin
       left join lateral (
         select case when pg_column_size(p.payload) <= inline_bytes_max and clock_timestamp() < text_until then p.payload::text end as payload,
                l.headers::text as headers
-          from (select case when pg_column_size(l.payload) > inline_bytes_max then null
+          from (select case when pg_column_size(l.payload) > inline_bytes_max
+                              or (select exists (select from :"schema".outbox_edits))
+                                 and exists (select from :"schema".outbox_edits x where x.seq = l.seq) then null
                             when pg_column_compression(l.payload) is null then l.payload else l.payload #> '{}' end as payload
                 offset 0) p
         offset 0

@@ -151,6 +151,10 @@ begin
         offset 0
       ) t on true
      where l.seq = claimed_seq;
+    -- Every event with an edit has a replay_id. The relay loads the edited payload.
+    if replay_id is not null and exists (select from :"schema".outbox_edits x where x.seq = claimed_seq) then
+      payload := null;
+    end if;
   end if;
 end
 $postcommit$;

@@ -1,4 +1,4 @@
--- Removes a chunk of old events from the log, with their failures, dead letters and delivery records. Examines the lowest seqs
+-- Removes a chunk of old events from the log, with their failures, edits, dead letters and delivery records. Examines the lowest seqs
 -- after `after`, at most `rows_max` of them. Removes an event only if it has a delivery record or is a discarded dead letter.
 -- Keeps, at any age, an event in the queue or on the shelf, an unresolved dead letter, and an orphan (find_orphans). In a
 -- partitioned log it works on the default partition; the others are dropped whole.
@@ -97,6 +97,7 @@ begin
     execute format('delete from %s where seq = any ($1)', log) using doomed;
     get diagnostics pruned = row_count;
     delete from :"schema".outbox_failures f where f.seq = any (doomed);
+    delete from :"schema".outbox_edits x where x.seq = any (doomed);
     delete from :"schema".outbox_dead_letters d where d.seq = any (doomed);
     -- A delivery record is removed with the last of its events, usually its highest seq: that one is looked up first, otherwise
     -- each chunk would search all of a long record. Then range by range of the multirange: a scattered one would have to be

@@ -26,7 +26,8 @@ begin
     insert into :"schema".outbox_queue as q (seq, key, done, owed, replay_id, queue)
     select seq, key, done, owed, replay_id, queue from chosen order by seq
     on conflict (seq) do update
-      set blocking = false, attempts = 0, takeovers = 0, available_at = null, done = excluded.done, owed = excluded.owed
+      set blocking = false, attempts = 0, takeovers = 0, available_at = null, done = excluded.done, owed = excluded.owed,
+          replay_id = excluded.replay_id
       where q.blocking
   )
   select jsonb_build_object(

@@ -1,40 +1,20 @@
-import { codedDatabaseError } from '../database/database-error.ts';
 import type { Executor } from '../database/executor.ts';
 import { notifyInProcess, notifyRelays } from '../outbox/emitting/notify.ts';
-import type { OutboxCounts } from '../outbox/operating/count.ts';
-import { countAll } from '../outbox/operating/count.ts';
-import type { EventDetails } from '../outbox/operating/find.ts';
-import { find } from '../outbox/operating/find.ts';
-import type { EventSummary } from '../outbox/operating/list.ts';
-import type { DeadLetter } from '../outbox/operating/list-dead-letters.ts';
-import type { DestinationInfo } from '../outbox/operating/list-destinations.ts';
-import { listDestinations } from '../outbox/operating/list-destinations.ts';
-import type { MaintenanceInfo } from '../outbox/operating/list-maintenance.ts';
-import { listMaintenance } from '../outbox/operating/list-maintenance.ts';
-import type { MissingTarget } from '../outbox/operating/list-missing-targets.ts';
-import { listMissingTargets } from '../outbox/operating/list-missing-targets.ts';
-import type { RunningHandler } from '../outbox/operating/list-progress.ts';
-import { listProgress } from '../outbox/operating/list-progress.ts';
-import type { QueueInfo } from '../outbox/operating/list-queues.ts';
-import { listQueues } from '../outbox/operating/list-queues.ts';
-import type { RelayInfo } from '../outbox/operating/list-relays.ts';
-import { listRelays } from '../outbox/operating/list-relays.ts';
 import { pause, resume } from '../outbox/operating/pause.ts';
+import type { Operator } from './audit.ts';
+import { AuditTrail } from './audit.ts';
 import type { CancelOptions, CancelResult, ReplayOptions, ReplayResult, UndeliveredResult } from './bulk.ts';
 import { cancelEvents, makeEventsDue, replayEvents, requeueAllOrphans, resolveDeadLetters } from './bulk.ts';
 import type { BulkOptions, BulkResult } from './chunks.ts';
 import type { PauseOptions } from './destinations.ts';
 import { changeDestination, checkReason } from './destinations.ts';
-import type { Diagnosis, DoctorOptions } from './doctor/doctor.ts';
-import { examine } from './doctor/doctor.ts';
-import { toReference } from './event-reference.ts';
-import type { DeadLetterFilter, DeadLetterTarget, ListFilter, ReplayTarget, UndeliveredTarget } from './filters.ts';
-import { checkLimit } from './filters.ts';
+import type { EditedEvent } from './editing.ts';
+import { editAndRetryDeadLetter } from './editing.ts';
+import { withErrorCodes } from './error-codes.ts';
+import type { DeadLetterTarget, ReplayTarget, UndeliveredTarget } from './filters.ts';
 import type { ForgetOptions, ForgetResult } from './forgotten-targets.ts';
 import { forgetTarget } from './forgotten-targets.ts';
-import type { OutboxHealth, OutboxHealthLimits } from './health.ts';
-import { checkHealth } from './health.ts';
-import { listEvents, listLetters } from './listing.ts';
+import { OutboxInspector } from './inspector.ts';
 import { checkOptionNames } from './option-names.ts';
 import { PartitionAdmin } from './partitions.ts';
 import type { PruneOptions, PruneResult } from './pruning.ts';
@@ -58,62 +38,29 @@ export interface OutboxAdminOptions {
  * operations work in chunks of 1,000 events, each in a transaction of its own. If a bulk operation fails or its `signal`
  * stops it, completed chunks stay committed, and it can be called again.
  */
-export class OutboxAdmin {
-  readonly #db: Executor;
-  readonly #schema: string;
+export class OutboxAdmin extends OutboxInspector {
   readonly #notify: boolean;
   /** The partitions of the log: list, convert, rotate, drop. */
   readonly partitions: PartitionAdmin;
   /** The schedules of relays: list, pause, resume, trigger, remove. */
   readonly schedules: ScheduleAdmin;
 
-  constructor(options: OutboxAdminOptions) {
-    this.#db = options.db;
-    this.#schema = options.schema;
-    this.#notify = options.notify;
-    this.partitions = new PartitionAdmin(options.db, options.schema);
-    this.schedules = new ScheduleAdmin(options.db, options.schema);
+  constructor(options: OutboxAdminOptions, operator: Operator = {}) {
+    const { db, schema, notify } = options;
+    super(db, schema, new AuditTrail(db, schema, operator));
+    this.#notify = notify;
+    this.partitions = new PartitionAdmin(db, schema, this.trail);
+    this.schedules = new ScheduleAdmin(db, schema, this.trail);
   }
 
   /**
-   * Finds one event by its id or its seq, with its status, every failed attempt and its error, and every delivery.
-   * Returns `undefined` if there is no such event, or retention has deleted it. In a partitioned log several events can
-   * have the same id: this returns the one with the lowest seq, and `sameId` has the seqs of the others.
+   * The same operations on behalf of a person or program: `audit()` then tells who it was, and why.
    *
    * @example
-   * const event = await admin.find('0198c5a2-7d9e-7cc3-98c4-dc0c0c07398f');
-   * for (const { attempt, at, target, error } of event?.failures ?? []) console.log(attempt, at, target, error);
+   * await outbox.admin.as({ by: 'ann', reason: 'the broker is up again' }).retry({ error: 'ECONNREFUSED' });
    */
-  find(idOrSeq: string): Promise<EventDetails | undefined> {
-    return withErrorCodes(() => find(this.#db, this.#schema, toReference(idOrSeq)));
-  }
-
-  /**
-   * A page of events, newest first by default. Pass `next` as `after` to get the next page; the last page has no `next`.
-   * Events that are emitted meanwhile do not shift pages and do not appear twice.
-   *
-   * @example
-   * let after: string | undefined;
-   * do {
-   *   const page = await admin.list({ type: 'order.created', status: 'FAILED', ...(after && { after }) });
-   *   for (const { id, createdAt, lastError } of page.events) console.log(id, createdAt, lastError);
-   *   after = page.next;
-   * } while (after);
-   */
-  list(filter: ListFilter = {}): Promise<{ events: EventSummary[]; next?: string }> {
-    return withErrorCodes(() => listEvents(this.#db, this.#schema, filter));
-  }
-
-  /**
-   * A page of dead letters, newest event first, without discarded ones by default. A dead letter whose event was deleted from
-   * outbox_events has no id any more: use its seq.
-   *
-   * @example
-   * const { deadLetters } = await admin.deadLetters({ error: 'ECONNREFUSED', limit: 100 });
-   * for (const { id, type, reason, attempts, error } of deadLetters) console.log(id, type, reason, attempts, error);
-   */
-  deadLetters(filter: DeadLetterFilter = {}): Promise<{ deadLetters: DeadLetter[]; next?: string }> {
-    return withErrorCodes(() => listLetters(this.#db, this.#schema, filter));
+  as(operator: Operator): OutboxAdmin {
+    return new OutboxAdmin({ db: this.db, schema: this.schema, notify: this.#notify }, operator);
   }
 
   /**
@@ -131,7 +78,7 @@ export class OutboxAdmin {
    * const { count } = await admin.retry({ type: 'order.created', error: 'ECONNREFUSED' });
    */
   retry(target: DeadLetterTarget, options: BulkOptions = {}): Promise<BulkResult> {
-    return this.#bulk(() => resolveDeadLetters(this.#db, this.#schema, 'retry', target, options));
+    return this.#bulk('retry', target, (db) => resolveDeadLetters(db, this.schema, 'retry', target, options));
   }
 
   /**
@@ -143,7 +90,22 @@ export class OutboxAdmin {
    * const { count } = await admin.discard({ reason: 'rejected', to: weekAgo });
    */
   discard(target: DeadLetterTarget, options: BulkOptions = {}): Promise<BulkResult> {
-    return this.#bulk(() => resolveDeadLetters(this.#db, this.#schema, 'discard', target, options));
+    return this.#bulk('discard', target, (db) => resolveDeadLetters(db, this.schema, 'discard', target, options));
+  }
+
+  /**
+   * Gives a dead letter another payload and puts it back into the queue, in its place of the order, as `retry` does. The log
+   * keeps the payload as it was emitted; `find()` has both, with who edited it and why. Handlers and destinations that already
+   * have the event keep the payload that they got. Headers and the schema version stay. The payload is not checked against a
+   * catalogue. Fails if the event is not a dead letter, for example because another operator has retried it.
+   *
+   * @example
+   * await admin.as({ by: 'ann', reason: 'the amount was negative' }).editAndRetry(id, { orderId: '42', amount: 100 });
+   */
+  editAndRetry(idOrSeq: string, payload: unknown): Promise<EditedEvent> {
+    return this.#bulk('editAndRetry', { ids: [idOrSeq] }, (db) =>
+      editAndRetryDeadLetter(db, this.schema, idOrSeq, payload, this.trail),
+    );
   }
 
   /**
@@ -156,7 +118,7 @@ export class OutboxAdmin {
    * const { count } = await admin.replay({ type: 'order.created', from: new Date('2026-03-01'), to: new Date('2026-03-02') });
    */
   replay(target: ReplayTarget, options: ReplayOptions = {}): Promise<ReplayResult> {
-    return this.#bulk(() => replayEvents(this.#db, this.#schema, target, options));
+    return this.#bulk('replay', target, (db) => replayEvents(db, this.schema, target, options));
   }
 
   /**
@@ -168,7 +130,7 @@ export class OutboxAdmin {
    * const { count } = await admin.makeDue({ ids: ['0198c5a2-7d9e-7cc3-98c4-dc0c0c07398f'] });
    */
   makeDue(target: UndeliveredTarget, options: BulkOptions = {}): Promise<UndeliveredResult> {
-    return this.#bulk(() => makeEventsDue(this.#db, this.#schema, target, options));
+    return this.#bulk('makeDue', target, (db) => makeEventsDue(db, this.schema, target, options));
   }
 
   /**
@@ -185,7 +147,9 @@ export class OutboxAdmin {
    * const { count, running } = await admin.cancel({ aggregate: ['order', '42'] }, { by: 'ann', reason: 'test data' });
    */
   cancel(target: UndeliveredTarget, options: CancelOptions = {}): Promise<CancelResult> {
-    return this.#bulk(() => cancelEvents(this.#db, this.#schema, target, options));
+    const { by = this.trail.by, reason = this.trail.reason } = options ?? {};
+    const work = (db: Executor) => cancelEvents(db, this.schema, target, { ...options, by, reason });
+    return this.#bulk('cancel', target, work, { by, reason });
   }
 
   /**
@@ -198,72 +162,7 @@ export class OutboxAdmin {
    * const { count } = await admin.requeueOrphans();
    */
   requeueOrphans(options: BulkOptions = {}): Promise<BulkResult> {
-    return this.#bulk(() => requeueAllOrphans(this.#db, this.#schema, options));
-  }
-
-  /**
-   * Counts of events by state. Figures up to 100,000 are exact, larger ones are estimates or lower bounds; `exact` tells
-   * which.
-   *
-   * @example
-   * const { pending, failed, oldestPendingMs, exact } = await admin.counts();
-   * console.log(`${exact.pending ? '' : 'about '}${pending} pending, the oldest for ${oldestPendingMs ?? 0} ms; ${failed} failed`);
-   */
-  counts(): Promise<OutboxCounts> {
-    return withErrorCodes(() => countAll(this.#db, this.#schema));
-  }
-
-  /** Compares the outbox with limits, e.g. `health({ oldestPendingMsMax: 60_000, deadLettersMax: 0 })`, for a health check. */
-  health(limits: OutboxHealthLimits = {}): Promise<OutboxHealth> {
-    return withErrorCodes(() => checkHealth(this.#db, this.#schema, limits));
-  }
-
-  /**
-   * The running relays, and those that ended in the last days.
-   *
-   * @example
-   * const alive = (await admin.relays()).filter(({ state }) => state === 'alive');
-   */
-  relays(): Promise<RelayInfo[]> {
-    return withErrorCodes(() => listRelays(this.#db, this.#schema));
-  }
-
-  /**
-   * The handlers in flight that report progress (`ctx.progress()`), longest first: at most `limit`, from 1 to 1,000, default
-   * 20. A report is visible within about a second.
-   *
-   * @example
-   * for (const { type, handler, fraction, note } of await admin.progress()) console.log(type, handler, fraction, note);
-   */
-  progress(options: { limit?: number } = {}): Promise<RunningHandler[]> {
-    return withErrorCodes(async () => {
-      checkOptionNames(options, 'progress', ['limit']);
-      return listProgress(this.#db, this.#schema, checkLimit(options.limit ?? 20));
-    });
-  }
-
-  /**
-   * Targets that queued events are owed to, but no live relay has: handlers that were renamed or removed. These events and
-   * later events of their aggregates wait. Events that wait for a destination are in `destinations()`.
-   *
-   * @example
-   * for (const { target, events } of await admin.missingTargets()) console.log(`${events} events wait for ${target}`);
-   */
-  missingTargets(): Promise<MissingTarget[]> {
-    return withErrorCodes(() => listMissingTargets(this.#db, this.#schema));
-  }
-
-  /**
-   * Every destination that a relay was ever started with, by name: whether it is up, since when it is down or paused and why,
-   * and how many events wait for it.
-   *
-   * @example
-   * for (const { name, state, waiting, error } of await admin.destinations()) {
-   *   if (state !== 'up') console.log(`${name} is ${state}, ${waiting} events wait for it`, error);
-   * }
-   */
-  destinations(): Promise<DestinationInfo[]> {
-    return withErrorCodes(() => listDestinations(this.#db, this.#schema));
+    return this.#bulk('requeueOrphans', {}, (db) => requeueAllOrphans(db, this.schema, options));
   }
 
   /**
@@ -277,8 +176,8 @@ export class OutboxAdmin {
   pause(destination: string, options: PauseOptions = {}): Promise<void> {
     return withErrorCodes(async () => {
       checkOptionNames(options, 'pause', ['reason']);
-      const reason = checkReason(options.reason);
-      await this.#change(destination, (db, schema, name) => pause(db, schema, name, reason));
+      const reason = checkReason(options.reason ?? this.trail.reason);
+      await this.#change('pause', destination, (db, schema, name) => pause(db, schema, name, reason), reason);
     });
   }
 
@@ -290,27 +189,21 @@ export class OutboxAdmin {
    * await admin.resume('kafka');
    */
   resume(destination: string): Promise<void> {
-    return withErrorCodes(() => this.#change(destination, resume));
-  }
-
-  /**
-   * Every queue that has undelivered events, is worked by a live relay or is paused, by name, with its figures.
-   *
-   * @example
-   * for (const { name, ready, relays } of await admin.queues()) if (ready > 0 && relays === 0) console.log(`no relay works ${name}`);
-   */
-  queues(): Promise<QueueInfo[]> {
-    return withErrorCodes(() => listQueues(this.#db, this.#schema));
+    return withErrorCodes(() => this.#change('resume', destination, resume));
   }
 
   /** Makes relays claim nothing from a queue, until `resumeQueue`. What they have claimed ends normally. */
   pauseQueue(name: string, options: PauseOptions = {}): Promise<void> {
-    return withErrorCodes(() => pauseKnownQueue(this.#db, this.#schema, name, options));
+    return withErrorCodes(async () => {
+      const reason = checkReason(options?.reason ?? this.trail.reason);
+      const work = (db: Executor) => pauseKnownQueue(db, this.schema, name, { ...options, reason });
+      await this.trail.record('pauseQueue', { queue: name }, work, { reason });
+    });
   }
 
   /** Ends the pause of a queue, and notifies relays. */
   resumeQueue(name: string): Promise<void> {
-    return this.#bulk(() => resumeKnownQueue(this.#db, this.#schema, name));
+    return this.#bulk('resumeQueue', { queue: name }, (db) => resumeKnownQueue(db, this.schema, name));
   }
 
   /**
@@ -324,19 +217,8 @@ export class OutboxAdmin {
    * console.log(`${sent} events would become SENT, ${discarded} would become discarded dead letters`);
    */
   forget(target: string, options: ForgetOptions = {}): Promise<ForgetResult> {
-    return this.#bulk(() => forgetTarget(this.#db, this.#schema, target, options));
-  }
-
-  /**
-   * Checks the outbox and its PostgreSQL server: settings, indexes, dead rows and what keeps them, backlog, relays, privileges.
-   * Returns all findings, worst first, each with its consequence and the command that fixes it. Changes nothing.
-   *
-   * @example
-   * const { worst, findings } = await admin.doctor({ limits: { snapshotMs: 60_000 } });
-   * if (worst === 'critical') for (const { what, consequence, fix } of findings) console.log(what, consequence, fix);
-   */
-  doctor(options: DoctorOptions = {}): Promise<Diagnosis> {
-    return withErrorCodes(() => examine(this.#db, this.#schema, options));
+    if (options?.dryRun === true) return withErrorCodes(() => forgetTarget(this.db, this.schema, target, options));
+    return this.#bulk('forget', { target }, (db) => forgetTarget(db, this.schema, target, options));
   }
 
   /**
@@ -349,32 +231,36 @@ export class OutboxAdmin {
    * console.log(`${events} would be deleted; ${kept.dead} dead letters would be kept`);
    */
   prune(options: PruneOptions): Promise<PruneResult> {
-    return withErrorCodes(() => prune(this.#db, this.#schema, options));
+    const work = (db: Executor) => prune(db, this.schema, options);
+    if (options?.dryRun === true) return withErrorCodes(() => work(this.db));
+    const { signal: _signal, onProgress: _onProgress, ...target } = options ?? {};
+    return withErrorCodes(() => this.trail.record('prune', target, work));
   }
 
-  /**
-   * Which relay does maintenance, and the last run of each task.
-   *
-   * @example
-   * for (const { task, error } of (await admin.maintenance()).tasks) if (error) console.log(task, error);
-   */
-  maintenance(): Promise<MaintenanceInfo> {
-    return withErrorCodes(() => listMaintenance(this.#db, this.#schema));
+  #change(
+    action: string,
+    destination: string,
+    change: Parameters<typeof changeDestination>[3],
+    reason?: string,
+  ): Promise<void> {
+    const work = (db: Executor) => changeDestination(db, this.schema, destination, change);
+    return this.#thenNotify(() => this.trail.record(action, { destination }, work, { reason }));
   }
 
-  #change(destination: string, change: Parameters<typeof changeDestination>[3]): Promise<void> {
-    return this.#thenNotify(() => changeDestination(this.#db, this.#schema, destination, change));
-  }
-
-  #bulk<T>(work: () => Promise<T>): Promise<T> {
-    return withErrorCodes(() => this.#thenNotify(work));
+  #bulk<T>(
+    action: string,
+    target: object,
+    work: (db: Executor) => Promise<T>,
+    operator?: { by?: string | undefined; reason?: string | undefined },
+  ): Promise<T> {
+    return withErrorCodes(() => this.#thenNotify(() => this.trail.record(action, target, work, operator)));
   }
 
   /** Notifies the relays, also when `work` fails: some chunks may be committed. If a notification is lost, relays poll. */
   async #thenNotify<T>(work: () => Promise<T>): Promise<T> {
     const notify = () => {
-      notifyInProcess(this.#schema);
-      return this.#notify ? notifyRelays(this.#db, this.#schema).catch(() => {}) : undefined;
+      notifyInProcess(this.schema);
+      return this.#notify ? notifyRelays(this.db, this.schema).catch(() => {}) : undefined;
     };
     try {
       const result = await work();
@@ -384,13 +270,5 @@ export class OutboxAdmin {
       void notify(); // Not awaited: an unreachable database would delay the error.
       throw error;
     }
-  }
-}
-
-async function withErrorCodes<T>(work: () => Promise<T>): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    throw codedDatabaseError(error);
   }
 }

@@ -2,7 +2,7 @@ import { PostcommitError } from '../errors.ts';
 import { isSeq } from './event-reference.ts';
 
 /** The list that a cursor belongs to: a cursor of another list or order would silently skip events. */
-export type CursorKind = 'events-newest' | 'events-oldest' | 'dead-letters' | 'replay';
+export type CursorKind = 'events-newest' | 'events-oldest' | 'dead-letters' | 'replay' | 'audit';
 
 /** A position in a list, as opaque text. */
 export function toCursor(kind: CursorKind, seq: string): string {

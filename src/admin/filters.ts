@@ -31,6 +31,14 @@ export interface ListFilter extends EventFilter {
   after?: string;
 }
 
+/** Searches events also by what no index covers. */
+export interface SearchFilter extends ListFilter {
+  /** A header and its value, both exactly. */
+  header?: readonly [name: string, value: string];
+  /** A part of the text of any failed attempt's error, case-sensitive. */
+  error?: string;
+}
+
 /** Selects dead letters. All given conditions must match. */
 export interface DeadLetterSelector {
   type?: string;
@@ -41,6 +49,8 @@ export interface DeadLetterSelector {
   reason?: DeadReason;
   /** A part of the last error's text, case-sensitive. */
   error?: string;
+  /** The `group` of an entry of `deadLetterGroups()`: the last error, apart from numbers and ids in it. */
+  errorGroup?: string;
   /** Became a dead letter at this time or later, by the database's clock. */
   from?: Date;
   /** Became a dead letter before this time. */
@@ -67,7 +77,8 @@ const textCharsMax = 2_000;
 const limitMax = 1_000;
 
 const eventNames = ['type', 'aggregate', 'queue', 'from', 'to'] as const;
-const letterNames = [...eventNames, 'reason', 'error', 'includeDiscarded'] as const;
+const letterNames = [...eventNames, 'reason', 'error', 'errorGroup', 'includeDiscarded'] as const;
+const listNames = [...eventNames, 'status', 'order', 'limit', 'after'] as const;
 
 function bad(detail: string): PostcommitError {
   return new PostcommitError('POSTCOMMIT_E_BAD_FILTER', detail);
@@ -150,6 +161,7 @@ function toDeadLetterConditions(fields: Record<string, unknown>): DeadLetterCond
     queue: text(fields.queue, 'queue'),
     reason: oneOf(fields.reason, 'reason', deadReasons),
     error: text(fields.error, 'error'),
+    errorGroup: text(fields.errorGroup, 'errorGroup'),
     deadFrom,
     deadBefore,
     includeDiscarded,
@@ -165,7 +177,23 @@ export function checkLimit(value: unknown): number {
 }
 
 export function checkListFilter(filter: ListFilter) {
-  const fields = checkNames(filter, [...eventNames, 'status', 'order', 'limit', 'after']);
+  return toListRequest(checkNames(filter, listNames));
+}
+
+export function checkSearchFilter(filter: SearchFilter) {
+  const fields = checkNames(filter, [...listNames, 'header', 'error']);
+  return { ...toListRequest(fields), header: header(fields.header), error: text(fields.error, 'error') };
+}
+
+function header(value: unknown): { name: string; value: string } | undefined {
+  if (value === undefined) return undefined;
+  if (!Array.isArray(value) || value.length !== 2) throw bad(`header must be [name, value], e.g. ['tenant', 'acme'].`);
+  const [name, content] = [text(value[0], 'header[0]'), text(value[1], 'header[1]')];
+  if (name === undefined || content === undefined) throw bad('header must have a name and a value.');
+  return { name, value: content };
+}
+
+function toListRequest(fields: Record<string, unknown>) {
   return {
     status: oneOf(fields.status, 'status', eventStatuses),
     events: toEventConditions(fields),

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { codedDatabaseError, sqlState } from '../database/database-error.ts';
+import { sqlState } from '../database/database-error.ts';
 import type { Executor } from '../database/executor.ts';
 import { PostcommitError } from '../errors.ts';
 import { examineLocks } from '../outbox/examining/examine-locks.ts';
@@ -17,7 +17,9 @@ import type { PartitionUnit } from '../outbox/maintaining/partition.ts';
 import { partitionUnits } from '../outbox/maintaining/partition.ts';
 import type { Rotation } from '../outbox/maintaining/rotate.ts';
 import { rotate } from '../outbox/maintaining/rotate.ts';
+import type { AuditTrail } from './audit.ts';
 import { describeHolder } from './doctor/holder-description.ts';
+import { withErrorCodes } from './error-codes.ts';
 import { queryText } from './query-text.ts';
 
 export interface PatienceOptions {
@@ -71,10 +73,12 @@ const patienceMsMax = 86_400_000;
 export class PartitionAdmin {
   readonly #db: Executor;
   readonly #schema: string;
+  readonly #trail: AuditTrail;
 
-  constructor(db: Executor, schema: string) {
+  constructor(db: Executor, schema: string, trail: AuditTrail) {
     this.#db = db;
     this.#schema = schema;
+    this.#trail = trail;
   }
 
   /**
@@ -173,19 +177,19 @@ export class PartitionAdmin {
         );
       }
       const until = performance.now() + checkPatience(options);
-      let result = await dropPartition(this.#db, this.#schema, number);
-      while (
-        'kept' in result &&
-        (result.kept === 'unchecked' || result.kept === 'locked') &&
-        performance.now() < until
-      ) {
-        if (result.kept === 'locked') await sleep(pauseMs);
-        result = await dropPartition(this.#db, this.#schema, number);
-      }
-      if ('kept' in result) throw await this.#whyKept(number, result);
-      await sweepPartition(this.#db, this.#schema, number);
-      return { number, deadLetters: result.deadLetters };
+      return this.#trail.record('partitions.drop', { partition: number }, (db) => this.#drop(db, number, until));
     });
+  }
+
+  async #drop(db: Executor, number: number, until: number): Promise<{ number: number; deadLetters: number }> {
+    let result = await dropPartition(db, this.#schema, number);
+    while ('kept' in result && (result.kept === 'unchecked' || result.kept === 'locked') && performance.now() < until) {
+      if (result.kept === 'locked') await sleep(pauseMs);
+      result = await dropPartition(db, this.#schema, number);
+    }
+    if ('kept' in result) throw await this.#whyKept(number, result);
+    await sweepPartition(db, this.#schema, number);
+    return { number, deadLetters: result.deadLetters };
   }
 
   async #whyKept(number: number, kept: Parameters<typeof reasonOf>[0]): Promise<PostcommitError> {
@@ -242,12 +246,4 @@ function checkPatience(options: PatienceOptions): number {
     throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', `patienceMs must be a number from 0 to ${patienceMsMax}.`);
   }
   return patienceMs;
-}
-
-async function withErrorCodes<T>(work: () => Promise<T>): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    throw codedDatabaseError(error);
-  }
 }

@@ -1,5 +1,4 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { codedDatabaseError } from '../database/database-error.ts';
 import type { Executor } from '../database/executor.ts';
 import { isStorable } from '../database/storable-text.ts';
 import { PostcommitError } from '../errors.ts';
@@ -9,8 +8,10 @@ import { pauseSchedule, resumeSchedule } from '../outbox/operating/pause-schedul
 import { removeSchedule } from '../outbox/operating/remove-schedule.ts';
 import { isTriggerEmitted, triggerSchedule, triggersMax } from '../outbox/operating/trigger-schedule.ts';
 import { suggest } from '../suggest.ts';
+import type { AuditTrail } from './audit.ts';
 import type { PauseOptions } from './destinations.ts';
 import { checkReason } from './destinations.ts';
+import { withErrorCodes } from './error-codes.ts';
 import { checkOptionNames } from './option-names.ts';
 
 export interface TriggerOptions {
@@ -26,10 +27,12 @@ const namesMax = 20;
 export class ScheduleAdmin {
   readonly #db: Executor;
   readonly #schema: string;
+  readonly #trail: AuditTrail;
 
-  constructor(db: Executor, schema: string) {
+  constructor(db: Executor, schema: string, trail: AuditTrail) {
     this.#db = db;
     this.#schema = schema;
+    this.#trail = trail;
   }
 
   /**
@@ -53,8 +56,8 @@ export class ScheduleAdmin {
   pause(name: string, options: PauseOptions = {}): Promise<void> {
     return withErrorCodes(async () => {
       checkOptionNames(options, 'pause', ['reason']);
-      const reason = checkReason(options.reason);
-      await this.#change(name, () => pauseSchedule(this.#db, this.#schema, name, reason));
+      const reason = checkReason(options.reason ?? this.#trail.reason);
+      await this.#change('pause', name, (db) => pauseSchedule(db, this.#schema, name, reason), reason);
     });
   }
 
@@ -65,7 +68,7 @@ export class ScheduleAdmin {
    * await admin.schedules.resume('nightly-report');
    */
   resume(name: string): Promise<void> {
-    return withErrorCodes(() => this.#change(name, () => resumeSchedule(this.#db, this.#schema, name)));
+    return withErrorCodes(() => this.#change('resume', name, (db) => resumeSchedule(db, this.#schema, name)));
   }
 
   /**
@@ -80,9 +83,13 @@ export class ScheduleAdmin {
       checkOptionNames(options, 'trigger', ['waitMs']);
       const waitMs = checkWaitMs(options.waitMs ?? 5_000);
       const deadline = performance.now() + waitMs;
-      const number = isName(name) ? await triggerSchedule(this.#db, this.#schema, name) : undefined;
-      if (number === undefined) throw await this.#noSuchSchedule(name);
-      if (number === null) throw new PostcommitError('POSTCOMMIT_E_SCHEDULE_BUSY', `${triggersMax} triggers wait.`);
+      const number = await this.#trail.record('schedules.trigger', { schedule: name }, async (db) => {
+        const triggered = isName(name) ? await triggerSchedule(db, this.#schema, name) : undefined;
+        if (triggered === undefined) throw await this.#noSuchSchedule(name);
+        if (triggered === null)
+          throw new PostcommitError('POSTCOMMIT_E_SCHEDULE_BUSY', `${triggersMax} triggers wait.`);
+        return triggered;
+      });
       for (;;) {
         if (await isTriggerEmitted(this.#db, this.#schema, name, number)) return { emitted: true };
         if (performance.now() >= deadline) return { emitted: false };
@@ -100,17 +107,27 @@ export class ScheduleAdmin {
    */
   remove(name: string): Promise<void> {
     return withErrorCodes(async () => {
-      const inUse = isName(name) ? await removeSchedule(this.#db, this.#schema, name) : undefined;
-      if (inUse === undefined) throw await this.#noSuchSchedule(name);
-      if (!inUse) return;
-      const found = (await this.list()).find((each) => each.name === name);
-      const relays = found?.declarations.map(({ relay }) => relay).slice(0, namesMax) ?? [];
-      throw new PostcommitError('POSTCOMMIT_E_SCHEDULE_IN_USE', `Relays: ${relays.join(', ')}.`);
+      await this.#trail.record('schedules.remove', { schedule: name }, async (db) => {
+        const inUse = isName(name) ? await removeSchedule(db, this.#schema, name) : undefined;
+        if (inUse === undefined) throw await this.#noSuchSchedule(name);
+        if (!inUse) return;
+        const found = (await this.list()).find((each) => each.name === name);
+        const relays = found?.declarations.map(({ relay }) => relay).slice(0, namesMax) ?? [];
+        throw new PostcommitError('POSTCOMMIT_E_SCHEDULE_IN_USE', `Relays: ${relays.join(', ')}.`);
+      });
     });
   }
 
-  async #change(name: string, change: () => Promise<boolean>): Promise<void> {
-    if (!isName(name) || !(await change())) throw await this.#noSuchSchedule(name);
+  async #change(
+    action: 'pause' | 'resume',
+    name: string,
+    change: (db: Executor) => Promise<boolean>,
+    reason?: string,
+  ): Promise<void> {
+    const work = async (db: Executor) => {
+      if (!isName(name) || !(await change(db))) throw await this.#noSuchSchedule(name);
+    };
+    await this.#trail.record(`schedules.${action}`, { schedule: name }, work, { reason });
   }
 
   async #noSuchSchedule(name: unknown): Promise<PostcommitError> {
@@ -132,12 +149,4 @@ function isName(name: unknown): name is string {
 function checkWaitMs(waitMs: number): number {
   if (Number.isInteger(waitMs) && waitMs >= 0 && waitMs <= waitMsMax) return waitMs;
   throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', `waitMs must be a whole number from 0 to ${waitMsMax}.`);
-}
-
-async function withErrorCodes<T>(work: () => Promise<T>): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    throw codedDatabaseError(error);
-  }
 }

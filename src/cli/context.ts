@@ -29,7 +29,7 @@ export async function withAdmin<T>(
   const [connection, schema] = [await settings.connection(), await settings.schema()];
   const pool = await openPool(connection, 'postcommit cli', queryTimeoutMs);
   try {
-    return await work(createOutbox({ db: fromPg(pool), schema }).admin);
+    return await work(createOutbox({ db: fromPg(pool), schema }).admin.as(settings.operator()));
   } finally {
     // Not awaited: closing a connection to an unresponsive server hangs, and the process ends anyway.
     pool.end().catch(() => {});

@@ -17,7 +17,7 @@ export const exitCodesHelp = `
 Exit codes:
   0  success
   1  the operation failed, a threshold is exceeded, or a schema change breaks consumers
-  2  usage error: unknown option or command, invalid config file
+  2  usage error: unknown option or command, invalid config file, a dashboard open to everyone
   3  the database is unreachable, refused the connection, denied a privilege, or is a standby
   4  the outbox tables are missing, too old or too new, or their sequence is behind: run \`postcommit migrate\`
   5  \`postcommit doctor\` has a critical finding
@@ -40,6 +40,7 @@ const byErrorCode: Partial<Record<ErrorCode, number>> = {
   POSTCOMMIT_E_BAD_FILTER: exitCodes.usage,
   POSTCOMMIT_E_BAD_CURSOR: exitCodes.usage,
   POSTCOMMIT_E_EMPTY_FILTER: exitCodes.usage,
+  POSTCOMMIT_E_DASHBOARD_NO_AUTH: exitCodes.usage,
   POSTCOMMIT_E_DATABASE_UNREACHABLE: exitCodes.database,
   POSTCOMMIT_E_DATABASE_REFUSED: exitCodes.database,
   POSTCOMMIT_E_READ_ONLY: exitCodes.database,

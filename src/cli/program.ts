@@ -5,7 +5,9 @@ import { packageVersion } from '../package-version.ts';
 import { didYouMean } from '../suggest.ts';
 import { redact } from '../telemetry/redaction.ts';
 import { addAlerts } from './commands/alerts.ts';
+import { addAudit } from './commands/audit.ts';
 import { addCompletion } from './commands/completion.ts';
+import { addDashboard } from './commands/dashboard.ts';
 import { addDead } from './commands/dead.ts';
 import { addDemo } from './commands/demo.ts';
 import { addDestinations } from './commands/destinations.ts';
@@ -40,6 +42,11 @@ export function createProgram(terminal: Terminal): Command {
     .option('--config <file>', 'config file (default: postcommit.config.ts|mts|js|mjs|json in this folder or a parent)')
     .option('--database-url <url>', 'database of the outbox (default: DATABASE_URL, then the config file)')
     .option('--schema <name>', 'schema of the outbox (default: POSTCOMMIT_SCHEMA, the config file, "postcommit")')
+    .option(
+      '--operator <name>',
+      'who, for `postcommit audit` (default: POSTCOMMIT_OPERATOR, your user name on this host)',
+    )
+    .option('--why <text>', 'why, for `postcommit audit`')
     .option('--json', 'write JSON to stdout and errors as JSON to stderr')
     .configureHelp({ showGlobalOptions: true })
     .configureOutput({
@@ -72,6 +79,8 @@ export function createProgram(terminal: Terminal): Command {
     addSchedules,
     addPrune,
     addPartitions,
+    addAudit,
+    addDashboard,
   ];
   for (const add of [...setup, ...operations, addDemo, addCompletion]) add(program, terminal);
   throwInsteadOfExit(program);

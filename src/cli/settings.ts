@@ -1,5 +1,6 @@
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
+import type { Operator } from '../admin/audit.ts';
 import type { PostcommitConfig } from '../config.ts';
 import type { ConnectionOptions } from '../database/connection-options.ts';
 import { resolveConnection } from '../database/connection-options.ts';
@@ -8,6 +9,7 @@ import type { PartitionChoice } from '../database/migrate-options.ts';
 import { PostcommitError } from '../errors.ts';
 import { findConfig, loadConfig } from './config.ts';
 import type { Terminal } from './terminal.ts';
+import { userName } from './user-name.ts';
 
 /** The options that every command takes. */
 export interface GlobalOptions {
@@ -15,6 +17,8 @@ export interface GlobalOptions {
   databaseUrl?: string;
   schema?: string;
   json?: boolean;
+  operator?: string;
+  why?: string;
 }
 
 export interface ConfigFile {
@@ -62,6 +66,12 @@ export class Settings {
       defaultSchema;
     quoteIdentifier(schema);
     return schema;
+  }
+
+  /** Who runs the command and why, for the audit table. */
+  operator(): Operator {
+    const by = this.#options.operator ?? (this.#terminal.env.POSTCOMMIT_OPERATOR || undefined) ?? userName();
+    return { ...(by !== undefined && { by }), ...(this.#options.why !== undefined && { reason: this.#options.why }) };
   }
 
   /** How `migrate` partitions the log of a new outbox, if the config file has the option. */

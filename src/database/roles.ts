@@ -65,7 +65,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
   },
   relay: {
     purpose:
-      'delivers, and is what operators use: dead letters, replay, pause; cannot forge, change or delete an event',
+      'delivers, and is what operators use: dead letters, replay, pause; cannot forge, change or delete an event of the log',
     tables: [
       { table: 'outbox_events', privileges: ['select'] },
       { table: 'outbox_queue', privileges: work },
@@ -74,6 +74,8 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       { table: 'outbox_deliveries', privileges: ['select', 'insert'] },
       { table: 'outbox_failures', privileges: ['select', 'insert'] },
       { table: 'outbox_dead_letters', privileges: work },
+      { table: 'outbox_edits', privileges: ['select', 'insert'] },
+      { table: 'outbox_audit', privileges: work },
       { table: 'outbox_requeues', privileges: ['select'] },
       { table: 'outbox_relays', privileges: work },
       { table: 'outbox_progress', privileges: work },
@@ -114,6 +116,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       'unshelve',
       'requeue',
       'discard',
+      'edit_dead_letter',
       'sample_queue',
       'server_stamp',
       'usable_low_water',
@@ -149,6 +152,8 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       'outbox_deliveries',
       'outbox_failures',
       'outbox_dead_letters',
+      'outbox_edits',
+      'outbox_audit',
       'outbox_requeues',
       'outbox_relays',
       'outbox_progress',

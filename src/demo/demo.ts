@@ -3,6 +3,8 @@ import pg from 'pg';
 import picocolors from 'picocolors';
 import { PostcommitError } from '../errors.ts';
 import { killOneRelay } from './crash.ts';
+import type { DemoDashboard } from './demo-dashboard.ts';
+import { openDemoDashboard } from './demo-dashboard.ts';
 import type { DemoDatabase } from './demo-database.ts';
 import { openDemoDatabase } from './demo-database.ts';
 import { abortOnInterruption, Interrupted } from './interruption.ts';
@@ -25,6 +27,8 @@ export interface DemoOptions {
   json: boolean;
   /** Use a new schema of this database and drop it at the end. Default: an embedded PostgreSQL. */
   databaseUrl?: string;
+  /** Serves the dashboard on this port of loopback while the demo runs. Default: no dashboard. */
+  dashboardPort?: number;
   /** Default: on a terminal, unless NO_COLOR is set. */
   color?: boolean;
 }
@@ -57,8 +61,11 @@ export async function runDemo(options: DemoOptions): Promise<number> {
       options.databaseUrl === undefined ? colors.dim('  Starting PostgreSQL …') : colors.dim('  Creating a schema …'),
     );
     const database = await openDemoDatabase(options.databaseUrl);
+    let dashboard: DemoDashboard | undefined;
     try {
       ending.signal.throwIfAborted();
+      if (options.dashboardPort !== undefined) dashboard = await openDemoDashboard(database, options.dashboardPort);
+      if (dashboard) screen.print(`  ${colors.dim('Dashboard:')} ${colors.cyan(dashboard.url)}`);
       printStatusCommand(screen, database, colors);
       const input = await runScenario(database, screen, seconds * 1_000, ending);
       const checks = checkEvidence(input);
@@ -66,6 +73,7 @@ export async function runDemo(options: DemoOptions): Promise<number> {
       else printChecks(screen, checks, colors);
       return checks.every(({ holds }) => holds) ? 0 : 1;
     } finally {
+      await dashboard?.close();
       await database.close();
     }
   } catch (error) {

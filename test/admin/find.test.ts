@@ -58,6 +58,7 @@ describe('admin.find', () => {
       })),
       deliveries: [{ at: expect.any(Date), attempts: 3, targets: ['work'], relay: 'first relay' }],
       done: [],
+      edits: [],
       owed: [],
       orphan: false,
       waitingFor: [],

@@ -25,9 +25,17 @@ describe('help', () => {
         ),
         ...['queues', 'destinations', 'forget'].map((c) => `postcommit ${c}`),
         ...['list', 'pause', 'resume'].flatMap((c) => [`postcommit queues ${c}`, `postcommit destinations ${c}`]),
-        ...['alerts', 'completion', 'doctor', 'grants', 'prune', 'partitions', 'requeue-orphans'].map(
-          (c) => `postcommit ${c}`,
-        ),
+        ...[
+          'alerts',
+          'completion',
+          'doctor',
+          'grants',
+          'prune',
+          'partitions',
+          'requeue-orphans',
+          'audit',
+          'dashboard',
+        ].map((c) => `postcommit ${c}`),
         'postcommit schedules',
         'postcommit schema',
         'postcommit schema check',
@@ -36,7 +44,7 @@ describe('help', () => {
         ...['list', 'pause', 'resume', 'trigger', 'remove'].map((c) => `postcommit schedules ${c}`),
         ...['list', 'convert', 'rotate', 'drop'].map((c) => `postcommit partitions ${c}`),
         ...['list', 'make-due', 'cancel'].map((c) => `postcommit events ${c}`),
-        ...['list', 'show', 'retry', 'discard'].map((c) => `postcommit dead ${c}`),
+        ...['list', 'show', 'retry', 'discard', 'edit'].map((c) => `postcommit dead ${c}`),
       ].sort(),
     );
   });

@@ -105,12 +105,14 @@ test('Ctrl-C ends it with 130 and leaves nothing behind', async () => {
   const db = await createTestDatabase({ migrate: false });
   try {
     const demoSchemas = () => db.query(`select nspname from pg_namespace where nspname like 'postcommit%'`);
-    const demo = startDemo('--seconds', '60', '--database-url', db.url);
+    const demo = startDemo('--seconds', '60', '--database-url', db.url, '--dashboard', '0');
     await until(() => demo.stdout.includes('relay A and relay B are delivering'), {
       what: 'the demo is under way',
       timeoutMs: 30_000,
     });
     expect(await demoSchemas()).toHaveLength(1);
+    const [, url] = /Dashboard: (http:\S+)/.exec(demo.stdout) ?? [];
+    expect(await (await fetch(`${url}/api/me`)).json()).toMatchObject({ outboxes: ['demo'] });
     demo.child.kill('SIGINT');
     const { code, stderr } = await within(demo.exited, { what: 'the demo ended', timeoutMs: 20_000 });
     expect({ code, stderr }).toMatchObject({ code: 130 });

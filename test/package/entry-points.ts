@@ -3,6 +3,7 @@ import { readFile } from 'node:fs/promises';
 /** Packages that importing a subpath loads. Any other subpath loads none. */
 export const loadedAtImport: Record<string, string[]> = {
   '.': ['croner', 'pg'],
+  './dashboard': ['@hono/node-server', 'hono'],
   './nestjs': ['@nestjs/common', '@nestjs/core', 'croner', 'pg'],
   './testing': ['pg'],
 };

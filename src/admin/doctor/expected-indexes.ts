@@ -78,6 +78,14 @@ export const expectedIndexes: readonly ExpectedIndex[] = [
     missing: 'warning',
     consequence: 'Listing and retrying dead letters reads all of them.',
   },
+  {
+    table: 'outbox_dead_letters',
+    definition: 'btree (seq) WHERE blocking',
+    missing: 'note',
+    consequence: 'The dashboard reads all dead letters to find those that block their aggregate.',
+  },
+  { table: 'outbox_edits', definition: 'unique btree (seq, edited_at)', missing: 'warning', consequence: slowStory },
+  { table: 'outbox_audit', definition: 'unique btree (id)', missing: 'warning', consequence: unfenced },
   { table: 'outbox_relays', definition: 'unique btree (token)', missing: 'critical', consequence: unfenced },
   {
     table: 'outbox_relays',

@@ -1,3 +1,5 @@
+import { readFile } from 'node:fs/promises';
+import { resolve } from 'node:path';
 import type { Command } from 'commander';
 import { Option } from 'commander';
 import { PostcommitError } from '../../errors.ts';
@@ -33,7 +35,7 @@ interface BulkOptions extends DeadConditions {
 export function addDead(program: Command, terminal: Terminal): void {
   const dead = program
     .command('dead')
-    .summary('list, show, retry or discard dead letters')
+    .summary('list, show, retry, discard or edit dead letters')
     .description(
       'Dead letters are events that relays no longer try to deliver: all attempts failed, or a handler or broker rejected them. Without a command: list them, with the options of `postcommit dead list`.',
     )
@@ -45,6 +47,7 @@ export function addDead(program: Command, terminal: Terminal): void {
   addShow(dead, terminal);
   addRetry(dead, terminal);
   addDiscard(dead, terminal);
+  addEdit(dead, terminal);
 }
 
 function addDeadConditions(command: Command): Command {
@@ -169,4 +172,33 @@ function addDiscard(dead: Command, terminal: Terminal): void {
       const words = { noun: 'dead letter', done: 'discarded', named: ids.length > 0 };
       await runBulk(context, words, (admin, bulk) => admin.discard(target, bulk));
     });
+}
+
+function addEdit(dead: Command, terminal: Terminal): void {
+  dead
+    .command('edit')
+    .summary('retry a dead letter with another payload')
+    .description(
+      'Give a dead letter another payload and put it back into the queue, in its place of the order. The log keeps the payload as it was emitted. Handlers and destinations that already have the event keep the payload that they got. `postcommit dead show <id> --json` prints the present payload.',
+    )
+    .argument('<id>', 'id or seq of the event')
+    .requiredOption('--payload-file <file>', 'a file with the new payload as JSON')
+    .addHelpText(
+      'after',
+      examples(['correct one event', 'dead edit 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f --payload-file fixed.json']),
+    )
+    .action(async (id: string, { payloadFile }: { payloadFile: string }, command: Command) => {
+      const context = contextOf(command, terminal);
+      const payload = await readPayload(resolve(terminal.cwd, payloadFile));
+      const result = await withAdmin(context, (admin) => admin.editAndRetry(id, payload));
+      context.output.show(result, () => context.output.line('1 dead letter edited and put back into the queue'));
+    });
+}
+
+async function readPayload(file: string): Promise<unknown> {
+  try {
+    return JSON.parse(await readFile(file, 'utf8'));
+  } catch (cause) {
+    throw new PostcommitError('POSTCOMMIT_E_USAGE', `${file} has no JSON: ${(cause as Error).message}.`, { cause });
+  }
 }

@@ -1,4 +1,3 @@
-import { userInfo } from 'node:os';
 import type { Command } from 'commander';
 import { InvalidArgumentError, Option } from 'commander';
 import { PostcommitError } from '../../errors.ts';
@@ -16,6 +15,7 @@ import { instant } from '../output.ts';
 import type { FlagConditions } from '../selection.ts';
 import { addConditions, targetOf } from '../selection.ts';
 import type { Terminal } from '../terminal.ts';
+import { userName } from '../user-name.ts';
 
 interface EventsOptions extends FlagConditions {
   status?: EventStatus;
@@ -142,15 +142,6 @@ function addCancel(events: Command, terminal: Terminal): void {
         admin.cancel(target, { ...bulk, ...(reason && { reason }), ...(by && { by }) }),
       );
     });
-}
-
-/** A container may run as a user without a name. */
-function userName(): string | undefined {
-  try {
-    return userInfo().username;
-  } catch {
-    return undefined;
-  }
 }
 
 async function listEvents(context: Context, options: EventsOptions): Promise<void> {

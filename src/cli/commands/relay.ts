@@ -1,5 +1,6 @@
 import type { Command } from 'commander';
 import { Option } from 'commander';
+import type { DashboardServer } from '../../dashboard/serve-dashboard.ts';
 import { PostcommitError } from '../../errors.ts';
 import { OutputWatch } from '../../process/output-watch.ts';
 import { exitCodeOfSignal, type StopSignal, StopSignals } from '../../process/stop-signals.ts';
@@ -14,6 +15,7 @@ import { queueArgument, wholeNumber } from '../arguments.ts';
 import { loadHandlers } from '../config.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples } from '../context.ts';
+import { dashboardOption, portOf, startDashboard } from '../dashboard-flags.ts';
 import { ExitWith, exitCodes } from '../exit-codes.ts';
 import { prettyLine } from '../pretty-line.ts';
 import type { Terminal } from '../terminal.ts';
@@ -42,6 +44,7 @@ interface RelayFlags extends Overrides {
   httpPort?: number;
   httpHost?: string;
   once?: boolean;
+  dashboard?: number | true;
   logLevel: keyof Logger;
   pretty?: boolean;
   /** Commander's `--no-listen`: true when it was not given. */
@@ -92,6 +95,7 @@ export function addRelay(program: Command, terminal: Terminal): void {
     .addOption(new Option('--poison <policy>', 'whether a dead letter blocks its aggregate').choices(['skip', 'block']))
     .option('--http-port <n>', 'serve /livez, /readyz and /metrics on this port', wholeNumber(0, 65_535))
     .option('--http-host <address>', 'address to serve them on; 0.0.0.0 for probes of other hosts (default: 127.0.0.1)')
+    .addOption(dashboardOption())
     .option('--no-listen', 'do not use LISTEN (behind a transaction pooler)')
     .addHelpText(
       'after',
@@ -102,18 +106,30 @@ export function addRelay(program: Command, terminal: Terminal): void {
         ['a worker for long reports only', 'relay --queue reports=2'],
         ['log every delivery, for people', 'relay --log-level debug --pretty'],
         ['with probes and metrics for Kubernetes', 'relay --http-port 9464 --http-host 0.0.0.0'],
+        ['with a dashboard on http://127.0.0.1:4400', 'relay --dashboard'],
       ),
     )
     .action((flags: RelayFlags, command: Command) => runRelay(contextOf(command, terminal), flags));
 }
 
 async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
-  const { once, logLevel, pretty, listen, queue: queues, httpPort, httpHost, ...overrides } = flags;
+  const {
+    once,
+    logLevel,
+    pretty,
+    listen,
+    queue: queues,
+    httpPort,
+    httpHost,
+    dashboard: dashboardFlag,
+    ...overrides
+  } = flags;
   const { settings, terminal, output } = context;
   const signals = new StopSignals();
   const outputs = new OutputWatch(terminal);
   const uncaught = new UncaughtErrorWatch();
   let cause: StopCause | undefined;
+  let dashboard: DashboardServer | undefined;
   const stopped: Promise<StopCause> = Promise.race([
     signals.first.then((signal) => ({ signal })),
     outputs.failed.then((outputError) => ({ outputError })),
@@ -156,6 +172,12 @@ async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
     if (cause !== undefined) return endBecauseOf(cause);
     if (logLevel === 'debug') logDeliveries(relay, logger);
     uncaught.start();
+    const dashboardPort = portOf(dashboardFlag);
+    if (dashboardPort !== undefined) {
+      const onError = (error: unknown) => logger.error({ err: errorText(error) }, 'the dashboard failed to answer');
+      dashboard = await startDashboard(settings, terminal, { port: dashboardPort, onError });
+      logger.info({ url: dashboard.url }, 'dashboard');
+    }
     if (once) {
       const result = await Promise.race([relay.runOnce(), stopped.then(() => undefined)]);
       if (result !== undefined) {
@@ -173,6 +195,7 @@ async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
     await relay.stop();
     endBecauseOf(first);
   } finally {
+    await dashboard?.stop();
     signals.close();
     outputs.close();
     uncaught.close();

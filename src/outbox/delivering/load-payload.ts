@@ -6,11 +6,15 @@ export const inlineBytesMax = 16_384;
 
 // The text of a jsonb value has at least an eighth of its stored bytes (an array of zeros comes closest, with a quarter). So
 // a value stored in more than eight times the limit exceeds it and need not be converted. OFFSET 0 keeps the text from being
-// computed twice. Headers that the claim returned are not sent again.
+// computed twice. Headers that the claim returned are not sent again. The last edit of an operator replaces the payload of the log.
 export const loadPayloadSql = perSchema(
   (s) => `
 select case when f.fits then t.payload end as payload, case when f.fits then h.headers end as headers, f.bytes
-  from ${s}.outbox_events l
+  from (
+    select e.seq, e.headers, coalesce((
+             select x.payload from ${s}.outbox_edits x where x.seq = e.seq order by x.edited_at desc limit 1), e.payload) as payload
+      from ${s}.outbox_events e where e.seq = $1::bigint offset 0
+  ) l
   left join lateral (
     select ${s}.plain_payload(l.payload)::text as payload where pg_column_size(l.payload) / 8 <= $2::bigint offset 0
   ) t on true
@@ -20,8 +24,7 @@ select case when f.fits then t.payload end as payload, case when f.fits then h.h
   cross join lateral (
     select coalesce(octet_length(t.payload), pg_column_size(l.payload) / 8) + coalesce(octet_length(h.headers), 0) as bytes,
            octet_length(t.payload) + coalesce(octet_length(h.headers), 0) <= $2::bigint as fits offset 0
-  ) f
- where l.seq = $1::bigint`,
+  ) f`,
 );
 
 export interface LoadedPayload {

@@ -46,11 +46,21 @@ export interface EventConditions {
   createdBefore?: string | undefined;
 }
 
+/**
+ * What errors of one cause have in common: the first line, with `#` for each id and number. Only the first 1,000 characters are
+ * read: errors may have a thousand lines.
+ */
+export function errorGroupOf(error: string): string {
+  return `left(regexp_replace(split_part(left(${error}, 1000), E'\\n', 1), '[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9]+', '#', 'g'), 300)`;
+}
+
 /** Conditions on a dead letter and its event. */
 export interface DeadLetterConditions extends Omit<EventConditions, 'createdFrom' | 'createdBefore'> {
   reason?: string | undefined;
   /** A substring of the last error. */
   error?: string | undefined;
+  /** Equal to `errorGroupOf` the last error. */
+  errorGroup?: string | undefined;
   deadFrom?: string | undefined;
   deadBefore?: string | undefined;
   /** Also discarded ones. */
@@ -73,6 +83,7 @@ export function whereDeadLetter(conditions: Conditions, letter: DeadLetterCondit
   whereEvent(conditions, letter)
     .where(letter.reason, (v) => `d.reason = ${v}`)
     .where(letter.error, (v) => `strpos(d.error, ${v}) > 0`)
+    .where(letter.errorGroup, (v) => `${errorGroupOf('d.error')} = ${v}`)
     .where(letter.deadFrom, (v) => `d.dead_at >= ${v}::timestamptz`)
     .where(letter.deadBefore, (v) => `d.dead_at < ${v}::timestamptz`);
   return letter.includeDiscarded ? conditions : conditions.always('d.discarded_at is null');

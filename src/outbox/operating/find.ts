@@ -10,6 +10,8 @@ import { progressOf, toProgress } from './list-progress.ts';
 
 const failuresMax = 1_000;
 const deliveriesMax = 1_000;
+const editsMax = 20;
+const replacedCharactersMax = 65_536;
 /** Length of the payload text that is returned: the limit of `payloadJson`. */
 export const payloadCharactersMax = 16_777_216;
 
@@ -61,6 +63,12 @@ select json_build_object(
     select ${progressOf('p')} from ${s}.outbox_progress p
       join ${s}.outbox_relays r on r.token = p.relay and r.ended_at is null
      where p.seq = e.seq and p.relay = q.claimed_by order by p.handler),
+  'edits', array(
+    select json_build_object('at', x.edited_at, 'by', x.edited_by, 'reason', x.reason, 'replacedJson',
+             left(coalesce((select y.payload from ${s}.outbox_edits y where y.seq = x.seq and y.edited_at < x.edited_at
+                             order by y.edited_at desc limit 1), e.payload)::text, ${replacedCharactersMax}))
+      from (select * from ${s}.outbox_edits where seq = e.seq order by edited_at desc limit ${editsMax}) x
+     where $2::text::boolean order by x.edited_at),
   'waitingBehind', (
     select json_build_object('id', b.id, 'seq', b.seq::text)
       from (select p.seq from ${s}.outbox_queue p where p.key = q.key and p.seq < q.seq order by p.seq limit 1) p
@@ -69,7 +77,10 @@ select json_build_object(
 )::text as json
   from (select * from ${s}.outbox_events where ${column} = $1::text::${type} order by seq limit 1) e
   left join lateral (
-    select e.payload::text as text where $2::text::boolean and pg_column_size(e.payload) / 8 <= ${payloadCharactersMax} offset 0
+    select o.payload::text as text
+      from (select coalesce((select x.payload from ${s}.outbox_edits x where x.seq = e.seq order by x.edited_at desc limit 1),
+                            e.payload) as payload offset 0) o
+     where $2::text::boolean and pg_column_size(o.payload) / 8 <= ${payloadCharactersMax} offset 0
   ) p on true
   join ${s}.outbox_status v on v.seq = e.seq
   left join ${s}.outbox_queue q on q.seq = e.seq
@@ -90,10 +101,12 @@ export interface EventDetails {
   schemaVersion: number;
   /** The queue that delivers it. */
   queue: string;
-  /** The payload as a handler gets it: parsed, so a number beyond 2^53 loses digits. `undefined` if `payloadCut`. */
+  /** The payload as a handler gets it, so the last edit if there is one: parsed, so a number beyond 2^53 loses digits. `undefined` if `payloadCut`. */
   payload: unknown;
   /** The payload as PostgreSQL writes it: its first 16,777,216 characters, or nothing if `payloadBytes` is `null`. */
   payloadJson: string;
+  /** Payloads that operators have written with `editAndRetry`, oldest first; at most the last 20. */
+  edits: PayloadEdit[];
   /** Whether `payloadJson` is truncated. */
   payloadCut: boolean;
   /** Bytes of the whole text; `null` if the payload is stored in more than 128 MiB or its text has more than 1 GB. */
@@ -135,6 +148,15 @@ export interface EventDetails {
   sameId: string[];
   /** True if it was never queued nor delivered: no relay delivers it until `requeueOrphans()`. */
   orphan: boolean;
+}
+
+/** An edit of the payload by an operator. */
+export interface PayloadEdit {
+  at: Date;
+  by: string;
+  reason: string | null;
+  /** The payload before this edit, up to 65,536 characters. That of the first edit is as it was emitted. */
+  replacedJson: string;
 }
 
 export interface FailedAttempt {
@@ -192,6 +214,7 @@ interface EventDetailsRow
     | 'deliveries'
     | 'deadLetter'
     | 'progress'
+    | 'edits'
     | 'waitingSince'
   > {
   aggregateType: string;
@@ -203,6 +226,7 @@ interface EventDetailsRow
   failures: (Omit<FailedAttempt, 'at'> & { at: string })[];
   deliveries: (Omit<Delivery, 'at'> & { at: string })[];
   progress: ProgressRow[];
+  edits: (Omit<PayloadEdit, 'at'> & { at: string })[];
   deadLetter: DeadLetterRow | null;
 }
 
@@ -234,6 +258,7 @@ function toEventDetails(row: EventDetailsRow): EventDetails {
     payload: row.payloadCut ? undefined : JSON.parse(row.payloadJson),
     payloadJson: row.payloadJson,
     payloadCut: row.payloadCut,
+    edits: row.edits.map((edit) => ({ ...edit, at: toDate(edit.at) })),
     payloadBytes: row.payloadBytes,
     headers: JSON.parse(row.headersJson),
     headersJson: row.headersJson,

@@ -88,6 +88,13 @@ const joinLog = (s: string, seq: string, hasConditions: boolean) =>
     ? `join ${s}.outbox_events e on e.seq = ${seq}`
     : `cross join lateral (select from ${s}.outbox_events e where e.seq = ${seq} limit 1) e`;
 
+/** The row `v` of the view as JSON. */
+export const summaryOf = (v: string) => `json_build_object(
+  'id', ${v}.id, 'seq', ${v}.seq::text, 'type', ${v}.event_type, 'aggregateType', ${v}.aggregate_type,
+  'aggregateId', ${v}.aggregate_id, 'status', ${v}.status, 'attempts', ${v}.retry_count + (${v}.status = 'SENT')::integer,
+  'createdAt', ${v}.created_at, 'availableAt', ${v}.next_retry_at, 'deliveredAt', ${v}.published_at, 'lastError', ${v}.last_error
+)`;
+
 // LIMIT 1 keeps the view from being merged into the plan of the page: it is looked up for each row of the page, never
 // scanned.
 const pageSql = (source: Source, direction: Direction, hasConditions: boolean) =>
@@ -97,11 +104,7 @@ with page as materialized (
   select ${source.driver}.seq from ${source.from(s, direction, (seq) => joinLog(s, seq, hasConditions))}
    order by ${source.driver}.seq ${direction} limit $1::text::integer
 )
-select json_build_object(
-  'id', v.id, 'seq', v.seq::text, 'type', v.event_type, 'aggregateType', v.aggregate_type,
-  'aggregateId', v.aggregate_id, 'status', v.status, 'attempts', v.retry_count + (v.status = 'SENT')::integer,
-  'createdAt', v.created_at, 'availableAt', v.next_retry_at, 'deliveredAt', v.published_at, 'lastError', v.last_error
-)::text as json
+select ${summaryOf('v')}::text as json
   from page p cross join lateral (
     select w.id, w.seq, w.event_type, w.aggregate_type, w.aggregate_id, w.status, w.retry_count, w.created_at,
            w.next_retry_at, w.published_at, w.last_error
@@ -170,7 +173,7 @@ export function listStatement(schema: string, request: ListRequest): { text: str
   return { text: conditions.into(statementOf(status, order, hasConditions)(schema)), values: conditions.values };
 }
 
-interface SummaryRow
+export interface SummaryRow
   extends Omit<EventSummary, 'aggregate' | 'createdAt' | 'availableAt' | 'deliveredAt' | 'lastError'> {
   aggregateType: string;
   aggregateId: string;
@@ -180,11 +183,8 @@ interface SummaryRow
   lastError: string | null;
 }
 
-/** One page of events, in order of seq. */
-export async function list(db: Executor, schema: string, request: ListRequest): Promise<EventSummary[]> {
-  const { text, values } = listStatement(schema, request);
-  const rows = await readJson<SummaryRow>(db, text, values);
-  return rows.map((row) => ({
+export function toSummary(row: SummaryRow): EventSummary {
+  return {
     id: row.id,
     seq: row.seq,
     type: row.type,
@@ -195,5 +195,11 @@ export async function list(db: Executor, schema: string, request: ListRequest): 
     ...optional('availableAt', row.availableAt, toDate),
     ...optional('deliveredAt', row.deliveredAt, toDate),
     ...optional('lastError', row.lastError, (error) => error),
-  }));
+  };
+}
+
+/** One page of events, in order of seq. */
+export async function list(db: Executor, schema: string, request: ListRequest): Promise<EventSummary[]> {
+  const { text, values } = listStatement(schema, request);
+  return (await readJson<SummaryRow>(db, text, values)).map(toSummary);
 }

@@ -11,7 +11,7 @@ export const maintenanceTasks = ['rotate', 'drop', 'prune', 'processed', 'relays
  * - `drop`: drops partitions of which every event is older than `keepEventsMs`;
  * - `prune`: removes such events from a log that is not partitioned, and from the default partition;
  * - `processed`: removes records of events that consumers processed longer than `keepProcessedMs` ago;
- * - `relays`: removes records of relays that ended over a day ago, except the last thousand;
+ * - `relays`: removes records of relays that ended over a day ago, except the last thousand, and old rows of the audit table;
  * - `analyze`: refreshes the statistics of the queue when autovacuum does not.
  */
 export type MaintenanceTask = (typeof maintenanceTasks)[number];

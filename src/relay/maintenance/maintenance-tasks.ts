@@ -1,6 +1,7 @@
 import type { Executor } from '../../database/executor.ts';
 import { analyze } from '../../outbox/maintaining/analyze.ts';
 import { dropExpired } from '../../outbox/maintaining/drop-partition.ts';
+import { pruneAudit } from '../../outbox/maintaining/prune-audit.ts';
 import type { PrunedChunk } from '../../outbox/maintaining/prune-events.ts';
 import { pruneEvents } from '../../outbox/maintaining/prune-events.ts';
 import { firstTime, pruneProcessed } from '../../outbox/maintaining/prune-processed.ts';
@@ -52,10 +53,11 @@ export const runTask: Record<MaintenanceTask, (context: TaskContext) => Promise<
   },
   prune,
   processed,
-  async relays({ db, schema }) {
+  async relays({ db, schema, options }) {
     const swept = await sweepProgress(db, schema);
     const pruned = await pruneRelays(db, schema, chunkRowsMax);
-    return { changed: swept + pruned, more: pruned === chunkRowsMax };
+    const audit = await pruneAudit(db, schema, { keepMs: options.keepEventsMs, rowsMax: chunkRowsMax });
+    return { changed: swept + pruned + audit, more: pruned === chunkRowsMax || audit === chunkRowsMax };
   },
   async analyze({ db, schema }) {
     const { analyzed, forbidden } = await analyze(db, schema);

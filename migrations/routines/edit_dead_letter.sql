@@ -1,0 +1,23 @@
+-- Gives a dead letter another payload and puts it back into the queue, in its place of the order. The log is not changed: the
+-- new payload is a row of outbox_edits, and relays deliver the last one. Returns what requeue() returns, or NULL if the event is
+-- not a dead letter, because another operator has retried it, or it was cancelled during a delivery that has not ended.
+--
+-- The event gets a new replay_id, so its deduplication id differs: a broker that stored the old payload in an attempt whose
+-- response was lost would drop the new one as a duplicate. The dead letter is locked before the edit is written, so of two
+-- operators who edit it, the second one finds it gone and writes nothing.
+--
+-- requires: requeue
+create or replace function :"schema".edit_dead_letter(event bigint, new_payload jsonb, operator text, why text) returns jsonb
+language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as $postcommit$
+begin
+  update :"schema".outbox_dead_letters d set replay_id = (extract(epoch from clock_timestamp()) * 1000000)::bigint
+   where d.seq = event and not exists (select from :"schema".outbox_cancellations c where c.seq = d.seq)
+     and exists (select from :"schema".outbox_events e where e.seq = d.seq);
+  if not found then
+    return null;
+  end if;
+  insert into :"schema".outbox_edits (seq, payload, edited_by, reason)
+    values (event, new_payload, coalesce(nullif(operator, ''), session_user), nullif(why, ''));
+  return :"schema".requeue(array[event]);
+end
+$postcommit$;

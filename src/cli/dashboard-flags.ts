@@ -1,0 +1,79 @@
+import type { Command } from 'commander';
+import { Option } from 'commander';
+import { fromPg } from '../adapters/pg.ts';
+import type { DashboardServer } from '../dashboard/serve-dashboard.ts';
+import { openPool } from '../database/pool.ts';
+import { createOutbox } from '../emit/outbox.ts';
+import { wholeNumber } from './arguments.ts';
+import type { Settings } from './settings.ts';
+import type { Terminal } from './terminal.ts';
+
+/** How a command serves the dashboard. Tokens come from the environment: other users of the machine can see arguments. */
+export interface DashboardFlags {
+  port?: number;
+  host?: string;
+  readOnly?: boolean;
+  redact?: string[];
+  redactHeader?: string[];
+  traceUrl?: string;
+  onError?: (error: unknown) => void;
+}
+
+const defaultPort = 4_400;
+
+export function dashboardOption(): Option {
+  const text = `serve the dashboard on this port of loopback (default port: ${defaultPort})`;
+  return new Option('--dashboard [port]', text).argParser(wholeNumber(0, 65_535));
+}
+
+/** The port that `--dashboard [port]` names, or `undefined` without the flag. */
+export function portOf(flag: number | true | undefined): number | undefined {
+  return flag === true ? defaultPort : flag;
+}
+
+export function addDashboardOptions(command: Command): Command {
+  const collect = (value: string, before: string[] = []) => [...before, value];
+  return command
+    .option('--read-only', 'show everything, change nothing')
+    .option('--redact <path>', 'hide this path of payloads, e.g. customer.email or **.password; repeatable', collect)
+    .option('--redact-header <name>', 'hide this header; repeatable', collect)
+    .option('--trace-url <url>', 'where traces are, with {traceId} in it');
+}
+
+/** Serves the dashboard of the outbox of the settings. */
+export async function startDashboard(
+  settings: Settings,
+  { env }: Terminal,
+  { port = defaultPort, host, readOnly, redact, redactHeader, traceUrl, onError }: DashboardFlags,
+): Promise<DashboardServer> {
+  const [connection, schema] = [await settings.connection(), await settings.schema()];
+  const { serveDashboard } = await import('../dashboard/serve-dashboard.ts');
+  const pool = await openPool(connection, 'postcommit dashboard');
+  try {
+    const { admin } = createOutbox({ db: fromPg(pool), schema });
+    const token = env.POSTCOMMIT_DASHBOARD_TOKEN || undefined;
+    const readOnlyToken = env.POSTCOMMIT_DASHBOARD_READ_ONLY_TOKEN || undefined;
+    const { by } = settings.operator();
+    const server = await serveDashboard({
+      outboxes: { [schema]: admin },
+      port,
+      redact: { payload: redact ?? [], headers: redactHeader ?? [] },
+      ...(host !== undefined && { host }),
+      ...(readOnly && { readOnly }),
+      ...(traceUrl !== undefined && { traceUrl }),
+      ...(onError && { onError }),
+      ...(by !== undefined && { by }),
+      ...(token !== undefined && { token }),
+      ...(readOnlyToken !== undefined && { readOnlyToken }),
+    });
+    const stop = async () => {
+      await server.stop();
+      // Not awaited: closing a connection to an unresponsive server hangs.
+      pool.end().catch(() => {});
+    };
+    return { url: server.url, stop };
+  } catch (error) {
+    pool.end().catch(() => {});
+    throw error;
+  }
+}

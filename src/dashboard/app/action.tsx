@@ -1,0 +1,160 @@
+import { useSignal } from '@preact/signals';
+import type { ComponentChildren } from 'preact';
+import { useEffect, useRef } from 'preact/hooks';
+import { get, type Operation, post } from './api.ts';
+import { messageOf } from './failure.ts';
+import { number, plural } from './format.ts';
+import { Dialog, Problem } from './parts.tsx';
+
+export interface Action {
+  title: string;
+  /** The word on the button. */
+  verb: string;
+  /** The path of the API, and what is sent with the reason. */
+  path: string;
+  body: object;
+  /** Whether it takes something away. */
+  danger?: boolean;
+  /** What will happen. */
+  explanation: ComponentChildren;
+  /** Reads how much it will change, in a sentence. */
+  preview?: () => Promise<string>;
+}
+
+const pollMs = 300;
+
+/** Asks before a change: what will happen, how many, and why. Then shows the progress and the result. */
+export function ActionDialog({ action, onClose }: { action: Action; onClose: (changed: boolean) => void }) {
+  const reason = useSignal('');
+  const preview = useSignal<string | undefined>(undefined);
+  const problem = useSignal<string | undefined>(undefined);
+  const operation = useSignal<Operation | undefined>(undefined);
+  const state = useSignal<'asking' | 'running' | 'ended'>('asking');
+
+  useEffect(() => {
+    let closed = false;
+    action.preview?.().then(
+      (text) => {
+        if (!closed) preview.value = text;
+      },
+      (error) => {
+        if (!closed) problem.value = messageOf(error);
+      },
+    );
+    return () => {
+      closed = true;
+    };
+  }, [action]);
+
+  const run = async () => {
+    state.value = 'running';
+    problem.value = undefined;
+    try {
+      const why = reason.value.trim();
+      const answer = await post<Partial<Operation>>(action.path, { ...action.body, ...(why && { reason: why }) });
+      if (answer.state !== undefined) await watch(answer as Operation);
+      state.value = 'ended';
+    } catch (error) {
+      problem.value = messageOf(error);
+      state.value = 'asking';
+    }
+  };
+  const watch = async (started: Operation) => {
+    operation.value = started;
+    while (operation.value?.state === 'running') {
+      await new Promise((resolve) => setTimeout(resolve, pollMs));
+      operation.value = await get<Operation>(`operations/${started.id}`);
+    }
+  };
+  const interrupt = () => {
+    const id = operation.value?.id;
+    if (id !== undefined) void post(`operations/${id}/interrupt`, {}).catch(() => {});
+  };
+  const close = () => onClose(state.value !== 'asking');
+
+  return (
+    <Dialog title={action.title} onClose={close}>
+      {state.value === 'asking' && (
+        <form
+          onSubmit={(event) => {
+            event.preventDefault();
+            void run();
+          }}
+        >
+          <div class="explanation">{action.explanation}</div>
+          {action.preview && (
+            <p class="preview" aria-live="polite">
+              {preview.value ?? 'Counting …'}
+            </p>
+          )}
+          <label>
+            Why? <span class="dim">For the audit, optional</span>
+            <input
+              type="text"
+              maxLength={500}
+              value={reason.value}
+              onInput={(event) => {
+                reason.value = event.currentTarget.value;
+              }}
+            />
+          </label>
+          <Problem text={problem.value} />
+          <footer>
+            <button type="button" onClick={close}>
+              Cancel
+            </button>
+            <button type="submit" class={action.danger ? 'danger' : 'primary'}>
+              {action.verb}
+            </button>
+          </footer>
+        </form>
+      )}
+      {state.value === 'running' && (
+        <div role="status">
+          <p>
+            {operation.value === undefined ? 'Working …' : `${plural(operation.value.count, 'event')} changed so far.`}
+          </p>
+          <progress aria-label={action.title} />
+          <footer>
+            {operation.value && (
+              <button type="button" onClick={interrupt}>
+                Stop here
+              </button>
+            )}
+          </footer>
+        </div>
+      )}
+      {state.value === 'ended' && (
+        <div role="status">
+          <p class="result">{resultOf(operation.value)}</p>
+          <Problem text={operation.value?.error?.message} />
+          <footer>
+            <CloseButton onClick={close} />
+          </footer>
+        </div>
+      )}
+    </Dialog>
+  );
+}
+
+/** Takes the focus: the button that was pressed is gone. */
+function CloseButton({ onClick }: { onClick: () => void }) {
+  const button = useRef<HTMLButtonElement>(null);
+  useEffect(() => button.current?.focus(), []);
+  return (
+    <button ref={button} type="button" class="primary" onClick={onClick}>
+      Close
+    </button>
+  );
+}
+
+function resultOf(operation: Operation | undefined): string {
+  if (operation === undefined) return 'Done.';
+  const { state, count } = operation;
+  const changed = `${number(count)} ${count === 1 ? 'event' : 'events'} changed`;
+  if (state === 'failed') return `It failed. ${changed} before that.`;
+  if (state === 'interrupted') return `Stopped. ${changed}.`;
+  return count === 0
+    ? 'Nothing was left to change. Another operator or a relay was first: the audit tells.'
+    : `Done. ${changed}.`;
+}

@@ -1,0 +1,286 @@
+import { Hono } from 'hono';
+import { bodyLimit } from 'hono/body-limit';
+import { getPath } from 'hono/utils/url';
+import type { OutboxAdmin } from '../admin/admin.ts';
+import { PostcommitError } from '../errors.ts';
+import { shown } from '../format.ts';
+import { errorText } from '../telemetry/error-text.ts';
+import { redact } from '../telemetry/redaction.ts';
+import { assetResponse } from './assets.ts';
+import type { Authenticated, AuthenticationOptions, DashboardRole, DashboardUser } from './authentication.ts';
+import { Authentication } from './authentication.ts';
+import type { LiveMessage } from './live.ts';
+import { LiveFeed } from './live.ts';
+import { Operations } from './operations.ts';
+import { OverviewReader } from './overview.ts';
+import type { RedactionRules } from './redaction.ts';
+import { Redaction } from './redaction.ts';
+import type { DashboardRoute } from './routes.ts';
+import { routes } from './routes.ts';
+
+export interface DashboardOptions extends AuthenticationOptions {
+  /** The outboxes that it shows, by a name of your choice. */
+  outboxes: Readonly<Record<string, OutboxAdmin>>;
+  /**
+   * Lets everyone in who can reach it: only for a server on loopback, or behind a proxy that authenticates. Requests must then
+   * name the host `localhost`, `127.0.0.1` or `[::1]`, so that no other site can reach it through the operator's browser.
+   * Default `false`.
+   */
+  open?: boolean;
+  /** All users are readers. Default `false`. */
+  readOnly?: boolean;
+  /** What payloads and headers hide. */
+  redact?: RedactionRules;
+  /** The path that it is mounted at in a server of your own, e.g. `/postcommit`. Default: none. */
+  basePath?: string;
+  /** Called with an error that is not the user's mistake; the user sees only that there was one. Default: it is written to stderr. */
+  onError?: (error: unknown) => void;
+  /** Where the traces of events are, with `{traceId}` in it, e.g. `https://traces.example/trace/{traceId}`. Default: none. */
+  traceUrl?: string;
+}
+
+/** What the app knows about its user. */
+export interface Me {
+  role: DashboardRole;
+  by: string;
+  outboxes: string[];
+  /** Whether a session can be ended. */
+  signedIn: boolean;
+  traceUrl?: string;
+}
+
+/** What `@hono/node-server` passes with a request. */
+interface NodeBindings {
+  incoming?: { socket?: { remoteAddress?: string | undefined } };
+}
+
+export interface Dashboard {
+  /** Returns the response to a request. Mount it into a server of your own. */
+  fetch(request: Request, bindings?: NodeBindings): Promise<Response>;
+  /** Ends live responses, and interrupts operations after their current chunk. */
+  close(): void;
+}
+
+type Env = { Bindings: NodeBindings; Variables: { user: DashboardUser } };
+
+/** Every change needs this header: a form or an image of another site cannot send it. */
+export const requestHeader = 'x-postcommit-dashboard';
+const bodyBytesMax = 8_388_608;
+const viewersMax = 100;
+const localHosts = ['localhost', '127.0.0.1', '[::1]'];
+const refusals = { missing: 401, wrong: 401, locked: 429 } as const;
+
+/** The dashboard as a fetch handler: the browser app and its API. Fails with POSTCOMMIT_E_DASHBOARD_NO_AUTH if it would be open to everyone. */
+export function createDashboard(options: DashboardOptions): Dashboard {
+  const authentication = new Authentication(options);
+  if (!authentication.isRequired && options.open !== true) throw new PostcommitError('POSTCOMMIT_E_DASHBOARD_NO_AUTH');
+  const basePath = checkBasePath(options.basePath);
+  const traceUrl = checkTraceUrl(options.traceUrl);
+  const redaction = new Redaction(options.redact);
+  const { onError = writeError } = options;
+  const report = (error: unknown) => {
+    const described = describe(error);
+    if (described.code === unexpected) onError(error);
+    return described;
+  };
+  const operations = new Operations(report);
+  const feeds = new Map(
+    Object.entries(options.outboxes).map(([name, admin]) => [name, new LiveFeed(new OverviewReader(admin), report)]),
+  );
+  const app = new Hono<Env>({ getPath: (request) => getPath(request).slice(basePath.length) || '/' });
+
+  app.use(async (c, next) => {
+    await next();
+    for (const [name, value] of securityHeaders) c.res.headers.set(name, value);
+  });
+  app.onError((error) => {
+    const described = report(error);
+    return Response.json({ error: described }, { status: statusOf(described.code) });
+  });
+  app.notFound(() =>
+    Response.json({ error: { code: 'NOT_FOUND', message: 'There is no such route.' } }, { status: 404 }),
+  );
+
+  app.use('/api/*', bodyLimit({ maxSize: bodyBytesMax, onError: () => refuse(413, 'TOO_LARGE') }));
+  app.post('/api/session', async (c) => {
+    if (isForeign(c.req.raw)) return refuse(403, 'FOREIGN_REQUEST');
+    const address = c.env?.incoming?.socket?.remoteAddress ?? 'unknown';
+    const result = authentication.checkToken(String((await readBody(c.req.raw)).token ?? ''), address);
+    if ('refused' in result) return refuse(refusals[result.refused], 'UNAUTHENTICATED');
+    c.header('set-cookie', authentication.sessionCookie(result.user.role, cookieScope(c.req.raw, basePath)));
+    return c.json(result.user);
+  });
+  app.post('/api/session/end', (c) => {
+    c.header('set-cookie', authentication.endSessionCookie(cookieScope(c.req.raw, basePath)));
+    return c.json({ done: true });
+  });
+  app.use('/api/*', async (c, next) => {
+    const address = c.env?.incoming?.socket?.remoteAddress ?? 'unknown';
+    if (!authentication.isRequired && !localHosts.includes(hostOf(c.req.raw))) return refuse(403, 'HOST');
+    const result: Authenticated = await authentication.check(c.req.raw, address);
+    if ('refused' in result) return refuse(refusals[result.refused], 'UNAUTHENTICATED');
+    const { by, role } = result.user;
+    c.set('user', { by, role: options.readOnly ? 'reader' : role });
+    return next();
+  });
+
+  app.get('/api/me', (c) => {
+    const signedIn = authentication.usesTokens;
+    const known: Me = { ...c.get('user'), outboxes: [...feeds.keys()], signedIn, ...(traceUrl && { traceUrl }) };
+    return c.json(known);
+  });
+  app.get('/api/:outbox/live', (c) => {
+    const feed = feeds.get(c.req.param('outbox'));
+    if (feed === undefined) return refuse(404, 'NO_SUCH_OUTBOX');
+    if (feed.viewers >= viewersMax) return refuse(503, 'TOO_MANY_VIEWERS');
+    return liveResponse(feed, c.req.raw.signal);
+  });
+  for (const route of routes) {
+    app.on(route.method, `/api/:outbox${route.path}`, async (c) => {
+      const { outbox = '', ...params } = c.req.param() as Record<string, string>;
+      const admin = Object.hasOwn(options.outboxes, outbox) ? options.outboxes[outbox] : undefined;
+      if (admin === undefined) return refuse(404, 'NO_SUCH_OUTBOX');
+      const user = c.get('user');
+      const problem = checkRequest(route, user, c.req.raw);
+      if (problem !== undefined) return problem;
+      const { reason, ...body } = await readBody(c.req.raw);
+      const acting = route.changes
+        ? admin.as({ by: user.by, ...(reason !== undefined && { reason: reason as string }) })
+        : admin;
+      const result = await route.handle({ admin: acting, outbox, user, params, body, operations, redaction });
+      return result instanceof Response ? result : c.json((result ?? { done: true }) as object);
+    });
+  }
+  app.get('/:file?', async (c) => (await assetResponse(c.req.param('file') ?? '', c.req.raw)) ?? c.notFound());
+  return {
+    fetch: async (request, bindings = {}) => {
+      const path = new URL(request.url).pathname;
+      // The addresses in the page are relative to its folder.
+      if (basePath !== '' && path === basePath)
+        return new Response(null, { status: 308, headers: { location: `${basePath}/` } });
+      return path.startsWith(`${basePath}/`)
+        ? app.fetch(request, bindings)
+        : new Response('not found\n', { status: 404 });
+    },
+    close: () => {
+      for (const feed of feeds.values()) feed.close();
+      operations.close();
+    },
+  };
+}
+
+const securityHeaders: [string, string][] = [
+  [
+    'content-security-policy',
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+  ],
+  ['x-content-type-options', 'nosniff'],
+  ['referrer-policy', 'no-referrer'],
+  ['cache-control', 'no-store'],
+];
+
+/** A browser says where a request comes from. A program does not, and has no cookies of the operator. */
+function isForeign(request: Request): boolean {
+  const site = request.headers.get('sec-fetch-site');
+  return request.headers.get(requestHeader) === null || (site !== null && site !== 'same-origin' && site !== 'none');
+}
+
+function checkRequest(route: DashboardRoute, user: DashboardUser, request: Request): Response | undefined {
+  if (route.method === 'GET') return undefined;
+  if (isForeign(request)) return refuse(403, 'FOREIGN_REQUEST');
+  return route.changes && user.role !== 'operator' ? refuse(403, 'READ_ONLY') : undefined;
+}
+
+function cookieScope(request: Request, basePath: string): { path: string; secure: boolean } {
+  return { path: `${basePath}/`, secure: new URL(request.url).protocol === 'https:' };
+}
+
+async function readBody(request: Request): Promise<Record<string, unknown>> {
+  if (request.method === 'GET') return {};
+  const text = await request.text();
+  let body: unknown;
+  try {
+    body = text === '' ? {} : JSON.parse(text);
+  } catch (cause) {
+    throw new PostcommitError('POSTCOMMIT_E_BAD_FILTER', 'The body is not JSON.', { cause });
+  }
+  if (typeof body !== 'object' || body === null || Array.isArray(body)) {
+    throw new PostcommitError('POSTCOMMIT_E_BAD_FILTER', 'The body must be a JSON object.');
+  }
+  return body as Record<string, unknown>;
+}
+
+/** Server-sent events: the state of the outbox every two seconds, until the client disconnects. */
+function liveResponse(feed: LiveFeed, signal: AbortSignal): Response {
+  let stop = () => {};
+  const stream = new ReadableStream<Uint8Array>(
+    {
+      start(controller) {
+        const encoder = new TextEncoder();
+        const send = (message: LiveMessage) => {
+          // A client that reads too slowly misses states: each one is complete.
+          if ((controller.desiredSize ?? 0) > 0)
+            controller.enqueue(encoder.encode(`data: ${JSON.stringify(message)}\n\n`));
+        };
+        stop = feed.watch(send);
+        signal.addEventListener('abort', () => stop(), { once: true });
+      },
+      cancel: () => stop(),
+    },
+    { highWaterMark: 4 },
+  );
+  return new Response(stream, { headers: { 'content-type': 'text/event-stream' } });
+}
+
+function hostOf(request: Request): string {
+  return (request.headers.get('host') ?? new URL(request.url).host).replace(/:\d+$/, '').toLowerCase();
+}
+
+function refuse(status: number, code: string): Response {
+  return Response.json({ error: { code, message: messages[code] ?? code } }, { status });
+}
+
+const messages: Record<string, string> = {
+  UNAUTHENTICATED: 'Sign in with a token of this dashboard.',
+  READ_ONLY: 'You can read, but not change anything.',
+  FOREIGN_REQUEST: `The header ${requestHeader} is missing, or the request comes from another site.`,
+  HOST: 'Without authentication the dashboard answers only on localhost.',
+  TOO_LARGE: 'The request is too large.',
+  NO_SUCH_OUTBOX: 'There is no outbox of this name.',
+  TOO_MANY_VIEWERS: 'Too many viewers are connected.',
+};
+
+const unexpected = 'UNEXPECTED';
+
+function writeError(error: unknown): void {
+  process.stderr.write(`postcommit dashboard: ${redact(errorText(error))}\n`);
+}
+
+function describe(error: unknown): { code: string; message: string } {
+  if (error instanceof PostcommitError) return { code: error.code, message: error.message };
+  // What is not ours may name hosts or values.
+  return { code: unexpected, message: 'The request failed. The log of the server has the error.' };
+}
+
+function statusOf(code: string): number {
+  if (/UNREACHABLE|REFUSED|READ_ONLY/.test(code)) return 503;
+  if (/NOT_FOUND|NO_SUCH/.test(code)) return 404;
+  if (/NOT_A_DEAD_LETTER|REDACTED|IN_USE|IN_FLIGHT/.test(code)) return 409;
+  return code === unexpected ? 500 : 400;
+}
+
+function checkBasePath(path = ''): string {
+  if (typeof path === 'string' && /^(\/[\w.~-]+)*$/.test(path)) return path;
+  throw new PostcommitError(
+    'POSTCOMMIT_E_BAD_OPTION',
+    `basePath must be a path without a slash at its end, e.g. /postcommit. Got ${shown(path)}.`,
+  );
+}
+
+function checkTraceUrl(url: string | undefined): string | undefined {
+  if (url === undefined || (typeof url === 'string' && /^https?:\/\/.*\{traceId\}/.test(url))) return url;
+  throw new PostcommitError(
+    'POSTCOMMIT_E_BAD_OPTION',
+    `traceUrl must be an http or https address with {traceId} in it. Got ${shown(url)}.`,
+  );
+}

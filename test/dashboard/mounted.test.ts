@@ -1,0 +1,78 @@
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createDashboard, type Dashboard, nodeListener, serveDashboard } from '../../src/dashboard/index.ts';
+import { Scene } from '../admin/scene.ts';
+
+let scene: Scene;
+let server: Server;
+let dashboard: Dashboard;
+let url: string;
+
+beforeAll(async () => {
+  scene = await Scene.create();
+  dashboard = createDashboard({ outboxes: { shop: scene.admin }, open: true, basePath: '/ops/postcommit' });
+  server = createServer(nodeListener(dashboard));
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+});
+afterAll(async () => {
+  dashboard.close();
+  server.close();
+  server.closeAllConnections();
+  await scene.close();
+});
+
+test('below a path it serves the app, whose addresses are relative, and the API', async () => {
+  const moved = await fetch(`${url}/ops/postcommit`, { redirect: 'manual' });
+  expect([moved.status, moved.headers.get('location')]).toEqual([308, '/ops/postcommit/']);
+  const page = await fetch(`${url}/ops/postcommit/`);
+  const html = await page.text();
+  expect(html).not.toMatch(/(?:src|href)="(?:\/|https?:)/);
+  expect(html).not.toMatch(/<style|<script>|style="|onclick/);
+  const script = await fetch(`${url}/ops/postcommit/app.js`);
+  expect([script.status, script.headers.get('content-encoding')]).toEqual([200, 'gzip']);
+  expect((await fetch(`${url}/ops/postcommit/api/me`)).status).toBe(200);
+  const search = await fetch(`${url}/ops/postcommit/api/shop/search`, {
+    method: 'POST',
+    headers: { 'x-postcommit-dashboard': '1' },
+    body: '{}',
+  });
+  expect(await search.json()).toEqual({ events: [] });
+});
+
+test('other paths are not its own', async () => {
+  for (const path of ['/', '/api/me', '/ops/postcommitted/', '/ops/postcommit/other.js', '/ops/postcommit/__proto__']) {
+    expect((await fetch(`${url}${path}`)).status, path).toBe(404);
+  }
+});
+
+test('options that cannot work are refused', async () => {
+  const outboxes = { shop: scene.admin };
+  expect(() => createDashboard({ outboxes, open: true, basePath: 'postcommit/' })).toThrow(
+    'without a slash at its end',
+  );
+  expect(() => createDashboard({ outboxes, open: true, traceUrl: 'javascript:alert(1)//{traceId}' })).toThrow(
+    'traceUrl',
+  );
+  await expect(serveDashboard({ outboxes, host: '0.0.0.0', port: 0 })).rejects.toMatchObject({
+    code: 'POSTCOMMIT_E_DASHBOARD_NO_AUTH',
+  });
+});
+
+test('an unexpected error is reported to the server, and the user learns only that there was one', async () => {
+  const errors: unknown[] = [];
+  const failing = Object.assign(Object.create(scene.admin), {
+    search: () => Promise.reject(new Error('password hunter2')),
+  });
+  const own = createDashboard({ outboxes: { shop: failing }, open: true, onError: (error) => errors.push(error) });
+  const request = new Request('http://localhost/api/shop/search', {
+    method: 'POST',
+    headers: { 'x-postcommit-dashboard': '1' },
+    body: '{}',
+  });
+  const response = await own.fetch(request);
+  expect([response.status, await response.text()]).toEqual([500, expect.not.stringContaining('hunter2')]);
+  expect(errors).toMatchObject([{ message: 'password hunter2' }]);
+  own.close();
+});
