@@ -69,7 +69,7 @@ export class AuditTrail {
       // The database may be unreachable: the row then stays without an end, and the caller gets the first error.
       const id = await row?.catch(() => undefined);
       const message = error instanceof PostcommitError ? `${error.code}: ${error.message}` : String(error);
-      const result = { changed: null, error: message.slice(0, errorCharsMax).toWellFormed().replaceAll('\0', '') };
+      const result = { changed: null, error: storable(message.slice(0, errorCharsMax)) };
       if (id !== undefined) await finishOperation(this.#db, this.#schema, id, result).catch(() => {});
       throw error;
     }
@@ -92,8 +92,13 @@ function targetText(target: object): string {
     Array.isArray(ids) && ids.length > idsShown
       ? { ...rest, ids: ids.slice(0, idsShown), idCount: ids.length }
       : target;
-  const text = JSON.stringify(shortened);
-  return text.length <= targetCharsMax && text.isWellFormed() && !text.includes('\\u0000') ? text : '{}';
+  const text = JSON.stringify(shortened, (_name, value) => (typeof value === 'string' ? storable(value) : value));
+  return text.length <= targetCharsMax ? text : '{}';
+}
+
+/** The text without what PostgreSQL cannot store. */
+function storable(text: string): string {
+  return text.toWellFormed().replaceAll('\0', '');
 }
 
 function changedBy(result: unknown): number | null {

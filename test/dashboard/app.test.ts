@@ -282,7 +282,7 @@ test('the keyboard alone suffices', async () => {
     await page.getByRole('heading', { level: 1, name }).waitFor();
   }
   await page.keyboard.press('/');
-  await page.waitForFunction("document.activeElement.name === 'id'");
+  await page.locator('input[name=id]:focus').waitFor();
   await page.keyboard.type(id);
   await page.keyboard.press('Enter');
   const retry = page.getByRole('button', { name: 'Retry', exact: true });
