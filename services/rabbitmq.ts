@@ -44,7 +44,7 @@ async function writeConfiguration({ folder, port, settings }: Place): Promise<vo
     'log.console': 'true',
     'log.console.level': 'warning',
     'log.file': 'false',
-    'vm_memory_high_watermark.absolute': '512MB',
+    'vm_memory_high_watermark.absolute': '1GB',
     ...settings,
   };
   const lines = Object.entries(configuration).map(([name, value]) => `${name} = ${value}\n`);
