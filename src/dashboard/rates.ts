@@ -13,7 +13,7 @@ export interface RatePoint {
   p95Ms: number | null;
 }
 
-export interface Reading {
+export interface RateSample {
   at: number;
   lastSeq: string;
   p50Ms: number | null;
@@ -48,7 +48,7 @@ export class RateHistory {
     return this.#points;
   }
 
-  add(reading: Reading): void {
+  add(reading: RateSample): void {
     const states = reading.relays.map((relay) => [relay.token, this.#stateOf(relay)] as const);
     this.#relays = new Map(states);
     const rates = [...this.#relays.values()];
@@ -67,7 +67,7 @@ export class RateHistory {
     if (this.#points.length > pointsMax) this.#points.shift();
   }
 
-  #emitRate({ at, lastSeq }: Reading): number | null {
+  #emitRate({ at, lastSeq }: RateSample): number | null {
     const before = this.#before;
     this.#before = { at, lastSeq: BigInt(lastSeq) };
     if (before === undefined || at <= before.at) return null;
@@ -75,7 +75,7 @@ export class RateHistory {
     return grown < 0n || grown >= seqJump ? null : (Number(grown) * 1_000) / (at - before.at);
   }
 
-  #stateOf({ token, heartbeatAt, stats }: Reading['relays'][number]): RelayState {
+  #stateOf({ token, heartbeatAt, stats }: RateSample['relays'][number]): RelayState {
     const now = heartbeatAt.getTime();
     const delivered = count(stats.delivered);
     const failed = count(stats.failed) + count(stats.deadLettered);
