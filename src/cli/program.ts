@@ -44,9 +44,9 @@ export function createProgram(terminal: Terminal): Command {
     .option('--schema <name>', 'schema of the outbox (default: POSTCOMMIT_SCHEMA, the config file, "postcommit")')
     .option(
       '--operator <name>',
-      'who, for `postcommit audit` (default: POSTCOMMIT_OPERATOR, your user name on this host)',
+      'who changes something, for `postcommit audit` (default: POSTCOMMIT_OPERATOR, your user name on this host)',
     )
-    .option('--why <text>', 'why, for `postcommit audit`')
+    .option('--why <text>', 'why, for `postcommit audit`, and shown with what is paused or cancelled')
     .option('--json', 'write JSON to stdout and errors as JSON to stderr')
     .configureHelp({ showGlobalOptions: true })
     .configureOutput({

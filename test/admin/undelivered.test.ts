@@ -408,7 +408,7 @@ describe('on the command line', () => {
     const again = await here('events', 'make-due', first);
     expect(again).toMatchObject({ code: 1, stdout: '' });
     expect(again.stderr).toContain('POSTCOMMIT_E_NOT_FOUND');
-    expect(await here('events', 'cancel', second, '--yes', '--reason', 'wrong date', '--by', 'ann')).toMatchObject({
+    expect(await here('events', 'cancel', second, '--yes', '--why', 'wrong date', '--operator', 'ann')).toMatchObject({
       code: 0,
       stdout: '1 undelivered event cancelled\n',
     });

@@ -122,7 +122,7 @@ describe('an operator whose broker is down', () => {
   });
 
   it('pauses and resumes', async () => {
-    const paused = await run('destinations', 'pause', 'kafka', '--reason', 'cluster upgrade');
+    const paused = await run('destinations', 'pause', 'kafka', '--why', 'cluster upgrade');
     expect(paused).toEqual({
       code: 0,
       stdout:
@@ -161,7 +161,7 @@ describe('an operator whose broker is down', () => {
       expect(asJson).toMatchObject({ code: 1, stdout: '' });
       expect(jsonError(asJson)).toMatchObject({ code: 'POSTCOMMIT_E_NO_SUCH_DESTINATION' });
     }
-    const long = await here('destinations', 'pause', 'kafka', '--reason', 'x'.repeat(501));
+    const long = await here('destinations', 'pause', 'kafka', '--why', 'x'.repeat(501));
     expect(long).toMatchObject({ code: 2, stdout: '' });
     expect(await scene.admin.destinations()).toMatchObject([{ name: 'kafka', state: 'down' }, {}, {}]);
   });

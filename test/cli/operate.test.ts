@@ -208,7 +208,7 @@ describe('an operator with the command line', () => {
     }
     // The event exists, so the error must not say otherwise.
     expect(jsonError(notDead).message).toMatch(
-      /^No matching event was found\. \S+ is not a dead letter\. Its status is SENT\.$/,
+      /^Nothing matching was found\. \S+ is not a dead letter\. Its status is SENT\.$/,
     );
     expect(jsonError(retry).message).toContain('None of the ids is a dead letter.');
     expect(bad.code).toBe(2);

@@ -66,7 +66,7 @@ describe('an operator of several queues', () => {
   });
 
   it('pauses and resumes one, and doctor reports it and the one that no relay works', async () => {
-    const paused = await here('queues', 'pause', 'reports', '--reason', 'restore');
+    const paused = await here('queues', 'pause', 'reports', '--why', 'restore');
     expect(paused).toMatchObject({ code: 0, stderr: '' });
     expect(paused.stdout).toContain('to resume: postcommit queues resume reports');
     expect((await json('queues')).queues[2]).toMatchObject({ state: 'paused', reason: 'restore' });

@@ -47,7 +47,7 @@ describe('an operator of schedules', () => {
   });
 
   it('pauses and resumes', async () => {
-    const paused = await here('schedules', 'pause', 'poll', '--reason', 'the partner migrates');
+    const paused = await here('schedules', 'pause', 'poll', '--why', 'the partner migrates');
     expect(paused.stdout).toBe('poll is paused: its ticks are skipped\nto resume: postcommit schedules resume poll\n');
     const status = await here('status');
     expect(status.stdout).toMatch(/\npoll +paused .* the partner migrates\n/);

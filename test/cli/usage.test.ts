@@ -114,7 +114,7 @@ describe('mistakes on the command line', () => {
     [['destinations', 'resume'], "Missing required argument 'destination'"],
     [['forget'], "Missing required argument 'target'"],
     [['destinations', 'resume', 'kafka', '--reason', 'x'], "'--reason'"],
-    [['destinations', 'pause', 'kafka', '--reson', 'x'], 'Did you mean --reason?'],
+    [['destinations', 'pause', 'kafka', '--wy', 'x'], 'Did you mean --why?'],
     [['destinations', 'kafka'], "Unknown command 'kafka'. Commands are list, pause, resume"],
     [['queues', 'pasue', 'reports'], 'Did you mean pause?'],
     [['schedules', 'pause'], "Missing required argument 'name'"],

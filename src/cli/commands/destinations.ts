@@ -58,20 +58,19 @@ function addPause(destinations: Command, terminal: Terminal): void {
       'Stop sending to a destination, in every relay, until `postcommit destinations resume`. Its events stay queued and no attempt is counted. Other destinations are not affected. Pausing a paused destination only changes the reason.',
     )
     .argument(...nameArgument)
-    .option('--reason <text>', 'why; shown by `postcommit destinations`')
     .addHelpText(
       'after',
       examples(
-        ['before a broker upgrade', 'destinations pause kafka --reason "cluster upgrade, until 14:00"'],
+        ['before a broker upgrade', 'destinations pause kafka --why "cluster upgrade, until 14:00"'],
         ['from a script', 'destinations pause kafka --json'],
       ),
     )
-    .action(async (name: string, options: { reason?: string }, command: Command) => {
+    .action(async (name: string, _options: unknown, command: Command) => {
       const context = contextOf(command, terminal);
       await changeAndPrint(
         context,
         name,
-        (admin) => admin.pause(name, options),
+        (admin) => admin.pause(name),
         (destination) => {
           const waiting = destination.waiting > 0 ? ` ${waitingEvents(destination)} waiting.` : '';
           return `${printable(name)} is paused: relays send nothing to it and keep its events.${waiting}`;

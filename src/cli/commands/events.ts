@@ -15,7 +15,6 @@ import { instant } from '../output.ts';
 import type { FlagConditions } from '../selection.ts';
 import { addConditions, targetOf } from '../selection.ts';
 import type { Terminal } from '../terminal.ts';
-import { userName } from '../user-name.ts';
 
 interface EventsOptions extends FlagConditions {
   status?: EventStatus;
@@ -27,8 +26,6 @@ interface EventsOptions extends FlagConditions {
 interface ChangeOptions extends FlagConditions {
   all?: boolean;
   yes?: boolean;
-  reason?: string;
-  by?: string;
 }
 
 export function addEvents(program: Command, terminal: Terminal): void {
@@ -120,27 +117,23 @@ function addCancel(events: Command, terminal: Terminal): void {
     )
     .argument('[ids...]', 'ids or seqs of events')
     .option('--all', 'all undelivered events')
-    .option('--reason <text>', 'why; recorded in the history of the events')
-    .option('--by <name>', 'who; recorded in the history of the events (default: your user name on this host)')
     .option('--yes', 'do not ask for confirmation')
     .addHelpText(
       'after',
       examples(
-        ['one event', 'events cancel 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f --reason "wrong date"'],
+        ['one event', 'events cancel 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f --why "wrong date"'],
         ['events of a wrong import', 'events cancel --type order.imported --from 2h'],
       ),
     )
     .action(async (ids: string[], options: ChangeOptions, command: Command) => {
       const context = contextOf(command, terminal);
-      const { all = false, yes = false, reason, by = userName(), ...conditions } = options;
+      const { all = false, yes = false, ...conditions } = options;
       const target = targetOf(ids, conditions, all);
       const which =
         ids.length > 0 ? quantity(ids.length, 'event') : `${all ? 'all' : 'the matching'} undelivered events`;
       await confirm(context, `Cancel ${which}? ${ids.length === 1 ? 'It' : 'They'} will never be delivered.`, yes);
       const words = { noun: 'undelivered event', done: 'cancelled', named: ids.length > 0 };
-      await runBulk(context, words, (admin, bulk) =>
-        admin.cancel(target, { ...bulk, ...(reason && { reason }), ...(by && { by }) }),
-      );
+      await runBulk(context, words, (admin, bulk) => admin.cancel(target, bulk));
     });
 }
 

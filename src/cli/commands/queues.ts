@@ -55,11 +55,10 @@ function addPause(queues: Command, terminal: Terminal): void {
       'Pause a queue in every relay until `postcommit queues resume`. When the command returns, no relay claims anything from it; deliveries in flight end normally. Other queues are not affected, except that events of the same aggregate wait for each other. Pausing a paused queue only changes the reason.',
     )
     .argument(...nameArgument)
-    .option('--reason <text>', 'why; shown by `postcommit queues`')
-    .addHelpText('after', examples(['while the report database is down', 'queues pause reports --reason "restore"']))
-    .action(async (name: string, options: { reason?: string }, command: Command) => {
+    .addHelpText('after', examples(['while the report database is down', 'queues pause reports --why "restore"']))
+    .action(async (name: string, _options: unknown, command: Command) => {
       const context = contextOf(command, terminal);
-      await changeAndPrint(context, name, (admin) => admin.pauseQueue(name, options), 'paused: relays keep its events');
+      await changeAndPrint(context, name, (admin) => admin.pauseQueue(name), 'paused: relays keep its events');
       context.output.line(context.output.paint.dim(`to resume: postcommit queues resume ${printable(name)}`));
     });
 }

@@ -61,17 +61,16 @@ function addPause(schedules: Command, terminal: Terminal): void {
       'Stop a schedule until `postcommit schedules resume`. Its ticks are skipped; triggers still work. Pausing a paused schedule only changes the reason.',
     )
     .argument(...nameArgument)
-    .option('--reason <text>', 'why; shown by `postcommit schedules`')
     .addHelpText(
       'after',
-      examples(['for a while', 'schedules pause nightly-report --reason "the warehouse is being moved"']),
+      examples(['for a while', 'schedules pause nightly-report --why "the warehouse is being moved"']),
     )
-    .action(async (name: string, options: { reason?: string }, command: Command) => {
+    .action(async (name: string, _options: unknown, command: Command) => {
       const context = contextOf(command, terminal);
       await changeAndPrint(
         context,
         name,
-        (admin) => admin.schedules.pause(name, options),
+        (admin) => admin.schedules.pause(name),
         () => `${printable(name)} is paused: its ticks are skipped`,
       );
       context.output.line(context.output.paint.dim(`to resume: postcommit schedules resume ${printable(name)}`));

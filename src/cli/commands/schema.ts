@@ -70,7 +70,7 @@ function addCheck(schema: Command, terminal: Terminal): void {
       'after',
       examples(
         ['does a change break consumers?', 'schema check'],
-        ['would the registry take the schemas?', 'schema check --registry http://localhost:8081'],
+        ['would the registry accept the schemas?', 'schema check --registry http://localhost:8081'],
         ['record the schemas, and accept every change', 'schema check --update'],
         ['in CI, where the file must be up to date', 'schema check --strict'],
         ['what breaks, for a script', "schema check --json | jq '.breaking[] | {type, path, message}'"],
