@@ -162,7 +162,11 @@ export const errorCodes = {
     'Parts of the payload are hidden by redaction rules, so it cannot be edited here and nothing was changed. Edit it with `npx postcommit dead edit`, or remove the rule.',
   POSTCOMMIT_E_DASHBOARD_NO_AUTH:
     'The dashboard would be open to everyone who can reach it, so it did not start. Pass a token of at least 16 characters or authenticate, or pass open: true behind your own protection.',
-  POSTCOMMIT_E_NOT_FOUND: 'No matching event was found.',
+  POSTCOMMIT_E_TOO_MANY_OPERATIONS:
+    'Four operations of this dashboard are running, so this one did not start. Wait until one ends, or interrupt one.',
+  POSTCOMMIT_E_PAYLOAD_CUT:
+    'The payload is too large to be read here. Read it with SQL: select payload from postcommit.outbox_events where id = …',
+  POSTCOMMIT_E_NOT_FOUND: 'Nothing matching was found.',
   POSTCOMMIT_E_NO_SUCH_DESTINATION:
     'There is no such destination, so nothing was changed. A relay registers its destinations when it starts.',
   POSTCOMMIT_E_NO_SUCH_SCHEDULE:

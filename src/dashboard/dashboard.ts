@@ -217,12 +217,12 @@ function liveResponse(feed: LiveFeed, signal: AbortSignal): Response {
     {
       start(controller) {
         const encoder = new TextEncoder();
-        const send = (message: LiveMessage) => {
+        const show = (message: LiveMessage) => {
           // A client that reads too slowly misses states: each one is complete.
           if ((controller.desiredSize ?? 0) > 0)
             controller.enqueue(encoder.encode(`data: ${JSON.stringify(message)}\n\n`));
         };
-        stop = feed.watch(send);
+        stop = feed.watch({ show, end: () => controller.close() });
         signal.addEventListener('abort', () => stop(), { once: true });
       },
       cancel: () => stop(),
@@ -266,6 +266,8 @@ function statusOf(code: string): number {
   if (/UNREACHABLE|REFUSED|READ_ONLY/.test(code)) return 503;
   if (/NOT_FOUND|NO_SUCH/.test(code)) return 404;
   if (/NOT_A_DEAD_LETTER|REDACTED|IN_USE|IN_FLIGHT/.test(code)) return 409;
+  if (/TOO_MANY/.test(code)) return 429;
+  if (/PAYLOAD_CUT/.test(code)) return 413;
   return code === unexpected ? 500 : 400;
 }
 

@@ -2,7 +2,11 @@ import type { Overview, OverviewReader } from './overview.ts';
 
 /** What viewers get: the state of an outbox, or why it could not be read. */
 export type LiveMessage = { overview: Overview } | { error: { code: string; message: string } };
-export type Viewer = (message: LiveMessage) => void;
+export interface Viewer {
+  show(message: LiveMessage): void;
+  /** The feed is closed. */
+  end(): void;
+}
 
 const pollMs = 2_000;
 
@@ -31,7 +35,7 @@ export class LiveFeed {
   /** Adds a viewer, which gets the latest state at once. Returns the function that removes it. */
   watch(viewer: Viewer): () => void {
     this.#viewers.add(viewer);
-    if (this.#last && performance.now() - this.#lastAt < pollMs * 2) viewer(this.#last);
+    if (this.#last && performance.now() - this.#lastAt < pollMs * 2) viewer.show(this.#last);
     if (this.#timer === undefined && !this.#reading) void this.#read();
     return () => {
       this.#viewers.delete(viewer);
@@ -42,6 +46,7 @@ export class LiveFeed {
   }
 
   close(): void {
+    for (const viewer of this.#viewers) viewer.end();
     this.#viewers.clear();
     clearTimeout(this.#timer);
     this.#timer = undefined;
@@ -56,7 +61,7 @@ export class LiveFeed {
     }
     this.#reading = false;
     this.#lastAt = performance.now();
-    for (const viewer of this.#viewers) viewer(this.#last);
+    for (const viewer of this.#viewers) viewer.show(this.#last);
     if (this.#viewers.size === 0) return;
     this.#timer = setTimeout(() => {
       this.#timer = undefined;

@@ -33,10 +33,7 @@ export class Operations {
     work: (options: BulkOptions) => Promise<{ count: number; interrupted?: true }>,
   ): RunningOperation {
     if (this.#stops.size >= runningMax) {
-      throw new PostcommitError(
-        'POSTCOMMIT_E_BAD_FILTER',
-        `${runningMax} operations are running. Wait until one ends.`,
-      );
+      throw new PostcommitError('POSTCOMMIT_E_TOO_MANY_OPERATIONS');
     }
     const operation: RunningOperation = { id: String(++this.#number), ...facts, state: 'running', count: 0 };
     const stop = new AbortController();

@@ -59,7 +59,12 @@ export const routes: readonly DashboardRoute[] = [
   read('POST', '/audit', ({ admin, body }) => admin.audit(body)),
   read('GET', '/operations/:id', async ({ operations, params, outbox }) => {
     const operation = operations.find(params.id ?? '');
-    if (operation === undefined || operation.outbox !== outbox) throw new PostcommitError('POSTCOMMIT_E_NOT_FOUND');
+    if (operation === undefined || operation.outbox !== outbox) {
+      throw new PostcommitError(
+        'POSTCOMMIT_E_NOT_FOUND',
+        'No operation has this id: it ended a while ago, or the dashboard was restarted.',
+      );
+    }
     return operation;
   }),
   change('/dead-letters/retry', (input) => run(input, 'retry')),
@@ -93,7 +98,7 @@ async function story({ admin, params, redaction }: RouteInput): Promise<EventSto
 async function payload({ admin, params, redaction }: RouteInput): Promise<Response> {
   const event = await admin.find(params.id ?? '');
   if (event === undefined) throw new PostcommitError('POSTCOMMIT_E_NOT_FOUND');
-  if (event.payloadCut) throw new PostcommitError('POSTCOMMIT_E_PAYLOAD_TOO_LARGE');
+  if (event.payloadCut) throw new PostcommitError('POSTCOMMIT_E_PAYLOAD_CUT');
   const headers = {
     'content-type': 'application/json',
     'content-disposition': `attachment; filename="${event.id}.json"`,

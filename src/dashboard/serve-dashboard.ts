@@ -3,7 +3,7 @@ import { isLoopback, resolveListen, serveHttp } from '../http/serve.ts';
 import type { DashboardOptions } from './dashboard.ts';
 import { createDashboard } from './dashboard.ts';
 
-export interface ServeDashboardOptions extends DashboardOptions, Partial<ListenOptions> {
+export interface ServeDashboardOptions extends Omit<DashboardOptions, 'open'>, Partial<ListenOptions> {
   /** Default 4400. */
   port?: number;
 }
@@ -24,7 +24,7 @@ const dashboardPort = 4_400;
 export async function serveDashboard(options: ServeDashboardOptions): Promise<DashboardServer> {
   const { port = dashboardPort, host, ...rest } = options;
   const listen = resolveListen({ port, ...(host !== undefined && { host }) });
-  const dashboard = createDashboard({ ...rest, open: rest.open ?? isLoopback(listen.host) });
+  const dashboard = createDashboard({ ...rest, open: isLoopback(listen.host) });
   try {
     const { url, stop } = await serveHttp({
       ...listen,

@@ -55,7 +55,8 @@ test('options that cannot work are refused', async () => {
   expect(() => createDashboard({ outboxes, open: true, traceUrl: 'javascript:alert(1)//{traceId}' })).toThrow(
     'traceUrl',
   );
-  await expect(serveDashboard({ outboxes, host: '0.0.0.0', port: 0 })).rejects.toMatchObject({
+  const open = { open: true }; // What createDashboard takes.
+  await expect(serveDashboard({ outboxes, host: '0.0.0.0', port: 0, ...open })).rejects.toMatchObject({
     code: 'POSTCOMMIT_E_DASHBOARD_NO_AUTH',
   });
 });
@@ -75,4 +76,13 @@ test('an unexpected error is reported to the server, and the user learns only th
   expect([response.status, await response.text()]).toEqual([500, expect.not.stringContaining('hunter2')]);
   expect(errors).toMatchObject([{ message: 'password hunter2' }]);
   own.close();
+});
+
+test('close() ends live responses, so the server that it is mounted in can close', async () => {
+  const own = createDashboard({ outboxes: { shop: scene.admin }, open: true });
+  const response = await own.fetch(new Request('http://localhost/api/shop/live'));
+  const reader = response.body?.getReader();
+  expect(new TextDecoder().decode((await reader?.read())?.value)).toContain('data: ');
+  own.close();
+  expect(await reader?.read()).toMatchObject({ done: true });
 });

@@ -155,6 +155,6 @@ function resultOf(operation: Operation | undefined): string {
   if (state === 'failed') return `It failed. ${changed} before that.`;
   if (state === 'interrupted') return `Stopped. ${changed}.`;
   return count === 0
-    ? 'Nothing was left to change. Another operator or a relay was first: the audit tells.'
+    ? 'Nothing was left to change. Another operator or a relay was faster: see the audit.'
     : `Done. ${changed}.`;
 }
