@@ -61,18 +61,21 @@ export class AuditTrail {
         return this.#db.query(text, values);
       },
     };
-    try {
-      const result = await work(db);
-      if (row) await finishOperation(this.#db, this.#schema, await row, { changed: changedBy(result), error: null });
-      return result;
-    } catch (error) {
-      // The database may be unreachable: the row then stays without an end, and the caller gets the first error.
+    // The database may be unreachable at the end: the row then stays without one, and the caller gets what `work` returned or threw.
+    const finish = async (outcome: { changed: number | null; error: string | null }) => {
       const id = await row?.catch(() => undefined);
+      if (id !== undefined) await finishOperation(this.#db, this.#schema, id, outcome).catch(() => {});
+    };
+    let result: T;
+    try {
+      result = await work(db);
+    } catch (error) {
       const message = error instanceof PostcommitError ? `${error.code}: ${error.message}` : String(error);
-      const result = { changed: null, error: storable(message.slice(0, errorCharsMax)) };
-      if (id !== undefined) await finishOperation(this.#db, this.#schema, id, result).catch(() => {});
+      await finish({ changed: null, error: storable(message.slice(0, errorCharsMax)) });
       throw error;
     }
+    await finish({ changed: changedBy(result), error: null });
+    return result;
   }
 
   async list(filter: AuditFilter): Promise<{ operations: AuditEntry[]; next?: string }> {
@@ -93,7 +96,7 @@ function targetText(target: object): string {
       ? { ...rest, ids: ids.slice(0, idsShown), idCount: ids.length }
       : target;
   const text = JSON.stringify(shortened, (_name, value) => (typeof value === 'string' ? storable(value) : value));
-  return text.length <= targetCharsMax ? text : '{}';
+  return text.length <= targetCharsMax ? text : '{"truncated": true}';
 }
 
 /** The text without what PostgreSQL cannot store. */

@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { OutboxAdmin } from '../../src/admin/admin.ts';
 import { pruneAudit } from '../../src/outbox/maintaining/prune-audit.ts';
 import { Scene } from './scene.ts';
 
@@ -67,4 +68,24 @@ test('rows are kept for at least 90 days, also where events are not', async () =
   expect(await prune(365 * 86_400_000)).toBe(0);
   expect(await prune(0)).toBe(1);
   expect((await scene.admin.audit()).operations.map(({ by }) => by)).toEqual(['new']);
+});
+
+test('an operation that succeeded is reported as a success, even if the end of its row cannot be written', async () => {
+  const db = {
+    query: (text: string, values?: unknown[]) =>
+      text.includes('set finished_at')
+        ? Promise.reject(new Error('connection lost'))
+        : scene.db.pool.query(text, values),
+  };
+  const admin = new OutboxAdmin({ db: db as never, schema: 'postcommit', notify: false });
+  expect(await admin.requeueOrphans()).toMatchObject({ count: 0 });
+  const [operation] = (await scene.admin.audit()).operations;
+  expect(operation).toMatchObject({ action: 'requeueOrphans' });
+  expect([operation?.finishedAt, operation?.error]).toEqual([undefined, undefined]);
+});
+
+test('a target that is too long for a row is not stored as if all events were meant', async () => {
+  await scene.admin.retry({ error: 'x'.repeat(4_100) }).catch(() => {});
+  const { operations } = await scene.admin.audit();
+  expect(operations.filter(({ target }) => JSON.stringify(target) === '{}')).toEqual([]);
 });
