@@ -1,9 +1,9 @@
 import type { Executor } from '../database/executor.ts';
-import { isStorable } from '../database/storable-text.ts';
 import { PostcommitError } from '../errors.ts';
 import { unpark } from '../outbox/delivering/unpark.ts';
 import { editDeadLetter } from '../outbox/operating/edit-dead-letter.ts';
 import { findSeqsById } from '../outbox/operating/find-seqs-by-id.ts';
+import { payloadToJson } from '../payload-json.ts';
 import { toReference } from './event-reference.ts';
 
 /** As the largest payload that `payloadBytesMax` of an outbox allows. */
@@ -24,7 +24,7 @@ export async function editAndRetryDeadLetter(
   operator: { by: string; reason: string },
 ): Promise<EditedEvent> {
   const reference = toReference(idOrSeq);
-  const payloadJson = payloadText(payload);
+  const payloadJson = payloadToJson(payload, payloadBytesMax);
   const seq = 'seq' in reference ? reference.seq : await seqOfId(db, schema, reference.id);
   const edited = seq === undefined ? undefined : await editDeadLetter(db, schema, { seq, payloadJson, ...operator });
   if (seq === undefined || edited === undefined) {
@@ -32,20 +32,6 @@ export async function editAndRetryDeadLetter(
   }
   if (edited.freedKeys.length > 0) await unpark(db, schema, edited.freedKeys);
   return { count: 1, seq };
-}
-
-function payloadText(payload: unknown): string {
-  let text: string | undefined;
-  try {
-    text = JSON.stringify(payload);
-  } catch (cause) {
-    throw new PostcommitError('POSTCOMMIT_E_PAYLOAD_NOT_JSON', String((cause as Error).message), { cause });
-  }
-  if (text === undefined) throw new PostcommitError('POSTCOMMIT_E_PAYLOAD_NOT_JSON');
-  if (Buffer.byteLength(text) > payloadBytesMax) throw new PostcommitError('POSTCOMMIT_E_PAYLOAD_TOO_LARGE');
-  if (!isStorable(text) || text.includes('\\u0000'))
-    throw new PostcommitError('POSTCOMMIT_E_TEXT_NOT_STORABLE', 'The text is in the payload.');
-  return text;
 }
 
 async function seqOfId(db: Executor, schema: string, id: string): Promise<string | undefined> {

@@ -7,6 +7,7 @@ import { PostcommitError } from '../errors.ts';
 import { shown } from '../format.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { InsertableEvent } from '../outbox/emitting/insert.ts';
+import { payloadToJson } from '../payload-json.ts';
 import { defaultQueue, isQueueName } from '../queue-name.ts';
 import { didYouMean } from '../suggest.ts';
 import { isTracingLoaded, loadTracing } from '../telemetry/trace-context.ts';
@@ -166,7 +167,7 @@ export function checkFields(event: OutboxEvent, limits: EventLimits): Insertable
     type,
     schemaVersion,
     orderingKey: orderingKey(event.key),
-    payloadJson: toJson(event.payload, limits.payloadBytesMax),
+    payloadJson: payloadToJson(event.payload, limits.payloadBytesMax),
     headers: toHeaders(event.headers),
     ...toTime(event),
     attemptsMax: toAttemptsMax(event.attemptsMax),
@@ -205,31 +206,6 @@ function queueOf(event: OutboxEvent, ofType: string | undefined, rule: QueueRule
   if (queue === undefined || queue === defaultQueue) return undefined;
   if (isQueueName(queue)) return queue;
   throw new PostcommitError('POSTCOMMIT_E_BAD_QUEUE', `Got ${shown(queue)}.`);
-}
-
-function toJson(payload: unknown, bytesMax: number): string {
-  let json: string | undefined;
-  try {
-    json = JSON.stringify(payload);
-  } catch (cause) {
-    throw new PostcommitError('POSTCOMMIT_E_PAYLOAD_NOT_JSON', `(${(cause as Error).message})`, { cause });
-  }
-  if (json === undefined) {
-    throw new PostcommitError(
-      'POSTCOMMIT_E_PAYLOAD_NOT_JSON',
-      `payload is ${typeof payload}; use null for no payload.`,
-    );
-  }
-  const bytes = Buffer.byteLength(json);
-  if (bytes > bytesMax) {
-    throw new PostcommitError('POSTCOMMIT_E_PAYLOAD_TOO_LARGE', `It has ${bytes} bytes, the limit is ${bytesMax}.`);
-  }
-  // JSON.stringify writes NUL and lone surrogates as escapes, which jsonb refuses. With an even number of backslashes
-  // before the u, the payload itself contains a backslash.
-  if (json.includes('\\u') && /(?<!\\)(?:\\\\)*\\u(?:0000|d[89a-f])/.test(json)) {
-    throw new PostcommitError('POSTCOMMIT_E_TEXT_NOT_STORABLE', 'It is in the payload.');
-  }
-  return json;
 }
 
 function toHeaders(given: OutboxEvent['headers']): Record<string, string> {

@@ -87,6 +87,8 @@ test('what is no JSON, or cannot be stored, is refused', async () => {
   const refusal = (payload: unknown) => scene.admin.editAndRetry(id, payload).catch((error) => error.code);
   expect(await refusal(undefined)).toBe('POSTCOMMIT_E_PAYLOAD_NOT_JSON');
   expect(await refusal({ text: 'a\0b' })).toBe('POSTCOMMIT_E_TEXT_NOT_STORABLE');
+  expect(await refusal({ text: '\ud800' })).toBe('POSTCOMMIT_E_TEXT_NOT_STORABLE');
+  expect(await refusal({ text: 'a backslash: \\u0000' })).toBe('POSTCOMMIT_E_NOT_A_DEAD_LETTER');
   expect(await refusal({ amount: 1 })).toBe('POSTCOMMIT_E_NOT_A_DEAD_LETTER');
 });
 
