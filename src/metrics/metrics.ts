@@ -134,9 +134,10 @@ export class Metrics {
         const key = keyOf(bounded);
         const before = series.get(key);
         const joined = (metricDefinitions[name] as MetricDefinition).join ?? 'sum';
-        const isOther = Object.values(bounded).includes(otherValue);
+        // Those of relays add up, if several share these metrics; the others describe the outbox, which all of them read.
+        const addsUp = name.startsWith('outbox_relay_') || Object.values(bounded).includes(otherValue);
         if (before === undefined) series.set(key, { labels: bounded, value });
-        else if (!isOther) before.value = value;
+        else if (!addsUp) before.value = value;
         else before.value = joined === 'max' ? Math.max(before.value, value) : before.value + value;
       }
     }

@@ -118,3 +118,15 @@ test.each([
 ])('refuses %j', (options, message) => {
   expect(() => createMetrics(options as never)).toThrow(message);
 });
+
+test('relays that share metrics add up, and what they both read of the outbox does not', () => {
+  const metrics = createMetrics();
+  for (const inFlight of [3, 4]) {
+    metrics.addGauges(() => [
+      { name: 'outbox_relay_in_flight', labels: { queue: 'default' }, value: inFlight },
+      { name: 'outbox_events_pending', labels: {}, value: 9 },
+    ]);
+  }
+  expect(metrics.family('outbox_relay_in_flight').series).toMatchObject([{ value: 7 }]);
+  expect(metrics.family('outbox_events_pending').series).toMatchObject([{ value: 9 }]);
+});

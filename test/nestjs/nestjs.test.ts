@@ -63,7 +63,7 @@ describe.each(variants)('an application of Nest $version, compiled to $format', 
     expect(journal.slice(-3)).toEqual([{ what: 'pool closed' }, { what: 'relay', state: 'idle' }, { what: 'done' }]);
   });
 
-  it('lets handlers under way finish on SIGTERM, and releases what hangs', async () => {
+  it('lets handlers in flight finish on SIGTERM, and releases what hangs', async () => {
     const result = await project.run('shutdown', { DATABASE_URL: database.url });
     const { code, signal, stderr, journal } = result;
     expect({ code, signal, stderr }).toEqual({ code: null, signal: 'SIGTERM', stderr: '' });

@@ -2,6 +2,7 @@ import type pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { resolveModuleOptions } from '../../src/frameworks/nestjs/options.ts';
 import { createRelay, fromPg, type OutboxDatabase } from '../../src/index.ts';
+import { createMetrics } from '../../src/metrics/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 
 let database: TestDatabase;
@@ -79,4 +80,9 @@ describe('the options of the module', () => {
       expect.objectContaining({ code: 'POSTCOMMIT_E_BAD_OPTION', message: expect.stringContaining(text) }),
     );
   });
+});
+
+it('metrics reach the outbox, whatever the module adds', () => {
+  const metrics = createMetrics();
+  expect(resolveModuleOptions({ db, metrics }).outbox.metrics).toBe(metrics);
 });

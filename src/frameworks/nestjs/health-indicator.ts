@@ -62,12 +62,12 @@ export class PostcommitHealthIndicator {
       const late = new Promise<never>((_, reject) => {
         timer = setTimeout(() => reject(new Error(`no answer within ${timeoutMs} ms`)), timeoutMs);
       });
-      const { oldestPendingMs, failed } = await Promise.race([this.#admin.counts(), late]);
-      if (oldestPendingMsMax !== undefined && (oldestPendingMs ?? 0) > oldestPendingMsMax) {
-        problems.push(`the oldest event has been due for ${oldestPendingMs} ms`);
-      }
-      if (deadLettersMax !== undefined && failed > deadLettersMax) problems.push(`there are ${failed} dead letters`);
-      return { problems, relay: state, inFlight, oldestPendingMs, deadLetters: failed };
+      const limits = {
+        ...(oldestPendingMsMax !== undefined && { oldestPendingMsMax }),
+        ...(deadLettersMax !== undefined && { deadLettersMax }),
+      };
+      const { reasons, oldestPendingMs, deadLetters } = await Promise.race([this.#admin.health(limits), late]);
+      return { problems: [...problems, ...reasons], relay: state, inFlight, oldestPendingMs, deadLetters };
     } catch (error) {
       problems.push(`the database: ${(error as Error).message}`);
       return { problems, relay: state, inFlight };

@@ -20,7 +20,7 @@ abstract class Hooks {
 export class FirstHooks extends Hooks {}
 export class LastHooks extends Hooks {}
 
-// A relay starts when everything else has started, and stops before anything else stops: handlers under way still need the pools
+// A relay starts when everything else has started, and stops before anything else stops: handlers in flight still need the pools
 // that other modules close in onModuleDestroy. Nest calls the hooks of the module with the largest distance first. Nest 10 does so
 // when it stops, too; later versions reverse the order then. So one of these two modules is the first to be stopped.
 class FirstHooksModule {}

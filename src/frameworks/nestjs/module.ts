@@ -42,16 +42,25 @@ const providers: readonly Provider[] = [
   provide(
     Inbox,
     [resolvedOptions],
-    ({ outbox: { db, schema } }: ResolvedModuleOptions) =>
-      new Inbox<unknown>({ db: db as OutboxDatabase<unknown>, ...(schema !== undefined && { schema }) }),
+    ({ outbox: { db, schema, metrics } }: ResolvedModuleOptions) =>
+      new Inbox<unknown>({
+        db: db as OutboxDatabase<unknown>,
+        ...(schema !== undefined && { schema }),
+        ...(metrics && { metrics }),
+      }),
   ),
   provide(OutboxAdmin, [Outbox], (outbox: Outbox) => outbox.admin),
   provide(
     Relay,
     [resolvedOptions, DiscoveryService, ModuleRef],
-    ({ relay, destinations }: ResolvedModuleOptions, discovery: DiscoveryService, moduleRef: ModuleRef) =>
+    (
+      { outbox: { metrics }, relay, destinations }: ResolvedModuleOptions,
+      discovery: DiscoveryService,
+      moduleRef: ModuleRef,
+    ) =>
       new Relay(() => ({
         logger: nestLogger(),
+        ...(metrics && { metrics }),
         ...relay,
         handlers: discoverHandlers(discovery, moduleRef),
         destinations: resolveReferences(destinations, moduleRef),

@@ -71,7 +71,7 @@ export interface PostcommitModuleAsyncOptions extends Pick<ModuleMetadata, 'impo
   isGlobal?: boolean;
 }
 
-const outboxNames = ['payloadBytesMax', 'queueOf', 'serialise', 'notify'] as const;
+const outboxNames = ['payloadBytesMax', 'queueOf', 'serialise', 'notify', 'metrics'] as const;
 const nestarcNames = ['prisma', 'polling', 'retry', 'stuckThreshold'] as const;
 const optionNames: readonly string[] = [
   'db',

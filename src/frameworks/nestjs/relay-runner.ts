@@ -3,7 +3,7 @@ import type { FirstHooks, LastHooks } from './hook-order.ts';
 
 /**
  * Starts the relay when the application has started, and stops it before anything else of the application stops: no new claims, and
- * handlers under way may finish within `stopTimeoutMs`. In a test, override it with `{}` to run the relay by hand.
+ * handlers in flight may finish within `stopTimeoutMs`. In a test, override it with `{}` to run the relay by hand.
  */
 export class RelayRunner {
   readonly #relay: Partial<Relay>;
