@@ -40,8 +40,7 @@ export class SchemaRegistry {
     }
     const { username, password } = parsed;
     if (username !== '' || password !== '') {
-      const pair = `${decodeURIComponent(username)}:${decodeURIComponent(password)}`;
-      this.#authorization = `Basic ${Buffer.from(pair).toString('base64')}`;
+      this.#authorization = `Basic ${Buffer.from(credentials(username, password)).toString('base64')}`;
     }
     this.#base = `${parsed.origin}${parsed.pathname.replace(/\/+$/, '')}`;
     this.address = this.#base;
@@ -129,4 +128,16 @@ function reasonOf(error: unknown): string {
   const { cause } = error;
   const code = (cause as { code?: unknown } | undefined)?.code;
   return typeof code === 'string' ? code : cause instanceof Error && cause.message ? cause.message : error.message;
+}
+
+function credentials(username: string, password: string): string {
+  try {
+    return `${decodeURIComponent(username)}:${decodeURIComponent(password)}`;
+  } catch (cause) {
+    throw new PostcommitError(
+      'POSTCOMMIT_E_BAD_OPTION',
+      'The user or the password in the URL of the registry has a % that begins no escape: write %25.',
+      { cause },
+    );
+  }
 }

@@ -92,3 +92,9 @@ it('writes schemas in the words of draft 7', () => {
     },
   });
 });
+
+it('a URL with a password that is not escaped is refused with a code, and not repeated', () => {
+  const make = () => new SchemaRegistry('http://user:p%zz@registry.example');
+  expect(make).toThrow(expect.objectContaining({ code: 'POSTCOMMIT_E_BAD_OPTION' }));
+  expect(make).not.toThrow('p%zz');
+});
