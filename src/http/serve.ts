@@ -29,7 +29,7 @@ export interface HttpServer {
   stop(): Promise<void>;
 }
 
-/** More clients than this wait to be accepted: probes, a scraper and some open dashboards need few. */
+/** Further connections are closed at once: probes, a scraper and some open dashboards need few. */
 const connectionsMax = 500;
 /** How long requests in progress may take when the server stops. A live page (server-sent events) would never end. */
 const stopMs = 1_000;

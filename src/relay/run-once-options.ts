@@ -5,7 +5,7 @@ import type { Counters } from './telemetry/counters.ts';
 /** Options of `relay.runOnce()`. */
 export interface RunOnceOptions {
   /**
-   * After this time the relay starts no more deliveries and stops as `stop()` does: deliveries under way have `stopTimeoutMs` to
+   * After this time the relay starts no more deliveries and stops as `stop()` does: deliveries in flight have `stopTimeoutMs` to
    * finish, the rest is released and no attempt is counted. So the call takes at most `timeoutMs` and `stopTimeoutMs` together, and
    * some seconds more if the database does not answer. Default: no limit, until nothing is due.
    */

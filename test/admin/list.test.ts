@@ -240,7 +240,7 @@ describe('admin.list', () => {
   });
 });
 
-/** Whether nothing is left to begin, all that is under way hangs, and every result is written down. */
+/** Whether nothing is left to begin, all that is in flight hangs, and every result is written down. */
 async function settledDown(scene: Scene, relay: Relay): Promise<boolean> {
   const [row] = await scene.db.query<{ ready: number; claimed: number }>(
     `select count(*) filter (where claimed_by is null and (available_at is null or available_at <= now()))::integer as ready,

@@ -64,7 +64,7 @@ describe('ReconnectingClient', () => {
     return (await client.query('select 1 as one')).rows[0]?.one;
   }
 
-  test('comes back after a cut, and the statement under way fails rather than run twice', async () => {
+  test('comes back after a cut, and the statement in flight fails rather than run twice', async () => {
     const connected: number[] = [];
     const client = makeClient({ onConnect: async (client) => void connected.push(pidOf(client)) });
     await client.open();
@@ -312,7 +312,7 @@ describe('ReconnectingClient', () => {
       expect(lost).toBe(1);
     });
 
-    test('is answered when several are under way as the server forgets it', async () => {
+    test('is answered when several are in flight as the server forgets it', async () => {
       const client = makeClient({ isSession });
       await expectAnswers(client);
       const answers = await Promise.all([
@@ -436,7 +436,7 @@ describe('ReconnectingClient', () => {
       await until(async () => (await sessions()) === 0, { what: 'no session is left' });
     });
 
-    test('with a statement under way on a connection that has gone silent', async () => {
+    test('with a statement in flight on a connection that has gone silent', async () => {
       const client = makeClient({ queryTimeoutMs: 60_000 });
       await client.open();
       proxy.stall();

@@ -153,7 +153,7 @@ describe('converting an outbox that is at work', () => {
       await scenario.emitLine('a', 3);
       const steps = ['constrain_log()', 'validate_log()', `partition_log('day')`];
       for (const [done, step] of steps.entries()) {
-        // The session ends with its last step under way: nothing of that step is kept.
+        // The session ends with its last step in progress: nothing of that step is kept.
         const client = await db.pool.connect();
         await client.query('begin');
         await client.query(`select postcommit.${step}`);

@@ -132,7 +132,7 @@ export class QueueModel {
     this.#queue.set(seq, { seq, key, queue, lease: 0, dead: false, onlyX: false });
   }
 
-  /** The next step of the claim under way, or a new one. */
+  /** The next step of the claim in flight, or a new one. */
   stepClaim(limit: number): void {
     if (this.#claim === undefined) this.#sendClaim(limit);
     else if (this.#claim.seen === undefined) {

@@ -6,7 +6,7 @@ export interface HandledEvent {
   seq: string;
   /** By which the handler's progress is kept. */
   handler: string;
-  /** Every target that has the event once this one has it. `undefined`: others are still under way. */
+  /** Every target that has the event once this one has it. `undefined`: others are still in flight. */
   targets: readonly string[] | undefined;
 }
 

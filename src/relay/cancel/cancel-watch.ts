@@ -33,7 +33,7 @@ const checkEveryMs = 1_000;
  * started does not start.
  *
  * A cancelled event that this relay owns and does not know may be in the answer of a claim. So it is reported only when the claims
- * that were under way have ended, and does not start if one of them brings it.
+ * that were in flight have ended, and does not start if one of them brings it.
  *
  * It looks after a notification and with each heartbeat, and every second while there are events and no notification would
  * arrive. It also ends the cancellations of relays that have ended.
@@ -142,7 +142,7 @@ export class CancelWatch implements Service {
     } while (this.#again);
   }
 
-  /** Of cancelled events that this relay does not know, those that no claim under way can bring. */
+  /** Of cancelled events that this relay does not know, those that no claim in flight can bring. */
   #endedOf(unknown: readonly string[]): string[] {
     const { begun, ended } = this.#options.claims();
     const since = new Map(unknown.map((seq) => [seq, this.#unknown.get(seq) ?? begun]));

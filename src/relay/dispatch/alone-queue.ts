@@ -3,15 +3,15 @@ import { aloneWaitMs } from './tuning.ts';
 
 export interface AloneQueueOptions {
   now: () => number;
-  /** The first event has waited long enough for deliveries under way. */
+  /** The first event has waited long enough for deliveries in flight. */
   onOverdue: () => void;
 }
 
-/** Prime suspects (suspicion.ts): they start when nothing else is under way, and nothing else starts meanwhile. */
+/** Prime suspects (suspicion.ts): they start when nothing else is in flight, and nothing else starts meanwhile. */
 export class AloneQueue {
   readonly #options: AloneQueueOptions;
   #events: ClaimedEvent[] = [];
-  /** Since when the first of them waits for deliveries under way. */
+  /** Since when the first of them waits for deliveries in flight. */
   #since: number | undefined;
   #timer: NodeJS.Timeout | undefined;
 
@@ -27,7 +27,7 @@ export class AloneQueue {
     this.#events.push(event);
   }
 
-  /** The first event, when nothing is under way or it has waited long enough for that. Until then nothing else may start. */
+  /** The first event, when nothing is in flight or it has waited long enough for that. Until then nothing else may start. */
   next(inFlight: number): ClaimedEvent | undefined {
     this.#since ??= this.#options.now();
     const leftMs = this.#since + aloneWaitMs - this.#options.now();

@@ -180,7 +180,7 @@ export class Dispatcher {
       this.#returnAll(queue.behind.splice(at), released);
       return true;
     }
-    // Of a run under way: it is about to start.
+    // Of a run in progress: it is about to start.
     if (queue?.begun || !this.#fronts.delete(event)) return false;
     this.#slots.of(event).waiting--;
     this.#finish(event, released);

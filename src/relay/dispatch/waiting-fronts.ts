@@ -11,7 +11,7 @@ export class WaitingFronts {
   readonly unlimited = new Fifo<ClaimedEvent>();
   /** For its payload. Such an event takes no slot and is the only one of its key's front. */
   readonly loading = new Set<ClaimedEvent>();
-  /** For all deliveries under way to end: prime suspects. */
+  /** For all deliveries in flight to end: prime suspects. */
   readonly alone: AloneQueue;
 
   constructor(slots: SlotsByQueue, alone: AloneQueue) {

@@ -116,7 +116,7 @@ export class PollingLane implements Lane {
     if (!this.#state.is('stopped')) this.#running ??= this.#run();
   }
 
-  /** Claims nothing more. Resolves when a claim under way has returned and its events were passed on. */
+  /** Claims nothing more. Resolves when a claim in flight has returned and its events were passed on. */
   async stop(): Promise<void> {
     this.#state.to('stopped');
     this.#onRoom?.();

@@ -69,7 +69,7 @@ export class QueueWalk {
     this.#allEndedAt = now;
   }
 
-  /** Whether a walk is under way. */
+  /** Whether a walk is in progress. */
   get isWalking(): boolean {
     return this.#current.floor !== '0';
   }

@@ -170,7 +170,7 @@ export class Heartbeat implements Service {
     clearTimeout(this.#timer);
   }
 
-  /** Runs after the turn that is under way. */
+  /** Runs after the turn that is in progress. */
   #next(work: () => Promise<void>): Promise<void> {
     const turn = this.#turn.catch(() => {}).then(work);
     this.#turn = turn;

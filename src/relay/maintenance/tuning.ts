@@ -15,5 +15,5 @@ export const chunkPauseMs = 5;
 export const chunkRowsMax = 1_000;
 /** Old events that were still needed are examined again after this time. */
 export const cycleMs = 3_600_000;
-/** How long `stop()` waits for the chunk under way, and for giving up the duty. */
+/** How long `stop()` waits for the chunk in progress, and for giving up the duty. */
 export const stopTimeoutMs = 2_000;

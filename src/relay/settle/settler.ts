@@ -30,7 +30,7 @@ export interface SettlerOptions extends TransitionOptions {
 const flushSizeMax = 2_000;
 
 /**
- * Writes outcomes to the database, many at a time: outcomes that arrive while one statement is under way go into the next. A
+ * Writes outcomes to the database, many at a time: outcomes that arrive while one statement is in flight go into the next. A
  * statement that fails is repeated until it succeeds or the lease is lost. That is safe because every change is fenced by the
  * token.
  *

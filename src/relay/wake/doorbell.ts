@@ -16,7 +16,7 @@ export interface DoorbellOptions {
   onNotificationsLost: (silentMs: number) => void;
   /** A relay had claimed an event that was cancelled. */
   onCancelled?: () => void;
-  /** Whether a statement is under way on the connection that listens: until it ends, no notification is received. */
+  /** Whether a statement is in flight on the connection that listens: until it ends, no notification is received. */
   isBusy: () => boolean;
 }
 

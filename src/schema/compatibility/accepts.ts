@@ -52,7 +52,7 @@ export class Comparison implements Comparer {
       const [read, written] = [dereference(reader, this.reader), dereference(writer, this.writer)];
       if (!isObject(read) || !isObject(written)) return this.#compare(read, written, path);
       const partners = this.#underWay.get(read) ?? new Set();
-      // Met again within itself: a difference is found in the comparison under way.
+      // Met again within itself: a difference is found in the comparison in progress.
       if (partners.has(written)) return [];
       this.#underWay.set(read, partners.add(written));
       try {

@@ -76,7 +76,7 @@ export class CircuitBreaker {
     return this.#version;
   }
 
-  /** Waits for a probe under way. Returns whether one has succeeded since the state was last read. */
+  /** Waits for a probe in flight. Returns whether one has succeeded since the state was last read. */
   async probed(): Promise<boolean> {
     await this.#probing;
     return this.#probeSucceeded;

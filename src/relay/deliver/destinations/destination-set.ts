@@ -143,7 +143,7 @@ export class DestinationSet implements Service {
     return readCircuits(db, schema);
   }
 
-  /** Waits for probes under way. Returns whether one succeeded, so that another refresh may unshelve events. */
+  /** Waits for probes in flight. Returns whether one succeeded, so that another refresh may unshelve events. */
   async probed(): Promise<boolean> {
     return (await Promise.all(Array.from(this.#breakers.values(), (breaker) => breaker.probed()))).includes(true);
   }
