@@ -165,7 +165,7 @@ export const errorCodes = {
   POSTCOMMIT_E_TOO_MANY_OPERATIONS:
     'Four operations of this dashboard are running, so this one did not start. Wait until one ends, or interrupt one.',
   POSTCOMMIT_E_PAYLOAD_CUT:
-    'The payload is too large to be read here. Read it with SQL: select payload from postcommit.outbox_events where id = …',
+    'The payload is too large to be read here. Read it with SQL, from the column payload of outbox_events.',
   POSTCOMMIT_E_NOT_FOUND: 'Nothing matching was found.',
   POSTCOMMIT_E_NO_SUCH_DESTINATION:
     'There is no such destination, so nothing was changed. A relay registers its destinations when it starts.',
