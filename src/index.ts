@@ -139,3 +139,4 @@ export { raw } from './wire/raw.ts';
 export { readMessage } from './wire/read-message.ts';
 export type { IncomingMessage, ReceivedEvent } from './wire/received-event.ts';
 export type { Serialized, Serializer, WireBinding } from './wire/serializer.ts';
+export { Unavailable } from './wire/unavailable.ts';
