@@ -128,6 +128,8 @@ export type { ScheduleOptions, Schedules } from './relay/schedules/schedule-opti
 export type { EventOfTick, ScheduledEvent, ScheduleTick } from './relay/schedules/scheduled-event.ts';
 export type { Counters } from './relay/telemetry/counters.ts';
 export type { EventFacts, LifecycleEvents } from './relay/telemetry/lifecycle.ts';
+export type { ConfluentJsonOptions } from './schema/confluent-json.ts';
+export { confluentJson } from './schema/confluent-json.ts';
 export type { Logger } from './telemetry/logging.ts';
 export type { TraceHeaders } from './telemetry/trace-context.ts';
 export { withRemoteContext } from './telemetry/trace-context.ts';
