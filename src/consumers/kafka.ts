@@ -248,6 +248,14 @@ class KafkaSource implements MessageSource {
     const headers = lowerCaseHeaders(message.headers);
     const { kind } = await this.#intake.receive({
       message: { body: message.value ?? '', headers, key: message.key ? message.key.toString() : null },
+      origin: {
+        system: 'kafka',
+        destination: at.topic,
+        attributes: {
+          'messaging.destination.partition.id': String(at.partition),
+          'messaging.kafka.offset': Number(message.offset),
+        },
+      },
       lost,
       deadLetter: (reason) => this.#sendDeadLetter(message, headers, at, reason),
     });

@@ -17,6 +17,7 @@ export interface JetstreamMessages extends AsyncIterable<JetstreamIncoming> {
 
 /** The part of a JetStream message that is used here. */
 export interface JetstreamIncoming {
+  readonly subject?: string;
   readonly data: Uint8Array;
   readonly headers?: { keys(): string[]; last(name: string): string } | undefined;
   ack(): void;
@@ -145,6 +146,7 @@ class NatsSource implements MessageSource {
     const given = Object.fromEntries((headers?.keys() ?? []).map((name) => [name, headers?.last(name)]));
     const { kind } = await this.#intake.receive({
       message: { body: message.data, headers: lowerCaseHeaders(given) },
+      origin: { system: 'nats', destination: message.subject },
       // Without the reason: servers before 2.10.4 ignore a termination that has one.
       deadLetter: () => message.term(),
     });

@@ -196,6 +196,7 @@ class RabbitmqSource implements MessageSource {
         headers: lowerCaseHeaders(headers),
         ...(typeof contentType === 'string' && { contentType }),
       },
+      origin: { system: 'rabbitmq', destination: this.#options.queue },
       lost,
       deadLetter: () => void onOpenChannel(lost, () => channel.nack(message as never, false, false)),
     });

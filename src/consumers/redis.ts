@@ -266,6 +266,7 @@ class RedisSource implements MessageSource {
   async #process(id: string, fields: readonly Buffer[]): Promise<void> {
     const { kind } = await this.#intake.receive({
       message: toMessage(fields),
+      origin: { system: 'redis', destination: this.#options.stream },
       deadLetter: (reason) => this.#handOver(id, fields, reason),
     });
     if (kind === 'released' || kind === 'unavailable') this.#released.push(id);

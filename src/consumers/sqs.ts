@@ -199,6 +199,7 @@ class SqsSource implements MessageSource {
     const { deadLetterQueueUrl } = this.#options;
     const { kind } = await this.#intake.receive({
       message: toMessage(message),
+      origin: { system: 'sqs', destination: this.#options.queueUrl.split('/').at(-1) },
       lost: blocked.signal,
       kept: () => blocked.abort(),
       deadLetter: (reason) => {
