@@ -43,7 +43,16 @@ async function unsettledIn(queueUrl: string): Promise<number> {
 async function createScene(): Promise<ConsumerScene> {
   const [queueUrl, dead] = [await reader.createQueue('fifo'), await reader.createQueue('fifo')];
   return {
-    consumer: (options) => consumeSqs({ ...options, client, queueUrl, deadLetterQueueUrl: dead, waitSeconds: 1 }),
+    consumer: (options) =>
+      consumeSqs({
+        ...options,
+        client,
+        queueUrl,
+        deadLetterQueueUrl: dead,
+        waitSeconds: 1,
+        // What is not deleted, nor handed back, does not come again during a test.
+        visibilitySeconds: 120,
+      }),
     publish: (messages) => publishTo(queueUrl, messages),
     unsettled: () => unsettledIn(queueUrl),
     async deadLetters(count) {
