@@ -7,7 +7,7 @@ const promises = 'test/{guarantees,faults}/**/*.test.ts';
 const long =
   'test/faults/{advisory-locks,broker-outage,consumer-chaos,kafka-drain,partition-conversion,rabbitmq-exchange-deleted,relay-chaos,standby,transactional-handler-hundred}.test.ts';
 /** Those of `npm run test:long` that break nothing: they need a server that is slow to start. */
-const longParts = 'test/schema/registry-pairs.test.ts';
+const longParts = 'test/schema/{registry-pairs,confluent-json-registry}.test.ts';
 /** Those that need the packages of test/adapters. */
 const adapters = 'test/adapters/**/*.test.ts';
 /** Those that need the packages of test/nestjs. */

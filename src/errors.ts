@@ -101,6 +101,10 @@ export const errorCodes = {
     'The schema registry cannot be reached or cannot answer now, so nothing is known about the schemas. Check its URL and whether it runs, then try again.',
   POSTCOMMIT_E_REGISTRY_REFUSED:
     'The schema registry refused the request. Check the URL with its path, the user and password in it, and what the registry says.',
+  POSTCOMMIT_E_SCHEMA_REFUSED:
+    'The schema registry refuses this schema: it is invalid, or not compatible with the versions of its subject. Nothing was registered. Correct the schema, or give the event type a subject of its own.',
+  POSTCOMMIT_E_SCHEMA_NOT_REGISTERED:
+    'The schema registry does not have the schema of this event type, so the event could not be serialized. Relays retry it. Register the schema, or set `register` of confluentJson().',
   POSTCOMMIT_E_OUTPUT_FAILED:
     'Writing to standard output or standard error failed, so the command ended. Check the process that reads the output, and free disk space.',
   POSTCOMMIT_E_CANNOT_LISTEN:

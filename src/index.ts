@@ -136,6 +136,8 @@ export type { ScheduleOptions, Schedules } from './relay/schedules/schedule-opti
 export type { EventOfTick, ScheduledEvent, ScheduleTick } from './relay/schedules/scheduled-event.ts';
 export type { Counters } from './relay/telemetry/counters.ts';
 export type { EventFacts, LifecycleEvents } from './relay/telemetry/lifecycle.ts';
+export type { ConfluentJsonOptions } from './schema/confluent-json.ts';
+export { confluentJson } from './schema/confluent-json.ts';
 export type { Logger } from './telemetry/logging.ts';
 export type { TraceHeaders } from './telemetry/trace-context.ts';
 export { withRemoteContext } from './telemetry/trace-context.ts';
@@ -147,3 +149,4 @@ export { raw } from './wire/raw.ts';
 export { readMessage } from './wire/read-message.ts';
 export type { IncomingMessage, ReceivedEvent } from './wire/received-event.ts';
 export type { Serialized, Serializer, WireBinding } from './wire/serializer.ts';
+export { Unavailable } from './wire/unavailable.ts';

@@ -20,9 +20,7 @@ export function fromPg<Client extends PgClient>(pool: PgPool<Client>): OutboxDat
   if (typeof pool?.connect !== 'function' || typeof pool.query !== 'function') {
     throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', 'fromPg() takes a pg.Pool.');
   }
-  const ends = new TransactionEnds();
-  // A wrapper may not report its statements; its transaction has ended at the latest when it goes back to the pool.
-  pool.on('release', (_error, client: object) => ends.tell(client));
+  const ends = transactionEndsOf(pool);
   return {
     side: pool as Executor,
     inTransaction: (client) => inTransaction(pool, client),
@@ -36,6 +34,19 @@ export function fromPg<Client extends PgClient>(pool: PgPool<Client>): OutboxDat
       run: (statements, last, options, afterCommitSql) => run(pool, statements, last, options, afterCommitSql),
     },
   };
+}
+
+/** By pool: Node warns of a leak when a pool has more than ten listeners, and a service may have many outboxes and inboxes. */
+const endsByPool = new WeakMap<object, TransactionEnds>();
+
+function transactionEndsOf<Client extends PgClient>(pool: PgPool<Client>): TransactionEnds {
+  const known = endsByPool.get(pool);
+  if (known !== undefined) return known;
+  const ends = new TransactionEnds();
+  endsByPool.set(pool, ends);
+  // A wrapper may not report its statements; its transaction has ended at the latest when it goes back to the pool.
+  pool.on('release', (_error, client: object) => ends.tell(client));
+  return ends;
 }
 
 function inTransaction<Client extends PgClient>(pool: PgPool<Client>, client: PgClient): Executor {

@@ -57,7 +57,8 @@ export function readEvent(
   return parsed instanceof Promise ? parsed.then(toNewest) : toNewest(parsed);
 }
 
-function runUpcasts(definition: DefinedEvent, { type, version, payload }: StoredPayload): unknown {
+/** The payload after the upcasts from its version on, as the newest schema takes it. */
+export function runUpcasts(definition: DefinedEvent, { type, version, payload }: StoredPayload): unknown {
   let current = payload;
   for (let from = version; from < definition.version; from++) {
     const refuse = (detail: string, cause?: unknown) =>

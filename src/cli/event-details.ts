@@ -71,6 +71,12 @@ function situation(event: EventDetails, destinations: readonly DestinationInfo[]
     const state = destination ? `, which is ${describeDestination(destination, now)}` : '';
     facts.push(['waits for', `destination ${printable(name)}${state}`]);
   }
+  if (event.unknownVersion) {
+    const { newest, relays } = event.unknownVersion;
+    const names = relays.map(printable).join(', ');
+    const what = `a relay that knows version ${event.schemaVersion} of its type; the catalogue of ${names} ends at ${newest}`;
+    facts.push(['waits for', what]);
+  }
   if (event.orphan) facts.push(['orphan', 'it was never queued, so no relay delivers it']);
   if (event.done.length > 0) facts.push(['delivered to', event.done.map(printable).join(', ')]);
   if (event.owed.length > 0) facts.push(['owed to', event.owed.map(printable).join(', ')]);

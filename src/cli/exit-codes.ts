@@ -54,6 +54,7 @@ const byErrorCode: Partial<Record<ErrorCode, number>> = {
   POSTCOMMIT_E_SEQUENCE_BEHIND: exitCodes.notMigrated,
   POSTCOMMIT_E_REGISTRY_UNREACHABLE: exitCodes.registry,
   POSTCOMMIT_E_REGISTRY_REFUSED: exitCodes.registry,
+  POSTCOMMIT_E_SCHEMA_REFUSED: exitCodes.registry,
 };
 
 export function exitCodeOf(error: unknown): number {

@@ -3,7 +3,7 @@ import { isConnectionFailure } from '../database/database-error.ts';
 import { PostcommitError } from '../errors.ts';
 import { retryDelayMs } from '../relay/event/backoff.ts';
 import { isReject } from '../relay/event/reject.ts';
-import { withRemoteContext } from '../telemetry/trace-context.ts';
+import { inRemoteSpan, type MessagingOperation } from '../telemetry/spans.ts';
 import type { ReceivedEvent } from '../wire/received-event.ts';
 import type { ResolvedConsumerOptions, TransactionalConsumerContext } from './consumer-options.ts';
 import { readNewest } from './newest-event.ts';
@@ -17,6 +17,15 @@ export type Processed =
   | { readonly kind: 'processed' | 'duplicate' | 'skipped'; readonly attempts: number }
   | { readonly kind: 'failed' | 'rejected' | 'unavailable'; readonly error: unknown; readonly attempts: number }
   | { readonly kind: 'released' };
+
+/** Where a message was read from, in the words of OpenTelemetry's messaging conventions. */
+export interface MessageOrigin {
+  /** The kind of broker, as its publisher has it. */
+  readonly system: string;
+  /** Topic, queue, subject or stream. */
+  readonly destination?: string | undefined;
+  readonly attributes?: Readonly<Record<string, string | number>>;
+}
 
 export interface ProcessorSignals {
   /** Aborted when no other attempt may begin: the consumer stops, or the broker gave the message to another one. */
@@ -47,7 +56,7 @@ export class EventProcessor {
     this.#waitsOutOutages = waitsOutOutages;
   }
 
-  async process(event: ReceivedEvent, signals: ProcessorSignals): Promise<Processed> {
+  async process(event: ReceivedEvent, origin: MessageOrigin, signals: ProcessorSignals): Promise<Processed> {
     let outages = 0;
     let newest: ReceivedEvent | undefined;
     for (let attempt = 1; ; ) {
@@ -57,7 +66,7 @@ export class EventProcessor {
         // Read once: an upcast may change what it is given.
         newest ??= await readNewest(event, this.#options.events, this.#options.unknownVersions);
         if (newest === undefined) return { kind: 'skipped', attempts: 0 };
-        result = await this.#try(newest, attempt, signals);
+        result = await this.#try(newest, origin, attempt, signals);
       } catch (error) {
         result = { kind: this.#waitsForCatalogue(error) ? 'unavailable' : 'rejected', error, attempts: 0 };
       }
@@ -86,8 +95,13 @@ export class EventProcessor {
     return isUnknown && this.#options.unknownVersions === 'retry';
   }
 
-  async #try(event: ReceivedEvent, attempt: number, signals: ProcessorSignals): Promise<Processed> {
-    const call = new HandlerCall(this.#options, event, attempt, signals.abandoned);
+  async #try(
+    event: ReceivedEvent,
+    origin: MessageOrigin,
+    attempt: number,
+    signals: ProcessorSignals,
+  ): Promise<Processed> {
+    const call = new HandlerCall(this.#options, { event, origin, attempt }, signals.abandoned);
     const failure = (error: unknown): Processed => ({ kind: kindOfFailure(error, call), error, attempts: attempt });
     const work = call
       .run()
@@ -102,14 +116,20 @@ const released: Processed = { kind: 'released' };
 class HandlerCall {
   readonly #options: ResolvedConsumerOptions;
   readonly #event: ReceivedEvent;
+  readonly #origin: MessageOrigin;
   readonly #attempt: number;
   readonly #abandoned: AbortSignal;
   /** What the handler threw, as opposed to the inbox around it. */
   thrown: { readonly error: unknown } | undefined;
 
-  constructor(options: ResolvedConsumerOptions, event: ReceivedEvent, attempt: number, abandoned: AbortSignal) {
+  constructor(
+    options: ResolvedConsumerOptions,
+    { event, origin, attempt }: { event: ReceivedEvent; origin: MessageOrigin; attempt: number },
+    abandoned: AbortSignal,
+  ) {
     this.#options = options;
     this.#event = event;
+    this.#origin = origin;
     this.#attempt = attempt;
     this.#abandoned = abandoned;
   }
@@ -125,6 +145,17 @@ class HandlerCall {
     // The handler has a time limit of its own, so this one only keeps the transaction open for long enough.
     const limit = { timeoutMs: Math.min(3_600_000, timeoutMs + 1_000) };
     return (await inbox.onceOutside(this.#event.id, () => this.#handle(undefined, true), limit)).duplicate;
+  }
+
+  #operation(): MessagingOperation {
+    const { system, destination, attributes } = this.#origin;
+    const { inbox } = this.#options;
+    return {
+      name: 'process',
+      system,
+      destination,
+      attributes: { ...attributes, ...(inbox && { 'messaging.consumer.group.name': inbox.name }) },
+    };
   }
 
   async #handle(tx: unknown, endsInTime: boolean): Promise<void> {
@@ -146,7 +177,7 @@ class HandlerCall {
     try {
       const context = { signal: controller.signal, attempt: this.#attempt, ...(tx !== undefined && { tx }) };
       const call = this.#options.handle as (event: ReceivedEvent, context: unknown) => unknown;
-      const handling = withRemoteContext(this.#event.headers, async () => {
+      const handling = inRemoteSpan(this.#operation(), this.#event, async () => {
         await call(this.#event, context as TransactionalConsumerContext<unknown>);
       });
       await Promise.race([handling, late]);

@@ -6,7 +6,7 @@ import { readMessage } from '../wire/read-message.ts';
 import type { IncomingMessage, ReceivedEvent } from '../wire/received-event.ts';
 import type { ConsumedEvent, ConsumerCounters, ConsumerEvents } from './consumer-events.ts';
 import type { ResolvedConsumerOptions } from './consumer-options.ts';
-import { EventProcessor, type Processed, pause } from './event-processor.ts';
+import { EventProcessor, type MessageOrigin, type Processed, pause } from './event-processor.ts';
 import { KeyLines } from './key-lines.ts';
 import { SequenceWatch } from './sequence-watch.ts';
 
@@ -22,6 +22,8 @@ export interface DeadLetterReason {
 /** A message that the broker has delivered. */
 export interface IntakeMessage {
   readonly message: IncomingMessage;
+  /** For the span of the handler. */
+  readonly origin: MessageOrigin;
   /** Aborted when the broker gave the message to another consumer, or will. What has not begun is then released. */
   readonly lost?: AbortSignal;
   /** The id that the sender has signed. That of the event must be the same: its headers are not signed. */
@@ -53,6 +55,7 @@ export class Intake {
   readonly #lines: KeyLines;
   readonly #sequences: SequenceWatch | undefined;
   readonly #log = new SparseLog();
+  readonly #tracked = new Set<Promise<unknown>>();
   #stopping = quietController();
   #abandoned = quietController();
 
@@ -115,9 +118,17 @@ export class Intake {
     return this.#lines.room(below);
   }
 
-  /** Resolves when all that was received is settled. */
-  idle(): Promise<void> {
-    return this.#lines.idle();
+  /** Follows the work on a message that a source does around `receive`, above all its acknowledgement: `idle` waits for it. */
+  track(work: Promise<unknown>): void {
+    const ended = work.catch((error) => this.warn('message not settled', { error: errorText(error) }));
+    this.#tracked.add(ended);
+    void ended.then(() => this.#tracked.delete(ended));
+  }
+
+  /** Resolves when all that was received is settled, and the work that is tracked has ended. */
+  async idle(): Promise<void> {
+    await this.#lines.idle();
+    while (this.#tracked.size > 0) await Promise.all(this.#tracked);
   }
 
   /**
@@ -151,7 +162,8 @@ export class Intake {
     const ending = eitherSignal(this.#stopping.signal, delivery.lost);
     try {
       if (!ending.signal.aborted) this.#checkSequence(event);
-      const result = await this.#processor.process(event, { ending: ending.signal, abandoned: this.#abandoned.signal });
+      const signals = { ending: ending.signal, abandoned: this.#abandoned.signal };
+      const result = await this.#processor.process(event, delivery.origin, signals);
       if (result.kind === 'rejected' || (result.kind === 'failed' && !this.#keepsFailed)) {
         return await this.#handOver(event, result, delivery);
       }

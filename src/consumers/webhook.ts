@@ -151,6 +151,7 @@ export class WebhookConsumer extends EventConsumer {
     let reason = '';
     const result = await this.#intake.receive({
       message: { body, headers: lowerCaseHeaders(given) },
+      origin: { system: 'webhook' },
       signedId,
       lost,
       deadLetter: (dead) => {

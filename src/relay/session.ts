@@ -103,13 +103,14 @@ export class RelaySession implements Service {
     this.#refresher = new DestinationRefresher({ destinations: this.#destinations, logger });
     const planner = new Planner({ ...options, destinations: this.#destinations.byName });
     this.#progress = new ProgressWriter({ schema, db: results, logger, token });
+    const reader = events && new EventReader({ events, unknownVersions: options.unknownVersions, logger });
     this.#deliverer = new Deliverer({
       destinations: this.#destinations.byName,
       timeoutMsMin: Math.min(options.deliverTimeoutMs, ...options.handlers.all.map(({ timeoutMs }) => timeoutMs)),
       onHandlerFree: () => this.#dispatcher.resume(),
       progress: this.#progress,
       onTargetEnded: meter && ((target, outcome, tookMs) => meter.targetEnded(target, outcome, tookMs)),
-      reader: events && new EventReader({ events, unknownVersions: options.unknownVersions, logger }),
+      reader,
       transactions: { schema, pool: handlers, control, token, written: () => this.#settler.written() },
     });
     this.#cancels = new CancelWatch({
@@ -190,7 +191,7 @@ export class RelaySession implements Service {
       sessionLock: options.listen,
       hostId: identity.hostId,
       standing,
-      stats: () => ({ ...counters, ...this.#load }),
+      stats: () => ({ ...counters, ...this.#load, unknownVersions: reader?.unknownVersions ?? [] }),
       onLost: (lost) => this.#lease.refused(lost),
       onTakeover: (lost) => {
         reporter.relayLost(lost);

@@ -104,7 +104,11 @@ export class SchemaRegistry {
   }
 
   #refused(answer: Answer): PostcommitError {
-    return new PostcommitError('POSTCOMMIT_E_REGISTRY_REFUSED', `${this.address}: ${describe(answer)}.`);
+    const { status, body } = answer;
+    // Incompatible, or invalid. Anything else is not about the schema: credentials, another path or server.
+    const isVerdict = (status === 409 || status === 422) && isObject(body) && 'error_code' in body;
+    const code = isVerdict ? 'POSTCOMMIT_E_SCHEMA_REFUSED' : 'POSTCOMMIT_E_REGISTRY_REFUSED';
+    return new PostcommitError(code, `${this.address}: ${describe(answer)}.`);
   }
 }
 

@@ -1,5 +1,12 @@
 import type { Attributes, Context, Link, Span, SpanKind } from '@opentelemetry/api';
-import { extractContext, loadedTracing, type TraceHeaders } from './trace-context.ts';
+import {
+  extractContext,
+  isTracingLoaded,
+  loadedTracing,
+  loadTracing,
+  type TraceHeaders,
+  withRemoteContext,
+} from './trace-context.ts';
 
 /** What spans tell about an event or message. Never its payload. */
 export interface TracedMessage {
@@ -54,9 +61,10 @@ export function inSpan<Result>(
   messages: readonly TracedMessage[],
   fn: () => Result,
   failureOf: (result: Awaited<Result>) => string | undefined = () => undefined,
+  parent?: Context,
 ): Result {
   const api = loadedTracing();
-  const base = api && (parentOf(messages) ?? api.ROOT_CONTEXT);
+  const base = api && (parent ?? parentOf(messages) ?? api.ROOT_CONTEXT);
   const span = api && base && startSpan(operation, messages, base);
   if (!api || !base || !span) return fn();
   const end = (failure: string | undefined) => {
@@ -79,6 +87,22 @@ export function inSpan<Result>(
     (error) => end(String(error)),
   );
   return result;
+}
+
+/**
+ * The same for a message that a broker has delivered. A span of the message's trace that is active already, such as that of an
+ * instrumented client, is the parent.
+ */
+export async function inRemoteSpan<Result>(
+  operation: MessagingOperation,
+  message: TracedMessage,
+  fn: () => Promise<Result>,
+): Promise<Result> {
+  if (!isTracingLoaded()) await loadTracing();
+  if (!isTracing()) return fn();
+  return withRemoteContext(message.headers, () =>
+    inSpan(operation, [message], fn, undefined, loadedTracing()?.context.active()),
+  );
 }
 
 function parentOf(messages: readonly TracedMessage[]): Context | undefined {

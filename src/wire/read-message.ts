@@ -1,5 +1,6 @@
 import { PostcommitError } from '../errors.ts';
 import { isUuid } from '../uuid.ts';
+import { bodyOfFrame } from './confluent-frame.ts';
 import type { IncomingMessage, ReceivedEvent } from './received-event.ts';
 
 /** The version of the envelope that this package reads. An envelope without `envelopeVersion` has it. */
@@ -9,7 +10,7 @@ const cloudEventsPrefixes = ['ce_', 'ce-', 'cloudevents_', 'cloudevents:'];
 
 /**
  * Reads an event from a message in any of the wire formats: the envelope, CloudEvents (structured and binary), or the payload alone with
- * the facts in headers. Throws a `PostcommitError` for a message that can never be read: `POSTCOMMIT_E_BAD_MESSAGE`,
+ * the facts in headers. Bytes may have the id of a schema in front, as `confluentJson` writes it. Throws a `PostcommitError` for a message that can never be read: `POSTCOMMIT_E_BAD_MESSAGE`,
  * `POSTCOMMIT_E_ENVELOPE_VERSION` or `POSTCOMMIT_E_BAD_ID`.
  *
  * The headers of the envelope and of the raw format are the same. A body is an envelope if it is an object with `eventId`,
@@ -21,7 +22,8 @@ const cloudEventsPrefixes = ['ce_', 'ce-', 'cloudevents_', 'cloudevents:'];
  * const received = readMessage({ body: '{"total": 3}', headers: { 'event-id': id, 'event-type': 'order.created' } });
  * console.log(received.payload);
  */
-export function readMessage(message: IncomingMessage): ReceivedEvent {
+export function readMessage(given: IncomingMessage): ReceivedEvent {
+  const message = { ...given, body: bodyOfFrame(given.body) };
   const contentType = message.contentType ?? message.headers['content-type'] ?? '';
   if (/^application\/cloudevents\+json\b/i.test(contentType)) return structured(message);
   if (/^application\/cloudevents-batch/i.test(contentType)) throw bad('A batch of CloudEvents is not supported.');

@@ -27,7 +27,7 @@ export async function orderedQueue(url: string): Promise<string> {
 
 /**
  * Emits events of 20 keys, and kills relays and consumers with SIGKILL while they are delivered. With Kafka a second consumer joins and
- * leaves the group meanwhile, so that it rebalances in the middle of batches. Every effect must be there once, in order per key.
+ * leaves the group meanwhile, while the first one is in the middle of a batch. Every effect must be there once, in order per key.
  */
 export async function surviveKills(scenario: RelayScenario, faults: ConsumerFaults): Promise<void> {
   const { broker, address, topic, events, kills, workMs } = faults;
@@ -52,8 +52,8 @@ export async function surviveKills(scenario: RelayScenario, faults: ConsumerFaul
     return child;
   };
   const startRelay = () => start('test/faults/consumed-relay.child.ts', [scenario.db.url, broker, address, topic]);
-  const startConsumer = () =>
-    start('test/faults/consumer.child.ts', [broker, address, topic, scenario.db.url, String(workMs)]);
+  const startConsumer = (hold: 'hold' | '' = '') =>
+    start('test/faults/consumer.child.ts', [broker, address, topic, scenario.db.url, String(workMs), hold]);
   const effects = async () => (await scenario.db.query('select count(*)::int as n from effects'))[0].n as number;
   const reach = (count: number) =>
     until(async () => (await effects()) >= count, { what: `${count} effects`, timeoutMs: 90_000 });
@@ -66,10 +66,9 @@ export async function surviveKills(scenario: RelayScenario, faults: ConsumerFaul
     relay.kill('SIGKILL');
     await Promise.all([consumer.exited, relay.exited]);
     relay = startRelay();
-    consumer = startConsumer();
+    consumer = startConsumer(broker === 'kafka' && kill === kills ? 'hold' : '');
   }
-  const second = broker === 'kafka' ? startConsumer() : undefined;
-  await second?.next(({ event }) => event === 'started', 60_000);
+  const second = broker === 'kafka' ? await rebalanceMidBatch(consumer, startConsumer, effects) : undefined;
   await reach(Math.floor((events * (kills + 1)) / (kills + 2)));
   second?.kill('SIGTERM');
   await second?.next(({ event }) => event === 'stopped', 60_000);
@@ -84,4 +83,22 @@ export async function surviveKills(scenario: RelayScenario, faults: ConsumerFaul
     const numbers = found.filter((row) => row.key === `a${key}`).map(({ n }) => n);
     expect(numbers).toEqual(numbers.map((_, index) => index));
   }
+}
+
+/** The consumer waits in the middle of a batch until another one has joined the group. Returns that other one. */
+async function rebalanceMidBatch(
+  consumer: Child,
+  startOther: () => Child,
+  effects: () => Promise<number>,
+): Promise<Child> {
+  await consumer.next(({ event }) => event === 'holding', 60_000);
+  const before = await effects();
+  const other = startOther();
+  // A batch of which some effects came before the rebalance, and not all.
+  const isMidBatch = ({ event, resolved, size }: { event?: string; resolved: number; size: number }) =>
+    event === 'rebalance' && resolved >= 1 && resolved < size;
+  await consumer.next(isMidBatch, 60_000);
+  await other.next(({ event }) => event === 'started', 60_000);
+  await until(async () => (await effects()) > before, { what: 'the group goes on', timeoutMs: 60_000 });
+  return other;
 }

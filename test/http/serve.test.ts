@@ -4,6 +4,9 @@ import type { HttpServerOptions } from '../../src/http/serve.ts';
 import { isLoopback, serveHttp } from '../../src/http/serve.ts';
 import { until } from '../support/wait.ts';
 
+/** As they were before the first server. */
+const original = { Request: globalThis.Request, Response: globalThis.Response };
+
 async function serve(options: Omit<HttpServerOptions, 'port'> & { port?: number }) {
   const server = await serveHttp({ port: 0, ...options });
   onTestFinished(() => server.stop());
@@ -21,9 +24,10 @@ test('serves a fetch handler, on loopback by default', async () => {
 });
 
 test('leaves the global Request and Response as they are', async () => {
-  const before = [globalThis.Request, globalThis.Response];
-  await serve({ fetch: () => new Response() });
-  expect([globalThis.Request, globalThis.Response]).toEqual(before);
+  const { url } = await serve({ fetch: () => new Response('ok') });
+  expect(await (await fetch(url)).text()).toBe('ok');
+  expect(globalThis.Request).toBe(original.Request);
+  expect(globalThis.Response).toBe(original.Response);
 });
 
 test('a handler that throws is answered with 500, without the error, and the server goes on', async () => {
@@ -72,6 +76,17 @@ test('stops although a client keeps its connection and a response never ends', a
   await failed;
   await expect(fetch(server.url)).rejects.toThrow();
   idle.destroy();
+});
+
+test('takes 500 connections at most', async () => {
+  const { port } = await serve({ fetch: () => new Response() });
+  const sockets = Array.from({ length: 501 }, () => connect(port, '127.0.0.1').on('error', () => {}));
+  onTestFinished(() => {
+    for (const socket of sockets) socket.destroy();
+  });
+  const ended = () => sockets.filter((socket) => socket.readyState !== 'open' && !socket.connecting).length;
+  for (const socket of sockets) socket.resume();
+  await until(() => ended() === 1, { what: 'one is closed' });
 });
 
 test('says why it cannot listen', async () => {

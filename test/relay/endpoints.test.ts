@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { relayEndpoints } from '../../src/relay/endpoints.ts';
 import { withScenario } from '../support/relay-scenario.ts';
 import { until } from '../support/wait.ts';
 
@@ -74,3 +75,26 @@ test(
     expect(await (await relay.fetch(new Request('http://x/readyz'))).text()).toBe('the relay is idle\n');
   }),
 );
+
+test('a relay that has lost its lease, or does not run, is not ready', async () => {
+  const ready = { state: 'running', token: '7', connected: true };
+  const answer = async (status: { state: string; token: string | undefined; connected: boolean }, path = '/readyz') => {
+    const response = await relayEndpoints(() => status, undefined)(new Request(`http://x${path}`));
+    expect(response.headers.get('cache-control')).toBe('no-store');
+    return [response.status, await response.text()];
+  };
+  expect(await answer(ready)).toEqual([200, 'ok\n']);
+  expect(await answer({ ...ready, token: undefined })).toEqual([503, expect.stringContaining('lost its lease')]);
+  expect(await answer({ ...ready, connected: false })).toEqual([503, 'the database is unreachable\n']);
+  for (const state of ['starting', 'stopping']) {
+    expect(await answer({ ...ready, state })).toEqual([503, `the relay is ${state}\n`]);
+    expect(await answer({ ...ready, state }, '/livez')).toEqual([200, 'ok\n']);
+  }
+  expect((await answer(ready, '/metrics'))[0]).toBe(404);
+});
+
+test('probes may use HEAD, and nothing else but GET', async () => {
+  const endpoints = relayEndpoints(() => ({ state: 'idle', token: undefined, connected: false }), undefined);
+  const status = async (method: string) => (await endpoints(new Request('http://x/readyz', { method }))).status;
+  expect(await Promise.all(['GET', 'HEAD', 'POST', 'DELETE'].map(status))).toEqual([503, 503, 405, 405]);
+});

@@ -32,7 +32,8 @@ describe('a registry that does not help', () => {
     [500, '{"error_code":50001,"message":"store failed."}', 'POSTCOMMIT_E_REGISTRY_UNREACHABLE', '500: store failed.'],
     [401, '', 'POSTCOMMIT_E_REGISTRY_REFUSED', 'it answers with status 401'],
     [404, '<h1>Not found</h1>', 'POSTCOMMIT_E_REGISTRY_REFUSED', 'it answers with status 404'],
-    [422, '{"error_code":42201,"message":"Invalid schema"}', 'POSTCOMMIT_E_REGISTRY_REFUSED', '422: Invalid schema'],
+    [422, '{"error_code":42201,"message":"Invalid schema"}', 'POSTCOMMIT_E_SCHEMA_REFUSED', '422: Invalid schema'],
+    [409, '{"error_code":409,"message":"Incompatible"}', 'POSTCOMMIT_E_SCHEMA_REFUSED', '409: Incompatible'],
     [200, '<h1>Welcome</h1>', 'POSTCOMMIT_E_REGISTRY_REFUSED', 'it does not answer like a schema registry'],
   ])('answers with %s %s', async (status, body, code, detail) => {
     const { host } = await answering(status, body);

@@ -6,9 +6,20 @@ import {
   type ReadableSpan,
   SimpleSpanProcessor,
 } from '@opentelemetry/sdk-trace-node';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { createOutbox, createRelay, fromPg, type Handlers, type Outbox, type Publisher } from '../../src/index.ts';
-import { kafka } from '../../src/publishers/kafka.ts';
+import { Kafka, logLevel } from 'kafkajs';
+import { afterAll, afterEach, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import {
+  createInbox,
+  createOutbox,
+  createRelay,
+  fromPg,
+  type Handlers,
+  type Outbox,
+  type Publisher,
+} from '../../src/index.ts';
+import { consumeKafka, kafka } from '../../src/publishers/kafka.ts';
+import { inRemoteSpan } from '../../src/telemetry/spans.ts';
+import { kafkaReader } from '../publishers/kafka-reader.ts';
 import { endChild, startChild } from '../support/child.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { fileService } from '../support/services.ts';
@@ -129,6 +140,29 @@ describe('the trace of an event', () => {
   });
 });
 
+test('a failure in tracing costs the trace only', async () => {
+  const tracer = trace.getTracerProvider();
+  const broken = new Proxy(tracer, {
+    get: () => () => ({
+      startSpan() {
+        throw new Error('no spans today');
+      },
+    }),
+  });
+  trace.disable();
+  trace.setGlobalTracerProvider(broken);
+  onTestFinished(() => {
+    trace.disable();
+    trace.setGlobalTracerProvider(provider);
+  });
+  let calls = 0;
+  const [id] = await outbox.transaction((_tx, emit) =>
+    emit([{ type: 'order.created', aggregate: ['order', 'x'] as const, payload: null }]),
+  );
+  await deliver({ handlers: { 'order.created': { book: () => void calls++ } } });
+  expect([typeof id, calls]).toEqual(['string', 1]);
+});
+
 describe('one trace', () => {
   test('from an HTTP request through emit and Kafka to a consumer in another process', async () => {
     const server = createServer(async (_request, response) => {
@@ -160,5 +194,83 @@ describe('one trace', () => {
       server.close();
       await endChild(consumer);
     }
+  });
+});
+
+describe('a consumer of a broker', () => {
+  async function consumeOne(handle: () => unknown, attempts: number): Promise<{ topic: string; id: string }> {
+    const topic = await kafkaReader(() => broker.url).createTopic({}, 1);
+    const [id = ''] = await emit(1);
+    const relay = createRelay({
+      connectionString: database.url,
+      maintenance: false,
+      destinations: { events: kafka({ brokers: [broker.url] }) },
+      route: () => ({ to: 'events', topic }),
+    });
+    await relay.runOnce();
+    const consumer = consumeKafka({
+      consumer: new Kafka({ brokers: [broker.url], logLevel: logLevel.NOTHING }).consumer({ groupId: topic }),
+      topics: [topic],
+      fromBeginning: true,
+      deadLetter: 'skip',
+      retry: { delaysMs: [1] },
+      logger: { debug() {}, info() {}, warn() {}, error() {} },
+      inbox: createInbox({ db: fromPg(database.pool) }).consumer(topic),
+      handle,
+    });
+    onTestFinished(() => consumer.stop());
+    await consumer.start();
+    await until(() => named(`process ${topic}`).length === attempts, { what: 'its spans', timeoutMs: 30_000 });
+    return { topic, id };
+  }
+
+  test('has a span process that continues the trace of the message, and the handler runs in it', async () => {
+    let seen: string | undefined;
+    const { topic, id } = await consumeOne(() => {
+      seen = trace.getActiveSpan()?.spanContext().spanId;
+    }, 1);
+    const [emitted, processed] = [one('emit order.created'), one(`process ${topic}`)];
+    expect(processed.kind).toBe(SpanKind.CONSUMER);
+    expect(processed.spanContext().traceId).toBe(emitted.spanContext().traceId);
+    expect(processed.parentSpanContext?.spanId).toBe(emitted.spanContext().spanId);
+    expect(processed.links.map((link) => link.context.spanId)).toEqual([emitted.spanContext().spanId]);
+    expect(seen).toBe(processed.spanContext().spanId);
+    expect(processed.status.code).toBe(SpanStatusCode.UNSET);
+    expect(processed.attributes).toEqual({
+      'messaging.system': 'kafka',
+      'messaging.operation.name': 'process',
+      'messaging.operation.type': 'process',
+      'messaging.destination.name': topic,
+      'messaging.destination.partition.id': '0',
+      'messaging.kafka.offset': 0,
+      'messaging.message.id': id,
+      'messaging.consumer.group.name': topic,
+    });
+  });
+
+  test('has a span with an error for an attempt that fails, and another one for the next', async () => {
+    let calls = 0;
+    const { topic } = await consumeOne(async () => {
+      if (calls++ === 0) throw new Error('no stock');
+    }, 2);
+    const spans = named(`process ${topic}`);
+    expect(spans.map(({ status }) => status.code)).toEqual([SpanStatusCode.ERROR, SpanStatusCode.UNSET]);
+    expect(spans[0]?.status.message).toContain('no stock');
+    expect(new Set(spans.map((span) => span.parentSpanContext?.spanId)).size).toBe(1);
+  });
+
+  test('has the active span as parent if that is of the same trace, and the span of the message otherwise', async () => {
+    const parents: (string | undefined)[] = [];
+    const other = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
+    await trace.getTracer('test').startActiveSpan('client', async (span) => {
+      const { traceId, spanId } = span.spanContext();
+      const operation = { name: 'process' as const, system: 'kafka', destination: 'orders' };
+      for (const traceparent of [`00-${traceId}-b7ad6b7169203331-01`, other]) {
+        await inRemoteSpan(operation, { id: 'x', headers: { traceparent } }, async () => {});
+      }
+      span.end();
+      parents.push(spanId, 'b7ad6b7169203331');
+    });
+    expect(named('process orders').map((span) => span.parentSpanContext?.spanId)).toEqual(parents);
   });
 });

@@ -4,8 +4,8 @@ import { type CloudEventsOptions, cloudEvents } from '../../src/wire/cloud-event
 import type { Serialized } from '../../src/wire/serializer.ts';
 import { deliveredEvent, traceparent } from './event.ts';
 
-const kafka = { cloudEventsPrefix: 'ce_' };
-const http = { cloudEventsPrefix: 'ce-' };
+const kafka = { cloudEventsPrefix: 'ce_', topic: 'orders' };
+const http = { cloudEventsPrefix: 'ce-', topic: 'orders' };
 type Row = Parameters<typeof deliveredEvent>[0];
 
 function structured(row?: Row, options: Partial<CloudEventsOptions> = {}): Record<string, unknown> {
@@ -137,7 +137,9 @@ describe('CloudEvents, binary', () => {
         ce_schemaversion: '2',
       },
     });
-    expect(Object.keys(binary({}, { cloudEventsPrefix: 'cloudEvents_' }).headers ?? {})).toContain('cloudEvents_type');
+    expect(Object.keys(binary({}, { cloudEventsPrefix: 'cloudEvents_', topic: 'orders' }).headers ?? {})).toContain(
+      'cloudEvents_type',
+    );
   });
 
   it('percent-encodes values where headers are ASCII', () => {

@@ -7,7 +7,7 @@ import { raw } from '../../src/wire/raw.ts';
 import type { Serialized, Serializer } from '../../src/wire/serializer.ts';
 import { deliveredEvent, traceId, traceparent } from './event.ts';
 
-const binding = { cloudEventsPrefix: 'ce_' };
+const binding = { cloudEventsPrefix: 'ce_', topic: 'orders' };
 const schema = JSON.parse(
   await readFile(new URL('../../docs/wire-format/envelope.schema.json', import.meta.url), 'utf8'),
 );

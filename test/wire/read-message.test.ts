@@ -34,7 +34,11 @@ describe('reading a message', () => {
       ['ce_', 'ce-', 'cloudEvents_'].map((prefix) => ({ format, prefix, serializer })),
     ),
   )('$format with $prefix gives back what was emitted', async ({ prefix, serializer }) => {
-    const { body, contentType, headers = {} } = await serializer.serialize(event, { cloudEventsPrefix: prefix });
+    const {
+      body,
+      contentType,
+      headers = {},
+    } = await serializer.serialize(event, { cloudEventsPrefix: prefix, topic: 'orders' });
     const lower = Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value]));
     const bytes = Buffer.from(body);
     expect(readMessage({ body: bytes, contentType, headers: { traceparent, ...lower } })).toMatchObject({

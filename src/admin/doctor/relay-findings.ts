@@ -30,7 +30,7 @@ export function relayFindings(
         : note('no relay is alive', 'Nothing is due now, but new events are not delivered.', 'postcommit relay'),
     );
   } else {
-    found.push(...missingTargetFindings(missing), ...differenceFindings(relays));
+    found.push(...missingTargetFindings(missing), ...unknownVersionFindings(relays), ...differenceFindings(relays));
   }
   return found.length > 0 ? found : [ok(`${quantity(alive, 'relay')} alive`)];
 }
@@ -41,6 +41,25 @@ function missingTargetFindings(missing: readonly MissingTarget[]): CheckFinding[
       `no live relay has ${target}, and ${quantity(events, 'event')} in the queue ${events === 1 ? 'is' : 'are'} owed to it`,
       'They and later events of their aggregates wait until a relay that has it starts. If it was removed, forget it.',
       `postcommit forget ${target}`,
+    ),
+  );
+}
+
+/** Of `unknownVersions: 'retry'`: relays report with their heartbeat what they have left to a relay with a newer catalogue. */
+function unknownVersionFindings(relays: readonly RelayInfo[]): CheckFinding[] {
+  const waiting = new Map<string, { newest: number; relays: string[] }>();
+  for (const { state, name, stats } of relays) {
+    if (state !== 'alive' || !Array.isArray(stats.unknownVersions)) continue;
+    for (const { type, version, newest } of stats.unknownVersions) {
+      const what = `version ${version} of ${type}`;
+      const known = waiting.get(what) ?? { newest, relays: [] };
+      waiting.set(what, { newest: Math.max(known.newest, newest), relays: [...known.relays, name] });
+    }
+  }
+  return [...waiting].map(([what, { newest, relays: names }]) =>
+    warning(
+      `events of ${what} wait for a relay that knows it: the catalogue of ${someOf(names)} ends at version ${newest}`,
+      'They and later events of their aggregates wait, without an attempt, until a relay with the newer catalogue runs. Deploy it.',
     ),
   );
 }

@@ -73,6 +73,14 @@ select json_build_object(
     select json_build_object('id', b.id, 'seq', b.seq::text)
       from (select p.seq from ${s}.outbox_queue p where p.key = q.key and p.seq < q.seq order by p.seq limit 1) p
       join ${s}.outbox_events b on b.seq = p.seq),
+  'unknownVersion', case when q.seq is not null then (
+    select json_build_object('newest', max((u.known ->> 'newest')::integer), 'relays', array_agg(r.name order by r.name))
+      from ${s}.outbox_relays r
+      cross join lateral jsonb_array_elements(
+        case when jsonb_typeof(r.stats -> 'unknownVersions') = 'array' then r.stats -> 'unknownVersions' else '[]' end
+      ) as u(known)
+     where r.ended_at is null and u.known ->> 'type' = e.event_type
+       and u.known ->> 'version' = e.schema_version::text having count(*) > 0) end,
   'sameId', array(select o.seq::text from ${s}.outbox_events o where o.id = e.id and o.seq <> e.seq order by o.seq)
 )::text as json
   from (select * from ${s}.outbox_events where ${column} = $1::text::${type} order by seq limit 1) e
@@ -144,6 +152,11 @@ export interface EventDetails {
   waitingSince?: Date;
   /** The event of its key that must be delivered first. */
   waitingBehind?: { id: string; seq: string };
+  /**
+   * Live relays that have left it to another one, because their catalogue has only older versions of its type, and the newest that one
+   * of them has. No attempt is counted.
+   */
+  unknownVersion?: { newest: number; relays: string[] };
   /** Seqs of other events with the same id, possible in a partitioned log. Lowest first. */
   sameId: string[];
   /** True if it was never queued nor delivered: no relay delivers it until `requeueOrphans()`. */
@@ -281,6 +294,7 @@ function toEventDetails(row: EventDetailsRow): EventDetails {
     })),
     ...(holder && { holder }),
     ...(waitingBehind && { waitingBehind }),
+    ...(row.unknownVersion && { unknownVersion: row.unknownVersion }),
     sameId: row.sameId,
     orphan: row.orphan,
   };

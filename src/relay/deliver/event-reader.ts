@@ -15,6 +15,18 @@ export interface EventReaderOptions {
   logger: Logger;
 }
 
+/** Events of a version that the catalogue of a relay lacks wait for another relay. */
+export interface UnknownVersion {
+  type: string;
+  version: number;
+  /** The newest version of the type in the catalogue. */
+  newest: number;
+}
+
+/** An event that waits is tried every second. One that has not been for this long was delivered elsewhere. */
+const unknownForMs = 5_000;
+const unknownMax = 20;
+
 /** The event as a handler gets it; or the outcome of a handler that cannot get it. */
 export type ReadResult = DeliveredEvent | TargetOutcome;
 
@@ -25,9 +37,17 @@ export type ReadResult = DeliveredEvent | TargetOutcome;
 export class EventReader {
   readonly #options: EventReaderOptions;
   readonly #log = new SparseLog();
+  /** By type and version; those met last are last. */
+  readonly #unknown = new Map<string, UnknownVersion & { readonly at: number }>();
 
   constructor(options: EventReaderOptions) {
     this.#options = options;
+  }
+
+  /** The versions that events wait for which this relay has left to another one in the last seconds; at most 20. */
+  get unknownVersions(): UnknownVersion[] {
+    const since = performance.now() - unknownForMs;
+    return [...this.#unknown.values()].flatMap(({ at, ...unknown }) => (at < since ? [] : [unknown]));
   }
 
   read(event: DeliveredEvent, claimed: ClaimedEvent): ReadResult | Promise<ReadResult> {
@@ -51,6 +71,7 @@ export class EventReader {
   #refuse({ id, type, storedVersion }: DeliveredEvent, error: unknown): TargetOutcome {
     const isUnknown = error instanceof PostcommitError && error.code === 'POSTCOMMIT_E_UNKNOWN_VERSION';
     if (!isUnknown || this.#options.unknownVersions !== 'retry') return { kind: 'rejected', error };
+    this.#note(type, storedVersion);
     this.#log.say(type, (suppressed) =>
       this.#options.logger.warn(
         { suppressed, event_id: id, event_type: type, version: storedVersion },
@@ -58,5 +79,14 @@ export class EventReader {
       ),
     );
     return { kind: 'released', isForeign: true };
+  }
+
+  #note(type: string, version: number): void {
+    const name = `${version} ${type}`;
+    this.#unknown.delete(name);
+    const newest = findDefinition(this.#options.events, type)?.version ?? 0;
+    this.#unknown.set(name, { type, version, newest, at: performance.now() });
+    const [oldest] = this.#unknown.keys();
+    if (this.#unknown.size > unknownMax && oldest !== undefined) this.#unknown.delete(oldest);
   }
 }

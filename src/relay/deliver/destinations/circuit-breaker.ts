@@ -8,6 +8,7 @@ import type { Logger } from '../../../telemetry/logging.ts';
 import { StateMachine } from '../../service/state-machine.ts';
 import { failureWithin } from '../../service/timeout.ts';
 import type { Lifecycle } from '../../telemetry/lifecycle.ts';
+import { checkHealth } from './check-health.ts';
 import type { Destination } from './destination.ts';
 import type { ResolvedDestination } from './destination-options.ts';
 import { healthGraceMs } from './tuning.ts';
@@ -187,11 +188,12 @@ export class CircuitBreaker {
     }
   }
 
-  /** Why `health()` failed, or did not answer; `undefined` if it succeeded. */
+  /** Why it is not healthy, or did not answer; `undefined` if it is. */
   async #failure(): Promise<string | undefined> {
-    const { publisher, publishTimeoutMs } = this.#options.settings;
+    const { settings } = this.#options;
+    const { publishTimeoutMs } = settings;
     const signal = AbortSignal.timeout(publishTimeoutMs);
-    const failure = await failureWithin(publishTimeoutMs + healthGraceMs, () => publisher.health(signal));
+    const failure = await failureWithin(publishTimeoutMs + healthGraceMs, () => checkHealth(settings, signal));
     return failure === undefined ? undefined : causeText(failure);
   }
 }

@@ -9,6 +9,7 @@ import type { Logger } from '../../../telemetry/logging.ts';
 import type { Service } from '../../service/service.ts';
 import { failureWithin, withTimeout } from '../../service/timeout.ts';
 import type { Lifecycle } from '../../telemetry/lifecycle.ts';
+import { checkHealth } from './check-health.ts';
 import { CircuitBreaker } from './circuit-breaker.ts';
 import { Destination } from './destination.ts';
 import type { ResolvedDestination } from './destination-options.ts';
@@ -171,7 +172,7 @@ export class DestinationSet implements Service {
       isProven: () => breaker.isProven,
       isAlive: async () => {
         const signal = AbortSignal.timeout(aliveWithinMs);
-        return (await failureWithin(aliveWithinMs, () => publisher.health(signal))) === undefined;
+        return (await failureWithin(aliveWithinMs, () => checkHealth(settings, signal))) === undefined;
       },
       onUnavailable: (reason, retryAfterMs) => breaker.trip(reason, retryAfterMs),
       onProven: () => breaker.proven(),

@@ -51,6 +51,8 @@ export class Destination {
   readonly #main: SendQueue = { entries: [] };
   readonly #busyKeys = new Set<string>();
   readonly #batches = new Set<Batch>();
+  /** Queued messages whose serializer is unavailable, while it is found out whether this is an outage. */
+  readonly #unwritable = new Set<PendingMessage>();
   /** Whether the common queue has the next turn, before the parts. */
   #isMainNext = true;
   #scheduled = false;
@@ -238,17 +240,37 @@ export class Destination {
   /** Returns whether there were entries that could not be written. What is behind them with their key goes back. */
   #giveUpFailed(): boolean {
     if (!this.#writer.takeFailed()) return false;
-    const failed = [...this.#queued()].filter(({ failure }) => failure !== undefined);
-    const keys = new Set(failed.map(({ key }) => key).filter((key) => key !== null));
-    const gone = this.#take(({ key, failure }) => failure !== undefined || (key !== null && keys.has(key)));
+    const failed = this.#queued().filter(({ failure }) => failure !== undefined);
+    const unwritable = failed.filter((entry) => isUnwritable(entry) && !this.#unwritable.has(entry));
+    if (unwritable.length > 0) void this.#examine(unwritable);
+    const ownFailure = (entry: PendingMessage) => (isUnwritable(entry) ? undefined : entry.failure);
+    const keys = new Set(failed.filter(ownFailure).map(({ key }) => key));
+    const gone = this.#take((entry) => ownFailure(entry) !== undefined || (entry.key !== null && keys.has(entry.key)));
     // Of a key the first that failed; those behind it were not tried.
     const answered = new Set<string>();
-    for (const { key, failure, done } of gone) {
-      const isFirst = failure !== undefined && (key === null || !answered.has(key));
+    for (const entry of gone) {
+      const { key, done } = entry;
+      const failure = key === null || !answered.has(key) ? ownFailure(entry) : undefined;
       if (key !== null) answered.add(key);
-      done(isFirst ? failure : released);
+      done((failure as TargetOutcome | undefined) ?? released);
     }
     return true;
+  }
+
+  /**
+   * Treats messages whose serializer is unavailable like a batch that the publisher could not deliver. Until that is decided they
+   * stay in the queue, where nothing of their keys passes them.
+   */
+  async #examine(entries: readonly PendingMessage[]): Promise<void> {
+    const outcomesOf = (some: readonly PendingMessage[]) => some.map(({ failure }) => failure as PublishOutcome);
+    for (const entry of entries) this.#unwritable.add(entry);
+    const own = await this.#outages.ownFailures({ entries, outcomes: outcomesOf(entries) });
+    const examined = new Set(entries);
+    for (const entry of entries) this.#unwritable.delete(entry);
+    // Those that were flushed meanwhile have their result.
+    const left = this.#take((entry) => examined.has(entry));
+    if (left.length > 0) this.#finish(left, outcomesOf(left), { tookMs: 0, own });
+    this.#schedule();
   }
 
   #publish(entries: readonly PendingMessage[], part: DestinationPart | undefined): void {
@@ -368,4 +390,8 @@ export class Destination {
     if (taken.length > 0) this.#main.entries = this.#main.entries.filter((entry) => !matches(entry));
     return [...taken, ...this.#parts.take(matches)];
   }
+}
+
+function isUnwritable({ failure }: PendingMessage): boolean {
+  return failure?.kind === 'unavailable';
 }

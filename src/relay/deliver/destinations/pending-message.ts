@@ -1,12 +1,18 @@
 import { PostcommitError } from '../../../errors.ts';
-import type { Message, Publisher } from '../../../publishers/publisher.ts';
+import type { Message, Publisher, PublishOutcome } from '../../../publishers/publisher.ts';
 import { errorText } from '../../../telemetry/error-text.ts';
 import type { DeliveredEvent } from '../../../wire/delivered-event.ts';
 import type { Serialized, Serializer } from '../../../wire/serializer.ts';
+import { isUnavailable, Unavailable } from '../../../wire/unavailable.ts';
 import type { TargetOutcome } from '../../event/outcome.ts';
 import { isReject } from '../../event/reject.ts';
 import type { Leg } from './leg.ts';
 import { toMessage } from './message.ts';
+
+/** Why a message could not be made. `unavailable`: what its serializer depends on is down. */
+export type WriteFailure =
+  | Extract<TargetOutcome, { kind: 'failed' | 'rejected' | 'released' }>
+  | Extract<PublishOutcome, { kind: 'unavailable' }>;
 
 /** An event that waits to be sent to one destination, or is being sent. */
 export interface PendingMessage {
@@ -21,7 +27,7 @@ export interface PendingMessage {
   /** Its serializer has not returned yet. */
   isBeingWritten: boolean;
   /** Its serializer failed. */
-  failure: TargetOutcome | undefined;
+  failure: WriteFailure | undefined;
 }
 
 export interface MessageWriterOptions {
@@ -54,7 +60,8 @@ export class MessageWriter {
     const { event, leg } = entry;
     const { serializer, publisher } = this.#options;
     try {
-      const serialized = serializer.serialize(event, publisher.capabilities);
+      const { cloudEventsPrefix } = publisher.capabilities;
+      const serialized = serializer.serialize(event, { cloudEventsPrefix, topic: leg.topic });
       if ('then' in serialized) {
         entry.isBeingWritten = true;
         void this.#writeLater(entry, serialized);
@@ -78,10 +85,11 @@ export class MessageWriter {
   }
 
   async #inTime(serialized: Promise<Serialized>): Promise<Serialized> {
-    const { publishTimeoutMs } = this.#options;
+    const { publishTimeoutMs, serializer } = this.#options;
+    const Late = serializer.health === undefined ? Error : Unavailable;
     let timer: NodeJS.Timeout | undefined;
     const late = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => reject(new Error(`no answer within ${publishTimeoutMs} ms`)), publishTimeoutMs);
+      timer = setTimeout(() => reject(new Late(`no answer within ${publishTimeoutMs} ms`)), publishTimeoutMs);
     });
     return await Promise.race([serialized, late]).finally(() => clearTimeout(timer));
   }
@@ -92,8 +100,13 @@ export class MessageWriter {
   }
 }
 
-function serializerFailed(thrown: unknown): TargetOutcome {
+function serializerFailed(thrown: unknown): WriteFailure {
   if (isReject(thrown)) return { kind: 'rejected', error: thrown };
+  if (isUnavailable(thrown)) return { kind: 'unavailable', reason: `The serializer: ${errorText(thrown)}` };
+  // As for handlers: it is left to a relay with the newer catalogue.
+  if (thrown instanceof PostcommitError && thrown.code === 'POSTCOMMIT_E_UNKNOWN_VERSION') {
+    return { kind: 'released', isForeign: true };
+  }
   const detail = `It said: ${errorText(thrown)}`;
   return { kind: 'failed', error: new PostcommitError('POSTCOMMIT_E_SERIALIZER_FAILED', detail) };
 }
