@@ -1,9 +1,8 @@
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { createOutbox, fromPg, type OutboxAdmin } from '../../src/index.ts';
 import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import type { Handler, HandlerContext } from '../../src/relay/deliver/handlers.ts';
-import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
+import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
 import { seededRandom } from '../support/random.ts';
 import { RelayScenario } from '../support/relay-scenario.ts';
 import { deferred, until, within } from '../support/wait.ts';
@@ -18,16 +17,11 @@ const untilAborted = ({ signal }: HandlerContext) =>
   });
 
 describe.each(postgresVersions)('an event that a relay is delivering, on PostgreSQL %i', (version) => {
-  let server: EmbeddedPostgres | undefined;
   let scenario: RelayScenario;
   let admin: OutboxAdmin;
 
-  beforeAll(async () => {
-    if (version !== sharedVersion) server = await startEmbeddedPostgres({ version });
-  });
-  afterAll(() => server?.stop());
   beforeEach(async () => {
-    scenario = await RelayScenario.create(server ? { serverUrl: server.connectionString } : {});
+    scenario = await RelayScenario.create({ serverUrl: serverUrlOf(version) });
     admin = createOutbox({ db: fromPg(scenario.db.pool) }).admin;
   });
   afterEach(() => scenario.close());
