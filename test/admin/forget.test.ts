@@ -49,7 +49,7 @@ describe.each(postgresVersions)('a destination that is gone for good, on Postgre
       async () =>
         (
           await scene.db.query(
-            `select from pg_stat_activity where wait_event_type = 'Lock' and query like '%forget_target%'`,
+            `select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like '%forget_target%'`,
           )
         ).length === 1,
       { what: 'forget waits for the dead letter' },

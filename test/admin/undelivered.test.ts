@@ -152,7 +152,7 @@ describe.each(postgresVersions)('an undelivered event, on PostgreSQL %i', (versi
         async () =>
           (
             await scene.db.query(
-              `select from pg_stat_activity where wait_event_type = 'Lock' and query like '%cancel_events%'`,
+              `select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like '%cancel_events%'`,
             )
           ).length > 0,
         { what: 'the command waits for the row' },
@@ -182,7 +182,7 @@ describe.each(postgresVersions)('an undelivered event, on PostgreSQL %i', (versi
         async () =>
           (
             await scene.db.query(
-              `select from pg_stat_activity where wait_event_type = 'Lock' and query like '%cancel_events%'`,
+              `select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like '%cancel_events%'`,
             )
           ).length > 0,
         { what: 'the command waits for the row' },

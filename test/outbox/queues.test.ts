@@ -92,7 +92,8 @@ describe.each(postgresVersions)('named queues on PostgreSQL %i', (version) => {
     const paused = db.query(`select postcommit.pause_queue('reports', '')`).then(() => {
       isPaused = true;
     });
-    const waits = `select from pg_locks where locktype = 'advisory' and not granted`;
+    const waits = `select from pg_locks where locktype = 'advisory' and not granted
+      and database = (select oid from pg_database where datname = current_database())`;
     await until(async () => (await db.query(waits)).length === 1, { what: 'the pause waits for the claim' });
     expect(isPaused).toBe(false);
     expect(await seqsFrom('default')).toEqual([]);
