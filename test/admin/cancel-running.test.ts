@@ -179,7 +179,7 @@ describe.each(postgresVersions)('an event that a relay is delivering, on Postgre
     );
     const totals = { count: 0, delivered: 0 };
     const ids: string[] = [];
-    for (let round = 0; round < 10; round++) {
+    for (let round = 0; round < 5; round++) {
       const emitted = await scenario.emit(Array.from({ length: 50 }, (_, n) => ({ aggregateId: `a${n % 10}` })));
       ids.push(...emitted);
       const results = await Promise.all(
@@ -188,12 +188,12 @@ describe.each(postgresVersions)('an event that a relay is delivering, on Postgre
           return { id, ...(await admin.cancel({ ids: [id] })) };
         }),
       );
-      for (const { id, count, delivered } of results) {
+      const stories = await Promise.all(emitted.map((id) => admin.find(id)));
+      for (const [index, { id, count, delivered }] of results.entries()) {
         expect(count + delivered, `${id} is one of the two`).toBe(1);
         totals.count += count;
         totals.delivered += delivered;
-        const status = (await admin.find(id))?.status;
-        expect(status, id).toBe(count === 1 ? 'FAILED' : 'SENT');
+        expect(stories[index]?.status, id).toBe(count === 1 ? 'FAILED' : 'SENT');
         if (delivered === 1) expect(handled.has(id)).toBe(true);
       }
     }
