@@ -1,5 +1,5 @@
 import pg from 'pg';
-import { afterAll, afterEach, beforeAll, describe, expect, inject, it, onTestFinished } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { expectedIndexes } from '../../src/admin/doctor/expected-indexes.ts';
 import {
   type CheckName,
@@ -14,14 +14,17 @@ import { openCircuit } from '../../src/outbox/delivering/open-circuit.ts';
 import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { RoleScenario } from '../database/role-scenario.ts';
 import { createTestDatabase } from '../support/database.ts';
+import { durableServer } from '../support/durable-server.ts';
 import { startTransactionPooler } from '../support/transaction-pooler.ts';
 import { until } from '../support/wait.ts';
 import { Scene } from './scene.ts';
 
+const server = durableServer();
+
 describe('the doctor', () => {
   let scene: Scene;
   beforeAll(async () => {
-    scene = await Scene.create();
+    scene = await Scene.create({ serverUrl: server.url });
   });
   afterAll(() => scene.close());
 
@@ -51,7 +54,7 @@ describe('the doctor', () => {
   });
 
   it('examines an inbox that has no outbox', async () => {
-    const db = await createTestDatabase({ migrate: false });
+    const db = await createTestDatabase({ migrate: false, serverUrl: server.url });
     onTestFinished(() => db.close());
     await migrate({ connectionString: db.url, inboxOnly: true });
     const { admin } = createOutbox({ db: fromPg(db.pool) });
@@ -365,7 +368,7 @@ describe('where the doctor may not look, or there is nothing to look at', () => 
   });
 
   it('says that there is no outbox, and examines the server', async () => {
-    const db = await createTestDatabase({ migrate: false });
+    const db = await createTestDatabase({ migrate: false, serverUrl: server.url });
     open.push(db);
     const { admin } = createOutbox({ db: fromPg(db.pool), schema: 'No "such" schema' });
     const { worst, findings } = await admin.doctor();
@@ -375,7 +378,7 @@ describe('where the doctor may not look, or there is nothing to look at', () => 
   });
 
   it('works in a schema with a name that has to be quoted, partitioned', async () => {
-    const db = await createTestDatabase({ migrate: false });
+    const db = await createTestDatabase({ migrate: false, serverUrl: server.url });
     open.push(db);
     const schema = 'Some "other" schema';
     await migrate({ connectionString: db.url, schema });
@@ -402,7 +405,7 @@ describe('where the doctor may not look, or there is nothing to look at', () => 
   });
 
   it('notes what this role may not see, and does not fail', async () => {
-    const db = await createTestDatabase();
+    const db = await createTestDatabase({ serverUrl: server.url });
     open.push(db);
     const role = `blind_${process.pid}`;
     await db.query(`create role ${role} login password 'secret'`);
@@ -446,7 +449,7 @@ describe('where the doctor may not look, or there is nothing to look at', () => 
   });
 
   it('finds a right that was taken from the relay’s role', async () => {
-    const scenario = await RoleScenario.create(inject('serverUrl'));
+    const scenario = await RoleScenario.create(server.url);
     open.push(scenario);
     const { admin } = createOutbox({ db: fromPg(scenario.pool('relay')) });
     const rights = async () => (await admin.doctor({ only: ['rights'] })).findings;

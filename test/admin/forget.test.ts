@@ -1,10 +1,9 @@
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, test } from 'vitest';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Reject } from '../../src/index.ts';
 import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { runHere } from '../cli/fake-terminal.ts';
 import { createTestDatabase } from '../support/database.ts';
-import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
+import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';
 import { recordServer } from '../support/servers-used.ts';
 import { until } from '../support/wait.ts';
@@ -13,15 +12,10 @@ import { Scene } from './scene.ts';
 const nothing = { sent: 0, discarded: 0, stillWaiting: 0, queued: 0, deadLetters: 0, usedBy: [], inFlight: 0 };
 
 describe.each(postgresVersions)('a destination that is gone for good, on PostgreSQL %i', (version) => {
-  let server: EmbeddedPostgres | undefined;
   let scene: Scene;
 
-  beforeAll(async () => {
-    if (version !== sharedVersion) server = await startEmbeddedPostgres({ version });
-  });
-  afterAll(() => server?.stop());
   beforeEach(async () => {
-    scene = new Scene(await createTestDatabase({ serverUrl: server?.connectionString ?? inject('serverUrl') }));
+    scene = new Scene(await createTestDatabase({ serverUrl: serverUrlOf(version) }));
     const [{ server_version: found }] = await scene.db.query('show server_version');
     recordServer(`PostgreSQL ${found}`);
   });
@@ -55,7 +49,7 @@ describe.each(postgresVersions)('a destination that is gone for good, on Postgre
       async () =>
         (
           await scene.db.query(
-            `select from pg_stat_activity where wait_event_type = 'Lock' and query like '%forget_target%'`,
+            `select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like '%forget_target%'`,
           )
         ).length === 1,
       { what: 'forget waits for the dead letter' },

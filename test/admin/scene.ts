@@ -16,7 +16,7 @@ import { deregisterRelay } from '../../src/outbox/delivering/deregister-relay.ts
 import { fail } from '../../src/outbox/delivering/fail.ts';
 import { registerDestinations } from '../../src/outbox/delivering/register-destinations.ts';
 import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
-import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { createTestDatabase, type TestDatabase, type TestDatabaseOptions } from '../support/database.ts';
 import { type Deferred, deferred, until } from '../support/wait.ts';
 
 /** What the handler `work` is to do with an event. Its payload says so. */
@@ -48,8 +48,8 @@ export class Scene {
     this.admin = this.outbox.admin;
   }
 
-  static async create(): Promise<Scene> {
-    return new Scene(await createTestDatabase());
+  static async create(options?: TestDatabaseOptions): Promise<Scene> {
+    return new Scene(await createTestDatabase(options));
   }
 
   /** Emits in one transaction, in this order. */

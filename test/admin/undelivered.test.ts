@@ -1,11 +1,11 @@
 import { userInfo } from 'node:os';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { OutboxAdmin } from '../../src/admin/admin.ts';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { createOutbox, fromPg } from '../../src/index.ts';
 import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { runHere } from '../cli/fake-terminal.ts';
 import { createTestDatabase } from '../support/database.ts';
+import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
 import { seededRandom } from '../support/random.ts';
 import { RelayScenario } from '../support/relay-scenario.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';
@@ -16,17 +16,12 @@ import { Scene } from './scene.ts';
 const dayMs = 24 * 3_600_000;
 const delayMs = 300 * dayMs;
 
-describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (version) => {
-  let server: EmbeddedPostgres | undefined;
+describe.each(postgresVersions)('an undelivered event, on PostgreSQL %i', (version) => {
   let scene: Scene;
-  const serverUrl = () => server?.connectionString ?? inject('serverUrl');
+  const serverUrl = serverUrlOf(version);
 
-  beforeAll(async () => {
-    if (version !== 18) server = await startEmbeddedPostgres({ version });
-  });
-  afterAll(() => server?.stop());
   beforeEach(async () => {
-    scene = new Scene(await createTestDatabase({ serverUrl: serverUrl() }));
+    scene = new Scene(await createTestDatabase({ serverUrl }));
     const [{ server_version: found }] = await scene.db.query('show server_version');
     recordServer(`PostgreSQL ${found}`);
   });
@@ -157,7 +152,7 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
         async () =>
           (
             await scene.db.query(
-              `select from pg_stat_activity where wait_event_type = 'Lock' and query like '%cancel_events%'`,
+              `select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like '%cancel_events%'`,
             )
           ).length > 0,
         { what: 'the command waits for the row' },
@@ -187,7 +182,7 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
         async () =>
           (
             await scene.db.query(
-              `select from pg_stat_activity where wait_event_type = 'Lock' and query like '%cancel_events%'`,
+              `select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like '%cancel_events%'`,
             )
           ).length > 0,
         { what: 'the command waits for the row' },
@@ -354,7 +349,7 @@ describe.each([18, 14] as const)('an undelivered event, on PostgreSQL %i', (vers
 
   test('made due or cancelled at random under running relays: order per aggregate holds, and nothing is lost (G4)', async () => {
     const random = seededRandom();
-    const scenario = await RelayScenario.create({ serverUrl: serverUrl() });
+    const scenario = await RelayScenario.create({ serverUrl });
     try {
       const { admin } = createOutbox({ db: fromPg(scenario.db.pool) });
       const ids: string[] = [];

@@ -1,16 +1,19 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Scene } from '../admin/scene.ts';
 import { createTestDatabase } from '../support/database.ts';
+import { durableServer } from '../support/durable-server.ts';
 import { until } from '../support/wait.ts';
 import { runHere } from './fake-terminal.ts';
 import { jsonError, runCli } from './run-cli.ts';
+
+const server = durableServer();
 
 describe('postcommit doctor', () => {
   let scene: Scene;
   const here = (...args: string[]) => runHere(['doctor', ...args], { env: { DATABASE_URL: scene.db.url } });
 
   beforeAll(async () => {
-    scene = await Scene.create();
+    scene = await Scene.create({ serverUrl: server.url });
   });
   afterAll(() => scene.close());
 
@@ -72,7 +75,7 @@ describe('postcommit doctor', () => {
   });
 
   it('of a database without an outbox: exit code 4, as every command', async () => {
-    const db = await createTestDatabase({ migrate: false });
+    const db = await createTestDatabase({ migrate: false, serverUrl: server.url });
     const { code, stdout } = await runHere(['doctor'], { env: { DATABASE_URL: db.url } });
     expect(code).toBe(4);
     expect(stdout).toMatch(/\ncritical {2}migrations: this schema has no outbox\n.*\n {2}fix: postcommit migrate\n/);

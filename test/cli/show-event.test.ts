@@ -1,8 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { createOutbox, type EventDetails, fromPg, migrate } from '../../src/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
-import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
+import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
 import { settleQueue } from '../support/settle-queue.ts';
 import { runHere } from './fake-terminal.ts';
 
@@ -78,15 +77,12 @@ describe('postcommit events', () => {
 });
 
 describe.each(postgresVersions)('a payload that an emitter can insert, on PostgreSQL %i', (version) => {
-  let server: EmbeddedPostgres | undefined;
   let db: TestDatabase;
   beforeAll(async () => {
-    if (version !== sharedVersion) server = await startEmbeddedPostgres({ version });
-    db = await createTestDatabase(server ? { serverUrl: server.connectionString } : {});
+    db = await createTestDatabase({ serverUrl: serverUrlOf(version) });
   });
   afterAll(async () => {
     await db.close();
-    await server?.stop();
   });
 
   /** Shows an event with this payload, an SQL expression: as text and with --json. */

@@ -7,10 +7,11 @@ import { resolveConnection } from '../../src/database/connection-options.ts';
 import { openPool } from '../../src/database/pool.ts';
 import { ReconnectingClient } from '../../src/database/reconnecting-client.ts';
 import { probeSession } from '../../src/database/session-probe.ts';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
+import type { EmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { migrate } from '../../src/index.ts';
 import { silentLogger } from '../../src/telemetry/logging.ts';
 import { testCertificate, testCertificateKey } from '../publishers/webhook-certificate.ts';
+import { startTestPostgres } from '../support/postgres-server.ts';
 import { until } from '../support/wait.ts';
 
 const url = 'postgres://db.example/shop';
@@ -80,7 +81,7 @@ describe('a connection config on a server', () => {
   let admin: pg.Pool;
 
   beforeAll(async () => {
-    server = await startEmbeddedPostgres();
+    server = await startTestPostgres();
     admin = new pg.Pool({ connectionString: server.connectionString, max: 1 });
     const { uid, gid } = await stat(server.dataDirectory);
     for (const [name, text] of [

@@ -1,25 +1,18 @@
-import { afterAll, afterEach, beforeAll, describe, expect, inject, test } from 'vitest';
+import { afterEach, describe, expect, test } from 'vitest';
 import { isRefusedValue } from '../../src/database/database-error.ts';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { createOutbox, createRelay, fromPg, migrate } from '../../src/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
-import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
+import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
 
 const newOutbox = (db: TestDatabase) => createOutbox({ db: fromPg(db.pool), notify: false });
 
 describe.each(postgresVersions)('encodings of a database on PostgreSQL %i', (version) => {
-  let server: EmbeddedPostgres | undefined;
-  let serverUrl: string;
+  const serverUrl = serverUrlOf(version);
   const open: TestDatabase[] = [];
 
-  beforeAll(async () => {
-    if (version !== sharedVersion) server = await startEmbeddedPostgres({ version });
-    serverUrl = server?.connectionString ?? inject('serverUrl');
-  });
   afterEach(async () => {
     await Promise.all(open.splice(0).map((database) => database.close()));
   });
-  afterAll(() => server?.stop());
 
   async function database(encoding: string): Promise<TestDatabase> {
     const made = await createTestDatabase({ migrate: false, encoding, serverUrl });

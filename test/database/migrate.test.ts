@@ -1,13 +1,12 @@
 import { randomUUID } from 'node:crypto';
 import { createServer } from 'node:net';
 import pg from 'pg';
-import { afterAll, afterEach, beforeAll, describe, expect, inject, test } from 'vitest';
+import { afterEach, describe, expect, inject, test } from 'vitest';
 import type { Migration } from '../../src/database/migrations.ts';
 import { checkHistory, readMigrations, readRoutines } from '../../src/database/migrations.ts';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { createInbox, createOutbox, createRelay, fromPg, migrate, migrationSql } from '../../src/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
-import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
+import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
 import { recordServer } from '../support/servers-used.ts';
 import { within } from '../support/wait.ts';
 import { schemaDump } from './schema-dump.ts';
@@ -18,18 +17,12 @@ const latest = everything.length;
 const everyVersion = everything.map((_, i) => i + 1);
 
 describe.each(postgresVersions)('migrate on PostgreSQL %i', (version) => {
-  let server: EmbeddedPostgres | undefined;
-  let serverUrl: string;
+  const serverUrl = serverUrlOf(version);
   const open: TestDatabase[] = [];
 
-  beforeAll(async () => {
-    if (version !== sharedVersion) server = await startEmbeddedPostgres({ version });
-    serverUrl = server?.connectionString ?? inject('serverUrl');
-  });
   afterEach(async () => {
     await Promise.all(open.splice(0).map((database) => database.close()));
   });
-  afterAll(() => server?.stop());
 
   async function emptyDatabase(): Promise<TestDatabase> {
     const database = await createTestDatabase({ migrate: false, serverUrl });

@@ -8,8 +8,8 @@ import {
   type ReconnectingClientOptions,
   reconnectDelayMs,
 } from '../../src/database/reconnecting-client.ts';
-import { startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { startTestPostgres } from '../support/postgres-server.ts';
 import { seededRandom } from '../support/random.ts';
 import { startTcpProxy, type TcpProxy } from '../support/tcp-proxy.ts';
 import { deferred, until, within } from '../support/wait.ts';
@@ -178,7 +178,7 @@ describe('ReconnectingClient', () => {
   });
 
   test.each(['fast', 'immediate'] as const)('survives a restart of the server: %s', async (mode) => {
-    const server = await startEmbeddedPostgres();
+    const server = await startTestPostgres();
     try {
       const client = makeClient({ servers: resolveConnection({ connectionString: server.connectionString }) });
       await client.open();

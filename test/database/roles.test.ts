@@ -1,8 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type pg from 'pg';
-import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { roleRights } from '../../src/database/roles.ts';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { createInbox, createOutbox, createRelay, fromPg, grantsSql, Reject } from '../../src/index.ts';
 import { dropExpired } from '../../src/outbox/maintaining/drop-partition.ts';
 import { pruneEvents } from '../../src/outbox/maintaining/prune-events.ts';
@@ -11,7 +10,7 @@ import { pruneRelays } from '../../src/outbox/maintaining/prune-relays.ts';
 import { rotate } from '../../src/outbox/maintaining/rotate.ts';
 import { silentLogger } from '../../src/telemetry/logging.ts';
 import { createTestDatabase } from '../support/database.ts';
-import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
+import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';
 import { recordServer } from '../support/servers-used.ts';
 import { until } from '../support/wait.ts';
@@ -20,13 +19,11 @@ import { RoleScenario } from './role-scenario.ts';
 const denied = { code: '42501' };
 
 describe.each(postgresVersions)('least privilege on PostgreSQL %i', (version) => {
-  let server: EmbeddedPostgres | undefined;
   let scenario: RoleScenario;
   let tables: string[];
 
   beforeAll(async () => {
-    if (version !== sharedVersion) server = await startEmbeddedPostgres({ version });
-    scenario = await RoleScenario.create(server?.connectionString ?? inject('serverUrl'));
+    scenario = await RoleScenario.create(serverUrlOf(version));
     const [row] = await scenario.db.query('show server_version');
     recordServer(`PostgreSQL ${row.server_version}`);
     const rows = await scenario.db.query<{ name: string }>(
@@ -36,7 +33,6 @@ describe.each(postgresVersions)('least privilege on PostgreSQL %i', (version) =>
   });
   afterAll(async () => {
     await scenario?.close();
-    await server?.stop();
   });
 
   async function refusesAll(pool: pg.Pool, statements: readonly string[]): Promise<void> {

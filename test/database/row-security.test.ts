@@ -1,23 +1,17 @@
 import { randomBytes, randomUUID } from 'node:crypto';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, onTestFinished, test } from 'vitest';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
+import { afterEach, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
 import { createOutbox, createRelay, fromPg, migrate, type Relay, type RelayOptions } from '../../src/index.ts';
 import { createTestDatabase } from '../support/database.ts';
+import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
 import { quietPool } from '../support/quiet-pool.ts';
 import { recordServer } from '../support/servers-used.ts';
 import { until } from '../support/wait.ts';
 import { RoleScenario } from './role-scenario.ts';
 
-describe.each([18, 14] as const)('row-level security on PostgreSQL %i', (version) => {
-  let server: EmbeddedPostgres | undefined;
-  let serverUrl: string;
+describe.each(postgresVersions)('row-level security on PostgreSQL %i', (version) => {
+  const serverUrl = serverUrlOf(version);
   let scenario: RoleScenario;
 
-  beforeAll(async () => {
-    if (version !== 18) server = await startEmbeddedPostgres({ version });
-    serverUrl = server?.connectionString ?? inject('serverUrl');
-  });
-  afterAll(() => server?.stop());
   beforeEach(async () => {
     scenario = await RoleScenario.create(serverUrl);
     const [row] = await scenario.db.query('show server_version');

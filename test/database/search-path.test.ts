@@ -1,9 +1,9 @@
 import pg from 'pg';
 import { expect, onTestFinished, test } from 'vitest';
-import { startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { createOutbox, createRelay, fromPg, migrate, migrationSql, Reject } from '../../src/index.ts';
 import { createTestDatabase } from '../support/database.ts';
 import { setNameTraps } from '../support/name-traps.ts';
+import { startTestPostgres } from '../support/postgres-server.ts';
 import { until } from '../support/wait.ts';
 
 /** A client of the superuser to whom names mean what pg_catalog says. */
@@ -20,7 +20,7 @@ async function connectSafely(url: string): Promise<pg.Client> {
 test.each([18, 14] as const)(
   'functions and operators that another role has created in public never run, on PostgreSQL %i',
   async (version) => {
-    const server = await startEmbeddedPostgres({ version });
+    const server = await startTestPostgres({ version });
     onTestFinished(() => server.stop());
     const db = await createTestDatabase({ migrate: false, serverUrl: server.connectionString });
     onTestFinished(() => db.close());
@@ -243,7 +243,7 @@ async function setOverloads(admin: pg.Client, schema: string, role: string): Pro
 test.each([18, 14] as const)(
   "overloads that another role has created in the outbox's own schema never run, on PostgreSQL %i",
   async (version) => {
-    const server = await startEmbeddedPostgres({ version });
+    const server = await startTestPostgres({ version });
     onTestFinished(() => server.stop());
     const db = await createTestDatabase({ migrate: false, serverUrl: server.connectionString });
     onTestFinished(() => db.close());

@@ -1,8 +1,8 @@
 import type pg from 'pg';
-import { afterAll, beforeAll, beforeEach, describe, expect, inject, test } from 'vitest';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { createOutbox, fromPg, type Outbox } from '../../src/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
 import { recordServer } from '../support/servers-used.ts';
 
 const dayMs = 24 * 3_600_000;
@@ -12,21 +12,18 @@ const slackMs = 60_000;
 
 const constraint = 'outbox_events_available_at_check';
 
-describe.each([18, 14] as const)('the longest delay of an event, on PostgreSQL %i', (version) => {
-  let server: EmbeddedPostgres | undefined;
+describe.each(postgresVersions)('the longest delay of an event, on PostgreSQL %i', (version) => {
   let database: TestDatabase;
   let outbox: Outbox<pg.PoolClient>;
 
   beforeAll(async () => {
-    if (version !== 18) server = await startEmbeddedPostgres({ version });
-    database = await createTestDatabase({ serverUrl: server?.connectionString ?? inject('serverUrl') });
+    database = await createTestDatabase({ serverUrl: serverUrlOf(version) });
     outbox = createOutbox<pg.PoolClient>({ db: fromPg(database.pool) });
     const [{ server_version: found }] = await database.query('show server_version');
     recordServer(`PostgreSQL ${found}`);
   });
   afterAll(async () => {
     await database.close();
-    await server?.stop();
   });
   beforeEach(async () => {
     await database.query('truncate postcommit.outbox_events, postcommit.outbox_queue');
@@ -131,7 +128,7 @@ describe.each([18, 14] as const)('the longest delay of an event, on PostgreSQL %
   });
 
   test('in a partition too, whose constraint has the same name', async () => {
-    const partitioned = await createTestDatabase({ serverUrl: server?.connectionString ?? inject('serverUrl') });
+    const partitioned = await createTestDatabase({ serverUrl: serverUrlOf(version) });
     try {
       const emitter = createOutbox({ db: fromPg(partitioned.pool) });
       await emitter.admin.partitions.convert('day');

@@ -1,8 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import pg from 'pg';
-import { afterAll, beforeAll, describe, expect, inject, onTestFinished, test } from 'vitest';
+import { describe, expect, onTestFinished, test } from 'vitest';
 import { doorbellChannel } from '../../src/database/identifier.ts';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import {
   createOutbox,
   createRelay,
@@ -13,7 +12,7 @@ import {
   migrationSql,
 } from '../../src/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
-import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
+import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
 import { quietPool } from '../support/quiet-pool.ts';
 import { deferred, until, within } from '../support/wait.ts';
 
@@ -26,14 +25,7 @@ const insertSql = (schema = 'postcommit', id = 'gen_random_uuid()') =>
    values (${id}, 'order', '42', 'inserted', '{}')`;
 
 describe.each(postgresVersions)('the trigger that notifies relays, PostgreSQL %i', (version) => {
-  let server: EmbeddedPostgres | undefined;
-  let serverUrl: string;
-
-  beforeAll(async () => {
-    if (version !== sharedVersion) server = await startEmbeddedPostgres({ version });
-    serverUrl = server?.connectionString ?? inject('serverUrl');
-  });
-  afterAll(() => server?.stop());
+  const serverUrl = serverUrlOf(version);
 
   async function newOutbox(options: Omit<MigrateOptions, 'connectionString'> = {}): Promise<TestDatabase> {
     const database = await createTestDatabase({ migrate: false, serverUrl });

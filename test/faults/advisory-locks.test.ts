@@ -1,9 +1,10 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import pg from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
+import type { EmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { createOutbox, createRelay, type Finding, fromPg, migrate, type Outbox, type Relay } from '../../src/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { startTestPostgres } from '../support/postgres-server.ts';
 import { quietPool } from '../support/quiet-pool.ts';
 import { recordServer } from '../support/servers-used.ts';
 import { until } from '../support/wait.ts';
@@ -32,7 +33,7 @@ describe.each([18, 14] as const)('a foreign session that holds an advisory lock,
   const relays: Relay[] = [];
 
   beforeAll(async () => {
-    server = await startEmbeddedPostgres({ version, settings: { max_prepared_transactions: '2' } });
+    server = await startTestPostgres({ version, settings: { max_prepared_transactions: '2' } });
     recordServer(`PostgreSQL ${version}`);
   });
   afterAll(() => server.stop());

@@ -1,7 +1,8 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
+import type { EmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { createOutbox, fromPg } from '../../src/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { startTestPostgres } from '../support/postgres-server.ts';
 import { withScenario } from '../support/relay-scenario.ts';
 import { startTransactionPooler } from '../support/transaction-pooler.ts';
 import { until } from '../support/wait.ts';
@@ -12,7 +13,7 @@ describe('a failover behind a transaction pooler, to a server that knows less', 
   let other: EmbeddedPostgres;
   let standby: TestDatabase;
   beforeAll(async () => {
-    other = await startEmbeddedPostgres();
+    other = await startTestPostgres();
     standby = await createTestDatabase({ serverUrl: other.connectionString });
   });
   afterAll(async () => {

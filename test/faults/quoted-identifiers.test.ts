@@ -1,20 +1,13 @@
-import { afterAll, beforeAll, describe, expect, inject, onTestFinished, test } from 'vitest';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
+import { describe, expect, onTestFinished, test } from 'vitest';
 import { createOutbox, fromPg } from '../../src/index.ts';
 import { createTestDatabase } from '../support/database.ts';
 import { setForDatabase } from '../support/database-settings.ts';
-import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
+import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
 import { quietPool } from '../support/quiet-pool.ts';
 
 describe.each(postgresVersions)('quote_all_identifiers = on, PostgreSQL %i', (version) => {
-  let server: EmbeddedPostgres | undefined;
-  beforeAll(async () => {
-    if (version !== sharedVersion) server = await startEmbeddedPostgres({ version });
-  });
-  afterAll(() => server?.stop());
-
   test('the doctor finds every index, before and after the log is partitioned', async () => {
-    const db = await createTestDatabase({ serverUrl: server?.connectionString ?? inject('serverUrl') });
+    const db = await createTestDatabase({ serverUrl: serverUrlOf(version) });
     onTestFinished(() => db.close());
     await setForDatabase(db, 'quote_all_identifiers', 'on');
     const pool = quietPool(db.url, { max: 1 });

@@ -1,11 +1,10 @@
 import type pg from 'pg';
-import { afterAll, beforeAll, describe, expect, inject, onTestFinished, test } from 'vitest';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
+import { describe, expect, onTestFinished, test } from 'vitest';
 import { createOutbox, createRelay, fromPg, type Outbox } from '../../src/index.ts';
 import { runHere } from '../cli/fake-terminal.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { setForDatabase } from '../support/database-settings.ts';
-import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
+import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
 import { quietPool } from '../support/quiet-pool.ts';
 
 const dayMs = 86_400_000;
@@ -20,15 +19,9 @@ interface Scene {
 }
 
 describe.each(postgresVersions)('session_replication_role = replica, PostgreSQL %i', (version) => {
-  let server: EmbeddedPostgres | undefined;
-  beforeAll(async () => {
-    if (version !== sharedVersion) server = await startEmbeddedPostgres({ version });
-  });
-  afterAll(() => server?.stop());
-
   /** An outbox in a database whose sessions are all replicas. */
   async function begin(): Promise<Scene> {
-    const db = await createTestDatabase({ serverUrl: server?.connectionString ?? inject('serverUrl') });
+    const db = await createTestDatabase({ serverUrl: serverUrlOf(version) });
     onTestFinished(() => db.close());
     await setForDatabase(db, 'session_replication_role', 'replica');
     const pool = quietPool(db.url, { max: 2 });

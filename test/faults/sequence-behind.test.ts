@@ -1,9 +1,10 @@
 import type pg from 'pg';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
+import type { EmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { createOutbox, createRelay, fromPg, grantsSql, migrate, type Outbox } from '../../src/index.ts';
 import { runHere } from '../cli/fake-terminal.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { startTestPostgres } from '../support/postgres-server.ts';
 import { until, within } from '../support/wait.ts';
 
 const tables = [
@@ -25,8 +26,8 @@ describe.each([18, 14] as const)('rows that were copied without their sequence, 
   beforeAll(async () => {
     const settings = { wal_level: 'logical' };
     [source, target] = await Promise.all([
-      startEmbeddedPostgres({ version, settings }),
-      startEmbeddedPostgres({ version, settings }),
+      startTestPostgres({ version, settings }),
+      startTestPostgres({ version, settings }),
     ]);
   });
   afterAll(async () => {

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, test } from 'vitest';
-import { startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
+import { startTestPostgres } from '../support/postgres-server.ts';
 import { RelayScenario, withScenario } from '../support/relay-scenario.ts';
 import { startTransactionPooler } from '../support/transaction-pooler.ts';
 import { until } from '../support/wait.ts';
@@ -178,7 +178,7 @@ describe('a relay that loses its connections', () => {
   );
 
   test('because PostgreSQL restarts is not declared lost, however long it takes to connect again', async () => {
-    const server = await startEmbeddedPostgres();
+    const server = await startTestPostgres();
     const scenario = await RelayScenario.create({ serverUrl: server.connectionString });
     try {
       const proxy = await scenario.proxy();

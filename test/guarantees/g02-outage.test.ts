@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
+import type { EmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { statement } from '../support/postgres-proxy.ts';
+import { startTestPostgres } from '../support/postgres-server.ts';
 import { RelayScenario, withScenario } from '../support/relay-scenario.ts';
 import { until, within } from '../support/wait.ts';
 
@@ -165,7 +166,7 @@ describe('G2 nothing lost: a connection breaks and the relay lives', () => {
 describe('G2 nothing lost: PostgreSQL restarts', () => {
   let server: EmbeddedPostgres;
   beforeAll(async () => {
-    server = await startEmbeddedPostgres();
+    server = await startTestPostgres();
   });
   afterAll(() => server.stop());
 

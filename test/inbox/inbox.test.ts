@@ -1,25 +1,22 @@
 import { randomUUID } from 'node:crypto';
 import type pg from 'pg';
-import { afterAll, beforeAll, beforeEach, describe, expect, inject, onTestFinished, test } from 'vitest';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
+import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
 import { createInbox, createOutbox, fromPg, type Inbox, type Outbox } from '../../src/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
-import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
+import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
 import { quietPool } from '../support/quiet-pool.ts';
 import { type Deferred, deferred, until, within } from '../support/wait.ts';
 
 const consumer = 'accounts';
 
 describe.each(postgresVersions)('the inbox on PostgreSQL %i', (version) => {
-  let server: EmbeddedPostgres | undefined;
   let db: TestDatabase;
   let pool: pg.Pool;
   let inbox: Inbox<pg.PoolClient>;
   let outbox: Outbox<pg.PoolClient>;
 
   beforeAll(async () => {
-    if (version !== sharedVersion) server = await startEmbeddedPostgres({ version });
-    db = await createTestDatabase({ serverUrl: server?.connectionString ?? inject('serverUrl') });
+    db = await createTestDatabase({ serverUrl: serverUrlOf(version) });
     pool = quietPool(db.url, { max: 30 });
     await db.query('create table effects (event_id text not null, n integer not null default 1)');
     inbox = createInbox({ db: fromPg<pg.PoolClient>(pool) });
@@ -33,7 +30,6 @@ describe.each(postgresVersions)('the inbox on PostgreSQL %i', (version) => {
   afterAll(async () => {
     await pool.end();
     await db.close();
-    await server?.stop();
   });
 
   async function inTransaction<T>(work: (client: pg.PoolClient) => Promise<T>, begin = 'begin'): Promise<T> {

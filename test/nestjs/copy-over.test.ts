@@ -1,11 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import pg from 'pg';
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
+import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { createOutbox, createRelay, type DeliveredEvent, fromPg, type HandlerContext } from '../../src/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
-import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
+import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
 
 /** public.outbox_events of @nestarc/outbox 0.1. */
 const nestarcTable = `
@@ -46,16 +45,12 @@ async function runScript(client: pg.Client, name: string): Promise<unknown> {
 }
 
 describe.each(postgresVersions)('the copy-over scripts, on PostgreSQL %i', (version) => {
-  let server: EmbeddedPostgres | undefined;
   let database: TestDatabase;
   let client: pg.Client;
 
-  beforeAll(async () => {
-    if (version !== sharedVersion) server = await startEmbeddedPostgres({ version });
-  }, 120_000);
-  afterAll(() => server?.stop());
+  beforeAll(async () => {}, 120_000);
   beforeEach(async () => {
-    database = await createTestDatabase(server ? { serverUrl: server.connectionString } : {});
+    database = await createTestDatabase({ serverUrl: serverUrlOf(version) });
     client = new pg.Client({ connectionString: database.url });
     await client.connect();
     return async () => {

@@ -72,7 +72,9 @@ describe('claim', () => {
       'default',
     ]);
     await until(
-      async () => (await db.query(`select from pg_stat_activity where wait_event = 'PgSleep'`)).length === 1,
+      async () =>
+        (await db.query(`select from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'`))
+          .length === 1,
       {
         what: 'the slow claim has its snapshot',
       },

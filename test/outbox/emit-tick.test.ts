@@ -1,5 +1,4 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, inject, test } from 'vitest';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { createOutbox, fromPg } from '../../src/index.ts';
 import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { declareSchedules } from '../../src/outbox/maintaining/declare-schedules.ts';
@@ -10,7 +9,7 @@ import { takeDuty } from '../../src/outbox/maintaining/take-duty.ts';
 import { CronExpression, dueTicks } from '../../src/relay/schedules/cron.ts';
 import { eventsOfTick } from '../../src/relay/schedules/scheduled-event.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
-import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
+import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
 import { seededRandom } from '../support/random.ts';
 
 const schema = 'postcommit';
@@ -19,17 +18,14 @@ const event = { type: 'tick', payload: null };
 const duty = 'schedules:test';
 
 describe.each(postgresVersions)('emit_tick on PostgreSQL %i', (version) => {
-  let server: EmbeddedPostgres | undefined;
   let db: TestDatabase;
   let tokens: string[];
 
   beforeAll(async () => {
-    if (version !== sharedVersion) server = await startEmbeddedPostgres({ version });
-    db = await createTestDatabase({ serverUrl: server?.connectionString ?? inject('serverUrl') });
+    db = await createTestDatabase({ serverUrl: serverUrlOf(version) });
   });
   afterAll(async () => {
     await db?.close();
-    await server?.stop();
   });
   beforeEach(async () => {
     await db.query('truncate postcommit.outbox_schedules, postcommit.outbox_leadership, postcommit.outbox_events');

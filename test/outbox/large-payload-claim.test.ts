@@ -1,26 +1,22 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { claimNextSql, claimSql } from '../../src/outbox/delivering/claim.ts';
 import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { nestedPlans } from '../support/plans.ts';
-import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
+import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
 
 const events = 50;
 
 describe.each(postgresVersions)('a claim of payloads of a megabyte, on PostgreSQL %i', (version) => {
   let db: TestDatabase;
-  let server: Awaited<ReturnType<typeof startEmbeddedPostgres>> | undefined;
   let token: string;
 
   beforeEach(async () => {
-    server = version === sharedVersion ? undefined : await startEmbeddedPostgres({ version });
-    db = await createTestDatabase(server ? { serverUrl: server.connectionString } : {});
+    db = await createTestDatabase({ serverUrl: serverUrlOf(version) });
     token = await registerRelay(db.pool, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 60_000 });
   });
   afterEach(async () => {
     await db.close();
-    await server?.stop();
   });
 
   /** Blocks that the statements inside of a call touched; a megabyte of payload is over a hundred of them. */

@@ -1,10 +1,9 @@
 import type pg from 'pg';
-import { afterAll, afterEach, beforeAll, expect, inject } from 'vitest';
+import { afterEach, expect } from 'vitest';
 import type { EmbeddedPostgresVersion } from '../../src/embedded/postgres-binaries.ts';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { createOutbox, createRelay, fromPg, migrate, type Outbox, type PartitionChoice } from '../../src/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
-import { sharedVersion } from '../support/postgres-versions.ts';
+import { serverUrlOf } from '../support/postgres-versions.ts';
 import { recordServer } from '../support/servers-used.ts';
 
 /** How many seqs a partition has room for. */
@@ -88,12 +87,7 @@ export class PartitionedOutbox {
 /** To be called inside a describe. */
 export function usePartitionedOutbox(version: EmbeddedPostgresVersion): PartitionedOutbox {
   const scene = new PartitionedOutbox();
-  let server: EmbeddedPostgres | undefined;
-  beforeAll(async () => {
-    if (version !== sharedVersion) server = await startEmbeddedPostgres({ version });
-    scene.serverUrl = server?.connectionString ?? inject('serverUrl');
-  });
+  scene.serverUrl = serverUrlOf(version);
   afterEach(() => scene.close());
-  afterAll(() => server?.stop());
   return scene;
 }

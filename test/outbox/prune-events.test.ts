@@ -1,13 +1,12 @@
 import pg from 'pg';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { claim } from '../../src/outbox/delivering/claim.ts';
 import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { pruneEvents } from '../../src/outbox/maintaining/prune-events.ts';
 import { replay } from '../../src/outbox/operating/replay.ts';
 import { requeue } from '../../src/outbox/operating/requeue.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
-import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
+import { postgresVersions, serverUrlOf, sharedVersion } from '../support/postgres-versions.ts';
 import { seededRandom } from '../support/random.ts';
 import { until } from '../support/wait.ts';
 import { PruneModel } from './prune-model.ts';
@@ -271,17 +270,10 @@ describe('beside the work', () => {
 // Up to PostgreSQL 16 the planner takes `delete ... where seq = any (500 values)` for cheaper by a scan of this log than by
 // its index. Later versions do not.
 describe.each(postgresVersions)('what a chunk reads, on PostgreSQL %i', (version) => {
-  let server: EmbeddedPostgres | undefined;
-
-  beforeAll(async () => {
-    if (version !== sharedVersion) server = await startEmbeddedPostgres({ version });
-  });
-  afterAll(() => server?.stop());
-
   test('a chunk reads neither the whole log nor the whole queue, also when nothing was ever analyzed', async () => {
-    if (server !== undefined) {
+    if (version !== sharedVersion) {
       await db.close();
-      db = await createTestDatabase({ serverUrl: server.connectionString });
+      db = await createTestDatabase({ serverUrl: serverUrlOf(version) });
     }
     await delivered(20_000);
     await db.query('insert into postcommit.outbox_queue (seq) select generate_series(2, 20000, 2)');

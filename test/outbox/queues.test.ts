@@ -1,12 +1,11 @@
 import type pg from 'pg';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { ArrayQuery } from '../../src/database/executor.ts';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { type ClaimRequest, claim, claimNext, claimNextSql, claimSql } from '../../src/outbox/delivering/claim.ts';
 import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { nestedPlans, nodesOf } from '../support/plans.ts';
-import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
+import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
 import { until } from '../support/wait.ts';
 
 const request: Omit<ClaimRequest, 'token'> = {
@@ -29,15 +28,10 @@ const on =
     queryable.query({ text, values: values as unknown[], rowMode: 'array' });
 
 describe.each(postgresVersions)('named queues on PostgreSQL %i', (version) => {
-  let server: EmbeddedPostgres | undefined;
   let db: TestDatabase;
   let token: string;
-  beforeAll(async () => {
-    if (version !== sharedVersion) server = await startEmbeddedPostgres({ version });
-  });
-  afterAll(() => server?.stop());
   beforeEach(async () => {
-    db = await createTestDatabase(server && { serverUrl: server.connectionString });
+    db = await createTestDatabase({ serverUrl: serverUrlOf(version) });
     token = await registerRelay(db.pool, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 3_600_000 });
   });
   afterEach(() => db.close());
@@ -98,7 +92,8 @@ describe.each(postgresVersions)('named queues on PostgreSQL %i', (version) => {
     const paused = db.query(`select postcommit.pause_queue('reports', '')`).then(() => {
       isPaused = true;
     });
-    const waits = `select from pg_locks where locktype = 'advisory' and not granted`;
+    const waits = `select from pg_locks where locktype = 'advisory' and not granted
+      and database = (select oid from pg_database where datname = current_database())`;
     await until(async () => (await db.query(waits)).length === 1, { what: 'the pause waits for the claim' });
     expect(isPaused).toBe(false);
     expect(await seqsFrom('default')).toEqual([]);

@@ -1,10 +1,9 @@
 import type pg from 'pg';
-import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { nestedPlans, nodesOf } from '../support/plans.ts';
-import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
+import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
 
 const events = 10_000;
 const keys = 500;
@@ -13,7 +12,6 @@ const keys = 500;
 const large = ['outbox_events', 'outbox_queue', 'outbox_shelf', 'outbox_dead_letters', 'outbox_failures'];
 
 describe.each(postgresVersions)('transitions on PostgreSQL %i read what they change, and little else', (version) => {
-  let server: EmbeddedPostgres | undefined;
   let db: TestDatabase;
   let token: string;
   /** One session for all tests: its plans are made while the tables are empty, and used whatever they hold later. */
@@ -58,8 +56,7 @@ describe.each(postgresVersions)('transitions on PostgreSQL %i read what they cha
   ];
 
   beforeAll(async () => {
-    if (version !== sharedVersion) server = await startEmbeddedPostgres({ version });
-    db = await createTestDatabase({ serverUrl: server?.connectionString ?? inject('serverUrl') });
+    db = await createTestDatabase({ serverUrl: serverUrlOf(version) });
     token = await registerRelay(db.pool, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 600_000 });
     await db.query(`insert into postcommit.outbox_destinations (destination) values ('away')`);
     session = await db.pool.connect();
@@ -78,7 +75,6 @@ describe.each(postgresVersions)('transitions on PostgreSQL %i read what they cha
   afterAll(async () => {
     session.release();
     await db.close();
-    await server?.stop();
   });
 
   test.each(calls)('%s, with the statistics of empty tables', (_name, ...call) => expectFewRows(...call));

@@ -1,20 +1,17 @@
-import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { unshelve } from '../../src/outbox/delivering/unshelve.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
 
-describe.each([18, 14] as const)('a trial after an outage, on PostgreSQL %i', (version) => {
-  let server: EmbeddedPostgres | undefined;
+describe.each(postgresVersions)('a trial after an outage, on PostgreSQL %i', (version) => {
   let db: TestDatabase;
 
   beforeAll(async () => {
-    if (version !== 18) server = await startEmbeddedPostgres({ version });
-    db = await createTestDatabase({ serverUrl: server?.connectionString ?? inject('serverUrl') });
+    db = await createTestDatabase({ serverUrl: serverUrlOf(version) });
     await db.query(`insert into postcommit.outbox_destinations (destination) values ('events'), ('other')`);
   }, 120_000);
   afterAll(async () => {
     await db?.close();
-    await server?.stop();
   });
 
   /** Two events of each key, and as many without one. */

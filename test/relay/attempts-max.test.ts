@@ -1,7 +1,6 @@
-import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
+import { describe, expect, test } from 'vitest';
 import { createOutbox, fromPg } from '../../src/index.ts';
-import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
+import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
 import { RelayScenario } from '../support/relay-scenario.ts';
 import { until } from '../support/wait.ts';
 
@@ -14,13 +13,6 @@ const handlers = {
 };
 
 describe.each(postgresVersions)('attemptsMax of an event, on PostgreSQL %i', (version) => {
-  let server: EmbeddedPostgres | undefined;
-
-  beforeAll(async () => {
-    if (version !== sharedVersion) server = await startEmbeddedPostgres({ version });
-  });
-  afterAll(() => server?.stop());
-
   const letters = (scenario: RelayScenario): Promise<{ id: string; attempts: number }[]> =>
     scenario.db.query(
       `select l.aggregate_id as id, d.attempts from postcommit.outbox_dead_letters d
@@ -28,7 +20,7 @@ describe.each(postgresVersions)('attemptsMax of an event, on PostgreSQL %i', (ve
     );
 
   test('counts instead of the policies of the handler and the relay, however the event was emitted', async () => {
-    const scenario = await RelayScenario.create({ serverUrl: server?.connectionString ?? inject('serverUrl') });
+    const scenario = await RelayScenario.create({ serverUrl: serverUrlOf(version) });
     try {
       const outbox = createOutbox({ db: fromPg(scenario.db.pool) });
       await scenario.emit([{ aggregateId: 'a: alone', type: 'strict', attemptsMax: 3 }]);
@@ -77,7 +69,7 @@ describe.each(postgresVersions)('attemptsMax of an event, on PostgreSQL %i', (ve
   });
 
   test('is refused unless it is a whole number from 1 to 1,000', async () => {
-    const scenario = await RelayScenario.create({ serverUrl: server?.connectionString ?? inject('serverUrl') });
+    const scenario = await RelayScenario.create({ serverUrl: serverUrlOf(version) });
     try {
       for (const attemptsMax of [0, -1, 1_001, 1.5, Number.NaN, '3', null] as number[]) {
         await expect(scenario.emit([{ aggregateId: 'a', attemptsMax }])).rejects.toMatchObject({

@@ -1,8 +1,7 @@
-import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
+import { describe, expect, test } from 'vitest';
 import type { Handler } from '../../src/index.ts';
 import { statement } from '../support/postgres-proxy.ts';
-import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
+import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
 import { RelayScenario } from '../support/relay-scenario.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';
 import { until, within } from '../support/wait.ts';
@@ -10,14 +9,7 @@ import { until, within } from '../support/wait.ts';
 // One flush has both: event 1 of the key is shelved, because its destination is paused after its handler ran, and event 2
 // is settled. The relay loses its connection while it writes them down, and never comes back.
 describe.each(postgresVersions)('a flush that is interrupted, on PostgreSQL %i', (version) => {
-  let server: EmbeddedPostgres | undefined;
-  let serverUrl: string;
-
-  beforeAll(async () => {
-    if (version !== sharedVersion) server = await startEmbeddedPostgres({ version });
-    serverUrl = server?.connectionString ?? inject('serverUrl');
-  });
-  afterAll(() => server?.stop());
+  const serverUrl = serverUrlOf(version);
 
   async function withDatabase(work: (scenario: RelayScenario) => Promise<void>): Promise<void> {
     const scenario = await RelayScenario.create({ serverUrl });

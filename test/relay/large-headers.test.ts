@@ -1,11 +1,11 @@
 import { randomBytes } from 'node:crypto';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import type { DeliveredEvent } from '../../src/index.ts';
 import { type ClaimedRow, claim, claimNext, readClaimed } from '../../src/outbox/delivering/claim.ts';
 import { inlineBytesMax, loadPayload } from '../../src/outbox/delivering/load-payload.ts';
 import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
 import { quietPool } from '../support/quiet-pool.ts';
 import { withScenario } from '../support/relay-scenario.ts';
 import { until } from '../support/wait.ts';
@@ -18,20 +18,17 @@ insert into postcommit.outbox_events (aggregate_type, aggregate_id, event_type, 
 select 'thing', n::text, 'scripted', jsonb_build_object('pad', repeat('p', $3)), jsonb_build_object('pad', repeat('h', $2) || '€')
   from generate_series(1, $1::integer) n`;
 
-describe.each([18, 14] as const)('a claim of events with large headers, on PostgreSQL %i', (version) => {
+describe.each(postgresVersions)('a claim of events with large headers, on PostgreSQL %i', (version) => {
   let db: TestDatabase;
-  let server: Awaited<ReturnType<typeof startEmbeddedPostgres>> | undefined;
   let token: string;
   const query = (text: string, values: unknown[]) => db.pool.query({ text, values, rowMode: 'array' });
 
   beforeEach(async () => {
-    server = version === 18 ? undefined : await startEmbeddedPostgres({ version });
-    db = await createTestDatabase(server ? { serverUrl: server.connectionString } : {});
+    db = await createTestDatabase({ serverUrl: serverUrlOf(version) });
     token = await registerRelay(db.pool, 'postcommit', { name: 'r', host: 'h', pid: 1, leaseMs: 600_000 });
   });
   afterEach(async () => {
     await db.close();
-    await server?.stop();
   });
 
   const request = (inline = inlineBytesMax) => ({

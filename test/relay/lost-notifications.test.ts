@@ -185,8 +185,11 @@ describe('a claim that waits for a lock', () => {
       await notify(scenario);
       await until(
         async () =>
-          (await scenario.db.query(`select from pg_stat_activity where wait_event_type = 'Lock' and query ~ 'claim'`))
-            .length > 0,
+          (
+            await scenario.db.query(
+              `select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query ~ 'claim'`,
+            )
+          ).length > 0,
         { what: 'a claim waits' },
       );
       const beats = () => proxy.count({ text: statement.renew });

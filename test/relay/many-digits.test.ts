@@ -1,12 +1,11 @@
 import { describe, expect, test } from 'vitest';
 import { NoAnswerError } from '../../src/database/reconnecting-client.ts';
-import { startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { ClaimHistory } from '../../src/relay/lane/claim-history.ts';
 import { ClaimTurn } from '../../src/relay/lane/claim-turn.ts';
 import { EventBuffer } from '../../src/relay/lane/event-buffer.ts';
 import { PollingLane, type PollingLaneOptions } from '../../src/relay/lane/polling-lane.ts';
 import { silentLogger } from '../../src/telemetry/logging.ts';
-import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
+import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
 import { RelayScenario } from '../support/relay-scenario.ts';
 import { until } from '../support/wait.ts';
 
@@ -23,8 +22,7 @@ async function insertNumbers(scenario: RelayScenario, number: string, perPayload
 
 describe.each(postgresVersions)('payloads of many digits, on PostgreSQL %i', (version) => {
   test('become dead letters, and all other events are delivered', { timeout: 180_000 }, async () => {
-    const server = version === sharedVersion ? undefined : await startEmbeddedPostgres({ version });
-    const scenario = await RelayScenario.create(server ? { serverUrl: server.connectionString } : {});
+    const scenario = await RelayScenario.create({ serverUrl: serverUrlOf(version) });
     try {
       await insertNumbers(scenario, `'1e131071'::numeric`, 7_900, 4); // 2 KB stored, 1 GB of text
       await insertNumbers(scenario, `'-1e131071'::numeric`, 1_000, 60); // 308 bytes stored, 131 MB of text
@@ -45,7 +43,6 @@ describe.each(postgresVersions)('payloads of many digits, on PostgreSQL %i', (ve
       expect(letters).toEqual([{ reason: 'rejected', code: 'POSTCOMMIT_E_PAYLOAD_UNREADABLE', events: 66 }]);
     } finally {
       await scenario.close();
-      await server?.stop();
     }
   });
 });

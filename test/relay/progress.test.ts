@@ -1,21 +1,15 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
+import { describe, expect, test } from 'vitest';
 import { createOutbox, fromPg, type HandlerContext, type OutboxAdmin } from '../../src/index.ts';
 import { sweepProgress } from '../../src/outbox/maintaining/sweep-progress.ts';
 import type { Handler } from '../../src/relay/deliver/handlers.ts';
 import { runHere } from '../cli/fake-terminal.ts';
-import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
+import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
 import { RelayScenario } from '../support/relay-scenario.ts';
 import { type Deferred, deferred, until } from '../support/wait.ts';
 
 describe.each(postgresVersions)('progress, on PostgreSQL %i', (version) => {
-  let server: EmbeddedPostgres | undefined;
-  beforeAll(async () => {
-    if (version !== sharedVersion) server = await startEmbeddedPostgres({ version });
-  });
-  afterAll(() => server?.stop());
   const create = (options: { encoding?: string } = {}) =>
-    RelayScenario.create({ ...(server && { serverUrl: server.connectionString }), ...options });
+    RelayScenario.create({ serverUrl: serverUrlOf(version), ...options });
 
   /** A relay whose handler passes its context on and works until it is told to end. */
   async function working(
@@ -36,7 +30,12 @@ describe.each(postgresVersions)('progress, on PostgreSQL %i', (version) => {
         contexts.push(ctx);
         return end.promise;
       };
-      await scenario.relay('worker', { handlers: { scripted: { generate } }, pollIntervalMs: 100, stopTimeoutMs: 0 });
+      await scenario.relay('worker', {
+        handlers: { scripted: { generate } },
+        pollIntervalMs: 100,
+        stopTimeoutMs: 0,
+        maintenance: false, // A test sweeps and counts what it deletes.
+      });
       const [id = ''] = await scenario.emit([{ aggregateId: 'a' }]);
       await until(() => contexts.length === 1, { what: 'the handler works' });
       const { admin } = createOutbox({ db: fromPg(scenario.db.pool) });

@@ -1,6 +1,5 @@
 import type pg from 'pg';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
+import { describe, expect, test } from 'vitest';
 import {
   createOutbox,
   createRelay,
@@ -14,7 +13,7 @@ import {
   type RelayOptions,
 } from '../../src/index.ts';
 import { statement } from '../support/postgres-proxy.ts';
-import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
+import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
 import { RelayScenario } from '../support/relay-scenario.ts';
 import { deferred, nextEvent, until, within } from '../support/wait.ts';
 
@@ -22,17 +21,10 @@ const commit = { connection: 'handlers', text: /^commit$/ };
 const soon: Partial<RelayOptions> = { pollIntervalMs: 50, retry: { delaysMs: [20, 20, 20] } };
 
 describe.each(postgresVersions)('a transactional handler, on PostgreSQL %i', (version) => {
-  let server: EmbeddedPostgres | undefined;
-
-  beforeAll(async () => {
-    if (version !== sharedVersion) server = await startEmbeddedPostgres({ version });
-  });
-  afterAll(() => server?.stop());
-
   /** With a table of effects. */
   function withEffects(work: (scenario: RelayScenario) => Promise<void>): () => Promise<void> {
     return async () => {
-      const scenario = await RelayScenario.create(server ? { serverUrl: server.connectionString } : {});
+      const scenario = await RelayScenario.create({ serverUrl: serverUrlOf(version) });
       try {
         await scenario.db.query('create table effects (n serial, event_id uuid, key text, seq bigint)');
         await work(scenario);

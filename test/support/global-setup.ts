@@ -4,14 +4,16 @@ import type { TestProject } from 'vitest/node';
 import { services } from '../../services/registry.ts';
 import type { ServiceName } from '../../services/service.ts';
 import { NotAvailable } from '../../services/service.ts';
-import { startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
+import { startTestPostgres } from './postgres-server.ts';
 import { recordServer, startServerRecord } from './servers-used.ts';
 
 declare module 'vitest' {
   export interface ProvidedContext {
     /** The server that the tests share. `createTestDatabase()` makes a database of one's own in it. */
     serverUrl: string;
-    /** Its major version. */
+    /** The shared server of PostgreSQL 14; undefined beside a server that was given. */
+    oldServerUrl: string | undefined;
+    /** The major version of `serverUrl`. */
     serverVersion: number;
     /** Whether it is the one in POSTCOMMIT_TEST_DATABASE_URL. */
     serverIsGiven: boolean;
@@ -23,21 +25,23 @@ declare module 'vitest' {
 }
 
 /**
- * One PostgreSQL 18 for all tests, or the one in POSTCOMMIT_TEST_DATABASE_URL (its user must be a superuser), and the
- * files of the brokers. Tests start brokers of their own, one or two at a time: most of them stop and freeze theirs.
+ * A PostgreSQL 18 and a 14 for all tests, or the one in POSTCOMMIT_TEST_DATABASE_URL (its user must be a superuser), and
+ * the files of the brokers. Tests start brokers of their own, one or two at a time: most of them stop and freeze theirs.
  */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   startServerRecord();
   const runId = randomBytes(4).toString('hex');
   const given = process.env.POSTCOMMIT_TEST_DATABASE_URL;
   const fetching = fetchServices();
-  const server = given
-    ? undefined
-    : await startEmbeddedPostgres({ version: 18, settings: { wal_level: 'logical', max_connections: '200' } });
+  const settings = { wal_level: 'logical', max_connections: '200' };
+  const [server, oldServer] = given
+    ? []
+    : await Promise.all([startTestPostgres({ version: 18, settings }), startTestPostgres({ version: 14, settings })]);
   const serverUrl = server?.connectionString ?? given ?? '';
   const version = await serverVersion(serverUrl);
   recordServer(`PostgreSQL ${version}`);
   project.provide('serverUrl', serverUrl);
+  project.provide('oldServerUrl', oldServer?.connectionString);
   project.provide('serverVersion', Number.parseInt(version, 10));
   project.provide('serverIsGiven', server === undefined);
   project.provide('runId', runId);
@@ -45,7 +49,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
 
   return async () => {
     if (server === undefined) await dropLeftovers(serverUrl, runId);
-    else await server.stop();
+    else await Promise.all([server.stop(), oldServer?.stop()]);
   };
 }
 

@@ -11,3 +11,10 @@ export const sharedVersion = inject('serverVersion') as EmbeddedPostgresVersion;
 export const postgresVersions: readonly EmbeddedPostgresVersion[] = inject('serverIsGiven')
   ? [sharedVersion]
   : [18, 14];
+
+/** The shared server of one of `postgresVersions`. */
+export function serverUrlOf(version: EmbeddedPostgresVersion): string {
+  const url = version === sharedVersion ? inject('serverUrl') : inject('oldServerUrl');
+  if (url === undefined) throw new Error(`There is no shared server of PostgreSQL ${version} in this run.`);
+  return url;
+}

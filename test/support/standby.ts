@@ -4,7 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import pg from 'pg';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
+import type { EmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
+import { startTestPostgres } from './postgres-server.ts';
 import { until } from './wait.ts';
 
 export interface StandbyPair {
@@ -24,15 +25,15 @@ export async function startStandbyPair(version: 18 | 14): Promise<StandbyPair> {
   const folder = await mkdtemp(join(tmpdir(), 'postcommit-standby-'));
   await chmod(folder, 0o711); // Where tests run as root, the server is another user.
   const [first, second] = [join(folder, 'first'), join(folder, 'second')];
-  const begun = await startEmbeddedPostgres({ version, dataDirectory: first });
+  const begun = await startTestPostgres({ version, dataDirectory: first });
   const { port, connectionString } = begun;
   await begun.stop();
   // A copy of a stopped server needs no pg_basebackup, which the npm package lacks. -a keeps the owner.
   await promisify(execFile)('cp', ['-a', first, second]);
   await writeFile(join(second, 'standby.signal'), '');
-  const primary = await startEmbeddedPostgres({ version, dataDirectory: first, port });
+  const primary = await startTestPostgres({ version, dataDirectory: first, port });
   const { username, password } = new URL(connectionString);
-  const standby = await startEmbeddedPostgres({
+  const standby = await startTestPostgres({
     version,
     dataDirectory: second,
     settings: { primary_conninfo: `host=127.0.0.1 port=${port} user=${username} password=${password}` },

@@ -1,11 +1,10 @@
 import { AssertionError } from 'node:assert';
 import type pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { createOutbox, fromPg, type Outbox, type OutboxDatabase, type OutboxEvent } from '../../src/index.ts';
 import { createTestSchema, emittedEvents, expectEmitted, type TestSchema } from '../../src/testing/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
-import { postgresVersions, sharedVersion } from '../support/postgres-versions.ts';
+import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
 
 const created = (id: string, payload: unknown = { id }): OutboxEvent => ({
   type: 'order.created',
@@ -28,9 +27,7 @@ describe.each(postgresVersions)('expectEmitted on PostgreSQL %i', (version) => {
   let db: OutboxDatabase<pg.PoolClient>;
 
   beforeAll(async () => {
-    const server = version === sharedVersion ? undefined : await startEmbeddedPostgres({ version });
-    if (server) cleanups.push(() => server.stop());
-    database = await createTestDatabase({ migrate: false, ...(server && { serverUrl: server.connectionString }) });
+    database = await createTestDatabase({ migrate: false, serverUrl: serverUrlOf(version) });
     cleanups.push(() => database.close());
     db = fromPg<pg.PoolClient>(database.pool);
   });
