@@ -39,7 +39,7 @@ export type {
 export { defineEvents } from './catalogue/catalogue.ts';
 export type { NewestPayload, StoredPayload, UnknownVersions } from './catalogue/upcast.ts';
 export { readEvent } from './catalogue/upcast.ts';
-export type { PostcommitConfig } from './config.ts';
+export type { OutboxConfig, PostcommitConfig } from './config.ts';
 export { defineConfig } from './config.ts';
 export type {
   ConsumedEvent,

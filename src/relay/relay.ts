@@ -6,7 +6,7 @@ import type { HttpServer } from '../http/serve.ts';
 import { serveHttp } from '../http/serve.ts';
 import { errorText } from '../telemetry/error-text.ts';
 import { SparseLog } from '../telemetry/logging.ts';
-import { relayEndpoints } from './endpoints.ts';
+import { readinessOf, relayEndpoints } from './endpoints.ts';
 import type { MaintenanceRun } from './maintenance/maintenance.ts';
 import type { RelayOptions, ResolvedRelayOptions } from './options.ts';
 import { requireTargets, resolveOptions } from './options.ts';
@@ -163,7 +163,7 @@ export class Relay extends Lifecycle {
    */
   async fetch(request: Request): Promise<Response> {
     const { metrics, http } = this.#options;
-    return relayEndpoints(() => this.stats(), metrics, http?.fetch)(request);
+    return relayEndpoints(() => readinessOf(this.stats()), metrics, http?.fetch)(request);
   }
 
   [Symbol.asyncDispose](): Promise<void> {
