@@ -1,5 +1,6 @@
-// npm run bench:docs -- [results.jsonl ...]: takes new results over, suite by suite, and writes docs/benchmarks.md.
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+// npm run bench:docs -- [results.jsonl ...]: takes new results over, suite by suite, and writes docs/benchmarks.md with its charts.
+import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { charts } from './charts.ts';
 import { benchmarksPage } from './markdown.ts';
 import { jsonLine, type Measurement, readJsonLines } from './report.ts';
 
@@ -17,4 +18,8 @@ for (const file of process.argv.slice(2)) {
 }
 writeFileSync(results, known.map((measurement) => `${jsonLine(measurement)}\n`).join(''));
 writeFileSync(page, benchmarksPage(known));
-console.log(`docs/benchmarks.md has ${known.length} figures.`);
+const images = new URL('../docs/images/', import.meta.url);
+const drawn = charts(known);
+for (const name of readdirSync(images)) if (/^bench-.*\.svg$/.test(name)) rmSync(new URL(name, images));
+for (const { file, svg } of drawn) writeFileSync(new URL(file, images), svg);
+console.log(`docs/benchmarks.md has ${known.length} figures and ${drawn.length} charts.`);

@@ -1,3 +1,4 @@
+import { type Chart, charts } from './charts.ts';
 import { goalText, type Measurement, spreadText } from './report.ts';
 
 /** What a suite asks, for readers who have not seen it run. */
@@ -50,9 +51,10 @@ const machineKeys = ['cpus', 'cpu', 'memoryGb', 'os'];
 /** The page of all figures. A pure function of what `npm run bench -- --json` printed. */
 export function benchmarksPage(measurements: readonly Measurement[]): string {
   const names = [...Object.keys(suites), ...measurements.map(({ suite }) => suite)];
+  const drawn = new Map(charts(measurements).map((chart) => [chart.suite, chart]));
   const sections = [...new Set(names)].flatMap((suite) => {
     const own = measurements.filter((measurement) => measurement.suite === suite);
-    return own.length > 0 ? [section(suite, own)] : [];
+    return own.length > 0 ? [section(suite, own, drawn.get(suite))] : [];
   });
   return `${[
     '# Benchmarks',
@@ -83,7 +85,7 @@ function environment(measurements: readonly Measurement[]): string {
   return `Machine: ${[...machines].join('; ')}.\n\nVersions: ${list.join(' · ')}.`;
 }
 
-function section(suite: string, measurements: readonly Measurement[]): string {
+function section(suite: string, measurements: readonly Measurement[], chart: Chart | undefined): string {
   const { title, text } = suites[suite] ?? { title: suite, text: '' };
   const comparisons = measurements.filter(({ baseline, goal }) => baseline !== undefined || goal !== undefined);
   const figures = measurements.filter(({ baseline }) => baseline === undefined);
@@ -92,6 +94,7 @@ function section(suite: string, measurements: readonly Measurement[]): string {
   return [
     `## ${title}`,
     ...(text ? [text] : []),
+    ...(chart ? [`![${chart.title}](images/${chart.file})`] : []),
     ...(settings.length > 0 ? [`Settings: ${settings.join(', ')}.`] : []),
     ...(comparisons.length > 0 ? [comparisonTable(comparisons)] : []),
     ...(figures.length > 0 ? [figureTable(figures, common)] : []),

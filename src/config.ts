@@ -12,6 +12,13 @@ import type { RelayOptions } from './relay/options.ts';
  */
 export interface PostcommitConfig<Catalogue extends EventCatalogue = EventCatalogue>
   extends Partial<Omit<RelayOptions<Catalogue>, 'schema' | 'handlers'>> {
+  /**
+   * Several outboxes by name, each with its own options; those beside `outboxes` are the defaults of all. `postcommit relay` and
+   * `postcommit dashboard` serve all of them, other commands the one that `--outbox <name>` selects. DATABASE_URL and
+   * POSTCOMMIT_SCHEMA apply to outboxes without a database or schema of their own. Default: one outbox, described by the other
+   * options.
+   */
+  outboxes?: Readonly<Record<string, OutboxConfig>> | undefined;
   /** The schema of the outbox. `--schema` and POSTCOMMIT_SCHEMA override it. Default `postcommit`. */
   schema?: string | undefined;
   /**
@@ -27,6 +34,9 @@ export interface PostcommitConfig<Catalogue extends EventCatalogue = EventCatalo
    */
   handlers?: HandlersOf<NoInfer<Catalogue>> | string;
 }
+
+/** One of several outboxes: what differs from the options that all have. */
+export type OutboxConfig = Omit<PostcommitConfig, 'outboxes' | 'alerts' | 'http' | 'logger'>;
 
 /**
  * Adds types to a config file. Returns its argument.

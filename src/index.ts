@@ -39,7 +39,7 @@ export type {
 export { defineEvents } from './catalogue/catalogue.ts';
 export type { NewestPayload, StoredPayload, UnknownVersions } from './catalogue/upcast.ts';
 export { readEvent } from './catalogue/upcast.ts';
-export type { PostcommitConfig } from './config.ts';
+export type { OutboxConfig, PostcommitConfig } from './config.ts';
 export { defineConfig } from './config.ts';
 export type {
   ConsumedEvent,
@@ -125,6 +125,7 @@ export type {
 export type { Route, RouteFunction } from './relay/deliver/router.ts';
 export type { RetryExponential, RetryPolicy, RetrySchedule } from './relay/event/backoff.ts';
 export { Reject } from './relay/event/reject.ts';
+export type { LaneState } from './relay/lane/lane-state.ts';
 export type { MaintenanceRun } from './relay/maintenance/maintenance.ts';
 export type { MaintenanceOptions, MaintenanceTask } from './relay/maintenance/maintenance-options.ts';
 export type { RelayHttpOptions, RelayOptions } from './relay/options.ts';

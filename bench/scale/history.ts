@@ -31,7 +31,24 @@ export async function insertDelivered(db: pg.Client, events: number): Promise<vo
   );
 }
 
-/** The same in partitions, each of which counts as a day. */
+/**
+ * Fills the log without its secondary indexes and builds them afterwards: 10,000,000 events take minutes less. Not for a log
+ * in partitions.
+ */
+export async function insertDeliveredWithoutIndexes(db: pg.Client, events: number): Promise<void> {
+  const { rows } = await db.query(
+    `select i.indexrelid::regclass::text as name, pg_get_indexdef(i.indexrelid) as definition
+       from pg_index i
+      where i.indrelid = 'postcommit.outbox_events'::regclass
+        and not exists (select from pg_constraint c where c.conindid = i.indexrelid)`,
+  );
+  for (const { name } of rows) await db.query(`drop index ${name}`);
+  await insertDelivered(db, events);
+  await db.query("set maintenance_work_mem = '1GB'");
+  for (const { definition } of rows) await db.query(definition);
+}
+
+/** Delivered events in partitions, each of which counts as a day. */
 export async function insertDeliveredInPartitions(
   db: pg.Client,
   partitions: number,

@@ -1,7 +1,7 @@
 import type { Executor } from '../database/executor.ts';
 import { compareSeq } from '../outbox/delivering/claim.ts';
 import { unpark } from '../outbox/delivering/unpark.ts';
-import { nextPart, orphansMax } from '../outbox/examining/count-orphans.ts';
+import { nextPart, orphansMax } from '../outbox/examining/next-part.ts';
 import { cancel } from '../outbox/operating/cancel.ts';
 import type { Chunk, DeadLetterSelection, EventConditions } from '../outbox/operating/conditions.ts';
 import { discard } from '../outbox/operating/discard.ts';

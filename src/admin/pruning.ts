@@ -5,12 +5,15 @@ import { listPartitions } from '../outbox/maintaining/list-partitions.ts';
 import { pruneEvents } from '../outbox/maintaining/prune-events.ts';
 import { pruneAllProcessed } from '../outbox/maintaining/prune-processed.ts';
 import { pruneRelays } from '../outbox/maintaining/prune-relays.ts';
+import { findSeqAtTime } from '../outbox/operating/find-seq-at-time.ts';
 import { readLogEnd } from '../outbox/operating/read-log-end.ts';
 import { checkKeepMs } from '../retention.ts';
 import type { BulkOptions } from './chunks.ts';
 import { checkBulkOptions } from './chunks.ts';
 
-export interface PruneOptions extends BulkOptions {
+export interface PruneOptions extends Omit<BulkOptions, 'onProgress'> {
+  /** Called after each chunk, with the number of rows deleted so far and the part of the old events that was read, from 0 to 1. */
+  onProgress?: (count: number, share?: number) => void;
   /** Deletes events that were emitted longer ago, unless they are still needed. `Infinity`: none. */
   olderThanMs: number;
   /** Deletes rows of `processed_events` that are older. `Infinity`: none. Default: `olderThanMs`. */
@@ -69,6 +72,7 @@ export async function prune(db: Executor, schema: string, options: PruneOptions)
     result.keptPartitions = kept;
     more = hasMore;
   }
+  const shareAt = onProgress && (await shareOfOldEvents(db, schema, olderThanMs));
   for (let after = '0'; olderThanMs !== Number.POSITIVE_INFINITY; ) {
     if (!isRunning()) return { ...result, interrupted: true };
     const chunk = await pruneEvents(db, schema, { after, keepMs: olderThanMs, rowsMax: chunkRowsMax, dryRun });
@@ -78,7 +82,7 @@ export async function prune(db: Executor, schema: string, options: PruneOptions)
     result.kept.dead += chunk.dead;
     result.kept.orphaned += chunk.orphaned;
     after = chunk.reached;
-    onProgress?.(result.events);
+    onProgress?.(result.events, chunk.finished ? 1 : shareAt?.(after));
     if (chunk.finished) break;
   }
   await pruneAllProcessed(db, schema, {
@@ -92,6 +96,22 @@ export async function prune(db: Executor, schema: string, options: PruneOptions)
   });
   if (!dryRun) while (isRunning() && (await pruneRelays(db, schema, chunkRowsMax)) === chunkRowsMax);
   return { ...result, ...(!isRunning() && { interrupted: true as const }) };
+}
+
+/** Returns a function that says which part of the old events lies before a seq. Only for display: seqs have gaps. */
+async function shareOfOldEvents(
+  db: Executor,
+  schema: string,
+  olderThanMs: number,
+): Promise<(seq: string) => number | undefined> {
+  if (olderThanMs === Number.POSITIVE_INFINITY) return () => undefined;
+  const { now } = await readLogEnd(db, schema);
+  const [first, last] = [
+    await findSeqAtTime(db, schema, '-infinity'),
+    await findSeqAtTime(db, schema, new Date(Date.parse(now) - olderThanMs).toISOString()),
+  ].map(Number);
+  return (seq) =>
+    first === undefined || !(Number(last) > first) ? undefined : (Number(seq) - first) / (Number(last) - first);
 }
 
 /** What `dropExpired` would do, as far as this is known without its locks. */

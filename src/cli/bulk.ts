@@ -1,11 +1,12 @@
 import type { OutboxAdmin } from '../admin/admin.ts';
 import type { BulkOptions, BulkResult, DuplicateId } from '../admin/chunks.ts';
 import { PostcommitError } from '../errors.ts';
-import { duration, quantity } from '../format.ts';
+import { quantity } from '../format.ts';
 import { StopSignals } from '../process/stop-signals.ts';
 import type { Context } from './context.ts';
 import { withAdmin } from './context.ts';
 import { ExitWith, exitCodes } from './exit-codes.ts';
+import { progressLine } from './progress-line.ts';
 
 /** Refreshes the elapsed time while a chunk runs. */
 const refreshMs = 500;
@@ -13,8 +14,10 @@ const refreshMs = 500;
 /** How a long operation learns that it must stop, and reports its progress. */
 export interface Progress {
   signal: AbortSignal;
-  /** Replaces the progress text. */
-  report: (text: string) => void;
+  /** Replaces the progress text. With `share`, from 0 to 1, there is a bar. */
+  report: (text: string, share?: number) => void;
+  /** Whether progress is shown: if not, nothing has to be counted for it. */
+  isShown: boolean;
 }
 
 /**
@@ -30,10 +33,11 @@ export async function runWithProgress<T>(
   const signals = new StopSignals();
   const stop = new AbortController();
   const startedAt = performance.now();
-  let text = initialText;
+  let state: { text: string; share?: number | undefined } = { text: initialText };
   const show = () => {
-    const stopping = stop.signal.aborted ? '; stopping, press Ctrl-C again to end it immediately' : '';
-    stderr.write(`\r\x1b[2K${text} (${duration(performance.now() - startedAt)}${stopping})`);
+    const elapsedMs = performance.now() - startedAt;
+    const line = progressLine({ ...state, elapsedMs, stopping: stop.signal.aborted }, stderr.columns);
+    stderr.write(`\r\x1b[2K${line}`);
   };
   void signals.first.then(() => {
     stop.abort();
@@ -43,8 +47,9 @@ export async function runWithProgress<T>(
   try {
     return await work({
       signal: stop.signal,
-      report: (next) => {
-        text = next;
+      isShown,
+      report: (text, share) => {
+        state = { text, share };
         if (isShown) show();
       },
     });
@@ -73,19 +78,35 @@ interface AnyBulkResult extends BulkResult {
   delivered?: number;
 }
 
+interface BulkWords {
+  noun: string;
+  done: string;
+  /** Whether the user has named the events by id. */
+  named: boolean;
+  /** Counts how many events it will change, for a bar; `undefined` if that is too expensive to say. */
+  total?: (admin: OutboxAdmin) => Promise<number | undefined>;
+}
+
 /**
  * Runs a bulk operation and prints how many events it changed. Exit code 1 if ids were given and none of them could be
  * changed, a relay had claimed one of them, or one of them to be cancelled was delivered. Conditions that match nothing are no error.
  */
 export async function runBulk(
   context: Context,
-  { noun, done, named }: { noun: string; done: string; named: boolean },
+  { noun, done, named, total }: BulkWords,
   operation: (admin: OutboxAdmin, options: BulkOptions) => Promise<AnyBulkResult>,
 ): Promise<void> {
   const { output } = context;
   const summary = (count: number) => `${quantity(count, noun)} ${done}`;
-  const result = await runWithProgress(context, summary(0), ({ signal, report }) =>
-    withAdmin(context, (admin) => operation(admin, { signal, onProgress: (count) => report(summary(count)) })),
+  const result = await runWithProgress(context, summary(0), ({ signal, report, isShown }) =>
+    withAdmin(context, async (admin) => {
+      const all = isShown ? await total?.(admin) : undefined;
+      const onProgress = (count: number) => {
+        if (all === undefined || all < count) report(summary(count));
+        else report(`${count.toLocaleString('en-US')} of ${summary(all)}`, count / all);
+      };
+      return operation(admin, { signal, onProgress });
+    }),
   );
   const { count, interrupted, next, duplicates, inFlight = 0, running = 0, delivered = 0 } = result;
   if (named && count === 0 && !interrupted) {

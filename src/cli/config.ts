@@ -1,6 +1,6 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { basename, dirname, extname, join, resolve } from 'node:path';
-import type { PostcommitConfig } from '../config.ts';
+import type { OutboxConfig, PostcommitConfig } from '../config.ts';
 import { PostcommitError } from '../errors.ts';
 import type { Handlers } from '../relay/deliver/handlers.ts';
 import { relayOptionNames } from '../relay/options.ts';
@@ -12,7 +12,16 @@ const extensions = ['.ts', '.mts', '.js', '.mjs', '.json'];
 /** The names of a config file in order of precedence: a `.js` next to a `.ts` is usually compiled from it. */
 export const configNames = extensions.map((extension) => `postcommit.config${extension}`);
 
-const knownKeys: Record<keyof PostcommitConfig, true> = { ...relayOptionNames, partitions: true, alerts: true };
+const { http: _http, logger: _logger, ...ofEachOutbox } = relayOptionNames;
+const outboxKeys: Record<keyof OutboxConfig, true> = { ...ofEachOutbox, partitions: true };
+const knownKeys: Record<keyof PostcommitConfig, true> = {
+  ...relayOptionNames,
+  ...outboxKeys,
+  alerts: true,
+  outboxes: true,
+};
+/** They are part of addresses of the dashboard and of labels. */
+const outboxNamePattern = /^[\w.-]{1,63}$/;
 
 /**
  * Searches for a config file in `folder` and its parents, up to the folder with a package.json. Without a package.json,
@@ -37,19 +46,38 @@ export async function loadConfig(file: string): Promise<PostcommitConfig> {
   if (typeof config !== 'object' || config === null || Array.isArray(config)) {
     throw bad(file, `The default export must be an object of options. Found ${kindOf(config)}.`);
   }
-  for (const key of Object.keys(config)) {
-    if (Object.hasOwn(knownKeys, key)) continue;
-    const near = suggest(key, Object.keys(knownKeys));
-    const hint = near ? `Did you mean ${near}?` : `Options are ${Object.keys(knownKeys).join(', ')}.`;
-    throw bad(file, `Unknown option ${JSON.stringify(key)}. ${hint}`);
+  checkOptions(file, config, knownKeys);
+  const { outboxes, metrics } = config as PostcommitConfig;
+  if (outboxes === undefined) return config as PostcommitConfig;
+  if (typeof outboxes !== 'object' || outboxes === null || Object.keys(outboxes).length === 0) {
+    throw bad(file, `outboxes must be an object of outboxes by name. Found ${kindOf(outboxes)}.`);
   }
-  for (const key of ['connectionString', 'schema'] as const) {
-    const value = (config as Record<string, unknown>)[key];
-    if (value !== undefined && typeof value !== 'string') {
-      throw bad(file, `${key} must be a string. Found ${kindOf(value)}.`);
+  if (metrics !== undefined) throw bad(file, 'With outboxes each of them needs metrics of its own.');
+  for (const [name, own] of Object.entries(outboxes)) {
+    if (!outboxNamePattern.test(name)) {
+      throw bad(file, `${JSON.stringify(name)} is no name of an outbox: 1 to 63 letters, digits, _, . and -.`);
     }
+    if (typeof own !== 'object' || own === null || Array.isArray(own)) {
+      throw bad(file, `outboxes.${name} must be an object of options. Found ${kindOf(own)}.`);
+    }
+    checkOptions(file, own, outboxKeys, `outboxes.${name}: `);
   }
   return config as PostcommitConfig;
+}
+
+function checkOptions(file: string, options: object, known: Record<string, true>, where = ''): void {
+  for (const key of Object.keys(options)) {
+    if (Object.hasOwn(known, key)) continue;
+    const near = suggest(key, Object.keys(known));
+    const hint = near ? `Did you mean ${near}?` : `Options are ${Object.keys(known).join(', ')}.`;
+    throw bad(file, `${where}Unknown option ${JSON.stringify(key)}. ${hint}`);
+  }
+  for (const key of ['connectionString', 'schema'] as const) {
+    const value = (options as Record<string, unknown>)[key];
+    if (value !== undefined && typeof value !== 'string') {
+      throw bad(file, `${where}${key} must be a string. Found ${kindOf(value)}.`);
+    }
+  }
 }
 
 /** The handlers of a config, from their own file if the config names one. */

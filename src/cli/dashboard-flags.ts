@@ -1,8 +1,9 @@
 import type { Command } from 'commander';
 import { Option } from 'commander';
 import { fromPg } from '../adapters/pg.ts';
+import type { OutboxAdmin } from '../admin/admin.ts';
 import type { DashboardServer } from '../dashboard/serve-dashboard.ts';
-import { openPool } from '../database/pool.ts';
+import { LazyPool } from '../database/pool.ts';
 import { createOutbox } from '../emit/outbox.ts';
 import { wholeNumber } from './arguments.ts';
 import type { Settings } from './settings.ts';
@@ -40,22 +41,31 @@ export function addDashboardOptions(command: Command): Command {
     .option('--trace-url <url>', 'where traces are, with {traceId} in it');
 }
 
-/** Serves the dashboard of the outbox of the settings. */
+/** Serves the dashboard of the outboxes of the settings. One that is down does not keep it from starting if there are others. */
 export async function startDashboard(
   settings: Settings,
   { env }: Terminal,
   { port = defaultPort, host, readOnly, redact, redactHeader, traceUrl, onError }: DashboardFlags,
 ): Promise<DashboardServer> {
-  const [connection, schema] = [await settings.connection(), await settings.schema()];
   const { serveDashboard } = await import('../dashboard/serve-dashboard.ts');
-  const pool = await openPool(connection, 'postcommit dashboard');
+  const served = await settings.outboxes();
+  const pools: LazyPool[] = [];
+  // Not awaited: closing a connection to an unresponsive server hangs.
+  const endPools = () => pools.forEach((pool) => void pool.end().catch(() => {}));
   try {
-    const { admin } = createOutbox({ db: fromPg(pool), schema });
+    const outboxes: Record<string, OutboxAdmin> = {};
+    for (const { name, settings: own } of served) {
+      const [connection, schema] = [await own.connection(), await own.schema()];
+      const pool = new LazyPool(connection, 'postcommit dashboard');
+      pools.push(pool);
+      outboxes[name] = createOutbox({ db: fromPg(pool), schema }).admin;
+    }
+    if (pools.length === 1) await pools[0]?.open();
     const token = env.POSTCOMMIT_DASHBOARD_TOKEN || undefined;
     const readOnlyToken = env.POSTCOMMIT_DASHBOARD_READ_ONLY_TOKEN || undefined;
     const { by } = settings.operator();
     const server = await serveDashboard({
-      outboxes: { [schema]: admin },
+      outboxes,
       port,
       redact: { payload: redact ?? [], headers: redactHeader ?? [] },
       ...(host !== undefined && { host }),
@@ -68,12 +78,11 @@ export async function startDashboard(
     });
     const stop = async () => {
       await server.stop();
-      // Not awaited: closing a connection to an unresponsive server hangs.
-      pool.end().catch(() => {});
+      endPools();
     };
     return { url: server.url, stop };
   } catch (error) {
-    pool.end().catch(() => {});
+    endPools();
     throw error;
   }
 }

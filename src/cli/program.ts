@@ -42,6 +42,7 @@ export function createProgram(terminal: Terminal): Command {
     .option('--config <file>', 'config file (default: postcommit.config.ts|mts|js|mjs|json in this folder or a parent)')
     .option('--database-url <url>', 'database of the outbox (default: DATABASE_URL, then the config file)')
     .option('--schema <name>', 'schema of the outbox (default: POSTCOMMIT_SCHEMA, the config file, "postcommit")')
+    .option('--outbox <name>', 'which one, if the config file has several `outboxes`')
     .option(
       '--operator <name>',
       'who changes something, for `postcommit audit` (default: POSTCOMMIT_OPERATOR, your user name on this host)',

@@ -9,6 +9,7 @@ import { redact } from '../telemetry/redaction.ts';
 import { assetResponse } from './assets.ts';
 import type { Authenticated, AuthenticationOptions, DashboardRole, DashboardUser } from './authentication.ts';
 import { Authentication } from './authentication.ts';
+import type { Health } from './health.ts';
 import type { LiveMessage } from './live.ts';
 import { LiveFeed } from './live.ts';
 import { Operations } from './operations.ts';
@@ -47,6 +48,15 @@ export interface Me {
   /** Whether a session can be ended. */
   signedIn: boolean;
   traceUrl?: string;
+}
+
+/** One of several outboxes at a glance. */
+export interface OutboxGlance {
+  name: string;
+  /** `unreachable`: its state could not be read. */
+  level: Health['level'] | 'unreachable';
+  /** Its health in one sentence, or why it could not be read. */
+  sentence: string;
 }
 
 /** What `@hono/node-server` passes with a request. */
@@ -129,6 +139,7 @@ export function createDashboard(options: DashboardOptions): Dashboard {
     const known: Me = { ...c.get('user'), outboxes: [...feeds.keys()], signedIn, ...(traceUrl && { traceUrl }) };
     return c.json(known);
   });
+  app.get('/api/outboxes', async (c) => c.json({ outboxes: await Promise.all([...feeds].map(glanceAt)) }));
   app.get('/api/:outbox/live', (c) => {
     const feed = feeds.get(c.req.param('outbox'));
     if (feed === undefined) return refuse(404, 'NO_SUCH_OUTBOX');
@@ -167,6 +178,13 @@ export function createDashboard(options: DashboardOptions): Dashboard {
       operations.close();
     },
   };
+}
+
+async function glanceAt([name, feed]: [string, LiveFeed]): Promise<OutboxGlance> {
+  const message = await feed.glance();
+  if ('error' in message) return { name, level: 'unreachable', sentence: message.error.message };
+  const { level, sentence } = message.overview.health;
+  return { name, level, sentence };
 }
 
 const securityHeaders: [string, string][] = [

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Overview, OverviewReader } from './overview.ts';
 
 /** What viewers get: the state of an outbox, or why it could not be read. */
@@ -9,6 +10,7 @@ export interface Viewer {
 }
 
 const pollMs = 2_000;
+const glanceMs = 3_000;
 
 /**
  * Reads one outbox every two seconds and passes the result to all viewers: the load on the database does not depend on how many
@@ -19,7 +21,7 @@ export class LiveFeed {
   readonly #describe: (error: unknown) => { code: string; message: string };
   readonly #viewers = new Set<Viewer>();
   #timer: NodeJS.Timeout | undefined;
-  #reading = false;
+  #reading: Promise<void> | undefined;
   #last: LiveMessage | undefined;
   #lastAt = Number.NEGATIVE_INFINITY;
 
@@ -36,13 +38,24 @@ export class LiveFeed {
   watch(viewer: Viewer): () => void {
     this.#viewers.add(viewer);
     if (this.#last && performance.now() - this.#lastAt < pollMs * 2) viewer.show(this.#last);
-    if (this.#timer === undefined && !this.#reading) void this.#read();
+    if (this.#timer === undefined) void this.#readOnce();
     return () => {
       this.#viewers.delete(viewer);
       if (this.#viewers.size > 0) return;
       clearTimeout(this.#timer);
       this.#timer = undefined;
     };
+  }
+
+  /** The latest state, read now unless it is fresh. A database that does not answer in three seconds counts as unreachable. */
+  async glance(): Promise<LiveMessage> {
+    if (this.#last && performance.now() - this.#lastAt < pollMs * 2) return this.#last;
+    const stop = new AbortController();
+    const late = sleep(glanceMs, 'late', { signal: stop.signal, ref: false }).catch(() => 'late');
+    const outcome = await Promise.race([this.#readOnce(), late]);
+    stop.abort();
+    if (outcome !== 'late' && this.#last) return this.#last;
+    return { error: { code: 'NO_ANSWER', message: 'The database does not answer.' } };
   }
 
   close(): void {
@@ -52,20 +65,26 @@ export class LiveFeed {
     this.#timer = undefined;
   }
 
+  #readOnce(): Promise<void> {
+    this.#reading ??= this.#read().finally(() => {
+      this.#reading = undefined;
+    });
+    return this.#reading;
+  }
+
   async #read(): Promise<void> {
-    this.#reading = true;
+    clearTimeout(this.#timer);
     try {
       this.#last = { overview: await this.#reader.read() };
     } catch (error) {
       this.#last = { error: this.#describe(error) };
     }
-    this.#reading = false;
     this.#lastAt = performance.now();
     for (const viewer of this.#viewers) viewer.show(this.#last);
     if (this.#viewers.size === 0) return;
     this.#timer = setTimeout(() => {
       this.#timer = undefined;
-      void this.#read();
+      void this.#readOnce();
     }, pollMs);
     this.#timer.unref();
   }

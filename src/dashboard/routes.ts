@@ -55,6 +55,8 @@ export const routes: readonly DashboardRoute[] = [
   read('GET', '/dead-letters/groups', async ({ admin }) => ({ groups: await admin.deadLetterGroups() })),
   read('POST', '/dead-letters/count', ({ admin, body }) => admin.countDeadLetters(toFilter(body) as DeadLetterTarget)),
   read('GET', '/blocked', async ({ admin }) => ({ blocked: await admin.blockedAggregates() })),
+  // Not part of the overview: a year of partitions takes a tenth of a second, and they change once a day.
+  read('GET', '/partitions', ({ admin }) => admin.partitions.list()),
   read('GET', '/doctor', ({ admin }) => admin.doctor()),
   read('POST', '/audit', ({ admin, body }) => admin.audit(body)),
   read('GET', '/operations/:id', async ({ operations, params, outbox }) => {

@@ -195,6 +195,17 @@ export function createMetrics(options: MetricsOptions = {}): Metrics {
   return new Metrics(options);
 }
 
+/** The metrics of several outboxes in one text. Each has a label of its own. */
+export function textOfAll(all: readonly Metrics[]): string {
+  return expose(
+    metricNames.map((name) => {
+      const families = all.map((metrics) => metrics.family(name));
+      const { type, help } = metricDefinitions[name];
+      return { name, type, help, series: families.flatMap(({ series }) => series) };
+    }),
+  );
+}
+
 function keyOf(labels: Labels): string {
   return JSON.stringify(Object.values(labels));
 }

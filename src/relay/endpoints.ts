@@ -1,5 +1,4 @@
 import type { FetchHandler } from '../http/serve.ts';
-import type { Metrics } from '../metrics/metrics.ts';
 
 /** What probes ask a relay. */
 export interface ProbedRelay {
@@ -7,6 +6,18 @@ export interface ProbedRelay {
   /** Its fencing token, while it is registered. */
   token: string | undefined;
   connected: boolean;
+}
+
+/** What `/metrics` serves: a `Metrics`, or those of several outboxes together. */
+export interface ServedMetrics {
+  contentType: string;
+  text(): string;
+}
+
+export interface Readiness {
+  ready: boolean;
+  /** `ok`, or why not. */
+  reason: string;
 }
 
 /**
@@ -18,8 +29,8 @@ export interface ProbedRelay {
  * `others` answers any other path; without it that is 404.
  */
 export function relayEndpoints(
-  status: () => ProbedRelay,
-  metrics: Metrics | undefined,
+  readiness: () => Readiness,
+  metrics: ServedMetrics | undefined,
   others: FetchHandler = () => text(404, 'not found: /livez, /readyz and /metrics are served here\n'),
 ): FetchHandler {
   return (request) => {
@@ -29,31 +40,42 @@ export function relayEndpoints(
     if (request.method !== 'GET' && request.method !== 'HEAD') {
       return text(405, 'method not allowed\n', { allow: 'GET, HEAD' });
     }
-    return endpoint(status, metrics);
+    return endpoint(readiness, metrics);
   };
 }
 
 /** Also what the deployment files in ops/ ask for. */
 export const endpointPaths = ['/livez', '/readyz', '/metrics'] as const;
 
-type Endpoint = (status: () => ProbedRelay, metrics: Metrics | undefined) => Response;
+type Endpoint = (readiness: () => Readiness, metrics: ServedMetrics | undefined) => Response;
 
 const endpoints: Partial<Record<string, Endpoint>> = {
   '/livez': () => text(200, 'ok\n'),
-  '/readyz': (status) => {
-    const reason = notReadyBecause(status());
-    return reason === undefined ? text(200, 'ok\n') : text(503, `${reason}\n`);
+  '/readyz': (readiness) => {
+    const { ready, reason } = readiness();
+    return text(ready ? 200 : 503, `${reason}\n`);
   },
-  '/metrics': (_status, metrics) =>
+  '/metrics': (_readiness, metrics) =>
     metrics === undefined
       ? text(404, 'this relay has no metrics: pass the option metrics\n')
       : text(200, metrics.text(), { 'content-type': metrics.contentType }),
 } satisfies Record<(typeof endpointPaths)[number], Endpoint>;
 
-function notReadyBecause({ state, token, connected }: ProbedRelay): string | undefined {
-  if (state !== 'running') return `the relay is ${state}`;
-  if (!connected) return 'the database is unreachable';
-  return token === undefined ? 'the relay has lost its lease and registers again' : undefined;
+/** The readiness of one relay. */
+export function readinessOf({ state, token, connected }: ProbedRelay): Readiness {
+  if (state !== 'running') return { ready: false, reason: `the relay is ${state}` };
+  if (!connected) return { ready: false, reason: 'the database is unreachable' };
+  if (token === undefined) return { ready: false, reason: 'the relay has lost its lease and registers again' };
+  return { ready: true, reason: 'ok' };
+}
+
+/** Of relays of several outboxes, by name: ready when one is, so that an outbox that is down does not hold up a deployment. */
+export function readinessOfSeveral(relays: ReadonlyMap<string, ProbedRelay>): Readiness {
+  const each = [...relays].map(([name, relay]) => ({ name, ...readinessOf(relay) }));
+  return {
+    ready: each.some(({ ready }) => ready),
+    reason: each.map(({ name, reason }) => `${name}: ${reason}`).join('\n'),
+  };
 }
 
 function text(status: number, body: string, headers: Record<string, string> = {}): Response {

@@ -2,6 +2,7 @@ import type { ServerList } from '../database/connection-string.ts';
 import type { Executor } from '../database/executor.ts';
 import type { GaugeSample, Metrics } from '../metrics/metrics.ts';
 import type { Logger } from '../telemetry/logging.ts';
+import { laneState } from './lane/lane-state.ts';
 import { GaugeSampler } from './metrics/gauge-sampler.ts';
 import type { Service } from './service/service.ts';
 import { RelayMeter } from './telemetry/relay-meter.ts';
@@ -65,7 +66,7 @@ export class RelayMetrics implements Service {
 
   #ownGauges(): GaugeSample[] {
     const { queues, connected, listening, leading } = this.#options.status();
-    const reason = listening ? 'listening' : this.#options.listen ? 'no_notifications' : 'listen_off';
+    const { kind, reason } = laneState(listening, this.#options.listen);
     return [
       ...Object.entries(queues).flatMap(([queue, { inFlight, waiting }]): GaugeSample[] => [
         { name: 'outbox_relay_in_flight', labels: { queue }, value: inFlight },
@@ -73,7 +74,7 @@ export class RelayMetrics implements Service {
       ]),
       { name: 'outbox_relay_connected', labels: {}, value: Number(connected) },
       { name: 'outbox_relay_leading', labels: {}, value: Number(leading) },
-      { name: 'outbox_relay_lane', labels: { lane: 'polling', reason }, value: 1 },
+      { name: 'outbox_relay_lane', labels: { lane: kind, reason }, value: 1 },
     ];
   }
 }

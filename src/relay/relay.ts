@@ -6,7 +6,8 @@ import type { HttpServer } from '../http/serve.ts';
 import { serveHttp } from '../http/serve.ts';
 import { errorText } from '../telemetry/error-text.ts';
 import { SparseLog } from '../telemetry/logging.ts';
-import { relayEndpoints } from './endpoints.ts';
+import { readinessOf, relayEndpoints } from './endpoints.ts';
+import type { LaneState } from './lane/lane-state.ts';
 import type { MaintenanceRun } from './maintenance/maintenance.ts';
 import type { RelayOptions, ResolvedRelayOptions } from './options.ts';
 import { requireTargets, resolveOptions } from './options.ts';
@@ -32,6 +33,8 @@ export interface RelayStats extends Counters {
   queues: Record<string, { inFlight: number; waiting: number }>;
   /** Whether all of its connections are open. */
   connected: boolean;
+  /** How it learns of new events, while it is running. */
+  lane: LaneState | undefined;
   /** Whether notifications (LISTEN) are known to arrive. If not, it polls more often. */
   listening: boolean;
   /** Whether it is the one of all relays that does maintenance now. */
@@ -45,6 +48,7 @@ const noSession = {
   inFlight: 0,
   waiting: 0,
   queues: {},
+  lane: undefined,
   connected: false,
   listening: false,
   leading: false,
@@ -163,7 +167,7 @@ export class Relay extends Lifecycle {
    */
   async fetch(request: Request): Promise<Response> {
     const { metrics, http } = this.#options;
-    return relayEndpoints(() => this.stats(), metrics, http?.fetch)(request);
+    return relayEndpoints(() => readinessOf(this.stats()), metrics, http?.fetch)(request);
   }
 
   [Symbol.asyncDispose](): Promise<void> {

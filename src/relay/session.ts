@@ -17,6 +17,7 @@ import { Dispatcher } from './dispatch/dispatcher.ts';
 import { PayloadLoaders } from './dispatch/payload-loaders.ts';
 import { SuspectTrials } from './dispatch/suspect-trials.ts';
 import { ClaimHistory } from './lane/claim-history.ts';
+import { laneState } from './lane/lane-state.ts';
 import { QueueLanes } from './lane/queue-lanes.ts';
 import { SlowKeys } from './lane/slow-keys.ts';
 import { HeartbeatThread } from './lease/heartbeat-thread.ts';
@@ -273,7 +274,7 @@ export class RelaySession implements Service {
         return [queue, { inFlight: own.inFlight, waiting: own.waiting }];
       }),
     );
-    return { inFlight, waiting, queues };
+    return { inFlight, waiting, queues, lane: laneState(this.#doorbell.listening, this.#options.listen) };
   }
 
   /** Connects and registers. Fails, and leaves nothing open, when the database cannot be used. */

@@ -11,6 +11,16 @@ export interface Logger {
 const ignore = () => {};
 export const silentLogger: Logger = { debug: ignore, info: ignore, warn: ignore, error: ignore };
 
+/** Adds these fields to every line. */
+export function withFields(logger: Logger, fields: object): Logger {
+  return {
+    debug: (more, message) => logger.debug({ ...fields, ...more }, message),
+    info: (more, message) => logger.info({ ...fields, ...more }, message),
+    warn: (more, message) => logger.warn({ ...fields, ...more }, message),
+    error: (more, message) => logger.error({ ...fields, ...more }, message),
+  };
+}
+
 /** Formats one line of a log, without its end. */
 export type LineFormat = (level: keyof Logger, message: string, fields: object) => string;
 

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { find } from '../../src/outbox/operating/find.ts';
 import type { ListRequest } from '../../src/outbox/operating/list.ts';
 import { eventStatuses, listStatement } from '../../src/outbox/operating/list.ts';
 import { listDeadLettersStatement } from '../../src/outbox/operating/list-dead-letters.ts';
@@ -115,6 +116,25 @@ describe('a page of a long list', () => {
       const plan = await explain('analyze, timing off', listStatement('postcommit', request));
       // The newest delivered event lies behind all that wait, and the hour is looked through for statuses it has not.
       expect(visited(scansOfLog(plan)), name).toBeLessThan(2 * (queued + dead + shelved) + 4_000);
+    }
+  });
+
+  test('the story of one event reads only that event', async () => {
+    await database.query('vacuum analyze');
+    const [{ id }] = await database.query('select id from postcommit.outbox_events where seq = $1', [middle]);
+    for (const event of [{ id }, { seq: middle }]) {
+      let statement: { text: string; values: string[] } | undefined;
+      const recorder = {
+        query: async (text: string, values: unknown[] = []) => {
+          statement = { text, values: values as string[] };
+          return database.pool.query(text, values);
+        },
+      };
+      expect(await find(recorder, 'postcommit', event)).toMatchObject({ id, seq: middle, status: 'SENT' });
+      if (statement === undefined) throw new Error('find() has sent no statement');
+      const plan = await explain('analyze, timing off', statement);
+      expect(visited(scansOfLog(plan))).toBeLessThan(10);
+      expect(visited(scansOf(plan, 'outbox_deliveries'))).toBeLessThan(10);
     }
   });
 

@@ -28,6 +28,11 @@ async function fillDead(count: number): Promise<void> {
   await db.query('truncate postcommit.outbox_queue');
 }
 
+async function fillDelivered(count: number): Promise<void> {
+  await fill(count);
+  await settleQueue(db);
+}
+
 async function fillDelayed(count: number): Promise<void> {
   await fill(count);
   await db.query(`update postcommit.outbox_queue set available_at = now() + interval '1 day'`);
@@ -104,14 +109,14 @@ describe('Ctrl-C', () => {
 
 describe('progress', () => {
   const commands: [name: string, args: string[], shown: string, prepare: () => Promise<void>][] = [
-    ['dead retry', ['dead', 'retry', '--all'], '2,500 dead letters put back', () => fillDead(2_500)],
-    ['dead discard', ['dead', 'discard', '--all'], '2,500 dead letters discarded', () => fillDead(2_500)],
+    ['dead retry', ['dead', 'retry', '--all'], '2,500 of 2,500 dead letters put back', () => fillDead(2_500)],
+    ['dead discard', ['dead', 'discard', '--all'], '2,500 of 2,500 dead letters discarded', () => fillDead(2_500)],
     ['events make-due', ['events', 'make-due', '--all'], '2,500 delayed events made due', () => fillDelayed(2_500)],
     ['events cancel', ['events', 'cancel', '--all'], '2,500 undelivered events cancelled', () => fill(2_500)],
     [
       'replay',
       ['replay', '--all'],
-      '2,500 delivered events put back',
+      '2,500 of 2,500 delivered events put back',
       async () => {
         await fill(2_500);
         await settleQueue(db);
@@ -152,6 +157,20 @@ describe('progress', () => {
       expect(await runHere([...args, '--yes'], { env })).toMatchObject({ code: 0, stderr: '' });
     },
   );
+});
+
+test.each([
+  ['dead retry --all', () => fillDead(2_500), [40, 80, 100]],
+  ['dead discard --type x', () => fillDead(2_500), [40, 80, 100]],
+  ['replay --all', () => fillDelivered(2_500), [40, 80, 100]],
+  ['prune --older-than 30d', () => fillDelivered(2_500), [39, 79, 100]],
+  ['partitions convert --by day', () => fill(10), [0, 33, 66]],
+])('%s draws a bar on a terminal', async (command, prepare, percents) => {
+  await prepare();
+  const { stderr } = await runHere([...command.split(' '), '--yes'], { env: { DATABASE_URL: db.url }, tty: true });
+  const bars = [...stderr.matchAll(/([█░]{20}) +(\d+) % {2}/g)];
+  const drawn = bars.map(([, bar = '', percent]) => [bar.replaceAll('░', '').length, Number(percent)]);
+  for (const percent of percents) expect(drawn).toContainEqual([Math.floor(percent / 5), percent]);
 });
 
 test.each([

@@ -5,7 +5,7 @@ import type { Browser, BrowserContext, Page } from 'playwright-core';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { appFiles } from '../../src/dashboard/app-files.ts';
 import { type DashboardServer, type ServeDashboardOptions, serveDashboard } from '../../src/dashboard/index.ts';
-import { createOutbox, fromPg } from '../../src/index.ts';
+import { createOutbox, fromPg, type OutboxAdmin } from '../../src/index.ts';
 import { Scene } from '../admin/scene.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';
 import { until } from '../support/wait.ts';
@@ -296,15 +296,45 @@ test('the keyboard alone suffices', async () => {
   scene.healed = false;
 });
 
-test('while the database is down the page says so, and it recovers', async () => {
-  let down = false;
-  const failing = new Proxy(scene.admin, {
+/** An admin whose database is down while `isDown` returns true. */
+function adminThatFails(isDown: () => boolean): OutboxAdmin {
+  return new Proxy(scene.admin, {
     get: (admin, name) => {
       const value = Reflect.get(admin, name, admin);
       if (name !== 'counts') return typeof value === 'function' ? value.bind(admin) : value;
-      return () => (down ? Promise.reject(new Error('connect ECONNREFUSED')) : admin.counts());
+      return () => (isDown() ? Promise.reject(new Error('connect ECONNREFUSED')) : admin.counts());
     },
   });
+}
+
+test('the overview has lanes and partitions', async () => {
+  const page = await open('overview');
+  await page.getByRole('row', { name: /tester .*polling: notifications arrive/ }).waitFor();
+  await page.getByText('The log is one table').waitFor();
+  await scene.admin.partitions.convert('day');
+  await page.reload();
+  await page.getByText('The log is partitioned by day').waitFor();
+  await page.getByRole('region', { name: 'Partitions' }).getByRole('row', { name: /open/ }).waitFor();
+});
+
+test('of several outboxes all are listed, also one that is down', async () => {
+  let down = true;
+  const outboxes = { shop: scene.admin, billing: adminThatFails(() => down) };
+  const page = await open('overview', { at: await serve({ outboxes, onError: () => {} }) });
+  const list = page.getByRole('region', { name: 'Outboxes' }).last();
+  await list.getByRole('row', { name: /billing unreachable/ }).waitFor();
+  await list.getByRole('row', { name: /shop (healthy|attention|trouble)/ }).waitFor();
+  await list.getByRole('link', { name: 'billing' }).click();
+  await page.getByRole('heading', { name: 'billing' }).waitFor();
+  await page.getByRole('alert').waitFor();
+  down = false;
+  await page.getByRole('list', { name: 'Figures' }).waitFor();
+  await list.getByRole('row', { name: /billing (healthy|attention|trouble)/ }).waitFor();
+});
+
+test('while the database is down the page says so, and it recovers', async () => {
+  let down = false;
+  const failing = adminThatFails(() => down);
   const page = await open('overview', { at: await serve({ outboxes: { shop: failing } }) });
   await page.getByRole('list', { name: 'Figures' }).waitFor();
   down = true;
@@ -328,6 +358,14 @@ test('every page is accessible, light and dark, and fits a phone', async () => {
         await page.getByText('checking …').waitFor({ state: 'detached' });
         const width = (await page.evaluate('document.documentElement.scrollWidth')) as number;
         if (phone && width > 390) found.push(`${path} is ${width} pixels wide`);
+        const tab = (await page.evaluate(
+          "document.querySelector('nav [aria-current]').getBoundingClientRect().right",
+        )) as number;
+        if (tab > (phone ? 390 : 1280)) found.push(`the tab of ${path} is not in view`);
+        const narrow = (await page.evaluate(
+          "[...document.querySelectorAll('td .wrap, td.wrap')].some((cell) => cell.innerText.length > 20 && cell.getBoundingClientRect().width < 100)",
+        )) as boolean;
+        if (narrow) found.push(`a text of ${path} has one word per line`);
         if (!phone) found.push(...(await findViolations(page)).map((violation) => `${path}: ${violation}`));
         const name = path.split('/')[0];
         await page.screenshot({

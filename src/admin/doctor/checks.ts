@@ -3,6 +3,7 @@ import type { Executor } from '../../database/executor.ts';
 import { readMigrations, readRoutines } from '../../database/migrations.ts';
 import { readSchemaCreators } from '../../database/schema-creators.ts';
 import { probeSession } from '../../database/session-probe.ts';
+import { examineDuty } from '../../outbox/examining/examine-duty.ts';
 import { examineInbox } from '../../outbox/examining/examine-inbox.ts';
 import { examineIndexes } from '../../outbox/examining/examine-indexes.ts';
 import { examineLocks } from '../../outbox/examining/examine-locks.ts';
@@ -34,6 +35,7 @@ import { maintenanceFindings } from './maintenance-findings.ts';
 import { migrationFindings } from './migration-findings.ts';
 import { orphanFindings } from './orphan-findings.ts';
 import { partitionFindings } from './partition-findings.ts';
+import { productionFindings } from './production-findings.ts';
 import { queueFindings } from './queue-findings.ts';
 import { relayFindings } from './relay-findings.ts';
 import { rightsFindings, schemaCreatorFindings } from './rights-findings.ts';
@@ -130,11 +132,22 @@ export const checks = {
     return inboxFindings(facts, facts.hasOutbox ? (await listMaintenance(db, schema)).tasks : undefined);
   },
   schedules: async ({ db, schema }) => scheduleFindings(await listSchedules(db, schema)),
+  production: async ({ db, schema }) =>
+    productionFindings({
+      settings: (await examineServer(db)).settings,
+      rights: await examineRights(db, schema),
+      relays: await listRelays(db, schema),
+      tasks: (await listMaintenance(db, schema)).tasks,
+      measured: await examineDuty(db, schema, 'metrics'),
+    }),
 } satisfies Record<string, Check>;
 
 export type CheckName = keyof typeof checks;
 
 export const checkNames = Object.keys(checks) as CheckName[];
+
+/** Not `production`: a test system may break each of its points. */
+export const usualChecks: readonly CheckName[] = checkNames.filter((name) => name !== 'production');
 
 /** Checks that work in a database without an outbox. */
 export const withoutTables: readonly CheckName[] = [

@@ -7,7 +7,7 @@ import { quantity } from '../../format.ts';
 import { examineMigrations } from '../../outbox/examining/examine-migrations.ts';
 import { suggest } from '../../suggest.ts';
 import type { CheckInput, CheckName } from './checks.ts';
-import { checkNames, checks, withInboxOnly, withoutTables } from './checks.ts';
+import { checkNames, checks, usualChecks, withInboxOnly, withoutTables } from './checks.ts';
 import type { CheckFinding, Severity } from './finding.ts';
 import { note, severities, worstOf } from './finding.ts';
 import type { DoctorLimits } from './limits.ts';
@@ -15,8 +15,10 @@ import { resolveLimits } from './limits.ts';
 
 /** With `connectionString` or `connection`, two more connections are opened to find out whether a pooler is in between. */
 export interface DoctorOptions extends ConnectionOptions {
-  /** Only these checks. Default: all. */
+  /** Only these checks. Default: all but `production`. */
   only?: readonly CheckName[];
+  /** Also what the database can tell of the production checklist: relays on two hosts, metrics, retention, roles. Default `false`. */
+  production?: boolean;
   /** Values over a limit are warnings, over ten times the limit they are critical. */
   limits?: Partial<DoctorLimits>;
 }
@@ -38,7 +40,7 @@ const findingsMax = 5;
 
 /** Runs the checks and returns their findings, worst first. Changes nothing. */
 export async function examine(db: Executor, schema: string, options: DoctorOptions = {}): Promise<Diagnosis> {
-  const wanted = options.only === undefined ? checkNames : checkOnly(options.only);
+  const wanted = checksOf(options);
   const { connectionString, connection } = options;
   const input: CheckInput = {
     db,
@@ -115,6 +117,11 @@ function isLost(error: unknown): boolean {
 
 function codeOf(error: unknown): string | undefined {
   return error instanceof PostcommitError ? error.code : undefined;
+}
+
+function checksOf({ only, production = false }: DoctorOptions): readonly CheckName[] {
+  const chosen = only === undefined ? usualChecks : checkOnly(only);
+  return production && !chosen.includes('production') ? [...chosen, 'production'] : chosen;
 }
 
 function checkOnly(only: readonly string[]): CheckName[] {

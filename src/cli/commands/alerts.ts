@@ -35,7 +35,7 @@ export function addAlerts(program: Command, terminal: Terminal): void {
     .action(async (flags: AlertThresholds & { out?: string }, command: Command) => {
       const { output, settings } = contextOf(command, terminal);
       const { out, ...overrides } = flags;
-      const config = await settings.configFile();
+      const config = await settings.wholeFile();
       const thresholds = resolveThresholds({ ...config?.config.alerts, ...overrides });
       const rules = ruleFile(thresholds);
       if (out === undefined) {

@@ -2,6 +2,8 @@ import { readFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import type { Command } from 'commander';
 import { Option } from 'commander';
+import type { OutboxAdmin } from '../../admin/admin.ts';
+import type { DeadLetterTarget } from '../../admin/filters.ts';
 import { PostcommitError } from '../../errors.ts';
 import { quantity } from '../../format.ts';
 import type { DeadReason } from '../../outbox/delivering/fail.ts';
@@ -141,7 +143,8 @@ function addRetry(dead: Command, terminal: Terminal): void {
       const { all = false, yes = false, ...conditions } = options;
       const target = targetOf(ids, conditions, all);
       if (ids.length === 0) await confirm(context, `Retry ${all ? 'all' : 'the matching'} dead letters?`, yes);
-      const words = { noun: 'dead letter', done: 'put back into the queue', named: ids.length > 0 };
+      const total = (admin: OutboxAdmin) => countForBar(admin, target);
+      const words = { noun: 'dead letter', done: 'put back into the queue', named: ids.length > 0, total };
       await runBulk(context, words, (admin, bulk) => admin.retry(target, bulk));
     });
 }
@@ -169,9 +172,16 @@ function addDiscard(dead: Command, terminal: Terminal): void {
       const which =
         ids.length > 0 ? quantity(ids.length, 'dead letter') : `${all ? 'all' : 'the matching'} dead letters`;
       await confirm(context, `Discard ${which}? ${ids.length === 1 ? 'It' : 'They'} will never be delivered.`, yes);
-      const words = { noun: 'dead letter', done: 'discarded', named: ids.length > 0 };
+      const total = (admin: OutboxAdmin) => countForBar(admin, target);
+      const words = { noun: 'dead letter', done: 'discarded', named: ids.length > 0, total };
       await runBulk(context, words, (admin, bulk) => admin.discard(target, bulk));
     });
+}
+
+/** Counting stops at 100,000; above that there is no bar. */
+async function countForBar(admin: OutboxAdmin, target: DeadLetterTarget): Promise<number | undefined> {
+  const { count } = await admin.countDeadLetters(target);
+  return count < 100_000 ? count : undefined;
 }
 
 function addEdit(dead: Command, terminal: Terminal): void {

@@ -15,6 +15,7 @@ import type { Terminal } from '../terminal.ts';
 
 interface DoctorFlags {
   only?: CheckName[];
+  production?: boolean;
   maxAgeMs?: number;
   maxSnapshotMs?: number;
   maxLockMs?: number;
@@ -32,6 +33,7 @@ export function addDoctor(program: Command, terminal: Terminal): void {
       `Check the outbox and its PostgreSQL server and print every problem, worst first, with its consequence and the command that fixes it. Changes nothing. A value over a limit is a warning, over ten times the limit it is critical. Exit code 1 for warnings, 5 for critical findings, 4 if the tables do not match this version. Checks: ${checkNames.join(', ')}.`,
     )
     .option('--only <checks>', 'run only these checks, separated by commas', checksArgument)
+    .option('--production', 'also check what the database can tell of the production checklist')
     .option('--max-age-ms <n>', 'warn when an event has been due for longer (default: 300000)', anyNumber)
     .option('--max-snapshot-ms <n>', 'warn when a session holds a snapshot for longer (default: 300000)', anyNumber)
     .option('--max-lock-ms <n>', 'warn when a session holds an advisory lock for longer (default: 60000)', anyNumber)
@@ -41,6 +43,7 @@ export function addDoctor(program: Command, terminal: Terminal): void {
       'after',
       examples(
         ['check everything', 'doctor'],
+        ['ready for production? with the role of the relay', 'doctor --production'],
         ['what keeps vacuum from cleaning the queue?', 'doctor --only snapshots,bloat --max-snapshot-ms 10000'],
         ['critical findings, for a monitor', 'doctor --json | jq \'.findings[] | select(.severity == "critical")\''],
       ),
@@ -49,7 +52,12 @@ export function addDoctor(program: Command, terminal: Terminal): void {
       const context = contextOf(command, terminal);
       const [connection, schema] = [await context.settings.connection(), await context.settings.schema()];
       const diagnosis = await withAdmin(context, (admin) =>
-        admin.doctor({ ...connection, limits: limitsOf(flags), ...(flags.only && { only: flags.only }) }),
+        admin.doctor({
+          ...connection,
+          limits: limitsOf(flags),
+          production: flags.production ?? false,
+          ...(flags.only && { only: flags.only }),
+        }),
       );
       context.output.show({ schema, ...diagnosis }, () => print(context.output, schema, diagnosis));
       const exitCode = exitCodeFor(diagnosis);

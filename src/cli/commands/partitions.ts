@@ -21,10 +21,11 @@ const countedMax = 10_000;
 const idsChange =
   'Ids are unique within a partition only: INSERT ... ON CONFLICT (id) into the log fails (42P10); use emit_once instead.';
 
-const steps: Record<ConversionStep, string> = {
-  constrain: 'step 1 of 3: locking the log for a moment',
-  validate: 'step 2 of 3: reading the log',
-  partition: 'step 3 of 3: locking the log to swap the tables',
+/** PostgreSQL does not say how far it has read the log, so the bar shows finished steps. */
+const steps: Record<ConversionStep, [text: string, share: number]> = {
+  constrain: ['step 1 of 3: locking the log for a moment', 0],
+  validate: ['step 2 of 3: reading the log', 1 / 3],
+  partition: ['step 3 of 3: locking the log to swap the tables', 2 / 3],
 };
 
 interface ConvertFlags {
@@ -105,8 +106,8 @@ function addConvert(partitions: Command, terminal: Terminal): void {
       if (unit === 'none')
         await confirm(context, `${idsChange} This cannot be undone. Partition the log by ${by}?`, yes);
       // Reading a large log takes minutes.
-      const conversion = await runWithProgress(context, steps.constrain, ({ signal, report }) => {
-        const options = { patienceMs, signal, onStep: (step: ConversionStep) => report(steps[step]) };
+      const conversion = await runWithProgress(context, steps.constrain[0], ({ signal, report }) => {
+        const options = { patienceMs, signal, onStep: (step: ConversionStep) => report(...steps[step]) };
         return withAdmin(context, (admin) => admin.partitions.convert(by, options), { queryTimeoutMs: 86_400_000 });
       });
       output.show(conversion, () => {

@@ -48,7 +48,8 @@ export function addPrune(program: Command, terminal: Terminal): void {
       const { dryRun = false, yes = false } = flags;
       if (!dryRun) await confirm(context, `Delete delivered events older than ${age(ages.olderThanMs)}?`, yes);
       const result = await runWithProgress(context, 'looking for old events', ({ signal, report }) => {
-        const onProgress = (count: number) => report(`${count.toLocaleString('en-US')} ${doneWords(dryRun)}`);
+        const onProgress = (count: number, share?: number) =>
+          report(`${count.toLocaleString('en-US')} ${doneWords(dryRun)}`, share);
         return withAdmin(context, (admin) => admin.prune({ ...ages, dryRun, signal, onProgress }));
       });
       context.output.show({ dryRun, ...ages, ...result }, () => print(context, { dryRun, ...ages }, result));

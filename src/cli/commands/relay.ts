@@ -2,14 +2,16 @@ import type { Command } from 'commander';
 import { Option } from 'commander';
 import type { DashboardServer } from '../../dashboard/serve-dashboard.ts';
 import { PostcommitError } from '../../errors.ts';
+import { createMetrics, type Metrics } from '../../metrics/metrics.ts';
 import { OutputWatch } from '../../process/output-watch.ts';
 import { exitCodeOfSignal, type StopSignal, StopSignals } from '../../process/stop-signals.ts';
 import type { RelayOptions } from '../../relay/options.ts';
 import type { Relay } from '../../relay/relay.ts';
 import { createRelay } from '../../relay/relay.ts';
+import { RelayGroup } from '../../relay/relay-group.ts';
 import { errorText } from '../../telemetry/error-text.ts';
 import type { Logger } from '../../telemetry/logging.ts';
-import { jsonLine, lineLogger, silentLogger } from '../../telemetry/logging.ts';
+import { jsonLine, lineLogger, silentLogger, withFields } from '../../telemetry/logging.ts';
 import { redact } from '../../telemetry/redaction.ts';
 import { queueArgument, wholeNumber } from '../arguments.ts';
 import { loadHandlers } from '../config.ts';
@@ -18,6 +20,7 @@ import { contextOf, examples } from '../context.ts';
 import { dashboardOption, portOf, startDashboard } from '../dashboard-flags.ts';
 import { ExitWith, exitCodes } from '../exit-codes.ts';
 import { prettyLine } from '../pretty-line.ts';
+import type { ConfigFile, Settings } from '../settings.ts';
 import type { Terminal } from '../terminal.ts';
 import { wantsColour } from '../terminal.ts';
 
@@ -62,7 +65,7 @@ export function addRelay(program: Command, terminal: Terminal): void {
     .command('relay')
     .summary('deliver events to the handlers and destinations of the config file')
     .description(
-      'Deliver events to the handlers and destinations of the config file until SIGTERM or SIGINT. On a signal the relay claims nothing more, waits up to stopTimeoutMs for deliveries in flight, releases the rest for other relays, and exits with code 0. After SIGHUP the exit code is 129; if a log line cannot be written it is 1. A second SIGTERM or SIGINT ends the process immediately. Logs JSON lines to stdout, or with --pretty lines for people.',
+      'Deliver events to the handlers and destinations of the config file until SIGTERM or SIGINT. On a signal the relay claims nothing more, waits up to stopTimeoutMs for deliveries in flight, releases the rest for other relays, and exits with code 0. If the file has several outboxes, one process serves all of them, and one whose database is down does not disturb the others. After SIGHUP the exit code is 129; if a log line cannot be written it is 1. A second SIGTERM or SIGINT ends the process immediately. Logs JSON lines to stdout, or with --pretty lines for people.',
     )
     .option('--once', 'deliver what is due now, then stop')
     .option('--name <name>', 'name of this relay in `postcommit status` (default: host name and process id)')
@@ -113,17 +116,7 @@ export function addRelay(program: Command, terminal: Terminal): void {
 }
 
 async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
-  const {
-    once,
-    logLevel,
-    pretty,
-    listen,
-    queue: queues,
-    httpPort,
-    httpHost,
-    dashboard: dashboardFlag,
-    ...overrides
-  } = flags;
+  const { once, logLevel, pretty, dashboard: dashboardFlag } = flags;
   const { settings, terminal, output } = context;
   const signals = new StopSignals();
   const outputs = new OutputWatch(terminal);
@@ -139,7 +132,7 @@ async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
     cause = first;
   });
   try {
-    const found = await settings.configFile();
+    const found = await settings.wholeFile();
     if (found === undefined)
       throw new PostcommitError('POSTCOMMIT_E_NO_CONFIG', `Searched ${terminal.cwd} and its parent folders.`);
     // With --once --json, stdout gets one JSON document: the result.
@@ -149,28 +142,12 @@ async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
       found.config.logger === false
         ? silentLogger
         : (found.config.logger ?? lineLogger(format, (line) => logStream.write(redact(line)), logLevel));
-    const {
-      partitions: _forMigrate,
-      alerts: _forAlerts,
-      connectionString: _url,
-      connection: _connection,
-      ...config
-    } = found.config;
-    const relay = createRelay({
-      ...config,
-      ...(await settings.connection()),
-      schema: await settings.schema(),
-      handlers: await loadHandlers(found.file, found.config),
-      ...overrides,
-      // Instead of what the config file says; both together are refused.
-      ...(queues && { queues, inFlightMax: overrides.inFlightMax }),
-      ...(listen ? {} : { listen: false }),
-      ...httpOptions(config.http, httpPort, httpHost),
-      logger,
-    });
+    const relay =
+      found.config.outboxes === undefined
+        ? await relayOf(settings, flags, { logger })
+        : await relayGroup(settings, flags, logger);
     // Stopped while the config file was loading: nothing has started.
     if (cause !== undefined) return endBecauseOf(cause);
-    if (logLevel === 'debug') logDeliveries(relay, logger);
     uncaught.start();
     const dashboardPort = portOf(dashboardFlag);
     if (dashboardPort !== undefined) {
@@ -184,6 +161,7 @@ async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
         output.show(result, () => logger.info(result, 'delivered what was due'));
         await outputs.flush();
         if (outputs.error !== undefined) throw outputs.error;
+        if (Object.values(result).some((each) => each.error !== undefined)) throw new ExitWith(exitCodes.failed);
         return;
       }
     } else {
@@ -200,6 +178,64 @@ async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
     outputs.close();
     uncaught.close();
   }
+}
+
+/** The relay of one outbox: the options of the config file, and the flags that override them. */
+async function relayOf(
+  settings: Settings,
+  flags: RelayFlags,
+  { logger, metrics }: { logger: Logger; metrics?: Metrics },
+): Promise<Relay> {
+  const {
+    once: _,
+    logLevel,
+    pretty: _pretty,
+    listen,
+    queue: queues,
+    httpPort,
+    httpHost,
+    dashboard,
+    ...overrides
+  } = flags;
+  const found = (await settings.configFile()) as ConfigFile;
+  const {
+    outboxes: _outboxes,
+    partitions: _forMigrate,
+    alerts: _forAlerts,
+    connectionString: _url,
+    connection: _connection,
+    http,
+    ...config
+  } = found.config;
+  const relay = createRelay({
+    ...config,
+    ...(await settings.connection()),
+    schema: await settings.schema(),
+    handlers: await loadHandlers(found.file, found.config),
+    ...overrides,
+    // Instead of what the config file says; both together are refused.
+    ...(queues && { queues, inFlightMax: overrides.inFlightMax }),
+    ...(listen ? {} : { listen: false }),
+    ...(found.own === undefined && httpOptions(http, httpPort, httpHost)),
+    ...(metrics && { metrics }),
+    logger,
+  });
+  if (logLevel === 'debug') logDeliveries(relay, logger);
+  return relay;
+}
+
+/** The relays of all outboxes of the config file, each with metrics and log lines that name it. */
+async function relayGroup(settings: Settings, flags: RelayFlags, logger: Logger): Promise<RelayGroup> {
+  const { http } = httpOptions((await settings.wholeFile())?.config.http, flags.httpPort, flags.httpHost);
+  const relays = new Map<string, Relay>();
+  const all: Metrics[] = [];
+  for (const { name, settings: own } of await settings.outboxes()) {
+    const metrics = (await own.configFile())?.config.metrics ?? (http && createMetrics({ labels: { outbox: name } }));
+    if (metrics) all.push(metrics);
+    const parts = { logger: withFields(logger, { outbox: name }), ...(metrics && { metrics }) };
+    relays.set(name, await relayOf(own, flags, parts));
+  }
+  return new RelayGroup({ relays, metrics: all, http, logger });
 }
 
 /** The flags override the config file one by one. */

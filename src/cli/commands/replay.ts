@@ -1,4 +1,5 @@
 import type { Command } from 'commander';
+import type { OutboxAdmin } from '../../admin/admin.ts';
 import { runBulk } from '../bulk.ts';
 import { confirm } from '../confirmation.ts';
 import { contextOf, examples } from '../context.ts';
@@ -35,7 +36,10 @@ export function addReplay(program: Command, terminal: Terminal): void {
       const { all = false, yes = false, after, ...conditions } = options;
       const target = targetOf(ids, conditions, all);
       if (ids.length === 0) await confirm(context, `Deliver ${all ? 'all' : 'the matching'} events again?`, yes);
-      const words = { noun: 'delivered event', done: 'put back into the queue', named: ids.length > 0 };
+      // Of conditions it is not known how many events match: counting them would read the log twice.
+      const total = async (admin: OutboxAdmin) =>
+        ids.length > 0 ? ids.length : all && after === undefined ? (await admin.counts()).delivered : undefined;
+      const words = { noun: 'delivered event', done: 'put back into the queue', named: ids.length > 0, total };
       await runBulk(context, words, (admin, bulk) => admin.replay(target, { ...bulk, ...(after && { after }) }));
     });
 }

@@ -1,12 +1,13 @@
 import { signal } from '@preact/signals';
 import type { Diagnosis } from '../../admin/doctor/doctor.ts';
+import type { Partitioning } from '../../outbox/maintaining/list-partitions.ts';
 import type { DeadLetterCount } from '../../outbox/operating/count-dead-letters.ts';
 import type { DeadLetterGroup } from '../../outbox/operating/group-dead-letters.ts';
 import type { EventSummary } from '../../outbox/operating/list.ts';
 import type { AuditEntry } from '../../outbox/operating/list-audit.ts';
 import type { BlockedAggregate } from '../../outbox/operating/list-blocked.ts';
 import type { DeadLetter } from '../../outbox/operating/list-dead-letters.ts';
-import type { Me } from '../dashboard.ts';
+import type { Me, OutboxGlance } from '../dashboard.ts';
 import type { EventStory } from '../event-story.ts';
 import type { RunningOperation } from '../operations.ts';
 import type { Overview } from '../overview.ts';
@@ -23,8 +24,10 @@ export type GroupRow = Json<DeadLetterGroup>;
 export type BlockedRow = Json<BlockedAggregate>;
 export type AuditRow = Json<AuditEntry>;
 export type DiagnosisData = Json<Diagnosis>;
+export type PartitioningData = Json<Partitioning>;
 export type LetterCount = DeadLetterCount;
 export type Operation = RunningOperation;
+export type Glance = OutboxGlance;
 
 /** A refused request, with the code of the server. `OFFLINE`: the server did not answer. */
 export class ApiError extends Error {
@@ -66,6 +69,11 @@ export async function signOut(): Promise<void> {
 /** Reads from the current outbox. */
 export function get<T>(path: string): Promise<T> {
   return request<T>('GET', `${encodeURIComponent(route.value.outbox)}/${path}`);
+}
+
+/** All outboxes at a glance. */
+export async function getOutboxes(): Promise<Glance[]> {
+  return (await request<{ outboxes: Glance[] }>('GET', 'outboxes')).outboxes;
 }
 
 /** Searches or changes the current outbox. */

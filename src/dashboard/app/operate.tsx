@@ -3,9 +3,9 @@ import { type Action, ActionDialog } from './action.tsx';
 import { canChange, type ListedEvent, post } from './api.ts';
 import { toFilter } from './events.tsx';
 import { messageOf } from './failure.ts';
+import { Findings } from './findings.tsx';
 import { number, plural } from './format.ts';
 import { overview } from './live.ts';
-import { Findings } from './overview.tsx';
 import { Empty, Problem, Section, State, Table, Time } from './parts.tsx';
 
 type Ask = (action: Action) => void;

@@ -1,18 +1,31 @@
 import type { ComponentChildren } from 'preact';
-import { type DiagnosisData, get, type OverviewData } from './api.ts';
+import { useEffect } from 'preact/hooks';
+import { getOutboxes, me, type OverviewData } from './api.ts';
 import { Chart } from './chart.tsx';
+import { Findings } from './findings.tsx';
 import { duration, number, plural, shortNumber } from './format.ts';
-import { overview } from './live.ts';
+import { overview, trouble } from './live.ts';
 import { useLoaded } from './load.ts';
-import { AggregateLink, Empty, ErrorText, EventLink, Problem, Section, State, Table, Time } from './parts.tsx';
-import { href } from './route.ts';
+import { Partitions } from './partitions.tsx';
+import { AggregateLink, Empty, ErrorText, EventLink, Section, State, Table, Time } from './parts.tsx';
+import { href, route } from './route.ts';
 
 export function OverviewPage() {
   const data = overview.value;
-  if (data === undefined) return <Empty>Reading the outbox …</Empty>;
+  const several = (me.value?.outboxes.length ?? 0) > 1;
+  if (data === undefined) {
+    return (
+      <>
+        <h1>{route.value.outbox}</h1>
+        <Empty>{trouble.value === undefined ? 'Reading the outbox …' : 'Its state is not known.'}</Empty>
+        {several && <Outboxes />}
+      </>
+    );
+  }
   return (
     <>
       <HealthLine data={data} />
+      {several && <Outboxes />}
       <Figures data={data} />
       <Charts data={data} />
       <div class="columns">
@@ -22,8 +35,37 @@ export function OverviewPage() {
       <Running data={data} />
       <Blocked data={data} />
       <Relays data={data} />
+      <Partitions />
       <Findings />
     </>
+  );
+}
+
+const outboxesReloadMs = 5_000;
+
+/** All outboxes of this dashboard, each with its health in one sentence. */
+function Outboxes() {
+  const { data, reload } = useLoaded('outboxes', getOutboxes);
+  useEffect(() => {
+    const timer = setInterval(reload, outboxesReloadMs);
+    return () => clearInterval(timer);
+  }, [reload]);
+  return (
+    <Section title="Outboxes">
+      <Table label="Outboxes" columns={['Name', 'State', '']}>
+        {(data.value ?? []).map(({ name, level, sentence }) => (
+          <tr key={name}>
+            <td>
+              <a href={`#/${encodeURIComponent(name)}/overview`}>{name}</a>
+            </td>
+            <td>
+              <State of={level} />
+            </td>
+            <td>{sentence}</td>
+          </tr>
+        ))}
+      </Table>
+    </Section>
   );
 }
 
@@ -256,6 +298,19 @@ function Blocked({ data: { blocked } }: { data: OverviewData }) {
   );
 }
 
+const laneReasons: Record<string, string> = {
+  listening: 'notifications arrive',
+  no_notifications: 'no notifications arrive',
+  listen_off: 'listen is off',
+};
+
+/** How a relay learns of new events, from its last heartbeat. */
+function laneText(lane: unknown): string {
+  const { kind, reason } = (lane ?? {}) as { kind?: unknown; reason?: unknown };
+  if (typeof kind !== 'string') return '–';
+  return `${kind}: ${laneReasons[String(reason)] ?? String(reason)}`;
+}
+
 function Relays({ data: { relays, differences, maintenance } }: { data: OverviewData }) {
   const notes = [
     differences.versions.length > 0 && `They run ${differences.versions.length} versions.`,
@@ -267,7 +322,7 @@ function Relays({ data: { relays, differences, maintenance } }: { data: Overview
       {relays.length === 0 ? (
         <Empty>No relay is running. Start one: postcommit relay.</Empty>
       ) : (
-        <Table label="Relays" columns={['Name', 'State', 'Host', 'Version', 'Queues', 'Started', 'Heartbeat']}>
+        <Table label="Relays" columns={['Name', 'State', 'Host', 'Version', 'Queues', 'Lane', 'Started', 'Heartbeat']}>
           {relays.map((each) => (
             <tr key={each.token}>
               <td>
@@ -281,6 +336,7 @@ function Relays({ data: { relays, differences, maintenance } }: { data: Overview
               </td>
               <td>{each.version ?? '–'}</td>
               <td>{each.queues.join(', ')}</td>
+              <td>{laneText(each.stats.lane)}</td>
               <td>
                 <Time at={each.startedAt} />
               </td>
@@ -296,36 +352,6 @@ function Relays({ data: { relays, differences, maintenance } }: { data: Overview
           {note}
         </p>
       ))}
-    </Section>
-  );
-}
-
-/** What `postcommit doctor` finds, with the fix. */
-export function Findings() {
-  const { data, problem, busy, reload } = useLoaded('doctor', () => get<DiagnosisData>('doctor'));
-  const findings = (data.value?.findings ?? []).filter(
-    ({ severity }) => severity === 'critical' || severity === 'warning',
-  );
-  const again = (
-    <button type="button" class="small" onClick={reload} disabled={busy.value}>
-      {busy.value ? 'checking …' : 'check again'}
-    </button>
-  );
-  return (
-    <Section title="Doctor" aside={again}>
-      <Problem text={problem.value} />
-      {data.value !== undefined && findings.length === 0 && <Empty>The doctor found nothing to fix.</Empty>}
-      <ul class="findings">
-        {findings.map(({ check, severity, what, consequence, fix }) => (
-          <li key={`${check} ${what}`}>
-            <p>
-              <State of={severity} /> {what}
-            </p>
-            {consequence && <p class="dim">{consequence}</p>}
-            {fix && <pre class="fix">{fix}</pre>}
-          </li>
-        ))}
-      </ul>
     </Section>
   );
 }

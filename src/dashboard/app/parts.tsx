@@ -25,6 +25,12 @@ const tones: Record<string, Tone> = {
   warning: 'attention',
   unserved: 'attention',
   running: 'busy',
+  open: 'good',
+  detached: 'attention',
+  good: 'good',
+  attention: 'attention',
+  bad: 'bad',
+  unreachable: 'bad',
 };
 
 const words: Record<string, string> = {
@@ -32,6 +38,9 @@ const words: Record<string, string> = {
   PROCESSING: 'in flight',
   FAILED: 'dead',
   PENDING: 'waiting',
+  good: 'healthy',
+  attention: 'attention',
+  bad: 'trouble',
 };
 
 /** A state as a word with a colour. */

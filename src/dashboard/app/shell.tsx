@@ -152,6 +152,10 @@ function Header({ outboxes, onHelp }: { outboxes: string[]; onHelp: () => void }
   const { outbox, page } = route.value;
   const current = page === 'event' || page === 'aggregate' ? 'events' : page;
   const dead = overview.value?.counts.failed ?? 0;
+  // On a phone the pages do not fit beside each other.
+  useEffect(() => {
+    document.querySelector('nav [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'nearest' });
+  }, [current]);
   return (
     <header class="bar">
       <a class="brand" href={href('overview')}>

@@ -1,7 +1,7 @@
 import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
-import { readJson } from '../read-json.ts';
-import { countOrphans, nextPart, orphansMax } from './count-orphans.ts';
+import { arrayText, readJson } from '../read-json.ts';
+import { orphansMax } from './next-part.ts';
 
 const boundsSql = perSchema(
   (s) => `
@@ -23,22 +23,31 @@ export interface OrphanFacts {
   complete: boolean;
 }
 
+// One statement for all parts: forty of them, each a transaction of its own, took 45 ms of an overview's 60 beside 10,000,000
+// events. A part begins with the first event at or after its start, because up to 10^12 seqs between two partitions have no event, and ends where
+// the next one begins.
+const searchSql = perSchema(
+  (s) => `
+with part as materialized (
+  select distinct e.seq as first from unnest($1::text::bigint[]) p(start) cross join lateral (
+    select l.seq from ${s}.outbox_events l where l.seq >= p.start order by l.seq limit 1) e
+), bounded as materialized (
+  select first, least(first + ${partSeqs}, lead(first) over (order by first)) as beyond from part
+), searched as materialized (
+  select (select count(*) from ${s}.find_orphans(b.first, b.beyond, ${orphansMax})) as orphans from bounded b
+)
+select json_build_object('orphans', coalesce(sum(orphans), 0), 'most', coalesce(max(orphans), 0))::text as json from searched`,
+);
+
 export async function examineOrphans(db: Executor, schema: string): Promise<OrphanFacts> {
   const [bounds] = await readJson<{ first: string | null; last: string | null }>(db, boundsSql(schema));
   if (!bounds?.first || !bounds.last) return { orphans: 0, exact: true, complete: true };
   const { starts, complete } = sample(BigInt(bounds.first), BigInt(bounds.last));
-  let orphans = 0;
-  let exact = complete;
-  let reached = 0n;
-  for (const start of starts) {
-    const part = await nextPart(db, schema, String(start > reached ? start : reached), partSeqs);
-    if (part === undefined) break;
-    const found = await countOrphans(db, schema, part);
-    orphans += found;
-    if (found >= orphansMax) exact = false;
-    reached = BigInt(part.beyond);
-  }
-  return { orphans, exact, complete };
+  const [found] = await readJson<{ orphans: number; most: number }>(db, searchSql(schema), [
+    arrayText(starts.map(String)),
+  ]);
+  const { orphans = 0, most = 0 } = found ?? {};
+  return { orphans, exact: complete && most < orphansMax, complete };
 }
 
 /** First seqs of the parts to read, lowest first. */

@@ -1,7 +1,7 @@
 import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 import type { PartitionChoice } from '../../database/migrate-options.ts';
-import { orphansMax } from '../examining/count-orphans.ts';
+import { orphansMax } from '../examining/next-part.ts';
 import { optional, readJson, toDate } from '../read-json.ts';
 import { seqsOf } from './partition.ts';
 

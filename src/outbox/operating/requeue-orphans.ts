@@ -1,6 +1,6 @@
 import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
-import { type LogPart, orphansMax } from '../examining/count-orphans.ts';
+import { type LogPart, orphansMax } from '../examining/next-part.ts';
 import { readJson } from '../read-json.ts';
 
 const requeueOrphansSql = perSchema(

@@ -21,16 +21,5 @@ export async function nextPart(db: Executor, schema: string, from: string, seqs:
   return part;
 }
 
-/** Per statement. */
+/** Orphans that one call of find_orphans counts. */
 export const orphansMax = 1_000;
-
-const countOrphansSql = perSchema(
-  (s) => `
-select to_json(count(*))::text as json from ${s}.find_orphans($1::text::bigint, $2::text::bigint, ${orphansMax})`,
-);
-
-/** Events that are neither queued, shelved, dead nor recorded as delivered, counted up to 1,000. */
-export async function countOrphans(db: Executor, schema: string, { first, beyond }: LogPart): Promise<number> {
-  const [count = 0] = await readJson<number>(db, countOrphansSql(schema), [first, beyond]);
-  return count;
-}

@@ -1,0 +1,14 @@
+/** How a relay learns of new events, and why that way. */
+export interface LaneState {
+  /** The one there is: it claims after a notification, and at the latest after `pollIntervalMs`. */
+  kind: 'polling';
+  /**
+   * `listening`: notifications arrive. `no_notifications`: they are expected and do not arrive, as behind a transaction pooler, so it
+   * polls more often. `listen_off`: the option `listen` is off.
+   */
+  reason: 'listening' | 'no_notifications' | 'listen_off';
+}
+
+export function laneState(listening: boolean, listen: boolean): LaneState {
+  return { kind: 'polling', reason: listening ? 'listening' : listen ? 'no_notifications' : 'listen_off' };
+}
