@@ -268,12 +268,9 @@ export class RelaySession implements Service {
   get #load() {
     const { inFlight, waiting } = this.#dispatcher;
     // Not by assignment: a queue may be named `__proto__`.
-    const queues = Object.fromEntries(
-      [...this.#options.queues.keys()].map((queue) => {
-        const own = this.#dispatcher.of(queue);
-        return [queue, { inFlight: own.inFlight, waiting: own.waiting }];
-      }),
-    );
+    const loadOf = ({ inFlight, waiting }: { inFlight: number; waiting: number }) => ({ inFlight, waiting });
+    const names = [...this.#options.queues.keys()];
+    const queues = Object.fromEntries(names.map((queue) => [queue, loadOf(this.#dispatcher.of(queue))]));
     return { inFlight, waiting, queues, lane: laneState(this.#doorbell.listening, this.#options.listen) };
   }
 

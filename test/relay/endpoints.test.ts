@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { relayEndpoints } from '../../src/relay/endpoints.ts';
+import { readinessOf, relayEndpoints } from '../../src/relay/endpoints.ts';
 import { withScenario } from '../support/relay-scenario.ts';
 import { until } from '../support/wait.ts';
 
@@ -79,7 +79,7 @@ test(
 test('a relay that has lost its lease, or does not run, is not ready', async () => {
   const ready = { state: 'running', token: '7', connected: true };
   const answer = async (status: { state: string; token: string | undefined; connected: boolean }, path = '/readyz') => {
-    const response = await relayEndpoints(() => status, undefined)(new Request(`http://x${path}`));
+    const response = await relayEndpoints(() => readinessOf(status), undefined)(new Request(`http://x${path}`));
     expect(response.headers.get('cache-control')).toBe('no-store');
     return [response.status, await response.text()];
   };
@@ -94,7 +94,7 @@ test('a relay that has lost its lease, or does not run, is not ready', async () 
 });
 
 test('probes may use HEAD, and nothing else but GET', async () => {
-  const endpoints = relayEndpoints(() => ({ state: 'idle', token: undefined, connected: false }), undefined);
+  const endpoints = relayEndpoints(() => ({ ready: false, reason: 'the relay is idle' }), undefined);
   const status = async (method: string) => (await endpoints(new Request('http://x/readyz', { method }))).status;
   expect(await Promise.all(['GET', 'HEAD', 'POST', 'DELETE'].map(status))).toEqual([503, 503, 405, 405]);
 });
