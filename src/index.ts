@@ -21,6 +21,7 @@ export type {
 } from './admin/filters.ts';
 export type { ForgetOptions, ForgetResult } from './admin/forgotten-targets.ts';
 export type { OutboxHealth, OutboxHealthLimits } from './admin/health.ts';
+export type { CountOptions } from './admin/inspector.ts';
 export type { Conversion, ConversionStep, ConvertOptions, PatienceOptions } from './admin/partitions.ts';
 export { PartitionAdmin } from './admin/partitions.ts';
 export type { PruneOptions, PruneResult } from './admin/pruning.ts';
@@ -86,7 +87,7 @@ export type { DeadReason } from './outbox/delivering/fail.ts';
 export type { PartitionInfo, Partitioning, PartitionState } from './outbox/maintaining/list-partitions.ts';
 export type { PartitionUnit } from './outbox/maintaining/partition.ts';
 export type { Rotation } from './outbox/maintaining/rotate.ts';
-export type { OutboxCounts } from './outbox/operating/count.ts';
+export type { KnownOrphans, OutboxCounts } from './outbox/operating/count.ts';
 export type { DeadLetterCount } from './outbox/operating/count-dead-letters.ts';
 export type { DeadLetterFacts, Delivery, EventDetails, FailedAttempt, PayloadEdit } from './outbox/operating/find.ts';
 export type { DeadLetterGroup } from './outbox/operating/group-dead-letters.ts';

@@ -1,5 +1,5 @@
 import type { Executor } from '../database/executor.ts';
-import type { OutboxCounts } from '../outbox/operating/count.ts';
+import type { KnownOrphans, OutboxCounts } from '../outbox/operating/count.ts';
 import { countAll } from '../outbox/operating/count.ts';
 import type { DeadLetterCount } from '../outbox/operating/count-dead-letters.ts';
 import type { EventDetails } from '../outbox/operating/find.ts';
@@ -36,6 +36,11 @@ import type { OutboxHealth, OutboxHealthLimits } from './health.ts';
 import { checkHealth } from './health.ts';
 import { countMatchingLetters, listEvents, listLetters, searchEvents } from './listing.ts';
 import { checkOptionNames } from './option-names.ts';
+
+export interface CountOptions {
+  /** Orphans of an earlier call, for calls every few seconds: the log is not searched for them again. Default: it is searched. */
+  knownOrphans?: KnownOrphans;
+}
 
 /** What operators can read. All methods stay fast with millions of events, and none changes anything. */
 export class OutboxInspector {
@@ -144,8 +149,11 @@ export class OutboxInspector {
    * const { pending, failed, oldestPendingMs, exact } = await admin.counts();
    * console.log(`${exact.pending ? '' : 'about '}${pending} pending, the oldest for ${oldestPendingMs ?? 0} ms; ${failed} failed`);
    */
-  counts(): Promise<OutboxCounts> {
-    return withErrorCodes(() => countAll(this.db, this.schema));
+  counts(options: CountOptions = {}): Promise<OutboxCounts> {
+    return withErrorCodes(() => {
+      checkOptionNames(options, 'counts', ['knownOrphans']);
+      return countAll(this.db, this.schema, options.knownOrphans);
+    });
   }
 
   /**

@@ -1,7 +1,7 @@
 import type { OutboxAdmin } from '../admin/admin.ts';
 import type { RelayDifferences } from '../admin/relay-differences.ts';
 import { relayDifferences } from '../admin/relay-differences.ts';
-import type { OutboxCounts } from '../outbox/operating/count.ts';
+import type { KnownOrphans, OutboxCounts } from '../outbox/operating/count.ts';
 import type { BlockedAggregate } from '../outbox/operating/list-blocked.ts';
 import type { DestinationInfo } from '../outbox/operating/list-destinations.ts';
 import type { MaintenanceInfo } from '../outbox/operating/list-maintenance.ts';
@@ -35,11 +35,13 @@ export interface Overview {
 }
 
 const blockedShown = 20;
+const orphansMs = 60_000;
 
 /** Reads the state of one outbox. Keeps a short history for the charts. */
 export class OverviewReader {
   readonly #admin: OutboxAdmin;
   readonly #rates = new RateHistory();
+  #orphans: { known: KnownOrphans; at: number } | undefined;
 
   constructor(admin: OutboxAdmin) {
     this.#admin = admin;
@@ -48,7 +50,7 @@ export class OverviewReader {
   async read(): Promise<Overview> {
     const admin = this.#admin;
     // One after the other: the dashboard must not take several connections of an application's pool at once.
-    const counts = await admin.counts();
+    const counts = await this.#count();
     const latency = await admin.latency();
     const relays = (await admin.relays()).filter(({ state }) => state === 'alive' || state === 'overdue');
     const facts = {
@@ -71,5 +73,16 @@ export class OverviewReader {
       ...facts,
       history: this.#rates.points,
     };
+  }
+
+  /** Orphans are rare, and the search for them takes as long as the rest of the overview: once a minute is enough. */
+  async #count(): Promise<OutboxCounts> {
+    const before = this.#orphans;
+    const isFresh = before !== undefined && performance.now() - before.at < orphansMs;
+    const counts = await this.#admin.counts(isFresh ? { knownOrphans: before.known } : {});
+    if (!isFresh) {
+      this.#orphans = { known: { orphans: counts.orphans, exact: counts.exact.orphans }, at: performance.now() };
+    }
+    return counts;
   }
 }

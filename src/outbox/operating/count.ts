@@ -118,6 +118,12 @@ export interface OutboxCounts extends RowCounts {
   exact: RowCounts['exact'] & { orphans: boolean };
 }
 
+/** Orphans of an earlier count. */
+export interface KnownOrphans {
+  orphans: number;
+  exact: boolean;
+}
+
 interface Seen {
   queue: number;
   blocking: number;
@@ -135,10 +141,10 @@ interface Seen {
   estimates: Record<'outbox_events' | 'outbox_queue' | 'outbox_shelf' | 'outbox_dead_letters', number | null>;
 }
 
-/** The same with orphans distinguished from delivered events: at most 20 more index lookups. */
-export async function countAll(db: Executor, schema: string): Promise<OutboxCounts> {
+/** The same with orphans distinguished from delivered events. The search for them reads up to 20 parts of the log. */
+export async function countAll(db: Executor, schema: string, known?: KnownOrphans): Promise<OutboxCounts> {
   const { delivered, exact, ...counts } = await count(db, schema);
-  const { orphans, exact: exactOrphans } = await examineOrphans(db, schema);
+  const { orphans, exact: exactOrphans } = known ?? (await examineOrphans(db, schema));
   return {
     ...counts,
     delivered: Math.max(0, delivered - orphans),
