@@ -13,6 +13,9 @@ export interface PgClient {
 /** The part of a `pg` pool that is used. */
 export interface PgPool<Client extends PgClient> {
   connect(): Promise<Client & Releasable>;
+  // TypeScript infers from the last overload, and pg's last one takes a callback.
+  // biome-ignore lint/suspicious/noExplicitAny: see PgClient.
+  connect(callback: (...args: any[]) => void): void;
   // biome-ignore lint/suspicious/noExplicitAny: see PgClient.
   query(text: string, values?: any[]): Promise<any>;
   // biome-ignore lint/suspicious/noExplicitAny: pg's events have arguments of their own.
