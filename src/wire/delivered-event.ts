@@ -1,3 +1,5 @@
+import { type InspectOptionsStylized, inspect } from 'node:util';
+
 const noHeaders: Readonly<Record<string, string>> = Object.freeze({});
 
 /** What a lane knows of an event when it hands the event over. */
@@ -109,5 +111,11 @@ export class DeliveredEvent<Payload = unknown, Type extends string = string> {
     this.#headers ??=
       this.#headersJson === '{}' ? noHeaders : (JSON.parse(this.#headersJson) as Record<string, string>);
     return this.#headers;
+  }
+
+  /** What `console.log` shows. */
+  [inspect.custom](_depth: number, options: InspectOptionsStylized): string {
+    const { id, type, aggregate, schemaVersion, seq, occurredAt, headers, payload } = this;
+    return `DeliveredEvent ${inspect({ id, type, aggregate, schemaVersion, seq, occurredAt, headers, payload }, options)}`;
   }
 }

@@ -1,4 +1,5 @@
 import { readFile } from 'node:fs/promises';
+import { inspect } from 'node:util';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -135,4 +136,10 @@ describe('the raw format', () => {
     expect(contentType).toBe('application/json');
     expect(headers).toEqual(serialize(envelope(), given).headers);
   });
+});
+
+it('console.log of an event shows what it has', () => {
+  const shown = inspect(deliveredEvent());
+  expect(shown).toContain("type: 'order.created'");
+  expect(shown).toContain('payload: { total: 3 }');
 });
