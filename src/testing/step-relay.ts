@@ -27,7 +27,8 @@ export interface RelayStep {
 
 /**
  * Delivers what is due now with a relay that is idle, and returns what happened to each event: one call of `relay.runOnce()`. When it has
- * returned, nothing runs in the background.
+ * returned, nothing runs in the background. A retry that becomes due meanwhile belongs to the step; the first delay is random, from 0 to
+ * a second, so give the relay `retry: { delaysMs: [60_000] }` where a test counts attempts.
  *
  * @example
  * import { stepRelay } from 'postcommit/testing';
