@@ -156,7 +156,7 @@ export const errorCodes = {
     'This process has loaded two copies of postcommit/nestjs, so Nest could not inject what one of them provides into classes that use the other. Install one version for all packages of the application (`npm ls postcommit`, `npm dedupe`).',
   POSTCOMMIT_E_RELAY_STATE: 'The relay cannot do this in its current state.',
   POSTCOMMIT_E_EMPTY_FILTER:
-    'The filter is empty, so nothing was changed: it would match every row. Pass ids or at least one condition, or `all: true` to change all.',
+    'The filter is empty, so nothing was changed: it would match every row. Pass ids or at least one condition, or `all: true` (`--all`) to change all.',
   POSTCOMMIT_E_BAD_FILTER: 'The filter is invalid, so nothing was read or changed.',
   POSTCOMMIT_E_BAD_CURSOR:
     'The cursor does not belong to this list. Pass the `next` of the previous page, with the same order, or start without a cursor.',
@@ -165,7 +165,7 @@ export const errorCodes = {
   POSTCOMMIT_E_PAYLOAD_REDACTED:
     'Parts of the payload are hidden by redaction rules, so it cannot be edited here and nothing was changed. Edit it with `npx postcommit dead edit`, or remove the rule.',
   POSTCOMMIT_E_DASHBOARD_NO_AUTH:
-    'The dashboard would be open to everyone who can reach it, so it did not start. Pass a token of at least 16 characters or authenticate, or pass open: true behind your own protection.',
+    'The dashboard would be open to everyone who can reach it, so it did not start. Pass a token of at least 16 characters or authenticate, or pass open: true behind your own protection. On the command line, set POSTCOMMIT_DASHBOARD_TOKEN or POSTCOMMIT_DASHBOARD_READ_ONLY_TOKEN.',
   POSTCOMMIT_E_TOO_MANY_OPERATIONS:
     'Four operations of this dashboard are running, so this one did not start. Wait until one ends, or interrupt one.',
   POSTCOMMIT_E_PAYLOAD_CUT:

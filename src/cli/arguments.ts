@@ -23,7 +23,8 @@ export function parseDuration(text: string): number | undefined {
 
 export function durationArgument(text: string): number {
   const ms = parseDuration(text);
-  if (ms === undefined) throw new InvalidArgumentError('It must be a duration with a unit, such as 30d, 12h or 90m.');
+  if (ms === undefined)
+    throw new InvalidArgumentError('It must be a duration with a unit, such as 30d, 12h, 90m or 5s.');
   return Math.round(ms);
 }
 

@@ -12,7 +12,7 @@ export function addDashboard(program: Command, terminal: Terminal): void {
     .command('dashboard')
     .summary('serve a dashboard for the browser')
     .description(
-      'Serve a dashboard until SIGTERM or SIGINT: the state of the outbox, events, dead letters, and what operators can do. On loopback it needs no token. On any other address it needs POSTCOMMIT_DASHBOARD_TOKEN, at least 16 characters, and refuses to start without. POSTCOMMIT_DASHBOARD_READ_ONLY_TOKEN grants read-only access.',
+      'Serve a dashboard until SIGTERM or SIGINT: the state of the outbox, events, dead letters, and what operators can do. On loopback it needs no token. On any other address it needs a token of at least 16 characters and refuses to start without one: POSTCOMMIT_DASHBOARD_TOKEN for operators, POSTCOMMIT_DASHBOARD_READ_ONLY_TOKEN for read-only access.',
     )
     .option('--port <n>', 'port to listen on, 0 for any free one (default: 4400)', wholeNumber(0, 65_535))
     .option('--host <address>', 'address to listen on (default: 127.0.0.1)');
