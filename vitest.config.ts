@@ -1,4 +1,5 @@
 import { defineConfig } from 'vitest/config';
+import SlowestFirst from './test/support/slowest-first.ts';
 import SummaryReporter from './test/support/summary-reporter.ts';
 
 /** The tests of what users must never lose. */
@@ -27,7 +28,9 @@ export default defineConfig({
   test: {
     globalSetup: ['test/support/global-setup.ts'],
     reporters: ['default', new SummaryReporter()],
-    maxWorkers: 2,
+    sequence: { sequencer: SlowestFirst },
+    // More than the two cores of a small machine: most tests wait, for a lease to end or a server to start.
+    maxWorkers: 4,
     // Relays log warnings to standard error by default: shown for tests that fail.
     silent: 'passed-only',
     // A failed test is tried once more, and the summary names it. In tests of guarantees only a wait that ran out on a busy
@@ -51,6 +54,7 @@ export default defineConfig({
           include: [adapters],
           exclude: ['**/node_modules/**'],
           globalSetup: ['test/adapters/global-setup.ts'],
+          setupFiles: ['test/adapters/install.ts'],
           retry: 1,
         },
       },
@@ -60,6 +64,7 @@ export default defineConfig({
           name: 'nestjs',
           include: [nestjs],
           globalSetup: ['test/nestjs/global-setup.ts'],
+          setupFiles: ['test/nestjs/install.ts'],
           retry: 1,
         },
       },
@@ -70,6 +75,7 @@ export default defineConfig({
           include: [frameworks],
           exclude: ['**/node_modules/**'],
           globalSetup: ['test/frameworks/global-setup.ts'],
+          setupFiles: ['test/frameworks/install.ts'],
           retry: 1,
         },
       },

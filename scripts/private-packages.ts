@@ -13,12 +13,21 @@ const pollMs = 200;
  * the one that installs it.
  */
 export function installPackages(folder: URL, what: string): void {
-  if (isInstalled(folder)) return;
+  makeOnce(folder, {
+    isMade: () => isInstalled(folder),
+    make() {
+      console.error(`Installing ${what} (${folder.pathname.split('/').slice(-3, -1).join('/')}), once ...`);
+      runNpm(['ci', '--no-fund', '--no-audit'], folder);
+    },
+  });
+}
+
+/** Makes what belongs to `folder`, unless it is made. Processes that need it at the same time wait for the one that makes it. */
+export function makeOnce(folder: URL, { isMade, make }: { isMade: () => boolean; make: () => void }): void {
+  if (isMade()) return;
   const unlock = lock(folder);
   try {
-    if (isInstalled(folder)) return;
-    console.error(`Installing ${what} (${folder.pathname.split('/').slice(-3, -1).join('/')}), once ...`);
-    runNpm(['ci', '--no-fund', '--no-audit'], folder);
+    if (!isMade()) make();
   } finally {
     unlock();
   }

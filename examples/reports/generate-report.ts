@@ -4,9 +4,9 @@ import { type DeliveredEvent, type HandlerContext, Reject } from 'postcommit';
 import { daysOf, type Period } from './period.ts';
 import type { ReportOutbox } from './report-outbox.ts';
 
-/** How long a day takes to read and to lay out. A year's layout blocks the event loop for 2.2 s. */
+/** How long a day takes to read and to lay out. A year's layout blocks the event loop for 5.5 s. */
 const readDayMs = 4;
-const layOutDayMs = 6;
+const layOutDayMs = 15;
 /** Every step may take this long. A report of any size may take as long as it needs, and a step that hangs is noticed. */
 export const stepTimeoutMs = 10_000;
 

@@ -5,8 +5,11 @@ import type { ReportOutbox } from './report-outbox.ts';
 import type { Report } from './report-service.ts';
 import type { WorkerProcesses } from './worker-processes.ts';
 
-/** Short, so that the story is: a year's report blocks its worker for longer, and a frozen worker is replaced soon. */
-export const leaseMs = 2_000;
+/**
+ * Short, so that the story is: a year's report blocks its worker for longer, and a frozen worker is replaced soon. Not
+ * shorter: on a machine whose cores are all busy, a healthy worker would lose it.
+ */
+export const leaseMs = 5_000;
 const waitMsMax = 60_000;
 const year: Period = { from: '2025-01-01', to: '2025-12-31' };
 const week: Period = { from: '2026-03-02', to: '2026-03-08' };

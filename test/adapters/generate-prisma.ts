@@ -1,18 +1,29 @@
 import { spawnSync } from 'node:child_process';
-import { existsSync, statSync } from 'node:fs';
+import { existsSync, statSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
+import { makeOnce } from '../../scripts/private-packages.ts';
 
 /**
  * Generates the client of `schema.prisma` in `folder` (a URL that ends with a slash), with the Prisma that is installed in
  * `packages`, on first use and after a change. Neither version downloads an engine for it: the clients have a driver adapter.
  */
 export function generatePrisma(folder: URL, packages: URL): void {
-  const generated = new URL('generated/client.ts', folder);
   const schema = new URL('schema.prisma', folder);
+  // Written last: half of a client does not look finished to another process.
+  const made = new URL('generated/made', folder);
+  const isCurrent = (source: URL) => statSync(made).mtimeMs >= statSync(source).mtimeMs;
+  makeOnce(folder, {
+    isMade: () =>
+      existsSync(made) && isCurrent(schema) && isCurrent(new URL('node_modules/.package-lock.json', packages)),
+    make() {
+      generate(schema, packages);
+      writeFileSync(made, '');
+    },
+  });
+}
+
+function generate(schema: URL, packages: URL): void {
   const prisma = new URL('node_modules/prisma/build/index.js', packages);
-  const isCurrent = (source: URL) => statSync(generated).mtimeMs >= statSync(source).mtimeMs;
-  if (existsSync(generated) && isCurrent(schema) && isCurrent(new URL('node_modules/.package-lock.json', packages)))
-    return;
   const { status, stdout, stderr } = spawnSync(
     process.execPath,
     [fileURLToPath(prisma), 'generate', '--schema', fileURLToPath(schema)],
@@ -28,5 +39,5 @@ export function generatePrisma(folder: URL, packages: URL): void {
       },
     },
   );
-  if (status !== 0) throw new Error(`prisma generate failed in ${fileURLToPath(folder)}:\n${stdout}${stderr}`);
+  if (status !== 0) throw new Error(`prisma generate failed for ${fileURLToPath(schema)}:\n${stdout}${stderr}`);
 }

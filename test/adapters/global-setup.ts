@@ -1,15 +1,6 @@
-import { installPackages } from '../../scripts/private-packages.ts';
-import { generatePrisma } from './generate-prisma.ts';
+import { runInBackground } from '../support/run-in-background.ts';
 
-/** Before any test file is loaded, because they import these packages. */
-export default function setup(): void {
-  const here = new URL('./', import.meta.url);
-  const prisma6 = new URL('prisma6/', here);
-  installPackages(here, 'the database clients for the tests of adapters');
-  installPackages(prisma6, 'Prisma 6 for the tests of adapters');
-  installPackages(new URL('mikro-orm7/', here), 'MikroORM 7 for the tests of adapters');
-  installPackages(new URL('typeorm03/', here), 'TypeORM 0.3 for the tests of adapters');
-  installPackages(new URL('migrators/', here), 'migration tools for the tests of adapters');
-  generatePrisma(new URL('prisma7/', here), here);
-  generatePrisma(prisma6, prisma6);
+/** Other tests run meanwhile. */
+export default function setup(): () => Promise<void> {
+  return runInBackground(new URL('install.ts', import.meta.url));
 }

@@ -6,7 +6,7 @@ import { until } from '../support/wait.ts';
 
 const year = { from: '2025-01-01', to: '2025-12-31' };
 const week = { from: '2026-03-02', to: '2026-03-08' };
-/** A second's work. */
+/** Two seconds' work. */
 const quarter = { from: '2026-01-01', to: '2026-03-31' };
 const withoutSales = { from: '1999-01-01', to: '1999-01-31' };
 /** Two workers and a machine that is busy. */

@@ -1,6 +1,6 @@
-import { installPackages } from '../../scripts/private-packages.ts';
+import { runInBackground } from '../support/run-in-background.ts';
 
-/** Before any test file is loaded, because they import these packages. */
-export default function setup(): void {
-  installPackages(new URL('./', import.meta.url), 'the frameworks for tests');
+/** Other tests run meanwhile. */
+export default function setup(): () => Promise<void> {
+  return runInBackground(new URL('install.ts', import.meta.url));
 }

@@ -1,13 +1,6 @@
-import { installPackages } from '../../scripts/private-packages.ts';
-import { generatePrisma } from '../adapters/generate-prisma.ts';
+import { runInBackground } from '../support/run-in-background.ts';
 
-/** Before any test file is loaded, as for test/adapters, which has the Prisma that these tests use. */
-export default function setup(): void {
-  const here = new URL('./', import.meta.url);
-  for (const version of [10, 11, 12]) {
-    installPackages(new URL(`nest${version}/`, here), `Nest ${version} for the tests of postcommit/nestjs`);
-  }
-  const adapters = new URL('../adapters/', here);
-  installPackages(adapters, 'the database clients for the tests of adapters');
-  for (const format of ['commonjs', 'module']) generatePrisma(new URL(`prisma/${format}/`, here), adapters);
+/** Other tests run meanwhile. */
+export default function setup(): () => Promise<void> {
+  return runInBackground(new URL('install.ts', import.meta.url));
 }

@@ -134,6 +134,8 @@ describe('runOnce', () => {
       const options = { inFlightMax: 4, batchSizeMax: 20, prefetchMax: 40 };
       const once = { timeoutMs: 60_000 };
       const calls = await Promise.all(['one', 'two'].map((name) => scenario.child(name, options, { once })));
+      // The relay alone needs little more than a second for all of them.
+      await until(() => scenario.journal.ends().length > 0, { what: 'one of the two delivers', timeoutMs: 30_000 });
       await scenario.relay('relay', options);
       const results = await Promise.all(calls.map((call) => call.next(({ event }) => event === 'ended')));
       for (const { result } of results) expect(result).toMatchObject({ failed: 0, deadLettered: 0, complete: true });
