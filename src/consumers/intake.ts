@@ -53,6 +53,7 @@ export class Intake {
   readonly #lines: KeyLines;
   readonly #sequences: SequenceWatch | undefined;
   readonly #log = new SparseLog();
+  readonly #tracked = new Set<Promise<unknown>>();
   #stopping = quietController();
   #abandoned = quietController();
 
@@ -115,9 +116,17 @@ export class Intake {
     return this.#lines.room(below);
   }
 
-  /** Resolves when all that was received is settled. */
-  idle(): Promise<void> {
-    return this.#lines.idle();
+  /** Follows the work on a message that a source does around `receive`, above all its acknowledgement: `idle` waits for it. */
+  track(work: Promise<unknown>): void {
+    const ended = work.catch((error) => this.warn('message not settled', { error: errorText(error) }));
+    this.#tracked.add(ended);
+    void ended.then(() => this.#tracked.delete(ended));
+  }
+
+  /** Resolves when all that was received is settled, and the work that is tracked has ended. */
+  async idle(): Promise<void> {
+    await this.#lines.idle();
+    while (this.#tracked.size > 0) await Promise.all(this.#tracked);
   }
 
   /**

@@ -19,6 +19,7 @@ export interface KafkaMessagePayload {
   readonly partition: number;
   readonly message: KafkaIncoming;
   heartbeat(): Promise<void>;
+  pause?(): unknown;
 }
 
 /** What `eachBatch` gets. */
@@ -29,6 +30,7 @@ export interface KafkaBatchPayload {
   commitOffsetsIfNecessary(): Promise<void>;
   isRunning(): boolean;
   isStale(): boolean;
+  pause?(): unknown;
 }
 
 /** The part of a Kafka consumer that is used here. */
@@ -81,15 +83,24 @@ const watchIntervalMs = 200;
 
 /** Consumes topics of Kafka. Made by `consumeKafka`. */
 export class KafkaConsumer extends EventConsumer {
-  /** For a `run` of yours: `consumer.run({ eachBatchAutoResolve: false, eachBatch: orders.eachBatch })`. */
+  readonly #source: KafkaSource;
+  /**
+   * For a `run` of yours: `consumer.run({ eachBatchAutoResolve: false, eachBatch: orders.eachBatch })`. Call `stop()` before you
+   * disconnect: what it has not begun stays in Kafka.
+   */
   readonly eachBatch: (payload: KafkaBatchPayload) => Promise<void>;
   /** The same message by message: `consumer.run({ eachMessage: orders.eachMessage })`. A partition is processed one by one. */
   readonly eachMessage: (payload: KafkaMessagePayload) => Promise<void>;
 
   constructor(intake: Intake, source: KafkaSource) {
-    super(intake, source);
+    super(intake, source, { runs: !source.hasClient });
+    this.#source = source;
     this.eachBatch = (payload) => source.eachBatch(payload);
     this.eachMessage = (payload) => source.eachMessage(payload);
+  }
+
+  override start(): Promise<void> {
+    return this.#source.hasClient ? super.start() : this.#source.start();
   }
 }
 
@@ -154,6 +165,11 @@ class KafkaSource implements MessageSource {
     this.#options = options;
   }
 
+  /** Whether it calls `run` itself. */
+  get hasClient(): boolean {
+    return this.#options.consumer !== undefined;
+  }
+
   async start(): Promise<void> {
     const { consumer, topics, fromBeginning, partitionsInFlightMax } = this.#options;
     if (consumer === undefined) {
@@ -174,7 +190,25 @@ class KafkaSource implements MessageSource {
     await this.#intake.idle();
   }
 
-  async eachBatch(payload: KafkaBatchPayload): Promise<void> {
+  eachBatch(payload: KafkaBatchPayload): Promise<void> {
+    return this.#tracked(this.#processBatch(payload), payload);
+  }
+
+  eachMessage(payload: KafkaMessagePayload): Promise<void> {
+    return this.#tracked(this.#processMessage(payload), payload);
+  }
+
+  /** After a stop a client that is not ours fetches what was released again and again: its partition is paused. */
+  async #tracked(work: Promise<void>, { pause }: { pause?(): unknown }): Promise<void> {
+    this.#intake.track(work.catch(() => {}));
+    try {
+      await work;
+    } finally {
+      if (!this.hasClient && this.#intake.stopping.aborted) pause?.();
+    }
+  }
+
+  async #processBatch(payload: KafkaBatchPayload): Promise<void> {
     const { batch, resolveOffset } = payload;
     const { messages, topic, partition } = batch;
     const watch = new AssignmentWatch(payload);
@@ -198,7 +232,7 @@ class KafkaSource implements MessageSource {
     await payload.heartbeat();
   }
 
-  async eachMessage({ topic, partition, message, heartbeat }: KafkaMessagePayload): Promise<void> {
+  async #processMessage({ topic, partition, message, heartbeat }: KafkaMessagePayload): Promise<void> {
     const watch = new AssignmentWatch({ heartbeat });
     let isSettled = false;
     try {

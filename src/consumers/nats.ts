@@ -80,8 +80,6 @@ class NatsSource implements MessageSource {
   readonly #prefetchMax: number;
   /** Messages that are not settled. */
   readonly #unsettled = new Set<JetstreamIncoming>();
-  /** Of messages that are not confirmed by the server. */
-  readonly #acknowledging = new Set<Promise<unknown>>();
   /** Messages that were not processed before the stop. */
   readonly #released: JetstreamIncoming[] = [];
   #messages: JetstreamMessages | undefined;
@@ -103,7 +101,6 @@ class NatsSource implements MessageSource {
     await this.#messages?.close();
     await this.#reading;
     await this.#intake.idle();
-    await Promise.allSettled(this.#acknowledging);
     clearInterval(this.#extending);
     // Without a delay NATS 2.9 delivered the second of two such messages twice, and the first one not before its ack_wait.
     for (const message of this.#released.splice(0)) quietly(() => message.nak(redeliveryDelayMs));
@@ -128,7 +125,7 @@ class NatsSource implements MessageSource {
         if (this.#messages === undefined) await this.#open();
         for await (const message of this.#messages as unknown as JetstreamMessages) {
           tries = 0;
-          void this.#process(message);
+          this.#intake.track(this.#process(message));
           await this.#intake.room(this.#prefetchMax);
         }
         if (stopping.aborted) return;
@@ -153,18 +150,13 @@ class NatsSource implements MessageSource {
     });
     this.#unsettled.delete(message);
     if (kind === 'released') this.#released.push(message);
-    if (kind === 'processed' || kind === 'duplicate' || kind === 'skipped') this.#acknowledge(message);
+    if (kind === 'processed' || kind === 'duplicate' || kind === 'skipped') await this.#acknowledge(message);
   }
 
   /** The last ones are waited for: the caller closes the connection after `stop`. */
-  #acknowledge(message: JetstreamIncoming): void {
-    if (!this.#intake.stopping.aborted) {
-      quietly(() => message.ack());
-      return;
-    }
-    const confirmed = message.ackAck().catch(() => {});
-    this.#acknowledging.add(confirmed);
-    void confirmed.then(() => this.#acknowledging.delete(confirmed));
+  async #acknowledge(message: JetstreamIncoming): Promise<void> {
+    if (this.#intake.stopping.aborted) await message.ackAck().catch(() => {});
+    else quietly(() => message.ack());
   }
 }
 

@@ -149,7 +149,7 @@ class RabbitmqSource implements MessageSource {
       channel.on('close', onClose);
       await channel.prefetch(this.#options.prefetchMax);
       const onMessage = (message: AmqpIncoming | null) => {
-        if (message !== null) return void this.#process(channel, message, lost.signal);
+        if (message !== null) return this.#intake.track(this.#process(channel, message, lost.signal));
         failure ??= new Error('RabbitMQ cancelled the consumer: the queue was deleted, or its node is down.');
         onClose();
       };

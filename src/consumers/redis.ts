@@ -116,7 +116,6 @@ class RedisSource implements MessageSource {
   readonly #options: Required<RedisOnly>;
   /** The ids of entries that were received, until their acknowledgement is answered. */
   #held = new Set<string>();
-  readonly #processing = new Set<Promise<void>>();
   #acknowledgeable: string[] = [];
   #isFlushing = false;
   /** Of entries that were not processed before the stop. */
@@ -158,7 +157,6 @@ class RedisSource implements MessageSource {
     }
     await this.#reading;
     await this.#intake.idle();
-    await Promise.all(this.#processing);
     clearInterval(this.#extending);
     try {
       if (!this.#link?.isReady && this.#held.size > 0) await this.#open();
@@ -260,9 +258,7 @@ class RedisSource implements MessageSource {
         this.#acknowledge(id);
         continue;
       }
-      const processing = this.#process(id, fields);
-      this.#processing.add(processing);
-      void processing.then(() => this.#processing.delete(processing));
+      this.#intake.track(this.#process(id, fields));
     }
     if (deleted > 0) this.#intake.warn('entries were deleted from the stream before they were processed', { deleted });
   }

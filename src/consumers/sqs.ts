@@ -190,7 +190,7 @@ class SqsSource implements MessageSource {
       const group = message.Attributes?.MessageGroupId;
       const blocked = (group === undefined ? undefined : groups.get(group)) ?? quietController();
       if (group !== undefined) groups.set(group, blocked);
-      void this.#process(message, blocked);
+      this.#intake.track(this.#process(message, blocked));
     }
   }
 
@@ -210,9 +210,7 @@ class SqsSource implements MessageSource {
     const isHandedOver = deadLetterQueueUrl !== undefined && (kind === 'failed' || kind === 'rejected');
     if (isHandedOver || kind === 'processed' || kind === 'duplicate' || kind === 'skipped') {
       this.#deletable.push(message);
-      this.#deleting ??= this.#delete().finally(() => {
-        this.#deleting = undefined;
-      });
+      this.#deleting ??= this.#delete();
       return;
     }
     const seconds = kind === 'released' ? 0 : redeliverySeconds(message);
@@ -255,6 +253,8 @@ class SqsSource implements MessageSource {
         await pause(100 * 2 ** tries, this.#intake.stopping);
       }
     }
+    // In the same turn as the check above: a message that is added later finds that nothing deletes it.
+    this.#deleting = undefined;
   }
 
   async #release(): Promise<void> {

@@ -24,6 +24,8 @@ export interface ConsumerScene {
   consumer(options: ConsumerOptions<pg.PoolClient>): EventConsumer;
   /** The bodies of all dead letters, and of each the reason where the broker carries one. */
   deadLetters(count: number): Promise<{ body: string; reason?: string | undefined }[]>;
+  /** How many messages the broker has delivered and not seen acknowledged, with the connections of consumers closed. */
+  unsettled?(): Promise<number>;
   /** Breaks the connections of consumers, and lets them connect again. */
   cutConnections?(): Promise<void>;
 }
@@ -183,6 +185,29 @@ export function testConsumer(
         { key: 'a', n: 1 },
         { key: 'a', n: 2 },
       ]);
+    });
+
+    test('stop acknowledges the last message in flight before it resolves', async () => {
+      const scene = await createScene();
+      const started = deferred();
+      const finish = deferred();
+      const first = await booking(scene, async () => {
+        started.resolve();
+        await finish.promise;
+      });
+      await scene.publish([envelopeOf('a', 0)]);
+      await within(started.promise, { what: 'it is in flight', timeoutMs: 30_000 });
+      const stopped = first.consumer.stop();
+      finish.resolve();
+      await stopped;
+      expect(await first.effects()).toEqual([{ key: 'a', n: 0 }]);
+      await scene.unsettled?.().then((count) => expect(count).toBe(0));
+
+      const second = await booking(scene);
+      await scene.publish([envelopeOf('a', 1)]);
+      await settled(second.consumer, 1);
+      await second.consumer.stop();
+      expect(await second.effects()).toEqual([{ key: 'a', n: 1 }]);
     });
 
     test('stop gives up handlers that ignore it, and their messages are delivered again', async () => {

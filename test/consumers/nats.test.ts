@@ -51,6 +51,10 @@ async function createScene(): Promise<ConsumerScene> {
         }),
       );
     },
+    async unsettled() {
+      await consuming?.close();
+      return (await manager.consumers.info(stream, 'billing')).num_ack_pending;
+    },
     async cutConnections() {
       await consuming?.close();
     },

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vit
 import { consumeSqs } from '../../src/publishers/sqs.ts';
 import { QueueConsumer, testAccess } from '../publishers/aws-queue.ts';
 import { fileService } from '../support/services.ts';
-import { until } from '../support/wait.ts';
+import { deferred, until } from '../support/wait.ts';
 import { type ConsumerScene, envelopeOf, silent, type TestMessage, testConsumer } from './consumer-suite.ts';
 
 const server = fileService('sqs');
@@ -33,11 +33,19 @@ async function publishTo(queueUrl: string, messages: readonly TestMessage[]): Pr
   }
 }
 
+/** Messages that the queue has, delivered or not. */
+async function unsettledIn(queueUrl: string): Promise<number> {
+  const names = ['ApproximateNumberOfMessages', 'ApproximateNumberOfMessagesNotVisible'] as const;
+  const { Attributes = {} } = await client.getQueueAttributes({ QueueUrl: queueUrl, AttributeNames: [...names] });
+  return names.reduce((sum, name) => sum + Number(Attributes[name]), 0);
+}
+
 async function createScene(): Promise<ConsumerScene> {
   const [queueUrl, dead] = [await reader.createQueue('fifo'), await reader.createQueue('fifo')];
   return {
     consumer: (options) => consumeSqs({ ...options, client, queueUrl, deadLetterQueueUrl: dead, waitSeconds: 1 }),
     publish: (messages) => publishTo(queueUrl, messages),
+    unsettled: () => unsettledIn(queueUrl),
     async deadLetters(count) {
       const letters = await reader.read(dead, count);
       return letters.map(({ body, headers }) => ({ body, reason: headers['dead-letter-reason'] }));
@@ -74,6 +82,38 @@ describe('the consumer of SQS', () => {
     expect(calls).toEqual([0, 0, 1]);
     expect(consumer.stats()).toMatchObject({ failed: 2, released: 2, deadLettered: 0 });
     expect(await reader.read(dead, 1)).toHaveLength(1);
+  });
+
+  test('deletes a message that is processed while the deletion of another one ends', async () => {
+    const queueUrl = await reader.createQueue('standard');
+    // The second handler ends so many turns after SQS has answered to the deletion of the first message.
+    for (let turns = 0; turns < 12; turns++) {
+      const deleted = deferred();
+      const deleteMessageBatch: SQS['deleteMessageBatch'] = async (input: never) => {
+        const result = await client.deleteMessageBatch(input);
+        deleted.resolve();
+        return result;
+      };
+      const consumer = consumeSqs({
+        client: Object.assign(Object.create(client) as SQS, { deleteMessageBatch }),
+        queueUrl,
+        waitSeconds: 0,
+        logger: silent,
+        async handle(event) {
+          if ((event.payload as { n: number }).n === 0) return;
+          await deleted.promise;
+          for (let turn = 0; turn < turns; turn++) await Promise.resolve();
+        },
+      });
+      onTestFinished(() => consumer.stop());
+      for (const n of [0, 1]) {
+        await client.sendMessage({ QueueUrl: queueUrl, MessageBody: String(envelopeOf(`k${n}`, n).body) });
+      }
+      await consumer.start();
+      const isEmpty = async () => (await unsettledIn(queueUrl)) === 0;
+      await until(isEmpty, { what: `both are deleted, after ${turns} turns`, timeoutMs: 5_000 });
+      await consumer.stop();
+    }
   });
 
   test('keeps a message invisible while it works longer than the visibility timeout', async () => {
