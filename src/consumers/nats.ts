@@ -1,4 +1,5 @@
 import type { EventCatalogue } from '../catalogue/catalogue.ts';
+import { inTime } from './client-calls.ts';
 import { type ConsumerOptions, readConsumerOptions, resolveConsumerOptions } from './consumer-options.ts';
 import { EventConsumer, type MessageSource } from './event-consumer.ts';
 import { pause } from './event-processor.ts';
@@ -34,13 +35,15 @@ interface NatsOnly {
   consumer(): Promise<JetstreamConsumer>;
   /** Messages that are fetched ahead of their acknowledgement, from 1 to 65,535. Default twice `inFlightMax`. */
   prefetchMax?: number;
+  /** Milliseconds for `consumer()` and for NATS to answer, from 1 to 600,000. Default 30,000: connecting has 20,000 by default. */
+  connectTimeoutMs?: number;
 }
 
 /** Options of `consumeNats()`. */
 export type NatsConsumerOptions<Tx, Catalogue extends EventCatalogue = EventCatalogue> = NatsOnly &
   ConsumerOptions<Tx, Catalogue>;
 
-const own = ['consumer', 'prefetchMax'];
+const own = ['consumer', 'prefetchMax', 'connectTimeoutMs'];
 const reopenDelayMaxMs = 10_000;
 const redeliveryDelayMs = 100;
 /** JetStream's default, in nanoseconds. */
@@ -70,14 +73,17 @@ export function consumeNats<Tx, Catalogue extends EventCatalogue = EventCatalogu
     throw fail("consumer must be a function: () => jetstream(connection).consumers.get('STREAM', 'consumer').");
   }
   const intake = new Intake(resolveConsumerOptions('consumeNats', options, own));
-  const prefetchMax = whole('prefetchMax', Math.min(65_535, 2 * intake.options.inFlightMax), 1, 65_535);
-  return new EventConsumer(intake, new NatsSource(intake, () => options.consumer(), prefetchMax));
+  const source = new NatsSource(intake, {
+    consumer: async () => options.consumer(),
+    prefetchMax: whole('prefetchMax', Math.min(65_535, 2 * intake.options.inFlightMax), 1, 65_535),
+    connectTimeoutMs: whole('connectTimeoutMs', 30_000, 1, 600_000),
+  });
+  return new EventConsumer(intake, source);
 }
 
 class NatsSource implements MessageSource {
   readonly #intake: Intake;
-  readonly #getConsumer: () => Promise<JetstreamConsumer>;
-  readonly #prefetchMax: number;
+  readonly #options: Required<NatsOnly>;
   /** Messages that are not settled. */
   readonly #unsettled = new Set<JetstreamIncoming>();
   /** Messages that were not processed before the stop. */
@@ -86,19 +92,19 @@ class NatsSource implements MessageSource {
   #reading: Promise<void> | undefined;
   #extending: NodeJS.Timeout | undefined;
 
-  constructor(intake: Intake, getConsumer: () => Promise<JetstreamConsumer>, prefetchMax: number) {
+  constructor(intake: Intake, options: Required<NatsOnly>) {
     this.#intake = intake;
-    this.#getConsumer = getConsumer;
-    this.#prefetchMax = prefetchMax;
+    this.#options = options;
   }
 
   async start(): Promise<void> {
-    await this.#open();
+    this.#messages = await this.#open();
     this.#reading = this.#read();
   }
 
   async stop(): Promise<void> {
-    await this.#messages?.close();
+    // Ends the reading below. It is not waited for: it ends only where something reads.
+    void this.#messages?.close();
     await this.#reading;
     await this.#intake.idle();
     clearInterval(this.#extending);
@@ -106,27 +112,30 @@ class NatsSource implements MessageSource {
     for (const message of this.#released.splice(0)) quietly(() => message.nak(redeliveryDelayMs));
   }
 
-  async #open(): Promise<void> {
-    const consumer = await this.#getConsumer();
-    const { config } = await consumer.info();
+  async #open(): Promise<JetstreamMessages> {
+    const before = inTime(this.#options.connectTimeoutMs, this.#intake.stopping);
+    const consumer = await before(this.#options.consumer());
+    const { config } = await before(consumer.info());
     const ackWaitMs = (config.ack_wait ?? ackWaitDefault) / 1_000_000;
     clearInterval(this.#extending);
     const extend = () => {
       for (const message of this.#unsettled) quietly(() => message.working());
     };
     this.#extending = setInterval(extend, Math.max(50, ackWaitMs / 3));
-    this.#messages = await consumer.consume({ max_messages: this.#prefetchMax });
+    return before(consumer.consume({ max_messages: this.#options.prefetchMax }), (late) => late.close());
   }
 
   async #read(): Promise<void> {
     const { stopping } = this.#intake;
     for (let tries = 0; !stopping.aborted; tries++) {
       try {
-        if (this.#messages === undefined) await this.#open();
-        for await (const message of this.#messages as unknown as JetstreamMessages) {
+        this.#messages ??= await this.#open();
+        // The consumer was stopped as this opened: stop() did not find it.
+        if (stopping.aborted) return void this.#messages.close();
+        for await (const message of this.#messages) {
           tries = 0;
           this.#intake.track(this.#process(message));
-          await this.#intake.room(this.#prefetchMax);
+          await this.#intake.room(this.#options.prefetchMax);
         }
         if (stopping.aborted) return;
         throw new Error('NATS ended the consumer: the connection was closed, or the consumer was deleted.');

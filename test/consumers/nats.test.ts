@@ -1,11 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import { AckPolicy, jetstream, jetstreamManager } from '@nats-io/jetstream';
 import { connect, headers as createHeaders, type NatsConnection } from '@nats-io/transport-node';
-import { afterAll, beforeAll } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { consumeNats } from '../../src/publishers/nats.ts';
 import { fileService } from '../support/services.ts';
-import { until } from '../support/wait.ts';
-import { type ConsumerScene, testConsumer } from './consumer-suite.ts';
+import { deferred, until, within } from '../support/wait.ts';
+import { type ConsumerScene, silent, testConsumer } from './consumer-suite.ts';
 
 const server = fileService('nats');
 let connection: NatsConnection;
@@ -62,3 +62,83 @@ async function createScene(): Promise<ConsumerScene> {
 }
 
 testConsumer('NATS JetStream', createScene, { cutsConnections: true });
+
+describe('the consumer of NATS JetStream', () => {
+  /** A stream with a durable consumer, and a connection for its consumer that a test may close. */
+  async function createStream() {
+    const stream = `orders-${randomUUID()}`;
+    const manager = await jetstreamManager(connection);
+    await manager.streams.add({ name: stream, subjects: [stream] });
+    await manager.consumers.add(stream, { durable_name: 'billing', ack_policy: AckPolicy.Explicit });
+    const open = async () => {
+      const own = await connect({ servers: server.url, reconnect: false });
+      onTestFinished(() => own.close());
+      return own;
+    };
+    const get = (own: NatsConnection) => jetstream(own).consumers.get(stream, 'billing');
+    return { stream, manager, open, get };
+  }
+
+  test.each(['after the stop', 'never'])(
+    'stop ends while a lost consumer is opened again, which ends %s',
+    async (end) => {
+      const { open, get } = await createStream();
+      const first = await open();
+      const [again, answer] = [deferred(), deferred()];
+      const consumer = consumeNats({
+        logger: silent,
+        async consumer() {
+          if (!first.isClosed()) return get(first);
+          again.resolve();
+          await answer.promise;
+          return get(connection);
+        },
+        handle() {},
+      });
+      await consumer.start();
+      await first.close();
+      await within(again.promise, { what: 'it is opened again' });
+      const stopped = consumer.stop();
+      await until(() => consumer.stats().state !== 'running', { what: 'it is stopping' });
+      if (end === 'after the stop') answer.resolve();
+      await within(stopped, { what: 'it has stopped', timeoutMs: 5_000 });
+      expect(consumer.stats().state).toBe('idle');
+    },
+  );
+
+  test('stop ends when it is called as a lost consumer has been opened again', async () => {
+    const { open, get } = await createStream();
+    // So many turns after the client has answered.
+    for (let turns = 0; turns < 12; turns++) {
+      const first = await open();
+      const opened = deferred();
+      const consumer = consumeNats({
+        logger: silent,
+        async consumer() {
+          if (!first.isClosed()) return get(first);
+          const real = await get(connection);
+          return {
+            info: () => real.info(),
+            async consume(options) {
+              const messages = await real.consume(options);
+              opened.resolve();
+              return messages;
+            },
+          };
+        },
+        handle() {},
+      });
+      await consumer.start();
+      await first.close();
+      await within(opened.promise, { what: 'it is opened again' });
+      for (let turn = 0; turn < turns; turn++) await Promise.resolve();
+      await within(consumer.stop(), { what: `it has stopped, after ${turns} turns`, timeoutMs: 5_000 });
+    }
+  });
+
+  test('start fails when nothing answers in time', async () => {
+    const consumer = consumeNats({ consumer: () => new Promise(() => {}), connectTimeoutMs: 100, handle() {} });
+    await expect(consumer.start()).rejects.toThrow('No answer in time');
+    expect(consumer.stats().state).toBe('idle');
+  });
+});
