@@ -15,3 +15,13 @@ export function inTime(timeoutMs: number, stopping: AbortSignal): InTime {
     }
   };
 }
+
+const answerTimeoutMs = 5_000;
+
+/** Waits for the answer of a broker, but not for that of a connection that is dead and not known to be. Returns whether it came. */
+export async function answered(call: Promise<unknown>): Promise<boolean> {
+  return untilAborted(call, AbortSignal.timeout(answerTimeoutMs)).then(
+    () => true,
+    () => false,
+  );
+}
