@@ -7,8 +7,9 @@ import { type DeadLetterReason, Intake, quietController } from './intake.ts';
 import { deadLetterHeaders, lowerCaseHeaders } from './message-headers.ts';
 
 interface SqsAttribute {
-  readonly DataType?: string | undefined;
+  readonly DataType: string | undefined;
   readonly StringValue?: string | undefined;
+  readonly BinaryValue?: Uint8Array | undefined;
 }
 
 /** A message as SQS delivers it. */
@@ -52,7 +53,7 @@ export interface SqsCalls {
     input: {
       QueueUrl: string;
       MessageBody: string;
-      MessageAttributes: Record<string, { DataType: string; StringValue: string }>;
+      MessageAttributes: Record<string, SqsAttribute>;
       MessageGroupId?: string;
       MessageDeduplicationId?: string;
     },
@@ -70,7 +71,7 @@ interface SqsOnly {
    */
   deadLetterQueueUrl?: string;
   /**
-   * Seconds until SQS delivers a message again that a crashed consumer had, from 3 to 43,200. It is extended while a message is in work.
+   * Seconds until SQS delivers a message again that a crashed consumer had, from 3 to 43,200. It is extended while a message is being processed.
    * Default 30.
    */
   visibilitySeconds?: number;
@@ -88,13 +89,15 @@ const own = ['client', 'queueUrl', 'deadLetterQueueUrl', 'visibilitySeconds', 'w
 /** SQS's limits. */
 const batchSizeMax = 10;
 const attributesMax = 10;
+/** The characters that SQS does not take: those that XML does not. */
+const forbidden = /[^\t\n\r\u{20}-\u{D7FF}\u{E000}-\u{FFFD}\u{10000}-\u{10FFFF}]/gu;
 const pollDelayMaxMs = 10_000;
 const redeliverySecondsMax = 300;
 const deleteTriesMax = 4;
 
 /**
- * Consumes a queue of SQS, standard or FIFO. A processed message is deleted. While a message waits or is in work, its visibility timeout is
- * extended.
+ * Consumes a queue of SQS, standard or FIFO. A processed message is deleted. While a message waits or is being processed, its visibility
+ * timeout is extended.
  *
  * @example
  * import { SQS } from '@aws-sdk/client-sqs';
@@ -231,21 +234,25 @@ class SqsSource implements MessageSource {
   }
 
   async #handOver(message: SqsIncoming, reason: DeadLetterReason, queueUrl: string): Promise<void> {
+    const { Body = '', MessageAttributes = {} } = message;
     const { MessageGroupId, MessageDeduplicationId } = message.Attributes ?? {};
-    const attributes: [string, { DataType: string; StringValue: string }][] = Object.entries(
-      message.MessageAttributes ?? {},
-    ).map(([name, { StringValue = '' }]) => [name, { DataType: 'String', StringValue }]);
-    for (const [name, StringValue] of Object.entries(deadLetterHeaders(reason))) {
-      if (attributes.length < attributesMax) attributes.push([name, { DataType: 'String', StringValue }]);
-    }
-    const input = {
-      QueueUrl: queueUrl,
-      MessageBody: message.Body ?? '',
-      MessageAttributes: Object.fromEntries(attributes),
-      ...(MessageGroupId !== undefined && { MessageGroupId }),
-      ...(MessageDeduplicationId !== undefined && { MessageDeduplicationId }),
+    const send = (attributes: Readonly<Record<string, SqsAttribute>>) => {
+      const input = {
+        QueueUrl: queueUrl,
+        MessageBody: Body,
+        MessageAttributes: { ...attributes },
+        ...(MessageGroupId !== undefined && { MessageGroupId }),
+        ...(MessageDeduplicationId !== undefined && { MessageDeduplicationId }),
+      };
+      return this.#inTime((options) => this.#options.client.sendMessage(input, options));
     };
-    await this.#inTime((options) => this.#options.client.sendMessage(input, options));
+    try {
+      await send(withReason(MessageAttributes, reason));
+    } catch (error) {
+      // Above all when it is as large as SQS allows: then the reason is only in the log.
+      if (!isRefused(error)) throw error;
+      await send(MessageAttributes);
+    }
   }
 
   /** Deletes what is processed, until nothing is left. What cannot be deleted is delivered again, and the inbox skips it. */
@@ -324,6 +331,26 @@ class NoAnswer extends Error {}
 
 function toEntry({ ReceiptHandle = '' }: SqsIncoming, index: number): { Id: string; ReceiptHandle: string } {
   return { Id: String(index), ReceiptHandle };
+}
+
+/** The attributes of a message, and as many of a dead letter as there is room for. */
+function withReason(
+  given: Readonly<Record<string, SqsAttribute>>,
+  reason: DeadLetterReason,
+): Record<string, SqsAttribute> {
+  const attributes = { ...given };
+  for (const [name, value] of Object.entries(deadLetterHeaders(reason))) {
+    if (Object.keys(attributes).length >= attributesMax) break;
+    attributes[name] = { DataType: 'String', StringValue: value.replace(forbidden, '\uFFFD') };
+  }
+  return attributes;
+}
+
+/** Whether SQS refuses the message itself, e.g. for its size. */
+function isRefused(error: unknown): boolean {
+  return (
+    error instanceof Error && /(?:^|\.)(?:InvalidParameter|InvalidMessageContents|InvalidAttribute)/.test(error.name)
+  );
 }
 
 /** Longer with each delivery. */

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
-import { SQS } from '@aws-sdk/client-sqs';
+import { type MessageAttributeValue, SQS } from '@aws-sdk/client-sqs';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { Reject } from '../../src/index.ts';
 import { consumeSqs } from '../../src/publishers/sqs.ts';
 import { QueueConsumer, testAccess } from '../publishers/aws-queue.ts';
 import { fileService } from '../support/services.ts';
@@ -215,5 +216,50 @@ describe('the consumer of SQS', () => {
     finish.resolve();
     await within(stopped, { what: 'it has stopped', timeoutMs: 5_000 });
     expect(consumer.stats()).toMatchObject({ state: 'idle', inFlight: 0, waiting: 0 });
+  });
+
+  /** The dead letter of a message that cannot be read, with these attributes. */
+  async function deadLetterOf(
+    body: string,
+    attributes: Record<string, MessageAttributeValue>,
+    MaximumMessageSize = 1_024,
+  ) {
+    const [queueUrl, dead] = [await reader.createQueue('standard'), await reader.createQueue('standard')];
+    for (const QueueUrl of [queueUrl, dead]) {
+      await client.setQueueAttributes({ QueueUrl, Attributes: { MaximumMessageSize: String(MaximumMessageSize) } });
+    }
+    const consumer = consumeSqs({
+      client,
+      queueUrl,
+      deadLetterQueueUrl: dead,
+      waitSeconds: 0,
+      logger: silent,
+      handle() {
+        throw new Reject('no \u0001 paper');
+      },
+    });
+    onTestFinished(() => consumer.stop());
+    await client.sendMessage({ QueueUrl: queueUrl, MessageBody: body, MessageAttributes: attributes });
+    await consumer.start();
+    await until(() => consumer.stats().deadLettered === 1, { what: 'it is dead-lettered' });
+    const [letter] = await reader.receive(dead);
+    return letter;
+  }
+
+  test('a dead letter has the attributes of its message, whatever their types', async () => {
+    const attributes = {
+      bytes: { DataType: 'Binary', BinaryValue: new Uint8Array([0, 255, 7]) },
+      count: { DataType: 'Number', StringValue: '3' },
+      custom: { DataType: 'String.custom', StringValue: 'x' },
+    };
+    const letter = await deadLetterOf(String(envelopeOf('a', 0).body), attributes);
+    expect(letter?.MessageAttributes).toMatchObject(attributes);
+    expect(letter?.MessageAttributes?.['dead-letter-reason']?.StringValue).toBe('Reject: no \uFFFD paper');
+  });
+
+  test('a message as large as the queue allows becomes a dead letter without the reason', async () => {
+    const attributes = { a: { DataType: 'String', StringValue: 'b' } };
+    const letter = await deadLetterOf('x'.repeat(1_024 - 8), attributes);
+    expect([letter?.Body?.length, Object.keys(letter?.MessageAttributes ?? {})]).toEqual([1_016, ['a']]);
   });
 });
