@@ -1,11 +1,13 @@
 import { randomUUID } from 'node:crypto';
-import { AckPolicy, jetstream, jetstreamManager } from '@nats-io/jetstream';
-import { connect, headers as createHeaders, type NatsConnection } from '@nats-io/transport-node';
+import { AckPolicy, type ConsumerConfig, jetstream, jetstreamManager } from '@nats-io/jetstream';
+import { connect, headers as createHeaders, type NatsConnection, nanos } from '@nats-io/transport-node';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { Reject } from '../../src/index.ts';
 import { consumeNats } from '../../src/publishers/nats.ts';
 import { fileService } from '../support/services.ts';
+import { startTcpProxy } from '../support/tcp-proxy.ts';
 import { deferred, until, within } from '../support/wait.ts';
-import { type ConsumerScene, silent, testConsumer } from './consumer-suite.ts';
+import { type ConsumerScene, envelopeOf, silent, testConsumer } from './consumer-suite.ts';
 
 const server = fileService('nats');
 let connection: NatsConnection;
@@ -65,11 +67,11 @@ testConsumer('NATS JetStream', createScene, { cutsConnections: true });
 
 describe('the consumer of NATS JetStream', () => {
   /** A stream with a durable consumer, and a connection for its consumer that a test may close. */
-  async function createStream() {
+  async function createStream(config: Partial<ConsumerConfig> = {}) {
     const stream = `orders-${randomUUID()}`;
     const manager = await jetstreamManager(connection);
     await manager.streams.add({ name: stream, subjects: [stream] });
-    await manager.consumers.add(stream, { durable_name: 'billing', ack_policy: AckPolicy.Explicit });
+    await manager.consumers.add(stream, { durable_name: 'billing', ack_policy: AckPolicy.Explicit, ...config });
     const open = async () => {
       const own = await connect({ servers: server.url, reconnect: false });
       onTestFinished(() => own.close());
@@ -140,5 +142,57 @@ describe('the consumer of NATS JetStream', () => {
     const consumer = consumeNats({ consumer: () => new Promise(() => {}), connectTimeoutMs: 100, handle() {} });
     await expect(consumer.start()).rejects.toThrow('No answer in time');
     expect(consumer.stats().state).toBe('idle');
+  });
+
+  test('start that fails leaves nothing behind', async () => {
+    const { open, get } = await createStream();
+    const real = await get(await open());
+    const consumer = consumeNats({
+      consumer: async () => ({ info: () => real.info(), consume: () => Promise.reject(new Error('no permission')) }),
+      handle() {},
+    });
+    const timers = () => process.getActiveResourcesInfo().filter((name) => name === 'Timeout').length;
+    const before = timers();
+    await expect(consumer.start()).rejects.toThrow('no permission');
+    expect(timers()).toBeLessThanOrEqual(before);
+  });
+
+  test('a dead letter that is not sent is not counted, and NATS delivers the message again', async () => {
+    const { stream, open, get } = await createStream({ ack_wait: nanos(500) });
+    let terminated = 0;
+    connection.subscribe(`$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.${stream}.>`, {
+      callback: () => void terminated++,
+    });
+    const first = await open();
+    const consumer = consumeNats({
+      logger: silent,
+      consumer: () => get(first.isClosed() ? connection : first),
+      async handle() {
+        await first.close();
+        throw new Reject('no such customer');
+      },
+    });
+    onTestFinished(() => consumer.stop());
+    await consumer.start();
+    await jetstream(connection).publish(stream, String(envelopeOf('a', 0).body));
+    await until(() => terminated === 1, { what: 'NATS has terminated it' });
+    expect(consumer.stats()).toMatchObject({ released: 1, deadLettered: 1 });
+  });
+
+  test('stop resolves when NATS has the acknowledgements that are under way', async () => {
+    const { stream, manager, get } = await createStream();
+    const { hostname, port } = new URL(server.url);
+    const proxy = await startTcpProxy({ host: hostname, port: Number(port) });
+    const slow = await connect({ servers: proxy.url(server.url), reconnect: false });
+    onTestFinished(async () => {
+      await slow.close();
+      await proxy.close();
+    });
+    const consumer = consumeNats({ logger: silent, consumer: () => get(slow), handle: () => proxy.delayMs(300) });
+    await consumer.start();
+    await jetstream(connection).publish(stream, String(envelopeOf('a', 0).body));
+    await until(() => consumer.stats().processed === 1, { what: 'it is processed' });
+    await consumer.stop();
+    expect((await manager.consumers.info(stream, 'billing')).num_ack_pending).toBe(0);
   });
 });
