@@ -25,6 +25,8 @@ export interface ConsumerEvents {
   sequence: [ConsumedEvent & { finding: SequenceFinding; seq: string; highest: string }];
   /** The broker is unreachable, or refuses; the consumer tries again. */
   disconnected: [{ error: string }];
+  /** Kafka: the client gave up, as its `restartOnFailure` tells it to or because of the error. The consumer is idle; `start()` may be called. */
+  crashed: [{ error: string }];
 }
 
 export interface ConsumerCounters {

@@ -6,7 +6,7 @@ import { type ResolvedRetry, type RetryPolicy, resolveRetry } from '../relay/eve
 import { type Logger, stderrLogger } from '../telemetry/logging.ts';
 import type { EventToConsume } from './newest-event.ts';
 
-/** What a handler of a consumer gets besides the event. */
+/** The second argument of a handler. */
 export interface ConsumerContext {
   /** Aborted after `timeoutMs`, and when the consumer has to stop without waiting longer. Pass it on, e.g. to `fetch`. */
   readonly signal: AbortSignal;
@@ -29,7 +29,7 @@ export interface CommonConsumerOptions {
    * the sender retries.
    */
   retry?: RetryPolicy;
-  /** Events processed at the same time at most, from 1 to 10,000. Events of one key are processed one after the other. Default 16. */
+  /** How many events are processed at once, from 1 to 10,000. Events of one key are processed one after the other. Default 16. */
   inFlightMax?: number;
   /**
    * Milliseconds for one call of the handler, from 1 to 3,600,000. Then `ctx.signal` is aborted and the attempt has failed. With
@@ -39,7 +39,7 @@ export interface CommonConsumerOptions {
   timeoutMs?: number;
   /**
    * Milliseconds that `stop()` waits for handlers in flight, from 0 to 3,600,000. Then their `ctx.signal` is aborted and the broker
-   * delivers their messages again. Default 30,000.
+   * delivers their messages again. The platform has to give the process 20 seconds more than this. Default 10,000, as for a relay.
    */
   stopTimeoutMs?: number;
   /**
@@ -78,8 +78,9 @@ export interface Reading<Catalogue extends EventCatalogue> {
    */
   events?: Catalogue;
   /**
-   * What becomes of an event whose version is newer than the catalogue's: `deadLetter`; `retry`, which holds it and the later ones of its
-   * key back until a consumer with a newer catalogue is deployed; or `deliver`, as it was emitted, unchecked. Default `deadLetter`.
+   * What to do with an event whose version is newer than the catalogue's: `deadLetter`; `retry`, which holds it and the later ones of its
+   * key back until a consumer with a newer catalogue is deployed; or `deliver`, as it was emitted, unchecked. Default `deadLetter`, other
+   * than for a relay: a relay puts the event back into its queue, but here it is one of `inFlightMax`, so a few of them stop the consumer.
    */
   unknownVersions?: UnknownVersions;
 }
@@ -149,7 +150,7 @@ export function resolveConsumerOptions(
     retry: resolveRetry(options.retry ?? defaults.retry ?? {}, { base }),
     inFlightMax: whole('inFlightMax', 16, 1, 10_000),
     timeoutMs: whole('timeoutMs', defaults.timeoutMs ?? 30_000, 1, hourMs),
-    stopTimeoutMs: whole('stopTimeoutMs', 30_000, 0, hourMs),
+    stopTimeoutMs: whole('stopTimeoutMs', 10_000, 0, hourMs),
     checkSequence: flag('checkSequence', false),
     logger: options.logger ?? stderrLogger,
   };

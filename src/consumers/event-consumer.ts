@@ -5,8 +5,11 @@ import type { Intake } from './intake.ts';
 
 /** Where the messages of a consumer come from. */
 export interface MessageSource {
-  /** Connects and begins to receive. Fails if the broker cannot be reached. */
-  start(): Promise<void>;
+  /**
+   * Connects and begins to receive. Fails if the broker cannot be reached, and leaves nothing open then. `crashed` is called when the
+   * client gives up later and receives no more.
+   */
+  start(crashed: (error: unknown) => void): Promise<void>;
   /** Receives no more, waits for what was received, acknowledges it and disconnects. The intake is closed by then. */
   stop(): Promise<void>;
 }
@@ -41,7 +44,7 @@ export class EventConsumer extends EventEmitter<ConsumerEvents> {
       this.#state = 'starting';
       this.#intake.open();
       try {
-        await this.#source.start();
+        await this.#source.start((error) => this.#crashed(error));
         this.#state = 'running';
       } catch (error) {
         this.#state = 'idle';
@@ -76,6 +79,13 @@ export class EventConsumer extends EventEmitter<ConsumerEvents> {
     return { state: this.#state, inFlight, waiting: pending - inFlight, ...counters };
   }
 
+  #crashed(error: unknown): void {
+    if (this.#state !== 'running') return;
+    this.#state = 'idle';
+    this.#intake.close();
+    this.#intake.crashed(error);
+  }
+
   /** One after the other, whatever became of the one before. */
   #inTurn<T>(work: () => Promise<T>): Promise<T> {
     const mine = this.#turn.then(work);
@@ -93,4 +103,5 @@ const names: readonly (keyof ConsumerEvents)[] = [
   'released',
   'sequence',
   'disconnected',
+  'crashed',
 ];

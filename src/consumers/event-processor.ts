@@ -43,7 +43,7 @@ export interface ProcessorReports {
 
 const outageDelayMaxMs = 5_000;
 
-/** Calls the handler for one event after the other's attempts: deduplicated, in the trace of its emitter, and with retries. */
+/** Calls the handler for one event: deduplicated, in the trace of its emitter, and with retries. */
 export class EventProcessor {
   readonly #options: ResolvedConsumerOptions;
   readonly #reports: ProcessorReports;
@@ -191,7 +191,7 @@ class HandlerCall {
   }
 }
 
-/** What has no fault of the event in it: the database of the inbox is down, or not set up. */
+/** Not the fault of the event: the database of the inbox is down, or not set up. */
 const outages: ReadonlySet<string> = new Set([
   'POSTCOMMIT_E_DATABASE_UNREACHABLE',
   'POSTCOMMIT_E_DATABASE_REFUSED',

@@ -158,6 +158,12 @@ export class Intake {
     this.#tell('disconnected', { error: errorText(error) });
   }
 
+  /** Reports that the client gave up. */
+  crashed(error: unknown): void {
+    this.options.logger.error({ error: errorText(error) }, 'consumer crashed');
+    this.#tell('crashed', { error: errorText(error) });
+  }
+
   async #process(event: ReceivedEvent, delivery: IntakeMessage): Promise<Processed> {
     const ending = eitherSignal(this.#stopping.signal, delivery.lost);
     try {
@@ -259,7 +265,10 @@ function factsOf({ id, type, key }: ReceivedEvent): ConsumedEvent {
 
 function requireSignedId({ id }: ReceivedEvent, signedId: string | undefined): void {
   if (signedId === undefined || id === signedId.toLowerCase()) return;
-  throw new PostcommitError('POSTCOMMIT_E_BAD_MESSAGE', `The id of the event is ${id}, but the signed one is another.`);
+  throw new PostcommitError(
+    'POSTCOMMIT_E_BAD_MESSAGE',
+    `The id of the event is ${id}, but the signature is for another id.`,
+  );
 }
 
 function stopReason(): PostcommitError {

@@ -43,6 +43,14 @@ export interface KafkaConsumerClient {
     eachBatchAutoResolve: boolean;
     partitionsConsumedConcurrently: number;
   }): Promise<unknown>;
+  readonly events: { readonly CRASH: 'consumer.crash' };
+  /** Returns a function that removes the listener. */
+  on(event: 'consumer.crash', listener: (event: KafkaCrash) => void): () => void;
+}
+
+/** kafkajs reports an error that its own retries did not overcome. It begins again with `restart`, and otherwise ends. */
+export interface KafkaCrash {
+  readonly payload: { readonly error: Error; readonly restart: boolean };
 }
 
 /** The part of a producer that dead letters need. It must be connected. */
@@ -100,7 +108,7 @@ export class KafkaConsumer extends EventConsumer {
   }
 
   override start(): Promise<void> {
-    return this.#source.hasClient ? super.start() : this.#source.start();
+    return this.#source.hasClient ? super.start() : this.#source.start(() => {});
   }
 }
 
@@ -129,7 +137,7 @@ export function consumeKafka<Tx, Catalogue extends EventCatalogue = EventCatalog
 ): KafkaConsumer {
   const { fail, whole } = readConsumerOptions('consumeKafka', options, own);
   const { consumer, topics, deadLetter, fromBeginning } = options;
-  if (consumer !== undefined && typeof consumer?.run !== 'function') {
+  if (consumer !== undefined && (typeof consumer?.run !== 'function' || typeof consumer.on !== 'function')) {
     throw fail('consumer must be a consumer of kafkajs.');
   }
   if (consumer !== undefined && !(Array.isArray(topics) && topics.length > 0)) {
@@ -159,6 +167,7 @@ interface ResolvedKafka extends Pick<KafkaOnly, 'deadLetter'> {
 class KafkaSource implements MessageSource {
   readonly #intake: Intake;
   readonly #options: ResolvedKafka;
+  #stopListening = () => {};
 
   constructor(intake: Intake, options: ResolvedKafka) {
     this.#intake = intake;
@@ -170,22 +179,39 @@ class KafkaSource implements MessageSource {
     return this.#options.consumer !== undefined;
   }
 
-  async start(): Promise<void> {
+  async start(crashed: (error: unknown) => void): Promise<void> {
     const { consumer, topics, fromBeginning, partitionsInFlightMax } = this.#options;
     if (consumer === undefined) {
       throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', 'consumeKafka(): start() needs the option consumer.');
     }
-    await consumer.connect();
-    await consumer.subscribe({ topics, ...(fromBeginning !== undefined && { fromBeginning }) });
-    await consumer.run({
-      eachBatchAutoResolve: false,
-      partitionsConsumedConcurrently: partitionsInFlightMax,
-      eachBatch: (payload) => this.eachBatch(payload),
+    let isStarting = true;
+    let failure: Error | undefined;
+    this.#stopListening = consumer.on(consumer.events.CRASH, ({ payload: { error, restart } }) => {
+      if (restart) this.#intake.disconnected(error);
+      else if (isStarting) failure = error;
+      else crashed(error);
     });
+    try {
+      await consumer.connect();
+      await consumer.subscribe({ topics, ...(fromBeginning !== undefined && { fromBeginning }) });
+      await consumer.run({
+        eachBatchAutoResolve: false,
+        partitionsConsumedConcurrently: partitionsInFlightMax,
+        eachBatch: (payload) => this.eachBatch(payload),
+      });
+      // run() resolves all the same when it could not join the group.
+      if (failure !== undefined) throw failure;
+      isStarting = false;
+    } catch (error) {
+      this.#stopListening();
+      await consumer.disconnect().catch(() => {});
+      throw error;
+    }
   }
 
   /** The client waits for batches in progress, commits their offsets and leaves the group. */
   async stop(): Promise<void> {
+    this.#stopListening();
     await this.#options.consumer?.disconnect();
     await this.#intake.idle();
   }

@@ -1,6 +1,6 @@
 import type { DeadLetterReason } from './intake.ts';
 
-/** Headers by lower-case name. Of a list the last one counts; what is no text becomes one. */
+/** Headers by lower-case name. Of a list the last value counts; non-strings are stringified. */
 export function lowerCaseHeaders(given: Readonly<Record<string, unknown>> | undefined): Record<string, string> {
   // Without a prototype: a header may be named __proto__.
   const headers: Record<string, string> = Object.create(null);

@@ -1,8 +1,9 @@
 import type { EventCatalogue } from '../catalogue/catalogue.ts';
+import { answered, inTime } from './client-calls.ts';
 import { type ConsumerOptions, readConsumerOptions, resolveConsumerOptions } from './consumer-options.ts';
 import { EventConsumer, type MessageSource } from './event-consumer.ts';
 import { pause } from './event-processor.ts';
-import { Intake } from './intake.ts';
+import { Intake, quietController } from './intake.ts';
 import { lowerCaseHeaders } from './message-headers.ts';
 
 /** The part of a JetStream consumer (`@nats-io/jetstream`) that is used here. */
@@ -35,13 +36,15 @@ interface NatsOnly {
   consumer(): Promise<JetstreamConsumer>;
   /** Messages that are fetched ahead of their acknowledgement, from 1 to 65,535. Default twice `inFlightMax`. */
   prefetchMax?: number;
+  /** Milliseconds for `consumer()` and for NATS to answer, from 1 to 600,000. Default 30,000: connecting has 20,000 by default. */
+  connectTimeoutMs?: number;
 }
 
 /** Options of `consumeNats()`. */
 export type NatsConsumerOptions<Tx, Catalogue extends EventCatalogue = EventCatalogue> = NatsOnly &
   ConsumerOptions<Tx, Catalogue>;
 
-const own = ['consumer', 'prefetchMax'];
+const own = ['consumer', 'prefetchMax', 'connectTimeoutMs'];
 const reopenDelayMaxMs = 10_000;
 const redeliveryDelayMs = 100;
 /** JetStream's default, in nanoseconds. */
@@ -49,7 +52,7 @@ const ackWaitDefault = 30_000_000_000;
 
 /**
  * Consumes a JetStream consumer of NATS. A processed message is acknowledged; one that fails for good is terminated, and the
- * server publishes an advisory about it. While a message waits or is in work, its acknowledgement deadline is extended.
+ * server publishes an advisory about it. While a message waits or is being processed, its acknowledgement deadline is extended.
  *
  * @example
  * import { jetstream } from '@nats-io/jetstream';
@@ -71,88 +74,107 @@ export function consumeNats<Tx, Catalogue extends EventCatalogue = EventCatalogu
     throw fail("consumer must be a function: () => jetstream(connection).consumers.get('STREAM', 'consumer').");
   }
   const intake = new Intake(resolveConsumerOptions('consumeNats', options, own));
-  const prefetchMax = whole('prefetchMax', Math.min(65_535, 2 * intake.options.inFlightMax), 1, 65_535);
-  return new EventConsumer(intake, new NatsSource(intake, () => options.consumer(), prefetchMax));
+  const source = new NatsSource(intake, {
+    consumer: async () => options.consumer(),
+    prefetchMax: whole('prefetchMax', Math.min(65_535, 2 * intake.options.inFlightMax), 1, 65_535),
+    connectTimeoutMs: whole('connectTimeoutMs', 30_000, 1, 600_000),
+  });
+  return new EventConsumer(intake, source);
+}
+
+/** A consumer, and what it delivers. */
+interface Session {
+  readonly consumer: JetstreamConsumer;
+  readonly messages: JetstreamMessages;
 }
 
 class NatsSource implements MessageSource {
   readonly #intake: Intake;
-  readonly #getConsumer: () => Promise<JetstreamConsumer>;
-  readonly #prefetchMax: number;
+  readonly #options: Required<NatsOnly>;
   /** Messages that are not settled. */
   readonly #unsettled = new Set<JetstreamIncoming>();
   /** Messages that were not processed before the stop. */
   readonly #released: JetstreamIncoming[] = [];
-  #messages: JetstreamMessages | undefined;
+  #session: Session | undefined;
   #reading: Promise<void> | undefined;
   #extending: NodeJS.Timeout | undefined;
 
-  constructor(intake: Intake, getConsumer: () => Promise<JetstreamConsumer>, prefetchMax: number) {
+  constructor(intake: Intake, options: Required<NatsOnly>) {
     this.#intake = intake;
-    this.#getConsumer = getConsumer;
-    this.#prefetchMax = prefetchMax;
+    this.#options = options;
   }
 
   async start(): Promise<void> {
-    await this.#open();
+    this.#session = await this.#open();
     this.#reading = this.#read();
   }
 
   async stop(): Promise<void> {
-    await this.#messages?.close();
+    // Ends the reading below. It is not waited for: it ends only where something reads.
+    void this.#session?.messages.close();
     await this.#reading;
     await this.#intake.idle();
     clearInterval(this.#extending);
     // Without a delay NATS 2.9 delivered the second of two such messages twice, and the first one not before its ack_wait.
     for (const message of this.#released.splice(0)) quietly(() => message.nak(redeliveryDelayMs));
+    // NATS answers after it has got everything above. The caller closes the connection next.
+    if (this.#session !== undefined) await answered(this.#session.consumer.info());
+    this.#session = undefined;
   }
 
-  async #open(): Promise<void> {
-    const consumer = await this.#getConsumer();
-    const { config } = await consumer.info();
+  async #open(): Promise<Session> {
+    const before = inTime(this.#options.connectTimeoutMs, this.#intake.stopping);
+    const consumer = await before(this.#options.consumer());
+    const { config } = await before(consumer.info());
+    const consume = consumer.consume({ max_messages: this.#options.prefetchMax });
+    const messages = await before(consume, (late) => late.close());
     const ackWaitMs = (config.ack_wait ?? ackWaitDefault) / 1_000_000;
     clearInterval(this.#extending);
     const extend = () => {
       for (const message of this.#unsettled) quietly(() => message.working());
     };
     this.#extending = setInterval(extend, Math.max(50, ackWaitMs / 3));
-    this.#messages = await consumer.consume({ max_messages: this.#prefetchMax });
+    return { consumer, messages };
   }
 
   async #read(): Promise<void> {
     const { stopping } = this.#intake;
     for (let tries = 0; !stopping.aborted; tries++) {
       try {
-        if (this.#messages === undefined) await this.#open();
-        for await (const message of this.#messages as unknown as JetstreamMessages) {
+        const session = this.#session ?? (await this.#open());
+        this.#session = session;
+        // The consumer was stopped as this opened: stop() did not find it.
+        if (stopping.aborted) return void session.messages.close();
+        for await (const message of session.messages) {
           tries = 0;
-          this.#intake.track(this.#process(message));
-          await this.#intake.room(this.#prefetchMax);
+          this.#intake.track(this.#process(message, session.consumer));
+          await this.#intake.room(this.#options.prefetchMax);
         }
         if (stopping.aborted) return;
         throw new Error('NATS ended the consumer: the connection was closed, or the consumer was deleted.');
       } catch (error) {
-        this.#messages = undefined;
         if (stopping.aborted) return;
+        this.#session = undefined;
         this.#intake.disconnected(error);
         await pause(Math.random() * Math.min(reopenDelayMaxMs, 200 * 2 ** Math.min(tries, 10)), stopping);
       }
     }
   }
 
-  async #process(message: JetstreamIncoming): Promise<void> {
+  async #process(message: JetstreamIncoming, consumer: JetstreamConsumer): Promise<void> {
     this.#unsettled.add(message);
+    const lost = quietController();
     const { headers } = message;
     const given = Object.fromEntries((headers?.keys() ?? []).map((name) => [name, headers?.last(name)]));
     const { kind } = await this.#intake.receive({
       message: { body: message.data, headers: lowerCaseHeaders(given) },
       origin: { system: 'nats', destination: message.subject },
-      // Without the reason: servers before 2.10.4 ignore a termination that has one.
-      deadLetter: () => message.term(),
+      lost: lost.signal,
+      deadLetter: () => terminate(message, consumer, lost),
     });
     this.#unsettled.delete(message);
-    if (kind === 'released') this.#released.push(message);
     if (kind === 'processed' || kind === 'duplicate' || kind === 'skipped') await this.#acknowledge(message);
+    else if (kind === 'released' && this.#intake.stopping.aborted) this.#released.push(message);
   }
 
   /** The last ones are waited for: the caller closes the connection after `stop`. */
@@ -160,6 +182,21 @@ class NatsSource implements MessageSource {
     if (this.#intake.stopping.aborted) await message.ackAck().catch(() => {});
     else quietly(() => message.ack());
   }
+}
+
+/**
+ * Without the reason: servers before 2.10.4 ignore a termination that has one. The client drops it silently when its connection is closed,
+ * and ignores a second one, so NATS has to answer to another request on the same connection. If it does not, it delivers the message again.
+ */
+async function terminate(
+  message: JetstreamIncoming,
+  consumer: JetstreamConsumer,
+  lost: AbortController,
+): Promise<void> {
+  quietly(() => message.term());
+  if (await answered(consumer.info())) return;
+  lost.abort();
+  throw new Error('NATS did not confirm the termination: the connection is closed, or the server does not answer.');
 }
 
 /** A closed connection takes no acknowledgement: the server delivers the message again. */

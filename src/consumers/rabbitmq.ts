@@ -1,5 +1,5 @@
 import type { EventCatalogue } from '../catalogue/catalogue.ts';
-import { untilAborted } from '../publishers/failure.ts';
+import { answered, inTime } from './client-calls.ts';
 import { type ConsumerOptions, readConsumerOptions, resolveConsumerOptions } from './consumer-options.ts';
 import { EventConsumer, type MessageSource } from './event-consumer.ts';
 import { pause } from './event-processor.ts';
@@ -48,15 +48,16 @@ interface RabbitmqOnly {
   prefetchMax?: number;
   /** Refuse to share the queue with another consumer. For order per key use a queue with `x-single-active-consumer` instead. Default `false`. */
   exclusive?: boolean;
+  /** Milliseconds for RabbitMQ to accept the connection and the consumer, from 1 to 600,000. Default 10,000. */
+  connectTimeoutMs?: number;
 }
 
 /** Options of `consumeRabbitmq()`. */
 export type RabbitmqConsumerOptions<Tx, Catalogue extends EventCatalogue = EventCatalogue> = RabbitmqOnly &
   ConsumerOptions<Tx, Catalogue>;
 
-const own = ['connect', 'queue', 'prefetchMax', 'exclusive'];
+const own = ['connect', 'queue', 'prefetchMax', 'exclusive', 'connectTimeoutMs'];
 const reconnectDelayMaxMs = 10_000;
-const answerTimeoutMs = 5_000;
 
 /**
  * Consumes a queue of RabbitMQ. A processed message is acknowledged; one that fails for good is rejected without requeue, so RabbitMQ
@@ -85,10 +86,11 @@ export function consumeRabbitmq<Tx, Catalogue extends EventCatalogue = EventCata
   if (queue === undefined) throw fail('queue must be the name of a queue.');
   const intake = new Intake(resolveConsumerOptions('consumeRabbitmq', options, own));
   const source = new RabbitmqSource(intake, {
-    connect: () => options.connect(),
+    connect: async () => options.connect(),
     queue,
     prefetchMax: whole('prefetchMax', Math.min(65_535, 2 * intake.options.inFlightMax), 1, 65_535),
     exclusive: flag('exclusive', false),
+    connectTimeoutMs: whole('connectTimeoutMs', 10_000, 1, 600_000),
   });
   return new EventConsumer(intake, source);
 }
@@ -128,7 +130,12 @@ class RabbitmqSource implements MessageSource {
   }
 
   async #open(): Promise<Link> {
-    const connection = await this.#options.connect();
+    const before = inTime(this.#options.connectTimeoutMs, this.#intake.stopping);
+    const connection = await before(this.#options.connect(), (late) => {
+      // Without a listener an error would end the process.
+      late.on('error', () => {});
+      return late.close();
+    });
     const lost = quietController();
     let failure: Error | undefined;
     let isOpen = false;
@@ -144,23 +151,23 @@ class RabbitmqSource implements MessageSource {
     connection.on('error', onError);
     connection.on('close', onClose);
     try {
-      const channel = await connection.createChannel();
+      const channel = await before(connection.createChannel());
       channel.on('error', onError);
       channel.on('close', onClose);
-      await channel.prefetch(this.#options.prefetchMax);
+      await before(Promise.resolve(channel.prefetch(this.#options.prefetchMax)));
       const onMessage = (message: AmqpIncoming | null) => {
         if (message !== null) return this.#intake.track(this.#process(channel, message, lost.signal));
         failure ??= new Error('RabbitMQ cancelled the consumer: the queue was deleted, or its node is down.');
         onClose();
       };
       const { queue, exclusive } = this.#options;
-      const { consumerTag } = await channel.consume(queue, onMessage, { noAck: false, exclusive });
+      const { consumerTag } = await before(channel.consume(queue, onMessage, { noAck: false, exclusive }));
       if (lost.signal.aborted) throw failure ?? new Error('The channel was closed.');
       isOpen = true;
       return { connection, channel, consumerTag };
     } catch (error) {
       lost.abort();
-      await connection.close().catch(() => {});
+      void answered(connection.close());
       throw failure ?? error;
     }
   }
@@ -204,11 +211,6 @@ class RabbitmqSource implements MessageSource {
       onOpenChannel(lost, () => channel.ack(message as never));
     }
   }
-}
-
-/** Waits for the answer of RabbitMQ, but not for that of a connection that is dead and not known to be. */
-async function answered(call: Promise<unknown>): Promise<void> {
-  await untilAborted(call, AbortSignal.timeout(answerTimeoutMs)).catch(() => {});
 }
 
 /** A channel that is closed takes no acknowledgement: RabbitMQ delivers the message again. */

@@ -32,7 +32,7 @@ interface RedisOnly {
   deadLetterStream?: string;
   /**
    * Milliseconds after which an entry of a lost member is claimed, from 100 to 86,400,000. The same for all members of the group. While an
-   * entry waits or is in work, the time begins again. Default 30,000.
+   * entry waits or is being processed, the time begins again. Default 30,000.
    */
   claimIdleMs?: number;
   /** Entries that are read ahead of their acknowledgement, from 1 to 65,535. Default twice `inFlightMax`. */

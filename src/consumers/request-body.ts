@@ -43,6 +43,6 @@ function refuseLength(contentLength: string | null | undefined, bytesMax: number
 
 function alreadyRead(): Error {
   return new Error(
-    'The body was read before. The signature is over the bytes as they came, so call the consumer before any body parser.',
+    'The body has already been read. The signature covers the raw bytes, so call the consumer before any body parser.',
   );
 }

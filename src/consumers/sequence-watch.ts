@@ -5,8 +5,8 @@ const keysMax = 10_000;
 export type SequenceFinding = 'repeated' | 'behind';
 
 /**
- * Compares the positions of the events of each key. A position may skip numbers, because other keys use them: a gap is no finding. One
- * that repeats or goes back is: a redelivery, a replay, or a broker that did not keep the order.
+ * Compares the positions of the events of each key. A position may skip numbers, because other keys use them: a gap is not
+ * reported. A position that repeats or goes back is: a redelivery, a replay, or a broker that did not keep the order.
  */
 export class SequenceWatch {
   readonly #last = new Map<string, bigint>();

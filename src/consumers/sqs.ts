@@ -1,4 +1,5 @@
 import type { EventCatalogue } from '../catalogue/catalogue.ts';
+import { untilAborted } from '../publishers/failure.ts';
 import { type ConsumerOptions, readConsumerOptions, resolveConsumerOptions } from './consumer-options.ts';
 import { EventConsumer, type MessageSource } from './event-consumer.ts';
 import { pause } from './event-processor.ts';
@@ -6,8 +7,9 @@ import { type DeadLetterReason, Intake, quietController } from './intake.ts';
 import { deadLetterHeaders, lowerCaseHeaders } from './message-headers.ts';
 
 interface SqsAttribute {
-  readonly DataType?: string | undefined;
+  readonly DataType: string | undefined;
   readonly StringValue?: string | undefined;
+  readonly BinaryValue?: Uint8Array | undefined;
 }
 
 /** A message as SQS delivers it. */
@@ -22,6 +24,10 @@ interface SqsBatchResult {
   readonly Failed?: readonly { readonly Id?: string | undefined }[] | undefined;
 }
 
+interface SqsCallOptions {
+  readonly abortSignal: AbortSignal;
+}
+
 /** The part of the SDK's `SQS` that is used here. */
 export interface SqsCalls {
   receiveMessage(
@@ -33,23 +39,26 @@ export interface SqsCalls {
       MessageAttributeNames: string[];
       MessageSystemAttributeNames: 'All'[];
     },
-    options: { abortSignal: AbortSignal },
+    options: SqsCallOptions,
   ): Promise<{ readonly Messages?: SqsIncoming[] | undefined }>;
-  deleteMessageBatch(input: {
-    QueueUrl: string;
-    Entries: { Id: string; ReceiptHandle: string }[];
-  }): Promise<SqsBatchResult>;
-  changeMessageVisibilityBatch(input: {
-    QueueUrl: string;
-    Entries: { Id: string; ReceiptHandle: string; VisibilityTimeout: number }[];
-  }): Promise<SqsBatchResult>;
-  sendMessage(input: {
-    QueueUrl: string;
-    MessageBody: string;
-    MessageAttributes: Record<string, { DataType: string; StringValue: string }>;
-    MessageGroupId?: string;
-    MessageDeduplicationId?: string;
-  }): Promise<unknown>;
+  deleteMessageBatch(
+    input: { QueueUrl: string; Entries: { Id: string; ReceiptHandle: string }[] },
+    options: SqsCallOptions,
+  ): Promise<SqsBatchResult>;
+  changeMessageVisibilityBatch(
+    input: { QueueUrl: string; Entries: { Id: string; ReceiptHandle: string; VisibilityTimeout: number }[] },
+    options: SqsCallOptions,
+  ): Promise<SqsBatchResult>;
+  sendMessage(
+    input: {
+      QueueUrl: string;
+      MessageBody: string;
+      MessageAttributes: Record<string, SqsAttribute>;
+      MessageGroupId?: string;
+      MessageDeduplicationId?: string;
+    },
+    options: SqsCallOptions,
+  ): Promise<unknown>;
 }
 
 interface SqsOnly {
@@ -62,30 +71,33 @@ interface SqsOnly {
    */
   deadLetterQueueUrl?: string;
   /**
-   * Seconds until SQS delivers a message again that a crashed consumer had, from 3 to 43,200. It is extended while a message is in work.
+   * Seconds until SQS delivers a message again that a crashed consumer had, from 3 to 43,200. It is extended while a message is being processed.
    * Default 30.
    */
   visibilitySeconds?: number;
   /** Seconds that a request waits for messages, from 0 to 20. `stop()` waits for it as well. Default 5. */
   waitSeconds?: number;
+  /** Milliseconds for SQS to answer a request, besides `waitSeconds`, from 1 to 600,000. Default 10,000. */
+  requestTimeoutMs?: number;
 }
 
 /** Options of `consumeSqs()`. */
 export type SqsConsumerOptions<Tx, Catalogue extends EventCatalogue = EventCatalogue> = SqsOnly &
   ConsumerOptions<Tx, Catalogue>;
 
-const own = ['client', 'queueUrl', 'deadLetterQueueUrl', 'visibilitySeconds', 'waitSeconds'];
+const own = ['client', 'queueUrl', 'deadLetterQueueUrl', 'visibilitySeconds', 'waitSeconds', 'requestTimeoutMs'];
 /** SQS's limits. */
 const batchSizeMax = 10;
 const attributesMax = 10;
-const answerTimeoutMs = 10_000;
+/** The characters that SQS does not take: those that XML does not. */
+const forbidden = /[^\t\n\r\u{20}-\u{D7FF}\u{E000}-\u{FFFD}\u{10000}-\u{10FFFF}]/gu;
 const pollDelayMaxMs = 10_000;
 const redeliverySecondsMax = 300;
 const deleteTriesMax = 4;
 
 /**
- * Consumes a queue of SQS, standard or FIFO. A processed message is deleted. While a message waits or is in work, its visibility timeout is
- * extended.
+ * Consumes a queue of SQS, standard or FIFO. A processed message is deleted. While a message waits or is being processed, its visibility
+ * timeout is extended.
  *
  * @example
  * import { SQS } from '@aws-sdk/client-sqs';
@@ -112,7 +124,8 @@ export function consumeSqs<Tx, Catalogue extends EventCatalogue = EventCatalogue
   });
   const visibilitySeconds = whole('visibilitySeconds', 30, 3, 43_200);
   const waitSeconds = whole('waitSeconds', 5, 0, 20);
-  const resolved = { client, queueUrl, deadLetterQueueUrl, visibilitySeconds, waitSeconds };
+  const requestTimeoutMs = whole('requestTimeoutMs', 10_000, 1, 600_000);
+  const resolved = { client, queueUrl, deadLetterQueueUrl, visibilitySeconds, waitSeconds, requestTimeoutMs };
   return new EventConsumer(intake, new SqsSource(intake, resolved));
 }
 
@@ -122,6 +135,7 @@ interface ResolvedSqs {
   readonly deadLetterQueueUrl: string | undefined;
   readonly visibilitySeconds: number;
   readonly waitSeconds: number;
+  readonly requestTimeoutMs: number;
 }
 
 class SqsSource implements MessageSource {
@@ -135,6 +149,7 @@ class SqsSource implements MessageSource {
   readonly #releasable: { message: SqsIncoming; seconds: number }[] = [];
   #reading: Promise<void> | undefined;
   #extending: NodeJS.Timeout | undefined;
+  #isExtending = false;
 
   constructor(intake: Intake, options: ResolvedSqs) {
     this.#intake = intake;
@@ -182,8 +197,8 @@ class SqsSource implements MessageSource {
       MessageSystemAttributeNames: ['All' as const],
     };
     // Not aborted by a stop: SQS would hide the messages of an answer that is not read, and block their groups.
-    const abortSignal = AbortSignal.timeout(WaitTimeSeconds * 1_000 + answerTimeoutMs);
-    const { Messages: messages = [] } = await client.receiveMessage(input, { abortSignal });
+    const receive = (options: SqsCallOptions) => client.receiveMessage(input, options);
+    const { Messages: messages = [] } = await this.#inTime(receive, WaitTimeSeconds * 1_000);
     // When a message of a group stays in the queue, those behind it must not pass it.
     const groups = new Map<string, AbortController>();
     for (const message of messages) {
@@ -220,38 +235,47 @@ class SqsSource implements MessageSource {
   }
 
   async #handOver(message: SqsIncoming, reason: DeadLetterReason, queueUrl: string): Promise<void> {
+    const { Body = '', MessageAttributes = {} } = message;
     const { MessageGroupId, MessageDeduplicationId } = message.Attributes ?? {};
-    const attributes: [string, { DataType: string; StringValue: string }][] = Object.entries(
-      message.MessageAttributes ?? {},
-    ).map(([name, { StringValue = '' }]) => [name, { DataType: 'String', StringValue }]);
-    for (const [name, StringValue] of Object.entries(deadLetterHeaders(reason))) {
-      if (attributes.length < attributesMax) attributes.push([name, { DataType: 'String', StringValue }]);
+    const send = (attributes: Readonly<Record<string, SqsAttribute>>) => {
+      const input = {
+        QueueUrl: queueUrl,
+        MessageBody: Body,
+        MessageAttributes: { ...attributes },
+        ...(MessageGroupId !== undefined && { MessageGroupId }),
+        ...(MessageDeduplicationId !== undefined && { MessageDeduplicationId }),
+      };
+      return this.#inTime((options) => this.#options.client.sendMessage(input, options));
+    };
+    try {
+      await send(withReason(MessageAttributes, reason));
+    } catch (error) {
+      // Above all when it is as large as SQS allows: then the reason is only in the log.
+      if (!isRefused(error)) throw error;
+      await send(MessageAttributes);
     }
-    await this.#options.client.sendMessage({
-      QueueUrl: queueUrl,
-      MessageBody: message.Body ?? '',
-      MessageAttributes: Object.fromEntries(attributes),
-      ...(MessageGroupId !== undefined && { MessageGroupId }),
-      ...(MessageDeduplicationId !== undefined && { MessageDeduplicationId }),
-    });
   }
 
   /** Deletes what is processed, until nothing is left. What cannot be deleted is delivered again, and the inbox skips it. */
   async #delete(): Promise<void> {
     const { client, queueUrl } = this.#options;
+    const { stopping } = this.#intake;
     for (let tries = 0; this.#deletable.length > 0; ) {
       const some = this.#deletable.splice(0, batchSizeMax);
+      const input = { QueueUrl: queueUrl, Entries: some.map(toEntry) };
       let left = some;
       try {
-        const { Failed = [] } = await client.deleteMessageBatch({ QueueUrl: queueUrl, Entries: some.map(toEntry) });
+        const { Failed = [] } = await this.#inTime((options) => client.deleteMessageBatch(input, options));
         left = Failed.flatMap(({ Id }) => some[Number(Id)] ?? []);
         if (left.length > 0) throw new Error(`SQS did not delete ${left.length} messages.`);
         tries = 0;
       } catch (error) {
         this.#intake.disconnected(error);
-        if (++tries >= deleteTriesMax) tries = 0;
+        // The stop waits for this, and each request would use up its time.
+        if (stopping.aborted && error instanceof NoAnswer) this.#deletable.length = 0;
+        else if (++tries >= deleteTriesMax) tries = 0;
         else this.#deletable.unshift(...left);
-        await pause(100 * 2 ** tries, this.#intake.stopping);
+        await pause(100 * 2 ** tries, stopping);
       }
     }
     // In the same turn as the check above: a message that is added later finds that nothing deletes it.
@@ -263,16 +287,24 @@ class SqsSource implements MessageSource {
     // Those in front last: SQS may deliver each as soon as it is visible.
     for (let end = some.length; end > 0; end -= batchSizeMax) {
       const part = some.slice(Math.max(0, end - batchSizeMax), end);
-      await this.#setVisibility(part).catch(() => {}); // SQS delivers them after the visibility timeout.
+      try {
+        await this.#setVisibility(part);
+      } catch (error) {
+        // SQS delivers them after the visibility timeout.
+        if (error instanceof NoAnswer) return;
+      }
     }
   }
 
   async #extend(): Promise<void> {
+    if (this.#isExtending) return;
+    this.#isExtending = true;
     const all = [...this.#unsettled].map((message) => ({ message, seconds: this.#options.visibilitySeconds }));
     for (let start = 0; start < all.length; start += batchSizeMax) {
       const part = all.slice(start, start + batchSizeMax);
       await this.#setVisibility(part).catch((error) => this.#intake.disconnected(error));
     }
+    this.#isExtending = false;
   }
 
   async #setVisibility(some: readonly { message: SqsIncoming; seconds: number }[]): Promise<void> {
@@ -280,12 +312,46 @@ class SqsSource implements MessageSource {
       ...toEntry(message, index),
       VisibilityTimeout: seconds,
     }));
-    await this.#options.client.changeMessageVisibilityBatch({ QueueUrl: this.#options.queueUrl, Entries });
+    const { client, queueUrl } = this.#options;
+    await this.#inTime((options) => client.changeMessageVisibilityBatch({ QueueUrl: queueUrl, Entries }, options));
+  }
+
+  /** A request that is never answered would stop everything behind it, and the stop of the consumer. */
+  async #inTime<T>(request: (options: SqsCallOptions) => Promise<T>, waitMs = 0): Promise<T> {
+    const timeoutMs = waitMs + this.#options.requestTimeoutMs;
+    const abortSignal = AbortSignal.timeout(timeoutMs);
+    try {
+      return await untilAborted(request({ abortSignal }), abortSignal);
+    } catch (error) {
+      throw abortSignal.aborted ? new NoAnswer(`SQS did not answer within ${timeoutMs} ms.`) : error;
+    }
   }
 }
 
+class NoAnswer extends Error {}
+
 function toEntry({ ReceiptHandle = '' }: SqsIncoming, index: number): { Id: string; ReceiptHandle: string } {
   return { Id: String(index), ReceiptHandle };
+}
+
+/** The attributes of a message, and as many of a dead letter as there is room for. */
+function withReason(
+  given: Readonly<Record<string, SqsAttribute>>,
+  reason: DeadLetterReason,
+): Record<string, SqsAttribute> {
+  const attributes = { ...given };
+  for (const [name, value] of Object.entries(deadLetterHeaders(reason))) {
+    if (Object.keys(attributes).length >= attributesMax) break;
+    attributes[name] = { DataType: 'String', StringValue: value.replace(forbidden, '\uFFFD') };
+  }
+  return attributes;
+}
+
+/** Whether SQS refuses the message itself, e.g. for its size. */
+function isRefused(error: unknown): boolean {
+  return (
+    error instanceof Error && /(?:^|\.)(?:InvalidParameter|InvalidMessageContents|InvalidAttribute)/.test(error.name)
+  );
 }
 
 /** Longer with each delivery. */

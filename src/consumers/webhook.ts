@@ -15,9 +15,12 @@ interface WebhookOnly {
   secret: WebhookSecrets;
   /** How far the sender's clock may be from this one, either way, in seconds, from 0 to 86,400. Default 300. */
   toleranceSeconds?: number;
-  /** Bytes of a body at most, from 1 to 1,073,741,824. A larger one is answered with 413. Default 10,485,760. */
+  /** The largest body in bytes, from 1 to 1,073,741,824. A larger one is answered with 413. Default 10,485,760. */
   bodyBytesMax?: number;
-  /** Requests that wait for a handler at most, from 0 to 100,000. Further ones are answered with 503. Default 1,000. */
+  /**
+   * Requests taken at most beyond `inFlightMax`, from 0 to 100,000: those whose body is still read, and those that wait for a handler.
+   * Further ones are answered with 503. Default 1,000.
+   */
   waitingMax?: number;
 }
 
@@ -75,7 +78,7 @@ interface Answer {
 interface WebhookRequest {
   readonly method: string | undefined;
   readonly headers: Headers | NodeRequest['headers'];
-  /** Aborted when the sender does not wait any more. */
+  /** Aborted when the sender no longer waits. */
   readonly lost: AbortSignal;
   body(bytesMax: number): Promise<Uint8Array | string>;
 }
@@ -89,6 +92,8 @@ const retryLater = { 'retry-after': '5' };
 export class WebhookConsumer extends EventConsumer {
   readonly #intake: Intake;
   readonly #options: Required<WebhookOnly>;
+  /** Requests that are not answered. */
+  #open = 0;
 
   constructor(intake: Intake, options: Required<WebhookOnly>) {
     super(intake, { start: async () => {}, stop: () => intake.idle() }, { runs: true });
@@ -124,13 +129,22 @@ export class WebhookConsumer extends EventConsumer {
   };
 
   async #answer(request: WebhookRequest): Promise<Answer> {
-    const { bodyBytesMax, waitingMax, secret, toleranceSeconds } = this.#options;
     if (request.method !== 'POST') return { status: 405, headers: { allow: 'POST' } };
     const intake = this.#intake;
     if (intake.stopping.aborted) return { status: 503, text: 'The consumer is stopping.', headers: retryLater };
-    if (intake.pending - intake.inFlight > waitingMax) {
+    if (this.#open >= intake.options.inFlightMax + this.#options.waitingMax) {
       return { status: 503, text: 'Too many requests are waiting.', headers: retryLater };
     }
+    this.#open++;
+    try {
+      return await this.#read(request);
+    } finally {
+      this.#open--;
+    }
+  }
+
+  async #read(request: WebhookRequest): Promise<Answer> {
+    const { bodyBytesMax, secret, toleranceSeconds } = this.#options;
     try {
       const body = await request.body(bodyBytesMax);
       const { eventId } = verifyWebhook({ headers: request.headers, body, secret, toleranceSeconds });
@@ -138,10 +152,10 @@ export class WebhookConsumer extends EventConsumer {
     } catch (error) {
       if (error instanceof BodyTooLarge) return { status: 413, text: `The body has more than ${bodyBytesMax} bytes.` };
       if (error instanceof PostcommitError && error.code === 'POSTCOMMIT_E_WEBHOOK_UNVERIFIED') {
-        intake.warn('webhook refused', { error: errorText(error) });
+        this.#intake.warn('webhook refused', { error: errorText(error) });
         return { status: 401, text: reasonOf(error) };
       }
-      intake.warn('webhook not read', { error: errorText(error) });
+      this.#intake.warn('webhook not read', { error: errorText(error) });
       return { status: 500, text: 'The request could not be read.' };
     }
   }
@@ -175,8 +189,14 @@ function answerTo(result: Processed, reason: string): Answer {
       // The text of the error may hold what the sender must not know.
       return { status: 500, text: 'The handler failed.' };
     case 'unavailable':
-      return { status: 503, text: 'The inbox is unavailable.', headers: retryLater };
+      return { status: 503, text: textOfOutage(result.error), headers: retryLater };
     case 'released':
       return { status: 503, text: 'The event was not processed.', headers: retryLater };
   }
+}
+
+/** The text of a database error may hold what the sender must not know. */
+function textOfOutage(error: unknown): string {
+  const isUnknownVersion = error instanceof PostcommitError && error.code === 'POSTCOMMIT_E_UNKNOWN_VERSION';
+  return isUnknownVersion ? reasonOf(error) : 'The inbox is unavailable.';
 }

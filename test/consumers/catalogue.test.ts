@@ -78,6 +78,7 @@ describe('a consumer with a catalogue', () => {
     expect([dead.status, dead.text]).toEqual([400, expect.stringContaining('POSTCOMMIT_E_UNKNOWN_VERSION')]);
     expect(await consume(later, { unknownVersions: 'retry' })).toMatchObject({
       status: 503,
+      text: 'POSTCOMMIT_E_UNKNOWN_VERSION: It is version 4 of order.created; the newest in the catalogue is 3.',
       got: [],
       stats: { deadLettered: 0, released: 1 },
     });

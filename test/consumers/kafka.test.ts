@@ -1,9 +1,10 @@
-import { Kafka, logLevel, type Producer } from 'kafkajs';
+import { connect, type Socket } from 'node:net';
+import { type ConsumerConfig, Kafka, logLevel, type Producer } from 'kafkajs';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { consumeKafka } from '../../src/publishers/kafka.ts';
 import { kafkaReader } from '../publishers/kafka-reader.ts';
 import { fileService } from '../support/services.ts';
-import { deferred, until, within } from '../support/wait.ts';
+import { deferred, nextEvent, until, within } from '../support/wait.ts';
 import { type ConsumerScene, envelopeOf, silent, testConsumer } from './consumer-suite.ts';
 
 const server = fileService('kafka');
@@ -43,12 +44,15 @@ async function createScene(): Promise<ConsumerScene> {
 
 testConsumer('Kafka', createScene);
 
+type Handle = (n: number, signal: AbortSignal) => unknown;
+
 describe('with a run of your own', () => {
-  async function running(topic: string, mode: 'eachBatch' | 'eachMessage', handle: (n: number) => unknown) {
+  async function running(topic: string, mode: 'eachBatch' | 'eachMessage', handle: Handle) {
     const orders = consumeKafka({
       deadLetter: 'skip',
       logger: silent,
-      handle: (event) => handle((event.payload as { n: number }).n),
+      stopTimeoutMs: 500,
+      handle: (event, { signal }) => handle((event.payload as { n: number }).n, signal),
     });
     const client = kafka.consumer({ groupId: topic, maxWaitTimeInMs: 50, heartbeatInterval: 300 });
     onTestFinished(() => client.disconnect());
@@ -96,8 +100,118 @@ describe('with a run of your own', () => {
     },
   );
 
+  test('stop aborts the signals of handlers that take longer than stopTimeoutMs', async () => {
+    const topic = await kafkaReader(() => server.url).createTopic({}, 1);
+    const { key, body, headers } = envelopeOf('a', 0);
+    await producer.send({ topic, messages: [{ key, value: body as string, headers }] });
+    const started = deferred<AbortSignal>();
+    const { orders } = await running(topic, 'eachBatch', (_n, signal) => {
+      started.resolve(signal);
+      return new Promise(() => {});
+    });
+    const signal = await within(started.promise, { what: 'it is in flight', timeoutMs: 30_000 });
+    await within(orders.stop(), { what: 'it has stopped' });
+    expect(signal.reason).toMatchObject({ code: 'POSTCOMMIT_E_CONSUMER_STOPPING' });
+    expect(orders.stats()).toMatchObject({ state: 'idle', inFlight: 0, released: 1 });
+  });
+
   test('start needs the consumer', async () => {
     const orders = consumeKafka({ deadLetter: 'skip', handle() {} });
     await expect(orders.start()).rejects.toMatchObject({ code: 'POSTCOMMIT_E_BAD_OPTION' });
+  });
+});
+
+describe('when the client of Kafka fails', () => {
+  /** A client whose connections a test can break and refuse. */
+  function createClient(config: Omit<ConsumerConfig, 'groupId'> = {}) {
+    const open = new Set<Socket>();
+    let isDown = false;
+    const client = new Kafka({
+      brokers: [server.url],
+      logLevel: logLevel.NOTHING,
+      // Of a request whose connection breaks; 30 s by default.
+      requestTimeout: 2_000,
+      retry: { retries: 1, initialRetryTime: 50 },
+      socketFactory({ host, port, onConnect }) {
+        // No server listens on port 1.
+        const socket = connect({ host, port: isDown ? 1 : port }, onConnect);
+        open.add(socket);
+        socket.once('close', () => open.delete(socket));
+        return socket;
+      },
+    });
+    return {
+      create: (groupId: string) => client.consumer({ groupId, maxWaitTimeInMs: 50, heartbeatInterval: 300, ...config }),
+      connections: () => open.size,
+      breakDown() {
+        isDown = true;
+        for (const socket of open) socket.destroy(new Error('cut'));
+      },
+      recover() {
+        isDown = false;
+      },
+    };
+  }
+
+  const consume = (client: ReturnType<typeof createClient>, topic: string) => {
+    const consumer = consumeKafka({
+      consumer: client.create(topic),
+      topics: [topic],
+      fromBeginning: true,
+      deadLetter: 'skip',
+      logger: silent,
+      handle() {},
+    });
+    onTestFinished(() => consumer.stop());
+    return consumer;
+  };
+
+  test('start disconnects when the subscription fails', async () => {
+    const client = createClient();
+    const consumer = consume(client, 'not a topic');
+    await expect(consumer.start()).rejects.toThrow();
+    expect(consumer.stats().state).toBe('idle');
+    await until(() => client.connections() === 0, { what: 'its connections are closed' });
+  });
+
+  test('start fails when the group does not take the consumer', async () => {
+    const topic = await kafkaReader(() => server.url).createTopic({}, 1);
+    // Less than the broker allows.
+    const client = createClient({ sessionTimeout: 100, heartbeatInterval: 50 });
+    const consumer = consume(client, topic);
+    await expect(consumer.start()).rejects.toThrow(/session timeout/i);
+    expect(consumer.stats().state).toBe('idle');
+    await until(() => client.connections() === 0, { what: 'its connections are closed' });
+  });
+
+  test('a client that restarts reports disconnected, and goes on', async () => {
+    const topic = await kafkaReader(() => server.url).createTopic({}, 1);
+    const client = createClient();
+    const consumer = consume(client, topic);
+    await consumer.start();
+    const disconnected = nextEvent<{ error: string }>(consumer, 'disconnected', 30_000);
+    client.breakDown();
+    expect(await disconnected).toMatchObject({ error: expect.any(String) });
+    expect(consumer.stats().state).toBe('running');
+    client.recover();
+    const { key, body, headers } = envelopeOf('a', 0);
+    await producer.send({ topic, messages: [{ key, value: body as string, headers }] });
+    await until(() => consumer.stats().processed === 1, { what: 'it is processed', timeoutMs: 30_000 });
+  });
+
+  test('a client that gives up leaves the consumer idle, and start begins again', async () => {
+    const topic = await kafkaReader(() => server.url).createTopic({}, 1);
+    const client = createClient({ retry: { retries: 1, initialRetryTime: 50, restartOnFailure: async () => false } });
+    const consumer = consume(client, topic);
+    await consumer.start();
+    const crashed = nextEvent<{ error: string }>(consumer, 'crashed', 30_000);
+    client.breakDown();
+    expect(await crashed).toMatchObject({ error: expect.any(String) });
+    expect(consumer.stats().state).toBe('idle');
+    client.recover();
+    await consumer.start();
+    const { key, body, headers } = envelopeOf('a', 0);
+    await producer.send({ topic, messages: [{ key, value: body as string, headers }] });
+    await until(() => consumer.stats().processed === 1, { what: 'it is processed', timeoutMs: 30_000 });
   });
 });

@@ -1,10 +1,12 @@
 import { randomUUID } from 'node:crypto';
-import { AckPolicy, type JetStreamManager, jetstream, jetstreamManager } from '@nats-io/jetstream';
-import { connect, headers as createHeaders, type NatsConnection } from '@nats-io/transport-node';
+import { AckPolicy, type ConsumerConfig, jetstream, jetstreamManager } from '@nats-io/jetstream';
+import { connect, headers as createHeaders, type NatsConnection, nanos } from '@nats-io/transport-node';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { Reject } from '../../src/index.ts';
 import { consumeNats } from '../../src/publishers/nats.ts';
 import { fileService } from '../support/services.ts';
-import { until } from '../support/wait.ts';
+import { startTcpProxy } from '../support/tcp-proxy.ts';
+import { deferred, until, within } from '../support/wait.ts';
 import { type ConsumerScene, envelopeOf, silent, testConsumer } from './consumer-suite.ts';
 
 const server = fileService('nats');
@@ -70,14 +72,141 @@ async function createScene(): Promise<ConsumerScene> {
 testConsumer('NATS JetStream', createScene, { cutsConnections: true });
 
 describe('the consumer of NATS JetStream', () => {
-  test('keeps a message that takes longer than ack_wait, and acknowledges it while it runs on', async () => {
+  /** A stream with a durable consumer, and a connection for its consumer that a test may close. */
+  async function createStream(config: Partial<ConsumerConfig> = {}) {
     const stream = `orders-${randomUUID()}`;
     const manager = await jetstreamManager(connection);
     await manager.streams.add({ name: stream, subjects: [stream] });
-    await addConsumer(manager, stream, 1_000);
+    await manager.consumers.add(stream, { durable_name: 'billing', ack_policy: AckPolicy.Explicit, ...config });
+    const open = async () => {
+      const own = await connect({ servers: server.url, reconnect: false });
+      onTestFinished(() => own.close());
+      return own;
+    };
+    const get = (own: NatsConnection) => jetstream(own).consumers.get(stream, 'billing');
+    return { stream, manager, open, get };
+  }
+
+  test.each(['after the stop', 'never'])(
+    'stop ends while a lost consumer is opened again, which ends %s',
+    async (end) => {
+      const { open, get } = await createStream();
+      const first = await open();
+      const [again, answer] = [deferred(), deferred()];
+      const consumer = consumeNats({
+        logger: silent,
+        async consumer() {
+          if (!first.isClosed()) return get(first);
+          again.resolve();
+          await answer.promise;
+          return get(connection);
+        },
+        handle() {},
+      });
+      await consumer.start();
+      await first.close();
+      await within(again.promise, { what: 'it is opened again' });
+      const stopped = consumer.stop();
+      await until(() => consumer.stats().state !== 'running', { what: 'it is stopping' });
+      if (end === 'after the stop') answer.resolve();
+      await within(stopped, { what: 'it has stopped', timeoutMs: 5_000 });
+      expect(consumer.stats().state).toBe('idle');
+    },
+  );
+
+  test('stop ends when it is called as a lost consumer has been opened again', async () => {
+    const { open, get } = await createStream();
+    // So many turns after the client has answered.
+    for (let turns = 0; turns < 12; turns++) {
+      const first = await open();
+      const opened = deferred();
+      const consumer = consumeNats({
+        logger: silent,
+        async consumer() {
+          if (!first.isClosed()) return get(first);
+          const real = await get(connection);
+          return {
+            info: () => real.info(),
+            async consume(options) {
+              const messages = await real.consume(options);
+              opened.resolve();
+              return messages;
+            },
+          };
+        },
+        handle() {},
+      });
+      await consumer.start();
+      await first.close();
+      await within(opened.promise, { what: 'it is opened again' });
+      for (let turn = 0; turn < turns; turn++) await Promise.resolve();
+      await within(consumer.stop(), { what: `it has stopped, after ${turns} turns`, timeoutMs: 5_000 });
+    }
+  });
+
+  test('start fails when nothing answers in time', async () => {
+    const consumer = consumeNats({ consumer: () => new Promise(() => {}), connectTimeoutMs: 100, handle() {} });
+    await expect(consumer.start()).rejects.toThrow('No answer in time');
+    expect(consumer.stats().state).toBe('idle');
+  });
+
+  test('start that fails leaves nothing behind', async () => {
+    const { open, get } = await createStream();
+    const real = await get(await open());
+    const consumer = consumeNats({
+      consumer: async () => ({ info: () => real.info(), consume: () => Promise.reject(new Error('no permission')) }),
+      handle() {},
+    });
+    const timers = () => process.getActiveResourcesInfo().filter((name) => name === 'Timeout').length;
+    const before = timers();
+    await expect(consumer.start()).rejects.toThrow('no permission');
+    expect(timers()).toBeLessThanOrEqual(before);
+  });
+
+  test('a dead letter that is not sent is not counted, and NATS delivers the message again', async () => {
+    const { stream, open, get } = await createStream({ ack_wait: nanos(500) });
+    let terminated = 0;
+    connection.subscribe(`$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.${stream}.>`, {
+      callback: () => void terminated++,
+    });
+    const first = await open();
+    const consumer = consumeNats({
+      logger: silent,
+      consumer: () => get(first.isClosed() ? connection : first),
+      async handle() {
+        await first.close();
+        throw new Reject('no such customer');
+      },
+    });
+    onTestFinished(() => consumer.stop());
+    await consumer.start();
+    await jetstream(connection).publish(stream, String(envelopeOf('a', 0).body));
+    await until(() => terminated === 1, { what: 'NATS has terminated it' });
+    expect(consumer.stats()).toMatchObject({ released: 1, deadLettered: 1 });
+  });
+
+  test('stop resolves when NATS has the acknowledgements that are in flight', async () => {
+    const { stream, manager, get } = await createStream();
+    const { hostname, port } = new URL(server.url);
+    const proxy = await startTcpProxy({ host: hostname, port: Number(port) });
+    const slow = await connect({ servers: proxy.url(server.url), reconnect: false });
+    onTestFinished(async () => {
+      await slow.close();
+      await proxy.close();
+    });
+    const consumer = consumeNats({ logger: silent, consumer: () => get(slow), handle: () => proxy.delayMs(300) });
+    await consumer.start();
+    await jetstream(connection).publish(stream, String(envelopeOf('a', 0).body));
+    await until(() => consumer.stats().processed === 1, { what: 'it is processed' });
+    await consumer.stop();
+    expect((await manager.consumers.info(stream, 'billing')).num_ack_pending).toBe(0);
+  });
+
+  test('keeps a message that takes longer than ack_wait, and acknowledges it', async () => {
+    const { stream, manager, get } = await createStream({ ack_wait: nanos(1_000) });
     let calls = 0;
     const consumer = consumeNats({
-      consumer: () => jetstream(connection).consumers.get(stream, 'billing'),
+      consumer: () => get(connection),
       logger: silent,
       async handle() {
         calls++;

@@ -1,11 +1,12 @@
 import { randomUUID } from 'node:crypto';
 import type { Socket } from 'node:net';
 import { type ChannelModel, connect } from 'amqplib';
-import { afterAll, beforeAll } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { consumeRabbitmq } from '../../src/publishers/rabbitmq.ts';
 import { fileService } from '../support/services.ts';
-import { until } from '../support/wait.ts';
-import { type ConsumerScene, testConsumer } from './consumer-suite.ts';
+import { startTcpProxy } from '../support/tcp-proxy.ts';
+import { until, within } from '../support/wait.ts';
+import { type ConsumerScene, silent, testConsumer } from './consumer-suite.ts';
 
 const server = fileService('rabbitmq');
 let admin: ChannelModel;
@@ -62,3 +63,53 @@ async function createScene(): Promise<ConsumerScene> {
 }
 
 testConsumer('RabbitMQ', createScene, { cutsConnections: true });
+
+describe('the consumer of RabbitMQ', () => {
+  /** A queue behind a proxy, with a heartbeat that notices nothing during a test. */
+  async function createProxiedQueue() {
+    const channel = await admin.createChannel();
+    const queue = `billing-${randomUUID()}`;
+    await channel.assertQueue(queue);
+    const { hostname, port } = new URL(server.url);
+    const proxy = await startTcpProxy({ host: hostname, port: Number(port) });
+    onTestFinished(() => proxy.close());
+    let connects = 0;
+    const connectThrough = () => {
+      connects++;
+      return connect(`${proxy.url(server.url)}?heartbeat=0`);
+    };
+    return { queue, proxy, connectThrough, connects: () => connects };
+  }
+
+  test('stop ends while a connection that was lost is not replaced, and a later one is closed', async () => {
+    const { queue, proxy, connectThrough, connects } = await createProxiedQueue();
+    const consumer = consumeRabbitmq({ connect: connectThrough, queue, logger: silent, handle() {} });
+    await consumer.start();
+    proxy.stall();
+    proxy.cut();
+    await until(() => connects() === 2, { what: 'it connects again' });
+    await within(consumer.stop(), { what: 'it has stopped', timeoutMs: 5_000 });
+    expect(consumer.stats().state).toBe('idle');
+    proxy.resume();
+    await until(() => proxy.connections === 0, { what: 'the late connection is closed' });
+  });
+
+  test.each(['connection', 'consumer'])('start fails when RabbitMQ does not accept the %s in time', async (what) => {
+    const { queue, proxy, connectThrough } = await createProxiedQueue();
+    const consumer = consumeRabbitmq({
+      async connect() {
+        if (what === 'connection') proxy.stall();
+        const connection = await connectThrough();
+        if (what === 'consumer') proxy.stall();
+        return connection;
+      },
+      queue,
+      connectTimeoutMs: 1_000,
+      logger: silent,
+      handle() {},
+    });
+    await within(expect(consumer.start()).rejects.toThrow('No answer in time'), { what: 'it has failed' });
+    proxy.resume();
+    await until(() => proxy.connections === 0, { what: 'the connection is closed' });
+  });
+});

@@ -1,10 +1,12 @@
 import { randomUUID } from 'node:crypto';
-import { SQS } from '@aws-sdk/client-sqs';
+import { type MessageAttributeValue, SQS } from '@aws-sdk/client-sqs';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { Reject } from '../../src/index.ts';
 import { consumeSqs } from '../../src/publishers/sqs.ts';
 import { QueueConsumer, testAccess } from '../publishers/aws-queue.ts';
 import { fileService } from '../support/services.ts';
-import { deferred, until } from '../support/wait.ts';
+import { startTcpProxy } from '../support/tcp-proxy.ts';
+import { deferred, until, within } from '../support/wait.ts';
 import { type ConsumerScene, envelopeOf, silent, type TestMessage, testConsumer } from './consumer-suite.ts';
 
 const server = fileService('sqs');
@@ -145,5 +147,128 @@ describe('the consumer of SQS', () => {
     await until(() => consumer.stats().processed === 1, { what: 'it is processed', timeoutMs: 20_000 });
     await consumer.stop();
     expect([calls, await reader.receive(queueUrl)]).toEqual([1, []]);
+  });
+
+  /** A client whose requests reach SQS until the proxy stalls. */
+  async function createProxiedClient() {
+    const { hostname, port } = new URL(server.url);
+    const proxy = await startTcpProxy({ host: hostname, port: Number(port) });
+    const proxied = new SQS({ ...testAccess, endpoint: proxy.url(server.url) });
+    onTestFinished(async () => {
+      proxied.destroy();
+      await proxy.close();
+    });
+    return { proxy, proxied };
+  }
+
+  test.each(['deleteMessageBatch', 'changeMessageVisibilityBatch', 'sendMessage'] as const)(
+    'goes on when one %s is never answered',
+    async (call) => {
+      const { proxy, proxied } = await createProxiedClient();
+      proxy.stall();
+      let calls = 0;
+      const stallOnce = (...given: unknown[]) => {
+        const through = calls++ === 0 ? proxied : client;
+        return (through[call] as (...all: unknown[]) => unknown)(...given);
+      };
+      const [queueUrl, dead] = [await reader.createQueue('standard'), await reader.createQueue('standard')];
+      let isFailing = call !== 'deleteMessageBatch';
+      const consumer = consumeSqs({
+        client: Object.assign(Object.create(client) as SQS, { [call]: stallOnce }),
+        queueUrl,
+        ...(call === 'sendMessage' && { deadLetterQueueUrl: dead }),
+        waitSeconds: 1,
+        visibilitySeconds: 3,
+        requestTimeoutMs: 1_000,
+        retry: { attemptsMax: 1 },
+        logger: silent,
+        handle() {
+          if (!isFailing) return;
+          isFailing = false;
+          throw new Error('out of paper');
+        },
+      });
+      onTestFinished(() => consumer.stop());
+      await consumer.start();
+      await client.sendMessage({ QueueUrl: queueUrl, MessageBody: String(envelopeOf('a', 0).body) });
+      await until(() => calls > 0, { what: 'the request is sent' });
+      await client.sendMessage({ QueueUrl: queueUrl, MessageBody: String(envelopeOf('b', 1).body) });
+      const isEmpty = async () => (await unsettledIn(queueUrl)) === 0;
+      await until(isEmpty, { what: 'all are settled', timeoutMs: 15_000 });
+      await within(consumer.stop(), { what: 'it has stopped' });
+      if (call === 'sendMessage') expect(await reader.read(dead, 1)).toHaveLength(1);
+    },
+  );
+
+  test('stop ends when SQS does not answer any more', async () => {
+    const { proxy, proxied } = await createProxiedClient();
+    const queueUrl = await reader.createQueue('standard');
+    const [started, finish] = [deferred(), deferred()];
+    const consumer = consumeSqs({
+      client: proxied,
+      queueUrl,
+      waitSeconds: 0,
+      requestTimeoutMs: 500,
+      logger: silent,
+      async handle() {
+        started.resolve();
+        await finish.promise;
+      },
+    });
+    for (let n = 0; n < 30; n++) {
+      await client.sendMessage({ QueueUrl: queueUrl, MessageBody: String(envelopeOf(`k${n}`, n).body) });
+    }
+    await consumer.start();
+    await within(started.promise, { what: 'some are in flight' });
+    proxy.stall();
+    const stopped = consumer.stop();
+    finish.resolve();
+    await within(stopped, { what: 'it has stopped', timeoutMs: 5_000 });
+    expect(consumer.stats()).toMatchObject({ state: 'idle', inFlight: 0, waiting: 0 });
+  });
+
+  /** The dead letter of a message that cannot be read, with these attributes. */
+  async function deadLetterOf(
+    body: string,
+    attributes: Record<string, MessageAttributeValue>,
+    MaximumMessageSize = 1_024,
+  ) {
+    const [queueUrl, dead] = [await reader.createQueue('standard'), await reader.createQueue('standard')];
+    for (const QueueUrl of [queueUrl, dead]) {
+      await client.setQueueAttributes({ QueueUrl, Attributes: { MaximumMessageSize: String(MaximumMessageSize) } });
+    }
+    const consumer = consumeSqs({
+      client,
+      queueUrl,
+      deadLetterQueueUrl: dead,
+      waitSeconds: 0,
+      logger: silent,
+      handle() {
+        throw new Reject('no \u0001 paper');
+      },
+    });
+    onTestFinished(() => consumer.stop());
+    await client.sendMessage({ QueueUrl: queueUrl, MessageBody: body, MessageAttributes: attributes });
+    await consumer.start();
+    await until(() => consumer.stats().deadLettered === 1, { what: 'it is dead-lettered' });
+    const [letter] = await reader.receive(dead);
+    return letter;
+  }
+
+  test('a dead letter has the attributes of its message, whatever their types', async () => {
+    const attributes = {
+      bytes: { DataType: 'Binary', BinaryValue: new Uint8Array([0, 255, 7]) },
+      count: { DataType: 'Number', StringValue: '3' },
+      custom: { DataType: 'String.custom', StringValue: 'x' },
+    };
+    const letter = await deadLetterOf(String(envelopeOf('a', 0).body), attributes);
+    expect(letter?.MessageAttributes).toMatchObject(attributes);
+    expect(letter?.MessageAttributes?.['dead-letter-reason']?.StringValue).toBe('Reject: no \uFFFD paper');
+  });
+
+  test('a message as large as the queue allows becomes a dead letter without the reason', async () => {
+    const attributes = { a: { DataType: 'String', StringValue: 'b' } };
+    const letter = await deadLetterOf('x'.repeat(1_024 - 8), attributes);
+    expect([letter?.Body?.length, Object.keys(letter?.MessageAttributes ?? {})]).toEqual([1_016, ['a']]);
   });
 });

@@ -155,6 +155,31 @@ describe('the consumer of webhooks', () => {
     const { url } = await booking({ inbox: createInbox({ db: lost, schema: 'not_migrated' }).consumer('a') });
     const response = await fetch(url, signed(randomUUID()));
     expect([response.status, response.headers.get('retry-after')]).toEqual([503, '5']);
+    expect(await response.text()).toBe('The inbox is unavailable.');
+  });
+
+  test('takes inFlightMax and waitingMax requests at once, also while their bodies are read', async () => {
+    const finish = deferred();
+    const { consumer, url } = await booking({ inFlightMax: 1, waitingMax: 1 }, () => finish.promise);
+    const { body, ...rest } = signed(randomUUID());
+    let send!: ReadableStreamDefaultController<Uint8Array>;
+    const slowBody = new ReadableStream<Uint8Array>({
+      start(controller) {
+        send = controller;
+      },
+    });
+    const slow = new Request(url, { ...rest, body: slowBody, duplex: 'half' } as RequestInit);
+    const answers = [consumer.handleRequest(slow), fetch(url, signed(randomUUID()))];
+    await until(() => consumer.stats().inFlight === 1, { what: 'one is in flight' });
+    const refused = await fetch(url, signed(randomUUID()));
+    expect([refused.status, await refused.text()]).toEqual([503, 'Too many requests are waiting.']);
+    send.enqueue(Buffer.from(body));
+    send.close();
+    await until(() => consumer.stats().waiting === 1, { what: 'the other one waits' });
+    expect((await fetch(url, signed(randomUUID()))).status).toBe(503);
+    finish.resolve();
+    expect((await Promise.all(answers)).map(({ status }) => status)).toEqual([204, 204]);
+    expect((await fetch(url, signed(randomUUID()))).status).toBe(204);
   });
 
   test('stop finishes requests in flight and answers new ones with 503', async () => {

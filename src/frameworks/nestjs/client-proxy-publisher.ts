@@ -103,8 +103,8 @@ export class ClientProxyPublisher implements Publisher {
       await untilAborted(completed(this.#client.emit(packet.pattern, packet.data)), signal);
       return delivered;
     } catch (error) {
-      // Clients tell no reasons that could be told apart. For the relay this is safe: an event that fails alone while others get
-      // through becomes a dead letter all the same.
+      // Client errors are indistinguishable. For the relay this is safe: an event that fails alone while others get through becomes a
+      // dead letter all the same.
       return { kind: 'unavailable', reason: reasonOf(error) };
     }
   }
