@@ -17,16 +17,15 @@ beforeAll(async () => {
 afterAll(() => connection?.close());
 
 /** With a long time to acknowledge, what is not acknowledged, nor handed back, does not come again during a test. */
-async function addConsumer(manager: JetStreamManager, stream: string, ackWaitMs: number): Promise<void> {
-  const ackWait = { ack_policy: AckPolicy.Explicit, ack_wait: 1_000_000 * ackWaitMs };
-  await manager.consumers.add(stream, { durable_name: 'billing', ...ackWait });
-}
-
 async function createScene(): Promise<ConsumerScene> {
   const stream = `orders-${randomUUID()}`;
   const manager = await jetstreamManager(connection);
   await manager.streams.add({ name: stream, subjects: [stream] });
-  await addConsumer(manager, stream, 120_000);
+  await manager.consumers.add(stream, {
+    durable_name: 'billing',
+    ack_policy: AckPolicy.Explicit,
+    ack_wait: nanos(120_000),
+  });
   const terminated: { stream_seq: number; reason?: string }[] = [];
   connection.subscribe(`$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.${stream}.>`, {
     callback: (_error, message) => void terminated.push(message.json()),

@@ -1,4 +1,5 @@
 import type { Consumer, EachBatchPayload } from 'kafkajs';
+import type { KafkaConsumerClient } from '../../src/publishers/kafka.ts';
 import { deferred } from '../support/wait.ts';
 
 interface OpenBatch {
@@ -47,6 +48,8 @@ export function watchedClient(client: Consumer, tell: (message: object) => void)
 
   return {
     client: {
+      events: client.events,
+      on: client.on.bind(client) as KafkaConsumerClient['on'],
       connect: () => client.connect(),
       disconnect: () => client.disconnect(),
       subscribe: (subscription: Parameters<Consumer['subscribe']>[0]) => client.subscribe(subscription),
