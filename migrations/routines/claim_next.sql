@@ -66,7 +66,9 @@ begin
               and exists (select from :"schema".outbox_relays l where l.token = relay and l.ended_at is null)
               and not exists (select from :"schema".outbox_queue_states s where s.queue = from_queue and s.paused_at is not null)
               and not exists (select from :"schema".outbox_shelf)
-              and not exists (select from :"schema".outbox_queue p where p.key = o.key and p.seq < o.seq and p.seq >= ground)
+              -- The mark once more: a predecessor may have come back since, and this statement would not see it below an old one.
+              and not exists (select from :"schema".outbox_queue p where p.key = o.key and p.seq < o.seq
+                                 and p.seq >= (select :"schema".usable_low_water(low, low_requeues, low_server)))
               for update of o skip locked)
       returning q.seq, q.key, q.attempts, q.done, q.takeovers, q.owed, q.replay_id
         into claimed_seq, key, attempts, done, takeovers, owed, replay_id;

@@ -476,6 +476,33 @@ describe('a quick claim', () => {
     expect(seqsOf(await quick())).toHaveLength(1);
   });
 
+  test('does not pass a predecessor that comes back from the shelf after the mark was checked', async () => {
+    const [first, second] = await emit('x', 2);
+    await db.query(
+      `with gone as (delete from postcommit.outbox_queue where seq = $1 returning *)
+       insert into postcommit.outbox_shelf (destination, seq, key, attempts, takeovers) select 'away', seq, key, 0, 0 from gone`,
+      [first],
+    );
+    const lowWater = { mark: String(second), ...(await markOf()) };
+    const blocker = await db.pool.connect();
+    await blocker.query('begin');
+    // The statement that claims waits for this table before it takes its snapshot; the one before it does not read it.
+    await blocker.query('lock table postcommit.outbox_relays in access exclusive mode');
+    const claim = quick({ lowWater });
+    await until(async () => (await db.query('select from pg_locks where not granted')).length > 0, {
+      what: 'it waits',
+    });
+    await blocker.query(
+      `with gone as (delete from postcommit.outbox_shelf returning *)
+       insert into postcommit.outbox_queue (seq, key) select seq, key from gone`,
+    );
+    await blocker.query('commit');
+    blocker.release();
+    await claim;
+    const [row] = await db.query('select claimed_by from postcommit.outbox_queue where seq = $1', [second]);
+    expect(row?.claimed_by).toBeNull();
+  });
+
   test('claims nothing from a paused queue, nor for a relay that has ended', async () => {
     await emit('x');
     await db.query(`insert into postcommit.outbox_queue_states (queue, paused_at) values ('default', now())`);
