@@ -173,18 +173,21 @@ create index outbox_dead_letters_blocking_idx on :"schema".outbox_dead_letters (
 -- the last edit. Almost always empty, and a claim reads it only when it is not.
 create table :"schema".outbox_edits (
   seq       bigint not null,
+  -- Their order, from 1 on: the clock of a new primary may be behind.
+  number    integer not null,
   edited_at timestamptz not null default clock_timestamp(),
   payload   jsonb not null,
   edited_by text not null,
   reason    text,
-  primary key (seq, edited_at)
+  primary key (seq, number)
 );
 comment on column :"schema".outbox_edits.edited_by is 'Who edited it: as given, or the database role.';
 
 -- What operators have done, with the CLI, the dashboard or code: one row per operation. A row without finished_at is of an
 -- operation that is running, or whose process ended before it did.
 create table :"schema".outbox_audit (
-  id          bigint generated always as identity primary key,
+  -- From the time, with three random digits: a sequence may lag after a restore or a failover, and no operation may fail for that.
+  id          bigint primary key default (extract(epoch from clock_timestamp()) * 1000000)::bigint * 1000 + floor(random() * 1000)::bigint,
   started_at  timestamptz not null default now(),
   finished_at timestamptz,
   operator    text not null,

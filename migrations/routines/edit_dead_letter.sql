@@ -16,8 +16,8 @@ begin
   if not found then
     return null;
   end if;
-  insert into :"schema".outbox_edits (seq, payload, edited_by, reason)
-    values (event, new_payload, coalesce(nullif(operator, ''), session_user), nullif(why, ''));
+  insert into :"schema".outbox_edits (seq, number, payload, edited_by, reason)
+    values (event, (select coalesce(max(x.number), 0) + 1 from :"schema".outbox_edits x where x.seq = event), new_payload, coalesce(nullif(operator, ''), session_user), nullif(why, ''));
   return :"schema".requeue(array[event]);
 end
 $postcommit$;

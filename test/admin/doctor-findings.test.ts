@@ -277,6 +277,7 @@ describe('findings about the work', () => {
       state: 'alive',
       targets: [] as string[],
       queues: ['default'],
+      stats: {},
       ...facts,
     }) as RelayInfo;
 

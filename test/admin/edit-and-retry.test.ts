@@ -57,6 +57,20 @@ test('an edit can be edited again, and a large payload too', async () => {
   expect(edits.map(({ replacedJson }) => replacedJson.slice(0, 14))).toEqual(['{"amount": -1}', expect.any(String)]);
 });
 
+test('the last edit counts, whatever the clock of the server says', async () => {
+  const got: unknown[] = [];
+  const [id = ''] = await emitAmounts([-1]);
+  await relayOfAmounts('skip', got);
+  await scene.untilStatus('FAILED', 1);
+  await scene.admin.editAndRetry(id, { amount: -2 });
+  await scene.untilStatus('FAILED', 1);
+  await scene.db.query(`update postcommit.outbox_edits set edited_at = now() + interval '1 hour'`);
+  await scene.admin.editAndRetry(id, { amount: 3 });
+  await scene.untilStatus('SENT', 1);
+  expect(got).toEqual([3]);
+  expect((await scene.admin.find(id))?.payload).toEqual({ amount: 3 });
+});
+
 test('of two operators who edit the same dead letter, the second learns that it is none any more', async () => {
   const [id = ''] = await emitAmounts([-1]);
   await relayOfAmounts('skip', []);

@@ -84,7 +84,7 @@ export const expectedIndexes: readonly ExpectedIndex[] = [
     missing: 'note',
     consequence: 'The dashboard reads all dead letters to find those that block their aggregate.',
   },
-  { table: 'outbox_edits', definition: 'unique btree (seq, edited_at)', missing: 'warning', consequence: slowStory },
+  { table: 'outbox_edits', definition: 'unique btree (seq, number)', missing: 'warning', consequence: slowStory },
   { table: 'outbox_audit', definition: 'unique btree (id)', missing: 'warning', consequence: unfenced },
   { table: 'outbox_relays', definition: 'unique btree (token)', missing: 'critical', consequence: unfenced },
   {

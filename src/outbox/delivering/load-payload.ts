@@ -12,7 +12,7 @@ export const loadPayloadSql = perSchema(
 select case when f.fits then t.payload end as payload, case when f.fits then h.headers end as headers, f.bytes
   from (
     select e.seq, e.headers, coalesce((
-             select x.payload from ${s}.outbox_edits x where x.seq = e.seq order by x.edited_at desc limit 1), e.payload) as payload
+             select x.payload from ${s}.outbox_edits x where x.seq = e.seq order by x.number desc limit 1), e.payload) as payload
       from ${s}.outbox_events e where e.seq = $1::bigint offset 0
   ) l
   left join lateral (

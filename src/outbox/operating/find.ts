@@ -66,10 +66,10 @@ select json_build_object(
      where p.seq = e.seq and p.relay = q.claimed_by order by p.handler),
   'edits', array(
     select json_build_object('at', x.edited_at, 'by', x.edited_by, 'reason', x.reason, 'replacedJson',
-             left(coalesce((select y.payload from ${s}.outbox_edits y where y.seq = x.seq and y.edited_at < x.edited_at
-                             order by y.edited_at desc limit 1), e.payload)::text, ${replacedCharactersMax}))
-      from (select * from ${s}.outbox_edits where seq = e.seq order by edited_at desc limit ${editsMax}) x
-     where $2::text::boolean order by x.edited_at),
+             left(coalesce((select y.payload from ${s}.outbox_edits y where y.seq = x.seq and y.number < x.number
+                             order by y.number desc limit 1), e.payload)::text, ${replacedCharactersMax}))
+      from (select * from ${s}.outbox_edits where seq = e.seq order by number desc limit ${editsMax}) x
+     where $2::text::boolean order by x.number),
   'waitingBehind', (
     select json_build_object('id', b.id, 'seq', b.seq::text)
       from (select p.seq from ${s}.outbox_queue p where p.key = q.key and p.seq < q.seq order by p.seq limit 1) p
@@ -87,7 +87,7 @@ select json_build_object(
   from (select * from ${s}.outbox_events where ${column} = $1::text::${type} order by seq limit 1) e
   left join lateral (
     select o.payload::text as text
-      from (select coalesce((select x.payload from ${s}.outbox_edits x where x.seq = e.seq order by x.edited_at desc limit 1),
+      from (select coalesce((select x.payload from ${s}.outbox_edits x where x.seq = e.seq order by x.number desc limit 1),
                             e.payload) as payload offset 0) o
      where $2::text::boolean and pg_column_size(o.payload) / 8 <= ${payloadCharactersMax} offset 0
   ) p on true
