@@ -205,7 +205,10 @@ class RabbitmqSource implements MessageSource {
       },
       origin: { system: 'rabbitmq', destination: this.#options.queue },
       lost,
-      deadLetter: () => void onOpenChannel(lost, () => channel.nack(message as never, false, false)),
+      deadLetter: () => {
+        if (lost.aborted) throw new Error('The channel was closed, so RabbitMQ delivers the message again.');
+        channel.nack(message as never, false, false);
+      },
     });
     if (kind === 'processed' || kind === 'duplicate' || kind === 'skipped') {
       onOpenChannel(lost, () => channel.ack(message as never));

@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import type { EventCatalogue } from '../catalogue/catalogue.ts';
 import { untilAborted } from '../publishers/failure.ts';
 import { type ConsumerOptions, readConsumerOptions, resolveConsumerOptions } from './consumer-options.ts';
@@ -14,6 +15,7 @@ interface SqsAttribute {
 
 /** A message as SQS delivers it. */
 export interface SqsIncoming {
+  readonly MessageId?: string | undefined;
   readonly Body?: string | undefined;
   readonly ReceiptHandle?: string | undefined;
   readonly Attributes?: Readonly<Record<string, string | undefined>> | undefined;
@@ -243,7 +245,9 @@ class SqsSource implements MessageSource {
         MessageBody: Body,
         MessageAttributes: { ...attributes },
         ...(MessageGroupId !== undefined && { MessageGroupId }),
-        ...(MessageDeduplicationId !== undefined && { MessageDeduplicationId }),
+        ...(MessageDeduplicationId !== undefined && {
+          MessageDeduplicationId: deadLetterId(message, this.#options.queueUrl),
+        }),
       };
       return this.#inTime((options) => this.#options.client.sendMessage(input, options));
     };
@@ -377,4 +381,13 @@ function parseObject(json: string | undefined): object {
   } catch {
     return {};
   }
+}
+
+/**
+ * The deduplication id in the dead-letter queue: the same however often the message is delivered, and another one for the same event
+ * from another queue, or sent again by an operator. SQS accepts a second message with the id of the event, and does not store it.
+ */
+function deadLetterId({ MessageId = '', Attributes = {} }: SqsIncoming, queueUrl: string): string {
+  const parts = [queueUrl, MessageId, Attributes.MessageDeduplicationId ?? ''];
+  return createHash('sha256').update(parts.join('\n')).digest('hex');
 }

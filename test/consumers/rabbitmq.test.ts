@@ -2,11 +2,12 @@ import { randomUUID } from 'node:crypto';
 import type { Socket } from 'node:net';
 import { type ChannelModel, connect } from 'amqplib';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { Reject } from '../../src/index.ts';
 import { consumeRabbitmq } from '../../src/publishers/rabbitmq.ts';
 import { fileService } from '../support/services.ts';
 import { startTcpProxy } from '../support/tcp-proxy.ts';
 import { until, within } from '../support/wait.ts';
-import { type ConsumerScene, silent, testConsumer } from './consumer-suite.ts';
+import { type ConsumerScene, envelopeOf, silent, testConsumer } from './consumer-suite.ts';
 
 const server = fileService('rabbitmq');
 let admin: ChannelModel;
@@ -80,6 +81,34 @@ describe('the consumer of RabbitMQ', () => {
     };
     return { queue, proxy, connectThrough, connects: () => connects };
   }
+
+  test('a dead letter that the channel did not take is not counted, and RabbitMQ delivers the message again', async () => {
+    const { queue, proxy, connectThrough } = await createProxiedQueue();
+    let calls = 0;
+    const consumer = consumeRabbitmq({
+      connect: connectThrough,
+      queue,
+      logger: silent,
+      async handle(_event, { signal }) {
+        if (++calls > 1) return;
+        proxy.cut();
+        await until(() => proxy.connections === 0, { what: 'the connection is cut' });
+        await until(() => lost, { what: 'the consumer knows' });
+        signal.throwIfAborted();
+        throw new Reject('no such customer');
+      },
+    });
+    let lost = false;
+    consumer.on('disconnected', () => {
+      lost = true;
+    });
+    onTestFinished(() => consumer.stop());
+    await consumer.start();
+    const channel = await admin.createChannel();
+    channel.sendToQueue(queue, Buffer.from(envelopeOf('a', 0).body as string), { headers: envelopeOf('a', 0).headers });
+    await until(() => calls === 2, { what: 'it is delivered again', timeoutMs: 20_000 });
+    expect(consumer.stats()).toMatchObject({ deadLettered: 0, released: 1 });
+  });
 
   test('stop ends while a connection that was lost is not replaced, and a later one is closed', async () => {
     const { queue, proxy, connectThrough, connects } = await createProxiedQueue();

@@ -255,6 +255,31 @@ describe('the consumer of SQS', () => {
     return letter;
   }
 
+  test('the same event from two queues is two dead letters', async () => {
+    const dead = await reader.createQueue('fifo');
+    const { body, headers } = envelopeOf('a', 0);
+    const MessageDeduplicationId = randomUUID();
+    for (const queueUrl of [await reader.createQueue('fifo'), await reader.createQueue('fifo')]) {
+      const consumer = consumeSqs({
+        client,
+        queueUrl,
+        deadLetterQueueUrl: dead,
+        waitSeconds: 1,
+        logger: silent,
+        handle() {
+          throw new Reject('no such customer');
+        },
+      });
+      onTestFinished(() => consumer.stop());
+      await consumer.start();
+      const MessageAttributes = { 'event-id': { DataType: 'String', StringValue: headers['event-id'] as string } };
+      const input = { QueueUrl: queueUrl, MessageBody: body as string, MessageGroupId: 'a', MessageAttributes };
+      await client.sendMessage({ ...input, MessageDeduplicationId });
+      await until(() => consumer.stats().deadLettered === 1, { what: 'it is dead-lettered', timeoutMs: 20_000 });
+    }
+    expect(await unsettledIn(dead)).toBe(2);
+  });
+
   test('a dead letter has the attributes of its message, whatever their types', async () => {
     const attributes = {
       bytes: { DataType: 'Binary', BinaryValue: new Uint8Array([0, 255, 7]) },
