@@ -71,8 +71,21 @@ export class SchemaRegistry {
     return { isCompatible: body.is_compatible, messages };
   }
 
+  /** Rejects if the registry cannot be used at all: unreachable, overloaded, or it rejects the credentials. Asks about no subject. */
+  async probe(): Promise<void> {
+    const answer = await this.#send('/schemas/types', { method: 'GET' });
+    if (answer.status === 401 || answer.status === 403) throw this.#refused(answer);
+  }
+
   async #post(path: string, schema: JsonSchema): Promise<Answer> {
     const body = JSON.stringify({ schemaType: 'JSON', schema: JSON.stringify(toDraft7(schema)) });
+    const answer = await this.#send(path, { method: 'POST', body });
+    const isMissing = answer.status === 404 && isObject(answer.body) && 'error_code' in answer.body;
+    if (answer.status !== 200 && !isMissing) throw this.#refused(answer);
+    return answer;
+  }
+
+  async #send(path: string, request: { method: string; body?: string }): Promise<Answer> {
     const headers = {
       accept: `${contentType}, application/json`,
       'content-type': contentType,
@@ -82,18 +95,16 @@ export class SchemaRegistry {
     let text: string;
     try {
       const signal = AbortSignal.timeout(this.#timeoutMs);
-      const response = await fetch(this.#base + path, { method: 'POST', headers, body, signal });
+      const response = await fetch(this.#base + path, { ...request, headers, signal });
       status = response.status;
       text = await response.text();
     } catch (cause) {
       throw new PostcommitError('POSTCOMMIT_E_REGISTRY_UNREACHABLE', `${this.address}: ${reasonOf(cause)}.`, { cause });
     }
     const answer = { status, body: parse(text) };
-    const isMissing = status === 404 && isObject(answer.body) && 'error_code' in answer.body;
     if (status === 429 || status >= 500) {
       throw new PostcommitError('POSTCOMMIT_E_REGISTRY_UNREACHABLE', `${this.address}: ${describe(answer)}.`);
     }
-    if (status !== 200 && !isMissing) throw this.#refused(answer);
     return answer;
   }
 
@@ -105,8 +116,8 @@ export class SchemaRegistry {
 
   #refused(answer: Answer): PostcommitError {
     const { status, body } = answer;
-    // Incompatible, or invalid. Anything else is not about the schema: credentials, another path or server.
-    const isVerdict = (status === 409 || status === 422) && isObject(body) && 'error_code' in body;
+    // Incompatible, invalid or too large. Anything else is not about the schema: credentials, another path or server.
+    const isVerdict = [400, 409, 413, 422].includes(status) && isObject(body) && 'error_code' in body;
     const code = isVerdict ? 'POSTCOMMIT_E_SCHEMA_REFUSED' : 'POSTCOMMIT_E_REGISTRY_REFUSED';
     return new PostcommitError(code, `${this.address}: ${describe(answer)}.`);
   }

@@ -27,8 +27,8 @@ export class SchemaIds {
   readonly #ids = new Map<string, number>();
   readonly #asking = new Map<string, Promise<number>>();
   readonly #refusals = new Map<string, { readonly error: unknown; readonly until: number }>();
-  /** What the registry could not be asked for. */
-  #wanted: SubjectSchema | undefined;
+  /** The registry could not be asked. */
+  #isDown = false;
 
   constructor(options: SchemaIdsOptions) {
     this.#options = options;
@@ -54,20 +54,21 @@ export class SchemaIds {
     return asking;
   }
 
-  /** Asks again for what could not be asked for. */
+  /**
+   * Rejects while the registry cannot be used, if it could not when it was last asked. About no subject: one that the registry refuses
+   * to this user must not stop the others.
+   */
   async health(): Promise<void> {
-    const wanted = this.#wanted;
-    if (wanted === undefined || this.known(wanted) !== undefined) return;
-    await this.ask(wanted).catch((error) => {
-      if (error instanceof Unavailable) throw error;
-    });
+    if (!this.#isDown) return;
+    await this.#options.registry.probe();
+    this.#isDown = false;
   }
 
   async #ask(of: SubjectSchema, name: string): Promise<number> {
     const { registry, register, idsMax } = this.#options;
     try {
       const id = await (register ? registry.register(of.subject, of.schema) : registry.lookUp(of.subject, of.schema));
-      this.#wanted = undefined;
+      this.#isDown = false;
       if (id === undefined) throw notRegistered(of, registry.address);
       this.#refusals.delete(name);
       this.#ids.set(name, id);
@@ -76,10 +77,10 @@ export class SchemaIds {
     } catch (error) {
       // A registry that rejects the credentials, or another server, concerns every event alike.
       if (isOutage(error)) {
-        this.#wanted = of;
+        this.#isDown = true;
         throw new Unavailable(`Schema registry ${(error as PostcommitError).detail}`, { cause: error });
       }
-      this.#wanted = undefined;
+      this.#isDown = false;
       this.#refusals.set(name, { error, until: performance.now() + refusalMs });
       evict(this.#refusals, idsMax);
       throw error;

@@ -50,6 +50,10 @@ class FakeRegistry {
         body += chunk;
       });
       request.on('end', () => {
+        if (request.method === 'GET') return void response.writeHead(this.status ?? 200).end('["JSON"]');
+        if (path.startsWith('/subjects/forbidden')) {
+          return void response.writeHead(403).end(JSON.stringify({ error_code: 40301, message: 'no right' }));
+        }
         const name = `${path.replace(/\/versions$/, '')} ${JSON.parse(body).schema}`;
         if (path.endsWith('/versions') && !this.ids.has(name)) this.ids.set(name, this.#nextId++);
         const id = this.ids.get(name);
@@ -176,10 +180,18 @@ describe('ids', () => {
     registry.status = undefined;
     await registry.start();
     await health();
-    expect(serializer.serialize(deliveredEvent(), binding)).toMatchObject({ body: expect.anything() });
+    expect(await serializer.serialize(deliveredEvent(), binding)).toMatchObject({ body: expect.anything() });
     await registry.stop();
     await health(); // It has the only id that it needs.
   });
+});
+
+test('a subject that the registry refuses to this user does not make the registry unhealthy', async () => {
+  const registry = await FakeRegistry.start();
+  const serializer = confluentJson({ registry: registry.url, events, register: true, subject: () => 'forbidden' });
+  await expect((async () => serializer.serialize(deliveredEvent(), binding))()).rejects.toBeInstanceOf(Unavailable);
+  await serializer.health?.(new AbortController().signal);
+  expect(registry.requests.at(-1)).toBe('/schemas/types');
 });
 
 test.each<[string, Partial<ConfluentJsonOptions>]>([
