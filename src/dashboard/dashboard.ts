@@ -76,6 +76,7 @@ type Env = { Bindings: NodeBindings; Variables: { user: DashboardUser } };
 /** Every change needs this header: a form or an image of another site cannot send it. */
 export const requestHeader = 'x-postcommit-dashboard';
 const bodyBytesMax = 8_388_608;
+const tokenBodyBytesMax = 4_096;
 const viewersMax = 100;
 const localHosts = ['localhost', '127.0.0.1', '[::1]'];
 const refusals = { missing: 401, wrong: 401, locked: 429 } as const;
@@ -111,8 +112,8 @@ export function createDashboard(options: DashboardOptions): Dashboard {
     Response.json({ error: { code: 'NOT_FOUND', message: 'There is no such route.' } }, { status: 404 }),
   );
 
-  app.use('/api/*', bodyLimit({ maxSize: bodyBytesMax, onError: () => refuse(413, 'TOO_LARGE') }));
-  app.post('/api/session', async (c) => {
+  const limit = (maxSize: number) => bodyLimit({ maxSize, onError: () => refuse(413, 'TOO_LARGE') });
+  app.post('/api/session', limit(tokenBodyBytesMax), async (c) => {
     if (isForeign(c.req.raw)) return refuse(403, 'FOREIGN_REQUEST');
     const address = c.env?.incoming?.socket?.remoteAddress ?? 'unknown';
     const result = authentication.checkToken(String((await readBody(c.req.raw)).token ?? ''), address);
@@ -133,6 +134,8 @@ export function createDashboard(options: DashboardOptions): Dashboard {
     c.set('user', { by, role: options.readOnly ? 'reader' : role });
     return next();
   });
+  // After it: what has no token must not fill the memory.
+  app.use('/api/*', limit(bodyBytesMax));
 
   app.get('/api/me', (c) => {
     const signedIn = authentication.usesTokens;

@@ -32,11 +32,12 @@ export class Redaction {
     return this.#paths.length + this.#anywhere.length > 0;
   }
 
+  hidesHeader(name: string): boolean {
+    return this.#headers.has(name.toLowerCase());
+  }
+
   headers(headers: Record<string, unknown>): Record<string, unknown> {
-    const shown = Object.entries(headers).map(([name, value]) => [
-      name,
-      this.#headers.has(name.toLowerCase()) ? hidden : value,
-    ]);
+    const shown = Object.entries(headers).map(([name, value]) => [name, this.hidesHeader(name) ? hidden : value]);
     return Object.fromEntries(shown);
   }
 

@@ -48,7 +48,7 @@ const change = (path: string, handle: DashboardRoute['handle']): DashboardRoute 
  * servers log. The answers are those of `outbox.admin` and `postcommit --json`.
  */
 export const routes: readonly DashboardRoute[] = [
-  read('POST', '/search', ({ admin, body }) => admin.search(toFilter(body) as SearchFilter)),
+  read('POST', '/search', search),
   read('GET', '/events/:id', story),
   read('GET', '/events/:id/payload', payload),
   read('POST', '/dead-letters', ({ admin, body }) => admin.deadLetters(toFilter(body))),
@@ -89,6 +89,15 @@ export const routes: readonly DashboardRoute[] = [
   change('/queues/resume', ({ admin, body }) => admin.resumeQueue(name(body))),
   change('/operations/:id/interrupt', async ({ operations, params }) => operations.interrupt(params.id ?? '')),
 ];
+
+async function search({ admin, body, redaction }: RouteInput): Promise<unknown> {
+  const filter = toFilter(body) as SearchFilter;
+  // The result would tell whether a guess of the hidden value is right.
+  if (redaction.hidesHeader(String(filter.header?.[0] ?? ''))) {
+    throw new PostcommitError('POSTCOMMIT_E_BAD_FILTER', 'This header is redacted, so it cannot be searched by.');
+  }
+  return admin.search(filter);
+}
 
 async function story({ admin, params, redaction }: RouteInput): Promise<EventStory> {
   const event = await admin.find(params.id ?? '');

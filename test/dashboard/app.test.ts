@@ -2,7 +2,7 @@ import { mkdirSync } from 'node:fs';
 import { gzipSync } from 'node:zlib';
 import type pg from 'pg';
 import type { Browser, BrowserContext, Page } from 'playwright-core';
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { appFiles } from '../../src/dashboard/app-files.ts';
 import { type DashboardServer, type ServeDashboardOptions, serveDashboard } from '../../src/dashboard/index.ts';
 import { createOutbox, fromPg, type OutboxAdmin } from '../../src/index.ts';
@@ -88,6 +88,9 @@ beforeEach(({ skip }) => {
   if (missing !== undefined) skip(missing);
 });
 
+afterEach(() => {
+  scene.healed = false;
+});
 afterAll(async () => {
   await Promise.all(contexts.map((context) => context.close()));
   await browser?.close();
@@ -165,7 +168,7 @@ test('a group of dead letters is retried, with a preview and a result; a second 
   await groupOf(page).waitFor({ state: 'detached' });
   await groupOf(second).getByRole('button', { name: 'Discard' }).click();
   await second.getByRole('dialog').getByRole('button', { name: 'Discard' }).click();
-  await second.getByText('Another operator or a relay was first').waitFor();
+  await second.getByText('Another operator or a relay was faster').waitFor();
   scene.healed = false;
 });
 

@@ -181,3 +181,28 @@ test('viewers get the state of the outbox', async () => {
   });
   await reader?.cancel();
 });
+
+test('a header that is redacted cannot be searched by', async () => {
+  const dashboard = dashboardWith({ token, redact: { headers: ['Tenant'] } });
+  const search = (name: string) => send(dashboard, '/shop/search', { bearer: token, body: { header: [name, 'acme'] } });
+  expect((await search('tenant')).status).toBe(400);
+  expect((await search('region')).status).toBe(200);
+});
+
+test('without a token no body is read but a short one', async () => {
+  const dashboard = dashboardWith();
+  let pulled = 0;
+  const body = new ReadableStream<Uint8Array>({
+    pull(controller) {
+      pulled += 65_536;
+      if (pulled > 4_194_304) controller.close();
+      else controller.enqueue(new Uint8Array(65_536));
+    },
+  });
+  const headers = { [requestHeader]: '1' };
+  const post = (path: string, init: object) =>
+    dashboard.fetch(new Request(`http://localhost${path}`, { method: 'POST', headers, ...init }));
+  expect((await post('/api/shop/search', { body, duplex: 'half' })).status).toBe(401);
+  expect(pulled).toBeLessThan(262_144);
+  expect((await post('/api/session', { body: JSON.stringify({ token: 'x'.repeat(5_000) }) })).status).toBe(413);
+});
