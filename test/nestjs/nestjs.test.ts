@@ -102,7 +102,7 @@ describe.each(variants)('an application of Nest $version, compiled to $format', 
       code: 503,
       result: 'error',
       status: 'down',
-      message: 'there are 1 dead letters',
+      message: '1 dead letter',
     });
     expect(stopped).toMatchObject({ code: 503, status: 'down', relay: 'idle' });
     expect(stopped?.message).toContain('the relay is idle');

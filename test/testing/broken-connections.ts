@@ -36,10 +36,10 @@ export const brokenConnections: Record<string, BrokenPublisher> = {
     fails: ['a broker that is stopped'],
     publisher: class extends MemoryPublisher {
       protected override async send(message: Message, signal: AbortSignal) {
-        const { state } = this.broker;
+        const { state, stops } = this.broker;
         if (state !== 'running' || this.refusal(message)) return super.send(message, signal);
-        const stored = sleep(30).then(async () => {
-          if (this.broker.state !== 'stopped') await super.send(message, signal);
+        const stored = sleep(200).then(async () => {
+          if (this.broker.stops === stops) await super.send(message, signal);
         });
         this.underWay.add(stored);
         stored.catch(() => {}).finally(() => this.underWay.delete(stored));

@@ -18,6 +18,8 @@ const stopMs = 60;
 export class MemoryBroker {
   static readonly messageBytesMax = 10_000;
   state: 'running' | 'stopped' | 'frozen' = 'running';
+  /** How often it was stopped. */
+  stops = 0;
   wasAway = false;
   readonly #topics = new Map<string, ReceivedMessage[]>();
   #thawed = deferred();
@@ -50,6 +52,7 @@ export class MemoryBroker {
         stop: async () => {
           await sleep(stopMs);
           this.state = 'stopped';
+          this.stops++;
           this.wasAway = true;
         },
         start: async () => {
