@@ -129,7 +129,7 @@ describe('when the client of Kafka fails', () => {
     const client = new Kafka({
       brokers: [server.url],
       logLevel: logLevel.NOTHING,
-      // Of a request whose connection breaks; 30 s by default.
+      // kafkajs notices a broken connection with its next request.
       requestTimeout: 2_000,
       retry: { retries: 1, initialRetryTime: 50 },
       socketFactory({ host, port, onConnect }) {
