@@ -4,8 +4,8 @@
 -- :"schema" is replaced by the quoted schema name, :'schema' by the same as a literal. `npx postcommit sql` prints the
 -- result. Function bodies are quoted by a tag that no schema name is likely to contain.
 --
--- The trigger functions are created before the tables:
--- requires: enqueue, note_rows_requeued, note_truncated
+-- The functions of triggers and constraints are created before the tables:
+-- requires: check_event, enqueue, note_rows_requeued, note_truncated
 
 -- The log ----------------------------------------------------------------------------------------------------------------
 
@@ -17,35 +17,17 @@ create table :"schema".outbox_events (
   aggregate_type text not null,
   aggregate_id   text not null,
   event_type     text not null,
-  schema_version integer not null default 1 check (schema_version > 0),
+  schema_version integer not null default 1,
   ordering_key   text,
   payload        jsonb not null,
-  headers        jsonb not null default '{}' check (jsonb_typeof(headers) = 'object'),
+  headers        jsonb not null default '{}',
   available_at   timestamptz,
   created_at     timestamptz not null default clock_timestamp(),
-  attempts_max   smallint check (attempts_max between 1 and 1000),
+  attempts_max   smallint,
   queue          text collate "C",
-  -- A claim reads these columns of a thousand events at once, so no single row may make it fail or exceed the relay's memory.
-  -- Payloads have no limit here: a claim leaves large ones out.
-  constraint outbox_events_created_at_check
-    check (created_at >= '0001-01-01 00:00:00+00' and created_at < '10000-01-01 00:00:00+00'),
-  -- Every later event of the aggregate waits for a delayed one, so a delay is at most 366 days, as in emit(): see delayMsMax in
-  -- src/emit/event.ts. A row that satisfies this still does later, so dumps can be restored. Uses clock_timestamp(), because
-  -- emit() adds delay_ms to that and a transaction may have begun long before. In hours: the length of a day in an interval
-  -- depends on the time zone. The check also excludes infinity, which marks events parked behind a blocking dead letter.
-  constraint outbox_events_available_at_check
-    check (available_at is null or (available_at >= '0001-01-01 00:00:00+00'
-           and available_at <= clock_timestamp() + interval '8784 hours')),
-  -- The rule for names of queues is also in outbox_queue_states, and in src/queue-name.ts.
-  constraint outbox_events_queue_check
-    check (queue is null or (octet_length(queue) <= 100 and queue ~ '^[A-Za-z0-9._-]+$')),
-  constraint outbox_events_size_check
-    check (octet_length(aggregate_type) <= 1000 and octet_length(aggregate_id) <= 1000
-           and octet_length(event_type) <= 1000 and coalesce(octet_length(ordering_key) <= 1000, true)
-           and (headers = '{}' or octet_length(headers::text) <= 65536)),
-  -- A header name takes about ten times its length in the relay: 3,000 events of 900 short names exceeded a heap of 256 MB.
-  constraint outbox_events_header_count_check
-    check (headers = '{}' or jsonb_array_length(jsonb_path_query_array(headers, '$.*')) <= 128)
+  constraint outbox_events_limits_check
+    check (:"schema".check_event(aggregate_type, aggregate_id, event_type, schema_version, ordering_key, headers, available_at,
+                                 created_at, attempts_max, queue))
 );
 comment on column :"schema".outbox_events.ordering_key is
   'What the event is ordered by: NULL means its aggregate, the empty string means no order at all.';
@@ -172,32 +154,37 @@ create index outbox_dead_letters_blocking_idx on :"schema".outbox_dead_letters (
 -- Payloads that operators have corrected: see edit_dead_letter(). The log keeps the payload as it was emitted; a relay delivers
 -- the last edit. Almost always empty, and a claim reads it only when it is not.
 create table :"schema".outbox_edits (
-  seq       bigint not null,
+  seq           bigint not null,
   -- Their order, from 1 on: the clock of a new primary may be behind.
-  number    integer not null,
-  edited_at timestamptz not null default clock_timestamp(),
-  payload   jsonb not null,
-  edited_by text not null,
-  reason    text,
+  number        integer not null,
+  edited_at     timestamptz not null default clock_timestamp(),
+  payload       jsonb not null,
+  edited_by     text not null,
+  database_role text not null,
+  reason        text,
   primary key (seq, number)
 );
 comment on column :"schema".outbox_edits.edited_by is 'Who edited it: as given, or the database role.';
+comment on column :"schema".outbox_edits.database_role is 'The database role that logged in.';
 
 -- What operators have done, with the CLI, the dashboard or code: one row per operation. A row without finished_at is of an
--- operation that is running, or whose process ended before it did.
+-- operation that is running, or whose process ended before it did. Written by start_operation() and finish_operation() only.
 create table :"schema".outbox_audit (
   -- From the time, with three random digits: a sequence may lag after a restore or a failover, and no operation may fail for that.
-  id          bigint primary key default (extract(epoch from clock_timestamp()) * 1000000)::bigint * 1000 + floor(random() * 1000)::bigint,
-  started_at  timestamptz not null default now(),
-  finished_at timestamptz,
-  operator    text not null,
-  action      text not null,
-  target      jsonb not null default '{}',
-  reason      text,
-  changed     bigint check (changed >= 0),
-  error       text
+  id            bigint primary key default (extract(epoch from clock_timestamp()) * 1000000)::bigint * 1000 + floor(random() * 1000)::bigint,
+  started_at    timestamptz not null default now(),
+  finished_at   timestamptz,
+  operator      text not null,
+  database_role text not null,
+  action        text not null,
+  target        jsonb not null default '{}',
+  reason        text,
+  changed       bigint check (changed >= 0),
+  error         text
 );
 comment on column :"schema".outbox_audit.operator is 'Who: as given, or the database role.';
+comment on column :"schema".outbox_audit.database_role is
+  'The database role that logged in. An operator chooses the name in the column operator, and not this one.';
 comment on column :"schema".outbox_audit.target is 'What the operation selected, e.g. ids or conditions.';
 comment on column :"schema".outbox_audit.changed is 'How many events or rows it changed.';
 

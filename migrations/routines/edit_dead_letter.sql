@@ -6,9 +6,12 @@
 -- response was lost would drop the new one as a duplicate. The dead letter is locked before the edit is written, so of two
 -- operators who edit it, the second one finds it gone and writes nothing.
 --
+-- SECURITY DEFINER: an edit is the record of what an operator changed, and no operator may change it. Roles may read outbox_edits, and
+-- write to it only with this function, which records the role that logged in beside the name that the operator gave.
+--
 -- requires: requeue
 create or replace function :"schema".edit_dead_letter(event bigint, new_payload jsonb, operator text, why text) returns jsonb
-language plpgsql set search_path = pg_catalog, pg_temp set row_security = off as $postcommit$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as $postcommit$
 begin
   update :"schema".outbox_dead_letters d set replay_id = (extract(epoch from clock_timestamp()) * 1000000)::bigint
    where d.seq = event and not exists (select from :"schema".outbox_cancellations c where c.seq = d.seq)
@@ -16,8 +19,10 @@ begin
   if not found then
     return null;
   end if;
-  insert into :"schema".outbox_edits (seq, number, payload, edited_by, reason)
-    values (event, (select coalesce(max(x.number), 0) + 1 from :"schema".outbox_edits x where x.seq = event), new_payload, coalesce(nullif(operator, ''), session_user), nullif(why, ''));
+  insert into :"schema".outbox_edits (seq, number, payload, edited_by, database_role, reason)
+    values (event, (select coalesce(max(x.number), 0) + 1 from :"schema".outbox_edits x where x.seq = event), new_payload,
+            coalesce(nullif(operator, ''), session_user), session_user, nullif(why, ''));
   return :"schema".requeue(array[event]);
 end
 $postcommit$;
+revoke execute on function :"schema".edit_dead_letter(bigint, jsonb, text, text) from public;

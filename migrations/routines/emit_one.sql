@@ -9,12 +9,15 @@ create or replace procedure :"schema".emit_one(
 )
 language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
 #variable_conflict use_variable
+declare
+  locked boolean;
 begin
   if mark <> coalesce(current_setting('postcommit.mark', true), '') then
     raise exception 'the transaction to emit in has already ended' using errcode = 'no_active_sql_transaction';
   end if;
   if serialise <> 'false' then
-    perform :"schema".lock_keys(array[:"schema".key_hash(aggregate_type, aggregate_id, ordering_key)]);
+    -- Assigned, not performed: PL/pgSQL evaluates an expression without a statement of its own, which takes 5 us.
+    locked := :"schema".lock_keys(array[:"schema".key_hash(aggregate_type, aggregate_id, ordering_key)]) is not null;
   end if;
   insert into :"schema".outbox_events
     (id, aggregate_type, aggregate_id, event_type, schema_version, ordering_key, payload, headers, available_at, queue)

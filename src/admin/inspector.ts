@@ -246,7 +246,7 @@ export class OutboxInspector {
    * Returns all findings, worst first, each with its consequence and the command that fixes it. Changes nothing.
    *
    * @example
-   * const { worst, findings } = await admin.doctor({ limits: { snapshotMs: 60_000 } });
+   * const { worst, findings } = await admin.doctor({ limits: { snapshotMsMax: 60_000 } });
    * if (worst === 'critical') for (const { what, consequence, fix } of findings) console.log(what, consequence, fix);
    */
   doctor(options: DoctorOptions = {}): Promise<Diagnosis> {

@@ -31,6 +31,7 @@ const emitRoutines = [
   'lock_keys',
   'close_gates',
   'key_hash',
+  'check_event',
 ];
 
 /**
@@ -74,8 +75,9 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       { table: 'outbox_deliveries', privileges: ['select', 'insert'] },
       { table: 'outbox_failures', privileges: ['select', 'insert'] },
       { table: 'outbox_dead_letters', privileges: work },
-      { table: 'outbox_edits', privileges: ['select', 'insert'] },
-      { table: 'outbox_audit', privileges: work },
+      // Both are records of what this role does: it writes them only with functions that run with their owner's rights.
+      { table: 'outbox_edits', privileges: ['select'] },
+      { table: 'outbox_audit', privileges: ['select'] },
       { table: 'outbox_requeues', privileges: ['select'] },
       { table: 'outbox_relays', privileges: work },
       { table: 'outbox_progress', privileges: work },
@@ -91,8 +93,8 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       { table: 'migrations', privileges: ['select'] },
       { table: 'outbox_routines', privileges: ['select'] },
     ],
-    // What changes the log itself runs with its owner's rights and checks what it does: prune, rotate, drop. emit_tick does
-    // not: the role of a relay with schedules needs an emitter's rights as well, and no other relay can emit.
+    // What changes the log itself runs with its owner's rights and checks what it does: prune, rotate, drop. So does what
+    // records operations: start_operation, finish_operation, prune_audit, edit_dead_letter. emit_tick does not: the role of a relay with schedules needs an emitter's rights as well, and no other relay can emit.
     routines: [
       'key_hash',
       'queue_lock',
@@ -100,6 +102,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       'oldest_ready',
       'count_queue',
       'pause_queue',
+      'claim_one',
       'claim_next',
       'claim_many',
       'plain_payload',
@@ -133,7 +136,10 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       'find_seq_range',
       'find_orphans',
       'requeue_orphans',
+      'start_operation',
+      'finish_operation',
       'prune_events',
+      'prune_audit',
       'rotate_partitions',
       'drop_partition',
       'sweep_partition',

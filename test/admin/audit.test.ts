@@ -34,8 +34,8 @@ test('every operation leaves a row with who, what, why and how many', async () =
   const { operations } = await scene.admin.audit();
   const [role] = await scene.db.query<{ name: string }>('select session_user::text as name');
   expect(operations).toMatchObject([
-    { action: 'resumeQueue', by: 'ann', target: { queue: 'default' } },
-    { action: 'pauseQueue', by: role?.name, reason: 'upgrade', target: { queue: 'default' } },
+    { action: 'resumeQueue', by: 'ann', databaseRole: role?.name, target: { queue: 'default' } },
+    { action: 'pauseQueue', by: role?.name, databaseRole: role?.name, reason: 'upgrade', target: { queue: 'default' } },
     { action: 'retry', by: 'ann', reason: 'broken test data', target: { reason: 'rejected' }, changed: 2 },
     { action: 'discard', by: 'ann', reason: 'broken test data', target: { ids: ids.slice(0, 1) }, changed: 1 },
   ]);
@@ -73,7 +73,7 @@ test('rows are kept for at least 90 days, also where events are not', async () =
 test('an operation that succeeded is reported as a success, even if the end of its row cannot be written', async () => {
   const db = {
     query: (text: string, values?: unknown[]) =>
-      text.includes('set finished_at')
+      text.includes('finish_operation')
         ? Promise.reject(new Error('connection lost'))
         : scene.db.pool.query(text, values),
   };

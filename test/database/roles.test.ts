@@ -18,6 +18,10 @@ import { RoleScenario } from './role-scenario.ts';
 
 const denied = { code: '42501' };
 
+function quoted(name: string): string {
+  return `"${name.replaceAll('"', '""')}"`;
+}
+
 describe.each(postgresVersions)('least privilege on PostgreSQL %i', (version) => {
   let scenario: RoleScenario;
   let tables: string[];
@@ -281,6 +285,66 @@ describe.each(postgresVersions)('least privilege on PostgreSQL %i', (version) =>
     ]);
   });
 
+  test('the relay’s role writes the audit and edits, and can neither change, forge nor remove what is recorded', async () => {
+    const [role, pool] = [scenario.names.relay, scenario.pool('relay')];
+    const { admin } = createOutbox({ db: fromPg(pool) });
+    await scenario.pool('emitter').query(`select postcommit.emit('rejected', 'audited', '1', '{"n": 1}')`);
+    const handlers = {
+      rejected: {
+        never: () => {
+          throw new Reject('no');
+        },
+      },
+    };
+    await createRelay({ connectionString: scenario.url('relay'), handlers }).runOnce();
+    const { deadLetters } = await admin.deadLetters({ type: 'rejected' });
+    const { id, seq } = deadLetters[0] as { id: string; seq: string };
+    await admin.as({ by: 'ann', reason: 'typo' }).editAndRetry(id, { n: 2 });
+    const recorded = { by: 'ann', databaseRole: role, reason: 'typo' };
+    expect((await admin.audit()).operations[0]).toMatchObject({ ...recorded, action: 'editAndRetry', changed: 1 });
+    expect((await admin.find(id))?.edits).toMatchObject([recorded]);
+
+    await refusesAll(pool, [
+      `insert into postcommit.outbox_audit (operator, database_role, action) values ('bob', 'bob', 'retry')`,
+      `update postcommit.outbox_audit set operator = 'bob'`,
+      'delete from postcommit.outbox_audit',
+      `insert into postcommit.outbox_edits (seq, number, payload, edited_by, database_role) values (${seq}, 2, '1', 'bob', 'bob')`,
+      `update postcommit.outbox_edits set edited_by = 'bob'`,
+      'delete from postcommit.outbox_edits',
+    ]);
+    const rows = 'select * from postcommit.outbox_audit order by id';
+    const before = await scenario.db.query(rows);
+    // The row is complete, and the rows of other roles are not this role's to complete.
+    const foreign = await scenario.db.query(`select postcommit.start_operation('', 'retry', '{}', '') as id`);
+    for (const each of [before.at(-1).id, foreign[0].id]) {
+      await pool.query(`select postcommit.finish_operation($1, 0, 'nothing happened')`, [each]);
+    }
+    // SET ROLE does not hide who logged in.
+    await scenario.db.query(`grant ${quoted(role)} to ${quoted(scenario.names.reader)}`);
+    const client = await scenario.pool('reader').connect();
+    await client.query(`set role ${quoted(role)}`);
+    await client.query(`select postcommit.start_operation('', 'retry', '{}', '')`);
+    client.release(true);
+    await scenario.db.query(`revoke ${quoted(role)} from ${quoted(scenario.names.reader)}`);
+    // What is younger than 90 days stays, whatever the caller asks for.
+    for (const keepMs of ['0', '-1e15', 'null']) {
+      expect((await pool.query(`select postcommit.prune_audit(1000, ${keepMs}) as pruned`)).rows).toEqual([
+        { pruned: 0 },
+      ]);
+    }
+    const after = await scenario.db.query(rows);
+    expect(after.slice(0, before.length)).toEqual(before);
+    expect(after.slice(before.length)).toMatchObject([
+      { id: foreign[0].id, finished_at: null },
+      { operator: scenario.names.reader, database_role: scenario.names.reader },
+    ]);
+    await scenario.db.query(
+      `update postcommit.outbox_audit set started_at = now() - interval '91 days' where id = $1`,
+      [foreign[0].id],
+    );
+    expect((await pool.query('select postcommit.prune_audit(1000, 0) as pruned')).rows).toEqual([{ pruned: 1 }]);
+  });
+
   test('the reader reads everything and changes nothing', async () => {
     const pool = scenario.pool('reader');
     for (const table of [...tables, 'outbox_status']) await pool.query(`select * from postcommit.${table} limit 1`);
@@ -360,7 +424,7 @@ describe.each(postgresVersions)('least privilege on PostgreSQL %i', (version) =>
     expect(await inbox.onceOutside(event, () => 1)).toEqual({ duplicate: false, result: 1 });
     expect(await inbox.onceOutside(event, () => 1)).toEqual({ duplicate: true });
     await expect(inbox.prune()).rejects.toMatchObject({ code: 'POSTCOMMIT_E_PERMISSION_DENIED' });
-    const role = `"${scenario.names.consumer.replaceAll('"', '""')}"`;
+    const role = quoted(scenario.names.consumer);
     await scenario.db.query(`grant delete on postcommit.processed_events to ${role}`);
     expect(await inbox.prune({ olderThanMs: 0 })).toBe(1);
     await scenario.db.query(`revoke delete on postcommit.processed_events from ${role}`);

@@ -179,6 +179,7 @@ describe.each(postgresVersions)('row-level security on PostgreSQL %i', (version)
     const inside = ['check_partition', 'create_partition', 'sample_queue'];
     const readNoRows = [
       ...[
+        'check_event',
         'copies_of',
         'create_leaf',
         'grants_of',

@@ -127,7 +127,7 @@ describe.each(postgresVersions)('the longest delay of an event, on PostgreSQL %i
     await expect(database.query(insert, [time])).rejects.toMatchObject({ code: '23514', constraint });
   });
 
-  test('in a partition too, whose constraint has the same name', async () => {
+  test('in a partition too', async () => {
     const partitioned = await createTestDatabase({ serverUrl: serverUrlOf(version) });
     try {
       const emitter = createOutbox({ db: fromPg(partitioned.pool) });
@@ -137,7 +137,7 @@ describe.each(postgresVersions)('the longest delay of an event, on PostgreSQL %i
       );
       await expect(emitting).rejects.toMatchObject({
         code: 'POSTCOMMIT_E_BAD_DELAY',
-        cause: expect.objectContaining({ constraint, table: expect.stringMatching(/^outbox_events_p\d/) }),
+        cause: expect.objectContaining({ constraint, table: 'outbox_events' }),
       });
     } finally {
       await partitioned.close();

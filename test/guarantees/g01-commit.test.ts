@@ -33,7 +33,7 @@ describe('G1 atomic, COMMIT over a network', () => {
         scenario.proxy.cut();
         await tx.query('select 1').catch(() => {});
       });
-      await expect(failing).rejects.toMatchObject({ code: 'POSTCOMMIT_E_TRANSACTION_ABORTED' });
+      await expect(failing).rejects.toMatchObject({ code: 'POSTCOMMIT_E_DATABASE_UNREACHABLE' });
       expect(await written(scenario.database)).toEqual(nothing);
     });
 

@@ -565,7 +565,6 @@ describe('two that ask at once', () => {
       '',
       [],
       'default',
-      false,
     ]);
     await until(
       async () =>

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { claimNextSql, claimSql } from '../../src/outbox/delivering/claim.ts';
+import { claimNextSql, claimOneSql, claimSql } from '../../src/outbox/delivering/claim.ts';
 import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { nestedPlans } from '../support/plans.ts';
@@ -45,8 +45,9 @@ describe.each(postgresVersions)('a claim of payloads of a megabyte, on PostgreSQ
 
   test('nor does a claim of one event', async () => {
     await emit(1);
-    expect(
-      await blocksOf(claimNextSql('postcommit'), [token, [], 16_384, null, '0', '0', '', [], 'default', false]),
-    ).toBeLessThan(100);
+    const nextValues = [token, [], 16_384, null, '0', '0', '', [], 'default'];
+    expect(await blocksOf(claimNextSql('postcommit'), nextValues)).toBeLessThan(100);
+    const oneValues = [token, 'default', 16_384, '0', '0', ''];
+    expect(await blocksOf(claimOneSql('postcommit'), oneValues)).toBeLessThan(100);
   });
 });

@@ -1,7 +1,14 @@
 import type pg from 'pg';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { ArrayQuery } from '../../src/database/executor.ts';
-import { type ClaimRequest, claim, claimNext, claimNextSql, claimSql } from '../../src/outbox/delivering/claim.ts';
+import {
+  type ClaimRequest,
+  claim,
+  claimNext,
+  claimNextSql,
+  claimOneSql,
+  claimSql,
+} from '../../src/outbox/delivering/claim.ts';
 import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { nestedPlans, nodesOf } from '../support/plans.ts';
@@ -117,8 +124,8 @@ describe.each(postgresVersions)('named queues on PostgreSQL %i', (version) => {
       const nextValues = [token, [], 16_384, null, '0', '0', '', [], 'default'];
       const all = [
         ...(await nestedPlans(client, claimSql('postcommit'), values)),
-        ...(await nestedPlans(client, claimNextSql('postcommit'), [...nextValues, false])),
-        ...(await nestedPlans(client, claimNextSql('postcommit'), [...nextValues, true])),
+        ...(await nestedPlans(client, claimNextSql('postcommit'), nextValues)),
+        ...(await nestedPlans(client, claimOneSql('postcommit'), [token, 'default', 16_384, '0', '0', ''])),
       ];
       const nodes = all.flatMap((plan) => [...nodesOf(plan)]);
       const scans = nodes.filter((node) => node['Node Type'] === 'Seq Scan').map((node) => node['Relation Name']);

@@ -43,6 +43,7 @@ describe('the turn that the lanes of a relay take', () => {
     let isFirst = true;
     const queryArrays: ArrayQuery = async (text, values) => {
       const queue = values?.at(-1) as string;
+      if (text.includes('claim_one')) return { rows: [[null]] };
       if (text.includes('claim_next')) return { rows: [['2', false, null, null, null, null, null, null, null, null]] };
       if (text.includes('claim_many')) {
         sent.push(queue);

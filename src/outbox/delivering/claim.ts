@@ -153,7 +153,12 @@ export const claimNextSql = perSchema(
   (
     s,
   ) => `select * from ${s}.claim_next($1::bigint, $2::bigint[], $3::integer, $4::bigint[], $5::bigint, $6::bigint, $7::text,
-  $8::text[], $9::text, $10::boolean)`,
+  $8::text[], $9::text)`,
+);
+
+/** See migrations/routines/claim_one.sql for the contract and the rationale. */
+export const claimOneSql = perSchema(
+  (s) => `select * from ${s}.claim_one($1::bigint, $2::text, $3::integer, $4::bigint, $5::bigint, $6::text)`,
 );
 
 export interface ClaimNextRequest
@@ -175,36 +180,47 @@ export type ClaimNextResult = ClaimResult | 'more' | 'raced' | 'other';
 export async function claimNext(
   query: ArrayQuery,
   schema: string,
-  {
-    token,
-    queue = defaultQueue,
-    exceptKeys,
-    inlineBytesMax,
-    knownSeqs,
-    lowWater,
-    targets,
-    quick = false,
-  }: ClaimNextRequest,
+  request: ClaimNextRequest,
 ): Promise<ClaimNextResult> {
+  const { token, queue = defaultQueue, exceptKeys, inlineBytesMax, knownSeqs, lowWater, targets } = request;
+  const claimed = request.quick && exceptKeys.length === 0 ? await claimOne(query, schema, request) : undefined;
+  if (claimed !== undefined) return oneExamined(claimed);
   const { mark, requeues, server } = lowWater;
-  const values = [token, exceptKeys, inlineBytesMax, knownSeqs ?? null, mark, requeues, server, targets, queue, quick];
-  const { rows } = await query(claimNextSql(schema), values, true);
+  const values = [token, exceptKeys, inlineBytesMax, knownSeqs ?? null, mark, requeues, server, targets, queue];
+  const { rows } = await query(claimNextSql(schema), values);
   const [seen, fits, dueInMs, seq, key, attempts, done, takeovers, owed, replayId, ...event] = rows[0] as NextRow;
   const examined = Number(seen);
-  const row = event[0] === null ? undefined : [seq, ...event];
-  const begun = { attempts: attempts ?? 0, done, takeovers: takeovers ?? 0, owed, replayId };
   if (seq === null) {
     if (examined > 1) return 'more';
     if (fits) return 'raced';
     if (examined === 1 || (dueInMs !== null && dueInMs <= 0)) return 'other';
   }
+  const row = event[0] === null ? undefined : [seq, ...event];
+  const begun = { attempts: attempts ?? 0, done, takeovers: takeovers ?? 0, owed, replayId };
+  const result = oneExamined(seq === null ? undefined : toClaimedRow(seq, key, queue, begun, row));
+  return { ...result, examined, dueInMs: dueInMs ?? undefined };
+}
+
+/** Claims the only ready event, if it is an ordinary one. Prepared, because nothing else is sent as often by a quiet relay. */
+async function claimOne(
+  query: ArrayQuery,
+  schema: string,
+  { token, queue = defaultQueue, inlineBytesMax, lowWater: { mark, requeues, server } }: ClaimNextRequest,
+): Promise<ClaimedRow | undefined> {
+  const { rows } = await query(claimOneSql(schema), [token, queue, inlineBytesMax, mark, requeues, server], true);
+  const [seq, key, ...event] = rows[0] as [seq: string | null, key: string | null, ...event: unknown[]];
+  if (seq === null) return undefined;
+  return toClaimedRow(seq, key, queue, undefined, event[0] === null ? undefined : [seq, ...event]);
+}
+
+function oneExamined(row: ClaimedRow | undefined): ClaimResult {
   return {
-    rows: seq === null ? [] : [toClaimedRow(seq, key, queue, begun, row)],
-    examined,
-    reached: seq ?? undefined,
+    rows: row ? [row] : [],
+    examined: row ? 1 : 0,
+    reached: row?.seq,
     dueExamined: 0,
     blocked: [],
-    dueInMs: dueInMs ?? undefined,
+    dueInMs: undefined,
     relays: 1,
     newSuspects: 0,
     sample: undefined,

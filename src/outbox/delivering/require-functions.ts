@@ -4,6 +4,7 @@ import { PostcommitError } from '../../errors.ts';
 /** The functions that a relay needs. */
 const functions = [
   'claim_many',
+  'claim_one',
   'claim_next',
   'plain_payload',
   'settle',

@@ -2,19 +2,10 @@ import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 import { readJson } from '../read-json.ts';
 
-/** Operations are kept at least this long, also where events are not. */
-const keepMsMin = 90 * 86_400_000;
-
+/** See migrations/routines/prune_audit.sql for the contract and the rationale. */
 const pruneAuditSql = perSchema(
   (s) => `
-with gone as (
-  delete from ${s}.outbox_audit a
-   where a.id = any (array(
-     select x.id from ${s}.outbox_audit x order by x.id limit $1::text::integer))
-     and a.started_at < now() - $2::text::double precision * interval '1 millisecond'
-  returning a.id
-)
-select to_json(count(*))::text as json from gone`,
+select to_json(${s}.prune_audit($1::text::integer, $2::text::double precision))::text as json`,
 );
 
 /** Removes the oldest rows of the audit table that are older than events are kept, and older than 90 days. Returns how many. */
@@ -24,7 +15,7 @@ export async function pruneAudit(
   { keepMs, rowsMax }: { keepMs: number; rowsMax: number },
 ): Promise<number> {
   if (keepMs === Number.POSITIVE_INFINITY) return 0;
-  const values = [String(rowsMax), String(Math.max(keepMs, keepMsMin))];
+  const values = [String(rowsMax), String(keepMs)];
   const [count = 0] = await readJson<number>(db, pruneAuditSql(schema), values);
   return count;
 }

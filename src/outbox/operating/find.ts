@@ -65,7 +65,7 @@ select json_build_object(
       join ${s}.outbox_relays r on r.token = p.relay and r.ended_at is null
      where p.seq = e.seq and p.relay = q.claimed_by order by p.handler),
   'edits', array(
-    select json_build_object('at', x.edited_at, 'by', x.edited_by, 'reason', x.reason, 'replacedJson',
+    select json_build_object('at', x.edited_at, 'by', x.edited_by, 'databaseRole', x.database_role, 'reason', x.reason, 'replacedJson',
              left(coalesce((select y.payload from ${s}.outbox_edits y where y.seq = x.seq and y.number < x.number
                              order by y.number desc limit 1), e.payload)::text, ${replacedCharactersMax}))
       from (select * from ${s}.outbox_edits where seq = e.seq order by number desc limit ${editsMax}) x
@@ -169,7 +169,10 @@ export interface EventDetails {
 /** An edit of the payload by an operator. */
 export interface PayloadEdit {
   at: Date;
+  /** Who: as given, or the database role. */
   by: string;
+  /** The database role that logged in. */
+  databaseRole: string;
   reason: string | null;
   /** The payload before this edit, up to 65,536 characters. That of the first edit is as it was emitted. */
   replacedJson: string;

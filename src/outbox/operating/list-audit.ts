@@ -6,7 +6,8 @@ import { Conditions, conditionsGoHere } from './conditions.ts';
 const listAuditSql = perSchema(
   (s) => `
 select json_build_object(
-  'id', a.id::text, 'startedAt', a.started_at, 'finishedAt', a.finished_at, 'by', a.operator, 'action', a.action,
+  'id', a.id::text, 'startedAt', a.started_at, 'finishedAt', a.finished_at, 'by', a.operator, 'databaseRole', a.database_role,
+  'action', a.action,
   'target', a.target, 'reason', a.reason, 'changed', a.changed, 'error', a.error
 )::text as json
   from ${s}.outbox_audit a where true ${conditionsGoHere}
@@ -21,6 +22,8 @@ export interface AuditEntry {
   finishedAt?: Date;
   /** Who: as given, or the database role. */
   by: string;
+  /** The database role that logged in. An operator chooses `by`, and not this one. */
+  databaseRole: string;
   /** The name of the method of `outbox.admin`, e.g. `retry` or `schedules.pause`. */
   action: string;
   /** What it selected, e.g. `{ "ids": [...] }` or `{ "type": "order.created" }`. Long lists are shortened. */
@@ -37,6 +40,7 @@ interface AuditRow {
   startedAt: string;
   finishedAt: string | null;
   by: string;
+  databaseRole: string;
   action: string;
   target: Record<string, unknown>;
   reason: string | null;
@@ -52,11 +56,12 @@ export async function listAudit(
 ): Promise<AuditEntry[]> {
   const conditions = new Conditions([String(limit)]).where(after, (v) => `a.id < ${v}::bigint`);
   const rows = await readJson<AuditRow>(db, conditions.into(listAuditSql(schema)), conditions.values);
-  return rows.map(({ id, startedAt, finishedAt, by, action, target, reason, changed, error }) => ({
+  return rows.map(({ id, startedAt, finishedAt, by, databaseRole, action, target, reason, changed, error }) => ({
     id,
     startedAt: toDate(startedAt),
     ...optional('finishedAt', finishedAt, toDate),
     by,
+    databaseRole,
     action,
     target,
     ...optional('reason', reason, String),

@@ -2,16 +2,15 @@ import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 import { readJson } from '../read-json.ts';
 
+/** See migrations/routines/start_operation.sql and finish_operation.sql for the contract and the rationale. */
 const startOperationSql = perSchema(
   (s) => `
-insert into ${s}.outbox_audit (operator, action, target, reason)
-values (coalesce(nullif($1::text, ''), session_user), $2::text, $3::text::jsonb, nullif($4::text, ''))
-returning to_json(id::text)::text as json`,
+select to_json(${s}.start_operation($1::text, $2::text, $3::text::jsonb, $4::text)::text)::text as json`,
 );
 
 const finishOperationSql = perSchema(
   (s) => `
-update ${s}.outbox_audit set finished_at = now(), changed = $2::text::bigint, error = $3::text where id = $1::text::bigint`,
+select to_json(${s}.finish_operation($1::text::bigint, $2::text::bigint, $3::text))::text as json`,
 );
 
 /** What an operator is about to do. */
