@@ -11,6 +11,10 @@ export interface Postcommit {
 
 interface Inbox {
   once(tx: pg.PoolClient, event: { consumer: string; eventId: string }, work: () => Promise<void>): Promise<unknown>;
+  transaction(
+    event: { consumer: string; eventId: string },
+    work: (tx: pg.PoolClient) => Promise<void>,
+  ): Promise<unknown>;
 }
 
 interface Outbox {
@@ -96,6 +100,11 @@ export const inOutboxTransaction = style('once in outbox.transaction', (scene, e
   scene.outbox.transaction((tx) => once(scene, tx, event)),
 );
 
+/** What the consumers of brokers do. */
+export const inboxTransaction = style('inbox.transaction', async (scene, event) => {
+  await scene.inbox.transaction({ consumer: 'accounts', eventId: eventId() }, (tx) => book(tx, event));
+});
+
 /** What pipelining alone does. */
 export const outboxTransaction = style('no inbox, outbox.transaction', (scene, event) =>
   scene.outbox.transaction((tx) => book(tx, event)),
@@ -107,4 +116,5 @@ export const styles: readonly Style[] = [
   inPlainTransaction,
   outboxTransaction,
   inOutboxTransaction,
+  inboxTransaction,
 ];

@@ -2,6 +2,7 @@ import { startProxy } from '../emit/start-proxy.ts';
 import type { InboxTask } from '../inbox/child.ts';
 import {
   byHand,
+  inboxTransaction,
   inOutboxTransaction,
   inPlainTransaction,
   outboxTransaction,
@@ -20,6 +21,7 @@ const defaults = { loopbackTurns: 10, remoteTurns: 16, remoteDelayMicros: 430 };
 
 /** What has to hold for p50. */
 const goals: { measured: Style; baseline: Style; goal?: Goal }[] = [
+  { measured: inboxTransaction, baseline: withoutInbox, goal: { atMost: 1.15 } },
   { measured: inOutboxTransaction, baseline: withoutInbox, goal: { atMost: 1.15 } },
   { measured: inPlainTransaction, baseline: byHand, goal: { atMost: 1.05 } },
   { measured: inPlainTransaction, baseline: withoutInbox },

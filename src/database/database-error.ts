@@ -12,9 +12,9 @@ const unreachable = new Set([
   'EPIPE',
 ]);
 
-/** The functions that wait for locks of the outbox, as the context of an error names them. */
-const ourFunctions =
-  /\.(emit|emit_one|emit_once|lock_keys|lock_new_ids|forget_target|cancel_events|end_cancelled|make_due|replay|requeue_orphans|prune_events|rotate_partitions|sweep_partition|emit_tick|record_processed)\(/;
+/** What waits for locks of the outbox, as the context of an error names it: its functions, and the INSERT of the inbox. */
+const ourStatements =
+  /\.(emit|emit_one|emit_once|lock_keys|lock_new_ids|forget_target|cancel_events|end_cancelled|make_due|replay|requeue_orphans|prune_events|rotate_partitions|sweep_partition|emit_tick|record_processed)\(|\bprocessed_events(_pkey)?\b/;
 
 /** The routines of the outbox that a role may call, by name. */
 const ownRoutines = new Set(
@@ -95,7 +95,7 @@ export function codedDatabaseError(error: unknown): unknown {
       return /emit_once/.test(String(message)) ? coded('POSTCOMMIT_E_NEEDS_READ_COMMITTED') : error;
     case '55P03':
       if (/cannot emit for more than/.test(String(message))) return coded('POSTCOMMIT_E_BULK_EMIT_BLOCKED');
-      return ourFunctions.test(String((error as { where?: unknown }).where))
+      return ourStatements.test(String((error as { where?: unknown }).where))
         ? coded('POSTCOMMIT_E_LOCK_TIMEOUT')
         : error;
     case '22P05':

@@ -97,6 +97,11 @@ export interface PipelinedTransactions<Tx> {
     options: TransactionOptions,
     afterCommitSql?: string,
   ): Promise<void>;
+  /**
+   * Runs `work` in a new READ COMMITTED transaction that starts with `first`: in the round trip of BEGIN if possible. `work` gets the
+   * number of rows that `first` returned. Commits and rolls back as `OutboxDatabase.transaction` does.
+   */
+  transactionWith<T>(first: Statement, work: (tx: Tx, rows: number) => Promise<T>): Promise<T>;
 }
 
 export interface TransactionOptions {

@@ -6,7 +6,7 @@ import { markerFor } from '../emit/transaction-marker.ts';
 import { PostcommitError } from '../errors.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { ProcessedEvent } from '../outbox/consuming/record-processed.ts';
-import { failTransactionSql, recordProcessed } from '../outbox/consuming/record-processed.ts';
+import { failTransactionSql, recordFirstStatement, recordProcessed } from '../outbox/consuming/record-processed.ts';
 import { pruneAllProcessed } from '../outbox/maintaining/prune-processed.ts';
 import type { InboxOptions, InboxPruneOptions, OutsideOptions } from './inbox-options.ts';
 import {
@@ -17,6 +17,9 @@ import {
   requireWork,
   resolveInboxOptions,
 } from './inbox-options.ts';
+
+/** What a statement on a lost connection fails with. A client that knows of the loss is closed. */
+const lostCodes: ReadonlySet<string> = new Set(['POSTCOMMIT_E_DATABASE_UNREACHABLE', 'POSTCOMMIT_E_CLIENT_CLOSED']);
 
 /** What `once` did: the result of the work, or nothing because the event was processed before. */
 export type OnceResult<T> = { duplicate: false; result: T } | { duplicate: true; result?: undefined };
@@ -107,6 +110,9 @@ export class Inbox<Tx> {
    * `once` in a transaction of its own: opens one, records the event, calls `work` and commits. The record and what `work` writes with
    * `tx` commit together or not at all. For consumers that have no transaction yet; the consumers of brokers use it.
    *
+   * Rejects with what `work` threw. If the connection of the transaction was lost meanwhile, it rejects with
+   * `POSTCOMMIT_E_DATABASE_UNREACHABLE` and has that as its cause: the event is not at fault. `onceOutside` does the same.
+   *
    * @example
    * const inbox = createInbox({ db: fromPg(pool) });
    * await inbox.transaction({ consumer: 'billing', eventId: id }, async (tx) => {
@@ -121,17 +127,29 @@ export class Inbox<Tx> {
 
   async #inNewTransaction<T>(key: ProcessedEvent, work: (tx: Tx) => T | Promise<T>): Promise<OnceResult<T>> {
     let thrown: { error: unknown } | undefined;
-    try {
-      return await this.#db.transaction(async (tx) => {
-        // Under a stricter default, a delivery that has waited for another one would fail with 40001 instead of skipping.
-        await this.#db.inTransaction(tx).query(readCommittedSql);
-        if (!(await this.#record(tx, key))) return { duplicate: true };
-        try {
-          return { duplicate: false, result: await work(tx) };
-        } catch (error) {
-          thrown = { error };
-          throw error;
+    const process = async (tx: Tx, isNew: boolean): Promise<OnceResult<T>> => {
+      if (!isNew) return { duplicate: true };
+      try {
+        return { duplicate: false, result: await work(tx) };
+      } catch (error) {
+        if (await this.#isLost(tx)) {
+          const detail = '(The connection was lost during the work.)';
+          throw new PostcommitError('POSTCOMMIT_E_DATABASE_UNREACHABLE', detail, { cause: error });
         }
+        thrown = { error };
+        throw error;
+      }
+    };
+    const { pipelined } = this.#db;
+    try {
+      // Under a stricter default isolation, a delivery that has waited for another one would fail with 40001 instead of skipping.
+      if (pipelined !== undefined) {
+        const first = recordFirstStatement(this.#schema, key);
+        return await pipelined.transactionWith(first, (tx, rows) => process(tx, this.#counted(key, rows === 1)));
+      }
+      return await this.#db.transaction(async (tx) => {
+        await this.#db.inTransaction(tx).query(readCommittedSql);
+        return process(tx, await this.#record(tx, key));
       });
     } catch (error) {
       // The error of the work is the caller's to read: an ECONNREFUSED of it is not about the database.
@@ -185,11 +203,26 @@ export class Inbox<Tx> {
       const executor = this.#db.inTransaction(tx);
       const marker = markerFor(this.#db, tx, executor);
       const isNew = await recordProcessed(executor, this.#schema, event, marker === null ? null : await marker);
-      const labels = { consumer: event.consumer, outcome: isNew ? 'new' : 'duplicate' };
-      if (this.#metrics) this.#metrics.counter('outbox_inbox_events_total', labels).value++;
-      return isNew;
+      return this.#counted(event, isNew);
     } catch (error) {
       throw codedDatabaseError(error);
+    }
+  }
+
+  #counted({ consumer }: ProcessedEvent, isNew: boolean): boolean {
+    const labels = { consumer, outcome: isNew ? 'new' : 'duplicate' };
+    if (this.#metrics) this.#metrics.counter('outbox_inbox_events_total', labels).value++;
+    return isNew;
+  }
+
+  /** Whether the connection is lost. Only it can tell: the error of the work may be about another connection. */
+  async #isLost(tx: Tx): Promise<boolean> {
+    try {
+      await this.#db.inTransaction(tx).query('select 1');
+      return false;
+    } catch (error) {
+      const coded = codedDatabaseError(error);
+      return coded instanceof PostcommitError && lostCodes.has(coded.code);
     }
   }
 

@@ -60,6 +60,12 @@ export function administrationChecks<Tx>(harness: AdapterHarness<Tx>): Conforman
         ['default'],
       );
       await admin.resumeQueue('default');
+      const { operations } = await admin.audit();
+      assert.deepEqual(
+        operations.map(({ action, finishedAt }) => [action, finishedAt instanceof Date]),
+        ['resumeQueue', 'pauseQueue', 'retry', 'cancel', 'makeDue'].map((action) => [action, true]),
+        'the audit has every operation with its end',
+      );
       const diagnosis = await admin.doctor();
       assert.ok(Array.isArray(diagnosis.findings), 'doctor() has findings');
     }),

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type pg from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
+import { codedDatabaseError } from '../../src/database/database-error.ts';
 import { createInbox, createOutbox, fromPg, type Inbox, type Outbox } from '../../src/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
@@ -109,6 +110,20 @@ describe.each(postgresVersions)('the inbox on PostgreSQL %i', (version) => {
     expect(await book()).toEqual({ duplicate: false, result: 'done' });
     expect(await book()).toEqual({ duplicate: true });
     expect(await found()).toEqual({ effects: 1, records: 1 });
+  });
+
+  test('transaction() tells a lost connection from an error of the work', async () => {
+    const key = { consumer, eventId: randomUUID() };
+    const refused = Object.assign(new Error('connect'), { code: 'ECONNREFUSED' });
+    await expect(inbox.transaction(key, () => Promise.reject(refused))).rejects.toBe(refused);
+    const failed = inbox.transaction(key, (tx) => tx.query('select 1 / 0'));
+    await expect(failed).rejects.toMatchObject({ code: '22012' });
+    const cause = new Error('wrapped');
+    const lost = inbox.transaction(key, async (tx) => {
+      await tx.query('select pg_terminate_backend(pg_backend_pid())').catch(() => {});
+      throw cause;
+    });
+    await expect(lost).rejects.toMatchObject({ code: 'POSTCOMMIT_E_DATABASE_UNREACHABLE', cause });
   });
 
   test('twice in one transaction: the second call skips', async () => {
@@ -277,6 +292,10 @@ describe.each(postgresVersions)('the inbox on PostgreSQL %i', (version) => {
     await expect(second).rejects.toMatchObject({ code: 'POSTCOMMIT_E_LOCK_TIMEOUT' });
     go.resolve();
     await first;
+    // A server that speaks another language quotes names in its own way.
+    const where = 'beim Einfügen von Indextupel (0,5) in Relation »processed_events_pkey«';
+    const translated = Object.assign(new Error('storniere Anfrage wegen Zeitüberschreitung'), { code: '55P03', where });
+    expect(codedDatabaseError(translated)).toMatchObject({ code: 'POSTCOMMIT_E_LOCK_TIMEOUT' });
   });
 
   test('a connection that is lost during the work leaves nothing', async () => {
@@ -322,7 +341,7 @@ describe.each(postgresVersions)('the inbox on PostgreSQL %i', (version) => {
     const spied = <T extends pg.PoolClient>(client: T): T => {
       const query = client.query.bind(client) as (...args: unknown[]) => unknown;
       client.query = ((...args: unknown[]) => {
-        if (typeof args[0] === 'string') sent.push(args[0].trim().split(/\s+/, 2).join(' '));
+        sent.push(typeof args[0] === 'string' ? args[0].trim().split(/\s+/, 2).join(' ') : 'a batch');
         return query(...args);
       }) as T['query'];
       return client;
@@ -335,16 +354,43 @@ describe.each(postgresVersions)('the inbox on PostgreSQL %i', (version) => {
       await client.query('begin');
       sent.length = 0;
       await ownInbox.once(client, { consumer, eventId: randomUUID() }, () => {});
-      expect(sent).toEqual(['select "postcommit".record_processed($1::text,']);
+      expect(sent).toEqual(['insert into']);
       await client.query('commit');
       client.release();
       sent.length = 0;
       const ownOutbox = createOutbox({ db: fromPg<pg.PoolClient>(own), notify: false });
       await ownOutbox.transaction((tx) => ownInbox.once(tx, { consumer, eventId: randomUUID() }, () => {}));
-      expect(sent).toEqual(['begin; set', 'select "postcommit".record_processed($1::text,']);
+      expect(sent).toEqual(['begin; set', 'select "postcommit".record_processed($1::text,', 'a batch']); // The batch is COMMIT.
+      sent.length = 0;
+      const done = await ownInbox.transaction({ consumer, eventId: randomUUID() }, (tx) => tx.query('select 1'));
+      expect(done).toMatchObject({ duplicate: false });
+      // BEGIN and the record are one message.
+      expect(sent).toEqual(['a batch', 'select 1', 'commit']);
     } finally {
       await own.end();
     }
+  });
+
+  test('a client that wraps pg and returns only rows records the event with the work', async () => {
+    const wrap = (client: pg.PoolClient) => ({
+      query: async (text: string, values?: unknown[]) => {
+        const { command, rows } = await client.query(text, values);
+        return { command, rows };
+      },
+      release: () => client.release(),
+    });
+    const wrapped = {
+      connect: async () => wrap(await pool.connect()),
+      query: (text: string, values?: unknown[]) => pool.query(text, values),
+      on: () => wrapped,
+    };
+    const own = createInbox({ db: fromPg(wrapped as never) }) as Inbox<pg.PoolClient>;
+    const eventId = randomUUID();
+    const deliver = () =>
+      own.transaction({ consumer, eventId }, (tx) => tx.query('insert into effects (event_id) values ($1)', [eventId]));
+    expect(await deliver()).toMatchObject({ duplicate: false });
+    expect(await deliver()).toEqual({ duplicate: true });
+    expect(await db.query('select from effects')).toHaveLength(1);
   });
 
   describe('onceOutside', () => {

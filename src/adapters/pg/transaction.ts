@@ -65,6 +65,43 @@ export async function transaction<Client extends PgClient, T>(
   return result;
 }
 
+/**
+ * Runs `work` in a READ COMMITTED transaction that starts with `first`, one statement at a time. BEGIN and `first` are one message if
+ * this is a client of `pg` itself. `work` gets the number of rows that `first` returned.
+ */
+export async function transactionWith<Client extends PgClient, T>(
+  pool: PgPool<Client>,
+  first: Statement,
+  work: (client: Client, rows: number) => Promise<T>,
+): Promise<T> {
+  const client = await connect(pool);
+  const before = client.pipeline;
+  if (before !== undefined) client.pipeline = false;
+  const release: Release = (error) => {
+    if (before !== undefined) client.pipeline = before;
+    giveBack(client, error);
+  };
+  const statements = [{ text: beginText('read committed') }, first];
+  let answer: Awaited<ReturnType<typeof sendBatch>> = takesBatches(client)
+    ? await sendBatch(client, statements).catch((error) => ({ error, failedAt: -1, lastSent: false }))
+    : 'refused';
+  if (answer === 'refused') answer = await sendInTurn(client, statements);
+  if ('error' in answer) {
+    await rollback(client, release);
+    throw codedDatabaseError(answer.error);
+  }
+  let result: T;
+  try {
+    result = await work(client, answer.rows);
+  } catch (error) {
+    await rollback(client, release);
+    throw error;
+  }
+  const nothing = { last: undefined, afterCommitSql: undefined };
+  await commit(client, { together: false, begun: Promise.resolve(), ...nothing, release });
+  return result;
+}
+
 /** Writes BEGIN and the first statement, which usually follows immediately, with one system call. */
 function corkForThisTick(client: PgClient): void {
   const stream = insideOf(client).connection?.stream;
@@ -232,7 +269,7 @@ async function commitAll(
 function refuseEnded(client: PgClient, release: Release): void {
   if (isDead(client)) {
     release(new Error('Connection terminated'));
-    throw new PostcommitError('POSTCOMMIT_E_TRANSACTION_ABORTED', 'The connection was lost before COMMIT was sent.');
+    throw new PostcommitError('POSTCOMMIT_E_DATABASE_UNREACHABLE', '(The connection was lost before COMMIT was sent.)');
   }
   if (certainStatus(client) === 'I') {
     release();
