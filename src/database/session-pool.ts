@@ -15,6 +15,8 @@ export interface PooledSession {
   readonly client: pg.Client;
   /** Its server process, if PostgreSQL itself answered the login and not a pooler. */
   readonly pid: number | undefined;
+  /** When that process started, in UTC. Process ids are reused, and each server has its own. */
+  readonly startedAt: string | undefined;
   readonly statementTimeoutMs: number;
   readonly idleTimeoutMs: number;
 }
@@ -24,9 +26,12 @@ const connectMsMax = 10_000;
 /** A session that was not used for this long is closed. */
 const idleMs = 10_000;
 
-const limitsSql = `
+// The application may set any DateStyle and TimeZone for its sessions: to_char() depends on neither.
+const sessionSql = `
 select (select s.setting::float8 from pg_catalog.pg_settings s where s.name = 'statement_timeout') as statement,
-       (select s.setting::float8 from pg_catalog.pg_settings s where s.name = 'idle_in_transaction_session_timeout') as idle`;
+       (select s.setting::float8 from pg_catalog.pg_settings s where s.name = 'idle_in_transaction_session_timeout') as idle,
+       (select pg_catalog.to_char(a.backend_start at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
+          from pg_catalog.pg_stat_activity a where a.pid = pg_catalog.pg_backend_pid()) as "startedAt"`;
 
 /**
  * Sessions for transactions of the application, with the settings that its own connections have. Callers limit how many are in use.
@@ -36,6 +41,7 @@ export class SessionPool {
   readonly #options: SessionPoolOptions;
   readonly #idle: { session: PooledSession; timer: NodeJS.Timeout }[] = [];
   readonly #all = new Set<pg.Client>();
+  readonly #lostWith = new WeakMap<pg.Client, Error>();
   #closed = false;
 
   constructor(options: SessionPoolOptions) {
@@ -49,6 +55,11 @@ export class SessionPool {
   /** Whether the session is of use: it was neither lost nor discarded. */
   has({ client }: PooledSession): boolean {
     return this.#all.has(client);
+  }
+
+  /** Why the connection ended. `undefined`: it did not, or its user has closed it. */
+  lostWith({ client }: PooledSession): Error | undefined {
+    return this.#lostWith.get(client);
   }
 
   /** Rejects when no server can be reached, or none takes writes. */
@@ -77,6 +88,7 @@ export class SessionPool {
   /** Closes a session at once. Statements in flight fail, and the server rolls back when it notices. */
   discard({ client }: PooledSession, reason?: Error): void {
     this.#forget(client);
+    if (reason !== undefined && !this.#lostWith.has(client)) this.#lostWith.set(client, reason);
     destroy(client, reason);
   }
 
@@ -97,7 +109,10 @@ export class SessionPool {
       keepAlive: true,
     });
     // The statement in flight fails too. Without a listener, 'error' would end the process.
-    client.on('error', () => this.#forget(client));
+    client.on('error', (error) => {
+      this.#forget(client);
+      if (!this.#lostWith.has(client)) this.#lostWith.set(client, error);
+    });
     client.on('end', () => this.#forget(client));
     this.#all.add(client);
     // connectionTimeoutMillis covers connect() only.
@@ -105,10 +120,11 @@ export class SessionPool {
     try {
       await client.connect();
       const session = await requireSession(client, servers.attributes);
-      const { rows } = await client.query<{ statement: number; idle: number }>(limitsSql);
+      const { rows } = await client.query<{ statement: number; idle: number; startedAt: string | null }>(sessionSql);
       return {
         client,
         pid: announcedPid(client) === session.pid ? session.pid : undefined,
+        startedAt: rows[0]?.startedAt ?? undefined,
         statementTimeoutMs: Number(rows[0]?.statement),
         idleTimeoutMs: Number(rows[0]?.idle),
       };

@@ -33,10 +33,10 @@ export function relayEndpoints(
   metrics: ServedMetrics | undefined,
   others: FetchHandler = () => text(404, 'not found: /livez, /readyz and /metrics are served here\n'),
 ): FetchHandler {
-  return (request) => {
+  return (request, connection) => {
     const { pathname } = new URL(request.url);
     const endpoint = endpoints[pathname];
-    if (endpoint === undefined) return others(request);
+    if (endpoint === undefined) return others(request, connection);
     if (request.method !== 'GET' && request.method !== 'HEAD') {
       return text(405, 'method not allowed\n', { allow: 'GET, HEAD' });
     }

@@ -171,7 +171,7 @@ export interface RelayOptions<Catalogue extends EventCatalogue = EventCatalogue>
 
 /** Where a relay serves its endpoints. `host` is `127.0.0.1` by default: only programs on this machine can connect. */
 export interface RelayHttpOptions extends ListenOptions {
-  /** Returns the responses to all other paths, e.g. of a dashboard. Default: 404. */
+  /** Returns the responses to all other paths, e.g. `dashboard.fetch`. It gets the request and its connection. Default: 404. */
   fetch?: FetchHandler;
 }
 

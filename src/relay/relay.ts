@@ -2,7 +2,7 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import type { EventCatalogue } from '../catalogue/catalogue.ts';
 import { codedDatabaseError } from '../database/database-error.ts';
 import { PostcommitError } from '../errors.ts';
-import type { HttpServer } from '../http/serve.ts';
+import type { HttpServer, RequestConnection } from '../http/serve.ts';
 import { serveHttp } from '../http/serve.ts';
 import { errorText } from '../telemetry/error-text.ts';
 import { SparseLog } from '../telemetry/logging.ts';
@@ -159,15 +159,16 @@ export class Relay extends Lifecycle {
   }
 
   /**
-   * Returns the response to `/livez`, `/readyz` or `/metrics`, for a server of your own: see the option `http`.
+   * Returns the response to `/livez`, `/readyz` or `/metrics`, for a server of your own: see the option `http`. `connection` is
+   * passed on to `http.fetch`: a dashboard there counts wrong tokens by `{ remoteAddress }`.
    *
    * @example
    * const response = await relay.fetch(new Request('http://localhost/readyz'));
    * if (!response.ok) console.warn(await response.text());
    */
-  async fetch(request: Request): Promise<Response> {
+  async fetch(request: Request, connection?: RequestConnection): Promise<Response> {
     const { metrics, http } = this.#options;
-    return relayEndpoints(() => readinessOf(this.stats()), metrics, http?.fetch)(request);
+    return relayEndpoints(() => readinessOf(this.stats()), metrics, http?.fetch)(request, connection);
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -217,7 +218,7 @@ export class Relay extends Lifecycle {
     if (http === undefined) return;
     this.#server = await serveHttp({
       ...http,
-      fetch: (request) => this.fetch(request),
+      fetch: (request, connection) => this.fetch(request, connection),
       onError: (error) =>
         this.#log.say('http', (suppressed) =>
           logger.error({ suppressed, err: errorText(error) }, 'an HTTP request failed'),

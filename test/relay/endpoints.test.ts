@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import type { RequestConnection } from '../../src/http/serve.ts';
 import { readinessOf, relayEndpoints } from '../../src/relay/endpoints.ts';
 import { withScenario } from '../support/relay-scenario.ts';
 import { until } from '../support/wait.ts';
@@ -73,6 +74,22 @@ test(
     expect((await relay.fetch(new Request('http://x/readyz'))).status).toBe(200);
     await relay.stop();
     expect(await (await relay.fetch(new Request('http://x/readyz'))).text()).toBe('the relay is idle\n');
+  }),
+);
+
+test(
+  'the given handler learns the address of the client, from the server of the relay and through relay.fetch',
+  withScenario(async (scenario) => {
+    const seen: (string | undefined)[] = [];
+    const fetchOther = (_request: Request, connection?: RequestConnection) => {
+      seen.push(connection?.remoteAddress ?? connection?.incoming?.socket?.remoteAddress);
+      return new Response('dashboard');
+    };
+    const relay = await scenario.relay('a', { http: { ...local, fetch: fetchOther } });
+    await get(relay.httpUrl, '/events');
+    await relay.fetch(new Request('http://x/events'), { remoteAddress: '203.0.113.7' });
+    await relay.fetch(new Request('http://x/events'));
+    expect(seen).toEqual(['127.0.0.1', '203.0.113.7', undefined]);
   }),
 );
 

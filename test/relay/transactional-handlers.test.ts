@@ -1,5 +1,7 @@
 import type pg from 'pg';
 import { describe, expect, test } from 'vitest';
+import { resolveConnection } from '../../src/database/connection-options.ts';
+import { SessionPool } from '../../src/database/session-pool.ts';
 import {
   createOutbox,
   createRelay,
@@ -12,6 +14,10 @@ import {
   Reject,
   type RelayOptions,
 } from '../../src/index.ts';
+import type { ClaimedRow } from '../../src/outbox/delivering/claim.ts';
+import { HandlerCall } from '../../src/relay/deliver/handler-call.ts';
+import { HandlerTransaction } from '../../src/relay/deliver/handler-transaction.ts';
+import { ConnectionLosses, freeLossesMax } from '../../src/relay/event/connection-losses.ts';
 import { statement } from '../support/postgres-proxy.ts';
 import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
 import { RelayScenario } from '../support/relay-scenario.ts';
@@ -205,9 +211,9 @@ describe.each(postgresVersions)('a transactional handler, on PostgreSQL %i', (ve
   );
 
   test.each([
-    ['the answer to COMMIT is lost: it counts as delivered, once', 'holdAnswer', 1, []],
-    ['COMMIT is lost: it is called again', 'holdRequest', 2, ['POSTCOMMIT_E_DATABASE_UNREACHABLE']],
-  ] as const)('%s', async (_what, hold, calls, failures) => {
+    ['the answer to COMMIT is lost: it counts as delivered, once', 'holdAnswer', 1],
+    ['COMMIT is lost: it is called again, and no attempt is counted', 'holdRequest', 2],
+  ] as const)('%s', async (_what, hold, calls) => {
     await withEffects(async (scenario) => {
       const proxy = await scenario.proxy();
       let called = 0;
@@ -227,10 +233,96 @@ describe.each(postgresVersions)('a transactional handler, on PostgreSQL %i', (ve
       await until(() => relay.stats().delivered === 1, { what: 'it is counted' });
       expect(called).toBe(calls);
       expect(await effects(scenario)).toHaveLength(1);
-      expect(await codes(scenario)).toEqual(failures);
-      expect(relay.stats()).toMatchObject({ failed: failures.length, fenced: 0 });
+      expect(await codes(scenario)).toEqual([]);
+      expect(relay.stats()).toMatchObject({ failed: 0, fenced: 0 });
     })();
   });
+
+  test(
+    'a database that is lost while it works costs no attempt',
+    withEffects(async (scenario) => {
+      const proxy = await scenario.proxy();
+      const attempts: number[] = [];
+      const working = deferred();
+      const lost = deferred();
+      const relay = await scenario.relay('one', {
+        ...soon,
+        retry: { attemptsMax: 1 },
+        connectionString: proxy.url(scenario.db.url),
+        handlers: handled(async (event, ctx) => {
+          await write(event, ctx);
+          if (attempts.push(ctx.attempt) > 1) return;
+          working.resolve();
+          await lost.promise;
+          await write(event, ctx);
+        }),
+      });
+      const ids = await scenario.emitLine('a', 2);
+      await within(working.promise, { what: 'it works' });
+      proxy.refuse();
+      proxy.cut();
+      lost.resolve();
+      proxy.accept();
+      await scenario.drained();
+      expect(attempts).toEqual([1, 1, 1]);
+      expect((await effects(scenario)).map(({ event_id }) => event_id)).toEqual(ids);
+      expect(await codes(scenario)).toEqual([]);
+      await until(() => relay.stats().delivered === 2, { what: 'both are counted' });
+      expect(relay.stats()).toMatchObject({ failed: 0, deadLettered: 0 });
+    }),
+  );
+
+  test(
+    'a session that the server ends costs no attempt; an outage of what it calls does, and so does its own idle time',
+    withEffects(async (scenario) => {
+      const attempts: string[] = [];
+      let calls = 0;
+      await scenario.relay('one', {
+        ...soon,
+        handlers: handled(async (event, ctx) => {
+          const { id } = event.aggregate;
+          await write(event, ctx);
+          attempts.push(`${id} ${ctx.attempt}`);
+          if (id === 'ended' && ++calls === 1) await ctx.tx.query('select pg_terminate_backend(pg_backend_pid())');
+          if (ctx.attempt > 1) return;
+          if (id === 'http') throw Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' });
+          if (id !== 'idle') return;
+          const ended = deferred();
+          (ctx.tx as pg.Client).once('end', () => ended.resolve());
+          await ctx.tx.query('set local idle_in_transaction_session_timeout = 50');
+          await within(ended.promise, { what: 'the server has ended its session' });
+          await write(event, ctx);
+        }),
+      });
+      await scenario.emit(['ended', 'http', 'idle'].map((aggregateId) => ({ aggregateId })));
+      await scenario.drained();
+      expect([...attempts].sort()).toEqual(['ended 1', 'ended 1', 'http 1', 'http 2', 'idle 1', 'idle 2']);
+      expect([...(await codes(scenario))].sort()).toEqual([
+        'POSTCOMMIT_E_DATABASE_UNREACHABLE',
+        'POSTCOMMIT_E_HANDLER_FAILED',
+      ]);
+      expect(await effects(scenario)).toHaveLength(3);
+    }),
+  );
+
+  test(
+    'one that ends its own connection with every call becomes a dead letter',
+    withEffects(async (scenario) => {
+      const attempts: number[] = [];
+      const relay = await scenario.relay('one', {
+        ...soon,
+        handlers: handled(async (_event, ctx) => {
+          attempts.push(ctx.attempt);
+          await ctx.tx.query('select pg_terminate_backend(pg_backend_pid())');
+        }),
+      });
+      const dead = nextEvent(relay, 'deadLettered', 20_000);
+      await scenario.emitLine('a', 1);
+      await dead;
+      expect(attempts).toEqual([1, 1, 1, 2, 3, 4]);
+      expect(await codes(scenario)).toEqual(Array.from({ length: 4 }, () => 'POSTCOMMIT_E_DATABASE_UNREACHABLE'));
+    }),
+  );
 
   test(
     'a transaction that the server has not ended yet is waited for: it may commit',
@@ -285,6 +377,88 @@ describe.each(postgresVersions)('a transactional handler, on PostgreSQL %i', (ve
       await until(async () => (await sessions(scenario)).every(({ query }) => !query.includes('pg_sleep')), {
         what: 'the statement has ended',
       });
+    }),
+  );
+
+  test(
+    'a session that could not be ended at once, without a control connection, is not ended later',
+    withEffects(async (scenario) => {
+      const proxy = await scenario.proxy();
+      const ended = deferred();
+      const connects = () => proxy.count({ connection: 'control', text: /pg_is_in_recovery/ });
+      const statements = () => proxy.count({ connection: 'control', text: /notify|outbox_/ });
+      await scenario.relay('one', {
+        ...soon,
+        leaseMs: 3_000,
+        connectionString: proxy.url(scenario.db.url),
+        handlers: handled(
+          async (event, ctx) => {
+            await write(event, ctx);
+            if (ctx.attempt > 1) return;
+            proxy.refuse();
+            proxy.cut('control');
+            ctx.signal.addEventListener('abort', () => ended.resolve());
+            await new Promise(() => {});
+          },
+          { timeoutMs: 500 },
+        ),
+      });
+      await scenario.emitLine('a', 1);
+      await within(ended.promise, { what: 'it has taken too long' });
+      const [connectsBefore, statementsBefore] = [connects(), statements()];
+      proxy.accept();
+      await until(() => connects() > connectsBefore && statements() > statementsBefore, {
+        what: 'the control connection is in use again',
+      });
+      await scenario.drained();
+      expect(proxy.count({ text: /pg_terminate_backend/ })).toBe(0);
+      expect(await codes(scenario)).toEqual(['POSTCOMMIT_E_DELIVER_TIMEOUT']);
+    }),
+  );
+
+  test(
+    'a session that has the process id of one that is gone is not ended',
+    withEffects(async (scenario) => {
+      const [control, other] = [await scenario.db.pool.connect(), await scenario.db.pool.connect()];
+      const pool = new SessionPool({
+        servers: resolveConnection({ connectionString: scenario.db.url }),
+        applicationName: 'postcommit handlers',
+      });
+      try {
+        const { rows } = await other.query<{ pid: number }>('select pg_backend_pid() as pid');
+        const own = await pool.acquire();
+        pool.acquire = async () => ({ ...own, pid: rows[0]?.pid });
+        const transactions = new HandlerTransaction(
+          {
+            schema: 'postcommit',
+            pool,
+            control: { connected: true, query: (text, values) => control.query(text, values) },
+            token: () => '1',
+            written: async () => {},
+          },
+          new ConnectionLosses(),
+          { seq: '1', handler: 'book', targets: undefined },
+          false,
+        );
+        const called = deferred();
+        const row = { seq: '1', id: '', attempts: 0 } as ClaimedRow;
+        const call = new HandlerCall(row, 'book', 1_000, { changed: () => {}, ended: () => {} }, () => {});
+        const event = {} as DeliveredEvent;
+        call.run(event, () =>
+          transactions.run(call, event, 1_000, () => {
+            called.resolve();
+            return new Promise(() => {});
+          }),
+        );
+        await within(called.promise, { what: 'it works' });
+        call.checkTime(performance.now() + 2_000);
+        await control.query('select 1'); // Answered after the statement that ends the session.
+        expect((await other.query('select pg_backend_pid() as pid')).rows).toEqual(rows);
+      } finally {
+        await pool.close();
+        control.release();
+        other.release(true);
+      }
     }),
   );
 
@@ -413,6 +587,122 @@ describe.each(postgresVersions)('a transactional handler, on PostgreSQL %i', (ve
       expect(await effects(scenario)).toHaveLength(1);
     }),
   );
+
+  /** Runs out of a time limit as long as `timeoutMs`, and ends then: a limit that began before is over as well. */
+  function clock(timeoutMs: number): { over: Promise<void>; handlers: Handlers } {
+    const { promise: over, resolve } = deferred();
+    const handle: Handler = (_event, { attempt, signal }) => {
+      if (attempt > 1) return;
+      signal.addEventListener('abort', () => resolve());
+      return new Promise(() => {});
+    };
+    return { over, handlers: { clock: { tick: { handle, timeoutMs } } } };
+  }
+
+  const failedTargets = async (scenario: RelayScenario) =>
+    (await scenario.db.query('select target from postcommit.outbox_failures')).map(({ target }) => target);
+
+  test.each([
+    ['a connection', /pg_is_in_recovery/],
+    ['BEGIN', /^begin isolation level read committed read write/],
+  ])('its time limit does not count while it waits for %s', async (_what, text) => {
+    await withEffects(async (scenario) => {
+      const proxy = await scenario.proxy();
+      const attempts: number[] = [];
+      const { over, handlers } = clock(300);
+      await scenario.relay('one', {
+        ...soon,
+        connectionString: proxy.url(scenario.db.url),
+        handlers: {
+          ...handlers,
+          ...handled(
+            async (event, ctx) => {
+              attempts.push(ctx.attempt);
+              await write(event, ctx);
+            },
+            { timeoutMs: 300 },
+          ),
+        },
+      });
+      const waiting = proxy.holdRequest({ connection: 'handlers', text });
+      await scenario.emitLine('a', 1);
+      await within(waiting.caught, { what: 'it waits' });
+      await scenario.emit([{ aggregateId: 'b', type: 'clock' }]);
+      await within(over, { what: 'its time limit would be over' });
+      waiting.release();
+      await scenario.drained();
+      expect(attempts).toEqual([1]);
+      expect(await failedTargets(scenario)).toEqual(['tick']);
+      expect(await effects(scenario)).toHaveLength(1);
+    })();
+  });
+
+  test(
+    'connections that are lost before it is called cost no attempt, however many',
+    withEffects(async (scenario) => {
+      const proxy = await scenario.proxy();
+      const attempts: number[] = [];
+      await scenario.relay('one', {
+        ...soon,
+        connectionString: proxy.url(scenario.db.url),
+        handlers: handled(async (event, ctx) => {
+          attempts.push(ctx.attempt);
+          await write(event, ctx);
+        }),
+      });
+      const begin = { connection: 'handlers', text: /^begin isolation level read committed read write/ };
+      let caught = proxy.holdRequest(begin);
+      await scenario.emitLine('a', 1);
+      for (let lost = 0; lost <= freeLossesMax; lost++) {
+        await within(caught.caught, { what: 'it begins' });
+        const next = lost < freeLossesMax ? proxy.holdRequest(begin) : caught;
+        caught.cut();
+        caught = next;
+      }
+      await scenario.drained();
+      expect(attempts).toEqual([1]);
+      expect(await codes(scenario)).toEqual([]);
+    }),
+  );
+
+  test.each([
+    ['its transaction stays open', 'set local idle_in_transaction_session_timeout = 0', [1]],
+    ['the server ends its session', 'select 1', [1, 1]],
+  ])('once it has returned, no time limit counts: %s', async (_what, sql, calls) => {
+    await withEffects(async (scenario) => {
+      const proxy = await scenario.proxy();
+      const attempts: number[] = [];
+      const called = deferred();
+      const { over, handlers } = clock(300);
+      await scenario.relay('one', {
+        ...soon,
+        connectionString: proxy.url(scenario.db.url),
+        handlers: {
+          plain: { first: () => {} },
+          ...handlers,
+          ...handled(
+            async (event, ctx) => {
+              await write(event, ctx);
+              await ctx.tx.query(sql);
+              attempts.push(ctx.attempt);
+              called.resolve();
+            },
+            { timeoutMs: 300 },
+          ),
+        },
+      });
+      const settling = proxy.holdRequest({ connection: 'results', text: statement.settle });
+      await scenario.emit([{ aggregateId: 'a', type: 'plain' }, { aggregateId: 'a' }]);
+      await within(Promise.all([settling.caught, called.promise]), { what: 'both are handled' });
+      await scenario.emit([{ aggregateId: 'b', type: 'clock' }]);
+      await within(over, { what: 'its time limit would be over' });
+      settling.release();
+      await scenario.drained();
+      expect(attempts).toEqual(calls);
+      expect(await failedTargets(scenario)).toEqual(['tick']);
+      expect(await effects(scenario)).toHaveLength(1);
+    })();
+  });
 
   test(
     'its calls have at most inFlightMax connections, and a database that refuses one costs no attempt',

@@ -2,6 +2,7 @@ import { inSpan, isTracing } from '../../telemetry/spans.ts';
 import { DeliveredEvent } from '../../wire/delivered-event.ts';
 
 import type { ClaimedEvent } from '../event/claimed-event.ts';
+import { ConnectionLosses } from '../event/connection-losses.ts';
 import type { EventOutcome, NamedOutcome, TargetOutcome } from '../event/outcome.ts';
 import { combine, delivered, released, unavailable } from '../event/outcome.ts';
 import { isReject } from '../event/reject.ts';
@@ -52,6 +53,7 @@ export class Deliverer {
   /** The batch of each call that has one. */
   readonly #batchOf = new WeakMap<HandlerCall, HandlerBatch>();
   readonly #batches = new HandlerBatches((batch) => this.#callBatch(batch));
+  readonly #losses = new ConnectionLosses();
   readonly #soleTargets = new Map<string, readonly string[]>();
   #timeoutCheck: NodeJS.Timeout | undefined;
 
@@ -218,7 +220,7 @@ export class Deliverer {
 
   #transaction({ seq, key, done }: ClaimedEvent, handler: string, isLast: boolean): HandlerTransaction {
     const targets = isLast ? [...done, handler] : undefined;
-    return new HandlerTransaction(this.#options.transactions, { seq, handler, targets }, key !== null);
+    return new HandlerTransaction(this.#options.transactions, this.#losses, { seq, handler, targets }, key !== null);
   }
 
   #callBatch(batch: HandlerBatch): void {

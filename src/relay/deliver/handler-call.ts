@@ -18,7 +18,7 @@ export class HandlerCall implements HandlerContext {
   readonly #row: ClaimedRow;
   readonly #timeoutMs: number;
   readonly #progress: ProgressSink;
-  readonly #startedAt = performance.now();
+  #startedAt = performance.now();
   #deadline: number;
   #report: ProgressReport | undefined;
   #onEnd: ((call: HandlerCall) => void) | undefined;
@@ -119,6 +119,17 @@ export class HandlerCall implements HandlerContext {
   beginCommit(): boolean {
     this.#isCommitting = this.#onEnd !== undefined && !this.#abandoned;
     return this.#isCommitting;
+  }
+
+  /** Gives the handler its whole time limit from now on: it is called now. */
+  startTimeLimit(): void {
+    this.#startedAt = performance.now();
+    this.#deadline = this.#startedAt + this.#timeoutMs;
+  }
+
+  /** What the call waits for now is not the handler: its time limit does not end the call. */
+  stopTimeLimit(): void {
+    this.#deadline = Number.POSITIVE_INFINITY;
   }
 
   /** A handler that never settles must not occupy its slot forever. */

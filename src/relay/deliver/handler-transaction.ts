@@ -10,7 +10,9 @@ import {
   settleInTransaction,
 } from '../../outbox/delivering/settle-in-transaction.ts';
 import type { DeliveredEvent } from '../../wire/delivered-event.ts';
+import type { ConnectionLosses } from '../event/connection-losses.ts';
 import { delivered, released, type TargetOutcome } from '../event/outcome.ts';
+import { isReject } from '../event/reject.ts';
 import type { HandlerCall } from './handler-call.ts';
 import type { Handler } from './handlers.ts';
 
@@ -18,19 +20,26 @@ export interface HandlerTransactionOptions {
   schema: string;
   pool: SessionPool;
   /** Ends a session whose handler was abandoned in the middle of a statement. */
-  control: Executor;
+  control: Executor & { readonly connected: boolean };
   /** The fencing token; empty without a lease. */
   token: () => string;
   /** Resolves when the outcomes of all events that ended before are durable. */
   written: () => Promise<void>;
 }
 
-/** For how long an event is released when its handler cannot get a session. */
+const endSessionSql = `
+select pg_catalog.pg_terminate_backend(a.pid) from pg_catalog.pg_stat_activity a
+ where a.pid = $1::integer and a.backend_start = $2::timestamptz`;
+
+/** For how long an event is released when its handler cannot get a session, or lost it. */
 const unreachableDelayMs = 1_000;
-/** A COMMIT, or the statement before it, that is not answered in this time counts as lost. */
+/** A BEGIN, a COMMIT, or the statement before that, that is not answered in this time counts as lost. */
 const commitMsMax = 15_000;
 /** How long one look at the outcome of a lost COMMIT waits for a transaction that is still open on the server. */
 const lookMs = 5_000;
+
+/** The server ended the session because the handler took too long between two statements, or altogether. */
+const timeLimitStates: ReadonlySet<string> = new Set(['25P03', '25P04', '57P05']);
 
 /** Distinguishes the transactions of one session. */
 let transactions = 0;
@@ -43,17 +52,24 @@ let transactions = 0;
  */
 export class HandlerTransaction {
   readonly #options: HandlerTransactionOptions;
+  readonly #losses: ConnectionLosses;
   readonly #event: HandledEvent;
   readonly #isOrdered: boolean;
+  /** The same in every attempt. */
+  readonly #call: string;
   readonly #marker = `${process.pid}.${++transactions}`;
   /** The lease under which it began. */
   readonly #token: string;
+  /** Whether the handler has returned, with its session intact. */
+  #hasReturned = false;
   /** Its outcome, if it is not that of the call. */
   outcome: TargetOutcome | undefined;
 
-  constructor(options: HandlerTransactionOptions, event: HandledEvent, isOrdered: boolean) {
+  constructor(options: HandlerTransactionOptions, losses: ConnectionLosses, event: HandledEvent, isOrdered: boolean) {
     this.#options = options;
+    this.#losses = losses;
     this.#event = event;
+    this.#call = `${event.seq}:${event.handler}`;
     this.#isOrdered = isOrdered;
     this.#token = options.token();
   }
@@ -61,6 +77,7 @@ export class HandlerTransaction {
   /** Rejects with what the handler threw, or with why nothing was committed. */
   async run(call: HandlerCall, event: DeliveredEvent, timeoutMs: number, handle: Handler): Promise<void> {
     const { pool } = this.#options;
+    call.stopTimeLimit(); // Until the handler is called. pool.acquire() and #begin() have limits of their own.
     let session: PooledSession;
     try {
       session = await pool.acquire();
@@ -75,30 +92,68 @@ export class HandlerTransaction {
     }
     call.onEarlyEnd = (reason) => this.#close(session, reason);
     try {
-      await this.#work(session, call, event, timeoutMs, handle);
+      if (!(await this.#begin(session, timeoutMs))) {
+        this.outcome = { kind: 'released', delayMs: unreachableDelayMs };
+        return;
+      }
+      await this.#work(session, call, event, handle);
+      this.#losses.forget(this.#call);
+    } catch (error) {
+      if (!this.#isOutage(session, call, error)) throw this.#coded(session, error);
+      this.outcome = { kind: 'released', delayMs: unreachableDelayMs };
     } finally {
       call.onEarlyEnd = undefined;
       call.transaction = undefined;
     }
   }
 
-  async #work(
-    session: PooledSession,
-    call: HandlerCall,
-    event: DeliveredEvent,
-    timeoutMs: number,
-    handle: Handler,
-  ): Promise<void> {
+  /**
+   * Whether the connection was lost and the event is not at fault. The session tells, and not the error: an ECONNREFUSED that the handler
+   * throws may be about what the handler called.
+   */
+  #isOutage(session: PooledSession, call: HandlerCall, error: unknown): boolean {
+    if (call.result !== 'running' || isReject(error)) return false;
+    const lostWith = this.#options.pool.lostWith(session);
+    // Once the handler has returned, the session is idle because results are not written yet.
+    const isHandlersTime = !this.#hasReturned && timeLimitStates.has(sqlState(lostWith) ?? '');
+    const isLost = lostWith !== undefined && !isHandlersTime;
+    if (isLost) return this.#losses.isFree(this.#call);
+    this.#losses.forget(this.#call);
+    return false;
+  }
+
+  /** A connection failure with the session intact is about another connection of the handler. */
+  #coded(session: PooledSession, error: unknown): unknown {
+    return isConnectionFailure(error) && this.#options.pool.has(session) ? error : codedDatabaseError(error);
+  }
+
+  /** Returns false if there is no transaction. The handler was not called then, so the event is not at fault. */
+  async #begin(session: PooledSession, timeoutMs: number): Promise<boolean> {
+    const limits = {
+      statementTimeoutMs: atMost(session.statementTimeoutMs, timeoutMs),
+      idleTimeoutMs: atMost(session.idleTimeoutMs, timeoutMs),
+    };
+    try {
+      await this.#answered(session, session.client.query(beginHandlerSql(this.#marker, limits)));
+      return true;
+    } catch (error) {
+      await this.#rollBack(session, error);
+      return false;
+    }
+  }
+
+  async #work(session: PooledSession, call: HandlerCall, event: DeliveredEvent, handle: Handler): Promise<void> {
     const { schema } = this.#options;
     const { client } = session;
     try {
-      const limits = {
-        statementTimeoutMs: atMost(session.statementTimeoutMs, timeoutMs),
-        idleTimeoutMs: atMost(session.idleTimeoutMs, timeoutMs),
-      };
-      await client.query(beginHandlerSql(this.#marker, limits));
       call.transaction = client;
-      await handle(event, call);
+      call.startTimeLimit();
+      try {
+        await handle(event, call);
+        this.#hasReturned = this.#options.pool.has(session);
+      } finally {
+        call.stopTimeLimit();
+      }
       // An event of the key that was delivered before must not be delivered again after the effects of this one.
       if (this.#isOrdered) await this.#options.written();
       if (!call.beginCommit()) throw new PostcommitError('POSTCOMMIT_E_LEASE_LOST'); // The call decides what it counts as.
@@ -112,7 +167,7 @@ export class HandlerTransaction {
       }
     } catch (error) {
       await this.#rollBack(session, error);
-      throw codedDatabaseError(error);
+      throw error;
     }
     await this.#commit(session);
   }
@@ -129,9 +184,9 @@ export class HandlerTransaction {
         await this.#rollBack(session, error);
         throw error;
       }
-      this.#close(session);
+      this.#close(session, error as Error);
       const found = await this.#findOutcome();
-      if (found === 'rolledBack') throw codedDatabaseError(error);
+      if (found === 'rolledBack') throw error;
       if (found !== 'committed') {
         this.outcome = released;
         return;
@@ -164,7 +219,7 @@ export class HandlerTransaction {
   async #rollBack(session: PooledSession, error?: unknown): Promise<void> {
     const { pool } = this.#options;
     // A server that has become a standby: the next session looks for the primary.
-    if (isConnectionFailure(error) || sqlState(error) === '25006' || !pool.has(session)) {
+    if (sqlState(error) === '25006' || !pool.has(session)) {
       pool.discard(session);
       return;
     }
@@ -176,11 +231,15 @@ export class HandlerTransaction {
     }
   }
 
-  /** A server that runs a statement notices a closed connection only when the statement has ended. */
+  /**
+   * A server that runs a statement notices a closed connection only when the statement has ended, so its session is ended from
+   * another one. Not later, when `control` is down: the session has ended with its server, or ends after its statement.
+   */
   #close(session: PooledSession, reason?: Error): void {
     const { pool, control } = this.#options;
-    if (session.pid !== undefined) {
-      control.query('select pg_catalog.pg_terminate_backend($1::integer)', [session.pid]).catch(() => {});
+    const { pid, startedAt } = session;
+    if (pid !== undefined && startedAt !== undefined && control.connected) {
+      control.query(endSessionSql, [pid, startedAt]).catch(() => {});
     }
     pool.discard(session, reason);
   }

@@ -46,10 +46,18 @@ export class AloneQueue {
   delete(event: ClaimedEvent): boolean {
     const at = this.#events.indexOf(event);
     if (at !== -1) this.#events.splice(at, 1);
+    if (this.isEmpty) this.#stopWaiting();
     return at !== -1;
   }
 
   drain(): ClaimedEvent[] {
+    this.#stopWaiting();
     return this.#events.splice(0);
+  }
+
+  #stopWaiting(): void {
+    this.#since = undefined;
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
   }
 }

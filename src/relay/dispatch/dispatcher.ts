@@ -256,7 +256,7 @@ export class Dispatcher {
         if (queue) this.#lead(queue);
       } else {
         const slots = this.#slots.of(event);
-        slots.lines?.notLoaded(event);
+        slots.lines?.notLoading(event);
         slots.waiting--;
         this.#finish(event, failure);
       }

@@ -42,12 +42,14 @@ export class HandlerLines {
 
   /** Returns whether the event waits here now. One that was loaded is the next of its line. */
   take(event: ClaimedEvent): boolean {
+    // Once it is loaded it may be planned, and then have other targets.
+    const wasLoaded = this.notLoading(event);
     const handler = this.#options.limitedHandlerOf(event);
     if (handler === undefined) return false;
     const line = this.#lines.get(handler) ?? { handler, events: [], gathersSince: 0, loading: new Set() };
     this.#lines.set(handler, line);
     if (line.events.length === 0) line.gathersSince = this.#options.now();
-    if (line.loading.delete(event)) line.events.unshift(event);
+    if (wasLoaded) line.events.unshift(event);
     else line.events.push(event);
     return true;
   }
@@ -63,9 +65,10 @@ export class HandlerLines {
     return false;
   }
 
-  /** The event was to be loaded, and will not be. */
-  notLoaded(event: ClaimedEvent): void {
-    for (const { loading } of this.#lines.values()) loading.delete(event);
+  /** The event no longer comes back to its line from being loaded. Returns whether it was to. */
+  notLoading(event: ClaimedEvent): boolean {
+    for (const { loading } of this.#lines.values()) if (loading.delete(event)) return true;
+    return false;
   }
 
   /** The next event of a line or of the others: they alternate, so that neither starve. */
@@ -75,7 +78,7 @@ export class HandlerLines {
     return others.shift() ?? this.next();
   }
 
-  /** The next event whose handler is below its limits. If it is not loaded yet, it comes back by `take` or `notLoaded`. */
+  /** The next event whose handler is below its limits. If it is not loaded yet, it comes back by `take` or `notLoading`. */
   next(): ClaimedEvent | undefined {
     const now = this.#options.now();
     let dueMs = Number.POSITIVE_INFINITY;

@@ -111,13 +111,20 @@ export class PayloadLoader {
     this.#pump();
   }
 
-  /** The lease is lost: drops every load. Deliveries in flight are abandoned and no longer count. */
+  /**
+   * The lease is lost: drops every load, and tells those that wait for one. Deliveries in flight are abandoned and no longer count.
+   */
   forget(): void {
+    const unloaded = [...this.#loads].filter(({ isLoaded }) => !isLoaded);
     this.#loads.clear();
     this.#unsized = [];
     for (const pool of [this.#small, this.#large]) {
       pool.waiting = [];
       pool.inUse = 0;
+    }
+    for (const { event, done } of unloaded) {
+      event.load = undefined;
+      done({ kind: 'released', done: event.done });
     }
   }
 

@@ -36,7 +36,7 @@ export class WaitingFronts {
   delete(event: ClaimedEvent): boolean {
     const { startable, lines } = this.slots.of(event);
     if (this.loading.delete(event)) {
-      lines?.notLoaded(event);
+      lines?.notLoading(event);
       return true;
     }
     const isEvent = (other: ClaimedEvent) => other === event;

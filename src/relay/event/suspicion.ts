@@ -2,7 +2,7 @@ import { PostcommitError } from '../../errors.ts';
 import type { ClaimedRow } from '../../outbox/delivering/claim.ts';
 
 /**
- * After this many takeovers an event is a suspect, and a prime suspect. claim_many, claim_next, fail and the index of suspects
+ * After this many takeovers an event is a suspect, and a prime suspect. claim_many, claim_next, claim_one, fail and the index of suspects
  * have the same numbers. From `primeFrom` on, `takeovers` counts trials.
  */
 const suspectFrom = 2;
