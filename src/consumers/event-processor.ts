@@ -2,6 +2,7 @@ import { setMaxListeners } from 'node:events';
 import { isConnectionFailure } from '../database/database-error.ts';
 import { PostcommitError } from '../errors.ts';
 import { retryDelayMs } from '../relay/event/backoff.ts';
+import { freeLossesMax } from '../relay/event/connection-losses.ts';
 import { isReject } from '../relay/event/reject.ts';
 import { inRemoteSpan, type MessagingOperation } from '../telemetry/spans.ts';
 import type { ReceivedEvent } from '../wire/received-event.ts';
@@ -15,7 +16,13 @@ import { readNewest } from './newest-event.ts';
  */
 export type Processed =
   | { readonly kind: 'processed' | 'duplicate' | 'skipped'; readonly attempts: number }
-  | { readonly kind: 'failed' | 'rejected' | 'unavailable'; readonly error: unknown; readonly attempts: number }
+  | {
+      readonly kind: 'failed' | 'rejected' | 'unavailable';
+      readonly error: unknown;
+      readonly attempts: number;
+      /** It is unavailable since a connection was lost after the handler was called. */
+      readonly isLoss?: boolean;
+    }
   | { readonly kind: 'released' };
 
 /** Where a message was read from, in the words of OpenTelemetry's messaging conventions. */
@@ -58,6 +65,7 @@ export class EventProcessor {
 
   async process(event: ReceivedEvent, origin: MessageOrigin, signals: ProcessorSignals): Promise<Processed> {
     let outages = 0;
+    let losses = 0;
     let newest: ReceivedEvent | undefined;
     for (let attempt = 1; ; ) {
       if (signals.ending.aborted) return released;
@@ -71,7 +79,10 @@ export class EventProcessor {
         result = { kind: this.#waitsForCatalogue(error) ? 'unavailable' : 'rejected', error, attempts: 0 };
       }
       if (!('error' in result)) return result;
-      const { error, kind } = result;
+      const { error } = result;
+      // A handler may end its own connection with every call: without a bound its event would be tried forever.
+      const isFree = !result.isLoss || ++losses <= freeLossesMax;
+      const kind = isFree ? result.kind : 'failed';
       if (kind === 'rejected') return result;
       // Its attempts go on where the broker delivers it next.
       if (signals.abandoned.aborted) return released;
@@ -81,6 +92,7 @@ export class EventProcessor {
         delayMs = Math.min(outageDelayMaxMs, 100 * 2 ** Math.min(outages++, 10));
         this.#reports.unavailable(event, delayMs, error);
       } else {
+        if (!result.isLoss) losses = 0;
         delayMs = retryDelayMs(this.#options.retry, attempt);
         if (delayMs === undefined) return { kind: 'failed', error, attempts: attempt };
         this.#reports.failed(event, attempt, delayMs, error);
@@ -102,7 +114,7 @@ export class EventProcessor {
     signals: ProcessorSignals,
   ): Promise<Processed> {
     const call = new HandlerCall(this.#options, { event, origin, attempt }, signals.abandoned);
-    const failure = (error: unknown): Processed => ({ kind: kindOfFailure(error, call), error, attempts: attempt });
+    const failure = (error: unknown): Processed => failureOf(error, call, attempt);
     const work = call
       .run()
       .then((duplicate): Processed => ({ kind: duplicate ? 'duplicate' : 'processed', attempts: attempt }), failure);
@@ -119,6 +131,7 @@ class HandlerCall {
   readonly #origin: MessageOrigin;
   readonly #attempt: number;
   readonly #abandoned: AbortSignal;
+  isCalled = false;
   /** What the handler threw, as opposed to the inbox around it. */
   thrown: { readonly error: unknown } | undefined;
 
@@ -159,6 +172,7 @@ class HandlerCall {
   }
 
   async #handle(tx: unknown, endsInTime: boolean): Promise<void> {
+    this.isCalled = true;
     const controller = new AbortController();
     setMaxListeners(0, controller.signal);
     const abort = () => controller.abort(this.#abandoned.reason);
@@ -203,12 +217,13 @@ const outages: ReadonlySet<string> = new Set([
   'POSTCOMMIT_E_LOCK_TIMEOUT',
 ]);
 
-function kindOfFailure(error: unknown, { thrown }: HandlerCall): 'failed' | 'rejected' | 'unavailable' {
-  if (isReject(error)) return 'rejected';
+function failureOf(error: unknown, { isCalled, thrown }: HandlerCall, attempts: number): Processed {
+  // It counts also if the connection was lost meanwhile.
+  if (isReject(thrown?.error)) return { kind: 'rejected', error: thrown?.error, attempts };
   // An ECONNREFUSED that the handler throws is about what the handler called.
-  if (thrown?.error === error) return 'failed';
+  if (thrown !== undefined && thrown.error === error) return { kind: 'failed', error, attempts };
   const isOutage = error instanceof PostcommitError ? outages.has(error.code) : isConnectionFailure(error);
-  return isOutage ? 'unavailable' : 'failed';
+  return isOutage ? { kind: 'unavailable', error, attempts, isLoss: isCalled } : { kind: 'failed', error, attempts };
 }
 
 async function untilAbandoned(work: Promise<Processed>, abandoned: AbortSignal): Promise<Processed> {

@@ -5,10 +5,17 @@ import { EventConsumer, type MessageSource } from './event-consumer.ts';
 import { pause } from './event-processor.ts';
 import { Intake, quietController } from './intake.ts';
 import { lowerCaseHeaders } from './message-headers.ts';
+import { Redeliveries } from './nats-redeliveries.ts';
 
 /** The part of a JetStream consumer (`@nats-io/jetstream`) that is used here. */
 export interface JetstreamConsumer {
-  info(): Promise<{ config: { ack_wait?: number | undefined } }>;
+  info(): Promise<{
+    config: { ack_wait?: number | undefined };
+    /** Messages that were delivered and are not acknowledged. */
+    num_ack_pending?: number;
+    /** The last message that was delivered. */
+    delivered?: { stream_seq: number };
+  }>;
   consume(options: { max_messages: number }): Promise<JetstreamMessages>;
 }
 
@@ -19,6 +26,8 @@ export interface JetstreamMessages extends AsyncIterable<JetstreamIncoming> {
 /** The part of a JetStream message that is used here. */
 export interface JetstreamIncoming {
   readonly subject?: string;
+  /** The position in the stream. */
+  readonly seq?: number;
   readonly data: Uint8Array;
   readonly headers?: { keys(): string[]; last(name: string): string } | undefined;
   ack(): void;
@@ -86,6 +95,7 @@ export function consumeNats<Tx, Catalogue extends EventCatalogue = EventCatalogu
 interface Session {
   readonly consumer: JetstreamConsumer;
   readonly messages: JetstreamMessages;
+  readonly redeliveries: Redeliveries<JetstreamIncoming>;
 }
 
 class NatsSource implements MessageSource {
@@ -96,6 +106,8 @@ class NatsSource implements MessageSource {
   /** Messages that were not processed before the stop. */
   readonly #released: JetstreamIncoming[] = [];
   #session: Session | undefined;
+  /** Whether all that a process before this one had was delivered again. */
+  #isCaughtUp = false;
   #reading: Promise<void> | undefined;
   #extending: NodeJS.Timeout | undefined;
 
@@ -105,6 +117,7 @@ class NatsSource implements MessageSource {
   }
 
   async start(): Promise<void> {
+    this.#isCaughtUp = false;
     this.#session = await this.#open();
     this.#reading = this.#read();
   }
@@ -125,7 +138,7 @@ class NatsSource implements MessageSource {
   async #open(): Promise<Session> {
     const before = inTime(this.#options.connectTimeoutMs, this.#intake.stopping);
     const consumer = await before(this.#options.consumer());
-    const { config } = await before(consumer.info());
+    const { config, num_ack_pending = 0, delivered } = await before(consumer.info());
     const consume = consumer.consume({ max_messages: this.#options.prefetchMax });
     const messages = await before(consume, (late) => late.close());
     const ackWaitMs = (config.ack_wait ?? ackWaitDefault) / 1_000_000;
@@ -134,7 +147,14 @@ class NatsSource implements MessageSource {
       for (const message of this.#unsettled) quietly(() => message.working());
     };
     this.#extending = setInterval(extend, Math.max(50, ackWaitMs / 3));
-    return { consumer, messages };
+    const redeliveries = new Redeliveries<JetstreamIncoming>({
+      lastSeq: delivered?.stream_seq ?? 0,
+      // After a lost connection what is missing is in progress here: to wait for it would only delay the rest.
+      count: this.#isCaughtUp ? 0 : num_ack_pending,
+      waitMs: ackWaitMs,
+      deliver: (message) => this.#intake.track(this.#process(message, consumer)),
+    });
+    return { consumer, messages, redeliveries };
   }
 
   async #read(): Promise<void> {
@@ -145,11 +165,9 @@ class NatsSource implements MessageSource {
         this.#session = session;
         // The consumer was stopped as this opened: stop() did not find it.
         if (stopping.aborted) return void session.messages.close();
-        for await (const message of session.messages) {
+        await this.#receive(session, () => {
           tries = 0;
-          this.#intake.track(this.#process(message, session.consumer));
-          await this.#intake.room(this.#options.prefetchMax);
-        }
+        });
         if (stopping.aborted) return;
         throw new Error('NATS ended the consumer: the connection was closed, or the consumer was deleted.');
       } catch (error) {
@@ -161,8 +179,28 @@ class NatsSource implements MessageSource {
     }
   }
 
+  async #receive({ messages, redeliveries }: Session, received: () => void): Promise<void> {
+    try {
+      redeliveries.resume();
+      for await (const message of messages) {
+        received();
+        redeliveries.pause();
+        this.#unsettled.add(message);
+        redeliveries.take(message);
+        await this.#intake.room(this.#options.prefetchMax);
+        redeliveries.resume();
+      }
+    } finally {
+      this.#isCaughtUp ||= redeliveries.isOver;
+      // With the connection lost NATS delivers them again.
+      for (const message of redeliveries.stop()) {
+        this.#unsettled.delete(message);
+        if (this.#intake.stopping.aborted) this.#released.push(message);
+      }
+    }
+  }
+
   async #process(message: JetstreamIncoming, consumer: JetstreamConsumer): Promise<void> {
-    this.#unsettled.add(message);
     const lost = quietController();
     const { headers } = message;
     const given = Object.fromEntries((headers?.keys() ?? []).map((name) => [name, headers?.last(name)]));

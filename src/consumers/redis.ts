@@ -2,13 +2,13 @@ import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { EventCatalogue } from '../catalogue/catalogue.ts';
-import type { IncomingMessage } from '../wire/received-event.ts';
 import { type ConsumerOptions, readConsumerOptions, resolveConsumerOptions } from './consumer-options.ts';
 import { EventConsumer, type MessageSource } from './event-consumer.ts';
 import { pause } from './event-processor.ts';
 import { type DeadLetterReason, Intake } from './intake.ts';
-import { deadLetterHeaders, lowerCaseHeaders } from './message-headers.ts';
-import { isReply, type RedisArgument, type RedisClientToCopy, RedisLink, type RedisReader } from './redis-link.ts';
+import { deadLetterHeaders } from './message-headers.ts';
+import { entriesOfRead, type StreamEntry, toEntries, toMessage } from './redis-entries.ts';
+import { isReply, type RedisClientToCopy, RedisLink, type RedisReader } from './redis-link.ts';
 
 export type { RedisClientToCopy } from './redis-link.ts';
 
@@ -22,8 +22,9 @@ interface RedisOnly {
   /** The consumer group. It is created if it does not exist, and so is the stream. */
   group: string;
   /**
-   * The name of this member of the group, which no other member may have. A name that stays the same across restarts gets the entries back at
-   * once that it had before a crash. Default: host, process and a random part.
+   * The name of this member of the group, which no other member may have: for example the host name of a container, with its ordinal. A
+   * name that stays the same across restarts gets the entries back at once that it had before a crash; with another name they are waited
+   * for, up to `claimIdleMs`. Default: host, process and a random part.
    */
   name?: string;
   /** Where a new group begins: with the first entry of the stream, or with what is added from now on. Default `true`, the first. */
@@ -32,7 +33,8 @@ interface RedisOnly {
   deadLetterStream?: string;
   /**
    * Milliseconds after which an entry of a lost member is claimed, from 100 to 86,400,000. The same for all members of the group. While an
-   * entry waits or is being processed, the time begins again. Default 30,000.
+   * entry waits or is being processed, the time begins again. A member that starts reads new entries when no other one has older ones
+   * pending, or after this time. Default 30,000.
    */
   claimIdleMs?: number;
   /** Entries that are read ahead of their acknowledgement, from 1 to 65,535. Default twice `inFlightMax`. */
@@ -55,6 +57,7 @@ const own = [
 ] as const;
 const reopenDelayMaxMs = 10_000;
 const claimIntervalMaxMs = 5_000;
+const olderIntervalMs = 250;
 const unblockIntervalMs = 10;
 const idsPerCommandMax = 1_000;
 const leaveTriesMax = 3;
@@ -105,12 +108,6 @@ export function consumeRedis<Tx, Catalogue extends EventCatalogue = EventCatalog
   return new EventConsumer(intake, source);
 }
 
-interface StreamEntry {
-  readonly id: string;
-  /** Names and values in turn; `null` for an entry that was deleted from the stream. */
-  readonly fields: readonly Buffer[] | null;
-}
-
 class RedisSource implements MessageSource {
   readonly #intake: Intake;
   readonly #options: Required<RedisOnly>;
@@ -130,6 +127,12 @@ class RedisSource implements MessageSource {
   #ownFrom: string | undefined;
   #claimFrom = '0-0';
   #claimAt = 0;
+  #claimBegunAt = 0;
+  /**
+   * After the start: what members that crashed had is idle for `claimIdleMs` from then on. Until it is claimed no new entries are read,
+   * because they may be of the same keys. `undefined`: all of it is claimed.
+   */
+  #orphansDueAt: number | undefined;
 
   constructor(intake: Intake, options: Required<RedisOnly>) {
     this.#intake = intake;
@@ -137,6 +140,7 @@ class RedisSource implements MessageSource {
   }
 
   async start(): Promise<void> {
+    this.#orphansDueAt = performance.now() + this.#options.claimIdleMs;
     try {
       const link = await this.#open();
       await this.#receive(link);
@@ -231,6 +235,7 @@ class RedisSource implements MessageSource {
     }
     const waitMs = Math.ceil(this.#claimAt - performance.now());
     if (waitMs <= 0) {
+      if (this.#claimFrom === '0-0') this.#claimBegunAt = performance.now();
       const claim = ['XAUTOCLAIM', stream, group, name, String(claimIdleMs), this.#claimFrom, 'COUNT', count];
       const [next, entries] = (await link.read(claim)) as [Buffer, unknown];
       this.#claimFrom = String(next);
@@ -239,6 +244,7 @@ class RedisSource implements MessageSource {
       }
       return this.#take(toEntries(entries));
     }
+    if (this.#orphansDueAt !== undefined) return this.#awaitOrphans(link, this.#orphansDueAt);
     this.#isWaiting = true;
     try {
       const reply = await link.read([...read, 'BLOCK', String(waitMs), 'STREAMS', stream, '>'], waitMs);
@@ -246,6 +252,24 @@ class RedisSource implements MessageSource {
     } finally {
       this.#isWaiting = false;
     }
+  }
+
+  /** Members that work have pending entries, too, so this waits no longer than `claimIdleMs`. */
+  async #awaitOrphans(link: RedisLink, dueAt: number): Promise<void> {
+    const { stream, group, name } = this.#options;
+    const [, , , members] = (await link.send(['XPENDING', stream, group])) as [
+      number,
+      unknown,
+      unknown,
+      Buffer[][] | null,
+    ];
+    const isElsewhere = (members ?? []).some(([member]) => String(member) !== name);
+    if (!isElsewhere || this.#claimBegunAt > dueAt) {
+      this.#orphansDueAt = undefined;
+      return;
+    }
+    await pause(olderIntervalMs, this.#intake.stopping);
+    this.#claimAt = 0;
   }
 
   #take(entries: readonly StreamEntry[]): void {
@@ -348,34 +372,4 @@ class RedisSource implements MessageSource {
       await this.#link?.send(['XCLAIM', stream, group, name, '0', ...some, 'IDLE', String(idleMs), 'JUSTID']);
     }
   }
-}
-
-/** `null` when nothing came in time, otherwise one stream: in a list of its own in RESP 2, and not in RESP 3. */
-function entriesOfRead(reply: unknown): StreamEntry[] {
-  if (!Array.isArray(reply)) return [];
-  const [, entries] = Array.isArray(reply[0]) ? reply[0] : reply;
-  return toEntries(entries);
-}
-
-/** Redis 6.2 claims deleted entries as `null`. */
-function toEntries(list: unknown): StreamEntry[] {
-  const entries = list as (readonly [Buffer, readonly RedisArgument[] | null] | null)[];
-  return entries.flatMap((entry) => (entry === null ? [] : { id: String(entry[0]), fields: entry[1] as Buffer[] }));
-}
-
-/** As the publisher writes it. */
-function toMessage(fields: readonly Buffer[]): IncomingMessage {
-  const values = new Map<string, Buffer>();
-  for (let index = 0; index + 1 < fields.length; index += 2) {
-    values.set(String(fields[index]), fields[index + 1] as Buffer);
-  }
-  const headers = [...values].filter(([name]) => name.startsWith('header:'));
-  const facts = { 'event-id': values.get('id'), 'event-type': values.get('type') };
-  const given = Object.fromEntries(headers.map(([name, value]) => [name.slice('header:'.length), value]));
-  return {
-    body: values.get('body') ?? '',
-    headers: { ...lowerCaseHeaders(facts), ...lowerCaseHeaders(given) },
-    contentType: values.get('content-type')?.toString(),
-    key: values.get('key')?.toString(),
-  };
 }

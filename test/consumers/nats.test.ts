@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
-import { AckPolicy, type ConsumerConfig, jetstream, jetstreamManager } from '@nats-io/jetstream';
+import { AckPolicy, type Consumer, type ConsumerConfig, jetstream, jetstreamManager } from '@nats-io/jetstream';
 import { connect, headers as createHeaders, type NatsConnection, nanos } from '@nats-io/transport-node';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
-import { Reject } from '../../src/index.ts';
+import { type ReceivedEvent, Reject } from '../../src/index.ts';
 import { consumeNats } from '../../src/publishers/nats.ts';
 import { fileService } from '../support/services.ts';
 import { startTcpProxy } from '../support/tcp-proxy.ts';
@@ -182,6 +182,70 @@ describe('the consumer of NATS JetStream', () => {
     await jetstream(connection).publish(stream, String(envelopeOf('a', 0).body));
     await until(() => terminated === 1, { what: 'NATS has terminated it' });
     expect(consumer.stats()).toMatchObject({ released: 1, deadLettered: 1 });
+  });
+
+  const numberOf = (event: ReceivedEvent) => (event.payload as { n: number }).n;
+
+  /** Receives so many messages, as a process that does not acknowledge them. */
+  async function receive(consumer: Consumer, count: number): Promise<void> {
+    let received = 0;
+    for await (const _message of await consumer.fetch({ max_messages: count })) received++;
+    expect(received).toBe(count);
+  }
+
+  test('after a crash processes what the crashed process had before newer messages', async () => {
+    const { stream, open, get } = await createStream({ ack_wait: nanos(1_500), max_ack_pending: 6 });
+    const publish = async (n: number) => jetstream(connection).publish(stream, String(envelopeOf('a', n).body));
+    for (let n = 0; n < 4; n++) await publish(n);
+    const crashed = await open();
+    await receive(await get(crashed), 4);
+    await crashed.close();
+    for (let n = 4; n < 10; n++) await publish(n);
+    const calls: number[] = [];
+    const consumer = consumeNats({
+      consumer: () => get(connection),
+      logger: silent,
+      prefetchMax: 2,
+      handle: (event) => void calls.push(numberOf(event)),
+    });
+    onTestFinished(() => consumer.stop());
+    await consumer.start();
+    await until(() => calls.length >= 10, { what: 'all are processed', timeoutMs: 20_000 });
+    expect(calls).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+  });
+
+  test('does not wait longer than ack_wait for what another process works on, and hands back what it held on stop', async () => {
+    const { stream, manager, open, get } = await createStream({ ack_wait: nanos(600) });
+    const publish = async (n: number) => jetstream(connection).publish(stream, String(envelopeOf('a', n).body));
+    const finish = deferred();
+    const started = deferred();
+    const create = async (handle: (event: ReceivedEvent) => unknown) => {
+      const own = await open();
+      const consumer = consumeNats({ consumer: () => get(own), logger: silent, prefetchMax: 1, handle });
+      onTestFinished(() => consumer.stop());
+      await consumer.start();
+      return consumer;
+    };
+    await publish(0);
+    await create(async () => {
+      started.resolve();
+      await finish.promise;
+    });
+    await within(started.promise, { what: 'the first one is in work' });
+    const calls: number[] = [];
+    const handle = (event: ReceivedEvent) => void calls.push(numberOf(event));
+    const second = await create(handle);
+    await publish(1);
+    await publish(2);
+    const undelivered = async () => (await manager.consumers.info(stream, 'billing')).num_pending;
+    await until(async () => (await undelivered()) === 0, { what: 'both are delivered' });
+    await second.stop();
+    expect(calls).toEqual([]);
+    await create(handle);
+    await publish(3);
+    await until(() => calls.length >= 3, { what: 'it does not wait for ever', timeoutMs: 20_000 });
+    expect(calls).toEqual([1, 2, 3]);
+    finish.resolve();
   });
 
   test('stop resolves when NATS has the acknowledgements that are in flight', async () => {

@@ -111,6 +111,37 @@ describe('the consumer of Redis Streams', () => {
     await until(async () => (await pendingIn(stream)) === 0, { what: 'all are acknowledged', timeoutMs: 20_000 });
   });
 
+  test('a member with another name after a crash processes what the crashed one had before newer entries', async () => {
+    const stream = streamName();
+    await admin.xGroupCreate(stream, 'billing', '0', { MKSTREAM: true });
+    await publishTo(stream, envelopes(0, 3));
+    await admin.xReadGroup('billing', 'crashed', { key: stream, id: '>' });
+    await publishTo(stream, envelopes(3, 5));
+    const { consumer, calls } = member(stream, { claimIdleMs: 1_000 });
+    await consumer.start();
+    await until(() => calls.length >= 5, { what: 'all are processed' });
+    expect(calls).toEqual([0, 1, 2, 3, 4]);
+  });
+
+  test('a member that starts beside another one, which works on, reads new entries after claimIdleMs', async () => {
+    const stream = streamName();
+    const [started, finish] = [deferred(), deferred()];
+    const handle = async () => {
+      started.resolve();
+      await finish.promise;
+    };
+    const first = member(stream, { handle, claimIdleMs: 450, prefetchMax: 1, stopTimeoutMs: 5_000 });
+    await first.consumer.start();
+    await publishTo(stream, envelopes(0, 1));
+    await within(started.promise, { what: 'the first one is in work' });
+    const second = member(stream, { claimIdleMs: 450 });
+    await second.consumer.start();
+    await publishTo(stream, [envelopeOf('b', 1)]);
+    await until(() => second.calls.length === 1, { what: 'it reads new entries' });
+    expect([first.calls, second.calls]).toEqual([[0], [1]]);
+    finish.resolve();
+  });
+
   test('keeps entries that are in work longer than claimIdleMs from being claimed', async () => {
     const stream = streamName();
     const handle = () => new Promise((resolve) => setTimeout(resolve, 1_500));

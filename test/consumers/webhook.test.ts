@@ -1,9 +1,17 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { createServer } from 'node:http';
+import { connect } from 'node:net';
+import { text } from 'node:stream/consumers';
 import type pg from 'pg';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { createInbox, createOutbox, createRelay, fromPg, type Inbox, Reject, raw } from '../../src/index.ts';
-import { consumeWebhook, signWebhook, type WebhookConsumerOptions, webhook } from '../../src/publishers/webhook.ts';
+import {
+  consumeWebhook,
+  signWebhook,
+  type WebhookConsumer,
+  type WebhookConsumerOptions,
+  webhook,
+} from '../../src/publishers/webhook.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { deferred, until, within } from '../support/wait.ts';
 import { envelopeOf, silent } from './consumer-suite.ts';
@@ -128,7 +136,7 @@ describe('the consumer of webhooks', () => {
       expect.stringContaining('POSTCOMMIT_E_BAD_ID'),
     ]);
     expect((await send('x'.repeat(1_001)))[0]).toBe(413);
-    const large = new Request(url, { method: 'POST', body: 'x'.repeat(1_001) });
+    const large = new Request(url, { ...signed(randomUUID()), body: 'x'.repeat(1_001) });
     expect((await consumer.handleRequest(large)).status).toBe(413);
     const response = await fetch(url, signed(randomUUID()));
     expect([response.status, await response.text()]).toEqual([422, expect.stringContaining('no such customer')]);
@@ -158,28 +166,129 @@ describe('the consumer of webhooks', () => {
     expect(await response.text()).toBe('The inbox is unavailable.');
   });
 
-  test('takes inFlightMax and waitingMax requests at once, also while their bodies are read', async () => {
+  test('takes inFlightMax and waitingMax verified requests at once', async () => {
     const finish = deferred();
     const { consumer, url } = await booking({ inFlightMax: 1, waitingMax: 1 }, () => finish.promise);
-    const { body, ...rest } = signed(randomUUID());
-    let send!: ReadableStreamDefaultController<Uint8Array>;
-    const slowBody = new ReadableStream<Uint8Array>({
-      start(controller) {
-        send = controller;
-      },
-    });
-    const slow = new Request(url, { ...rest, body: slowBody, duplex: 'half' } as RequestInit);
-    const answers = [consumer.handleRequest(slow), fetch(url, signed(randomUUID()))];
-    await until(() => consumer.stats().inFlight === 1, { what: 'one is in flight' });
+    const answers = [fetch(url, signed(randomUUID())), fetch(url, signed(randomUUID()))];
+    await until(() => consumer.stats().waiting === 1, { what: 'one is in flight, the other one waits' });
     const refused = await fetch(url, signed(randomUUID()));
     expect([refused.status, await refused.text()]).toEqual([503, 'Too many requests are waiting.']);
-    send.enqueue(Buffer.from(body));
-    send.close();
-    await until(() => consumer.stats().waiting === 1, { what: 'the other one waits' });
-    expect((await fetch(url, signed(randomUUID()))).status).toBe(503);
     finish.resolve();
     expect((await Promise.all(answers)).map(({ status }) => status)).toEqual([204, 204]);
     expect((await fetch(url, signed(randomUUID()))).status).toBe(204);
+  });
+
+  const forged = () => signWebhook({ eventId: randomUUID(), body: '', secret: randomBytes(32) });
+
+  /** A request with a forged signature whose body does not end, with the text of the answer. */
+  function sendSlowly(url: string, { headers = forged() as object, body = '{' } = {}): { answer: Promise<string> } {
+    const { hostname, port } = new URL(url);
+    const socket = connect(Number(port), hostname);
+    onTestFinished(() => void socket.destroy());
+    const lines = Object.entries({ host: 'x', 'content-length': body.length + 100, ...headers });
+    const head = ['POST /events HTTP/1.1', ...lines.map(([name, value]) => `${name}: ${value}`)].join('\r\n');
+    socket.write(`${head}\r\n\r\n${body}`);
+    const answer = text(socket);
+    answer.catch(() => {});
+    return { answer };
+  }
+
+  test('requests that are not verified take no slot, however slowly they send, and end after bodyTimeoutMs', async () => {
+    const { consumer, url } = await booking({ inFlightMax: 1, waitingMax: 0, bodyTimeoutMs: 1_500 });
+    const slow = Array.from({ length: 5 }, () => sendSlowly(url));
+    const endless = new Request(url, {
+      method: 'POST',
+      headers: { ...forged() },
+      body: new ReadableStream({ start: (controller) => controller.enqueue(Buffer.from('{')) }),
+      duplex: 'half',
+    } as RequestInit);
+    const answer = consumer.handleRequest(endless);
+    const id = randomUUID();
+    const statuses = [(await fetch(url, signed(id))).status];
+    for (const { answer } of slow) expect(await within(answer, { what: 'it is answered' })).toMatch(/^HTTP\/1.1 408 /);
+    expect((await within(answer, { what: 'it is answered' })).status).toBe(408);
+    statuses.push((await fetch(url, signed(id))).status);
+    expect(statuses).toEqual([204, 204]);
+  });
+
+  test('of more than readingMax slow requests the oldest ends', async () => {
+    const { url } = await booking({ readingMax: 2, bodyTimeoutMs: 600_000 });
+    const slow = [sendSlowly(url)];
+    let first: string | undefined;
+    void slow[0]?.answer.then((answer) => {
+      first = answer;
+    });
+    for (let n = 0; first === undefined && n < 100; n++) {
+      if (slow.length < 3) slow.push(sendSlowly(url));
+      expect((await fetch(url, signed(randomUUID()))).status).toBe(204);
+    }
+    expect(first).toMatch(/^HTTP\/1.1 408 /);
+  });
+
+  test('refuses a request without signature headers, or with an old timestamp, before its body is read', async () => {
+    const { url } = await booking({ bodyTimeoutMs: 600_000 });
+    const old = { ...forged(), 'webhook-timestamp': String(Math.floor(Date.now() / 1_000) - 600) };
+    for (const headers of [{}, { ...forged(), 'webhook-signature': '' }, old]) {
+      const { answer } = sendSlowly(url, { headers });
+      expect(await within(answer, { what: 'it is refused' })).toMatch(/^HTTP\/1.1 401 /);
+    }
+  });
+
+  /** A body that arrives in chunks and does not end. `push` resolves when the consumer has taken the chunk. */
+  function slowBody(consumer: WebhookConsumer) {
+    let wanted = deferred();
+    let controller!: ReadableStreamDefaultController<Uint8Array>;
+    const body = new ReadableStream<Uint8Array>(
+      {
+        start: (given) => {
+          controller = given;
+        },
+        pull: () => wanted.resolve(),
+      },
+      { highWaterMark: 0 },
+    );
+    const init = { method: 'POST', headers: { ...forged() }, body, duplex: 'half' };
+    let status: number | undefined;
+    const answer = consumer.handleRequest(new Request('http://x/', init as RequestInit)).then((response) => {
+      status = response.status;
+    });
+    const push = async (bytes: number) => {
+      await within(wanted.promise, { what: 'the body is read' });
+      wanted = deferred();
+      controller.enqueue(new Uint8Array(bytes));
+      await within(Promise.race([wanted.promise, answer]), { what: 'the chunk is taken' });
+    };
+    return { push, status: () => status };
+  }
+
+  test('the bodies being read hold readingBytesMax bytes together: over it the oldest end', async () => {
+    const { consumer, url } = await booking({
+      bodyBytesMax: 1_000,
+      readingBytesMax: 2_500,
+      bodyTimeoutMs: 600_000,
+    });
+    const slow = Array.from({ length: 4 }, () => slowBody(consumer));
+    const statuses = () => slow.map(({ status }) => status());
+    for (const { push } of slow.slice(0, 2)) await push(1_000);
+    await slow[2]?.push(500);
+    expect(statuses()).toEqual([undefined, undefined, undefined, undefined]);
+    await slow[3]?.push(600);
+    await until(() => statuses()[0] === 408, { what: 'the oldest is aborted' });
+    await slow[2]?.push(500);
+    await until(() => statuses()[1] === 408, { what: 'the next oldest is aborted' });
+    expect(statuses()).toEqual([408, 408, undefined, undefined]);
+    // What the aborted ones held is free again.
+    expect((await fetch(url, signed(randomUUID()))).status).toBe(204);
+    expect(statuses()).toEqual([408, 408, undefined, undefined]);
+  });
+
+  test('readingBytesMax is at least bodyBytesMax', () => {
+    const make = (limits: object) => () => consumeWebhook({ secret, logger: silent, handle() {}, ...limits });
+    expect(make({ bodyBytesMax: 1_000, readingBytesMax: 999 })).toThrow(
+      'readingBytesMax must be a whole number from 1000 to',
+    );
+    expect(make({ bodyBytesMax: 1_000, readingBytesMax: 1_000 })).not.toThrow();
+    expect(make({ bodyBytesMax: 100_000_000 })).not.toThrow();
   });
 
   test('stop finishes requests in flight and answers new ones with 503', async () => {
