@@ -9,6 +9,7 @@ import type { Serialized, Serializer } from '../wire/serializer.ts';
 import { extractSchemas } from './extract-schemas.ts';
 import { SchemaRegistry } from './registry.ts';
 import { SchemaIds } from './schema-ids.ts';
+import { isSubjectPattern, subjectName, subjectPatternDefault } from './subject-name.ts';
 
 export interface ConfluentJsonOptions {
   /** The URL of a registry with Confluent's API, with a user and password where it needs them. Apicurio has it at `/apis/ccompat/v7`. */
@@ -16,10 +17,11 @@ export interface ConfluentJsonOptions {
   /** The catalogue, made by `defineEvents`: the JSON Schema of each event type comes from it. */
   events: EventCatalogue;
   /**
-   * The subject of an event's schema. `(event) => event.type` for schemas that `postcommit schema check --registry` has registered.
-   * Default: `<topic>-value`, for topics with events of one type.
+   * The subject of an event's schema: a pattern with `{type}` and `{topic}`, or a function. `postcommit schema check --registry` has the
+   * same default, and `--subject` for another pattern. `'{topic}-value'` is what Confluent's clients use by default, for topics with
+   * events of one type. Default `'{type}'`.
    */
-  subject?(event: DeliveredEvent, topic: string): string;
+  subject?: string | ((event: DeliveredEvent, topic: string) => string);
   /** Register schemas that their subject lacks. Default `false`: an event whose schema is not registered is a failed attempt. */
   register?: boolean;
   /** How long one request to the registry may take, in milliseconds, from 1 to 60,000. Default 5,000. */
@@ -45,7 +47,11 @@ const known = ['registry', 'events', 'subject', 'register', 'timeoutMs', 'idsMax
  * createRelay({ destinations: { orders: { publisher: kafka({ brokers: ['localhost:9092'] }), serializer } } });
  */
 export function confluentJson(options: ConfluentJsonOptions): Serializer {
-  const { events, register = false, subject = (_event, topic) => `${topic}-value`, idsMax = 1_000 } = checked(options);
+  const { events, register = false, subject = subjectPatternDefault, idsMax = 1_000 } = checked(options);
+  const subjectOf =
+    typeof subject === 'string'
+      ? ({ type }: DeliveredEvent, topic: string) => subjectName(subject, { type, topic })
+      : (event: DeliveredEvent, topic: string) => checkedSubject(subject(event, topic));
   const registry = new SchemaRegistry(options.registry, { timeoutMs: options.timeoutMs ?? 5_000 });
   const schemas = extractSchemas(events).events;
   const ids = new SchemaIds({ registry, register, idsMax });
@@ -53,7 +59,7 @@ export function confluentJson(options: ConfluentJsonOptions): Serializer {
     serialize(event, { topic }) {
       const newest = newestOf(event, events);
       const schema = schemas[event.type]?.schema ?? true;
-      const of = { subject: subjectOf(subject(event, topic)), type: event.type, schema };
+      const of = { subject: subjectOf(event, topic), type: event.type, schema };
       const id = ids.known(of);
       // Not a promise if the id is known: messages that are ready at once are sent in one batch.
       return id === undefined
@@ -93,7 +99,7 @@ function toMessage(event: DeliveredEvent, schemaId: number, { version, json }: N
   };
 }
 
-function subjectOf(subject: unknown): string {
+function checkedSubject(subject: unknown): string {
   if (typeof subject === 'string' && subject !== '') return subject;
   throw new Error(`confluentJson: subject() must return a string for every event. Got ${String(subject)}.`);
 }
@@ -105,8 +111,12 @@ function checked(options: ConfluentJsonOptions): ConfluentJsonOptions {
   if (typeof registry !== 'string') throw bad('registry must be the URL of a schema registry.');
   if (events === undefined) throw bad('events is required: the catalogue that defineEvents() returns.');
   requireCatalogue(events, 'confluentJson');
-  if (subject !== undefined && typeof subject !== 'function')
-    throw bad('subject must be a function of event and topic.');
+  if (typeof subject === 'string' && !isSubjectPattern(subject, ['{type}', '{topic}'])) {
+    throw bad('subject must be a pattern with {type} and {topic}, such as {topic}-value.');
+  }
+  if (subject !== undefined && typeof subject !== 'string' && typeof subject !== 'function') {
+    throw bad('subject must be a pattern, or a function of event and topic.');
+  }
   if (register !== undefined && typeof register !== 'boolean') throw bad('register must be true or false.');
   if (!isWhole(timeoutMs, 60_000)) throw bad('timeoutMs must be a whole number from 1 to 60000.');
   if (!isWhole(idsMax, 1_000_000)) throw bad('idsMax must be a whole number from 1 to 1000000.');

@@ -161,4 +161,20 @@ describe('postcommit schema check --registry', () => {
     expect(readdirSync(cwd)).not.toContain('postcommit.schema.json');
     expect(await check('--update', '--registry', 'localhost')).toMatchObject({ code: 2 });
   });
+
+  it('refuses subjects that it cannot name, and one subject for several types', async () => {
+    const { check, write } = project(first);
+    const subject = async (pattern: string) => {
+      const result = await check('--update', '--json', '--registry', 'http://127.0.0.1:1', '--subject', pattern);
+      return [result.code, jsonError(result)?.code];
+    };
+    expect(await subject('{topic}-value')).toEqual([2, 'POSTCOMMIT_E_USAGE']);
+    expect(await subject('')).toEqual([2, 'POSTCOMMIT_E_USAGE']);
+    // The registry is asked: it is down.
+    expect(await subject('orders-value')).toEqual([6, 'POSTCOMMIT_E_REGISTRY_UNREACHABLE']);
+    write(`import { defineConfig, defineEvents } from 'postcommit';
+      export default defineConfig({ events: defineEvents({ 'order.created': {}, 'order.paid': {} }) });`);
+    expect(await subject('orders-value')).toEqual([2, 'POSTCOMMIT_E_USAGE']);
+    expect(await subject('orders-{type}')).toEqual([6, 'POSTCOMMIT_E_REGISTRY_UNREACHABLE']);
+  });
 });

@@ -26,7 +26,7 @@ test.skipIf(registry.given)(
       destinations: {
         orders: {
           publisher: kafka({ brokers: [broker.url] }),
-          serializer: confluentJson({ registry: registry.url, events, register: true }),
+          serializer: confluentJson({ registry: registry.url, events, register: true, subject: '{topic}-value' }),
           probeDelayMs: 100,
           probeDelayMsMax: 500,
         },

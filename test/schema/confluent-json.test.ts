@@ -124,7 +124,7 @@ describe('the frame', () => {
 describe('ids', () => {
   test('are asked for once per subject and type, by all that wait together, and are then there without a promise', async () => {
     const registry = await FakeRegistry.start();
-    const serializer = confluentJson({ registry: registry.url, events, register: true });
+    const serializer = confluentJson({ registry: registry.url, events, register: true, subject: '{topic}-value' });
     const [first, second] = await Promise.all([1, 2].map(() => serializer.serialize(deliveredEvent(), binding)));
     expect(first?.body).toEqual(second?.body);
     expect(serializer.serialize(deliveredEvent(), binding)).toMatchObject({ body: first?.body });
@@ -139,7 +139,13 @@ describe('ids', () => {
 
   test('are bounded: the least recently used is asked for again', async () => {
     const registry = await FakeRegistry.start();
-    const serializer = confluentJson({ registry: registry.url, events, register: true, idsMax: 2 });
+    const serializer = confluentJson({
+      registry: registry.url,
+      events,
+      register: true,
+      idsMax: 2,
+      subject: '{topic}-{type}',
+    });
     for (const topic of ['a', 'b', 'a', 'c', 'a', 'b'])
       await serializer.serialize(deliveredEvent(), { ...binding, topic });
     expect(registry.requests.map((path) => path.slice(10, 11))).toEqual(['a', 'b', 'c', 'b']);
@@ -148,7 +154,7 @@ describe('ids', () => {
   test('are looked up only, unless schemas are to be registered', async () => {
     const registry = await FakeRegistry.start();
     const subject = (event: { type: string }) => event.type;
-    const serializer = confluentJson({ registry: registry.url, events, subject });
+    const serializer = confluentJson({ registry: registry.url, events });
     const missing = { code: 'POSTCOMMIT_E_SCHEMA_NOT_REGISTERED', detail: expect.stringContaining('order.created') };
     for (let round = 0; round < 3; round++) {
       await expect(serializer.serialize(deliveredEvent(), binding)).rejects.toMatchObject(missing);
@@ -198,7 +204,9 @@ test.each<[string, Partial<ConfluentJsonOptions>]>([
   ['no events', { events: undefined as never }],
   ['events that are no catalogue', { events: {} as never }],
   ['an invalid URL', { registry: 'localhost:8081' }],
-  ['a subject that is no function', { subject: 'orders' as never }],
+  ['a subject that is neither a pattern nor a function', { subject: 7 as never }],
+  ['a subject with an unknown placeholder', { subject: '{record}' }],
+  ['a subject with a placeholder that does not end', { subject: 'orders-{type' }],
   ['an unknown option', { registerSchemas: true } as never],
   ['no time', { timeoutMs: 0 }],
   ['no ids', { idsMax: 0 }],

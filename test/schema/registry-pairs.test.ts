@@ -2,10 +2,12 @@ import { randomUUID } from 'node:crypto';
 import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { type ConfluentJsonOptions, confluentJson, defineEvents } from '../../src/index.ts';
 import { SchemaRegistry } from '../../src/schema/registry.ts';
 import { runHere } from '../cli/fake-terminal.ts';
 import { jsonError, projectFolder } from '../cli/run-cli.ts';
 import { fileService } from '../support/services.ts';
+import { deliveredEvent } from '../wire/event.ts';
 import { pairs } from './pairs.ts';
 
 const server = fileService('schema-registry');
@@ -93,6 +95,28 @@ describe('postcommit schema check --registry', () => {
     expect(await check('first.ts', '--strict')).toMatchObject({ code: 0 });
     const text = await runHere(['schema', 'check', '--config', 'next.ts', '--registry', server.url], { cwd });
     expect(text.stdout).toContain(`refused  ${type}: incompatible with its latest version in the registry`);
+  });
+
+  it('registers the schema in the subject in which confluentJson() looks it up', async () => {
+    const type = `order.created.${randomUUID()}`;
+    const jsonSchema = { type: 'object', properties: { id: { type: 'string' } }, required: ['id'] };
+    const events = defineEvents({ [type]: { jsonSchema } });
+    const cwd = projectFolder({ 'config.ts': config(type, { id: 'string' }) });
+    const register = (...args: string[]) =>
+      runHere(['schema', 'check', '--config', 'config.ts', '--registry', server.url, '--update', ...args], { cwd });
+    const event = deliveredEvent({ type, schemaVersion: 1, payloadJson: '{"id":"1"}' });
+    const serialize = async (options: Partial<ConfluentJsonOptions> = {}) =>
+      confluentJson({ registry: server.url, events, ...options }).serialize(event, {
+        cloudEventsPrefix: 'ce_',
+        topic: 'orders',
+      });
+    await expect(serialize()).rejects.toMatchObject({ code: 'POSTCOMMIT_E_SCHEMA_NOT_REGISTERED' });
+    expect(await register()).toMatchObject({ code: 0 });
+    expect(await serialize()).toMatchObject({ body: expect.anything() });
+    const ofTopic = { subject: '{topic}-{type}' };
+    await expect(serialize(ofTopic)).rejects.toMatchObject({ code: 'POSTCOMMIT_E_SCHEMA_NOT_REGISTERED' });
+    expect(await register('--subject', 'orders-{type}')).toMatchObject({ code: 0 });
+    expect(await serialize(ofTopic)).toMatchObject({ body: expect.anything() });
   });
 
   it.skipIf(server.given)('tells a registry that is down from a refusal', async () => {

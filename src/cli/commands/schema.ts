@@ -13,6 +13,7 @@ import { compatibilityModes } from '../../schema/compatibility/compare-schemas.t
 import { SchemaRegistry } from '../../schema/registry.ts';
 import type { SchemaFile } from '../../schema/schema-file.ts';
 import { parseSchemaFile, renderSchemaFile, schemaFileName } from '../../schema/schema-file.ts';
+import { isSubjectPattern, subjectPatternDefault } from '../../schema/subject-name.ts';
 import { readCatalogue } from '../catalogue.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples } from '../context.ts';
@@ -28,6 +29,7 @@ interface CheckFlags {
   strict?: boolean;
   against?: string;
   registry?: string;
+  subject: string;
 }
 
 export function addSchema(program: Command, terminal: Terminal): void {
@@ -64,13 +66,20 @@ function addCheck(schema: Command, terminal: Terminal): void {
     )
     .option(
       '--registry <url>',
-      'also ask a registry with the API of Confluent Schema Registry; with --update, register the schemas. The subject is the event type',
+      'also ask a registry with the API of Confluent Schema Registry; with --update, register the schemas',
+    )
+    .addOption(
+      new Option('--subject <pattern>', 'the subject of a schema in the registry').default(subjectPatternDefault),
     )
     .addHelpText(
       'after',
       examples(
         ['does a change break consumers?', 'schema check'],
         ['would the registry accept the schemas?', 'schema check --registry http://localhost:8081'],
+        [
+          'the same, for the subjects of a topic',
+          "schema check --registry http://localhost:8081 --subject 'orders-{type}'",
+        ],
         ['record the schemas, and accept every change', 'schema check --update'],
         ['in CI, where the file must be up to date', 'schema check --strict'],
         ['what breaks, for a script', "schema check --json | jq '.breaking[] | {type, path, message}'"],
@@ -81,19 +90,21 @@ function addCheck(schema: Command, terminal: Terminal): void {
     });
 }
 
-async function check(context: Context, { mode, update, strict, against, registry: url }: CheckFlags): Promise<void> {
+async function check(context: Context, flags: CheckFlags): Promise<void> {
+  const { mode, update, strict, against, registry: url, subject } = flags;
   if (update && against !== undefined) {
     throw new PostcommitError('POSTCOMMIT_E_USAGE', '--update and --against exclude each other.');
   }
   const { output, terminal } = context;
   const client = url === undefined ? undefined : new SchemaRegistry(url);
   const { file: config, schemas } = await readCatalogue(context);
+  requireSubject(subject, Object.keys(schemas.events).length);
   const own = join(dirname(config), schemaFileName);
   const file = against === undefined ? own : resolve(terminal.cwd, against);
   const recorded = readRecorded(file, update === true);
   const comparison = compareFiles(recorded, schemas, mode);
   // First: where the registry is down or refuses a schema, nothing is written.
-  const registry = client && (await checkRegistry(client, schemas, { register: update === true }));
+  const registry = client && (await checkRegistry(client, schemas, { register: update === true, subject }));
   const isRefused = registry !== undefined && registry.refused.length > 0;
   const isUpdated = update === true && !isRefused;
   if (isUpdated) writeFileSync(own, renderSchemaFile(schemas));
@@ -105,6 +116,18 @@ async function check(context: Context, { mode, update, strict, against, registry
   });
   const isMissing = !update && registry !== undefined && registry.missing.length > 0;
   if (isBroken || isRefused || (strict && (isStale || isMissing))) throw new ExitWith(exitCodes.failed);
+}
+
+function requireSubject(pattern: string, types: number): void {
+  if (!isSubjectPattern(pattern, ['{type}'])) {
+    const detail =
+      "--subject must be a text in which {type} stands for the event type. For {topic}, write the topic's name.";
+    throw new PostcommitError('POSTCOMMIT_E_USAGE', detail);
+  }
+  if (types > 1 && !pattern.includes('{type}')) {
+    const detail = `The ${types} event types would share the subject ${pattern}. Add {type} to --subject.`;
+    throw new PostcommitError('POSTCOMMIT_E_USAGE', detail);
+  }
 }
 
 function readRecorded(file: string, isOptional: boolean): SchemaFile {
