@@ -168,6 +168,8 @@ export const errorCodes = {
     'The dashboard would be open to everyone who can reach it, so it did not start. Pass a token of at least 16 characters or authenticate, or pass open: true behind your own protection. On the command line, set POSTCOMMIT_DASHBOARD_TOKEN or POSTCOMMIT_DASHBOARD_READ_ONLY_TOKEN.',
   POSTCOMMIT_E_TOO_MANY_OPERATIONS:
     'Four operations of this dashboard are running, so this one did not start. Wait until one ends, or interrupt one.',
+  POSTCOMMIT_E_TOO_MANY_PAYLOADS:
+    'The dashboard is reading as many payloads as its memory allows, so nothing was read or changed. Try again in a few seconds.',
   POSTCOMMIT_E_PAYLOAD_CUT:
     'The payload is too large to be read here. Read it with SQL, from the column payload of outbox_events.',
   POSTCOMMIT_E_NOT_FOUND: 'Nothing matching was found.',

@@ -17,6 +17,7 @@ export interface DashboardFlags {
   redact?: string[];
   redactHeader?: string[];
   traceUrl?: string;
+  trustedProxies?: number;
   onError?: (error: unknown) => void;
 }
 
@@ -38,14 +39,19 @@ export function addDashboardOptions(command: Command): Command {
     .option('--read-only', 'show everything, change nothing')
     .option('--redact <path>', 'hide this path of payloads, e.g. customer.email or **.password; repeatable', collect)
     .option('--redact-header <name>', 'hide this header; repeatable', collect)
-    .option('--trace-url <url>', 'where traces are, with {traceId} in it');
+    .option('--trace-url <url>', 'where traces are, with {traceId} in it')
+    .option(
+      '--trusted-proxies <n>',
+      'how many proxies are in front of it, whose X-Forwarded-For and X-Forwarded-Proto count (default: 0)',
+      wholeNumber(0, 10),
+    );
 }
 
 /** Serves the dashboard of the outboxes of the settings. One that is down does not keep it from starting if there are others. */
 export async function startDashboard(
   settings: Settings,
   { env }: Terminal,
-  { port = defaultPort, host, readOnly, redact, redactHeader, traceUrl, onError }: DashboardFlags,
+  { port = defaultPort, host, readOnly, redact, redactHeader, traceUrl, trustedProxies, onError }: DashboardFlags,
 ): Promise<DashboardServer> {
   const { serveDashboard } = await import('../dashboard/serve-dashboard.ts');
   const served = await settings.outboxes();
@@ -71,6 +77,7 @@ export async function startDashboard(
       ...(host !== undefined && { host }),
       ...(readOnly && { readOnly }),
       ...(traceUrl !== undefined && { traceUrl }),
+      ...(trustedProxies !== undefined && { trustedProxies }),
       ...(onError && { onError }),
       ...(by !== undefined && { by }),
       ...(token !== undefined && { token }),

@@ -74,7 +74,7 @@ export class Authentication {
     return this.#digests.length > 0;
   }
 
-  async check(request: Request, address: string): Promise<Authenticated> {
+  async check(request: Request, address: string | undefined): Promise<Authenticated> {
     const { authenticate } = this.#options;
     if (authenticate !== undefined) {
       const user = await authenticate(request);
@@ -89,8 +89,8 @@ export class Authentication {
     return bearer === undefined ? { refused: 'missing' } : this.checkToken(bearer, address);
   }
 
-  /** Compares a token in constant time. After ten wrong ones in a minute it compares none of that address. */
-  checkToken(token: string, address: string): Authenticated {
+  /** Compares a token in constant time. After too many wrong ones in a minute it compares none of that address. */
+  checkToken(token: string, address: string | undefined): Authenticated {
     if (this.#failures.isLocked(address)) return { refused: 'locked' };
     const digest = sha256(token);
     // All are compared, so that the time does not tell which one matched.

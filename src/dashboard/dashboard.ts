@@ -4,19 +4,21 @@ import { getPath } from 'hono/utils/url';
 import type { OutboxAdmin } from '../admin/admin.ts';
 import { PostcommitError } from '../errors.ts';
 import { shown } from '../format.ts';
-import { errorText } from '../telemetry/error-text.ts';
-import { redact } from '../telemetry/redaction.ts';
+import type { RequestConnection } from '../http/serve.ts';
 import { assetResponse } from './assets.ts';
 import type { Authenticated, AuthenticationOptions, DashboardRole, DashboardUser } from './authentication.ts';
 import { Authentication } from './authentication.ts';
+import { ClientFacts } from './client-facts.ts';
 import type { Health } from './health.ts';
 import type { LiveMessage } from './live.ts';
 import { LiveFeed } from './live.ts';
 import { Operations } from './operations.ts';
 import { OverviewReader } from './overview.ts';
+import { PayloadLimiter } from './payload-limiter.ts';
 import type { RedactionRules } from './redaction.ts';
 import { Redaction } from './redaction.ts';
-import type { DashboardRoute } from './routes.ts';
+import { describeError, refuse, refuseWith, requestHeader, statusOf, unexpected, writeError } from './refusals.ts';
+import type { DashboardRoute, RouteInput } from './routes.ts';
 import { routes } from './routes.ts';
 
 export interface DashboardOptions extends AuthenticationOptions {
@@ -32,6 +34,13 @@ export interface DashboardOptions extends AuthenticationOptions {
   readOnly?: boolean;
   /** What payloads and headers hide. */
   redact?: RedactionRules;
+  /**
+   * How many proxies every request passes before it gets here. Each must append the address that it was called from to
+   * X-Forwarded-For, and the first one must set X-Forwarded-Proto. The dashboard then counts wrong tokens by the address of the
+   * client, and its cookie is Secure where the browser used HTTPS. Too high a number lets clients choose their address.
+   * Default 0: both headers are ignored.
+   */
+  trustedProxies?: number;
   /** The path that it is mounted at in a server of your own, e.g. `/postcommit`. Default: none. */
   basePath?: string;
   /** Called with an error that is not the user's mistake; the user sees only that there was one. Default: it is written to stderr. */
@@ -59,23 +68,21 @@ export interface OutboxGlance {
   sentence: string;
 }
 
-/** What `@hono/node-server` passes with a request. */
-interface NodeBindings {
-  incoming?: { socket?: { remoteAddress?: string | undefined } };
-}
-
 export interface Dashboard {
-  /** Returns the response to a request. Mount it into a server of your own. */
-  fetch(request: Request, bindings?: NodeBindings): Promise<Response>;
+  /**
+   * Returns the response to a request. Mount it into a server of your own. `nodeListener` passes the connection. Pass
+   * `{ remoteAddress }` elsewhere: wrong tokens are counted by it, and without it all clients count as one.
+   */
+  fetch(request: Request, connection?: RequestConnection): Promise<Response>;
   /** Ends live responses, and interrupts operations after their current chunk. */
   close(): void;
 }
 
-type Env = { Bindings: NodeBindings; Variables: { user: DashboardUser } };
+type Env = { Bindings: RequestConnection; Variables: { user: DashboardUser } };
 
-/** Every change needs this header: a form or an image of another site cannot send it. */
-export const requestHeader = 'x-postcommit-dashboard';
-const bodyBytesMax = 8_388_608;
+const payloadBodyBytesMax = 8_388_608;
+/** A filter, or some thousand ids. */
+const bodyBytesMax = 1_048_576;
 const tokenBodyBytesMax = 4_096;
 const viewersMax = 100;
 const localHosts = ['localhost', '127.0.0.1', '[::1]'];
@@ -88,9 +95,11 @@ export function createDashboard(options: DashboardOptions): Dashboard {
   const basePath = checkBasePath(options.basePath);
   const traceUrl = checkTraceUrl(options.traceUrl);
   const redaction = new Redaction(options.redact);
+  const clients = new ClientFacts(options.trustedProxies);
+  const payloads = new PayloadLimiter();
   const { onError = writeError } = options;
   const report = (error: unknown) => {
-    const described = describe(error);
+    const described = describeError(error);
     if (described.code === unexpected) onError(error);
     return described;
   };
@@ -106,36 +115,32 @@ export function createDashboard(options: DashboardOptions): Dashboard {
   });
   app.onError((error) => {
     const described = report(error);
-    return Response.json({ error: described }, { status: statusOf(described.code) });
+    return refuseWith(statusOf(described.code), described);
   });
-  app.notFound(() =>
-    Response.json({ error: { code: 'NOT_FOUND', message: 'There is no such route.' } }, { status: 404 }),
-  );
+  app.notFound(() => refuse(404, 'NOT_FOUND'));
 
+  const cookieScope = (request: Request) => ({ path: `${basePath}/`, secure: clients.isSecure(request) });
   const limit = (maxSize: number) => bodyLimit({ maxSize, onError: () => refuse(413, 'TOO_LARGE') });
   app.post('/api/session', limit(tokenBodyBytesMax), async (c) => {
     if (isForeign(c.req.raw)) return refuse(403, 'FOREIGN_REQUEST');
-    const address = c.env?.incoming?.socket?.remoteAddress ?? 'unknown';
-    const result = authentication.checkToken(String((await readBody(c.req.raw)).token ?? ''), address);
+    const { token } = await readBody(c.req.raw);
+    const result = authentication.checkToken(String(token ?? ''), clients.addressOf(c.req.raw, c.env));
     if ('refused' in result) return refuse(refusals[result.refused], 'UNAUTHENTICATED');
-    c.header('set-cookie', authentication.sessionCookie(result.user.role, cookieScope(c.req.raw, basePath)));
+    c.header('set-cookie', authentication.sessionCookie(result.user.role, cookieScope(c.req.raw)));
     return c.json(result.user);
   });
   app.post('/api/session/end', (c) => {
-    c.header('set-cookie', authentication.endSessionCookie(cookieScope(c.req.raw, basePath)));
+    c.header('set-cookie', authentication.endSessionCookie(cookieScope(c.req.raw)));
     return c.json({ done: true });
   });
   app.use('/api/*', async (c, next) => {
-    const address = c.env?.incoming?.socket?.remoteAddress ?? 'unknown';
     if (!authentication.isRequired && !localHosts.includes(hostOf(c.req.raw))) return refuse(403, 'HOST');
-    const result: Authenticated = await authentication.check(c.req.raw, address);
+    const result: Authenticated = await authentication.check(c.req.raw, clients.addressOf(c.req.raw, c.env));
     if ('refused' in result) return refuse(refusals[result.refused], 'UNAUTHENTICATED');
     const { by, role } = result.user;
     c.set('user', { by, role: options.readOnly ? 'reader' : role });
     return next();
   });
-  // After it: what has no token must not fill the memory.
-  app.use('/api/*', limit(bodyBytesMax));
 
   app.get('/api/me', (c) => {
     const signedIn = authentication.usesTokens;
@@ -150,30 +155,38 @@ export function createDashboard(options: DashboardOptions): Dashboard {
     return liveResponse(feed, c.req.raw.signal);
   });
   for (const route of routes) {
-    app.on(route.method, `/api/:outbox${route.path}`, async (c) => {
-      const { outbox = '', ...params } = c.req.param() as Record<string, string>;
-      const admin = Object.hasOwn(options.outboxes, outbox) ? options.outboxes[outbox] : undefined;
-      if (admin === undefined) return refuse(404, 'NO_SUCH_OUTBOX');
-      const user = c.get('user');
-      const problem = checkRequest(route, user, c.req.raw);
+    const path = `/api/:outbox${route.path}`;
+    // Before any body is read: what is refused must not fill the memory.
+    app.on(route.method, path, async (c, next) => {
+      if (!Object.hasOwn(options.outboxes, c.req.param('outbox') ?? '')) return refuse(404, 'NO_SUCH_OUTBOX');
+      const problem = checkRequest(route, c.get('user'), c.req.raw);
       if (problem !== undefined) return problem;
+      return route.hasPayload && route.method === 'POST' ? payloads.receive(next) : next();
+    });
+    app.on(route.method, path, limit(route.hasPayload ? payloadBodyBytesMax : bodyBytesMax), async (c) => {
+      const { outbox = '', ...params } = c.req.param() as Record<string, string>;
+      const admin = options.outboxes[outbox] as OutboxAdmin;
+      const user = c.get('user');
+      const download: RouteInput['download'] = (read) => payloads.download(c.req.raw, read);
       const { reason, ...body } = await readBody(c.req.raw);
       const acting = route.changes
         ? admin.as({ by: user.by, ...(reason !== undefined && { reason: reason as string }) })
         : admin;
-      const result = await route.handle({ admin: acting, outbox, user, params, body, operations, redaction });
+      const context = { outbox, user, operations, redaction, download };
+      const handle = () => route.handle({ ...context, admin: acting, params, body });
+      const result = route.hasPayload ? await payloads.read(c.req.raw.signal, handle) : await handle();
       return result instanceof Response ? result : c.json((result ?? { done: true }) as object);
     });
   }
   app.get('/:file?', async (c) => (await assetResponse(c.req.param('file') ?? '', c.req.raw)) ?? c.notFound());
   return {
-    fetch: async (request, bindings = {}) => {
+    fetch: async (request, connection = {}) => {
       const path = new URL(request.url).pathname;
       // The addresses in the page are relative to its folder.
       if (basePath !== '' && path === basePath)
         return new Response(null, { status: 308, headers: { location: `${basePath}/` } });
       return path.startsWith(`${basePath}/`)
-        ? app.fetch(request, bindings)
+        ? app.fetch(request, connection)
         : new Response('not found\n', { status: 404 });
     },
     close: () => {
@@ -210,10 +223,6 @@ function checkRequest(route: DashboardRoute, user: DashboardUser, request: Reque
   if (route.method === 'GET') return undefined;
   if (isForeign(request)) return refuse(403, 'FOREIGN_REQUEST');
   return route.changes && user.role !== 'operator' ? refuse(403, 'READ_ONLY') : undefined;
-}
-
-function cookieScope(request: Request, basePath: string): { path: string; secure: boolean } {
-  return { path: `${basePath}/`, secure: new URL(request.url).protocol === 'https:' };
 }
 
 async function readBody(request: Request): Promise<Record<string, unknown>> {
@@ -255,41 +264,6 @@ function liveResponse(feed: LiveFeed, signal: AbortSignal): Response {
 
 function hostOf(request: Request): string {
   return (request.headers.get('host') ?? new URL(request.url).host).replace(/:\d+$/, '').toLowerCase();
-}
-
-function refuse(status: number, code: string): Response {
-  return Response.json({ error: { code, message: messages[code] ?? code } }, { status });
-}
-
-const messages: Record<string, string> = {
-  UNAUTHENTICATED: 'Sign in with a token of this dashboard.',
-  READ_ONLY: 'You can read, but not change anything.',
-  FOREIGN_REQUEST: `The header ${requestHeader} is missing, or the request comes from another site.`,
-  HOST: 'Without authentication the dashboard answers only on localhost.',
-  TOO_LARGE: 'The request is too large.',
-  NO_SUCH_OUTBOX: 'There is no outbox of this name.',
-  TOO_MANY_VIEWERS: 'Too many viewers are connected.',
-};
-
-const unexpected = 'UNEXPECTED';
-
-function writeError(error: unknown): void {
-  process.stderr.write(`postcommit dashboard: ${redact(errorText(error))}\n`);
-}
-
-function describe(error: unknown): { code: string; message: string } {
-  if (error instanceof PostcommitError) return { code: error.code, message: error.message };
-  // What is not ours may name hosts or values.
-  return { code: unexpected, message: 'The request failed. The log of the server has the error.' };
-}
-
-function statusOf(code: string): number {
-  if (/UNREACHABLE|REFUSED|READ_ONLY/.test(code)) return 503;
-  if (/NOT_FOUND|NO_SUCH/.test(code)) return 404;
-  if (/NOT_A_DEAD_LETTER|REDACTED|IN_USE|IN_FLIGHT/.test(code)) return 409;
-  if (/TOO_MANY/.test(code)) return 429;
-  if (/PAYLOAD_CUT/.test(code)) return 413;
-  return code === unexpected ? 500 : 400;
 }
 
 function checkBasePath(path = ''): string {

@@ -10,7 +10,7 @@ export interface EventStory
     truncated: boolean;
     redacted: boolean;
   };
-  edits: { at: Date; by: string; reason: string | null; replacedJson: string | null }[];
+  edits: { at: Date; by: string; databaseRole: string; reason: string | null; replacedJson: string | null }[];
 }
 
 const shownCharactersMax = 65_536;

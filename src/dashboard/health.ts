@@ -33,7 +33,7 @@ export function judge({ counts, relays, destinations, queues, missingTargets }: 
   const alive = relays.filter(({ state }) => state === 'alive').length;
   if (alive === 0) {
     const backlog = counts.pending + counts.processing;
-    const waiting = backlog > 0 ? `, and ${quantity(backlog, 'event')} wait` : '';
+    const waiting = backlog > 0 ? `, and ${quantity(backlog, 'event')} ${backlog === 1 ? 'waits' : 'wait'}` : '';
     bad.push(`No relay is running${waiting}.`);
   }
   const down = destinations.filter(({ state, relays: having }) => state === 'down' && having > 0);
@@ -51,11 +51,17 @@ export function judge({ counts, relays, destinations, queues, missingTargets }: 
   if (alive > 0 && (counts.oldestPendingMs ?? 0) > lateMs) {
     bad.push(`The oldest event has been due for ${duration(counts.oldestPendingMs ?? 0)}.`);
   }
-  if (counts.blocked > 0) bad.push(`${quantity(counts.blocked, 'aggregate')} blocked by a dead letter.`);
+  if (counts.blocked > 0) {
+    const isOne = counts.blocked === 1;
+    bad.push(
+      `${quantity(counts.blocked, 'aggregate')} ${isOne ? 'is blocked by a dead letter' : 'are blocked by dead letters'}.`,
+    );
+  }
   if (counts.failed > 0) attention.push(`${quantity(counts.failed, 'dead letter')} to look at.`);
   const paused = [...destinations, ...queues].filter(({ state }) => state === 'paused');
   if (paused.length > 0) attention.push(`${names(paused)} ${paused.length === 1 ? 'is' : 'are'} paused.`);
-  if (counts.orphans > 0) attention.push(`${quantity(counts.orphans, 'event')} never queued.`);
+  if (counts.orphans > 0)
+    attention.push(`${quantity(counts.orphans, 'event')} ${counts.orphans === 1 ? 'was' : 'were'} never queued.`);
   const reasons = [...bad, ...attention];
   const level = bad.length > 0 ? 'bad' : attention.length > 0 ? 'attention' : 'good';
   return { level, sentence: reasons[0] ?? 'All events are being delivered.', reasons };

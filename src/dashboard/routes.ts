@@ -19,6 +19,8 @@ export interface RouteInput {
   body: Readonly<Record<string, unknown>>;
   operations: Operations;
   redaction: Redaction;
+  /** Sends the JSON text that `read` returns as a file. */
+  download(read: () => Promise<{ name: string; text: string }>): Promise<Response>;
 }
 
 export interface DashboardRoute {
@@ -27,6 +29,8 @@ export interface DashboardRoute {
   path: string;
   /** Whether it changes anything: readers get 403. */
   changes: boolean;
+  /** Whether it reads or writes a payload, of which only a few fit into memory at once. */
+  hasPayload: boolean;
   handle(input: RouteInput): Promise<unknown>;
 }
 
@@ -34,14 +38,17 @@ const read = (method: DashboardRoute['method'], path: string, handle: DashboardR
   method,
   path,
   changes: false,
+  hasPayload: false,
   handle,
 });
 const change = (path: string, handle: DashboardRoute['handle']): DashboardRoute => ({
   method: 'POST',
   path,
   changes: true,
+  hasPayload: false,
   handle,
 });
+const withPayload = (route: DashboardRoute): DashboardRoute => ({ ...route, hasPayload: true });
 
 /**
  * The routes of an outbox. Searches are POST with the filter in the body: headers and error texts do not belong in URLs, which
@@ -49,7 +56,8 @@ const change = (path: string, handle: DashboardRoute['handle']): DashboardRoute 
  */
 export const routes: readonly DashboardRoute[] = [
   read('POST', '/search', search),
-  read('GET', '/events/:id', story),
+  withPayload(read('GET', '/events/:id', story)),
+  // Not withPayload: download() takes the slot, and another one until the file is sent.
   read('GET', '/events/:id/payload', payload),
   read('POST', '/dead-letters', ({ admin, body }) => admin.deadLetters(toFilter(body))),
   read('GET', '/dead-letters/groups', async ({ admin }) => ({ groups: await admin.deadLetterGroups() })),
@@ -74,7 +82,7 @@ export const routes: readonly DashboardRoute[] = [
   change('/events/replay', (input) => run(input, 'replay')),
   change('/events/cancel', (input) => run(input, 'cancel')),
   change('/events/make-due', (input) => run(input, 'makeDue')),
-  change('/events/:id/edit-and-retry', editAndRetry),
+  withPayload(change('/events/:id/edit-and-retry', editAndRetry)),
   change('/prune', async ({ admin, body, outbox, user, operations }) => {
     const olderThanMs = body.olderThanMs as number;
     if (body.dryRun === true) return admin.prune({ olderThanMs, dryRun: true });
@@ -106,15 +114,13 @@ async function story({ admin, params, redaction }: RouteInput): Promise<EventSto
 }
 
 /** The payload as a file, for those that are too long for the page: up to 16,777,216 characters. */
-async function payload({ admin, params, redaction }: RouteInput): Promise<Response> {
-  const event = await admin.find(params.id ?? '');
-  if (event === undefined) throw new PostcommitError('POSTCOMMIT_E_NOT_FOUND');
-  if (event.payloadCut) throw new PostcommitError('POSTCOMMIT_E_PAYLOAD_CUT');
-  const headers = {
-    'content-type': 'application/json',
-    'content-disposition': `attachment; filename="${event.id}.json"`,
-  };
-  return new Response(redaction.payload(event.payloadJson).json, { headers });
+async function payload({ admin, params, redaction, download }: RouteInput): Promise<Response> {
+  return download(async () => {
+    const event = await admin.find(params.id ?? '');
+    if (event === undefined) throw new PostcommitError('POSTCOMMIT_E_NOT_FOUND');
+    if (event.payloadCut) throw new PostcommitError('POSTCOMMIT_E_PAYLOAD_CUT');
+    return { name: `${event.id}.json`, text: redaction.payload(event.payloadJson).json };
+  });
 }
 
 async function editAndRetry({ admin, params, body, redaction }: RouteInput): Promise<unknown> {

@@ -4,8 +4,16 @@ import type { AddressInfo } from 'node:net';
 import { PostcommitError } from '../errors.ts';
 import { shown } from '../format.ts';
 
+/** Where a request comes from, as the server knows it. */
+export interface RequestConnection {
+  /** The address of the client, or of the proxy that is connected. For servers other than `node:http`. */
+  remoteAddress?: string | undefined;
+  /** The request of `node:http`, which `nodeListener` and `@hono/node-server` pass. */
+  incoming?: { socket?: { remoteAddress?: string | undefined } };
+}
+
 /** Returns the response to one request. An application can mount it into a server of its own. */
-export type FetchHandler = (request: Request) => Response | Promise<Response>;
+export type FetchHandler = (request: Request, connection?: RequestConnection) => Response | Promise<Response>;
 
 /** Where a server listens. */
 export interface ListenOptions {

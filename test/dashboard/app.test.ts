@@ -183,7 +183,9 @@ test('the retry of 10,000 dead letters shows its progress', async () => {
      insert into postcommit.outbox_dead_letters (seq, reason, attempts, key, error)
      select seq, 'exhausted', 1, key, 'timeout of request ' || seq from e`,
   );
-  await scene.db.query('alter table postcommit.outbox_events enable trigger user');
+  for (const name of ['enqueue', 'begin', 'truncate']) {
+    await scene.db.query(`alter table postcommit.outbox_events enable always trigger outbox_events_${name}`);
+  }
   const page = await open('dead-letters');
   const group = page.getByRole('listitem').filter({ hasText: 'timeout of request' });
   await group.getByRole('button', { name: 'Retry' }).first().click();
@@ -258,7 +260,7 @@ test('hostile texts, a thousand lines of error and a payload of 5 MB are shown a
     expect(await page.evaluate('window.hacked')).toBeUndefined();
     if (!path.startsWith('event/')) continue;
     const download = page.waitForEvent('download');
-    await page.getByRole('link', { name: 'download' }).click();
+    await page.getByRole('link', { name: 'Download' }).click();
     expect((await download).suggestedFilename()).toBe(`${id}.json`);
   }
   await scene.admin.discard({ ids: [id] });
@@ -358,7 +360,7 @@ test('every page is accessible, light and dark, and fits a phone', async () => {
         await page.evaluate(`location.hash = ${JSON.stringify(`#/shop/${path}`)}`);
         await page.locator('main h1').waitFor();
         await page.locator('main :is(table, .timeline, .group)').first().waitFor();
-        await page.getByText('checking …').waitFor({ state: 'detached' });
+        await page.getByText('Checking …').waitFor({ state: 'detached' });
         const width = (await page.evaluate('document.documentElement.scrollWidth')) as number;
         if (phone && width > 390) found.push(`${path} is ${width} pixels wide`);
         const tab = (await page.evaluate(
@@ -369,6 +371,14 @@ test('every page is accessible, light and dark, and fits a phone', async () => {
           "[...document.querySelectorAll('td .wrap, td.wrap')].some((cell) => cell.innerText.length > 20 && cell.getBoundingClientRect().width < 100)",
         )) as boolean;
         if (narrow) found.push(`a text of ${path} has one word per line`);
+        const cut = (await page.evaluate(
+          "[...document.querySelectorAll('.scroll')].filter((each) => each.scrollWidth > each.clientWidth).map((each) => each.ariaLabel).join()",
+        )) as string;
+        if (cut !== '') found.push(`of ${path} one must scroll sideways: ${cut}`);
+        const times = (await page.evaluate(
+          "[...document.querySelectorAll('[type=datetime-local]')].some((each) => each.checkVisibility() && each.clientWidth < 195)",
+        )) as boolean;
+        if (times) found.push(`a time of ${path} is cut off`);
         if (!phone) found.push(...(await findViolations(page)).map((violation) => `${path}: ${violation}`));
         const name = path.split('/')[0];
         await page.screenshot({

@@ -1,10 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import {
-  createDashboard,
-  type Dashboard,
-  type DashboardOptions,
-  requestHeader,
-} from '../../src/dashboard/dashboard.ts';
+import { createDashboard, type Dashboard, type DashboardOptions } from '../../src/dashboard/dashboard.ts';
+import { requestHeader } from '../../src/dashboard/refusals.ts';
 import { routes } from '../../src/dashboard/routes.ts';
 import { Scene } from '../admin/scene.ts';
 import { until } from '../support/wait.ts';
@@ -115,6 +111,65 @@ test('a token that is guessed a thousand times is soon not even compared, for th
   const right = { method: 'GET', bearer: token };
   expect((await send(dashboard, '/me', { ...right, address: '10.0.0.1' })).status).toBe(429);
   expect((await send(dashboard, '/me', { ...right, address: '10.0.0.2' })).status).toBe(200);
+});
+
+test('without an address all clients count as one, and an own server can pass the address', async () => {
+  const dashboard = dashboardWith();
+  const me = (bearer: string, connection?: { remoteAddress: string }) => {
+    const headers = { authorization: `Bearer ${bearer}` };
+    return dashboard.fetch(new Request('http://localhost/api/me', { headers }), connection);
+  };
+  const guess = async (count: number, connection?: { remoteAddress: string }) => {
+    for (let i = 0; i < count; i++) await me(`guess-number-${i}-000000`, connection);
+  };
+  await guess(10, { remoteAddress: '203.0.113.7' });
+  expect((await me(token, { remoteAddress: '203.0.113.7' })).status).toBe(429);
+  expect((await me(token, { remoteAddress: '203.0.113.8' })).status).toBe(200);
+  await guess(99);
+  expect((await me(token)).status).toBe(200);
+  await guess(1);
+  expect((await me(token)).status).toBe(429);
+});
+
+describe('behind a proxy', () => {
+  const forwarded = { 'x-forwarded-proto': 'https', 'x-forwarded-for': '198.51.100.9, 203.0.113.7' };
+  const signIn = (dashboard: Dashboard, headers: Record<string, string> = forwarded) =>
+    send(dashboard, '/session', { body: { token }, headers, address: '10.0.0.1' });
+  const lock = async (dashboard: Dashboard, forwardedFor: string) => {
+    const headers = { ...forwarded, 'x-forwarded-for': forwardedFor };
+    const guess = { body: { token: 'wrong-token-0123456789' }, headers, address: '10.0.0.1' };
+    for (let i = 0; i < 10; i++) await send(dashboard, '/session', guess);
+  };
+  const statusFor = async (dashboard: Dashboard, forwardedFor: string) =>
+    (await signIn(dashboard, { ...forwarded, 'x-forwarded-for': forwardedFor })).status;
+
+  test('that is trusted, the cookie is Secure, and wrong tokens count for the address that it appended', async () => {
+    const dashboard = dashboardWith({ token, trustedProxies: 1 });
+    expect((await signIn(dashboard)).headers.get('set-cookie')).toContain('; Secure');
+    const end = await send(dashboard, '/session/end', { headers: forwarded });
+    expect(end.headers.get('set-cookie')).toContain('; Secure');
+    expect((await signIn(dashboard, {})).headers.get('set-cookie')).not.toContain('Secure');
+    // The client chose the first address, the proxy appended the second one.
+    await lock(dashboard, '198.51.100.9, 203.0.113.7');
+    expect(await statusFor(dashboard, '203.0.113.7')).toBe(429);
+    expect(await statusFor(dashboard, '192.0.2.1, 203.0.113.7:5050')).toBe(429);
+    expect(await statusFor(dashboard, '203.0.113.7, 198.51.100.9')).toBe(200);
+    await lock(dashboard, '[2001:db8::7]:5050');
+    expect(await statusFor(dashboard, '2001:db8::7')).toBe(429);
+    const two = dashboardWith({ token, trustedProxies: 2 });
+    await lock(two, '192.0.2.1, 203.0.113.7, 10.0.0.5');
+    expect(await statusFor(two, '203.0.113.7, 10.0.0.6')).toBe(429);
+    expect(await statusFor(two, 'unknown')).toBe(200);
+  });
+
+  test('that is not trusted, its headers are ignored', async () => {
+    const dashboard = dashboardWith({ token });
+    expect((await signIn(dashboard)).headers.get('set-cookie')).not.toContain('Secure');
+    await lock(dashboard, '198.51.100.9');
+    expect(await statusFor(dashboard, '198.51.100.10')).toBe(429);
+    expect(() => dashboardWith({ token, trustedProxies: -1 })).toThrow('trustedProxies must be');
+    expect(() => dashboardWith({ token, trustedProxies: true as never })).toThrow('trustedProxies must be');
+  });
 });
 
 test('a browser signs in once, and its session ends with a changed token', async () => {

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest';
-import { createDashboard, type Dashboard, requestHeader } from '../../src/dashboard/dashboard.ts';
+import { createDashboard, type Dashboard } from '../../src/dashboard/dashboard.ts';
 import { OverviewReader } from '../../src/dashboard/overview.ts';
+import { requestHeader } from '../../src/dashboard/refusals.ts';
 import { routes } from '../../src/dashboard/routes.ts';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { pruneAudit } from '../../src/outbox/maintaining/prune-audit.ts';

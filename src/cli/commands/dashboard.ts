@@ -22,6 +22,7 @@ export function addDashboard(program: Command, terminal: Terminal): void {
       examples(
         ['on this machine', 'dashboard'],
         ['for others, who can only look', 'dashboard --host 0.0.0.0 --read-only'],
+        ['behind a proxy that terminates TLS', 'dashboard --trusted-proxies 1'],
         ['hide what is personal', "dashboard --redact customer.email --redact '**.password'"],
       ),
     )

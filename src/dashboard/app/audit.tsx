@@ -30,14 +30,15 @@ export function AuditPage() {
       <Problem text={problem.value} />
       {rows.value?.length === 0 && <Empty>No operator has changed anything.</Empty>}
       {rows.value !== undefined && rows.value.length > 0 && (
-        <Table label="Audit" columns={['When', 'Who', 'What', 'Which', 'Changed', 'Why', 'Result']}>
+        <Table label="Audit" columns={['When', 'Who', 'Database role', 'What', 'Which', 'Changed', 'Why', 'Result']}>
           {rows.value.map((row) => (
             <tr key={row.id}>
               <td>
-                <Time at={row.startedAt} />
+                <Time at={row.startedAt} exact />
               </td>
               <td>{row.by}</td>
-              <td>{row.action}</td>
+              <td>{row.databaseRole}</td>
+              <td>{inWords(row.action)}</td>
               <td class="mono wrap">{targetText(row.target)}</td>
               <td class="number">{row.changed === undefined ? '–' : number(row.changed)}</td>
               <td>{row.reason ?? '–'}</td>
@@ -55,6 +56,11 @@ export function AuditPage() {
   );
 }
 
+/** `edit and retry` for `editAndRetry`. */
+function inWords(name: string): string {
+  return name.replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`);
+}
+
 /** E.g. `type order.created, from 2026-03-01`. */
 function targetText(target: AuditRow['target']): string {
   const parts = Object.entries(target).map(([name, value]) => {
@@ -63,7 +69,7 @@ function targetText(target: AuditRow['target']): string {
       : typeof value === 'object'
         ? JSON.stringify(value)
         : String(value);
-    return `${name} ${text}`;
+    return `${inWords(name)} ${text}`;
   });
   return parts.join(', ') || '–';
 }

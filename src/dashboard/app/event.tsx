@@ -39,7 +39,7 @@ function Story({ story, reload }: { story: StoryData; reload: () => void }) {
           <span class="mono wrap">{story.id}</span> <Copy text={story.id} label="Copy the id" />
         </Fact>
         <Fact name="Status">
-          <State of={story.status} />
+          <State of={story.deadLetter?.discardedAt ? 'discarded' : story.status} />
         </Fact>
         <Fact name="Type">
           {story.type} <span class="dim">version {story.schemaVersion}</span>
@@ -69,7 +69,7 @@ function Story({ story, reload }: { story: StoryData; reload: () => void }) {
           {momentsOf(story).map((moment) => (
             <li key={moment.key} class={moment.tone}>
               <p>
-                <b>{moment.what}</b> {moment.at && <Time at={moment.at} />}
+                <b>{moment.what}</b> {moment.at && <Time at={moment.at} exact />}
               </p>
               {moment.detail}
             </li>
@@ -117,7 +117,7 @@ function Payload({ story }: { story: StoryData }) {
           {redacted && ', partly hidden'}{' '}
           {truncated && json !== null && (
             <a href={apiUrl(`${outbox}/events/${story.seq}/payload`)} download={`${story.id}.json`}>
-              download
+              Download
             </a>
           )}
         </span>
@@ -156,7 +156,7 @@ function momentsOf(story: StoryData): Moment[] {
       detail: (
         <>
           <p class="dim">
-            {failure.target ?? 'no target'}, relay {failure.relay}
+            {failure.target === null ? 'no target' : `to ${failure.target}`}, by relay {failure.relay}
             {failure.code !== null && `, ${failure.code}`}
           </p>
           <ErrorText text={failure.error} />
@@ -178,7 +178,7 @@ function momentsOf(story: StoryData): Moment[] {
     ...story.edits.map((edit, index) => ({
       key: `edit ${index}`,
       at: edit.at,
-      what: `Payload edited by ${edit.by}`,
+      what: `Payload edited by ${edit.by}${edit.by === edit.databaseRole ? '' : ` (database role ${edit.databaseRole})`}`,
       tone: 'processing',
       detail: (
         <>
@@ -211,7 +211,7 @@ function presentOf(story: StoryData): Moment[] {
     present.push({ key: what, what, tone: 'processing', detail, ...(at !== undefined && { at }) });
   if (story.holder) add(`In flight at relay ${story.holder.name}`);
   for (const each of story.progress)
-    add(`${each.handler}: ${Math.round(each.fraction * 100)} %`, <p class="dim">{each.note}</p>);
+    add(`${each.handler}: ${Math.round(each.fraction * 100)}%`, <p class="dim">{each.note}</p>);
   if (story.waitingFor.length > 0) add(`Waits for ${story.waitingFor.join(', ')}`, undefined, story.waitingSince);
   if (story.waitingBehind) {
     add('Waits for an earlier event of its aggregate', <EventLink {...story.waitingBehind} />);
@@ -279,7 +279,7 @@ function Actions({ story, reload }: { story: StoryData; reload: () => void }) {
         <button
           key={offer.verb}
           type="button"
-          class={offer.danger ? 'danger' : ''}
+          class={offer.danger ? 'danger' : offer.verb === 'Retry' ? 'primary' : ''}
           onClick={() => {
             action.value = offer;
           }}

@@ -1,8 +1,9 @@
-import { useSignal } from '@preact/signals';
-import { useEffect } from 'preact/hooks';
+import { signal, useSignal } from '@preact/signals';
+import { useEffect, useRef } from 'preact/hooks';
 import { type BlockedRow, get, type ListedEvent, post } from './api.ts';
 import { messageOf } from './failure.ts';
-import { plural } from './format.ts';
+import { number, plural } from './format.ts';
+import { overview } from './live.ts';
 import { useLoaded } from './load.ts';
 import { AggregateLink, Empty, ErrorText, EventLink, Problem, Section, State, Table, Time } from './parts.tsx';
 import { go, href, route } from './route.ts';
@@ -34,7 +35,15 @@ export function toFilter(form: FormData): Record<string, unknown> {
 
 const idPattern = /^(\d{1,19}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})$/i;
 
+/** Whether the field for an id should get the focus, as soon as the page is there. */
+export const searchWanted = signal(false);
+
 export function EventsPage() {
+  const idField = useRef<HTMLInputElement>(null);
+  useEffect(() => {
+    if (searchWanted.value) idField.current?.focus();
+    searchWanted.value = false;
+  }, [searchWanted.value]);
   const [status = ''] = route.value.rest;
   const rows = useSignal<ListedEvent[]>([]);
   const next = useSignal<string | undefined>(undefined);
@@ -75,7 +84,7 @@ export function EventsPage() {
         <form class="filter" onSubmit={submit} key={status}>
           <label class="wide">
             Event id or seq
-            <input name="id" type="search" autoComplete="off" spellcheck={false} data-search />
+            <input name="id" type="search" autoComplete="off" spellcheck={false} ref={idField} />
           </label>
           <label>
             Type
@@ -107,7 +116,7 @@ export function EventsPage() {
                 <input name="from" type="datetime-local" />
               </label>
               <label>
-                until
+                Emitted until
                 <input name="to" type="datetime-local" />
               </label>
               <label>
@@ -191,7 +200,7 @@ function BlockedAggregates() {
             >
               {each.aggregate ? `${each.aggregate.type} ${each.aggregate.id}` : each.key}
             </a>{' '}
-            <span class="dim">{each.waiting} wait</span>
+            <span class="dim">{each.waiting} waiting</span>
           </li>
         ))}
       </ul>
@@ -199,7 +208,7 @@ function BlockedAggregates() {
   );
 }
 
-/** All events of one aggregate, oldest first: the order in which they are delivered. */
+/** All events of one aggregate, and the dead letter that blocks it, if one does. */
 export function AggregatePage() {
   const [type = '', id = ''] = route.value.rest;
   const order = useSignal<'oldest' | 'newest'>('newest');
@@ -207,52 +216,57 @@ export function AggregatePage() {
     post<Page>('search', { aggregate: [type, id], order: order.value, limit: 200 }),
   );
   const events = data.value?.events ?? [];
-  const dead = events.find(({ status }) => status === 'FAILED');
+  const blocked = overview.value?.blocked.find(({ aggregate }) => aggregate?.type === type && aggregate.id === id);
   const turn = () => {
     order.value = order.value === 'newest' ? 'oldest' : 'newest';
   };
   return (
     <>
       <h1>
-        {type} <span class="mono">{id}</span>
+        {type} {id}
       </h1>
       <Problem text={problem.value} />
-      <p class="dim">
-        Its events are delivered one after the other, in the order of emit.{' '}
-        <button type="button" class="small" onClick={turn}>
-          {order.value} first
-        </button>
-      </p>
-      {dead && (
+      {blocked && (
         <p class="remark">
-          <EventLink id={dead.id} seq={dead.seq} /> is a dead letter. Later events of a blocked aggregate wait for it.
+          The dead letter <EventLink id={blocked.id} seq={blocked.seq} /> blocks this aggregate. Its later events wait (
+          {number(blocked.waiting)} now) until you retry or discard it.
         </p>
       )}
-      {data.value !== undefined && events.length === 0 && <Empty>It has no events.</Empty>}
-      <ol class="timeline">
-        {events.map((event) => (
-          <li key={event.seq} class={event.status.toLowerCase()}>
-            <p>
-              <a href={href('event', event.id)}>{event.type}</a> <State of={event.status} />
-            </p>
-            <p class="dim">
-              emitted <Time at={event.createdAt} />
-              {event.deliveredAt && (
-                <>
-                  , delivered <Time at={event.deliveredAt} />
-                </>
-              )}
-              {event.availableAt && event.status === 'PENDING' && (
-                <>
-                  , due <Time at={event.availableAt} />
-                </>
-              )}
-            </p>
-            {event.lastError && event.status !== 'SENT' && <ErrorText text={event.lastError} />}
-          </li>
-        ))}
-      </ol>
-      {data.value?.next && <p class="dim">Only the first 200 events are shown.</p>}
+      <Section
+        title={`Events, ${order.value} first`}
+        aside={
+          <button type="button" class="small" onClick={turn}>
+            Show {order.value === 'newest' ? 'oldest' : 'newest'} first
+          </button>
+        }
+      >
+        <p class="dim">They are delivered one after the other, in the order in which they were emitted.</p>
+        {data.value !== undefined && events.length === 0 && <Empty>It has no events.</Empty>}
+        <ol class="timeline">
+          {events.map((event) => (
+            <li key={event.seq} class={event.status.toLowerCase()}>
+              <p>
+                <a href={href('event', event.id)}>{event.type}</a> <State of={event.status} />
+              </p>
+              <p class="dim">
+                emitted <Time at={event.createdAt} />
+                {event.deliveredAt && (
+                  <>
+                    , delivered <Time at={event.deliveredAt} />
+                  </>
+                )}
+                {event.availableAt && event.status === 'PENDING' && (
+                  <>
+                    , due <Time at={event.availableAt} />
+                  </>
+                )}
+              </p>
+              {event.lastError && event.status !== 'SENT' && <ErrorText text={event.lastError} />}
+            </li>
+          ))}
+        </ol>
+        {data.value?.next && <p class="dim">Only the first 200 events are shown.</p>}
+      </Section>
     </>
   );
 }

@@ -10,7 +10,7 @@ export function Findings() {
   );
   const again = (
     <button type="button" class="small" onClick={reload} disabled={busy.value}>
-      {busy.value ? 'checking …' : 'check again'}
+      {busy.value ? 'Checking …' : 'Check again'}
     </button>
   );
   return (

@@ -6,7 +6,7 @@ import { messageOf } from './failure.ts';
 import { Findings } from './findings.tsx';
 import { number, plural } from './format.ts';
 import { overview } from './live.ts';
-import { Empty, Problem, Section, State, Table, Time } from './parts.tsx';
+import { Empty, ErrorText, Problem, Section, State, Table, Time } from './parts.tsx';
 
 type Ask = (action: Action) => void;
 
@@ -75,11 +75,12 @@ function Switches({ ask }: { ask: Ask }) {
       {rows.length === 0 ? (
         <Empty>No relay has registered a destination or a queue.</Empty>
       ) : (
-        <Table label="Destinations and queues" columns={['', 'Name', 'State', 'Waiting', '']}>
+        <Table label="Destinations and queues" columns={['Name', 'State', 'Waiting', '']}>
           {rows.map(([kind, each, events]) => (
             <tr key={`${kind} ${each.name}`}>
-              <td class="dim">{kind === 'queues' ? 'queue' : 'destination'}</td>
-              <td>{each.name}</td>
+              <td>
+                <span class="dim">{kind === 'queues' ? 'queue' : 'destination'}</span> {each.name}
+              </td>
               <td>
                 <State of={each.state} /> {each.state === 'paused' && each.pausedAt && <Time at={each.pausedAt} />}{' '}
                 <span class="dim">{each.reason}</span>
@@ -136,7 +137,7 @@ function Again({ ask }: { ask: Ask }) {
           <input name="from" type="datetime-local" />
         </label>
         <label>
-          until
+          Emitted until
           <input name="to" type="datetime-local" />
         </label>
         <Problem text={problem.value} />
@@ -222,9 +223,10 @@ function Prune({ ask }: { ask: Ask }) {
   };
   return (
     <Section title="Prune">
+      <p class="dim">Deletes delivered events. Relays do this on their own, according to their maintenance settings.</p>
       <form class="filter" onSubmit={submit}>
         <label>
-          Delivered events older than, in days
+          Older than (days)
           <input
             type="number"
             min="0"
@@ -242,7 +244,6 @@ function Prune({ ask }: { ask: Ask }) {
           </button>
         </span>
       </form>
-      <p class="empty">Relays do this by themselves, as their maintenance settings say.</p>
     </Section>
   );
 }
@@ -274,7 +275,10 @@ function Maintenance() {
   const maintenance = overview.value?.maintenance;
   if (maintenance === undefined || maintenance.tasks.length === 0) return null;
   return (
-    <Section title="Maintenance" aside={<span class="dim">{maintenance.leader?.name ?? 'no relay'}</span>}>
+    <Section
+      title="Maintenance"
+      aside={<span class="dim">by {maintenance.leader ? `relay ${maintenance.leader.name}` : 'no relay'}</span>}
+    >
       <Table label="Maintenance" columns={['Task', 'Ran', 'Changed', 'Result']}>
         {maintenance.tasks.map((each) => (
           <tr key={each.task}>
@@ -283,7 +287,7 @@ function Maintenance() {
               <Time at={each.ranAt} />
             </td>
             <td class="number">{number(each.changed)}</td>
-            <td>{each.error ?? each.note ?? 'done'}</td>
+            <td>{each.error === undefined ? (each.note ?? 'done') : <ErrorText text={each.error} />}</td>
           </tr>
         ))}
       </Table>

@@ -131,7 +131,7 @@ function Figures({ data: { counts, latency, history } }: { data: OverviewData })
       <Figure
         name="Latency, median"
         value={latency.p50Ms === null ? '–' : duration(latency.p50Ms)}
-        note={latency.p95Ms === null ? 'nothing in the last minute' : `95 % within ${duration(latency.p95Ms)}`}
+        note={latency.p95Ms === null ? 'nothing in the last minute' : `95% within ${duration(latency.p95Ms)}`}
       />
       <Figure
         name="Dead letters"
@@ -168,7 +168,7 @@ function Charts({ data: { history } }: { data: OverviewData }) {
         format={duration}
         lines={[
           { label: 'median', colour: '--series-a', values: history.map((point) => point.p50Ms) },
-          { label: '95 %', colour: '--series-b', values: history.map((point) => point.p95Ms) },
+          { label: '95%', colour: '--series-b', values: history.map((point) => point.p95Ms) },
         ]}
       />
       <Chart
@@ -180,7 +180,7 @@ function Charts({ data: { history } }: { data: OverviewData }) {
       <Chart
         title="Failed attempts"
         times={times}
-        format={(value) => `${number(value)} %`}
+        format={(value) => `${number(value)}%`}
         lines={[
           {
             label: 'of all',
@@ -259,7 +259,7 @@ function Running({ data: { progress } }: { data: OverviewData }) {
               <progress
                 value={each.fraction}
                 max={1}
-                aria-label={`${each.handler}: ${Math.round(each.fraction * 100)} %`}
+                aria-label={`${each.handler}: ${Math.round(each.fraction * 100)}%`}
               />{' '}
               {each.note}
             </td>

@@ -36,7 +36,7 @@ function Partitioned({ of: { unit, bytes: size, partitions, default: rest } }: {
       >
         {[...held, ...newest].reverse().map((each) => (
           <tr key={each.number}>
-            <td class="number">{each.number}</td>
+            <td>{each.number}</td>
             <td>
               <State of={each.state} />
             </td>

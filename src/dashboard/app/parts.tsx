@@ -1,5 +1,6 @@
 import { useSignal } from '@preact/signals';
-import type { ComponentChildren } from 'preact';
+import type { ComponentChildren, VNode } from 'preact';
+import { cloneElement, toChildArray } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { ago, exactTime } from './format.ts';
 import { now } from './live.ts';
@@ -48,12 +49,15 @@ export function State({ of }: { of: string }) {
   return <span class={`state ${tones[of] ?? 'quiet'}`}>{words[of] ?? of}</span>;
 }
 
-/** How long ago, with the exact time as a tooltip. */
-export function Time({ at }: { at: string }) {
+/** How long ago, with the exact time as a tooltip, or beside it where it is compared with logs. */
+export function Time({ at, exact = false }: { at: string; exact?: boolean }) {
   return (
-    <time dateTime={at} title={exactTime(at)}>
-      {ago(at, now.value)}
-    </time>
+    <>
+      <time dateTime={at} title={exactTime(at)}>
+        {ago(at, now.value)}
+      </time>
+      {exact && <span class="dim exact"> {exactTime(at)}</span>}
+    </>
   );
 }
 
@@ -89,28 +93,43 @@ export function Problem({ text }: { text: string | undefined }) {
   );
 }
 
+type Cell = VNode<{ class?: string }>;
+type Row = VNode<{ children: ComponentChildren }>;
+
 interface TableProps {
   label: string;
   columns: string[];
+  /** Rows with a cell for each column. A cell of the class `number` is aligned with the others of its column at the right. */
   children: ComponentChildren;
 }
 
-/** Scrolls sideways by itself on a narrow screen. */
+/** On a phone each row is a block in which every cell has the name of its column. A wide table scrolls sideways by itself. */
 export function Table({ label, columns, children }: TableProps) {
+  const cellsOf = (row: Row) => toChildArray(row.props.children) as unknown as Cell[];
+  const rows = toChildArray(children) as unknown as Row[];
+  const first = rows[0] === undefined ? [] : cellsOf(rows[0]);
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable with the keyboard.
     <section class="scroll" tabIndex={0} aria-label={label}>
       <table>
         <thead>
           <tr>
-            {columns.map((column) => (
-              <th key={column} scope="col">
+            {columns.map((column, index) => (
+              <th key={column} scope="col" class={first[index]?.props.class === 'number' ? 'number' : ''}>
                 {column}
               </th>
             ))}
           </tr>
         </thead>
-        <tbody>{children}</tbody>
+        <tbody>
+          {rows.map((row) =>
+            cloneElement(
+              row,
+              {},
+              cellsOf(row).map((cell, index) => cloneElement(cell, { 'data-label': columns[index] } as object)),
+            ),
+          )}
+        </tbody>
       </table>
     </section>
   );
@@ -127,7 +146,7 @@ export function EventLink({ id, seq }: { id: string | null; seq: string }) {
 export function AggregateLink({ of }: { of: { type: string; id: string } | null }) {
   if (of === null) return <span class="dim">deleted</span>;
   return (
-    <a href={href('aggregate', of.type, of.id)} class="clip">
+    <a href={href('aggregate', of.type, of.id)} class="clip" title={`${of.type} ${of.id}`}>
       {of.type} {of.id}
     </a>
   );
@@ -156,7 +175,7 @@ export function Copy({ text, label }: { text: string; label: string }) {
   };
   return (
     <button type="button" class="small" aria-label={label} onClick={() => void copy().catch(() => {})}>
-      {copied.value ? 'copied' : 'copy'}
+      {copied.value ? 'Copied' : 'Copy'}
     </button>
   );
 }

@@ -4,7 +4,7 @@ import { loadMe, me, signIn, signOut } from './api.ts';
 import { AuditPage } from './audit.tsx';
 import { DeadLettersPage } from './dead-letters.tsx';
 import { EventPage } from './event.tsx';
-import { AggregatePage, EventsPage } from './events.tsx';
+import { AggregatePage, EventsPage, searchWanted } from './events.tsx';
 import { messageOf } from './failure.ts';
 import { shortNumber } from './format.ts';
 import { follow, overview, trouble } from './live.ts';
@@ -237,12 +237,8 @@ function press(event: KeyboardEvent): boolean {
   if (page !== undefined) go(page);
   else if (event.key === 't') toggleTheme();
   else if (event.key === '/') {
+    searchWanted.value = true;
     go('events');
-    requestAnimationFrame(() => requestAnimationFrame(focusSearch));
   } else return false;
   return true;
-}
-
-function focusSearch(): void {
-  document.querySelector<HTMLElement>('[data-search]')?.focus();
 }
