@@ -6,12 +6,12 @@ import { unknownOption } from '../suggest.ts';
 export interface AlertThresholds {
   /** OutboxQueueBacklog: undelivered events. Default 1,000. */
   pendingMax?: number;
-  /** OutboxOldestEventAge: for how long the oldest due event may wait. Default 300. */
-  oldestSecondsMax?: number;
+  /** OutboxOldestEventAge: for how long the oldest due event may have been due, in milliseconds. Default 300,000 (5 minutes). */
+  oldestPendingMsMax?: number;
   /** OutboxHighErrorRate: the share of attempts that may fail, from 0 to 1. Default 0.05. */
   errorRateMax?: number;
-  /** OutboxSlowProcessing: the 99th percentile of one attempt. Default 30. */
-  processingSecondsMax?: number;
+  /** OutboxSlowProcessing: the 99th percentile of one attempt, in milliseconds. Default 30,000. */
+  processingMsMax?: number;
   /** OutboxDeadLetters: dead letters that are tolerated. Default 0. */
   deadLettersMax?: number;
   /** OutboxSlotRetention: WAL that a replication slot may retain. Default 5,368,709,120 (5 GiB). */
@@ -33,9 +33,9 @@ export interface AlertRule {
 
 export const alertThresholdDefaults: Required<AlertThresholds> = {
   pendingMax: 1_000,
-  oldestSecondsMax: 300,
+  oldestPendingMsMax: 300_000,
   errorRateMax: 0.05,
-  processingSecondsMax: 30,
+  processingMsMax: 30_000,
   deadLettersMax: 0,
   slotBytesMax: 5_368_709_120,
   selector: '',
@@ -80,7 +80,7 @@ export function alertRules(thresholds: Required<AlertThresholds>): AlertRule[] {
     },
     {
       alert: 'OutboxOldestEventAge',
-      expr: `${gauge('outbox_oldest_event_age_seconds')} > ${t.oldestSecondsMax}`,
+      expr: `${gauge('outbox_oldest_event_age_seconds')} > ${t.oldestPendingMsMax / 1_000}`,
       for: '2m',
       severity: 'critical',
       summary: 'the oldest due event has waited for {{ $value | humanizeDuration }}',
@@ -106,7 +106,7 @@ export function alertRules(thresholds: Required<AlertThresholds>): AlertRule[] {
     },
     {
       alert: 'OutboxSlowProcessing',
-      expr: `histogram_quantile(0.99, sum without (instance, pod) (rate(${metric('outbox_task_duration_seconds_bucket')}[5m]))) > ${t.processingSecondsMax}`,
+      expr: `histogram_quantile(0.99, sum without (instance, pod) (rate(${metric('outbox_task_duration_seconds_bucket')}[5m]))) > ${t.processingMsMax / 1_000}`,
       for: '5m',
       severity: 'warning',
       summary: 'one of a hundred attempts takes {{ $value | humanizeDuration }} or longer',

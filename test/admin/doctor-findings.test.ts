@@ -103,7 +103,7 @@ describe('findings about the server', () => {
 });
 
 describe('findings about snapshots and slots', () => {
-  const limits = { snapshotMs: 1_000, slotBytes: gib };
+  const limits = { snapshotMsMax: 1_000, slotBytesMax: gib };
   const holders = [
     {
       kind: 'session',
@@ -147,7 +147,7 @@ describe('findings about snapshots and slots', () => {
         { ...held, locks: ['gate'], ageMs: null },
         { ...held, locks: ['gate', 'key'], ageMs: 59_000, waiters: 1, waitedMs: 900 },
       ],
-      { lockMs: 60_000 },
+      { lockMsMax: 60_000 },
     );
     expect(found.map(({ severity, what, fix }) => [severity, what, fix])).toEqual([
       [
@@ -162,7 +162,7 @@ describe('findings about snapshots and slots', () => {
       ],
       ['note', 'session 20 (role job) holds the advisory lock of unshelving', 'select pg_terminate_backend(20);'],
     ]);
-    expect(lockFindings([], { lockMs: 60_000 })).toMatchObject([{ severity: 'ok' }]);
+    expect(lockFindings([], { lockMsMax: 60_000 })).toMatchObject([{ severity: 'ok' }]);
   });
 
   const slot: SlotFacts = {
@@ -229,7 +229,7 @@ describe('findings about tables', () => {
       bloatFindings(
         's',
         { tables: [table('outbox_queue', { bytes, liveRows })], indexes: [index(bytes, liveRows)] },
-        { deadRows: 9 },
+        { deadRowsMax: 9 },
       );
     expect(bloat(60 * 1_048_576, 0)).toMatchObject([{ severity: 'ok' }]);
     expect(bloat(gib, 10_000_000)).toMatchObject([{ severity: 'ok' }]);

@@ -133,7 +133,7 @@ describe('the doctor', () => {
 
     const found = await until(
       async () => {
-        const [finding] = await look('snapshots', { snapshotMs: 1 });
+        const [finding] = await look('snapshots', { snapshotMsMax: 1 });
         return finding?.severity === 'critical' && finding;
       },
       { what: 'the snapshot is ten times too old' },
@@ -145,7 +145,9 @@ describe('the doctor', () => {
     expect(found.consequence).toContain('Vacuum');
     expect(found.fix).toBe(`select pg_terminate_backend(${rows[0].pid});`);
     await scene.db.query(found.fix ?? '');
-    await until(async () => (await look('snapshots', { snapshotMs: 1 }))[0]?.severity === 'ok', { what: 'it is gone' });
+    await until(async () => (await look('snapshots', { snapshotMsMax: 1 }))[0]?.severity === 'ok', {
+      what: 'it is gone',
+    });
   });
 
   it('finds an index that is missing, and the command that makes it again', async () => {
@@ -220,7 +222,7 @@ describe('the doctor', () => {
     await scene.db.query('delete from postcommit.outbox_queue where seq >= 1000000');
     const found = await until(
       async () => {
-        const [finding] = await look('bloat', { deadRows: 1_000 });
+        const [finding] = await look('bloat', { deadRowsMax: 1_000 });
         return finding?.severity === 'critical' && finding;
       },
       { what: 'the dead rows are counted' },
@@ -228,7 +230,7 @@ describe('the doctor', () => {
     expect(found.what).toMatch(/^outbox_queue has 20,\d{3} dead rows for \d+ live ones?$/);
     await holder.query('commit');
     await scene.db.query(found.fix ?? '');
-    await until(async () => (await look('bloat', { deadRows: 1_000 }))[0]?.severity === 'ok', {
+    await until(async () => (await look('bloat', { deadRowsMax: 1_000 }))[0]?.severity === 'ok', {
       what: 'they are gone',
     });
   });
@@ -241,7 +243,7 @@ describe('the doctor', () => {
         fix: 'postcommit relay',
       },
     ]);
-    expect(await look('backlog', { oldestPendingMs: 0 })).toMatchObject([{ severity: 'critical' }]);
+    expect(await look('backlog', { oldestPendingMsMax: 0 })).toMatchObject([{ severity: 'critical' }]);
     expect(await look('backlog')).toMatchObject([{ severity: 'ok' }]);
     const overdue = { name: 'silent', host: 'web-1', pid: 42, leaseMs: 1 };
     await registerRelay(scene.db.pool, 'postcommit', overdue);
@@ -356,7 +358,7 @@ describe('the doctor', () => {
     const refused = { code: 'POSTCOMMIT_E_BAD_OPTION' };
     await expect(scene.admin.doctor({ only: ['snapshot' as CheckName] })).rejects.toThrow('Did you mean snapshots?');
     await expect(scene.admin.doctor({ only: ['x' as CheckName] })).rejects.toMatchObject(refused);
-    await expect(scene.admin.doctor({ limits: { snapshotMs: -1 } })).rejects.toMatchObject(refused);
+    await expect(scene.admin.doctor({ limits: { snapshotMsMax: -1 } })).rejects.toMatchObject(refused);
     await expect(scene.admin.doctor({ limits: { snapshots: 1 } as object })).rejects.toMatchObject(refused);
   });
 });

@@ -13,10 +13,26 @@ test('postcommit alerts writes the rules, with thresholds of the config file and
   const printed = await runHere(['alerts', '--config', config]);
   expect(printed.stdout).toBe(ruleFile({ pendingMax: 7, deadLettersMax: 3 }));
   const out = join(folder, 'rules.yml');
-  const args = ['alerts', '--config', config, '--pending-max', '9', '--selector', 'job="a"', '--out', out, '--json'];
+  const args = [
+    'alerts',
+    '--config',
+    config,
+    '--pending-max',
+    '9',
+    '--oldest-pending-ms-max',
+    '60000',
+    '--selector',
+    'job="a"',
+    '--out',
+    out,
+    '--json',
+  ];
   const written = await runHere(args);
   expect(JSON.parse(written.stdout)).toMatchObject({ file: out, alerts: expect.arrayContaining(['OutboxNoRelay']) });
-  expect(await readFile(out, 'utf8')).toBe(ruleFile({ pendingMax: 9, deadLettersMax: 3, selector: 'job="a"' }));
+  expect(await readFile(out, 'utf8')).toBe(
+    ruleFile({ pendingMax: 9, oldestPendingMsMax: 60_000, deadLettersMax: 3, selector: 'job="a"' }),
+  );
+  expect(await readFile(out, 'utf8')).toContain('(outbox_oldest_event_age_seconds{job=\\"a\\"}) > 60"');
   await writeFile(config, JSON.stringify({ alerts: { pendingMax: 'many' } }));
   expect(await runHere(['alerts', '--config', config])).toMatchObject({ code: 2 });
 });

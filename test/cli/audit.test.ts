@@ -23,10 +23,10 @@ it('a dead letter is edited and delivered, and the audit says who did it and why
   });
   await scene.untilStatus('SENT', 1);
   expect((await json('audit')).operations).toMatchObject([
-    { by: 'ann', reason: 'typo', action: 'editAndRetry', changed: 1, target: { ids: [id] } },
+    { by: 'ann', databaseRole: 'postgres', reason: 'typo', action: 'editAndRetry', changed: 1, target: { ids: [id] } },
   ]);
   const { stdout } = await here('audit');
-  expect(stdout).toMatch(/ann +editAndRetry +1 .* typo +done/);
+  expect(stdout).toMatch(/ann +postgres +editAndRetry +1 .* typo +done/);
 });
 
 it('an event that is no dead letter any more, and a file without JSON, are refused', async () => {

@@ -16,6 +16,7 @@ const lines: [line: string, offered: string[], notOffered: string[]][] = [
   ['postcommit dead re', ['retry'], ['replay']],
   ['postcommit --json dead re', ['retry'], ['replay']],
   ['postcommit dead retry --a', ['--aggregate', '--all'], ['--poison']],
+  ['postcommit status --oldest', ['--oldest-pending-ms-max'], ['--pending-max']],
   ['postcommit relay --poison ', ['skip', 'block'], ['--poison']],
   ['postcommit completion ', ['bash', 'zsh', 'fish'], ['status']],
 ];

@@ -59,7 +59,7 @@ describe('an operator whose broker is down', () => {
     const [text, answer, late] = await Promise.all([
       here('status'),
       json('status'),
-      here('status', '--max-age-ms', '0', '--max-pending', '3', '--json'),
+      here('status', '--oldest-pending-ms-max', '0', '--pending-max', '3', '--json'),
     ]);
     expect(text.stdout).toMatch(/pending +4 +oldest due for/);
     expect(text.stdout).toMatch(/ {2}shelved +3 +waiting for a destination that is down or paused/);
@@ -79,7 +79,7 @@ describe('an operator whose broker is down', () => {
       ],
     });
     expect(late.code).toBe(1);
-    expect(JSON.parse(late.stdout).exceeded).toMatchObject([{ check: 'maxPending' }, { check: 'maxAgeMs' }]);
+    expect(JSON.parse(late.stdout).exceeded).toMatchObject([{ check: 'pendingMax' }, { check: 'oldestPendingMsMax' }]);
   });
 
   it('reads in an event’s story what it waits for, in plain words', async () => {

@@ -61,7 +61,7 @@ describe('postcommit doctor', () => {
     await client.query(`set application_name = 'report'; begin isolation level repeatable read; select 1`);
     const run = await until(
       async () => {
-        const result = await here('--only', 'snapshots', '--max-snapshot-ms', '1');
+        const result = await here('--only', 'snapshots', '--snapshot-ms-max', '1');
         return result.code === 5 && result;
       },
       { what: 'the snapshot is too old' },
@@ -70,8 +70,8 @@ describe('postcommit doctor', () => {
     expect(run.stdout).toMatch(/fix: select pg_terminate_backend\(\d+\);/);
     await client.query('rollback; reset application_name');
     client.release();
-    expect((await here('--only', 'backlog', '--max-age-ms', '0')).code).toBe(5);
-    expect((await here('--only', 'bloat,slots', '--max-dead-rows', '9', '--max-slot-bytes', '9')).stderr).toBe('');
+    expect((await here('--only', 'backlog', '--oldest-pending-ms-max', '0')).code).toBe(5);
+    expect((await here('--only', 'bloat,slots', '--dead-rows-max', '9', '--slot-bytes-max', '9')).stderr).toBe('');
   });
 
   it('of a database without an outbox: exit code 4, as every command', async () => {
@@ -91,7 +91,7 @@ describe('postcommit doctor', () => {
   it.each([
     [['--only', 'snapshot'], 'Did you mean snapshots?'],
     [['--only', 'server,'], 'Checks are server, settings,'],
-    [['--max-snapshot-ms', '-1'], 'whole number from 0'],
+    [['--snapshot-ms-max', '-1'], 'whole number from 0'],
   ])('refuses %j', async (args, what) => {
     const { code, stdout, stderr } = await here(...args);
     expect({ code, stdout }).toEqual({ code: 2, stdout: '' });

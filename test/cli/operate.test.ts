@@ -139,7 +139,18 @@ describe('an operator with the command line', () => {
 
     const [status, check] = await Promise.all([
       run('status'),
-      here('status', '--json', '--max-pending', '0', '--max-dead', '1', '--min-relays', '1', '--max-age-ms', '1000'),
+      here(
+        'status',
+        '--json',
+        '--pending-max',
+        '0',
+        '--dead-letters-max',
+        '1',
+        '--relays-min',
+        '1',
+        '--oldest-pending-ms-max',
+        '1000',
+      ),
     ]);
     expect(status).toMatchObject({ code: 0, stderr: '' });
     expect(status.stdout).toMatch(/pending +0\n/);
@@ -149,8 +160,8 @@ describe('an operator with the command line', () => {
     expect(JSON.parse(check.stdout)).toMatchObject({
       ok: false,
       exceeded: [
-        { check: 'maxDead', limit: 1, found: 2 },
-        { check: 'minRelays', limit: 1, found: 0 },
+        { check: 'deadLettersMax', limit: 1, found: 2 },
+        { check: 'relaysMin', limit: 1, found: 0 },
       ],
     });
   });

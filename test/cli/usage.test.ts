@@ -1,5 +1,6 @@
 import type { Command } from 'commander';
 import { describe, expect, it } from 'vitest';
+import { alertThresholdDefaults } from '../../src/alerts/rules.ts';
 import { createProgram } from '../../src/cli/program.ts';
 import { Settings } from '../../src/cli/settings.ts';
 import { fakeTerminal, runHere } from './fake-terminal.ts';
@@ -47,6 +48,21 @@ describe('help', () => {
         ...['list', 'show', 'retry', 'discard', 'edit'].map((c) => `postcommit dead ${c}`),
       ].sort(),
     );
+  });
+
+  it('has one name, one unit and one default for a threshold, whatever the command', () => {
+    const flags = commands.flatMap((command) =>
+      command.options.map(({ long, description }) => ({ command, long, description })),
+    );
+    const longs = flags.map(({ long }) => long ?? '');
+    expect(longs.filter((long) => /^--(max|min)-|-seconds-(max|min)$/.test(long))).toEqual([]);
+    const ages = flags.filter(({ description }) => description.includes('been due'));
+    expect(ages.map(({ command, long }) => `${nameOf(command)} ${long}`).sort()).toEqual(
+      ['alerts', 'doctor', 'status'].map((name) => `postcommit ${name} --oldest-pending-ms-max`),
+    );
+    const defaults = ages.map(({ description }) => /default: (\d+)/.exec(description)?.[1]).filter(Boolean);
+    expect(defaults).toEqual(['300000', '300000']);
+    expect(alertThresholdDefaults.oldestPendingMsMax).toBe(300_000);
   });
 
   it.each(commands.map((command) => [nameOf(command)]))('of `%s` has examples that it understands', async (name) => {
@@ -122,8 +138,8 @@ describe('mistakes on the command line', () => {
     [['schedules', 'trigger', 'a', '--wait-ms', '-1'], 'whole number from 0 to 600000'],
     [['schedules', 'triger'], 'Did you mean trigger?'],
     [['postgres://u:secret@h/d'], 'Unknown command'],
-    [['status', '--max-pending', '1.5'], 'whole number from 0'],
-    [['status', '--max-dead', '-1'], 'whole number from 0'],
+    [['status', '--pending-max', '1.5'], 'whole number from 0'],
+    [['status', '--dead-letters-max', '-1'], 'whole number from 0'],
     [['events', '--limit', '0'], 'whole number from 1 to 1000'],
     [['events', '--from', 'yesterday'], '2h, 30m or 7d ago'],
     [['events', '--status', 'sentt'], 'PENDING, PROCESSING, SENT, FAILED'],

@@ -29,7 +29,7 @@ function startWatch(args: string[], url: string) {
 test('status --watch --json writes one document per line, survives an outage, and ends with Ctrl-C', async () => {
   const proxy = await startPostgresProxy(db.url);
   onTestFinished(() => proxy.close());
-  const { child, written, exited } = startWatch(['--json', '--max-pending', '0'], proxy.url(db.url));
+  const { child, written, exited } = startWatch(['--json', '--pending-max', '0'], proxy.url(db.url));
   const states = () =>
     written.stdout
       .split('\n')
@@ -40,7 +40,7 @@ test('status --watch --json writes one document per line, survives an outage, an
   const event = { type: 't', aggregate: ['a', '1'] as const, payload: 1 };
   await createOutbox({ db: fromPg(db.pool) }).transaction((_tx, emit) => emit(event));
   await until(() => states().at(-1).pending === 1, { what: 'it shows the event' });
-  expect(states().at(-1)).toMatchObject({ ok: false, exceeded: [{ check: 'maxPending', limit: 0, found: 1 }] });
+  expect(states().at(-1)).toMatchObject({ ok: false, exceeded: [{ check: 'pendingMax', limit: 0, found: 1 }] });
   proxy.refuse();
   proxy.cut();
   await until(() => written.stderr.includes('cannot read the state, retrying: '), { what: 'it reports the outage' });

@@ -5,12 +5,12 @@ import type { CheckFinding } from './finding.ts';
 import { note, ok, severityOver, warning } from './finding.ts';
 import type { DoctorLimits } from './limits.ts';
 
-export function backlogFindings(counts: RowCounts, limits: Pick<DoctorLimits, 'oldestPendingMs'>): CheckFinding[] {
+export function backlogFindings(counts: RowCounts, limits: Pick<DoctorLimits, 'oldestPendingMsMax'>): CheckFinding[] {
   const { pending, waiting, shelved, oldestPendingMs, exact } = counts;
   const amount = `${exact.pending ? '' : 'about '}${quantity(pending, 'pending event')}`;
   if (oldestPendingMs === null) return [ok(`${amount}, none due`)];
   const what = `the oldest undelivered event has been due for ${duration(oldestPendingMs)} (${amount}, ${waiting} not due yet, ${shelved} shelved)`;
-  const severity = severityOver(oldestPendingMs, limits.oldestPendingMs);
+  const severity = severityOver(oldestPendingMs, limits.oldestPendingMsMax);
   if (severity === 'ok') return [ok(what)];
   const consequence = 'Consumers have outdated data.';
   return [{ severity, what, consequence, fix: 'postcommit events --status pending --order oldest --limit 10' }];

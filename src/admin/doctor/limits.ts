@@ -3,23 +3,23 @@ import { PostcommitError } from '../../errors.ts';
 /** A value over a limit is a warning, over ten times the limit it is critical. */
 export interface DoctorLimits {
   /** How long an event may have been due. Default 300,000 (5 minutes). */
-  oldestPendingMs: number;
+  oldestPendingMsMax: number;
   /** How long a session may hold a snapshot. Reports and dumps take a while. Default 300,000 (5 minutes). */
-  snapshotMs: number;
+  snapshotMsMax: number;
   /** How long a session may hold an advisory lock of the outbox. Default 60,000 (1 minute). */
-  lockMs: number;
+  lockMsMax: number;
   /** Dead rows in the queue or on the shelf. Autovacuum starts at 5,000. Default 100,000. */
-  deadRows: number;
+  deadRowsMax: number;
   /** WAL that the server keeps for one replication slot. Default 1,073,741,824 (1 GiB). */
-  slotBytes: number;
+  slotBytesMax: number;
 }
 
 const defaults: DoctorLimits = {
-  oldestPendingMs: 300_000,
-  snapshotMs: 300_000,
-  lockMs: 60_000,
-  deadRows: 100_000,
-  slotBytes: 1_073_741_824,
+  oldestPendingMsMax: 300_000,
+  snapshotMsMax: 300_000,
+  lockMsMax: 60_000,
+  deadRowsMax: 100_000,
+  slotBytesMax: 1_073_741_824,
 };
 
 export function resolveLimits(overrides: Partial<DoctorLimits> = {}): DoctorLimits {

@@ -29,7 +29,7 @@ const locks: Record<OutboxLock, { name: string; consequence: string }> = {
 /** Sessions that hold an advisory lock of the outbox for longer than the outbox itself ever does. */
 export function lockFindings(
   holders: readonly AdvisoryLockHolder[],
-  limits: Pick<DoctorLimits, 'lockMs'>,
+  limits: Pick<DoctorLimits, 'lockMsMax'>,
 ): CheckFinding[] {
   const found = holders.flatMap((holder) => {
     const severity = severityOf(holder, limits);
@@ -54,9 +54,9 @@ export function lockFindings(
 
 function severityOf(
   { locks, ageMs, waitedMs }: AdvisoryLockHolder,
-  { lockMs }: Pick<DoctorLimits, 'lockMs'>,
+  { lockMsMax }: Pick<DoctorLimits, 'lockMsMax'>,
 ): Severity {
-  const over = severityOver(Math.max(ageMs ?? 0, waitedMs ?? 0), lockMs);
+  const over = severityOver(Math.max(ageMs ?? 0, waitedMs ?? 0), lockMsMax);
   if (over !== 'ok') return over;
   if ((waitedMs ?? 0) > turnMsMax) return 'warning';
   // Every transaction that has emitted holds a gate. Other locks are normally held for milliseconds.

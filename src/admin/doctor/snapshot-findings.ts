@@ -12,7 +12,7 @@ const slotXidsMax = 1_000_000;
 
 export function snapshotFindings(
   { holders, hidden }: SnapshotFacts,
-  limits: Pick<DoctorLimits, 'snapshotMs'>,
+  limits: Pick<DoctorLimits, 'snapshotMsMax'>,
   currentRole: string,
 ): CheckFinding[] {
   const found: CheckFinding[] = [];
@@ -20,7 +20,7 @@ export function snapshotFindings(
     const severity =
       holder.ageMs === undefined
         ? severityOver(holder.xids, slotXidsMax)
-        : severityOver(holder.ageMs, limits.snapshotMs);
+        : severityOver(holder.ageMs, limits.snapshotMsMax);
     if (severity === 'ok') continue;
     found.push({
       severity,
@@ -51,7 +51,7 @@ function heldSnapshot(ageMs: number | undefined): string {
   return ageMs === undefined ? 'holds a snapshot' : `has held a snapshot for ${duration(ageMs)}`;
 }
 
-export function slotFindings(slots: readonly SlotFacts[], limits: Pick<DoctorLimits, 'slotBytes'>): CheckFinding[] {
+export function slotFindings(slots: readonly SlotFacts[], limits: Pick<DoctorLimits, 'slotBytesMax'>): CheckFinding[] {
   const found: CheckFinding[] = [];
   for (const { name, type, active, walStatus, retainedBytes } of slots) {
     const fix = `select pg_drop_replication_slot(${quoteLiteral(name)}); -- if it has no reader any more`;
@@ -61,7 +61,7 @@ export function slotFindings(slots: readonly SlotFacts[], limits: Pick<DoctorLim
       found.push(warning(`${slot} has lost its WAL`, 'Its reader cannot continue from it.', fix));
       continue;
     }
-    const over = severityOver(retainedBytes ?? 0, limits.slotBytes);
+    const over = severityOver(retainedBytes ?? 0, limits.slotBytesMax);
     const severity = over === 'ok' && !active ? 'warning' : over;
     if (severity === 'ok') continue;
     found.push({

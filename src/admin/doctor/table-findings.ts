@@ -75,13 +75,13 @@ const bloatBytesMin = 64 * 1_048_576;
 export function bloatFindings(
   schema: string,
   { tables, indexes }: { tables: readonly TableFacts[]; indexes: readonly IndexFacts[] },
-  limits: Pick<DoctorLimits, 'deadRows'>,
+  limits: Pick<DoctorLimits, 'deadRowsMax'>,
 ): CheckFinding[] {
   const s = quoteIdentifier(schema);
   const found: CheckFinding[] = [];
   const isBloated = (bytes: number, usefulBytes: number) => bytes > bloatBytesMin && bytes > 4 * usefulBytes;
   for (const { name, deadRows, liveRows, bytes } of tables.filter((table) => turnover.includes(table.name))) {
-    const severity = severityOver(deadRows, limits.deadRows);
+    const severity = severityOver(deadRows, limits.deadRowsMax);
     if (severity !== 'ok') {
       found.push({
         severity,

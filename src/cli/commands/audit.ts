@@ -10,7 +10,7 @@ export function addAudit(program: Command, terminal: Terminal): void {
     .command('audit')
     .summary('show what operators have done')
     .description(
-      'Show what operators have done, newest first: who, when, what, why and how many events it changed. An operation without an end is running, or its process ended before it did.',
+      'Show what operators have done, newest first: who (the name as given, and the database role that logged in), when, what, why and how many events it changed. An operation without an end is running, or its process ended before it did.',
     )
     .option('--limit <n>', 'maximum number of rows', wholeNumber(1, 1_000), 20)
     .option('--after <cursor>', 'start after this row: the cursor that the previous page printed')
@@ -27,18 +27,23 @@ export function addAudit(program: Command, terminal: Terminal): void {
           output.line('no operations');
           return;
         }
-        output.table(['STARTED', 'BY', 'ACTION', 'CHANGED', 'TARGET', 'REASON', 'RESULT'], page.operations.map(toRow));
+        output.table(
+          ['STARTED', 'BY', 'DATABASE ROLE', 'ACTION', 'CHANGED', 'TARGET', 'REASON', 'RESULT'],
+          page.operations.map(toRow),
+        );
         if (page.next !== undefined)
           output.line(output.paint.dim(`more rows: repeat the command with --after ${page.next}`));
       });
     });
 }
 
-function toRow({ startedAt, finishedAt, by, action, changed, target, reason, error }: AuditEntry): string[] {
+function toRow(operation: AuditEntry): string[] {
+  const { startedAt, finishedAt, by, databaseRole, action, changed, target, reason, error } = operation;
   const result = error ?? (finishedAt === undefined ? 'not finished' : 'done');
   return [
     instant(startedAt),
     by,
+    databaseRole,
     action,
     changed === undefined ? '-' : String(changed),
     JSON.stringify(target),

@@ -13,14 +13,10 @@ import type { Output } from '../output.ts';
 import { printable } from '../output.ts';
 import type { Terminal } from '../terminal.ts';
 
-interface DoctorFlags {
+/** Each limit has the flag of its name: `--snapshot-ms-max` for `snapshotMsMax`. */
+interface DoctorFlags extends Partial<DoctorLimits> {
   only?: CheckName[];
   production?: boolean;
-  maxAgeMs?: number;
-  maxSnapshotMs?: number;
-  maxLockMs?: number;
-  maxDeadRows?: number;
-  maxSlotBytes?: number;
 }
 
 const anyNumber = wholeNumber(0, 999_999_999_999);
@@ -34,30 +30,25 @@ export function addDoctor(program: Command, terminal: Terminal): void {
     )
     .option('--only <checks>', 'run only these checks, separated by commas', checksArgument)
     .option('--production', 'also check what the database can tell of the production checklist')
-    .option('--max-age-ms <n>', 'warn when an event has been due for longer (default: 300000)', anyNumber)
-    .option('--max-snapshot-ms <n>', 'warn when a session holds a snapshot for longer (default: 300000)', anyNumber)
-    .option('--max-lock-ms <n>', 'warn when a session holds an advisory lock for longer (default: 60000)', anyNumber)
-    .option('--max-dead-rows <n>', 'warn when the queue has more dead rows (default: 100000)', anyNumber)
-    .option('--max-slot-bytes <n>', 'warn when a replication slot keeps more WAL (default: 1073741824)', anyNumber)
+    .option('--oldest-pending-ms-max <n>', 'warn when an event has been due for longer (default: 300000)', anyNumber)
+    .option('--snapshot-ms-max <n>', 'warn when a session holds a snapshot for longer (default: 300000)', anyNumber)
+    .option('--lock-ms-max <n>', 'warn when a session holds an advisory lock for longer (default: 60000)', anyNumber)
+    .option('--dead-rows-max <n>', 'warn when the queue has more dead rows (default: 100000)', anyNumber)
+    .option('--slot-bytes-max <n>', 'warn when a replication slot keeps more WAL (default: 1073741824)', anyNumber)
     .addHelpText(
       'after',
       examples(
         ['check everything', 'doctor'],
         ['ready for production? with the role of the relay', 'doctor --production'],
-        ['what keeps vacuum from cleaning the queue?', 'doctor --only snapshots,bloat --max-snapshot-ms 10000'],
+        ['what keeps vacuum from cleaning the queue?', 'doctor --only snapshots,bloat --snapshot-ms-max 10000'],
         ['critical findings, for a monitor', 'doctor --json | jq \'.findings[] | select(.severity == "critical")\''],
       ),
     )
-    .action(async (flags: DoctorFlags, command: Command) => {
+    .action(async ({ only, production = false, ...limits }: DoctorFlags, command: Command) => {
       const context = contextOf(command, terminal);
       const [connection, schema] = [await context.settings.connection(), await context.settings.schema()];
       const diagnosis = await withAdmin(context, (admin) =>
-        admin.doctor({
-          ...connection,
-          limits: limitsOf(flags),
-          production: flags.production ?? false,
-          ...(flags.only && { only: flags.only }),
-        }),
+        admin.doctor({ ...connection, limits, production, ...(only && { only }) }),
       );
       context.output.show({ schema, ...diagnosis }, () => print(context.output, schema, diagnosis));
       const exitCode = exitCodeFor(diagnosis);
@@ -72,22 +63,6 @@ function checksArgument(text: string): CheckName[] {
     const meant = suggest(part.trim(), checkNames);
     throw new InvalidArgumentError(meant ? `Did you mean ${meant}?` : `Checks are ${checkNames.join(', ')}.`);
   });
-}
-
-function limitsOf({
-  maxAgeMs,
-  maxSnapshotMs,
-  maxLockMs,
-  maxDeadRows,
-  maxSlotBytes,
-}: DoctorFlags): Partial<DoctorLimits> {
-  return {
-    ...(maxAgeMs !== undefined && { oldestPendingMs: maxAgeMs }),
-    ...(maxSnapshotMs !== undefined && { snapshotMs: maxSnapshotMs }),
-    ...(maxLockMs !== undefined && { lockMs: maxLockMs }),
-    ...(maxDeadRows !== undefined && { deadRows: maxDeadRows }),
-    ...(maxSlotBytes !== undefined && { slotBytes: maxSlotBytes }),
-  };
 }
 
 function exitCodeFor({ worst, findings }: Diagnosis): number {

@@ -24,10 +24,10 @@ import type { Terminal } from '../terminal.ts';
 import { watch } from '../watch.ts';
 
 interface Thresholds {
-  maxPending?: number;
-  maxAgeMs?: number;
-  maxDead?: number;
-  minRelays?: number;
+  pendingMax?: number;
+  oldestPendingMsMax?: number;
+  deadLettersMax?: number;
+  relaysMin?: number;
 }
 
 interface StatusFlags extends Thresholds {
@@ -55,17 +55,17 @@ export function addStatus(program: Command, terminal: Terminal): void {
     .description(
       'Show how many events are pending and for how long, how many dead letters there are, the queues if there are several, which destinations are down or paused, which relays are alive, and how far handlers are that report their progress (the 20 that run longest). With a threshold option it is a check for scripts and monitors: exit code 1 if a threshold is exceeded. Counts over 100,000 are estimates, marked with ~.',
     )
-    .option('--max-pending <n>', 'fail if more events are pending', anyNumber)
-    .option('--max-age-ms <n>', 'fail if an event has been due for longer', anyNumber)
-    .option('--max-dead <n>', 'fail if there are more dead letters', anyNumber)
-    .option('--min-relays <n>', 'fail if fewer relays are alive', anyNumber)
+    .option('--pending-max <n>', 'fail if more events are pending', anyNumber)
+    .option('--oldest-pending-ms-max <n>', 'fail if an event has been due for longer', anyNumber)
+    .option('--dead-letters-max <n>', 'fail if there are more dead letters', anyNumber)
+    .option('--relays-min <n>', 'fail if fewer relays are alive', anyNumber)
     .option('--watch [interval]', 'show it again every interval until Ctrl-C (default interval: 2s)', durationArgument)
     .addHelpText(
       'after',
       examples(
         ['current state', 'status'],
         ['current state, live', 'status --watch'],
-        ['alert if the outbox is stuck', 'status --max-age-ms 60000 --max-dead 0 --min-relays 1'],
+        ['alert if the outbox is stuck', 'status --oldest-pending-ms-max 60000 --dead-letters-max 0 --relays-min 1'],
         ['one figure for a script', 'status --json | jq .pending'],
       ),
     )
@@ -115,16 +115,16 @@ function show({ schema, counts, relaysAlive, ok, facts }: Status, output: Output
 }
 
 function check(thresholds: Thresholds, counts: OutboxCounts, relaysAlive: number): Exceeded[] {
-  const { maxPending, maxAgeMs, maxDead, minRelays } = thresholds;
+  const { pendingMax, oldestPendingMsMax, deadLettersMax, relaysMin } = thresholds;
   const exceeded: Exceeded[] = [];
   const atMost = (name: keyof Thresholds, limit: number | undefined, found: number) => {
     if (limit !== undefined && found > limit) exceeded.push({ check: name, limit, found });
   };
-  atMost('maxPending', maxPending, counts.pending);
-  atMost('maxAgeMs', maxAgeMs, counts.oldestPendingMs ?? 0);
-  atMost('maxDead', maxDead, counts.failed);
-  if (minRelays !== undefined && relaysAlive < minRelays) {
-    exceeded.push({ check: 'minRelays', limit: minRelays, found: relaysAlive });
+  atMost('pendingMax', pendingMax, counts.pending);
+  atMost('oldestPendingMsMax', oldestPendingMsMax, counts.oldestPendingMs ?? 0);
+  atMost('deadLettersMax', deadLettersMax, counts.failed);
+  if (relaysMin !== undefined && relaysAlive < relaysMin) {
+    exceeded.push({ check: 'relaysMin', limit: relaysMin, found: relaysAlive });
   }
   return exceeded;
 }
@@ -266,7 +266,7 @@ function printMaintenance(output: Output, { leader, tasks }: MaintenanceInfo, no
   }
 }
 
-/** The flag of an option: `--max-age-ms` for `maxAgeMs`. */
+/** The flag of an option: `--pending-max` for `pendingMax`. */
 function flagOf(name: string): string {
   return `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
 }
