@@ -27,6 +27,8 @@ interface Result {
   version: number;
   passed: number;
   failed: number;
+  /** Test files that did not load: none of their tests was run. */
+  unloaded: number;
   seconds: number;
   ok: boolean;
 }
@@ -59,9 +61,10 @@ try {
 } finally {
   await rm(scratch, { recursive: true, force: true });
 }
-console.log('\nPostgreSQL  passed  failed  seconds');
-for (const { version, passed, failed, seconds } of results) {
-  console.log([String(version).padEnd(10), pad(passed, 6), pad(failed, 6), pad(Math.round(seconds), 7)].join('  '));
+console.log('\nPostgreSQL  passed  failed  files not loaded  seconds');
+for (const { version, passed, failed, unloaded, seconds } of results) {
+  const columns = [pad(passed, 6), pad(failed, 6), pad(unloaded, 16), pad(Math.round(seconds), 7)];
+  console.log([String(version).padEnd(10), ...columns].join('  '));
 }
 process.exitCode = results.length === versions.length && results.every(({ ok }) => ok) ? 0 : 1;
 
@@ -102,15 +105,23 @@ async function runTests(version: EmbeddedPostgresVersion): Promise<Result> {
       child.once('error', reject);
       child.once('close', resolve);
     });
-    const { numPassedTests: passed = 0, numFailedTests: failed = 0 } = await readReport(report);
-    return { version, passed, failed, seconds: (performance.now() - begun) / 1_000, ok: code === 0 };
+    const { numPassedTests: passed = 0, numFailedTests: failed = 0, testResults = [] } = await readReport(report);
+    const unloaded = testResults.filter((file) => file.status === 'failed' && file.assertionResults.length === 0).length;
+    const seconds = (performance.now() - begun) / 1_000;
+    return { version, passed, failed, unloaded, seconds, ok: code === 0 && passed > 0 && unloaded === 0 };
   } finally {
     await server.stop();
   }
 }
 
+interface Report {
+  numPassedTests?: number;
+  numFailedTests?: number;
+  testResults?: { status: string; assertionResults: unknown[] }[];
+}
+
 /** Nothing when the run was interrupted. */
-async function readReport(file: string): Promise<{ numPassedTests?: number; numFailedTests?: number }> {
+async function readReport(file: string): Promise<Report> {
   return JSON.parse(await readFile(file, 'utf8').catch(() => '{}'));
 }
 

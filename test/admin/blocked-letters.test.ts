@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { OutboxAdmin } from '../../src/admin/admin.ts';
 import { usePartitionedOutbox } from '../outbox/partitioned-outbox.ts';
 import type { TestDatabase } from '../support/database.ts';
+import { postgresVersions } from '../support/postgres-versions.ts';
 
 const letters = 3_000;
 
@@ -20,7 +21,7 @@ async function fill(db: TestDatabase): Promise<void> {
   await db.query(`update postcommit.outbox_queue set blocking = seq <= $1, available_at = 'infinity'`, [letters]);
 }
 
-describe.each([18, 14] as const)('on PostgreSQL %i', (version) => {
+describe.each(postgresVersions)('on PostgreSQL %i', (version) => {
   const scene = usePartitionedOutbox(version);
 
   test.each(['retry', 'discard'] as const)('%s frees thousands of keys with a few statements', async (operation) => {

@@ -2,13 +2,14 @@ import { describe, expect, test } from 'vitest';
 import type { ListFilter } from '../../src/index.ts';
 import { usePartitionedOutbox } from '../outbox/partitioned-outbox.ts';
 import { nestedPlans, nodesOf } from '../support/plans.ts';
+import { postgresVersions } from '../support/postgres-versions.ts';
 import { settleQueue } from '../support/settle-queue.ts';
 
 const imported = 3_000;
 const recent = 100;
 const hourMs = 3_600_000;
 
-describe.each([18, 14] as const)('a time range on PostgreSQL %i', (version) => {
+describe.each(postgresVersions)('a time range on PostgreSQL %i', (version) => {
   const scene = usePartitionedOutbox(version);
 
   /** Events that end at a time, a second apart. Returns their ids. */
