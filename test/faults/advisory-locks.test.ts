@@ -61,8 +61,8 @@ describe.each([18, 14] as const)('a foreign session that holds an advisory lock,
   const emit = (...ids: string[]) => outbox.transaction((_tx, inside) => inside(ids.map(event)));
   const timedOut = { code: 'POSTCOMMIT_E_LOCK_TIMEOUT' };
 
-  async function lockFindings(lockMs: number, admin = outbox.admin): Promise<Finding[]> {
-    const { findings } = await admin.doctor({ only: ['locks'], limits: { lockMs } });
+  async function lockFindings(lockMsMax: number, admin = outbox.admin): Promise<Finding[]> {
+    const { findings } = await admin.doctor({ only: ['locks'], limits: { lockMsMax } });
     return findings;
   }
 
