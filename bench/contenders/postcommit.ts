@@ -33,11 +33,12 @@ export const postcommit: Contender = {
   name: 'postcommit',
   packageJson: new URL('../../package.json', import.meta.url),
   settings: {},
-  claimStatement: /outbox_queue[\s\S]*skip locked|\.claim_(?:next|many)\s*\(/i,
-  // `claim_many` describes itself in a JSON column of its first row; `claim_next` takes one event or none.
+  claimStatement: /outbox_queue[\s\S]*skip locked|\.claim_(?:one|next|many)\s*\(/i,
+  // `claim_many` describes itself in a JSON column of its first row; `claim_one` and `claim_next` take one event or none.
   readClaim(rows) {
     const columns = (rows[0] ?? []) as unknown[];
     const scan = columns.find((value): value is string => typeof value === 'string' && value.includes('"examined"'));
+    if (scan === undefined && columns.length < 15) return { claimed: columns[0] ? 1 : 0, examined: columns[0] ? 1 : 0 };
     if (scan === undefined) return { claimed: columns[3] ? 1 : 0, examined: Number(columns[0] ?? 0) };
     const { seqs, examined } = JSON.parse(scan) as { seqs: string | null; examined: number };
     return { claimed: seqs ? seqs.split(',').length : 0, examined };
