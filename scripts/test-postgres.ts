@@ -106,7 +106,9 @@ async function runTests(version: EmbeddedPostgresVersion): Promise<Result> {
       child.once('close', resolve);
     });
     const { numPassedTests: passed = 0, numFailedTests: failed = 0, testResults = [] } = await readReport(report);
-    const unloaded = testResults.filter((file) => file.status === 'failed' && file.assertionResults.length === 0).length;
+    const unloaded = testResults.filter(
+      (file) => file.status === 'failed' && file.assertionResults.length === 0,
+    ).length;
     const seconds = (performance.now() - begun) / 1_000;
     return { version, passed, failed, unloaded, seconds, ok: code === 0 && passed > 0 && unloaded === 0 };
   } finally {
