@@ -6,7 +6,7 @@ import { markerFor } from '../emit/transaction-marker.ts';
 import { PostcommitError } from '../errors.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { ProcessedEvent } from '../outbox/consuming/record-processed.ts';
-import { failTransactionSql, recordFirstStatement, recordProcessed } from '../outbox/consuming/record-processed.ts';
+import { failTransactionSql, recordFirstSql, recordProcessed } from '../outbox/consuming/record-processed.ts';
 import { pruneAllProcessed } from '../outbox/maintaining/prune-processed.ts';
 import type { InboxOptions, InboxPruneOptions, OutsideOptions } from './inbox-options.ts';
 import {
@@ -144,12 +144,14 @@ export class Inbox<Tx> {
     try {
       // Under a stricter default isolation, a delivery that has waited for another one would fail with 40001 instead of skipping.
       if (pipelined !== undefined) {
-        const first = recordFirstStatement(this.#schema, key);
+        const first = recordFirstSql(this.#schema, key);
         return await pipelined.transactionWith(first, (tx, rows) => process(tx, this.#counted(key, rows === 1)));
       }
       return await this.#db.transaction(async (tx) => {
         await this.#db.inTransaction(tx).query(readCommittedSql);
-        return process(tx, await this.#record(tx, key));
+        const result = await process(tx, await this.#record(tx, key));
+        await this.#requireUsable(tx);
+        return result;
       });
     } catch (error) {
       // The error of the work is the caller's to read: an ECONNREFUSED of it is not about the database.
@@ -223,6 +225,20 @@ export class Inbox<Tx> {
     } catch (error) {
       const coded = codedDatabaseError(error);
       return coded instanceof PostcommitError && lostCodes.has(coded.code);
+    }
+  }
+
+  /**
+   * Throws if a statement of the work has failed and the work has gone on: PostgreSQL then answers COMMIT with ROLLBACK, which most
+   * clients report as a commit. The adapter of pg checks that answer itself.
+   */
+  async #requireUsable(tx: Tx): Promise<void> {
+    try {
+      await this.#db.inTransaction(tx).query('select 1');
+    } catch (error) {
+      const coded = codedDatabaseError(error);
+      if (coded instanceof PostcommitError && lostCodes.has(coded.code)) throw coded;
+      throw new PostcommitError('POSTCOMMIT_E_TRANSACTION_ABORTED', undefined, { cause: error });
     }
   }
 

@@ -1,4 +1,6 @@
 import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { createInbox } from '../inbox/inbox.ts';
 import type { AdapterHarness } from './adapter-conformance.ts';
 import {
   type AdapterCheck,
@@ -39,6 +41,21 @@ export function faultChecks<Tx>(harness: AdapterHarness<Tx>): ConformanceCheck[]
       });
       await rejection(failed, 'a rejection of the transaction');
       await session.assertNothingCommitted();
+    }),
+    check('inbox.transaction rejects when its work has ignored the error of a statement', async (session) => {
+      const { client } = session;
+      const inbox = createInbox({ db: client.db });
+      const event = { consumer: 'conformance', eventId: randomUUID() };
+      const failed = inbox.transaction(event, async (tx) => {
+        await session.insertOrder(tx, '1');
+        await client.query(tx, 'select 1 / 0').then(
+          () => {},
+          () => {},
+        );
+      });
+      await rejection(failed, 'a rejection: PostgreSQL answers COMMIT with ROLLBACK');
+      await session.assertNothingCommitted();
+      assert.deepEqual(await inbox.transaction(event, () => 'done'), { duplicate: false, result: 'done' });
     }),
     check('a transaction that the server has timed out takes no event', async (session) => {
       const { client, outbox } = session;
