@@ -4,7 +4,7 @@ import { PostcommitError } from '../errors.ts';
 /** The schema used unless another one is given. */
 export const defaultSchema = 'postcommit';
 
-/** Quotes an identifier. The only place where a name becomes part of a statement; values are always bound. */
+/** Quotes an identifier. The only place where a name becomes part of a statement. */
 export function quoteIdentifier(name: string): string {
   // PostgreSQL truncates a longer name silently, so two names could mean one schema.
   const usable = typeof name === 'string' && name !== '' && name.isWellFormed() && !/\0|^pg_/.test(name);
@@ -14,8 +14,13 @@ export function quoteIdentifier(name: string): string {
   return `"${name.replaceAll('"', '""')}"`;
 }
 
+/**
+ * Quotes a text, whatever `standard_conforming_strings` is. Values are bound; this is for statements that take no parameters, and for
+ * those that are shown.
+ */
 export function quoteLiteral(text: string): string {
-  return `'${text.replaceAll("'", "''")}'`;
+  const quoted = `'${text.replaceAll("'", "''")}'`;
+  return text.includes('\\') ? `E${quoted.replaceAll('\\', '\\\\')}` : quoted;
 }
 
 /** The NOTIFY channel of an outbox. Hashed, because a channel name over 63 bytes makes NOTIFY fail. */

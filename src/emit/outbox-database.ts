@@ -98,10 +98,10 @@ export interface PipelinedTransactions<Tx> {
     afterCommitSql?: string,
   ): Promise<void>;
   /**
-   * Runs `work` in a new READ COMMITTED transaction that starts with `first`: in the round trip of BEGIN if possible. `work` gets the
-   * number of rows that `first` returned. Commits and rolls back as `OutboxDatabase.transaction` does.
+   * Runs `work` in a new READ COMMITTED transaction that starts with `first`, a statement without parameters, in the round trip of
+   * BEGIN. `work` gets the number of rows that `first` returned. Commits and rolls back as `OutboxDatabase.transaction` does.
    */
-  transactionWith<T>(first: Statement, work: (tx: Tx, rows: number) => Promise<T>): Promise<T>;
+  transactionWith<T>(first: string, work: (tx: Tx, rows: number) => Promise<T>): Promise<T>;
 }
 
 export interface TransactionOptions {

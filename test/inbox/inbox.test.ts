@@ -341,7 +341,8 @@ describe.each(postgresVersions)('the inbox on PostgreSQL %i', (version) => {
     const spied = <T extends pg.PoolClient>(client: T): T => {
       const query = client.query.bind(client) as (...args: unknown[]) => unknown;
       client.query = ((...args: unknown[]) => {
-        sent.push(typeof args[0] === 'string' ? args[0].trim().split(/\s+/, 2).join(' ') : 'a batch');
+        const text = typeof args[0] === 'string' ? args[0].trim() : 'a batch';
+        sent.push(text.includes('; insert') ? text : text.split(/\s+/, 2).join(' '));
         return query(...args);
       }) as T['query'];
       return client;
@@ -360,16 +361,41 @@ describe.each(postgresVersions)('the inbox on PostgreSQL %i', (version) => {
       sent.length = 0;
       const ownOutbox = createOutbox({ db: fromPg<pg.PoolClient>(own), notify: false });
       await ownOutbox.transaction((tx) => ownInbox.once(tx, { consumer, eventId: randomUUID() }, () => {}));
-      expect(sent).toEqual(['begin; set', 'select "postcommit".record_processed($1::text,', 'a batch']); // The batch is COMMIT.
+      expect(sent).toEqual(['begin; set', 'select "postcommit".record_processed($1::text,', 'commit']);
       sent.length = 0;
       const done = await ownInbox.transaction({ consumer, eventId: randomUUID() }, (tx) => tx.query('select 1'));
       expect(done).toMatchObject({ duplicate: false });
-      // BEGIN and the record are one message.
-      expect(sent).toEqual(['a batch', 'select 1', 'commit']);
+      expect(sent).toEqual([
+        expect.stringMatching(/^begin .*; insert into "postcommit".processed_events /),
+        'select 1',
+        'commit',
+      ]);
     } finally {
       await own.end();
     }
   });
+
+  test.each(['on', 'off'])(
+    'transaction() takes any consumer name, standard_conforming_strings: %s',
+    async (setting) => {
+      const own = quietPool(db.url, { max: 1, options: `-c standard_conforming_strings=${setting}` });
+      const consumers = [`it's`, `a \\' or true; --`, '\\', `''`, 'größe "x" $1'];
+      try {
+        const ownInbox = createInbox({ db: fromPg<pg.PoolClient>(own) });
+        for (const name of consumers) {
+          const deliver = () => ownInbox.transaction({ consumer: name, eventId }, () => 'done');
+          const eventId = randomUUID();
+          expect(await deliver()).toEqual({ duplicate: false, result: 'done' });
+          expect(await deliver()).toEqual({ duplicate: true });
+          expect(
+            await db.query('select consumer_name from postcommit.processed_events where event_id = $1', [eventId]),
+          ).toEqual([{ consumer_name: name }]);
+        }
+      } finally {
+        await own.end();
+      }
+    },
+  );
 
   test('a client that wraps pg and returns only rows records the event with the work', async () => {
     const wrap = (client: pg.PoolClient) => ({

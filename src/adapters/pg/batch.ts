@@ -3,8 +3,8 @@ import type { Statement } from '../../database/executor.ts';
 import type { PgClient, PgConnection } from './client.ts';
 import { insideOf, isDead } from './client.ts';
 
-/** The command of the last statement and how many rows it returned, or what failed. */
-export type Answer = { command: string; rows: number } | FailedAnswer;
+/** The command tag of the last statement, or what failed. */
+export type Answer = { command: string } | FailedAnswer;
 
 interface FailedAnswer {
   error: unknown;
@@ -71,18 +71,16 @@ export async function sendBatch(client: PgClient, statements: readonly Statement
 
 /** The same for clients without batches: sends each statement when the one before is answered. */
 export async function sendInTurn(client: PgClient, statements: readonly Statement[]): Promise<Answer> {
-  let answer = { command: '', rows: 0 };
+  let command = '';
   for (const [at, { text, values }] of statements.entries()) {
     if (isDead(client)) return { error: new Error('Connection terminated'), failedAt: at, lastSent: false };
     try {
-      // Not `rowCount`, which a wrapper of pg may leave out.
-      const { command, rows } = await (values === undefined ? client.query(text) : client.query(text, values));
-      answer = { command, rows: rows?.length ?? 0 };
+      ({ command } = await (values === undefined ? client.query(text) : client.query(text, values)));
     } catch (error) {
       return { error, failedAt: at, lastSent: at === statements.length - 1 };
     }
   }
-  return answer;
+  return { command };
 }
 
 function supportOf(client: PgClient): BatchSupport | undefined {
@@ -132,17 +130,11 @@ function valueWriterOf(Query: PgQueryClass): ((value: unknown) => unknown) | und
   return typeof writer === 'function' ? (writer as (value: unknown) => unknown) : undefined;
 }
 
-/** `SELECT 1`, `INSERT 0 1` or `COMMIT`. */
-function parseTag(tag: string): Answer {
-  const [command = '', ...counts] = tag.split(' ');
-  return { command, rows: Number(counts.at(-1) ?? 0) };
-}
-
 function batchMakerOf(Query: PgQueryClass): BatchSupport['makeBatch'] {
   class PgBatch extends Query {
     readonly #statements: readonly Statement[];
     #answered = 0;
-    #tag = '';
+    #command = '';
     #sent = false;
 
     constructor(statements: readonly Statement[], answer: (answer: Answer) => void) {
@@ -150,7 +142,7 @@ function batchMakerOf(Query: PgQueryClass): BatchSupport['makeBatch'] {
       this.#statements = statements;
       // pg wraps the property of this name for its query_timeout.
       this.callback = (error) =>
-        answer(error ? { error, failedAt: this.#answered, lastSent: this.#sent } : parseTag(this.#tag));
+        answer(error ? { error, failedAt: this.#answered, lastSent: this.#sent } : { command: this.#command });
     }
 
     override submit(connection: PgConnection): null {
@@ -168,7 +160,7 @@ function batchMakerOf(Query: PgQueryClass): BatchSupport['makeBatch'] {
 
     handleCommandComplete({ text }: { text: string }): void {
       this.#answered++;
-      this.#tag = text;
+      this.#command = text;
     }
 
     handleEmptyQuery(): void {

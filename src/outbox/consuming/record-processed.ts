@@ -1,16 +1,16 @@
-import type { Executor, Statement } from '../../database/executor.ts';
-import { perSchema } from '../../database/identifier.ts';
+import type { Executor } from '../../database/executor.ts';
+import { perSchema, quoteIdentifier, quoteLiteral } from '../../database/identifier.ts';
 
 const recordProcessedSql = perSchema(
   (s) => `select ${s}.record_processed($1::text, $2::text, $3::text)::text as recorded`,
 );
 
-// Without casts: the caller's search_path must not decide what a type or a function is. 70 us faster than the function, whose plan
-// is kept, but which PL/pgSQL prepares again in each transaction.
-const recordInOpenSql = perSchema(
-  (s) =>
-    `insert into ${s}.processed_events (consumer_name, event_id) values ($1, $2) on conflict do nothing returning 'true' as recorded`,
-);
+// Types are qualified: the caller's search_path must not decide what they are. Cast by way of text, because some clients declare
+// every string as text. 70 us faster than the function, whose plan is kept, but which PL/pgSQL prepares again in each transaction.
+const recordInOpenSql = perSchema((s) => insertSql(s, '$1', '$2::pg_catalog.text::pg_catalog.uuid'));
+
+const insertSql = (s: string, consumer: string, eventId: string): string =>
+  `insert into ${s}.processed_events (consumer_name, event_id) values (${consumer}, ${eventId}) on conflict do nothing returning 'true' as recorded`;
 
 /** An event and the consumer that processes it. */
 export interface ProcessedEvent {
@@ -39,9 +39,12 @@ export async function recordProcessed(
   return (rows[0] as { recorded: string } | undefined)?.recorded === 'true';
 }
 
-/** The same as the first statement of a transaction, which needs no marker. Returns one row, or none for a duplicate. */
-export function recordFirstStatement(schema: string, { consumer, eventId }: ProcessedEvent): Statement {
-  return { text: recordInOpenSql(schema), values: [consumer, eventId] };
+/**
+ * The same as the first statement of a transaction, which needs no marker, without parameters. Returns one row, or none for a
+ * duplicate.
+ */
+export function recordFirstSql(schema: string, { consumer, eventId }: ProcessedEvent): string {
+  return insertSql(quoteIdentifier(schema), quoteLiteral(consumer), quoteLiteral(eventId));
 }
 
 /** Fails, so that PostgreSQL refuses to commit the open transaction. A rollback to an earlier savepoint makes it usable again. */
