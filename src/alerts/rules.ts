@@ -67,6 +67,7 @@ export function alertRules(thresholds: Required<AlertThresholds>): AlertRule[] {
   };
   const gauge = (name: string, offset = '') => `max without (instance, pod) (${metric(name)}${offset})`;
   const pending = gauge('outbox_events_pending');
+  const tasks = gauge('outbox_tasks_pending');
   const attempts = (matchers = '') =>
     `sum without (instance, pod, outcome) (rate(${metric('outbox_task_processed_total', matchers)}[5m]))`;
   const completed = metric('outbox_task_processed_total', 'outcome="completed"');
@@ -95,7 +96,7 @@ export function alertRules(thresholds: Required<AlertThresholds>): AlertRule[] {
       ].join(' '),
       for: '1m',
       severity: 'warning',
-      summary: 'undelivered events have become more for 10 minutes, {{ $value }} by now',
+      summary: 'the number of undelivered events has grown for 10 minutes without falling, {{ $value }} by now',
     },
     {
       alert: 'OutboxHighErrorRate',
@@ -113,8 +114,14 @@ export function alertRules(thresholds: Required<AlertThresholds>): AlertRule[] {
     },
     {
       alert: 'OutboxStuckTasks',
-      expr: `${gauge('outbox_tasks_pending')} > 0 and sum without (instance, pod, outcome) (increase(${completed}[10m])) == 0`,
-      for: '10m',
+      // Waiting for all of the ten minutes: in an idle outbox nothing is completed either, and one failed attempt is not stuck.
+      expr: [
+        `${tasks} > 0`,
+        `and ${gauge('outbox_tasks_pending', ' offset 10m')} > 0`,
+        `and min_over_time((${tasks})[10m:30s]) > 0`,
+        `and sum without (instance, pod, outcome) (increase(${completed}[10m])) == 0`,
+      ].join(' '),
+      for: '1m',
       severity: 'critical',
       summary: '{{ $value }} events are due, and none was delivered for 10 minutes',
     },

@@ -52,7 +52,7 @@ const scenes: Record<string, { fires: Series; atMinute: number; quiet: Series }>
   },
   OutboxStuckTasks: {
     fires: { outbox_tasks_pending: '3x40', 'outbox_task_processed_total{outcome="completed"}': '7x40' },
-    atMinute: 22,
+    atMinute: 12,
     quiet: { outbox_tasks_pending: '3x40', 'outbox_task_processed_total{outcome="completed"}': '0+1x40' },
   },
   OutboxDeadLetters: { fires: { outbox_dead_letters: '1x10' }, atMinute: 2, quiet: { outbox_dead_letters: '0x10' } },
@@ -121,6 +121,27 @@ describe.each(rules.map(({ alert }) => alert))('%s', (alert) => {
   test('fires when it should', () => testRule(alert, scene.fires, scene.atMinute, true));
   test('is quiet otherwise', () => testRule(alert, scene.quiet, scene.atMinute, false));
   test('waits for its time', () => testRule(alert, scene.fires, 0, false));
+});
+
+describe('OutboxStuckTasks', () => {
+  const completed = 'outbox_task_processed_total{outcome="completed"}';
+
+  test('fires ten minutes after the last delivery, and one more', async () => {
+    const series = { outbox_tasks_pending: '3x40', [completed]: '0+1x5 6x35' };
+    await testRule('OutboxStuckTasks', series, 15, false);
+    await testRule('OutboxStuckTasks', series, 18, true);
+  });
+
+  test('in an idle outbox, fires ten minutes after an event became due', async () => {
+    const series = { outbox_tasks_pending: '0x20 1x20', [completed]: '7x40' };
+    await testRule('OutboxStuckTasks', series, 30, false);
+    await testRule('OutboxStuckTasks', series, 33, true);
+  });
+
+  test('is quiet while events come and go, and when a relay has just started', async () => {
+    await testRule('OutboxStuckTasks', { outbox_tasks_pending: '1x15 0 1x15', [completed]: '7x40' }, 20, false);
+    await testRule('OutboxStuckTasks', { outbox_tasks_pending: '_x20 1x20', [completed]: '_x20 0x20' }, 28, false);
+  });
 });
 
 test('every alert has a runbook, is listed in the docs, and uses metrics that exist', async () => {
