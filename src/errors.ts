@@ -19,7 +19,7 @@ export const errorCodes = {
   POSTCOMMIT_E_BAD_CONSUMER:
     'The name of a consumer is invalid, and nothing was written. It must be a string of 1 to 200 bytes, without NUL characters.',
   POSTCOMMIT_E_DUPLICATE_CONSUMER:
-    'This inbox already has a consumer with this name. Two consumers with one name would skip the events of each other. Give each a name of its own, or share one consumer.',
+    "This inbox already has a consumer with this name. Two consumers with one name would skip each other's events. Give each a name of its own, or share one consumer.",
   POSTCOMMIT_E_WORK_TIMEOUT:
     'The work of onceOutside(), or the handler of a consumer, took longer than timeoutMs. Its signal is aborted and the event is not recorded, so a redelivery repeats the work. Increase timeoutMs, or make the work faster.',
   POSTCOMMIT_E_BAD_MESSAGE:

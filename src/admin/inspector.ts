@@ -232,7 +232,7 @@ export class OutboxInspector {
   }
 
   /**
-   * Every queue that has undelivered events, is worked by a live relay or is paused, by name, with its figures.
+   * `default`, and every other queue that has undelivered events, is worked by a live relay or is paused, by name, with its figures.
    *
    * @example
    * for (const { name, ready, relays } of await admin.queues()) if (ready > 0 && relays === 0) console.log(`no relay works ${name}`);

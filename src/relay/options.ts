@@ -85,15 +85,16 @@ export interface RelayOptions<Catalogue extends EventCatalogue = EventCatalogue>
   /** A call of a handler that takes longer is aborted and counts as failed, unless it has a `timeoutMs`. Default 30,000. */
   deliverTimeoutMs?: number;
   /**
-   * Handlers in flight at once of the queue `default`, over all aggregates, if `queues` is not given. Destinations have limits
-   * of their own. Default 100.
+   * Events of the queue `default` that are in handlers at once, over all aggregates, if `queues` is not given. A batch counts as
+   * one. All handlers of an event are called at once, so there can be more calls. Destinations have limits of their own.
+   * Default 100.
    */
   inFlightMax?: number;
   /**
-   * The queues that this relay works, and how many handlers of each may be in flight at once, e.g.
+   * The queues that this relay works, and how many events of each may be in handlers at once, as for `inFlightMax`, e.g.
    * `{ default: 100, reports: 2 }`. It claims nothing from any other queue. At most 100 queues, from 1 to 10,000 each. The
-   * limits `prefetchMax`, `prefetchBytesMax` and `inFlightBytesMax` are divided equally between them. Default: only `default`,
-   * with `inFlightMax`.
+   * limits `prefetchMax`, `prefetchBytesMax` and `inFlightBytesMax` are divided equally between them. Not together with
+   * `inFlightMax`. Default: only `default`, with `inFlightMax`.
    */
   queues?: RelayQueues;
   /** Events per claim. Larger is faster and uses more memory. Default 1,000. */

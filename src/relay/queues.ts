@@ -3,7 +3,7 @@ import { shown } from '../format.ts';
 import { inlineBytesMax } from '../outbox/delivering/load-payload.ts';
 import { defaultQueue, isQueueName, queueNameRule } from '../queue-name.ts';
 
-/** The queues that a relay works: how many handlers of each may be in flight at once, by name. */
+/** The queues that a relay works: how many events of each may be in handlers at once, by name. */
 export type RelayQueues = Readonly<Record<string, number>>;
 
 const queuesMax = 100;

@@ -2,6 +2,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { settleQueue } from '../support/settle-queue.ts';
 import { until } from '../support/wait.ts';
+import { runHere } from './fake-terminal.ts';
 import { jsonError, projectFolder, runCli, spawnCli } from './run-cli.ts';
 
 let db: TestDatabase;
@@ -85,6 +86,43 @@ describe('postcommit prune', () => {
     const configured = JSON.parse((await prune(['--json', '--dry-run'], { cwd })).stdout);
     expect(configured).toMatchObject({ olderThanMs: 50 * 86_400_000, events: 0, processed: 2 });
     expect(JSON.parse((await prune(['--json', '--dry-run'])).stdout)).toMatchObject({ events: 7, processed: 1 });
+  });
+
+  test('asks about what it would delete, and says what is kept forever', async () => {
+    await fill(10);
+    const dayMs = 86_400_000;
+    const ask = (maintenance: string, typed: string) => {
+      const config = `export default { maintenance: ${maintenance} };`;
+      const cwd = projectFolder({ 'postcommit.config.mjs': config });
+      return runHere(['--database-url', db.url, 'prune'], { cwd, typed });
+    };
+    for (const [maintenance, question] of [
+      [
+        `{ keepEventsMs: ${50 * dayMs} }`,
+        'Delete delivered events older than 50 d and rows of processed_events older than 30 d?',
+      ],
+      ['{ keepProcessedMs: Infinity }', 'Delete delivered events older than 30 d?'],
+      ['{ keepEventsMs: Infinity }', 'Delete rows of processed_events older than 30 d?'],
+      [
+        '{ keepEventsMs: Infinity, keepProcessedMs: Infinity }',
+        'Events and rows of processed_events are kept forever. Delete only old records of relays?',
+      ],
+    ] as const) {
+      const refused = await ask(maintenance, 'n\n');
+      expect(refused).toMatchObject({ code: 2, stdout: '' });
+      expect(refused.stderr).toContain(`${question} [y/N]`);
+    }
+    expect(await events()).toBe(10);
+
+    const did = await ask('{ keepEventsMs: Infinity }', 'y\n');
+    expect(did).toMatchObject({
+      code: 0,
+      stdout: 'events are kept forever\n1 row of processed_events older than 30 d deleted\n',
+    });
+    expect(await events()).toBe(10);
+    const rest = await ask('{ keepProcessedMs: Infinity }', 'y\n');
+    expect(rest.stdout).toMatch(/^7 events older than 30 d deleted\n/);
+    expect(rest.stdout).toMatch(/\nrows of processed_events are kept forever\n$/);
   });
 
   test.each(['30', '-1d', 'soon', ''])('--older-than %j is a mistake', async (given) => {

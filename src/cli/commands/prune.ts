@@ -46,7 +46,7 @@ export function addPrune(program: Command, terminal: Terminal): void {
       const context = contextOf(command, terminal);
       const ages = await agesOf(context, flags);
       const { dryRun = false, yes = false } = flags;
-      if (!dryRun) await confirm(context, `Delete delivered events older than ${age(ages.olderThanMs)}?`, yes);
+      if (!dryRun) await confirm(context, questionOf(ages), yes);
       const result = await runWithProgress(context, 'looking for old events', ({ signal, report }) => {
         const onProgress = (count: number, share?: number) =>
           report(`${count.toLocaleString('en-US')} ${doneWords(dryRun)}`, share);
@@ -75,8 +75,16 @@ function doneWords(dryRun: boolean): string {
   return dryRun ? 'would be deleted' : 'deleted';
 }
 
-function age(ms: number): string {
-  return ms === Number.POSITIVE_INFINITY ? 'any age' : duration(ms);
+const forever = Number.POSITIVE_INFINITY;
+
+function questionOf({ olderThanMs, processedOlderThanMs }: Ages): string {
+  const parts: [string, number][] = [
+    ['delivered events', olderThanMs],
+    ['rows of processed_events', processedOlderThanMs],
+  ];
+  const deleted = parts.filter(([, ms]) => ms !== forever).map(([what, ms]) => `${what} older than ${duration(ms)}`);
+  if (deleted.length > 0) return `Delete ${deleted.join(' and ')}?`;
+  return 'Events and rows of processed_events are kept forever. Delete only old records of relays?';
 }
 
 function print(
@@ -91,7 +99,11 @@ function print(
     );
   }
   for (const { number, reason } of keptPartitions) output.line(`  kept partition ${number}: ${reason}`);
-  output.line(`${quantity(events, 'event')} older than ${age(olderThanMs)} ${done}`);
+  output.line(
+    olderThanMs === forever
+      ? 'events are kept forever'
+      : `${quantity(events, 'event')} older than ${duration(olderThanMs)} ${done}`,
+  );
   const stays: [number, string, string][] = [
     [kept.queued, 'not delivered yet', 'postcommit status'],
     [kept.shelved, 'waiting for a destination', 'postcommit destinations'],
@@ -101,5 +113,9 @@ function print(
   for (const [count, why, see] of stays) {
     if (count > 0) output.line(`  kept ${count.toLocaleString('en-US')} ${why}${output.paint.dim(`  see: ${see}`)}`);
   }
-  output.line(`${quantity(processed, 'row')} of processed_events older than ${age(processedOlderThanMs)} ${done}`);
+  output.line(
+    processedOlderThanMs === forever
+      ? 'rows of processed_events are kept forever'
+      : `${quantity(processed, 'row')} of processed_events older than ${duration(processedOlderThanMs)} ${done}`,
+  );
 }

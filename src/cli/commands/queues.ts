@@ -30,7 +30,7 @@ function addList(queues: Command, terminal: Terminal): void {
     .command('list', { isDefault: true })
     .summary('list queues: ready, in flight and waiting events of each (default)')
     .description(
-      'List every queue that has undelivered events, is worked by a live relay or is paused. For each: how many events are ready, in flight and waiting, how long the oldest ready one has been due, and how many relays work it. Counts stop at 100,000.',
+      'List the queue default, and every other queue that has undelivered events, is worked by a live relay or is paused. For each: how many events are ready, in flight and waiting, how long the oldest ready one has been due, and how many relays work it. Counts stop at 100,000.',
     )
     .addHelpText(
       'after',

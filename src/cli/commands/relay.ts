@@ -74,14 +74,18 @@ export function addRelay(program: Command, terminal: Terminal): void {
     .option('--lease-ms <n>', 'how long the relay counts as alive without a heartbeat', anyNumber)
     .option('--blocked-max-ms <n>', 'a relay whose event loop is blocked for longer is taken over', anyNumber)
     .option('--deliver-timeout-ms <n>', 'a handler call that takes longer fails', anyNumber)
-    .option('--in-flight-max <n>', 'maximum concurrent handler calls of the queue default', anyNumber)
+    .option('--in-flight-max <n>', 'maximum events of the queue default in handlers at once', anyNumber)
     .option(
       '--queue <name=n>',
-      'work this queue, with at most n concurrent handler calls; repeat it for several queues (default: those of the config file, or default)',
+      'work this queue, with at most n of its events in handlers at once; repeat it for several queues (default: those of the config file, or default)',
       queueArgument,
     )
     .option('--batch-size-max <n>', 'maximum events per claim', anyNumber)
-    .option('--prefetch-max <n>', 'maximum events buffered: claimed and not started', anyNumber)
+    .option(
+      '--prefetch-max <n>',
+      'maximum events that the relay holds: waiting, in flight and not yet settled',
+      anyNumber,
+    )
     .option('--in-flight-bytes-max <n>', 'bytes of large payloads (over 16 KB) in flight at once', anyNumber)
     .option(
       '--prefetch-bytes-max <n>',
@@ -105,7 +109,7 @@ export function addRelay(program: Command, terminal: Terminal): void {
       examples(
         ['run until stopped', 'relay'],
         ['deliver what is due now, e.g. from cron', 'relay --once'],
-        ['a second relay with fewer handler calls', 'relay --name night --in-flight-max 10'],
+        ['a second relay that handles fewer events at once', 'relay --name night --in-flight-max 10'],
         ['a worker for long reports only', 'relay --queue reports=2'],
         ['log every delivery, for people', 'relay --log-level debug --pretty'],
         ['with probes and metrics for Kubernetes', 'relay --http-port 9464 --http-host 0.0.0.0'],
