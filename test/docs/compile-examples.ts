@@ -9,11 +9,9 @@ const root = fileURLToPath(new URL('../..', import.meta.url));
 /** What an example may take for granted. Anything else it has to show. */
 const prelude = `
 import type { PoolClient, Pool } from 'pg';
-import type { BatchContext as Context, DeliveredEvent as Delivered, EventCatalogue, Outbox, OutboxEvent, Publisher, Relay, OutboxAdmin } from 'postcommit';
+import type { EventCatalogue, Outbox, OutboxEvent, Publisher, Relay, OutboxAdmin } from 'postcommit';
 import type { AdapterHarness, PublisherHarness } from 'postcommit/testing';
 declare global {
-  type BatchContext = Context;
-  type DeliveredEvent<Payload> = Delivered<Payload>;
   const harness: PublisherHarness & AdapterHarness<unknown>;
   const FilePublisher: new (path: string) => Publisher;
   const orderType: { toBuffer(payload: unknown): Uint8Array };
