@@ -80,11 +80,11 @@ const fields: ReadonlySet<string> = new Set<keyof OutboxEvent>([
 /** Two names share an index entry, and PostgreSQL's limit for one is 2,704 bytes. */
 const nameBytesMax = 1_000;
 const headersBytesMax = 16_384;
-/** Also in migrations/0001_outbox.sql. A name costs a relay ten times its text, and HTTP servers refuse more than about 100. */
+/** Also in migrations/routines/check_event.sql. A name costs a relay ten times its text, and HTTP servers refuse more than about 100. */
 const headersMax = 128;
-/** Also in migrations/0001_outbox.sql, for `availableAt` and for SQL. */
+/** Also in migrations/routines/check_event.sql, for `availableAt` and for SQL. */
 const delayMsMax = 366 * 24 * 3_600_000;
-/** Also in migrations/0001_outbox.sql. */
+/** Also in migrations/routines/check_event.sql. */
 const attemptsMaxMax = 1_000;
 /** The years 1 to 9999: PostgreSQL does not read the ISO format of others. */
 const timeMin = -62_135_596_800_000;
