@@ -112,7 +112,7 @@ export class RelaySession implements Service {
       progress: this.#progress,
       onTargetEnded: meter && ((target, outcome, tookMs) => meter.targetEnded(target, outcome, tookMs)),
       reader,
-      transactions: { schema, pool: handlers, control, token, written: () => this.#settler.written() },
+      transactions: { schema, pool: handlers, control, token, written: () => this.#settler.written(), logger },
     });
     this.#cancels = new CancelWatch({
       schema,

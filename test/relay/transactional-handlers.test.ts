@@ -18,6 +18,7 @@ import type { ClaimedRow } from '../../src/outbox/delivering/claim.ts';
 import { HandlerCall } from '../../src/relay/deliver/handler-call.ts';
 import { HandlerTransaction } from '../../src/relay/deliver/handler-transaction.ts';
 import { ConnectionLosses, freeLossesMax } from '../../src/relay/event/connection-losses.ts';
+import { SparseLog, silentLogger } from '../../src/telemetry/logging.ts';
 import { statement } from '../support/postgres-proxy.ts';
 import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
 import { RelayScenario } from '../support/relay-scenario.ts';
@@ -435,8 +436,10 @@ describe.each(postgresVersions)('a transactional handler, on PostgreSQL %i', (ve
             control: { connected: true, query: (text, values) => control.query(text, values) },
             token: () => '1',
             written: async () => {},
+            logger: silentLogger,
           },
           new ConnectionLosses(),
+          new SparseLog(),
           { seq: '1', handler: 'book', targets: undefined },
           false,
         );

@@ -1,3 +1,4 @@
+import { SparseLog } from '../../telemetry/logging.ts';
 import { inSpan, isTracing } from '../../telemetry/spans.ts';
 import { DeliveredEvent } from '../../wire/delivered-event.ts';
 
@@ -54,6 +55,7 @@ export class Deliverer {
   readonly #batchOf = new WeakMap<HandlerCall, HandlerBatch>();
   readonly #batches = new HandlerBatches((batch) => this.#callBatch(batch));
   readonly #losses = new ConnectionLosses();
+  readonly #log = new SparseLog();
   readonly #soleTargets = new Map<string, readonly string[]>();
   #timeoutCheck: NodeJS.Timeout | undefined;
 
@@ -220,7 +222,8 @@ export class Deliverer {
 
   #transaction({ seq, key, done }: ClaimedEvent, handler: string, isLast: boolean): HandlerTransaction {
     const targets = isLast ? [...done, handler] : undefined;
-    return new HandlerTransaction(this.#options.transactions, this.#losses, { seq, handler, targets }, key !== null);
+    const handled = { seq, handler, targets };
+    return new HandlerTransaction(this.#options.transactions, this.#losses, this.#log, handled, key !== null);
   }
 
   #callBatch(batch: HandlerBatch): void {

@@ -9,6 +9,7 @@ import {
   type HandledEvent,
   settleInTransaction,
 } from '../../outbox/delivering/settle-in-transaction.ts';
+import type { Logger, SparseLog } from '../../telemetry/logging.ts';
 import type { DeliveredEvent } from '../../wire/delivered-event.ts';
 import type { ConnectionLosses } from '../event/connection-losses.ts';
 import { delivered, released, type TargetOutcome } from '../event/outcome.ts';
@@ -25,6 +26,7 @@ export interface HandlerTransactionOptions {
   token: () => string;
   /** Resolves when the outcomes of all events that ended before are durable. */
   written: () => Promise<void>;
+  logger: Logger;
 }
 
 const endSessionSql = `
@@ -53,6 +55,7 @@ let transactions = 0;
 export class HandlerTransaction {
   readonly #options: HandlerTransactionOptions;
   readonly #losses: ConnectionLosses;
+  readonly #log: SparseLog;
   readonly #event: HandledEvent;
   readonly #isOrdered: boolean;
   /** The same in every attempt. */
@@ -65,9 +68,17 @@ export class HandlerTransaction {
   /** Its outcome, if it is not that of the call. */
   outcome: TargetOutcome | undefined;
 
-  constructor(options: HandlerTransactionOptions, losses: ConnectionLosses, event: HandledEvent, isOrdered: boolean) {
+  /** All calls share `losses` and `log`. */
+  constructor(
+    options: HandlerTransactionOptions,
+    losses: ConnectionLosses,
+    log: SparseLog,
+    event: HandledEvent,
+    isOrdered: boolean,
+  ) {
     this.#options = options;
     this.#losses = losses;
+    this.#log = log;
     this.#event = event;
     this.#call = `${event.seq}:${event.handler}`;
     this.#isOrdered = isOrdered;
@@ -81,8 +92,9 @@ export class HandlerTransaction {
     let session: PooledSession;
     try {
       session = await pool.acquire();
-    } catch {
+    } catch (error) {
       // The database is at fault, not the event: no attempt is counted.
+      this.#logUnreachable(call, error, 'cannot open a session for a transactional handler, retrying');
       this.outcome = { kind: 'released', delayMs: unreachableDelayMs };
       return;
     }
@@ -92,7 +104,7 @@ export class HandlerTransaction {
     }
     call.onEarlyEnd = (reason) => this.#close(session, reason);
     try {
-      if (!(await this.#begin(session, timeoutMs))) {
+      if (!(await this.#begin(session, call, timeoutMs))) {
         this.outcome = { kind: 'released', delayMs: unreachableDelayMs };
         return;
       }
@@ -128,7 +140,7 @@ export class HandlerTransaction {
   }
 
   /** Returns false if there is no transaction. The handler was not called then, so the event is not at fault. */
-  async #begin(session: PooledSession, timeoutMs: number): Promise<boolean> {
+  async #begin(session: PooledSession, call: HandlerCall, timeoutMs: number): Promise<boolean> {
     const limits = {
       statementTimeoutMs: atMost(session.statementTimeoutMs, timeoutMs),
       idleTimeoutMs: atMost(session.idleTimeoutMs, timeoutMs),
@@ -137,9 +149,18 @@ export class HandlerTransaction {
       await this.#answered(session, session.client.query(beginHandlerSql(this.#marker, limits)));
       return true;
     } catch (error) {
+      this.#logUnreachable(call, error, 'cannot begin the transaction of a handler, retrying');
       await this.#rollBack(session, error);
       return false;
     }
+  }
+
+  /** A role at its connection limit, for example, keeps the event waiting for as long as it lasts. */
+  #logUnreachable({ result, handler }: HandlerCall, error: unknown, message: string): void {
+    const { pool, logger } = this.#options;
+    if (result !== 'running' || pool.isClosed) return; // The relay has ended the call, or stops.
+    const fields = { handler, retryInMs: unreachableDelayMs, err: String(codedDatabaseError(error)) };
+    this.#log.say(message, (suppressed) => logger.warn({ suppressed, ...fields }, message));
   }
 
   async #work(session: PooledSession, call: HandlerCall, event: DeliveredEvent, handle: Handler): Promise<void> {

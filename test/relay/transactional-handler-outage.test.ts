@@ -1,0 +1,90 @@
+import { randomBytes } from 'node:crypto';
+import { describe, expect, test } from 'vitest';
+import { grantsSql, type Handler, type Handlers, type RelayOptions } from '../../src/index.ts';
+import { type Logger, silentLogger } from '../../src/telemetry/logging.ts';
+import { withScenario } from '../support/relay-scenario.ts';
+import { until, within } from '../support/wait.ts';
+
+const soon: Partial<RelayOptions> = { pollIntervalMs: 50 };
+
+const handled = (handle: Handler): Handlers => ({ scripted: { book: { handle, transactional: true } } });
+
+describe('a handler that gets no transaction', () => {
+  type Line = { message: string; err?: string; suppressed?: number };
+
+  function recorder(): { lines: Line[]; logger: Logger } {
+    const lines: Line[] = [];
+    return { lines, logger: { ...silentLogger, warn: (fields, message) => void lines.push({ ...fields, message }) } };
+  }
+
+  test(
+    'because its role is at its connection limit is logged, sparsely, and costs no attempt',
+    withScenario(async (scenario) => {
+      const role = `limited_${randomBytes(4).toString('hex')}`;
+      await scenario.db.query(grantsSql({ relay: role, create: true }));
+      await scenario.db.query(`alter role ${role} password 'secret'`);
+      try {
+        const url = new URL(scenario.db.url);
+        [url.username, url.password] = [role, 'secret'];
+        const { lines, logger } = recorder();
+        const attempts: number[] = [];
+        const relay = await scenario.relay('one', {
+          ...soon,
+          connectionString: url.href,
+          logger,
+          handlers: handled((_event, { attempt }) => void attempts.push(attempt)),
+        });
+        await scenario.db.query(`alter role ${role} connection limit 1`); // It has its other connections.
+        let releases = 0;
+        relay.on('released', () => releases++);
+        await scenario.emitLine('a', 1);
+        await until(() => releases >= 2, { what: 'it was released twice' });
+        const said = lines.filter(
+          ({ message }) => message === 'cannot open a session for a transactional handler, retrying',
+        );
+        expect(said).toMatchObject([
+          { handler: 'book', retryInMs: 1_000, err: expect.stringContaining('too many connections for role') },
+        ]);
+        await scenario.db.query(`alter role ${role} connection limit -1`);
+        await scenario.drained();
+        expect(attempts).toEqual([1]);
+        await relay.stop();
+      } finally {
+        await scenario.db.query(`drop owned by ${role} cascade; drop role ${role}`);
+      }
+    }),
+  );
+
+  test(
+    'because BEGIN fails is logged, and costs no attempt',
+    withScenario(async (scenario) => {
+      const proxy = await scenario.proxy();
+      const { lines, logger } = recorder();
+      const attempts: number[] = [];
+      await scenario.relay('one', {
+        ...soon,
+        connectionString: proxy.url(scenario.db.url),
+        logger,
+        handlers: handled((_event, { attempt }) => void attempts.push(attempt)),
+      });
+      const begin = proxy.holdRequest({
+        connection: 'handlers',
+        text: /^begin isolation level read committed read write/,
+      });
+      await scenario.emitLine('a', 1);
+      await within(begin.caught, { what: 'it begins' });
+      begin.cut();
+      await scenario.drained();
+      expect(lines.filter(({ message }) => message.includes('handler'))).toMatchObject([
+        {
+          message: 'cannot begin the transaction of a handler, retrying',
+          handler: 'book',
+          retryInMs: 1_000,
+          suppressed: 0,
+          err: expect.stringContaining('database is unreachable'),
+        },
+      ]);
+      expect(attempts).toEqual([1]);
+    }),
+  );
+});
