@@ -1,9 +1,15 @@
 import { randomBytes } from 'node:crypto';
-import { describe, expect, test } from 'vitest';
-import { grantsSql, type Handler, type Handlers, type RelayOptions } from '../../src/index.ts';
-import { type Logger, silentLogger } from '../../src/telemetry/logging.ts';
+import { describe, expect, test, vi } from 'vitest';
+import { resolveConnection } from '../../src/database/connection-options.ts';
+import { SessionPool } from '../../src/database/session-pool.ts';
+import { type DeliveredEvent, grantsSql, type Handler, type Handlers, type RelayOptions } from '../../src/index.ts';
+import type { ClaimedRow } from '../../src/outbox/delivering/claim.ts';
+import { HandlerCall } from '../../src/relay/deliver/handler-call.ts';
+import { HandlerTransaction } from '../../src/relay/deliver/handler-transaction.ts';
+import { ConnectionLosses } from '../../src/relay/event/connection-losses.ts';
+import { type Logger, SparseLog, silentLogger } from '../../src/telemetry/logging.ts';
 import { withScenario } from '../support/relay-scenario.ts';
-import { until, within } from '../support/wait.ts';
+import { deferred, until, within } from '../support/wait.ts';
 
 const soon: Partial<RelayOptions> = { pollIntervalMs: 50 };
 
@@ -88,3 +94,57 @@ describe('a handler that gets no transaction', () => {
     }),
   );
 });
+
+test(
+  'a BEGIN that is never answered does not keep the relay from finding the outcome of a lost COMMIT',
+  withScenario(async (scenario) => {
+    await scenario.db.query('create table effects (what text)');
+    await scenario.emitLine('a', 1);
+    const [row] = await scenario.db.query<{ seq: string }>(
+      'update postcommit.outbox_queue set claimed_by = 1 returning seq::text',
+    );
+    const seq = row?.seq as string;
+    const proxy = await scenario.proxy();
+    const pool = new SessionPool({
+      servers: resolveConnection({ connectionString: proxy.url(scenario.db.url) }),
+      applicationName: 'postcommit handlers',
+    });
+    const transaction = new HandlerTransaction(
+      {
+        schema: 'postcommit',
+        pool,
+        control: { connected: false, query: () => Promise.reject(new Error('not connected')) },
+        token: () => '1',
+        written: async () => {},
+        logger: silentLogger,
+      },
+      new ConnectionLosses(),
+      new SparseLog(),
+      { seq, handler: 'book', targets: undefined },
+      false,
+    );
+    const ended = deferred();
+    const claimed = { seq, id: '', attempts: 0 } as ClaimedRow;
+    const call = new HandlerCall(claimed, 'book', 1_000, { changed: () => {}, ended: () => {} }, () => ended.resolve());
+    const commit = proxy.holdAnswer({ text: /^commit$/ });
+    const begin = proxy.holdRequest({ text: /^begin isolation level read committed; set local lock_timeout/ });
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] }); // Time limits of 15 s.
+    try {
+      const event = {} as DeliveredEvent;
+      call.run(event, () =>
+        transaction.run(call, event, 1_000, (_event, ctx) => ctx.tx.query(`insert into effects values ('book')`)),
+      );
+      await within(commit.caught, { what: 'it has committed' });
+      commit.cut();
+      await within(begin.caught, { what: 'the relay looks for the outcome' });
+      await vi.advanceTimersByTimeAsync(15_000);
+      await within(ended.promise, { what: 'the call has ended' });
+    } finally {
+      vi.useRealTimers();
+      await pool.close();
+    }
+    expect(call.result).toBe('delivered');
+    expect(transaction.outcome).toMatchObject({ kind: 'delivered' });
+    expect(await scenario.db.query('select what from effects')).toEqual([{ what: 'book' }]);
+  }),
+);

@@ -224,7 +224,8 @@ export class HandlerTransaction {
       try {
         session = await pool.acquire();
         const { client } = session;
-        await client.query(`begin isolation level read committed; set local lock_timeout = ${lookMs}`);
+        const beginSql = `begin isolation level read committed; set local lock_timeout = ${lookMs}`;
+        await this.#answered(session, client.query(beginSql));
         const found = await this.#answered(session, findHandled(client, schema, this.#token, this.#event));
         await this.#rollBack(session);
         return found;
