@@ -78,6 +78,9 @@ export class SessionPool {
       this.discard(session);
       return;
     }
+    // Listeners of its user would stay while others use the session.
+    session.client.removeAllListeners();
+    this.#listen(session.client);
     const timer = setTimeout(() => {
       this.#forget(session.client);
       void endOrDestroy(session.client);
@@ -108,12 +111,7 @@ export class SessionPool {
       connectionTimeoutMillis: connectTimeoutMs(servers, connectMsMax),
       keepAlive: true,
     });
-    // The statement in flight fails too. Without a listener, 'error' would end the process.
-    client.on('error', (error) => {
-      this.#forget(client);
-      if (!this.#lostWith.has(client)) this.#lostWith.set(client, error);
-    });
-    client.on('end', () => this.#forget(client));
+    this.#listen(client);
     this.#all.add(client);
     // connectionTimeoutMillis covers connect() only.
     const timer = setTimeout(() => destroy(client), 2 * connectMsMax);
@@ -135,6 +133,15 @@ export class SessionPool {
     } finally {
       clearTimeout(timer);
     }
+  }
+
+  #listen(client: pg.Client): void {
+    // The statement in flight fails too. Without a listener, 'error' would end the process.
+    client.on('error', (error) => {
+      this.#forget(client);
+      if (!this.#lostWith.has(client)) this.#lostWith.set(client, error);
+    });
+    client.on('end', () => this.#forget(client));
   }
 
   #forget(client: pg.Client): void {

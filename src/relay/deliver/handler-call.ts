@@ -26,7 +26,7 @@ export class HandlerCall implements HandlerContext {
   #abortedWith: unknown;
   #abandoned = false;
   #isCommitting = false;
-  /** Of a transactional handler, while it runs. */
+  /** Of a transactional handler, until it returns or the call ends. */
   transaction: HandlerContext['tx'] | undefined;
   /** Called when the call ends before its handler does. */
   onEarlyEnd: ((reason?: Error) => void) | undefined;
@@ -152,6 +152,7 @@ export class HandlerCall implements HandlerContext {
 
   #endEarly(result: 'failed' | 'released', thrown?: Error): void {
     if (this.#onEnd === undefined) return;
+    this.transaction = undefined;
     this.onEarlyEnd?.(thrown);
     this.#end(result, thrown);
   }

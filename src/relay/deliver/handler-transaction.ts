@@ -15,6 +15,7 @@ import type { ConnectionLosses } from '../event/connection-losses.ts';
 import { delivered, released, type TargetOutcome } from '../event/outcome.ts';
 import { isReject } from '../event/reject.ts';
 import type { HandlerCall } from './handler-call.ts';
+import { handlerClient } from './handler-client.ts';
 import type { Handler } from './handlers.ts';
 
 export interface HandlerTransactionOptions {
@@ -50,7 +51,8 @@ let transactions = 0;
  * One call of a transactional handler: begins a transaction, calls the handler with it, settles the event in it and commits. So
  * the effects of the handler commit exactly when its event counts as delivered.
  *
- * Nothing that a call does after it has ended (its time limit, a cancelled event, a lost lease) can commit: its session is closed.
+ * Nothing that a handler does after its call has ended can commit: `ctx.tx` refuses it. The session of a handler that still runs
+ * then (its time limit, a cancelled event, a lost lease) is closed.
  */
 export class HandlerTransaction {
   readonly #options: HandlerTransactionOptions;
@@ -115,7 +117,6 @@ export class HandlerTransaction {
       this.outcome = { kind: 'released', delayMs: unreachableDelayMs };
     } finally {
       call.onEarlyEnd = undefined;
-      call.transaction = undefined;
     }
   }
 
@@ -167,13 +168,14 @@ export class HandlerTransaction {
     const { schema } = this.#options;
     const { client } = session;
     try {
-      call.transaction = client;
+      call.transaction = handlerClient(client, () => call.transaction !== undefined);
       call.startTimeLimit();
       try {
         await handle(event, call);
         this.#hasReturned = this.#options.pool.has(session);
       } finally {
         call.stopTimeLimit();
+        call.transaction = undefined; // A statement from now on would run after COMMIT or ROLLBACK.
       }
       // An event of the key that was delivered before must not be delivered again after the effects of this one.
       if (this.#isOrdered) await this.#options.written();

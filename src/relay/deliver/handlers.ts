@@ -35,8 +35,8 @@ export interface HandlerContext {
   extendTimeout(ms: number): void;
   /**
    * A `pg` client in the transaction in which the event is settled. Only for a handler with `transactional: true`; for any other,
-   * and after the call has ended, reading it throws POSTCOMMIT_E_NO_HANDLER_TRANSACTION. Leave COMMIT and ROLLBACK to the relay.
-   * `outbox.emit(ctx.tx, …)` emits in it.
+   * and after it has returned, reading it throws POSTCOMMIT_E_NO_HANDLER_TRANSACTION, and a client that was kept refuses statements
+   * with that code. Leave COMMIT and ROLLBACK to the relay. `outbox.emit(ctx.tx, …)` emits in it.
    */
   readonly tx: pg.ClientBase;
 }
