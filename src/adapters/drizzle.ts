@@ -4,6 +4,7 @@ import { PostcommitError } from '../errors.ts';
 import { postgresJsExecutor } from './postgres-js.ts';
 import { notATransaction, wrongClient } from './refusal.ts';
 import { TrackedTransactions } from './tracked-transactions.ts';
+import { withDriverErrors } from './transaction-errors.ts';
 
 /** The part of a Drizzle transaction that is used. Structural, so that any version fits. */
 export interface DrizzleTransaction {
@@ -73,9 +74,9 @@ export function fromDrizzle<Db extends DrizzleDatabase>(db: Db): OutboxDatabase<
     inTransaction(tx) {
       if (!transactions.isOpen(tx)) throw notATransaction(refusal(tx, transactions.has(tx)));
       refusePool(tx);
-      return executor(tx);
+      return isPostgresJs(tx) ? transactions.executor(tx, executor(tx)) : executor(tx);
     },
-    transaction: (work) => db.transaction(work),
+    transaction: (work) => withDriverErrors((begun) => db.transaction(begun), work, driverErrorOf),
     isOpen: (tx) => transactions.isOpen(tx),
     afterEnd: (tx, callback) => transactions.afterEnd(tx, callback),
   };
@@ -87,13 +88,22 @@ export function fromDrizzle<Db extends DrizzleDatabase>(db: Db): OutboxDatabase<
  */
 function executor(handle: object): Executor {
   const client = clientOf(handle);
-  if (typeof client?.unsafe === 'function')
-    return postgresJsExecutor(client as { unsafe: NonNullable<typeof client.unsafe> });
+  if (isPostgresJs(handle)) return postgresJsExecutor(client as { unsafe: NonNullable<DriverClient['unsafe']> });
   if (typeof client?.query === 'function') return client as Executor;
   throw new PostcommitError(
     'POSTCOMMIT_E_PACKAGE_TOO_OLD',
     'fromDrizzle() needs drizzle-orm 0.45.1 or later with drizzle-orm/node-postgres or drizzle-orm/postgres-js.',
   );
+}
+
+function isPostgresJs(handle: object): boolean {
+  return typeof clientOf(handle)?.unsafe === 'function';
+}
+
+/** Drizzle puts the driver's error of a statement, also of BEGIN, COMMIT and ROLLBACK, into one of its own, which has no code. */
+function driverErrorOf(error: unknown): unknown {
+  const { query, cause } = (error ?? {}) as { query?: unknown; cause?: unknown };
+  return typeof query === 'string' && cause !== undefined ? cause : error;
 }
 
 function clientOf(handle: object): DriverClient | undefined {

@@ -58,7 +58,7 @@ export function fromPostgresJs<Sql extends PostgresJsSql>(sql: Sql): OutboxDatab
     side: postgresJsExecutor(sql),
     inTransaction(tx) {
       if (!transactions.isOpen(tx)) throw notATransaction(refusal(sql, tx, transactions.has(tx)));
-      return postgresJsExecutor(tx);
+      return transactions.executor(tx, postgresJsExecutor(tx));
     },
     transaction: (work) => sql.begin(work),
     isOpen: (tx) => transactions.isOpen(tx),

@@ -1,12 +1,12 @@
 import type { Executor } from '../database/executor.ts';
 import type { OutboxDatabase } from '../emit/outbox-database.ts';
-import { withCommitErrors } from './commit-errors.ts';
 import type { PrismaBatchStatement } from './prisma/batch-statement.ts';
 import { batchStatement } from './prisma/batch-statement.ts';
 import { knownConnection } from './prisma/connection.ts';
 import { codedPrismaError, driverErrorOf } from './prisma/errors.ts';
 import { notATransaction, wrongClient } from './refusal.ts';
 import { requireVersion } from './require-version.ts';
+import { withDriverErrors } from './transaction-errors.ts';
 
 export type { PrismaBatchStatement } from './prisma/batch-statement.ts';
 export { connectionOf } from './prisma/connection.ts';
@@ -101,7 +101,7 @@ export function fromPrisma<Root extends PrismaRoot>(
       return executor(tx);
     },
     transaction: (work) =>
-      withCommitErrors(
+      withDriverErrors(
         (begun) => prisma.$transaction(begun, limits),
         work,
         (error) => driverErrorOf(error) ?? error,

@@ -1,10 +1,10 @@
 import type { Executor } from '../database/executor.ts';
 import type { OutboxDatabase } from '../emit/outbox-database.ts';
-import { withCommitErrors } from './commit-errors.ts';
 import { executorInTransaction, isInTransaction } from './pg/borrowed-client.ts';
 import type { PgClient } from './pg/client.ts';
 import { notATransaction, wrongClient } from './refusal.ts';
 import { requireVersion } from './require-version.ts';
+import { errorWithState, withDriverErrors } from './transaction-errors.ts';
 
 /** The part of a Sequelize transaction that is used. */
 export interface SequelizeTransaction {
@@ -82,7 +82,7 @@ export function fromSequelize<Root extends SequelizeRoot>(sequelize: Root): Outb
   return {
     side: { query: (text, values) => onConnection(root, (executor) => executor.query(text, values)) },
     inTransaction: (transaction) => executorInTransaction(clientOf(root, transaction)),
-    transaction: (work) => withCommitErrors((begun) => root.transaction(begun), work, driverErrorOf),
+    transaction: (work) => withDriverErrors((begun) => root.transaction(begun), work, driverErrorOf),
     isOpen: (transaction) => isInTransaction(clientOf(root, transaction)),
     afterEnd(transaction, callback) {
       // Hooks of a nested transaction run when its savepoint is released.
@@ -101,11 +101,16 @@ export function fromSequelize<Root extends SequelizeRoot>(sequelize: Root): Outb
 
 /** Sequelize keeps the error of `pg` in one of its own, which has no code. */
 function driverErrorOf(error: unknown): unknown {
-  return (error as { original?: unknown } | null)?.original ?? error;
+  const { name, message, original } = (error ?? {}) as { name?: string; message?: string; original?: unknown };
+  // Its pool had no connection in time. It is also all that Sequelize reports of a server that does not answer.
+  if (name === 'SequelizeConnectionAcquireTimeoutError') return errorWithState('08006', `${name}: ${message}`, error);
+  return original ?? error;
 }
 
 async function onConnection<T>(root: RootInside, work: (executor: Executor) => Promise<T>): Promise<T> {
-  const client = await root.connectionManager.getConnection();
+  const client = await root.connectionManager.getConnection().catch((error) => {
+    throw driverErrorOf(error);
+  });
   try {
     return await work(client as Executor);
   } finally {

@@ -114,9 +114,9 @@ function clientOf(dataSource: object, manager: TypeOrmEntityManager): PgClient {
     );
   }
   const { queryRunner } = inside;
-  if (queryRunner?.isTransactionActive !== true || queryRunner.isReleased === true) {
-    throw refusal('This EntityManager is not in an open transaction.');
-  }
+  if (queryRunner?.isTransactionActive !== true) throw refusal('This EntityManager is not in an open transaction.');
+  // TypeORM releases a connection that is lost. Otherwise the transaction ends first.
+  if (queryRunner.isReleased === true) throw new PostcommitError('POSTCOMMIT_E_CLIENT_CLOSED');
   const client = queryRunner.databaseConnection;
   if (client === undefined || client === null) throw refusal('This EntityManager has no connection yet.');
   return client;

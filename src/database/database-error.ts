@@ -10,7 +10,15 @@ const unreachable = new Set([
   'EHOSTUNREACH',
   'ENETUNREACH',
   'EPIPE',
+  // postgres.js
+  'CONNECT_TIMEOUT',
+  'CONNECTION_CLOSED',
+  'CONNECTION_DESTROYED',
 ]);
+
+/** Without a code: errors of pg, and of the pools of pg, Knex and Sequelize when they have no connection in time. */
+const unreachableText =
+  /connection (terminated|ended|error|timed out)|not queryable|Client was closed|timeout expired|read timeout|timeout exceeded when trying to connect|timeout acquiring a connection/i;
 
 /** What waits for locks of the outbox, as the context of an error names it: its functions, and the INSERT of the inbox. */
 const ourStatements =
@@ -30,10 +38,7 @@ export function sqlState(error: unknown): string | undefined {
 export function isConnectionFailure(error: unknown): boolean {
   const code = sqlState(error);
   if (code === undefined) {
-    const message = error instanceof Error ? error.message : '';
-    return /connection (terminated|ended|error)|not queryable|Client was closed|timeout expired|read timeout/i.test(
-      message,
-    );
+    return error instanceof Error && unreachableText.test(error.message);
   }
   // 08: connection exceptions; 57P01-57P05: the server is shutting down or ended the session.
   return unreachable.has(code) || isMissingSocket(error) || code.startsWith('08') || code.startsWith('57P');
@@ -119,6 +124,8 @@ export function codedDatabaseError(error: unknown): unknown {
     case '3D000':
     case '53300':
       return coded('POSTCOMMIT_E_DATABASE_REFUSED');
+    case 'CONNECTION_ENDED': // postgres.js, after sql.end()
+      return coded('POSTCOMMIT_E_CLIENT_CLOSED');
   }
   if (/after calling end on the pool/.test(String(message))) return coded('POSTCOMMIT_E_CLIENT_CLOSED');
   if (isRefusal(code, String(message))) return coded('POSTCOMMIT_E_DATABASE_REFUSED');

@@ -273,6 +273,7 @@ export class Outbox<Tx, BatchStatement = never, Event extends OutboxEvent = Outb
     const isolationStatement = isolation && `set transaction ${isolationSql(isolation)}`;
     let queues: string[] = [];
     let isCommitting = false;
+    let thrown: { readonly error: unknown } | undefined;
     const result = await this.#db
       .transaction(async (tx) => {
         const marker = randomUUID();
@@ -289,13 +290,18 @@ export class Outbox<Tx, BatchStatement = never, Event extends OutboxEvent = Outb
           queues = buffer.hasWritten ? [allQueues] : queuesOf(rest);
           isCommitting = true;
           return result;
+        } catch (error) {
+          thrown = { error };
+          throw error;
         } finally {
           buffer.close();
           closeBuffer(tx);
         }
       })
       .catch((error: unknown) => {
-        if (!isCommitting || !isConnectionFailure(error)) throw error;
+        // Of BEGIN, or of a connection that was lost before the work ended.
+        if (!isCommitting) throw thrown?.error === error ? error : codedDatabaseError(error);
+        if (!isConnectionFailure(error)) throw error;
         throw new PostcommitError('POSTCOMMIT_E_COMMIT_UNKNOWN', undefined, { cause: error });
       });
     this.#notifier.notifyAfterCommit(queues);

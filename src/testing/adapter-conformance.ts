@@ -3,6 +3,7 @@ import type { Isolation } from '../emit/isolation.ts';
 import type { OutboxDatabase } from '../emit/outbox-database.ts';
 import { administrationChecks } from './adapter-administration.ts';
 import { faultChecks } from './adapter-faults.ts';
+import { outageChecks } from './adapter-outage.ts';
 import { refusalChecks } from './adapter-refusals.ts';
 import { transactionChecks } from './adapter-transactions.ts';
 import type { ConformanceCheck } from './publisher-conformance.ts';
@@ -16,7 +17,8 @@ export interface AdapterHarness<Tx> {
   connect(database: ConformanceDatabase): Promise<AdapterClient<Tx>>;
   /**
    * A migrated database for the suite alone: it deletes all events, and creates the table `conformance_orders`. Checks
-   * that end sessions need a role that may call `pg_terminate_backend`.
+   * that end sessions need a role that may call `pg_terminate_backend`. Checks of outages put a proxy on 127.0.0.1 in front of it, so
+   * its connection string is a URL with a host, and the client must not check the name in a certificate.
    */
   database: ConformanceDatabase;
   /** Another one, migrated too. It must have another name. */
@@ -61,6 +63,7 @@ export function adapterConformance<Tx>(harness: AdapterHarness<Tx>): Conformance
     ...transactionChecks(harness),
     ...refusalChecks(harness),
     ...faultChecks(harness),
+    ...outageChecks(harness),
     ...administrationChecks(harness),
   ];
 }

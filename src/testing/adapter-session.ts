@@ -29,9 +29,13 @@ export function adapterCheck<Tx>(harness: AdapterHarness<Tx>, name: string, work
   return { name, run: () => withAdapterSession(harness, work) };
 }
 
-async function withAdapterSession<Tx>(harness: AdapterHarness<Tx>, work: AdapterCheck<Tx>): Promise<void> {
+export async function withAdapterSession<Tx>(
+  harness: AdapterHarness<Tx>,
+  work: AdapterCheck<Tx>,
+  database = harness.database,
+): Promise<void> {
   await empty(harness.database);
-  const client = await harness.connect(harness.database);
+  const client = await harness.connect(database);
   try {
     await work(openSession(harness, client));
   } finally {

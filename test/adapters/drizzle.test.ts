@@ -11,6 +11,7 @@ import { createTestDatabase } from '../support/database.ts';
 import { createOrders, nothing, one, orderCreated, written } from '../support/orders.ts';
 import { quietPool } from '../support/quiet-pool.ts';
 import { countNotifications } from './notifications.ts';
+import { endingConnections } from './pool-ends.ts';
 import { runAdapterConformance } from './run-conformance.ts';
 
 type Db = PgDatabase<PgQueryResultHKT, Record<string, never>>;
@@ -26,7 +27,9 @@ interface Opened {
 const drivers: Record<string, (url: string) => Promise<Opened>> = {
   'node-postgres': async (url) => {
     const pool = quietPool(url, { max: 4 });
-    return { db: drizzlePg(pool) as unknown as Db, driver: { 'the pool': pool }, close: () => pool.end() };
+    // Drizzle does not give a connection back on which BEGIN has failed.
+    const close = endingConnections(pool);
+    return { db: drizzlePg(pool) as unknown as Db, driver: { 'the pool': pool }, close };
   },
   'postgres.js': async (url) => {
     const client = postgres(url, { max: 4, onnotice: () => {} });

@@ -7,6 +7,7 @@ import { createTestDatabase } from '../support/database.ts';
 import { createOrders, nothing, one, orderCreated, written } from '../support/orders.ts';
 import { countNotifications } from './notifications.ts';
 import { runAdapterConformance } from './run-conformance.ts';
+import { testStalledServer } from './stalled-server.ts';
 
 const connectTo = (connection: string, options: Knex.Config = {}) =>
   knex({ client: 'pg', connection, pool: { min: 0, max: 4 }, ...options });
@@ -28,6 +29,10 @@ async function connect(connectionString: string): Promise<AdapterClient<Knex.Tra
 }
 
 runAdapterConformance('fromKnex', connect);
+testStalledServer('fromKnex', (url) => {
+  const db = connectTo(url, { acquireConnectionTimeout: 300 });
+  return { db: fromKnex(db), close: () => db.destroy() };
+});
 
 describe('fromKnex', () => {
   async function scene(options?: Knex.Config) {

@@ -1,7 +1,7 @@
 import type pg from 'pg';
 
 /**
- * For clients that do not give a connection back whose COMMIT or ROLLBACK has failed, and would wait for it when they close.
+ * For clients that do not give a connection back whose BEGIN, COMMIT or ROLLBACK has failed, and would wait for it when they close.
  * Returns what ends all connections of the pool, one by one. Call it before the first connection is opened.
  */
 export function endingConnections(pool: pg.Pool): () => Promise<void> {

@@ -1,12 +1,14 @@
+import { randomUUID } from 'node:crypto';
 import postgres from 'postgres';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { fromPostgresJs } from '../../src/adapters/postgres-js.ts';
-import { createOutbox } from '../../src/index.ts';
+import { createInbox, createOutbox } from '../../src/index.ts';
 import type { AdapterClient } from '../../src/testing/index.ts';
 import { createTestDatabase } from '../support/database.ts';
 import { createOrders, nothing, one, orderCreated, written } from '../support/orders.ts';
 import { countNotifications } from './notifications.ts';
 import { runAdapterConformance } from './run-conformance.ts';
+import { testStalledServer } from './stalled-server.ts';
 
 const connectTo = (url: string, options: postgres.Options<Record<string, never>> = {}) =>
   postgres(url, { max: 5, onnotice: () => {}, ...options });
@@ -29,6 +31,10 @@ async function connect(connectionString: string): Promise<AdapterClient<postgres
 }
 
 runAdapterConformance('fromPostgresJs', connect);
+testStalledServer('fromPostgresJs', (url) => {
+  const sql = connectTo(url, { connect_timeout: 1 });
+  return { db: fromPostgresJs(sql), close: () => sql.end({ timeout: 1 }) };
+});
 
 describe('fromPostgresJs', () => {
   async function scene(options?: postgres.Options<Record<string, never>>) {
@@ -108,6 +114,29 @@ describe('fromPostgresJs', () => {
       await outbox.emit(tx, orderCreated('1'));
     });
     expect(await written(database)).toEqual(one);
+  });
+
+  test('a connection that is lost in the work of the inbox does not end the process', async () => {
+    const { sql } = await scene();
+    const inbox = createInbox({ db: fromPostgresJs(sql) });
+    const uncaught: unknown[] = [];
+    const note = (error: unknown) => void uncaught.push(error);
+    process.on('uncaughtException', note);
+    onTestFinished(() => void process.off('uncaughtException', note));
+    // The inbox gets the error as early as possible: before sql.begin() has told that its connection is lost.
+    const lost = inbox.transaction({ consumer: 'billing', eventId: randomUUID() }, (tx) =>
+      tx.unsafe('select pg_terminate_backend(pg_backend_pid())'),
+    );
+    await expect(lost).rejects.toMatchObject({ code: 'POSTCOMMIT_E_DATABASE_UNREACHABLE' });
+    await new Promise((resolve) => setImmediate(resolve));
+    await sql`select 1`;
+    expect(uncaught).toEqual([]);
+  });
+
+  test('a client that was ended says so', async () => {
+    const { sql, outbox } = await scene();
+    await sql.end();
+    await expect(outbox.transaction(async () => {})).rejects.toMatchObject({ code: 'POSTCOMMIT_E_CLIENT_CLOSED' });
   });
 
   test('relays are notified after the commit, once', async () => {

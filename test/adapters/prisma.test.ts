@@ -1,8 +1,10 @@
+import { randomUUID } from 'node:crypto';
 import pg from 'pg';
 import { describe, expect, onTestFinished, test } from 'vitest';
+import { codedPrismaError } from '../../src/adapters/prisma/errors.ts';
 import type { PrismaRoot, PrismaTransaction } from '../../src/adapters/prisma.ts';
 import { connectionOf, fromPrisma } from '../../src/adapters/prisma.ts';
-import { createOutbox, createRelay, type OutboxDatabase } from '../../src/index.ts';
+import { createInbox, createOutbox, createRelay, type OutboxDatabase } from '../../src/index.ts';
 import type { AdapterClient } from '../../src/testing/index.ts';
 import { createTestDatabase } from '../support/database.ts';
 import { createOrders, nothing, one, orderCreated, written } from '../support/orders.ts';
@@ -10,6 +12,7 @@ import { countNotifications } from './notifications.ts';
 import { runOrmChecks } from './orm-checks.ts';
 import { type OpenPrisma, openPrisma6, openPrisma7, pg6 } from './prisma-clients.ts';
 import { runAdapterConformance } from './run-conformance.ts';
+import { testStalledServer } from './stalled-server.ts';
 
 /** `nested`: Prisma 7 has nested transactions, Prisma 6 has none. */
 function harness(open: (connectionString: string) => OpenPrisma<PrismaRoot>, { nested }: { nested: boolean }) {
@@ -31,15 +34,22 @@ function harness(open: (connectionString: string) => OpenPrisma<PrismaRoot>, { n
   };
 }
 
+/** An inbox has no use for batches. */
+const forInbox = (db: object) => db as OutboxDatabase<PrismaTransaction>;
+
 const versions = [
   { version: 7, connect: harness(openPrisma7, { nested: true }), open: openPrisma7, driver: pg },
   { version: 6, connect: harness(openPrisma6, { nested: false }), open: openPrisma6, driver: pg6 },
 ] as const;
 
-for (const { version, connect, driver } of versions) {
+for (const { version, connect, open, driver } of versions) {
   runAdapterConformance(`fromPrisma with Prisma ${version}`, connect);
   // Prisma has no hook for the end of a transaction, and its connections cannot be reached.
   runOrmChecks(`fromPrisma with Prisma ${version}`, connect, driver, { wakesAfterCommit: false, seesRawCommit: false });
+  testStalledServer(`fromPrisma with Prisma ${version}`, (url) => {
+    const { prisma, close } = (open as typeof openPrisma7)(url, { connectionTimeoutMillis: 300 });
+    return { db: forInbox(fromPrisma(prisma)), close };
+  });
 }
 
 describe.each(versions)('fromPrisma with Prisma $version', ({ open }) => {
@@ -155,6 +165,11 @@ describe.each(versions)('fromPrisma with Prisma $version', ({ open }) => {
     });
     await expect(late).rejects.toMatchObject({ code: 'P2028' });
     expect(await written(database)).toEqual(nothing);
+    const inbox = createInbox({ db: forInbox(fromPrisma(prisma, { timeoutMs: 100 })) });
+    const lateEvent = inbox.transaction({ consumer: 'billing', eventId: randomUUID() }, async (tx) =>
+      tx.$executeRawUnsafe('select pg_sleep(0.3)'),
+    );
+    await expect(lateEvent).rejects.not.toMatchObject({ code: 'POSTCOMMIT_E_DATABASE_UNREACHABLE' });
   });
 
   test('connectionOf() tells a relay where the database is', async () => {
@@ -191,6 +206,39 @@ describe.each(versions)('fromPrisma with Prisma $version', ({ open }) => {
       }),
     );
   });
+});
+
+// Prisma 6 waits for a driver adapter without a limit.
+test('a transaction of Prisma 7 that gets no connection within maxWaitMs is an outage', async () => {
+  const database = await createTestDatabase();
+  const { prisma, close } = openPrisma7(database.url, { max: 1 });
+  onTestFinished(async () => {
+    await close();
+    await database.close();
+  });
+  const inbox = createInbox({ db: forInbox(fromPrisma(prisma, { maxWaitMs: 200 })) });
+  await prisma.$transaction(async (tx) => {
+    await tx.$executeRawUnsafe('select 1');
+    const late = inbox.transaction({ consumer: 'billing', eventId: randomUUID() }, () => {});
+    await expect(late).rejects.toMatchObject({
+      code: 'POSTCOMMIT_E_DATABASE_UNREACHABLE',
+      cause: { cause: { code: 'P2028' } },
+    });
+  });
+});
+
+test.each([
+  { code: 'P1001' },
+  { code: 'P1002' },
+  { code: 'P1008' },
+  { code: 'P1017' },
+  { code: 'P2024' },
+  { code: 'P2028', message: 'Transaction API error: Unable to start a transaction in the given time.' },
+  // Of a PrismaClientInitializationError.
+  { errorCode: 'P1001' },
+])('the error %o is an outage', (fields) => {
+  const error = codedPrismaError(Object.assign(new Error('no connection'), fields));
+  expect(error).toMatchObject({ code: 'POSTCOMMIT_E_DATABASE_UNREACHABLE' });
 });
 
 test.each([

@@ -8,6 +8,7 @@ import { createTestDatabase } from '../support/database.ts';
 import { createOrders, insertOrder, nothing, one, orderCreated, written } from '../support/orders.ts';
 import { runOrmChecks } from './orm-checks.ts';
 import { runAdapterConformance } from './run-conformance.ts';
+import { testStalledServer } from './stalled-server.ts';
 
 const open = (connectionString: string) => new Sequelize(connectionString, { logging: false, pool: { max: 6 } });
 
@@ -26,6 +27,10 @@ async function connect(connectionString: string): Promise<AdapterClient<Transact
 
 runAdapterConformance('fromSequelize', connect);
 runOrmChecks('fromSequelize', connect, pg);
+testStalledServer('fromSequelize', (url) => {
+  const sequelize = new Sequelize(url, { logging: false, pool: { max: 6, acquire: 300 } });
+  return { db: fromSequelize(sequelize), close: () => sequelize.close() };
+});
 
 describe('fromSequelize', () => {
   async function scene() {

@@ -3,6 +3,8 @@ import type { PgClient } from '../pg/client.ts';
 /** What `em.getTransactionContext()` returns in MikroORM 6: a transaction of Knex. */
 export interface KnexContext {
   isCompleted(): boolean;
+  /** Settles when the transaction has ended. */
+  readonly executionPromise: Promise<unknown>;
   readonly client: { acquireConnection(): Promise<PgClient> };
   readonly parentTransaction?: KnexContext;
 }
@@ -47,8 +49,10 @@ export class TransactionLog {
     beforeTransactionStart: ({ em, transaction }: TransactionEvent) => {
       this.#outer.set(em, transaction);
     },
-    afterTransactionStart: ({ em, transaction }: TransactionEvent) => {
-      if (transaction) this.#open(transaction, this.#outer.get(em));
+    afterTransactionStart: async ({ em, transaction }: TransactionEvent) => {
+      if (transaction === undefined) return;
+      await requireBegun(transaction);
+      this.#open(transaction, this.#outer.get(em));
     },
     beforeTransactionCommit: ({ transaction }: TransactionEvent) => this.#end(transaction),
     beforeTransactionRollback: ({ transaction }: TransactionEvent) => this.#end(transaction),
@@ -101,5 +105,12 @@ export class TransactionLog {
   #outermost(context: object): object {
     const outer = (context as Partial<KnexContext>).parentTransaction ?? this.#entries.get(context)?.parent;
     return outer ? this.#outermost(outer) : context;
+  }
+}
+
+/** When BEGIN fails, Knex opens a transaction that has ended, and only this promise has the error. MikroORM does not look at it. */
+async function requireBegun(context: object): Promise<void> {
+  if (isKnex(context as TransactionContext) && (context as KnexContext).isCompleted()) {
+    await (context as KnexContext).executionPromise;
   }
 }
