@@ -2,7 +2,7 @@ import { setMaxListeners } from 'node:events';
 import { isConnectionFailure } from '../database/database-error.ts';
 import { PostcommitError } from '../errors.ts';
 import { retryDelayMs } from '../relay/event/backoff.ts';
-import { freeLossesMax } from '../relay/event/connection-losses.ts';
+import { ConnectionLosses } from '../relay/event/connection-losses.ts';
 import { isReject } from '../relay/event/reject.ts';
 import { inRemoteSpan, type MessagingOperation } from '../telemetry/spans.ts';
 import type { ReceivedEvent } from '../wire/received-event.ts';
@@ -56,6 +56,8 @@ export class EventProcessor {
   readonly #reports: ProcessorReports;
   /** Whether an outage of the inbox's database is waited out. Otherwise the event is `unavailable` at once. */
   readonly #waitsOutOutages: boolean;
+  /** By event, across deliveries: where an outage is not waited out, each delivery ends with its first loss. */
+  readonly #losses = new ConnectionLosses();
 
   constructor(options: ResolvedConsumerOptions, reports: ProcessorReports, waitsOutOutages: boolean) {
     this.#options = options;
@@ -65,7 +67,6 @@ export class EventProcessor {
 
   async process(event: ReceivedEvent, origin: MessageOrigin, signals: ProcessorSignals): Promise<Processed> {
     let outages = 0;
-    let losses = 0;
     let newest: ReceivedEvent | undefined;
     for (let attempt = 1; ; ) {
       if (signals.ending.aborted) return released;
@@ -78,10 +79,12 @@ export class EventProcessor {
       } catch (error) {
         result = { kind: this.#waitsForCatalogue(error) ? 'unavailable' : 'rejected', error, attempts: 0 };
       }
+      // Neither a stop nor an outage ends a row of losses.
+      if (result.kind !== 'released' && result.kind !== 'unavailable') this.#losses.forget(event.id);
       if (!('error' in result)) return result;
       const { error } = result;
       // A handler may end its own connection with every call: without a bound its event would be tried forever.
-      const isFree = !result.isLoss || ++losses <= freeLossesMax;
+      const isFree = !result.isLoss || this.#losses.isFree(event.id);
       const kind = isFree ? result.kind : 'failed';
       if (kind === 'rejected') return result;
       // Its attempts go on where the broker delivers it next.
@@ -92,7 +95,6 @@ export class EventProcessor {
         delayMs = Math.min(outageDelayMaxMs, 100 * 2 ** Math.min(outages++, 10));
         this.#reports.unavailable(event, delayMs, error);
       } else {
-        if (!result.isLoss) losses = 0;
         delayMs = retryDelayMs(this.#options.retry, attempt);
         if (delayMs === undefined) return { kind: 'failed', error, attempts: attempt };
         this.#reports.failed(event, attempt, delayMs, error);

@@ -166,6 +166,27 @@ describe('the consumer of webhooks', () => {
     expect(await response.text()).toBe('The inbox is unavailable.');
   });
 
+  test('answers 500 when an event has lost its connection more than twice in a row, over several requests', async () => {
+    let behave: (tx: pg.PoolClient) => unknown = () => {};
+    const handle = async (_event: unknown, { tx }: { tx: pg.PoolClient }) => void (await behave(tx));
+    const { consumer, url } = await booking({ handle } as Partial<WebhookConsumerOptions<pg.PoolClient>>);
+    const id = randomUUID();
+    const endSession = (tx: pg.PoolClient) => tx.query('select pg_terminate_backend(pg_backend_pid())');
+    const statuses = async (behaviours: (typeof behave)[]) => {
+      const found: number[] = [];
+      for (behave of behaviours) found.push((await fetch(url, signed(id))).status);
+      return found;
+    };
+    expect(await statuses(Array(4).fill(endSession))).toEqual([503, 503, 500, 500]);
+    expect(consumer.stats()).toMatchObject({ failed: 2, deadLettered: 0 });
+    const fail = () => Promise.reject(new Error('another error'));
+    expect(await statuses([fail, endSession, endSession, endSession])).toEqual([500, 503, 503, 500]);
+    // The losses of other events are counted by themselves.
+    behave = endSession;
+    expect((await fetch(url, signed(randomUUID()))).status).toBe(503);
+    expect(await statuses([() => {}])).toEqual([204]);
+  });
+
   test('takes inFlightMax and waitingMax verified requests at once', async () => {
     const finish = deferred();
     const { consumer, url } = await booking({ inFlightMax: 1, waitingMax: 1 }, () => finish.promise);

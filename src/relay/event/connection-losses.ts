@@ -4,7 +4,7 @@ export const freeLossesMax = 2;
 const callsMax = 10_000;
 
 /**
- * Counts how often in a row a transactional handler lost its connection with the same event. An outage must cost no attempt (G6). But
+ * Counts how often in a row a handler lost the connection of its transaction with the same event. An outage must cost no attempt (G6). But
  * a handler may end its own connection, or crash the server, with every call, and nothing distinguishes that from an outage: without
  * a bound such an event would be tried forever (G7).
  */
