@@ -14,6 +14,8 @@ export interface RunToEndOptions {
   isStopping: () => boolean;
 }
 
+const claimPauseMsMax = 50;
+
 /**
  * Delivers what is in the queue now. Returns whether nothing more can be claimed: not if the relay stops before. Fails when the database is unreachable for
  * longer than a lease: fail fast, because the caller is waiting.
@@ -25,8 +27,10 @@ export async function runToEnd(options: RunToEndOptions): Promise<boolean> {
     while (!complete && !isStopping()) {
       await whenLeased(options);
       const unshelved = await destinations.refresh();
-      const { claimed, exhausted } = await lanes.claimOnce();
+      const { claimed, exhausted, pauseMs = 0 } = await lanes.claimOnce();
       await whenSettled(options);
+      // It examines what other relays have only now and then.
+      if (claimed === 0 && !exhausted && pauseMs > 0) await sleep(Math.min(pauseMs, claimPauseMsMax));
       // Without a lease nothing was claimed, even if there are events.
       complete = claimed + unshelved === 0 && exhausted && lease.valid && !(await destinations.probed());
     }

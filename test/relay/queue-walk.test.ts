@@ -50,19 +50,37 @@ describe('QueueWalk', () => {
     const { look } = begin();
     expect(look(10, nothing)).toMatchObject({ ownShards: true, exhausted: false, pauseMs: 40 });
     expect(look(30, nothing)).toMatchObject({ ownShards: true, exhausted: false, pauseMs: 20 });
-    expect(look(50, nothing)).toMatchObject({ ownShards: false, readyMax: room, exhausted: true });
+    expect(look(50, nothing)).toMatchObject({ ownShards: false, readyMax: 32, exhausted: true });
     expect(look(60, nothing)).toMatchObject({ ownShards: true, exhausted: false, pauseMs: 40 });
   });
 
-  test('walks through everything to the end once its own shards are done', () => {
+  test('without events of its own, walks through everything to the end in glances, 20 times a second', () => {
     const { look } = begin();
-    const some = (reached: string): LookResult => ({ ...full(reached), claimed: 10 });
+    const blocked = (reached: string): LookResult => ({ ...full(reached), claimed: 0 });
     look(100, nothing);
-    expect(look(100, some('1000'))).toMatchObject({ ownShards: false, floor: '0' });
-    expect(look(110, some('2000'))).toMatchObject({ ownShards: false, floor: '1000' });
-    // It brought something, so what it passed over is looked at again.
-    expect(look(120, nothing)).toMatchObject({ ownShards: false, floor: '2000', exhausted: false });
-    expect(look(121, nothing)).toMatchObject({ ownShards: false, floor: '0', exhausted: true });
+    expect(look(100, blocked('32'))).toMatchObject({ ownShards: false, floor: '0', readyMax: 32, exhausted: false });
+    // Nothing of its own in between, so it pauses.
+    expect(look(110, nothing)).toMatchObject({ ownShards: true, exhausted: false, pauseMs: 40 });
+    expect(look(150, blocked('96'))).toMatchObject({ ownShards: false, floor: '32', readyMax: 64 });
+    look(151, nothing);
+    // The start in between, four times a second; then it walks on.
+    expect(look(360, blocked('40'))).toMatchObject({ ownShards: false, floor: '0', readyMax: 128 });
+    look(361, nothing);
+    expect(look(410, blocked('400'))).toMatchObject({ ownShards: false, floor: '96', readyMax: 256 });
+    look(411, nothing);
+    expect(look(460, nothing)).toMatchObject({ ownShards: false, floor: '400', exhausted: true, pauseMs: 50 });
+  });
+
+  test('without events of its own, claims those that no relay works on in glances that grow, without a pause', () => {
+    const { look } = begin();
+    const sizes: number[] = [];
+    for (let n = 0; n < 7; n++) {
+      expect(look(100 + n, nothing)).toMatchObject({ ownShards: true, pauseMs: 0 });
+      const { ownShards, readyMax } = look(100 + n, full(String(n + 1)));
+      expect(ownShards).toBe(false);
+      sizes.push(readyMax);
+    }
+    expect(sizes).toEqual([32, 64, 128, 256, 512, room, room]);
   });
 
   test('when everything is full of events that can be claimed, its own are first again', () => {

@@ -93,9 +93,10 @@ export class QueueLanes implements Lane {
   async claimOnce(): Promise<ClaimReport> {
     const total: ClaimReport = { claimed: 0, exhausted: true, pauseMs: undefined };
     for (const { lane } of this.#all) {
-      const { claimed, exhausted } = await lane.claimOnce();
+      const { claimed, exhausted, pauseMs } = await lane.claimOnce();
       total.claimed += claimed;
       total.exhausted &&= exhausted;
+      if (pauseMs !== undefined) total.pauseMs = Math.min(total.pauseMs ?? pauseMs, pauseMs);
     }
     return total;
   }

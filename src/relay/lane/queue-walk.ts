@@ -47,9 +47,10 @@ interface Walk {
  * decides when an event is found, never whether.
  *
  * There are two walks: one in the relay's own shards, so that several relays do not examine and lock each other's events, and
- * one through all shards, made when the relay has run out of its own events. Until then, it takes a small sample of all
- * shards (a glance) once a second, each starting where the last one ended, and a larger one soon after a glance found events
- * that no relay works on: their relay may be stuck or dead. Time is passed in.
+ * one through all shards, in small samples (glances), each starting where the last one ended: once a second, and 20 times a
+ * second when the relay has run out of its own events. Most of what it finds there is behind events that another relay has
+ * claimed. After a glance that found events that no relay works on (their relay may be stuck or dead) a larger one follows soon,
+ * and at once if the relay has none of its own. Time is passed in.
  */
 export class QueueWalk {
   readonly #own = newWalk();
@@ -85,11 +86,12 @@ export class QueueWalk {
   next(now: number, readyMax: number): Look {
     this.#choose(now);
     const walk = this.#current;
-    const isGlance = walk === this.#all && !this.#ownDone;
-    const fromStartMs = isGlance ? glanceFromStartMs : fromStartEveryMs;
+    const isGlance = walk === this.#all;
+    const fromStartMs = isGlance && !this.#ownDone ? glanceFromStartMs : fromStartEveryMs;
     const fromStart = walk.floor === '0' || now - walk.fromStartAt >= fromStartMs;
     if (fromStart) walk.fromStartAt = now;
-    if (fromStart && isGlance) walk.floor = '0';
+    // Without events of its own it must come to the end of the others' at some time, and starts over only then.
+    if (fromStart && isGlance && !this.#ownDone) walk.floor = '0';
     return {
       floor: fromStart ? '0' : walk.floor,
       ownShards: walk === this.#own,
@@ -110,10 +112,14 @@ export class QueueWalk {
     if (!atEnd) {
       if (reached !== undefined && compareSeq(reached, walk.floor) > 0) walk.floor = reached;
       const isFruitful = claimed * 2 > readyMax;
-      if (walk === this.#all && !this.#ownDone) this.#endGlance(now, isFruitful);
-      // Perhaps a new backlog: own shards first. If there is none, all shards are next again, without a pause.
-      else if (walk === this.#all && isFruitful) this.#current = this.#own;
-      if (isFruitful || walk === this.#own) this.#ownDone = false;
+      if (walk === this.#all && this.#ownDone && isFruitful) {
+        // Perhaps a new backlog: own shards first. If there is none, all shards are next again, without a pause.
+        this.#current = this.#own;
+        this.#glance = Math.min(glanceMax, this.#glance * 2);
+      } else if (walk === this.#all) {
+        this.#endGlance(now, isFruitful);
+      }
+      this.#ownDone = false;
       return { exhausted: false };
     }
     // A walk of several claims that claimed something is followed by another one: events it skipped may be free now.

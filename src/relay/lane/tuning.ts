@@ -32,11 +32,11 @@ export const fullLookEveryMs = 30_000;
 
 /** How often a claim starts from the oldest event again while a backlog is claimed. */
 export const fromStartEveryMs = 250;
-/** How long a relay without events of its own leaves those of other relays alone. */
+/** How often a relay without events of its own examines those of other relays. */
 export const allAfterMs = 50;
 /**
- * How often a relay with enough events of its own examines those of other relays, and how many it examines first. Claims of a
- * full batch would lock what the others are about to claim: four relays used 1.8 times the processor time of one.
+ * How often a relay with enough events of its own examines those of other relays, and how many any relay examines first. Claims
+ * of a full batch would lock what the others are about to claim: four relays used 1.8 times the processor time of one.
  */
 export const glanceEveryMs = 1_000;
 export const glanceAgainMs = 250;
