@@ -2,6 +2,7 @@
 interface Numbered {
   /** The position in the stream. */
   readonly seq?: number | undefined;
+  readonly data: Uint8Array;
 }
 
 interface RedeliveriesOptions<Message> {
@@ -18,6 +19,11 @@ interface RedeliveriesOptions<Message> {
 const quietMs = 1_000;
 /** JetStream's default of `max_ack_pending`, which bounds them on the server. */
 const newerMax = 1_000;
+/**
+ * 64 MiB. A message of NATS has up to 1 MB by default, and up to 64 MB by configuration: 1,000 of them would exhaust the memory of the
+ * process, which begins to hold them as it starts, so that it would never get further.
+ */
+const newerBytesMax = 67_108_864;
 
 /**
  * Holds new messages back until NATS has delivered again what it had delivered before this process started: they may be of the same
@@ -27,6 +33,7 @@ export class Redeliveries<Message extends Numbered> {
   readonly #options: RedeliveriesOptions<Message>;
   readonly #seen = new Set<number>();
   readonly #newer: Message[] = [];
+  #newerBytes = 0;
   /** For how much longer messages are read until it is over. */
   #remainingMs: number;
   #resumedAt = 0;
@@ -49,7 +56,8 @@ export class Redeliveries<Message extends Numbered> {
     const { seq = 0 } = message;
     if (!this.#isOver && seq > lastSeq) {
       this.#newer.push(message);
-      if (this.#newer.length >= newerMax) this.#end();
+      this.#newerBytes += message.data.length;
+      if (this.#newer.length >= newerMax || this.#newerBytes >= newerBytesMax) this.#end();
       return;
     }
     deliver(message);
@@ -77,6 +85,7 @@ export class Redeliveries<Message extends Numbered> {
   /** Returns what was held back. */
   stop(): Message[] {
     this.pause();
+    this.#newerBytes = 0;
     return this.#newer.splice(0);
   }
 

@@ -248,6 +248,31 @@ describe('the consumer of NATS JetStream', () => {
     finish.resolve();
   });
 
+  test('holds back 64 MiB of newer messages at most', async () => {
+    const { stream, manager, open, get } = await createStream({ ack_wait: nanos(120_000) });
+    const publish = async (n: number, bytes = 0) =>
+      jetstream(connection).publish(stream, String(envelopeOf('a', n).body).padEnd(bytes));
+    await publish(0);
+    const crashed = await open();
+    await receive(await get(crashed), 1);
+    await crashed.close();
+    const calls: number[] = [];
+    const consumer = consumeNats({
+      consumer: () => get(connection),
+      logger: silent,
+      handle: (event) => void calls.push(numberOf(event)),
+    });
+    onTestFinished(() => consumer.stop());
+    await consumer.start();
+    for (let n = 1; n <= 66; n++) await publish(n, 1_000_000);
+    const undelivered = async () => (await manager.consumers.info(stream, 'billing')).num_pending;
+    await until(async () => (await undelivered()) === 0, { what: 'they are delivered', timeoutMs: 20_000 });
+    expect(calls).toEqual([]);
+    for (let n = 67; n <= 68; n++) await publish(n, 1_000_000);
+    await until(() => calls.length >= 68, { what: 'they are processed, long before ack_wait', timeoutMs: 20_000 });
+    expect(calls).toEqual(Array.from({ length: 68 }, (_, n) => n + 1));
+  });
+
   test('stop resolves when NATS has the acknowledgements that are in flight', async () => {
     const { stream, manager, get } = await createStream();
     const { hostname, port } = new URL(server.url);
