@@ -292,7 +292,7 @@ function toClaimedRow(
   begun: Begun | undefined,
   row: unknown[] | undefined,
 ): ClaimedRow {
-  return {
+  const claimed: ClaimedRow = {
     seq,
     key,
     queue,
@@ -303,23 +303,33 @@ function toClaimedRow(
     owed: begun?.owed ?? none,
     replayId: begun?.replayId ?? null,
     shelved: none,
-    ...eventOf(row),
+    id: '',
+    aggregateType: '',
+    aggregateId: '',
+    type: '',
+    schemaVersion: 1,
+    orderingKey: null,
+    payloadJson: undefined,
+    headersJson: '{}',
+    createdAtMs: Number.NaN,
+    attemptsMax: undefined,
   };
+  if (row) fillIn(claimed, row);
+  return claimed;
 }
 
-function eventOf(row: unknown[] | undefined) {
-  return {
-    id: (row?.[1] as string | undefined) ?? '',
-    aggregateType: (row?.[2] as string | undefined) ?? '',
-    aggregateId: (row?.[3] as string | undefined) ?? '',
-    type: (row?.[4] as string | undefined) ?? '',
-    schemaVersion: (row?.[5] as number | null | undefined) ?? 1,
-    orderingKey: (row?.[6] as string | null | undefined) ?? null,
-    payloadJson: (row?.[7] as string | null | undefined) ?? undefined,
-    headersJson: (row?.[8] as string | null | undefined) ?? '{}',
-    createdAtMs: Number(row?.[9]) / 1_000,
-    attemptsMax: (row?.[10] as number | null | undefined) ?? undefined,
-  };
+/** Copies the columns of the log into the event, field by field: spreading a second object takes twice as long. */
+function fillIn(claimed: ClaimedRow, row: readonly unknown[]): void {
+  claimed.id = row[1] as string;
+  claimed.aggregateType = row[2] as string;
+  claimed.aggregateId = row[3] as string;
+  claimed.type = row[4] as string;
+  claimed.schemaVersion = (row[5] as number | null) ?? 1;
+  claimed.orderingKey = row[6] as string | null;
+  claimed.payloadJson = (row[7] as string | null) ?? undefined;
+  claimed.headersJson = (row[8] as string | null) ?? '{}';
+  claimed.createdAtMs = Number(row[9]) / 1_000;
+  claimed.attemptsMax = (row[10] as number | null) ?? undefined;
 }
 
 /** As claim_many reads them, but without the payload and without headers over the inline limit. */
@@ -336,7 +346,7 @@ export async function readClaimed(query: ArrayQuery, schema: string, rows: reado
   for (const claimed of rows) {
     try {
       const { rows: found } = await query(readClaimedSql(schema), [claimed.seq]);
-      Object.assign(claimed, eventOf(found[0]));
+      if (found[0]) fillIn(claimed, found[0]);
     } catch (error) {
       if (!isUnreadable(error)) throw error;
       claimed.unreadable = error;

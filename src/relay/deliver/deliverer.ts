@@ -4,6 +4,7 @@ import { DeliveredEvent } from '../../wire/delivered-event.ts';
 
 import type { ClaimedEvent } from '../event/claimed-event.ts';
 import { ConnectionLosses } from '../event/connection-losses.ts';
+import { IndexedSet } from '../event/indexed-set.ts';
 import type { EventOutcome, NamedOutcome, TargetOutcome } from '../event/outcome.ts';
 import { combine, delivered, released, unavailable } from '../event/outcome.ts';
 import { isReject } from '../event/reject.ts';
@@ -50,7 +51,7 @@ const soleTargetsMax = 1_000;
  */
 export class Deliverer {
   readonly #options: DelivererOptions;
-  readonly #calls = new Set<HandlerCall>();
+  readonly #calls = new IndexedSet<HandlerCall>();
   /** The batch of each call that has one. */
   readonly #batchOf = new WeakMap<HandlerCall, HandlerBatch>();
   readonly #batches = new HandlerBatches((batch) => this.#callBatch(batch));
@@ -74,7 +75,7 @@ export class Deliverer {
   /** Aborts all deliveries in flight. Those that still finish count; the others are released. */
   abandon(reason: Error): void {
     this.#batches.abandon();
-    for (const call of [...this.#calls]) call.abandon(reason);
+    for (const call of this.#calls.items()) call.abandon(reason);
     for (const destination of this.#options.destinations.values()) destination.abandon(reason);
   }
 
@@ -83,7 +84,7 @@ export class Deliverer {
    * again beside it. Messages to destinations are on their way.
    */
   abort({ seq }: ClaimedEvent, reason: Error): void {
-    for (const call of [...this.#calls]) {
+    for (const call of this.#calls.items()) {
       const batch = this.#batchOf.get(call);
       if (batch ? batch.cancel(seq) : call.seq === seq) call.abandon(reason);
     }
@@ -253,7 +254,7 @@ export class Deliverer {
       () => {
         this.#timeoutCheck = undefined;
         const now = performance.now();
-        for (const call of [...this.#calls]) call.checkTime(now);
+        for (const call of this.#calls.items()) call.checkTime(now);
         if (this.#calls.size > 0) this.#checkTimeouts();
       },
       Math.min(timeoutCheckMsMax, this.#options.timeoutMsMin),

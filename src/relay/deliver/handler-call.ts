@@ -2,6 +2,7 @@ import { PostcommitError } from '../../errors.ts';
 import { shown } from '../../format.ts';
 import type { ClaimedRow } from '../../outbox/delivering/claim.ts';
 import type { DeliveredEvent } from '../../wire/delivered-event.ts';
+import type { Indexed } from '../event/indexed-set.ts';
 import type { ProgressReport, ProgressWriter } from '../progress/progress-writer.ts';
 import type { Handler, HandlerContext } from './handlers.ts';
 
@@ -13,7 +14,8 @@ const extensionMsMax = 86_400_000;
 export type ProgressSink = Pick<ProgressWriter, 'changed' | 'ended'>;
 
 /** One call of one handler: the context it is given, its time limit, and how it ended. Ends exactly once. */
-export class HandlerCall implements HandlerContext {
+export class HandlerCall implements HandlerContext, Indexed {
+  indexInSet = -1;
   readonly handler: string;
   readonly #row: ClaimedRow;
   readonly #timeoutMs: number;

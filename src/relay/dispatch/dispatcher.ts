@@ -103,6 +103,11 @@ export class Dispatcher {
         continue;
       }
       const queue = this.#queues.getOrAdd(event.key);
+      // The common case: nothing else of this key is buffered, so the array is not needed.
+      if (queue.front === 0 && queue.behind.length === 0) {
+        this.#leadWith(queue, event);
+        continue;
+      }
       queue.behind.push(event);
       this.#lead(queue);
       if (queue.behind.length > 0 && queue.blocks(event.queue)) this.#slots.of(event).blocked++;
@@ -216,9 +221,13 @@ export class Dispatcher {
     for (let next = queue.behind[0]; next !== undefined; next = queue.behind[0]) {
       if (queue.front > 0 && queue.front >= this.#runMax(queue.tail as ClaimedEvent, next)) return;
       queue.behind.shift();
-      queue.lead(next);
-      if (this.#offer(next)) queue.awaitSlot();
+      this.#leadWith(queue, next);
     }
+  }
+
+  #leadWith(queue: KeyQueue, event: ClaimedEvent): void {
+    queue.lead(event);
+    if (this.#offer(event)) queue.awaitSlot();
   }
 
   #runMax(previous: ClaimedEvent, next: ClaimedEvent): number {

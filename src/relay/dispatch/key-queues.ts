@@ -93,10 +93,18 @@ export class KeyQueues {
 
 type ByKey = ReadonlyMap<string, KeyQueue>;
 
+/** Returns the entries whose queue matches. Does not copy the whole map: the next claim waits for this. */
+function entriesWhere(keys: ByKey, matches: (queue: KeyQueue) => boolean): [string, KeyQueue][] {
+  const found: [string, KeyQueue][] = [];
+  for (const entry of keys) if (matches(entry[1])) found.push(entry);
+  return found;
+}
+
 /** The keys with a long backlog in a queue, or a slow delivery, and how much of the queue's buffer each may have. */
 function crowdedKeys(keys: ByKey, queueName: string, target: number, now: number): LimitedKey[] {
-  const crowded = [...keys].filter(
-    ([, queue]) => queue.concerns(queueName) && !queue.blocks(queueName) && (queue.isSlow(now) || queue.hasEnough(now)),
+  const crowded = entriesWhere(
+    keys,
+    (queue) => (queue.isSlow(now) || queue.hasEnough(now)) && queue.concerns(queueName) && !queue.blocks(queueName),
   );
   const fairShare = Math.max(0, Math.floor((target * crowdedShare) / crowded.length) - 1);
   return crowded.map(([key, queue]) => ({
@@ -112,7 +120,7 @@ function crowdedKeys(keys: ByKey, queueName: string, target: number, now: number
  * because they would be released again.
  */
 function blockedKeys(keys: ByKey, queueName: string, blockedMax: number, now: number): LimitedKey[] {
-  const blocked = [...keys].filter(([, queue]) => queue.blocks(queueName));
+  const blocked = entriesWhere(keys, (queue) => queue.blocks(queueName));
   let forLong = 0;
   for (const [, queue] of blocked) {
     queue.noteBlocks(now);

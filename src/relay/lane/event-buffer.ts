@@ -1,6 +1,7 @@
 import { inlineBytesMax } from '../../outbox/delivering/load-payload.ts';
 
 import type { ClaimedEvent } from '../event/claimed-event.ts';
+import { IndexedSet } from '../event/indexed-set.ts';
 import { isSuspect, suspectsMax } from '../event/suspicion.ts';
 
 import { Pace } from './pace.ts';
@@ -24,7 +25,7 @@ export interface EventBufferOptions {
 export class EventBuffer {
   readonly #options: EventBufferOptions;
   readonly #pace: Pace;
-  readonly #events = new Set<ClaimedEvent>();
+  readonly #events = new IndexedSet<ClaimedEvent>();
   #textLength = 0;
   #suspects = 0;
   /** Called when the last event is settled, or all are dropped. */
@@ -97,11 +98,11 @@ export class EventBuffer {
   }
 
   events(): readonly ClaimedEvent[] {
-    return [...this.#events];
+    return this.#events.items();
   }
 
   seqs(): string[] {
-    return [...this.#events].map(({ seq }) => seq);
+    return this.#events.items().map(({ seq }) => seq);
   }
 }
 
