@@ -1,5 +1,6 @@
 import { randomFillSync } from 'node:crypto';
 
+const hex = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'));
 const pool = new Uint8Array(4_096);
 let used = pool.length;
 let lastMs = 0;
@@ -11,30 +12,32 @@ let counter = 0;
  * time are a counter that starts at random in its lower half; the other 62 are random.
  */
 export function uuidV7(now: number = Date.now()): string {
-  const random = randomBytes();
   if (now > lastMs) {
     lastMs = Math.floor(now);
-    counter = (((random[0] as number) << 8) | (random[1] as number)) & 0x7ff;
+    counter = ((randomByte() << 8) | randomByte()) & 0x7ff;
   } else if (++counter > 0xfff) {
     lastMs++;
     counter = 0;
   }
-  random[0] = 0x70 | (counter >> 8);
-  random[1] = counter & 0xff;
-  random[2] = ((random[2] as number) & 0x3f) | 0x80;
   const time = lastMs.toString(16).padStart(12, '0');
-  const tail = Buffer.from(random.buffer, random.byteOffset, random.length).toString('hex');
-  return `${time.slice(0, 8)}-${time.slice(8)}-${tail.slice(0, 4)}-${tail.slice(4, 8)}-${tail.slice(8)}`;
+  const third = (0x7000 | counter).toString(16);
+  const fourth = hex[(randomByte() & 0x3f) | 0x80] as string;
+  return `${time.slice(0, 8)}-${time.slice(8)}-${third}-${fourth}${randomHex(1)}-${randomHex(6)}`;
 }
 
-/** Ten random bytes, from a supply: asking the system for each id would cost more than the rest of it. */
-function randomBytes(): Uint8Array {
-  if (used + 10 > pool.length) {
+function randomHex(bytes: number): string {
+  let text = '';
+  for (let i = 0; i < bytes; i++) text += hex[randomByte()] as string;
+  return text;
+}
+
+/** From a pool of 4 KB: asking the system for each id would take longer than everything else here. */
+function randomByte(): number {
+  if (used === pool.length) {
     randomFillSync(pool);
     used = 0;
   }
-  used += 10;
-  return pool.subarray(used - 10, used);
+  return pool[used++] as number;
 }
 
 const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;

@@ -22,6 +22,8 @@
 -- take them; emitters then wait up to their lock_timeout. The salt separates outboxes in different schemas. The setting records
 -- what this transaction has locked; a rollback to a savepoint reverts it together with the locks.
 --
+-- emit_one() repeats this for the first key of a transaction: change both.
+--
 -- requires: close_gates
 create or replace function :"schema".lock_keys(keys bigint[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$

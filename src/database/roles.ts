@@ -25,6 +25,7 @@ const emitRoutines = [
   'emit(jsonb, boolean, text)',
   'emit(text, text, text, jsonb, jsonb, uuid, integer, text, timestamptz, text, integer)',
   'emit_one',
+  'emit_one_if_writing',
   'emit_once(jsonb, boolean, text)',
   'emit_once(uuid, text, text, text, jsonb, jsonb, integer, text, timestamptz, text, integer)',
   'lock_new_ids',

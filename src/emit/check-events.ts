@@ -12,16 +12,22 @@ const emitOnceMax = 1_000;
 /** Checks events and makes them writable. Nothing is sent to the database. */
 export async function checkEvents(given: GivenEvents, limits: EventLimits): Promise<InsertableEvent[]> {
   const events: InsertableEvent[] = [];
-  for (const event of listOf(given)) events.push(await toInsertable(event, limits));
-  const ids = new Set(events.map((event) => event.id));
-  if (ids.size < events.length) {
-    const twice = events.find(({ id }) => !ids.delete(id));
-    throw new PostcommitError('POSTCOMMIT_E_DUPLICATE_ID', `The id ${twice?.id} appears twice in this call.`);
+  for (const event of listOf(given)) {
+    const checked = toInsertable(event, limits);
+    events.push(checked instanceof Promise ? await checked : checked);
   }
+  if (events.length > 1) refuseSameId(events);
   const { metrics } = limits;
   if (metrics)
     for (const { type } of events) metrics.counter('outbox_events_emitted_total', { event_type: type }).value++;
   return events;
+}
+
+function refuseSameId(events: readonly InsertableEvent[]): void {
+  const ids = new Set(events.map((event) => event.id));
+  if (ids.size === events.length) return;
+  const twice = events.find(({ id }) => !ids.delete(id));
+  throw new PostcommitError('POSTCOMMIT_E_DUPLICATE_ID', `The id ${twice?.id} appears twice in this call.`);
 }
 
 /** The same for `emitOnce`, which needs an id for each event. */

@@ -90,15 +90,22 @@ const attemptsMaxMax = 1_000;
 const timeMin = -62_135_596_800_000;
 const timeMax = 253_402_300_799_999;
 
-/** Checks an event and converts it for the insert. Rejects with a coded error; nothing is sent to the database. */
-export async function toInsertable(event: OutboxEvent, limits: EventLimits): Promise<InsertableEvent> {
+/**
+ * Checks an event and converts it for the insert. Fails with a coded error; nothing is sent to the database. Returns a promise
+ * only for an asynchronous schema, and until tracing is loaded.
+ */
+export function toInsertable(event: OutboxEvent, limits: EventLimits): InsertableEvent | Promise<InsertableEvent> {
   const insertable = checkFields(event, limits);
-  if (limits.events !== undefined) {
-    const checked = checkPayload(insertable, event, limits.events);
-    if (checked instanceof Promise) await checked;
-  }
-  // Only before the first event of the process; everything that the caller may change later has been read by then.
-  if (!isTracingLoaded()) await loadTracing();
+  const checked = limits.events && checkPayload(insertable, event, limits.events);
+  // Everything that the caller may change later has been read by now.
+  if (checked instanceof Promise || !isTracingLoaded()) return withTraceLater(insertable, checked);
+  addTraceHeaders(insertable.headers, insertable);
+  return insertable;
+}
+
+async function withTraceLater(insertable: InsertableEvent, checked: void | Promise<void>): Promise<InsertableEvent> {
+  await checked;
+  await loadTracing();
   addTraceHeaders(insertable.headers, insertable);
   return insertable;
 }

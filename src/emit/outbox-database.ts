@@ -98,8 +98,9 @@ export interface PipelinedTransactions<Tx> {
     afterCommitSql?: string,
   ): Promise<void>;
   /**
-   * Runs `work` in a new READ COMMITTED transaction that starts with `first`, a statement without parameters, in the round trip of
-   * BEGIN. `work` gets the number of rows that `first` returned. Commits and rolls back as `OutboxDatabase.transaction` does.
+   * Runs `work` in a new READ COMMITTED transaction that starts with `first`, an INSERT with neither parameters nor
+   * RETURNING, in the round trip of BEGIN. `work` gets the number of rows that `first` inserted. Commits and rolls back as
+   * `OutboxDatabase.transaction` does.
    */
   transactionWith<T>(first: string, work: (tx: Tx, rows: number) => Promise<T>): Promise<T>;
 }

@@ -217,7 +217,7 @@ export class Outbox<Tx, BatchStatement = never, Event extends OutboxEvent = Outb
   ): Promise<string[]>;
   /**
    * The same for statements that are all known beforehand: with `fromPg` the whole transaction is one round trip, so with an
-   * event it takes no longer than BEGIN, a statement and COMMIT without one. If a statement fails, the transaction fails with
+   * event it takes about as long as BEGIN, a statement and COMMIT without one. If a statement fails, the transaction fails with
    * its error. Returns the id or the ids of the events; the results of the statements are discarded.
    *
    * @example

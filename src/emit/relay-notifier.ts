@@ -11,7 +11,7 @@ const { recentMs, briskMin, briskPauseMs, streamMin, firstStreamPauseMs, streamP
 
 /**
  * Notifies relays after a commit: immediately in this process, and by NOTIFY in others. NOTIFY is sent after COMMIT on the
- * same connection, or on a side connection; the more commits there are, the more rarely. It is never sent inside a business
+ * same connection, or on a side connection, and rarely in a stream of commits. It is never sent inside a business
  * transaction: there it takes a global lock at commit and undoes group commit (8 writers: 13,400 commits/s without NOTIFY,
  * 4,500 with it inside, 13,200 this way). Losing one is harmless, because relays also poll.
  */

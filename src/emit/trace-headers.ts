@@ -1,5 +1,5 @@
 import { isStorable } from '../database/storable-text.ts';
-import { emitContext } from '../telemetry/spans.ts';
+import { emitContext, isTracing } from '../telemetry/spans.ts';
 import { loadedTracing } from '../telemetry/trace-context.ts';
 
 /**
@@ -11,6 +11,7 @@ export function addTraceHeaders(headers: Record<string, string>, { id, type }: {
   if (!api) return;
   const injected: Record<string, string> = Object.create(null);
   try {
+    if (!isTracing()) return;
     const isTraced = Object.keys(headers).some((name) => name.toLowerCase() === 'traceparent');
     const own = isTraced ? undefined : emitContext(id, type);
     api.propagation.inject(own ?? api.context.active(), injected);

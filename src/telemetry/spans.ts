@@ -38,7 +38,11 @@ const textMax = 255;
  */
 export function isTracing(): boolean {
   const api = loadedTracing();
-  return api !== undefined && api.propagation.fields().length > 0;
+  try {
+    return api !== undefined && api.propagation.fields().length > 0;
+  } catch {
+    return false; // The application's propagator is broken.
+  }
 }
 
 /** The context of a new span for an event that is emitted, which is its creation context. The span has ended already. */

@@ -146,7 +146,11 @@ describe('an adapter of a few lines', () => {
     test('asks the server whether it is one, unless the adapter knows', async () => {
       const emitOne = (using: Outbox<Sql>) => sql.begin((tx) => using.emit(tx, orderCreated('1')));
       await emitOne(outbox);
-      expect(sent).toEqual(["select 'yes'", 'select pg_catalog.set_config', 'call "postcommit".emit_one']);
+      expect(sent).toEqual([
+        'call "postcommit".emit_one_if_writing',
+        'select pg_catalog.set_config',
+        'call "postcommit".emit_one',
+      ]);
       expect(await payloads()).toEqual([{ id: '1' }]);
       sent.length = 0;
       await emitOne(createOutbox({ db: { ...fromSql(sql), isOpen: () => true }, notify: false }));
@@ -160,8 +164,25 @@ describe('an adapter of a few lines', () => {
         await outbox.emit(tx, orderCreated('1'));
         await outbox.emit(tx, [orderCreated('2'), orderCreated('3')]);
       });
-      expect(sent).toEqual(["select 'yes'", "select 'yes'"]);
+      expect(sent).toEqual(['call "postcommit".emit_one_if_writing', "select 'yes'"]);
       expect(await payloads()).toEqual([{ id: '1' }, { id: '2' }, { id: '3' }]);
+    });
+
+    test('fails for an adapter that drops the rows of a CALL, instead of writing the event twice', async () => {
+      const own = fromSql(sql);
+      const inTransaction = (tx: Sql) => ({
+        query: async (text: string, values?: unknown[]) => {
+          const result = await own.inTransaction(tx).query(text, values);
+          return text.startsWith('call') ? { rows: [] } : result;
+        },
+      });
+      const dropping = createOutbox({ db: { ...own, inTransaction }, notify: false });
+      const failed = sql.begin(async (tx) => {
+        await tx.unsafe(insertOrder, ['1']);
+        await dropping.emit(tx, orderCreated('1'));
+      });
+      await expect(failed).rejects.toThrow(/adapter does not return the rows of a CALL/);
+      expect(await payloads()).toEqual([]);
     });
 
     test('keeps the order of calls that are not awaited', async () => {

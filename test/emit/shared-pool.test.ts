@@ -1,11 +1,11 @@
-import pg from 'pg';
 import { expect, onTestFinished, test } from 'vitest';
 import { createInbox, createOutbox, fromPg } from '../../src/index.ts';
 import { createTestDatabase } from '../support/database.ts';
+import { quietPool } from '../support/quiet-pool.ts';
 
 test('a pool has one listener, however many outboxes and inboxes use it, and every one of them emits', async () => {
   const database = await createTestDatabase();
-  const pool = new pg.Pool({ connectionString: database.url, max: 2 });
+  const pool = quietPool(database.url, { max: 2 });
   const warnings: Error[] = [];
   const onWarning = (warning: Error) => warnings.push(warning);
   process.on('warning', onWarning);

@@ -27,8 +27,10 @@ const insertOneSql = perSchema((s) => `call ${s}.emit_one($1, $2, $3, $4, $5, $6
 // FROM, because emit() returns void, which Prisma cannot read.
 const insertSql = perSchema((s) => `select from ${s}.emit($1::text::jsonb, $2::text::boolean, $3::text)`);
 
-// Outside of a transaction block nothing has a transaction id yet, because this statement is the first of its transaction. The
-// filter is evaluated once, before the function is called.
+const insertOneIfWritingSql = perSchema(
+  (s) => `call ${s}.emit_one_if_writing($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, null::pg_catalog.text)`,
+);
+// See emit_one_if_writing.sql for why a transaction id is proof. The filter is evaluated once, before the function is called.
 const insertIfWritingSql = perSchema(
   (s) =>
     `select 'yes' as written from ${s}.emit($1::text::jsonb, $2::text::boolean) where pg_catalog.pg_current_xact_id_if_assigned() is not null`,
@@ -59,9 +61,7 @@ export function insertStatement(
   serialise: boolean,
 ): (marker: string | null) => Statement {
   refuseTooLarge(events);
-  const [first] = events;
-  // emit_one has no parameter for what few events have: each costs every event a microsecond.
-  const single = events.length === 1 && first?.attemptsMax === undefined ? first : undefined;
+  const single = onlyOne(events);
   const [text, values, queue] =
     single !== undefined
       ? [insertOneSql(schema), toTexts(single), [single.queue ?? null]]
@@ -80,8 +80,17 @@ export async function insertIfWriting(
   serialise: boolean,
 ): Promise<boolean> {
   refuseTooLarge(events);
-  const { rows } = await db.query(insertIfWritingSql(schema), [eventsJson(events), String(serialise)]);
-  return rows.length > 0;
+  const single = onlyOne(events);
+  if (single === undefined) {
+    const { rows } = await db.query(insertIfWritingSql(schema), [eventsJson(events), String(serialise)]);
+    return rows.length > 0;
+  }
+  const values = [...toTexts(single), String(serialise), single.queue ?? null];
+  const { rows } = await db.query(insertOneIfWritingSql(schema), values);
+  const written = (rows[0] as { written?: string | null } | undefined)?.written;
+  // Written a second time, the event would fail with a duplicate id.
+  if (written === undefined) throw new TypeError('The database adapter does not return the rows of a CALL.');
+  return written === 'yes';
 }
 
 /**
@@ -157,6 +166,14 @@ export async function markTransaction(db: Executor, marker: string): Promise<str
 export function setMarkerSql(marker: string): string {
   if (!/^[0-9a-f-]+$/.test(marker)) throw new TypeError('A marker is hexadecimal.');
   return `set local postcommit.mark = '${marker}'`;
+}
+
+/**
+ * Returns the event if emit_one can write it. That has no parameters for rarely used fields, because each parameter costs every
+ * event a microsecond.
+ */
+function onlyOne(events: readonly InsertableEvent[]): InsertableEvent | undefined {
+  return events.length === 1 && events[0]?.attemptsMax === undefined ? events[0] : undefined;
 }
 
 /** The parameters of emit_one. */
