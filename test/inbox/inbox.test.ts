@@ -397,27 +397,34 @@ describe.each(postgresVersions)('the inbox on PostgreSQL %i', (version) => {
     },
   );
 
-  test('a client that wraps pg and returns only rows records the event with the work', async () => {
-    const wrap = (client: pg.PoolClient) => ({
-      query: async (text: string, values?: unknown[]) => {
-        const { command, rows } = await client.query(text, values);
-        return { command, rows };
-      },
-      release: () => client.release(),
-    });
-    const wrapped = {
-      connect: async () => wrap(await pool.connect()),
-      query: (text: string, values?: unknown[]) => pool.query(text, values),
-      on: () => wrapped,
-    };
-    const own = createInbox({ db: fromPg(wrapped as never) }) as Inbox<pg.PoolClient>;
-    const eventId = randomUUID();
-    const deliver = () =>
-      own.transaction({ consumer, eventId }, (tx) => tx.query('insert into effects (event_id) values ($1)', [eventId]));
-    expect(await deliver()).toMatchObject({ duplicate: false });
-    expect(await deliver()).toEqual({ duplicate: true });
-    expect(await db.query('select from effects')).toHaveLength(1);
-  });
+  test.each(['nothing else of it', 'its connection'])(
+    'a client that wraps pg and returns only rows, with %s, records the event with the work',
+    async (shows) => {
+      const only = ({ command, rows }: pg.QueryResult) => ({ command, rows });
+      const wrap = (client: pg.PoolClient) => ({
+        query: async (text: string, values?: unknown[]) => {
+          const result: pg.QueryResult | pg.QueryResult[] = await client.query(text, values);
+          return Array.isArray(result) ? result.map(only) : only(result);
+        },
+        ...(shows === 'its connection' && { connection: {} }),
+        release: () => client.release(),
+      });
+      const wrapped = {
+        connect: async () => wrap(await pool.connect()),
+        query: (text: string, values?: unknown[]) => pool.query(text, values),
+        on: () => wrapped,
+      };
+      const own = createInbox({ db: fromPg(wrapped as never) }) as Inbox<pg.PoolClient>;
+      const eventId = randomUUID();
+      const deliver = () =>
+        own.transaction({ consumer, eventId }, (tx) =>
+          tx.query('insert into effects (event_id) values ($1)', [eventId]),
+        );
+      expect(await deliver()).toMatchObject({ duplicate: false });
+      expect(await deliver()).toEqual({ duplicate: true });
+      expect(await db.query('select from effects')).toHaveLength(1);
+    },
+  );
 
   describe('onceOutside', () => {
     test('of 20 deliveries at once one does the work, and a failure is repeated', async () => {

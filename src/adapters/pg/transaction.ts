@@ -67,7 +67,7 @@ export async function transaction<Client extends PgClient, T>(
 
 /**
  * Runs `work` in a READ COMMITTED transaction that starts with `first`, one statement at a time. `work` gets the number of rows that
- * `first` returned.
+ * `first` inserted.
  *
  * With a client of pg itself, BEGIN and `first` are one message of the simple protocol, which takes 80 us less than two statements
  * under one Sync: PostgreSQL keeps no plan for them.
@@ -103,16 +103,18 @@ export async function transactionWith<Client extends PgClient, T>(
   return result;
 }
 
-/** Returns how many rows `first` returned. Not by `rowCount`, which a wrapper of pg may leave out. */
+/** Returns how many rows `first` inserted, from `rowCount`: RETURNING would take 20 us more. */
 async function beginWith(client: PgClient, first: string): Promise<number> {
   const open = beginText('read committed');
   if (insideOf(client).connection !== undefined) {
-    const results = (await client.query(`${open}; ${first}`)) as { rows: unknown[] }[];
-    return (results[1] as { rows: unknown[] }).rows.length;
+    const results = (await client.query(`${open}; ${first}`)) as { rowCount?: unknown }[];
+    const inserted = results[1]?.rowCount;
+    if (typeof inserted === 'number') return inserted;
+    await client.query('rollback');
   }
-  // A wrapper may pass on one result only.
+  // A wrapper of pg may return only one result, or no `rowCount`.
   await client.query(open);
-  return (await client.query(first)).rows.length;
+  return (await client.query(`${first} returning 1`)).rows.length;
 }
 
 /** Writes BEGIN and the first statement, which usually follows immediately, with one system call. */
