@@ -79,10 +79,19 @@ function executor(handle: Pick<KnexTransaction, 'raw'>): Executor {
   return {
     async query(text, values = []) {
       const statement = toQuestionMarks(text, values, '\\?');
-      const { rows } = await handle.raw(statement.text, statement.values);
-      return { rows };
+      try {
+        const { rows } = await handle.raw(statement.text, statement.values);
+        return { rows };
+      } catch (error) {
+        throw hasEnded(error) ? notATransaction('This transaction has ended.') : error;
+      }
     },
   };
+}
+
+/** Knex refuses a statement that reaches the connection after COMMIT or ROLLBACK was issued, with an error that has no code. */
+function hasEnded(error: unknown): boolean {
+  return error instanceof Error && error.message.startsWith('Transaction query already complete');
 }
 
 function isTransaction(handle: unknown): handle is KnexTransaction {
