@@ -92,7 +92,8 @@ describe.each(postgresVersions)('postcommit doctor --production on PostgreSQL %i
       what: 'a relay reports metrics',
     });
     expect(await points('--only', 'production')).toEqual(['point 3', 'point 5', 'point 8']);
-    const { stats } = (await scene.admin.relays())[0] as RelayInfo;
-    expect(stats.lane).toMatchObject({ kind: 'polling' });
+    // A relay reports its lane with its first renewal.
+    const reported = async () => (await scene.admin.relays())[0]?.stats.lane;
+    expect(await until(reported, { what: 'the relay reports its lane' })).toMatchObject({ kind: 'polling' });
   });
 });
