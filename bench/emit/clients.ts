@@ -2,15 +2,18 @@ import { createRequire } from 'node:module';
 import { pathToFileURL } from 'node:url';
 import type pg from 'pg';
 import { installPackages } from '../../scripts/private-packages.ts';
+import { generatePrisma } from '../../test/adapters/generate-prisma.ts';
 
 /** The clients come from the private package of the tests of adapters. */
 const packages = new URL('../../test/adapters/', import.meta.url);
+const prisma7 = new URL('prisma7/', packages);
 const requireClient = createRequire(new URL('package.json', packages));
 
 export const clientPackageJson = (name: string): URL => new URL(`node_modules/${name}/package.json`, packages);
 
 export function installClients(): void {
   installPackages(packages, 'the database clients whose adapters are measured');
+  generatePrisma(prisma7, packages);
 }
 
 // biome-ignore lint/suspicious/noExplicitAny: the packages are installed when the benchmark runs, so their types may be missing.
@@ -71,7 +74,7 @@ const openPool = async (connectionString: string, max: number): Promise<pg.Pool>
   return new pg.Pool({ connectionString, max });
 };
 
-/** One line each: what `npm run bench -- emit` measures, beside `pg` in more detail. */
+/** One entry per client: what `npm run bench -- emit` measures, beside `pg` in more detail. */
 export const clients: readonly BenchClient[] = [
   client('pg', 'pg', async (url, connections) => {
     const pool = await openPool(url, connections);
@@ -131,6 +134,60 @@ export const clients: readonly BenchClient[] = [
       transaction: (work) => db.transaction(work),
       query: (trx, text, values) => trx.raw(questionMarks(text), values),
       close: () => db.destroy(),
+    };
+  }),
+  client('prisma', '@prisma/client', async (url, connections) => {
+    const { PrismaPg } = await importClient('@prisma/adapter-pg');
+    const { PrismaClient } = await import(new URL('generated/client.ts', prisma7).href);
+    const { fromPrisma } = await importAdapter('prisma');
+    const pool = await openPool(url, connections);
+    const prisma = new PrismaClient({ adapter: new PrismaPg(pool) });
+    return {
+      db: fromPrisma(prisma),
+      transaction: (work) => prisma.$transaction(work),
+      query: (tx, text, values) => tx.$executeRawUnsafe(text, ...values),
+      async close() {
+        await prisma.$disconnect();
+        await pool.end();
+      },
+    };
+  }),
+  client('typeorm', 'typeorm', async (url, connections) => {
+    const { DataSource } = await importClient('typeorm');
+    const { fromTypeOrm } = await importAdapter('typeorm');
+    const source = new DataSource({ type: 'postgres', url, poolSize: connections });
+    await source.initialize();
+    return {
+      db: fromTypeOrm(source),
+      transaction: (work) => source.transaction(work),
+      query: (manager, text, values) => manager.query(text, [...values]),
+      close: () => source.destroy(),
+    };
+  }),
+  client('mikro-orm', '@mikro-orm/postgresql', async (url, connections) => {
+    const { EntitySchema, MikroORM } = await importClient('@mikro-orm/postgresql');
+    const { fromMikroOrm } = await importAdapter('mikro-orm');
+    // MikroORM refuses to start without an entity.
+    const properties = { id: { type: 'text', primary: true } };
+    const order = new EntitySchema({ name: 'Order', tableName: 'orders', properties });
+    const orm = await MikroORM.init({ entities: [order], clientUrl: url, pool: { min: 0, max: connections } });
+    return {
+      db: fromMikroOrm(orm),
+      transaction: (work) => orm.em.fork().transactional(work),
+      query: (em, text, values) =>
+        em.getConnection().execute(questionMarks(text), [...values], 'run', em.getTransactionContext()),
+      close: () => orm.close(true),
+    };
+  }),
+  client('sequelize', 'sequelize', async (url, connections) => {
+    const { Sequelize } = await importClient('sequelize');
+    const { fromSequelize } = await importAdapter('sequelize');
+    const sequelize = new Sequelize(url, { logging: false, pool: { max: connections } });
+    return {
+      db: fromSequelize(sequelize),
+      transaction: (work) => sequelize.transaction(work),
+      query: (transaction, text, values) => sequelize.query(text, { transaction, bind: [...values], raw: true }),
+      close: () => sequelize.close(),
     };
   }),
 ];
