@@ -13,6 +13,8 @@ export const errorCodes = {
     'The connection was lost during COMMIT: the transaction may or may not have committed. Look up the event id before you repeat the transaction.',
   POSTCOMMIT_E_CLIENT_CLOSED:
     'The database client is closed, so nothing was written. Use a connected client, and emit before you end the pool or client.',
+  POSTCOMMIT_E_BAD_ADAPTER:
+    'The database adapter does not return the result of a statement as it must, so it is not known what was written. Roll the transaction back. Run adapterConformance of postcommit/testing on the adapter, and fix what it reports.',
   POSTCOMMIT_E_BAD_EVENT: 'The event is invalid and nothing was written.',
   POSTCOMMIT_E_EVENT_CLASS: 'The class of the event is incomplete, and nothing was written.',
   POSTCOMMIT_E_BAD_ID: 'The event id is not a UUID.',

@@ -1,4 +1,5 @@
 import { codedDatabaseError } from '../database/database-error.ts';
+import type { Executor } from '../database/executor.ts';
 import { readCommittedSql } from '../database/statement-settings.ts';
 import { adminExecutor } from '../emit/admin-executor.ts';
 import type { OutboxDatabase } from '../emit/outbox-database.ts';
@@ -6,7 +7,12 @@ import { markerFor } from '../emit/transaction-marker.ts';
 import { PostcommitError } from '../errors.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { ProcessedEvent } from '../outbox/consuming/record-processed.ts';
-import { failTransactionSql, recordFirstSql, recordProcessed } from '../outbox/consuming/record-processed.ts';
+import {
+  failTransactionSql,
+  recordCounted,
+  recordFirstSql,
+  recordProcessed,
+} from '../outbox/consuming/record-processed.ts';
 import { pruneAllProcessed } from '../outbox/maintaining/prune-processed.ts';
 import type { InboxOptions, InboxPruneOptions, OutsideOptions } from './inbox-options.ts';
 import {
@@ -36,6 +42,8 @@ export class Inbox<Tx> {
   readonly #schema: string;
   readonly #metrics: Metrics | undefined;
   readonly #consumers = new Set<string>();
+  /** Whether the client was seen to count the rows of a statement. */
+  #countsRows = false;
 
   constructor(options: InboxOptions<Tx>) {
     const { db, schema, metrics } = resolveInboxOptions(options);
@@ -204,11 +212,20 @@ export class Inbox<Tx> {
     try {
       const executor = this.#db.inTransaction(tx);
       const marker = markerFor(this.#db, tx, executor);
-      const isNew = await recordProcessed(executor, this.#schema, event, marker === null ? null : await marker);
-      return this.#counted(event, isNew);
+      const isNew = await this.#recordWith(executor, event, marker instanceof Promise ? await marker : marker);
+      if (isNew !== undefined) return this.#counted(event, isNew);
     } catch (error) {
       throw codedDatabaseError(error);
     }
+    await this.#preventCommit(tx); // It may contain the record.
+    throw new PostcommitError('POSTCOMMIT_E_BAD_ADAPTER', 'Its results have a rowCount in some statements only.');
+  }
+
+  async #recordWith(executor: Executor, event: ProcessedEvent, marker: string | null): Promise<boolean | undefined> {
+    if (this.#countsRows) return recordCounted(executor, this.#schema, event, marker);
+    const { isNew, countsRows } = await recordProcessed(executor, this.#schema, event, marker);
+    this.#countsRows = countsRows;
+    return isNew;
   }
 
   #counted({ consumer }: ProcessedEvent, isNew: boolean): boolean {

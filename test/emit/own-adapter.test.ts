@@ -181,7 +181,7 @@ describe('an adapter of a few lines', () => {
         await tx.unsafe(insertOrder, ['1']);
         await dropping.emit(tx, orderCreated('1'));
       });
-      await expect(failed).rejects.toThrow(/adapter does not return the rows of a CALL/);
+      await expect(failed).rejects.toMatchObject({ code: 'POSTCOMMIT_E_BAD_ADAPTER' });
       expect(await payloads()).toEqual([]);
     });
 

@@ -361,7 +361,7 @@ describe.each(postgresVersions)('the inbox on PostgreSQL %i', (version) => {
       sent.length = 0;
       const ownOutbox = createOutbox({ db: fromPg<pg.PoolClient>(own), notify: false });
       await ownOutbox.transaction((tx) => ownInbox.once(tx, { consumer, eventId: randomUUID() }, () => {}));
-      expect(sent).toEqual(['begin; set', 'select "postcommit".record_processed($1::text,', 'commit']);
+      expect(sent).toEqual(['begin; set', 'insert into', 'commit']);
       sent.length = 0;
       const done = await ownInbox.transaction({ consumer, eventId: randomUUID() }, (tx) => tx.query('select 1'));
       expect(done).toMatchObject({ duplicate: false });
@@ -375,27 +375,75 @@ describe.each(postgresVersions)('the inbox on PostgreSQL %i', (version) => {
     }
   });
 
-  test.each(['on', 'off'])(
-    'transaction() takes any consumer name, standard_conforming_strings: %s',
-    async (setting) => {
-      const own = quietPool(db.url, { max: 1, options: `-c standard_conforming_strings=${setting}` });
-      const consumers = [`it's`, `a \\' or true; --`, '\\', `''`, 'größe "x" $1'];
-      try {
-        const ownInbox = createInbox({ db: fromPg<pg.PoolClient>(own) });
+  test.each(['on', 'off'])('takes any consumer name, standard_conforming_strings: %s', async (setting) => {
+    const own = quietPool(db.url, { max: 1, options: `-c standard_conforming_strings=${setting}` });
+    const consumers = [`it's`, `a \\' or true; --`, '\\', `''`, 'größe "x" $1'];
+    const ownInbox = createInbox({ db: fromPg<pg.PoolClient>(own) });
+    const ownOutbox = createOutbox({ db: fromPg<pg.PoolClient>(own), notify: false });
+    const inPlainTransaction = async <T>(work: (client: pg.PoolClient) => Promise<T>) => {
+      const client = await own.connect();
+      await client.query('begin');
+      const result = await work(client);
+      await client.query('commit');
+      client.release();
+      return result;
+    };
+    const ways: Record<string, (name: string, eventId: string) => Promise<unknown>> = {
+      transaction: (name, eventId) => ownInbox.transaction({ consumer: name, eventId }, () => 'done'),
+      once: (name, eventId) => inPlainTransaction((tx) => ownInbox.once(tx, { consumer: name, eventId }, () => 'done')),
+      'once in outbox.transaction': (name, eventId) =>
+        ownOutbox.transaction((tx) => ownInbox.once(tx, { consumer: name, eventId }, () => 'done')),
+    };
+    try {
+      for (const [way, deliver] of Object.entries(ways)) {
         for (const name of consumers) {
-          const deliver = () => ownInbox.transaction({ consumer: name, eventId }, () => 'done');
           const eventId = randomUUID();
-          expect(await deliver()).toEqual({ duplicate: false, result: 'done' });
-          expect(await deliver()).toEqual({ duplicate: true });
+          expect([way, await deliver(name, eventId)]).toEqual([way, { duplicate: false, result: 'done' }]);
+          expect([way, await deliver(name, eventId)]).toEqual([way, { duplicate: true }]);
           expect(
             await db.query('select consumer_name from postcommit.processed_events where event_id = $1', [eventId]),
           ).toEqual([{ consumer_name: name }]);
         }
-      } finally {
-        await own.end();
       }
-    },
-  );
+    } finally {
+      await own.end();
+    }
+  });
+
+  test('a transaction that has ended meanwhile is refused, also while its end is not answered', async () => {
+    const eventId = randomUUID();
+    await inTransaction((tx) => process(tx, randomUUID()));
+    const ended = outbox.transaction(async (tx) => {
+      tx.query('rollback').catch(() => {});
+      await process(tx, eventId);
+    });
+    await expect(ended).rejects.toMatchObject({ code: 'POSTCOMMIT_E_NOT_A_TRANSACTION' });
+    expect(await found()).toEqual({ effects: 1, records: 1 });
+  });
+
+  test('a client that stops counting rows cannot commit a record without its work', async () => {
+    const eventId = randomUUID();
+    const own = createInbox({ db: fromPg<pg.PoolClient>(pool) });
+    const deliver = (tx: pg.PoolClient) => own.once(tx, { consumer, eventId }, () => effect(tx, eventId));
+    await inTransaction((tx) => own.once(tx, { consumer, eventId: randomUUID() }, () => {}));
+    await db.query('truncate postcommit.processed_events');
+    const failed = inTransaction(async (tx) => {
+      const query = tx.query.bind(tx) as (...args: unknown[]) => Promise<pg.QueryResult>;
+      const wrapped = async (...args: unknown[]) => {
+        const { command, rows } = await query(...args);
+        return { command, rows };
+      };
+      tx.query = wrapped as never;
+      try {
+        await expect(deliver(tx)).rejects.toMatchObject({ code: 'POSTCOMMIT_E_BAD_ADAPTER' });
+      } finally {
+        tx.query = query as never;
+      }
+    });
+    await expect(failed).rejects.toThrow('COMMIT answered ROLLBACK');
+    expect(await found()).toEqual({ effects: 0, records: 0 });
+    expect(await inTransaction(deliver)).toMatchObject({ duplicate: false });
+  });
 
   test.each(['nothing else of it', 'its connection'])(
     'a client that wraps pg and returns only rows, with %s, records the event with the work',

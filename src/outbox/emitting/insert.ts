@@ -89,7 +89,7 @@ export async function insertIfWriting(
   const { rows } = await db.query(insertOneIfWritingSql(schema), values);
   const written = (rows[0] as { written?: string | null } | undefined)?.written;
   // Written a second time, the event would fail with a duplicate id.
-  if (written === undefined) throw new TypeError('The database adapter does not return the rows of a CALL.');
+  if (written === undefined) throw new PostcommitError('POSTCOMMIT_E_BAD_ADAPTER', 'It drops the rows of a CALL.');
   return written === 'yes';
 }
 
