@@ -4,7 +4,7 @@ import { PostcommitError } from '../errors.ts';
 import type { PgClient, PgPool } from './pg/client.ts';
 import { certainStatus, requireClient, requireOpen, requireSameDatabase } from './pg/client.ts';
 import { connectionOf } from './pg/connection.ts';
-import { begin, run, transaction, transactionWith } from './pg/transaction.ts';
+import { begin, insert, run, transaction, transactionWith } from './pg/transaction.ts';
 import { TransactionEnds } from './pg/transaction-ends.ts';
 
 export type { PgClient, PgPool } from './pg/client.ts';
@@ -33,6 +33,7 @@ export function fromPg<Client extends PgClient>(pool: PgPool<Client>): OutboxDat
       begin: (options) => begin(pool, options),
       run: (statements, last, options, afterCommitSql) => run(pool, statements, last, options, afterCommitSql),
       transactionWith: (first, work) => transactionWith(pool, first, work),
+      insert: (client, text) => insert(client, text),
     },
   };
 }

@@ -102,7 +102,12 @@ export interface PipelinedTransactions<Tx> {
    * RETURNING, in the round trip of BEGIN. `work` gets the number of rows that `first` inserted. Commits and rolls back as
    * `OutboxDatabase.transaction` does.
    */
-  transactionWith<T>(first: string, work: (tx: Tx, rows: number) => Promise<T>): Promise<T>;
+  transactionWith<T>(first: string, work: (tx: Tx, inserted: number) => Promise<T>): Promise<T>;
+  /**
+   * Runs an INSERT with neither parameters nor RETURNING, and resolves with the number of rows that it inserted, or with
+   * `undefined` if that is not known. Returns `undefined`, and sends nothing, for a client that does not count rows.
+   */
+  insert(tx: Tx, text: string): Promise<number | undefined> | undefined;
 }
 
 export interface TransactionOptions {

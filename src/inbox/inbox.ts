@@ -7,12 +7,7 @@ import { markerFor } from '../emit/transaction-marker.ts';
 import { PostcommitError } from '../errors.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { ProcessedEvent } from '../outbox/consuming/record-processed.ts';
-import {
-  failTransactionSql,
-  recordCounted,
-  recordFirstSql,
-  recordProcessed,
-} from '../outbox/consuming/record-processed.ts';
+import { failTransactionSql, recordLiteralSql, recordProcessed } from '../outbox/consuming/record-processed.ts';
 import { pruneAllProcessed } from '../outbox/maintaining/prune-processed.ts';
 import type { InboxOptions, InboxPruneOptions, OutsideOptions } from './inbox-options.ts';
 import {
@@ -42,8 +37,8 @@ export class Inbox<Tx> {
   readonly #schema: string;
   readonly #metrics: Metrics | undefined;
   readonly #consumers = new Set<string>();
-  /** Whether the client was seen to count the rows of a statement. */
-  #countsRows = false;
+  /** Whether a client that should count rows was seen not to. */
+  #isCountMissing = false;
 
   constructor(options: InboxOptions<Tx>) {
     const { db, schema, metrics } = resolveInboxOptions(options);
@@ -152,8 +147,8 @@ export class Inbox<Tx> {
     try {
       // Under a stricter default isolation, a delivery that has waited for another one would fail with 40001 instead of skipping.
       if (pipelined !== undefined) {
-        const first = recordFirstSql(this.#schema, key);
-        return await pipelined.transactionWith(first, (tx, rows) => process(tx, this.#counted(key, rows === 1)));
+        const first = recordLiteralSql(this.#schema, key, null);
+        return await pipelined.transactionWith(first, (tx, inserted) => process(tx, this.#noted(key, inserted === 1)));
       }
       return await this.#db.transaction(async (tx) => {
         await this.#db.inTransaction(tx).query(readCommittedSql);
@@ -207,28 +202,40 @@ export class Inbox<Tx> {
     }
   }
 
-  /** Nothing may be awaited between `markerFor` and the statement where that returns `null`. */
   async #record(tx: Tx, event: ProcessedEvent): Promise<boolean> {
     try {
       const executor = this.#db.inTransaction(tx);
       const marker = markerFor(this.#db, tx, executor);
-      const isNew = await this.#recordWith(executor, event, marker instanceof Promise ? await marker : marker);
-      if (isNew !== undefined) return this.#counted(event, isNew);
+      // Where that is `null`, nothing may be awaited before the statement.
+      const isNew = await this.#recordMarked(tx, executor, event, marker instanceof Promise ? await marker : marker);
+      return this.#noted(event, isNew);
     } catch (error) {
       throw codedDatabaseError(error);
     }
-    await this.#preventCommit(tx); // It may contain the record.
-    throw new PostcommitError('POSTCOMMIT_E_BAD_ADAPTER', 'Its results have a rowCount in some statements only.');
   }
 
-  async #recordWith(executor: Executor, event: ProcessedEvent, marker: string | null): Promise<boolean | undefined> {
-    if (this.#countsRows) return recordCounted(executor, this.#schema, event, marker);
-    const { isNew, countsRows } = await recordProcessed(executor, this.#schema, event, marker);
-    this.#countsRows = countsRows;
-    return isNew;
+  async #recordMarked(tx: Tx, executor: Executor, event: ProcessedEvent, marker: string | null): Promise<boolean> {
+    const inserting = this.#isCountMissing
+      ? undefined
+      : this.#db.pipelined?.insert(tx, recordLiteralSql(this.#schema, event, marker));
+    if (inserting !== undefined) {
+      const inserted = await inserting;
+      if (inserted === undefined) throw await this.#countMissing(tx);
+      // Without a row it is a duplicate; or the transaction with the marker has ended, which recordProcessed() reports.
+      if (inserted === 1 || marker === null) return inserted === 1;
+    }
+    return recordProcessed(executor, this.#schema, event, marker);
   }
 
-  #counted({ consumer }: ProcessedEvent, isNew: boolean): boolean {
+  /** The transaction may contain the record, and must not commit without the work. */
+  async #countMissing(tx: Tx): Promise<PostcommitError> {
+    this.#isCountMissing = true;
+    await this.#preventCommit(tx);
+    const detail = 'The result of an INSERT has no rowCount. Repeat the transaction: the next one does without it.';
+    return new PostcommitError('POSTCOMMIT_E_BAD_ADAPTER', detail);
+  }
+
+  #noted({ consumer }: ProcessedEvent, isNew: boolean): boolean {
     const labels = { consumer, outcome: isNew ? 'new' : 'duplicate' };
     if (this.#metrics) this.#metrics.counter('outbox_inbox_events_total', labels).value++;
     return isNew;

@@ -421,28 +421,54 @@ describe.each(postgresVersions)('the inbox on PostgreSQL %i', (version) => {
     expect(await found()).toEqual({ effects: 1, records: 1 });
   });
 
-  test('a client that stops counting rows cannot commit a record without its work', async () => {
-    const eventId = randomUUID();
-    const own = createInbox({ db: fromPg<pg.PoolClient>(pool) });
-    const deliver = (tx: pg.PoolClient) => own.once(tx, { consumer, eventId }, () => effect(tx, eventId));
-    await inTransaction((tx) => own.once(tx, { consumer, eventId: randomUUID() }, () => {}));
-    await db.query('truncate postcommit.processed_events');
-    const failed = inTransaction(async (tx) => {
-      const query = tx.query.bind(tx) as (...args: unknown[]) => Promise<pg.QueryResult>;
-      const wrapped = async (...args: unknown[]) => {
-        const { command, rows } = await query(...args);
-        return { command, rows };
-      };
-      tx.query = wrapped as never;
-      try {
-        await expect(deliver(tx)).rejects.toMatchObject({ code: 'POSTCOMMIT_E_BAD_ADAPTER' });
-      } finally {
-        tx.query = query as never;
-      }
-    });
-    await expect(failed).rejects.toThrow('COMMIT answered ROLLBACK');
-    expect(await found()).toEqual({ effects: 0, records: 0 });
-    expect(await inTransaction(deliver)).toMatchObject({ duplicate: false });
+  test.each([
+    ['no count', ({ command, rows }: pg.QueryResult) => ({ command, rows })],
+    ['the number of returned rows', ({ rows }: pg.QueryResult) => ({ rows, rowCount: rows.length })],
+  ])(
+    'a client whose results have %s cannot commit a record without its work, and can repeat the transaction',
+    async (_, passOn) => {
+      const eventId = randomUUID();
+      const own = createInbox({ db: fromPg<pg.PoolClient>(pool) });
+      const deliver = (tx: pg.PoolClient) => own.once(tx, { consumer, eventId }, () => effect(tx, eventId));
+      const deliverWrapped = () =>
+        inTransaction(async (tx) => {
+          const query = tx.query.bind(tx) as (...args: unknown[]) => Promise<pg.QueryResult>;
+          tx.query = (async (...args: unknown[]) => passOn(await query(...args))) as never;
+          try {
+            return await deliver(tx).catch((error: unknown) => error);
+          } finally {
+            tx.query = query as never;
+          }
+        });
+      await expect(deliverWrapped()).rejects.toThrow('COMMIT answered ROLLBACK');
+      expect(await found()).toEqual({ effects: 0, records: 0 });
+      expect(await deliverWrapped()).toMatchObject({ duplicate: false });
+      expect(await deliverWrapped()).toEqual({ duplicate: true });
+      expect(await inTransaction(deliver)).toEqual({ duplicate: true });
+      expect(await found()).toEqual({ effects: 1, records: 1 });
+    },
+  );
+
+  test('an adapter that returns the number of rows as rowCount processes every event', async () => {
+    const plain = fromPg<pg.PoolClient>(pool);
+    const db: typeof plain = {
+      ...plain,
+      inTransaction: (tx) => ({
+        async query(text, values) {
+          const { rows } = await plain.inTransaction(tx).query(text, values);
+          return { rows, rowCount: rows.length };
+        },
+      }),
+    };
+    delete (db as { pipelined?: unknown }).pipelined;
+    const own = createInbox({ db });
+    for (let n = 0; n < 3; n++) {
+      const eventId = randomUUID();
+      const deliver = () => inTransaction((tx) => own.once(tx, { consumer, eventId }, () => effect(tx, eventId)));
+      expect(await deliver()).toMatchObject({ duplicate: false });
+      expect(await deliver()).toEqual({ duplicate: true });
+    }
+    expect(await found()).toEqual({ effects: 3, records: 3 });
   });
 
   test.each(['nothing else of it', 'its connection'])(

@@ -75,7 +75,7 @@ export async function transaction<Client extends PgClient, T>(
 export async function transactionWith<Client extends PgClient, T>(
   pool: PgPool<Client>,
   first: string,
-  work: (client: Client, rows: number) => Promise<T>,
+  work: (client: Client, inserted: number) => Promise<T>,
 ): Promise<T> {
   const client = await connect(pool);
   const before = client.pipeline;
@@ -84,16 +84,16 @@ export async function transactionWith<Client extends PgClient, T>(
     if (before !== undefined) client.pipeline = before;
     giveBack(client, error);
   };
-  let rows: number;
+  let inserted: number;
   try {
-    rows = await beginWith(client, first);
+    inserted = await beginWith(client, first);
   } catch (error) {
     await rollback(client, release);
     throw codedDatabaseError(error);
   }
   let result: T;
   try {
-    result = await work(client, rows);
+    result = await work(client, inserted);
   } catch (error) {
     await rollback(client, release);
     throw error;
@@ -103,18 +103,33 @@ export async function transactionWith<Client extends PgClient, T>(
   return result;
 }
 
-/** Returns how many rows `first` inserted, from `rowCount`: RETURNING would take 20 us more. */
+/** Returns how many rows `first` inserted. */
 async function beginWith(client: PgClient, first: string): Promise<number> {
   const open = beginText('read committed');
-  if (insideOf(client).connection !== undefined) {
-    const results = (await client.query(`${open}; ${first}`)) as { rowCount?: unknown }[];
-    const inserted = results[1]?.rowCount;
-    if (typeof inserted === 'number') return inserted;
+  if (countsRows(client)) {
+    const results = (await client.query(`${open}; ${first}`)) as unknown[];
+    const inserted = insertedRows(results[1]);
+    if (inserted !== undefined) return inserted;
     await client.query('rollback');
   }
-  // A wrapper of pg may return only one result, or no `rowCount`.
   await client.query(open);
   return (await client.query(`${first} returning 1`)).rows.length;
+}
+
+/** Runs an INSERT without parameters: see `PipelinedTransactions`. */
+export function insert(client: PgClient, text: string): Promise<number | undefined> | undefined {
+  return countsRows(client) ? client.query(text).then(insertedRows) : undefined;
+}
+
+/** Not a wrapper, which may return only rows, only the last result of several, or the number of rows returned as `rowCount`. */
+function countsRows(client: PgClient): boolean {
+  return insideOf(client).connection !== undefined;
+}
+
+/** From `rowCount`: RETURNING would take 20 us more. */
+function insertedRows(result: unknown): number | undefined {
+  const { command, rowCount } = (result ?? {}) as { command?: unknown; rowCount?: unknown };
+  return command === 'INSERT' && typeof rowCount === 'number' ? rowCount : undefined;
 }
 
 /** Writes BEGIN and the first statement, which usually follows immediately, with one system call. */
@@ -308,7 +323,7 @@ function refuseEnded(client: PgClient, release: Release): void {
     release();
     throw new PostcommitError(
       'POSTCOMMIT_E_NOT_A_TRANSACTION',
-      'The transaction was ended inside outbox.transaction(), and nothing was emitted: leave COMMIT to it, and throw to roll back.',
+      'The transaction was ended by the function that it was opened for: leave COMMIT to outbox.transaction() or inbox.transaction(), and throw to roll back.',
     );
   }
 }
