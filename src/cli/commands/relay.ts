@@ -65,12 +65,12 @@ export function addRelay(program: Command, terminal: Terminal): void {
     .command('relay')
     .summary('deliver events to the handlers and destinations of the config file')
     .description(
-      'Deliver events to the handlers and destinations of the config file until SIGTERM or SIGINT. On a signal the relay claims nothing more, waits up to stopTimeoutMs for deliveries in flight, releases the rest for other relays, and exits with code 0. If the file has several outboxes, one process serves all of them, and one whose database is down does not disturb the others. After SIGHUP the exit code is 129; if a log line cannot be written it is 1. A second SIGTERM or SIGINT ends the process immediately. Logs JSON lines to stdout, or with --pretty lines for people.',
+      'Deliver events to the handlers and destinations of the config file until SIGTERM or SIGINT. On a signal the relay claims nothing more, waits up to stopTimeoutMs for deliveries in flight, releases the rest for other relays, and exits with code 0. If the file has several outboxes, one process serves all of them, and one whose database is down does not disturb the others. After SIGHUP the exit code is 129; if a log line cannot be written it is 1. A second SIGTERM or SIGINT ends the process immediately. Logs JSON lines to stdout, or human-readable lines with --pretty.',
     )
     .option('--once', 'deliver what is due now, then stop')
     .option('--name <name>', 'name of this relay in `postcommit status` (default: host name and process id)')
     .addOption(new Option('--log-level <level>', 'minimum level to log').choices(logLevels).default('info'))
-    .option('--pretty', 'log lines for people instead of JSON')
+    .option('--pretty', 'log human-readable lines instead of JSON')
     .option('--lease-ms <n>', 'how long the relay counts as alive without a heartbeat', anyNumber)
     .option('--blocked-max-ms <n>', 'a relay whose event loop is blocked for longer is taken over', anyNumber)
     .option('--deliver-timeout-ms <n>', 'a handler call that takes longer fails', anyNumber)

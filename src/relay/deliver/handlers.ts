@@ -15,7 +15,7 @@ export interface HandlerContext {
   readonly attempt: number;
   /**
    * The same for every attempt of this handler with this event, replays included (`event.replayId` distinguishes these). Pass
-   * it to the system that deduplicates on your side.
+   * it to the system that deduplicates.
    */
   readonly idempotencyKey: string;
   /** The handler's own name; `pattern:name` for a handler of a pattern. */
