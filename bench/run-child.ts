@@ -23,7 +23,7 @@ export function forkChild(execPath: string, file: URL, task: object, options: Ch
   return new Promise((resolve, reject) => {
     const child = fork(fileURLToPath(file), [JSON.stringify(task)], {
       execPath,
-      execArgv: execArgvOf(execPath),
+      execArgv: execArgvOf(execPath, file),
       // stdout belongs to the measurements.
       stdio: ['ignore', process.stderr, process.stderr, 'ipc'],
       signal: interrupted,
@@ -50,9 +50,9 @@ export function forkChild(execPath: string, file: URL, task: object, options: Ch
 }
 
 /** Node strips types by itself from 22.18 on; what is measured is `dist`, so a loader only costs time before it. */
-function execArgvOf(execPath: string): string[] {
-  const older = execPath === process.execPath && !isNodeNewEnough();
-  return older ? ['--import', 'tsx'] : ['--disable-warning=ExperimentalWarning'];
+function execArgvOf(execPath: string, file: URL): string[] {
+  const needsLoader = file.pathname.endsWith('.ts') && execPath === process.execPath && !isNodeNewEnough();
+  return needsLoader ? ['--import', 'tsx'] : ['--disable-warning=ExperimentalWarning'];
 }
 
 function isNote(message: unknown): message is Note {
