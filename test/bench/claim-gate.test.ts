@@ -1,5 +1,5 @@
 import pg from 'pg';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { holdClaims } from '../../bench/claim-gate.ts';
 import { postcommit } from '../../bench/contenders/postcommit.ts';
 import { createRelay } from '../../src/index.ts';
@@ -11,6 +11,11 @@ beforeAll(async () => {
   await database.query('create table claims (via text)');
 });
 afterAll(() => database.close());
+// Other files in this process use the same pg.
+const { query } = pg.Client.prototype;
+afterEach(() => {
+  pg.Client.prototype.query = query;
+});
 
 const insert = 'insert into claims (via) values ($1)';
 

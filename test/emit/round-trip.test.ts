@@ -1,5 +1,6 @@
 import { deepStrictEqual } from 'node:assert';
 import { AsyncLocalStorage } from 'node:async_hooks';
+import { randomUUID } from 'node:crypto';
 import { type Context, context, createContextKey, propagation, ROOT_CONTEXT } from '@opentelemetry/api';
 import fc from 'fast-check';
 import type pg from 'pg';
@@ -173,7 +174,8 @@ describe('what goes in comes out', () => {
     test('delayMs counts by the database’s clock, whatever this host believes', async () => {
       for (const year of [2001, 2101]) {
         vi.useFakeTimers({ toFake: ['Date'], now: new Date(year, 1, 1) });
-        const { inMs } = await availableAt({ delayMs: 90_000.5 });
+        // With an id of its own: one of that time would make all later ids of this process later than it.
+        const { inMs } = await availableAt({ id: randomUUID(), delayMs: 90_000.5 });
         // created_at is taken a moment later, in the same statement.
         expect(inMs).toBeLessThanOrEqual(90_000.5);
         expect(inMs).toBeGreaterThan(80_000);
