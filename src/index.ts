@@ -141,8 +141,8 @@ export type { EventFacts, LifecycleEvents } from './relay/telemetry/lifecycle.ts
 export type { ConfluentJsonOptions } from './schema/confluent-json.ts';
 export { confluentJson } from './schema/confluent-json.ts';
 export type { Logger } from './telemetry/logging.ts';
-export type { TraceHeaders } from './telemetry/trace-context.ts';
-export { withRemoteContext } from './telemetry/trace-context.ts';
+export type { TraceHeaders } from './telemetry/remote-context.ts';
+export { withRemoteContext } from './telemetry/remote-context.ts';
 export type { CloudEventsOptions } from './wire/cloud-events.ts';
 export { cloudEvents } from './wire/cloud-events.ts';
 export type { DeliveredEvent } from './wire/delivered-event.ts';

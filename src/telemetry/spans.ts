@@ -1,12 +1,6 @@
 import type { Attributes, Context, Link, Span, SpanKind } from '@opentelemetry/api';
-import {
-  extractContext,
-  isTracingLoaded,
-  loadedTracing,
-  loadTracing,
-  type TraceHeaders,
-  withRemoteContext,
-} from './trace-context.ts';
+import { type TraceHeaders, withRemoteContext } from './remote-context.ts';
+import { extractContext, isTracingLoaded, loadedTracing, loadTracing } from './trace-context.ts';
 
 /** What spans tell about an event or message. Never its payload. */
 export interface TracedMessage {

@@ -1,4 +1,4 @@
-import { type InspectOptionsStylized, inspect } from 'node:util';
+import { type InspectOptions, inspect } from 'node:util';
 
 const noHeaders: Readonly<Record<string, string>> = Object.freeze({});
 
@@ -114,7 +114,7 @@ export class DeliveredEvent<Payload = unknown, Type extends string = string> {
   }
 
   /** What `console.log` shows. */
-  [inspect.custom](_depth: number, options: InspectOptionsStylized): string {
+  [inspect.custom](_depth: number, options: InspectOptions): string {
     const { id, type, aggregate, schemaVersion, seq, occurredAt, headers, payload } = this;
     return `DeliveredEvent ${inspect({ id, type, aggregate, schemaVersion, seq, occurredAt, headers, payload }, options)}`;
   }

@@ -6,7 +6,7 @@ import { createTestDatabase } from '../support/database.ts';
 import { recordServer } from '../support/servers-used.ts';
 import { importableWithPg, specifierOf } from './entry-points.ts';
 import { install, makeProject, makeScratch, pack, run } from './packed-project.ts';
-import { resolveTypes } from './type-resolution.ts';
+import { checkDeclarations, resolveTypes } from './type-resolution.ts';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const tsx = join(root, 'node_modules/tsx/dist/esm/index.mjs');
@@ -37,6 +37,7 @@ describe('the package as npm installs it', () => {
       ['readme', asTheReadmeSays],
       ['older-clients', ['postcommit', 'pg']],
       ['types', ['postcommit', 'pg', '@types/pg', '@types/node@20']],
+      ['newest-types', ['postcommit', 'pg', '@types/pg', '@types/node']],
     ];
     const installOne = async ([name, packages]: [string, string[]]) => {
       const project = await makeProject(scratch, `project-${name}`);
@@ -111,6 +112,10 @@ describe('the package as npm installs it', () => {
 
   it('has types for every subpath: in ESM and CommonJS, with node16, nodenext and bundler', async (context) => {
     await resolveTypes(projectOf('types', context));
+  });
+
+  it.for(['types', 'newest-types'])('has declarations that compile without skipLibCheck: %s', async (name, context) => {
+    await checkDeclarations(projectOf(name, context));
   });
 
   it('every subpath can be loaded with require(), where only pg is installed', async (context) => {

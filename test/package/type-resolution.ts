@@ -1,7 +1,7 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { readEntryPoints, specifierOf } from './entry-points.ts';
+import { importableWithPg, readEntryPoints, specifierOf } from './entry-points.ts';
 import { run } from './packed-project.ts';
 
 const tsc = fileURLToPath(new URL('../../node_modules/typescript/bin/tsc', import.meta.url));
@@ -34,6 +34,21 @@ export async function resolveTypes(project: string): Promise<void> {
       await run(process.execPath, [tsc, '-p', folder], project, {});
     }),
   );
+}
+
+/** Their options have types of the broker's client. */
+const typedByClient = ['./nats', './rabbitmq', './redis', './sns', './sqs'];
+
+/** Compiles the declarations themselves, as projects without `skipLibCheck` do. Of subpaths that need no other package. */
+export async function checkDeclarations(project: string): Promise<void> {
+  const subpaths = (await importableWithPg()).filter((subpath) => !typedByClient.includes(subpath));
+  const specifiers = subpaths.map(specifierOf);
+  const folder = join(project, 'declarations');
+  await mkdir(folder, { recursive: true });
+  const compilerOptions = { module: 'nodenext', target: 'es2023', strict: true, noEmit: true, types: ['node'] };
+  await writeFile(join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions, files: ['all.mts'] }));
+  await writeFile(join(folder, 'all.mts'), specifiers.map((specifier) => `import '${specifier}';`).join('\n'));
+  await run(process.execPath, [tsc, '-p', folder], project, {});
 }
 
 /** Fails to compile when the types of a module are not found, or are `any`. */

@@ -2,7 +2,7 @@
 import { trace } from '@opentelemetry/api';
 import { NodeTracerProvider, SimpleSpanProcessor } from '@opentelemetry/sdk-trace-node';
 import { Kafka, logLevel } from 'kafkajs';
-import { withRemoteContext } from '../../src/telemetry/trace-context.ts';
+import { withRemoteContext } from '../../src/telemetry/remote-context.ts';
 
 const [broker = '', topic = ''] = process.argv.slice(2);
 const tell = (message: object) => console.log(JSON.stringify(message));
