@@ -177,7 +177,7 @@ export class Intake {
         const { kind, error, attempts } = result;
         if (kind === 'failed') this.counters.failed++;
         delivery.kept?.();
-        this.warn('event left to redelivery', { ...factsOf(event), attempts, error: errorText(error) });
+        this.warn('event left to redelivery', inLog({ ...factsOf(event), attempts, error: errorText(error) }));
         this.#release(event);
       } else if (result.kind === 'processed') {
         this.counters.processed++;
@@ -218,7 +218,7 @@ export class Intake {
           await delivery.deadLetter({ error, reason, attempts });
           break;
         } catch (failure) {
-          this.warn('dead letter not accepted, retrying', { ...facts, failure: errorText(failure) });
+          this.warn('dead letter not accepted, retrying', inLog({ ...facts, failure: errorText(failure) }));
           if (ending.signal.aborted) {
             this.counters.released++;
             return { kind: 'released' };
@@ -230,7 +230,7 @@ export class Intake {
       ending.release();
     }
     this.counters.deadLettered++;
-    this.options.logger.error(facts, 'message dead-lettered');
+    this.options.logger.error(inLog(facts), 'message dead-lettered');
     this.#tell('deadLettered', facts);
     return result;
   }
@@ -261,6 +261,12 @@ export function reasonOf(error: unknown): string {
 
 function factsOf({ id, type, key }: ReceivedEvent): ConsumedEvent {
   return { eventId: id, eventType: type, key };
+}
+
+/** With the names that log lines of a relay have too. */
+function inLog<Facts extends { eventId: string | null; eventType: string | null }>(facts: Facts): object {
+  const { eventId, eventType, ...rest } = facts;
+  return { event_id: eventId, event_type: eventType, ...rest };
 }
 
 function requireSignedId({ id }: ReceivedEvent, signedId: string | undefined): void {

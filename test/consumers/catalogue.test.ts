@@ -72,6 +72,15 @@ describe('a consumer with a catalogue', () => {
     expect(invalid.text).toContain('POSTCOMMIT_E_STORED_PAYLOAD_INVALID');
   });
 
+  test('log lines name the event as those of a relay do', async () => {
+    const lines: [object, string][] = [];
+    const logger = { ...silent, error: (fields: object, message: string) => void lines.push([fields, message]) };
+    await consume({ version: 3, data: {} }, { logger });
+    expect(lines).toEqual([
+      [expect.objectContaining({ event_id: expect.any(String), event_type: 'order.created' }), 'message dead-lettered'],
+    ]);
+  });
+
   test('an unknown version is a dead letter, held back or delivered as it is', async () => {
     const later = { version: 4, data: { later: true } };
     const dead = await consume(later);
