@@ -146,7 +146,7 @@ export const errorCodes = {
     'The event is owed to a destination that route() no longer returns for it. Relays retry it. Deploy a route() that returns the destination, or retry or discard the dead letter.',
   POSTCOMMIT_E_ROUTE_FAILED: 'route() failed for this event. Relays retry the event. Fix route().',
   POSTCOMMIT_E_SERIALIZER_FAILED: 'The serializer failed for this event. Relays retry the event. Fix the serializer.',
-  POSTCOMMIT_E_PUBLISH_FAILED: 'The broker did not accept the event.',
+  POSTCOMMIT_E_PUBLISH_FAILED: 'The destination did not accept the event.',
   POSTCOMMIT_E_PUBLISH_REJECTED: 'The broker rejected the event, and retrying does not help.',
   POSTCOMMIT_E_RESULT_REFUSED:
     'The database rejected the result of this delivery, so the event is a dead letter. Fix the cause, then retry or discard the dead letter.',

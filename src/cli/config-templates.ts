@@ -38,7 +38,7 @@ export default defineConfig({
   // poison: 'skip',
 
   // Limits.
-  // inFlightMax: 100,          // concurrent handler calls
+  // inFlightMax: 100,          // events in handlers at the same time
   // inFlightBytesMax: 33_554_432,  // bytes of payloads over 16 KB in flight at once
   // prefetchBytesMax: 33_554_432,  // characters of smaller payloads and headers in memory
   // loadBytesMax: 134_217_728,     // an event with a larger payload becomes a dead letter

@@ -68,7 +68,9 @@ export class Settings {
     if (found && (connectionString ?? connection)) return checked({ connectionString, connection }, found.file);
     throw new PostcommitError(
       'POSTCOMMIT_E_NO_DATABASE_URL',
-      found ? `${found.file} has neither connectionString nor connection.` : undefined,
+      found
+        ? `${found.file} has neither connectionString nor connection, or has it from a variable that is not set.`
+        : undefined,
     );
   }
 
