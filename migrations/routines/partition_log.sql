@@ -2,7 +2,7 @@
 -- transaction; after constrain_log() and its validation no row is read. Partition 0 is closed and number 1 opened, unless nothing
 -- was ever emitted: then 0 stays open. Returns whether anything was converted.
 --
--- requires: copies_of, create_leaf, create_partition, grants_of, find_partitioning_obstacle, require_read_committed, views_of
+-- requires: copies_of, create_leaf, create_partition, grants_of, find_partitioning_obstacle, require_read_committed, dependent_views
 create or replace function :"schema".partition_log(unit text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set row_security = off set lock_timeout = '200ms' as $postcommit$
@@ -38,7 +38,7 @@ begin
   if statement is not null then
     raise exception '%', statement using errcode = 'dependent_objects_still_exist';
   end if;
-  views := :"schema".views_of(array[events, deliveries]);
+  views := :"schema".dependent_views(array[events, deliveries]);
   execute format('select is_called or last_value > 1 from %s', pg_get_serial_sequence(events::text, 'seq')) into drawn;
   begun := (select created_at from :"schema".outbox_events order by seq limit 1);
 

@@ -4,7 +4,7 @@
 --
 -- One relay at a time, for all destinations: an event may wait for two of them, and is unshelved for both. Lowest seqs first,
 -- and in one transaction with the queue, so that a claim sees an event either on the shelf or in the queue, never in both or in
--- neither (G4; see "The circuit and the shelf" in ARCHITECTURE.md).
+-- neither (G4; see docs/decisions/circuit-and-shelf.md).
 --
 -- A trial, for a destination that is not known to accept events, takes events of random keys instead: otherwise an event that
 -- fails for its own reasons would be the first of every trial, and no other would be tried. Keys are hashes, so a random number

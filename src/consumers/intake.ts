@@ -7,7 +7,7 @@ import type { IncomingMessage, ReceivedEvent } from '../wire/received-event.ts';
 import type { ConsumedEvent, ConsumerCounters, ConsumerEvents } from './consumer-events.ts';
 import type { ResolvedConsumerOptions } from './consumer-options.ts';
 import { EventProcessor, type MessageOrigin, type Processed, pause } from './event-processor.ts';
-import { KeyLines } from './key-lines.ts';
+import { KeyOrder } from './key-order.ts';
 import { SequenceWatch } from './sequence-watch.ts';
 
 /** Why a message becomes a dead letter. */
@@ -52,7 +52,7 @@ export class Intake {
   };
   readonly #processor: EventProcessor;
   readonly #keepsFailed: boolean;
-  readonly #lines: KeyLines;
+  readonly #keyOrder: KeyOrder;
   readonly #sequences: SequenceWatch | undefined;
   readonly #log = new SparseLog();
   readonly #tracked = new Set<Promise<unknown>>();
@@ -69,7 +69,7 @@ export class Intake {
   ) {
     this.options = options;
     this.#keepsFailed = keepsFailed;
-    this.#lines = new KeyLines(options.inFlightMax);
+    this.#keyOrder = new KeyOrder(options.inFlightMax);
     this.#sequences = options.checkSequence ? new SequenceWatch() : undefined;
     const reports = {
       failed: (event: ReceivedEvent, attempt: number, delayMs: number, error: unknown) => {
@@ -84,12 +84,12 @@ export class Intake {
 
   /** Handlers in progress. */
   get inFlight(): number {
-    return this.#lines.inFlight;
+    return this.#keyOrder.inFlight;
   }
 
   /** Messages received and not settled. */
   get pending(): number {
-    return this.#lines.pending;
+    return this.#keyOrder.pending;
   }
 
   /** Aborted while the consumer stops. */
@@ -115,7 +115,7 @@ export class Intake {
 
   /** Resolves when less than `below` messages are in progress or waiting. One caller at a time. */
   room(below: number): Promise<void> {
-    return this.#lines.room(below);
+    return this.#keyOrder.room(below);
   }
 
   /** Follows the work on a message that a source does around `receive`, above all its acknowledgement: `idle` waits for it. */
@@ -127,7 +127,7 @@ export class Intake {
 
   /** Resolves when all that was received is settled, and the work that is tracked has ended. */
   async idle(): Promise<void> {
-    await this.#lines.idle();
+    await this.#keyOrder.idle();
     while (this.#tracked.size > 0) await Promise.all(this.#tracked);
   }
 
@@ -141,9 +141,11 @@ export class Intake {
       event = readMessage(delivery.message);
       requireSignedId(event, delivery.signedId);
     } catch (error) {
-      return this.#lines.run(null, () => this.#handOver(undefined, { kind: 'rejected', error, attempts: 0 }, delivery));
+      return this.#keyOrder.run(null, () =>
+        this.#handOver(undefined, { kind: 'rejected', error, attempts: 0 }, delivery),
+      );
     }
-    return this.#lines.run(event.key, () => this.#process(event, delivery));
+    return this.#keyOrder.run(event.key, () => this.#process(event, delivery));
   }
 
   warn(message: string, fields: object): void {

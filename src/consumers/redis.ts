@@ -112,7 +112,7 @@ class RedisSource implements MessageSource {
   readonly #intake: Intake;
   readonly #options: Required<RedisOnly>;
   /** The ids of entries that were received, until their acknowledgement is answered. */
-  #held = new Set<string>();
+  #unacknowledged = new Set<string>();
   #acknowledgeable: string[] = [];
   #isFlushing = false;
   /** Of entries that were not processed before the stop. */
@@ -132,7 +132,7 @@ class RedisSource implements MessageSource {
    * After the start: what members that crashed had is idle for `claimIdleMs` from then on. Until it is claimed no new entries are read,
    * because they may be of the same keys. `undefined`: all of it is claimed.
    */
-  #orphansDueAt: number | undefined;
+  #abandonedDueAt: number | undefined;
 
   constructor(intake: Intake, options: Required<RedisOnly>) {
     this.#intake = intake;
@@ -140,7 +140,7 @@ class RedisSource implements MessageSource {
   }
 
   async start(): Promise<void> {
-    this.#orphansDueAt = performance.now() + this.#options.claimIdleMs;
+    this.#abandonedDueAt = performance.now() + this.#options.claimIdleMs;
     try {
       const link = await this.#open();
       await this.#receive(link);
@@ -163,12 +163,12 @@ class RedisSource implements MessageSource {
     await this.#intake.idle();
     clearInterval(this.#extending);
     try {
-      if (!this.#link?.isReady && this.#held.size > 0) await this.#open();
+      if (!this.#link?.isReady && this.#unacknowledged.size > 0) await this.#open();
       if (this.#link?.isReady) await this.#leave(this.#link);
     } finally {
       this.#close();
       this.#released = [];
-      this.#held = new Set(this.#acknowledgeable);
+      this.#unacknowledged = new Set(this.#acknowledgeable);
     }
   }
 
@@ -244,7 +244,7 @@ class RedisSource implements MessageSource {
       }
       return this.#take(toEntries(entries));
     }
-    if (this.#orphansDueAt !== undefined) return this.#awaitOrphans(link, this.#orphansDueAt);
+    if (this.#abandonedDueAt !== undefined) return this.#awaitAbandoned(link, this.#abandonedDueAt);
     this.#isWaiting = true;
     try {
       const reply = await link.read([...read, 'BLOCK', String(waitMs), 'STREAMS', stream, '>'], waitMs);
@@ -255,7 +255,7 @@ class RedisSource implements MessageSource {
   }
 
   /** Members that work have pending entries, too, so this waits no longer than `claimIdleMs`. */
-  async #awaitOrphans(link: RedisLink, dueAt: number): Promise<void> {
+  async #awaitAbandoned(link: RedisLink, dueAt: number): Promise<void> {
     const { stream, group, name } = this.#options;
     const [, , , members] = (await link.send(['XPENDING', stream, group])) as [
       number,
@@ -265,7 +265,7 @@ class RedisSource implements MessageSource {
     ];
     const isElsewhere = (members ?? []).some(([member]) => String(member) !== name);
     if (!isElsewhere || this.#claimBegunAt > dueAt) {
-      this.#orphansDueAt = undefined;
+      this.#abandonedDueAt = undefined;
       return;
     }
     await pause(olderIntervalMs, this.#intake.stopping);
@@ -275,8 +275,8 @@ class RedisSource implements MessageSource {
   #take(entries: readonly StreamEntry[]): void {
     let deleted = 0;
     for (const { id, fields } of entries) {
-      if (this.#held.has(id)) continue;
-      this.#held.add(id);
+      if (this.#unacknowledged.has(id)) continue;
+      this.#unacknowledged.add(id);
       if (fields === null) {
         deleted++;
         this.#acknowledge(id);
@@ -334,13 +334,13 @@ class RedisSource implements MessageSource {
       // Another connection may have acknowledged some of them meanwhile.
       const done = new Set(some);
       this.#acknowledgeable = this.#acknowledgeable.filter((id) => !done.has(id));
-      for (const id of some) this.#held.delete(id);
+      for (const id of some) this.#unacknowledged.delete(id);
     }
   }
 
   /** Other members claim what is idle for `claimIdleMs`. */
   async #extend(): Promise<void> {
-    const all = [...this.#held];
+    const all = [...this.#unacknowledged];
     try {
       await this.#claim(all, this.#options.name, 0);
     } catch (error) {

@@ -22,7 +22,7 @@ import { QueueLanes } from './lane/queue-lanes.ts';
 import { SlowKeys } from './lane/slow-keys.ts';
 import { HeartbeatThread } from './lease/heartbeat-thread.ts';
 import { Lease } from './lease/lease.ts';
-import { Standing } from './lease/standing.ts';
+import { LeaseState } from './lease/lease-state.ts';
 import { Maintenance } from './maintenance/maintenance.ts';
 import { ParkedEventSweeper } from './maintenance/parked-event-sweeper.ts';
 import type { ResolvedRelayOptions } from './options.ts';
@@ -53,7 +53,7 @@ export class RelaySession implements Service {
   readonly #options: ResolvedRelayOptions;
   readonly #connections: RelayConnections;
   readonly #heartbeat: HeartbeatThread;
-  readonly #standing = new Standing();
+  readonly #leaseState = new LeaseState();
   readonly #lease: Lease;
   readonly #sweeper: ParkedEventSweeper;
   readonly #maintenance: Maintenance | undefined;
@@ -186,12 +186,12 @@ export class RelaySession implements Service {
       onRefused: (refused) => this.#lease.refused(refused),
     });
 
-    const standing = this.#standing;
+    const leaseState = this.#leaseState;
     this.#heartbeat = new HeartbeatThread({
       ...options,
       sessionLock: options.listen,
       hostId: identity.hostId,
-      standing,
+      leaseState,
       stats: () => ({ ...counters, ...this.#load, unknownVersions: reader?.unknownVersions ?? [] }),
       onLost: (lost) => this.#lease.refused(lost),
       onTakeover: (lost) => {
@@ -208,7 +208,7 @@ export class RelaySession implements Service {
       leaseMs: options.leaseMs,
       logger,
       heartbeat: this.#heartbeat,
-      standing,
+      leaseState,
       isStopping: () => this.#stopping,
       onRegistered: (registered) => {
         this.#settler.useToken(registered);
@@ -258,7 +258,7 @@ export class RelaySession implements Service {
     return {
       token: this.#lease.token || undefined,
       ...this.#load,
-      connected: this.#connections.connected && this.#standing.connected,
+      connected: this.#connections.connected && this.#leaseState.connected,
       listening: this.#doorbell.listening,
       leading: this.#maintenance?.leading ?? false,
       maintenance: this.#maintenance?.runs ?? [],

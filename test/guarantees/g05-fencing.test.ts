@@ -5,7 +5,7 @@ import { type Failure, fail } from '../../src/outbox/delivering/fail.ts';
 import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { renewLease } from '../../src/outbox/delivering/renew-lease.ts';
 import { settle } from '../../src/outbox/delivering/settle.ts';
-import { takeOver } from '../../src/outbox/delivering/take-over.ts';
+import { declareLost } from '../../src/outbox/delivering/declare-lost.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { statement } from '../support/postgres-proxy.ts';
 import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';
@@ -230,11 +230,11 @@ describe('G5 fencing: the statements', () => {
       },
     );
     expect(await renewLease(db.pool, 'postcommit', stale, 60_000, {})).toBe(true);
-    expect(await takeOver(db.pool, 'postcommit', rivals)).toEqual([]);
+    expect(await declareLost(db.pool, 'postcommit', rivals)).toEqual([]);
     await db.query(`update postcommit.outbox_relays set lease_until = now() - interval '1 second' where token = $1`, [
       stale,
     ]);
-    expect(await takeOver(db.pool, 'postcommit', rivals)).toMatchObject([
+    expect(await declareLost(db.pool, 'postcommit', rivals)).toMatchObject([
       { token: stale, name: 'r', host: 'h', pid: 1 },
     ]);
     expect(await renewLease(db.pool, 'postcommit', stale, 60_000, {})).toBe(false);

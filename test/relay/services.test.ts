@@ -13,7 +13,7 @@ import { EventBuffer } from '../../src/relay/lane/event-buffer.ts';
 import { PollingLane } from '../../src/relay/lane/polling-lane.ts';
 import { HeartbeatThread } from '../../src/relay/lease/heartbeat-thread.ts';
 import { Lease } from '../../src/relay/lease/lease.ts';
-import { Standing } from '../../src/relay/lease/standing.ts';
+import { LeaseState } from '../../src/relay/lease/lease-state.ts';
 import { Maintenance } from '../../src/relay/maintenance/maintenance.ts';
 import { resolveMaintenance } from '../../src/relay/maintenance/maintenance-options.ts';
 import { ParkedEventSweeper } from '../../src/relay/maintenance/parked-event-sweeper.ts';
@@ -152,7 +152,7 @@ const services: [name: string, make: () => Service][] = [
         db: pool,
         relay: { name: 'stress', host: hostname(), pid: process.pid },
         heartbeat: { keepAlive: async () => {}, drop: nothing },
-        standing: new Standing(),
+        leaseState: new LeaseState(),
         isStopping: () => false,
         onRegistered: nothing,
         onLost: async () => {},
@@ -170,7 +170,7 @@ const services: [name: string, make: () => Service][] = [
         servers: servers(),
         sessionLock: true,
         hostId: undefined,
-        standing: new Standing(),
+        leaseState: new LeaseState(),
         stats: () => ({}),
         onLost: nothing,
         onTakeover: nothing,

@@ -3,8 +3,8 @@ import type { ServerList } from '../../database/connection-string.ts';
 import type { Service } from '../service/service.ts';
 import type { HeartbeatOptions, Registration } from './heartbeat.ts';
 import { Heartbeat } from './heartbeat.ts';
+import { monotonicMs } from './lease-state.ts';
 import { spawnWorker } from './spawn-worker.ts';
-import { monotonicMs } from './standing.ts';
 import type { FromThread, ThreadCall, ThreadData, ToThread } from './thread-messages.ts';
 import { errorFields, errorOf } from './thread-messages.ts';
 import { beatAgainShare, pulseMsMax, threadHeapMb } from './tuning.ts';
@@ -77,7 +77,7 @@ export class HeartbeatThread implements Service {
 
   drop(): void {
     this.#registration = undefined;
-    this.#options.standing.suspended();
+    this.#options.leaseState.suspended();
     this.#tell({ tell: 'drop' });
     this.#local?.drop();
   }
@@ -103,15 +103,15 @@ export class HeartbeatThread implements Service {
   }
 
   #spawn(): Worker | undefined {
-    const { servers, schema, name, leaseMs, sessionLock, hostId, standing, blockedMaxMs, logger } = this.#options;
+    const { servers, schema, name, leaseMs, sessionLock, hostId, leaseState, blockedMaxMs, logger } = this.#options;
     const asksForPassword = servers.servers.some(({ config }) => typeof config.password === 'function');
     const data: ThreadData = {
       ...{ schema, name, leaseMs, sessionLock, hostId, blockedMaxMs, asksForPassword },
       servers: asksForPassword ? withoutPasswords(servers) : servers,
-      memory: standing.memory,
+      memory: leaseState.memory,
     };
     try {
-      standing.moved(monotonicMs());
+      leaseState.moved(monotonicMs());
       const worker = spawnWorker({ workerData: data, resourceLimits: { maxOldGenerationSizeMb: threadHeapMb } });
       this.#isFileMissing = !worker;
       if (!worker) return undefined;
@@ -131,7 +131,7 @@ export class HeartbeatThread implements Service {
 
   /** Shows that the event loop moves, and what the relay has done: often, so that the next renewal writes it. */
   #sendPulse(): void {
-    this.#options.standing.moved(monotonicMs());
+    this.#options.leaseState.moved(monotonicMs());
     this.#tell({ tell: 'report', stats: this.#options.stats() });
   }
 
@@ -140,7 +140,7 @@ export class HeartbeatThread implements Service {
     this.#worker = undefined;
     clearInterval(this.#pulse);
     if (!this.#stopping) {
-      this.#options.standing.suspended();
+      this.#options.leaseState.suspended();
       this.#options.logger.warn({ err: String(error) }, 'the heartbeat runs on the event loop: its thread failed');
       const registration = this.#registration;
       // Before the calls are rejected: keepAlive() looks for the replacement. Also without a registration, for the next one.

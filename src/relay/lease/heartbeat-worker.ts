@@ -4,7 +4,7 @@ import { parentPort, workerData } from 'node:worker_threads';
 import type { Server } from '../../database/connection-string.ts';
 import { jsonLogger, type Logger } from '../../telemetry/logging.ts';
 import { Heartbeat } from './heartbeat.ts';
-import { monotonicMs, Standing } from './standing.ts';
+import { LeaseState, monotonicMs } from './lease-state.ts';
 import type { FromThread, PasswordAnswer, ThreadData, ToThread } from './thread-messages.ts';
 import { errorFields, errorOf } from './thread-messages.ts';
 
@@ -34,16 +34,16 @@ function run(port: NonNullable<typeof parentPort>, data: ThreadData): void {
     }
   });
 
-  const standing = new Standing(data.memory);
+  const leaseState = new LeaseState(data.memory);
   const { servers } = data;
   let stats: unknown = {};
   const heartbeat = new Heartbeat({
     ...data,
     servers: data.asksForPassword ? { ...servers, servers: servers.servers.map(withPassword) } : servers,
-    standing,
+    leaseState,
     stats: () => stats,
     logger: { debug: log('debug'), info: log('info'), warn: log('warn'), error: log('error') },
-    isBlocked: () => monotonicMs() - standing.movedAt > data.blockedMaxMs,
+    isBlocked: () => monotonicMs() - leaseState.movedAt > data.blockedMaxMs,
     onBlocked: (fields, message) => standardError.error(fields, message),
     onLost: (token) => tell({ tell: 'lost', token }),
     onTakeover: (relay) => tell({ tell: 'takeover', relay }),

@@ -1,18 +1,18 @@
 import type { ServerList } from '../../database/connection-string.ts';
 import { ReconnectingClient } from '../../database/reconnecting-client.ts';
 import { correctFutureTimes } from '../../outbox/delivering/correct-future-times.ts';
+import type { LostRelay } from '../../outbox/delivering/declare-lost.ts';
+import { declareLost } from '../../outbox/delivering/declare-lost.ts';
 import { holdRelayLock } from '../../outbox/delivering/hold-relay-lock.ts';
 import { probeRelays } from '../../outbox/delivering/probe-relays.ts';
 import { renewLease } from '../../outbox/delivering/renew-lease.ts';
-import type { LostRelay } from '../../outbox/delivering/take-over.ts';
-import { takeOver } from '../../outbox/delivering/take-over.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
 import type { Service } from '../service/service.ts';
 import { isProcessGone } from './host-process.ts';
+import type { LeaseState } from './lease-state.ts';
+import { monotonicMs } from './lease-state.ts';
 import { LostRelayDetector } from './lost-relay-detector.ts';
-import type { Standing } from './standing.ts';
-import { monotonicMs } from './standing.ts';
 import {
   beatAgainShare,
   beatShare,
@@ -43,7 +43,7 @@ export interface HeartbeatOptions {
   sessionLock: boolean;
   hostId: string | undefined;
   logger: Logger;
-  standing: Standing;
+  leaseState: LeaseState;
   /** What the relay reports with each renewal. */
   stats: () => unknown;
   /** Whether the relay's event loop is blocked: then the relay must not count as alive. Default: it is not. */
@@ -126,7 +126,7 @@ export class Heartbeat implements Service {
 
   async #open(): Promise<void> {
     await this.#db.open();
-    this.#options.standing.connected = this.#db.connected;
+    this.#options.leaseState.connected = this.#db.connected;
   }
 
   /** Keeps this registration alive from now on. Settles as the first round does; after a failure it continues to try. */
@@ -143,7 +143,7 @@ export class Heartbeat implements Service {
         // Immediately, not only with the first renewal: a relay that runs once may end before that.
         if (isFirst) {
           await this.#readClock();
-          await this.#takeOver(this.#options.leaseMs);
+          await this.#declareLost(this.#options.leaseMs);
         }
         await this.#round();
       });
@@ -156,14 +156,14 @@ export class Heartbeat implements Service {
   drop(): void {
     this.#registration = undefined;
     this.#isLocked = false;
-    this.#options.standing.suspended();
+    this.#options.leaseState.suspended();
   }
 
   async stop(): Promise<void> {
     this.#stopped = true;
     clearTimeout(this.#timer);
     this.drop();
-    this.#options.standing.connected = false;
+    this.#options.leaseState.connected = false;
     await this.#db.close();
     await this.#starting?.catch(() => {});
     await this.#turn.catch(() => {});
@@ -205,7 +205,7 @@ export class Heartbeat implements Service {
   async #round(): Promise<void> {
     if (this.#stopped || this.#isBlocked()) return;
     await this.#db.whenConnected();
-    this.#options.standing.connected = this.#db.connected;
+    this.#options.leaseState.connected = this.#db.connected;
     if (this.#connection !== this.#db.connections) {
       if (this.#connection > 0) this.#lostRelays.reconnected(monotonicMs());
       this.#connection = this.#db.connections;
@@ -220,9 +220,9 @@ export class Heartbeat implements Service {
   #isBlocked(): boolean {
     const isBlocked = this.#options.isBlocked?.() ?? false;
     if (isBlocked && !this.#wasBlocked) {
-      const { name: relay, standing, logger, onBlocked } = this.#options;
-      standing.suspended();
-      const fields = { relay, blockedMs: Math.round(monotonicMs() - standing.movedAt) };
+      const { name: relay, leaseState, logger, onBlocked } = this.#options;
+      leaseState.suspended();
+      const fields = { relay, blockedMs: Math.round(monotonicMs() - leaseState.movedAt) };
       const message = 'event loop blocked, gave up the lease; another relay delivers its events';
       logger.error(fields, message);
       onBlocked?.(fields, message);
@@ -240,7 +240,7 @@ export class Heartbeat implements Service {
     const registration = this.#registration;
     if (registration === undefined || this.#isLocked || monotonicMs() < this.#lockAgainAt) return;
     if (!this.#canLock) {
-      this.#options.standing.leased(registration.number);
+      this.#options.leaseState.leased(registration.number);
       return;
     }
     const sentAt = monotonicMs();
@@ -253,8 +253,8 @@ export class Heartbeat implements Service {
     }
     this.#isLocked = isLocked;
     this.#lockAgainAt = sentAt + lockAgainMs;
-    if (isLocked) this.#options.standing.locked(registration.number, sentAt);
-    else this.#options.standing.leased(registration.number);
+    if (isLocked) this.#options.leaseState.locked(registration.number, sentAt);
+    else this.#options.leaseState.leased(registration.number);
   }
 
   /** Renews the lease, and takes over from relays whose lease has expired. */
@@ -270,9 +270,9 @@ export class Heartbeat implements Service {
       }
     }
     await this.#readClock();
-    // A relay that has just started has seen no outage; takeOver() itself declares no relay lost while the server is young.
+    // A relay that has just started has seen no outage; declareLost() itself declares no relay lost while the server is young.
     if (monotonicMs() - this.#inTouchSince >= leaseMs || this.#inTouchSince === this.#startedAt)
-      await this.#takeOver(0);
+      await this.#declareLost(0);
     this.#beatAt = sentAt + leaseMs * beatShare;
   }
 
@@ -300,12 +300,12 @@ export class Heartbeat implements Service {
     if (!registered) {
       this.#lose(registration);
     } else if (this.#isLocked && session === this.#db.sessionPid) {
-      this.#options.standing.locked(registration.number, sentAt);
+      this.#options.leaseState.locked(registration.number, sentAt);
     } else if (this.#isLocked) {
       this.#isLocked = false;
       this.#isShared = true;
       this.#beatAt = 0; // The next renewal records that only the lease counts.
-      this.#options.standing.leased(registration.number);
+      this.#options.leaseState.leased(registration.number);
       this.#options.logger.warn(
         {},
         'the connection is shared with other sessions: a crash of this relay is noticed by its lease',
@@ -316,7 +316,7 @@ export class Heartbeat implements Service {
   #renewed(sentAt: number): void {
     if (sentAt - this.#renewedAt > this.#options.leaseMs * safeShare) this.#inTouchSince = sentAt;
     this.#renewedAt = sentAt;
-    this.#options.standing.renewed(sentAt);
+    this.#options.leaseState.renewed(sentAt);
   }
 
   /** Reads the database's clock, and corrects leases if it was set. */
@@ -341,9 +341,9 @@ export class Heartbeat implements Service {
   }
 
   /** Takes over from relays whose lease expired this long ago. */
-  async #takeOver(overdueMs: number): Promise<void> {
+  async #declareLost(overdueMs: number): Promise<void> {
     const { schema, leaseMs, onTakeover } = this.#options;
-    const lost = await takeOver(this.#db, schema, {
+    const lost = await declareLost(this.#db, schema, {
       ownToken: this.#registration?.token ?? '0',
       serverUpMs: leaseMs,
       overdueMs,
@@ -360,9 +360,9 @@ export class Heartbeat implements Service {
 
   #disconnected(error: unknown): void {
     // Other relays may find the lock free. A relay that has only its lease keeps that.
-    if (this.#isLocked) this.#options.standing.suspended();
+    if (this.#isLocked) this.#options.leaseState.suspended();
     this.#isLocked = false;
-    this.#options.standing.connected = false;
+    this.#options.leaseState.connected = false;
     this.#options.onDisconnected(error);
     this.#db.ensure();
     this.#schedule(0);

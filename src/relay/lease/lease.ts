@@ -7,8 +7,8 @@ import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
 import type { Service } from '../service/service.ts';
 import type { Registration } from './heartbeat.ts';
-import type { Standing } from './standing.ts';
-import { monotonicMs } from './standing.ts';
+import type { LeaseState } from './lease-state.ts';
+import { monotonicMs } from './lease-state.ts';
 import { beatAgainShare, beatShare, registerAgainMs, safeShare } from './tuning.ts';
 
 /** What keeps a registration alive: `Heartbeat`. */
@@ -25,7 +25,7 @@ export interface LeaseOptions {
   logger: Logger;
   heartbeat: RegistrationKeeper;
   /** Written by the heartbeat. */
-  standing: Standing;
+  leaseState: LeaseState;
   /** The relay is registered under this token: at start, and again after a lease was lost. */
   onRegistered: (token: string) => void;
   /** Whether the relay is being stopped: then it does not register again. */
@@ -68,7 +68,7 @@ export class Lease implements Service {
 
   /** Whether deliveries may still start under this lease. */
   get valid(): boolean {
-    return this.#token !== '' && this.#options.standing.isValid(this.#registrations, this.#options.leaseMs);
+    return this.#token !== '' && this.#options.leaseState.isValid(this.#registrations, this.#options.leaseMs);
   }
 
   /** Registers the relay. */
@@ -130,10 +130,10 @@ export class Lease implements Service {
   #watch(): void {
     clearTimeout(this.#overdue);
     if (this.#state === 'stopped') return;
-    const { leaseMs, standing, onOverdue } = this.#options;
-    const { renewedAt } = standing;
+    const { leaseMs, leaseState, onOverdue } = this.#options;
+    const { renewedAt } = leaseState;
     const check = () => {
-      if (standing.renewedAt === renewedAt) onOverdue();
+      if (leaseState.renewedAt === renewedAt) onOverdue();
       this.#watch();
     };
     // An overdue lease is reported again with each heartbeat that is missing.

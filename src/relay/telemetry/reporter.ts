@@ -1,6 +1,6 @@
 import type { ClaimedRow } from '../../outbox/delivering/claim.ts';
+import type { LostRelay } from '../../outbox/delivering/declare-lost.ts';
 import type { TargetError } from '../../outbox/delivering/fail.ts';
-import type { LostRelay } from '../../outbox/delivering/take-over.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
 import { isBlocking, type SettleEntry } from '../settle/transition.ts';

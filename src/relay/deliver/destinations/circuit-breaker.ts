@@ -22,7 +22,7 @@ export interface CircuitBreakerOptions {
   logger: Logger;
 }
 
-/** `trial`: a probe succeeded, and the destination has processed no event yet. */
+/** Whether relays send to a destination. `OutageDetector` decides when it opens. `trial`: a probe succeeded, and the destination has processed no event yet. */
 type CircuitState = 'closed' | 'open' | 'trial';
 
 /**

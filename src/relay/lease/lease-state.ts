@@ -17,7 +17,7 @@ const toMicros = (ms: number): bigint => BigInt(Math.round(ms * 1_000));
  *
  * A registration has a number, so that what the heartbeat still writes about the last one does not count for the next.
  */
-export class Standing {
+export class LeaseState {
   readonly memory: SharedArrayBuffer;
   readonly #cells: BigInt64Array;
   /** The registration that was last found valid, and when, by the clock of this thread. */

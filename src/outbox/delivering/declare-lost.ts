@@ -40,7 +40,7 @@ export interface TakeOverOptions {
  * Takes over from lost relays: declares those lost whose lease expired `overdueMs` ago. The events that they claimed are free
  * for the next claim of any relay.
  */
-export async function takeOver(
+export async function declareLost(
   db: Executor,
   schema: string,
   { ownToken, serverUpMs, overdueMs, inTouch = false, clockMsMax = Number.MAX_SAFE_INTEGER }: TakeOverOptions,

@@ -1,5 +1,5 @@
 /** Runs work of one key one after the other and of different keys in parallel, at most `inFlightMax` at once. */
-export class KeyLines {
+export class KeyOrder {
   readonly #inFlightMax: number;
   /** The last work of each key that has not ended. */
   readonly #tails = new Map<string, Promise<unknown>>();
