@@ -18,11 +18,21 @@ export function didYouMean(word: string, known: readonly string[]): string {
   return near === undefined ? '' : ` Did you mean ${near}?`;
 }
 
-/** What to say about the first option that is not known: a misspelt one would silently be ignored. `undefined`: all are known. */
-export function unknownOption(given: object, known: readonly string[]): string | undefined {
+/**
+ * What to say about the first option that is not known: a misspelt one would silently be ignored. `undefined`: all are known. `of` is
+ * what takes the options, e.g. `createOutbox()`.
+ */
+export function unknownOption(given: object, known: readonly string[], of?: string): string | undefined {
   const unknown = Object.keys(given).find((name) => !known.includes(name));
   if (unknown === undefined) return undefined;
-  return `There is no option ${unknown}.${didYouMean(unknown, known)} Known are: ${known.join(', ')}.`;
+  const name = shownName(unknown);
+  const start = of === undefined ? `There is no option ${name}.` : `${of} has no option ${name}.`;
+  return `${start}${didYouMean(unknown, known)} Known options: ${known.join(', ')}.`;
+}
+
+/** A name as it is, if that is short and on one line. */
+function shownName(name: string): string {
+  return /^[\w.$-]{1,80}$/.test(name) ? name : JSON.stringify(name.slice(0, 80));
 }
 
 /** The Levenshtein distance: insertions, deletions and replacements that turn `a` into `b`. */

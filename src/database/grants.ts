@@ -1,4 +1,5 @@
 import { PostcommitError } from '../errors.ts';
+import { unknownOption } from '../suggest.ts';
 import { defaultSchema, quoteIdentifier, quoteLiteral } from './identifier.ts';
 import type { OutboxRole, TableRight } from './roles.ts';
 import { roleRights } from './roles.ts';
@@ -55,13 +56,8 @@ export function grantsSql(options: GrantsOptions = {}): string {
 
 function rolesOf(options: GrantsOptions): [OutboxRole, string][] {
   const known = [...outboxRoles, 'schema', 'create'];
-  const unknown = Object.keys(options).find((name) => !known.includes(name));
-  if (unknown !== undefined) {
-    throw new PostcommitError(
-      'POSTCOMMIT_E_BAD_OPTION',
-      `There is no option ${unknown}: known are ${known.join(', ')}.`,
-    );
-  }
+  const unknown = unknownOption(options, known);
+  if (unknown !== undefined) throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', unknown);
   const named = outboxRoles.flatMap((role): [OutboxRole, string][] => {
     const name = options[role];
     return name === undefined ? [] : [[role, name]];

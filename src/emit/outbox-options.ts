@@ -3,7 +3,7 @@ import { requireCatalogue } from '../catalogue/catalogue.ts';
 import { defaultSchema, quoteIdentifier } from '../database/identifier.ts';
 import { PostcommitError } from '../errors.ts';
 import type { Metrics } from '../metrics/metrics.ts';
-import { didYouMean } from '../suggest.ts';
+import { unknownOption } from '../suggest.ts';
 import type { QueueRule } from './event.ts';
 import type { OutboxDatabase } from './outbox-database.ts';
 
@@ -49,11 +49,8 @@ const optionNames: readonly string[] = [
 /** Fills in the defaults and checks the options, once. */
 export function resolveOutboxOptions<Tx, BatchStatement>(options: OutboxOptions<Tx, BatchStatement>) {
   requireDatabase(options?.db, 'createOutbox');
-  const unknown = Object.keys(options).find((name) => !optionNames.includes(name));
-  if (unknown !== undefined) {
-    const detail = `createOutbox() has no option ${unknown}.${didYouMean(unknown, optionNames)} Known options: ${optionNames.join(', ')}.`;
-    throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', detail);
-  }
+  const unknown = unknownOption(options, optionNames, 'createOutbox()');
+  if (unknown !== undefined) throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', unknown);
   const payloadBytesMax = options.payloadBytesMax ?? 1_048_576;
   // jsonb itself ends at 256 MiB; long before that an event is a file.
   if (!Number.isInteger(payloadBytesMax) || payloadBytesMax < 1 || payloadBytesMax > 67_108_864) {

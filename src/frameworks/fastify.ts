@@ -1,7 +1,7 @@
 import type { Outbox } from '../emit/outbox.ts';
 import { PostcommitError } from '../errors.ts';
 import type { Relay } from '../relay/relay.ts';
-import { didYouMean } from '../suggest.ts';
+import { unknownOption } from '../suggest.ts';
 
 /** Options of the Fastify plugin. */
 export interface PostcommitFastifyOptions {
@@ -62,13 +62,9 @@ function resolveOptions(given: PostcommitFastifyOptions) {
     throw fail('relay must be what createRelay() returns, or left out.');
   }
   if (typeof decorator !== 'string' || decorator === '') throw fail('decorator must be the name of a property.');
-  const known = [...optionNames, ...fastifyOptionNames];
-  const unknown = Object.keys(given).find((name) => !known.includes(name));
-  if (unknown !== undefined) {
-    throw fail(
-      `The Fastify plugin has no option ${unknown}.${didYouMean(unknown, optionNames)} Known options: ${optionNames.join(', ')}.`,
-    );
-  }
+  const own = Object.fromEntries(Object.entries(given).filter(([name]) => !fastifyOptionNames.includes(name)));
+  const unknown = unknownOption(own, optionNames, 'The Fastify plugin');
+  if (unknown !== undefined) throw fail(unknown);
   return { outbox, relay, decorator };
 }
 

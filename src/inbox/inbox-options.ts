@@ -1,13 +1,13 @@
-import { inspect } from 'node:util';
 import { defaultSchema, quoteIdentifier } from '../database/identifier.ts';
 import { isStorable } from '../database/storable-text.ts';
 import type { OutboxDatabase } from '../emit/outbox-database.ts';
 import { requireDatabase } from '../emit/outbox-options.ts';
 import { PostcommitError } from '../errors.ts';
+import { shown } from '../format.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { ProcessedEvent } from '../outbox/consuming/record-processed.ts';
 import { checkKeepMs, keepMsDefault } from '../retention.ts';
-import { didYouMean } from '../suggest.ts';
+import { unknownOption } from '../suggest.ts';
 import { isUuid } from '../uuid.ts';
 
 export interface InboxOptions<Tx> {
@@ -85,14 +85,6 @@ export function checkPrune(options: InboxPruneOptions): { olderThanMs: number; s
 }
 
 function refuseUnknown(options: object, known: readonly string[], method: string): void {
-  const unknown = Object.keys(options).find((name) => !known.includes(name));
-  if (unknown === undefined) return;
-  const detail = `${method}() has no option ${unknown}.${didYouMean(unknown, known)} Known options: ${known.join(', ')}.`;
-  throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', detail);
-}
-
-/** A value for a message: on one line and of limited length. */
-function shown(value: unknown): string {
-  const text = typeof value === 'string' ? JSON.stringify(value) : inspect(value, { depth: 1, breakLength: Infinity });
-  return text.length > 80 ? `${text.slice(0, 80)}...` : text;
+  const unknown = unknownOption(options, known, `${method}()`);
+  if (unknown !== undefined) throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', unknown);
 }

@@ -1,5 +1,5 @@
 import { PostcommitError } from '../errors.ts';
-import { didYouMean } from '../suggest.ts';
+import { unknownOption } from '../suggest.ts';
 import type { Counters } from './telemetry/counters.ts';
 
 /** Options of `relay.runOnce()`. */
@@ -26,12 +26,8 @@ const timeoutMsMax = 86_400_000;
 
 export function resolveRunOnce(given: RunOnceOptions): { timeoutMs: number | undefined } {
   if (typeof given !== 'object' || given === null) throw fail('runOnce() takes an object of options.');
-  const unknown = Object.keys(given).find((name) => !optionNames.includes(name));
-  if (unknown !== undefined) {
-    throw fail(
-      `runOnce() has no option ${unknown}.${didYouMean(unknown, optionNames)} Known: ${optionNames.join(', ')}.`,
-    );
-  }
+  const unknown = unknownOption(given, optionNames, 'runOnce()');
+  if (unknown !== undefined) throw fail(unknown);
   const { timeoutMs } = given;
   if (timeoutMs !== undefined && (!Number.isInteger(timeoutMs) || timeoutMs < 1 || timeoutMs > timeoutMsMax)) {
     throw fail(`timeoutMs must be a whole number from 1 to ${timeoutMsMax}. Got ${String(timeoutMs)}.`);

@@ -2,6 +2,7 @@ import type { EventCatalogue } from '../catalogue/catalogue.ts';
 import { findDefinition, requireCatalogue } from '../catalogue/catalogue.ts';
 import { runUpcasts } from '../catalogue/upcast.ts';
 import { PostcommitError } from '../errors.ts';
+import { unknownOption } from '../suggest.ts';
 import { toFrame } from '../wire/confluent-frame.ts';
 import type { DeliveredEvent } from '../wire/delivered-event.ts';
 import { factHeaders, traceIdOf } from '../wire/event-facts.ts';
@@ -105,8 +106,8 @@ function checkedSubject(subject: unknown): string {
 }
 
 function checked(options: ConfluentJsonOptions): ConfluentJsonOptions {
-  const unknown = Object.keys(options ?? {}).find((name) => !known.includes(name));
-  if (unknown !== undefined) throw bad(`there is no option ${unknown}. Options are: ${known.join(', ')}.`);
+  const unknown = unknownOption(options ?? {}, known);
+  if (unknown !== undefined) throw bad(unknown);
   const { registry, events, subject, register, timeoutMs = 1, idsMax = 1 } = options ?? {};
   if (typeof registry !== 'string') throw bad('registry must be the URL of a schema registry.');
   if (events === undefined) throw bad('events is required: the catalogue that defineEvents() returns.');

@@ -1,4 +1,5 @@
 import { PostcommitError } from '../errors.ts';
+import { unknownOption } from '../suggest.ts';
 import type { DeliveredEvent } from './delivered-event.ts';
 import { isoTime } from './event-facts.ts';
 import type { Serializer } from './serializer.ts';
@@ -110,8 +111,8 @@ function percentEncoded(value: string | number): string {
 
 function checked(options: CloudEventsOptions): CloudEventsOptions {
   const known = ['source', 'mode', 'type', 'dataSchema'];
-  const unknown = Object.keys(options ?? {}).find((name) => !known.includes(name));
-  if (unknown !== undefined) throw bad(`there is no option ${unknown}. Options are: ${known.join(', ')}.`);
+  const unknown = unknownOption(options ?? {}, known);
+  if (unknown !== undefined) throw bad(unknown);
   const { source, mode, type, dataSchema } = options ?? {};
   if (typeof source !== 'function' && (typeof source !== 'string' || source === '')) {
     throw bad('source must be a URI or a part of one, e.g. "/orders", or a function that returns one.');

@@ -1,6 +1,6 @@
 import { PostcommitError } from '../../errors.ts';
 import type { HandlerPolicy } from '../../relay/deliver/handlers.ts';
-import { didYouMean } from '../../suggest.ts';
+import { unknownOption } from '../../suggest.ts';
 import type { EventClass } from './outbox-event.ts';
 import { eventTypeOf } from './outbox-event.ts';
 
@@ -60,12 +60,8 @@ export function OnOutboxEvent(...given: (EventClass | string | OnOutboxEventOpti
     typeof event === 'string' && event !== '' ? event : eventTypeOf(event),
   );
   if (types.length === 0) throw bad('@OnOutboxEvent() needs an event: a class with eventType, or the name of a type.');
-  const unknown = Object.keys(options).find((name) => !optionNames.includes(name));
-  if (unknown !== undefined) {
-    throw bad(
-      `@OnOutboxEvent() has no option ${unknown}.${didYouMean(unknown, optionNames)} Known options: ${optionNames.join(', ')}.`,
-    );
-  }
+  const unknown = unknownOption(options, optionNames, '@OnOutboxEvent()');
+  if (unknown !== undefined) throw bad(unknown);
   return (target, keyOrContext) => {
     const method: unknown = typeof target === 'function' ? target : target?.[keyOrContext];
     if (typeof method !== 'function') throw bad('@OnOutboxEvent() belongs on a method.');

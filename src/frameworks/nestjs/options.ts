@@ -8,7 +8,7 @@ import type { OutboxOptions } from '../../emit/outbox-options.ts';
 import { PostcommitError } from '../../errors.ts';
 import type { RouteFunction } from '../../relay/deliver/router.ts';
 import type { RelayOptions } from '../../relay/options.ts';
-import { didYouMean } from '../../suggest.ts';
+import { unknownOption } from '../../suggest.ts';
 import type { NestDestinations } from './destinations.ts';
 import type { NestarcOptions } from './nestarc-options.ts';
 import { fromNestarcOptions } from './nestarc-options.ts';
@@ -103,11 +103,8 @@ export interface ResolvedModuleOptions {
 /** Fills in what the module decides, once. The outbox and the relay check their own options. */
 export function resolveModuleOptions(given: PostcommitModuleOptions): ResolvedModuleOptions {
   if (typeof given !== 'object' || given === null) throw bad('PostcommitModule takes an object of options.');
-  const unknown = Object.keys(given).find((name) => !optionNames.includes(name));
-  if (unknown !== undefined) {
-    const suggestion = didYouMean(unknown, optionNames);
-    throw bad(`PostcommitModule has no option ${unknown}.${suggestion} Known options: ${optionNames.join(', ')}.`);
-  }
+  const unknown = unknownOption(given, optionNames, 'PostcommitModule');
+  if (unknown !== undefined) throw bad(unknown);
   const { schema, route, destinations = {}, polling } = given;
   const db = databaseOf(given);
   const catalogue = Array.isArray(given.events) ? undefined : (given.events as EventCatalogue | undefined);

@@ -1,6 +1,6 @@
 import type { OutboxEvent as PlainEvent } from '../../emit/event.ts';
 import { PostcommitError } from '../../errors.ts';
-import { didYouMean } from '../../suggest.ts';
+import { unknownOption } from '../../suggest.ts';
 
 export type Aggregate = PlainEvent['aggregate'];
 
@@ -174,10 +174,6 @@ function checkNames(options: EmitOptions): void {
     throw new PostcommitError('POSTCOMMIT_E_BAD_EVENT', 'The third argument of emit() is an object of options.');
   }
   // A misspelt delayMs would silently mean no delay.
-  const unknown = Object.keys(options).find((name) => !optionNames.includes(name));
-  if (unknown === undefined) return;
-  throw new PostcommitError(
-    'POSTCOMMIT_E_BAD_EVENT',
-    `emit() has no option ${unknown}.${didYouMean(unknown, optionNames)} Known options: ${optionNames.join(', ')}.`,
-  );
+  const unknown = unknownOption(options, optionNames, 'emit()');
+  if (unknown !== undefined) throw new PostcommitError('POSTCOMMIT_E_BAD_EVENT', unknown);
 }

@@ -1,6 +1,6 @@
 import { PostcommitError } from '../../errors.ts';
 import { shown } from '../../format.ts';
-import { didYouMean } from '../../suggest.ts';
+import { unknownOption } from '../../suggest.ts';
 import { type ResolvedRetry, resolveRetry } from '../event/backoff.ts';
 import { HandlerIndex, isPattern } from './handler-index.ts';
 import { HandlerLimiter } from './handler-limiter.ts';
@@ -95,12 +95,8 @@ function resolveHandler(
   if (!hasNames(policy) || typeof (policy.handle ?? policy.handleBatch) !== 'function') {
     throw badHandlers(`${option} must be a function, or an object such as { handle: async (event) => {}, timeoutMs }`);
   }
-  const unknown = Object.keys(policy).find((field) => !policyFields.includes(field));
-  if (unknown !== undefined) {
-    throw badHandlers(
-      `${option} has no option ${unknown}.${didYouMean(unknown, policyFields)} Known are: ${policyFields.join(', ')}`,
-    );
-  }
+  const unknown = unknownOption(policy, policyFields, option);
+  if (unknown !== undefined) throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', unknown);
   if (policy.handle !== undefined && policy.handleBatch !== undefined) {
     throw badHandlers(`${option} has handle and handleBatch. Give it one of them, or make it two handlers`);
   }

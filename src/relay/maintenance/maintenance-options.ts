@@ -1,6 +1,7 @@
 import { PostcommitError } from '../../errors.ts';
 import { shown } from '../../format.ts';
 import { checkKeepMs, keepMsDefault } from '../../retention.ts';
+import { unknownOption } from '../../suggest.ts';
 
 /** The tasks of maintenance, in the order in which a turn runs them. */
 export const maintenanceTasks = ['rotate', 'drop', 'prune', 'processed', 'relays', 'analyze'] as const;
@@ -49,12 +50,9 @@ export function resolveMaintenance(given: unknown): ResolvedMaintenance | undefi
     keepProcessedMs = keepMsDefault,
     intervalMs = 60_000,
     skip = [],
-    ...rest
   } = (given ?? {}) as MaintenanceOptions;
-  const [unknown] = Object.keys(rest);
-  if (unknown !== undefined) {
-    throw bad(`maintenance has no option ${unknown}. Known are: keepEventsMs, keepProcessedMs, intervalMs, skip.`);
-  }
+  const unknown = unknownOption(given ?? {}, ['keepEventsMs', 'keepProcessedMs', 'intervalMs', 'skip'], 'maintenance');
+  if (unknown !== undefined) throw bad(unknown);
   return {
     keepEventsMs: checkKeepMs('maintenance.keepEventsMs', keepEventsMs),
     keepProcessedMs: checkKeepMs('maintenance.keepProcessedMs', keepProcessedMs),

@@ -1,7 +1,7 @@
 import type { EventCatalogue } from '../../catalogue/catalogue.ts';
 import { PostcommitError } from '../../errors.ts';
 import { shown } from '../../format.ts';
-import { didYouMean } from '../../suggest.ts';
+import { unknownOption } from '../../suggest.ts';
 import type { CatchUp, CatchUpPolicy } from './cron.ts';
 import { CronExpression } from './cron.ts';
 import type { EventOfTick } from './scheduled-event.ts';
@@ -70,12 +70,8 @@ function resolveSchedule(name: string, given: unknown, events: EventCatalogue | 
   if (typeof given !== 'object' || given === null || Array.isArray(given)) {
     throw refuse("It must be an object, e.g. { cron: '0 3 * * *', event: { type: 'report.requested', payload: {} } }.");
   }
-  const unknown = Object.keys(given).find((option) => !optionNames.includes(option));
-  if (unknown !== undefined) {
-    throw refuse(
-      `There is no option ${unknown}.${didYouMean(unknown, optionNames)} Options are ${optionNames.join(', ')}.`,
-    );
-  }
+  const unknown = unknownOption(given, optionNames);
+  if (unknown !== undefined) throw refuse(unknown);
   const { cron, timeZone = 'UTC', event, catchUp = 'latest', ...limits } = given as ScheduleOptions;
   if (!catchUps.includes(catchUp))
     throw refuse(`catchUp must be one of ${catchUps.join(', ')}. Got ${shown(catchUp)}.`);

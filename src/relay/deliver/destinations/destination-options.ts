@@ -2,6 +2,7 @@ import { PostcommitError } from '../../../errors.ts';
 import { shown } from '../../../format.ts';
 import type { Publisher } from '../../../publishers/publisher.ts';
 import { publisherMistake, resemblesPublisher } from '../../../publishers/publisher-mistake.ts';
+import { unknownOption } from '../../../suggest.ts';
 import { envelope } from '../../../wire/envelope.ts';
 import type { Serializer } from '../../../wire/serializer.ts';
 
@@ -77,11 +78,10 @@ function resolveDestination(name: string, value: Publisher | DestinationSettings
   const { answerMsMax = 0 } = publisher.capabilities;
   const derivedMs = answerMsMax === 0 ? 0 : answerMsMax + answerGraceMs;
   const numbers = { ...defaults, publishTimeoutMs: Math.max(defaults.publishTimeoutMs, derivedMs) };
+  const known = ['publisher', 'serializer', ...Object.keys(defaults)];
+  const unknown = unknownOption(settings, known, `destinations['${name}']`);
+  if (unknown !== undefined) throw bad(unknown);
   for (const [option, number] of Object.entries(rest)) {
-    if (!(option in defaults)) {
-      const known = ['publisher', 'serializer', ...Object.keys(defaults)].join(', ');
-      throw bad(`destinations['${name}'] has no option ${option}. Known are: ${known}.`);
-    }
     const max = limits[option as keyof typeof defaults];
     if (number === undefined) continue;
     if (!Number.isInteger(number) || number < 1 || number > max) {
