@@ -2,12 +2,9 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { onTestFinished } from 'vitest';
+import { builtModule } from '../support/built-package.ts';
 import { within } from '../support/wait.ts';
-
-const main = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url));
-const tsx = import.meta.resolve('tsx');
 
 export interface CliResult {
   code: number | null;
@@ -48,7 +45,7 @@ export async function runCli(args: string[], options: CliOptions = {}): Promise<
 /** The same without waiting. Nothing of this process's own settings reaches it. */
 export function spawnCli(args: string[], { cwd, env = {}, stdout, stderr }: CliOptions = {}): ChildProcess {
   const { PATH = '', HOME = '' } = process.env;
-  return spawn(process.execPath, ['--import', tsx, main, ...args], {
+  return spawn(process.execPath, [builtModule('cli/main.js'), ...args], {
     cwd: cwd ?? tmpdir(),
     env: { PATH, HOME, ...env },
     stdio: ['ignore', stdout ?? 'pipe', stderr ?? 'pipe'],
