@@ -23,6 +23,9 @@ const rules = [
   [/\bAnswers (?!to\b)/, 'Returns'],
   [/\bbur(?:y|ies|ied|ying)\b/i, 'dead-letter, move to the dead letters'],
   [/\b(?:takes?|took|taken|taking) stock\b/i, 'sample the low-water mark'],
+  [/\blets? us in\b/i, 'accepts the login'],
+  [/\bbelongs? into\b/i, 'belongs in'],
+  [/\bis no (?:text|name|ARN)\b/i, 'is not a ...'],
 ];
 
 const folders = ['src', 'migrations', 'docs', 'examples', 'test'];

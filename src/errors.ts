@@ -45,7 +45,7 @@ export const errorCodes = {
   POSTCOMMIT_E_BAD_DELAY:
     'The delay is invalid and nothing was written. An event must be due within 366 days, by the clock of the database.',
   POSTCOMMIT_E_LOCK_TIMEOUT:
-    'Another session held a lock of the outbox for longer than lock_timeout. Nothing was changed; if this happened in your transaction, it has failed. `npx postcommit doctor --only locks` shows the session. Repeat the operation when that session has ended.',
+    'Another session held a lock of the outbox for too long. Nothing was changed; if this happened in your transaction, it has failed. `npx postcommit doctor --only locks` shows the session. Repeat the operation when that session has ended.',
   POSTCOMMIT_E_PAYLOAD_NOT_JSON: 'The payload cannot be converted to JSON, and nothing was written.',
   POSTCOMMIT_E_PAYLOAD_TOO_LARGE:
     'The payload is larger than payloadBytesMax, and nothing was written. Store the data elsewhere and emit a reference, or increase payloadBytesMax.',
@@ -151,7 +151,7 @@ export const errorCodes = {
   POSTCOMMIT_E_RESULT_REFUSED:
     'The database rejected the result of this delivery, so the event is a dead letter. Fix the cause, then retry or discard the dead letter.',
   POSTCOMMIT_E_WEBHOOK_UNVERIFIED:
-    'The webhook request is not authentic: a header is missing, the timestamp is too old, or no signature is valid. Respond with 401 and ignore the request.',
+    'The webhook request is not authentic: a header is missing, the timestamp is out of tolerance, or no signature is valid. Respond with 401 and ignore the request.',
   POSTCOMMIT_E_PACKAGE_MISSING: 'A package that this destination needs is not installed.',
   POSTCOMMIT_E_PACKAGE_TOO_OLD: 'The installed version of a package is too old.',
   POSTCOMMIT_E_TWO_COPIES:

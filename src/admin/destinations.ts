@@ -31,7 +31,7 @@ export async function changeDestination(
   name: string,
   change: (db: Executor, schema: string, destination: string) => Promise<boolean>,
 ): Promise<void> {
-  // A text that PostgreSQL cannot store is no name of a destination, and would cause a different error.
+  // A text that PostgreSQL cannot store is not the name of a destination, and would cause a different error.
   if (typeof name === 'string' && isStorable(name) && (await change(db, schema, name))) return;
   throw await noSuchDestination(db, schema, name);
 }

@@ -32,7 +32,7 @@ export async function forgetTarget(
   options: ForgetOptions,
 ): Promise<ForgetResult> {
   const { dryRun = false, signal, onProgress } = checkBulkOptions(options, 'forget', ['dryRun']);
-  // A text that PostgreSQL cannot store is no name of a target, and would cause a different error.
+  // A text that PostgreSQL cannot store is not the name of a target, and would cause a different error.
   if (typeof target !== 'string' || !isStorable(target)) throw await noSuchDestination(db, schema, target);
   const { known, usedBy, ...events } = await previewForget(db, schema, target);
   if (!known && usedBy.length === 0 && isNothing(events)) throw await noSuchTarget(db, schema, target);

@@ -119,7 +119,7 @@ export async function runBulk(
     if (!interrupted) output.line(summary(count));
     if (inFlight > 0)
       output.line(output.paint.yellow(`${quantity(inFlight, 'event')} not changed: claimed by a relay`));
-    if (running > 0) output.line(`${quantity(running, 'event')} of them in flight: the handlers are told to stop`);
+    if (running > 0) output.line(`${quantity(running, 'event')} of them in flight: their handlers are being aborted`);
     if (named && delivered > 0)
       output.line(output.paint.yellow(`${quantity(delivered, 'event')} not cancelled: already delivered`));
     printDuplicates(context, duplicates);

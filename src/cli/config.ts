@@ -55,7 +55,7 @@ export async function loadConfig(file: string): Promise<PostcommitConfig> {
   if (metrics !== undefined) throw bad(file, 'With outboxes each of them needs metrics of its own.');
   for (const [name, own] of Object.entries(outboxes)) {
     if (!outboxNamePattern.test(name)) {
-      throw bad(file, `${JSON.stringify(name)} is no name of an outbox: 1 to 63 letters, digits, _, . and -.`);
+      throw bad(file, `${JSON.stringify(name)} is not a valid outbox name: 1 to 63 letters, digits, _, . and -.`);
     }
     if (typeof own !== 'object' || own === null || Array.isArray(own)) {
       throw bad(file, `outboxes.${name} must be an object of options. Found ${kindOf(own)}.`);

@@ -89,7 +89,9 @@ async function open(options: SnsOptions): Promise<AwsSession> {
     async targetOf(topic) {
       const arn = topicArn ?? (isArn(topic) ? topic : topicArnPrefix && topicArnPrefix + topic);
       if (arn !== undefined) return arn;
-      throw new NoTarget(`The topic ${topic.slice(0, 200)} is no ARN: give ARNs in the route, or set topicArnPrefix.`);
+      throw new NoTarget(
+        `The topic ${topic.slice(0, 200)} is not an ARN: give ARNs in the route, or set topicArnPrefix.`,
+      );
     },
     forget() {},
     send(target, entries, abortSignal) {

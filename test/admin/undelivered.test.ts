@@ -433,7 +433,7 @@ describe('on the command line', () => {
     expect((await here('events', held)).stdout).toContain(`postcommit events cancel ${held}`);
     expect(await here('events', 'cancel', held, waiting, '--yes')).toMatchObject({
       code: 0,
-      stdout: '2 undelivered events cancelled\n1 event of them in flight: the handlers are told to stop\n',
+      stdout: '2 undelivered events cancelled\n1 event of them in flight: their handlers are being aborted\n',
     });
     expect(await scene.admin.find(held)).toMatchObject({ status: 'FAILED' });
   });

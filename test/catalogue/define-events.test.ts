@@ -48,7 +48,7 @@ describe('defineEvents', () => {
     ['an upcast in a list', { version: 2, upcast: [step] }, /upcast must be an object/],
     ['a bad queue', { queue: 'a b' }, /queue must be a text of 1 to 100 letters/],
     ['a key that is no function', { orderingKey: 'id' }, /orderingKey must be a function/],
-    ['a description that is no text', { description: 5 }, /description must be a text/],
+    ['a description that is not a string', { description: 5 }, /description must be a text/],
     ['a JSON Schema that is no object', { jsonSchema: true }, /jsonSchema must be an object/],
   ];
   test.each(refused)('refuses %s', (_, definition, says) => {

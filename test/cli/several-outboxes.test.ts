@@ -179,7 +179,7 @@ it('other commands need --outbox', async () => {
 it.each([
   ['outboxes: {}', 'must be an object of outboxes by name'],
   ['outboxes: { shop: 1 }', 'outboxes.shop must be an object'],
-  ["outboxes: { 'a/b': {} }", 'is no name of an outbox'],
+  ["outboxes: { 'a/b': {} }", 'is not a valid outbox name'],
   ['outboxes: { shop: { http: { port: 1 } } }', 'outboxes.shop: Unknown option "http"'],
   ['outboxes: { shop: { conectionString: "" } }', 'Did you mean connectionString?'],
 ])('refuses %s', async (text, message) => {

@@ -213,8 +213,8 @@ describe('G7 whatever a handler throws is recorded, readable and bounded', () =>
     ['an object that throws when it is looked at', hostile, /cannot be converted to text/],
     ['an object that has no prototype to ask for', trap, /cannot be converted to text/],
     ['an error without a message', new Error(), /^no message$/],
-    ['an error whose message is no text', Object.assign(new Error(), { message: 42 }), /^42$/],
-    ['an error whose name is no text', Object.assign(new Error('m'), { name: 7 }), /^7: m$/],
+    ['an error whose message is not a string', Object.assign(new Error(), { message: 42 }), /^42$/],
+    ['an error whose name is not a string', Object.assign(new Error('m'), { name: 7 }), /^7: m$/],
     [
       'an error with a cause',
       new Error('outer', { cause: new RangeError('inner') }),

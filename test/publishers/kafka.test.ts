@@ -282,7 +282,7 @@ describe('a topic', () => {
     expect(await reader.count(second)).toBe(1);
   });
 
-  it('with an impossible name, and a header that is no text, are rejected', async () => {
+  it('with an impossible name, and a header that is not a string, are rejected', async () => {
     const publisher = await connected();
     const topic = await reader.createTopic();
     const odd = { ...testMessage({ topic }), headers: { tries: 3 as unknown as string } };

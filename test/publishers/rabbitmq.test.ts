@@ -164,8 +164,8 @@ describe('the RabbitMQ publisher', () => {
       [message({ headers: { big: 'x'.repeat(70_000) } }), /AMQP cannot carry/],
       [{ ...message(), body: 7 as unknown as string }, /body/],
       [message({ contentType: undefined as unknown as string }), /content type/],
-      [headers({ deep: true }), /header x is no text/],
-      [headers(null), /header x is no text/],
+      [headers({ deep: true }), /header x is not a string/],
+      [headers(null), /header x is not a string/],
     ];
     const batch = bad.flatMap(([each]) => [each, message()]);
     const outcomes = await publisher.publish(batch, soon());

@@ -62,7 +62,7 @@ describe('an entry', () => {
     });
   });
 
-  it('that is no text throughout is rejected, and an empty topic is the fault of the route', async () => {
+  it('that is not text throughout is rejected, and an empty topic is the fault of the route', async () => {
     await withPublisher({}, async (publisher) => {
       const wrong = [
         { key: 5 as unknown as string },

@@ -56,7 +56,7 @@ describe('where a message goes', () => {
     const topicArn = await consumer.createTopic('standard');
     const name = topicArn.split(':').at(-1) ?? '';
     expect(await aws.publisher.publish([message(name)], soon())).toMatchObject([
-      { kind: 'failed', reason: `The topic ${name} is no ARN: give ARNs in the route, or set topicArnPrefix.` },
+      { kind: 'failed', reason: `The topic ${name} is not an ARN: give ARNs in the route, or set topicArnPrefix.` },
     ]);
     aws.open({ topicArnPrefix: topicArn.slice(0, -name.length) });
     expect(await aws.publisher.publish([message(name)], soon())).toEqual([{ kind: 'delivered' }]);

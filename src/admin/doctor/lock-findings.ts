@@ -16,7 +16,7 @@ const locks: Record<OutboxLock, { name: string; consequence: string }> = {
   partitions: { name: 'partitions', consequence: 'No partition is created, opened or dropped.' },
   unshelve: {
     name: 'unshelving',
-    consequence: 'Events stay on the shelf although their destination is up, and forget and cancel fail.',
+    consequence: 'Events stay on the shelf although their destination is up, and forget, cancel and make-due fail.',
   },
   queue: { name: 'a queue', consequence: 'Relays may claim nothing from the queue, and it cannot be paused.' },
   relay: {

@@ -38,7 +38,7 @@ export function addMigrate(program: Command, terminal: Terminal): void {
     .description(
       'Create or update the outbox tables and functions, in one transaction. If the sequence of the log lags behind its events, because logical replication or a blue/green switch copied rows and no sequences, it is moved up. Safe to run from any number of processes at once, and again at any time.',
     )
-    .option('--dry-run', 'only tell what would be applied')
+    .option('--dry-run', 'print what would be applied, change nothing')
     .option('--inbox-only', inboxOnlyHelp)
     .addOption(
       new Option(

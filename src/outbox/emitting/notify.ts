@@ -3,7 +3,7 @@ import type { Executor } from '../../database/executor.ts';
 import { doorbellChannel, quoteIdentifier } from '../../database/identifier.ts';
 import { defaultQueue, isQueueName } from '../../queue-name.ts';
 
-/** Stands for all queues in a notification; it is no name of a queue. */
+/** Stands for all queues in a notification; it is not the name of a queue. */
 export const allQueues = '*';
 
 const notifySqlBySchema = new Map<string, string>();
@@ -21,7 +21,7 @@ export function notifySql(schema: string, queue: string): string {
   }
   if (queue === defaultQueue) return text;
   // NOTIFY takes no parameters.
-  if (queue !== allQueues && !isQueueName(queue)) throw new TypeError('This is no name of a queue.');
+  if (queue !== allQueues && !isQueueName(queue)) throw new TypeError('This is not the name of a queue.');
   return `${text}, '${queue}'`;
 }
 

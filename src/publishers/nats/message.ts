@@ -55,7 +55,7 @@ function headerRefusal(headers: Message['headers']): string | undefined {
     // They are commands to the stream: Nats-Rollup deletes what it holds, Nats-Expected-… refuses what is sent.
     if (/^nats-/i.test(name) && !ownHeaders.has(name.toLowerCase())) return `The header ${name} belongs to NATS.`;
     if (typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean') continue;
-    return `The header ${name} is no text (${value === null ? 'null' : typeof value}).`;
+    return `The header ${name} is not a string (${value === null ? 'null' : typeof value}).`;
   }
   return undefined;
 }

@@ -59,7 +59,7 @@ function headerRefusal(name: string, value: unknown): string | undefined {
   // RabbitMQ takes these for further routing keys, and closes the channel when they are not lists.
   if (name === 'CC' || name === 'BCC') return `RabbitMQ keeps the header ${name} for itself: name it differently.`;
   if (typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean') return undefined;
-  return `The header ${name} is no text (${value === null ? 'null' : typeof value}).`;
+  return `The header ${name} is not a string (${value === null ? 'null' : typeof value}).`;
 }
 
 function isShort(text: string): boolean {

@@ -1,0 +1,99 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import type { Command } from 'commander';
+import { expect, test } from 'vitest';
+import { createProgram } from '../../src/cli/program.ts';
+
+const root = new URL('../../', import.meta.url);
+const pages = readdirSync(new URL('docs/', root), { recursive: true, encoding: 'utf8' })
+  .filter((path) => path.endsWith('.md'))
+  .map((path) => `docs/${path}`)
+  .concat('README.md', 'CHANGELOG.md', 'CONTRIBUTING.md', 'ARCHITECTURE.md');
+
+const program = createProgram({
+  stdout: process.stdout,
+  stderr: process.stderr,
+  stdin: process.stdin,
+  env: {},
+} as never);
+
+/** Command lines of a page: lines of code blocks, and code in a sentence. Only `npx postcommit …` is meant to be copied. */
+function commandLines(page: string): { line: string; isComplete: boolean }[] {
+  const text = readFileSync(new URL(page, root), 'utf8');
+  const inBlocks = [...text.matchAll(/^ *(?:\$ )?(npx postcommit .*)$/gm)].map(([, line]) => line as string);
+  const inSentences = [...text.matchAll(/`((?:npx )?postcommit [^`\n]+)`/g)].map(([, line]) => line as string);
+  return [...inBlocks, ...inSentences].map((line) => ({
+    line: line.replace(/^npx /, ''),
+    isComplete: line.startsWith('npx '),
+  }));
+}
+
+/** Says what is wrong with a command line, by what the command line itself declares. */
+function mistakeIn(line: string, isComplete: boolean): string | undefined {
+  const words = wordsOf(line).slice(1);
+  let command: Command = program;
+  const given: string[] = [];
+  const options: string[] = [];
+  while (words.length > 0) {
+    const word = words.shift() as string;
+    const sub = given.length === 0 ? command.commands.find((one) => one.name() === word) : undefined;
+    if (sub !== undefined) {
+      command = sub;
+      continue;
+    }
+    // `events <id>` is `events show <id>`, say.
+    const ofDefault = command.commands.find((one) => one.name() === defaultNameOf(command));
+    if (ofDefault !== undefined && word !== '--help') command = ofDefault;
+    if (word.startsWith('-')) {
+      const [flag = '', value] = word.split(/=(.*)/s);
+      const option = [...command.options, ...program.options].find(
+        ({ long, short }) => long === flag || short === flag,
+      );
+      if (option === undefined && !['--help', '-h'].includes(flag)) return `${command.name()} has no ${flag}`;
+      if (option?.required && value === undefined && words.shift() === undefined) return `${flag} needs a value`;
+      options.push(flag);
+    } else {
+      given.push(word);
+    }
+  }
+  const taken = command.registeredArguments;
+  if (given.length > taken.length && !taken.some(({ variadic }) => variadic) && given[0] !== 'help') {
+    return `${command.name()} takes no argument ${given[taken.length]}`;
+  }
+  if (!isComplete || options.includes('--help')) return undefined;
+  const required = taken.filter(({ required }) => required).length;
+  if (given.length < required) return `${command.name()} needs ${required} arguments`;
+  const isBulk = command.options.some(({ long }) => long === '--all') && taken.some(({ variadic }) => variadic);
+  if (isBulk && given.length === 0 && options.length === 0) return `${command.name()} needs ids, conditions or --all`;
+  return undefined;
+}
+
+/** Of the command that runs when none of its commands is named. */
+function defaultNameOf(command: Command): string | undefined {
+  return (command as unknown as { _defaultCommandName?: string | null })._defaultCommandName ?? undefined;
+}
+
+/** Until a comment, a pipe or a redirection. */
+function wordsOf(line: string): string[] {
+  const words = line.match(/"[^"]*"|'[^']*'|\S+/g) ?? [];
+  const end = words.findIndex((word) => /^(?:#|\||>|&&|;|\\$)/.test(word));
+  return end < 0 ? words : words.slice(0, end);
+}
+
+test('every command of the docs exists, with its options, and those to copy are complete', () => {
+  const lines = pages.flatMap((page) => commandLines(page).map((found) => ({ page, ...found })));
+  expect(lines.length).toBeGreaterThan(150);
+  const mistakes = lines.flatMap(({ page, line, isComplete }) => {
+    const mistake = mistakeIn(line, isComplete);
+    return mistake === undefined ? [] : [`${page}: ${line}: ${mistake}`];
+  });
+  expect(mistakes).toEqual([]);
+});
+
+test.each([
+  ['postcommit dead retry', 'retry needs ids, conditions or --all'],
+  ['postcommit destinations pause events --reason x', 'pause has no --reason'],
+  ['postcommit dead shwo 5', 'list takes no argument shwo'],
+  ['postcommit destinations pause', 'pause needs 1 arguments'],
+])('%s is found', (line, mistake) => {
+  expect(mistakeIn(line, true)).toBe(mistake);
+});
