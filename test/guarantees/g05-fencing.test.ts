@@ -1,11 +1,11 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { claim, claimNext, isRelayEnded } from '../../src/outbox/delivering/claim.ts';
+import { declareLost } from '../../src/outbox/delivering/declare-lost.ts';
 import { deregisterRelay } from '../../src/outbox/delivering/deregister-relay.ts';
 import { type Failure, fail } from '../../src/outbox/delivering/fail.ts';
 import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
 import { renewLease } from '../../src/outbox/delivering/renew-lease.ts';
 import { settle } from '../../src/outbox/delivering/settle.ts';
-import { declareLost } from '../../src/outbox/delivering/declare-lost.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { statement } from '../support/postgres-proxy.ts';
 import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';
