@@ -4,7 +4,7 @@ import { useEffect, useRef } from 'preact/hooks';
 import { get, type Operation, post } from './api.ts';
 import { messageOf } from './failure.ts';
 import { number, plural } from './format.ts';
-import { Dialog, Problem } from './parts.tsx';
+import { Dialog, Problem, ReasonField } from './parts.tsx';
 
 export interface Action {
   title: string;
@@ -87,17 +87,7 @@ export function ActionDialog({ action, onClose }: { action: Action; onClose: (ch
               {preview.value ?? 'Counting …'}
             </p>
           )}
-          <label>
-            Why? <span class="dim">For the audit, optional</span>
-            <input
-              type="text"
-              maxLength={500}
-              value={reason.value}
-              onInput={(event) => {
-                reason.value = event.currentTarget.value;
-              }}
-            />
-          </label>
+          <ReasonField reason={reason} />
           <Problem text={problem.value} />
           <footer>
             <button type="button" onClick={close}>

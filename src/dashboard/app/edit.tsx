@@ -2,7 +2,7 @@ import { useSignal } from '@preact/signals';
 import { post, type StoryData } from './api.ts';
 import { messageOf } from './failure.ts';
 import { pretty } from './format.ts';
-import { Dialog, Problem } from './parts.tsx';
+import { Dialog, Problem, ReasonField } from './parts.tsx';
 
 /** Another payload for a dead letter, which is then retried. */
 export function EditDialog({ story, onClose }: { story: StoryData; onClose: (changed: boolean) => void }) {
@@ -50,17 +50,7 @@ export function EditDialog({ story, onClose }: { story: StoryData; onClose: (cha
             }}
           />
         </label>
-        <label>
-          Why? <span class="dim">For the audit, optional</span>
-          <input
-            type="text"
-            maxLength={500}
-            value={reason.value}
-            onInput={(event) => {
-              reason.value = event.currentTarget.value;
-            }}
-          />
-        </label>
+        <ReasonField reason={reason} />
         <Problem text={problem.value} />
         <footer>
           <button type="button" onClick={() => onClose(false)}>

@@ -1,4 +1,4 @@
-import { useSignal } from '@preact/signals';
+import { type Signal, useSignal } from '@preact/signals';
 import type { ComponentChildren, VNode } from 'preact';
 import { cloneElement, toChildArray } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
@@ -206,5 +206,22 @@ export function Dialog({ title, onClose, children }: DialogProps) {
       </header>
       {children}
     </dialog>
+  );
+}
+
+/** Why an operator does something. */
+export function ReasonField({ reason }: { reason: Signal<string> }): VNode {
+  return (
+    <label>
+      Why? <span class="dim">For the audit, optional</span>
+      <input
+        type="text"
+        maxLength={500}
+        value={reason.value}
+        onInput={(event) => {
+          reason.value = event.currentTarget.value;
+        }}
+      />
+    </label>
   );
 }
