@@ -3,7 +3,7 @@
 -- at the same time, the unique index of the partition rejects the later one.
 --
 -- requires: key_hash, lock_keys, lock_new_ids
-create or replace function :"schema".emit_once(events jsonb, serialise boolean default true, mark text default null) returns uuid[]
+create or replace function :"schema".emit_once(events jsonb, serialise boolean default true) returns uuid[]
 language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
 declare
   fresh uuid[];
@@ -11,9 +11,6 @@ declare
   one record;
   inserted bigint;
 begin
-  if mark is not null and mark is distinct from current_setting('postcommit.mark', true) then
-    raise exception 'the transaction to emit in has already ended' using errcode = 'no_active_sql_transaction';
-  end if;
   if exists (select from jsonb_to_recordset(events) as e(id uuid) where e.id is null) then
     raise exception 'emit_once needs the id of every event' using errcode = 'null_value_not_allowed';
   end if;

@@ -47,8 +47,8 @@ export interface OutboxDatabase<Tx, BatchStatement = never> {
   /**
    * Whether `tx` is certainly an open transaction at this moment, and stays one until the next statement is sent. Default:
    * not known. Then `emit(tx, …)` writes an event at once only if the transaction has written something before, which the server
-   * knows. Otherwise it first puts a marker into the transaction, which takes two more round trips, and the event's own
-   * statement fails unless it finds that marker: so an event is never written outside of a transaction.
+   * knows. Otherwise that statement puts a marker into the transaction, and a second one writes the event if it finds this
+   * marker: so an event is never written outside of a transaction, or in another one.
    */
   isOpen?(tx: Tx): boolean;
 

@@ -6,15 +6,18 @@ import type { Executor, Statement } from '../database/executor.ts';
 import { PostcommitError } from '../errors.ts';
 import type { InsertableEvent } from '../outbox/emitting/insert.ts';
 import {
+  ended,
   insertFlush,
-  insertIfWriting,
+  insertIfOpen,
   insertOnce,
   insertStatement,
   markTransaction,
   recordedFlushes,
   setMarkerSql,
+  written,
 } from '../outbox/emitting/insert.ts';
 import { allQueues } from '../outbox/emitting/notify.ts';
+import { unknownOption } from '../suggest.ts';
 import { loadTracing } from '../telemetry/trace-context.ts';
 import { adminExecutor } from './admin-executor.ts';
 import type { GivenEvents } from './check-events.ts';
@@ -28,8 +31,7 @@ import type { BatchedEvent, OutboxDatabase, PipelinedTransactions, TransactionOp
 import type { OutboxOptions } from './outbox-options.ts';
 import { resolveOutboxOptions } from './outbox-options.ts';
 import { queuesOf, RelayNotifier } from './relay-notifier.ts';
-import { isTaken, takeTurn, waitForTurn } from './send-turns.ts';
-import { knownMarker } from './transaction-marker.ts';
+import { sendInTransaction } from './send-in-transaction.ts';
 
 /** Makes the statement that writes events. `null`: nothing can end the transaction before it. */
 type Insert = (marker: string | null) => Statement;
@@ -117,16 +119,22 @@ export class Outbox<Tx, BatchStatement = never, Event extends OutboxEvent = Outb
     const check = checkEventsWithId(given, this.#limits);
     let results: EmittedOnce[] = [];
     await this.#inOrder(tx, check, async (events) => {
-      let written = new Set<string>();
-      await this.#send(tx, async (executor, marker) => {
-        if (events.length === 0) return;
-        written = await insertOnce(executor, this.#schema, events, { serialise: this.#serialise, marker });
+      let fresh: Set<string> | undefined = new Set();
+      const insert = async (executor: Executor, marker: string | null) => {
+        if (events.length === 0) return written;
+        fresh = await insertOnce(executor, this.#schema, events, { serialise: this.#serialise, marker });
+        return fresh === undefined ? ended : written;
+      };
+      await sendInTransaction(this.#db, tx, {
+        open: (executor) => insert(executor, null),
+        uncertain: (executor, known) =>
+          known === null ? markTransaction(executor, randomUUID()) : insert(executor, known),
       });
       this.#notifyAfterEnd(
         tx,
-        events.filter(({ id }) => written.has(id)),
+        events.filter(({ id }) => fresh?.has(id)),
       );
-      results = events.map(({ id }) => ({ id, written: written.has(id) }));
+      results = events.map(({ id }) => ({ id, written: fresh?.has(id) === true }));
     });
     return Array.isArray(given) ? results : (results[0] as EmittedOnce);
   }
@@ -148,16 +156,12 @@ export class Outbox<Tx, BatchStatement = never, Event extends OutboxEvent = Outb
   }
 
   async #write(tx: Tx, events: readonly InsertableEvent[]): Promise<void> {
-    const insert = this.#insert(events);
-    await this.#send(
-      tx,
-      async (executor, marker) => {
-        if (!insert) return;
-        const { text, values } = insert(marker);
-        await executor.query(text, values);
-      },
-      async (executor) => events.length > 0 && insertIfWriting(executor, this.#schema, events, this.#serialise),
-    );
+    const insert = this.#insert(events)?.(null);
+    await sendInTransaction(this.#db, tx, {
+      open: async (executor) => insert && executor.query(insert.text, insert.values),
+      uncertain: (executor, known) =>
+        insertIfOpen(executor, this.#schema, events, { serialise: this.#serialise, known }),
+    });
     this.#notifyAfterEnd(tx, events);
   }
 
@@ -171,30 +175,6 @@ export class Outbox<Tx, BatchStatement = never, Event extends OutboxEvent = Outb
     const writeChecked = async () => write(await check);
     const buffer = bufferOf(tx);
     await (buffer ? buffer.writeNow(writeChecked) : writeChecked());
-  }
-
-  /**
-   * Calls `send` with what runs statements in `tx`, and refuses a handle that is no open transaction. Where the client does not
-   * know for certain, `sendIfWriting` comes first: it saves the round trip of the marker if the transaction has written before.
-   */
-  async #send(
-    tx: Tx,
-    send: (executor: Executor, marker: string | null) => Promise<void>,
-    sendIfWriting?: (executor: Executor) => Promise<boolean>,
-  ): Promise<void> {
-    try {
-      if (isTaken(tx)) await waitForTurn(tx);
-      const executor = this.#db.inTransaction(tx);
-      // Nothing may come between this and the statement: where it is uncertain, the statement checks the marker.
-      const marker = knownMarker(this.#db, tx);
-      if (marker !== undefined) return await send(executor, marker);
-      await takeTurn(tx, async () => {
-        if (await sendIfWriting?.(executor)) return;
-        await send(executor, await markTransaction(executor, randomUUID()));
-      });
-    } catch (error) {
-      throw codedDatabaseError(error);
-    }
   }
 
   /**
@@ -233,8 +213,10 @@ export class Outbox<Tx, BatchStatement = never, Event extends OutboxEvent = Outb
     options?: TransactionOptions,
   ): Promise<unknown> {
     const { pipelined } = this.#db;
-    if (typeof given !== 'function') return this.#run(given, second as GivenEvents, options ?? {});
-    const workOptions = (second ?? {}) as TransactionOptions;
+    const workOptions = ((typeof given === 'function' ? second : options) ?? {}) as TransactionOptions;
+    const unknown = unknownOption(workOptions, ['isolation', 'pipeline'], 'outbox.transaction()');
+    if (unknown !== undefined) return Promise.reject(new PostcommitError('POSTCOMMIT_E_BAD_OPTION', unknown));
+    if (typeof given !== 'function') return this.#run(given, second as GivenEvents, workOptions);
     if (pipelined) return this.#workPipelined(pipelined, given, workOptions);
     return this.#work((tx, buffer) => given(tx, this.#emitInto(buffer)), workOptions);
   }
@@ -286,7 +268,9 @@ export class Outbox<Tx, BatchStatement = never, Event extends OutboxEvent = Outb
           buffer.close();
           const rest = await buffer.rest();
           const insert = this.#insert(rest)?.(marker);
+          // After an error that the work has ignored PostgreSQL answers COMMIT with ROLLBACK, which most clients report as a commit.
           if (insert) await executor.query(insert.text, insert.values).catch(throwCoded);
+          else if (buffer.hasWritten) await executor.query('select 1').catch(throwIfAborted);
           queues = buffer.hasWritten ? [allQueues] : queuesOf(rest);
           isCommitting = true;
           return result;
@@ -360,12 +344,25 @@ export class Outbox<Tx, BatchStatement = never, Event extends OutboxEvent = Outb
   }
 
   #notifyAfterEnd(tx: Tx, events: readonly InsertableEvent[]): void {
-    for (const queue of queuesOf(events)) this.#db.afterEnd?.(tx, this.#notifier.of(queue).afterCommit);
+    for (const queue of queuesOf(events)) {
+      const { afterCommit } = this.#notifier.of(queue);
+      try {
+        this.#db.afterEnd?.(tx, afterCommit);
+      } catch {
+        afterCommit(); // The events are written, and their transaction has ended already.
+      }
+    }
   }
 
   #insert(events: readonly InsertableEvent[]): Insert | undefined {
     return events.length > 0 ? insertStatement(this.#schema, events, this.#serialise) : undefined;
   }
+}
+
+/** Anything else is for COMMIT to report. */
+function throwIfAborted(error: unknown): void {
+  const coded = codedDatabaseError(error);
+  if (coded instanceof PostcommitError && coded.code === 'POSTCOMMIT_E_TRANSACTION_ABORTED') throw coded;
 }
 
 function throwCoded(error: unknown): never {

@@ -57,6 +57,18 @@ export function faultChecks<Tx>(harness: AdapterHarness<Tx>): ConformanceCheck[]
       await session.assertNothingCommitted();
       assert.deepEqual(await inbox.transaction(event, () => 'done'), { duplicate: false, result: 'done' });
     }),
+    check('outbox.transaction rejects when its work has ignored the error of a statement', async (session) => {
+      const { client, outbox } = session;
+      const failed = outbox.transaction(async (tx) => {
+        await outbox.emit(tx, orderEvent('1'));
+        await client.query(tx, 'select 1 / 0').then(
+          () => {},
+          () => {},
+        );
+      });
+      await rejection(failed, 'a rejection: PostgreSQL answers COMMIT with ROLLBACK');
+      await session.assertNothingCommitted();
+    }),
     check('a transaction that the server has timed out takes no event', async (session) => {
       const { client, outbox } = session;
       const failed = client.transaction(async (tx) => {

@@ -173,7 +173,7 @@ describe.each(postgresVersions)('row-level security on PostgreSQL %i', (version)
       `select distinct proname as name from pg_proc
         where pronamespace = 'postcommit'::regnamespace and not coalesce(proconfig, '{}') @> '{row_security=off}' order by 1`,
     );
-    const emitting = ['close_gates', 'emit', 'emit_once', 'emit_one', 'emit_one_if_writing', 'enqueue', 'lock_keys'];
+    const emitting = ['close_gates', 'emit', 'emit_once', 'emit_one', 'emit_one_if_open', 'enqueue', 'lock_keys'];
     const consuming = ['record_processed']; // Only writes: a conflict counts whether or not its row is visible.
     // Called by functions that have the setting.
     const inside = ['check_partition', 'create_partition', 'sample_queue'];

@@ -318,6 +318,17 @@ describe('refusals', () => {
     );
   });
 
+  test('outbox.transaction refuses an option that it does not know', async () => {
+    const misspelt = { isolationLevel: 'serializable' } as never;
+    const refused = {
+      code: 'POSTCOMMIT_E_BAD_OPTION',
+      message: expect.stringContaining('Known options: isolation, pipeline.'),
+    };
+    const outbox = createOutbox({ db: fromPg(pool) });
+    await expect(outbox.transaction(async () => {}, misspelt)).rejects.toMatchObject(refused);
+    await expect(outbox.transaction([], orderCreated('1'), misspelt)).rejects.toMatchObject(refused);
+  });
+
   describe('what is not refused', () => {
     const accepted: [string, Partial<OutboxEvent>][] = [
       ['the six characters \\u0000', { payload: '\\u0000' }],

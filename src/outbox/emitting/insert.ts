@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import type { Executor, Statement } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 import { PostcommitError } from '../../errors.ts';
@@ -27,25 +28,36 @@ const insertOneSql = perSchema((s) => `call ${s}.emit_one($1, $2, $3, $4, $5, $6
 // FROM, because emit() returns void, which Prisma cannot read.
 const insertSql = perSchema((s) => `select from ${s}.emit($1::text::jsonb, $2::text::boolean, $3::text)`);
 
-const insertOneIfWritingSql = perSchema(
-  (s) => `call ${s}.emit_one_if_writing($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, null::pg_catalog.text)`,
+const insertOneIfOpenSql = perSchema(
+  (s) => `call ${s}.emit_one_if_open($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`,
 );
-// See emit_one_if_writing.sql for why a transaction id is proof. The filter is evaluated once, before the function is called.
+// See emit_one_if_open.sql for why a transaction id is proof. Each filter is evaluated once, before the function is called.
 const insertIfWritingSql = perSchema(
   (s) =>
-    `select 'yes' as written from ${s}.emit($1::text::jsonb, $2::text::boolean) where pg_catalog.pg_current_xact_id_if_assigned() is not null`,
+    `select 'written' as state from ${s}.emit($1::text::jsonb, $2::text::boolean)
+      where pg_catalog.pg_current_xact_id_if_assigned() is not null
+     union all
+     select pg_catalog.set_config('postcommit.mark',
+              coalesce(nullif(pg_catalog.current_setting('postcommit.mark', true), ''), $3::text), true)
+      where pg_catalog.pg_current_xact_id_if_assigned() is null`,
+);
+const isMarked = (parameter: string) =>
+  `pg_catalog.current_setting('postcommit.mark', true) operator(pg_catalog.=) ${parameter}::text`;
+const insertIfMarkedSql = perSchema(
+  (s) => `select 'written' as state from ${s}.emit($1::text::jsonb, $2::text::boolean) where ${isMarked('$3')}`,
 );
 
 const insertFlushSql = perSchema(
   (s) => `select pg_catalog.set_config('postcommit.flushes', pg_catalog.concat(
                    pg_catalog.current_setting('postcommit.flushes', true), $1::text, ','), true)
-            from ${s}.emit($2::text::jsonb, $3::text::boolean, $4::text)`,
+            from ${s}.emit($2::text::jsonb, $3::text::boolean)
+           where ${isMarked('$4')}`,
 );
 
-const insertOnceSql = perSchema(
-  (s) =>
-    `select pg_catalog.array_to_string(${s}.emit_once($1::text::jsonb, $2::text::boolean, $3::text), ',') as written`,
-);
+const emitOnce = (s: string) =>
+  `select pg_catalog.array_to_string(${s}.emit_once($1::text::jsonb, $2::text::boolean), ',') as written`;
+const insertOnceSql = perSchema(emitOnce);
+const insertOnceIfMarkedSql = perSchema((s) => `${emitOnce(s)} where ${isMarked('$3')}`);
 
 /** jsonb can store three times this (256 MiB). In characters, because counting bytes would mean encoding twice. */
 const insertCharactersMax = 80_000_000;
@@ -69,42 +81,61 @@ export function insertStatement(
   return (marker) => ({ text, values: [...values, String(serialise), marker, ...queue] });
 }
 
+/** What `insertIfOpen` did. Anything else is the marker of the transaction, for a second call. */
+export const written = 'written';
+export const ended = 'ended';
+
 /**
- * Appends events if the session is in a transaction that has written something before: then it is certainly not a transaction
- * of this statement alone. Returns whether it did. Otherwise nothing is written, and the transaction has not failed.
+ * Appends events if the transaction is certainly open, which its client is not sure of. Returns `written`, or the marker that the
+ * transaction has got: then nothing was written, because the transaction has written nothing before, and the same call with
+ * that marker as `known` writes the events or returns `ended`.
+ *
+ * Never fails because the transaction has ended: the connection may be in a transaction of another caller by the second call.
  */
-export async function insertIfWriting(
+export async function insertIfOpen(
   db: Executor,
   schema: string,
   events: readonly InsertableEvent[],
-  serialise: boolean,
-): Promise<boolean> {
+  { serialise, known }: { serialise: boolean; known: string | null },
+): Promise<string> {
   refuseTooLarge(events);
   const single = onlyOne(events);
-  if (single === undefined) {
-    const { rows } = await db.query(insertIfWritingSql(schema), [eventsJson(events), String(serialise)]);
-    return rows.length > 0;
+  const marker = randomUUID();
+  if (single !== undefined) {
+    const values = [...toTexts(single), String(serialise), single.queue ?? null, known, marker];
+    const { rows } = await db.query(insertOneIfOpenSql(schema), values);
+    const state = firstColumn(rows);
+    // Written a second time, the event would fail with a duplicate id.
+    if (typeof state !== 'string')
+      throw new PostcommitError('POSTCOMMIT_E_BAD_ADAPTER', 'It drops the rows of a CALL.');
+    return state;
   }
-  const values = [...toTexts(single), String(serialise), single.queue ?? null];
-  const { rows } = await db.query(insertOneIfWritingSql(schema), values);
-  const written = (rows[0] as { written?: string | null } | undefined)?.written;
-  // Written a second time, the event would fail with a duplicate id.
-  if (written === undefined) throw new PostcommitError('POSTCOMMIT_E_BAD_ADAPTER', 'It drops the rows of a CALL.');
-  return written === 'yes';
+  const sql = known === null ? insertIfWritingSql(schema) : insertIfMarkedSql(schema);
+  const { rows } = await db.query(sql, [eventsJson(events), String(serialise), known ?? marker]);
+  if (rows.length === 0) return ended;
+  const state = firstColumn(rows);
+  if (typeof state !== 'string')
+    throw new PostcommitError('POSTCOMMIT_E_BAD_ADAPTER', 'A row of a result has no column.');
+  return state;
 }
 
 /**
- * Appends the events whose ids are not in the log, and returns their ids. With a marker, it fails unless the transaction
- * still has that marker.
+ * Appends the events whose ids are not in the log, and returns their ids. With a marker, it returns `undefined` and writes nothing
+ * unless the transaction still has that marker.
  */
 export async function insertOnce(
   db: Executor,
   schema: string,
   events: readonly InsertableEvent[],
   { serialise, marker }: { serialise: boolean; marker: string | null },
-): Promise<Set<string>> {
+): Promise<Set<string> | undefined> {
   refuseTooLarge(events);
-  const { rows } = await db.query(insertOnceSql(schema), [eventsJson(events), String(serialise), marker]);
+  const values = [eventsJson(events), String(serialise)];
+  const { rows } =
+    marker === null
+      ? await db.query(insertOnceSql(schema), values)
+      : await db.query(insertOnceIfMarkedSql(schema), [...values, marker]);
+  if (rows.length === 0) return undefined;
   const { written } = rows[0] as { written: string };
   return new Set(written === '' ? [] : written.split(','));
 }
@@ -120,7 +151,9 @@ export async function insertFlush(
   { serialise, marker, flush }: { serialise: boolean; marker: string; flush: number },
 ): Promise<void> {
   refuseTooLarge(events);
-  await db.query(insertFlushSql(schema), [String(flush), eventsJson(events), String(serialise), marker]);
+  const values = [String(flush), eventsJson(events), String(serialise), marker];
+  const { rows } = await db.query(insertFlushSql(schema), values);
+  if (rows.length === 0) throw transactionEnded();
 }
 
 /** Reads the numbers of the flushes that the transaction contains. Throws unless it still has the marker. */
@@ -131,9 +164,18 @@ export async function recordedFlushes(db: Executor, marker: string): Promise<Set
   );
   const row = rows[0] as { marker: string | null; flushes: string | null };
   if (row.marker !== marker) {
-    throw new PostcommitError('POSTCOMMIT_E_NOT_A_TRANSACTION', 'The transaction to emit in has already ended.');
+    throw transactionEnded();
   }
   return new Set((row.flushes ?? '').split(',').filter(Boolean).map(Number));
+}
+
+/** Whatever the client calls it: some rename columns. */
+function firstColumn(rows: readonly object[]): unknown {
+  return Object.values(rows[0] ?? {})[0];
+}
+
+export function transactionEnded(): PostcommitError {
+  return new PostcommitError('POSTCOMMIT_E_NOT_A_TRANSACTION', 'The transaction to emit in has already ended.');
 }
 
 function refuseTooLarge(events: readonly InsertableEvent[]): void {

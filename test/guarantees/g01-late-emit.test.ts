@@ -1,0 +1,110 @@
+import pg from 'pg';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import type { Outbox } from '../../src/index.ts';
+import { createOutbox, fromPg } from '../../src/index.ts';
+import { createTestDatabase, type TestDatabase } from '../support/database.ts';
+import { createOrders, insertOrder, orderCreated } from '../support/orders.ts';
+import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
+
+type PgOutbox = Outbox<pg.PoolClient>;
+type Emitting = (outbox: PgOutbox, client: pg.PoolClient, order: string) => Promise<unknown>[];
+
+const ways: Record<string, Emitting> = {
+  'emit of one event': (outbox, client, order) => [outbox.emit(client, orderCreated(order))],
+  'emit of several events': (outbox, client, order) => [
+    outbox.emit(client, [orderCreated(order), { ...orderCreated(order), aggregate: ['line', order] }]),
+  ],
+  'two calls of emit': (outbox, client, order) => [
+    outbox.emit(client, orderCreated(order)),
+    outbox.emit(client, { ...orderCreated(order), aggregate: ['line', order] }),
+  ],
+  emitOnce: (outbox, client, order) => [outbox.emitOnce(client, { ...orderCreated(order), id: crypto.randomUUID() })],
+};
+
+/**
+ * The application forgets to await emit, and the transaction ends while it is on its way. The connection then goes to another request
+ * that waits for it: its transaction must neither get the event nor fail.
+ */
+describe.each(postgresVersions)('G1 with an emit that is not awaited, on PostgreSQL %i', (version) => {
+  test.each(Object.entries(ways))('%s: events exist exactly with their own transaction', async (_, emitting) => {
+    const database = await createTestDatabase({ serverUrl: serverUrlOf(version) });
+    await createOrders(database);
+    const pool = new pg.Pool({ connectionString: database.url, max: 4 });
+    onTestFinished(async () => {
+      await pool.end();
+      await database.close();
+    });
+    const outbox = createOutbox({ db: fromPg(pool), notify: false });
+    const emitted: Promise<{ order: string; error: unknown }>[] = [];
+    const request = async (order: string, fails: boolean) => {
+      const client = await pool.connect();
+      try {
+        await client.query('begin');
+        await client.query(insertOrder, [order]);
+        for (const call of emitting(outbox, client, order)) {
+          emitted.push(
+            call.then(
+              () => ({ order, error: undefined }),
+              (error: unknown) => ({ order, error }),
+            ),
+          );
+        }
+        if (fails) throw new Error('the business fails');
+        await client.query('commit');
+      } catch (error) {
+        await client.query('rollback');
+        if ((error as Error).message !== 'the business fails') throw error;
+      } finally {
+        client.release();
+      }
+    };
+    // No request fails for what another one has forgotten.
+    await Promise.all(Array.from({ length: 120 }, (_, n) => request(String(n), n % 2 === 1)));
+    const results = await Promise.all(emitted);
+    for (const { error } of results) {
+      if (error !== undefined) expect(error).toMatchObject({ code: 'POSTCOMMIT_E_NOT_A_TRANSACTION' });
+    }
+    expect(await eventsWithoutOrder(database)).toEqual([]);
+    // A call that succeeded has written its event, if its transaction committed; one that was refused has not.
+    const known = new Set((await database.query('select aggregate_id from postcommit.outbox_events')).map(idOf));
+    for (const { order, error } of results) {
+      const committed = Number(order) % 2 === 0;
+      if (error === undefined && committed) expect(known).toContain(order);
+    }
+  });
+
+  test('an event of a transaction that failed is not written by the retry on the same connection', async () => {
+    const database = await createTestDatabase({ serverUrl: serverUrlOf(version) });
+    await createOrders(database);
+    const pool = new pg.Pool({ connectionString: database.url, max: 1 });
+    onTestFinished(async () => {
+      await pool.end();
+      await database.close();
+    });
+    const outbox = createOutbox({ db: fromPg(pool), notify: false });
+    const client = await pool.connect();
+    await client.query('begin');
+    // Three statements in flight: nothing tells the client whether the transaction is open.
+    const lookup = client.query('select 1');
+    const late = outbox.emit(client, orderCreated('first')).catch((error: unknown) => error);
+    const later = outbox.emit(client, orderCreated('second')).catch((error: unknown) => error);
+    const rolledBack = client.query('rollback');
+    await Promise.all([lookup, rolledBack]);
+    await client.query('begin');
+    await client.query(insertOrder, ['retried']);
+    await Promise.all([late, later]);
+    await client.query('commit');
+    client.release();
+    expect(await database.query('select aggregate_id from postcommit.outbox_events')).toEqual([]);
+    expect(await database.query('select id from orders')).toEqual([{ id: 'retried' }]);
+  });
+});
+
+const idOf = (row: Record<string, unknown>) => row.aggregate_id as string;
+
+function eventsWithoutOrder(database: TestDatabase): Promise<Record<string, unknown>[]> {
+  return database.query(
+    `select e.aggregate_id from postcommit.outbox_events e
+      where not exists (select from orders o where o.id = e.aggregate_id)`,
+  );
+}
