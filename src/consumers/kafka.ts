@@ -1,5 +1,6 @@
 import type { EventCatalogue } from '../catalogue/catalogue.ts';
 import { PostcommitError } from '../errors.ts';
+import { isIdempotentKafkajs } from '../publishers/idempotent-producer.ts';
 import { type ConsumerOptions, readConsumerOptions, resolveConsumerOptions } from './consumer-options.ts';
 import { EventConsumer, type MessageSource } from './event-consumer.ts';
 import { type DeadLetterReason, Intake, quietController } from './intake.ts';
@@ -53,7 +54,10 @@ export interface KafkaCrash {
   readonly payload: { readonly error: Error; readonly restart: boolean };
 }
 
-/** The part of a producer that dead letters need. It must be connected. */
+/**
+ * The part of a producer that dead letters need. It must be connected, and not an idempotent one of kafkajs: after a failure the broker
+ * confirms dead letters that it drops.
+ */
 export interface KafkaDeadLetterProducer {
   send(record: {
     topic: string;
@@ -145,6 +149,11 @@ export function consumeKafka<Tx, Catalogue extends EventCatalogue = EventCatalog
   }
   const isDeadLetter = deadLetter === 'skip' || (typeof deadLetter?.producer?.send === 'function' && deadLetter.topic);
   if (!isDeadLetter) throw fail("deadLetter must be { producer, topic }, or 'skip'.");
+  if (deadLetter !== 'skip' && isIdempotentKafkajs(deadLetter.producer)) {
+    throw fail(
+      'deadLetter.producer must not be an idempotent producer of kafkajs, which loses records after a failure: pass one without `idempotent` (`kafka.producer()`).',
+    );
+  }
   const intake = new Intake(resolveConsumerOptions('consumeKafka', options, own));
   const partitionsInFlightMax = whole('partitionsInFlightMax', 3, 1, 1_000);
   const source = new KafkaSource(intake, {

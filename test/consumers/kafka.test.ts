@@ -121,6 +121,20 @@ describe('with a run of your own', () => {
   });
 });
 
+test('an idempotent producer of kafkajs, which loses dead letters after a failure, is refused', () => {
+  const consume = (made: object) =>
+    consumeKafka({ deadLetter: { producer: made as Producer, topic: 'dead' }, handle() {} });
+  expect(() => consume(kafka.producer({ idempotent: true }))).toThrow(
+    expect.objectContaining({
+      code: 'POSTCOMMIT_E_BAD_OPTION',
+      detail: expect.stringContaining('idempotent producer of kafkajs'),
+    }),
+  );
+  consume(kafka.producer());
+  // That of @confluentinc/kafka-javascript, which gives sequence numbers out once.
+  consume({ send() {}, isIdempotent: () => true, dependentAdmin() {} });
+});
+
 describe('when the client of Kafka fails', () => {
   /** A client whose connections a test can break and refuse. */
   function createClient(config: Omit<ConsumerConfig, 'groupId'> = {}) {

@@ -1,3 +1,4 @@
+import { isIdempotentKafkajs } from '../idempotent-producer.ts';
 import { checkKafkajsAnswer } from './answer.ts';
 import { ConfluentPort, type ConfluentProducer } from './confluent.ts';
 import { PlatformaticPort, type PlatformaticProducer } from './platformatic.ts';
@@ -17,12 +18,12 @@ export type KafkaProducer = KafkajsProducer | ConfluentProducer | PlatformaticPr
 
 /** Why this producer cannot be used, or `undefined`. */
 export function refuseProducer(producer: unknown, owned: boolean): string | undefined {
-  const { sendBatch, on, isIdempotent } = (producer ?? {}) as Partial<KafkajsProducer>;
+  const { sendBatch, on } = (producer ?? {}) as Partial<KafkajsProducer>;
   if (isPlatformatic(producer) || isConfluent(producer)) return undefined;
   if (typeof sendBatch !== 'function' || typeof on !== 'function') {
     return 'producer must be a producer of kafkajs, @confluentinc/kafka-javascript or @platformatic/kafka, or a function that makes one.';
   }
-  if (owned || isIdempotent?.call(producer) !== true) return undefined;
+  if (owned || !isIdempotentKafkajs(producer)) return undefined;
   return 'An idempotent producer of kafkajs must not be used after a failure, or it loses records: pass a function that makes one (`producer: () => kafka.producer({ idempotent: true })`), so that it can be replaced.';
 }
 
