@@ -38,8 +38,8 @@ export interface CommonConsumerOptions {
    */
   timeoutMs?: number;
   /**
-   * Milliseconds that `stop()` waits for handlers in flight, from 0 to 3,600,000. Then their `ctx.signal` is aborted and the broker
-   * delivers their messages again. The platform has to give the process 20 seconds more than this. Default 10,000, as for a relay.
+   * Milliseconds that `stop()` waits for handlers and dead letters in flight, from 0 to 3,600,000. Then their `ctx.signal` is aborted
+   * and the broker delivers their messages again. The platform has to give the process 20 seconds more than this. Default 10,000, as for a relay.
    */
   stopTimeoutMs?: number;
   /**

@@ -54,8 +54,8 @@ export class EventConsumer extends EventEmitter<ConsumerEvents> {
   }
 
   /**
-   * Receives no more, waits for handlers in flight within `stopTimeoutMs`, acknowledges what they have processed, and disconnects. The
-   * broker delivers everything else again. Never fails.
+   * Receives no more, waits for handlers and dead letters in flight within `stopTimeoutMs`, acknowledges what is settled, and
+   * disconnects. The broker delivers everything else again. Never fails.
    */
   stop(): Promise<void> {
     return this.#inTurn(async () => {

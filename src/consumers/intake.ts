@@ -1,5 +1,6 @@
 import { EventEmitter, setMaxListeners } from 'node:events';
 import { PostcommitError } from '../errors.ts';
+import { untilAborted } from '../publishers/failure.ts';
 import { errorText } from '../telemetry/error-text.ts';
 import { SparseLog } from '../telemetry/logging.ts';
 import { readMessage } from '../wire/read-message.ts';
@@ -100,7 +101,8 @@ export class Intake {
   /** Takes messages again after a stop. */
   open(): void {
     this.#stopping = quietController();
-    this.#abandoned = quietController();
+    // After a crash, work of the run before may go on: the next stop must give it up, too.
+    if (this.#abandoned.signal.aborted) this.#abandoned = quietController();
   }
 
   /** From now on no attempt begins. */
@@ -108,7 +110,7 @@ export class Intake {
     this.#stopping.abort(stopReason());
   }
 
-  /** Attempts in progress do not count any more: their messages are released. */
+  /** Attempts and hand-overs in progress do not count any more: their messages are released. */
   abandon(): void {
     this.#abandoned.abort(stopReason());
   }
@@ -213,11 +215,14 @@ export class Intake {
     const { error, attempts } = result;
     const reason = reasonOf(error);
     const facts = { eventId: event?.id ?? null, eventType: event?.type ?? null, attempts, error: reason };
+    const abandoned = this.#abandoned.signal;
     const ending = eitherSignal(this.#stopping.signal, delivery.lost);
     try {
       for (let tries = 0; ; tries++) {
         try {
-          await delivery.deadLetter({ error, reason, attempts });
+          abandoned.throwIfAborted();
+          // A producer of the caller may never settle. What it writes after that is a second dead letter at worst.
+          await untilAborted(Promise.resolve(delivery.deadLetter({ error, reason, attempts })), abandoned);
           break;
         } catch (failure) {
           this.warn('dead letter not accepted, retrying', inLog({ ...facts, failure: errorText(failure) }));

@@ -1,0 +1,109 @@
+import { describe, expect, test } from 'vitest';
+import { consumeKafka, type KafkaBatchPayload, type KafkaConsumerOptions } from '../../src/publishers/kafka.ts';
+import { deferred, until, within } from '../support/wait.ts';
+import { silent } from './consumer-suite.ts';
+
+type Consumer = NonNullable<KafkaConsumerOptions<unknown>['consumer']>;
+type EachBatch = Parameters<Consumer['run']>[0]['eachBatch'];
+
+/** A batch of messages that cannot be read. `resolved` are their offsets that may be committed. */
+function unreadable(count: number) {
+  const resolved: string[] = [];
+  const payload: KafkaBatchPayload = {
+    batch: {
+      topic: 'orders',
+      partition: 0,
+      messages: Array.from({ length: count }, (_, n) => ({ value: Buffer.from('no event'), offset: String(n) })),
+    },
+    resolveOffset: (offset) => void resolved.push(offset),
+    heartbeat: async () => {},
+    commitOffsetsIfNecessary: async () => {},
+    isRunning: () => true,
+    isStale: () => false,
+  };
+  return { payload, resolved };
+}
+
+/** A dead-letter producer whose calls settle when the test says so. */
+function holdingProducer() {
+  const sent = deferred();
+  let calls = 0;
+  const send = () => {
+    calls++;
+    return sent.promise;
+  };
+  return { producer: { send }, sent, calls: () => calls };
+}
+
+const common = { logger: silent, stopTimeoutMs: 50, handle() {} };
+
+describe('a dead letter that the producer neither takes nor refuses', () => {
+  test('is given up by stop after stopTimeoutMs: its message stays with the broker', async () => {
+    const { producer, calls } = holdingProducer();
+    const orders = consumeKafka({ ...common, deadLetter: { producer, topic: 'dead' } });
+    const { payload, resolved } = unreadable(1);
+    const batch = orders.eachBatch(payload);
+    await until(() => calls() === 1, { what: 'it is being sent' });
+    await within(orders.stop(), { what: 'the consumer has stopped' });
+    await batch;
+    expect(resolved).toEqual([]);
+    expect(orders.stats()).toMatchObject({ state: 'idle', inFlight: 0, waiting: 0, released: 1, deadLettered: 0 });
+  });
+
+  test('is not sent any more when its turn comes after that', async () => {
+    const { producer, calls } = holdingProducer();
+    const orders = consumeKafka({ ...common, inFlightMax: 2, deadLetter: { producer, topic: 'dead' } });
+    const { payload, resolved } = unreadable(5);
+    const batch = orders.eachBatch(payload);
+    await until(() => calls() === 2, { what: 'two are being sent' });
+    await within(orders.stop(), { what: 'the consumer has stopped' });
+    await batch;
+    expect(calls()).toBe(2);
+    expect(resolved).toEqual([]);
+    expect(orders.stats()).toMatchObject({ released: 5, deadLettered: 0 });
+  });
+
+  test('counts when the producer takes it while stop waits', async () => {
+    const { producer, sent, calls } = holdingProducer();
+    const orders = consumeKafka({ ...common, stopTimeoutMs: 30_000, deadLetter: { producer, topic: 'dead' } });
+    const { payload, resolved } = unreadable(1);
+    const batch = orders.eachBatch(payload);
+    await until(() => calls() === 1, { what: 'it is being sent' });
+    const stopped = orders.stop();
+    await until(() => orders.stats().state === 'stopping', { what: 'it is stopping' });
+    sent.resolve();
+    await within(stopped, { what: 'the consumer has stopped' });
+    await batch;
+    expect(resolved).toEqual(['0']);
+    expect(orders.stats()).toMatchObject({ released: 0, deadLettered: 1 });
+  });
+
+  test('is given up also when the consumer crashed and started again since', async () => {
+    const { producer, calls } = holdingProducer();
+    let eachBatch: EachBatch = async () => {};
+    let crash: Parameters<Consumer['on']>[1] = () => {};
+    const consumer: Consumer = {
+      connect: async () => {},
+      disconnect: async () => {},
+      subscribe: async () => {},
+      async run(config) {
+        eachBatch = config.eachBatch;
+      },
+      events: { CRASH: 'consumer.crash' },
+      on(_event, listener) {
+        crash = listener;
+        return () => {};
+      },
+    };
+    const orders = consumeKafka({ ...common, consumer, topics: ['orders'], deadLetter: { producer, topic: 'dead' } });
+    await orders.start();
+    const batch = eachBatch(unreadable(1).payload);
+    await until(() => calls() === 1, { what: 'it is being sent' });
+    crash({ payload: { error: new Error('gone'), restart: false } });
+    expect(orders.stats().state).toBe('idle');
+    await orders.start();
+    await within(orders.stop(), { what: 'the consumer has stopped' });
+    await batch;
+    expect(orders.stats()).toMatchObject({ inFlight: 0, released: 1, deadLettered: 0 });
+  });
+});
