@@ -13,8 +13,8 @@ const cloudEventsPrefixes = ['ce_', 'ce-', 'cloudevents_', 'cloudevents:'];
  * the facts in headers. Bytes may have the id of a schema in front, as `confluentJson` writes it. Throws a `PostcommitError` for a message that can never be read: `POSTCOMMIT_E_BAD_MESSAGE`,
  * `POSTCOMMIT_E_ENVELOPE_VERSION` or `POSTCOMMIT_E_BAD_ID`.
  *
- * The headers of the envelope and of the raw format are the same. A body is an envelope if it is an object with `eventId`,
- * `eventType` and `data` whose id is not contradicted by the header.
+ * The headers of the envelope and of the raw format are the same. A body is an envelope if it is an object with `eventId` and either
+ * `eventType` and `data` or, in a later version, `envelopeVersion`, whose id is not contradicted by the header `event-id`.
  *
  * @example
  * import { readMessage } from 'postcommit';
@@ -37,10 +37,11 @@ export function readMessage(given: IncomingMessage): ReceivedEvent {
 type Fields = Readonly<Record<string, unknown>>;
 
 function isEnvelope(body: unknown, headers: IncomingMessage['headers']): body is Fields {
-  if (!isObject(body)) return false;
-  if ('envelopeVersion' in body && 'eventId' in body) return true;
-  if (!('eventId' in body && 'eventType' in body && 'data' in body)) return false;
-  return headers['event-id'] === undefined || headers['event-id'] === body.eventId;
+  if (!isObject(body) || !('eventId' in body)) return false;
+  // The payload of a raw message may be the envelope of another event.
+  const id = headers['event-id'];
+  if (id !== undefined && id.toLowerCase() !== String(body.eventId).toLowerCase()) return false;
+  return 'envelopeVersion' in body || ('eventType' in body && 'data' in body);
 }
 
 function enveloped(body: Fields, message: IncomingMessage): ReceivedEvent {

@@ -84,8 +84,23 @@ describe('reading a message', () => {
     );
   });
 
-  test('a payload that looks like an envelope of another event is a payload', () => {
+  test.each([
+    ['an envelope', good],
+    ['an envelope with its version', { ...good, envelopeVersion: 1 }],
+    ['a later envelope', { envelopeVersion: 2, eventId: id, what: 'ever' }],
+  ])('a payload that looks like %s of another event is a payload', (_what, payload) => {
     const headers = { 'event-id': randomUUID(), 'event-type': 'audited' };
-    expect(readMessage({ body: JSON.stringify(good), headers })).toMatchObject({ type: 'audited', payload: good });
+    expect(readMessage({ body: JSON.stringify(payload), headers })).toMatchObject({
+      id: headers['event-id'],
+      type: 'audited',
+      payload,
+    });
+  });
+
+  test('an envelope whose header has its id is an envelope, in whichever case, and refused in a later version', () => {
+    const headers = { 'event-id': id.toUpperCase(), 'event-type': 't' };
+    expect(readMessage({ body: JSON.stringify(good), headers })).toMatchObject({ id, payload: 1 });
+    const later = JSON.stringify({ envelopeVersion: 2, eventId: id, what: 'ever' });
+    expect(() => readMessage({ body: later, headers })).toThrow(expect.objectContaining({ code: version }));
   });
 });
