@@ -242,9 +242,26 @@ describe('redirects', () => {
     const outcome = await publishOne(open({ url: receiver.url('/from') }), 'x');
     expect(outcome).toEqual({
       kind: 'failed',
-      reason: `127.0.0.1:${receiver.port} answered 307, a redirect to /to, which is not followed. Correct the URL`,
+      reason: `127.0.0.1:${receiver.port} answered 307, a redirect to another URL of the same host, which is not followed. Correct the URL`,
     });
     expect(receiver.requests.map(({ path }) => path)).toEqual(['/from']);
+  });
+
+  it.each([
+    ['/services/T0/SECRET/?key=SECRET', 'another URL of the same host'],
+    ['https://user:SECRET@hooks.example.com/services/SECRET', 'https://hooks.example.com'],
+    ['//hooks.example.com:8080/services/SECRET', 'hooks.example.com:8080'],
+    ['http://[SECRET', 'an invalid URL'],
+    ['mailto:SECRET', 'an invalid URL'],
+  ])('show no path, query or password in the reason: %s', async (to, shown) => {
+    const receiver = await Receiver.forTest();
+    receiver.answer = (_request, response) =>
+      response.writeHead(308, { location: to }).end(`<a href="${to}">Permanent Redirect</a>`);
+    const outcome = await publishOne(open({ url: receiver.url('/services/T0/SECRET?key=SECRET') }), 'x');
+    expect(outcome).toEqual({
+      kind: 'failed',
+      reason: `127.0.0.1:${receiver.port} answered 308, a redirect to ${shown}, which is not followed. Correct the URL`,
+    });
   });
 
   it.each([307, 308])('of the status %i are followed on the same host, with body and signature', async (status) => {

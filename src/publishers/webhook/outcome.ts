@@ -38,7 +38,8 @@ export function outcomeOfAnswer(
   }
   const kind = chosen ?? outcomeOfStatus(answer.status);
   if (kind === 'delivered') return delivered;
-  const reason = clean(`${new URL(response.url).host} ${describe(answer)}`);
+  const url = new URL(response.url);
+  const reason = clean(`${url.host} ${describe(answer, url)}`);
   if (kind === 'rejected') return { kind, reason };
   const retryAfterMs = retryAfter(answer.headers);
   return { kind, reason, ...(retryAfterMs !== undefined && { retryAfterMs }) };
@@ -56,13 +57,22 @@ function outcomeOfStatus(status: number): WebhookOutcomeKind {
   return status >= 400 && status <= 499 ? 'rejected' : 'failed';
 }
 
-function describe({ status, headers, body }: HttpAnswer): string {
+function describe({ status, headers, body }: HttpAnswer, url: URL): string {
+  // Without the body, in which most servers quote the address again.
+  if (status >= 300 && status <= 399 && headers.location !== undefined) {
+    return `answered ${status}, a redirect to ${placeOf(headers.location, url)}, which is not followed. Correct the URL`;
+  }
   const said = body.trim() === '' ? '' : `: ${body}`;
   if (status === 410) return `answered 410 Gone: it wants no more of these${said}`;
-  if (status >= 300 && status <= 399 && headers.location !== undefined) {
-    return `answered ${status}, a redirect to ${headers.location}, which is not followed. Correct the URL${said}`;
-  }
   return `answered ${status}${said}`;
+}
+
+/** Where a redirect leads, without what may be a token: its path and query are mostly those of the request. */
+function placeOf(location: string, from: URL): string {
+  const to = URL.canParse(location, from.href) ? new URL(location, from) : undefined;
+  if (to === undefined || to.host === '') return 'an invalid URL';
+  if (to.protocol !== from.protocol) return `${to.protocol}//${to.host}`;
+  return to.host === from.host ? 'another URL of the same host' : to.host;
 }
 
 /** Milliseconds until the receiver wants to be asked again; both forms of the header. The relay caps it. */
