@@ -1,3 +1,4 @@
+import { isUint8Array } from 'node:util/types';
 import { PostcommitError } from '../errors.ts';
 import { isUuid } from '../uuid.ts';
 import { bodyOfFrame } from './confluent-frame.ts';
@@ -23,7 +24,7 @@ const cloudEventsPrefixes = ['ce_', 'ce-', 'cloudevents_', 'cloudevents:'];
  * console.log(received.payload);
  */
 export function readMessage(given: IncomingMessage): ReceivedEvent {
-  const message = { ...given, body: bodyOfFrame(given.body) };
+  const message = { ...given, headers: given?.headers ?? {}, body: readBody(given?.body) };
   const contentType = message.contentType ?? message.headers['content-type'] ?? '';
   if (/^application\/cloudevents\+json\b/i.test(contentType)) return structured(message);
   if (/^application\/cloudevents-batch/i.test(contentType)) throw bad('A batch of CloudEvents is not supported.');
@@ -36,7 +37,16 @@ export function readMessage(given: IncomingMessage): ReceivedEvent {
 
 type Fields = Readonly<Record<string, unknown>>;
 
-function isEnvelope(body: unknown, headers: IncomingMessage['headers']): body is Fields {
+interface Message extends IncomingMessage {
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+function readBody(body: unknown): string | Uint8Array {
+  if (typeof body === 'string' || isUint8Array(body)) return bodyOfFrame(body);
+  throw bad(`The body must be a text or bytes. Got ${shown(body)}.`);
+}
+
+function isEnvelope(body: unknown, headers: Message['headers']): body is Fields {
   if (!isObject(body) || !('eventId' in body)) return false;
   // The payload of a raw message may be the envelope of another event.
   const id = headers['event-id'];
@@ -44,7 +54,7 @@ function isEnvelope(body: unknown, headers: IncomingMessage['headers']): body is
   return 'envelopeVersion' in body || ('eventType' in body && 'data' in body);
 }
 
-function enveloped(body: Fields, message: IncomingMessage): ReceivedEvent {
+function enveloped(body: Fields, message: Message): ReceivedEvent {
   const version = body.envelopeVersion ?? envelopeVersion;
   if (version !== envelopeVersion) {
     throw new PostcommitError('POSTCOMMIT_E_ENVELOPE_VERSION', `The envelope has version ${shown(version)}.`);
@@ -64,7 +74,7 @@ function enveloped(body: Fields, message: IncomingMessage): ReceivedEvent {
   };
 }
 
-function raw(payload: unknown, message: IncomingMessage): ReceivedEvent {
+function raw(payload: unknown, message: Message): ReceivedEvent {
   const { headers } = message;
   if (headers['event-id'] === undefined || headers['event-type'] === undefined) {
     throw bad('It is neither an envelope nor a CloudEvent, and has no headers event-id and event-type.');
@@ -83,14 +93,14 @@ function raw(payload: unknown, message: IncomingMessage): ReceivedEvent {
   };
 }
 
-function structured(message: IncomingMessage): ReceivedEvent {
+function structured(message: Message): ReceivedEvent {
   const body = parse(message.body);
   if (!isObject(body)) throw bad('A structured CloudEvent is not an object.');
   const payload = 'data_base64' in body ? parse(Buffer.from(String(body.data_base64), 'base64')) : (body.data ?? null);
   return cloudEvent(body, payload, message);
 }
 
-function binary(message: IncomingMessage, prefix: string): ReceivedEvent {
+function binary(message: Message, prefix: string): ReceivedEvent {
   const attributes: Record<string, string> = Object.create(null);
   for (const [name, value] of Object.entries(message.headers)) {
     // The bindings of HTTP and NATS percent-encode, the others do not.
@@ -100,7 +110,7 @@ function binary(message: IncomingMessage, prefix: string): ReceivedEvent {
   return cloudEvent(attributes, isEmpty ? null : parse(message.body), message);
 }
 
-function cloudEvent(attributes: Fields, payload: unknown, message: IncomingMessage): ReceivedEvent {
+function cloudEvent(attributes: Fields, payload: unknown, message: Message): ReceivedEvent {
   const { specversion, aggregatetype, aggregateid, partitionkey } = attributes;
   if (typeof specversion !== 'string' || !cloudEventsVersion.test(specversion)) {
     throw new PostcommitError('POSTCOMMIT_E_ENVELOPE_VERSION', `The CloudEvent has specversion ${shown(specversion)}.`);
@@ -125,7 +135,7 @@ function cloudEvent(attributes: Fields, payload: unknown, message: IncomingMessa
   };
 }
 
-function keyOf({ headers, key }: IncomingMessage): string | null {
+function keyOf({ headers, key }: Message): string | null {
   return headers['event-key'] ?? key ?? null;
 }
 

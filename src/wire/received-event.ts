@@ -22,8 +22,8 @@ export interface ReceivedEvent<Type extends string = string, Payload = unknown> 
 /** A message as its broker delivers it. */
 export interface IncomingMessage {
   readonly body: string | Uint8Array;
-  /** By lower-case name. */
-  readonly headers: Readonly<Record<string, string>>;
+  /** By lower-case name. Not needed for an envelope, nor for a structured CloudEvent with `contentType`. */
+  readonly headers?: Readonly<Record<string, string>> | undefined;
   readonly contentType?: string | undefined;
   /** The broker's own key, where it has one. */
   readonly key?: string | null | undefined;

@@ -16,6 +16,7 @@ import { deferred, until, within } from '../support/wait.ts';
 /** What a test publishes. */
 export interface TestMessage extends IncomingMessage {
   readonly key: string | null;
+  readonly headers: Readonly<Record<string, string>>;
 }
 
 /** A queue of a real broker, and how its consumer is made. */

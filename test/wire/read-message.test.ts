@@ -62,7 +62,25 @@ describe('reading a message', () => {
     aggregate: { type: 'a', id: 'b' },
     data: 1,
   };
+  test('an envelope needs no headers, nor does a structured CloudEvent with its content type', async () => {
+    expect(readMessage({ body: JSON.stringify(good) })).toMatchObject({ id, payload: 1, key: null, headers: {} });
+    const { body, contentType } = await formats.structured.serialize(event, {
+      cloudEventsPrefix: 'ce_',
+      topic: 'orders',
+    });
+    expect(readMessage({ body, contentType })).toMatchObject({ id, type: 'order.created', payload: { total: 3 } });
+  });
+
   const bad = 'POSTCOMMIT_E_BAD_MESSAGE';
+  test.each([
+    ['a payload without headers', { body: '{"total": 3}' }],
+    ['no body', { headers: {} }],
+    ['a body that is parsed', { body: good, headers: {} }],
+    ['no message', undefined],
+  ])('refuses %s', (_what, message) => {
+    expect(() => readMessage(message as never)).toThrow(expect.objectContaining({ code: bad }));
+  });
+
   const version = 'POSTCOMMIT_E_ENVELOPE_VERSION';
   test.each([
     ['no JSON', '{', {}, bad],
