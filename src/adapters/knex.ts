@@ -1,4 +1,5 @@
 import type { Executor } from '../database/executor.ts';
+import { requireRows } from '../database/single-column.ts';
 import type { OutboxDatabase } from '../emit/outbox-database.ts';
 import { toQuestionMarks } from './question-marks.ts';
 import { notATransaction, wrongClient } from './refusal.ts';
@@ -80,8 +81,9 @@ function executor(handle: Pick<KnexTransaction, 'raw'>): Executor {
     async query(text, values = []) {
       const statement = toQuestionMarks(text, values, '\\?');
       try {
-        const { rows } = await handle.raw(statement.text, statement.values);
-        return { rows };
+        const result = await handle.raw(statement.text, statement.values);
+        // A list is what a hook (postProcessResponse) that passes on the rows alone makes of it.
+        return { rows: requireRows(Array.isArray(result) ? result : result?.rows) };
       } catch (error) {
         throw hasEnded(error) ? notATransaction('This transaction has ended.') : error;
       }

@@ -1,4 +1,5 @@
 import type { Executor } from '../database/executor.ts';
+import { requireRows } from '../database/single-column.ts';
 import type { OutboxDatabase } from '../emit/outbox-database.ts';
 import type { PrismaBatchStatement } from './prisma/batch-statement.ts';
 import { batchStatement } from './prisma/batch-statement.ts';
@@ -126,7 +127,7 @@ function executor(handle: PrismaRunner): Executor {
       try {
         for (let tries = 0; tries < triesMax; tries++) {
           const rows = await handle.$queryRawUnsafe<Record<string, unknown>[] | undefined>(text, ...values);
-          if (rows !== undefined) return { rows };
+          if (rows !== undefined) return { rows: requireRows(rows) };
         }
       } catch (error) {
         throw codedPrismaError(error);

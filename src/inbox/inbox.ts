@@ -210,6 +210,8 @@ export class Inbox<Tx> {
       const isNew = await this.#recordMarked(tx, executor, event, marker instanceof Promise ? await marker : marker);
       return this.#noted(event, isNew);
     } catch (error) {
+      // The transaction may contain the record, and must not commit without the work.
+      if (error instanceof PostcommitError && error.code === 'POSTCOMMIT_E_BAD_ADAPTER') await this.#preventCommit(tx);
       throw codedDatabaseError(error);
     }
   }
@@ -220,17 +222,15 @@ export class Inbox<Tx> {
       : this.#db.pipelined?.insert(tx, recordLiteralSql(this.#schema, event, marker));
     if (inserting !== undefined) {
       const inserted = await inserting;
-      if (inserted === undefined) throw await this.#countMissing(tx);
+      if (inserted === undefined) throw this.#countMissing();
       // Without a row it is a duplicate; or the transaction with the marker has ended, which recordProcessed() reports.
       if (inserted === 1 || marker === null) return inserted === 1;
     }
     return recordProcessed(executor, this.#schema, event, marker);
   }
 
-  /** The transaction may contain the record, and must not commit without the work. */
-  async #countMissing(tx: Tx): Promise<PostcommitError> {
+  #countMissing(): PostcommitError {
     this.#isCountMissing = true;
-    await this.#preventCommit(tx);
     const detail = 'The result of an INSERT has no rowCount. Repeat the transaction: the next one does without it.';
     return new PostcommitError('POSTCOMMIT_E_BAD_ADAPTER', detail);
   }

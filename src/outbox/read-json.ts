@@ -1,4 +1,5 @@
 import type { Executor } from '../database/executor.ts';
+import { requireRows, singleColumn } from '../database/single-column.ts';
 
 /**
  * Runs a statement that returns one column, `json`, of JSON text, and parses it. Only text goes in and out, because every
@@ -11,7 +12,7 @@ export async function readJson<Row>(
   values: readonly (string | null)[] = [],
 ): Promise<Row[]> {
   const { rows } = await db.query(text, [...values]);
-  return rows.map((row) => JSON.parse(row.json as string) as Row);
+  return requireRows(rows).map((row) => JSON.parse(singleColumn(row, 'json') as string) as Row);
 }
 
 /** An array parameter as text. Only for numbers and uuids, which need no quoting. */

@@ -5,6 +5,7 @@ import { createOutbox } from '../../src/index.ts';
 import type { AdapterClient } from '../../src/testing/index.ts';
 import { createTestDatabase } from '../support/database.ts';
 import { createOrders, nothing, one, orderCreated, written } from '../support/orders.ts';
+import { renamed, testChangedRows } from './changed-rows.ts';
 import { countNotifications } from './notifications.ts';
 import { runAdapterConformance } from './run-conformance.ts';
 import { testStalledServer } from './stalled-server.ts';
@@ -33,6 +34,17 @@ testStalledServer('fromKnex', (url) => {
   const db = connectTo(url, { acquireConnectionTimeout: 300 });
   return { db: fromKnex(db), close: () => db.destroy() };
 });
+const hooks: Record<string, (result: { rows: object[] }) => unknown> = {
+  'renames columns': (result) => ({ ...result, rows: result.rows?.map(renamed) }),
+  'passes on the rows alone': ({ rows }) => rows,
+  'does both': ({ rows }) => rows?.map(renamed),
+};
+for (const [name, postProcessResponse] of Object.entries(hooks)) {
+  testChangedRows(`fromKnex with a postProcessResponse that ${name}`, (url) => {
+    const db = connectTo(url, { postProcessResponse });
+    return { db: fromKnex(db), close: () => db.destroy() };
+  });
+}
 
 describe('fromKnex', () => {
   async function scene(options?: Knex.Config) {

@@ -8,6 +8,7 @@ import { createInbox, createOutbox, createRelay, type OutboxDatabase } from '../
 import type { AdapterClient } from '../../src/testing/index.ts';
 import { createTestDatabase } from '../support/database.ts';
 import { createOrders, nothing, one, orderCreated, written } from '../support/orders.ts';
+import { renamed, testChangedRows } from './changed-rows.ts';
 import { countNotifications } from './notifications.ts';
 import { runOrmChecks } from './orm-checks.ts';
 import { type OpenPrisma, openPrisma6, openPrisma7, pg6 } from './prisma-clients.ts';
@@ -49,6 +50,18 @@ for (const { version, connect, open, driver } of versions) {
   testStalledServer(`fromPrisma with Prisma ${version}`, (url) => {
     const { prisma, close } = (open as typeof openPrisma7)(url, { connectionTimeoutMillis: 300 });
     return { db: forInbox(fromPrisma(prisma)), close };
+  });
+  testChangedRows(`fromPrisma with Prisma ${version} and an extension`, (url) => {
+    const { prisma, close } = (open as typeof openPrisma7)(url);
+    const extended = prisma.$extends({
+      query: {
+        async $queryRawUnsafe({ args, query }) {
+          const rows: object[] = await query(args);
+          return rows.map(renamed);
+        },
+      },
+    });
+    return { db: forInbox(fromPrisma(extended)), close };
   });
 }
 

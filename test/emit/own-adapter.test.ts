@@ -181,6 +181,28 @@ describe('an adapter of a few lines', () => {
       expect(await payloads()).toEqual([]);
     });
 
+    test('fails for an adapter whose rows lack the column of the answer', async () => {
+      const own = fromSql(sql);
+      const inTransaction = (tx: Sql) => ({
+        query: async (text: string, values?: unknown[]) => {
+          const { rows } = await own.inTransaction(tx).query(text, values);
+          return { rows: rows.map((row) => ({ Answer: Object.values(row)[0], at: new Date() })) };
+        },
+      });
+      const changing = createOutbox({ db: { ...own, inTransaction, isOpen: () => true }, notify: false });
+      const badAdapter = { code: 'POSTCOMMIT_E_BAD_ADAPTER', message: expect.stringContaining('"Answer", "at"') };
+      const id = '0192f0c1-8f57-7000-8000-000000000001';
+      const once = sql.begin((tx) => changing.emitOnce(tx, { ...orderCreated('1'), id }));
+      await expect(once).rejects.toMatchObject(badAdapter);
+      const buffered = changing.transaction(async (tx, emit) => {
+        await emit(orderCreated('1'));
+        await changing.emit(tx, orderCreated('1'));
+      });
+      await expect(buffered).rejects.toMatchObject(badAdapter);
+      await expect(changing.admin.counts()).rejects.toMatchObject(badAdapter);
+      expect(await payloads()).toEqual([]);
+    });
+
     test('keeps the order of calls that are not awaited', async () => {
       const later: Promise<unknown>[] = [];
       const db: OutboxDatabase<Sql> = {

@@ -56,6 +56,42 @@ describe('what an inbox refuses', () => {
     expect(worked).toBe(0);
   });
 
+  test.each<[string, (rows: Record<string, unknown>[]) => unknown]>([
+    ['drops rows', () => []],
+    ['drops the list of rows', () => undefined],
+    ['empties rows', (rows) => rows.map(() => ({}))],
+    ['renames columns and adds one', (rows) => rows.map((row) => ({ Recorded: row.recorded, at: new Date() }))],
+    ['converts texts', (rows) => rows.map(() => ({ recorded: true }))],
+  ])('a client that %s: the event is not taken for a duplicate, and its record is not committed', async (_, change) => {
+    const plain = fromPg<pg.PoolClient>(pool);
+    for (const isOpen of [true, false]) {
+      const changing = createInbox<pg.PoolClient>({
+        db: {
+          side: plain.side,
+          transaction: plain.transaction,
+          isOpen: () => isOpen,
+          inTransaction: (tx) => ({
+            async query(text, values) {
+              const { rows } = await plain.inTransaction(tx).query(text, values);
+              return { rows: (/recorded/.test(text) ? change(rows) : rows) as Record<string, unknown>[] };
+            },
+          }),
+        },
+      });
+      const badAdapter = {
+        code: 'POSTCOMMIT_E_BAD_ADAPTER',
+        message: expect.stringMatching(/"recorded"|list of its rows/),
+      };
+      await expect(changing.transaction(key(), work)).rejects.toMatchObject(badAdapter);
+      const client = await pool.connect();
+      await client.query('begin');
+      await expect(changing.once(client, key(), work)).rejects.toMatchObject(badAdapter);
+      expect((await client.query('commit')).command).toBe('ROLLBACK');
+      client.release();
+    }
+    expect([await records(), worked]).toEqual([0, 0]);
+  });
+
   test.each([
     undefined,
     null,

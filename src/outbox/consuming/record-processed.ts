@@ -1,14 +1,17 @@
 import type { Executor } from '../../database/executor.ts';
 import { perSchema, quoteIdentifier, quoteLiteral } from '../../database/identifier.ts';
+import { requireRows, singleColumn } from '../../database/single-column.ts';
 
 const recordProcessedSql = perSchema(
   (s) => `select ${s}.record_processed($1::text, $2::text, $3::text)::text as recorded`,
 );
 
-// Types are qualified: the caller's search_path must not decide what they are. Cast by way of text, because some clients declare
-// every string as text.
+// Always one row: if a duplicate had none, a client that loses rows would skip new events as duplicates. Types are qualified: the
+// caller's search_path must not decide what they are. Cast by way of text, because some clients declare every string as text.
 const recordInOpenSql = perSchema(
-  (s) => `${insertSql(s, 'values ($1, $2::pg_catalog.text::pg_catalog.uuid)')} returning 'true' as recorded`,
+  (s) => `
+with recorded as (${insertSql(s, 'values ($1, $2::pg_catalog.text::pg_catalog.uuid)')} returning 1)
+select exists (select from recorded)::pg_catalog.text as recorded`,
 );
 
 const insertSql = (s: string, source: string): string =>
@@ -38,7 +41,7 @@ export async function recordProcessed(
     marker === null
       ? await db.query(recordInOpenSql(schema), [consumer, eventId])
       : await db.query(recordProcessedSql(schema), [consumer, eventId, marker]);
-  return (rows[0] as { recorded: string } | undefined)?.recorded === 'true';
+  return singleColumn(requireRows(rows)[0], 'recorded') === 'true';
 }
 
 /**

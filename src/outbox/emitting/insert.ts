@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { Executor, Statement } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
+import { requireRows, singleColumn } from '../../database/single-column.ts';
 import { PostcommitError } from '../../errors.ts';
 
 /** An event ready for the log: validated, with its payload as JSON text. */
@@ -104,19 +105,12 @@ export async function insertIfOpen(
   if (single !== undefined) {
     const values = [...toTexts(single), String(serialise), single.queue ?? null, known, marker];
     const { rows } = await db.query(insertOneIfOpenSql(schema), values);
-    const state = firstColumn(rows);
-    // Written a second time, the event would fail with a duplicate id.
-    if (typeof state !== 'string')
-      throw new PostcommitError('POSTCOMMIT_E_BAD_ADAPTER', 'It drops the rows of a CALL.');
-    return state;
+    // Written a second time, the event would fail with a duplicate id. So an adapter that drops the rows of a CALL is refused.
+    return requireState(requireRows(rows));
   }
   const sql = known === null ? insertIfWritingSql(schema) : insertIfMarkedSql(schema);
   const { rows } = await db.query(sql, [eventsJson(events), String(serialise), known ?? marker]);
-  if (rows.length === 0) return ended;
-  const state = firstColumn(rows);
-  if (typeof state !== 'string')
-    throw new PostcommitError('POSTCOMMIT_E_BAD_ADAPTER', 'A row of a result has no column.');
-  return state;
+  return requireRows(rows).length === 0 ? ended : requireState(rows);
 }
 
 /**
@@ -135,9 +129,9 @@ export async function insertOnce(
     marker === null
       ? await db.query(insertOnceSql(schema), values)
       : await db.query(insertOnceIfMarkedSql(schema), [...values, marker]);
-  if (rows.length === 0) return undefined;
-  const { written } = rows[0] as { written: string };
-  return new Set(written === '' ? [] : written.split(','));
+  if (marker !== null && requireRows(rows).length === 0) return undefined;
+  const written = singleColumn(requireRows(rows)[0], 'written');
+  return new Set(written?.split(',').filter(Boolean));
 }
 
 /**
@@ -153,25 +147,27 @@ export async function insertFlush(
   refuseTooLarge(events);
   const values = [String(flush), eventsJson(events), String(serialise), marker];
   const { rows } = await db.query(insertFlushSql(schema), values);
-  if (rows.length === 0) throw transactionEnded();
+  if (requireRows(rows).length === 0) throw transactionEnded();
 }
 
 /** Reads the numbers of the flushes that the transaction contains. Throws unless it still has the marker. */
 export async function recordedFlushes(db: Executor, marker: string): Promise<Set<number>> {
   const { rows } = await db.query(
-    `select pg_catalog.current_setting('postcommit.mark', true) as marker,
-            pg_catalog.current_setting('postcommit.flushes', true) as flushes`,
+    `select pg_catalog.concat(pg_catalog.current_setting('postcommit.mark', true), ' ',
+                              pg_catalog.current_setting('postcommit.flushes', true)) as recorded`,
   );
-  const row = rows[0] as { marker: string | null; flushes: string | null };
-  if (row.marker !== marker) {
+  const [recordedMarker, flushes] = (singleColumn(requireRows(rows)[0], 'recorded') ?? '').split(' ');
+  if (recordedMarker !== marker) {
     throw transactionEnded();
   }
-  return new Set((row.flushes ?? '').split(',').filter(Boolean).map(Number));
+  return new Set((flushes ?? '').split(',').filter(Boolean).map(Number));
 }
 
-/** Whatever the client calls it: some rename columns. */
-function firstColumn(rows: readonly object[]): unknown {
-  return Object.values(rows[0] ?? {})[0];
+function requireState(rows: readonly object[]): string {
+  const state = singleColumn(rows[0], 'state');
+  if (state === null)
+    throw new PostcommitError('POSTCOMMIT_E_BAD_ADAPTER', 'It returns NULL for the result of an emit.');
+  return state;
 }
 
 export function transactionEnded(): PostcommitError {
@@ -198,7 +194,7 @@ export async function markTransaction(db: Executor, marker: string): Promise<str
               coalesce(nullif(pg_catalog.current_setting('postcommit.mark', true), ''), $1::text), true) as marker`,
     [marker],
   );
-  return (rows[0] as { marker: string }).marker;
+  return singleColumn(requireRows(rows)[0], 'marker') as string;
 }
 
 /**
