@@ -5,6 +5,7 @@ import type { PrismaBatchStatement } from './prisma/batch-statement.ts';
 import { batchStatement } from './prisma/batch-statement.ts';
 import { knownConnection } from './prisma/connection.ts';
 import { codedPrismaError, driverErrorOf } from './prisma/errors.ts';
+import { inOwnTransaction, withoutExtensions } from './prisma/extensions.ts';
 import { notATransaction, wrongClient } from './refusal.ts';
 import { requireVersion } from './require-version.ts';
 import { withDriverErrors } from './transaction-errors.ts';
@@ -99,7 +100,7 @@ export function fromPrisma<Root extends PrismaRoot>(
     side: executor(prisma),
     inTransaction(tx) {
       requireTransaction(prisma, tx);
-      return executor(tx);
+      return inOwnTransaction(tx, executor(tx));
     },
     transaction: (work) =>
       withDriverErrors(
@@ -110,7 +111,7 @@ export function fromPrisma<Root extends PrismaRoot>(
     // A statement of a transaction that has ended, or that has timed out, fails in Prisma and is not sent.
     isOpen: (tx) => transactionIdOf(tx) !== undefined,
     connection: () => knownConnection(prisma),
-    statement: (event) => batchStatement(prisma, event),
+    statement: (event) => batchStatement(withoutExtensions(prisma), event),
   };
 }
 
