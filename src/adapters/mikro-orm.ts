@@ -66,9 +66,8 @@ export function fromMikroOrm<Root extends MikroOrmRoot>(orm: Root): OutboxDataba
     },
     transaction: (work) => root.em.fork().transactional(work),
     isOpen(manager) {
-      const context = contextOf(root, log, manager);
-      // A statement of a transaction that is not in the log could come while COMMIT is on its way, and run after it.
-      return isKnex(context) || log.has(context);
+      contextOf(root, log, manager);
+      return true;
     },
     afterEnd: (manager, callback) => log.afterCommit(contextOf(root, log, manager), callback),
   };
@@ -111,5 +110,11 @@ function contextOf<Manager>(
     throw notATransaction(`This EntityManager is not in a transaction. ${instead}`);
   }
   if (log.hasEnded(context)) throw notATransaction(`The transaction of this EntityManager has ended. ${instead}`);
+  // Kysely does not tell the end of a nested transaction, nor that COMMIT is on its way: its statements would run in another one.
+  if (!isKnex(context) && !log.has(context)) {
+    throw notATransaction(
+      `The outbox has not seen this transaction begin, so it cannot tell when it ends: the EntityManager has an event manager of its own (fork() with freshEventManager), the transaction was opened with Kysely, or before fromMikroOrm() was called. ${instead}`,
+    );
+  }
   return context;
 }

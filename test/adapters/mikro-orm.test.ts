@@ -61,30 +61,48 @@ runOrmChecks('fromMikroOrm with MikroORM 6', harness6, pg);
 // Kysely, on which MikroORM 7 is built, does not tell the state of its connection.
 runOrmChecks('fromMikroOrm with MikroORM 7', harness7, pg7, { seesRawCommit: false });
 
+test('fromMikroOrm with MikroORM 7 refuses a transaction that it has not seen begin', async () => {
+  const { client, database, outbox } = await ormScene(harness7);
+  const fork = (client.notTransactions['a fork'] as EntityManager).fork({ freshEventManager: true });
+  const emitted = fork.transactional((em) => outbox.emit(em as EntityManager, orderCreated('1')));
+  await expect(emitted).rejects.toMatchObject({
+    code: 'POSTCOMMIT_E_NOT_A_TRANSACTION',
+    message: expect.stringMatching(/not seen this transaction begin.*freshEventManager.*em\.transactional/),
+  });
+  expect(await written(database)).toEqual(nothing);
+});
+
 describe.each([
   ['6', harness6],
   ['7', harness7],
 ])('fromMikroOrm with MikroORM %s', (_version, connect) => {
-  test('refuses a nested transaction whose outer one has ended, whose connection is in another', async () => {
-    const { client, database, outbox } = await ormScene(connect);
-    let kept: EntityManager | undefined;
-    await client.transaction(async (em) => {
-      await client.nested?.(em, async (inner) => {
-        kept = inner;
-      });
-    });
-    const refused: unknown[] = [];
-    await Promise.all(
-      Array.from({ length: 6 }, () =>
-        client.transaction(async (em) => {
-          await client.query(em, 'select 1');
-          refused.push(await outbox.emit(kept as EntityManager, orderCreated('1')).catch((error) => error.code));
+  test.each([
+    ['the event manager of the MikroORM object', false],
+    ['an event manager of its own', true],
+  ])(
+    'refuses a nested transaction whose outer one has ended, whose connection is in another, with %s',
+    async (_, own) => {
+      const { client, database, outbox } = await ormScene(connect);
+      let kept: EntityManager | undefined;
+      const fork = (client.notTransactions['a fork'] as EntityManager).fork({ freshEventManager: own });
+      await fork.transactional((em) =>
+        em.transactional(async (inner) => {
+          kept = inner as EntityManager;
         }),
-      ),
-    );
-    expect(refused).toEqual(Array(6).fill('POSTCOMMIT_E_NOT_A_TRANSACTION'));
-    expect(await written(database)).toEqual(nothing);
-  });
+      );
+      const refused: unknown[] = [];
+      await Promise.all(
+        Array.from({ length: 6 }, () =>
+          client.transaction(async (em) => {
+            await client.query(em, 'select 1');
+            refused.push(await outbox.emit(kept as EntityManager, orderCreated('1')).catch((error) => error.code));
+          }),
+        ),
+      );
+      expect(refused).toEqual(Array(6).fill('POSTCOMMIT_E_NOT_A_TRANSACTION'));
+      expect(await written(database)).toEqual(nothing);
+    },
+  );
 
   test('takes a transaction that is opened with em.begin()', async () => {
     const { client, database, outbox } = await ormScene(connect);
