@@ -1,6 +1,8 @@
 import type { Executor } from '../database/executor.ts';
 import type { OutboxDatabase } from '../emit/outbox-database.ts';
 import { PostcommitError } from '../errors.ts';
+import { executorInTransaction } from './pg/borrowed-client.ts';
+import type { PgClient } from './pg/client.ts';
 import { postgresJsExecutor } from './postgres-js.ts';
 import { notATransaction, wrongClient } from './refusal.ts';
 import { TrackedTransactions } from './tracked-transactions.ts';
@@ -74,7 +76,9 @@ export function fromDrizzle<Db extends DrizzleDatabase>(db: Db): OutboxDatabase<
     inTransaction(tx) {
       if (!transactions.isOpen(tx)) throw notATransaction(refusal(tx, transactions.has(tx)));
       refusePool(tx);
-      return isPostgresJs(tx) ? transactions.executor(tx, executor(tx)) : executor(tx);
+      if (isPostgresJs(tx)) return transactions.executor(tx, executor(tx));
+      // The client of pg also tells of a transaction that was ended with raw SQL.
+      return executorInTransaction(executor(tx) as PgClient);
     },
     transaction: (work) => withDriverErrors((begun) => db.transaction(begun), work, driverErrorOf),
     isOpen: (tx) => transactions.isOpen(tx),

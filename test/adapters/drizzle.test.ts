@@ -41,6 +41,28 @@ const drivers: Record<string, (url: string) => Promise<Opened>> = {
   },
 };
 
+test.each(['commit', 'rollback'])(
+  'a transaction of node-postgres that raw SQL has ended is refused: %s',
+  async (end) => {
+    const database = await createTestDatabase();
+    await createOrders(database);
+    const pool = quietPool(database.url);
+    onTestFinished(async () => {
+      await pool.end();
+      await database.close();
+    });
+    const db = drizzlePg(pool) as unknown as Db;
+    const outbox = createOutbox({ db: fromDrizzle(db), notify: false });
+    const ended = db.transaction(async (tx) => {
+      await tx.execute(sql`insert into orders (id) values ('1')`);
+      await tx.execute(sql.raw(end));
+      await outbox.emit(tx, orderCreated('1'));
+    });
+    await expect(ended).rejects.toMatchObject({ code: 'POSTCOMMIT_E_NOT_A_TRANSACTION' });
+    expect(await written(database)).toEqual(end === 'commit' ? { ...nothing, orders: 1 } : nothing);
+  },
+);
+
 test('a transaction that an old Drizzle runs on a pool is refused', async () => {
   const database = await createTestDatabase();
   const pool = quietPool(database.url);
