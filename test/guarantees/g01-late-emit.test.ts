@@ -1,7 +1,7 @@
 import pg from 'pg';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import type { Outbox } from '../../src/index.ts';
-import { createOutbox, fromPg } from '../../src/index.ts';
+import { createInbox, createOutbox, fromPg } from '../../src/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { createOrders, insertOrder, orderCreated } from '../support/orders.ts';
 import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
@@ -71,6 +71,38 @@ describe.each(postgresVersions)('G1 with an emit that is not awaited, on Postgre
       const committed = Number(order) % 2 === 0;
       if (error === undefined && committed) expect(known).toContain(order);
     }
+  });
+
+  test('inbox.once that is not awaited: a record exists exactly with its own transaction', async () => {
+    const database = await createTestDatabase({ serverUrl: serverUrlOf(version) });
+    await createOrders(database);
+    const pool = new pg.Pool({ connectionString: database.url, max: 4 });
+    onTestFinished(async () => {
+      await pool.end();
+      await database.close();
+    });
+    const inbox = createInbox({ db: fromPg(pool) });
+    const recorded: Promise<unknown>[] = [];
+    const request = async (n: number) => {
+      const eventId = crypto.randomUUID();
+      const client = await pool.connect();
+      try {
+        await client.query('begin');
+        await client.query(insertOrder, [eventId]);
+        recorded.push(inbox.once(client, { consumer: 'late', eventId }, () => {}).catch((error: unknown) => error));
+        await client.query(n % 2 === 1 ? 'rollback' : 'commit');
+      } finally {
+        client.release();
+      }
+    };
+    await Promise.all(Array.from({ length: 120 }, (_, n) => request(n)));
+    for (const result of await Promise.all(recorded)) {
+      if (result instanceof Error) expect(result).toMatchObject({ code: 'POSTCOMMIT_E_NOT_A_TRANSACTION' });
+    }
+    const foreign = await database.query(
+      'select event_id from postcommit.processed_events where event_id::text not in (select id from orders)',
+    );
+    expect(foreign).toEqual([]);
   });
 
   test('an event of a transaction that failed is not written by the retry on the same connection', async () => {

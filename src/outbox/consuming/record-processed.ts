@@ -1,6 +1,7 @@
 import type { Executor } from '../../database/executor.ts';
 import { perSchema, quoteIdentifier, quoteLiteral } from '../../database/identifier.ts';
 import { requireRows, singleColumn } from '../../database/single-column.ts';
+import { PostcommitError } from '../../errors.ts';
 
 const recordProcessedSql = perSchema(
   (s) => `select ${s}.record_processed($1::text, $2::text, $3::text)::text as recorded`,
@@ -25,8 +26,8 @@ export interface ProcessedEvent {
 
 /**
  * Records in the open transaction that the consumer processes the event. Waits for another open transaction that has recorded
- * the same. Returns false if the event was recorded before; nothing was written then. With a marker, it fails unless the
- * transaction still has that marker.
+ * the same. Returns false if the event was recorded before; nothing was written then. With a marker, nothing is
+ * recorded and it throws unless the transaction still has that marker.
  *
  * In a REPEATABLE READ or SERIALIZABLE transaction it fails with 40001 if another transaction has recorded the event since the
  * snapshot was taken.
@@ -41,7 +42,9 @@ export async function recordProcessed(
     marker === null
       ? await db.query(recordInOpenSql(schema), [consumer, eventId])
       : await db.query(recordProcessedSql(schema), [consumer, eventId, marker]);
-  return singleColumn(requireRows(rows)[0], 'recorded') === 'true';
+  const recorded = singleColumn(requireRows(rows)[0], 'recorded');
+  if (recorded !== null) return recorded === 'true';
+  throw new PostcommitError('POSTCOMMIT_E_NOT_A_TRANSACTION', 'The transaction to record in has already ended.');
 }
 
 /**
