@@ -186,6 +186,24 @@ describe('@OnOutboxEvent', () => {
       'Did you mean timeoutMs?',
     ],
     ['something else than a method', () => OnOutboxEvent('a')({}, 'name'), 'POSTCOMMIT_E_BAD_OPTION', 'on a method'],
+    [
+      'a static method',
+      () => OnOutboxEvent('a')({ handle() {} }.handle, { kind: 'method', name: 'handle', static: true }),
+      'POSTCOMMIT_E_BAD_OPTION',
+      'neither static nor #private',
+    ],
+    [
+      'a static method, with the older decorators',
+      () => OnOutboxEvent('a')(Date, 'now'),
+      'POSTCOMMIT_E_BAD_OPTION',
+      'neither static nor #private',
+    ],
+    [
+      'a #private method',
+      () => OnOutboxEvent('a')({ handle() {} }.handle, { kind: 'method', name: '#handle', private: true }),
+      'POSTCOMMIT_E_BAD_OPTION',
+      'neither static nor #private',
+    ],
   ])('refuses %s', (_name, decorate, code, text) => {
     expect(decorate).toThrow(expect.objectContaining({ code, message: expect.stringContaining(text) }));
   });

@@ -63,6 +63,28 @@ describe.each(variants)('an application of Nest $version, compiled to $format', 
     expect(journal.slice(-3)).toEqual([{ what: 'pool closed' }, { what: 'relay', state: 'idle' }, { what: 'done' }]);
   });
 
+  it('calls handlers of any scope, token and name on what Nest makes, and names those it cannot see', async () => {
+    const journal = await journalOf('scopes');
+    const called = journal.filter(({ what }) => what === 'called').map(({ what, ...entry }) => entry);
+    expect(called).toHaveLength(6);
+    expect(called.filter(({ type }) => type === 'transient')).toEqual([
+      { type: 'transient', number: 1 },
+      { type: 'transient', number: 2 },
+    ]);
+    expect(called).toContainEqual({ type: 'token', handler: 'one', from: 'one' });
+    expect(called).toContainEqual({ type: 'token', handler: 'two', from: 'two' });
+    expect(called).toContainEqual({ type: 'factory', of: 'factory' });
+    expect(called).toContainEqual({ type: 'symbol', handler: 'SymbolHandler.handle' });
+    const [warning, ...more] = journal.filter(({ what }) => what === 'warned');
+    expect(more).toEqual([]);
+    expect(warning?.factories).toEqual(['HIDDEN']);
+    // The process also loads the classes of the other scenarios.
+    expect(warning?.handlers).toContain('Hidden.handle');
+    expect(warning?.handlers).toContain('OrderMails.note');
+    const names = ['TransientHandler.handle', 'Handler.handle', 'FactoryMade.handle', 'SymbolHandler.Symbol(handle)'];
+    for (const name of names) expect(warning?.handlers).not.toContain(name);
+  });
+
   it('lets handlers in flight finish on SIGTERM, and releases what hangs', async () => {
     const result = await project.run('shutdown', { DATABASE_URL: database.url });
     const { code, signal, stderr, journal } = result;

@@ -1,35 +1,56 @@
-import type { DiscoveryService, ModuleRef } from '@nestjs/core';
-import { ContextIdFactory } from '@nestjs/core';
+import type { DiscoveryService } from '@nestjs/core';
+import { ContextIdFactory, ModuleRef } from '@nestjs/core';
 import { PostcommitError } from '../../errors.ts';
 import type { Handler, HandlerWithPolicy } from '../../relay/deliver/handlers.ts';
+import type { Logger } from '../../telemetry/logging.ts';
 import { OutboxEventContext } from './event-context.ts';
-import { handlerMarks } from './on-outbox-event.ts';
+import { declaredHandlers, handlerMarks, methodsOf } from './on-outbox-event.ts';
 
 type InstanceWrapper = ReturnType<DiscoveryService['getProviders']>[number];
 type Named = Record<string, HandlerWithPolicy>;
 
 /** Collects the methods with `@OnOutboxEvent` of all providers and controllers, once all of them exist. */
-export function discoverHandlers(discovery: DiscoveryService, moduleRef: ModuleRef): Record<string, Named> {
+export function discoverHandlers(discovery: DiscoveryService, logger: Logger): Record<string, Named> {
   const handlers: Record<string, Named> = {};
-  const seen = new Set<unknown>();
-  for (const wrapper of [...discovery.getProviders(), ...discovery.getControllers()]) {
-    const owner = wrapper.isDependencyTreeStatic() ? wrapper.instance : wrapper.metatype?.prototype;
-    if (wrapper.isAlias || typeof owner !== 'object' || owner === null) continue;
+  const seen = new Set<object>();
+  const wrappers = [...discovery.getProviders(), ...discovery.getControllers()].filter(({ isAlias }) => !isAlias);
+  for (const wrapper of wrappers) {
+    const isPerEvent = isMadePerEvent(wrapper);
+    const owner: unknown = isPerEvent ? prototypeOf(wrapper) : wrapper.instance;
+    if (typeof owner !== 'object' || owner === null) continue;
     // One object may be a provider under several tokens, and one module may be imported with several options.
     if (seen.has(owner)) continue;
     seen.add(owner);
-    const prototype = wrapper.isDependencyTreeStatic() ? Object.getPrototypeOf(owner) : owner;
+    const prototype = isPerEvent ? owner : Object.getPrototypeOf(owner);
     for (const [method, marks] of handlerMarks(prototype)) {
       for (const { types, options } of marks) {
-        const { name = `${prototype.constructor.name}.${method}`, ...policy } = options;
-        const handle = wrapper.isDependencyTreeStatic()
-          ? onInstance(owner, method)
-          : perEvent(wrapper, method, moduleRef);
+        const { name = defaultName(prototype, method), ...policy } = options;
+        const handle = isPerEvent
+          ? perEvent(wrapper, method)
+          : onInstance(owner as Record<string | symbol, Handler>, method);
         for (const type of types) add(handlers, type, name, { ...policy, handle });
       }
     }
   }
+  warnOfHidden(wrappers, logger);
   return handlers;
+}
+
+/** Request or transient scope. The `instance` of such a provider is an object whose constructor has not run. */
+function isMadePerEvent(wrapper: InstanceWrapper): boolean {
+  return wrapper.isTransient || !wrapper.isDependencyTreeStatic();
+}
+
+/** Of what Nest will make. What a factory makes is known only if its token is the class. */
+function prototypeOf({ isFactory, token, metatype }: InstanceWrapper): object | null {
+  return prototypeOfClass(isFactory ? token : metatype);
+}
+
+function defaultName(prototype: object, method: string | symbol): string {
+  const shown = typeof method === 'symbol' ? method.description : method;
+  if (shown) return `${prototype.constructor.name}.${shown}`;
+  const detail = `A handler of ${prototype.constructor.name} is a method whose symbol has no description. Give it a name: @OnOutboxEvent(..., { name: '...' }).`;
+  throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', detail);
 }
 
 function add(handlers: Record<string, Named>, type: string, name: string, handler: HandlerWithPolicy): void {
@@ -44,17 +65,60 @@ function add(handlers: Record<string, Named>, type: string, name: string, handle
   named[name] = handler;
 }
 
-function onInstance(instance: Record<string, Handler>, method: string): Handler {
+function onInstance(instance: Record<string | symbol, Handler>, method: string | symbol): Handler {
   // The method is looked up for each call, so that a spy of a test counts.
   return (event, call) => instance[method]?.(event.payload, new OutboxEventContext(event, call));
 }
 
 /** For a provider of request or transient scope: a new instance for each event. `REQUEST` is the event. */
-function perEvent(wrapper: InstanceWrapper, method: string, moduleRef: ModuleRef): Handler {
+function perEvent({ host, token }: InstanceWrapper, method: string | symbol): Handler {
+  // That of the provider's own module: another module may provide something else under the same token.
+  const moduleRef: ModuleRef | undefined = host?.getProviderByKey(ModuleRef).instance;
   return async (event, call) => {
     const contextId = ContextIdFactory.create();
-    moduleRef.registerRequestByContextId(event, contextId);
-    const instance = await moduleRef.resolve(wrapper.token, contextId, { strict: false });
+    moduleRef?.registerRequestByContextId(event, contextId);
+    const instance = await moduleRef?.resolve(token, contextId, { strict: true });
     return instance[method](event.payload, new OutboxEventContext(event, call));
   };
+}
+
+/**
+ * A factory of request scope may make an object with handlers, and only a call would tell. Where handlers were declared that no
+ * provider is known to have, they may be of such an object. A warning and no refusal: many packages have such factories, and an
+ * application may load a class with handlers and not use it.
+ */
+function warnOfHidden(wrappers: readonly InstanceWrapper[], logger: Logger): void {
+  const factories = wrappers.filter(isOpaque).map(({ token }) => nameOf(token));
+  if (factories.length === 0) return;
+  const hidden = new Map(declaredHandlers);
+  for (const wrapper of wrappers) {
+    const made = isMadePerEvent(wrapper) ? prototypeOf(wrapper) : prototypeOfInstance(wrapper.instance);
+    // The token too: a test may have replaced the class.
+    for (const prototype of [made, prototypeOfClass(wrapper.token)]) {
+      for (const [, method] of methodsOf(prototype)) hidden.delete(method);
+    }
+  }
+  if (hidden.size === 0) return;
+  logger.warn(
+    { handlers: [...hidden.values()], factories },
+    'no provider is known to have these handlers, and they are not called; if one of these factories makes it, use its class as token',
+  );
+}
+
+/** Whether only a call tells what it makes. */
+function isOpaque(wrapper: InstanceWrapper): boolean {
+  const isOfNest = wrapper.host?.name === 'InternalCoreModule'; // REQUEST and INQUIRER.
+  return wrapper.isFactory && !isOfNest && isMadePerEvent(wrapper) && handlerMarks(prototypeOf(wrapper)).size === 0;
+}
+
+function prototypeOfInstance(instance: unknown): object | null {
+  return typeof instance === 'object' && instance !== null ? Object.getPrototypeOf(instance) : null;
+}
+
+function prototypeOfClass(given: unknown): object | null {
+  return typeof given === 'function' ? (given.prototype ?? null) : null;
+}
+
+function nameOf(token: unknown): string {
+  return typeof token === 'function' ? token.name : String(token);
 }

@@ -7,6 +7,7 @@ import type { OutboxDatabase } from '../../emit/outbox-database.ts';
 import { PostcommitError } from '../../errors.ts';
 import { Inbox } from '../../inbox/inbox.ts';
 import { Relay } from '../../relay/relay.ts';
+import { silentLogger } from '../../telemetry/logging.ts';
 import { requireOneCopy } from './copies.ts';
 import { resolveReferences } from './destinations.ts';
 import { discoverHandlers } from './handler-discovery.ts';
@@ -58,13 +59,16 @@ const providers: readonly Provider[] = [
       discovery: DiscoveryService,
       moduleRef: ModuleRef,
     ) =>
-      new Relay(() => ({
-        logger: nestLogger(),
-        ...(metrics && { metrics }),
-        ...relay,
-        handlers: discoverHandlers(discovery, moduleRef),
-        destinations: resolveReferences(destinations, moduleRef),
-      })),
+      new Relay(() => {
+        const { logger = nestLogger() } = relay;
+        return {
+          ...(metrics && { metrics }),
+          ...relay,
+          logger,
+          handlers: discoverHandlers(discovery, logger || silentLogger),
+          destinations: resolveReferences(destinations, moduleRef),
+        };
+      }),
   ),
   provide(
     RelayRunner,

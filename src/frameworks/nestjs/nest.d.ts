@@ -43,11 +43,12 @@ declare module '@nestjs/core' {
     readonly token: InjectionToken;
     readonly isAlias: boolean;
     readonly isFactory: boolean;
+    readonly isTransient: boolean;
     // biome-ignore lint/suspicious/noExplicitAny: as Nest has it.
     readonly instance: any;
     // biome-ignore lint/complexity/noBannedTypes: as Nest has it.
     readonly metatype: Type | Function | null;
-    readonly host?: { readonly name: string };
+    readonly host?: { readonly name: string; getProviderByKey(token: unknown): InstanceWrapper };
     isDependencyTreeStatic(): boolean;
   }
   export class DiscoveryService {

@@ -34,6 +34,9 @@ const marks = Symbol.for('postcommit.nestjs.handlers');
 
 type Marked = { [marks]?: HandlerMark[] };
 
+/** All methods that the decorator was applied to in this process, with what to call them in a log line. */
+export const declaredHandlers = new Map<unknown, string>();
+
 const optionNames: readonly string[] = ['name', 'transactional', 'timeoutMs', 'retry', 'inFlightMax', 'rateMax'];
 
 /**
@@ -63,26 +66,46 @@ export function OnOutboxEvent(...given: (EventClass | string | OnOutboxEventOpti
   const unknown = unknownOption(options, optionNames, '@OnOutboxEvent()');
   if (unknown !== undefined) throw bad(unknown);
   return (target, keyOrContext) => {
-    const method: unknown = typeof target === 'function' ? target : target?.[keyOrContext];
-    if (typeof method !== 'function') throw bad('@OnOutboxEvent() belongs on a method.');
-    const marked = method as Marked;
-    marked[marks] = [...(marked[marks] ?? []), { types, options }];
+    const { method, name } = decoratedMethod(target, keyOrContext);
+    method[marks] = [...(method[marks] ?? []), { types, options }];
+    declaredHandlers.set(method, name);
   };
 }
 
+function decoratedMethod(target: unknown, keyOrContext: unknown): { method: Marked; name: string } {
+  // A standard decorator gets the method and a context, the other kind a prototype, or the class of a static method, and a name.
+  const isStandard = typeof keyOrContext === 'object' && keyOrContext !== null;
+  const context: Partial<ClassMethodDecoratorContext> = isStandard ? keyOrContext : { name: keyOrContext as string };
+  const { name } = context;
+  const owner = target as Record<PropertyKey, unknown> | null | undefined;
+  const method = isStandard ? target : owner?.[name as PropertyKey];
+  if (typeof method !== 'function') throw bad('@OnOutboxEvent() belongs on a method.');
+  // The relay finds handlers by the prototype of a provider, where these two are not.
+  if (context.static || context.private || (!isStandard && typeof target === 'function')) {
+    throw bad('@OnOutboxEvent() belongs on a method of a provider, which is neither static nor #private.');
+  }
+  const className = isStandard ? '' : `${owner?.constructor?.name ?? ''}.`;
+  return { method: method as Marked, name: `${className}${String(name)}` };
+}
+
 /** The marks of an object's methods, inherited ones too, by name of the method. */
-export function handlerMarks(prototype: object | null): Map<string, readonly HandlerMark[]> {
-  const found = new Map<string, readonly HandlerMark[]>();
-  const seen = new Set<string>();
-  for (let each = prototype; each !== null && each !== Object.prototype; each = Object.getPrototypeOf(each)) {
-    for (const [name, { value }] of Object.entries(Object.getOwnPropertyDescriptors(each))) {
-      if (seen.has(name)) continue;
-      seen.add(name); // A method that overrides a handler is one only if it is decorated itself.
-      const list = typeof value === 'function' ? (value as Marked)[marks] : undefined;
-      if (list) found.set(name, list);
-    }
+export function handlerMarks(prototype: object | null): Map<string | symbol, readonly HandlerMark[]> {
+  const found = new Map<string | symbol, readonly HandlerMark[]>();
+  const seen = new Set<string | symbol>();
+  for (const [name, value] of methodsOf(prototype)) {
+    if (seen.has(name)) continue;
+    seen.add(name); // A method that overrides a handler is one only if it is decorated itself.
+    const list = typeof value === 'function' ? (value as Marked)[marks] : undefined;
+    if (list) found.set(name, list);
   }
   return found;
+}
+
+/** What an object has and inherits, without calling getters; that of subclasses first. */
+export function* methodsOf(prototype: object | null): Generator<[name: string | symbol, value: unknown]> {
+  for (let each = prototype; each !== null && each !== Object.prototype; each = Object.getPrototypeOf(each)) {
+    for (const name of Reflect.ownKeys(each)) yield [name, Object.getOwnPropertyDescriptor(each, name)?.value];
+  }
 }
 
 function bad(detail: string): PostcommitError {

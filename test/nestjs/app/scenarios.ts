@@ -5,6 +5,7 @@ import { microservice } from './scenario-microservice.js';
 import { orders } from './scenario-orders.js';
 import { overrides } from './scenario-overrides.js';
 import { prisma } from './scenario-prisma.js';
+import { scopes } from './scenario-scopes.js';
 import { shutdown } from './scenario-shutdown.js';
 
 export const scenarios: Record<string, () => Promise<void>> = {
@@ -15,5 +16,6 @@ export const scenarios: Record<string, () => Promise<void>> = {
   orders,
   overrides,
   prisma,
+  scopes,
   shutdown,
 };
