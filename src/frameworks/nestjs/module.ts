@@ -23,12 +23,14 @@ import type {
 import { resolveModuleOptions } from './options.ts';
 import { Outbox } from './outbox.ts';
 import { attachRunner, RelayRunner } from './relay-runner.ts';
+import { requireStaticOptions } from './static-options.ts';
 
 /** The token of the options, as they were given. A test may override it. */
 export const POSTCOMMIT_OPTIONS = Symbol.for('postcommit.nestjs.options');
 
 const resolvedOptions = Symbol('postcommit.nestjs.resolved-options');
 const attached = Symbol('postcommit.nestjs.attached');
+const checked = Symbol('postcommit.nestjs.checked');
 
 const provide = (token: InjectionToken, inject: InjectionToken[], useFactory: FactoryProvider['useFactory']) => ({
   provide: token,
@@ -76,6 +78,11 @@ const providers: readonly Provider[] = [
     (relay: Relay, { runRelay }: ResolvedModuleOptions) => new RelayRunner(relay, runRelay),
   ),
   provide(attached, [RelayRunner, FirstHooks, LastHooks], attachRunner),
+  // Nothing that depends on the options: Nest would not make it before the first request.
+  provide(checked, [FirstHooks, DiscoveryService], (first: FirstHooks, discovery: DiscoveryService) => {
+    first.bootstrap.push(async () => requireStaticOptions(discovery, POSTCOMMIT_OPTIONS));
+    return true;
+  }),
   provide(
     PostcommitHealthIndicator,
     [Relay, OutboxAdmin, RelayRunner],

@@ -25,6 +25,11 @@ declare module '@nestjs/common' {
     module: Type;
     global?: boolean;
   }
+  export enum Scope {
+    DEFAULT,
+    TRANSIENT,
+    REQUEST,
+  }
   export function Module(metadata: ModuleMetadata): ClassDecorator;
   export class Logger {
     constructor(context: string);
@@ -36,7 +41,7 @@ declare module '@nestjs/common' {
 }
 
 declare module '@nestjs/core' {
-  import type { InjectionToken, Type } from '@nestjs/common';
+  import type { InjectionToken, Scope, Type } from '@nestjs/common';
 
   interface InstanceWrapper {
     readonly name: unknown;
@@ -44,12 +49,14 @@ declare module '@nestjs/core' {
     readonly isAlias: boolean;
     readonly isFactory: boolean;
     readonly isTransient: boolean;
+    readonly scope?: Scope;
     // biome-ignore lint/suspicious/noExplicitAny: as Nest has it.
     readonly instance: any;
     // biome-ignore lint/complexity/noBannedTypes: as Nest has it.
     readonly metatype: Type | Function | null;
     readonly host?: { readonly name: string; getProviderByKey(token: unknown): InstanceWrapper };
     isDependencyTreeStatic(): boolean;
+    getCtorMetadata(): InstanceWrapper[];
   }
   export class DiscoveryService {
     getProviders(): InstanceWrapper[];

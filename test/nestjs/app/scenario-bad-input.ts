@@ -1,7 +1,14 @@
-import { Injectable, Module, type Type } from '@nestjs/common';
-import { NestFactory } from '@nestjs/core';
+import { Inject, Injectable, Module, Scope, type Type } from '@nestjs/common';
+import { NestFactory, REQUEST } from '@nestjs/core';
 import { Pool, type PoolClient } from 'pg';
-import { OnOutboxEvent, Outbox, OutboxEvent, PostcommitModule } from 'postcommit/nestjs';
+import {
+  OnOutboxEvent,
+  Outbox,
+  OutboxEvent,
+  PostcommitModule,
+  type PostcommitModuleAsyncOptions,
+  type PostcommitOptionsFactory,
+} from 'postcommit/nestjs';
 import { fromPg } from 'postcommit/pg';
 import { DatabaseModule } from './database.js';
 import { Journal } from './journal.js';
@@ -47,6 +54,33 @@ function handlers(): Type {
 
 class NotProvided {}
 
+/** A client for each tenant, as multi-tenant applications have it. */
+@Injectable({ scope: Scope.REQUEST })
+class TenantPool {
+  constructor(
+    @Inject(REQUEST) readonly request: unknown,
+    readonly pool: Pool,
+  ) {}
+}
+
+@Module({ providers: [TenantPool], exports: [TenantPool] })
+class TenantModule {}
+
+@Injectable()
+class TenantOptions implements PostcommitOptionsFactory {
+  constructor(private readonly tenant: TenantPool) {}
+
+  createPostcommitOptions() {
+    return { db: fromPg(this.tenant.pool) };
+  }
+}
+
+function tenantModule(options: Partial<PostcommitModuleAsyncOptions>): Type {
+  @Module({ imports: [DatabaseModule, PostcommitModule.forRootAsync({ imports: [TenantModule], ...options })] })
+  class AppModule {}
+  return AppModule;
+}
+
 export async function badInput(): Promise<void> {
   await refusal('decorator', () => OnOutboxEvent(Untyped as never));
   await refusal('two handlers with one name', () =>
@@ -54,6 +88,14 @@ export async function badInput(): Promise<void> {
   );
   await refusal('publisher that is not provided', () =>
     NestFactory.createApplicationContext(module({ audit: NotProvided }, []), options),
+  );
+  const ofTenant = {
+    inject: [TenantPool],
+    useFactory: ({ pool }: TenantPool) => ({ db: fromPg(pool) }),
+  };
+  await refusal('options of a request', () => NestFactory.createApplicationContext(tenantModule(ofTenant), options));
+  await refusal('options of a request, from a class', () =>
+    NestFactory.createApplicationContext(tenantModule({ useClass: TenantOptions }), options),
   );
   const app = await NestFactory.createApplicationContext(module({}, []), options);
   const outbox: Outbox<PoolClient> = app.get(Outbox);
