@@ -33,6 +33,19 @@ class Untyped extends OutboxEvent {
   }
 }
 
+/** Its payload has a property that an entry of emitMany has, too. */
+class NotificationFailed extends OutboxEvent {
+  static readonly eventType = 'notification.failed';
+  readonly event: OrderCreated | null;
+  constructor(event: OrderCreated | null) {
+    super();
+    this.event = event;
+  }
+  override aggregate() {
+    return ['notification', '1'] as const;
+  }
+}
+
 let database: TestDatabase;
 let outbox: Outbox<pg.PoolClient>;
 beforeAll(async () => {
@@ -126,6 +139,34 @@ describe('emit with events of classes', () => {
     expect((await rowOf(first))?.headers).toEqual({ 'tenant-id': 'acme' });
     expect(await rowOf(second)).toMatchObject({ aggregate_id: '8', headers: { 'tenant-id': 'other' } });
     expect(await rowOf(third)).toMatchObject({ payload: null, headers: { own: '1', 'tenant-id': 'acme' } });
+  });
+
+  it('emits an event with a property named event as what it is, in a list too', async () => {
+    const event = new NotificationFailed(new OrderCreated('7'));
+    const ids = await inTransaction(async (tx) => [
+      await outbox.emit(tx, event),
+      ...(await outbox.emitMany(tx, [event, { event }])),
+      ...(await outbox.emit(tx, [event as never])),
+      ...(await outbox.emitMany(tx, [new NotificationFailed(null)])),
+    ]);
+    ids.unshift(...(await outbox.transaction([], [event])));
+    const rows = await Promise.all(ids.map(rowOf));
+    expect(rows.map((row) => row?.event_type)).toEqual(ids.map(() => 'notification.failed'));
+    const payloads = rows.map((row) => row?.payload);
+    expect(payloads.at(-1)).toEqual({ event: null });
+    for (const payload of payloads.slice(0, -1)) {
+      expect(payload).toEqual({ event: { orderId: '7' } });
+    }
+  });
+
+  it('refuses an entry with other names than event and options', async () => {
+    const entry = { event: new OrderCreated('7'), option: { delayMs: 60_000 } };
+    const refused = inTransaction((tx) => outbox.emitMany(tx, [entry]));
+    const text = 'An entry of emitMany() has no option option. Did you mean options?';
+    await expect(refused).rejects.toMatchObject({
+      code: 'POSTCOMMIT_E_BAD_EVENT',
+      message: expect.stringContaining(text),
+    });
   });
 
   it('takes them in outbox.transaction and emitOnce too', async () => {

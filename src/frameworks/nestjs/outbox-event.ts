@@ -135,7 +135,7 @@ export function toPlainEvent(given: unknown, options: EmitOptions = {}): PlainEv
 }
 
 /** Not `instanceof`: the event may be of another copy of the package, or of a class with only `eventType`. */
-function isClassEvent(given: unknown): given is object {
+export function isClassEvent(given: unknown): given is object {
   if (typeof given !== 'object' || given === null) return false;
   if (given instanceof OutboxEvent || typeof (given as Partial<OutboxEvent>).toPayload === 'function') return true;
   return typeof (given.constructor as Partial<EventClass> | undefined)?.eventType === 'string';

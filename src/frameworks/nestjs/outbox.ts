@@ -3,8 +3,10 @@ import type { Emit, EmittedOnce } from '../../emit/emit-function.ts';
 import type { OutboxEvent as PlainEvent } from '../../emit/event.ts';
 import { Outbox as CoreOutbox } from '../../emit/outbox.ts';
 import type { TransactionOptions } from '../../emit/outbox-database.ts';
+import { PostcommitError } from '../../errors.ts';
+import { unknownOption } from '../../suggest.ts';
 import type { AggregateEvent, EmitOptions, EmitOptionsWithAggregate, OutboxEvent } from './outbox-event.ts';
-import { toPlainEvent } from './outbox-event.ts';
+import { isClassEvent, toPlainEvent } from './outbox-event.ts';
 
 type Event = AggregateEvent | PlainEvent;
 
@@ -96,10 +98,17 @@ export class Outbox<Tx = any, BatchStatement = any> extends CoreOutbox<Tx, Batch
 
 export function toPlainEvents(entries: readonly unknown[], options: EmitOptions): PlainEvent[] {
   return entries.map((entry) => {
-    const own = entry as { event?: unknown; options?: EmitOptions };
-    const isEntry = typeof own === 'object' && own !== null && typeof own.event === 'object';
-    return isEntry ? toPlainEvent(own.event, { ...options, ...own.options }) : toPlainEvent(entry, options);
+    if (!isEntry(entry)) return toPlainEvent(entry, options);
+    // A misspelt name would silently mean no options.
+    const unknown = unknownOption(entry, ['event', 'options'], 'An entry of emitMany()');
+    if (unknown !== undefined) throw new PostcommitError('POSTCOMMIT_E_BAD_EVENT', unknown);
+    return toPlainEvent(entry.event, { ...options, ...entry.options });
   });
+}
+
+/** The form `{ event, options }`. An event of a class may have a property `event` of its own. */
+function isEntry(given: unknown): given is { event: unknown; options?: EmitOptions } {
+  return typeof given === 'object' && given !== null && !isClassEvent(given) && 'event' in given;
 }
 
 function takingClasses(emit: Emit): EmitInTransaction {
