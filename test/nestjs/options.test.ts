@@ -73,6 +73,24 @@ describe('the options of the module', () => {
     ['a class for forRootAsync to find', { db: undefined, prisma: class {} }, 'inject it'],
     ['something else than a PrismaClient', { db: undefined, prisma: {} }, 'takes a PrismaClient'],
     ['a wrong number of retries', { retry: { maxRetries: -1 } }, 'retry.maxRetries'],
+    [
+      'an unknown name in retry',
+      { retry: { attemptsMax: 9 } },
+      'The option retry of PostcommitModule has no option attemptsMax.',
+    ],
+    ['an unknown name in polling', { polling: { intervall: 50 } }, 'Did you mean interval?'],
+    ['handlers for the relay', { relay: { handlers: {} } }, 'with @OnOutboxEvent()'],
+    [
+      'destinations for the relay',
+      { relay: { destinations: {} } },
+      'destinations is an option of PostcommitModule itself',
+    ],
+    ['a schema for the relay alone', { relay: { schema: 'events' } }, 'schema is an option of PostcommitModule itself'],
+    [
+      'another server for the relay',
+      { relay: { connectionString: 'postgres://a/b' } },
+      'connectionString is an option of',
+    ],
     ['an unknown backoff', { retry: { backoff: 'linear' } }, 'retry.backoff'],
   ])('are refused with %s', (_name, options, text) => {
     const resolve = () => resolveModuleOptions({ db, ...options } as never);

@@ -1,5 +1,6 @@
 import { PostcommitError } from '../../errors.ts';
 import type { RelayOptions } from '../../relay/options.ts';
+import { unknownOption } from '../../suggest.ts';
 
 /**
  * The options of `@nestarc/outbox`, by their names there. An application that gives one of them, or `prisma`, gets the defaults of
@@ -38,6 +39,8 @@ type Mapped = Pick<
 const delayMsMax = 366 * 24 * 3_600_000;
 
 export function fromNestarcOptions({ polling, retry, stuckThreshold = 300_000 }: NestarcOptions): Mapped {
+  checkNames('polling', polling, ['enabled', 'interval', 'batchSize']);
+  checkNames('retry', retry, ['maxRetries', 'backoff', 'initialDelay']);
   const { interval = 5_000, batchSize = 100 } = polling ?? {};
   const { maxRetries = 5, backoff = 'exponential', initialDelay = 1_000 } = retry ?? {};
   if (!Number.isInteger(maxRetries) || maxRetries < 0 || maxRetries > 1_000) {
@@ -56,6 +59,13 @@ export function fromNestarcOptions({ polling, retry, stuckThreshold = 300_000 }:
     blockedMaxMs: stuckThreshold,
     noHandler: 'fail',
   };
+}
+
+/** The relay has a `retry` too, and a name of its own here would switch to the defaults of `@nestarc/outbox` and set nothing. */
+function checkNames(option: string, given: object | undefined, known: readonly string[]): void {
+  const unknown = unknownOption(given ?? {}, known, `The option ${option} of PostcommitModule`);
+  if (unknown === undefined) return;
+  throw bad(`${unknown} The relay's own options go into relay, e.g. relay: { retry: { attemptsMax: 10 } }.`);
 }
 
 function bad(detail: string): PostcommitError {

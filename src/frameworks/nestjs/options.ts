@@ -13,11 +13,18 @@ import type { NestDestinations } from './destinations.ts';
 import type { NestarcOptions } from './nestarc-options.ts';
 import { fromNestarcOptions } from './nestarc-options.ts';
 
+const ofModule = [
+  'connectionString',
+  'connection',
+  'schema',
+  'events',
+  'handlers',
+  'destinations',
+  'route',
+] as const satisfies readonly (keyof RelayOptions)[];
+
 /** Options of the relay beside those of the module. Handlers are methods with `@OnOutboxEvent`. */
-export type NestRelayOptions = Omit<
-  RelayOptions,
-  'connectionString' | 'connection' | 'schema' | 'events' | 'handlers' | 'destinations' | 'route'
->;
+export type NestRelayOptions = Omit<RelayOptions, (typeof ofModule)[number]>;
 
 /**
  * Options of `PostcommitModule`. `connectionString` and `connection` are for the relay; they can be left out where `db` tells how its
@@ -105,6 +112,7 @@ export function resolveModuleOptions(given: PostcommitModuleOptions): ResolvedMo
   if (typeof given !== 'object' || given === null) throw bad('PostcommitModule takes an object of options.');
   const unknown = unknownOption(given, optionNames, 'PostcommitModule');
   if (unknown !== undefined) throw bad(unknown);
+  checkRelayNames(given.relay ?? {});
   const { schema, route, destinations = {}, polling } = given;
   const db = databaseOf(given);
   const catalogue = Array.isArray(given.events) ? undefined : (given.events as EventCatalogue | undefined);
@@ -127,6 +135,18 @@ export function resolveModuleOptions(given: PostcommitModuleOptions): ResolvedMo
     },
     destinations,
   };
+}
+
+/** Refuses what the module decides for the relay: it would be replaced without a word, or differ from what the outbox has. */
+function checkRelayNames(relay: object): void {
+  const name = ofModule.find((each) => (relay as Record<string, unknown>)[each] !== undefined);
+  if (name === 'handlers') {
+    throw bad(
+      'PostcommitModule takes no relay: { handlers }. A handler is a method of a provider with @OnOutboxEvent().',
+    );
+  }
+  if (name === undefined) return;
+  throw bad(`${name} is an option of PostcommitModule itself, not of relay: write { db, ${name}, relay: { ... } }.`);
 }
 
 // biome-ignore lint/suspicious/noExplicitAny: the transaction type of any client.
