@@ -182,6 +182,21 @@ describe('emit with events of classes', () => {
     ['a class without a type', new Untyped(), {}, 'POSTCOMMIT_E_EVENT_CLASS', 'Untyped has no type'],
     ['a class without an aggregate', new OrderPaid(), {}, 'POSTCOMMIT_E_EVENT_CLASS', 'OrderPaid has no aggregate'],
     ['a misspelt option', new OrderCreated('1'), { tenant: 'a' }, 'POSTCOMMIT_E_BAD_EVENT', 'Did you mean tenantId?'],
+    ['no event, with options', null, { tenantId: 'a' }, 'POSTCOMMIT_E_BAD_EVENT', 'An event is an object'],
+    [
+      'half an aggregate',
+      new OrderCreated('1'),
+      { aggregateType: 'invoice' },
+      'POSTCOMMIT_E_BAD_EVENT',
+      'aggregateType without aggregateId',
+    ],
+    [
+      'the other half',
+      new OrderCreated('1'),
+      { aggregateId: '7', aggregateType: null },
+      'POSTCOMMIT_E_BAD_EVENT',
+      'aggregateId without aggregateType',
+    ],
     ['no event at all', undefined, {}, 'POSTCOMMIT_E_BAD_EVENT', 'An event is an object'],
   ])('refuses %s, and nothing is written', async (_name, event, options, code, text) => {
     const [{ count: before }] = await database.query('select count(*) from postcommit.outbox_events');
@@ -189,6 +204,13 @@ describe('emit with events of classes', () => {
     await expect(refused).rejects.toMatchObject({ code, message: expect.stringContaining(text) });
     const [{ count }] = await database.query('select count(*) from postcommit.outbox_events');
     expect(count).toBe(before);
+  });
+
+  it.each([undefined, null, new OrderCreated('1')])('refuses %o as a list of events', async (given) => {
+    const refused = inTransaction((tx) => outbox.emitMany(tx, given as never));
+    const error = { code: 'POSTCOMMIT_E_BAD_EVENT', message: expect.stringContaining('takes a list of events') };
+    await expect(refused).rejects.toMatchObject(error);
+    await expect(new RecordingOutbox().emitMany(undefined, given as never)).rejects.toMatchObject(error);
   });
 
   it('refuses the pool', async () => {

@@ -120,7 +120,11 @@ export function eventTypeOf(eventClass: unknown): string {
 export function toPlainEvent(given: unknown, options: EmitOptions = {}): PlainEvent {
   checkNames(options);
   const event = isClassEvent(given) ? fromClass(given, options) : (given as PlainEvent);
+  // Without options the outbox checks the event itself.
   if (Object.keys(options).length === 0) return event;
+  if (typeof event !== 'object' || event === null) {
+    throw new PostcommitError('POSTCOMMIT_E_BAD_EVENT', 'An event is an object with type, aggregate and payload.');
+  }
   const aggregate = aggregateOf(options);
   const headers = headersOf(event, options);
   return {
@@ -157,7 +161,11 @@ function fromClass(event: object, options: EmitOptions): PlainEvent {
 
 function aggregateOf({ aggregate, aggregateType, aggregateId }: EmitOptions): Aggregate | undefined {
   if (aggregate !== undefined) return aggregate;
-  return aggregateType != null && aggregateId != null ? [aggregateType, aggregateId] : undefined;
+  if (aggregateType == null && aggregateId == null) return undefined;
+  if (aggregateType != null && aggregateId != null) return [aggregateType, aggregateId];
+  const [given, missing] = aggregateId == null ? ['Type', 'Id'] : ['Id', 'Type'];
+  const detail = `emit() was given aggregate${given} without aggregate${missing}: give both, or aggregate: [type, id].`;
+  throw new PostcommitError('POSTCOMMIT_E_BAD_EVENT', detail);
 }
 
 function headersOf(event: PlainEvent, options: EmitOptions): Record<string, string> | undefined {

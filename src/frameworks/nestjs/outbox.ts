@@ -97,6 +97,12 @@ export class Outbox<Tx = any, BatchStatement = any> extends CoreOutbox<Tx, Batch
 }
 
 export function toPlainEvents(entries: readonly unknown[], options: EmitOptions): PlainEvent[] {
+  if (!Array.isArray(entries)) {
+    throw new PostcommitError(
+      'POSTCOMMIT_E_BAD_EVENT',
+      'emitMany() takes a list of events. For a single one, call emit().',
+    );
+  }
   return entries.map((entry) => {
     if (!isEntry(entry)) return toPlainEvent(entry, options);
     // A misspelt name would silently mean no options.
