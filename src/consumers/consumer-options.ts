@@ -3,7 +3,7 @@ import type { UnknownVersions } from '../catalogue/upcast.ts';
 import type { InboxConsumer } from '../inbox/inbox.ts';
 import { type OptionReader, readOptions } from '../publishers/publisher-options.ts';
 import { type ResolvedRetry, type RetryPolicy, resolveRetry } from '../relay/event/backoff.ts';
-import { type Logger, stderrLogger } from '../telemetry/logging.ts';
+import { guardedLogger, type Logger, stderrLogger } from '../telemetry/logging.ts';
 import type { EventToConsume } from './newest-event.ts';
 
 /** The second argument of a handler. */
@@ -152,7 +152,7 @@ export function resolveConsumerOptions(
     timeoutMs: whole('timeoutMs', defaults.timeoutMs ?? 30_000, 1, hourMs),
     stopTimeoutMs: whole('stopTimeoutMs', 10_000, 0, hourMs),
     checkSequence: flag('checkSequence', false),
-    logger: options.logger ?? stderrLogger,
+    logger: guardedLogger(options.logger ?? stderrLogger),
   };
 }
 

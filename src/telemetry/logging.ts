@@ -1,3 +1,5 @@
+import { callSafely } from './call-safely.ts';
+import { errorText } from './error-text.ts';
 import { redact } from './redaction.ts';
 
 /** Receives the log of a relay. A pino logger has this interface. */
@@ -48,6 +50,24 @@ export function jsonLogger(write: (line: string) => void, minimum: keyof Logger 
  * that is closed: the stream itself would end the process.
  */
 export const stderrLogger: Logger = jsonLogger((line) => console.error(redact(line.trimEnd())), 'warn');
+
+/**
+ * The same logger, safe to call anywhere: what it throws, and the rejection of a promise that it returns, changes nothing. The relay
+ * logs between the steps of a delivery, so one throw, e.g. of a transport whose thread has ended, stopped a lane or left events
+ * claimed. Standard error is told, at most once in ten seconds.
+ */
+export function guardedLogger(logger: Logger): Logger {
+  const log = new SparseLog();
+  const report = (error: unknown) =>
+    log.say('logger', (suppressed) => {
+      try {
+        stderrLogger.error({ suppressed, err: errorText(error) }, 'the logger failed, the line is lost');
+      } catch {} // Nowhere is left to write to.
+    });
+  const at = (level: keyof Logger) => (fields: object, message: string) =>
+    callSafely(() => logger[level](fields, message), report);
+  return { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') };
+}
 
 /** Kinds can contain external names (an event type), so their number is limited too. */
 const kindsMax = 1_000;

@@ -3,7 +3,7 @@ import { createServer } from 'node:http';
 import { connect } from 'node:net';
 import { text } from 'node:stream/consumers';
 import type pg from 'pg';
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { createInbox, createOutbox, createRelay, fromPg, type Inbox, Reject, raw } from '../../src/index.ts';
 import {
   consumeWebhook,
@@ -344,6 +344,24 @@ describe('the consumer of webhooks', () => {
     const url = `http://127.0.0.1:${(server.address() as { port: number }).port}`;
     expect((await fetch(`${url}/parsed`, signed(randomUUID()))).status).toBe(500);
     expect((await fetch(`${url}/kept`, signed(randomUUID()))).status).toBe(204);
+  });
+
+  test('goes on when its logger throws', async () => {
+    const failing = () => {
+      throw new Error('the worker has exited');
+    };
+    const logger = { debug: failing, info: failing, warn: failing, error: failing };
+    const written = vi.spyOn(console, 'error').mockImplementation(() => {});
+    onTestFinished(() => written.mockRestore());
+    const { consumer, url } = await booking({ logger, retry: { delaysMs: [] } }, () => {
+      throw new Reject('no');
+    });
+    const deadLettered: string[] = [];
+    consumer.on('deadLettered', ({ eventId }) => void deadLettered.push(String(eventId)));
+    const id = randomUUID();
+    await fetch(url, signed(id));
+    expect(deadLettered).toEqual([id]);
+    expect(written).toHaveBeenCalledOnce();
   });
 
   test('gets what our own publisher sends, in each wire format', async () => {

@@ -6,12 +6,13 @@ import { createMetrics, type Metrics } from '../../metrics/metrics.ts';
 import { OutputWatch } from '../../process/output-watch.ts';
 import { exitCodeOfSignal, type StopSignal, StopSignals } from '../../process/stop-signals.ts';
 import type { RelayOptions } from '../../relay/options.ts';
+import { resolveLogger } from '../../relay/options.ts';
 import type { Relay } from '../../relay/relay.ts';
 import { createRelay } from '../../relay/relay.ts';
 import { RelayGroup } from '../../relay/relay-group.ts';
 import { errorText } from '../../telemetry/error-text.ts';
 import type { Logger } from '../../telemetry/logging.ts';
-import { jsonLine, lineLogger, silentLogger, withFields } from '../../telemetry/logging.ts';
+import { jsonLine, lineLogger, withFields } from '../../telemetry/logging.ts';
 import { redact } from '../../telemetry/redaction.ts';
 import { queueArgument, wholeNumber } from '../arguments.ts';
 import { loadHandlers } from '../config.ts';
@@ -142,10 +143,9 @@ async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
     // With --once --json, stdout gets one JSON document: the result.
     const logStream = once && output.json ? terminal.stderr : terminal.stdout;
     const format = pretty ? prettyLine(wantsColour(logStream, terminal.env)) : jsonLine;
-    const logger =
-      found.config.logger === false
-        ? silentLogger
-        : (found.config.logger ?? lineLogger(format, (line) => logStream.write(redact(line)), logLevel));
+    const logger = resolveLogger(
+      found.config.logger ?? lineLogger(format, (line) => logStream.write(redact(line)), logLevel),
+    );
     const relay =
       found.config.outboxes === undefined
         ? await relayOf(settings, flags, { logger })
