@@ -1,5 +1,6 @@
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
-import { describe, expect, test } from 'vitest';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { describe, expect, onTestFinished, test } from 'vitest';
 import { createRelay, type LifecycleEvents } from '../../src/index.ts';
 import { withScenario } from '../support/relay-scenario.ts';
 import { nextEvent, until } from '../support/wait.ts';
@@ -69,6 +70,37 @@ describe('the lifecycle events of a relay', () => {
         for (const end of subscriptions) end();
       }
     }),
+  );
+
+  test.each([
+    ['throws', () => undefined],
+    ['rejects', async () => {}],
+  ])('a listener that %s is logged and changes nothing', (name, begin) =>
+    withScenario(async (scenario) => {
+      const unhandled: unknown[] = [];
+      const note = (error: unknown) => void unhandled.push(error);
+      process.on('unhandledRejection', note);
+      onTestFinished(() => void process.off('unhandledRejection', note));
+      const lines: object[] = [];
+      const ignore = () => {};
+      const error = (fields: object, message: string) => void lines.push({ ...fields, message });
+      const relay = scenario.idleRelay('one', { logger: { debug: ignore, info: ignore, warn: ignore, error } });
+      const fail = () => {
+        throw new Error(`the listener ${name}`);
+      };
+      relay.on('delivered', () => begin()?.then(fail) ?? fail());
+      const delivered = nextEvent(relay, 'delivered');
+      await relay.start();
+      await scenario.emit([{ aggregateId: 'a' }]);
+      await delivered;
+      await scenario.drained();
+      await until(() => lines.length > 0, { what: 'it is logged' });
+      expect(lines).toEqual([
+        { suppressed: 0, lifecycle: 'delivered', err: `the listener ${name}`, message: 'a lifecycle listener threw' },
+      ]);
+      await sleep(10); // An unhandled rejection is reported a moment later.
+      expect(unhandled).toEqual([]);
+    })(),
   );
 
   test(
