@@ -80,11 +80,18 @@ export function inSpan<Result>(
     end(failureOf(result as Awaited<Result>));
     return result;
   }
-  (result as PromiseLike<Awaited<Result>>).then(
+  // One promise, for the caller and for the span: a query of Knex or Drizzle runs each time its `then` is called. Called here, so
+  // that the query runs in the span as well.
+  const settled = new Promise<Awaited<Result>>((resolve, reject) =>
+    api.context.with(api.trace.setSpan(base, span), () =>
+      (result as PromiseLike<Awaited<Result>>).then(resolve, reject),
+    ),
+  );
+  settled.then(
     (value) => end(failureOf(value)),
     (error) => end(String(error)),
   );
-  return result;
+  return settled as Result;
 }
 
 /**

@@ -103,6 +103,25 @@ describe('the trace of an event', () => {
     },
   );
 
+  // A query of Knex or Drizzle is sent each time its `then` is called.
+  test.each([false, true])(
+    'a query that a handler returns runs once, in the span; transactional %s',
+    async (transactional) => {
+      const runs: (string | undefined)[] = [];
+      const query = {
+        // biome-ignore lint/suspicious/noThenProperty: as the builders of these clients are.
+        then<T>(resolve: () => T, reject: (error: unknown) => T): Promise<T> {
+          runs.push(trace.getActiveSpan()?.spanContext().spanId);
+          return database.query('select 1').then(() => resolve(), reject);
+        },
+      };
+      await emit(1);
+      const handle = () => query as unknown as Promise<void>;
+      await deliver({ handlers: { 'order.created': { book: { handle, transactional } } } });
+      expect(runs).toEqual([one('process order.created').spanContext().spanId]);
+    },
+  );
+
   test('a handler that throws has a span with an error, and the next attempt another one', async () => {
     await emit(1);
     let calls = 0;
