@@ -135,7 +135,7 @@ export const errorCodes = {
   POSTCOMMIT_E_PAYLOAD_OVER_LOAD_LIMIT:
     'The payload is larger than loadBytesMax of the relay, so the event is a dead letter. Increase loadBytesMax and the memory of the process, then retry the dead letter; or discard it and emit a reference to the data.',
   POSTCOMMIT_E_PAYLOAD_UNREADABLE:
-    'PostgreSQL cannot convert the stored payload to text, so the event is a dead letter. Discard it, and emit the data in another form.',
+    'PostgreSQL cannot read the stored payload, or cannot convert it to text, so the event is a dead letter. If a page is damaged, restore the table, then retry it. Otherwise discard it, and emit the data in another form.',
   POSTCOMMIT_E_DESTINATION_REFUSED:
     'The broker rejects this relay, and retrying does not help. Check the credentials, the certificates and the permissions of the user.',
   POSTCOMMIT_E_DESTINATION_UNAVAILABLE:
