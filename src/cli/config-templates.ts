@@ -18,8 +18,10 @@ export default defineConfig({
   // Named handlers by event type. Returning means success, throwing means retry, and \`throw new Reject('…')\` (from
   // 'postcommit') makes the event a dead letter. A handler may be called again with the same event: pass
   // ctx.idempotencyKey to systems that deduplicate. Do not rename handlers: progress is recorded by name.
+  // Relays that work the same queues need the same handlers: an event goes to the relay that claims it first.
+  // This one is a sample for a type that nothing emits yet; put your own in its place.
   handlers: {
-    'order.created': {
+    'example.created': {
       'log-event': async (event, ctx) => {
         console.error(\`\${event.type} \${event.aggregate.id}, attempt \${ctx.attempt}\`, event.payload);
       },

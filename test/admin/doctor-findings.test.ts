@@ -297,7 +297,11 @@ describe('findings about the work', () => {
     ];
     expect(relayFindings([current, current], counts)).toMatchObject([{ severity: 'ok' }]);
     expect(relayFindings([current, old], counts)).toMatchObject([
-      { severity: 'warning', what: 'the relay old does not have kafka, but other live relays do' },
+      {
+        severity: 'warning',
+        what: 'the relay old does not have kafka, but other live relays do',
+        fix: 'give all relays of these queues the same handlers and destinations, or stop old',
+      },
       { severity: 'note', what: 'live relays run different versions: 2.0.0 (new), 1.0.0 (old)' },
     ]);
     // One that works other queues has handlers of its own.

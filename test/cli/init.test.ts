@@ -4,6 +4,16 @@ import { describe, expect, test } from 'vitest';
 import { runHere } from './fake-terminal.ts';
 import { projectFolder } from './run-cli.ts';
 
+test('the sample of postcommit init handles no type that the README emits: it would take those events from other relays', async () => {
+  const cwd = projectFolder({});
+  expect((await runHere(['init'], { cwd })).code).toBe(0);
+  const readme = readFileSync(new URL('../../README.md', import.meta.url), 'utf8');
+  const emitted = [...readme.matchAll(/type: '([\w.]+)'/g)].map(([, type]) => type);
+  const text = readFileSync(join(cwd, 'postcommit.config.ts'), 'utf8');
+  expect(emitted).toContain('order.created');
+  expect(emitted.filter((type) => text.includes(`'${type}'`))).toEqual([]);
+});
+
 describe('postcommit init --force beside another config file', () => {
   test('refuses to write a file that would never be read', async () => {
     const cwd = projectFolder({ 'postcommit.config.ts': '' });

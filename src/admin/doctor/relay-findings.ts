@@ -70,6 +70,7 @@ function differenceFindings(relays: readonly RelayInfo[]): CheckFinding[] {
     warning(
       `the relay ${relay} does not have ${someOf(targets)}, but other live relays do`,
       'Events that it claims first are not delivered there. During a rolling deployment this is expected.',
+      `give all relays of these queues the same handlers and destinations, or stop ${relay}`,
     ),
   );
   if (versions.length > 0) {
