@@ -5,6 +5,7 @@ import type { OutboxAdmin } from '../admin/admin.ts';
 import { PostcommitError } from '../errors.ts';
 import { shown } from '../format.ts';
 import type { RequestConnection } from '../http/serve.ts';
+import { unknownOption } from '../suggest.ts';
 import { assetResponse } from './assets.ts';
 import type { Authenticated, AuthenticationOptions, DashboardRole, DashboardUser } from './authentication.ts';
 import { Authentication } from './authentication.ts';
@@ -78,6 +79,23 @@ export interface Dashboard {
   close(): void;
 }
 
+/** A record, so that the compiler reports an option that is missing here. */
+const optionNameSet: Record<keyof DashboardOptions, true> = {
+  outboxes: true,
+  token: true,
+  readOnlyToken: true,
+  authenticate: true,
+  open: true,
+  by: true,
+  readOnly: true,
+  redact: true,
+  traceUrl: true,
+  trustedProxies: true,
+  basePath: true,
+  onError: true,
+};
+export const dashboardOptionNames: readonly string[] = Object.keys(optionNameSet);
+
 type Env = { Bindings: RequestConnection; Variables: { user: DashboardUser } };
 
 const payloadBodyBytesMax = 8_388_608;
@@ -90,6 +108,7 @@ const refusals = { missing: 401, wrong: 401, locked: 429 } as const;
 
 /** The dashboard as a fetch handler: the browser app and its API. Fails with POSTCOMMIT_E_DASHBOARD_NO_AUTH if it would be open to everyone. */
 export function createDashboard(options: DashboardOptions): Dashboard {
+  checkDashboardOptions(options, 'createDashboard()', dashboardOptionNames);
   const authentication = new Authentication(options);
   if (!authentication.isRequired && options.open !== true) throw new PostcommitError('POSTCOMMIT_E_DASHBOARD_NO_AUTH');
   const basePath = checkBasePath(options.basePath);
@@ -264,6 +283,12 @@ function liveResponse(feed: LiveFeed, signal: AbortSignal): Response {
 
 function hostOf(request: Request): string {
   return (request.headers.get('host') ?? new URL(request.url).host).replace(/:\d+$/, '').toLowerCase();
+}
+
+/** A misspelt `redact`, `readOnly` or `token` would protect nothing. */
+export function checkDashboardOptions(options: object, of: string, known: readonly string[]): void {
+  const unknown = unknownOption(options, known, of);
+  if (unknown !== undefined) throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', unknown);
 }
 
 function checkBasePath(path = ''): string {

@@ -1,4 +1,5 @@
 import { PostcommitError } from '../errors.ts';
+import { unknownOption } from '../suggest.ts';
 
 /**
  * What the dashboard hides. A path of the payload is names with dots: `customer.email`. `*` is any one name or index, and a path
@@ -22,6 +23,7 @@ export class Redaction {
   readonly #headers: ReadonlySet<string>;
 
   constructor(rules: RedactionRules = {}) {
+    checkRules(rules);
     const paths = (rules.payload ?? []).map(toPath);
     this.#paths = paths.filter(([first]) => first !== '**');
     this.#anywhere = paths.filter(([first]) => first === '**').map((path) => path.slice(1));
@@ -64,6 +66,20 @@ export class Redaction {
     };
     if (Array.isArray(value)) return value.map((each, index) => change(String(index), each));
     return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, change(name, each)]));
+  }
+}
+
+/** Rules that are not understood would hide nothing. */
+function checkRules(rules: RedactionRules): void {
+  if (typeof rules !== 'object' || rules === null || Array.isArray(rules)) {
+    const detail = "redact must be an object, e.g. { payload: ['customer.email'], headers: ['tenant'] }.";
+    throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', detail);
+  }
+  const unknown = unknownOption(rules, ['payload', 'headers'], 'redact');
+  if (unknown !== undefined) throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', unknown);
+  for (const [name, list] of Object.entries(rules)) {
+    if (list === undefined || Array.isArray(list)) continue;
+    throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', `redact.${name} must be an array of texts.`);
   }
 }
 

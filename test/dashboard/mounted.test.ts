@@ -55,8 +55,7 @@ test('options that cannot work are refused', async () => {
   expect(() => createDashboard({ outboxes, open: true, traceUrl: 'javascript:alert(1)//{traceId}' })).toThrow(
     'traceUrl',
   );
-  const open = { open: true }; // What createDashboard takes.
-  await expect(serveDashboard({ outboxes, host: '0.0.0.0', port: 0, ...open })).rejects.toMatchObject({
+  await expect(serveDashboard({ outboxes, host: '0.0.0.0', port: 0 })).rejects.toMatchObject({
     code: 'POSTCOMMIT_E_DASHBOARD_NO_AUTH',
   });
 });
@@ -85,4 +84,22 @@ test('close() ends live responses, so the server that it is mounted in can close
   expect(new TextDecoder().decode((await reader?.read())?.value)).toContain('data: ');
   own.close();
   expect(await reader?.read()).toMatchObject({ done: true });
+});
+
+test('a misspelt option is refused: it would protect nothing', async () => {
+  const badOption = (detail: RegExp) =>
+    expect.objectContaining({ code: 'POSTCOMMIT_E_BAD_OPTION', message: expect.stringMatching(detail) });
+  const create = (options: object) => () =>
+    createDashboard({ outboxes: { shop: scene.admin }, open: true, ...options });
+  expect(create({ readonly: true })).toThrow(
+    badOption(/createDashboard\(\) has no option readonly\. Did you mean readOnly\?/),
+  );
+  expect(create({ redact: { payloads: ['email'] } })).toThrow(
+    badOption(/redact has no option payloads\. Did you mean payload\?/),
+  );
+  expect(create({ redact: ['email'] })).toThrow(badOption(/redact must be an object/));
+  expect(create({ redact: { payload: 'email' } })).toThrow(badOption(/redact\.payload must be an array/));
+  const serve = (options: object) => serveDashboard({ outboxes: { shop: scene.admin }, port: 0, ...options });
+  await expect(serve({ tokens: 'x' })).rejects.toEqual(badOption(/serveDashboard\(\) has no option tokens/));
+  await expect(serve({ open: false })).rejects.toEqual(badOption(/serveDashboard\(\) has no option open/));
 });
