@@ -14,7 +14,7 @@ export function prettyLine(colours: boolean): LineFormat {
   return (level, message, fields) => {
     const shown = Object.entries(fields).filter(
       // No line was left out, which is the usual case.
-      ([name, value]) => value !== undefined && !(name === 'suppressed' && value === 0),
+      ([name, value]) => name !== 'stack' && value !== undefined && !(name === 'suppressed' && value === 0),
     );
     // The error is the longest one.
     const isError = (name: string) => name === 'error' || name === 'err';
@@ -23,10 +23,25 @@ export function prettyLine(colours: boolean): LineFormat {
       const text = `${paint.dim(`${printable(name)}=`)}${valueText(value)}`;
       return isError(name) ? levelPaint[level](text) : text;
     });
-    return [localTime(new Date()), levelPaint[level](level.padEnd(5)), paint.bold(printable(message)), texts.join(' ')]
+    const line = [
+      localTime(new Date()),
+      levelPaint[level](level.padEnd(5)),
+      paint.bold(printable(message)),
+      texts.join(' '),
+    ]
       .join('  ')
       .trimEnd();
+    return [line, ...framesOf(fields).map((frame) => paint.dim(frame))].join('\n');
   };
+}
+
+/** The frames of the stack, on lines of their own. Its first line repeats the error. */
+function framesOf(fields: { stack?: unknown }): string[] {
+  if (typeof fields.stack !== 'string') return [];
+  return fields.stack
+    .split('\n')
+    .filter((line) => line.startsWith('    at '))
+    .map(printable);
 }
 
 function localTime(time: Date): string {

@@ -1,6 +1,8 @@
 import { PostcommitError } from '../errors.ts';
 
 const errorTextMax = 2_000;
+/** Of a stack, before its frames: a long message must not push them out. */
+const stackHeadMax = 500;
 
 /** The text of a thrown value: never empty, limited in length, and storable in PostgreSQL. Never throws. */
 export function errorText(thrown: unknown): string {
@@ -15,6 +17,25 @@ export function errorText(thrown: unknown): string {
 /** Like `errorText`, but without the general text of a PostcommitError. */
 export function causeText(thrown: unknown): string {
   return thrown instanceof PostcommitError && thrown.detail !== '' ? storable(thrown.detail) : errorText(thrown);
+}
+
+/**
+ * The stack of an error that the user's code threw, limited in length. `undefined` for anything without one, and for an error of
+ * this package, whose stack says nothing about the user's code. Never throws.
+ *
+ * Reading a stack formats it, about 30 µs, so this is for failures only. Keeping the error instead would keep all that it refers to,
+ * a response for example, until the outcome is written.
+ */
+export function stackOf(thrown: unknown): string | undefined {
+  try {
+    if (!(thrown instanceof Error) || thrown instanceof PostcommitError) return undefined;
+    const { stack } = thrown;
+    const frames = typeof stack === 'string' ? stack.indexOf('\n    at ') : -1;
+    if (stack === undefined || frames === -1) return undefined;
+    return storable(frames > stackHeadMax ? `${stack.slice(0, stackHeadMax)}...${stack.slice(frames)}` : stack);
+  } catch {
+    return undefined;
+  }
 }
 
 // The fields of an error can have any type: the code that threw it may have set them.

@@ -17,6 +17,13 @@ test('a line for people has the time, the level, the message and the fields, the
   );
 });
 
+test('a stack is below the line, without what repeats the error', () => {
+  const stack = 'TypeError: no\n    at handle (file:///app/handlers.js:3:9)\n    at run (file:///app/\x1b[2Jx.js:1:1)';
+  const [line, ...frames] = plain('warn', 'delivery failed, will retry', { error: 'TypeError: no', stack }).split('\n');
+  expect(line).toMatch(/ {2}error="TypeError: no"$/);
+  expect(frames).toEqual(['    at handle (file:///app/handlers.js:3:9)', '    at run (file:///app/\\x1b[2Jx.js:1:1)']);
+});
+
 test('hostile texts do not reach the terminal', () => {
   const line = plain('error', 'event is a dead letter', { aggregate_id: '\x1b[2Jgone\nsecond line', '\x1b[1m': 1 });
   expect(line).not.toContain('\x1b');

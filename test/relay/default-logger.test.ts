@@ -22,6 +22,8 @@ describe('a relay without a logger', () => {
       const logged = lines()
         .map((line) => JSON.parse(line))
         .sort((a, b) => a.seq - b.seq);
+      // Where the handler threw.
+      for (const { stack } of logged) expect(stack).toMatch(/^(Error: attempt 1 fails|Reject: .*)\n +at .*\n/);
       expect(logged).toMatchObject([
         { time, level: 'warn', message: 'delivery failed, will retry', event_id: failed, error: 'attempt 1 fails' },
         { time, level: 'error', message: 'event is a dead letter', event_id: rejected, reason: 'rejected' },

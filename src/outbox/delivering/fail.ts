@@ -13,6 +13,8 @@ export interface TargetError {
   target: string | null;
   code: string;
   error: string;
+  /** Where the user's code threw it. For the log: it is not stored. */
+  stack?: string;
 }
 
 /**
@@ -80,7 +82,8 @@ export async function fail(
     delay_ms: 'delayMs' in failure ? failure.delayMs : undefined,
     done: failure.done,
     reason: 'reason' in failure ? failure.reason : undefined,
-    errors: 'errors' in failure ? failure.errors : undefined,
+    errors:
+      'errors' in failure ? failure.errors.map(({ target, code, error }) => ({ target, code, error })) : undefined,
     waits_for: 'waitsFor' in failure ? failure.waitsFor : undefined,
     untried: 'isUntried' in failure ? failure.isUntried : undefined,
     owed: 'owed' in failure ? failure.owed : undefined,

@@ -1,7 +1,7 @@
 import { PostcommitError } from '../../errors.ts';
 import type { DeadReason, TargetError } from '../../outbox/delivering/fail.ts';
 import type { PublishOutcome } from '../../publishers/publisher.ts';
-import { errorText } from '../../telemetry/error-text.ts';
+import { errorText, stackOf } from '../../telemetry/error-text.ts';
 import type { ResolvedRetry } from './backoff.ts';
 
 /*
@@ -156,7 +156,8 @@ export function boundedMs(ms: unknown, maxMs: number): number | undefined {
 }
 
 export function toTargetError(target: string | null, thrown: unknown): TargetError {
-  return { target, code: codeOf(thrown), error: errorText(thrown) };
+  const stack = stackOf(thrown);
+  return { target, code: codeOf(thrown), error: errorText(thrown), ...(stack !== undefined && { stack }) };
 }
 
 function codeOf(thrown: unknown): string {

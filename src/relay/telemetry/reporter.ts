@@ -63,18 +63,18 @@ export class Reporter {
       }
       case 'failed': {
         const { delayMs, errors } = entry.failure;
-        const last = lastOf(errors);
-        this.#lifecycle.tell('failed', { ...facts(event), delayMs, ...last });
-        const fields = { ...facts(event), delayMs, ...last };
+        const { error, target, stack } = lastOf(errors);
+        this.#lifecycle.tell('failed', { ...facts(event), delayMs, error, target });
+        const fields = { ...facts(event), delayMs, error, target, ...stack };
         this.#say('warn', `failed:${event.type}`, fields, 'delivery failed, will retry');
         return;
       }
       default: {
         const { reason, errors } = entry.failure;
-        const { error, target } = lastOf(errors);
+        const { error, target, stack } = lastOf(errors);
         const blocking = isBlocking(entry);
         this.#lifecycle.tell('deadLettered', { ...facts(event), reason, error, blocking });
-        const fields = { ...facts(event), target, reason, blocking, error };
+        const fields = { ...facts(event), target, reason, blocking, error, ...stack };
         this.#say('error', `dead:${event.type}`, fields, 'event is a dead letter');
       }
     }
@@ -112,10 +112,10 @@ export class Reporter {
   }
 }
 
-/** The error that decided, and the target that it came from. */
-function lastOf(errors: readonly TargetError[]): { error: string; target: string | null } {
-  const last = errors.at(-1);
-  return { error: last?.error ?? '', target: last?.target ?? null };
+/** The error that decided, and the target that it came from. `stack`: the field of the log line, if there is one. */
+function lastOf(errors: readonly TargetError[]): { error: string; target: string | null; stack: { stack?: string } } {
+  const { error = '', target = null, stack } = errors.at(-1) ?? {};
+  return { error, target, stack: stack === undefined ? {} : { stack } };
 }
 
 function facts(row: ClaimedRow): EventFacts {

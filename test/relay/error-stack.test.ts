@@ -1,0 +1,28 @@
+import { expect, test } from 'vitest';
+import { PostcommitError } from '../../src/errors.ts';
+import { failedEvent } from '../../src/relay/event/outcome.ts';
+
+const stackOfFailure = (thrown: unknown) => {
+  const outcome = failedEvent([], thrown);
+  return outcome.kind === 'failed' ? outcome.errors[0]?.stack : undefined;
+};
+
+test('the stack of what a handler threw is limited, and a long message does not push its frames out', () => {
+  const error = new TypeError('cannot read email');
+  expect(stackOfFailure(error)).toBe(error.stack?.slice(0, 2_000));
+  const long = stackOfFailure(new Error('x'.repeat(1_000_000))) ?? '';
+  expect(long).toMatch(/^Error: x+\.\.\.\n {4}at .*error-stack\.test/);
+  expect(long.length).toBeLessThan(2_010);
+});
+
+test('what is no error has no stack, and neither has an error of this package, such as the outcome of a publisher', () => {
+  expect(stackOfFailure('a text')).toBeUndefined();
+  expect(stackOfFailure(new PostcommitError('POSTCOMMIT_E_PUBLISH_FAILED', 'no answer'))).toBeUndefined();
+  expect(stackOfFailure(Object.assign(new Error('odd'), { stack: 5 }))).toBeUndefined();
+  const hostile = Object.defineProperty(new Error('hostile'), 'stack', {
+    get: () => {
+      throw new Error('no stack for you');
+    },
+  });
+  expect(stackOfFailure(hostile)).toBeUndefined();
+});
