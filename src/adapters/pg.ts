@@ -2,7 +2,7 @@ import type { Executor } from '../database/executor.ts';
 import type { OutboxDatabase } from '../emit/outbox-database.ts';
 import { PostcommitError } from '../errors.ts';
 import type { PgClient, PgPool } from './pg/client.ts';
-import { certainStatus, requireClient, requireOpen, requireSameDatabase } from './pg/client.ts';
+import { certainStatus, isClient, requireClient, requireOpen, requireSameDatabase } from './pg/client.ts';
 import { connectionOf } from './pg/connection.ts';
 import { begin, insert, run, transaction, transactionWith } from './pg/transaction.ts';
 import { TransactionEnds } from './pg/transaction-ends.ts';
@@ -19,6 +19,12 @@ export type { PgClient, PgPool } from './pg/client.ts';
 export function fromPg<Client extends PgClient>(pool: PgPool<Client>): OutboxDatabase<Client> {
   if (typeof pool?.connect !== 'function' || typeof pool.query !== 'function') {
     throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', 'fromPg() takes a pg.Pool.');
+  }
+  if (isClient(pool)) {
+    throw new PostcommitError(
+      'POSTCOMMIT_E_BAD_OPTION',
+      'fromPg() takes a pg.Pool, not a pg.Client: what it writes beside your transactions needs connections of its own. Pass a pool, e.g. new pg.Pool({ connectionString }).',
+    );
   }
   const ends = transactionEndsOf(pool);
   return {

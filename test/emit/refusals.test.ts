@@ -1,5 +1,5 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec';
-import type pg from 'pg';
+import pg from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { createOutbox, defineEvents, type ErrorCode, fromPg, type Outbox, type OutboxEvent } from '../../src/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
@@ -388,6 +388,7 @@ describe('refusals', () => {
     const refused: [() => unknown, ErrorCode][] = [
       [() => fromPg(undefined as never), 'POSTCOMMIT_E_BAD_OPTION'],
       [() => fromPg({} as never), 'POSTCOMMIT_E_BAD_OPTION'],
+      [() => fromPg(new pg.Client() as never), 'POSTCOMMIT_E_BAD_OPTION'],
       [() => createOutbox(undefined as never), 'POSTCOMMIT_E_BAD_OPTION'],
       [() => createOutbox({ db: pool as never }), 'POSTCOMMIT_E_BAD_OPTION'],
       ...[0, -1, 1.5, Number.NaN, 2 ** 30].map((bytes): [() => unknown, ErrorCode] => [

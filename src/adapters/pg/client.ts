@@ -61,6 +61,12 @@ export function insideOf(client: PgClient): PgClientInside {
   return client as PgClientInside;
 }
 
+/** Whether this is certainly one connection. A wrapper of a pool may lack `totalCount`, but no pool has `_connected`. */
+export function isClient(poolOrClient: object): boolean {
+  const { totalCount, _connected } = poolOrClient as PgClientInside;
+  return typeof _connected === 'boolean' && typeof totalCount !== 'number';
+}
+
 /** Whether the client can no longer send anything. */
 export function isDead(client: PgClient): boolean {
   const inside = insideOf(client);
