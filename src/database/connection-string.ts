@@ -31,6 +31,7 @@ export interface ServerList {
  * it finds on this host. The message never quotes the text, which may contain a password.
  */
 export function parseConnectionString(text: unknown): ServerList {
+  if (text === '') throw refuse('connectionString is empty. Is its environment variable set?');
   if (typeof text !== 'string') throw malformed();
   const url = /^(postgres(?:ql)?:\/\/)([^/?#]*)(.*)$/is.exec(text);
   if (url === null) {

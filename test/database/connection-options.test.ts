@@ -16,6 +16,7 @@ import { until } from '../support/wait.ts';
 
 const url = 'postgres://db.example/shop';
 const refusals: [name: string, options: unknown, why: RegExp][] = [
+  ['an empty URL', { connectionString: '' }, /connectionString is empty\. Is its environment variable set\?/],
   ['neither of the two', {}, /Give connectionString, or connection/],
   ['a config that is a text', { connection: 'secret' }, /must be an object/],
   ['a list', { connection: ['secret'] }, /must be an object/],
