@@ -112,7 +112,7 @@ export async function runBulk(
   if (named && count === 0 && !interrupted) {
     if (inFlight > 0) throw new PostcommitError('POSTCOMMIT_E_EVENT_IN_FLIGHT');
     if (delivered > 0) throw new PostcommitError('POSTCOMMIT_E_ALREADY_DELIVERED');
-    const hint = '`postcommit events <id>` shows its status.';
+    const hint = '`npx postcommit events <id>` shows its status.';
     throw new PostcommitError('POSTCOMMIT_E_NOT_FOUND', `None of the ids is a ${noun}. ${hint}`);
   }
   output.show(result, () => {

@@ -38,5 +38,5 @@ export async function withAdmin<T>(
 
 /** The examples section of a command's help. */
 export function examples(...list: [what: string, command: string][]): string {
-  return `\nExamples:\n${list.map(([what, command]) => `  # ${what}\n  postcommit ${command}`).join('\n\n')}\n`;
+  return `\nExamples:\n${list.map(([what, command]) => `  # ${what}\n  npx postcommit ${command}`).join('\n\n')}\n`;
 }

@@ -50,7 +50,7 @@ export function printEvent(
   output.line();
   output.line(paint.bold('Commands'));
   const width = Math.max(...commands.map(([command]) => command.length));
-  for (const [command, effect] of commands) output.line(`  postcommit ${command.padEnd(width)}   ${effect}`);
+  for (const [command, effect] of commands) output.line(`  npx postcommit ${command.padEnd(width)}   ${effect}`);
 }
 
 /** What the status does not say about where the event is now. */

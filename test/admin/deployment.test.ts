@@ -60,7 +60,7 @@ describe('relays of two versions', () => {
     await current.stop();
     await scene.relay({ name: 'old', handlers: { 'order.created': { mail: () => {} } } });
     expect(await scene.admin.missingTargets()).toEqual([{ target: 'order.created:stock', events: 2 }]);
-    expect(await findings()).toMatchObject([{ fix: 'postcommit forget order.created:stock' }]);
+    expect(await findings()).toMatchObject([{ fix: 'npx postcommit forget order.created:stock' }]);
     expect(await status()).toContain(
       'no live relay has order.created:stock: 2 events waiting for it, and their aggregates',
     );
@@ -75,7 +75,7 @@ describe('relays of two versions', () => {
       {
         severity: 'warning',
         what: 'no live relay has the destination kafka, and 2 events wait for it',
-        fix: 'postcommit forget kafka',
+        fix: 'npx postcommit forget kafka',
       },
     ]);
     expect(await status()).toMatch(/\nkafka +up +0 +2 /);

@@ -316,7 +316,7 @@ describe('findings about the work', () => {
       {
         severity: 'warning',
         what: 'no live relay has a:stock, and 2 events in the queue are owed to it',
-        fix: 'postcommit forget a:stock',
+        fix: 'npx postcommit forget a:stock',
       },
     ]);
     expect(relayFindings([], counts, [{ target: 'a:stock', events: 2 }])).toMatchObject([{ severity: 'note' }]);
@@ -328,7 +328,7 @@ describe('findings about the work', () => {
       {
         severity: 'warning',
         what: 'no live relay has the destination kafka, and 3 events wait for it',
-        fix: 'postcommit forget kafka',
+        fix: 'npx postcommit forget kafka',
       },
     ]);
     for (const [destination, alive] of [
@@ -354,11 +354,11 @@ describe('findings about the work', () => {
       {
         severity: 'warning',
         what: 'no live relay works the queue reports, which has 3 undelivered events',
-        fix: 'postcommit relay --queue reports=10',
+        fix: 'npx postcommit relay --queue reports=10',
       },
     ]);
     expect(queueFindings([{ ...queue, state: 'paused', reason: 'restore' }], 1)).toMatchObject([
-      { severity: 'note', fix: 'postcommit queues resume reports' },
+      { severity: 'note', fix: 'npx postcommit queues resume reports' },
     ]);
     for (const [other, alive] of [
       [queue, 0],

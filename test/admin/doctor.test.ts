@@ -112,7 +112,7 @@ describe('the doctor', () => {
       {
         severity: 'critical',
         what: 'the view outbox_status is missing',
-        fix: expect.stringContaining('`postcommit sql`'),
+        fix: expect.stringContaining('`npx postcommit sql`'),
       },
     ]);
     const [create] = /^create view "postcommit"\.outbox_status .*?;$/ms.exec(migrationSql()) ?? [''];
@@ -240,7 +240,7 @@ describe('the doctor', () => {
       {
         severity: 'critical',
         what: expect.stringMatching(/^no relay is alive, \d+ events due$/),
-        fix: 'postcommit relay',
+        fix: 'npx postcommit relay',
       },
     ]);
     expect(await look('backlog', { oldestPendingMsMax: 0 })).toMatchObject([{ severity: 'critical' }]);
@@ -266,7 +266,7 @@ describe('the doctor', () => {
     expect((await look('dead-letters'))[0]).toMatchObject({
       severity: 'warning',
       what: '1 unresolved dead letter',
-      fix: 'postcommit dead list',
+      fix: 'npx postcommit dead list',
     });
     await scene.admin.discard({ ids: [id ?? ''] });
     await healthy('dead-letters');
@@ -304,7 +304,7 @@ describe('the doctor', () => {
     const applied = await scene.db.query('select * from postcommit.migrations order by version');
     const [first, last] = [applied[0], applied.at(-1)];
     await scene.db.query('delete from postcommit.migrations where version = $1', [last.version]);
-    expect(await look('migrations')).toMatchObject([{ severity: 'critical', fix: 'postcommit migrate' }]);
+    expect(await look('migrations')).toMatchObject([{ severity: 'critical', fix: 'npx postcommit migrate' }]);
     await scene.db.query('insert into postcommit.migrations select ($1::postcommit.migrations).*', [
       `(${last.version},${last.name},changed,now)`,
     ]);
@@ -329,7 +329,7 @@ describe('the doctor', () => {
       {
         severity: 'critical',
         what: 'functions differ from those of this package: emit, settle',
-        fix: 'postcommit migrate',
+        fix: 'npx postcommit migrate',
       },
     ]);
     await scene.db.query('delete from postcommit.outbox_routines');
@@ -465,7 +465,7 @@ describe('where the doctor may not look, or there is nothing to look at', () => 
         what: expect.stringMatching(
           /lacks privileges of a relay: execute on rotate_partitions, update on outbox_queue$/,
         ),
-        fix: expect.stringMatching(/^postcommit grants --relay /),
+        fix: expect.stringMatching(/^npx postcommit grants --relay /),
       },
       { severity: 'ok', what: expect.stringContaining('privileges of a reader') },
     ]);

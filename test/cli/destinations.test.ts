@@ -126,7 +126,7 @@ describe('an operator whose broker is down', () => {
     expect(paused).toEqual({
       code: 0,
       stdout:
-        'kafka is paused: relays send nothing to it and keep its events. 3 events waiting.\nto resume: postcommit destinations resume kafka\n',
+        'kafka is paused: relays send nothing to it and keep its events. 3 events waiting.\nto resume: npx postcommit destinations resume kafka\n',
       stderr: '',
     });
     expect(await scene.admin.destinations()).toMatchObject([

@@ -33,7 +33,7 @@ describe('postcommit doctor', () => {
     const text = await here();
     expect(text.code).toBe(5);
     expect(text.stdout).toMatch(
-      /schema postcommit\n\ncritical {2}relays: no relay is alive, 1 event due\n {2}Nothing is delivered\.\n {2}fix: postcommit relay\n\nwarning {2}autovacuum: /,
+      /schema postcommit\n\ncritical {2}relays: no relay is alive, 1 event due\n {2}Nothing is delivered\.\n {2}fix: npx postcommit relay\n\nwarning {2}autovacuum: /,
     );
     expect(text.stdout.indexOf('warning  ')).toBeLessThan(text.stdout.indexOf('\nnote  '));
     expect(text.stdout).toMatch(/1 critical, 1 warning, \d notes?\n$/);
@@ -47,7 +47,7 @@ describe('postcommit doctor', () => {
       severity: 'critical',
       what: 'no relay is alive, 1 event due',
       consequence: 'Nothing is delivered.',
-      fix: 'postcommit relay',
+      fix: 'npx postcommit relay',
     });
     const warned = await here('--only', 'autovacuum,server');
     expect(warned.code).toBe(1);
@@ -78,7 +78,9 @@ describe('postcommit doctor', () => {
     const db = await createTestDatabase({ migrate: false, serverUrl: server.url });
     const { code, stdout } = await runHere(['doctor'], { env: { DATABASE_URL: db.url } });
     expect(code).toBe(4);
-    expect(stdout).toMatch(/\ncritical {2}migrations: this schema has no outbox\n.*\n {2}fix: postcommit migrate\n/);
+    expect(stdout).toMatch(
+      /\ncritical {2}migrations: this schema has no outbox\n.*\n {2}fix: npx postcommit migrate\n/,
+    );
     await db.close();
   });
 

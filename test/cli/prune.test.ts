@@ -55,9 +55,9 @@ describe('postcommit prune', () => {
     expect(would.stdout).toBe(
       [
         '1,497 events older than 30 d would be deleted',
-        '  kept 1 not delivered yet  see: postcommit status',
-        '  kept 1 waiting for a destination  see: postcommit destinations',
-        '  kept 1 dead letters: retry or discard them  see: postcommit dead list',
+        '  kept 1 not delivered yet  see: npx postcommit status',
+        '  kept 1 waiting for a destination  see: npx postcommit destinations',
+        '  kept 1 dead letters: retry or discard them  see: npx postcommit dead list',
         '1 row of processed_events older than 30 d would be deleted',
         '',
       ].join('\n'),

@@ -68,7 +68,7 @@ describe('an operator of several queues', () => {
   it('pauses and resumes one, and doctor reports it and the one that no relay works', async () => {
     const paused = await here('queues', 'pause', 'reports', '--why', 'restore');
     expect(paused).toMatchObject({ code: 0, stderr: '' });
-    expect(paused.stdout).toContain('to resume: postcommit queues resume reports');
+    expect(paused.stdout).toContain('to resume: npx postcommit queues resume reports');
     expect((await json('queues')).queues[2]).toMatchObject({ state: 'paused', reason: 'restore' });
     const { findings } = JSON.parse((await here('doctor', '--only', 'queues', '--json')).stdout);
     expect(findings.map(({ what }: { what: string }) => what)).toEqual([

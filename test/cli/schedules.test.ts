@@ -48,7 +48,9 @@ describe('an operator of schedules', () => {
 
   it('pauses and resumes', async () => {
     const paused = await here('schedules', 'pause', 'poll', '--why', 'the partner migrates');
-    expect(paused.stdout).toBe('poll is paused: its ticks are skipped\nto resume: postcommit schedules resume poll\n');
+    expect(paused.stdout).toBe(
+      'poll is paused: its ticks are skipped\nto resume: npx postcommit schedules resume poll\n',
+    );
     const status = await here('status');
     expect(status.stdout).toMatch(/\npoll +paused .* the partner migrates\n/);
     expect(status.stdout).not.toContain('nightly-report');

@@ -96,12 +96,12 @@ describe.each(postgresVersions)('session_replication_role = replica, PostgreSQL 
     const run = (...args: string[]) => runHere(args, { env: { DATABASE_URL: db.url } });
     const status = (await run('status')).stdout;
     expect(status).toMatch(/^delivered +0$/m);
-    expect(status).toMatch(/^orphans +3 {2}never queued, to queue them: postcommit requeue-orphans$/m);
+    expect(status).toMatch(/^orphans +3 {2}never queued, to queue them: npx postcommit requeue-orphans$/m);
     const { events } = await admin.list();
     expect(await admin.find(events[0]?.id ?? '')).toMatchObject({ status: 'PENDING', orphan: true });
     const story = (await run('events', events[0]?.id ?? '')).stdout;
     expect(story).toContain('it was never queued, so no relay delivers it');
-    expect(story).toContain('postcommit requeue-orphans   queue this event');
+    expect(story).toContain('npx postcommit requeue-orphans   queue this event');
 
     const found = await admin.doctor({ only: ['triggers', 'orphans'] });
     expect(found.findings).toMatchObject([
@@ -109,7 +109,7 @@ describe.each(postgresVersions)('session_replication_role = replica, PostgreSQL 
         check: 'orphans',
         severity: 'critical',
         what: '3 events in the log were never queued or delivered',
-        fix: 'postcommit requeue-orphans',
+        fix: 'npx postcommit requeue-orphans',
       },
       { check: 'triggers', severity: 'warning', fix: expect.stringContaining('enable always trigger') },
       { check: 'triggers', severity: 'warning' },
@@ -145,7 +145,7 @@ describe.each(postgresVersions)('session_replication_role = replica, PostgreSQL 
     const { partitions, keptPartitions } = await admin.prune({ olderThanMs: dayMs });
     expect(partitions).toEqual([0]);
     expect(keptPartitions).toEqual([
-      { number: 1, reason: '3 of its events were never queued: run postcommit requeue-orphans' },
+      { number: 1, reason: '3 of its events were never queued: run npx postcommit requeue-orphans' },
     ]);
     const { partitions: listed } = await admin.partitions.list();
     expect(listed.map(({ number, undelivered, orphans }) => ({ number, undelivered, orphans }))).toMatchObject([
@@ -154,7 +154,7 @@ describe.each(postgresVersions)('session_replication_role = replica, PostgreSQL 
       ...listed.slice(2).map(() => ({ undelivered: 0, orphans: 0 })),
     ]);
     const shown = await runHere(['partitions'], { env: { DATABASE_URL: db.url } });
-    expect(shown.stdout).toContain('to queue them: postcommit requeue-orphans');
+    expect(shown.stdout).toContain('to queue them: npx postcommit requeue-orphans');
     await expect(admin.partitions.drop(1)).rejects.toMatchObject({ code: 'POSTCOMMIT_E_PARTITION_KEPT' });
     expect(await admin.requeueOrphans()).toEqual({ count: 3 });
     expect(await deliver()).toEqual([4, 5, 6]);

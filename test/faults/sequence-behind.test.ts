@@ -122,7 +122,7 @@ describe.each([18, 14] as const)('rows that were copied without their sequence, 
       {
         severity: 'critical',
         what: expect.stringContaining('would get seq 1, but must get at least 13'),
-        fix: 'postcommit migrate',
+        fix: 'npx postcommit migrate',
       },
     ]);
     expect((await green.cli('doctor', '--only', 'sequence')).code).toBe(5);

@@ -13,19 +13,21 @@ export function backlogFindings(counts: RowCounts, limits: Pick<DoctorLimits, 'o
   const severity = severityOver(oldestPendingMs, limits.oldestPendingMsMax);
   if (severity === 'ok') return [ok(what)];
   const consequence = 'Consumers have outdated data.';
-  return [{ severity, what, consequence, fix: 'postcommit events --status pending --order oldest --limit 10' }];
+  return [{ severity, what, consequence, fix: 'npx postcommit events --status pending --order oldest --limit 10' }];
 }
 
 export function deadLetterFindings({ failed, blocked, exact }: RowCounts): CheckFinding[] {
   const found: CheckFinding[] = [];
   if (failed > 0) {
     const what = `${exact.failed ? '' : 'about '}${quantity(failed, 'unresolved dead letter')}`;
-    found.push(warning(what, 'These events are not delivered until an operator retries them.', 'postcommit dead list'));
+    found.push(
+      warning(what, 'These events are not delivered until an operator retries them.', 'npx postcommit dead list'),
+    );
   }
   if (blocked > 0) {
     const what = `${quantity(blocked, 'aggregate')} blocked by a dead letter`;
     const consequence = 'Later events of the aggregate wait until an operator retries or discards the dead letter.';
-    found.push(warning(what, consequence, 'postcommit dead list'));
+    found.push(warning(what, consequence, 'npx postcommit dead list'));
   }
   return found.length > 0 ? found : [ok('no dead letters')];
 }
@@ -39,7 +41,7 @@ export function destinationFindings(destinations: readonly DestinationInfo[], re
       if (waiting === 0) return [];
       const consequence = 'They wait until a relay that has it starts. If the destination was removed, forget it.';
       return [
-        warning(`no live relay has the destination ${name}, and ${wait}`, consequence, `postcommit forget ${name}`),
+        warning(`no live relay has the destination ${name}, and ${wait}`, consequence, `npx postcommit forget ${name}`),
       ];
     }
     if (state === 'down') {
@@ -48,14 +50,18 @@ export function destinationFindings(destinations: readonly DestinationInfo[], re
         warning(
           what,
           'Relays probe it and send the events when it is up. No attempt is counted.',
-          'postcommit destinations',
+          'npx postcommit destinations',
         ),
       ];
     }
     if (state !== 'paused') return [];
     const what = `the destination ${name} is paused${reason ? ` (${reason.slice(0, 200)})` : ''}, ${wait}`;
     return [
-      note(what, 'Relays send nothing to it until an operator resumes it.', `postcommit destinations resume ${name}`),
+      note(
+        what,
+        'Relays send nothing to it until an operator resumes it.',
+        `npx postcommit destinations resume ${name}`,
+      ),
     ];
   });
   return found.length > 0 ? found : [ok(`${quantity(destinations.length, 'destination')}, none down or paused`)];

@@ -97,9 +97,9 @@ function bounded(findings: CheckFinding[], check: CheckName): CheckFinding[] {
 function whyUnchecked(error: unknown): { why: string; fix?: string } {
   switch (codeOf(error)) {
     case 'POSTCOMMIT_E_PERMISSION_DENIED':
-      return { why: 'this role lacks a privilege', fix: 'postcommit grants --reader <this role>' };
+      return { why: 'this role lacks a privilege', fix: 'npx postcommit grants --reader <this role>' };
     case 'POSTCOMMIT_E_ROW_SECURITY':
-      return { why: 'rows may be hidden from this role', fix: 'postcommit doctor --only row-security' };
+      return { why: 'rows may be hidden from this role', fix: 'npx postcommit doctor --only row-security' };
     default:
       return { why: 'the check failed' };
   }

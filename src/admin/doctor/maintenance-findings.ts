@@ -21,7 +21,9 @@ export function maintenanceFindings(
       warning(
         `the maintenance task ${task} failed ${quantity(failures, 'time')} in a row: ${error.slice(0, 200)}`,
         'Old events are not deleted, or partitions are not created.',
-        /permission denied|must be owner/i.test(error) ? 'postcommit grants --relay <its role>' : 'postcommit status',
+        /permission denied|must be owner/i.test(error)
+          ? 'npx postcommit grants --relay <its role>'
+          : 'npx postcommit status',
       ),
     );
   const lastRan = Math.max(0, ...tasks.map(({ ranAt }) => ranAt.getTime()));
@@ -31,7 +33,7 @@ export function maintenanceFindings(
       warning(
         `no relay does maintenance (${quantity(alive.length, 'relay')} alive)`,
         consequence,
-        'start a relay without `maintenance: false`, or run `postcommit prune` regularly',
+        'start a relay without `maintenance: false`, or run `npx postcommit prune` regularly',
       ),
     );
   } else if (leader !== undefined && nowMs - Math.max(lastRan, leader.since.getTime()) > idleMsMax) {

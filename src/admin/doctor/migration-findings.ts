@@ -17,7 +17,7 @@ export function migrationFindings(
   const at = applied.at(-1)?.version ?? 0;
   const latest = known.at(-1)?.version ?? 0;
   if (applied.length === 0) {
-    return [critical('this schema has no outbox', 'Nothing can be emitted or delivered.', 'postcommit migrate')];
+    return [critical('this schema has no outbox', 'Nothing can be emitted or delivered.', 'npx postcommit migrate')];
   }
   const changed = applied.find(({ version, checksum }) =>
     known.some((migration) => migration.version === version && migration.checksum !== checksum),
@@ -25,7 +25,7 @@ export function migrationFindings(
   if (changed?.version === 1) {
     const what = 'the outbox was created by a development version, from before the first release';
     const consequence = 'This package can neither use nor upgrade it.';
-    return [critical(what, consequence, 'drop the schema and run postcommit migrate, or use another schema')];
+    return [critical(what, consequence, 'drop the schema and run npx postcommit migrate, or use another schema')];
   }
   if (changed === undefined && at > latest) {
     const what = `the tables have version ${at}, newer than version ${latest} of this package`;
@@ -41,13 +41,13 @@ export function migrationFindings(
   const pending = expected.filter(({ version }) => !applied.some((row) => row.version === version));
   if (pending.length > 0) {
     const what = `the tables have version ${at}; not applied yet: ${pending.map(({ name }) => name).join(', ')}`;
-    return [critical(what, 'Relays and services of this version fail.', 'postcommit migrate')];
+    return [critical(what, 'Relays and services of this version fail.', 'npx postcommit migrate')];
   }
   const needed = inboxOnly ? routines.filter(isOfInbox) : routines;
   const outdated = findOutdated(needed, appliedRoutines).map(({ name }) => name);
   if (outdated.length > 0) {
     const what = `functions differ from those of this package: ${outdated.join(', ')}`;
-    return [critical(what, 'Relays and services of this version may fail.', 'postcommit migrate')];
+    return [critical(what, 'Relays and services of this version may fail.', 'npx postcommit migrate')];
   }
   if (inboxOnly) return [ok(`version ${at}: an inbox without an outbox, up to date`)];
   return [ok(`version ${at}: all migrations and ${routines.length} routines are applied, unchanged`)];

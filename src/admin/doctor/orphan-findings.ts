@@ -8,5 +8,5 @@ export function orphanFindings({ orphans, exact, complete }: OrphanFacts): Check
   if (orphans === 0) return [ok(`every event ${where} is queued, delivered or a dead letter`)];
   const what = `${exact ? '' : 'at least '}${quantity(orphans, 'event')} ${where} ${orphans === 1 ? 'was' : 'were'} never queued or delivered`;
   const consequence = 'No relay delivers them, and retention does not delete them.';
-  return [critical(what, consequence, 'postcommit requeue-orphans')];
+  return [critical(what, consequence, 'npx postcommit requeue-orphans')];
 }

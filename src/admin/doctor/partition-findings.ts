@@ -19,7 +19,7 @@ export function partitionFindings(schema: string, partitioning: Partitioning, no
     const what = `the log is one table of ${size(bytes)} with the delivery record`;
     const consequence =
       'Retention deletes row by row and leaves dead rows. With partitions it drops a whole day in milliseconds.';
-    return [note(what, consequence, 'postcommit partitions convert --by day')];
+    return [note(what, consequence, 'npx postcommit partitions convert --by day')];
   }
   const found = [
     ...spareFindings(partitions),
@@ -36,7 +36,7 @@ function spareFindings(partitions: Partitioning['partitions']): CheckFinding[] {
   const what = spares === 0 ? 'there is no spare partition' : 'there is only one spare partition';
   const consequence =
     'Without a spare partition, events keep going into the current one, and retention cannot drop it.';
-  return [(spares === 0 ? warning : note)(what, consequence, 'postcommit partitions rotate')];
+  return [(spares === 0 ? warning : note)(what, consequence, 'npx postcommit partitions rotate')];
 }
 
 function rotationFindings(
@@ -47,13 +47,13 @@ function rotationFindings(
   const open = partitions.find(({ state }) => state === 'open');
   if (open?.openedAt === undefined) {
     const consequence = 'New events go into the default partition, from which retention deletes row by row.';
-    return [warning('the current partition is missing', consequence, 'postcommit partitions rotate')];
+    return [warning('the current partition is missing', consequence, 'npx postcommit partitions rotate')];
   }
   const ageMs = nowMs - open.openedAt.getTime();
   if (ageMs <= overdueMs[unit] || open.events === 0) return [];
   const what = `partition ${open.number} covers a ${unit}, but has been open for ${duration(ageMs)}`;
   const consequence = 'No relay rotates partitions. Retention cannot drop a partition before it is closed.';
-  return [warning(what, consequence, 'postcommit partitions rotate')];
+  return [warning(what, consequence, 'npx postcommit partitions rotate')];
 }
 
 /** Events in detached partitions or in the default partition. */
@@ -72,7 +72,7 @@ function strayFindings(schema: string, { partitions, default: rest }: Partitioni
     const what = `the default partition holds ${amount} (${size(rest.bytes)})`;
     const consequence =
       'They are dead letters of dropped partitions, or events for which no partition existed. Retention deletes them row by row.';
-    found.push(note(what, consequence, 'postcommit partitions'));
+    found.push(note(what, consequence, 'npx postcommit partitions'));
   }
   return found;
 }

@@ -57,7 +57,7 @@ function roleFinding({ currentRole, superuser, owner }: RightsFacts): CheckFindi
   return warning(
     `point 5: the role ${JSON.stringify(currentRole)} ${superuser ? 'is a superuser' : 'owns the tables'}`,
     'If services or relays use it, one that is compromised can change or delete everything in the outbox. Run this check with the role of the relay.',
-    'postcommit grants --create',
+    'npx postcommit grants --create',
   );
 }
 
@@ -93,6 +93,6 @@ function metricsFinding(measured: boolean): CheckFinding | undefined {
   return warning(
     'point 16: no relay reports metrics of the outbox',
     `Alerts cannot fire: a backlog of ${duration(3_600_000)} would go unnoticed.`,
-    'postcommit relay --http-port 9464, and let Prometheus scrape /metrics',
+    'npx postcommit relay --http-port 9464, and let Prometheus scrape /metrics',
   );
 }

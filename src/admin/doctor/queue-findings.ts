@@ -11,14 +11,14 @@ export function queueFindings(queues: readonly QueueInfo[], relaysAlive: number)
       const what = `the queue ${name} is paused${reason ? ` (${reason.slice(0, 200)})` : ''}, with ${events}`;
       const consequence =
         'Relays claim nothing from it until an operator resumes it. Later events of the same aggregates wait.';
-      return [note(what, consequence, `postcommit queues resume ${name}`)];
+      return [note(what, consequence, `npx postcommit queues resume ${name}`)];
     }
     if (relays > 0 || relaysAlive === 0 || ready + waiting === 0) return [];
     return [
       warning(
         `no live relay works the queue ${name}, which has ${events}`,
         'They, and later events of their aggregates in other queues, wait until a relay that works it starts.',
-        `postcommit relay --queue ${name}=10`,
+        `npx postcommit relay --queue ${name}=10`,
       ),
     ];
   });

@@ -18,7 +18,7 @@ export function relayFindings(
       warning(
         `the relay ${name} (host ${host}, pid ${pid}) is overdue: its lease expired`,
         'Events that it claimed wait until another relay takes them over.',
-        'postcommit relay',
+        'npx postcommit relay',
       ),
     );
   if (alive === 0) {
@@ -26,8 +26,8 @@ export function relayFindings(
     const amount = `${counts.exact.pending ? '' : 'about '}${quantity(due, 'event')}`;
     found.unshift(
       due > 0
-        ? critical(`no relay is alive, ${amount} due`, 'Nothing is delivered.', 'postcommit relay')
-        : note('no relay is alive', 'Nothing is due now, but new events are not delivered.', 'postcommit relay'),
+        ? critical(`no relay is alive, ${amount} due`, 'Nothing is delivered.', 'npx postcommit relay')
+        : note('no relay is alive', 'Nothing is due now, but new events are not delivered.', 'npx postcommit relay'),
     );
   } else {
     found.push(...missingTargetFindings(missing), ...unknownVersionFindings(relays), ...differenceFindings(relays));
@@ -40,7 +40,7 @@ function missingTargetFindings(missing: readonly MissingTarget[]): CheckFinding[
     warning(
       `no live relay has ${target}, and ${quantity(events, 'event')} in the queue ${events === 1 ? 'is' : 'are'} owed to it`,
       'They and later events of their aggregates wait until a relay that has it starts. If it was removed, forget it.',
-      `postcommit forget ${target}`,
+      `npx postcommit forget ${target}`,
     ),
   );
 }

@@ -24,13 +24,13 @@ export function rightsFindings({ currentRole, superuser, owner, usage, missing }
     const what = `the role ${name} ${superuser ? 'is a superuser' : 'owns the tables'}`;
     const consequence =
       'This is fine for migrations. A compromised service with this role could change or delete everything in the outbox.';
-    return [note(what, consequence, 'postcommit grants --create')];
+    return [note(what, consequence, 'npx postcommit grants --create')];
   }
   const roles = Object.keys(roleRights) as OutboxRole[];
   const able = roles.filter((role) => usage && !missing.some((each) => each.role === role));
   if (able.length === 0) {
     const what = `the role ${name} may not emit, relay, read or use the inbox${usage ? '' : ': it lacks USAGE on the schema'}`;
-    return [warning(what, 'Every statement of this role fails.', 'postcommit grants --help')];
+    return [warning(what, 'Every statement of this role fails.', 'npx postcommit grants --help')];
   }
   return [
     ok(`the role ${name} has the privileges of ${able.map((role) => `${article(role)} ${role}`).join(' and ')}`),
@@ -44,7 +44,7 @@ export function rightsFindings({ currentRole, superuser, owner, usage, missing }
         return warning(
           what,
           `If you use it as ${article(role)} ${role}, some of its statements fail.`,
-          `postcommit grants --${role} ${name}`,
+          `npx postcommit grants --${role} ${name}`,
         );
       }),
   ];

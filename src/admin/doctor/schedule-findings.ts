@@ -17,7 +17,7 @@ function stateFindings({ name, state, error = '', failures, reason, nextTickAt }
         note(
           `the schedule ${name} is paused${reason ? ` (${reason})` : ''}`,
           'Its ticks are skipped.',
-          `postcommit schedules resume ${name}`,
+          `npx postcommit schedules resume ${name}`,
         ),
       ];
     case 'unserved':
@@ -25,7 +25,7 @@ function stateFindings({ name, state, error = '', failures, reason, nextTickAt }
         warning(
           `no live relay has the schedule ${name}`,
           'Its ticks are not emitted. Start a relay that has it. If it was removed from the configuration, remove it here too.',
-          `postcommit schedules remove ${name}`,
+          `npx postcommit schedules remove ${name}`,
         ),
       ];
     case 'failing':
@@ -34,8 +34,8 @@ function stateFindings({ name, state, error = '', failures, reason, nextTickAt }
           `the schedule ${name} failed ${quantity(failures, 'time')} in a row: ${error.slice(0, 200)}`,
           'Its ticks are not emitted. The relay retries.',
           /permission denied|PERMISSION_DENIED|lacks a privilege/i.test(error)
-            ? 'postcommit grants --emitter <role of the relay> --relay <role of the relay>'
-            : 'postcommit schedules',
+            ? 'npx postcommit grants --emitter <role of the relay> --relay <role of the relay>'
+            : 'npx postcommit schedules',
         ),
       ];
     case 'overdue': {

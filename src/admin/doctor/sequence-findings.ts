@@ -7,5 +7,5 @@ export function sequenceFindings({ next, needed, behind }: SequenceFacts): Check
   const what = `the sequence of the log is behind: the next event would get seq ${next}, but must get at least ${needed}`;
   const consequence =
     'New events are delivered before older events of their aggregate, or fail as duplicates. Logical replication copies rows without the sequence.';
-  return [critical(what, consequence, 'postcommit migrate')];
+  return [critical(what, consequence, 'npx postcommit migrate')];
 }

@@ -87,7 +87,7 @@ export function bloatFindings(
         severity,
         what: `${name} has ${quantity(deadRows, 'dead row')} for ${quantity(liveRows, 'live one')}`,
         consequence: 'Claims and settlements read dead rows. Delivery is slow until vacuum removes them.',
-        fix: `vacuum (analyze) ${s}.${name}; -- has no effect while a session holds an old snapshot: postcommit doctor --only snapshots`,
+        fix: `vacuum (analyze) ${s}.${name}; -- has no effect while a session holds an old snapshot: npx postcommit doctor --only snapshots`,
       });
     } else if (isBloated(bytes, liveRows * rowBytes)) {
       found.push(

@@ -46,7 +46,7 @@ export function triggerFindings(
   { triggers, routines, statusView, seqCache }: TriggerFacts,
 ): CheckFinding[] {
   const s = quoteIdentifier(schema);
-  const restore = 'run its CREATE statement from `postcommit sql` as the owner';
+  const restore = 'run its CREATE statement from `npx postcommit sql` as the owner';
   const found: CheckFinding[] = [];
   for (const { name, table, consequence, isChoice } of expectedTriggers) {
     const there = triggers.find((trigger) => trigger.name === name && trigger.table === table);
@@ -74,7 +74,7 @@ export function triggerFindings(
       critical(
         'the view outbox_status is missing',
         'Statements that read it fail, those of `postcommit events` among them. Delivery goes on.',
-        `${restore}, then grant it to readers and relays again (\`postcommit grants\`)`,
+        `${restore}, then grant it to readers and relays again (\`npx postcommit grants\`)`,
       ),
     );
   }

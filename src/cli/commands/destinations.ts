@@ -76,7 +76,7 @@ function addPause(destinations: Command, terminal: Terminal): void {
           return `${printable(name)} is paused: relays send nothing to it and keep its events.${waiting}`;
         },
       );
-      context.output.line(context.output.paint.dim(`to resume: postcommit destinations resume ${printable(name)}`));
+      context.output.line(context.output.paint.dim(`to resume: npx postcommit destinations resume ${printable(name)}`));
     });
 }
 

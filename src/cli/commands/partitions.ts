@@ -178,7 +178,7 @@ function addDrop(partitions: Command, terminal: Terminal): void {
 function printPartitions(output: Output, { unit, partitions, bytes, default: rest }: Partitioning): void {
   if (unit === 'none') {
     output.line(`the log is one table: ${size(bytes)} with the delivery record`);
-    output.line(output.paint.dim('to partition it: postcommit partitions convert --by day'));
+    output.line(output.paint.dim('to partition it: npx postcommit partitions convert --by day'));
     return;
   }
   output.line(`the log is partitioned by ${unit}: ${size(bytes)} with the delivery record`);
@@ -189,7 +189,9 @@ function printPartitions(output: Output, { unit, partitions, bytes, default: res
   const withOrphans = partitions.filter(({ orphans }) => orphans > 0).map(({ number }) => number);
   if (withOrphans.length > 0) {
     const which = `partition ${withOrphans.join(', ')}`;
-    output.line(output.paint.red(`${which}: some events were never queued; to queue them: postcommit requeue-orphans`));
+    output.line(
+      output.paint.red(`${which}: some events were never queued; to queue them: npx postcommit requeue-orphans`),
+    );
   }
   if (rest && rest.events !== 0) {
     const events = rest.events === null ? 'some events' : `about ${quantity(rest.events, 'event')}`;

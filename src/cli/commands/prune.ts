@@ -105,10 +105,10 @@ function print(
       : `${quantity(events, 'event')} older than ${duration(olderThanMs)} ${done}`,
   );
   const stays: [number, string, string][] = [
-    [kept.queued, 'not delivered yet', 'postcommit status'],
-    [kept.shelved, 'waiting for a destination', 'postcommit destinations'],
-    [kept.dead, 'dead letters: retry or discard them', 'postcommit dead list'],
-    [kept.orphaned, 'never queued or delivered', 'postcommit requeue-orphans'],
+    [kept.queued, 'not delivered yet', 'npx postcommit status'],
+    [kept.shelved, 'waiting for a destination', 'npx postcommit destinations'],
+    [kept.dead, 'dead letters: retry or discard them', 'npx postcommit dead list'],
+    [kept.orphaned, 'never queued or delivered', 'npx postcommit requeue-orphans'],
   ];
   for (const [count, why, see] of stays) {
     if (count > 0) output.line(`  kept ${count.toLocaleString('en-US')} ${why}${output.paint.dim(`  see: ${see}`)}`);

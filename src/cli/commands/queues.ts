@@ -59,7 +59,7 @@ function addPause(queues: Command, terminal: Terminal): void {
     .action(async (name: string, _options: unknown, command: Command) => {
       const context = contextOf(command, terminal);
       await changeAndPrint(context, name, (admin) => admin.pauseQueue(name), 'paused: relays keep its events');
-      context.output.line(context.output.paint.dim(`to resume: postcommit queues resume ${printable(name)}`));
+      context.output.line(context.output.paint.dim(`to resume: npx postcommit queues resume ${printable(name)}`));
     });
 }
 

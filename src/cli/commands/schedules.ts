@@ -73,7 +73,7 @@ function addPause(schedules: Command, terminal: Terminal): void {
         (admin) => admin.schedules.pause(name),
         () => `${printable(name)} is paused: its ticks are skipped`,
       );
-      context.output.line(context.output.paint.dim(`to resume: postcommit schedules resume ${printable(name)}`));
+      context.output.line(context.output.paint.dim(`to resume: npx postcommit schedules resume ${printable(name)}`));
     });
 }
 

@@ -162,8 +162,9 @@ function print(output: Output, facts: StatusFacts): void {
   if (counts.shelved > 0) line('  shelved', 'shelved', 'waiting for a destination that is down or paused', true);
   line('processing', 'processing');
   line('delivered', 'delivered');
-  if (counts.orphans > 0) line('orphans', 'orphans', 'never queued, to queue them: postcommit requeue-orphans', true);
-  line('dead letters', 'failed', counts.failed > 0 ? 'see: postcommit dead list' : '', counts.failed > 0);
+  if (counts.orphans > 0)
+    line('orphans', 'orphans', 'never queued, to queue them: npx postcommit requeue-orphans', true);
+  line('dead letters', 'failed', counts.failed > 0 ? 'see: npx postcommit dead list' : '', counts.failed > 0);
   if (counts.blocked > 0)
     line('blocked', 'blocked', 'aggregates blocked by a dead letter until it is retried or discarded', true);
   output.line();
@@ -193,7 +194,7 @@ function print(output: Output, facts: StatusFacts): void {
 
 function printRelays(output: Output, relays: readonly RelayInfo[], now: Date): void {
   if (relays.length === 0) {
-    output.line(output.paint.yellow('no relay is alive; start one: postcommit relay'));
+    output.line(output.paint.yellow('no relay is alive; start one: npx postcommit relay'));
     return;
   }
   const figure = (relay: RelayInfo, name: string) => String(relay.stats[name] ?? 0);
@@ -244,7 +245,7 @@ function printDifferences(output: Output, { versions, lacking, settings }: Relay
 function printMissing(output: Output, missing: readonly MissingTarget[]): void {
   for (const { target, events } of missing) {
     const what = `no live relay has ${printable(target)}: ${quantity(events, 'event')} waiting for it, and their aggregates`;
-    output.line(`${output.paint.red(what)}${output.paint.dim(`  see: postcommit forget ${printable(target)}`)}`);
+    output.line(`${output.paint.red(what)}${output.paint.dim(`  see: npx postcommit forget ${printable(target)}`)}`);
   }
 }
 

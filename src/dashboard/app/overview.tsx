@@ -320,7 +320,7 @@ function Relays({ data: { relays, differences, maintenance } }: { data: Overview
   return (
     <Section title="Relays">
       {relays.length === 0 ? (
-        <Empty>No relay is running. Start one: postcommit relay.</Empty>
+        <Empty>No relay is running. Start one: npx postcommit relay.</Empty>
       ) : (
         <Table label="Relays" columns={['Name', 'State', 'Host', 'Version', 'Queues', 'Lane', 'Started', 'Heartbeat']}>
           {relays.map((each) => (

@@ -146,7 +146,7 @@ export function reasonOf({ kept, count = 0, error = '' }: Extract<DropResult, { 
     case 'dead letters':
       return `${count} dead letters of it are not resolved, too many or too large to be kept without it`;
     case 'orphans':
-      return `${count >= 1_000 ? 'at least ' : ''}${count} of its events ${count === 1 ? 'was' : 'were'} never queued: run postcommit requeue-orphans`;
+      return `${count >= 1_000 ? 'at least ' : ''}${count} of its events ${count === 1 ? 'was' : 'were'} never queued: run npx postcommit requeue-orphans`;
     case 'unchecked':
       return 'its events are still being checked';
     case 'failed':

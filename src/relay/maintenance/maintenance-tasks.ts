@@ -99,7 +99,7 @@ function keptText(kept: Pick<PrunedChunk, 'queued' | 'shelved' | 'dead' | 'orpha
   const { queued, shelved, dead, orphaned } = kept;
   if (queued + shelved + dead + orphaned === 0) return undefined;
   const text = `old enough, and still needed: ${queued} undelivered, ${shelved} on the shelf, ${dead} dead letters`;
-  return orphaned === 0 ? text : `${text}, ${orphaned} orphans (postcommit requeue-orphans)`;
+  return orphaned === 0 ? text : `${text}, ${orphaned} orphans (npx postcommit requeue-orphans)`;
 }
 
 async function processed({ db, schema, options, mayGoOn }: TaskContext): Promise<TaskResult> {
