@@ -150,11 +150,27 @@ function requirePrisma(prisma: PrismaRoot): void {
   }
 }
 
+/** Of a transaction of Prisma 7. */
+interface ScopeContext {
+  txId?: unknown;
+  scopeId?: unknown;
+  /** The scopes that are open: that of the outermost transaction first, then those of nested ones. */
+  scopeState?: { stack?: readonly unknown[] };
+}
+
+function scopeOf(tx: object): ScopeContext | undefined {
+  return (tx as ClientInside)[Symbol.for('prisma.client.transaction.scope_context')] as ScopeContext | undefined;
+}
+
 /** Prisma 7 keeps it in a context, Prisma 6 directly. `undefined`: not known, so the server has to check. */
 function transactionIdOf(tx: object): unknown {
-  const inside = tx as ClientInside;
-  const context = inside[Symbol.for('prisma.client.transaction.scope_context')] as { txId?: unknown } | undefined;
-  return context?.txId ?? inside[Symbol.for('prisma.client.transaction.id')];
+  return scopeOf(tx)?.txId ?? (tx as ClientInside)[Symbol.for('prisma.client.transaction.id')];
+}
+
+/** A nested transaction has the id of the outermost one, so Prisma runs its statements after its end, in what goes on. */
+function hasEnded(tx: object): boolean {
+  const scope = scopeOf(tx);
+  return scope?.scopeState?.stack?.includes(scope.scopeId) === false;
 }
 
 function requireTransaction(prisma: object, tx: unknown): void {
@@ -168,6 +184,7 @@ function requireTransaction(prisma: object, tx: unknown): void {
       `This is the PrismaClient, which runs each statement in a transaction of its own. ${instead} In a batch, use outbox.statement(event).`,
     );
   }
+  if (hasEnded(inside)) throw notATransaction(`This transaction has ended. ${instead}`);
   const [expected, engine] = [(prisma as ClientInside)._engine, inside._engine];
   if (expected !== undefined && engine !== undefined && engine !== expected) {
     throw notATransaction(

@@ -221,6 +221,33 @@ describe.each(versions)('fromPrisma with Prisma $version', ({ open }) => {
   });
 });
 
+test.each(['commits', 'rolls back'])('a nested transaction of Prisma 7 is refused after it %s', async (outcome) => {
+  const database = await createTestDatabase();
+  await createOrders(database);
+  const { prisma, close } = openPrisma7(database.url);
+  onTestFinished(async () => {
+    await close();
+    await database.close();
+  });
+  const outbox = createOutbox({ db: fromPrisma(prisma), notify: false });
+  await prisma.$transaction(async (tx) => {
+    let kept = tx;
+    const nested = tx.$transaction(async (inner) => {
+      kept = inner as typeof tx;
+      await outbox.emit(kept, orderCreated('1'));
+      if (outcome === 'rolls back') throw new Error('changed my mind');
+    });
+    await nested.catch((error: Error) => expect(error.message).toBe('changed my mind'));
+    await expect(outbox.emit(kept, orderCreated('2'))).rejects.toMatchObject({
+      code: 'POSTCOMMIT_E_NOT_A_TRANSACTION',
+      message: expect.stringContaining('This transaction has ended.'),
+    });
+    await outbox.emit(tx, orderCreated('3'));
+  });
+  const rows = await database.query('select aggregate_id as id from postcommit.outbox_events order by seq');
+  expect(rows.map(({ id }) => id)).toEqual(outcome === 'commits' ? ['1', '3'] : ['3']);
+});
+
 // Prisma 6 waits for a driver adapter without a limit.
 test('a transaction of Prisma 7 that gets no connection within maxWaitMs is an outage', async () => {
   const database = await createTestDatabase();
