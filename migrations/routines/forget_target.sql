@@ -9,7 +9,10 @@
 -- leave it to the other. Each statement has its own snapshot, taken under the lock. Dead letters are locked before queue rows,
 -- as in requeue(). Events that a relay has claimed are skipped: they may be shelved for this target again.
 --
--- requires: require_read_committed
+-- Events deferred behind those that leave the queue become claimable in the same transaction. So a call takes no more queue rows
+-- than bound_deferred() allows, and is not finished while some are left.
+--
+-- requires: bound_deferred, require_read_committed, undefer
 create or replace function :"schema".forget_target(given text, rows_max integer) returns jsonb
 language plpgsql set search_path = pg_catalog, pg_temp set row_security = off set lock_timeout = '5s' as $postcommit$
 #variable_conflict use_column
@@ -24,6 +27,10 @@ declare
   still_waiting integer;
   letters integer;
   in_flight integer;
+  candidates bigint[];
+  taken bigint[];
+  keys bigint[];
+  seqs bigint[];
 begin
   perform :"schema".require_read_committed('a target can be forgotten');
   perform pg_advisory_xact_lock(hashtextextended('postcommit.unshelve', hashtextextended(:'schema', 0)));
@@ -68,14 +75,21 @@ begin
   )
   select count(*) into letters from chosen;
 
+  candidates := array(
+    select q.seq from :"schema".outbox_queue q
+     where q.owed is not null and given = any (q.owed)
+       and (q.claimed_by is null or q.claimed_by not in (select r.token from :"schema".outbox_relays r where r.ended_at is null))
+     order by q.seq limit rows_max);
+  taken := :"schema".bound_deferred(candidates, 20000);
+
   with chosen as materialized (
     select q.seq, q.key, q.attempts, q.replay_id, nullif(q.queue, 'default') as queue, q.blocking,
            coalesce(q.done, '{}') as done,
            not q.blocking and given not like '%:%' and q.owed <@ array[given] as alone
       from :"schema".outbox_queue q
-     where q.owed is not null and given = any (q.owed)
+     where q.seq = any (taken) and q.owed is not null and given = any (q.owed)
        and (q.claimed_by is null or q.claimed_by not in (select r.token from :"schema".outbox_relays r where r.ended_at is null))
-     order by q.seq limit rows_max for update skip locked
+     order by q.seq for update skip locked
   ), gone as (
     delete from :"schema".outbox_queue q where q.seq = any (array(select c.seq from chosen c where c.alone))
   ), changed as (
@@ -96,8 +110,10 @@ begin
     select c.seq, c.attempts, 0, given, code, reason from chosen c
   )
   select count(*), count(*) filter (where not c.alone and not c.blocking), sent + count(*) filter (where c.alone and c.done <> '{}'),
-         discarded + count(*) filter (where c.alone and c.done = '{}')
-    into queue_rows, still_queued, sent, discarded from chosen c;
+         discarded + count(*) filter (where c.alone and c.done = '{}'),
+         array_agg(c.key) filter (where c.alone), array_agg(c.seq) filter (where c.alone)
+    into queue_rows, still_queued, sent, discarded, keys, seqs from chosen c;
+  perform :"schema".undefer(keys, seqs);
 
   select count(*) into in_flight from :"schema".outbox_queue q where q.owed is not null and given = any (q.owed);
   if in_flight = 0 and not exists (select from :"schema".outbox_shelf h where h.destination = given) then
@@ -108,6 +124,8 @@ begin
   return jsonb_build_object(
     'inUse', false, 'sent', sent, 'discarded', discarded, 'stillWaiting', still_waiting,
     'queued', still_queued, 'deadLetters', letters, 'inFlight', in_flight,
-    'finished', shelf_rows < rows_max and letters < rows_max and queue_rows < rows_max);
+    -- Rows that another transaction has locked are left, as claimed ones are.
+    'finished', shelf_rows < rows_max and letters < rows_max
+                and (queue_rows = 0 or (queue_rows < rows_max and cardinality(taken) = cardinality(candidates))));
 end
 $postcommit$;

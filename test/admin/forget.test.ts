@@ -122,6 +122,39 @@ describe.each(postgresVersions)('a destination that is gone for good, on Postgre
     expect({ events, kept }).toEqual({ events: 8, kept: { queued: 1, shelved: 3, dead: 0, orphaned: 0 } });
   });
 
+  test('frees what is deferred behind an event that owes nothing else', async () => {
+    const legacy = new ScriptedPublisher();
+    legacy.outcomeOf = () => ({ kind: 'failed', reason: 'busy', retryAfterMs: 3_000_000 });
+    const before = await scene.relay({ handlers: {}, destinations: { legacy }, retry: { delaysMs: [3_600_000] } });
+    await scene.emitOne();
+    await until(() => before.stats().failed === 1, { what: 'it is in backoff' });
+    await scene.emit([{}, {}]);
+    const deferred = async () => {
+      const [row] = await scene.db.query(
+        `select count(*)::integer as n from postcommit.outbox_queue where available_at > now() + interval '10 minutes'`,
+      );
+      return row.n;
+    };
+    await until(async () => (await deferred()) === 3, { what: 'the others wait behind it' });
+    await before.stop();
+    const fresh = new ScriptedPublisher();
+    await scene.relay({ handlers: {}, destinations: { fresh } });
+    expect(await scene.admin.forget('legacy')).toEqual({ ...nothing, discarded: 1 });
+    await until(() => fresh.received.length === 2, { what: 'the others are delivered' });
+  });
+
+  test('frees them of many aggregates in several steps', async () => {
+    await scene.emit(Array.from({ length: 24_000 }, (_, n) => ({ aggregate: ['order', String(n % 3)] as const })));
+    await scene.db.query(`insert into postcommit.outbox_destinations (destination) values ('kafka')`);
+    await scene.db.query(`update postcommit.outbox_queue set available_at = now() + interval '1 hour',
+      owed = case when seq in (select min(seq) from postcommit.outbox_queue group by key) then '{kafka}'::text[] end`);
+    expect(await scene.admin.forget('kafka')).toEqual({ ...nothing, discarded: 3 });
+    const [{ ready }] = await scene.db.query(
+      'select count(*)::integer as ready from postcommit.outbox_queue where available_at is null',
+    );
+    expect(ready).toBe(23_997);
+  });
+
   test('goes with thousands of events, in chunks', async () => {
     const ids = await manyAggregates(2_345);
     await scene.shelve(ids, ['kafka'], ['hook']);
