@@ -268,6 +268,22 @@ describe('taken together', () => {
     }
   });
 
+  test('a handler is not named as the progress of a topic is', () => {
+    const { connectionString } = good;
+    const destinations = { kafka: new ScriptedPublisher() };
+    const create = (type: string, name: string) => () =>
+      createRelay({ connectionString, destinations, handlers: { [type]: { [name]: () => {} } } });
+    for (const name of ['kafka', 'kafka:orders']) {
+      expect(create('order.created', name)).toThrow(
+        expect.objectContaining({
+          code: 'POSTCOMMIT_E_BAD_OPTION',
+          message: expect.stringMatching(new RegExp(`'${name}'.*Rename one`)),
+        }),
+      );
+    }
+    for (const name of ['kafka-orders', 'orders:kafka']) expect(create('order.created', name)).not.toThrow();
+  });
+
   test('a text instead of a number is shown as a text', () => {
     expect(() => createRelay({ ...good, inFlightMax: '5' } as unknown as RelayOptions)).toThrow('Got "5".');
     expect(() => createRelay({ ...good, queues: { default: '5' } } as unknown as RelayOptions)).toThrow('Got "5".');

@@ -61,6 +61,14 @@ export function resolveDestinations(given: unknown, handlerNames: ReadonlySet<st
     }
     if (handlerNames.has(name))
       throw bad(`destinations: '${name}' is the name of a handler and of a destination. Rename one.`);
+    // Progress of several topics of a destination is kept as `destination:topic`, and would count for the handler.
+    for (const handler of handlerNames) {
+      if (!handler.startsWith(`${name}:`)) continue;
+      throw bad(
+        `destinations: the name of the handler '${handler}' begins with that of the destination '${name}' and a colon, as the ` +
+          'progress of its topics does. Rename one.',
+      );
+    }
     return resolveDestination(name, value);
   });
 }
