@@ -1,6 +1,8 @@
 import type { Executor } from '../database/executor.ts';
 import { requireRows } from '../database/single-column.ts';
 import type { OutboxDatabase } from '../emit/outbox-database.ts';
+import { PostcommitError } from '../errors.ts';
+import { unknownOption } from '../suggest.ts';
 import type { PrismaBatchStatement } from './prisma/batch-statement.ts';
 import { batchStatement } from './prisma/batch-statement.ts';
 import { knownConnection } from './prisma/connection.ts';
@@ -89,8 +91,11 @@ interface ClientInside {
  */
 export function fromPrisma<Root extends PrismaRoot>(
   prisma: Root,
-  { maxWaitMs, timeoutMs }: PrismaOptions = {},
+  options: PrismaOptions = {},
 ): OutboxDatabase<PrismaTransactionOf<Root>, PrismaBatchStatement> {
+  const unknown = unknownOption(options, ['maxWaitMs', 'timeoutMs'], 'fromPrisma()');
+  if (unknown !== undefined) throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', unknown);
+  const { maxWaitMs, timeoutMs } = options;
   requirePrisma(prisma);
   const limits = {
     ...(maxWaitMs !== undefined && { maxWait: maxWaitMs }),

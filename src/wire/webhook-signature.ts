@@ -1,5 +1,6 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import { PostcommitError } from '../errors.ts';
+import { unknownOption } from '../suggest.ts';
 
 /** `whsec_` and base64 of 24 to 64 random bytes, as Standard Webhooks has it (the prefix may be missing), or raw bytes. */
 export type WebhookSecret = string | Uint8Array;
@@ -49,6 +50,7 @@ export interface WebhookSignatureHeaders {
  * }
  */
 export function verifyWebhook(options: VerifyWebhookOptions): { eventId: string; sentAt: Date } {
+  checkNames(options, 'verifyWebhook()', ['headers', 'body', 'secret', 'toleranceSeconds']);
   const { body, secret, toleranceSeconds = 300 } = options;
   if (typeof body !== 'string' && !(body instanceof Uint8Array)) {
     throw badOption('body must be the text or bytes of the request, not what a parser made of them.');
@@ -83,7 +85,9 @@ export function readSignatureHeaders(
 }
 
 /** The headers that make a body a signed webhook, e.g. for tests of a receiver. */
-export function signWebhook({ eventId, body, secret, sentAt }: SignWebhookOptions): WebhookSignatureHeaders {
+export function signWebhook(options: SignWebhookOptions): WebhookSignatureHeaders {
+  checkNames(options, 'signWebhook()', ['eventId', 'body', 'secret', 'sentAt']);
+  const { eventId, body, secret, sentAt } = options;
   return signatureHeaders(readSecrets(secret), eventId, body, (sentAt ?? new Date()).getTime());
 }
 
@@ -145,6 +149,12 @@ function headerOf(headers: VerifyWebhookOptions['headers'], name: string): strin
 function plainHeader(headers: Readonly<Record<string, unknown>>, name: string): unknown {
   const written = Object.keys(headers ?? {}).find((key) => key.toLowerCase() === name);
   return written === undefined ? undefined : headers[written];
+}
+
+/** A misspelt `toleranceSeconds` would be the default one. */
+function checkNames(options: object, of: string, known: readonly string[]): void {
+  const unknown = unknownOption(options, known, of);
+  if (unknown !== undefined) throw badOption(unknown);
 }
 
 function unverified(detail: string): PostcommitError {

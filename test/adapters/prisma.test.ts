@@ -303,3 +303,13 @@ test('connectionOf() passes on what is beside the URL, and not what the URL says
     connection: { password: 'secret', ssl: { ca: 'ca' } },
   });
 });
+
+test('a misspelt option of fromPrisma() is refused', () => {
+  const options = { timeout: 5_000 };
+  expect(() => fromPrisma({} as never, options as never)).toThrow(
+    expect.objectContaining({
+      code: 'POSTCOMMIT_E_BAD_OPTION',
+      message: expect.stringContaining('fromPrisma() has no option timeout.'),
+    }),
+  );
+});

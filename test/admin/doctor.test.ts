@@ -356,6 +356,11 @@ describe('the doctor', () => {
 
   it('refuses what it does not know', async () => {
     const refused = { code: 'POSTCOMMIT_E_BAD_OPTION' };
+    const typo = { limit: { deadRowsMax: 1 } };
+    await expect(scene.admin.doctor(typo as never)).rejects.toMatchObject({
+      ...refused,
+      message: expect.stringContaining('doctor() has no option limit. Did you mean limits?'),
+    });
     await expect(scene.admin.doctor({ only: ['snapshot' as CheckName] })).rejects.toThrow('Did you mean snapshots?');
     await expect(scene.admin.doctor({ only: ['x' as CheckName] })).rejects.toMatchObject(refused);
     await expect(scene.admin.doctor({ limits: { snapshotMsMax: -1 } })).rejects.toMatchObject(refused);

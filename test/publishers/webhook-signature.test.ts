@@ -73,6 +73,19 @@ describe('signWebhook', () => {
 });
 
 describe('verifyWebhook', () => {
+  it('refuses a misspelt option, as signWebhook does', () => {
+    const headers = { ...signWebhook({ secret, eventId, body: 'x' }) };
+    const typo = { tolerance: 10 };
+    expect(() => verifyWebhook({ headers, body: 'x', secret, ...typo })).toThrow(
+      expect.objectContaining({
+        code: 'POSTCOMMIT_E_BAD_OPTION',
+        message: expect.stringContaining('verifyWebhook() has no option tolerance.'),
+      }),
+    );
+    const sent = { sendAt: new Date(0) };
+    expect(() => signWebhook({ secret, eventId, body: 'x', ...sent })).toThrow('Did you mean sentAt?');
+  });
+
   it('takes what was signed, as text or bytes, from any kind of headers', () => {
     const sentAt = secondsAgo(1);
     const signed = signWebhook({ secret, eventId, body: '{"a":"ü"}', sentAt });

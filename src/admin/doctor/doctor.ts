@@ -6,6 +6,7 @@ import { PostcommitError } from '../../errors.ts';
 import { quantity } from '../../format.ts';
 import { examineMigrations } from '../../outbox/examining/examine-migrations.ts';
 import { suggest } from '../../suggest.ts';
+import { checkOptionNames } from '../option-names.ts';
 import type { CheckInput, CheckName } from './checks.ts';
 import { checkNames, checks, usualChecks, withInboxOnly, withoutTables } from './checks.ts';
 import type { CheckFinding, Severity } from './finding.ts';
@@ -40,6 +41,7 @@ const findingsMax = 5;
 
 /** Runs the checks and returns their findings, worst first. Changes nothing. */
 export async function examine(db: Executor, schema: string, options: DoctorOptions = {}): Promise<Diagnosis> {
+  checkOptionNames(options, 'doctor', ['connectionString', 'connection', 'only', 'production', 'limits']);
   const wanted = checksOf(options);
   const { connectionString, connection } = options;
   const input: CheckInput = {
