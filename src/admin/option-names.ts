@@ -7,5 +7,8 @@ export function checkOptionNames(options: unknown, method: string, known: readon
     throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', `${method}() takes its options as an object.`);
   }
   const unknown = unknownOption(options, known, `${method}()`);
-  if (unknown !== undefined) throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', unknown);
+  if (unknown === undefined) return;
+  // The flag of the command line has the name that the audit shows, and the options another one.
+  const hint = 'why' in options && known.includes('reason') ? ' --why of the command line is the option reason.' : '';
+  throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', `${unknown}${hint}`);
 }

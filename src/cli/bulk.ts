@@ -113,7 +113,10 @@ export async function runBulk(
     if (inFlight > 0) throw new PostcommitError('POSTCOMMIT_E_EVENT_IN_FLIGHT');
     if (delivered > 0) throw new PostcommitError('POSTCOMMIT_E_ALREADY_DELIVERED');
     const hint = '`npx postcommit events <id>` shows its status.';
-    throw new PostcommitError('POSTCOMMIT_E_NOT_FOUND', `None of the ids is a ${noun}. ${hint}`);
+    throw new PostcommitError(
+      'POSTCOMMIT_E_NOT_FOUND',
+      `None of the ids is ${/^[aeiou]/.test(noun) ? 'an' : 'a'} ${noun}. ${hint}`,
+    );
   }
   output.show(result, () => {
     if (!interrupted) output.line(summary(count));

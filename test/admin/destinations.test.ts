@@ -174,6 +174,9 @@ describe('admin.pause and admin.resume', () => {
         code,
       });
     }
+    const flag = { why: 'cluster upgrade' };
+    await expect(scene.admin.pause('kafka', flag as PauseOptions)).rejects.toThrow('is the option reason');
+    expect(() => scene.admin.as({ by: 'ann', ...flag })).toThrow('is the option reason');
     expect(await stateOf('kafka')).toMatchObject({ state: 'up' });
     await scene.admin.pause('kafka', { reason: 'x'.repeat(500) });
     expect((await stateOf('kafka'))?.reason).toHaveLength(500);

@@ -409,6 +409,8 @@ describe('on the command line', () => {
     });
     const { stdout } = await here('events', second);
     expect(stdout).toMatch(/FAILED \(discarded\)/);
+    const gone = await here('events', 'cancel', second, '--yes');
+    expect(gone.stderr).toContain('None of the ids is an undelivered event.');
     expect(stdout).toMatch(/ann cancelled the event, as the database role \w+: wrong date\n/);
     expect(stdout).toContain('dead letter: cancelled by an operator');
     const json = await here('events', 'cancel', '--type', 'order.created', '--yes', '--json');

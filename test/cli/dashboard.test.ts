@@ -1,3 +1,4 @@
+import { type AddressInfo, createServer } from 'node:net';
 import { createInterface } from 'node:readline';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
@@ -41,6 +42,18 @@ it('refuses an address that others can reach, unless it has a token', async () =
     env: { ...env, POSTCOMMIT_DASHBOARD_TOKEN: 'short' },
   });
   expect([short.code, jsonError(short).code]).toEqual([2, 'POSTCOMMIT_E_BAD_OPTION']);
+});
+
+it('names the flag that takes another port when one is taken', async () => {
+  const taken = createServer();
+  onTestFinished(() => void taken.close());
+  await new Promise<void>((resolve) => taken.listen(0, '127.0.0.1', resolve));
+  const port = String((taken.address() as AddressInfo).port);
+  const refused = await runHere(['dashboard', '--port', port, '--json'], { env: { DATABASE_URL: db.url } });
+  expect(jsonError(refused)).toMatchObject({
+    code: 'POSTCOMMIT_E_CANNOT_LISTEN',
+    message: expect.stringContaining('--port names another one'),
+  });
 });
 
 it('serves the app and its API until it is stopped', async () => {

@@ -145,6 +145,7 @@ describe('mistakes on the command line', () => {
     [['events', '--status', 'sentt'], 'PENDING, PROCESSING, SENT, FAILED'],
     [['events', '--aggregate', ':42'], 'type:id'],
     [['events', '7', '--limit', '3'], '--limit is for lists'],
+    [['relay', '--in-flight-max', 'nope'], 'whole number from 1'],
     [['relay', '--poison', 'ignore'], 'Allowed choices are skip, block'],
     [['relay', '--log-level', 'loud'], 'Allowed choices are debug'],
     [['init', '--format', 'yaml'], 'Allowed choices are ts, js, json'],

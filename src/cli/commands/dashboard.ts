@@ -1,4 +1,5 @@
 import type { Command } from 'commander';
+import { PostcommitError } from '../../errors.ts';
 import { exitCodeOfSignal, StopSignals } from '../../process/stop-signals.ts';
 import { wholeNumber } from '../arguments.ts';
 import { contextOf, examples } from '../context.ts';
@@ -30,7 +31,7 @@ export function addDashboard(program: Command, terminal: Terminal): void {
       const { settings, output } = contextOf(self, terminal);
       const signals = new StopSignals();
       try {
-        const server = await startDashboard(settings, terminal, flags);
+        const server = await startDashboard(settings, terminal, flags).catch(nameFlag);
         output.show({ url: server.url }, () => output.line(`dashboard: ${server.url}`));
         const signal = await signals.first;
         await server.stop();
@@ -39,4 +40,16 @@ export function addDashboard(program: Command, terminal: Terminal): void {
         signals.close();
       }
     });
+}
+
+/** The error of a port that is taken says "use another port": with the flag that does. */
+function nameFlag(error: unknown): never {
+  if (!(error instanceof PostcommitError && error.code === 'POSTCOMMIT_E_CANNOT_LISTEN')) throw error;
+  throw new PostcommitError(
+    error.code,
+    `${error.detail} --port names another one, and --port 0 takes any that is free.`,
+    {
+      cause: error,
+    },
+  );
 }

@@ -60,6 +60,7 @@ type StopCause = { signal: StopSignal } | { outputError: PostcommitError } | { t
 
 const logLevels: (keyof Logger)[] = ['debug', 'info', 'warn', 'error'];
 const anyNumber = wholeNumber(0, 999_999_999);
+const fromOne = wholeNumber(1, 999_999_999);
 
 export function addRelay(program: Command, terminal: Terminal): void {
   program
@@ -75,7 +76,7 @@ export function addRelay(program: Command, terminal: Terminal): void {
     .option('--lease-ms <n>', 'how long the relay counts as alive without a heartbeat', anyNumber)
     .option('--blocked-max-ms <n>', 'a relay whose event loop is blocked for longer is taken over', anyNumber)
     .option('--deliver-timeout-ms <n>', 'a handler call that takes longer fails', anyNumber)
-    .option('--in-flight-max <n>', 'maximum events of the queue default in handlers at once', anyNumber)
+    .option('--in-flight-max <n>', 'maximum events of the queue default in handlers at once', fromOne)
     .option(
       '--queue <name=n>',
       'work this queue, with at most n of its events in handlers at once; repeat it for several queues (default: those of the config file, or default)',
