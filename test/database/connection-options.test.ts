@@ -1,6 +1,6 @@
 import { chown, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import pg from 'pg';
+import type pg from 'pg';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import type { ConnectionConfig, ConnectionOptions } from '../../src/database/connection-options.ts';
 import { resolveConnection } from '../../src/database/connection-options.ts';
@@ -12,6 +12,7 @@ import { migrate } from '../../src/index.ts';
 import { silentLogger } from '../../src/telemetry/logging.ts';
 import { testCertificate, testCertificateKey } from '../publishers/webhook-certificate.ts';
 import { startTestPostgres } from '../support/postgres-server.ts';
+import { quietPool } from '../support/quiet-pool.ts';
 import { until } from '../support/wait.ts';
 
 const url = 'postgres://db.example/shop';
@@ -83,7 +84,7 @@ describe('a connection config on a server', () => {
 
   beforeAll(async () => {
     server = await startTestPostgres();
-    admin = new pg.Pool({ connectionString: server.connectionString, max: 1 });
+    admin = quietPool(server.connectionString, { max: 1 });
     const { uid, gid } = await stat(server.dataDirectory);
     for (const [name, text] of [
       ['server.crt', testCertificate],
