@@ -6,7 +6,7 @@ import SummaryReporter from './test/support/summary-reporter.ts';
 const promises = 'test/{guarantees,faults}/**/*.test.ts';
 /** Those that take long: `npm run test:long`. */
 const long =
-  'test/faults/{advisory-locks,broker-outage,consumer-chaos,kafka-drain,partition-conversion,rabbitmq-exchange-deleted,relay-chaos,standby,transactional-handler-hundred}.test.ts';
+  'test/faults/{advisory-locks,broker-outage,consumer-chaos,kafka-drain,lagging-standby,partition-conversion,rabbitmq-exchange-deleted,relay-chaos,standby,transactional-handler-hundred}.test.ts';
 /** Those of `npm run test:long` that break nothing: they need a server that is slow to start. */
 const longParts = 'test/schema/{registry-pairs,confluent-json-registry}.test.ts';
 /** Those that need the packages of test/adapters. */

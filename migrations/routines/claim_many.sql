@@ -51,7 +51,8 @@
 -- - A paused queue. pause_queue() takes the lock `queue_lock` exclusively, so when it returns no claim that began before is
 --   still running, and every later one sees the pause: it is read in a statement after the one that took the lock. The lock is
 --   only tried: a claim during a pause_queue() finds nothing.
--- - A claim need not survive a server crash: the events are free again. So its commit does not wait for the disk.
+-- - A claim need not survive a server crash: the relay claims the events again (src/relay/lane/claim-keeper.ts), or they are free.
+--   So its commit does not wait for the disk.
 --
 -- An event returns at most as much text as the inline limit. A payload that exceeds it, alone or together with the headers, is
 -- left out, as are headers that exceed it alone. The relay loads them one by one before delivery

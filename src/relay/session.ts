@@ -132,7 +132,7 @@ export class RelaySession implements Service {
     });
     this.#settler = new Settler({
       ...options,
-      query: results.queryArrays,
+      query: (...statement) => this.#lanes.writeResult(...statement),
       onFlushed: meter && ((tookMs) => meter.flushed(tookMs)),
       onSettled: (entry, fenced, instead = entry) => {
         this.#lanes.settled(entry);
@@ -165,7 +165,7 @@ export class RelaySession implements Service {
     const batchSizes = options.handlers.all.map(({ batch }) => batch?.sizeMax ?? 0);
     this.#lanes = new QueueLanes({
       ...options,
-      db: claims,
+      connections: this.#connections,
       doorbell: this.#doorbell,
       gathering: batchSizes.reduce((sum, size) => sum + size, 0),
       stuck: () => this.#destinations.stuck,
@@ -184,6 +184,8 @@ export class RelaySession implements Service {
       onClaimed: (queue, rows, tookMs) => reporter.claimed(queue, rows, tookMs),
       onClaimEnded: () => this.#cancels.claimEnded(),
       onRefused: (refused) => this.#lease.refused(refused),
+      written: () => this.#settler.written(),
+      onClaimsLost: (gone) => this.#lease.giveUp(gone),
     });
 
     const leaseState = this.#leaseState;

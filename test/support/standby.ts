@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { chmod, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -15,6 +15,8 @@ export interface StandbyPair {
   url(database: string, order?: readonly EmbeddedPostgres[], parameters?: string): string;
   /** Waits until the standby has everything that the primary has committed. */
   caughtUp(): Promise<void>;
+  /** Ends replication: from now on the standby lacks what the primary commits. */
+  cutOff(): Promise<void>;
   /** Makes the standby a primary. */
   promote(): Promise<void>;
   close(): Promise<void>;
@@ -50,6 +52,13 @@ export async function startStandbyPair(version: 18 | 14): Promise<StandbyPair> {
       const [row] = await ask(primary, 'select pg_current_wal_lsn()::text as lsn');
       const replayed = `select from pg_last_wal_replay_lsn() as lsn where lsn >= '${row?.lsn}'`;
       await until(async () => (await ask(standby, replayed)).length > 0, { what: 'the standby has caught up' });
+    },
+    async cutOff() {
+      const rules = join(first, 'pg_hba.conf');
+      await writeFile(rules, `host replication all 127.0.0.1/32 reject\n${await readFile(rules, 'utf8')}`);
+      await ask(primary, 'select pg_reload_conf()');
+      const ended = 'select pg_terminate_backend(pid) from pg_stat_replication';
+      await until(async () => (await ask(primary, ended)).length === 0, { what: 'the standby is cut off' });
     },
     async promote() {
       await ask(standby, 'select pg_promote()');

@@ -50,6 +50,8 @@ export interface PollingLaneOptions {
   token: () => string | undefined;
   /** Every seq that the relay has claimed, in any lane. */
   knownSeqs: () => string[];
+  /** Whether the server is known to have what the relay has claimed. Waits for a connection. Default: it is. */
+  mayClaim?: (token: string) => Promise<boolean>;
   /** Whether the relay still has this token. */
   isCurrent: (token: string) => boolean;
   /** This relay claims an owed event only if it owes one of these targets. */
@@ -194,6 +196,7 @@ export class PollingLane implements Lane {
     if (token === undefined || limits === undefined || this.#state.is('stopped')) return undefined;
     const excluded = this.#options.slowKeys.excludedKeys(queue);
     const slowKeys = excluded instanceof Promise ? await excluded : excluded;
+    if ((await this.#options.mayClaim?.(token)) === false || this.#state.is('stopped')) return undefined;
     const exceptKeys = [...slowKeys, ...history.returnedKeys()];
     this.#noticeChange(token);
     const { dueMax } = limits;

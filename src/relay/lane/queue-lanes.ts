@@ -1,16 +1,30 @@
+import type { ArrayQuery } from '../../database/executor.ts';
 import type { ClaimedEvent } from '../event/claimed-event.ts';
 import type { SettleEntry } from '../settle/transition.ts';
 import type { Doorbell } from '../wake/doorbell.ts';
 import type { ClaimHistory } from './claim-history.ts';
+import type { ClaimKeeperOptions } from './claim-keeper.ts';
+import { ClaimKeeper } from './claim-keeper.ts';
 import { ClaimTurn } from './claim-turn.ts';
 import { EventBuffer } from './event-buffer.ts';
 import type { ClaimReport, Lane } from './lane.ts';
 import type { PollingLaneOptions } from './polling-lane.ts';
 import { PollingLane } from './polling-lane.ts';
 
-type PerQueue = 'queue' | 'doorbell' | 'buffer' | 'turn' | 'knownSeqs' | 'onKeyFreed' | 'history' | 'slowKeys';
+type PerQueue =
+  | 'queue'
+  | 'doorbell'
+  | 'buffer'
+  | 'turn'
+  | 'knownSeqs'
+  | 'onKeyFreed'
+  | 'history'
+  | 'slowKeys'
+  | 'db'
+  | 'mayClaim';
+type Keeping = Pick<ClaimKeeperOptions, 'connections' | 'written' | 'onClaimsLost'>;
 
-export interface QueueLanesOptions extends Omit<PollingLaneOptions, PerQueue> {
+export interface QueueLanesOptions extends Omit<PollingLaneOptions, PerQueue>, Keeping {
   /** The queues that the relay works, with the slots of each. */
   queues: ReadonlyMap<string, number>;
   /** Events of batches that gather: room for them, beside those in slots. */
@@ -45,10 +59,12 @@ export class QueueLanes implements Lane {
   readonly #all: readonly QueueLane[];
   readonly #options: QueueLanesOptions;
   readonly #turn: ClaimTurn;
+  readonly #keeper: ClaimKeeper;
 
   constructor(options: QueueLanesOptions) {
     this.#options = options;
     this.#turn = new ClaimTurn(options.onClaimEnded);
+    this.#keeper = new ClaimKeeper({ ...options, events: () => this.events() });
     this.#byQueue = new Map([...options.queues].map(([queue, slots]) => [queue, this.#create(queue, slots)]));
     this.#all = [...this.#byQueue.values()];
   }
@@ -70,6 +86,8 @@ export class QueueLanes implements Lane {
     });
     const lane: PollingLane = new PollingLane({
       ...options,
+      db: this.#keeper.db,
+      mayClaim: (token) => this.#keeper.mayClaim(token),
       queue,
       doorbell: options.doorbell.bell(queue),
       buffer,
@@ -87,7 +105,13 @@ export class QueueLanes implements Lane {
   }
 
   async stop(): Promise<void> {
+    this.#keeper.stop();
     await Promise.all(this.#all.map(({ lane }) => lane.stop()));
+  }
+
+  /** Writes results, on the connection for them. */
+  get writeResult(): ArrayQuery {
+    return this.#keeper.writeResult;
   }
 
   async claimOnce(): Promise<ClaimReport> {

@@ -49,6 +49,12 @@ export const glanceFromStartMs = 5_000;
 export const blockedPauseMs = 50;
 export const blockedPauseMsMax = 1_000;
 
+/**
+ * How long a relay claims nothing after a crash or a failover of the server, if there are other relays: they may have events
+ * in hand whose claims the server has lost.
+ */
+export const othersRegainMs = 2_000;
+
 /** How soon a lane claims again after another lane has claimed or settled what its own events may have waited for. */
 export const blockedRetryMs = 20;
 

@@ -30,7 +30,10 @@ export interface LeaseOptions {
   onRegistered: (token: string) => void;
   /** Whether the relay is being stopped: then it does not register again. */
   isStopping: () => boolean;
-  /** Another relay declared this one lost, and may have taken over. The relay registers again once this has resolved. */
+  /**
+   * Another relay declared this one lost and may have taken over, or the relay gives up. It registers again once this has
+   * resolved.
+   */
   onLost: (token: string) => Promise<void>;
   /** The lease was not renewed for almost its whole length: another relay may take over at any time. */
   onOverdue: () => void;
@@ -86,11 +89,20 @@ export class Lease implements Service {
 
   /** The database refused this token: the relay was declared lost, or its registration was lost in a failover. */
   refused(token: string): void {
+    this.#lose(token, false);
+  }
+
+  /** The database lacks what this token has claimed: deregisters it, so that what is left is free, and registers again. */
+  giveUp(token: string): void {
+    this.#lose(token, true);
+  }
+
+  #lose(token: string, isRegistered: boolean): void {
     if (token === '' || token !== this.#token) return;
     this.#token = '';
     clearTimeout(this.#overdue);
     this.#options.heartbeat.drop();
-    void this.#registerAgain(token);
+    void this.#registerAgain(token, isRegistered);
   }
 
   /** Deregisters: events the relay still owns are free immediately. Fails if the database does not respond. */
@@ -164,10 +176,12 @@ export class Lease implements Service {
     }
   }
 
-  async #registerAgain(lostToken: string): Promise<void> {
-    await this.#options.onLost(lostToken);
+  async #registerAgain(lostToken: string, isRegistered: boolean): Promise<void> {
+    const { onLost, db, schema } = this.#options;
+    await onLost(lostToken);
     while (this.#state === 'running' && !this.#options.isStopping()) {
       try {
+        if (isRegistered) await deregisterRelay(db, schema, lostToken);
         await this.#register();
         return;
       } catch {

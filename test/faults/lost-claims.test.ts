@@ -1,0 +1,105 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import type { EmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
+import { Gate } from '../support/gate.ts';
+import type { PostgresProxy } from '../support/postgres-proxy.ts';
+import { startTestPostgres } from '../support/postgres-server.ts';
+import { RelayScenario } from '../support/relay-scenario.ts';
+import { until } from '../support/wait.ts';
+
+/** A crash loses claims that are not on disk yet. Which ones is chance, so they are removed while no relay is connected. */
+describe('a server that has lost the last claims', () => {
+  let server: EmbeddedPostgres;
+  let scenario: RelayScenario;
+  let proxy: PostgresProxy;
+  beforeEach(async () => {
+    server = await startTestPostgres();
+    scenario = await RelayScenario.create({ serverUrl: server.connectionString });
+    proxy = await scenario.proxy();
+  });
+  afterEach(async () => {
+    await scenario.close();
+    await server.stop();
+  });
+
+  const url = () => proxy.url(scenario.db.url);
+  const calls = (phase: 'begin' | 'end') => scenario.journal.read().filter((entry) => entry.phase === phase).length;
+
+  async function crash(...changes: string[]): Promise<void> {
+    proxy.refuse();
+    await server.restart('immediate');
+    for (const change of changes) {
+      await until(
+        () =>
+          scenario.db.query(change).then(
+            () => true,
+            () => false,
+          ),
+        { what: 'the server is up' },
+      );
+    }
+  }
+
+  test('after a crash: live relays keep what they deliver, and deliver nothing twice', async () => {
+    const relays = await Promise.all(['a', 'b'].map((name) => scenario.relay(name, { connectionString: url() })));
+    const keys = Array.from({ length: 12 }, (_, n) => `k${n}`);
+    // Half of the first ones end while the server is down, the others when it is up again.
+    await scenario.emit(
+      keys.map((aggregateId, n) => ({ aggregateId, script: { workMs: n % 2 === 0 ? 1_000 : 9_000 } })),
+    );
+    await scenario.emit(keys.map((aggregateId) => ({ aggregateId })));
+    await until(() => calls('begin') === keys.length, { what: 'the first of each key is begun' });
+    const tokens = relays.map((relay) => relay.stats().token);
+    await crash('update postcommit.outbox_queue set claimed_by = null');
+    await until(() => calls('end') === keys.length / 2, { what: 'half of them have ended' });
+    proxy.accept();
+    await scenario.drained();
+    expect(await scenario.findings()).toEqual({ lost: [], orderViolations: [], overlaps: [], duplicates: 0 });
+    expect(relays.map((relay) => relay.stats().token)).toEqual(tokens);
+  });
+
+  test('and events: results of these settle no new event that has the same seq', async () => {
+    const gates = { old: new Gate(), new: new Gate() };
+    const count = 20;
+    const begun = new Map<string, number>();
+    const relay = await scenario.relay('one', {
+      connectionString: url(),
+      retry: { delaysMs: [100] },
+      handlers: {
+        scripted: {
+          see: async ({ id, aggregate }) => {
+            const attempt = (begun.get(id) ?? 0) + 1;
+            begun.set(id, attempt);
+            await gates[aggregate.id as 'old' | 'new'].opened;
+            if (aggregate.id === 'new' && attempt === 1) throw new Error('the first attempt fails');
+          },
+        },
+      },
+    });
+    const { token } = relay.stats();
+    const seqs = async (ids: string[]) =>
+      (await scenario.db.query('select seq from postcommit.outbox_events where id = any ($1) order by seq', [ids])).map(
+        ({ seq }) => seq,
+      );
+    const emit = (aggregateId: string) =>
+      scenario.emit(Array.from({ length: count }, () => ({ aggregateId, key: null })));
+    const oldSeqs = await seqs(await emit('old'));
+    await until(() => begun.size === count, { what: 'handlers of the old events are at work' });
+    await crash(
+      'delete from postcommit.outbox_queue',
+      'delete from postcommit.outbox_events',
+      `select setval(pg_get_serial_sequence('postcommit.outbox_events', 'seq'), 1, false)`,
+    );
+    const ids = await emit('new');
+    expect(await seqs(ids)).toEqual(oldSeqs);
+    proxy.accept();
+    await until(() => begun.size === 2 * count, { what: 'handlers of the new events are at work' });
+    gates.old.open();
+    await until(() => relay.stats().inFlight === count, { what: 'handlers of the old events have ended' });
+    await sleep(500); // Time to write their results, which takes milliseconds.
+    gates.new.open();
+    await scenario.drained();
+    expect(ids.map((id) => begun.get(id))).toEqual(ids.map(() => 2));
+    expect(relay.stats().token).not.toBe(token);
+  });
+});
