@@ -3,17 +3,25 @@ import { aloneWaitMs } from './tuning.ts';
 
 export interface AloneQueueOptions {
   now: () => number;
-  /** The first event has waited long enough for deliveries in flight. */
+  /** The first event has waited long enough for deliveries in flight, or for others to start after the last trial. */
   onOverdue: () => void;
 }
 
-/** Prime suspects (suspicion.ts): they start when nothing else is in flight, and nothing else starts meanwhile. */
+/**
+ * Prime suspects (suspicion.ts): they start when nothing else is in flight, and nothing else starts meanwhile. After a trial others
+ * may start for as long as it took: ten suspects that work for long must not stop the relay ten times as long.
+ */
 export class AloneQueue {
   readonly #options: AloneQueueOptions;
   #events: ClaimedEvent[] = [];
   /** Since when the first of them waits for deliveries in flight. */
   #since: number | undefined;
   #timer: NodeJS.Timeout | undefined;
+  /** When the last trial was started. */
+  #startedAt = 0;
+  /** Until then, others may start. */
+  #restUntil = 0;
+  #restTimer: NodeJS.Timeout | undefined;
 
   constructor(options: AloneQueueOptions) {
     this.#options = options;
@@ -21,6 +29,24 @@ export class AloneQueue {
 
   get isEmpty(): boolean {
     return this.#events.length === 0;
+  }
+
+  /** Whether there is one, and it is its turn. */
+  get isDue(): boolean {
+    return !this.isEmpty && this.#options.now() >= this.#restUntil;
+  }
+
+  /** A trial has ended. */
+  rest(): void {
+    const now = this.#options.now();
+    this.endRest();
+    this.#restUntil = now + (now - this.#startedAt);
+    this.#restTimer = setTimeout(() => this.#options.onOverdue(), this.#restUntil - now).unref();
+  }
+
+  endRest(): void {
+    this.#restUntil = 0;
+    clearTimeout(this.#restTimer);
   }
 
   push(event: ClaimedEvent): void {
@@ -39,6 +65,7 @@ export class AloneQueue {
       return undefined;
     }
     this.#since = undefined;
+    this.#startedAt = this.#options.now();
     return this.#events.shift();
   }
 

@@ -286,10 +286,15 @@ export class Dispatcher {
   #pump(): void {
     if (this.#pumping) return;
     this.#pumping = true;
-    while (!this.#isTrial && (this.#fronts.alone.isEmpty || !this.#startAlone())) {
+    const { alone } = this.#fronts;
+    while (!this.#isTrial && (!alone.isDue || !this.#startAlone())) {
       const free = this.#fronts.unlimited.shift();
       const event = free ?? this.#slots.shift();
-      if (event === undefined) break;
+      if (event === undefined) {
+        if (alone.isEmpty || this.inFlight > 0) break;
+        alone.endRest();
+        continue;
+      }
       if (this.#mustLoad(event)) {
         this.#load(event);
         continue;
@@ -306,9 +311,11 @@ export class Dispatcher {
     const event = this.#fronts.alone.next(this.inFlight);
     if (event === undefined) return true;
     if (this.inFlight > 0) {
-      // A delivery takes long: the relay must not stall for a suspect.
-      this.#slots.of(event).waiting--;
-      this.#finish(event, { kind: 'released', done: event.done, delayMs: postponeMs });
+      // A delivery takes long: the relay must not stall for suspects, for one after the other least of all.
+      for (const suspect of [event, ...this.#fronts.alone.drain()]) {
+        this.#slots.of(suspect).waiting--;
+        this.#finish(suspect, { kind: 'released', done: suspect.done, delayMs: postponeMs });
+      }
       return false;
     }
     this.#isTrial = true;
@@ -326,6 +333,7 @@ export class Dispatcher {
     const generation = this.#generation;
     const done = (outcome: EventOutcome) => {
       slots.inFlight--;
+      if (this.#isTrial) this.#fronts.alone.rest();
       this.#isTrial = false; // While there is a trial, nothing else is in flight.
       if (takesSlot) slots.taken--;
       if (generation === this.#generation) this.#finish(event, outcome);
