@@ -193,8 +193,9 @@ begin
     select json_object_agg(c.seq, s.destinations) as destinations
       from claimed c cross join lateral (
         select array_agg(d.destination) as destinations from :"schema".outbox_destinations d
-         where exists (select from :"schema".outbox_shelf h
-                        where h.key = c.key and h.destination = d.destination and h.seq < c.seq)
+         -- A scalar subquery: EXISTS becomes a join, which reads all rows of a key, and one may have a hundred thousand.
+         where (select true from :"schema".outbox_shelf h
+                 where h.key = c.key and h.destination = d.destination and h.seq < c.seq limit 1)
       ) s
      where (select exists (select from :"schema".outbox_shelf)) and s.destinations is not null
   )

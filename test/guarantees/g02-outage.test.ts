@@ -64,7 +64,7 @@ describe('G2 nothing lost: a connection breaks and the relay lives', () => {
       const waiting = async (count: number) => {
         const [{ n }] = await scenario.db.query(
           `select count(*)::integer as n from pg_stat_activity
-            where datname = current_database() and query ~ '[.]claim_(one|next|many)[(]' and wait_event_type = 'Lock'`,
+            where datname = current_database() and query ~ '[.]claim_(one|next|many)[(]|with mine as' and wait_event_type = 'Lock'`,
         );
         return n >= count;
       };

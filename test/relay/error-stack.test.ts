@@ -8,8 +8,11 @@ const stackOfFailure = (thrown: unknown) => {
 };
 
 test('the stack of what a handler threw is limited, and a long message does not push its frames out', () => {
-  const error = new TypeError('cannot read email');
-  expect(stackOfFailure(error)).toBe(error.stack?.slice(0, 2_000));
+  // How long a stack is depends on where the project is.
+  const error = Object.assign(new TypeError('cannot read email'), {
+    stack: 'TypeError: cannot read email\n    at a.ts:1:1',
+  });
+  expect(stackOfFailure(error)).toBe(error.stack);
   const long = stackOfFailure(new Error('x'.repeat(1_000_000))) ?? '';
   expect(long).toMatch(/^Error: x+\.\.\.\n {4}at .*error-stack\.test/);
   expect(long.length).toBeLessThan(2_010);
