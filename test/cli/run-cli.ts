@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
-import { builtModule } from '../support/built-package.ts';
+import { builtModule } from '../../scripts/built-package.ts';
 import { within } from '../support/wait.ts';
 
 export interface CliResult {

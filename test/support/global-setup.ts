@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import pg from 'pg';
 import type { TestProject } from 'vitest/node';
+import { buildPackage } from '../../scripts/built-package.ts';
 import { services } from '../../services/registry.ts';
 import type { ServiceName } from '../../services/service.ts';
 import { NotAvailable } from '../../services/service.ts';
@@ -34,9 +35,12 @@ export default async function setup(project: TestProject): Promise<() => Promise
   const given = process.env.POSTCOMMIT_TEST_DATABASE_URL;
   const fetching = fetchServices();
   const settings = { wal_level: 'logical', max_connections: '200' };
-  const [server, oldServer] = given
+  const starting = given
     ? []
-    : await Promise.all([startTestPostgres({ version: 18, settings }), startTestPostgres({ version: 14, settings })]);
+    : [startTestPostgres({ version: 18, settings }), startTestPostgres({ version: 14, settings })];
+  // Here, so that no test's timeout has a build in it.
+  buildPackage();
+  const [server, oldServer] = await Promise.all(starting);
   const serverUrl = server?.connectionString ?? given ?? '';
   const version = await serverVersion(serverUrl);
   recordServer(`PostgreSQL ${version}`);
