@@ -3,7 +3,7 @@ import type { UnknownVersions } from '../catalogue/upcast.ts';
 import type { InboxConsumer } from '../inbox/inbox.ts';
 import { type OptionReader, readOptions } from '../publishers/publisher-options.ts';
 import { type ResolvedRetry, type RetryPolicy, resolveRetry } from '../relay/event/backoff.ts';
-import { guardedLogger, type Logger, stderrLogger } from '../telemetry/logging.ts';
+import { type Logger, resolveLogger } from '../telemetry/logging.ts';
 import type { EventToConsume } from './newest-event.ts';
 
 /** The second argument of a handler. */
@@ -47,8 +47,8 @@ export interface CommonConsumerOptions {
    * `stats()`. They are processed all the same. It remembers the last 10,000 keys. Default `false`.
    */
   checkSequence?: boolean;
-  /** Receives the log. A pino logger fits. Default: warnings and errors on standard error, as JSON. */
-  logger?: Logger;
+  /** Receives the log. A pino logger fits. `false`: nowhere. Default: warnings and errors on standard error, as JSON. */
+  logger?: Logger | false;
 }
 
 /** The handler, and whether each event is processed once. */
@@ -152,7 +152,7 @@ export function resolveConsumerOptions(
     timeoutMs: whole('timeoutMs', defaults.timeoutMs ?? 30_000, 1, hourMs),
     stopTimeoutMs: whole('stopTimeoutMs', 10_000, 0, hourMs),
     checkSequence: flag('checkSequence', false),
-    logger: guardedLogger(options.logger ?? stderrLogger),
+    logger: resolveLogger(options.logger, fail),
   };
 }
 

@@ -225,8 +225,12 @@ export class Intake {
           await untilAborted(Promise.resolve(delivery.deadLetter({ error, reason, attempts })), abandoned);
           break;
         } catch (failure) {
-          this.warn('dead letter not accepted, retrying', inLog({ ...facts, failure: errorText(failure) }));
-          if (ending.signal.aborted) {
+          const isEnding = ending.signal.aborted;
+          const what = isEnding
+            ? 'dead letter not accepted, message left to the broker'
+            : 'dead letter not accepted, retrying';
+          this.warn(what, inLog({ ...facts, failure: errorText(failure) }));
+          if (isEnding) {
             this.counters.released++;
             return { kind: 'released' };
           }

@@ -14,7 +14,7 @@ import { createMetrics, type Metrics } from '../metrics/metrics.ts';
 import { inlineBytesMax } from '../outbox/delivering/load-payload.ts';
 import { didYouMean, unknownOption } from '../suggest.ts';
 import type { Logger } from '../telemetry/logging.ts';
-import { guardedLogger, silentLogger, stderrLogger } from '../telemetry/logging.ts';
+import { resolveLogger } from '../telemetry/logging.ts';
 import type { Destinations } from './deliver/destinations/destination-options.ts';
 import { resolveDestinations } from './deliver/destinations/destination-options.ts';
 import { isPattern } from './deliver/handler-index.ts';
@@ -276,7 +276,7 @@ export function resolveOptions(given: RelayOptions) {
     stopTimeoutMs: whole('stopTimeoutMs', 10_000, 0, 3_600_000),
     maintenance: resolveMaintenance(given.maintenance),
     schedules: resolveSchedules(given.schedules, given.events),
-    logger: resolveLogger(given.logger),
+    logger: resolveRelayLogger(given.logger),
     metrics: checkMetrics(given.metrics) ?? (given.http === undefined ? undefined : createMetrics()),
     http: resolveHttp(given.http),
   };
@@ -332,13 +332,8 @@ function checkFlag(name: string, value: unknown): boolean {
   throw fail(`${name} must be true or false. Got ${shown(value)}.`);
 }
 
-export function resolveLogger(given: Logger | false | undefined): Logger {
-  const logger = given === false ? silentLogger : (given ?? stderrLogger);
-  for (const level of ['debug', 'info', 'warn', 'error'] as const) {
-    if (typeof logger?.[level] !== 'function')
-      throw fail(`logger must be false, or have a function ${level}, as pino's has.`);
-  }
-  return guardedLogger(logger);
+export function resolveRelayLogger(given: Logger | false | undefined): Logger {
+  return resolveLogger(given, fail);
 }
 
 function checkMetrics(metrics: Metrics | undefined): Metrics | undefined {

@@ -51,12 +51,22 @@ export function jsonLogger(write: (line: string) => void, minimum: keyof Logger 
  */
 export const stderrLogger: Logger = jsonLogger((line) => console.error(redact(line.trimEnd())), 'warn');
 
+/** The logger to use for this option, safe to call anywhere: `false` logs nowhere. `fail` makes the error of a value that is not a logger. */
+export function resolveLogger(given: Logger | false | undefined, fail: (detail: string) => Error): Logger {
+  const logger = given === false ? silentLogger : (given ?? stderrLogger);
+  for (const level of ['debug', 'info', 'warn', 'error'] as const) {
+    if (typeof logger?.[level] !== 'function')
+      throw fail(`logger must be false, or have a function ${level}, as pino's has.`);
+  }
+  return guardedLogger(logger);
+}
+
 /**
  * The same logger, safe to call anywhere: what it throws, and the rejection of a promise that it returns, changes nothing. The relay
  * logs between the steps of a delivery, so one throw, e.g. of a transport whose thread has ended, stopped a lane or left events
  * claimed. Standard error is told, at most once in ten seconds.
  */
-export function guardedLogger(logger: Logger): Logger {
+function guardedLogger(logger: Logger): Logger {
   const log = new SparseLog();
   const report = (error: unknown) =>
     log.say('logger', (suppressed) => {

@@ -1,4 +1,4 @@
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import { consumeKafka, type KafkaBatchPayload, type KafkaConsumerOptions } from '../../src/publishers/kafka.ts';
 import { deferred, until, within } from '../support/wait.ts';
 import { silent } from './consumer-suite.ts';
@@ -35,6 +35,12 @@ function holdingProducer() {
   return { producer: { send }, sent, calls: () => calls };
 }
 
+/** The answer of a broker that refuses what was sent. */
+function refuse(sent: Promise<unknown>): Promise<never> {
+  sent.catch(() => {}); // It is not waited for.
+  return Promise.reject(new Error('not the leader'));
+}
+
 const common = { logger: silent, stopTimeoutMs: 50, handle() {} };
 
 describe('a dead letter that the producer neither takes nor refuses', () => {
@@ -48,6 +54,34 @@ describe('a dead letter that the producer neither takes nor refuses', () => {
     await batch;
     expect(resolved).toEqual([]);
     expect(orders.stats()).toMatchObject({ state: 'idle', inFlight: 0, waiting: 0, released: 1, deadLettered: 0 });
+  });
+
+  test('the log says which refusal is tried again, and which leaves the message to the broker', async () => {
+    const { producer, sent, calls } = holdingProducer();
+    const warnings: string[] = [];
+    const logger = { ...silent, warn: (_fields: object, message: string) => void warnings.push(message) };
+    const orders = consumeKafka({
+      ...common,
+      logger,
+      stopTimeoutMs: 30_000,
+      deadLetter: {
+        producer: { send: () => (calls() === 0 ? refuse(producer.send()) : producer.send()) },
+        topic: 'dead',
+      },
+    });
+    const { payload, resolved } = unreadable(1);
+    const batch = orders.eachBatch(payload);
+    await until(() => calls() === 2, { what: 'it is sent again' });
+    const stopped = orders.stop();
+    await until(() => orders.stats().state === 'stopping', { what: 'it is stopping' });
+    sent.reject(new Error('the topic does not exist'));
+    await within(stopped, { what: 'the consumer has stopped' });
+    await batch;
+    expect(resolved).toEqual([]);
+    expect(warnings).toEqual([
+      'dead letter not accepted, retrying',
+      'dead letter not accepted, message left to the broker',
+    ]);
   });
 
   test('is not sent any more when its turn comes after that', async () => {
@@ -105,5 +139,37 @@ describe('a dead letter that the producer neither takes nor refuses', () => {
     await within(orders.stop(), { what: 'the consumer has stopped' });
     await batch;
     expect(orders.stats()).toMatchObject({ inFlight: 0, released: 1, deadLettered: 0 });
+  });
+});
+
+describe('the logger of a consumer', () => {
+  test('is checked when the consumer is made', () => {
+    const wrong = (logger: object) => () =>
+      consumeKafka({ ...common, deadLetter: 'skip', logger: logger as typeof silent });
+    expect(wrong({ warn() {} })).toThrow("logger must be false, or have a function debug, as pino's has.");
+    expect(wrong({ ...silent, error: 1 })).toThrow('logger must be false, or have a function error');
+  });
+
+  test('false: nothing is written, also not to standard error', async () => {
+    const written = vi.spyOn(console, 'error').mockImplementation(() => {});
+    try {
+      const consumeOne = async (logger?: false) => {
+        const { producer, sent } = holdingProducer();
+        sent.resolve();
+        const orders = consumeKafka({
+          handle() {},
+          deadLetter: { producer, topic: 'dead' },
+          ...(logger === false && { logger }),
+        });
+        await orders.eachBatch(unreadable(1).payload);
+        expect(orders.stats()).toMatchObject({ deadLettered: 1 });
+      };
+      await consumeOne(false);
+      expect(written).not.toHaveBeenCalled();
+      await consumeOne();
+      expect(written).toHaveBeenCalledOnce();
+    } finally {
+      written.mockRestore();
+    }
   });
 });

@@ -6,7 +6,7 @@ import { createMetrics, type Metrics } from '../../metrics/metrics.ts';
 import { OutputWatch } from '../../process/output-watch.ts';
 import { exitCodeOfSignal, type StopSignal, StopSignals } from '../../process/stop-signals.ts';
 import type { RelayOptions } from '../../relay/options.ts';
-import { resolveLogger } from '../../relay/options.ts';
+import { resolveRelayLogger } from '../../relay/options.ts';
 import type { Relay } from '../../relay/relay.ts';
 import { createRelay } from '../../relay/relay.ts';
 import { RelayGroup } from '../../relay/relay-group.ts';
@@ -144,7 +144,7 @@ async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
     // With --once --json, stdout gets one JSON document: the result.
     const logStream = once && output.json ? terminal.stderr : terminal.stdout;
     const format = pretty ? prettyLine(wantsColour(logStream, terminal.env)) : jsonLine;
-    const logger = resolveLogger(
+    const logger = resolveRelayLogger(
       found.config.logger ?? lineLogger(format, (line) => logStream.write(redact(line)), logLevel),
     );
     const relay =
