@@ -89,7 +89,7 @@ interface BulkWords {
 
 /**
  * Runs a bulk operation and prints how many events it changed. Exit code 1 if ids were given and none of them could be
- * changed, a relay had claimed one of them, or one of them to be cancelled was delivered. Conditions that match nothing are no error.
+ * changed, a relay had claimed one of them, or one of them to be cancelled was delivered. Conditions that match nothing are not an error.
  */
 export async function runBulk(
   context: Context,

@@ -19,7 +19,7 @@ Exit codes:
   1  the operation failed, a threshold is exceeded, or a schema change breaks consumers
   2  usage error: unknown option or command, invalid config file, a dashboard open to everyone
   3  the database is unreachable, refused the connection, denied a privilege, or is a standby
-  4  the outbox tables are missing, too old or too new, or their sequence is behind: run \`postcommit migrate\`
+  4  the outbox tables are missing, too old or too new, or their sequence is behind: run \`npx postcommit migrate\`
   5  \`postcommit doctor\` has a critical finding (4 if the tables do not match this version)
   6  the schema registry is unreachable, or refused the request
   129, 130  interrupted by a signal; completed changes are kept`;

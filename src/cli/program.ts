@@ -61,7 +61,10 @@ export function createProgram(terminal: Terminal): Command {
     .addHelpText(
       'after',
       examples(
-        ['write a config file, create the tables, start a relay', 'init && postcommit migrate && postcommit relay'],
+        [
+          'write a config file, create the tables, start a relay',
+          'init && npx postcommit migrate && npx postcommit relay',
+        ],
         ['show backlog, dead letters, destinations and relays', 'status'],
         ['show one event with its history', 'events 0198c0de-7a5b-7c3d-9e1f-2a3b4c5d6e7f'],
       ),

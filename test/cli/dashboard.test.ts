@@ -52,8 +52,18 @@ it('names the flag that takes another port when one is taken', async () => {
   const refused = await runHere(['dashboard', '--port', port, '--json'], { env: { DATABASE_URL: db.url } });
   expect(jsonError(refused)).toMatchObject({
     code: 'POSTCOMMIT_E_CANNOT_LISTEN',
-    message: expect.stringContaining('--port names another one'),
+    message: expect.stringContaining('Choose another port with --port'),
   });
+});
+
+it('gives no advice about ports when the address is not of this machine', async () => {
+  const refused = await runHere(['dashboard', '--host', '192.0.2.1', '--port', '0', '--json'], {
+    env: { DATABASE_URL: db.url, POSTCOMMIT_DASHBOARD_TOKEN: 'a token of sixteen characters or more' },
+  });
+  const { code, message } = jsonError(refused);
+  expect(code).toBe('POSTCOMMIT_E_CANNOT_LISTEN');
+  expect(message).toContain('EADDRNOTAVAIL');
+  expect(message).not.toContain('--port');
 });
 
 it('serves the app and its API until it is stopped', async () => {

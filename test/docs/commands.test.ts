@@ -19,12 +19,17 @@ const program = createProgram({
 /** Command lines of a page: lines of code blocks, and code in a sentence. Only `npx postcommit …` is meant to be copied. */
 function commandLines(page: string): { line: string; isComplete: boolean }[] {
   const text = readFileSync(new URL(page, root), 'utf8');
-  const inBlocks = [...text.matchAll(/^ *(?:\$ )?(npx postcommit .*)$/gm)].map(([, line]) => line as string);
+  const inBlocks = [...blocksOf(text).matchAll(/^ *(?:\$ )?(npx postcommit .*)$/gm)].map(([, line]) => line as string);
   const inSentences = [...text.matchAll(/`((?:npx )?postcommit [^`\n]+)`/g)].map(([, line]) => line as string);
   return [...inBlocks, ...inSentences].map((line) => ({
     line: line.replace(/^npx /, ''),
     isComplete: line.startsWith('npx '),
   }));
+}
+
+/** The code blocks of a page. */
+function blocksOf(text: string): string {
+  return [...text.matchAll(/^ *```.*\n([\s\S]*?)^ *```/gm)].map(([, block]) => block).join('\n');
 }
 
 /** Says what is wrong with a command line, by what the command line itself declares. */
@@ -87,6 +92,15 @@ test('every command of the docs exists, with its options, and those to copy are 
     return mistake === undefined ? [] : [`${page}: ${line}: ${mistake}`];
   });
   expect(mistakes).toEqual([]);
+});
+
+test('what is to be copied starts with npx: the package is not installed globally', () => {
+  const bare = pages.flatMap((page) =>
+    [...blocksOf(readFileSync(new URL(page, root), 'utf8')).matchAll(/^ *(?:\$ )?(postcommit [a-z].*)$/gm)].map(
+      ([, line]) => `${page}: ${line}`,
+    ),
+  );
+  expect(bare).toEqual([]);
 });
 
 test.each([

@@ -92,7 +92,7 @@ function bounded(findings: CheckFinding[], check: CheckName): CheckFinding[] {
   const more = sorted.slice(findingsMax);
   if (more.length === 0) return sorted;
   const what = `${quantity(more.length, 'more finding')} of this check`;
-  const fix = `fix the findings above, then run: postcommit doctor --only ${check}`;
+  const fix = `fix the findings above, then run: npx postcommit doctor --only ${check}`;
   return [...sorted.slice(0, findingsMax), { severity: worstOf(more), what, fix }];
 }
 

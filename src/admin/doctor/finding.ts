@@ -14,7 +14,7 @@ export interface CheckFinding {
   what: string;
   /** Why it matters. */
   consequence?: string;
-  /** The command that fixes it: SQL, or one of `postcommit`. */
+  /** What fixes it: SQL, a command to copy (`npx postcommit ...`), or one sentence. */
   fix?: string;
 }
 

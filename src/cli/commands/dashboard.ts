@@ -42,14 +42,11 @@ export function addDashboard(program: Command, terminal: Terminal): void {
     });
 }
 
-/** The error of a port that is taken says "use another port": with the flag that does. */
+/** The error of a port that is taken names the flag that chooses another one. */
 function nameFlag(error: unknown): never {
-  if (!(error instanceof PostcommitError && error.code === 'POSTCOMMIT_E_CANNOT_LISTEN')) throw error;
-  throw new PostcommitError(
-    error.code,
-    `${error.detail} --port names another one, and --port 0 takes any that is free.`,
-    {
-      cause: error,
-    },
-  );
+  if (!(error instanceof PostcommitError) || (error.cause as NodeJS.ErrnoException | undefined)?.code !== 'EADDRINUSE')
+    throw error;
+  throw new PostcommitError(error.code, `${error.detail} Choose another port with --port; --port 0 takes a free one.`, {
+    cause: error,
+  });
 }

@@ -172,6 +172,7 @@ function print(
     output.line('then accept it: npx postcommit schema check --update');
   } else {
     output.line(paint.green('no change breaks consumers'));
-    if (isStale) output.line(`${schemaFileName} is out of date. Record the changes: postcommit schema check --update`);
+    if (isStale)
+      output.line(`${schemaFileName} is out of date. Record the changes: npx postcommit schema check --update`);
   }
 }
