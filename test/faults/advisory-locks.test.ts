@@ -17,6 +17,7 @@ const lockOf = {
   prune: `hashtextextended('postcommit.prune.postcommit', 42)`,
   partitions: `hashtextextended('postcommit.partitions', ${salt})`,
   unshelve: `hashtextextended('postcommit.unshelve', ${salt})`,
+  queue: (name: string) => `postcommit.queue_lock('${name}')`,
   migrate: `hashtextextended('postcommit.migrate.postcommit', 42)`,
   key: (id: string) => `postcommit.key_hash('thing', '${id}', null) # ${salt}`,
   relay: (token: string) => `1886352483 + 2097152 + (${salt} & 1048575)::integer, hashint8(${token})`,
@@ -170,6 +171,14 @@ describe.each([18, 14] as const)('a foreign session that holds an advisory lock,
     expect(delivered).toEqual(['1']);
     await release();
     await outbox.admin.forget('gone');
+  });
+
+  test('of a queue: pausing it fails in time', async () => {
+    await take(lockOf.queue('default'));
+    await expectBounded(10_000, () => outbox.admin.pauseQueue('default'), timedOut);
+    await expectNamed('a queue');
+    await release();
+    await outbox.admin.pauseQueue('default');
   });
 
   test('of migrations: migrate fails in time', async () => {
