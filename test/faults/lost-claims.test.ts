@@ -1,10 +1,10 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { EmbeddedPostgres } from '../../src/embedded/postgres-server.ts';
 import { Gate } from '../support/gate.ts';
 import type { PostgresProxy } from '../support/postgres-proxy.ts';
 import { startTestPostgres } from '../support/postgres-server.ts';
 import { RelayScenario } from '../support/relay-scenario.ts';
+import { scriptedHandler } from '../support/scripted-handler.ts';
 import { until } from '../support/wait.ts';
 
 /** A crash loses claims that are not on disk yet. Which ones is chance, so they are removed while no relay is connected. */
@@ -41,18 +41,25 @@ describe('a server that has lost the last claims', () => {
   }
 
   test('after a crash: live relays keep what they deliver, and deliver nothing twice', async () => {
-    const relays = await Promise.all(['a', 'b'].map((name) => scenario.relay(name, { connectionString: url() })));
-    const keys = Array.from({ length: 12 }, (_, n) => `k${n}`);
-    // Half of the first ones end while the server is down, the others when it is up again.
-    await scenario.emit(
-      keys.map((aggregateId, n) => ({ aggregateId, script: { workMs: n % 2 === 0 ? 1_000 : 9_000 } })),
+    // Half of the first events end while the server is down, the others when it is up again.
+    const gates = { even: new Gate(), odd: new Gate() };
+    const gateOf = (key: string) => gates[Number(key.slice(1)) % 2 === 0 ? 'even' : 'odd'];
+    const relays = await Promise.all(
+      ['a', 'b'].map((name) => {
+        const script = scriptedHandler(scenario.journal, name, ({ aggregate }) => gateOf(aggregate.id).opened);
+        return scenario.relay(name, { connectionString: url(), handlers: { scripted: { script } } });
+      }),
     );
-    await scenario.emit(keys.map((aggregateId) => ({ aggregateId })));
+    const keys = Array.from({ length: 12 }, (_, n) => `k${n}`);
+    for (let round = 0; round < 2; round++) await scenario.emit(keys.map((aggregateId) => ({ aggregateId })));
     await until(() => calls('begin') === keys.length, { what: 'the first of each key is begun' });
     const tokens = relays.map((relay) => relay.stats().token);
     await crash('update postcommit.outbox_queue set claimed_by = null');
+    gates.even.open();
     await until(() => calls('end') === keys.length / 2, { what: 'half of them have ended' });
     proxy.accept();
+    await until(() => calls('end') === keys.length, { what: 'the events behind them are delivered' });
+    gates.odd.open();
     await scenario.drained();
     expect(await scenario.findings()).toEqual({ lost: [], orderViolations: [], overlaps: [], duplicates: 0 });
     expect(relays.map((relay) => relay.stats().token)).toEqual(tokens);
@@ -70,7 +77,7 @@ describe('a server that has lost the last claims', () => {
           see: async ({ id, aggregate }) => {
             const attempt = (begun.get(id) ?? 0) + 1;
             begun.set(id, attempt);
-            await gates[aggregate.id as 'old' | 'new'].opened;
+            await (aggregate.id === 'old' || aggregate.id === 'new' ? gates[aggregate.id].opened : undefined);
             if (aggregate.id === 'new' && attempt === 1) throw new Error('the first attempt fails');
           },
         },
@@ -81,8 +88,15 @@ describe('a server that has lost the last claims', () => {
       (await scenario.db.query('select seq from postcommit.outbox_events where id = any ($1) order by seq', [ids])).map(
         ({ seq }) => seq,
       );
-    const emit = (aggregateId: string) =>
-      scenario.emit(Array.from({ length: count }, () => ({ aggregateId, key: null })));
+    const emit = (aggregateId: string, length = count) =>
+      scenario.emit(Array.from({ length }, () => ({ aggregateId, key: null })));
+    const isQueued = async (id: string) =>
+      (
+        await scenario.db.query(
+          'select from postcommit.outbox_queue join postcommit.outbox_events using (seq) where id = $1',
+          [id],
+        )
+      ).length > 0;
     const oldSeqs = await seqs(await emit('old'));
     await until(() => begun.size === count, { what: 'handlers of the old events are at work' });
     await crash(
@@ -96,7 +110,9 @@ describe('a server that has lost the last claims', () => {
     await until(() => begun.size === 2 * count, { what: 'handlers of the new events are at work' });
     gates.old.open();
     await until(() => relay.stats().inFlight === count, { what: 'handlers of the old events have ended' });
-    await sleep(500); // Time to write their results, which takes milliseconds.
+    // Results are written in order: theirs, if any, before the one of an event that ends later.
+    const [marker] = await emit('marker', 1);
+    await until(async () => !(await isQueued(marker as string)), { what: 'results have been written since' });
     gates.new.open();
     await scenario.drained();
     expect(ids.map((id) => begun.get(id))).toEqual(ids.map(() => 2));

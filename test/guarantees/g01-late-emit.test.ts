@@ -67,6 +67,7 @@ describe.each(postgresVersions)('G1 with an emit that is not awaited, on Postgre
     expect(await eventsWithoutOrder(database)).toEqual([]);
     // A call that succeeded has written its event, if its transaction committed; one that was refused has not.
     const known = new Set((await database.query('select aggregate_id from postcommit.outbox_events')).map(idOf));
+    expect(known.size).toBeGreaterThan(0);
     for (const { order, error } of results) {
       const committed = Number(order) % 2 === 0;
       if (error === undefined && committed) expect(known).toContain(order);
@@ -103,6 +104,7 @@ describe.each(postgresVersions)('G1 with an emit that is not awaited, on Postgre
       'select event_id from postcommit.processed_events where event_id::text not in (select id from orders)',
     );
     expect(foreign).toEqual([]);
+    expect(await database.query('select from postcommit.processed_events')).not.toEqual([]);
   });
 
   test('an event of a transaction that failed is not written by the retry on the same connection', async () => {

@@ -20,8 +20,12 @@ export interface Script {
   kill?: boolean;
 }
 
-/** Does what the payload says and writes it down. */
-export function scriptedHandler(journal: Journal, relay: string): Handler<Script | null> {
+/** Does what the payload says and writes it down. `work`: what it also waits for, between its begin and its end. */
+export function scriptedHandler(
+  journal: Journal,
+  relay: string,
+  work: (event: DeliveredEvent<Script | null>) => Promise<void> = async () => {},
+): Handler<Script | null> {
   return async (event: DeliveredEvent<Script | null>, ctx: HandlerContext) => {
     const { workMs = 0, failTimes = 0, reject = false, hangIn, block, kill = false } = event.payload ?? {};
     const { seq, id, key } = event;
@@ -36,6 +40,7 @@ export function scriptedHandler(journal: Journal, relay: string): Handler<Script
       while (performance.now() < until);
     }
     if (workMs > 0) await sleep(workMs);
+    await work(event);
     if (reject || attempt <= failTimes) {
       note('fail');
       throw reject ? new Reject('the script says so') : new Error(`attempt ${attempt} fails`);

@@ -95,8 +95,10 @@ const inject = [Journal, Request];
           logger: {
             debug() {},
             info() {},
-            warn: ({ handlers, factories }: object & { handlers?: unknown; factories?: unknown }) =>
-              journal.add({ what: 'warned', handlers, factories }),
+            warn({ handlers, factories }: object & { handlers?: unknown; factories?: unknown }) {
+              if (handlers !== undefined || factories !== undefined)
+                journal.add({ what: 'warned', handlers, factories });
+            },
             error() {},
           },
         },
