@@ -127,7 +127,7 @@ export const errorCodes = {
   POSTCOMMIT_E_RELAY_STOPPING:
     'The relay stops, and the delivery did not finish within stopTimeoutMs. The event goes back into the queue and no attempt is counted.',
   POSTCOMMIT_E_LEASE_LOST:
-    'The relay lost its lease, or could not renew it in time, so another relay may deliver the event. No attempt is counted.',
+    'The relay lost its lease, could not renew it in time, or was connected to a server that does not have its claims (after a failover), so another relay may deliver the event. No attempt is counted.',
   POSTCOMMIT_E_DELIVER_TIMEOUT:
     'The handler did not finish within its timeoutMs (deliverTimeoutMs of the relay, unless it has its own), and its ctx.signal was aborted. Pass the signal on to what the handler waits for, increase the limit, or call ctx.extendTimeout() in long work.',
   POSTCOMMIT_E_PAYLOAD_NOT_LOADED:

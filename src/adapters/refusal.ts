@@ -1,6 +1,6 @@
 import { PostcommitError } from '../errors.ts';
 
-/** The error for a handle that is no open transaction of the client. `detail` says what to pass instead. */
+/** The error for a handle that is not an open transaction of the client. `detail` says what to pass instead. */
 export function notATransaction(detail: string): PostcommitError {
   return new PostcommitError('POSTCOMMIT_E_NOT_A_TRANSACTION', detail);
 }

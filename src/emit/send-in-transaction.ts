@@ -15,7 +15,7 @@ interface Writing {
 }
 
 /**
- * Writes in `tx`, and refuses a handle that is no open transaction.
+ * Writes in `tx`, and refuses a handle that is not an open transaction.
  *
  * While a statement is in flight, most clients do not know whether the transaction is open: it may be COMMIT. Then the first
  * statement is sent at once, so it comes before anything that another caller may send on this connection. What is written after

@@ -16,7 +16,7 @@ export interface SnsOptions {
   /** Everything goes to this SNS topic, whatever the route's topic. Default: the route's topic is the SNS topic. */
   topicArn?: string;
   /**
-   * Put before topics that are no ARN, e.g. `arn:aws:sns:eu-central-1:123456789012:`. Default none: the route has to give
+   * Put before topics that are not ARNs, e.g. `arn:aws:sns:eu-central-1:123456789012:`. Default none: the route has to give
    * ARNs.
    */
   topicArnPrefix?: string;

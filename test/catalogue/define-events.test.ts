@@ -42,14 +42,14 @@ describe('defineEvents', () => {
     ['null as schema', { schema: null }, /schema must be a Standard Schema/],
     ['no upcast at all', { version: 2 }, /version is 2, so upcast needs a function 1, from version 1 to 2/],
     ['a gap in the chain', { version: 4, upcast: { 1: step, 3: step } }, /upcast needs a function 2/],
-    ['an upcast that is no function', { version: 2, upcast: { 1: {} } }, /upcast needs a function 1/],
+    ['an upcast that is not a function', { version: 2, upcast: { 1: {} } }, /upcast needs a function 1/],
     ['an upcast from the newest version', { version: 2, upcast: { 1: step, 2: step } }, /upcast has the entry "2"/],
     ['an upcast of no version', { version: 2, upcast: { 1: step, v1: step } }, /upcast has the entry "v1"/],
     ['an upcast in a list', { version: 2, upcast: [step] }, /upcast must be an object/],
     ['a bad queue', { queue: 'a b' }, /queue must be a text of 1 to 100 letters/],
-    ['a key that is no function', { orderingKey: 'id' }, /orderingKey must be a function/],
+    ['a key that is not a function', { orderingKey: 'id' }, /orderingKey must be a function/],
     ['a description that is not a string', { description: 5 }, /description must be a text/],
-    ['a JSON Schema that is no object', { jsonSchema: true }, /jsonSchema must be an object/],
+    ['a JSON Schema that is not an object', { jsonSchema: true }, /jsonSchema must be an object/],
   ];
   test.each(refused)('refuses %s', (_, definition, says) => {
     const define = () => defineEvents({ 'order.created': definition as EventDefinition });

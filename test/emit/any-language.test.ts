@@ -136,7 +136,7 @@ describe('emit from any language', () => {
       `select postcommit.emit('x', 'a', '1', '1', headers => (select jsonb_object_agg(n, '') from generate_series(1, 129) n))`,
       '23514',
     ],
-    ['headers that are no object', `select postcommit.emit('x', 'a', '1', '1', headers => '[]')`, '23514'],
+    ['headers that are not an object', `select postcommit.emit('x', 'a', '1', '1', headers => '[]')`, '23514'],
     ['schema version 0', `select postcommit.emit('x', 'a', '1', '1', schema_version => 0)`, '23514'],
     ['no aggregate', `select postcommit.emit('x', null, '1', '1')`, '23502'],
     [

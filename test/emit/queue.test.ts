@@ -70,7 +70,7 @@ describe('the queue of an event', () => {
     },
   );
 
-  test('a rule that throws fails the emit, and one that is no function is refused', async () => {
+  test('a rule that throws fails the emit, and one that is not a function is refused', async () => {
     const broken = createOutbox({
       db: fromPg(db.pool),
       queueOf: () => {

@@ -141,7 +141,7 @@ describe('what an inbox refuses', () => {
     expect(worked).toBe(0);
   });
 
-  test('options that do not exist or do not fit, and work that is no function', async () => {
+  test('options that do not exist or do not fit, and work that is not a function', async () => {
     const bad = { code: 'POSTCOMMIT_E_BAD_OPTION' };
     const outboxDb = fromPg<pg.PoolClient>(pool);
     expect(() => createInbox({ db: pool as never })).toThrow(/createInbox\(\) needs db/);

@@ -191,7 +191,7 @@ describe('a batch handler', () => {
 
 test.each<[string, object]>([
   ['handle and handleBatch', { handle: () => {}, handleBatch: () => {} }],
-  ['handleBatch that is no function', { handleBatch: [] }],
+  ['handleBatch that is not a function', { handleBatch: [] }],
   ['batchSizeMax without handleBatch', { handle: () => {}, batchSizeMax: 5 }],
   ['batchWaitMs without handleBatch', { handle: () => {}, batchWaitMs: 5 }],
   ...[0, -1, 1.5, 10_001, Number.NaN, '5', null].map((batchSizeMax): [string, object] => [

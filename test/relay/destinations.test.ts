@@ -167,7 +167,7 @@ describe('routing', () => {
   );
 
   test(
-    'headers that are no text become text, and none can stand in for a fact or the content type',
+    'headers that are not strings become strings, and none can stand in for a fact or the content type',
     withScenario(async (scenario) => {
       const events = new ScriptedPublisher();
       const headers = {

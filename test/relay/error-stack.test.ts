@@ -18,7 +18,7 @@ test('the stack of what a handler threw is limited, and a long message does not 
   expect(long.length).toBeLessThan(2_010);
 });
 
-test('what is no error has no stack, and neither has an error of this package, such as the outcome of a publisher', () => {
+test('a thrown value that is not an error has no stack, nor does an error of this package, such as the outcome of a publisher', () => {
   expect(stackOfFailure('a text')).toBeUndefined();
   expect(stackOfFailure(new PostcommitError('POSTCOMMIT_E_PUBLISH_FAILED', 'no answer'))).toBeUndefined();
   expect(stackOfFailure(Object.assign(new Error('odd'), { stack: 5 }))).toBeUndefined();

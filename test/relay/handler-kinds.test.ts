@@ -118,10 +118,10 @@ describe('handlers that cannot be meant are refused', () => {
     ['a Map for a type', { 'order.paid': new Map([['mail', () => {}]]) }],
     ['null for a type', { 'order.paid': null }],
     ['a text for a type', { 'order.paid': 'mail' }],
-    ['a handler that is no function', { 'order.paid': { mail: 'send' } }],
+    ['a handler that is not a function', { 'order.paid': { mail: 'send' } }],
     ['a handler that is undefined', { 'order.paid': { mail: undefined } }],
     ['an object without a handler', { 'order.paid': { mail: {} } }],
-    ['an object whose handler is no function', { 'order.paid': { mail: { handle: 'send' } } }],
+    ['an object whose handler is not a function', { 'order.paid': { mail: { handle: 'send' } } }],
     ['a list as a handler', { 'order.paid': { mail: [() => {}] } }],
     ...[0, -1, 1.5, Number.NaN, '5', null].map((timeoutMs): [string, unknown] => [
       `a time limit of ${timeoutMs}`,

@@ -6,7 +6,7 @@ import { perSchema } from '../../database/identifier.ts';
 // could renew while it was down, and most are about to. A start time in the future means that the clock was set back since;
 // then only the caller can know that the server has been up for a lease. No relay is declared lost either when the clock is
 // later than the caller can explain: it was set forward, and every lease looks expired.
-const takeOverSql = perSchema(
+const declareLostSql = perSchema(
   (s) => `
 update ${s}.outbox_relays set ended_at = now(), ended_as = 'lost'
  where ended_at is null and token <> $1::bigint
@@ -45,6 +45,6 @@ export async function declareLost(
   schema: string,
   { ownToken, serverUpMs, overdueMs, inTouch = false, clockMsMax = Number.MAX_SAFE_INTEGER }: TakeOverOptions,
 ): Promise<LostRelay[]> {
-  const { rows } = await db.query(takeOverSql(schema), [ownToken, serverUpMs, overdueMs, inTouch, clockMsMax]);
+  const { rows } = await db.query(declareLostSql(schema), [ownToken, serverUpMs, overdueMs, inTouch, clockMsMax]);
   return rows as unknown as LostRelay[];
 }
