@@ -13,7 +13,7 @@ const suites: Record<string, { title: string; text: string }> = {
   },
   'notify-trigger': {
     title: 'What the trigger for plain INSERTs costs',
-    text: 'Eight writers insert events with plain SQL, one INSERT per transaction, into an outbox without `postcommit migrate --notify-trigger`, into one with it, and into one with it from sessions that turn it off. They take turns in random order; one session listens, no relay runs. Then the time from the answer to an INSERT to the first line of the handler, with the trigger and a relay that polls once a minute.',
+    text: 'Eight writers insert events with plain SQL, one INSERT per transaction, into an outbox without `npx postcommit migrate --notify-trigger`, into one with it, and into one with it from sessions that turn it off. They take turns in random order; one session listens, no relay runs. Then the time from the answer to an INSERT to the first line of the handler, with the trigger and a relay that polls once a minute.',
   },
   drain: {
     title: 'Draining a backlog',

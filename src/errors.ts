@@ -45,7 +45,7 @@ export const errorCodes = {
   POSTCOMMIT_E_BAD_DELAY:
     'The delay is invalid and nothing was written. An event must be due within 366 days, by the clock of the database.',
   POSTCOMMIT_E_LOCK_TIMEOUT:
-    'Another session held a lock of the outbox for too long. Nothing was changed; if this happened in your transaction, it has failed. `npx postcommit doctor --only locks` shows the session. Repeat the operation when that session has ended.',
+    'Another session held a lock of the outbox for too long. The statement changed nothing; if it was one of your transaction, that has failed. `npx postcommit doctor --only locks` shows the session. Repeat the operation when that session has ended.',
   POSTCOMMIT_E_PAYLOAD_NOT_JSON: 'The payload cannot be converted to JSON, and nothing was written.',
   POSTCOMMIT_E_PAYLOAD_TOO_LARGE:
     'The payload is larger than payloadBytesMax, and nothing was written. Store the data elsewhere and emit a reference, or increase payloadBytesMax.',
@@ -121,7 +121,7 @@ export const errorCodes = {
   POSTCOMMIT_E_BAD_OUTCOMES:
     "handleBatch must return nothing, or a list with one outcome per event: { kind: 'delivered' }, { kind: 'failed', error } or { kind: 'rejected', error }.",
   POSTCOMMIT_E_EVENT_UNREADABLE:
-    'PostgreSQL cannot read this event from the log, so it is a dead letter. Correct its row in outbox_events, then retry the dead letter.',
+    'PostgreSQL cannot read this event from the log, so it is a dead letter. If its page is damaged, restore the table; otherwise correct its row in outbox_events. Then retry the dead letter.',
   POSTCOMMIT_E_RELAY_ENDED:
     'The relay ended, or was declared lost, while it delivered this event. Find out why (out of memory, a crash, process.exit, a frozen host). If the event is a dead letter, retry it.',
   POSTCOMMIT_E_RELAY_STOPPING:
@@ -160,6 +160,8 @@ export const errorCodes = {
   POSTCOMMIT_E_EMPTY_FILTER:
     'The filter is empty, so nothing was changed: it would match every row. Pass ids or at least one condition, or `all: true` (`--all`) to change all.',
   POSTCOMMIT_E_BAD_FILTER: 'The filter is invalid, so nothing was read or changed.',
+  POSTCOMMIT_E_REPLAY_INCOMPLETE:
+    'The replay failed after some of its events were put back into the queue. Continue it with `--after` (`after` in code) and the same selection: a repetition from the beginning replays again what was delivered since.',
   POSTCOMMIT_E_BAD_CURSOR:
     'The cursor does not belong to this list. Pass the `next` of the previous page, with the same order, or start without a cursor.',
   POSTCOMMIT_E_NOT_A_DEAD_LETTER:

@@ -25,7 +25,7 @@ const turnedOff: WriterStyle = {
 };
 const styles = [plain, withTrigger, turnedOff];
 
-/** What `postcommit migrate --notify-trigger` costs concurrent writers, and how soon a relay has what they insert. */
+/** What `npx postcommit migrate --notify-trigger` costs concurrent writers, and how soon a relay has what they insert. */
 export const notifyTrigger: Suite = {
   name: 'notify-trigger',
   summary: 'what the trigger for plain INSERTs costs 8 writers, and the time from INSERT to handler',

@@ -110,7 +110,7 @@ function contextOf<Manager>(
     throw notATransaction(`This EntityManager is not in a transaction. ${instead}`);
   }
   if (log.hasEnded(context)) throw notATransaction(`The transaction of this EntityManager has ended. ${instead}`);
-  // Kysely does not tell the end of a nested transaction, nor that COMMIT is on its way: its statements would run in another one.
+  // Kysely reports neither the end of a nested transaction nor that COMMIT has been sent: its statements would run in another one.
   if (!isKnex(context) && !log.has(context)) {
     throw notATransaction(
       `The outbox has not seen this transaction begin, so it cannot tell when it ends: the EntityManager has an event manager of its own (fork() with freshEventManager), the transaction was opened with Kysely, or before fromMikroOrm() was called. ${instead}`,

@@ -1,4 +1,7 @@
+import { codedDatabaseError } from '../database/database-error.ts';
 import type { Executor } from '../database/executor.ts';
+import { PostcommitError } from '../errors.ts';
+import { quantity } from '../format.ts';
 import { compareSeq } from '../outbox/delivering/claim.ts';
 import { unpark } from '../outbox/delivering/unpark.ts';
 import { nextPart, orphansMax } from '../outbox/examining/next-part.ts';
@@ -12,6 +15,7 @@ import type { ReplaySelection } from '../outbox/operating/replay.ts';
 import { replay } from '../outbox/operating/replay.ts';
 import { requeue } from '../outbox/operating/requeue.ts';
 import { requeueOrphans } from '../outbox/operating/requeue-orphans.ts';
+import { causeText } from '../telemetry/error-text.ts';
 import type { BulkOptions, BulkResult, DuplicateId } from './chunks.ts';
 import { checkBulkOptions, runInChunks, seqsOf } from './chunks.ts';
 import { fromCursor, toCursor } from './cursor.ts';
@@ -93,13 +97,28 @@ export async function replayEvents(
     const { lastSeq } = await readLogEnd(db, schema);
     return { events, ...(await seqRange(db, schema, events)), seqUntil: lastSeq };
   });
-  const { count, stoppedAt } = await runInChunks<ReplaySelection>(
-    selections,
-    (selection, chunk) => replay(db, schema, selection, chunk),
-    { ...watch, after },
-  );
-  const next = stoppedAt === undefined ? {} : { next: toCursor('replay', stoppedAt) };
-  return { ...bulkResult(count, stoppedAt, duplicates), ...next };
+  let replayed = 0;
+  let reached: string | undefined;
+  const run = async (selection: ReplaySelection, chunk: Chunk) => {
+    const result = await replay(db, schema, selection, chunk);
+    replayed += result.count;
+    reached = result.reached ?? reached;
+    return result;
+  };
+  try {
+    const { count, stoppedAt } = await runInChunks<ReplaySelection>(selections, run, { ...watch, after });
+    const next = stoppedAt === undefined ? {} : { next: toCursor('replay', stoppedAt) };
+    return { ...bulkResult(count, stoppedAt, duplicates), ...next };
+  } catch (error) {
+    throw replayed > 0 && reached !== undefined ? incompleteReplay(error, replayed, reached) : error;
+  }
+}
+
+/** A replay that is repeated from its beginning replays again what was delivered since, so the error says where to continue. */
+function incompleteReplay(cause: unknown, replayed: number, reached: string): PostcommitError {
+  const coded = codedDatabaseError(cause);
+  const detail = `${quantity(replayed, 'event')} replayed, continue after ${toCursor('replay', reached)}. The error: ${causeText(coded)}`;
+  return new PostcommitError('POSTCOMMIT_E_REPLAY_INCOMPLETE', detail, { cause: coded });
 }
 
 export async function makeEventsDue(

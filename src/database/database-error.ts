@@ -142,7 +142,7 @@ function isRefusal(code: string | undefined, message: string): boolean {
  * Whether PostgreSQL can never return a stored value: it has no equivalent in the client's encoding, its text is too long, or
  * its page is damaged. PostgreSQL 14 and 18 report a text over 1 GB as 54000 (14: "out of memory", 18: "string buffer exceeds
  * maximum allowed length"). XX000 with this message is a single allocation over 1 GB. XX001 and XX002: a page of the table, its
- * TOAST table or an index is corrupted. An error of the disk (58030) may pass, and is none of them.
+ * TOAST table or an index is corrupted. An error of the disk (58030) may be transient, so it does not count.
  */
 export function isUnreadable(error: unknown): boolean {
   const code = sqlState(error) ?? '';

@@ -34,7 +34,7 @@ export interface OutboxDatabase<Tx, BatchStatement = never> {
 
   /**
    * Returns what runs statements in the transaction `tx`. Throws POSTCOMMIT_E_NOT_A_TRANSACTION for a handle that is
-   * certainly no transaction; anything uncertain is for the server to find out, see `isOpen`.
+   * certainly not a transaction; anything uncertain is for the server to find out, see `isOpen`.
    *
    * One thing the server cannot find out: a client whose finished handle still runs statements, on a connection that may be in
    * another transaction by then. An adapter for such a client must refuse the handle here.

@@ -196,7 +196,7 @@ export class RelaySession implements Service {
       leaseState,
       stats: () => ({ ...counters, ...this.#load, unknownVersions: reader?.unknownVersions ?? [] }),
       onLost: (lost) => this.#lease.refused(lost),
-      onTakeover: (lost) => {
+      onRelayLost: (lost) => {
         reporter.relayLost(lost);
         this.#cancels.check();
         this.#doorbell.ring();

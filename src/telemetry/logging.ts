@@ -64,7 +64,7 @@ export function resolveLogger(given: Logger | false | undefined, fail: (detail: 
 /**
  * The same logger, safe to call anywhere: what it throws, and the rejection of a promise that it returns, changes nothing. The relay
  * logs between the steps of a delivery, so one throw, e.g. of a transport whose thread has ended, stopped a lane or left events
- * claimed. Standard error is told, at most once in ten seconds.
+ * claimed. The failure is written to stderr, at most once in ten seconds.
  */
 function guardedLogger(logger: Logger): Logger {
   const log = new SparseLog();

@@ -122,6 +122,33 @@ describe('an operation over many events', () => {
     },
   );
 
+  test('a replay that fails on its way says where it continues', async () => {
+    await settleQueue(db);
+    const failure = new Error('of the caller');
+    const error = await admin()
+      .replay(
+        { all: true },
+        {
+          onProgress(count) {
+            if (count === 2_000) throw failure;
+          },
+        },
+      )
+      .catch((thrown: unknown) => thrown);
+    expect(error).toMatchObject({ code: 'POSTCOMMIT_E_REPLAY_INCOMPLETE', cause: failure });
+    const [, after] =
+      /2,000 events replayed, continue after (\S+)\. The error: of the caller/.exec(String(error)) ?? [];
+    // As if a relay had delivered them before the operator continues.
+    await settleQueue(db);
+    expect(await admin().replay({ all: true }, { after: after as string })).toMatchObject({ count: events - 2_000 });
+  });
+
+  test('a replay that fails before its first chunk is completed reports the error alone', async () => {
+    await settleQueue(db);
+    await db.query('drop table postcommit.outbox_queue cascade');
+    await expect(admin().replay({ all: true })).rejects.toMatchObject({ code: 'POSTCOMMIT_E_MIGRATION_MISSING' });
+  });
+
   test('refuses options that it does not know', async () => {
     const wrong = { onprogress: () => {} } as BulkOptions;
     const calls = [

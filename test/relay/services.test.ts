@@ -173,7 +173,7 @@ const services: [name: string, make: () => Service][] = [
         leaseState: new LeaseState(),
         stats: () => ({}),
         onLost: nothing,
-        onTakeover: nothing,
+        onRelayLost: nothing,
         onDisconnected: nothing,
       }),
   ]),

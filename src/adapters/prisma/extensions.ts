@@ -29,7 +29,7 @@ const checks = new WeakMap<object, Promise<void>>();
 
 /**
  * Runs statements in the transaction, also where an extension intercepts them. Extensions for tenants and row-level security run each
- * operation in a transaction of its own, after a set_config: an event would be committed whatever becomes of `tx`. No
+ * operation in a transaction of its own, after a set_config: an event would be committed even if `tx` is rolled back. No
  * marker of the statement itself can tell, because the other transaction may have written before. So the first statement is preceded by two
  * that must be in one transaction: two round trips.
  */

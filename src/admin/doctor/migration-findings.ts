@@ -25,7 +25,7 @@ export function migrationFindings(
   if (changed?.version === 1) {
     const what = 'the outbox was created by a development version, from before the first release';
     const consequence = 'This package can neither use nor upgrade it.';
-    return [critical(what, consequence, 'drop the schema and run npx postcommit migrate, or use another schema')];
+    return [critical(what, consequence, 'drop the schema and run `npx postcommit migrate`, or use another schema')];
   }
   if (changed === undefined && at > latest) {
     const what = `the tables have version ${at}, newer than version ${latest} of this package`;

@@ -93,6 +93,6 @@ function metricsFinding(measured: boolean): CheckFinding | undefined {
   return warning(
     'point 16: no relay reports metrics of the outbox',
     `Alerts cannot fire: a backlog of ${duration(3_600_000)} would go unnoticed.`,
-    'npx postcommit relay --http-port 9464, and let Prometheus scrape /metrics',
+    'run `npx postcommit relay --http-port 9464`, and let Prometheus scrape /metrics',
   );
 }

@@ -156,7 +156,7 @@ export function poolerFindings(session: SessionFacts | undefined): CheckFinding[
   return [
     note(
       'connected through a pooler in transaction mode',
-      'Emitting and delivering work, but LISTEN receives nothing, so relays find events only by polling.',
+      'Emitting and delivering work, but LISTEN receives nothing, so relays find events only by polling, and a crashed relay is noticed only when its lease ends.',
       'start relays with `listen: false` and a short pollIntervalMs, or give them a direct connection string',
     ),
   ];

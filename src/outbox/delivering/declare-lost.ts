@@ -2,7 +2,7 @@ import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 
 // Declaring a relay lost updates its row, instead of comparing times in every claim: the row lock decides between a late
-// heartbeat and the relay that takes over, so never both win. No relay is declared lost while the server is younger than a lease: no relay
+// heartbeat and the relay that declares it lost, so never both win. No relay is declared lost while the server is younger than a lease: no relay
 // could renew while it was down, and most are about to. A start time in the future means that the clock was set back since;
 // then only the caller can know that the server has been up for a lease. No relay is declared lost either when the clock is
 // later than the caller can explain: it was set forward, and every lease looks expired.
@@ -24,7 +24,7 @@ export interface LostRelay {
   pid: number;
 }
 
-export interface TakeOverOptions {
+export interface DeclareLostOptions {
   ownToken: string;
   /** No relay is declared lost while the server is younger than this. */
   serverUpMs: number;
@@ -37,13 +37,13 @@ export interface TakeOverOptions {
 }
 
 /**
- * Takes over from lost relays: declares those lost whose lease expired `overdueMs` ago. The events that they claimed are free
- * for the next claim of any relay.
+ * Declares those relays lost whose lease expired `overdueMs` ago. The events that they claimed are free for the next claim of
+ * any relay.
  */
 export async function declareLost(
   db: Executor,
   schema: string,
-  { ownToken, serverUpMs, overdueMs, inTouch = false, clockMsMax = Number.MAX_SAFE_INTEGER }: TakeOverOptions,
+  { ownToken, serverUpMs, overdueMs, inTouch = false, clockMsMax = Number.MAX_SAFE_INTEGER }: DeclareLostOptions,
 ): Promise<LostRelay[]> {
   const { rows } = await db.query(declareLostSql(schema), [ownToken, serverUpMs, overdueMs, inTouch, clockMsMax]);
   return rows as unknown as LostRelay[];

@@ -34,7 +34,12 @@ export function outcomeOfAnswer(
     return { kind: 'failed', reason: clean(`outcomeOf() threw: ${reasonOf(error)}`) };
   }
   if (chosen !== undefined && !outcomeKinds.includes(chosen)) {
-    return { kind: 'failed', reason: clean(`outcomeOf() answered ${String(chosen)}, which is no outcome.`) };
+    return {
+      kind: 'failed',
+      reason: clean(
+        `outcomeOf() returned ${String(chosen)}. It must return delivered, failed, rejected or unavailable.`,
+      ),
+    };
   }
   const kind = chosen ?? outcomeOfStatus(answer.status);
   if (kind === 'delivered') return delivered;

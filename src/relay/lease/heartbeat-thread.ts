@@ -170,14 +170,14 @@ export class HeartbeatThread implements Service {
   }
 
   #receive(message: FromThread): void {
-    const { onLost, onTakeover, onDisconnected, logger } = this.#options;
+    const { onLost, onRelayLost, onDisconnected, logger } = this.#options;
     if (message.tell === 'done') {
       const call = this.#calls.get(message.number);
       this.#calls.delete(message.number);
       if (message.error) call?.reject(errorOf(message.error));
       else call?.resolve();
     } else if (message.tell === 'lost') onLost(message.token);
-    else if (message.tell === 'takeover') onTakeover(message.relay);
+    else if (message.tell === 'relayLost') onRelayLost(message.relay);
     else if (message.tell === 'disconnected') onDisconnected(message.error);
     else if (message.tell === 'log') logger[message.level](message.fields, message.message);
     else void this.#sendPassword(message.number, message.server);

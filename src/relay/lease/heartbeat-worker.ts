@@ -46,7 +46,7 @@ function run(port: NonNullable<typeof parentPort>, data: ThreadData): void {
     isBlocked: () => monotonicMs() - leaseState.movedAt > data.blockedMaxMs,
     onBlocked: (fields, message) => standardError.error(fields, message),
     onLost: (token) => tell({ tell: 'lost', token }),
-    onTakeover: (relay) => tell({ tell: 'takeover', relay }),
+    onRelayLost: (relay) => tell({ tell: 'relayLost', relay }),
     onDisconnected: (error) => tell({ tell: 'disconnected', error: String(error) }),
   });
 

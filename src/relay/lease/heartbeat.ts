@@ -52,7 +52,7 @@ export interface HeartbeatOptions {
   onBlocked?: (fields: object, message: string) => void;
   /** Another relay declared this one lost, and may have taken over. */
   onLost: (token: string) => void;
-  onTakeover: (lost: LostRelay) => void;
+  onRelayLost: (lost: LostRelay) => void;
   onDisconnected: (error: unknown) => void;
 }
 
@@ -60,7 +60,7 @@ export interface HeartbeatOptions {
 const queryTimeoutMs = (leaseMs: number) => Math.min(15_000, Math.max(500, leaseMs / 3));
 
 /**
- * Keeps a registered relay alive, on a connection of its own, and takes over from relays that have ended. It shows in two ways
+ * Keeps a registered relay alive, on a connection of its own, and declares relays lost that have ended. It shows in two ways
  * that the relay is alive:
  *
  * - The **session lock**, an advisory lock that is free as soon as the relay's process or connection ends. Relays test each
@@ -257,7 +257,7 @@ export class Heartbeat implements Service {
     else this.#options.leaseState.leased(registration.number);
   }
 
-  /** Renews the lease, and takes over from relays whose lease has expired. */
+  /** Renews the lease, and declares relays lost whose lease has expired. */
   async #beat(): Promise<void> {
     const { schema, leaseMs, stats } = this.#options;
     const registration = this.#registration;
@@ -277,7 +277,7 @@ export class Heartbeat implements Service {
   }
 
   async #probe(): Promise<void> {
-    const { schema, hostId, onTakeover } = this.#options;
+    const { schema, hostId, onRelayLost } = this.#options;
     const registration = this.#registration;
     const own = registration?.token ?? '0';
     const connection = this.#db.connections;
@@ -288,7 +288,7 @@ export class Heartbeat implements Service {
     const lost = new Set(this.#lostRelays.judge(probed, sentAt, monotonicMs()));
     for (const suspect of probed.suspects) if (isProcessGone(suspect, hostId)) lost.add(suspect);
     if (lost.size === 0) return;
-    for (const relay of (await probeRelays(this.#db, schema, own, hostId, [...lost])).lost) onTakeover(relay);
+    for (const relay of (await probeRelays(this.#db, schema, own, hostId, [...lost])).lost) onRelayLost(relay);
   }
 
   /** The answer to a probe shows that the session is still there, and with it the lock. */
@@ -340,9 +340,9 @@ export class Heartbeat implements Service {
     return this.#clock.readMs + (monotonicMs() - this.#clock.askedAt) + this.#options.leaseMs * clockShare;
   }
 
-  /** Takes over from relays whose lease expired this long ago. */
+  /** Declares relays lost whose lease expired this long ago. */
   async #declareLost(overdueMs: number): Promise<void> {
-    const { schema, leaseMs, onTakeover } = this.#options;
+    const { schema, leaseMs, onRelayLost } = this.#options;
     const lost = await declareLost(this.#db, schema, {
       ownToken: this.#registration?.token ?? '0',
       serverUpMs: leaseMs,
@@ -350,7 +350,7 @@ export class Heartbeat implements Service {
       inTouch: monotonicMs() - this.#inTouchSince >= leaseMs,
       clockMsMax: this.#clockMsMax(),
     });
-    for (const relay of lost) onTakeover(relay);
+    for (const relay of lost) onRelayLost(relay);
   }
 
   #lose(registration: Registration): void {

@@ -33,7 +33,7 @@ export interface PasswordAnswer {
 export type FromThread =
   | { tell: 'done'; number: number; error?: ErrorFields }
   | { tell: 'lost'; token: string }
-  | { tell: 'takeover'; relay: LostRelay }
+  | { tell: 'relayLost'; relay: LostRelay }
   | { tell: 'disconnected'; error: string }
   | { tell: 'askPassword'; number: number; server: number }
   | { tell: 'log'; level: keyof Logger; fields: object; message: string };

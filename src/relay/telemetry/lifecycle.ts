@@ -40,7 +40,7 @@ export interface LifecycleEvents {
   fenced: [EventFacts];
   /** This relay declared another one lost; the events that it owned are free. Once for each lost relay. */
   relayLost: [{ token: string; name: string; host: string; pid: number }];
-  /** This relay lost its own lease; it dropped all claimed events and registers again. */
+  /** This relay was declared lost, or the server does not have its claims. It dropped all claimed events and registers again. */
   leaseLost: [{ relay: string; token: string }];
   /** This relay does maintenance from now on. The epoch grows with each change. */
   leading: [{ relay: string; epoch: string }];
