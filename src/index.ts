@@ -124,8 +124,8 @@ export type {
   HandlerWithPolicy,
 } from './relay/deliver/handlers.ts';
 export type { Route, RouteFunction } from './relay/deliver/router.ts';
-export type { RetryExponential, RetryPolicy, RetrySchedule } from './relay/event/backoff.ts';
 export { Reject } from './relay/event/reject.ts';
+export type { RetryExponential, RetryPolicy, RetrySchedule } from './relay/event/retry-policy.ts';
 export type { LaneState } from './relay/lane/lane-state.ts';
 export type { MaintenanceRun } from './relay/maintenance/maintenance.ts';
 export type { MaintenanceOptions, MaintenanceTask } from './relay/maintenance/maintenance-options.ts';

@@ -2,7 +2,7 @@ import { type EventCatalogue, requireCatalogue } from '../catalogue/catalogue.ts
 import type { UnknownVersions } from '../catalogue/upcast.ts';
 import type { InboxConsumer } from '../inbox/inbox.ts';
 import { type OptionReader, readOptions } from '../publishers/publisher-options.ts';
-import { type ResolvedRetry, type RetryPolicy, resolveRetry } from '../relay/event/backoff.ts';
+import { type ResolvedRetry, type RetryPolicy, resolveRetry } from '../relay/event/retry-policy.ts';
 import { type Logger, resolveLogger } from '../telemetry/logging.ts';
 import type { EventToConsume } from './newest-event.ts';
 

@@ -1,9 +1,9 @@
 import { setMaxListeners } from 'node:events';
 import { isConnectionFailure } from '../database/database-error.ts';
 import { PostcommitError } from '../errors.ts';
-import { retryDelayMs } from '../relay/event/backoff.ts';
 import { ConnectionLosses } from '../relay/event/connection-losses.ts';
 import { isReject } from '../relay/event/reject.ts';
+import { retryDelayMs } from '../relay/event/retry-policy.ts';
 import { inRemoteSpan, type MessagingOperation } from '../telemetry/spans.ts';
 import type { ReceivedEvent } from '../wire/received-event.ts';
 import type { ResolvedConsumerOptions, TransactionalConsumerContext } from './consumer-options.ts';

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest';
 import type { BatchHandler, DeliveredEvent, Handler, Handlers } from '../../src/index.ts';
 import { Reject } from '../../src/index.ts';
 import { resolveHandlers } from '../../src/relay/deliver/handler-options.ts';
-import { defaultRetry } from '../../src/relay/event/backoff.ts';
+import { defaultRetry } from '../../src/relay/event/retry-policy.ts';
 import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';
 import { deferred, until } from '../support/wait.ts';
 

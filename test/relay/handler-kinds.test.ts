@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { resolveHandlers } from '../../src/relay/deliver/handler-options.ts';
 import type { Handler, Handlers } from '../../src/relay/deliver/handlers.ts';
-import { defaultRetry } from '../../src/relay/event/backoff.ts';
+import { defaultRetry } from '../../src/relay/event/retry-policy.ts';
 import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';
 
 const soon = { retry: { delaysMs: [0, 0, 0] }, pollIntervalMs: 100 };

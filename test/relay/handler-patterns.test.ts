@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { createOutbox, fromPg } from '../../src/index.ts';
 import { resolveHandlers } from '../../src/relay/deliver/handler-options.ts';
-import { defaultRetry } from '../../src/relay/event/backoff.ts';
+import { defaultRetry } from '../../src/relay/event/retry-policy.ts';
 import { withScenario } from '../support/relay-scenario.ts';
 import { nextEvent } from '../support/wait.ts';
 

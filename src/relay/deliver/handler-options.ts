@@ -1,7 +1,7 @@
 import { PostcommitError } from '../../errors.ts';
 import { shown } from '../../format.ts';
 import { unknownOption } from '../../suggest.ts';
-import { type ResolvedRetry, resolveRetry } from '../event/backoff.ts';
+import { type ResolvedRetry, resolveRetry } from '../event/retry-policy.ts';
 import { HandlerIndex, isPattern } from './handler-index.ts';
 import { HandlerLimiter } from './handler-limiter.ts';
 import type { BatchHandler, Handler, HandlerPolicy, Handlers, HandlerWithPolicy } from './handlers.ts';

@@ -1,7 +1,7 @@
 import type pg from 'pg';
 import type { EventCatalogue, EventTypeOf, PayloadOutput, SchemaOf } from '../../catalogue/catalogue.ts';
 import type { DeliveredEvent } from '../../wire/delivered-event.ts';
-import type { RetryPolicy } from '../event/backoff.ts';
+import type { RetryPolicy } from '../event/retry-policy.ts';
 
 /** What a handler gets besides the event. */
 export interface HandlerContext {

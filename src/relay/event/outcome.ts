@@ -2,7 +2,7 @@ import { PostcommitError } from '../../errors.ts';
 import type { DeadReason, TargetError } from '../../outbox/delivering/fail.ts';
 import type { PublishOutcome } from '../../publishers/publisher.ts';
 import { errorText, stackOf } from '../../telemetry/error-text.ts';
-import type { ResolvedRetry } from './backoff.ts';
+import type { ResolvedRetry } from './retry-policy.ts';
 
 /*
  * The outcome of an event. The same five words are used from the publisher to the counters:

@@ -1,9 +1,9 @@
 import type { Failure } from '../../outbox/delivering/fail.ts';
 import type { Settlement } from '../../outbox/delivering/settle.ts';
-import type { ResolvedRetry } from '../event/backoff.ts';
-import { retryDelayMs } from '../event/backoff.ts';
 import type { ClaimedEvent } from '../event/claimed-event.ts';
 import type { EventOutcome } from '../event/outcome.ts';
+import type { ResolvedRetry } from '../event/retry-policy.ts';
+import { retryDelayMs } from '../event/retry-policy.ts';
 
 /**
  * An outcome with its transition in the database. `kind` is what counters and lifecycle events report: the outcome, or

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { defaultRetry, resolveRetry, retryDelayMs } from '../../src/relay/event/backoff.ts';
+import { defaultRetry, resolveRetry, retryDelayMs } from '../../src/relay/event/retry-policy.ts';
 import { seededRandom } from '../support/random.ts';
 
 const delay = fc.integer({ min: 0, max: 366 * 24 * 3_600_000 });

@@ -1,11 +1,11 @@
-import type { ServerList } from '../database/connection-string.ts';
-import type { Executor } from '../database/executor.ts';
-import type { GaugeSample, Metrics } from '../metrics/metrics.ts';
-import type { Logger } from '../telemetry/logging.ts';
-import { laneState } from './lane/lane-state.ts';
-import { GaugeSampler } from './metrics/gauge-sampler.ts';
-import type { Service } from './service/service.ts';
-import { RelayMeter } from './telemetry/relay-meter.ts';
+import type { ServerList } from '../../database/connection-string.ts';
+import type { Executor } from '../../database/executor.ts';
+import type { GaugeSample, Metrics } from '../../metrics/metrics.ts';
+import type { Logger } from '../../telemetry/logging.ts';
+import { laneState } from '../lane/lane-state.ts';
+import type { Service } from '../service/service.ts';
+import { RelayMeter } from '../telemetry/relay-meter.ts';
+import { GaugeSampler } from './gauge-sampler.ts';
 
 export interface RelayMetricsOptions {
   metrics: Metrics | undefined;
