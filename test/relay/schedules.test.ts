@@ -4,7 +4,7 @@ import { createDatabaseWithClock } from '../support/database-clock.ts';
 import { RelayScenario, withScenario } from '../support/relay-scenario.ts';
 import { nextEvent, until } from '../support/wait.ts';
 
-const leaseMs = 1_500;
+const leaseMs = 3_000;
 const event = { type: 'scripted', payload: null };
 const everySecond: Schedules = { fast: { cron: '* * * * * *', event } };
 const daily: Schedules = { daily: { cron: '0 3 * * *', timeZone: 'Europe/Berlin', event } };
