@@ -21,6 +21,8 @@ export interface CrashScene {
 const importedOrders = 60;
 const claimedMin = 10;
 const pollMs = 5;
+/** Within this a claim that the database has received is completed. */
+const claimEndsMs = 20;
 const claimedTimeoutMs = 2_000;
 const takeoverTimeoutMs = 15_000;
 const messageTimeoutMs = 1_000;
@@ -33,7 +35,7 @@ export async function killOneRelay(scene: CrashScene): Promise<Crash> {
   const victim = await busiestRelay(scene);
   fleet.kill(victim);
   const killedAt = performance.now();
-  const { held, at } = await readRelayState(pool, schemas, victim.token);
+  const { held, at } = await stateOfKilled(scene, victim);
   const outage = { from: at, to: 'infinity' };
   const crash: Crash = { relay: victim.name, pid: victim.pid, held, takenOver: 0, takeoverMs: undefined, outage };
   board.addMilestone(`${victim.name} killed with SIGKILL while it had claimed ${plural(held, 'event')}`, 'bad');
@@ -53,6 +55,17 @@ export async function killOneRelay(scene: CrashScene): Promise<Crash> {
   }
   board.addMilestone(`no relay took over from ${victim.name}`, 'bad');
   return crash;
+}
+
+/** How many events a killed relay has claimed, and when it was killed. The database still completes a claim that it has received. */
+async function stateOfKilled({ pool, schemas, signal }: CrashScene, victim: FleetMember) {
+  const first = await readRelayState(pool, schemas, victim.token);
+  let held = first.held;
+  for (let before = -1; held > before; { held } = await readRelayState(pool, schemas, victim.token)) {
+    before = held;
+    await sleep(claimEndsMs, undefined, { signal });
+  }
+  return { held, at: first.at };
 }
 
 /** The database shows a takeover a little earlier than the message of the relay arrives here. */
