@@ -88,7 +88,7 @@ export class CircuitBreaker {
     if (this.#state.is('open')) return;
     this.#version++;
     this.#unreached = true;
-    this.#open(error);
+    this.#open(error, 'destination down');
     this.#unrecorded = { error, retryAfterMs };
     void this.recordOutage().catch(() => {}); // Retried with each refresh.
   }
@@ -118,7 +118,7 @@ export class CircuitBreaker {
     this.#applyPause(circuit.paused);
     if (version !== this.#version || this.#unrecorded !== undefined) return;
     if (circuit.open) {
-      if (!this.#state.is('open')) this.#open(circuit.error ?? 'unknown');
+      if (!this.#state.is('open')) this.#open(circuit.error ?? 'unknown', 'destination recorded as down');
     } else {
       this.#probeSucceeded = false;
       if (this.#state.is('open') && this.#unreached) {
@@ -141,13 +141,13 @@ export class CircuitBreaker {
     if (paused) destination().shelveWaiting();
   }
 
-  #open(error: string): void {
+  #open(error: string, what: string): void {
     const { lifecycle, logger, settings, destination } = this.#options;
     this.#state.to('open');
     if (!this.#reportedDown) {
       this.#reportedDown = true;
       lifecycle.tell('destinationDown', { destination: settings.name, error });
-      logger.warn({ destination: settings.name, error }, 'destination down, its events stay queued');
+      logger.warn({ destination: settings.name, error }, `${what}, its events stay queued`);
     }
     destination().shelveWaiting();
   }
