@@ -43,14 +43,16 @@ interface Message extends IncomingMessage {
 
 function readBody(body: unknown): string | Uint8Array {
   if (typeof body === 'string' || isUint8Array(body)) return bodyOfFrame(body);
-  throw bad(`The body must be a text or bytes. Got ${shown(body)}.`);
+  throw bad(`The body must be a string or a Uint8Array. Got ${shown(body)}.`);
 }
 
 function isEnvelope(body: unknown, headers: Message['headers']): body is Fields {
   if (!isObject(body) || !('eventId' in body)) return false;
   // The payload of a raw message may be the envelope of another event.
+  const { eventId } = body;
   const id = headers['event-id'];
-  if (id !== undefined && id.toLowerCase() !== String(body.eventId).toLowerCase()) return false;
+  if (id !== undefined && (typeof eventId !== 'string' || String(id).toLowerCase() !== eventId.toLowerCase()))
+    return false;
   return 'envelopeVersion' in body || ('eventType' in body && 'data' in body);
 }
 

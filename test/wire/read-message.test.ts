@@ -87,6 +87,7 @@ describe('reading a message', () => {
     ['no UTF-8', Buffer.from([0x22, 0xff, 0x22]), {}, bad],
     ['nothing', '', {}, bad],
     ['no event', '{"a": 1}', {}, bad],
+    ['an id that is no text', '{"eventId": {"toString": 1, "valueOf": 1}}', { 'event-id': id }, bad],
     ['an id that is no UUID', JSON.stringify({ ...good, eventId: '7' }), {}, 'POSTCOMMIT_E_BAD_ID'],
     ['no aggregate', JSON.stringify({ ...good, aggregate: null }), {}, bad],
     ['no version', JSON.stringify({ ...good, schemaVersion: 'x' }), {}, bad],
