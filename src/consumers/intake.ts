@@ -110,7 +110,7 @@ export class Intake {
     this.#stopping.abort(stopReason());
   }
 
-  /** Attempts and hand-overs in progress do not count any more: their messages are released. */
+  /** Discards the results of attempts and dead-letter writes in progress: their messages are released. */
   abandon(): void {
     this.#abandoned.abort(stopReason());
   }
@@ -231,7 +231,8 @@ export class Intake {
             : 'dead letter not accepted, retrying';
           this.warn(what, inLog({ ...facts, failure: errorText(failure) }));
           if (isEnding) {
-            this.counters.released++;
+            if (event === undefined) this.counters.released++;
+            else this.#release(event);
             return { kind: 'released' };
           }
           await pause(Math.min(deadLetterDelayMaxMs, 100 * 2 ** Math.min(tries, 10)), ending.signal);

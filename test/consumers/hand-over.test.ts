@@ -1,5 +1,7 @@
+import { randomUUID } from 'node:crypto';
 import { describe, expect, test, vi } from 'vitest';
 import { consumeKafka, type KafkaBatchPayload, type KafkaConsumerOptions } from '../../src/publishers/kafka.ts';
+import { Reject } from '../../src/relay/event/reject.ts';
 import { deferred, until, within } from '../support/wait.ts';
 import { silent } from './consumer-suite.ts';
 
@@ -54,6 +56,25 @@ describe('a dead letter that the producer neither takes nor refuses', () => {
     await batch;
     expect(resolved).toEqual([]);
     expect(orders.stats()).toMatchObject({ state: 'idle', inFlight: 0, waiting: 0, released: 1, deadLettered: 0 });
+  });
+
+  test('is reported as released, with its event', async () => {
+    const { producer, calls } = holdingProducer();
+    const released = vi.fn();
+    const handle = () => {
+      throw new Reject('never');
+    };
+    const orders = consumeKafka({ ...common, handle, deadLetter: { producer, topic: 'dead' } });
+    orders.on('released', released);
+    const eventId = randomUUID();
+    const message = { value: Buffer.from('1'), offset: '0', headers: { 'event-id': eventId, 'event-type': 'created' } };
+    const { payload } = unreadable(1);
+    const batch = orders.eachBatch({ ...payload, batch: { ...payload.batch, messages: [message] } });
+    await until(() => calls() === 1, { what: 'it is being sent' });
+    await within(orders.stop(), { what: 'the consumer has stopped' });
+    await batch;
+    expect(orders.stats()).toMatchObject({ released: 1, deadLettered: 0 });
+    expect(released.mock.calls).toEqual([[expect.objectContaining({ eventId, eventType: 'created' })]]);
   });
 
   test('the log says which refusal is tried again, and which leaves the message to the broker', async () => {
