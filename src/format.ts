@@ -31,6 +31,11 @@ export function size(bytes: number): string {
   return `${power === 0 || amount >= 100 ? Math.round(amount) : Number(amount.toFixed(1))} ${units[power]}`;
 }
 
+/** A word of a command for a shell, in quotes if it needs them. */
+export function shellQuoted(word: string): string {
+  return /^[\w.:/@%+=,-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
+}
+
 /** A value for a message, on one line and of limited length. Texts have quotes, so that `"5"` and `5` differ. */
 export function shown(value: unknown): string {
   const text = typeof value === 'string' ? JSON.stringify(value) : inspect(value, { depth: 1, breakLength: Infinity });

@@ -4,6 +4,7 @@ import type { OutboxAdmin } from '../admin/admin.ts';
 import { openPool } from '../database/pool.ts';
 import { createOutbox } from '../emit/outbox.ts';
 import { Output } from './output.ts';
+import { repeatFlags } from './printed-commands.ts';
 import type { GlobalOptions } from './settings.ts';
 import { Settings } from './settings.ts';
 import type { Terminal } from './terminal.ts';
@@ -17,7 +18,8 @@ export interface Context {
 
 export function contextOf(command: Command, terminal: Terminal): Context {
   const options = command.optsWithGlobals<GlobalOptions>();
-  return { terminal, output: new Output(terminal, options.json ?? false), settings: new Settings(options, terminal) };
+  const output = new Output(terminal, options.json ?? false, repeatFlags(options));
+  return { terminal, output, settings: new Settings(options, terminal) };
 }
 
 /** Runs `work` on the outbox of the settings and closes the connections afterwards. */

@@ -1,6 +1,7 @@
 import picocolors from 'picocolors';
 
 import { toJson } from './json-text.ts';
+import { type RepeatFlags, repeatFlags } from './printed-commands.ts';
 import type { Terminal } from './terminal.ts';
 import { wantsColour } from './terminal.ts';
 
@@ -10,10 +11,12 @@ type Colours = ReturnType<typeof picocolors.createColors>;
 export class Output {
   readonly json: boolean;
   readonly paint: Colours;
+  readonly repeatFlags: RepeatFlags;
   readonly #stdout: Terminal['stdout'];
 
-  constructor(terminal: Terminal, json: boolean) {
+  constructor(terminal: Terminal, json: boolean, repeat: RepeatFlags = repeatFlags({})) {
     this.json = json;
+    this.repeatFlags = repeat;
     this.#stdout = terminal.stdout;
     this.paint = picocolors.createColors(!json && wantsColour(terminal.stdout, terminal.env));
   }
@@ -24,9 +27,9 @@ export class Output {
     else text();
   }
 
-  /** Writes one line of text. Does nothing with --json. */
+  /** Writes one line of text; commands in it get the flags that chose the outbox. Does nothing with --json. */
   line(text = ''): void {
-    if (!this.json) this.#stdout.write(`${text}\n`);
+    if (!this.json) this.#stdout.write(`${this.repeatFlags(text)}\n`);
   }
 
   table(headers: readonly string[], rows: readonly (readonly string[])[]): void {

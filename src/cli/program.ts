@@ -30,6 +30,8 @@ import { addStatus } from './commands/status.ts';
 import { examples } from './context.ts';
 import { ExitWith, exitCodeOf, exitCodes, exitCodesHelp } from './exit-codes.ts';
 import { printable } from './output.ts';
+import { type RepeatFlags, repeatFlags } from './printed-commands.ts';
+import type { GlobalOptions } from './settings.ts';
 import type { Terminal } from './terminal.ts';
 import { wantsColour } from './terminal.ts';
 
@@ -94,21 +96,23 @@ export function createProgram(terminal: Terminal): Command {
 /** Runs one command line and returns its exit code. Never throws. */
 export async function runCli(args: readonly string[], terminal: Terminal): Promise<number> {
   const json = args.slice(0, args.includes('--') ? args.indexOf('--') : undefined).includes('--json');
+  const program = createProgram(terminal);
   try {
-    const program = createProgram(terminal);
     await program.parseAsync(args, { from: 'user' });
     return exitCodes.ok;
   } catch (error) {
     if (error instanceof ExitWith) return error.exitCode;
-    reportError(error, terminal, json);
+    reportError(error, terminal, json, repeatFlags(program.opts<GlobalOptions>()));
     return exitCodeOf(error);
   }
 }
 
-function reportError(error: unknown, { stderr, env }: Terminal, json: boolean): void {
+function reportError(error: unknown, { stderr, env }: Terminal, json: boolean, repeat: RepeatFlags): void {
   const code = (error as { code?: unknown } | null)?.code;
   const known = typeof code === 'string';
-  const message = redact(error instanceof Error ? error.message || String(code ?? error.name) : String(error));
+  const text = error instanceof Error ? error.message || String(code ?? error.name) : String(error);
+  // A usage error names the command that was run: its flags may be what was wrong.
+  const message = redact(code === 'POSTCOMMIT_E_USAGE' ? text : repeat(text));
   if (json) {
     stderr.write(`${JSON.stringify({ error: { code: known ? code : 'UNEXPECTED', message } })}\n`);
     return;

@@ -17,12 +17,13 @@ const clearScreen = '\x1b[2J';
  * of the database is what people watch.
  */
 export async function watch<T>(
-  { terminal, output: { json } }: Context,
+  { terminal, output }: Context,
   intervalMs: number,
   read: () => Promise<T>,
   show: (state: T, output: Output) => void,
 ): Promise<void> {
   const { stdout } = terminal;
+  const { json } = output;
   const isLive = stdout.isTTY === true && terminal.env.TERM !== 'dumb' && !json;
   const signals = new StopSignals();
   const ended = new AbortController();
@@ -33,13 +34,13 @@ export async function watch<T>(
     else stdout.write(json ? `${JSON.stringify(JSON.parse(next))}\n` : `${next}\n`);
   };
   try {
-    text = await render(terminal, json, read, show);
+    text = await render(terminal, output, read, show);
     if (isLive) stdout.write(`${hideCursor}${clearScreen}`);
     const every = `every ${intervalMs / 1_000} s, Ctrl-C ends it`;
     write(text, `${clock()}  ${every}`);
     while (await slept(intervalMs, ended.signal)) {
       try {
-        text = await Promise.race([render(terminal, json, read, show), aborted(ended.signal)]);
+        text = await Promise.race([render(terminal, output, read, show), aborted(ended.signal)]);
         if (ended.signal.aborted) break;
         write(text, `${clock()}  ${every}`);
       } catch (error) {
@@ -64,7 +65,7 @@ export function frame(text: string, rows = Number.POSITIVE_INFINITY): string {
 /** What `show` writes for the current state. */
 async function render<T>(
   terminal: Terminal,
-  json: boolean,
+  { json, repeatFlags }: Output,
   read: () => Promise<T>,
   show: (state: T, output: Output) => void,
 ): Promise<string> {
@@ -78,7 +79,7 @@ async function render<T>(
   });
   const { isTTY, columns } = terminal.stdout;
   const size = { ...(isTTY !== undefined && { isTTY }), ...(columns !== undefined && { columns }) };
-  show(state, new Output({ ...terminal, stdout: Object.assign(sink, size) }, json));
+  show(state, new Output({ ...terminal, stdout: Object.assign(sink, size) }, json, repeatFlags));
   return text;
 }
 

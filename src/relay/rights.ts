@@ -3,6 +3,7 @@ import type { Executor } from '../database/executor.ts';
 import { defaultSchema } from '../database/identifier.ts';
 import type { OutboxRole } from '../database/roles.ts';
 import { PostcommitError } from '../errors.ts';
+import { shellQuoted } from '../format.ts';
 import { examineRights } from '../outbox/examining/examine-rights.ts';
 import type { Logger } from '../telemetry/logging.ts';
 
@@ -48,11 +49,6 @@ function shortened(rights: readonly string[]): string {
 }
 
 function grantCommand(schema: string, role: string, ...flags: string[]): string {
-  const inSchema = schema === defaultSchema ? '' : ` --schema ${quoted(schema)}`;
-  return `Run as the owner: npx postcommit grants${inSchema} ${flags.map((flag) => `${flag} ${quoted(role)}`).join(' ')} | psql "$DATABASE_URL"`;
-}
-
-/** For a shell, if it needs that. */
-function quoted(name: string): string {
-  return /^[\w.-]+$/.test(name) ? name : `'${name.replaceAll("'", `'\\''`)}'`;
+  const inSchema = schema === defaultSchema ? '' : ` --schema ${shellQuoted(schema)}`;
+  return `Run as the owner: npx postcommit grants${inSchema} ${flags.map((flag) => `${flag} ${shellQuoted(role)}`).join(' ')} | psql "$DATABASE_URL"`;
 }

@@ -319,6 +319,10 @@ describe('findings about the work', () => {
         fix: 'npx postcommit forget a:stock',
       },
     ]);
+    // A handler may be registered for a pattern, which a shell would expand.
+    expect(relayFindings([current], counts, [{ target: 'order.*:audit', events: 1 }])).toMatchObject([
+      { fix: "npx postcommit forget 'order.*:audit'" },
+    ]);
     expect(relayFindings([], counts, [{ target: 'a:stock', events: 2 }])).toMatchObject([{ severity: 'note' }]);
   });
 

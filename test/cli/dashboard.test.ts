@@ -52,7 +52,7 @@ it('names the flag that takes another port when one is taken', async () => {
   const refused = await runHere(['dashboard', '--port', port, '--json'], { env: { DATABASE_URL: db.url } });
   expect(jsonError(refused)).toMatchObject({
     code: 'POSTCOMMIT_E_CANNOT_LISTEN',
-    message: expect.stringContaining('Choose another port with --port'),
+    message: expect.stringMatching(/ --port 0 takes a free one\.$/),
   });
 });
 

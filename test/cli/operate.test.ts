@@ -71,7 +71,7 @@ describe('an operator with the command line', () => {
     const inbox = ['--schema', 'mail', '--inbox-only'];
     const preview = await here('migrate', ...inbox, '--dry-run');
     expect(preview.stdout).toContain('would apply 0002_inbox\n');
-    expect(preview.stdout).toContain('`npx postcommit sql --inbox-only` prints the SQL');
+    expect(preview.stdout).toContain('`npx postcommit --schema mail sql --inbox-only` prints the SQL');
     expect(await runJson('migrate', ...inbox)).toEqual({
       schema: 'mail',
       version: 2,

@@ -41,7 +41,8 @@ async function fill(count: number): Promise<void> {
   );
 }
 
-const prune = (args: string[], options = {}) => runCli(['--database-url', db.url, 'prune', ...args], options);
+const prune = (args: string[], options = {}) =>
+  runCli(['prune', ...args], { env: { DATABASE_URL: db.url }, ...options });
 
 async function events(): Promise<number> {
   return (await db.query('select count(*)::integer as n from postcommit.outbox_events'))[0].n;

@@ -1,4 +1,4 @@
-import { duration, quantity } from '../../format.ts';
+import { duration, quantity, shellQuoted } from '../../format.ts';
 import type { RowCounts } from '../../outbox/operating/count.ts';
 import type { DestinationInfo } from '../../outbox/operating/list-destinations.ts';
 import type { CheckFinding } from './finding.ts';
@@ -41,7 +41,11 @@ export function destinationFindings(destinations: readonly DestinationInfo[], re
       if (waiting === 0) return [];
       const consequence = 'They wait until a relay that has it starts. If the destination was removed, forget it.';
       return [
-        warning(`no live relay has the destination ${name}, and ${wait}`, consequence, `npx postcommit forget ${name}`),
+        warning(
+          `no live relay has the destination ${name}, and ${wait}`,
+          consequence,
+          `npx postcommit forget ${shellQuoted(name)}`,
+        ),
       ];
     }
     if (state === 'down') {
@@ -60,7 +64,7 @@ export function destinationFindings(destinations: readonly DestinationInfo[], re
       note(
         what,
         'Relays send nothing to it until an operator resumes it.',
-        `npx postcommit destinations resume ${name}`,
+        `npx postcommit destinations resume ${shellQuoted(name)}`,
       ),
     ];
   });

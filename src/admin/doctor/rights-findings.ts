@@ -1,6 +1,7 @@
 import { quoteIdentifier } from '../../database/identifier.ts';
 import type { OutboxRole } from '../../database/roles.ts';
 import { roleRights } from '../../database/roles.ts';
+import { shellQuoted } from '../../format.ts';
 import type { RightsFacts } from '../../outbox/examining/examine-rights.ts';
 import type { CheckFinding } from './finding.ts';
 import { note, ok, warning } from './finding.ts';
@@ -44,7 +45,7 @@ export function rightsFindings({ currentRole, superuser, owner, usage, missing }
         return warning(
           what,
           `If you use it as ${article(role)} ${role}, some of its statements fail.`,
-          `npx postcommit grants --${role} ${name}`,
+          `npx postcommit grants --${role} ${shellQuoted(currentRole)}`,
         );
       }),
   ];

@@ -46,7 +46,7 @@ export function addDashboard(program: Command, terminal: Terminal): void {
 function nameFlag(error: unknown): never {
   if (!(error instanceof PostcommitError) || (error.cause as NodeJS.ErrnoException | undefined)?.code !== 'EADDRINUSE')
     throw error;
-  throw new PostcommitError(error.code, `${error.detail} Choose another port with --port; --port 0 takes a free one.`, {
+  throw new PostcommitError(error.code, `${error.detail} --port 0 takes a free one.`, {
     cause: error,
   });
 }

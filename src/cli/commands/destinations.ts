@@ -1,5 +1,6 @@
 import type { Command } from 'commander';
 import type { OutboxAdmin } from '../../admin/admin.ts';
+import { shellQuoted } from '../../format.ts';
 import type { DestinationInfo } from '../../outbox/operating/list-destinations.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
@@ -76,7 +77,9 @@ function addPause(destinations: Command, terminal: Terminal): void {
           return `${printable(name)} is paused: relays send nothing to it and keep its events.${waiting}`;
         },
       );
-      context.output.line(context.output.paint.dim(`to resume: npx postcommit destinations resume ${printable(name)}`));
+      context.output.line(
+        context.output.paint.dim(`to resume: npx postcommit destinations resume ${printable(shellQuoted(name))}`),
+      );
     });
 }
 

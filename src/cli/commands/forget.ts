@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import type { ForgetResult } from '../../admin/forgotten-targets.ts';
-import { quantity } from '../../format.ts';
+import { quantity, shellQuoted } from '../../format.ts';
 import { endInterrupted, runWithProgress } from '../bulk.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
@@ -51,7 +51,9 @@ function print({ output }: Context, target: string, isDone: boolean, result: For
     const names = usedBy.map(printable).join(', ');
     output.line(output.paint.yellow(`it cannot be forgotten while live relays have it: ${names}`));
   } else if (!isDone) {
-    output.line(output.paint.dim(`nothing was changed; to forget it: npx postcommit forget ${target} --yes`));
+    output.line(
+      output.paint.dim(`nothing was changed; to forget it: npx postcommit forget ${shellQuoted(target)} --yes`),
+    );
   }
   if (inFlight > 0) {
     output.line(

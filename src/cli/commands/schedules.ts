@@ -1,5 +1,6 @@
 import type { Command } from 'commander';
 import type { OutboxAdmin } from '../../admin/admin.ts';
+import { shellQuoted } from '../../format.ts';
 import type { ScheduleInfo } from '../../outbox/operating/list-schedules.ts';
 import { wholeNumber } from '../arguments.ts';
 import type { Context } from '../context.ts';
@@ -73,7 +74,9 @@ function addPause(schedules: Command, terminal: Terminal): void {
         (admin) => admin.schedules.pause(name),
         () => `${printable(name)} is paused: its ticks are skipped`,
       );
-      context.output.line(context.output.paint.dim(`to resume: npx postcommit schedules resume ${printable(name)}`));
+      context.output.line(
+        context.output.paint.dim(`to resume: npx postcommit schedules resume ${printable(shellQuoted(name))}`),
+      );
     });
 }
 
