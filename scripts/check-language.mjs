@@ -25,7 +25,10 @@ const rules = [
   [/\b(?:takes?|took|taken|taking) stock\b/i, 'sample the low-water mark'],
   [/\blets? us in\b/i, 'accepts the login'],
   [/\bbelongs? into\b/i, 'belongs in'],
-  [/\b(?<!there )(?:is|are) no (?:text|name|ARN|error|function|object|logger|open transaction)\b/i, 'is not a ...'],
+  [
+    /\b(?<!there )(?:is|are) no (?:text|name|ARN|UUID|error|function|object|logger|open transaction)\b/i,
+    'is not a ...',
+  ],
 ];
 
 const folders = ['src', 'migrations', 'docs', 'examples', 'test'];

@@ -45,7 +45,7 @@ export const errorCodes = {
   POSTCOMMIT_E_BAD_DELAY:
     'The delay is invalid and nothing was written. An event must be due within 366 days, by the clock of the database.',
   POSTCOMMIT_E_LOCK_TIMEOUT:
-    'Another session held a lock of the outbox for too long. The statement changed nothing; if it was one of your transaction, that has failed. `npx postcommit doctor --only locks` shows the session. Repeat the operation when that session has ended.',
+    'Another session held a lock of the outbox for too long. The statement changed nothing; if it ran in your transaction, that transaction has failed. `npx postcommit doctor --only locks` shows the session. Repeat the operation when that session has ended.',
   POSTCOMMIT_E_PAYLOAD_NOT_JSON: 'The payload cannot be converted to JSON, and nothing was written.',
   POSTCOMMIT_E_PAYLOAD_TOO_LARGE:
     'The payload is larger than payloadBytesMax, and nothing was written. Store the data elsewhere and emit a reference, or increase payloadBytesMax.',
@@ -161,13 +161,13 @@ export const errorCodes = {
     'The filter is empty, so nothing was changed: it would match every row. Pass ids or at least one condition, or `all: true` (`--all`) to change all.',
   POSTCOMMIT_E_BAD_FILTER: 'The filter is invalid, so nothing was read or changed.',
   POSTCOMMIT_E_REPLAY_INCOMPLETE:
-    'The replay failed after some of its events were put back into the queue. Continue it with `--after` (`after` in code) and the same selection: a repetition from the beginning replays again what was delivered since.',
+    'The replay failed after some of its events were put back into the queue. Continue it with `--after` (`after` in code) and the same selection: starting over replays events that have been delivered since.',
   POSTCOMMIT_E_BAD_CURSOR:
     'The cursor does not belong to this list. Pass the `next` of the previous page, with the same order, or start without a cursor.',
   POSTCOMMIT_E_NOT_A_DEAD_LETTER:
     'The event is not a dead letter, so nothing was changed. Another operator may have retried it, or retention has deleted it.',
   POSTCOMMIT_E_PAYLOAD_REDACTED:
-    'Parts of the payload are hidden by redaction rules, so it cannot be edited here and nothing was changed. Edit it with `npx postcommit dead edit`, or remove the rule.',
+    'Parts of the payload are hidden by redaction rules, so it cannot be edited here and nothing was changed. Edit it with `npx postcommit dead edit <id>`, or remove the rule.',
   POSTCOMMIT_E_DASHBOARD_NO_AUTH:
     'The dashboard would be open to everyone who can reach it, so it did not start. Pass a token of at least 16 characters or authenticate, or pass open: true behind your own protection. On the command line, set POSTCOMMIT_DASHBOARD_TOKEN or POSTCOMMIT_DASHBOARD_READ_ONLY_TOKEN.',
   POSTCOMMIT_E_TOO_MANY_OPERATIONS:

@@ -10,7 +10,7 @@ begin;
 -- Nothing is added or relayed meanwhile.
 lock table nest_outbox.messages, nest_outbox.dead_letters, nest_outbox.inbox in exclusive mode;
 
--- An id that is no UUID gets a new one, and is kept as the header message-id.
+-- An id that is not a UUID gets a new one, and is kept as the header message-id.
 create temp table moving on commit drop as
 select o.*, case when o.id ~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then o.id::uuid else gen_random_uuid() end as event_id
   from (

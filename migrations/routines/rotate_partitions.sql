@@ -47,7 +47,7 @@ begin
     -- After logical replication: events would go into closed or dropped partitions.
     if current < (select max(number) from :"schema".outbox_partitions where opened_at is not null) then
       raise exception 'the sequence of the log is behind its open partition' using
-        errcode = 'PC002', hint = 'Run postcommit migrate, which moves it up.';
+        errcode = 'PC002', hint = 'Run npx postcommit migrate, which moves it up.';
     end if;
     -- The sequence decides: unlike outbox_partitions, it is not rolled back with a transaction that moved it and failed.
     update :"schema".outbox_partitions set opened_at = coalesce(opened_at, now()), closed_at = now()

@@ -114,7 +114,7 @@ export async function replayEvents(
   }
 }
 
-/** A replay that is repeated from its beginning replays again what was delivered since, so the error says where to continue. */
+/** Starting a failed replay over replays events that have been delivered since, so the error says where to continue. */
 function incompleteReplay(cause: unknown, replayed: number, reached: string): PostcommitError {
   const coded = codedDatabaseError(cause);
   const detail = `${quantity(replayed, 'event')} replayed, continue after ${toCursor('replay', reached)}. The error: ${causeText(coded)}`;

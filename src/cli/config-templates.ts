@@ -10,16 +10,16 @@ export default defineConfig({
   // The schema of the outbox. The flag --schema and the variable POSTCOMMIT_SCHEMA override it.
   schema: 'postcommit',
 
-  // How \`postcommit migrate\` partitions the log of a new outbox: 'day' or 'month', so that retention drops whole
+  // How \`npx postcommit migrate\` partitions the log of a new outbox: 'day' or 'month', so that retention drops whole
   // partitions, or 'none', one table that retention deletes from row by row. To change it later:
-  // \`postcommit partitions convert\`.
+  // \`npx postcommit partitions convert\`.
   // partitions: 'day',
 
   // Named handlers by event type. Returning means success, throwing means retry, and \`throw new Reject('…')\` (from
   // 'postcommit') makes the event a dead letter. A handler may be called again with the same event: pass
   // ctx.idempotencyKey to systems that deduplicate. Do not rename handlers: progress is recorded by name.
-  // Relays that work the same queues need the same handlers: an event goes to the relay that claims it first.
-  // This one is a sample for a type that nothing emits yet; put your own in its place.
+  // Relays that serve the same queue must have the same handlers, because any of them may claim an event.
+  // This handler is an example. Replace it with your own.
   handlers: {
     'example.created': {
       'log-event': async (event, ctx) => {

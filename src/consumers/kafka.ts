@@ -55,8 +55,8 @@ export interface KafkaCrash {
 }
 
 /**
- * The part of a producer that dead letters need. It must be connected, and not an idempotent one of kafkajs: after a failure the broker
- * confirms dead letters that it drops.
+ * The part of a producer that dead letters need. The producer must be connected, and must not be an idempotent one of kafkajs: after a
+ * failure, the broker confirms dead letters of such a producer and drops them.
  */
 export interface KafkaDeadLetterProducer {
   send(record: {

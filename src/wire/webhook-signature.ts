@@ -53,7 +53,9 @@ export function verifyWebhook(options: VerifyWebhookOptions): { eventId: string;
   checkNames(options, 'verifyWebhook()', ['headers', 'body', 'secret', 'toleranceSeconds']);
   const { body, secret, toleranceSeconds = 300 } = options;
   if (typeof body !== 'string' && !(body instanceof Uint8Array)) {
-    throw badOption('body must be the text or bytes of the request, not what a parser made of them.');
+    throw badOption(
+      'body must be the raw body of the request, a string or a Uint8Array, not what a parser made of it.',
+    );
   }
   if (!(toleranceSeconds >= 0)) throw badOption('toleranceSeconds must be a number of seconds.');
   const keys = readSecrets(secret);
@@ -117,7 +119,7 @@ function readSecret(secret: WebhookSecret): Uint8Array {
     if (secret.length === 0) throw badOption('secret has no bytes.');
     return secret;
   }
-  if (typeof secret !== 'string') throw badOption(`secret must be a text or bytes, not ${typeof secret}.`);
+  if (typeof secret !== 'string') throw badOption(`secret must be a string or a Uint8Array, not ${typeof secret}.`);
   if (secret === '') throw badOption('secret is empty. Is its environment variable set?');
   if (/^wh[sp]k_/.test(secret))
     throw badOption('secret is an asymmetric key (whsk_, whpk_): only whsec_ is supported.');

@@ -16,17 +16,19 @@ const program = createProgram({
   env: {},
 } as never);
 
-/** Command lines of a page: lines of code blocks, and code in a sentence. */
+const block = /^ *```.*\n([\s\S]*?)^ *```/gm;
+
+/** Command lines of a page: lines of code blocks, their comments, and code in a sentence, which may be broken over lines. */
 function commandLines(page: string): string[] {
-  const text = readFileSync(new URL(page, root), 'utf8');
-  const inBlocks = [...blocksOf(text).matchAll(/^ *(?:\$ )?((?:npx )?postcommit [a-z].*)$/gm)];
-  const inSentences = [...text.matchAll(/`((?:npx )?postcommit [a-z][^`\n]*)`/g)];
-  return [...inBlocks, ...inSentences].map(([, line]) => line as string);
+  return commandLinesOf(readFileSync(new URL(page, root), 'utf8'));
 }
 
-/** The code blocks of a page. */
-function blocksOf(text: string): string {
-  return [...text.matchAll(/^ *```.*\n([\s\S]*?)^ *```/gm)].map(([, block]) => block).join('\n');
+function commandLinesOf(text: string): string[] {
+  const blocks = [...text.matchAll(block)].map(([, content]) => content).join('\n');
+  const inBlocks = [...blocks.matchAll(/^ *(?:\$ )?((?:npx )?postcommit [a-z].*)$/gm)];
+  const inComments = [...blocks.matchAll(/(?:#|\/\/) (?:.*\W)?((?:npx )?postcommit (?:[a-z]+ )*[a-z]+ --[a-z].*)$/gm)];
+  const inSentences = [...text.replace(block, '').matchAll(/`((?:npx\s+)?postcommit\s+[a-z][^`]*)`/g)];
+  return [...inBlocks, ...inComments, ...inSentences].map(([, line]) => (line as string).replaceAll(/\s+/g, ' '));
 }
 
 /** Says what is wrong with a command line, by what the command line itself declares. */
@@ -90,6 +92,11 @@ test('every command of the docs exists, with its options, and can be copied', ()
     return mistake === undefined ? [] : [`${page}: ${line}: ${mistake}`];
   });
   expect(mistakes).toEqual([]);
+});
+
+test('commands in comments and over a line break are seen', () => {
+  const page = ['`postcommit', 'doctor` says so.', '```sh', 'npm ci # the SQL: postcommit sql --inbox-only', '```'];
+  expect(commandLinesOf(page.join('\n'))).toEqual(['postcommit sql --inbox-only', 'postcommit doctor']);
 });
 
 test.each([

@@ -83,7 +83,7 @@ add('POSTCOMMIT_E_PAYLOAD_NOT_JSON', [
   ['nested without end', wrong({ payload: nested(100_000) }), /call stack|depth|nest/i],
 ]);
 add('POSTCOMMIT_E_BAD_ID', [
-  ['an id that is no UUID', wrong({ id: 'order-1' }), /"order-1".|UUID/],
+  ['an id that is not a UUID', wrong({ id: 'order-1' }), /"order-1".|UUID/],
   ['an empty id', wrong({ id: '' }), /UUID/],
   ['an id with something behind it', wrong({ id: `${knownId}\n` }), /UUID/],
   ['an id that is a number', wrong({ id: 5 }), /Got 5/],

@@ -86,7 +86,7 @@ describe('verifyWebhook', () => {
     expect(() => signWebhook({ secret, eventId, body: 'x', ...sent })).toThrow('Did you mean sentAt?');
   });
 
-  it('takes what was signed, as text or bytes, from any kind of headers', () => {
+  it('takes what was signed, as a string or bytes, from any kind of headers', () => {
     const sentAt = secondsAgo(1);
     const signed = signWebhook({ secret, eventId, body: '{"a":"ü"}', sentAt });
     const upper = Object.fromEntries(Object.entries(signed).map(([name, value]) => [name.toUpperCase(), value]));

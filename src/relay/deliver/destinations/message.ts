@@ -8,7 +8,7 @@ import type { Leg } from './leg.ts';
 export function toMessage(event: DeliveredEvent, leg: Leg, serialized: Serialized): Message {
   const { body, contentType } = serialized;
   if (typeof body !== 'string' && !(body instanceof Uint8Array))
-    throw new Error('it returned no body of text or bytes');
+    throw new Error('it returned a body that is not a string or a Uint8Array');
   if (typeof contentType !== 'string') throw new Error('it returned no contentType');
   const headers = allHeaders(event, leg.headers, serialized.headers);
   return {
