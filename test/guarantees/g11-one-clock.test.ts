@@ -20,7 +20,7 @@ describe('G11 one clock', () => {
       ]);
       // A relay with a correct clock checks leases meanwhile, and finds no lost relay.
       const lostRelays: unknown[] = [];
-      const watcher = await scenario.relay('watcher', { leaseMs, prefetchMax: 2, batchSizeMax: 2 });
+      const watcher = await scenario.relay('watcher', { leaseMs, retry, prefetchMax: 2, batchSizeMax: 2 });
       watcher.on('relayLost', (lost) => lostRelays.push(lost));
       await scenario.drained();
       const rows = await scenario.db.query(
