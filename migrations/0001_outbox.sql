@@ -87,7 +87,7 @@ comment on column :"schema".outbox_queue.done is 'Names of the targets that alre
 comment on column :"schema".outbox_queue.owed is
   'Targets that a relay has decided it must still reach: destinations by name, handlers as type:name. NULL means that no relay has decided yet.';
 comment on column :"schema".outbox_queue.replay_id is
-  'Distinguishes a replay from earlier deliveries, and is part of the deduplication id. NULL means that the event is not replayed.';
+  'Distinguishes a replay or an edit from earlier deliveries, and is part of the deduplication id. NULL means neither.';
 comment on column :"schema".outbox_queue.queue is 'The named queue: a relay claims only from the queues that it works.';
 
 -- Separate indexes for ready rows by seq and waiting rows by due time, so that a claim never walks over rows in backoff. Both

@@ -1,5 +1,5 @@
--- Gives a dead letter another payload and puts it back into the queue, in its place of the order. The log is not changed: the
--- new payload is a row of outbox_edits, and relays deliver the last one. Returns what requeue() returns, or NULL if the event is
+-- Gives a dead letter another payload and puts it back into the queue, as requeue() does. The log is not changed: the new
+-- payload is a row of outbox_edits, and relays deliver the last one. Returns what requeue() returns, or NULL if the event is
 -- not a dead letter, because another operator has retried it, or it was cancelled during a delivery that has not ended.
 --
 -- The event gets a new replay_id, so its deduplication id differs: a broker that stored the old payload in an attempt whose

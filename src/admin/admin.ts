@@ -1,6 +1,6 @@
 import type { Executor } from '../database/executor.ts';
 import { notifyInProcess, notifyRelays } from '../outbox/emitting/notify.ts';
-import { pause, resume } from '../outbox/operating/pause.ts';
+import { pause, resume } from '../outbox/operating/pause-destination.ts';
 import type { Operator } from './audit.ts';
 import { AuditTrail } from './audit.ts';
 import type { CancelOptions, CancelResult, ReplayOptions, ReplayResult, UndeliveredResult } from './bulk.ts';
@@ -94,7 +94,7 @@ export class OutboxAdmin extends OutboxInspector {
   }
 
   /**
-   * Gives a dead letter another payload and puts it back into the queue, in its place of the order, as `retry` does. The log
+   * Gives a dead letter another payload and puts it back into the queue, as `retry` does. The log
    * keeps the payload as it was emitted; `find()` has both, with who edited it and why. Handlers and destinations that already
    * have the event keep the payload that they got. Headers and the schema version stay. The payload is not checked against a
    * catalogue. Fails if the event is not a dead letter, for example because another operator has retried it.

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { listDestinations } from '../../src/outbox/operating/list-destinations.ts';
-import { pause, resume } from '../../src/outbox/operating/pause.ts';
+import { pause, resume } from '../../src/outbox/operating/pause-destination.ts';
 import { seededRandom } from '../support/random.ts';
 import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';

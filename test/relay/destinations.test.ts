@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { PostcommitError } from '../../src/errors.ts';
 import { Reject } from '../../src/index.ts';
 import { listDestinations } from '../../src/outbox/operating/list-destinations.ts';
-import { pause } from '../../src/outbox/operating/pause.ts';
+import { pause } from '../../src/outbox/operating/pause-destination.ts';
 import type { Message } from '../../src/publishers/publisher.ts';
 import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';

@@ -3,6 +3,11 @@ import type { Executor } from '../../database/executor.ts';
 import { doorbellChannel, quoteIdentifier } from '../../database/identifier.ts';
 import { defaultQueue, isQueueName } from '../../queue-name.ts';
 
+/**
+ * What a notification says: nothing for the queue `default`, the name of another queue, `*` for all, `cancelled:` for a relay that has
+ * a cancelled event (cancel_events.sql), and `probe:` for the relay that sent it (relay/wake/doorbell.ts).
+ */
+
 /** Stands for all queues in a notification; it is not the name of a queue. */
 export const allQueues = '*';
 

@@ -4,7 +4,7 @@ import type { SettleEntry } from '../settle/transition.ts';
 /**
  * Where a relay gets its events from. A lane passes each event to the dispatcher once, in order of seq within a key, and is
  * notified when its outcome is durable. How it finds events and limits itself is internal: the dispatcher and everything
- * after it are the same for all lanes.
+ * after it are the same for all lanes. `RelaySession` starts the lanes; `QueueLanes` is the polling one, a `PollingLane` per queue.
  */
 export interface Lane extends Service {
   /** One search for events, for a relay that runs once. */
