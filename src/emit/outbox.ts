@@ -270,7 +270,7 @@ export class Outbox<Tx, BatchStatement = never, Event extends OutboxEvent = Outb
           const insert = this.#insert(rest)?.(marker);
           // After an error that the work has ignored PostgreSQL answers COMMIT with ROLLBACK, which most clients report as a commit.
           if (insert) await executor.query(insert.text, insert.values).catch(throwCoded);
-          else if (buffer.hasWritten) await executor.query('select 1').catch(throwIfAborted);
+          else await executor.query('select 1').catch(throwIfAborted);
           queues = buffer.hasWritten ? [allQueues] : queuesOf(rest);
           isCommitting = true;
           return result;

@@ -14,6 +14,8 @@ import type { ConformanceCheck } from './publisher-conformance.ts';
 
 const clientTimeoutMs = 300;
 
+const rolledBack = 'a rejection: PostgreSQL answers COMMIT with ROLLBACK';
+
 /** A transaction whose end the work does not decide: nothing of it is committed. */
 export function faultChecks<Tx>(harness: AdapterHarness<Tx>): ConformanceCheck[] {
   const check = (name: string, work: AdapterCheck<Tx>) => adapterCheck(harness, name, work);
@@ -48,26 +50,36 @@ export function faultChecks<Tx>(harness: AdapterHarness<Tx>): ConformanceCheck[]
       const event = { consumer: 'conformance', eventId: randomUUID() };
       const failed = inbox.transaction(event, async (tx) => {
         await session.insertOrder(tx, '1');
-        await client.query(tx, 'select 1 / 0').then(
-          () => {},
-          () => {},
-        );
+        await ignored(client.query(tx, 'select 1 / 0'));
       });
-      await rejection(failed, 'a rejection: PostgreSQL answers COMMIT with ROLLBACK');
+      await rejection(failed, rolledBack);
       await session.assertNothingCommitted();
       assert.deepEqual(await inbox.transaction(event, () => 'done'), { duplicate: false, result: 'done' });
     }),
     check('outbox.transaction rejects when its work has ignored the error of a statement', async (session) => {
       const { client, outbox } = session;
-      const failed = outbox.transaction(async (tx) => {
+      const afterAnEvent = outbox.transaction(async (tx) => {
         await outbox.emit(tx, orderEvent('1'));
-        await client.query(tx, 'select 1 / 0').then(
-          () => {},
-          () => {},
-        );
+        await ignored(client.query(tx, 'select 1 / 0'));
       });
-      await rejection(failed, 'a rejection: PostgreSQL answers COMMIT with ROLLBACK');
+      await rejection(afterAnEvent, rolledBack);
+      const withoutEvents = outbox.transaction(async (tx) => {
+        await session.insertOrder(tx, '1');
+        await ignored(client.query(tx, 'select 1 / 0'));
+      });
+      await rejection(withoutEvents, rolledBack);
       await session.assertNothingCommitted();
+    }),
+    check('outbox.transaction rejects when its work has ignored that an event was refused', async (session) => {
+      const { client, outbox } = session;
+      const event = { ...orderEvent('1'), id: randomUUID() };
+      await client.transaction((tx) => outbox.emit(tx, event));
+      const failed = outbox.transaction(async (tx) => {
+        await session.insertOrder(tx, '1');
+        await ignored(outbox.emit(tx, event)); // Its id exists.
+      });
+      await rejection(failed, rolledBack);
+      await session.assertCommitted({ orders: [], payloads: [{ id: '1' }] });
     }),
     check('a transaction that the server has timed out takes no event', async (session) => {
       const { client, outbox } = session;
@@ -98,6 +110,13 @@ export function faultChecks<Tx>(harness: AdapterHarness<Tx>): ConformanceCheck[]
       await session.assertNothingCommitted();
     }),
   ];
+}
+
+async function ignored(promise: PromiseLike<unknown>): Promise<void> {
+  await promise.then(
+    () => {},
+    () => {},
+  );
 }
 
 /** The process id of the server that works for the transaction: the one that has written this order. */
