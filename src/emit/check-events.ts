@@ -9,15 +9,30 @@ export type GivenEvents = OutboxEvent | readonly OutboxEvent[];
 /** Each id is locked until the commit, and PostgreSQL's lock table is shared by all sessions. */
 const emitOnceMax = 1_000;
 
+/** Events that were checked, or a promise where an asynchronous schema, or tracing that is still loading, makes them wait. */
+export type CheckedEvents = InsertableEvent[] | Promise<InsertableEvent[]>;
+
 /** Checks events and makes them writable. Nothing is sent to the database. */
 export async function checkEvents(given: GivenEvents, limits: EventLimits): Promise<InsertableEvent[]> {
-  const events: InsertableEvent[] = [];
-  for (const event of listOf(given)) {
-    const checked = toInsertable(event, limits);
-    events.push(checked instanceof Promise ? await checked : checked);
+  return startCheck(given, limits);
+}
+
+/** The same for a caller that sends them at once unless a check has to wait. Throws, or rejects, for a bad event. */
+export function startCheck(given: GivenEvents, limits: EventLimits): CheckedEvents {
+  const checked: (InsertableEvent | Promise<InsertableEvent>)[] = [];
+  try {
+    for (const event of listOf(given)) checked.push(toInsertable(event, limits));
+  } catch (error) {
+    for (const each of checked) if (each instanceof Promise) each.catch(() => {}); // Of events before the one that is refused.
+    throw error;
   }
+  return checked.every((each): each is InsertableEvent => !(each instanceof Promise))
+    ? together(checked, limits)
+    : Promise.all(checked).then((events) => together(events, limits));
+}
+
+function together(events: InsertableEvent[], { metrics }: EventLimits): InsertableEvent[] {
   if (events.length > 1) refuseSameId(events);
-  const { metrics } = limits;
   if (metrics)
     for (const { type } of events) metrics.counter('outbox_events_emitted_total', { event_type: type }).value++;
   return events;
@@ -31,8 +46,7 @@ function refuseSameId(events: readonly InsertableEvent[]): void {
 }
 
 /** The same for `emitOnce`, which needs an id for each event. */
-export async function checkEventsWithId(given: GivenEvents, limits: EventLimits): Promise<InsertableEvent[]> {
-  const events = await checkEvents(given, limits);
+export function startCheckWithId(given: GivenEvents, limits: EventLimits): CheckedEvents {
   const list = listOf(given);
   if (list.some(({ id }) => id === undefined)) {
     throw new PostcommitError(
@@ -46,7 +60,7 @@ export async function checkEventsWithId(given: GivenEvents, limits: EventLimits)
       `emitOnce() takes at most ${emitOnceMax} events in a call. Got ${list.length}.`,
     );
   }
-  return events;
+  return startCheck(given, limits);
 }
 
 /** One id for one event, a list for a list. */

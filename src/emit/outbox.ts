@@ -20,8 +20,8 @@ import { allQueues } from '../outbox/emitting/notify.ts';
 import { unknownOption } from '../suggest.ts';
 import { loadTracing } from '../telemetry/trace-context.ts';
 import { adminExecutor } from './admin-executor.ts';
-import type { GivenEvents } from './check-events.ts';
-import { checkEvents, checkEventsWithId, idsOf } from './check-events.ts';
+import type { CheckedEvents, GivenEvents } from './check-events.ts';
+import { checkEvents, idsOf, startCheck, startCheckWithId } from './check-events.ts';
 import { bufferOf, closeBuffer, EmitBuffer, openBuffer } from './emit-buffer.ts';
 import type { Emit, EmittedOnce } from './emit-function.ts';
 import type { EventLimits, EventToEmit, OutboxEvent } from './event.ts';
@@ -85,9 +85,9 @@ export class Outbox<Tx, BatchStatement = never, Event extends OutboxEvent = Outb
    */
   emit(tx: Tx, event: Event): Promise<string>;
   async emit(tx: Tx, given: GivenEvents): Promise<string | string[]> {
-    const check = checkEvents(given, this.#limits);
-    await this.#inOrder(tx, check, (events) => this.#write(tx, events));
-    return idsOf(given, await check);
+    const checked = startCheck(given, this.#limits);
+    await this.#inOrder(tx, checked, () => this.#write(tx, checked));
+    return idsOf(given, await checked);
   }
 
   /** The same for several events. */
@@ -116,20 +116,21 @@ export class Outbox<Tx, BatchStatement = never, Event extends OutboxEvent = Outb
    */
   emitOnce(tx: Tx, event: Event & { id: string }): Promise<EmittedOnce>;
   async emitOnce(tx: Tx, given: GivenEvents): Promise<EmittedOnce | EmittedOnce[]> {
-    const check = checkEventsWithId(given, this.#limits);
+    const checked = startCheckWithId(given, this.#limits);
     let results: EmittedOnce[] = [];
-    await this.#inOrder(tx, check, async (events) => {
+    await this.#inOrder(tx, checked, async () => {
       let fresh: Set<string> | undefined = new Set();
-      const insert = async (executor: Executor, marker: string | null) => {
+      const insert = async (executor: Executor, events: readonly InsertableEvent[], marker: string | null) => {
         if (events.length === 0) return written;
         fresh = await insertOnce(executor, this.#schema, events, { serialise: this.#serialise, marker });
         return fresh === undefined ? ended : written;
       };
-      await sendInTransaction(this.#db, tx, {
-        open: (executor) => insert(executor, null),
-        uncertain: (executor, known) =>
-          known === null ? markTransaction(executor, randomUUID()) : insert(executor, known),
+      await sendInTransaction(this.#db, tx, checked, {
+        open: (executor, events) => insert(executor, events, null),
+        uncertain: (executor, events, known) =>
+          known === null ? markTransaction(executor, randomUUID()) : insert(executor, events, known),
       });
+      const events = await checked;
       this.#notifyAfterEnd(
         tx,
         events.filter(({ id }) => fresh?.has(id)),
@@ -155,26 +156,23 @@ export class Outbox<Tx, BatchStatement = never, Event extends OutboxEvent = Outb
     return this.#db.statement(checked);
   }
 
-  async #write(tx: Tx, events: readonly InsertableEvent[]): Promise<void> {
-    const insert = this.#insert(events)?.(null);
-    await sendInTransaction(this.#db, tx, {
-      open: async (executor) => insert && executor.query(insert.text, insert.values),
-      uncertain: (executor, known) =>
+  async #write(tx: Tx, checked: CheckedEvents): Promise<void> {
+    await sendInTransaction(this.#db, tx, checked, {
+      open: async (executor, events) => {
+        const insert = this.#insert(events)?.(null);
+        return insert && executor.query(insert.text, insert.values);
+      },
+      uncertain: (executor, events, known) =>
         insertIfOpen(executor, this.#schema, events, { serialise: this.#serialise, known }),
     });
-    this.#notifyAfterEnd(tx, events);
+    this.#notifyAfterEnd(tx, await checked);
   }
 
   /** Writes after the events that were passed to `emit` of the same outbox.transaction() before, if there is one. */
-  async #inOrder(
-    tx: Tx,
-    check: Promise<InsertableEvent[]>,
-    write: (events: InsertableEvent[]) => Promise<void>,
-  ): Promise<void> {
-    check.catch(() => {}); // Awaited by writeChecked.
-    const writeChecked = async () => write(await check);
+  async #inOrder(tx: Tx, checked: CheckedEvents, write: () => Promise<void>): Promise<void> {
+    if (checked instanceof Promise) checked.catch(() => {}); // Awaited by `write`.
     const buffer = bufferOf(tx);
-    await (buffer ? buffer.writeNow(writeChecked) : writeChecked());
+    await (buffer ? buffer.writeNow(write) : write());
   }
 
   /**

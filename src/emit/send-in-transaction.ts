@@ -1,45 +1,60 @@
+import { randomUUID } from 'node:crypto';
 import { codedDatabaseError } from '../database/database-error.ts';
 import type { Executor } from '../database/executor.ts';
-import { PostcommitError } from '../errors.ts';
-import { transactionEnded, written } from '../outbox/emitting/insert.ts';
+import type { InsertableEvent } from '../outbox/emitting/insert.ts';
+import { markTransaction, transactionEnded, written } from '../outbox/emitting/insert.ts';
+import type { CheckedEvents } from './check-events.ts';
+import { bufferOf } from './emit-buffer.ts';
 import type { OutboxDatabase } from './outbox-database.ts';
 import { isTaken, takeTurn, waitForTurn } from './send-turns.ts';
 import { knownMarker } from './transaction-marker.ts';
 
-/** How something is written in a transaction. */
+/** How events are written in a transaction. */
 interface Writing {
   /** In a transaction that is certainly open. */
-  open(executor: Executor): Promise<unknown>;
+  open(executor: Executor, events: readonly InsertableEvent[]): Promise<unknown>;
   /** In one that may have ended: see `insertIfOpen`. */
-  uncertain(executor: Executor, known: string | null): Promise<string>;
+  uncertain(executor: Executor, events: readonly InsertableEvent[], known: string | null): Promise<string>;
 }
 
 /**
- * Writes in `tx`, and refuses a handle that is not an open transaction.
+ * Writes events in the transaction that `tx` has open at the time of this call, and refuses a handle that is not an open
+ * transaction.
  *
- * While a statement is in flight, most clients do not know whether the transaction is open: it may be COMMIT. Then the first
- * statement is sent at once, so it comes before anything that another caller may send on this connection. What is written after
- * its answer is written only in the transaction that it has marked: by then a pool may have given the connection to another
- * caller, whose transaction must neither get the event nor fail.
+ * While a statement is in flight, most clients do not know whether the transaction is open: it may be COMMIT. And whatever is sent
+ * later, because a check or another call comes first, may find the connection in the transaction of another caller, which must
+ * neither get the event nor fail. So something is sent at once, before anything that another caller may send: the events, or a
+ * marker for this transaction. What is sent after the answer is written only if the transaction has that marker.
  */
 export async function sendInTransaction<Tx>(
   db: OutboxDatabase<Tx, unknown>,
   tx: Tx,
+  checked: CheckedEvents,
   { open, uncertain }: Writing,
 ): Promise<void> {
   try {
-    if (isTaken(tx)) throwIfEnded(await waitForTurn(tx));
+    // Nothing may be awaited before the first statement.
     const executor = db.inTransaction(tx);
-    // Nothing may come between this and the statement.
+    if (checked instanceof Promise || isTaken(tx)) {
+      const marking = bufferOf(tx)?.marker ?? markTransaction(executor, randomUUID());
+      const before = waitForTurn(tx);
+      await takeTurn(tx, async () => {
+        const marker = await marking;
+        await before;
+        const events = await checked;
+        requireWritten(await uncertain(db.inTransaction(tx), events, marker));
+      });
+      return;
+    }
     const marker = knownMarker(db, tx);
     if (marker === null) {
-      await open(executor);
+      await open(executor, checked);
     } else if (marker !== undefined) {
-      requireWritten(await uncertain(executor, marker));
+      requireWritten(await uncertain(executor, checked, marker));
     } else {
       await takeTurn(tx, async () => {
-        const state = await uncertain(executor, null);
-        if (state !== written) requireWritten(await uncertain(db.inTransaction(tx), state));
+        const state = await uncertain(executor, checked, null);
+        if (state !== written) requireWritten(await uncertain(db.inTransaction(tx), checked, state));
       });
     }
   } catch (error) {
@@ -49,9 +64,4 @@ export async function sendInTransaction<Tx>(
 
 function requireWritten(state: string): void {
   if (state !== written) throw transactionEnded();
-}
-
-/** The call before found that the transaction has ended. By now the handle may be in another one. */
-function throwIfEnded(failure: unknown): void {
-  if (failure instanceof PostcommitError && failure.code === 'POSTCOMMIT_E_NOT_A_TRANSACTION') throw failure;
 }

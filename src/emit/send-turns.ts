@@ -1,11 +1,9 @@
-/** By the transaction's handle: settles when what is being sent in it is written, with the error if it failed. */
-const turns = new WeakMap<object, Promise<unknown>>();
+/** By the transaction's handle: resolves when what is being sent in it is written, or has failed. */
+const turns = new WeakMap<object, Promise<void>>();
 
-/** Waits for statements of `takeTurn` that were sent in this transaction before. Returns the error of the last one, if it failed. */
-export async function waitForTurn(tx: unknown): Promise<unknown> {
-  let failure: unknown;
-  for (let turn = turns.get(tx as object); turn; turn = turns.get(tx as object)) failure = await turn;
-  return failure;
+/** Waits for what was sent in this transaction before. A call that fails tells its own caller. */
+export async function waitForTurn(tx: unknown): Promise<void> {
+  await turns.get(tx as object);
 }
 
 /** Whether a later call must wait. */
@@ -15,16 +13,15 @@ export function isTaken(tx: unknown): boolean {
 
 /** Sends several statements that depend on each other. Later calls wait, so that their events come later too. */
 export async function takeTurn(tx: unknown, send: () => Promise<void>): Promise<void> {
-  const sent = send();
-  const turn = sent
-    .then(
-      () => undefined,
-      (error: unknown) => error,
-    )
-    .then((failure) => {
-      if (turns.get(tx as object) === turn) turns.delete(tx as object);
-      return failure;
-    });
+  let end = () => {};
+  const turn = new Promise<void>((resolve) => {
+    end = resolve;
+  });
   turns.set(tx as object, turn);
-  await sent;
+  try {
+    await send();
+  } finally {
+    if (turns.get(tx as object) === turn) turns.delete(tx as object);
+    end();
+  }
 }

@@ -205,13 +205,17 @@ describe('an adapter of a few lines', () => {
 
     test('keeps the order of calls that are not awaited', async () => {
       const later: Promise<unknown>[] = [];
+      let isFirst = true;
       const db: OutboxDatabase<Sql> = {
         ...fromSql(sql),
         inTransaction: (tx) => ({
           async query(text, values = []) {
             const rows = tx.unsafe(text, values);
             // The transaction writes, and emits again, after the first emit has found that it has not written yet.
-            if (later.length === 0) later.push(tx.unsafe(insertOrder, ['1']), using.emit(tx, event(2)));
+            if (isFirst) {
+              isFirst = false;
+              later.push(tx.unsafe(insertOrder, ['1']), using.emit(tx, event(2)));
+            }
             return { rows: await rows };
           },
         }),

@@ -190,11 +190,22 @@ describe('G1 atomic', () => {
   });
 
   describe('an emit that is not awaited', () => {
-    test.each(['commit', 'rollback'])('is refused when %s overtakes it', async (end) => {
+    test.each(['commit', 'rollback'])('belongs to the transaction when %s follows it', async (end) => {
       const client = await scenario.pool.connect();
       await client.query('begin');
       await client.query(insertOrder, ['1']);
       const emitted = scenario.outbox.emit(client, orderCreated('1'));
+      await client.query(end);
+      await emitted;
+      client.release();
+      expect(await written(scenario.database)).toEqual(end === 'commit' ? one : nothing);
+    });
+
+    test.each(['commit', 'rollback'])('is refused when %s overtakes it', async (end) => {
+      const client = await scenario.pool.connect();
+      await client.query('begin');
+      await client.query(insertOrder, ['1']);
+      const emitted = Promise.resolve().then(() => scenario.outbox.emit(client, orderCreated('1')));
       const ended = client.query(end);
       // Sent after the transaction's end it would be committed by itself, whatever became of the business data.
       await expect(emitted).rejects.toMatchObject({ code: 'POSTCOMMIT_E_NOT_A_TRANSACTION' });
