@@ -1,5 +1,5 @@
 import { shellQuoted } from '../format.ts';
-import { redact } from '../telemetry/redaction.ts';
+import { urlWithoutPassword } from '../telemetry/redaction.ts';
 import type { GlobalOptions } from './settings.ts';
 
 /** Repeats in each command of a text the flags that choose the outbox, so that a copy of the command acts on the same one. */
@@ -8,7 +8,9 @@ export type RepeatFlags = (text: string) => string;
 export function repeatFlags({ config, databaseUrl, schema, outbox }: GlobalOptions): RepeatFlags {
   const flags = [
     ['--config', config],
-    ['--database-url', databaseUrl && redact(databaseUrl)],
+    // With *** for a password, a copy of the command is refused until the password is filled in. Without the flag, or with a
+    // variable in its place, it could act on another database.
+    ['--database-url', databaseUrl === undefined ? undefined : urlWithoutPassword(databaseUrl)],
     ['--schema', schema],
     ['--outbox', outbox],
   ].flatMap(([flag, value]) => (value === undefined ? [] : [`${flag} ${shellQuoted(value)}`]));

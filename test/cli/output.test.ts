@@ -3,7 +3,7 @@ import { printable, renderTable } from '../../src/cli/output.ts';
 import { wantsColour } from '../../src/cli/terminal.ts';
 import { duration, quantity } from '../../src/format.ts';
 import { suggest } from '../../src/suggest.ts';
-import { redact } from '../../src/telemetry/redaction.ts';
+import { redact, urlWithoutPassword } from '../../src/telemetry/redaction.ts';
 
 describe('tables', () => {
   it('aligns columns and leaves no blanks at the end', () => {
@@ -78,8 +78,29 @@ describe('passwords', () => {
     ['postgres://db/shop?user=app&password=secret&x=1', 'postgres://db/shop?user=app&password=***&x=1'],
     ['two: redis://:secret@a and amqp://u:secret@b', 'two: redis://:***@a and amqp://u:***@b'],
     ['nothing here: see http://localhost:8080/x and a@b.c', 'nothing here: see http://localhost:8080/x and a@b.c'],
+    ["at postgres://app:p'w@db/shop now", 'at postgres://app:***@db/shop now'],
+    ['postgres://app:p"w`@db/shop', 'postgres://app:***@db/shop'],
+    ['postgres://user@corp:secret@db/shop', 'postgres://user@corp:***@db/shop'],
+    ["postgres://db/shop?password=p'w&x=1", 'postgres://db/shop?password=***&x=1'],
+    ['{"url":"http://a:80/","by":"joe@corp"}', '{"url":"http://a:80/","by":"joe@corp"}'],
   ])('are taken out of %s', (text, clean) => {
     expect(redact(text)).toBe(clean);
+  });
+
+  it.each([
+    ['postgres://app@db:5432/shop?options=-c%20x', 'postgres://app@db:5432/shop?options=-c%20x'],
+    ["postgres://app:p'w@db/shop", 'postgres://app:***@db/shop'],
+    ['postgres://app:p w", x@db/shop', 'postgres://app:***@db/shop'],
+    ['postgres://user@corp:secret@db/shop', 'postgres://user@corp:***@db/shop'],
+    ['postgres://app:a/b?c#d@e@db/shop', 'postgres://app:***@db/shop'],
+    ['postgres://app:secret@a:5432,b:5433/shop', 'postgres://app:***@a:5432,b:5433/shop'],
+    ['postgres://db/shop?user=app&password=p w\'"&x=1', 'postgres://db/shop?user=app&password=***&x=1'],
+    ['postgres://db/shop?%70assword=secret', 'postgres://db/shop?%70assword=***'],
+    ['socket:/var/run/?db=shop&password=secret', 'socket:/var/run/?db=shop&password=***'],
+    ['/var/run/postgresql shop', '/var/run/postgresql shop'],
+    ["host=db password='se cret' user=app", '***'],
+  ])('are taken out of the connection string %s', (text, clean) => {
+    expect(urlWithoutPassword(text)).toBe(clean);
   });
 });
 
