@@ -18,15 +18,19 @@ import { requeueOrphans } from '../outbox/operating/requeue-orphans.ts';
 import { causeText } from '../telemetry/error-text.ts';
 import type { BulkOptions, BulkResult, DuplicateId } from './chunks.ts';
 import { checkBulkOptions, runInChunks, seqsOf } from './chunks.ts';
-import { fromCursor, toCursor } from './cursor.ts';
 import { checkReason } from './destinations.ts';
 import type { EventReference } from './event-reference.ts';
 import type { DeadLetterTarget, ReplayTarget, UndeliveredTarget } from './filters.ts';
 import { checkDeadLetterTarget, checkEventTarget } from './filters.ts';
+import type { ReplayPosition } from './replay-cursor.ts';
+import { continuedTarget, fromReplayCursor, toReplayCursor } from './replay-cursor.ts';
 import { seqRange } from './seq-range.ts';
 
 export interface ReplayOptions extends BulkOptions {
-  /** The `next` of an interrupted replay: continues behind it. Pass the same target. */
+  /**
+   * The `next` of an interrupted replay: continues behind it, up to the event that was the last one when the replay began. Pass
+   * the same target; `from` and `to` mean the times of the first call.
+   */
   after?: string;
 }
 
@@ -90,12 +94,14 @@ export async function replayEvents(
   target: ReplayTarget,
   options: ReplayOptions,
 ): Promise<ReplayResult> {
-  const checked = checkEventTarget(target);
   const { after: cursor, ...watch } = checkBulkOptions(options, 'replay', ['after']);
-  const after = fromCursor('replay', cursor);
+  const start = fromReplayCursor(cursor);
+  const checked = checkEventTarget(continuedTarget(target, start));
+  let selected = start?.selected;
   const { selections, duplicates } = await selectionsOf(db, schema, checked, async (events) => {
-    const { lastSeq } = await readLogEnd(db, schema);
-    return { events, ...(await seqRange(db, schema, events)), seqUntil: lastSeq };
+    const seqUntil = selected?.seqUntil ?? (await readLogEnd(db, schema)).lastSeq;
+    selected = { seqUntil, createdFrom: events.createdFrom, createdBefore: events.createdBefore };
+    return { events, ...(await seqRange(db, schema, events)), seqUntil };
   });
   let replayed = 0;
   let reached: string | undefined;
@@ -106,18 +112,20 @@ export async function replayEvents(
     return result;
   };
   try {
-    const { count, stoppedAt } = await runInChunks<ReplaySelection>(selections, run, { ...watch, after });
-    const next = stoppedAt === undefined ? {} : { next: toCursor('replay', stoppedAt) };
+    const { count, stoppedAt } = await runInChunks(selections, run, { ...watch, after: start?.after });
+    const next = stoppedAt === undefined ? {} : { next: toReplayCursor({ after: stoppedAt, selected }) };
     return { ...bulkResult(count, stoppedAt, duplicates), ...next };
   } catch (error) {
-    throw replayed > 0 && reached !== undefined ? incompleteReplay(error, replayed, reached) : error;
+    throw replayed > 0 && reached !== undefined
+      ? incompleteReplay(error, replayed, { after: reached, selected })
+      : error;
   }
 }
 
 /** Starting a failed replay over replays events that have been delivered since, so the error says where to continue. */
-function incompleteReplay(cause: unknown, replayed: number, reached: string): PostcommitError {
+function incompleteReplay(cause: unknown, replayed: number, position: ReplayPosition): PostcommitError {
   const coded = codedDatabaseError(cause);
-  const detail = `${quantity(replayed, 'event')} replayed, continue after ${toCursor('replay', reached)}. The error: ${causeText(coded)}`;
+  const detail = `${quantity(replayed, 'event')} replayed, continue after ${toReplayCursor(position)}. The error: ${causeText(coded)}`;
   return new PostcommitError('POSTCOMMIT_E_REPLAY_INCOMPLETE', detail, { cause: coded });
 }
 

@@ -24,11 +24,15 @@ export function addConditions(command: Command): Command {
     .option('--to <time>', 'before this time: 2h, 30m or 7d ago, or an ISO date', timeArgument);
 }
 
-/** The events that an operation changes. Neither ids, conditions nor --all is an error: it never means all events. */
+/**
+ * The events that an operation changes. Neither ids, conditions nor --all is an error: it never means all events. `continues`: the
+ * operation takes the times of its first call, so it does not matter what relative ones mean now.
+ */
 export function targetOf<C extends FlagConditions>(
   ids: string[],
   conditions: C,
   all: boolean,
+  continues = false,
 ): { ids: string[] } | C | { all: true } {
   const ways = [ids.length > 0, Object.keys(conditions).length > 0, all].filter(Boolean).length;
   if (ways === 0)
@@ -38,7 +42,7 @@ export function targetOf<C extends FlagConditions>(
   }
   const { from, to } = conditions;
   // Checked before the user is asked for confirmation.
-  if (from && to && from > to) {
+  if (!continues && from && to && from > to) {
     const times = `--from is ${from.toISOString()}, --to is ${to.toISOString()}`;
     throw new PostcommitError('POSTCOMMIT_E_USAGE', `--from must not be after --to: ${times}.`);
   }

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import type { BulkOptions } from '../../src/index.ts';
+import type { BulkOptions, ReplayTarget } from '../../src/index.ts';
 import { createOutbox, fromPg } from '../../src/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { settleQueue } from '../support/settle-queue.ts';
@@ -140,7 +140,76 @@ describe('an operation over many events', () => {
       /2,000 events replayed, continue after (\S+)\. The error: of the caller/.exec(String(error)) ?? [];
     // As if a relay had delivered them before the operator continues.
     await settleQueue(db);
+    await emitAndDeliver(10);
     expect(await admin().replay({ all: true }, { after: after as string })).toMatchObject({ count: events - 2_000 });
+  });
+
+  /** Interrupts a replay after 2,000 events, as if these were delivered before the operator continues. */
+  async function interruptedReplay(target: ReplayTarget): Promise<string> {
+    const stop = new AbortController();
+    const onProgress = (count: number) => count >= 2_000 && stop.abort();
+    const { count, next } = await admin().replay(target, { signal: stop.signal, onProgress });
+    expect(count).toBe(2_000);
+    await settleQueue(db);
+    return next as string;
+  }
+
+  async function emitAndDeliver(count: number): Promise<void> {
+    await db.query(
+      `insert into postcommit.outbox_events (aggregate_type, aggregate_id, event_type, payload)
+       select 'order', i::text, 'x', '{}' from generate_series(1, $1) i`,
+      [count],
+    );
+    await settleQueue(db);
+  }
+
+  test.each<ReplayTarget>([{ all: true }, { type: 'x' }])(
+    'a continued replay of %o does not take what was delivered since it began',
+    async (target) => {
+      await settleQueue(db);
+      const next = await interruptedReplay(target);
+      await emitAndDeliver(10);
+      const again = await admin().replay(target, { after: next, signal: AbortSignal.abort() });
+      expect(again).toEqual({ count: 0, interrupted: true, next });
+      expect(await admin().replay(target, { after: next })).toEqual({ count: events - 2_000 });
+    },
+  );
+
+  test('a continued replay takes the times of its first call, whatever relative ones mean by then', async () => {
+    await db.query('truncate postcommit.outbox_queue');
+    const hour = 3_600_000;
+    const start = Date.now();
+    await db.query(
+      `insert into postcommit.outbox_events (aggregate_type, aggregate_id, event_type, payload, created_at)
+       select 'order', i::text, 'x', '{}', to_timestamp($1::float8 / 1000) - interval '8 hours' + i * interval '6 seconds'
+       from generate_series(1, 4800) i`,
+      [start],
+    );
+    await settleQueue(db);
+    const between = (from: number, to: number) => ({
+      from: new Date(start - from * hour),
+      to: new Date(start - to * hour),
+    });
+    const next = await interruptedReplay(between(6, 2));
+    expect(await admin().replay(between(3, 1), { after: next })).toEqual({ count: 400 });
+    await settleQueue(db);
+    // One of them may have been relative: from is now after to.
+    expect(await admin().replay(between(1, 2), { after: next })).toEqual({ count: 400 });
+  });
+
+  test('a replay does not continue with another kind of selection', async () => {
+    await settleQueue(db);
+    const next = await interruptedReplay({ all: true });
+    const [id] = await ids();
+    const from = new Date(0);
+    for (const target of [{ ids: [id] }, { from }, { to: new Date() }, { type: 'x', from }]) {
+      await expect(admin().replay(target, { after: next })).rejects.toMatchObject({ code: 'POSTCOMMIT_E_BAD_CURSOR' });
+    }
+    const { next: ofIds } = await admin().replay({ ids: [id] }, { signal: AbortSignal.abort() });
+    await expect(admin().replay({ all: true }, { after: ofIds as string })).rejects.toMatchObject({
+      code: 'POSTCOMMIT_E_BAD_CURSOR',
+    });
+    expect(await admin().replay({ ids: [id] }, { after: ofIds as string })).toEqual({ count: 1 });
   });
 
   test('a replay that fails before its first chunk is completed reports the error alone', async () => {

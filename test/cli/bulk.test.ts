@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { createOutbox, fromPg } from '../../src/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { settleQueue } from '../support/settle-queue.ts';
 import { until } from '../support/wait.ts';
@@ -105,6 +106,29 @@ describe('Ctrl-C', () => {
     });
     expect(JSON.parse(rest.stdout)).toEqual({ count: events - done });
   }, 90_000);
+
+  test('ends a replay of a time, and the same command with --after continues it however late it is', async () => {
+    await fillDelivered(2_500);
+    const stop = new AbortController();
+    const times = { from: new Date(Date.now() - 41 * 86_400_000), to: new Date(Date.now() - 39 * 86_400_000) };
+    const options = { signal: stop.signal, onProgress: () => stop.abort() };
+    const { next } = await createOutbox({ db: fromPg(db.pool), notify: false }).admin.replay(times, options);
+    await settleQueue(db);
+    // As if it had begun 39 days ago with --from 2d: by now that is after the absolute --to.
+    const args = [
+      'replay',
+      '--from',
+      '2d',
+      '--to',
+      times.to.toISOString(),
+      '--yes',
+      '--json',
+      '--after',
+      next as string,
+    ];
+    const rest = await runHere(args, { env: { DATABASE_URL: db.url } });
+    expect({ ...rest, stdout: JSON.parse(rest.stdout) }).toMatchObject({ code: 0, stdout: { count: 1_500 } });
+  });
 });
 
 describe('progress', () => {

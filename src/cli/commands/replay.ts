@@ -22,7 +22,10 @@ export function addReplay(program: Command, terminal: Terminal): void {
     .argument('[ids...]', 'ids or seqs of events')
     .option('--all', 'all delivered events')
     .option('--yes', 'do not ask for confirmation')
-    .option('--after <cursor>', 'continue an interrupted replay: the cursor that it printed')
+    .option(
+      '--after <cursor>',
+      'continue an interrupted or failed replay: the cursor that it printed, with the same selection',
+    )
     .addHelpText(
       'after',
       examples(
@@ -34,7 +37,7 @@ export function addReplay(program: Command, terminal: Terminal): void {
     .action(async (ids: string[], options: ReplayOptions, command: Command) => {
       const context = contextOf(command, terminal);
       const { all = false, yes = false, after, ...conditions } = options;
-      const target = targetOf(ids, conditions, all);
+      const target = targetOf(ids, conditions, all, after !== undefined);
       if (ids.length === 0) await confirm(context, `Deliver ${all ? 'all' : 'the matching'} events again?`, yes);
       // Of conditions it is not known how many events match: counting them would read the log twice.
       const total = async (admin: OutboxAdmin) =>
