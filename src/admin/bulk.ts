@@ -1,7 +1,5 @@
 import { codedDatabaseError } from '../database/database-error.ts';
 import type { Executor } from '../database/executor.ts';
-import { PostcommitError } from '../errors.ts';
-import { quantity } from '../format.ts';
 import { compareSeq } from '../outbox/delivering/claim.ts';
 import { unpark } from '../outbox/delivering/unpark.ts';
 import { nextPart, orphansMax } from '../outbox/examining/next-part.ts';
@@ -15,14 +13,13 @@ import type { ReplaySelection } from '../outbox/operating/replay.ts';
 import { replay } from '../outbox/operating/replay.ts';
 import { requeue } from '../outbox/operating/requeue.ts';
 import { requeueOrphans } from '../outbox/operating/requeue-orphans.ts';
-import { causeText } from '../telemetry/error-text.ts';
 import type { BulkOptions, BulkResult, DuplicateId } from './chunks.ts';
 import { checkBulkOptions, runInChunks, seqsOf } from './chunks.ts';
 import { checkReason } from './destinations.ts';
 import type { EventReference } from './event-reference.ts';
 import type { DeadLetterTarget, ReplayTarget, UndeliveredTarget } from './filters.ts';
 import { checkDeadLetterTarget, checkEventTarget } from './filters.ts';
-import type { ReplayPosition } from './replay-cursor.ts';
+import { IncompleteReplay } from './incomplete-replay.ts';
 import { continuedTarget, fromReplayCursor, toReplayCursor } from './replay-cursor.ts';
 import { seqRange } from './seq-range.ts';
 
@@ -116,17 +113,10 @@ export async function replayEvents(
     const next = stoppedAt === undefined ? {} : { next: toReplayCursor({ after: stoppedAt, selected }) };
     return { ...bulkResult(count, stoppedAt, duplicates), ...next };
   } catch (error) {
-    throw replayed > 0 && reached !== undefined
-      ? incompleteReplay(error, replayed, { after: reached, selected })
-      : error;
+    if (replayed === 0 || reached === undefined) throw error;
+    const next = toReplayCursor({ after: reached, selected });
+    throw new IncompleteReplay(codedDatabaseError(error), replayed, next);
   }
-}
-
-/** Starting a failed replay over replays events that have been delivered since, so the error says where to continue. */
-function incompleteReplay(cause: unknown, replayed: number, position: ReplayPosition): PostcommitError {
-  const coded = codedDatabaseError(cause);
-  const detail = `${quantity(replayed, 'event')} replayed, continue after ${toReplayCursor(position)}. The error: ${causeText(coded)}`;
-  return new PostcommitError('POSTCOMMIT_E_REPLAY_INCOMPLETE', detail, { cause: coded });
 }
 
 export async function makeEventsDue(

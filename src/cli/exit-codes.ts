@@ -58,6 +58,9 @@ const byErrorCode: Partial<Record<ErrorCode, number>> = {
 };
 
 export function exitCodeOf(error: unknown): number {
+  // It says how far the replay got. What went wrong is its cause.
+  if (error instanceof PostcommitError && error.code === 'POSTCOMMIT_E_REPLAY_INCOMPLETE')
+    return exitCodeOf(error.cause);
   const known = error instanceof PostcommitError ? byErrorCode[error.code] : undefined;
   return known ?? exitCodes.failed;
 }

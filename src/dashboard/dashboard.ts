@@ -18,7 +18,7 @@ import { OverviewReader } from './overview.ts';
 import { PayloadLimiter } from './payload-limiter.ts';
 import type { RedactionRules } from './redaction.ts';
 import { Redaction } from './redaction.ts';
-import { describeError, refuse, refuseWith, requestHeader, statusOf, unexpected, writeError } from './refusals.ts';
+import { describeError, isOurs, refuse, refuseWith, requestHeader, statusOf, writeError } from './refusals.ts';
 import type { DashboardRoute, RouteInput } from './routes.ts';
 import { routes } from './routes.ts';
 
@@ -118,9 +118,8 @@ export function createDashboard(options: DashboardOptions): Dashboard {
   const payloads = new PayloadLimiter();
   const { onError = writeError } = options;
   const report = (error: unknown) => {
-    const described = describeError(error);
-    if (described.code === unexpected) onError(error);
-    return described;
+    if (!isOurs(error)) onError(error);
+    return describeError(error);
   };
   const operations = new Operations(report);
   const feeds = new Map(

@@ -1,4 +1,5 @@
 import type { BulkOptions } from '../admin/chunks.ts';
+import { IncompleteReplay } from '../admin/incomplete-replay.ts';
 import { PostcommitError } from '../errors.ts';
 
 /** A long operation that a request has started. */
@@ -11,6 +12,8 @@ export interface RunningOperation {
   /** Events changed so far. */
   count: number;
   error?: { code: string; message: string };
+  /** Of a replay that did not get to its end: to continue it, send this as `after` with the same target. */
+  next?: string;
 }
 
 const runningMax = 4;
@@ -30,7 +33,7 @@ export class Operations {
   /** Starts `work`. Refuses a fifth one at a time: each keeps a connection busy. */
   start(
     facts: Pick<RunningOperation, 'outbox' | 'action' | 'by'>,
-    work: (options: BulkOptions) => Promise<{ count: number; interrupted?: true }>,
+    work: (options: BulkOptions) => Promise<{ count: number; interrupted?: true; next?: string }>,
   ): RunningOperation {
     if (this.#stops.size >= runningMax) {
       throw new PostcommitError('POSTCOMMIT_E_TOO_MANY_OPERATIONS');
@@ -45,10 +48,13 @@ export class Operations {
       operation.count = count;
     };
     void work({ signal: stop.signal, onProgress })
-      .then(({ count, interrupted }) =>
-        Object.assign(operation, { count, state: interrupted ? 'interrupted' : 'done' }),
+      .then(({ count, interrupted, next }) =>
+        Object.assign(operation, { count, state: interrupted ? 'interrupted' : 'done', ...(next && { next }) }),
       )
-      .catch((error) => Object.assign(operation, { state: 'failed', error: this.#describe(error) }))
+      .catch((error) => {
+        const next = error instanceof IncompleteReplay ? { next: error.next } : {};
+        Object.assign(operation, { state: 'failed', error: this.#describe(error), ...next });
+      })
       .finally(() => this.#stops.delete(operation.id));
     return operation;
   }

@@ -1,3 +1,4 @@
+import { IncompleteReplay } from '../admin/incomplete-replay.ts';
 import { PostcommitError } from '../errors.ts';
 import { errorText } from '../telemetry/error-text.ts';
 import { redact } from '../telemetry/redaction.ts';
@@ -32,10 +33,16 @@ export function writeError(error: unknown): void {
   process.stderr.write(`postcommit dashboard: ${redact(errorText(error))}\n`);
 }
 
+/** Whether an error is one of Postcommit with no foreign text in it. What is not ours may name hosts or values. */
+export function isOurs(error: unknown): error is PostcommitError {
+  return error instanceof PostcommitError && !(error instanceof IncompleteReplay && !isOurs(error.cause));
+}
+
 export function describeError(error: unknown): { code: string; message: string } {
-  if (error instanceof PostcommitError) return { code: error.code, message: error.message };
-  // What is not ours may name hosts or values.
-  return { code: unexpected, message: 'The request failed. The log of the server has the error.' };
+  if (isOurs(error)) return { code: error.code, message: error.message };
+  const logged = 'The log of the server has the error.';
+  if (error instanceof IncompleteReplay) return { code: error.code, message: error.messageWith(logged) };
+  return { code: unexpected, message: `The request failed. ${logged}` };
 }
 
 export function statusOf(code: string): number {

@@ -136,10 +136,14 @@ type BulkAction = 'retry' | 'discard' | 'replay' | 'cancel' | 'makeDue';
 
 async function run({ admin, body, outbox, user, operations }: RouteInput, action: BulkAction): Promise<unknown> {
   const target = toFilter((body.target ?? {}) as Record<string, unknown>);
-  const calls: Record<BulkAction, (options: BulkOptions) => Promise<{ count: number; interrupted?: true }>> = {
+  const after = body.after === undefined ? {} : { after: body.after as string };
+  const calls: Record<
+    BulkAction,
+    (options: BulkOptions) => Promise<{ count: number; interrupted?: true; next?: string }>
+  > = {
     retry: (options) => admin.retry(target as DeadLetterTarget, options),
     discard: (options) => admin.discard(target as DeadLetterTarget, options),
-    replay: (options) => admin.replay(target as ReplayTarget, options),
+    replay: (options) => admin.replay(target as ReplayTarget, { ...options, ...after }),
     cancel: (options) => admin.cancel(target as UndeliveredTarget, options),
     makeDue: (options) => admin.makeDue(target as UndeliveredTarget, options),
   };

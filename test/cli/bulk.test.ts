@@ -58,7 +58,7 @@ async function interrupt(args: string[], hasBegun: () => Promise<boolean>) {
   return { code: await ended, ...written };
 }
 
-describe('Ctrl-C', () => {
+describe('an operation that does not come to its end', () => {
   test('ends a retry after a chunk, says how much was done, and the same command continues', async () => {
     const letters = 30_000;
     await fillDead(letters);
@@ -106,6 +106,23 @@ describe('Ctrl-C', () => {
     });
     expect(JSON.parse(rest.stdout)).toEqual({ count: events - done });
   }, 90_000);
+
+  test('a replay whose database goes down on its way ends with the exit code of that, and says where it continues', async () => {
+    await fillDelivered(2_500);
+    await db.query(`
+      create function shut_down() returns trigger language plpgsql as $$
+      begin raise exception 'terminating connection' using errcode = '57P01'; end $$;
+      create trigger shut_down before insert on postcommit.outbox_queue for each row when (new.seq = 1500)
+      execute function shut_down()`);
+    const env = { DATABASE_URL: db.url };
+    const failed = await runHere(['replay', '--all', '--yes'], { env });
+    expect(failed.code).toBe(3);
+    const [, after] = /1,000 events replayed, continue after (\S+)\. The error: /.exec(failed.stderr) ?? [];
+    await db.query('drop trigger shut_down on postcommit.outbox_queue');
+    await settleQueue(db);
+    const rest = await runHere(['replay', '--all', '--yes', '--json', '--after', after as string], { env });
+    expect(JSON.parse(rest.stdout)).toEqual({ count: 1_500 });
+  });
 
   test('ends a replay of a time, and the same command with --after continues it however late it is', async () => {
     await fillDelivered(2_500);

@@ -5,7 +5,8 @@ import type { Browser, BrowserContext, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { appFiles } from '../../src/dashboard/app-files.ts';
 import { type DashboardServer, type ServeDashboardOptions, serveDashboard } from '../../src/dashboard/index.ts';
-import { createOutbox, fromPg, type OutboxAdmin } from '../../src/index.ts';
+import type { ReplayOptions, ReplayTarget } from '../../src/index.ts';
+import { createOutbox, fromPg, type OutboxAdmin, PostcommitError } from '../../src/index.ts';
 import { Scene } from '../admin/scene.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';
 import { until } from '../support/wait.ts';
@@ -193,6 +194,33 @@ test('the retry of 10,000 dead letters shows its progress', async () => {
   await page.getByRole('dialog').getByRole('button', { name: 'Retry' }).click();
   await page.getByText('changed so far').waitFor();
   await page.getByText('Done. 10,000 events changed.').waitFor();
+});
+
+test('a replay that was interrupted is continued where it ended', async () => {
+  const id = await scene.emitOne({ type: 'order.replayed' });
+  await until(async () => (await scene.admin.find(id))?.status === 'SENT', { what: 'the event is delivered' });
+  const continued: ReplayOptions[] = [];
+  const admin: OutboxAdmin = Object.assign(Object.create(scene.admin), {
+    as: () => admin,
+    replay: (target: ReplayTarget, options: ReplayOptions) => {
+      if (options.after === undefined) return scene.admin.replay(target, { signal: AbortSignal.abort() });
+      continued.push(options);
+      if (continued.length === 1) return Promise.reject(new PostcommitError('POSTCOMMIT_E_DATABASE_UNREACHABLE'));
+      return scene.admin.replay(target, options);
+    },
+  });
+  const page = await open('operate', { at: await serve({ outboxes: { shop: admin } }) });
+  await page.getByLabel('Type', { exact: true }).fill('order.replayed');
+  await page.getByRole('button', { name: 'Replay delivered' }).click();
+  await page.getByRole('dialog').getByRole('button', { name: 'Replay' }).click();
+  await page.getByText('Stopped. 0 events changed.').waitFor();
+  const next = page.getByRole('dialog').getByRole('button', { name: 'Continue' });
+  await next.click();
+  await page.getByText('It failed.').waitFor();
+  await next.click();
+  await page.getByText('Done. 1 event changed.').waitFor();
+  expect(await next.count()).toBe(0);
+  expect(continued[0]?.after).toBe(continued[1]?.after);
 });
 
 test('a destination is paused and resumed', async () => {

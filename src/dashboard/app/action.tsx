@@ -29,6 +29,8 @@ export function ActionDialog({ action, onClose }: { action: Action; onClose: (ch
   const preview = useSignal<string | undefined>(undefined);
   const problem = useSignal<string | undefined>(undefined);
   const operation = useSignal<Operation | undefined>(undefined);
+  /** Where a replay continues that has not come to its end. Kept when an attempt to continue fails. */
+  const after = useSignal<string | undefined>(undefined);
   const state = useSignal<'asking' | 'running' | 'ended'>('asking');
 
   useEffect(() => {
@@ -49,22 +51,30 @@ export function ActionDialog({ action, onClose }: { action: Action; onClose: (ch
   const run = async () => {
     state.value = 'running';
     problem.value = undefined;
+    operation.value = undefined;
     try {
       const why = reason.value.trim();
-      const answer = await post<Partial<Operation>>(action.path, { ...action.body, ...(why && { reason: why }) });
-      if (answer.state !== undefined) await watch(answer as Operation);
+      const more = { ...(why && { reason: why }), ...(after.value && { after: after.value }) };
+      const answer = await post<Partial<Operation>>(action.path, { ...action.body, ...more });
+      if (answer.state !== undefined) {
+        const { next } = await watch(answer as Operation);
+        after.value = next ?? after.value;
+      }
       state.value = 'ended';
     } catch (error) {
       problem.value = messageOf(error);
       state.value = 'asking';
     }
   };
-  const watch = async (started: Operation) => {
-    operation.value = started;
-    while (operation.value?.state === 'running') {
+  const watch = async (started: Operation): Promise<Operation> => {
+    let latest = started;
+    operation.value = latest;
+    while (latest.state === 'running') {
       await new Promise((resolve) => setTimeout(resolve, pollMs));
-      operation.value = await get<Operation>(`operations/${started.id}`);
+      latest = await get<Operation>(`operations/${started.id}`);
+      operation.value = latest;
     }
+    return latest;
   };
   const interrupt = () => {
     const id = operation.value?.id;
@@ -119,6 +129,11 @@ export function ActionDialog({ action, onClose }: { action: Action; onClose: (ch
           <p class="result">{resultOf(operation.value)}</p>
           <Problem text={operation.value?.error?.message} />
           <footer>
+            {operation.value?.state !== 'done' && after.value && (
+              <button type="button" onClick={() => void run()}>
+                Continue
+              </button>
+            )}
             <CloseButton onClick={close} />
           </footer>
         </div>
