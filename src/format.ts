@@ -36,6 +36,11 @@ export function shellQuoted(word: string): string {
   return /^[\w.:/@%+=,-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
 }
 
+/** A name as the last words of a command: after `--` if it would be taken for an option. */
+export function shellOperand(name: string): string {
+  return name.startsWith('-') ? `-- ${shellQuoted(name)}` : shellQuoted(name);
+}
+
 /** A value for a message, on one line and of limited length. Texts have quotes, so that `"5"` and `5` differ. */
 export function shown(value: unknown): string {
   const text = typeof value === 'string' ? JSON.stringify(value) : inspect(value, { depth: 1, breakLength: Infinity });

@@ -1,5 +1,5 @@
 import type { OutboxAdmin } from '../admin/admin.ts';
-import { ago, duration, quantity, shellQuoted } from '../format.ts';
+import { ago, duration, quantity, shellOperand } from '../format.ts';
 import type { EventDetails } from '../outbox/operating/find.ts';
 import { payloadCharactersMax } from '../outbox/operating/find.ts';
 import type { DestinationInfo } from '../outbox/operating/list-destinations.ts';
@@ -196,7 +196,7 @@ function commandsFor({
     return [
       ['destinations', 'show which destinations are down, and how many events wait for them'],
       ...waitingFor.map((name): [string, string] => [
-        `destinations resume ${printable(shellQuoted(name))}`,
+        `destinations resume ${printable(shellOperand(name))}`,
         'end its pause, or try it now if it is down',
       ]),
       cancel,

@@ -16,7 +16,7 @@ export async function explainDenied(error: unknown, db: Executor, schema: string
   try {
     const { role, lacking } = await findLacking(db, schema, 'relay');
     const what = lacking.length === 0 ? '' : `, which lacks ${shortened(lacking)}`;
-    const why = `The relay is connected as ${role}${what}. ${grantCommand(schema, role, '--relay')} ${coded.detail}`;
+    const why = `${coded.detail} The relay is connected as ${role}${what}. ${grantCommand(schema, role, '--relay')}`;
     return new PostcommitError('POSTCOMMIT_E_PERMISSION_DENIED', why, { cause: error });
   } catch {
     return error;
@@ -50,5 +50,6 @@ function shortened(rights: readonly string[]): string {
 
 function grantCommand(schema: string, role: string, ...flags: string[]): string {
   const inSchema = schema === defaultSchema ? '' : ` --schema ${shellQuoted(schema)}`;
-  return `Run as the owner: npx postcommit grants${inSchema} ${flags.map((flag) => `${flag} ${shellQuoted(role)}`).join(' ')} | psql "$DATABASE_URL"`;
+  const command = `npx postcommit grants${inSchema} ${flags.map((flag) => `${flag} ${shellQuoted(role)}`).join(' ')}`;
+  return `Run the SQL that this command prints in this database, as the owner of the tables: ${command}`;
 }

@@ -323,6 +323,9 @@ describe('findings about the work', () => {
     expect(relayFindings([current], counts, [{ target: 'order.*:audit', events: 1 }])).toMatchObject([
       { fix: "npx postcommit forget 'order.*:audit'" },
     ]);
+    const fixOf = (target: string) => relayFindings([current], counts, [{ target, events: 1 }])[0]?.fix;
+    expect(fixOf("o'brien:audit")).toBe(String.raw`npx postcommit forget 'o'\''brien:audit'`);
+    expect(fixOf('-x:audit')).toBe('npx postcommit forget -- -x:audit');
     expect(relayFindings([], counts, [{ target: 'a:stock', events: 2 }])).toMatchObject([{ severity: 'note' }]);
   });
 

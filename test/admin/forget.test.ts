@@ -265,7 +265,7 @@ describe('forget', () => {
         'if kafka is forgotten:',
         '  2 events delivered to all other targets: SENT',
         '  1 event delivered to no target: discarded as dead letters',
-        'nothing was changed; to forget it: npx postcommit forget kafka --yes',
+        'nothing was changed; to forget it: npx postcommit forget --yes kafka',
         '',
       ].join('\n'),
     });

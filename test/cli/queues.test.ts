@@ -112,4 +112,17 @@ describe('an operator of several queues', () => {
       expect(result.stderr).toContain('--queue');
     },
   );
+
+  it('prints a command that can be run for a name that begins with a hyphen', async () => {
+    await scene.emit([{ aggregate: ['mail', '2'], queue: '-x' }]);
+    const paused = await here('queues', 'pause', '--', '-x');
+    const [, command = ''] = /to resume: npx postcommit (.*)\n/.exec(paused.stdout) ?? [];
+    expect(command).toBe('queues resume -- -x');
+    const { findings } = JSON.parse((await here('doctor', '--only', 'queues', '--json')).stdout);
+    expect(findings.map(({ fix }: { fix: string }) => fix)).toContain(`npx postcommit ${command}`);
+    expect(await here(...command.split(' '))).toMatchObject({
+      code: 0,
+      stdout: expect.stringContaining('-x is resumed'),
+    });
+  });
 });

@@ -1,4 +1,4 @@
-import { duration, quantity, shellQuoted } from '../../format.ts';
+import { duration, quantity, shellOperand } from '../../format.ts';
 import type { RowCounts } from '../../outbox/operating/count.ts';
 import type { DestinationInfo } from '../../outbox/operating/list-destinations.ts';
 import type { CheckFinding } from './finding.ts';
@@ -44,7 +44,7 @@ export function destinationFindings(destinations: readonly DestinationInfo[], re
         warning(
           `no live relay has the destination ${name}, and ${wait}`,
           consequence,
-          `npx postcommit forget ${shellQuoted(name)}`,
+          `npx postcommit forget ${shellOperand(name)}`,
         ),
       ];
     }
@@ -64,7 +64,7 @@ export function destinationFindings(destinations: readonly DestinationInfo[], re
       note(
         what,
         'Relays send nothing to it until an operator resumes it.',
-        `npx postcommit destinations resume ${shellQuoted(name)}`,
+        `npx postcommit destinations resume ${shellOperand(name)}`,
       ),
     ];
   });

@@ -1,4 +1,4 @@
-import { quantity } from '../../format.ts';
+import { quantity, shellOperand } from '../../format.ts';
 import type { QueueInfo } from '../../outbox/operating/list-queues.ts';
 import type { CheckFinding } from './finding.ts';
 import { note, ok, warning } from './finding.ts';
@@ -11,7 +11,7 @@ export function queueFindings(queues: readonly QueueInfo[], relaysAlive: number)
       const what = `the queue ${name} is paused${reason ? ` (${reason.slice(0, 200)})` : ''}, with ${events}`;
       const consequence =
         'Relays claim nothing from it until an operator resumes it. Later events of the same aggregates wait.';
-      return [note(what, consequence, `npx postcommit queues resume ${name}`)];
+      return [note(what, consequence, `npx postcommit queues resume ${shellOperand(name)}`)];
     }
     if (relays > 0 || relaysAlive === 0 || ready + waiting === 0) return [];
     return [

@@ -1,4 +1,4 @@
-import { quantity, shellQuoted } from '../../format.ts';
+import { quantity, shellOperand } from '../../format.ts';
 import type { RowCounts } from '../../outbox/operating/count.ts';
 import type { MissingTarget } from '../../outbox/operating/list-missing-targets.ts';
 import type { RelayInfo } from '../../outbox/operating/list-relays.ts';
@@ -40,7 +40,7 @@ function missingTargetFindings(missing: readonly MissingTarget[]): CheckFinding[
     warning(
       `no live relay has ${target}, and ${quantity(events, 'event')} in the queue ${events === 1 ? 'is' : 'are'} owed to it`,
       'They and later events of their aggregates wait until a relay that has it starts. If it was removed, forget it.',
-      `npx postcommit forget ${shellQuoted(target)}`,
+      `npx postcommit forget ${shellOperand(target)}`,
     ),
   );
 }

@@ -1,4 +1,4 @@
-import { quantity, shellQuoted } from '../../format.ts';
+import { quantity, shellOperand } from '../../format.ts';
 import type { ScheduleInfo } from '../../outbox/operating/list-schedules.ts';
 import type { CheckFinding } from './finding.ts';
 import { note, ok, warning } from './finding.ts';
@@ -17,7 +17,7 @@ function stateFindings({ name, state, error = '', failures, reason, nextTickAt }
         note(
           `the schedule ${name} is paused${reason ? ` (${reason})` : ''}`,
           'Its ticks are skipped.',
-          `npx postcommit schedules resume ${shellQuoted(name)}`,
+          `npx postcommit schedules resume ${shellOperand(name)}`,
         ),
       ];
     case 'unserved':
@@ -25,7 +25,7 @@ function stateFindings({ name, state, error = '', failures, reason, nextTickAt }
         warning(
           `no live relay has the schedule ${name}`,
           'Its ticks are not emitted. Start a relay that has it. If it was removed from the configuration, remove it here too.',
-          `npx postcommit schedules remove ${shellQuoted(name)}`,
+          `npx postcommit schedules remove ${shellOperand(name)}`,
         ),
       ];
     case 'failing':

@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import type { OutboxAdmin } from '../../admin/admin.ts';
-import { shellQuoted } from '../../format.ts';
+import { shellOperand } from '../../format.ts';
 import type { DestinationInfo } from '../../outbox/operating/list-destinations.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
@@ -78,7 +78,7 @@ function addPause(destinations: Command, terminal: Terminal): void {
         },
       );
       context.output.line(
-        context.output.paint.dim(`to resume: npx postcommit destinations resume ${printable(shellQuoted(name))}`),
+        context.output.paint.dim(`to resume: npx postcommit destinations resume ${printable(shellOperand(name))}`),
       );
     });
 }

@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import type { ForgetResult } from '../../admin/forgotten-targets.ts';
-import { quantity, shellQuoted } from '../../format.ts';
+import { quantity, shellOperand } from '../../format.ts';
 import { endInterrupted, runWithProgress } from '../bulk.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
@@ -52,7 +52,7 @@ function print({ output }: Context, target: string, isDone: boolean, result: For
     output.line(output.paint.yellow(`it cannot be forgotten while live relays have it: ${names}`));
   } else if (!isDone) {
     output.line(
-      output.paint.dim(`nothing was changed; to forget it: npx postcommit forget ${shellQuoted(target)} --yes`),
+      output.paint.dim(`nothing was changed; to forget it: npx postcommit forget --yes ${shellOperand(target)}`),
     );
   }
   if (inFlight > 0) {

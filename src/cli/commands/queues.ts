@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import type { OutboxAdmin } from '../../admin/admin.ts';
-import { quantity, shellQuoted } from '../../format.ts';
+import { quantity, shellOperand } from '../../format.ts';
 import type { Context } from '../context.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
 import { printable } from '../output.ts';
@@ -60,7 +60,7 @@ function addPause(queues: Command, terminal: Terminal): void {
       const context = contextOf(command, terminal);
       await changeAndPrint(context, name, (admin) => admin.pauseQueue(name), 'paused: relays keep its events');
       context.output.line(
-        context.output.paint.dim(`to resume: npx postcommit queues resume ${printable(shellQuoted(name))}`),
+        context.output.paint.dim(`to resume: npx postcommit queues resume ${printable(shellOperand(name))}`),
       );
     });
 }

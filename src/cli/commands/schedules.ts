@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import type { OutboxAdmin } from '../../admin/admin.ts';
-import { shellQuoted } from '../../format.ts';
+import { shellOperand } from '../../format.ts';
 import type { ScheduleInfo } from '../../outbox/operating/list-schedules.ts';
 import { wholeNumber } from '../arguments.ts';
 import type { Context } from '../context.ts';
@@ -75,7 +75,7 @@ function addPause(schedules: Command, terminal: Terminal): void {
         () => `${printable(name)} is paused: its ticks are skipped`,
       );
       context.output.line(
-        context.output.paint.dim(`to resume: npx postcommit schedules resume ${printable(shellQuoted(name))}`),
+        context.output.paint.dim(`to resume: npx postcommit schedules resume ${printable(shellOperand(name))}`),
       );
     });
 }

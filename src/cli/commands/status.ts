@@ -2,7 +2,7 @@ import type { Command } from 'commander';
 import type { OutboxAdmin } from '../../admin/admin.ts';
 import type { RelayDifferences } from '../../admin/relay-differences.ts';
 import { relayDifferences, someOf } from '../../admin/relay-differences.ts';
-import { ago, duration, quantity, shellQuoted } from '../../format.ts';
+import { ago, duration, quantity, shellOperand } from '../../format.ts';
 import type { OutboxCounts } from '../../outbox/operating/count.ts';
 import type { DestinationInfo } from '../../outbox/operating/list-destinations.ts';
 import type { MaintenanceInfo } from '../../outbox/operating/list-maintenance.ts';
@@ -246,7 +246,7 @@ function printMissing(output: Output, missing: readonly MissingTarget[]): void {
   for (const { target, events } of missing) {
     const what = `no live relay has ${printable(target)}: ${quantity(events, 'event')} waiting for it, and their aggregates`;
     output.line(
-      `${output.paint.red(what)}${output.paint.dim(`  see: npx postcommit forget ${printable(shellQuoted(target))}`)}`,
+      `${output.paint.red(what)}${output.paint.dim(`  see: npx postcommit forget ${printable(shellOperand(target))}`)}`,
     );
   }
 }
