@@ -50,7 +50,8 @@ export function printEvent(
   output.line();
   output.line(paint.bold('Commands'));
   const width = Math.max(...commands.map(([command]) => command.length));
-  for (const [command, effect] of commands) output.line(`  npx postcommit ${command.padEnd(width)}   ${effect}`);
+  const program = output.repeatFlags('npx postcommit');
+  for (const [command, effect] of commands) output.line(`  ${program} ${command.padEnd(width)}   ${effect}`);
 }
 
 /** What the status does not say about where the event is now. */

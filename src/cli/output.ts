@@ -11,6 +11,7 @@ type Colours = ReturnType<typeof picocolors.createColors>;
 export class Output {
   readonly json: boolean;
   readonly paint: Colours;
+  /** For the command line's own text. Stored data that has such a command in it must be shown as it is. */
   readonly repeatFlags: RepeatFlags;
   readonly #stdout: Terminal['stdout'];
 
@@ -27,9 +28,9 @@ export class Output {
     else text();
   }
 
-  /** Writes one line of text; commands in it get the flags that chose the outbox. Does nothing with --json. */
+  /** Writes one line of text. Does nothing with --json. */
   line(text = ''): void {
-    if (!this.json) this.#stdout.write(`${this.repeatFlags(text)}\n`);
+    if (!this.json) this.#stdout.write(`${text}\n`);
   }
 
   table(headers: readonly string[], rows: readonly (readonly string[])[]): void {

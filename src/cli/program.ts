@@ -112,7 +112,8 @@ function reportError(error: unknown, { stderr, env }: Terminal, json: boolean, r
   const known = typeof code === 'string';
   const text = error instanceof Error ? error.message || String(code ?? error.name) : String(error);
   // A usage error names the command that was run: its flags may be what was wrong.
-  const message = redact(code === 'POSTCOMMIT_E_USAGE' ? text : repeat(text));
+  const hasOurCommands = error instanceof PostcommitError && code !== 'POSTCOMMIT_E_USAGE';
+  const message = redact(hasOurCommands ? repeat(text) : text);
   if (json) {
     stderr.write(`${JSON.stringify({ error: { code: known ? code : 'UNEXPECTED', message } })}\n`);
     return;

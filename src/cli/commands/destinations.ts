@@ -77,9 +77,9 @@ function addPause(destinations: Command, terminal: Terminal): void {
           return `${printable(name)} is paused: relays send nothing to it and keep its events.${waiting}`;
         },
       );
-      context.output.line(
-        context.output.paint.dim(`to resume: npx postcommit destinations resume ${printable(shellOperand(name))}`),
-      );
+      const { output } = context;
+      const resume = output.repeatFlags('npx postcommit destinations resume');
+      output.line(output.paint.dim(`to resume: ${resume} ${printable(shellOperand(name))}`));
     });
 }
 

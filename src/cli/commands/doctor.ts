@@ -79,7 +79,7 @@ function print(output: Output, schema: string, { findings }: Diagnosis): void {
     output.line();
     output.line(`${colour[severity](severity)}  ${paint.bold(check)}: ${printable(what)}`);
     if (consequence) output.line(`  ${printable(consequence)}`);
-    if (fix) output.line(`  ${paint.dim('fix:')} ${printable(fix)}`);
+    if (fix) output.line(`  ${paint.dim('fix:')} ${printable(output.repeatFlags(fix))}`);
   }
   output.line();
   for (const { check, what } of findings.filter(({ severity }) => severity === 'ok')) {

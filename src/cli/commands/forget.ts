@@ -51,9 +51,8 @@ function print({ output }: Context, target: string, isDone: boolean, result: For
     const names = usedBy.map(printable).join(', ');
     output.line(output.paint.yellow(`it cannot be forgotten while live relays have it: ${names}`));
   } else if (!isDone) {
-    output.line(
-      output.paint.dim(`nothing was changed; to forget it: npx postcommit forget --yes ${shellOperand(target)}`),
-    );
+    const command = output.repeatFlags('npx postcommit forget --yes');
+    output.line(output.paint.dim(`nothing was changed; to forget it: ${command} ${shellOperand(target)}`));
   }
   if (inFlight > 0) {
     output.line(

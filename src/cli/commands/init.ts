@@ -70,7 +70,7 @@ export function addInit(program: Command, terminal: Terminal): void {
           output.line(output.paint.yellow(`no longer read, because ${name} comes first: ${ignored.join(', ')}`));
         }
         output.line('Next:');
-        for (const [index, step] of next.entries()) output.line(`  ${index + 1}. ${step}`);
+        for (const [index, step] of next.entries()) output.line(`  ${index + 1}. ${output.repeatFlags(step)}`);
       });
     });
 }

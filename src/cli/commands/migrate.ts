@@ -107,7 +107,9 @@ export function addMigrate(program: Command, terminal: Terminal): void {
         );
         if (partitions === 'none' || kept.partitions === partitions) return;
         output.line(
-          output.paint.dim(`it has had events; to change it: npx postcommit partitions convert --by ${partitions}`),
+          output.paint.dim(
+            output.repeatFlags(`it has had events; to change it: npx postcommit partitions convert --by ${partitions}`),
+          ),
         );
       };
       output.show(answer, () => {
@@ -123,7 +125,7 @@ export function addMigrate(program: Command, terminal: Terminal): void {
         }
         output.line(
           dryRun
-            ? `schema ${schema} is at version ${version}; nothing was changed. \`npx postcommit sql ${inboxOnly ? '--inbox-only' : `--after ${version}`}\` prints the SQL.`
+            ? `schema ${schema} is at version ${version}; nothing was changed. \`${output.repeatFlags('npx postcommit sql')} ${inboxOnly ? '--inbox-only' : `--after ${version}`}\` prints the SQL.`
             : `${output.paint.green('done')}: schema ${schema} is at version ${version}`,
         );
         tellKept();

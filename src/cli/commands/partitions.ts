@@ -144,7 +144,10 @@ function addRotate(partitions: Command, terminal: Terminal): void {
         if (waiting)
           output.line('the next partition opens when all transactions that began before its creation have ended');
         if (created.length > 0) output.line(`created: ${created.join(', ')}`);
-        if (error) output.line(`${output.paint.red('not created:')} ${printable(error.message)} [${error.code}]`);
+        if (error)
+          output.line(
+            `${output.paint.red('not created:')} ${printable(output.repeatFlags(error.message))} [${error.code}]`,
+          );
       });
       if (rotation.error || rotation.waiting) throw new ExitWith(exitCodes.failed);
     });
@@ -178,7 +181,7 @@ function addDrop(partitions: Command, terminal: Terminal): void {
 function printPartitions(output: Output, { unit, partitions, bytes, default: rest }: Partitioning): void {
   if (unit === 'none') {
     output.line(`the log is one table: ${size(bytes)} with the delivery record`);
-    output.line(output.paint.dim('to partition it: npx postcommit partitions convert --by day'));
+    output.line(output.paint.dim(output.repeatFlags('to partition it: npx postcommit partitions convert --by day')));
     return;
   }
   output.line(`the log is partitioned by ${unit}: ${size(bytes)} with the delivery record`);
@@ -190,7 +193,9 @@ function printPartitions(output: Output, { unit, partitions, bytes, default: res
   if (withOrphans.length > 0) {
     const which = `partition ${withOrphans.join(', ')}`;
     output.line(
-      output.paint.red(`${which}: some events were never queued; to queue them: npx postcommit requeue-orphans`),
+      output.paint.red(
+        output.repeatFlags(`${which}: some events were never queued; to queue them: npx postcommit requeue-orphans`),
+      ),
     );
   }
   if (rest && rest.events !== 0) {

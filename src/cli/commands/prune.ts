@@ -98,7 +98,8 @@ function print(
       `${quantity(partitions.length, 'partition')} ${dryRun ? 'would be dropped' : 'dropped'}: ${partitions.join(', ')}`,
     );
   }
-  for (const { number, reason } of keptPartitions) output.line(`  kept partition ${number}: ${reason}`);
+  for (const { number, reason } of keptPartitions)
+    output.line(`  kept partition ${number}: ${output.repeatFlags(reason)}`);
   output.line(
     olderThanMs === forever
       ? 'events are kept forever'
@@ -111,7 +112,10 @@ function print(
     [kept.orphaned, 'never queued or delivered', 'npx postcommit requeue-orphans'],
   ];
   for (const [count, why, see] of stays) {
-    if (count > 0) output.line(`  kept ${count.toLocaleString('en-US')} ${why}${output.paint.dim(`  see: ${see}`)}`);
+    if (count > 0)
+      output.line(
+        `  kept ${count.toLocaleString('en-US')} ${why}${output.paint.dim(`  see: ${output.repeatFlags(see)}`)}`,
+      );
   }
   output.line(
     processedOlderThanMs === forever

@@ -59,9 +59,9 @@ function addPause(queues: Command, terminal: Terminal): void {
     .action(async (name: string, _options: unknown, command: Command) => {
       const context = contextOf(command, terminal);
       await changeAndPrint(context, name, (admin) => admin.pauseQueue(name), 'paused: relays keep its events');
-      context.output.line(
-        context.output.paint.dim(`to resume: npx postcommit queues resume ${printable(shellOperand(name))}`),
-      );
+      const { output } = context;
+      const resume = output.repeatFlags('npx postcommit queues resume');
+      output.line(output.paint.dim(`to resume: ${resume} ${printable(shellOperand(name))}`));
     });
 }
 

@@ -74,9 +74,9 @@ function addPause(schedules: Command, terminal: Terminal): void {
         (admin) => admin.schedules.pause(name),
         () => `${printable(name)} is paused: its ticks are skipped`,
       );
-      context.output.line(
-        context.output.paint.dim(`to resume: npx postcommit schedules resume ${printable(shellOperand(name))}`),
-      );
+      const { output } = context;
+      const resume = output.repeatFlags('npx postcommit schedules resume');
+      output.line(output.paint.dim(`to resume: ${resume} ${printable(shellOperand(name))}`));
     });
 }
 

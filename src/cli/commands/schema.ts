@@ -169,10 +169,12 @@ function print(
     output.line();
     output.line(paint.red(`${quantity(breaking.length, 'change')} would break consumers.`));
     output.line('Make the change compatible, or raise the version with an upcast and upgrade the consumers first,');
-    output.line('then accept it: npx postcommit schema check --update');
+    output.line(output.repeatFlags('then accept it: npx postcommit schema check --update'));
   } else {
     output.line(paint.green('no change breaks consumers'));
     if (isStale)
-      output.line(`${schemaFileName} is out of date. Record the changes: npx postcommit schema check --update`);
+      output.line(
+        `${schemaFileName} is out of date. ${output.repeatFlags('Record the changes: npx postcommit schema check --update')}`,
+      );
   }
 }

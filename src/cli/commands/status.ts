@@ -150,7 +150,8 @@ function print(output: Output, facts: StatusFacts): void {
   const now = new Date();
   const line = (name: string, figure: keyof OutboxCounts['exact'], note = '', alarming = false) => {
     const number = `${counts.exact[figure] ? '' : '~'}${counts[figure].toLocaleString('en-US')}`.padStart(13);
-    output.line(`${name.padEnd(13)}${alarming ? paint.red(number) : number}${note && paint.dim(`  ${note}`)}`);
+    const remark = note && paint.dim(`  ${output.repeatFlags(note)}`);
+    output.line(`${name.padEnd(13)}${alarming ? paint.red(number) : number}${remark}`);
   };
   output.line(paint.bold(`outbox in schema ${schema}`));
   line(
@@ -194,7 +195,7 @@ function print(output: Output, facts: StatusFacts): void {
 
 function printRelays(output: Output, relays: readonly RelayInfo[], now: Date): void {
   if (relays.length === 0) {
-    output.line(output.paint.yellow('no relay is alive; start one: npx postcommit relay'));
+    output.line(output.paint.yellow(output.repeatFlags('no relay is alive; start one: npx postcommit relay')));
     return;
   }
   const figure = (relay: RelayInfo, name: string) => String(relay.stats[name] ?? 0);
@@ -245,9 +246,8 @@ function printDifferences(output: Output, { versions, lacking, settings }: Relay
 function printMissing(output: Output, missing: readonly MissingTarget[]): void {
   for (const { target, events } of missing) {
     const what = `no live relay has ${printable(target)}: ${quantity(events, 'event')} waiting for it, and their aggregates`;
-    output.line(
-      `${output.paint.red(what)}${output.paint.dim(`  see: npx postcommit forget ${printable(shellOperand(target))}`)}`,
-    );
+    const command = `${output.repeatFlags('npx postcommit forget')} ${printable(shellOperand(target))}`;
+    output.line(`${output.paint.red(what)}${output.paint.dim(`  see: ${command}`)}`);
   }
 }
 
@@ -264,7 +264,8 @@ function printMaintenance(output: Output, { leader, tasks }: MaintenanceInfo, no
         output.paint.red(`  ${task} failed${failures > 1 ? ` ${failures} times` : ''}${since}: ${printable(error)}`),
       );
     } else if (note !== undefined) {
-      output.line(output.paint.dim(`  ${task}: ${printable(note)}`));
+      // A note is Postcommit's own text: the relay that wrote it could not know the flags.
+      output.line(output.paint.dim(`  ${task}: ${printable(output.repeatFlags(note))}`));
     }
   }
 }
