@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import type { Deliverer } from '../../src/relay/deliver/deliverer.ts';
 import { resolveHandlers } from '../../src/relay/deliver/handler-options.ts';
 import { Planner } from '../../src/relay/deliver/planner.ts';
@@ -124,4 +124,39 @@ test('a suspect waits for deliveries in flight as long as it may, whatever an ea
   alone.push(first);
   expect(alone.next(1)).toBeUndefined();
   alone.drain();
+});
+
+test('a suspect is not left waiting when the timer for the rest after another trial fires early', () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  try {
+    let now = 0;
+    const ends = new Map<string, () => void>();
+    const deliver: DispatcherOptions['deliver'] = (event, done) => {
+      ends.set(event.seq, () => done({ kind: 'delivered' } as never));
+    };
+    const planner = { plansAhead: false, plan() {}, takesSlot: () => true, runMax: () => 1 } as never;
+    const payloads = { load() {}, release() {} } as never;
+    const dispatcher = new Dispatcher({
+      ...common,
+      planner,
+      payloads,
+      deliver,
+      deliverAlone: deliver,
+      now: () => now,
+    });
+    const suspect = (seq: string) => claimed(seq, { takeovers: 4 });
+    dispatcher.accept([suspect('1'), suspect('2'), claimed('3', { payloadJson: '{}' })]);
+    expect([...ends.keys()]).toEqual(['1']);
+    now = 100.4;
+    ends.get('1')?.();
+    expect([...ends.keys()]).toEqual(['1', '3']);
+    now = 200.4; // The rest ends at 200.8.
+    vi.advanceTimersByTime(101);
+    now = 10_000;
+    vi.advanceTimersByTime(9_800);
+    // The delivery in flight takes longer than a suspect waits for it: the suspect goes back to the queue.
+    expect({ waiting: dispatcher.waiting, inFlight: dispatcher.inFlight }).toEqual({ waiting: 0, inFlight: 1 });
+  } finally {
+    vi.useRealTimers();
+  }
 });

@@ -41,7 +41,11 @@ export class AloneQueue {
     const now = this.#options.now();
     this.endRest();
     this.#restUntil = now + (now - this.#startedAt);
-    this.#restTimer = setTimeout(() => this.#options.onOverdue(), this.#restUntil - now).unref();
+    this.#restTimer = setTimeout(() => {
+      // Timers of Node may fire up to 1 ms early: by the clock the rest would still last, and nothing would end it.
+      this.#restUntil = 0;
+      this.#options.onOverdue();
+    }, this.#restUntil - now).unref();
   }
 
   endRest(): void {
