@@ -123,6 +123,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       'edit_dead_letter',
       'sample_queue',
       'server_stamp',
+      'server_run',
       'usable_low_water',
       'sequence_state',
       'note_requeues',

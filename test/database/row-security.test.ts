@@ -189,7 +189,7 @@ describe.each(postgresVersions)('row-level security on PostgreSQL %i', (version)
         'key_hash',
       ],
       ...['note_requeues', 'note_rows_requeued', 'note_truncated', 'notify_relays', 'plain_payload', 'queue_lock'],
-      ...['require_read_committed', 'server_stamp'],
+      ...['require_read_committed', 'server_run', 'server_stamp'],
       ...['unconstrain_log', 'usable_low_water', 'validate_log', 'dependent_views'],
     ];
     expect(rows.map(({ name }) => name)).toEqual([...emitting, ...consuming, ...inside, ...readNoRows].sort());

@@ -15,7 +15,7 @@ with mine as materialized (
   select k.seq, k.attempts, coalesce(e.id = k.id, false) as logged
     from unnest($2::bigint[], $3::uuid[], $4::integer[]) as k(seq, id, attempts)
     left join ${s}.outbox_events e on e.seq = k.seq
-   where $5::text <> ${s}.server_stamp() and (k.id is null or e.id is null or e.id = k.id)
+   where $5::text <> ${s}.server_run() and (k.id is null or e.id is null or e.id = k.id)
      and exists (select from ${s}.outbox_relays r where r.token = $1::bigint and r.ended_at is null)
 ), found as materialized (
   select q.seq, q.claimed_by is distinct from $1::bigint and q.claimed_by is distinct from 0 as free
@@ -31,7 +31,7 @@ with mine as materialized (
   update ${s}.outbox_queue q set claimed_by = $1::bigint
    where q.seq = any (array(select f.seq from found f where f.free)) returning q.seq
 )
-select ${s}.server_stamp(), array_to_string(array(select f.seq from found f union all select d.seq from ended d), ','),
+select ${s}.server_run(), array_to_string(array(select f.seq from found f union all select d.seq from ended d), ','),
        (select count(*)::integer from regained),
        exists (select from ${s}.outbox_relays r where r.ended_at is null and r.token <> $1::bigint)`,
 );
@@ -45,7 +45,7 @@ export interface Claim {
 }
 
 export interface RegainedClaims {
-  /** Identifies the server: its start and its timeline. */
+  /** Identifies the server: see migrations/routines/server_run.sql. */
   server: string;
   /** The events that the relay owns there, or that have ended. Empty if the server is still the one of `lastServer`, where nothing is looked up. */
   owned: ReadonlySet<string>;

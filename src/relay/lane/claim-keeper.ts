@@ -26,9 +26,9 @@ export interface ClaimKeeperOptions {
 }
 
 /**
- * Keeps what the relay has claimed when the server under it is another one: after a crash, which loses the last claims, or a
- * failover, which may lose events as well. There, each connection first claims again what the relay has in hand, before it
- * writes a result or claims anything.
+ * Keeps what the relay has claimed when the server under it is another one: after a crash, be it of one backend, which loses the
+ * last claims, or a failover, which may lose events as well. There, each connection first claims again what the relay has in
+ * hand, before it writes a result or claims anything.
  *
  * What cannot be claimed again is lost. Its seq may be given to a new event, which a result of the old one would settle: so
  * the relay then gives up its token before it claims anything under it.
