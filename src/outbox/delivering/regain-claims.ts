@@ -15,7 +15,7 @@ with mine as materialized (
   select k.seq, k.attempts, coalesce(e.id = k.id, false) as logged
     from unnest($2::bigint[], $3::uuid[], $4::integer[]) as k(seq, id, attempts)
     left join ${s}.outbox_events e on e.seq = k.seq
-   where $5::text <> ${s}.server_run() and (k.id is null or e.id is null or e.id = k.id)
+   where (k.id is null or e.id is null or e.id = k.id)
      and exists (select from ${s}.outbox_relays r where r.token = $1::bigint and r.ended_at is null)
 ), found as materialized (
   select q.seq, q.claimed_by is distinct from $1::bigint and q.claimed_by is distinct from 0 as free
@@ -45,9 +45,9 @@ export interface Claim {
 }
 
 export interface RegainedClaims {
-  /** Identifies the server: see migrations/routines/server_run.sql. */
+  /** Identifies the server, as `readServerRun` does. */
   server: string;
-  /** The events that the relay owns there, or that have ended. Empty if the server is still the one of `lastServer`, where nothing is looked up. */
+  /** The events that the relay owns there, or that have ended. */
   owned: ReadonlySet<string>;
   /** How many of these were free: the server had lost their claims. */
   regained: number;
@@ -64,12 +64,11 @@ export async function regainClaims(
   schema: string,
   token: string,
   claims: readonly Claim[],
-  lastServer: string,
 ): Promise<RegainedClaims> {
   const seqs = claims.map(({ seq }) => seq);
   const ids = claims.map(({ id }) => id || null);
   const attempts = claims.map((claim) => claim.attempts);
-  const { rows } = await query(regainClaimsSql(schema), [token, seqs, ids, attempts, lastServer]);
+  const { rows } = await query(regainClaimsSql(schema), [token, seqs, ids, attempts]);
   const [server, owned, regained, isShared] = rows[0] as [string, string, number, boolean];
   return { server, owned: new Set(owned === '' ? [] : owned.split(',')), regained, isShared };
 }

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ArrayQuery } from '../../database/executor.ts';
 import type { ReconnectingClient } from '../../database/reconnecting-client.ts';
+import { readServerRun } from '../../outbox/delivering/read-server-run.ts';
 import { type RegainedClaims, regainClaims } from '../../outbox/delivering/regain-claims.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import type { ClaimedEvent } from '../event/claimed-event.ts';
@@ -70,7 +71,9 @@ export class ClaimKeeper {
     if (this.#server !== '' && (!results.connected || results.connections !== this.#resultsOn)) {
       await results.whenConnected();
       const { connections } = results;
-      await this.#regain(results, this.#token, this.#options.events());
+      if ((await this.#readServer(results)) !== this.#server) {
+        await this.#regain(results, this.#token, this.#options.events());
+      }
       this.#resultsOn = connections;
     }
     return results.queryArrays(...statement);
@@ -86,21 +89,19 @@ export class ClaimKeeper {
     do {
       await claims.whenConnected();
       const { connections } = claims;
-      // The same connection: only the server is asked for, because there may be thousands of events.
-      const known = this.#isExamined ? [] : events();
-      const found = await this.#regain(claims, token, known);
-      if (this.#isExamined && found.server !== this.#server) {
+      let server = await this.#readServer(claims);
+      if (this.#server !== '' && server !== this.#server) {
         this.#claimsOn = 0;
-        continue;
-      }
-      if (this.#server !== '' && found.server !== this.#server) {
+        const known = events();
+        const found = await this.#regain(claims, token, known);
         if (await this.#hasLost(token, known, found)) return false;
         // The others need a moment to claim again what is theirs.
         if (found.isShared) await sleep(othersRegainMs, undefined, { signal: this.#stopping.signal }).catch(() => {});
+        server = found.server;
       }
       if (!isCurrent(token)) return false;
       if (claims.connections !== connections || !claims.connected) continue;
-      this.#server = found.server;
+      this.#server = server;
       this.#claimsOn = connections;
     } while (!this.#isExamined && !this.#stopping.signal.aborted);
     return this.#isExamined;
@@ -116,9 +117,13 @@ export class ClaimKeeper {
     return claims.connected && claims.connections === this.#claimsOn;
   }
 
+  #readServer(connection: Connection): Promise<string> {
+    return readServerRun(connection.queryArrays, this.#options.schema);
+  }
+
   async #regain(connection: Connection, token: string, known: readonly ClaimedEvent[]): Promise<RegainedClaims> {
     const { schema, logger } = this.#options;
-    const found = await regainClaims(connection.queryArrays, schema, token, known, this.#server);
+    const found = await regainClaims(connection.queryArrays, schema, token, known);
     const { regained } = found;
     if (regained > 0) logger.warn({ events: regained }, 'server lost claims of this relay, claimed the events again');
     return found;
