@@ -12,6 +12,10 @@
 -- Events deferred behind those that leave the queue become claimable in the same transaction. So a call takes no more queue rows
 -- than bound_deferred() allows, and is not finished while some are left.
 --
+-- Queue rows that another transaction has locked are left and counted as in flight, as claimed ones are. They are skipped before
+-- bound_deferred() takes the leading ones: else one locked row would hide all behind it, or be taken again by each call. The rows
+-- are read again after that, with a snapshot that sees each relay that had claimed one.
+--
 -- requires: bound_deferred, require_read_committed, undefer
 create or replace function :"schema".forget_target(given text, rows_max integer) returns jsonb
 language plpgsql set search_path = pg_catalog, pg_temp set row_security = off set lock_timeout = '5s' as $postcommit$
@@ -20,7 +24,6 @@ declare
   reason constant text := format('An operator forgot %s: the event is not delivered there.', given);
   code constant text := 'POSTCOMMIT_E_TARGET_FORGOTTEN';
   shelf_rows integer;
-  queue_rows integer;
   still_queued integer;
   sent integer := 0;
   discarded integer := 0;
@@ -79,7 +82,7 @@ begin
     select q.seq from :"schema".outbox_queue q
      where q.owed is not null and given = any (q.owed)
        and (q.claimed_by is null or q.claimed_by not in (select r.token from :"schema".outbox_relays r where r.ended_at is null))
-     order by q.seq limit rows_max);
+     order by q.seq limit rows_max for update skip locked);
   taken := :"schema".bound_deferred(candidates, 20000);
 
   with chosen as materialized (
@@ -89,7 +92,7 @@ begin
       from :"schema".outbox_queue q
      where q.seq = any (taken) and q.owed is not null and given = any (q.owed)
        and (q.claimed_by is null or q.claimed_by not in (select r.token from :"schema".outbox_relays r where r.ended_at is null))
-     order by q.seq for update skip locked
+     order by q.seq for update
   ), gone as (
     delete from :"schema".outbox_queue q where q.seq = any (array(select c.seq from chosen c where c.alone))
   ), changed as (
@@ -109,10 +112,10 @@ begin
     insert into :"schema".outbox_failures (seq, attempt, relay, target, code, error)
     select c.seq, c.attempts, 0, given, code, reason from chosen c
   )
-  select count(*), count(*) filter (where not c.alone and not c.blocking), sent + count(*) filter (where c.alone and c.done <> '{}'),
+  select count(*) filter (where not c.alone and not c.blocking), sent + count(*) filter (where c.alone and c.done <> '{}'),
          discarded + count(*) filter (where c.alone and c.done = '{}'),
          array_agg(c.key) filter (where c.alone), array_agg(c.seq) filter (where c.alone)
-    into queue_rows, still_queued, sent, discarded, keys, seqs from chosen c;
+    into still_queued, sent, discarded, keys, seqs from chosen c;
   perform :"schema".undefer(keys, seqs);
 
   select count(*) into in_flight from :"schema".outbox_queue q where q.owed is not null and given = any (q.owed);
@@ -124,8 +127,7 @@ begin
   return jsonb_build_object(
     'inUse', false, 'sent', sent, 'discarded', discarded, 'stillWaiting', still_waiting,
     'queued', still_queued, 'deadLetters', letters, 'inFlight', in_flight,
-    -- Rows that another transaction has locked are left, as claimed ones are.
-    'finished', shelf_rows < rows_max and letters < rows_max
-                and (queue_rows = 0 or (queue_rows < rows_max and cardinality(taken) = cardinality(candidates))));
+    'finished', shelf_rows < rows_max and letters < rows_max and cardinality(candidates) < rows_max
+                and cardinality(taken) = cardinality(candidates));
 end
 $postcommit$;

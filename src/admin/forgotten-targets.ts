@@ -16,7 +16,7 @@ export interface ForgetOptions extends BulkOptions {
 export interface ForgetResult extends ForgottenEvents {
   /** Live relays that have the target. Filled only with `dryRun`; otherwise a target in use is an error. */
   usedBy: string[];
-  /** Events not changed because a relay has claimed them: call it again if there are any. */
+  /** Events not changed because a relay has claimed them, or another transaction has locked them: call it again if there are any. */
   inFlight: number;
   /** Present when `signal` stopped it before its end. Call it again to continue. */
   interrupted?: true;

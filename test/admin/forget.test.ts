@@ -155,6 +155,24 @@ describe.each(postgresVersions)('a destination that is gone for good, on Postgre
     expect(ready).toBe(23_997);
   });
 
+  test('skips an event that another transaction has locked, and forgets it for those behind it', async () => {
+    // Too many for one step, so that each takes the events of one aggregate.
+    await scene.emit(Array.from({ length: 22_000 }, (_, n) => ({ aggregate: ['order', String(n % 2)] as const })));
+    await scene.db.query(`insert into postcommit.outbox_destinations (destination) values ('kafka')`);
+    await scene.db.query(`update postcommit.outbox_queue set available_at = now() + interval '1 hour',
+      owed = case when seq in (select min(seq) from postcommit.outbox_queue group by key) then '{kafka}'::text[] end`);
+    const locker = await scene.db.pool.connect();
+    await locker.query('begin; select from postcommit.outbox_queue order by seq limit 1 for update');
+    expect(await scene.admin.forget('kafka')).toEqual({ ...nothing, discarded: 1, inFlight: 1 });
+    await locker.query('rollback');
+    locker.release();
+    expect(await scene.admin.forget('kafka')).toEqual({ ...nothing, discarded: 1 });
+    const [{ ready }] = await scene.db.query(
+      'select count(*)::integer as ready from postcommit.outbox_queue where available_at is null',
+    );
+    expect(ready).toBe(21_998);
+  });
+
   test('goes with thousands of events, in chunks', async () => {
     const ids = await manyAggregates(2_345);
     await scene.shelve(ids, ['kafka'], ['hook']);
