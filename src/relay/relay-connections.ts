@@ -1,8 +1,9 @@
 import type pg from 'pg';
 import type { ServerList } from '../database/connection-string.ts';
-import { ReconnectingClient } from '../database/reconnecting-client.ts';
+import { ReconnectingClient, reconnectDelayMs } from '../database/reconnecting-client.ts';
 import { SessionPool } from '../database/session-pool.ts';
 import type { Logger } from '../telemetry/logging.ts';
+import { othersRegainMs } from './lane/tuning.ts';
 import type { Service } from './service/service.ts';
 import type { Lifecycle } from './telemetry/lifecycle.ts';
 
@@ -26,6 +27,14 @@ const queryTimeoutMs = 15_000;
 const loadTimeoutMs = 60_000;
 /** The leadership of maintenance is renewed on this connection: a lost one is noticed in time for another try. */
 const controlTimeoutMs = (leaseMs: number) => Math.min(queryTimeoutMs, Math.max(500, leaseMs / 3));
+
+/**
+ * For claims and results. After a crash of the server, the relays claim again what they have in hand, and others give them
+ * `othersRegainMs` for it: a relay that waited longer than that before it connects would find its events claimed by others.
+ */
+function regainReconnectMs(attempt: number): number {
+  return Math.min(othersRegainMs / 2, reconnectDelayMs(attempt));
+}
 
 type Purpose = 'claims' | 'results' | 'control' | 'loads';
 
@@ -84,6 +93,7 @@ function link(purpose: Purpose, options: RelayConnectionsOptions): ReconnectingC
     queryTimeoutMs: timeoutMs(purpose, options.leaseMs),
     // When the server has no connection left for it, the event is released: another relay may have one.
     ...(purpose === 'loads' && { connectWaitMs: loadTimeoutMs }),
+    ...((listens || purpose === 'results') && { reconnectDelayMs: regainReconnectMs }),
     logger,
     ...(listens && { onConnect: (client) => doorbell.attach(client), isSession: () => doorbell.proven }),
     onLost: (error) => {
