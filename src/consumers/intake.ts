@@ -143,9 +143,10 @@ export class Intake {
       event = readMessage(delivery.message);
       requireSignedId(event, delivery.signedId);
     } catch (error) {
-      return this.#keyOrder.run(null, () =>
-        this.#handOver(undefined, { kind: 'rejected', error, attempts: 0 }, delivery),
-      );
+      return this.#keyOrder.run(null, async () => {
+        if (this.#isEnding(delivery)) return this.#releaseUnread();
+        return this.#handOver(undefined, { kind: 'rejected', error, attempts: 0 }, delivery);
+      });
     }
     return this.#keyOrder.run(event.key, () => this.#process(event, delivery));
   }
@@ -201,9 +202,20 @@ export class Intake {
     }
   }
 
+  /** Whether work on the message may not begin any more. */
+  #isEnding({ lost }: IntakeMessage): boolean {
+    return this.#stopping.signal.aborted || lost?.aborted === true;
+  }
+
   #release(event: ReceivedEvent): void {
     this.counters.released++;
     this.#tell('released', factsOf(event));
+  }
+
+  /** Without the lifecycle event: there is nothing to tell of the event. */
+  #releaseUnread(): Processed {
+    this.counters.released++;
+    return { kind: 'released' };
   }
 
   /** The dead-letter mechanism may be unreachable. Then the message stays where it is: it must not be lost. */
@@ -231,8 +243,8 @@ export class Intake {
             : 'dead letter not accepted, retrying';
           this.warn(what, inLog({ ...facts, failure: errorText(failure) }));
           if (isEnding) {
-            if (event === undefined) this.counters.released++;
-            else this.#release(event);
+            if (event === undefined) return this.#releaseUnread();
+            this.#release(event);
             return { kind: 'released' };
           }
           await pause(Math.min(deadLetterDelayMaxMs, 100 * 2 ** Math.min(tries, 10)), ending.signal);

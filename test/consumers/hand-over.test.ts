@@ -163,6 +163,52 @@ describe('a dead letter that the producer neither takes nor refuses', () => {
   });
 });
 
+describe('a message that cannot be read, whose turn comes', () => {
+  test('after the stop: it stays with the broker', async () => {
+    const { producer, calls } = holdingProducer();
+    const orders = consumeKafka({ ...common, deadLetter: { producer, topic: 'dead' } });
+    await orders.stop();
+    const { payload, resolved } = unreadable(2);
+    await within(orders.eachBatch(payload), { what: 'the batch has ended' });
+    expect(resolved).toEqual([]);
+    expect(calls()).toBe(0);
+    expect(orders.stats()).toMatchObject({ state: 'idle', released: 2, deadLettered: 0 });
+  });
+
+  test('while stop waits for another one: only that one is handed over', async () => {
+    const { producer, sent, calls } = holdingProducer();
+    const options = { ...common, inFlightMax: 1, stopTimeoutMs: 30_000 };
+    const orders = consumeKafka({ ...options, deadLetter: { producer, topic: 'dead' } });
+    const { payload, resolved } = unreadable(2);
+    const batch = orders.eachBatch(payload);
+    await until(() => calls() === 1, { what: 'the first one is being sent' });
+    const stopped = orders.stop();
+    await until(() => orders.stats().state === 'stopping', { what: 'it is stopping' });
+    sent.resolve();
+    await within(stopped, { what: 'the consumer has stopped' });
+    await batch;
+    expect(resolved).toEqual(['0']);
+    expect(orders.stats()).toMatchObject({ released: 1, deadLettered: 1 });
+  });
+
+  test('after its partition went to another consumer: that one gets it', async () => {
+    const { producer, sent, calls } = holdingProducer();
+    const options = { ...common, inFlightMax: 1, stopTimeoutMs: 30_000 };
+    const orders = consumeKafka({ ...options, deadLetter: { producer, topic: 'dead' } });
+    const { payload } = unreadable(2);
+    const [lost, noticed] = [deferred(), deferred()];
+    const heartbeat = async () => void (lost.settled && noticed.resolve());
+    const batch = orders.eachBatch({ ...payload, heartbeat, isStale: () => lost.settled });
+    await until(() => calls() === 1, { what: 'the first one is being sent' });
+    lost.resolve();
+    await within(noticed.promise, { what: 'the consumer has noticed' });
+    sent.resolve();
+    await batch;
+    expect(calls()).toBe(1);
+    expect(orders.stats()).toMatchObject({ state: 'running', released: 1, deadLettered: 1 });
+  });
+});
+
 describe('the logger of a consumer', () => {
   test('is checked when the consumer is made', () => {
     const wrong = (logger: object) => () =>
