@@ -33,6 +33,8 @@ export interface IntakeMessage {
   kept?(): void;
   /** Hands the message over, before the next one of its key begins. It is called again while it fails. */
   deadLetter(reason: DeadLetterReason): unknown;
+  /** `deadLetter` cannot be undone once it has begun, and has a time limit of its own: a stop waits for its result. */
+  readonly deadLetterIsFinal?: boolean;
 }
 
 const deadLetterDelayMaxMs = 5_000;
@@ -110,7 +112,7 @@ export class Intake {
     this.#stopping.abort(stopReason());
   }
 
-  /** Discards the results of attempts and dead-letter writes in progress: their messages are released. */
+  /** Discards the results of attempts and dead-letter writes in progress, unless these are final: their messages are released. */
   abandon(): void {
     this.#abandoned.abort(stopReason());
   }
@@ -233,8 +235,9 @@ export class Intake {
       for (let tries = 0; ; tries++) {
         try {
           abandoned.throwIfAborted();
+          const handedOver = Promise.resolve(delivery.deadLetter({ error, reason, attempts }));
           // A producer of the caller may never settle. What it writes after that is a second dead letter at worst.
-          await untilAborted(Promise.resolve(delivery.deadLetter({ error, reason, attempts })), abandoned);
+          await (delivery.deadLetterIsFinal ? handedOver : untilAborted(handedOver, abandoned));
           break;
         } catch (failure) {
           const isEnding = ending.signal.aborted;

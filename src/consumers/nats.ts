@@ -209,6 +209,7 @@ class NatsSource implements MessageSource {
       origin: { system: 'nats', destination: message.subject },
       lost: lost.signal,
       deadLetter: () => terminate(message, consumer, lost),
+      deadLetterIsFinal: true,
     });
     this.#unsettled.delete(message);
     if (kind === 'processed' || kind === 'duplicate' || kind === 'skipped') await this.#acknowledge(message);

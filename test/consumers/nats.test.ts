@@ -184,6 +184,58 @@ describe('the consumer of NATS JetStream', () => {
     expect(consumer.stats()).toMatchObject({ released: 1, deadLettered: 1 });
   });
 
+  test('a dead letter that NATS confirms after stopTimeoutMs is not reported as released', async () => {
+    const { stream, get } = await createStream();
+    const advisories: number[] = [];
+    connection.subscribe(`$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.${stream}.>`, {
+      callback: (_error, message) => void advisories.push(message.json<{ stream_seq: number }>().stream_seq),
+    });
+    const real = await get(connection);
+    const [asked, answer, working, abandoned] = [deferred(), deferred(), deferred(), deferred()];
+    let requests = 0;
+    const released: string[] = [];
+    const warnings: string[] = [];
+    const consumer = consumeNats({
+      logger: { ...silent, warn: (_fields: object, message: string) => void warnings.push(message) },
+      stopTimeoutMs: 50,
+      consumer: async () => ({
+        consume: (options) => real.consume(options),
+        async info() {
+          // The first request opens the consumer, the second one confirms the termination.
+          if (++requests === 2) {
+            asked.resolve();
+            await answer.promise;
+          }
+          return real.info();
+        },
+      }),
+      async handle(event, { signal }) {
+        if (numberOf(event) === 0) throw new Reject('no such customer');
+        // This one shows that the consumer has given up what is in progress.
+        signal.addEventListener('abort', () => abandoned.resolve());
+        working.resolve();
+        await abandoned.promise;
+        throw new Error('aborted');
+      },
+    });
+    consumer.on('released', ({ eventId }) => void released.push(eventId));
+    await consumer.start();
+    const ids = [randomUUID(), randomUUID()];
+    for (const [n, id] of ids.entries()) {
+      await jetstream(connection).publish(stream, String(envelopeOf('a', n, id).body));
+    }
+    await within(Promise.all([asked.promise, working.promise]), { what: 'both are in progress' });
+    await until(() => advisories.length === 1, { what: 'NATS has terminated it' });
+    const stopped = consumer.stop();
+    await within(abandoned.promise, { what: 'stopTimeoutMs is over' });
+    await until(() => released.length > 0, { what: 'the other one is released' });
+    answer.resolve();
+    await within(stopped, { what: 'the consumer has stopped' });
+    expect(released).toEqual([ids[1]]);
+    expect(warnings).not.toContain('dead letter not accepted, message left to the broker');
+    expect(consumer.stats()).toMatchObject({ state: 'idle', released: 1, deadLettered: 1 });
+  });
+
   const numberOf = (event: ReceivedEvent) => (event.payload as { n: number }).n;
 
   /** Receives so many messages, as a process that does not acknowledge them. */
