@@ -18,7 +18,8 @@ export interface MessageSource {
  * Receives the messages of a broker and processes them: each once per inbox consumer, events of one key in order, failed ones again,
  * and those that fail for good as dead letters of the broker. Made by `consumeKafka`, `consumeRabbitmq` and so on.
  *
- * `start` and `stop` may be called in any order and any number of times: they run one after the other.
+ * `start` and `stop` may be called in any order and any number of times: they run one after the other. A listener that throws, or
+ * whose promise is rejected, is logged and changes nothing.
  */
 export class EventConsumer extends EventEmitter<ConsumerEvents> {
   readonly #intake: Intake;
@@ -32,9 +33,7 @@ export class EventConsumer extends EventEmitter<ConsumerEvents> {
     if (runs) this.#state = 'running';
     this.#intake = intake;
     this.#source = source;
-    for (const name of names) {
-      (intake.emitter as EventEmitter).on(name, (facts) => void (this as EventEmitter).emit(name, facts));
-    }
+    intake.reportTo(this);
   }
 
   /** Connects to the broker and begins to receive. Fails if the broker is unreachable or refuses. */
@@ -93,15 +92,3 @@ export class EventConsumer extends EventEmitter<ConsumerEvents> {
     return mine;
   }
 }
-
-const names: readonly (keyof ConsumerEvents)[] = [
-  'processed',
-  'duplicate',
-  'skipped',
-  'failed',
-  'deadLettered',
-  'released',
-  'sequence',
-  'disconnected',
-  'crashed',
-];

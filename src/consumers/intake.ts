@@ -1,6 +1,7 @@
-import { EventEmitter, setMaxListeners } from 'node:events';
+import { type EventEmitter, setMaxListeners } from 'node:events';
 import { PostcommitError } from '../errors.ts';
 import { untilAborted } from '../publishers/failure.ts';
+import { callListeners } from '../telemetry/call-safely.ts';
 import { errorText } from '../telemetry/error-text.ts';
 import { SparseLog } from '../telemetry/logging.ts';
 import { readMessage } from '../wire/read-message.ts';
@@ -42,7 +43,6 @@ const deadLetterDelayMaxMs = 5_000;
 /** What the consumers of all brokers share: a message goes in, and its result says whether to acknowledge it. */
 export class Intake {
   readonly options: ResolvedConsumerOptions;
-  readonly emitter = new EventEmitter<ConsumerEvents>();
   readonly counters: ConsumerCounters = {
     processed: 0,
     duplicates: 0,
@@ -58,6 +58,7 @@ export class Intake {
   readonly #keyOrder: KeyOrder;
   readonly #sequences: SequenceWatch | undefined;
   readonly #log = new SparseLog();
+  #emitter: EventEmitter<ConsumerEvents> | undefined;
   readonly #tracked = new Set<Promise<unknown>>();
   #stopping = quietController();
   #abandoned = quietController();
@@ -83,6 +84,11 @@ export class Intake {
         this.warn('event cannot be processed yet, retrying', { delayMs, error: errorText(error) }),
     };
     this.#processor = new EventProcessor(options, reports, waitsOutOutages);
+  }
+
+  /** Calls the listeners of this emitter from now on. */
+  reportTo(emitter: EventEmitter<ConsumerEvents>): void {
+    this.#emitter = emitter;
   }
 
   /** Handlers in progress. */
@@ -269,13 +275,11 @@ export class Intake {
     this.#tell('sequence', { ...factsOf(event), ...found, seq: event.seq as string });
   }
 
-  /** A listener that throws must not change what becomes of a message. */
   #tell<Name extends keyof ConsumerEvents>(name: Name, facts: ConsumerEvents[Name][0]): void {
-    try {
-      (this.emitter as EventEmitter).emit(name, facts);
-    } catch (error) {
-      this.warn('listener failed', { listener: name, error: errorText(error) });
-    }
+    if (this.#emitter === undefined) return;
+    callListeners(this.#emitter, name, facts, (error) =>
+      this.warn('a lifecycle listener threw', { lifecycle: name, error: errorText(error) }),
+    );
   }
 }
 

@@ -1,3 +1,4 @@
+import type { EventEmitter } from 'node:events';
 import { types } from 'node:util';
 
 /**
@@ -11,5 +12,20 @@ export function callSafely(call: () => unknown, onError: (error: unknown) => voi
     if (types.isPromise(returned)) returned.catch(onError);
   } catch (error) {
     onError(error);
+  }
+}
+
+/**
+ * Calls the listeners of an event, as `emit` does. One that throws, at once or later, neither breaks the caller, nor keeps the other
+ * listeners from being called, nor ends the process.
+ */
+export function callListeners(
+  emitter: Pick<EventEmitter, 'rawListeners'>,
+  name: string,
+  facts: unknown,
+  onError: (error: unknown) => void,
+): void {
+  for (const listener of emitter.rawListeners(name)) {
+    callSafely(() => Reflect.apply(listener, emitter, [facts]), onError);
   }
 }

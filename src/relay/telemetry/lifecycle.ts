@@ -1,6 +1,6 @@
 import { channel } from 'node:diagnostics_channel';
 import { EventEmitter } from 'node:events';
-import { callSafely } from '../../telemetry/call-safely.ts';
+import { callListeners } from '../../telemetry/call-safely.ts';
 
 /** The event that a lifecycle event is about. */
 export interface EventFacts {
@@ -68,14 +68,7 @@ export class Lifecycle extends EventEmitter<LifecycleEvents> {
 
   tell<Name extends keyof LifecycleEvents>(name: Name, facts: LifecycleEvents[Name][0]): void {
     diagnosticsChannel(name).publish(facts);
-    // A listener that throws, at once or later, must neither break the relay, nor keep the other listeners from being called, nor
-    // end the process.
-    for (const listener of this.rawListeners(name)) {
-      callSafely(
-        () => Reflect.apply(listener, this, [facts]),
-        (error) => this.onListenerError?.(name, error),
-      );
-    }
+    callListeners(this, name, facts, (error) => this.onListenerError?.(name, error));
   }
 
   /** Called when a listener throws, or the promise that it returned is rejected. */
