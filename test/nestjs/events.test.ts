@@ -1,5 +1,6 @@
 import type pg from 'pg';
 import { afterAll, beforeAll, describe, expect, expectTypeOf, it } from 'vitest';
+import { handlerMarks } from '../../src/frameworks/nestjs/handler-marks.ts';
 import { OnOutboxEvent } from '../../src/frameworks/nestjs/on-outbox-event.ts';
 import { Outbox } from '../../src/frameworks/nestjs/outbox.ts';
 import { OutboxEvent } from '../../src/frameworks/nestjs/outbox-event.ts';
@@ -269,6 +270,49 @@ describe('@OnOutboxEvent', () => {
     ],
   ])('refuses %s', (_name, decorate, code, text) => {
     expect(decorate).toThrow(expect.objectContaining({ code, message: expect.stringContaining(text) }));
+  });
+
+  const typesOf = (prototype: object) =>
+    Object.fromEntries(
+      [...handlerMarks(prototype)].map(([name, marks]) => [name, marks.flatMap(({ types }) => types)]),
+    );
+
+  it('leaves the base class alone when it is applied to a method that a subclass inherits', () => {
+    class Base {
+      handle() {}
+      other() {}
+    }
+    class Derived extends Base {}
+    class Sibling extends Base {}
+    OnOutboxEvent('base')(Base.prototype, 'handle');
+    OnOutboxEvent('derived')(Derived.prototype, 'handle');
+    OnOutboxEvent('derived')(Derived.prototype, 'other');
+    expect(typesOf(Derived.prototype)).toEqual({ handle: ['derived', 'base'], other: ['derived'] });
+    expect(typesOf(Sibling.prototype)).toEqual({ handle: ['base'] });
+    expect(typesOf(Base.prototype)).toEqual({ handle: ['base'] });
+  });
+
+  it('goes with a method that is copied to another class, as mixins do', () => {
+    class Mixin {
+      handle() {}
+    }
+    OnOutboxEvent('mixin')(Mixin.prototype, 'handle');
+    class Target {}
+    Object.defineProperty(Target.prototype, 'handle', { value: Mixin.prototype.handle });
+    expect(typesOf(Target.prototype)).toEqual({ handle: ['mixin'] });
+  });
+
+  it('does not hold for a method that overrides the handler, unless that is decorated itself', () => {
+    class Base {
+      handle() {}
+    }
+    class Derived extends Base {
+      override handle() {}
+    }
+    OnOutboxEvent('base')(Base.prototype, 'handle');
+    expect(typesOf(Derived.prototype)).toEqual({});
+    OnOutboxEvent('derived')(Derived.prototype, 'handle');
+    expect(typesOf(Derived.prototype)).toEqual({ handle: ['derived'] });
   });
 });
 

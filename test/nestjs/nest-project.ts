@@ -73,6 +73,19 @@ export class NestProject {
     };
     await writeFile(join(this.#folder, 'tsconfig.json'), JSON.stringify({ compilerOptions, include: ['src'] }));
     await execute(process.execPath, [tsc, '-p', '.'], this.#folder);
+    await this.#compileStandard(compilerOptions);
+  }
+
+  /** One file of the application once more, with standard decorators. */
+  async #compileStandard(others: object): Promise<void> {
+    const compilerOptions = {
+      ...others,
+      ...{ experimentalDecorators: false, emitDecoratorMetadata: false, outDir: 'out/standard' },
+      ...{ lib: ['es2023', 'esnext.decorators'] },
+    };
+    const config = { compilerOptions, files: ['src/wrapped-handlers.ts'] };
+    await writeFile(join(this.#folder, 'tsconfig.standard.json'), JSON.stringify(config));
+    await execute(process.execPath, [tsc, '-p', 'tsconfig.standard.json'], this.#folder);
   }
 
   /** Compiles src/frameworks/nestjs against the types of this version of Nest. Fails with the compiler's errors. */

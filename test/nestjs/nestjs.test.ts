@@ -85,6 +85,33 @@ describe.each(variants)('an application of Nest $version, compiled to $format', 
     for (const name of names) expect(warning?.handlers).not.toContain(name);
   });
 
+  it('calls handlers beside decorators that replace the method, or refuses to start', async () => {
+    const journal = await journalOf('wrapped');
+    const calls = journal.filter(({ what }) => what === 'called').map(({ what, ...call }) => call);
+    const callsOf = (kind: string) =>
+      calls.flatMap(({ handler, wrappers, ...call }) => (call.kind === kind ? [[handler, ...wrappers].join(' ')] : []));
+    const handlers = [
+      'bound',
+      'inherited outer',
+      'inside inner',
+      'outside outer inner',
+      'scoped outer',
+      'symbol outer',
+    ];
+    expect(callsOf('older').sort()).toEqual(handlers);
+    expect(callsOf('metadata').sort()).toEqual(handlers);
+    // Standard decorators without Symbol.metadata.
+    expect(callsOf('standard')).toEqual(['inside inner']);
+    expect(callsOf('lost')).toEqual([]);
+    const [replaced] = journal.filter(({ what }) => what === 'replaced');
+    expect(replaced).toMatchObject({ code: 'POSTCOMMIT_E_BAD_OPTION' });
+    expect(replaced?.message).toContain('Outside.outside would not be called');
+    const [warning, ...more] = journal.filter(({ what }) => what === 'warned');
+    expect(more).toEqual([]);
+    expect(warning).toMatchObject({ handlers: ['scoped'], providers: ['Scoped'] });
+    expect(warning?.message).toContain('Write @OnOutboxEvent() above');
+  });
+
   it('lets handlers in flight finish on SIGTERM, and releases what hangs', async () => {
     const result = await project.run('shutdown', { DATABASE_URL: database.url });
     const { code, signal, stderr, journal } = result;

@@ -4,7 +4,14 @@ import { PostcommitError } from '../../errors.ts';
 import type { Handler, HandlerWithPolicy } from '../../relay/deliver/handlers.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { OutboxEventContext } from './event-context.ts';
-import { declaredHandlers, handlerMarks, methodsOf } from './on-outbox-event.ts';
+import {
+  allMarks,
+  type Declaration,
+  declaredHandlers,
+  handlerMarks,
+  replacedHandlers,
+  unmarkedNames,
+} from './handler-marks.ts';
 
 type InstanceWrapper = ReturnType<DiscoveryService['getProviders']>[number];
 type Named = Record<string, HandlerWithPolicy>;
@@ -22,6 +29,7 @@ export function discoverHandlers(discovery: DiscoveryService, logger: Logger): R
     if (seen.has(owner)) continue;
     seen.add(owner);
     const prototype = isPerEvent ? owner : Object.getPrototypeOf(owner);
+    if (!isPerEvent) refuseReplaced(owner, prototype);
     for (const [method, marks] of handlerMarks(prototype)) {
       for (const { types, options } of marks) {
         const { name = defaultName(prototype, method), ...policy } = options;
@@ -32,7 +40,9 @@ export function discoverHandlers(discovery: DiscoveryService, logger: Logger): R
       }
     }
   }
-  warnOfHidden(wrappers, logger);
+  const hidden = hiddenHandlers(wrappers);
+  warnOfFactories(wrappers, hidden, logger);
+  warnOfReplaced(wrappers, hidden, logger);
   return handlers;
 }
 
@@ -82,27 +92,60 @@ function perEvent({ host, token }: InstanceWrapper, method: string | symbol): Ha
   };
 }
 
-/**
- * A factory of request scope may make an object with handlers, and only a call would tell. Where handlers were declared that no
- * provider is known to have, they may be of such an object. A warning and no refusal: many packages have such factories, and an
- * application may load a class with handlers and not use it.
- */
-function warnOfHidden(wrappers: readonly InstanceWrapper[], logger: Logger): void {
-  const factories = wrappers.filter(isOpaque).map(({ token }) => nameOf(token));
-  if (factories.length === 0) return;
+/** A standard decorator is not told the class, so a method that another decorator has replaced is not found. */
+function refuseReplaced(instance: object, prototype: object): void {
+  const [replaced] = replacedHandlers(instance);
+  if (replaced === undefined) return;
+  const detail = `The handler ${prototype.constructor.name}.${replaced.shown} would not be called: another decorator has replaced the method. ${advice}.`;
+  throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', detail);
+}
+
+const advice =
+  'Write @OnOutboxEvent() above the other decorators of the method, or define Symbol.metadata before the class';
+
+/** What no provider is known to have. An application may load a class with handlers and not use it, so it refuses nothing by itself. */
+function hiddenHandlers(wrappers: readonly InstanceWrapper[]): Declaration[] {
   const hidden = new Map(declaredHandlers);
   for (const wrapper of wrappers) {
     const made = isMadePerEvent(wrapper) ? prototypeOf(wrapper) : prototypeOfInstance(wrapper.instance);
     // The token too: a test may have replaced the class.
     for (const prototype of [made, prototypeOfClass(wrapper.token)]) {
-      for (const [, method] of methodsOf(prototype)) hidden.delete(method);
+      for (const mark of allMarks(prototype)) hidden.delete(mark);
     }
   }
-  if (hidden.size === 0) return;
+  return [...hidden.values()];
+}
+
+/**
+ * A factory of request scope may make an object with handlers, and only a call would tell. Where handlers were declared that no
+ * provider is known to have, they may be of such an object. A warning and no refusal: many packages have such factories.
+ */
+function warnOfFactories(wrappers: readonly InstanceWrapper[], hidden: Declaration[], logger: Logger): void {
+  const factories = wrappers.filter(isOpaque).map(({ token }) => nameOf(token));
+  if (factories.length === 0 || hidden.length === 0) return;
   logger.warn(
-    { handlers: [...hidden.values()], factories },
+    { handlers: shownOnce(hidden), factories },
     'no provider is known to have these handlers, and they are not called; if one of these factories makes it, use its class as token',
   );
+}
+
+/** As `refuseReplaced`, for providers that have no instance yet. A warning: another class may have a method of that name. */
+function warnOfReplaced(wrappers: readonly InstanceWrapper[], hidden: Declaration[], logger: Logger): void {
+  const suspects = hidden.filter(({ isOnlyOnMethod }) => isOnlyOnMethod);
+  const members = wrappers
+    .filter(isMadePerEvent)
+    .map((wrapper) => [wrapper, unmarkedNames(prototypeOf(wrapper))] as const);
+  const replaced = suspects.filter(({ name }) => members.some(([, names]) => names.has(name)));
+  if (replaced.length === 0) return;
+  const found = members.filter(([, names]) => replaced.some(({ name }) => names.has(name)));
+  logger.warn(
+    { handlers: shownOnce(replaced), providers: found.map(([{ token }]) => nameOf(token)) },
+    `these handlers are not called if they belong to these providers: another decorator has replaced the method; ${advice}`,
+  );
+}
+
+function shownOnce(handlers: readonly Declaration[]): string[] {
+  return [...new Set(handlers.map(({ shown }) => shown))];
 }
 
 /** Whether only a call tells what it makes. */

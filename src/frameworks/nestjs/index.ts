@@ -7,11 +7,12 @@ export type { ClientProxyLike, ClientProxyOptions } from './client-proxy-publish
 export { ClientProxyPublisher, ClientProxyReference, clientProxy } from './client-proxy-publisher.ts';
 export type { NestDestinations, PublisherReference } from './destinations.ts';
 export { OutboxEventContext } from './event-context.ts';
+export type { OnOutboxEventOptions } from './handler-marks.ts';
 export type { HealthLimits, HealthResult } from './health-indicator.ts';
 export { PostcommitHealthIndicator } from './health-indicator.ts';
 export { POSTCOMMIT_OPTIONS, PostcommitModule } from './module.ts';
 export type { NestarcOptions } from './nestarc-options.ts';
-export type { HandlerDecorator, OnOutboxEventOptions } from './on-outbox-event.ts';
+export type { HandlerDecorator } from './on-outbox-event.ts';
 export { OnOutboxEvent } from './on-outbox-event.ts';
 export type {
   NestRelayOptions,

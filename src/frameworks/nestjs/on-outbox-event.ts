@@ -1,23 +1,15 @@
 import { PostcommitError } from '../../errors.ts';
-import type { HandlerPolicy } from '../../relay/deliver/handlers.ts';
 import { unknownOption } from '../../suggest.ts';
+import {
+  declaredHandlers,
+  type HandlerMark,
+  markByName,
+  markInstance,
+  markMethod,
+  type OnOutboxEventOptions,
+} from './handler-marks.ts';
 import type { EventClass } from './outbox-event.ts';
 import { eventTypeOf } from './outbox-event.ts';
-
-/** How the relay treats the handler; what is left out is as its options say. */
-export interface OnOutboxEventOptions extends HandlerPolicy {
-  /**
-   * The handler's name, by which progress is kept: an event whose handler was renamed in between reaches it again. Default: the
-   * names of class and method, `OrderMails.sendReceipt`. Give one where a bundler shortens class names.
-   */
-  name?: string;
-}
-
-/** What the decorator leaves at a method. */
-export interface HandlerMark {
-  types: readonly string[];
-  options: OnOutboxEventOptions;
-}
 
 /** Fits methods with both kinds of decorators, `experimentalDecorators` and the standard ones. */
 export type HandlerDecorator = (
@@ -28,14 +20,6 @@ export type HandlerDecorator = (
   // biome-ignore lint/suspicious/noExplicitAny: only the first kind has it.
   descriptor?: any,
 ) => void;
-
-// The same in every copy of the package, and needs no reflect-metadata.
-const marks = Symbol.for('postcommit.nestjs.handlers');
-
-type Marked = { [marks]?: HandlerMark[] };
-
-/** All methods that the decorator was applied to in this process, with what to call them in a log line. */
-export const declaredHandlers = new Map<unknown, string>();
 
 const optionNames: readonly string[] = ['name', 'transactional', 'timeoutMs', 'retry', 'inFlightMax', 'rateMax'];
 
@@ -65,47 +49,54 @@ export function OnOutboxEvent(...given: (EventClass | string | OnOutboxEventOpti
   if (types.length === 0) throw bad('@OnOutboxEvent() needs an event: a class with eventType, or the name of a type.');
   const unknown = unknownOption(options, optionNames, '@OnOutboxEvent()');
   if (unknown !== undefined) throw bad(unknown);
-  return (target, keyOrContext) => {
-    const { method, name } = decoratedMethod(target, keyOrContext);
-    method[marks] = [...(method[marks] ?? []), { types, options }];
-    declaredHandlers.set(method, name);
+  return (target, keyOrContext, descriptor) => {
+    const mark = { types, options };
+    // A standard decorator gets the method and a context, the other kind a prototype, or the class of a static method, and a name.
+    const isStandard = typeof keyOrContext === 'object' && keyOrContext !== null;
+    if (isStandard) declareStandard(mark, target, keyOrContext);
+    else declare(mark, target, keyOrContext, descriptor);
   };
 }
 
-function decoratedMethod(target: unknown, keyOrContext: unknown): { method: Marked; name: string } {
-  // A standard decorator gets the method and a context, the other kind a prototype, or the class of a static method, and a name.
-  const isStandard = typeof keyOrContext === 'object' && keyOrContext !== null;
-  const context: Partial<ClassMethodDecoratorContext> = isStandard ? keyOrContext : { name: keyOrContext as string };
-  const { name } = context;
-  const owner = target as Record<PropertyKey, unknown> | null | undefined;
-  const method = isStandard ? target : owner?.[name as PropertyKey];
-  if (typeof method !== 'function') throw bad('@OnOutboxEvent() belongs on a method.');
-  // The relay finds handlers by the prototype of a provider, where these two are not.
-  if (context.static || context.private || (!isStandard && typeof target === 'function')) {
-    throw bad('@OnOutboxEvent() belongs on a method of a provider, which is neither static nor #private.');
-  }
-  const className = isStandard ? '' : `${owner?.constructor?.name ?? ''}.`;
-  return { method: method as Marked, name: `${className}${String(name)}` };
+/** What a decorator outside of this one puts in the place of the method is found by prototype and name. */
+function declare(
+  mark: HandlerMark,
+  target: unknown,
+  name: string | symbol,
+  descriptor: PropertyDescriptor | undefined,
+): void {
+  const owner = target as Record<string | symbol, unknown> | null | undefined;
+  // A decorator inside of this one has put its function into the descriptor, and nowhere else yet.
+  const method: unknown = descriptor?.value ?? owner?.[name];
+  if (!owner || typeof method !== 'function') throw notMethod();
+  if (typeof target === 'function') throw notOfInstance();
+  // An inherited method stays as it is: the base class is not decorated.
+  if (Object.hasOwn(owner, name)) markMethod(method, mark);
+  markByName(owner, name, mark);
+  const shown = `${owner.constructor?.name ?? ''}.${String(name)}`;
+  declaredHandlers.set(mark, { name, shown, isOnlyOnMethod: false });
 }
 
-/** The marks of an object's methods, inherited ones too, by name of the method. */
-export function handlerMarks(prototype: object | null): Map<string | symbol, readonly HandlerMark[]> {
-  const found = new Map<string | symbol, readonly HandlerMark[]>();
-  const seen = new Set<string | symbol>();
-  for (const [name, value] of methodsOf(prototype)) {
-    if (seen.has(name)) continue;
-    seen.add(name); // A method that overrides a handler is one only if it is decorated itself.
-    const list = typeof value === 'function' ? (value as Marked)[marks] : undefined;
-    if (list) found.set(name, list);
-  }
-  return found;
+/** It is not given the class. What a decorator outside of this one returns is found by the metadata of the class, if there is any. */
+function declareStandard(mark: HandlerMark, method: unknown, context: Partial<ClassMethodDecoratorContext>): void {
+  const { name = '', metadata } = context;
+  if (typeof method !== 'function') throw notMethod();
+  if (context.static || context.private) throw notOfInstance();
+  markMethod(method, mark);
+  if (metadata) markByName(metadata, name, mark);
+  context.addInitializer?.(function (this: unknown) {
+    markInstance(this as object, mark);
+  });
+  declaredHandlers.set(mark, { name, shown: String(name), isOnlyOnMethod: !metadata });
 }
 
-/** What an object has and inherits, without calling getters; that of subclasses first. */
-export function* methodsOf(prototype: object | null): Generator<[name: string | symbol, value: unknown]> {
-  for (let each = prototype; each !== null && each !== Object.prototype; each = Object.getPrototypeOf(each)) {
-    for (const name of Reflect.ownKeys(each)) yield [name, Object.getOwnPropertyDescriptor(each, name)?.value];
-  }
+function notMethod(): PostcommitError {
+  return bad('@OnOutboxEvent() belongs on a method.');
+}
+
+/** The relay finds handlers by the prototype of a provider. */
+function notOfInstance(): PostcommitError {
+  return bad('@OnOutboxEvent() belongs on a method of a provider, which is neither static nor #private.');
 }
 
 function bad(detail: string): PostcommitError {

@@ -7,6 +7,7 @@ import { overrides } from './scenario-overrides.js';
 import { prisma } from './scenario-prisma.js';
 import { scopes } from './scenario-scopes.js';
 import { shutdown } from './scenario-shutdown.js';
+import { wrapped } from './scenario-wrapped.js';
 
 export const scenarios: Record<string, () => Promise<void>> = {
   asyncOptions,
@@ -18,4 +19,5 @@ export const scenarios: Record<string, () => Promise<void>> = {
   prisma,
   scopes,
   shutdown,
+  wrapped,
 };
