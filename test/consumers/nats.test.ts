@@ -63,6 +63,8 @@ async function createScene(): Promise<ConsumerScene> {
       return (await manager.consumers.info(stream, 'billing')).num_ack_pending;
     },
     async cutConnections() {
+      // Messages that were on their way to the closed connection come again only after this time.
+      await manager.consumers.update(stream, 'billing', { ack_wait: nanos(2_000) });
       await consuming?.close();
     },
   };

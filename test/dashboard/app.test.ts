@@ -322,6 +322,8 @@ test('the keyboard alone suffices', async () => {
   await retry.focus();
   await page.keyboard.press('Enter');
   scene.healed = true;
+  // A field of a dialog that is not shown yet takes no focus.
+  await page.getByRole('dialog').waitFor();
   await page.getByLabel('Why?').focus();
   await page.keyboard.press('Enter');
   await page.getByText('Done. 1 event changed.').waitFor();
