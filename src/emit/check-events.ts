@@ -48,7 +48,7 @@ function refuseSameId(events: readonly InsertableEvent[]): void {
 /** The same for `emitOnce`, which needs an id for each event. */
 export function startCheckWithId(given: GivenEvents, limits: EventLimits): CheckedEvents {
   const list = listOf(given);
-  if (list.some(({ id }) => id === undefined)) {
+  if (list.some((event) => event?.id === undefined)) {
     throw new PostcommitError(
       'POSTCOMMIT_E_BAD_EVENT',
       'emitOnce() needs an id, which recognises the event when the work runs again. Derive a UUID from the work, or use emit().',

@@ -31,6 +31,7 @@ import type { BatchedEvent, OutboxDatabase, PipelinedTransactions, TransactionOp
 import type { OutboxOptions } from './outbox-options.ts';
 import { resolveOutboxOptions } from './outbox-options.ts';
 import { queuesOf, RelayNotifier } from './relay-notifier.ts';
+import { requireUsable } from './require-usable.ts';
 import { sendInTransaction } from './send-in-transaction.ts';
 
 /** Makes the statement that writes events. `null`: nothing can end the transaction before it. */
@@ -266,9 +267,8 @@ export class Outbox<Tx, BatchStatement = never, Event extends OutboxEvent = Outb
           buffer.close();
           const rest = await buffer.rest();
           const insert = this.#insert(rest)?.(marker);
-          // After an error that the work has ignored PostgreSQL answers COMMIT with ROLLBACK, which most clients report as a commit.
           if (insert) await executor.query(insert.text, insert.values).catch(throwCoded);
-          else await executor.query('select 1').catch(throwIfAborted);
+          else await requireUsable(executor).catch(throwUnlessEnded);
           queues = buffer.hasWritten ? [allQueues] : queuesOf(rest);
           isCommitting = true;
           return result;
@@ -357,10 +357,10 @@ export class Outbox<Tx, BatchStatement = never, Event extends OutboxEvent = Outb
   }
 }
 
-/** Anything else is for COMMIT to report. */
-function throwIfAborted(error: unknown): void {
-  const coded = codedDatabaseError(error);
-  if (coded instanceof PostcommitError && coded.code === 'POSTCOMMIT_E_TRANSACTION_ABORTED') throw coded;
+/** Some clients refuse statements after the work has committed by itself. Without events to write, that is its own affair. */
+function throwUnlessEnded(error: PostcommitError): void {
+  const ended = error.cause === undefined ? error : codedDatabaseError(error.cause);
+  if (!(ended instanceof PostcommitError) || ended.code !== 'POSTCOMMIT_E_NOT_A_TRANSACTION') throw error;
 }
 
 function throwCoded(error: unknown): never {

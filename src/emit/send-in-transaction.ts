@@ -6,7 +6,7 @@ import { markTransaction, transactionEnded, written } from '../outbox/emitting/i
 import type { CheckedEvents } from './check-events.ts';
 import { bufferOf } from './emit-buffer.ts';
 import type { OutboxDatabase } from './outbox-database.ts';
-import { isTaken, takeTurn, waitForTurn } from './send-turns.ts';
+import { isTaken, takeTurn } from './send-turns.ts';
 import { knownMarker } from './transaction-marker.ts';
 
 /** How events are written in a transaction. */
@@ -36,14 +36,14 @@ export async function sendInTransaction<Tx>(
     // Nothing may be awaited before the first statement.
     const executor = db.inTransaction(tx);
     if (checked instanceof Promise || isTaken(tx)) {
-      const marking = bufferOf(tx)?.marker ?? markTransaction(executor, randomUUID());
-      const before = waitForTurn(tx);
-      await takeTurn(tx, async () => {
+      const marking = Promise.resolve(bufferOf(tx)?.marker ?? markTransaction(executor, randomUUID()));
+      const send = async (callBefore: (marker: string) => Promise<void>) => {
         const marker = await marking;
-        await before;
+        await callBefore(marker);
         const events = await checked;
         requireWritten(await uncertain(db.inTransaction(tx), events, marker));
-      });
+      };
+      await takeTurn(tx, send, marking);
       return;
     }
     const marker = knownMarker(db, tx);

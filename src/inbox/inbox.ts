@@ -3,6 +3,7 @@ import type { Executor } from '../database/executor.ts';
 import { readCommittedSql } from '../database/statement-settings.ts';
 import { adminExecutor } from '../emit/admin-executor.ts';
 import type { OutboxDatabase } from '../emit/outbox-database.ts';
+import { lostCodes, requireUsable } from '../emit/require-usable.ts';
 import { markerFor } from '../emit/transaction-marker.ts';
 import { PostcommitError } from '../errors.ts';
 import type { Metrics } from '../metrics/metrics.ts';
@@ -18,9 +19,6 @@ import {
   requireWork,
   resolveInboxOptions,
 } from './inbox-options.ts';
-
-/** What a statement on a lost connection fails with. A client that knows of the loss is closed. */
-const lostCodes: ReadonlySet<string> = new Set(['POSTCOMMIT_E_DATABASE_UNREACHABLE', 'POSTCOMMIT_E_CLIENT_CLOSED']);
 
 /** What `once` did: the result of the work, or nothing because the event was processed before. */
 export type OnceResult<T> = { duplicate: false; result: T } | { duplicate: true; result?: undefined };
@@ -153,7 +151,7 @@ export class Inbox<Tx> {
       return await this.#db.transaction(async (tx) => {
         await this.#db.inTransaction(tx).query(readCommittedSql);
         const result = await process(tx, await this.#record(tx, key));
-        await this.#requireUsable(tx);
+        await requireUsable(this.#db.inTransaction(tx));
         return result;
       });
     } catch (error) {
@@ -249,20 +247,6 @@ export class Inbox<Tx> {
     } catch (error) {
       const coded = codedDatabaseError(error);
       return coded instanceof PostcommitError && lostCodes.has(coded.code);
-    }
-  }
-
-  /**
-   * Throws if a statement of the work has failed and the work has gone on: PostgreSQL then answers COMMIT with ROLLBACK, which most
-   * clients report as a commit. The adapter of pg checks that answer itself.
-   */
-  async #requireUsable(tx: Tx): Promise<void> {
-    try {
-      await this.#db.inTransaction(tx).query('select 1');
-    } catch (error) {
-      const coded = codedDatabaseError(error);
-      if (coded instanceof PostcommitError && lostCodes.has(coded.code)) throw coded;
-      throw new PostcommitError('POSTCOMMIT_E_TRANSACTION_ABORTED', undefined, { cause: error });
     }
   }
 

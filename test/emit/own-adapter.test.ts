@@ -228,6 +228,25 @@ describe('an adapter of a few lines', () => {
       expect(await payloads()).toEqual([1, 2]);
     });
 
+    test('outbox.transaction rejects when the last statement before COMMIT fails', async () => {
+      const db: OutboxDatabase<Sql> = {
+        ...fromSql(sql),
+        inTransaction: (tx) => ({
+          // As if it was cancelled.
+          query: async (text, values = []) => ({
+            rows: await tx.unsafe(text === 'select 1' ? 'select 1 / 0' : text, values),
+          }),
+        }),
+      };
+      const using = createOutbox({ db, notify: false });
+      const failed = using.transaction(async (tx) => {
+        await tx.unsafe(insertOrder, ['1']);
+        await using.emit(tx, orderCreated('1'));
+      });
+      await expect(failed).rejects.toMatchObject({ code: 'POSTCOMMIT_E_TRANSACTION_ABORTED' });
+      expect(await written(database)).toEqual(nothing);
+    });
+
     test('keeps the order of outbox.transaction when the handle is a function', async () => {
       const callable = (handle: Sql): Sql => Object.assign(() => {}, handle);
       const db: OutboxDatabase<Sql> = { ...fromSql(sql), transaction: (work) => sql.begin((tx) => work(callable(tx))) };

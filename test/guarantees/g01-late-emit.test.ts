@@ -7,6 +7,7 @@ import { createInbox, createOutbox, defineEvents, fromPg } from '../../src/index
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { createOrders, insertOrder, orderCreated } from '../support/orders.ts';
 import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
+import { within } from '../support/wait.ts';
 
 type PgOutbox = Outbox<pg.PoolClient>;
 type Emitting = (outbox: PgOutbox, client: pg.PoolClient, order: string) => Promise<unknown>[];
@@ -150,6 +151,44 @@ describe.each(postgresVersions)('G1 with an emit that is not awaited, on Postgre
     );
     expect(foreign).toEqual([]);
     expect(await database.query('select from postcommit.processed_events')).not.toEqual([]);
+  });
+
+  test('a check that never ends delays no emit of the next transaction on the connection', async () => {
+    const database = await createTestDatabase({ serverUrl: serverUrlOf(version) });
+    await createOrders(database);
+    const pool = new pg.Pool({ connectionString: database.url, max: 1 });
+    onTestFinished(async () => {
+      await pool.end();
+      await database.close();
+    });
+    const schema: StandardSchemaV1<{ id: string }> = {
+      '~standard': {
+        version: 1,
+        vendor: 'test',
+        validate: async (value) => {
+          const event = value as { id: string };
+          if (event.id === 'never') await new Promise(() => {});
+          return { value: event };
+        },
+      },
+    };
+    const events = defineEvents({ 'order.created': { schema } });
+    const outbox = createOutbox({ db: fromPg(pool), notify: false, events });
+    const first = await pool.connect();
+    await first.query('begin');
+    void outbox.emit(first, orderCreated('never') as never);
+    await first.query('rollback');
+    first.release();
+    for (const order of ['1', '2']) {
+      const client = await pool.connect();
+      await client.query('begin');
+      await client.query(insertOrder, [order]);
+      await within(outbox.emit(client, orderCreated(order) as never), { what: 'the event is written' });
+      await client.query('commit');
+      client.release();
+    }
+    expect((await database.query('select aggregate_id from postcommit.outbox_events')).map(idOf)).toEqual(['1', '2']);
+    expect(await eventsWithoutOrder(database)).toEqual([]);
   });
 
   test('an event of a transaction that failed is not written by the retry on the same connection', async () => {
