@@ -302,6 +302,38 @@ describe('@OnOutboxEvent', () => {
     expect(typesOf(Target.prototype)).toEqual({ handle: ['mixin'] });
   });
 
+  it('goes with methods of two classes that are copied with all their properties, and stays what it is there', () => {
+    class First {
+      one() {}
+    }
+    class Second {
+      two() {}
+    }
+    class Target {
+      three() {}
+    }
+    OnOutboxEvent('one')(First.prototype, 'one');
+    OnOutboxEvent('two')(Second.prototype, 'two');
+    for (const { prototype } of [First, Second]) {
+      const { constructor: _, ...members } = Object.getOwnPropertyDescriptors(prototype);
+      Object.defineProperties(Target.prototype, members);
+    }
+    OnOutboxEvent('three')(Target.prototype, 'three');
+    expect(typesOf(Target.prototype)).toEqual({ one: ['one'], two: ['two'], three: ['three'] });
+    expect(typesOf(Second.prototype)).toEqual({ two: ['two'] });
+  });
+
+  it('is found once where another decorator keeps the method that it replaces', () => {
+    class Keeping {
+      handle() {}
+    }
+    const { prototype } = Keeping;
+    OnOutboxEvent('kept')(prototype, 'handle');
+    Object.assign(prototype, { original: prototype.handle });
+    Object.defineProperty(prototype, 'handle', { value: () => {} });
+    expect(typesOf(prototype)).toEqual({ handle: ['kept'] });
+  });
+
   it('does not hold for a method that overrides the handler, unless that is decorated itself', () => {
     class Base {
       handle() {}

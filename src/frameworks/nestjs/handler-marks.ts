@@ -34,7 +34,13 @@ const ofMethod = Symbol.for('postcommit.nestjs.handlers');
 const byName = Symbol.for('postcommit.nestjs.handlers-by-name');
 
 type Method = { [ofMethod]?: readonly HandlerMark[] };
-type Owner = { [byName]?: Map<MemberName, readonly HandlerMark[]> };
+type Owner = { [byName]?: MarksByName };
+
+interface MarksByName {
+  /** A mixin may copy them to another class, which does not own them. */
+  readonly owner: object;
+  readonly marks: Map<MemberName, readonly HandlerMark[]>;
+}
 
 /** The marks of standard decorators, by the object whose constructor ran. */
 const constructed = new WeakMap<object, Set<HandlerMark>>();
@@ -47,10 +53,19 @@ export function markMethod(method: object, mark: HandlerMark): void {
 
 /** Whatever the member of this name is later. `owner`: a prototype, or the metadata of a class. */
 export function markByName(owner: Owner, name: MemberName, mark: HandlerMark): void {
-  // Otherwise that of a subclass would go to its base class.
-  if (!Object.hasOwn(owner, byName)) Object.defineProperty(owner, byName, { value: new Map() });
-  const marks = owner[byName];
-  marks?.set(name, [...(marks.get(name) ?? []), mark]);
+  let own = ownMarks(owner);
+  if (own === undefined) {
+    own = new Map();
+    // Of the owner itself: otherwise the mark of a subclass would go to its base class. Configurable, so that mixins can copy it.
+    const value: MarksByName = { owner, marks: own };
+    Object.defineProperty(owner, byName, { value, configurable: true, writable: true });
+  }
+  own.set(name, [...(own.get(name) ?? []), mark]);
+}
+
+function ownMarks(owner: Owner): MarksByName['marks'] | undefined {
+  const own = Object.hasOwn(owner, byName) ? owner[byName] : undefined;
+  return own?.owner === owner ? own.marks : undefined;
 }
 
 /** Called in the constructor of the class that has the method. */
@@ -98,10 +113,13 @@ interface Member {
 function* markedMembers(prototype: object | null): Generator<Member> {
   for (let each = prototype; each !== null && each !== Object.prototype; each = Object.getPrototypeOf(each)) {
     const owners: Owner[] = [each, ...metadataOf(each)];
-    const named = owners.flatMap((owner) => (Object.hasOwn(owner, byName) ? [...(owner[byName] ?? [])] : []));
+    const named = owners.flatMap((owner) => [...(ownMarks(owner) ?? [])]);
     for (const name of new Set([...Reflect.ownKeys(each), ...named.map(([key]) => key)])) {
       const value = ownValue(each, name);
-      const ofValue = typeof value === 'function' ? ((value as Method)[ofMethod] ?? []) : [];
+      // A decorator may keep the method that it replaces under another name.
+      const elsewhere = named.flatMap(([key, marks]) => (key === name ? [] : marks));
+      const ofMember = typeof value === 'function' ? ((value as Method)[ofMethod] ?? []) : [];
+      const ofValue = ofMember.filter((mark) => !elsewhere.includes(mark));
       const ofName = named.flatMap(([key, marks]) => (key === name ? marks : []));
       yield { name, marks: [...new Set([...ofName, ...ofValue])], isOwn: Object.hasOwn(each, name) };
     }
