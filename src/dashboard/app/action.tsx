@@ -22,6 +22,8 @@ export interface Action {
 }
 
 const pollMs = 300;
+/** In a row: three seconds. */
+const pollFailuresMax = 10;
 
 /** Asks before a change: what will happen, how many, and why. Then shows the progress and the result. */
 export function ActionDialog({ action, onClose }: { action: Action; onClose: (changed: boolean) => void }) {
@@ -69,10 +71,17 @@ export function ActionDialog({ action, onClose }: { action: Action; onClose: (ch
   const watch = async (started: Operation): Promise<Operation> => {
     let latest = started;
     operation.value = latest;
-    while (latest.state === 'running') {
+    // The operation goes on without an answer: asking again is better than offering to start a second one.
+    for (let failures = 0; latest.state === 'running'; ) {
       await new Promise((resolve) => setTimeout(resolve, pollMs));
-      latest = await get<Operation>(`operations/${started.id}`);
-      operation.value = latest;
+      try {
+        latest = await get<Operation>(`operations/${started.id}`);
+        operation.value = latest;
+        failures = 0;
+      } catch (error) {
+        failures++;
+        if (failures === pollFailuresMax) throw error;
+      }
     }
     return latest;
   };
@@ -80,7 +89,7 @@ export function ActionDialog({ action, onClose }: { action: Action; onClose: (ch
     const id = operation.value?.id;
     if (id !== undefined) void post(`operations/${id}/interrupt`, {}).catch(() => {});
   };
-  const close = () => onClose(state.value !== 'asking');
+  const close = () => onClose(state.value !== 'asking' || after.value !== undefined);
 
   return (
     <Dialog title={action.title} onClose={close}>
