@@ -84,7 +84,7 @@ export class Relay extends Lifecycle {
     this.#given = options;
     if (typeof options === 'function') return;
     this.#resolved = resolveOptions(options);
-    // A container may have found no handlers yet, in an application that has just been begun.
+    // Not for a function: a container has a check and an advice of its own.
     requireTargets(this.#resolved);
   }
 

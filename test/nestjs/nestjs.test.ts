@@ -188,6 +188,8 @@ describe.each(variants)('an application of Nest $version, compiled to $format', 
       decorator: 'POSTCOMMIT_E_EVENT_CLASS',
       'two handlers with one name': 'POSTCOMMIT_E_DUPLICATE_HANDLER',
       'publisher that is not provided': 'POSTCOMMIT_E_BAD_OPTION',
+      'no handlers and no destinations': 'POSTCOMMIT_E_BAD_OPTION',
+      'schedules alone': 'none',
       'options of a request': 'POSTCOMMIT_E_BAD_OPTION',
       'options of a request, from a class': 'POSTCOMMIT_E_BAD_OPTION',
       'event class without a type': 'POSTCOMMIT_E_EVENT_CLASS',
@@ -197,6 +199,7 @@ describe.each(variants)('an application of Nest $version, compiled to $format', 
     const messageOf = (name: string) => journal.find(({ what }) => what === name)?.message;
     expect(messageOf('two handlers with one name')).toContain("'Mails.send'");
     expect(messageOf('publisher that is not provided')).toContain('NotProvided');
+    expect(messageOf('no handlers and no destinations')).toMatch(/in the providers of a module\?.* runRelay: false/);
     expect(messageOf('options of a request')).toContain('a request-scoped provider (TenantPool)');
     expect(messageOf('options of a request, from a class')).toContain('(TenantOptions > TenantPool)');
     expect(messageOf('two copies')).toContain('postcommit-again');

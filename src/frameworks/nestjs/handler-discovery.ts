@@ -2,6 +2,7 @@ import type { DiscoveryService } from '@nestjs/core';
 import { ContextIdFactory, ModuleRef } from '@nestjs/core';
 import { PostcommitError } from '../../errors.ts';
 import type { Handler, HandlerWithPolicy } from '../../relay/deliver/handlers.ts';
+import type { RelayOptions } from '../../relay/options.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { OutboxEventContext } from './event-context.ts';
 import {
@@ -44,6 +45,18 @@ export function discoverHandlers(discovery: DiscoveryService, logger: Logger): R
   warnOfFactories(wrappers, hidden, logger);
   warnOfReplaced(wrappers, hidden, logger);
   return handlers;
+}
+
+/**
+ * Refuses a relay that can deliver nothing, as `createRelay` does: the class with the handlers may be missing in `providers`. One that
+ * emits the events of schedules has something to do.
+ */
+export function requireTargets(handlers: object, destinations: object, { schedules = {} }: RelayOptions): void {
+  if ([handlers, destinations, schedules].some((each) => Object.keys(each).length > 0)) return;
+  throw new PostcommitError(
+    'POSTCOMMIT_E_BAD_OPTION',
+    'PostcommitModule found no @OnOutboxEvent() method and has no destinations, so every event would fail until its attempts are used up. Is the class with @OnOutboxEvent() in the providers of a module? For a service that only emits, give runRelay: false.',
+  );
 }
 
 /** Request or transient scope. The `instance` of such a provider is an object whose constructor has not run. */

@@ -10,7 +10,7 @@ import { Relay } from '../../relay/relay.ts';
 import { silentLogger } from '../../telemetry/logging.ts';
 import { requireOneCopy } from './copies.ts';
 import { resolveReferences } from './destinations.ts';
-import { discoverHandlers } from './handler-discovery.ts';
+import { discoverHandlers, requireTargets } from './handler-discovery.ts';
 import { PostcommitHealthIndicator } from './health-indicator.ts';
 import { FirstHooks, hookModules, LastHooks } from './hook-order.ts';
 import { nestLogger } from './nest-logger.ts';
@@ -57,17 +57,19 @@ const providers: readonly Provider[] = [
     Relay,
     [resolvedOptions, DiscoveryService, ModuleRef],
     (
-      { outbox: { metrics }, relay, destinations }: ResolvedModuleOptions,
+      { outbox: { metrics }, runRelay, relay, destinations }: ResolvedModuleOptions,
       discovery: DiscoveryService,
       moduleRef: ModuleRef,
     ) =>
       new Relay(() => {
         const { logger = nestLogger() } = relay;
+        const handlers = discoverHandlers(discovery, logger || silentLogger);
+        if (runRelay) requireTargets(handlers, destinations, relay);
         return {
           ...(metrics && { metrics }),
           ...relay,
           logger,
-          handlers: discoverHandlers(discovery, logger || silentLogger),
+          handlers,
           destinations: resolveReferences(destinations, moduleRef),
         };
       }),

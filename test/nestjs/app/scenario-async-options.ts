@@ -5,6 +5,7 @@ import { Outbox, PostcommitModule, type PostcommitOptionsFactory, Relay } from '
 import { fromPg } from 'postcommit/pg';
 import { DatabaseModule } from './database.js';
 import { Journal } from './journal.js';
+import { OtherHandler } from './other-handler.js';
 
 @Injectable()
 class Options implements PostcommitOptionsFactory {
@@ -38,7 +39,10 @@ class NeedsOutbox {
 class FeatureModule {}
 
 async function boot(imports: Parameters<typeof Module>[0]['imports'], isRootOnly = false) {
-  @Module({ imports: [DatabaseModule, ...(imports ?? []), ...(isRootOnly ? [] : [FeatureModule])] })
+  @Module({
+    imports: [DatabaseModule, ...(imports ?? []), ...(isRootOnly ? [] : [FeatureModule])],
+    providers: [OtherHandler],
+  })
   class AppModule {}
   return NestFactory.createApplicationContext(AppModule as Type, { logger: false, abortOnError: false });
 }

@@ -28,13 +28,13 @@ async function refusal(name: string, work: () => unknown): Promise<void> {
 
 const options = { logger: false, abortOnError: false } as const;
 
-function module(destinations: object, providers: Type[]): Type {
+function module(destinations: object, providers: Type[], others: object = {}): Type {
   @Module({
     imports: [
       DatabaseModule,
       PostcommitModule.forRootAsync({
         inject: [Pool],
-        useFactory: (pool: Pool) => ({ db: fromPg(pool), destinations: { ...destinations } }),
+        useFactory: (pool: Pool) => ({ db: fromPg(pool), destinations: { ...destinations }, ...others }),
       }),
     ],
     providers,
@@ -97,7 +97,15 @@ export async function badInput(): Promise<void> {
   await refusal('options of a request, from a class', () =>
     NestFactory.createApplicationContext(tenantModule({ useClass: TenantOptions }), options),
   );
-  const app = await NestFactory.createApplicationContext(module({}, []), options);
+  await refusal('no handlers and no destinations', () => NestFactory.createApplicationContext(module({}, []), options));
+  await refusal('schedules alone', async () => {
+    const schedules = {
+      nightly: { cron: '0 3 * * *', event: { type: 'night.fell', aggregate: ['day', '1'], payload: {} } },
+    };
+    const app = await NestFactory.createApplicationContext(module({}, [], { relay: { schedules } }), options);
+    await app.close();
+  });
+  const app = await NestFactory.createApplicationContext(module({}, [], { runRelay: false }), options);
   const outbox: Outbox<PoolClient> = app.get(Outbox);
   await refusal('event class without a type', () => outbox.transaction((_tx, emit) => emit(new Untyped() as never)));
   await refusal('pool', () => outbox.emit(app.get(Pool) as never, { type: 'a', aggregate: ['a', '1'], payload: 1 }));

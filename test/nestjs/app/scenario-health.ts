@@ -6,6 +6,7 @@ import { Outbox, PostcommitHealthIndicator, PostcommitModule, Relay } from 'post
 import { fromPg } from 'postcommit/pg';
 import { DatabaseModule } from './database.js';
 import { Journal } from './journal.js';
+import { OtherHandler } from './other-handler.js';
 
 @Controller('health')
 class HealthController {
@@ -30,6 +31,7 @@ class HealthController {
     }),
   ],
   controllers: [HealthController],
+  providers: [OtherHandler],
 })
 class AppModule {}
 

@@ -5,6 +5,7 @@ import { Outbox, PostcommitModule, Relay } from 'postcommit/nestjs';
 import { fromPg } from 'postcommit/pg';
 import { DatabaseModule } from './database.js';
 import { Journal } from './journal.js';
+import { OtherHandler } from './other-handler.js';
 import * as older from './wrapped-handlers.js';
 
 type Call = older.Call;
@@ -52,7 +53,7 @@ async function deliver(journal: Journal, providers: Type[]): Promise<void> {
         useFactory: (pool: Pool) => ({ db: fromPg(pool), relay: { logger, noHandler: 'fail' } }),
       }),
     ],
-    providers,
+    providers: [OtherHandler, ...providers],
   })
   class AppModule {}
 
