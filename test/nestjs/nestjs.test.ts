@@ -189,6 +189,7 @@ describe.each(variants)('an application of Nest $version, compiled to $format', 
       'two handlers with one name': 'POSTCOMMIT_E_DUPLICATE_HANDLER',
       'publisher that is not provided': 'POSTCOMMIT_E_BAD_OPTION',
       'no handlers and no destinations': 'POSTCOMMIT_E_BAD_OPTION',
+      'pool without a connection string': 'POSTCOMMIT_E_BAD_OPTION',
       'schedules alone': 'none',
       'options of a request': 'POSTCOMMIT_E_BAD_OPTION',
       'options of a request, from a class': 'POSTCOMMIT_E_BAD_OPTION',
@@ -200,6 +201,7 @@ describe.each(variants)('an application of Nest $version, compiled to $format', 
     expect(messageOf('two handlers with one name')).toContain("'Mails.send'");
     expect(messageOf('publisher that is not provided')).toContain('NotProvided');
     expect(messageOf('no handlers and no destinations')).toMatch(/in the providers of a module\?.* runRelay: false/);
+    expect(messageOf('pool without a connection string')).toContain('is its environment variable set?');
     expect(messageOf('options of a request')).toContain('a request-scoped provider (TenantPool)');
     expect(messageOf('options of a request, from a class')).toContain('(TenantOptions > TenantPool)');
     expect(messageOf('two copies')).toContain('postcommit-again');

@@ -20,7 +20,7 @@ import type {
   PostcommitOptionsFactory,
   ResolvedModuleOptions,
 } from './options.ts';
-import { resolveModuleOptions } from './options.ts';
+import { requireConnection, resolveModuleOptions } from './options.ts';
 import { Outbox } from './outbox.ts';
 import { attachRunner, RelayRunner } from './relay-runner.ts';
 import { requireStaticOptions } from './static-options.ts';
@@ -62,6 +62,7 @@ const providers: readonly Provider[] = [
       moduleRef: ModuleRef,
     ) =>
       new Relay(() => {
+        requireConnection(relay);
         const { logger = nestLogger() } = relay;
         const handlers = discoverHandlers(discovery, logger || silentLogger);
         if (runRelay) requireTargets(handlers, destinations, relay);

@@ -172,6 +172,14 @@ function connectionOf(given: PostcommitModuleOptions, db: AnyDatabase): Connecti
   return db.connection?.() ?? {};
 }
 
+/** For a process that runs a relay: without one, and in a test that replaces the relay, no connection is needed. */
+export function requireConnection({ connectionString, connection }: ConnectionOptions): void {
+  if (connectionString !== undefined || connection !== undefined) return;
+  throw bad(
+    'The relay does not know how to connect, because db does not tell. A pool given to fromPg() tells if it was made with connectionString, or with host and database: is its environment variable set? For any other client, give PostcommitModule connectionString, or connection with host and database.',
+  );
+}
+
 function picked<T extends object, Name extends keyof T>(options: T, names: readonly Name[]): Partial<Pick<T, Name>> {
   const given = names.filter((name) => options[name] !== undefined);
   return Object.fromEntries(given.map((name) => [name, options[name]])) as Partial<Pick<T, Name>>;

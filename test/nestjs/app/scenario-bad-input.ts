@@ -98,6 +98,10 @@ export async function badInput(): Promise<void> {
     NestFactory.createApplicationContext(tenantModule({ useClass: TenantOptions }), options),
   );
   await refusal('no handlers and no destinations', () => NestFactory.createApplicationContext(module({}, []), options));
+  const pool = new Pool({ connectionString: undefined });
+  await refusal('pool without a connection string', () =>
+    NestFactory.createApplicationContext(module({}, [handlers()], { db: fromPg(pool) }), options),
+  );
   await refusal('schedules alone', async () => {
     const schedules = {
       nightly: { cron: '0 3 * * *', event: { type: 'night.fell', aggregate: ['day', '1'], payload: {} } },
