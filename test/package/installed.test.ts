@@ -198,14 +198,14 @@ function toProgram(code: string, index: number): string {
       `const outbox = createOutbox({ db: fromPg(pool) });`,
     );
   }
-  if (/\border\./.test(code)) lines.push(`const order = { id: 'snippet-${index}', total: 99 };`);
+  if (/\border\./.test(code) && !/const order\b/.test(code))
+    lines.push(`const order = { id: 'snippet-${index}', total: 99 };`);
   if (/relay\.start/.test(code)) {
-    // No request leaves the machine; SIGTERM comes when the three events before have been handled.
+    // SIGTERM comes when both handlers have had the three events before.
     lines.push(
-      `globalThis.fetch = async () => new Response();`,
       `let handled = 0;`,
       `const { log } = console;`,
-      `console.log = (...args) => { log(...args); if (++handled === 3) process.kill(process.pid, 'SIGTERM'); };`,
+      `console.log = (...args) => { log(...args); if (++handled === 6) process.kill(process.pid, 'SIGTERM'); };`,
     );
   }
   const end = /const pool\b/.test(lines.join('\n') + code) ? 'await pool.end();' : '';
