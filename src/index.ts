@@ -102,6 +102,7 @@ export type { HandlerProgress, RunningHandler } from './outbox/operating/list-pr
 export type { QueueInfo } from './outbox/operating/list-queues.ts';
 export type { RelayInfo } from './outbox/operating/list-relays.ts';
 export type { ScheduleDeclaration, ScheduleInfo } from './outbox/operating/list-schedules.ts';
+export type { UnhandledType } from './outbox/operating/list-unhandled-types.ts';
 export type { LatencySample } from './outbox/operating/sample-latency.ts';
 export type {
   Message,

@@ -23,6 +23,8 @@ import type { QueueInfo } from '../outbox/operating/list-queues.ts';
 import { listQueues } from '../outbox/operating/list-queues.ts';
 import type { RelayInfo } from '../outbox/operating/list-relays.ts';
 import { listRelays } from '../outbox/operating/list-relays.ts';
+import type { UnhandledType } from '../outbox/operating/list-unhandled-types.ts';
+import { listUnhandledTypes } from '../outbox/operating/list-unhandled-types.ts';
 import type { LatencySample } from '../outbox/operating/sample-latency.ts';
 import { sampleLatency } from '../outbox/operating/sample-latency.ts';
 import type { AuditFilter, AuditTrail } from './audit.ts';
@@ -216,6 +218,17 @@ export class OutboxInspector {
    */
   missingTargets(): Promise<MissingTarget[]> {
     return withErrorCodes(() => listMissingTargets(this.db, this.schema));
+  }
+
+  /**
+   * Types of queued events whose last attempt found neither a handler nor a route. They are retried until their last attempt, and
+   * are dead letters then. Looks at the first 10,000 events of the queue.
+   *
+   * @example
+   * for (const { type, events } of await admin.unhandledTypes()) console.log(`${events} events of ${type} have no handler`);
+   */
+  unhandledTypes(): Promise<UnhandledType[]> {
+    return withErrorCodes(() => listUnhandledTypes(this.db, this.schema));
   }
 
   /**

@@ -66,6 +66,30 @@ describe('relays of two versions', () => {
     );
   });
 
+  test('a type that the relay neither handles nor routes is named until it does, with the events that fail', async () => {
+    const retry = { delaysMs: Array(100).fill(10) };
+    const current = await scene.relay({ handlers: { 'example.created': { log: () => {} } }, retry });
+    await scene.emit([{ aggregate: ['order', '1'] }, { aggregate: ['order', '2'] }]);
+    await until(() => current.stats().failed >= 4, { what: 'both are in retry' });
+    expect(await scene.admin.unhandledTypes()).toEqual([{ type: 'order.created', events: 2 }]);
+    expect(await findings()).toMatchObject([
+      {
+        severity: 'warning',
+        what: 'order.created: 2 events in the queue failed because the relay has no handler and no route for this type',
+        fix: expect.stringContaining('add a handler or a route for order.created'),
+      },
+    ]);
+    expect(await status()).toContain(
+      'order.created: 2 events failed, the relay has no handler and no route for this type',
+    );
+    await current.stop();
+    expect(await scene.admin.unhandledTypes()).toHaveLength(1);
+    await scene.db.query(`update postcommit.outbox_queue set available_at = now() + interval '1 hour'`);
+    await scene.relay({ name: 'deployed', retry });
+    expect(await scene.admin.unhandledTypes()).toEqual([]);
+    expect(await status()).not.toContain('no handler');
+  });
+
   test('a shelf that no relay looks after is named', async () => {
     const ids = await scene.emit([{ aggregate: ['order', '1'] }, { aggregate: ['order', '2'] }]);
     await scene.shelve(ids, ['kafka']);

@@ -3,6 +3,7 @@ import { find } from '../../src/outbox/operating/find.ts';
 import type { ListRequest } from '../../src/outbox/operating/list.ts';
 import { eventStatuses, listStatement } from '../../src/outbox/operating/list.ts';
 import { listDeadLettersStatement } from '../../src/outbox/operating/list-dead-letters.ts';
+import { listUnhandledTypes } from '../../src/outbox/operating/list-unhandled-types.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { nodesOf, type PlanNode } from '../support/plans.ts';
 
@@ -137,6 +138,40 @@ describe('a page of a long list', () => {
       const plan = await explain('analyze, timing off', statement);
       expect(visited(scansOfLog(plan))).toBeLessThan(10);
       expect(visited(scansOf(plan, 'outbox_deliveries'))).toBeLessThan(10);
+    }
+  });
+
+  test('event types without a handler are found by index, from a bounded part of the queue', async () => {
+    const client = await database.pool.connect();
+    try {
+      await client.query('begin');
+      await client.query(
+        `insert into postcommit.outbox_failures (seq, attempt, relay, code, error)
+         select seq, 1, 1, 'POSTCOMMIT_E_NO_HANDLER', 'no' from generate_series(1, $1::integer) seq`,
+        [size],
+      );
+      await client.query('update postcommit.outbox_queue set attempts = 1');
+      for (const when of ['without statistics', 'with statistics']) {
+        let plan: PlanNode[] = [];
+        const recorder = {
+          query: async (text: string, values: unknown[] = []) => {
+            const { rows } = await client.query(`explain (analyze, timing off, format json) ${text}`, values);
+            plan = [...nodesOf(rows[0]['QUERY PLAN'][0].Plan)];
+            return client.query(text, values);
+          },
+        };
+        const [most] = await listUnhandledTypes(recorder, 'postcommit');
+        expect(most, when).toEqual({ type: 'order.created', events: 999 });
+        for (const table of ['outbox_events', 'outbox_failures']) {
+          const scans = scansOf(plan, table);
+          expect(scans.map((node) => node['Node Type']).join(), `${table}, ${when}`).not.toContain('Seq Scan');
+          expect(visited(scans), `${table}, ${when}`).toBeLessThan(1_100);
+        }
+        await client.query('analyze postcommit.outbox_queue; analyze postcommit.outbox_failures');
+      }
+    } finally {
+      await client.query('rollback');
+      client.release();
     }
   });
 

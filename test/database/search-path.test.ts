@@ -146,6 +146,7 @@ async function useEverything(url: string, admin: pg.Client): Promise<void> {
     await operator.relays();
     await operator.destinations();
     await operator.missingTargets();
+    await operator.unhandledTypes();
     await operator.maintenance();
     await operator.doctor();
     const { events } = await operator.list({ type: 'thing.happened' });

@@ -25,6 +25,7 @@ import { listMissingTargets } from '../../outbox/operating/list-missing-targets.
 import { listQueues } from '../../outbox/operating/list-queues.ts';
 import { listRelays } from '../../outbox/operating/list-relays.ts';
 import { listSchedules } from '../../outbox/operating/list-schedules.ts';
+import { listUnhandledTypes } from '../../outbox/operating/list-unhandled-types.ts';
 import { backlogFindings, deadLetterFindings, destinationFindings } from './delivery-findings.ts';
 import type { CheckFinding } from './finding.ts';
 import { inboxFindings } from './inbox-findings.ts';
@@ -108,7 +109,12 @@ export const checks = {
   slots: async ({ db, limits }) => slotFindings(await examineSlots(db), limits),
   backlog: async ({ db, schema, limits }) => backlogFindings(await count(db, schema), limits),
   relays: async ({ db, schema }) =>
-    relayFindings(await listRelays(db, schema), await count(db, schema), await listMissingTargets(db, schema)),
+    relayFindings(
+      await listRelays(db, schema),
+      await count(db, schema),
+      await listMissingTargets(db, schema),
+      await listUnhandledTypes(db, schema),
+    ),
   queues: async ({ db, schema }) => {
     const alive = (await listRelays(db, schema)).filter(({ state }) => state === 'alive');
     return queueFindings(await listQueues(db, schema), alive.length);

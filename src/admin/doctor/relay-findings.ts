@@ -2,6 +2,7 @@ import { quantity, shellOperand } from '../../format.ts';
 import type { RowCounts } from '../../outbox/operating/count.ts';
 import type { MissingTarget } from '../../outbox/operating/list-missing-targets.ts';
 import type { RelayInfo } from '../../outbox/operating/list-relays.ts';
+import type { UnhandledType } from '../../outbox/operating/list-unhandled-types.ts';
 import { relayDifferences, someOf } from '../relay-differences.ts';
 import type { CheckFinding } from './finding.ts';
 import { critical, note, ok, warning } from './finding.ts';
@@ -10,6 +11,7 @@ export function relayFindings(
   relays: readonly RelayInfo[],
   counts: RowCounts,
   missing: readonly MissingTarget[] = [],
+  unhandled: readonly UnhandledType[] = [],
 ): CheckFinding[] {
   const alive = relays.filter(({ state }) => state === 'alive').length;
   const found = relays
@@ -30,7 +32,8 @@ export function relayFindings(
         : note('no relay is alive', 'Nothing is due now, but new events are not delivered.', 'npx postcommit relay'),
     );
   } else {
-    found.push(...missingTargetFindings(missing), ...unknownVersionFindings(relays), ...differenceFindings(relays));
+    found.push(...missingTargetFindings(missing), ...unhandledTypeFindings(unhandled));
+    found.push(...unknownVersionFindings(relays), ...differenceFindings(relays));
   }
   return found.length > 0 ? found : [ok(`${quantity(alive, 'relay')} alive`)];
 }
@@ -41,6 +44,16 @@ function missingTargetFindings(missing: readonly MissingTarget[]): CheckFinding[
       `no live relay has ${target}, and ${quantity(events, 'event')} in the queue ${events === 1 ? 'is' : 'are'} owed to it`,
       'They and later events of their aggregates wait until a relay that has it starts. If it was removed, forget it.',
       `npx postcommit forget ${shellOperand(target)}`,
+    ),
+  );
+}
+
+function unhandledTypeFindings(unhandled: readonly UnhandledType[]): CheckFinding[] {
+  return unhandled.map(({ type, events }) =>
+    warning(
+      `${type}: ${quantity(events, 'event')} in the queue failed because the relay has no handler and no route for this type`,
+      'Each attempt fails. After the last one of the retry policy they are dead letters.',
+      `add a handler or a route for ${type} to the relay, and restart it: they are delivered at their next attempt`,
     ),
   );
 }

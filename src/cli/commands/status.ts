@@ -11,6 +11,7 @@ import type { RunningHandler } from '../../outbox/operating/list-progress.ts';
 import type { QueueInfo } from '../../outbox/operating/list-queues.ts';
 import type { RelayInfo } from '../../outbox/operating/list-relays.ts';
 import type { ScheduleInfo } from '../../outbox/operating/list-schedules.ts';
+import type { UnhandledType } from '../../outbox/operating/list-unhandled-types.ts';
 import { durationArgument, wholeNumber } from '../arguments.ts';
 import { contextOf, examples, withAdmin } from '../context.ts';
 import { printDestinations } from '../destination-table.ts';
@@ -93,6 +94,7 @@ async function readStatus(admin: OutboxAdmin, schema: string, thresholds: Thresh
     queues: await admin.queues(),
     destinations: await admin.destinations(),
     missingTargets: await admin.missingTargets(),
+    unhandledTypes: await admin.unhandledTypes(),
     progress: await admin.progress(),
     maintenance: await admin.maintenance(),
     schedules: await admin.schedules.list(),
@@ -135,6 +137,7 @@ interface StatusFacts {
   queues: readonly QueueInfo[];
   destinations: readonly DestinationInfo[];
   missingTargets: readonly MissingTarget[];
+  unhandledTypes: readonly UnhandledType[];
   relays: readonly RelayInfo[];
   differences: RelayDifferences;
   progress: readonly RunningHandler[];
@@ -145,7 +148,7 @@ interface StatusFacts {
 
 function print(output: Output, facts: StatusFacts): void {
   const { schema, counts, queues, destinations, missingTargets, relays, differences, progress, maintenance } = facts;
-  const { schedules, exceeded } = facts;
+  const { unhandledTypes, schedules, exceeded } = facts;
   const { paint } = output;
   const now = new Date();
   const line = (name: string, figure: keyof OutboxCounts['exact'], note = '', alarming = false) => {
@@ -180,7 +183,10 @@ function print(output: Output, facts: StatusFacts): void {
   }
   printRelays(output, relays, now);
   printDifferences(output, differences);
-  if (relays.length > 0) printMissing(output, missingTargets);
+  if (relays.length > 0) {
+    printMissing(output, missingTargets);
+    printUnhandled(output, unhandledTypes);
+  }
   printProgress(output, progress, now);
   printMaintenance(output, maintenance, now);
   const idle = schedules.filter(({ state }) => state !== 'active');
@@ -248,6 +254,13 @@ function printMissing(output: Output, missing: readonly MissingTarget[]): void {
     const what = `no live relay has ${printable(target)}: ${quantity(events, 'event')} waiting for it, and their aggregates`;
     const command = `${output.repeatFlags('npx postcommit forget')} ${printable(shellOperand(target))}`;
     output.line(`${output.paint.red(what)}${output.paint.dim(`  see: ${command}`)}`);
+  }
+}
+
+function printUnhandled(output: Output, unhandled: readonly UnhandledType[]): void {
+  for (const { type, events } of unhandled) {
+    const what = `${printable(type)}: ${quantity(events, 'event')} failed, the relay has no handler and no route for this type`;
+    output.line(`${output.paint.red(what)}${output.paint.dim('  add one and restart the relay')}`);
   }
 }
 
