@@ -22,7 +22,7 @@ Exit codes:
   4  the outbox tables are missing, too old or too new, or their sequence is behind: run \`npx postcommit migrate\`
   5  \`postcommit doctor\` has a critical finding (4 if the tables do not match this version)
   6  the schema registry is unreachable, or refused the request
-  129, 130  interrupted by a signal; completed changes are kept`;
+  129, 130, 143  interrupted by a signal (SIGHUP, SIGINT, SIGTERM); completed changes are kept`;
 
 const byErrorCode: Partial<Record<ErrorCode, number>> = {
   POSTCOMMIT_E_USAGE: exitCodes.usage,

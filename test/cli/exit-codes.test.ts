@@ -1,7 +1,12 @@
 import { describe, expect, it } from 'vitest';
 import { IncompleteReplay } from '../../src/admin/incomplete-replay.ts';
-import { exitCodeOf, exitCodes } from '../../src/cli/exit-codes.ts';
+import { exitCodeOf, exitCodes, exitCodesHelp } from '../../src/cli/exit-codes.ts';
 import { PostcommitError } from '../../src/errors.ts';
+import { exitCodeOfSignal } from '../../src/process/stop-signals.ts';
+
+it('the help lists an exit code for each signal that ends a command', () => {
+  expect(exitCodesHelp).toContain(`  ${(['SIGHUP', 'SIGINT', 'SIGTERM'] as const).map(exitCodeOfSignal).join(', ')}  `);
+});
 
 describe('the exit code of a replay that failed on its way', () => {
   it.each([
