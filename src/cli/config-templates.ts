@@ -1,3 +1,4 @@
+import { defaultSchema } from '../database/identifier.ts';
 import type { PartitionChoice } from '../database/migrate-options.ts';
 
 const template = `import { defineConfig } from 'postcommit';
@@ -65,9 +66,19 @@ const jsonTemplate = `{
 /** The config file of `postcommit init` by format. The TypeScript template has no types, so it is also the JavaScript one. */
 export const configTemplates = { ts: template, js: template, json: jsonTemplate };
 
-/** The template with the `partitions` option set. */
-export function configTemplateOf(format: keyof typeof configTemplates, partitions?: PartitionChoice): string {
-  const text = configTemplates[format];
+/** The template with these options set. */
+export function configTemplateOf(
+  format: keyof typeof configTemplates,
+  {
+    schema = defaultSchema,
+    partitions,
+  }: { schema?: string | undefined; partitions?: PartitionChoice | undefined } = {},
+): string {
+  const literal = /^[\w. -]+$/.test(schema) ? `'${schema}'` : JSON.stringify(schema);
+  const text =
+    format === 'json'
+      ? configTemplates.json.replace(`"${defaultSchema}"`, () => JSON.stringify(schema))
+      : configTemplates[format].replace(`schema: '${defaultSchema}'`, () => `schema: ${literal}`);
   if (partitions === undefined) return text;
   return format === 'json'
     ? text.replace('",\n', `",\n  "partitions": "${partitions}",\n`)

@@ -79,9 +79,16 @@ export class Settings {
     const schema =
       this.#options.schema ??
       (await this.#namedOutbox())?.schema ??
-      (this.#terminal.env.POSTCOMMIT_SCHEMA || undefined) ??
+      this.#schemaOfEnvironment() ??
       (await this.configFile())?.config.schema ??
       defaultSchema;
+    quoteIdentifier(schema);
+    return schema;
+  }
+
+  /** The schema for a new config file, which does not depend on an existing one. */
+  schemaToWrite(): string {
+    const schema = this.#options.schema ?? this.#schemaOfEnvironment() ?? defaultSchema;
     quoteIdentifier(schema);
     return schema;
   }
@@ -142,6 +149,10 @@ export class Settings {
       const settings = new Settings({ ...this.#options, outbox: name }, this.#terminal, this.#wholeFile);
       return { name, settings };
     });
+  }
+
+  #schemaOfEnvironment(): string | undefined {
+    return this.#terminal.env.POSTCOMMIT_SCHEMA || undefined;
   }
 
   /** The selected one of several outboxes. With --database-url the file is read only if --outbox refers to it. */

@@ -14,6 +14,36 @@ test('the sample of postcommit init handles no type that the README emits: it wo
   expect(emitted.filter((type) => text.includes(`'${type}'`))).toEqual([]);
 });
 
+test.each([
+  ['ts', "schema: 'other',"],
+  ['js', "schema: 'other',"],
+  ['json', '"schema": "other",'],
+])('postcommit init --schema writes the schema into a %s file', async (format, line) => {
+  for (const { args, env } of [
+    { args: ['--schema', 'other'], env: {} },
+    { args: [], env: { POSTCOMMIT_SCHEMA: 'other' } },
+  ]) {
+    const cwd = projectFolder({});
+    expect((await runHere(['init', '--format', format, '--partitions', 'day', ...args], { cwd, env })).code).toBe(0);
+    const text = readFileSync(join(cwd, `postcommit.config.${format}`), 'utf8');
+    expect(text).toContain(line);
+    expect(text).toMatch(/"?partitions"?: ["']day["']/);
+  }
+});
+
+test('postcommit init refuses a schema that PostgreSQL refuses, and writes nothing', async () => {
+  const cwd = projectFolder({});
+  const { code, stderr } = await runHere(['init', '--schema', 'pg_other'], { cwd });
+  expect([code, stderr]).toEqual([2, expect.stringContaining('POSTCOMMIT_E_BAD_SCHEMA_NAME')]);
+  expect(existsSync(join(cwd, 'postcommit.config.ts'))).toBe(false);
+});
+
+test('postcommit init quotes a schema with a quote', async () => {
+  const cwd = projectFolder({});
+  await runHere(['init', '--schema', `Bob's`], { cwd });
+  expect(readFileSync(join(cwd, 'postcommit.config.ts'), 'utf8')).toContain(`schema: "Bob's",`);
+});
+
 describe('postcommit init --force beside another config file', () => {
   test('refuses to write a file that would never be read', async () => {
     const cwd = projectFolder({ 'postcommit.config.ts': '' });

@@ -37,7 +37,7 @@ export function addInit(program: Command, terminal: Terminal): void {
       ),
     )
     .action((options: InitOptions, command: Command) => {
-      const { output } = contextOf(command, terminal);
+      const { output, settings } = contextOf(command, terminal);
       const name = `postcommit.config.${options.format}`;
       const file = join(terminal.cwd, name);
       const existing = configNames.find((each) => existsSync(join(terminal.cwd, each)));
@@ -56,7 +56,11 @@ export function addInit(program: Command, terminal: Terminal): void {
         );
       }
       const ignored = configNames.slice(place + 1).filter((each) => existsSync(join(terminal.cwd, each)));
-      writeFileSync(file, configTemplateOf(options.format, options.partitions), { flag: options.force ? 'w' : 'wx' });
+      const text = configTemplateOf(options.format, {
+        schema: settings.schemaToWrite(),
+        partitions: options.partitions,
+      });
+      writeFileSync(file, text, { flag: options.force ? 'w' : 'wx' });
       const next = [
         ...(options.format === 'json' ? ['write handlers.js, which the config file imports'] : []),
         'set DATABASE_URL, e.g. export DATABASE_URL=postgres://user:password@localhost:5432/app',
