@@ -162,8 +162,7 @@ export const errorCodes = {
   POSTCOMMIT_E_BAD_FILTER: 'The filter is invalid, so nothing was read or changed.',
   POSTCOMMIT_E_REPLAY_INCOMPLETE:
     'The replay failed after some of its events were put back into the queue. Continue it with `--after` (`after` in code) and the same selection: starting over replays events that have been delivered since.',
-  POSTCOMMIT_E_BAD_CURSOR:
-    'The cursor does not belong to this list. Pass the `next` of the previous page, with the same order, or start without a cursor.',
+  POSTCOMMIT_E_BAD_CURSOR: 'The cursor does not belong to this call, so nothing was read or changed.',
   POSTCOMMIT_E_NOT_A_DEAD_LETTER:
     'The event is not a dead letter, so nothing was changed. Another operator may have retried it, or retention has deleted it.',
   POSTCOMMIT_E_PAYLOAD_REDACTED:

@@ -20,7 +20,13 @@ import type { EventReference } from './event-reference.ts';
 import type { DeadLetterTarget, ReplayTarget, UndeliveredTarget } from './filters.ts';
 import { checkDeadLetterTarget, checkEventTarget } from './filters.ts';
 import { IncompleteReplay } from './incomplete-replay.ts';
-import { continuedTarget, fromReplayCursor, toReplayCursor } from './replay-cursor.ts';
+import {
+  continuedTarget,
+  fromReplayCursor,
+  requireSameSelection,
+  selectionHash,
+  toReplayCursor,
+} from './replay-cursor.ts';
 import { seqRange } from './seq-range.ts';
 
 export interface ReplayOptions extends BulkOptions {
@@ -94,6 +100,8 @@ export async function replayEvents(
   const { after: cursor, ...watch } = checkBulkOptions(options, 'replay', ['after']);
   const start = fromReplayCursor(cursor);
   const checked = checkEventTarget(continuedTarget(target, start));
+  const selection = selectionHash(checked);
+  requireSameSelection(start, selection);
   let selected = start?.selected;
   const { selections, duplicates } = await selectionsOf(db, schema, checked, async (events) => {
     const seqUntil = selected?.seqUntil ?? (await readLogEnd(db, schema)).lastSeq;
@@ -110,11 +118,11 @@ export async function replayEvents(
   };
   try {
     const { count, stoppedAt } = await runInChunks(selections, run, { ...watch, after: start?.after });
-    const next = stoppedAt === undefined ? {} : { next: toReplayCursor({ after: stoppedAt, selected }) };
+    const next = stoppedAt === undefined ? {} : { next: toReplayCursor({ after: stoppedAt, selection, selected }) };
     return { ...bulkResult(count, stoppedAt, duplicates), ...next };
   } catch (error) {
     if (replayed === 0 || reached === undefined) throw error;
-    const next = toReplayCursor({ after: reached, selected });
+    const next = toReplayCursor({ after: reached, selection, selected });
     throw new IncompleteReplay(codedDatabaseError(error), replayed, next);
   }
 }

@@ -14,7 +14,10 @@ export function fromCursor(kind: CursorKind, cursor: unknown): string | undefine
   if (cursor === undefined) return undefined;
   const [ofKind, seq = '', ...rest] = fromCursorText(cursor, 100)?.split(':') ?? [];
   if (ofKind === kind && isSeq(seq) && rest.length === 0) return seq;
-  throw new PostcommitError('POSTCOMMIT_E_BAD_CURSOR');
+  throw new PostcommitError(
+    'POSTCOMMIT_E_BAD_CURSOR',
+    'Pass the `next` of the previous page of this list, with the same order, or start without a cursor.',
+  );
 }
 
 export function toCursorText(content: string): string {

@@ -212,6 +212,45 @@ describe('an operation over many events', () => {
     expect(await admin().replay({ ids: [id] }, { after: ofIds as string })).toEqual({ count: 1 });
   });
 
+  test('a replay does not continue with other conditions or other ids, and says so', async () => {
+    await settleQueue(db);
+    const refusal = {
+      code: 'POSTCOMMIT_E_BAD_CURSOR',
+      detail: expect.stringMatching(/^This cursor is of another replay/),
+    };
+    const stopped = async (target: ReplayTarget) =>
+      (await admin().replay(target, { signal: AbortSignal.abort() })).next as string;
+    const [first, second, third] = await ids();
+    const selections: ReplayTarget[] = [
+      { all: true },
+      { type: 'x' },
+      { type: 'y' },
+      { queue: 'x' },
+      { aggregate: ['x'] },
+      { aggregate: ['order', '1'] },
+      { aggregate: ['order'] },
+      { ids: [first, second] },
+      { ids: [first] },
+      { ids: [third] },
+    ];
+    for (const began of selections) {
+      const after = await stopped(began);
+      for (const continued of selections.filter((each) => each !== began)) {
+        await expect(admin().replay(continued, { after }), JSON.stringify({ began, continued })).rejects.toMatchObject(
+          refusal,
+        );
+      }
+    }
+    const after = await stopped({ ids: [first, second] });
+    expect(await admin().replay({ ids: [second, first.toUpperCase(), first] }, { after })).toEqual({ count: 2 });
+    const malformed = await admin()
+      .replay({ all: true }, { after: 'x' })
+      .catch((error) => error);
+    expect(malformed).toMatchObject({ code: 'POSTCOMMIT_E_BAD_CURSOR' });
+    expect(malformed.message).toContain('It is not the cursor of a replay.');
+    expect(malformed.message).not.toMatch(/list|page/);
+  });
+
   test('a replay that fails before its first chunk is completed reports the error alone', async () => {
     await settleQueue(db);
     await db.query('drop table postcommit.outbox_queue cascade');
