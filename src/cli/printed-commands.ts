@@ -8,7 +8,7 @@ export type RepeatFlags = (text: string) => string;
 export function repeatFlags({ config, databaseUrl, schema, outbox }: GlobalOptions): RepeatFlags {
   const flags = [
     ['--config', config],
-    // With *** for a password, a copy of the command is refused until the password is filled in. Without the flag, or with a
+    // With *** for a password, a copy of the command is refused (parseConnectionString) until the password is filled in. Without the flag, or with a
     // variable in its place, it could act on another database.
     ['--database-url', databaseUrl === undefined ? undefined : urlWithoutPassword(databaseUrl)],
     ['--schema', schema],

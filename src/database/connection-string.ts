@@ -23,6 +23,9 @@ export interface ServerList {
   attributes: SessionAttributes;
 }
 
+/** What `urlWithoutPassword` writes in place of a password, of a parameter that is one, or of a text that is no URL. */
+const hiddenPassword = /^\*\*\*$|^[^:]*:\/\/[^:]*:\*\*\*@|[?&][^=&]*password[^=&]*=\*\*\*(?:&|$)/i;
+
 /**
  * Reads a connection string, also one with several hosts as libpq writes it:
  * `postgres://user:password@a:5432,b:5432/database?target_session_attrs=read-write`.
@@ -33,6 +36,11 @@ export interface ServerList {
 export function parseConnectionString(text: unknown): ServerList {
   if (text === '') throw refuse('connectionString is empty. Is its environment variable set?');
   if (typeof text !== 'string') throw malformed();
+  if (hiddenPassword.test(text)) {
+    throw refuse(
+      'connectionString has *** for a password: the password was hidden when this command was printed. Replace *** with it, or set DATABASE_URL. A password that is *** is written %2A%2A%2A.',
+    );
+  }
   const url = /^(postgres(?:ql)?:\/\/)([^/?#]*)(.*)$/is.exec(text);
   if (url === null) {
     // A path is a Unix socket.

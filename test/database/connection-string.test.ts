@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { resolveConnectionForWriting } from '../../src/database/connection-options.ts';
 import { parseConnectionString } from '../../src/database/connection-string.ts';
+import { urlWithoutPassword } from '../../src/telemetry/redaction.ts';
 
 describe('a connection string', () => {
   test('with one host is as it was given', () => {
@@ -50,6 +51,18 @@ describe('a connection string', () => {
     ['host=one dbname=shop password=secret', 'PostgreSQL URL'],
     ['postgres://app:secret@one/shop?target_session_attrs=standby', 'one of primary, read-write, any'],
     [7, 'PostgreSQL URL'],
+    ...[
+      'postgres://app:secret@one/shop',
+      'postgres://app:secret@one,two/shop',
+      'postgres://user@corp:sec/ret@one/shop',
+      'postgres://one/shop?sslmode=disable&password=secret',
+      'postgres://one/shop?PASSWORD=secret&sslmode=disable',
+      'socket:/run/postgresql?db=shop&password=secret',
+      'dbname=shop password=secret',
+    ].map((url): [string, string] => [
+      urlWithoutPassword(url),
+      'the password was hidden when this command was printed',
+    ]),
   ])('%j is refused, and not repeated', (text, why) => {
     const refusal = (() => {
       try {
@@ -61,4 +74,11 @@ describe('a connection string', () => {
     expect(refusal).toMatchObject({ code: 'POSTCOMMIT_E_BAD_OPTION', message: expect.stringContaining(why) });
     expect(refusal?.message).not.toContain('secret');
   });
+
+  test.each(['postgres://app:%2A%2A%2A@one/shop', 'postgres://app:a***@one/shop', 'postgres://app:****@one/shop'])(
+    'a password of asterisks that is not the hidden one is accepted: %s',
+    (text) => {
+      expect(parseConnectionString(text).servers).toHaveLength(1);
+    },
+  );
 });
