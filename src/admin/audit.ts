@@ -1,7 +1,7 @@
 import type { Executor } from '../database/executor.ts';
 import { PostcommitError } from '../errors.ts';
 import type { AuditEntry } from '../outbox/operating/list-audit.ts';
-import { listAudit } from '../outbox/operating/list-audit.ts';
+import { interruptionPrefix, listAudit } from '../outbox/operating/list-audit.ts';
 import { finishOperation, startOperation } from '../outbox/operating/record-operation.ts';
 import { fromCursor, toCursor } from './cursor.ts';
 import { checkReason } from './destinations.ts';
@@ -74,7 +74,7 @@ export class AuditTrail {
       await finish({ changed: null, error: storable(message.slice(0, errorCharsMax)) });
       throw error;
     }
-    await finish({ changed: changedBy(result), error: null });
+    await finish({ changed: changedBy(result), error: interruptionOf(result) });
     return result;
   }
 
@@ -102,6 +102,14 @@ function targetText(target: object): string {
 /** The text without what PostgreSQL cannot store. */
 function storable(text: string): string {
   return text.toWellFormed().replaceAll('\0', '');
+}
+
+/** The row has no column of its own for an operation that its signal stopped: the text in place of an error tells it. */
+function interruptionOf(result: unknown): string | null {
+  const { interrupted, next } = (result ?? {}) as Record<string, unknown>;
+  if (interrupted !== true) return null;
+  const how = typeof next === 'string' ? `continue with --after ${next}` : 'the same call continues it';
+  return `${interruptionPrefix}${how}`;
 }
 
 function changedBy(result: unknown): number | null {

@@ -29,6 +29,19 @@ it('a dead letter is edited and delivered, and the audit says who did it and why
   expect(stdout).toMatch(/ann +postgres +editAndRetry +1 .* typo +done/);
 });
 
+it('an operation that was interrupted is not done: the audit says how it continues', async () => {
+  const signal = AbortSignal.abort();
+  const { next } = await scene.admin.replay({ type: 'order.created' }, { signal });
+  await scene.admin.retry({ all: true }, { signal });
+  expect((await json('audit', '--limit', '2')).operations).toMatchObject([
+    { action: 'retry', changed: 0, interrupted: 'the same call continues it' },
+    { action: 'replay', changed: 0, interrupted: `continue with --after ${next}` },
+  ]);
+  const { stdout } = await here('audit', '--limit', '2');
+  expect(stdout).toContain(`interrupted, continue with --after ${next}`);
+  expect(stdout).not.toContain('done');
+});
+
 it('an event that is no dead letter any more, and a file without JSON, are refused', async () => {
   const folder = projectFolder({ 'broken.json': '{"does":', 'fine.json': '{}' });
   const edit = (name: string) => here('dead', 'edit', id, '--payload-file', join(folder, name), '--json');

@@ -10,7 +10,7 @@ export function addAudit(program: Command, terminal: Terminal): void {
     .command('audit')
     .summary('show what operators have done')
     .description(
-      'Show what operators have done, newest first: who (the name as given, and the database role that logged in), when, what, why and how many events it changed. An operation without an end is running, or its process ended before it did.',
+      'Show what operators have done, newest first: who (the name as given, and the database role that logged in), when, what, why and how many events it changed. An operation without an end is running, or its process ended before it did. One that a signal stopped is interrupted, with how to continue it.',
     )
     .option('--limit <n>', 'maximum number of rows', wholeNumber(1, 1_000), 20)
     .option('--after <cursor>', 'start after this row: the cursor that the previous page printed')
@@ -38,8 +38,9 @@ export function addAudit(program: Command, terminal: Terminal): void {
 }
 
 function toRow(operation: AuditEntry): string[] {
-  const { startedAt, finishedAt, by, databaseRole, action, changed, target, reason, error } = operation;
-  const result = error ?? (finishedAt === undefined ? 'not finished' : 'done');
+  const { startedAt, finishedAt, by, databaseRole, action, changed, target, reason, error, interrupted } = operation;
+  const end = interrupted === undefined ? 'done' : `interrupted, ${interrupted}`;
+  const result = error ?? (finishedAt === undefined ? 'not finished' : end);
   return [
     instant(startedAt),
     by,

@@ -42,7 +42,7 @@ export function AuditPage() {
               <td class="mono wrap">{targetText(row.target)}</td>
               <td class="number">{row.changed === undefined ? '–' : number(row.changed)}</td>
               <td>{row.reason ?? '–'}</td>
-              <td>{row.error ? <ErrorText text={row.error} /> : row.finishedAt ? 'done' : 'not finished'}</td>
+              <td>{row.error ? <ErrorText text={row.error} /> : endOf(row)}</td>
             </tr>
           ))}
         </Table>
@@ -54,6 +54,11 @@ export function AuditPage() {
       )}
     </>
   );
+}
+
+function endOf({ finishedAt, interrupted }: AuditRow): string {
+  if (interrupted !== undefined) return `interrupted, ${interrupted}`;
+  return finishedAt ? 'done' : 'not finished';
 }
 
 /** `edit and retry` for `editAndRetry`. */

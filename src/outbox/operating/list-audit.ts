@@ -14,6 +14,9 @@ select json_build_object(
  order by a.id desc limit $1::text::integer`,
 );
 
+/** How the text of the column `error` begins if the operation did not fail but was interrupted. */
+export const interruptionPrefix = 'interrupted: ';
+
 /** One operation of an operator. */
 export interface AuditEntry {
   id: string;
@@ -33,6 +36,8 @@ export interface AuditEntry {
   changed?: number;
   /** Why it failed. */
   error?: string;
+  /** Present if its `signal` stopped it before its end: how to continue, e.g. `continue with --after <cursor>`. */
+  interrupted?: string;
 }
 
 interface AuditRow {
@@ -66,6 +71,11 @@ export async function listAudit(
     target,
     ...optional('reason', reason, String),
     ...optional('changed', changed, Number),
-    ...optional('error', error, String),
+    ...endOf(error),
   }));
+}
+
+function endOf(error: string | null): { error?: string; interrupted?: string } {
+  if (error?.startsWith(interruptionPrefix)) return { interrupted: error.slice(interruptionPrefix.length) };
+  return optional('error', error, String);
 }
