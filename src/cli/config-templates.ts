@@ -20,7 +20,8 @@ export default defineConfig({
   // 'postcommit') makes the event a dead letter. A handler may be called again with the same event: pass
   // ctx.idempotencyKey to systems that deduplicate. Do not rename handlers: progress is recorded by name.
   // Relays that serve the same queue must have the same handlers, because any of them may claim an event.
-  // This handler is an example. Replace it with your own.
+  // This handler is an example. Replace it with one for each type that your service emits: an event whose type has neither a
+  // handler nor a route fails until it is a dead letter. \`npx postcommit doctor\` names such types.
   handlers: {
     'example.created': {
       'log-event': async (event, ctx) => {

@@ -14,6 +14,14 @@ test('the sample of postcommit init handles no type that the README emits: it wo
   expect(emitted.filter((type) => text.includes(`'${type}'`))).toEqual([]);
 });
 
+test('postcommit init says that the handlers must be those of the types that the service emits', async () => {
+  for (const format of ['ts', 'js', 'json']) {
+    const cwd = projectFolder({});
+    const { stdout } = await runHere(['init', '--format', format], { cwd });
+    expect(stdout).toMatch(/1\. .*a handler for each type that your service emits/);
+  }
+});
+
 test.each([
   ['ts', "schema: 'other',"],
   ['js', "schema: 'other',"],

@@ -62,7 +62,9 @@ export function addInit(program: Command, terminal: Terminal): void {
       });
       writeFileSync(file, text, { flag: options.force ? 'w' : 'wx' });
       const next = [
-        ...(options.format === 'json' ? ['write handlers.js, which the config file imports'] : []),
+        options.format === 'json'
+          ? 'write handlers.js, which the config file imports, with a handler for each type that your service emits'
+          : `edit ${name}: a handler for each type that your service emits`,
         'set DATABASE_URL, e.g. export DATABASE_URL=postgres://user:password@localhost:5432/app',
         'npx postcommit migrate   creates the tables',
         'npx postcommit relay     delivers what your service emits',
