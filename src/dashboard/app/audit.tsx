@@ -42,7 +42,7 @@ export function AuditPage() {
               <td class="mono wrap">{targetText(row.target)}</td>
               <td class="number">{row.changed === undefined ? '–' : number(row.changed)}</td>
               <td>{row.reason ?? '–'}</td>
-              <td>{row.error ? <ErrorText text={row.error} /> : endOf(row)}</td>
+              <td class="wrap">{row.error ? <ErrorText text={row.error} /> : endOf(row)}</td>
             </tr>
           ))}
         </Table>
