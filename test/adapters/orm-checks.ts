@@ -28,17 +28,12 @@ export async function ormScene<Tx>(connect: Connect<Tx>): Promise<Scene<Tx>> {
 
 /**
  * What the conformance suite leaves open, and most of these clients do. `driver` is the `pg` that the client uses.
- * `lostConnection` is the error of a transaction whose connection was lost before COMMIT.
  */
 export function runOrmChecks<Tx>(
   name: string,
   connect: Connect<Tx>,
   driver: typeof pg,
-  {
-    wakesAfterCommit = true,
-    seesRawCommit = true,
-    lostConnection = { code: 'POSTCOMMIT_E_COMMIT_UNKNOWN' } as object,
-  } = {},
+  { wakesAfterCommit = true, seesRawCommit = true } = {},
 ): void {
   describe(name, () => {
     test('an emit is one statement, also as the first of its transaction', async () => {
@@ -73,13 +68,15 @@ export function runOrmChecks<Tx>(
       if (outcome === 'rolls back') expect(events).toBe(0);
     });
 
-    test('outbox.transaction says so when the connection is lost before COMMIT is answered', async () => {
+    test('outbox.transaction says that the connection is lost where it is lost before COMMIT', async () => {
       const { client, database, outbox } = await ormScene(connect);
       const lost = outbox.transaction(async (tx) => {
         await outbox.emit(tx, orderCreated('1'));
         await endSessionOf(client, database, tx);
       });
-      await expect(lost).rejects.toMatchObject(lostConnection);
+      await expect(lost).rejects.toMatchObject({
+        code: expect.stringMatching(/_(DATABASE_UNREACHABLE|CLIENT_CLOSED)$/),
+      });
       expect(await written(database)).toEqual(nothing);
     });
 
