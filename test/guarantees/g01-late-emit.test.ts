@@ -1,12 +1,13 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { StandardSchemaV1 } from '@standard-schema/spec';
-import pg from 'pg';
+import type pg from 'pg';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import type { Outbox } from '../../src/index.ts';
 import { createInbox, createOutbox, defineEvents, fromPg } from '../../src/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { createOrders, insertOrder, orderCreated } from '../support/orders.ts';
 import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
+import { quietPool } from '../support/quiet-pool.ts';
 import { within } from '../support/wait.ts';
 
 type PgOutbox = Outbox<pg.PoolClient>;
@@ -66,7 +67,7 @@ describe.each(postgresVersions)('G1 with an emit that is not awaited, on Postgre
     const { pool: poolOptions, events } = kinds[kind] ?? {};
     const database = await createTestDatabase({ serverUrl: serverUrlOf(version) });
     await createOrders(database);
-    const pool = new pg.Pool({ connectionString: database.url, max: 4, ...poolOptions });
+    const pool = quietPool(database.url, { max: 4, ...poolOptions });
     onTestFinished(async () => {
       await pool.end();
       await database.close();
@@ -123,7 +124,7 @@ describe.each(postgresVersions)('G1 with an emit that is not awaited, on Postgre
   test('inbox.once that is not awaited: a record exists exactly with its own transaction', async () => {
     const database = await createTestDatabase({ serverUrl: serverUrlOf(version) });
     await createOrders(database);
-    const pool = new pg.Pool({ connectionString: database.url, max: 4 });
+    const pool = quietPool(database.url, { max: 4 });
     onTestFinished(async () => {
       await pool.end();
       await database.close();
@@ -156,7 +157,7 @@ describe.each(postgresVersions)('G1 with an emit that is not awaited, on Postgre
   test('a check that never ends delays no emit of the next transaction on the connection', async () => {
     const database = await createTestDatabase({ serverUrl: serverUrlOf(version) });
     await createOrders(database);
-    const pool = new pg.Pool({ connectionString: database.url, max: 1 });
+    const pool = quietPool(database.url, { max: 1 });
     onTestFinished(async () => {
       await pool.end();
       await database.close();
@@ -194,7 +195,7 @@ describe.each(postgresVersions)('G1 with an emit that is not awaited, on Postgre
   test('an event of a transaction that failed is not written by the retry on the same connection', async () => {
     const database = await createTestDatabase({ serverUrl: serverUrlOf(version) });
     await createOrders(database);
-    const pool = new pg.Pool({ connectionString: database.url, max: 1 });
+    const pool = quietPool(database.url, { max: 1 });
     onTestFinished(async () => {
       await pool.end();
       await database.close();
