@@ -9,7 +9,7 @@ export type GivenEvents = OutboxEvent | readonly OutboxEvent[];
 /** Each id is locked until the commit, and PostgreSQL's lock table is shared by all sessions. */
 const emitOnceMax = 1_000;
 
-/** Events that were checked, or a promise where an asynchronous schema, or tracing that is still loading, makes them wait. */
+/** A promise only if a schema is asynchronous, or tracing is still loading: a call that need not wait can send at once. */
 export type CheckedEvents = InsertableEvent[] | Promise<InsertableEvent[]>;
 
 /** Checks events and makes them writable. Nothing is sent to the database. */
@@ -23,15 +23,15 @@ export function startCheck(given: GivenEvents, limits: EventLimits): CheckedEven
   try {
     for (const event of listOf(given)) checked.push(toInsertable(event, limits));
   } catch (error) {
-    for (const each of checked) if (each instanceof Promise) each.catch(() => {}); // Of events before the one that is refused.
+    for (const each of checked) if (each instanceof Promise) each.catch(() => {}); // The call rejects with this error.
     throw error;
   }
   return checked.every((each): each is InsertableEvent => !(each instanceof Promise))
-    ? together(checked, limits)
-    : Promise.all(checked).then((events) => together(events, limits));
+    ? finishCheck(checked, limits)
+    : Promise.all(checked).then((events) => finishCheck(events, limits));
 }
 
-function together(events: InsertableEvent[], { metrics }: EventLimits): InsertableEvent[] {
+function finishCheck(events: InsertableEvent[], { metrics }: EventLimits): InsertableEvent[] {
   if (events.length > 1) refuseSameId(events);
   if (metrics)
     for (const { type } of events) metrics.counter('outbox_events_emitted_total', { event_type: type }).value++;

@@ -22,9 +22,9 @@ interface Writing {
  * transaction.
  *
  * While a statement is in flight, most clients do not know whether the transaction is open: it may be COMMIT. And whatever is sent
- * later, because a check or another call comes first, may find the connection in the transaction of another caller, which must
- * neither get the event nor fail. So something is sent at once, before anything that another caller may send: the events, or a
- * marker for this transaction. What is sent after the answer is written only if the transaction has that marker.
+ * later, after a check or another call, may find the connection in the transaction of another caller, which must neither get the
+ * event nor fail. So the first statement is sent within this call, before anything that another caller may send: it writes the
+ * events, or marks this transaction. Later statements write only in a transaction with that marker.
  */
 export async function sendInTransaction<Tx>(
   db: OutboxDatabase<Tx, unknown>,

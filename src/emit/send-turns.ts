@@ -2,7 +2,7 @@
 interface Turn {
   /** The marker of its transaction. A call without one waits for nothing but the server. */
   readonly marker: Promise<string> | undefined;
-  /** Resolves when it has written, or has failed: that it tells its own caller. */
+  /** Resolves when it has written or failed. Only its own caller learns of a failure. */
   readonly ended: Promise<void>;
   isEnded: boolean;
 }
