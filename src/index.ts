@@ -87,7 +87,7 @@ export type { DeadReason } from './outbox/delivering/fail.ts';
 export type { PartitionInfo, Partitioning, PartitionState } from './outbox/maintaining/list-partitions.ts';
 export type { PartitionUnit } from './outbox/maintaining/partition.ts';
 export type { Rotation } from './outbox/maintaining/rotate.ts';
-export type { KnownOrphans, OutboxCounts } from './outbox/operating/count.ts';
+export type { KnownUnqueued, OutboxCounts } from './outbox/operating/count.ts';
 export type { DeadLetterCount } from './outbox/operating/count-dead-letters.ts';
 export type { DeadLetterFacts, Delivery, EventDetails, FailedAttempt, PayloadEdit } from './outbox/operating/find.ts';
 export type { DeadLetterGroup } from './outbox/operating/group-dead-letters.ts';

@@ -1,8 +1,8 @@
--- Searches a closed partition for orphans, at most 2,000,000 seqs per call, and continues where the last call ended. Returns
+-- Searches a closed partition for unqueued events, at most 2,000,000 seqs per call, and continues where the last call ended. Returns
 -- why the partition must stay, or NULL if every event in it is accounted for. Seqs that were checked need no second check: no
 -- seq is drawn from a closed partition, and the lock waits for transactions that insert into it.
 --
--- requires: find_orphans, is_attached
+-- requires: find_unqueued, is_attached
 create or replace function :"schema".check_partition(n bigint) returns jsonb
 language plpgsql set search_path = pg_catalog, pg_temp as $postcommit$
 declare
@@ -11,7 +11,7 @@ declare
   step constant bigint := 100000;
   reached bigint := coalesce((select checked_to from :"schema".outbox_partitions where number = n), n * 1000000000000);
   found bigint;
-  orphans integer := 0;
+  unqueued integer := 0;
 begin
   if reached >= beyond or not :"schema".is_attached(leaf) then
     return null;
@@ -21,13 +21,13 @@ begin
     execute format('select seq from %I.%I where seq >= $1 order by seq limit 1', :'schema', leaf) into found using reached;
     reached := coalesce(found, beyond);
     exit when reached >= beyond;
-    orphans := (select count(*) from :"schema".find_orphans(reached, least(reached + step, beyond), 1000));
-    exit when orphans > 0;
+    unqueued := (select count(*) from :"schema".find_unqueued(reached, least(reached + step, beyond), 1000));
+    exit when unqueued > 0;
     reached := least(reached + step, beyond);
   end loop;
   update :"schema".outbox_partitions set checked_to = reached where number = n;
-  if orphans > 0 then
-    return jsonb_build_object('kept', 'orphans', 'count', orphans);
+  if unqueued > 0 then
+    return jsonb_build_object('kept', 'unqueued', 'count', unqueued);
   elsif reached < beyond then
     return jsonb_build_object('kept', 'unchecked');
   end if;

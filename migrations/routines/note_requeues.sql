@@ -1,4 +1,4 @@
--- Counts that events were put back into the queue: from the shelf, from the dead letters, by a replay, as an orphan. A relay
+-- Counts that events were put back into the queue: from the shelf, from the dead letters, by a replay, or because they were unqueued. A relay
 -- may skip seqs below its low-water mark only while this number is the one it read when it took the mark. A sequence, because
 -- sessions increment it without waiting for each other, and counting too early is harmless (src/relay/lane/low-water.ts).
 --

@@ -1,6 +1,6 @@
 -- Removes a chunk of old events from the log, with their failures, edits, dead letters and delivery records. Examines the lowest seqs
 -- after `after`, at most `rows_max` of them. Removes an event only if it has a delivery record or is a discarded dead letter.
--- Keeps, at any age, an event in the queue or on the shelf, an unresolved dead letter, and an orphan (find_orphans). In a
+-- Keeps, at any age, an event in the queue or on the shelf, an unresolved dead letter, and an unqueued event (find_unqueued). In a
 -- partitioned log it works on the default partition; the others are dropped whole.
 --
 -- Why no event that is still needed is removed: an event that is in none of queue, shelf and dead letters in one snapshot can
@@ -42,7 +42,7 @@ declare
   queued integer;
   shelved integer;
   dead integer;
-  orphaned integer;
+  unqueued integer;
 begin
   perform :"schema".require_read_committed('events can be pruned');
   execute format($q$
@@ -85,7 +85,7 @@ begin
          count(*) filter (where j.queued and not j.dead), count(*) filter (where j.shelved and not j.queued),
          count(*) filter (where j.dead),
          count(*) filter (where not (j.goes or j.queued or j.shelved or j.dead))
-    into doomed, queued, shelved, dead, orphaned
+    into doomed, queued, shelved, dead, unqueued
     from (
       select x.*, not (x.queued or x.shelved or x.dead)
                   and (x.letter or x.seq <@ (select r.seqs from recorded r)) as goes
@@ -120,7 +120,7 @@ begin
   return jsonb_build_object(
     'pruned', pruned, 'reached', coalesce(reached, after)::text,
     'finished', seen < rows_max or (cardinality(aged) = 0 and young is not null and next_aged is null),
-    'queued', queued, 'shelved', shelved, 'dead', dead, 'orphaned', orphaned);
+    'queued', queued, 'shelved', shelved, 'dead', dead, 'unqueued', unqueued);
 end
 $postcommit$;
 revoke execute on function :"schema".prune_events(bigint, double precision, integer, boolean) from public;

@@ -4,7 +4,7 @@ import { pause, resume } from '../outbox/operating/pause-destination.ts';
 import type { Operator } from './audit.ts';
 import { AuditTrail } from './audit.ts';
 import type { CancelOptions, CancelResult, ReplayOptions, ReplayResult, UndeliveredResult } from './bulk.ts';
-import { cancelEvents, makeEventsDue, replayEvents, requeueAllOrphans, resolveDeadLetters } from './bulk.ts';
+import { cancelEvents, makeEventsDue, replayEvents, requeueAllUnqueued, resolveDeadLetters } from './bulk.ts';
 import type { BulkOptions, BulkResult } from './chunks.ts';
 import type { PauseOptions } from './destinations.ts';
 import { changeDestination, checkReason } from './destinations.ts';
@@ -153,16 +153,16 @@ export class OutboxAdmin extends OutboxInspector {
   }
 
   /**
-   * Queues orphans: events in the log that are not queued, not shelved, not dead letters and not recorded as delivered. Orphans
+   * Queues unqueued events: events in the log that are not queued, not shelved, not dead letters and not recorded as delivered. Unqueued events
    * exist only if the trigger `outbox_events_enqueue` was disabled, or rows were deleted from the queue by hand. They are
    * delivered in order per aggregate, but later events of the same aggregate may already have been delivered. Returns how
    * many were queued.
    *
    * @example
-   * const { count } = await admin.requeueOrphans();
+   * const { count } = await admin.requeueUnqueued();
    */
-  requeueOrphans(options: BulkOptions = {}): Promise<BulkResult> {
-    return this.#bulk('requeueOrphans', {}, (db) => requeueAllOrphans(db, this.schema, options));
+  requeueUnqueued(options: BulkOptions = {}): Promise<BulkResult> {
+    return this.#bulk('requeueUnqueued', {}, (db) => requeueAllUnqueued(db, this.schema, options));
   }
 
   /**

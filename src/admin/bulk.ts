@@ -2,7 +2,7 @@ import { codedDatabaseError } from '../database/database-error.ts';
 import type { Executor } from '../database/executor.ts';
 import { compareSeq } from '../outbox/delivering/claim.ts';
 import { unpark } from '../outbox/delivering/unpark.ts';
-import { nextPart, orphansMax } from '../outbox/examining/next-part.ts';
+import { nextPart, unqueuedMax } from '../outbox/examining/next-part.ts';
 import { cancel } from '../outbox/operating/cancel.ts';
 import type { Chunk, DeadLetterSelection, EventConditions } from '../outbox/operating/conditions.ts';
 import { discard } from '../outbox/operating/discard.ts';
@@ -12,7 +12,7 @@ import { readLogEnd } from '../outbox/operating/read-log-end.ts';
 import type { ReplaySelection } from '../outbox/operating/replay.ts';
 import { replay } from '../outbox/operating/replay.ts';
 import { requeue } from '../outbox/operating/requeue.ts';
-import { requeueOrphans } from '../outbox/operating/requeue-orphans.ts';
+import { requeueUnqueued } from '../outbox/operating/requeue-unqueued.ts';
 import type { BulkOptions, BulkResult, DuplicateId } from './chunks.ts';
 import { checkBulkOptions, runInChunks, seqsOf } from './chunks.ts';
 import { checkReason } from './destinations.ts';
@@ -61,8 +61,8 @@ export interface UndeliveredResult extends BulkResult {
   inFlight: number;
 }
 
-/** Seqs of the log that one statement searches for orphans: 2 ms where batches were settled, 0.2 s where single events were. */
-const orphanPartSeqs = 100_000;
+/** Seqs of the log that one statement searches for unqueued events: 2 ms where batches were settled, 0.2 s where single events were. */
+const searchedSeqs = 100_000;
 
 const resolutions = { retry: requeue, discard };
 
@@ -191,17 +191,17 @@ async function changeUndelivered(
   return bulkResult(count, stoppedAt, duplicates);
 }
 
-export async function requeueAllOrphans(db: Executor, schema: string, options: BulkOptions): Promise<BulkResult> {
-  const { signal, onProgress } = checkBulkOptions(options, 'requeueOrphans');
+export async function requeueAllUnqueued(db: Executor, schema: string, options: BulkOptions): Promise<BulkResult> {
+  const { signal, onProgress } = checkBulkOptions(options, 'requeueUnqueued');
   let count = 0;
   for (let from: string | undefined = '0'; from !== undefined; ) {
     if (signal?.aborted) return { count, interrupted: true };
-    const part = await nextPart(db, schema, from, orphanPartSeqs);
+    const part = await nextPart(db, schema, from, searchedSeqs);
     if (part === undefined) break;
-    const requeued = await requeueOrphans(db, schema, part);
+    const requeued = await requeueUnqueued(db, schema, part);
     count += requeued;
     // A full chunk: there may be more in this part.
-    if (requeued < orphansMax) from = part.beyond;
+    if (requeued < unqueuedMax) from = part.beyond;
     onProgress?.(count);
   }
   return { count };

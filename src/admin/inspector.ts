@@ -1,5 +1,5 @@
 import type { Executor } from '../database/executor.ts';
-import type { KnownOrphans, OutboxCounts } from '../outbox/operating/count.ts';
+import type { KnownUnqueued, OutboxCounts } from '../outbox/operating/count.ts';
 import { countAll } from '../outbox/operating/count.ts';
 import type { DeadLetterCount } from '../outbox/operating/count-dead-letters.ts';
 import type { EventDetails } from '../outbox/operating/find.ts';
@@ -40,8 +40,8 @@ import { countMatchingLetters, listEvents, listLetters, searchEvents } from './l
 import { checkOptionNames } from './option-names.ts';
 
 export interface CountOptions {
-  /** Orphans of an earlier call, for calls every few seconds: the log is not searched for them again. Default: it is searched. */
-  knownOrphans?: KnownOrphans;
+  /** Unqueued events of an earlier call, for calls every few seconds: the log is not searched for them again. Default: it is searched. */
+  knownUnqueued?: KnownUnqueued;
 }
 
 /** What operators can read. All methods stay fast with millions of events, and none changes anything. */
@@ -153,8 +153,8 @@ export class OutboxInspector {
    */
   counts(options: CountOptions = {}): Promise<OutboxCounts> {
     return withErrorCodes(() => {
-      checkOptionNames(options, 'counts', ['knownOrphans']);
-      return countAll(this.db, this.schema, options.knownOrphans);
+      checkOptionNames(options, 'counts', ['knownUnqueued']);
+      return countAll(this.db, this.schema, options.knownUnqueued);
     });
   }
 

@@ -33,8 +33,8 @@ export interface PruneResult {
     shelved: number;
     /** Dead letters: retry or discard them first. */
     dead: number;
-    /** Orphans: never queued or delivered. `admin.requeueOrphans()` queues them. */
-    orphaned: number;
+    /** Unqueued events: never queued or delivered. `admin.requeueUnqueued()` queues them. */
+    unqueued: number;
   };
   /** Rows of `processed_events` deleted. */
   processed: number;
@@ -55,7 +55,7 @@ export async function prune(db: Executor, schema: string, options: PruneOptions)
   const isRunning = () => signal?.aborted !== true;
   const result: PruneResult = {
     events: 0,
-    kept: { queued: 0, shelved: 0, dead: 0, orphaned: 0 },
+    kept: { queued: 0, shelved: 0, dead: 0, unqueued: 0 },
     processed: 0,
     partitions: [],
     keptPartitions: [],
@@ -80,7 +80,7 @@ export async function prune(db: Executor, schema: string, options: PruneOptions)
     result.kept.queued += chunk.queued;
     result.kept.shelved += chunk.shelved;
     result.kept.dead += chunk.dead;
-    result.kept.orphaned += chunk.orphaned;
+    result.kept.unqueued += chunk.unqueued;
     after = chunk.reached;
     onProgress?.(result.events, chunk.finished ? 1 : shareAt?.(after));
     if (chunk.finished) break;

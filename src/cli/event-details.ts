@@ -78,7 +78,7 @@ function situation(event: EventDetails, destinations: readonly DestinationInfo[]
     const what = `a relay that knows version ${event.schemaVersion} of its type; the catalogue of ${names} ends at ${newest}`;
     facts.push(['waits for', what]);
   }
-  if (event.orphan) facts.push(['orphan', 'it was never queued, so no relay delivers it']);
+  if (event.unqueued) facts.push(['unqueued', 'it was never queued, so no relay delivers it']);
   if (event.done.length > 0) facts.push(['delivered to', event.done.map(printable).join(', ')]);
   if (event.owed.length > 0) facts.push(['owed to', event.owed.map(printable).join(', ')]);
   if (deadLetter?.blocking && !deadLetter.discardedAt) facts.push(['blocks', 'later events with its ordering key']);
@@ -178,7 +178,7 @@ function commandsFor({
   seq,
   sameId,
   status,
-  orphan,
+  unqueued,
   availableAt,
   deadLetter,
   waitingBehind,
@@ -203,7 +203,7 @@ function commandsFor({
       cancel,
     ];
   }
-  if (orphan) return [['requeue-orphans', 'queue this event and all others that were never queued']];
+  if (unqueued) return [['requeue-unqueued', 'queue this event and all others that were never queued']];
   if (waitingBehind) return [[`events ${waitingBehind.id}`, 'show the event that must be delivered first'], cancel];
   if (status === 'PENDING' && availableAt)
     return [[`events make-due ${id}`, 'deliver it now, without waiting for its delay or backoff'], cancel];

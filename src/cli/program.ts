@@ -22,7 +22,7 @@ import { addPrune } from './commands/prune.ts';
 import { addQueues } from './commands/queues.ts';
 import { addRelay } from './commands/relay.ts';
 import { addReplay } from './commands/replay.ts';
-import { addRequeueOrphans } from './commands/requeue-orphans.ts';
+import { addRequeueUnqueued } from './commands/requeue-unqueued.ts';
 import { addSchedules } from './commands/schedules.ts';
 import { addSchema } from './commands/schema.ts';
 import { addSql } from './commands/sql.ts';
@@ -78,7 +78,7 @@ export function createProgram(terminal: Terminal): Command {
     addEvents,
     addDead,
     addReplay,
-    addRequeueOrphans,
+    addRequeueUnqueued,
     addDestinations,
     addQueues,
     addForget,

@@ -60,8 +60,8 @@ export function judge({ counts, relays, destinations, queues, missingTargets }: 
   if (counts.failed > 0) attention.push(`${quantity(counts.failed, 'dead letter')} to look at.`);
   const paused = [...destinations, ...queues].filter(({ state }) => state === 'paused');
   if (paused.length > 0) attention.push(`${names(paused)} ${paused.length === 1 ? 'is' : 'are'} paused.`);
-  if (counts.orphans > 0)
-    attention.push(`${quantity(counts.orphans, 'event')} ${counts.orphans === 1 ? 'was' : 'were'} never queued.`);
+  if (counts.unqueued > 0)
+    attention.push(`${quantity(counts.unqueued, 'event')} ${counts.unqueued === 1 ? 'was' : 'were'} never queued.`);
   const reasons = [...bad, ...attention];
   const level = bad.length > 0 ? 'bad' : attention.length > 0 ? 'attention' : 'good';
   return { level, sentence: reasons[0] ?? 'All events are being delivered.', reasons };

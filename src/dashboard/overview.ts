@@ -1,7 +1,7 @@
 import type { OutboxAdmin } from '../admin/admin.ts';
 import type { RelayDifferences } from '../admin/relay-differences.ts';
 import { relayDifferences } from '../admin/relay-differences.ts';
-import type { KnownOrphans, OutboxCounts } from '../outbox/operating/count.ts';
+import type { KnownUnqueued, OutboxCounts } from '../outbox/operating/count.ts';
 import type { BlockedAggregate } from '../outbox/operating/list-blocked.ts';
 import type { DestinationInfo } from '../outbox/operating/list-destinations.ts';
 import type { MaintenanceInfo } from '../outbox/operating/list-maintenance.ts';
@@ -35,13 +35,13 @@ export interface Overview {
 }
 
 const blockedShown = 20;
-const orphansMs = 60_000;
+const unqueuedMs = 60_000;
 
 /** Reads the state of one outbox. Keeps a short history for the charts. */
 export class OverviewReader {
   readonly #admin: OutboxAdmin;
   readonly #rates = new RateHistory();
-  #orphans: { known: KnownOrphans; at: number } | undefined;
+  #unqueued: { known: KnownUnqueued; at: number } | undefined;
 
   constructor(admin: OutboxAdmin) {
     this.#admin = admin;
@@ -75,13 +75,13 @@ export class OverviewReader {
     };
   }
 
-  /** Orphans are rare, and the search for them takes as long as the rest of the overview: once a minute is enough. */
+  /** Unqueued events are rare, and the search for them takes as long as the rest of the overview: once a minute is enough. */
   async #count(): Promise<OutboxCounts> {
-    const before = this.#orphans;
-    const isFresh = before !== undefined && performance.now() - before.at < orphansMs;
-    const counts = await this.#admin.counts(isFresh ? { knownOrphans: before.known } : {});
+    const before = this.#unqueued;
+    const isFresh = before !== undefined && performance.now() - before.at < unqueuedMs;
+    const counts = await this.#admin.counts(isFresh ? { knownUnqueued: before.known } : {});
     if (!isFresh) {
-      this.#orphans = { known: { orphans: counts.orphans, exact: counts.exact.orphans }, at: performance.now() };
+      this.#unqueued = { known: { unqueued: counts.unqueued, exact: counts.exact.unqueued }, at: performance.now() };
     }
     return counts;
   }

@@ -22,7 +22,7 @@ const unreachableText =
 
 /** What waits for locks of the outbox, as the context of an error names it: its functions, and the INSERT of the inbox. */
 const ourStatements =
-  /\.(emit|emit_one|emit_one_if_open|emit_once|lock_keys|lock_new_ids|forget_target|pause_queue|cancel_events|end_cancelled|make_due|replay|requeue_orphans|prune_events|rotate_partitions|sweep_partition|emit_tick|record_processed)\(|\bprocessed_events(_pkey)?\b/;
+  /\.(emit|emit_one|emit_one_if_open|emit_once|lock_keys|lock_new_ids|forget_target|pause_queue|cancel_events|end_cancelled|make_due|replay|requeue_unqueued|prune_events|rotate_partitions|sweep_partition|emit_tick|record_processed)\(|\bprocessed_events(_pkey)?\b/;
 
 /** The routines of the outbox that a role may call, by name. */
 const ownRoutines = new Set(

@@ -51,7 +51,7 @@ test('an operation that fails leaves its error, one with invalid arguments leave
 });
 
 test('pages continue where the previous one ended', async () => {
-  for (const by of ['a', 'b', 'c']) await scene.admin.as({ by }).requeueOrphans();
+  for (const by of ['a', 'b', 'c']) await scene.admin.as({ by }).requeueUnqueued();
   const first = await scene.admin.audit({ limit: 2 });
   const second = await scene.admin.audit({ limit: 2, after: first.next as string });
   expect([first, second].map(({ operations }) => operations.map(({ by }) => by))).toEqual([['c', 'b'], ['a']]);
@@ -59,7 +59,7 @@ test('pages continue where the previous one ended', async () => {
 });
 
 test('rows are kept for at least 90 days, also where events are not', async () => {
-  for (const by of ['old', 'new']) await scene.admin.as({ by }).requeueOrphans();
+  for (const by of ['old', 'new']) await scene.admin.as({ by }).requeueUnqueued();
   await scene.db.query(
     `update postcommit.outbox_audit set started_at = now() - interval '91 days' where operator = 'old'`,
   );
@@ -78,9 +78,9 @@ test('an operation that succeeded is reported as a success, even if the end of i
         : scene.db.pool.query(text, values),
   };
   const admin = new OutboxAdmin({ db: db as never, schema: 'postcommit', notify: false });
-  expect(await admin.requeueOrphans()).toMatchObject({ count: 0 });
+  expect(await admin.requeueUnqueued()).toMatchObject({ count: 0 });
   const [operation] = (await scene.admin.audit()).operations;
-  expect(operation).toMatchObject({ action: 'requeueOrphans' });
+  expect(operation).toMatchObject({ action: 'requeueUnqueued' });
   expect([operation?.finishedAt, operation?.error]).toEqual([undefined, undefined]);
 });
 

@@ -12,7 +12,7 @@ const allExact = {
   failed: true,
   delivered: true,
 };
-const allExactWithOrphans = { ...allExact, orphans: true };
+const allExactWithUnqueued = { ...allExact, unqueued: true };
 
 describe('admin.counts', () => {
   let scene: Scene;
@@ -34,9 +34,9 @@ describe('admin.counts', () => {
       blocked: 0,
       failed: 0,
       delivered: 0,
-      orphans: 0,
+      unqueued: 0,
       oldestPendingMs: null,
-      exact: allExactWithOrphans,
+      exact: allExactWithUnqueued,
     });
   });
 
@@ -69,9 +69,9 @@ describe('admin.counts', () => {
       blocked: 1,
       failed: 2,
       delivered: 2,
-      orphans: 0,
+      unqueued: 0,
       oldestPendingMs: null,
-      exact: allExactWithOrphans,
+      exact: allExactWithUnqueued,
     });
   });
 

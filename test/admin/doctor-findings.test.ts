@@ -447,7 +447,7 @@ describe('findings about the work', () => {
     events: 1,
     bytes: 1,
     undelivered: 0,
-    orphans: 0,
+    unqueued: 0,
     deadLetters: 0,
   });
   const spares = [part(5, 'spare'), part(6, 'spare')];

@@ -438,7 +438,7 @@ describe('where the doctor may not look, or there is nothing to look at', () => 
         'inbox',
         'maintenance',
         'migrations',
-        'orphans',
+        'unqueued',
         'partitions',
         'queues',
         'relays',

@@ -124,7 +124,7 @@ test('an edited event that was lost from the queue is requeued with its edit', a
   await scene.admin.pauseQueue('default');
   await scene.admin.editAndRetry(id, { amount: 1 });
   await scene.db.query('delete from postcommit.outbox_queue');
-  await scene.admin.requeueOrphans();
+  await scene.admin.requeueUnqueued();
   await scene.admin.resumeQueue('default');
   await scene.untilStatus('SENT', 1);
   expect(got).toEqual([1]);

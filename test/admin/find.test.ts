@@ -60,7 +60,7 @@ describe('admin.find', () => {
       done: [],
       edits: [],
       owed: [],
-      orphan: false,
+      unqueued: false,
       waitingFor: [],
     });
     const times = [story?.createdAt, ...(story?.failures ?? []).map(({ at }) => at), story?.deliveries[0]?.at];

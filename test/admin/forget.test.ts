@@ -119,7 +119,7 @@ describe.each(postgresVersions)('a destination that is gone for good, on Postgre
     await expect(scene.admin.forget('kafka')).rejects.toMatchObject({ code: 'POSTCOMMIT_E_NO_SUCH_DESTINATION' });
     // Nothing but what waits for another one is kept from retention.
     const { events, kept } = await scene.admin.prune({ olderThanMs: 0 });
-    expect({ events, kept }).toEqual({ events: 8, kept: { queued: 1, shelved: 3, dead: 0, orphaned: 0 } });
+    expect({ events, kept }).toEqual({ events: 8, kept: { queued: 1, shelved: 3, dead: 0, unqueued: 0 } });
   });
 
   test('frees what is deferred behind an event that owes nothing else', async () => {

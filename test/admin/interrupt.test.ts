@@ -55,9 +55,9 @@ describe('an operation over many events', () => {
     ['retry', makeDeadLetter, async (options) => done(await admin().retry({ all: true }, options))],
     ['discard', makeDeadLetter, async (options) => done(await admin().discard({ reason: 'rejected' }, options))],
     [
-      'requeueOrphans',
+      'requeueUnqueued',
       () => db.query('truncate postcommit.outbox_queue').then(),
-      async (options) => done(await admin().requeueOrphans(options)),
+      async (options) => done(await admin().requeueUnqueued(options)),
     ],
     [
       'replay',
@@ -263,7 +263,7 @@ describe('an operation over many events', () => {
       () => admin().retry({ all: true }, wrong),
       () => admin().discard({ all: true }, wrong),
       () => admin().replay({ all: true }, wrong),
-      () => admin().requeueOrphans(wrong),
+      () => admin().requeueUnqueued(wrong),
       () => admin().makeDue({ all: true }, wrong),
       () => admin().cancel({ all: true }, wrong),
       () => admin().replay({ all: true }, { after: 'x' }),

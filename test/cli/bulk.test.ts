@@ -164,9 +164,9 @@ describe('progress', () => {
       },
     ],
     [
-      'requeue-orphans',
-      ['requeue-orphans'],
-      '2,500 orphans put into the queue',
+      'requeue-unqueued',
+      ['requeue-unqueued'],
+      '2,500 unqueued events put into the queue',
       async () => {
         await fill(2_500);
         await db.query('truncate postcommit.outbox_queue');

@@ -72,7 +72,7 @@ describe('postcommit prune', () => {
       olderThanMs: 30 * 86_400_000,
       processedOlderThanMs: 7 * 86_400_000,
       events: 1_497,
-      kept: { queued: 1, shelved: 1, dead: 1, orphaned: 0 },
+      kept: { queued: 1, shelved: 1, dead: 1, unqueued: 0 },
       processed: 2,
       partitions: [],
       keptPartitions: [],

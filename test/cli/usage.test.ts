@@ -33,7 +33,7 @@ describe('help', () => {
           'grants',
           'prune',
           'partitions',
-          'requeue-orphans',
+          'requeue-unqueued',
           'audit',
           'dashboard',
         ].map((c) => `postcommit ${c}`),
@@ -266,7 +266,7 @@ describe('asking before something is hard to undo', () => {
     [['events', 'cancel', '7']],
     [['events', 'make-due', '--all']],
     [['prune', '--older-than', '30d']],
-    [['requeue-orphans']],
+    [['requeue-unqueued']],
     [['partitions', 'drop', '1']],
   ])('%j: without a terminal, or with --json, it needs --yes', async (args) => {
     for (const options of [

@@ -9,17 +9,17 @@ beforeAll(async () => {
 });
 afterAll(() => scene.close());
 
-test('the log is searched for orphans once a minute, and the figure stays in between', async () => {
+test('the log is searched for unqueued events once a minute, and the figure stays in between', async () => {
   await scene.emit([{}, {}]);
   await scene.db.query('delete from postcommit.outbox_queue');
   const clock = vi.spyOn(performance, 'now').mockReturnValue(1_000);
   const reader = new OverviewReader(scene.admin);
-  const orphans = async () => (await reader.read()).counts;
-  expect(await orphans()).toMatchObject({ orphans: 2, delivered: 0, exact: { orphans: true } });
-  expect(await scene.admin.requeueOrphans()).toMatchObject({ count: 2 });
+  const unqueued = async () => (await reader.read()).counts;
+  expect(await unqueued()).toMatchObject({ unqueued: 2, delivered: 0, exact: { unqueued: true } });
+  expect(await scene.admin.requeueUnqueued()).toMatchObject({ count: 2 });
   clock.mockReturnValue(60_000);
-  expect(await orphans()).toMatchObject({ orphans: 2, pending: 2 });
+  expect(await unqueued()).toMatchObject({ unqueued: 2, pending: 2 });
   clock.mockReturnValue(61_000);
-  expect(await orphans()).toMatchObject({ orphans: 0, pending: 2 });
+  expect(await unqueued()).toMatchObject({ unqueued: 0, pending: 2 });
   clock.mockRestore();
 });

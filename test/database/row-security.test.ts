@@ -125,7 +125,7 @@ describe.each(postgresVersions)('row-level security on PostgreSQL %i', (version)
     const refused = { code: 'POSTCOMMIT_E_ROW_SECURITY' };
     await expect(admin.counts()).rejects.toMatchObject(refused);
     await expect(admin.replay({ all: true })).rejects.toMatchObject(refused);
-    await expect(admin.requeueOrphans()).rejects.toMatchObject(refused);
+    await expect(admin.requeueUnqueued()).rejects.toMatchObject(refused);
     expect(await count('outbox_queue')).toBe(1);
     await open('outbox_queue');
     expect(await admin.counts()).toMatchObject({ pending: 1 });

@@ -162,7 +162,7 @@ async function useEverything(url: string, admin: pg.Client): Promise<void> {
     away = false;
     await until(async () => (await left('outbox_shelf')) === 0, { what: 'the shelf is empty', timeoutMs: 20_000 });
     await operator.replay({ all: true });
-    await operator.requeueOrphans();
+    await operator.requeueUnqueued();
     await operator.partitions.convert('day');
     await operator.partitions.rotate();
     await operator.partitions.list();
@@ -289,7 +289,7 @@ test.each([18, 14] as const)(
     await outbox.transaction((_tx, emit) => emit(eventOf(1)));
     await until(() => relay.stats().delivered === 8, { what: 'all are delivered' });
     await operator.replay({ all: true });
-    await operator.requeueOrphans();
+    await operator.requeueUnqueued();
     const { findings } = await operator.doctor();
     expect(findings.map(({ what }) => what).join('\n')).toContain('stranger may create functions in the schema public');
     await operator.partitions.convert('day');

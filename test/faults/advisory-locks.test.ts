@@ -114,7 +114,7 @@ describe.each([18, 14] as const)('a foreign session that holds an advisory lock,
     expect(await lockFindings(0)).toMatchObject([{ severity: 'ok' }]);
   });
 
-  test('of pruning: prune, replay and requeueOrphans fail in time, relays deliver', async () => {
+  test('of pruning: prune, replay and requeueUnqueued fail in time, relays deliver', async () => {
     await emit('1');
     const { relay, delivered } = relayOf();
     await relay.runOnce();
@@ -123,7 +123,7 @@ describe.each([18, 14] as const)('a foreign session that holds an advisory lock,
     await expectBounded(10_000, () => outbox.admin.prune({ olderThanMs: 1_000 }), timedOut);
     await Promise.all([
       expectBounded(15_000, () => outbox.admin.replay({ all: true }), timedOut),
-      expectBounded(15_000, () => outbox.admin.requeueOrphans(), timedOut),
+      expectBounded(15_000, () => outbox.admin.requeueUnqueued(), timedOut),
       expectNamed('pruning', { waiting: true }),
     ]);
     const failed = new Promise<string>((resolve) => {

@@ -54,7 +54,7 @@ describe.each(postgresVersions)('session_replication_role = replica, PostgreSQL 
     await db.query(`insert into postcommit.outbox_events (aggregate_type, aggregate_id, event_type, payload)
                     values ('a', '1', 'x', '7')`);
     expect(await deliver()).toEqual([4, 5, 6, 7]);
-    expect((await outbox.admin.doctor({ only: ['triggers', 'orphans'] })).worst).toBe('ok');
+    expect((await outbox.admin.doctor({ only: ['triggers', 'unqueued'] })).worst).toBe('ok');
   });
 
   test('every trigger of the outbox fires in every mode', async () => {
@@ -66,7 +66,7 @@ describe.each(postgresVersions)('session_replication_role = replica, PostgreSQL 
     expect(triggers).toEqual([]);
   });
 
-  test('what was never queued is kept by retention, found by the doctor, and delivered by requeueOrphans', async () => {
+  test('what was never queued is kept by retention, found by the doctor, and delivered by requeueUnqueued', async () => {
     const { db, outbox, emit, deliver } = await begin();
     const { admin } = outbox;
     const age = `update postcommit.outbox_events set created_at = now() - interval '60 days'`;
@@ -79,8 +79,8 @@ describe.each(postgresVersions)('session_replication_role = replica, PostgreSQL 
     await emit();
     await db.query(age);
 
-    expect(await admin.prune({ olderThanMs: dayMs, dryRun: true })).toMatchObject({ events: 3, kept: { orphaned: 3 } });
-    expect(await admin.prune({ olderThanMs: dayMs })).toMatchObject({ events: 3, kept: { orphaned: 3 } });
+    expect(await admin.prune({ olderThanMs: dayMs, dryRun: true })).toMatchObject({ events: 3, kept: { unqueued: 3 } });
+    expect(await admin.prune({ olderThanMs: dayMs })).toMatchObject({ events: 3, kept: { unqueued: 3 } });
     expect(await db.query('select payload from postcommit.outbox_events order by seq')).toEqual([
       { payload: 4 },
       { payload: 5 },
@@ -90,41 +90,41 @@ describe.each(postgresVersions)('session_replication_role = replica, PostgreSQL 
     expect(await admin.counts()).toMatchObject({
       pending: 0,
       delivered: 0,
-      orphans: 3,
-      exact: { delivered: true, orphans: true },
+      unqueued: 3,
+      exact: { delivered: true, unqueued: true },
     });
     const run = (...args: string[]) => runHere(args, { env: { DATABASE_URL: db.url } });
     const status = (await run('status')).stdout;
     expect(status).toMatch(/^delivered +0$/m);
-    expect(status).toMatch(/^orphans +3 {2}never queued, to queue them: npx postcommit requeue-orphans$/m);
+    expect(status).toMatch(/^unqueued +3 {2}never queued, to queue them: npx postcommit requeue-unqueued$/m);
     const { events } = await admin.list();
-    expect(await admin.find(events[0]?.id ?? '')).toMatchObject({ status: 'PENDING', orphan: true });
+    expect(await admin.find(events[0]?.id ?? '')).toMatchObject({ status: 'PENDING', unqueued: true });
     const story = (await run('events', events[0]?.id ?? '')).stdout;
     expect(story).toContain('it was never queued, so no relay delivers it');
-    expect(story).toContain('npx postcommit requeue-orphans   queue this event');
+    expect(story).toContain('npx postcommit requeue-unqueued   queue this event');
 
-    const found = await admin.doctor({ only: ['triggers', 'orphans'] });
+    const found = await admin.doctor({ only: ['triggers', 'unqueued'] });
     expect(found.findings).toMatchObject([
       {
-        check: 'orphans',
+        check: 'unqueued',
         severity: 'critical',
         what: '3 events in the log were never queued or delivered',
-        fix: 'npx postcommit requeue-orphans',
+        fix: 'npx postcommit requeue-unqueued',
       },
       { check: 'triggers', severity: 'warning', fix: expect.stringContaining('enable always trigger') },
       { check: 'triggers', severity: 'warning' },
       { check: 'triggers', severity: 'warning' },
     ]);
     for (const { check, fix } of found.findings) if (check === 'triggers') await db.query(fix ?? '');
-    expect(await admin.requeueOrphans()).toEqual({ count: 3 });
-    expect((await admin.doctor({ only: ['triggers', 'orphans'] })).worst).toBe('ok');
-    expect(await admin.requeueOrphans()).toEqual({ count: 0 });
-    expect(await admin.counts()).toMatchObject({ pending: 3, delivered: 0, orphans: 0 });
-    expect(await admin.find(events[0]?.id ?? '')).toMatchObject({ status: 'PENDING', orphan: false });
-    expect((await run('status')).stdout).not.toContain('orphans');
+    expect(await admin.requeueUnqueued()).toEqual({ count: 3 });
+    expect((await admin.doctor({ only: ['triggers', 'unqueued'] })).worst).toBe('ok');
+    expect(await admin.requeueUnqueued()).toEqual({ count: 0 });
+    expect(await admin.counts()).toMatchObject({ pending: 3, delivered: 0, unqueued: 0 });
+    expect(await admin.find(events[0]?.id ?? '')).toMatchObject({ status: 'PENDING', unqueued: false });
+    expect((await run('status')).stdout).not.toContain('unqueued');
     expect(await deliver()).toEqual([4, 5, 6]);
     await db.query(age);
-    expect(await admin.prune({ olderThanMs: dayMs })).toMatchObject({ events: 3, kept: { orphaned: 0 } });
+    expect(await admin.prune({ olderThanMs: dayMs })).toMatchObject({ events: 3, kept: { unqueued: 0 } });
   });
 
   test('a partition with an event that was never queued is not dropped', async () => {
@@ -145,20 +145,20 @@ describe.each(postgresVersions)('session_replication_role = replica, PostgreSQL 
     const { partitions, keptPartitions } = await admin.prune({ olderThanMs: dayMs });
     expect(partitions).toEqual([0]);
     expect(keptPartitions).toEqual([
-      { number: 1, reason: '3 of its events were never queued: run npx postcommit requeue-orphans' },
+      { number: 1, reason: '3 of its events were never queued: run npx postcommit requeue-unqueued' },
     ]);
     const { partitions: listed } = await admin.partitions.list();
-    expect(listed.map(({ number, undelivered, orphans }) => ({ number, undelivered, orphans }))).toMatchObject([
-      { number: 1, undelivered: 3, orphans: 3 },
-      { number: 2, undelivered: 0, orphans: 0 },
-      ...listed.slice(2).map(() => ({ undelivered: 0, orphans: 0 })),
+    expect(listed.map(({ number, undelivered, unqueued }) => ({ number, undelivered, unqueued }))).toMatchObject([
+      { number: 1, undelivered: 3, unqueued: 3 },
+      { number: 2, undelivered: 0, unqueued: 0 },
+      ...listed.slice(2).map(() => ({ undelivered: 0, unqueued: 0 })),
     ]);
     const shown = await runHere(['partitions'], { env: { DATABASE_URL: db.url } });
-    expect(shown.stdout).toContain('to queue them: npx postcommit requeue-orphans');
+    expect(shown.stdout).toContain('to queue them: npx postcommit requeue-unqueued');
     await expect(admin.partitions.drop(1)).rejects.toMatchObject({ code: 'POSTCOMMIT_E_PARTITION_KEPT' });
-    expect(await admin.requeueOrphans()).toEqual({ count: 3 });
+    expect(await admin.requeueUnqueued()).toEqual({ count: 3 });
     expect(await deliver()).toEqual([4, 5, 6]);
-    expect((await admin.partitions.list()).partitions[0]).toMatchObject({ number: 1, undelivered: 0, orphans: 0 });
+    expect((await admin.partitions.list()).partitions[0]).toMatchObject({ number: 1, undelivered: 0, unqueued: 0 });
     expect(await admin.prune({ olderThanMs: dayMs })).toMatchObject({ partitions: [1], keptPartitions: [] });
   });
 });

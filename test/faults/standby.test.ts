@@ -62,7 +62,7 @@ describe.each([18, 14] as const)('a streaming standby, PostgreSQL %i', (version)
       ['dead', 'list'],
       ['dead', 'retry', '--all', '--yes'],
       ['replay', '--type', 'x', '--yes'],
-      ['requeue-orphans', '--yes'],
+      ['requeue-unqueued', '--yes'],
       ['destinations'],
       ['destinations', 'pause', 'events'],
       ['destinations', 'resume', 'events'],

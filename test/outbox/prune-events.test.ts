@@ -49,7 +49,7 @@ async function rows(table: string): Promise<number> {
 }
 
 /** Queue rows whose event is not in the log: a prune took what was still needed. */
-const orphans = `select q.seq from postcommit.outbox_queue q
+const unqueued = `select q.seq from postcommit.outbox_queue q
   where not exists (select from postcommit.outbox_events e where e.seq = q.seq)`;
 
 describe('what goes and what stays', () => {
@@ -86,7 +86,7 @@ describe('what goes and what stays', () => {
     for (const event of events.values()) if (!model.mayGo(event)) expect(left).toContain(event.seq);
 
     // The history of a pruned event is gone, and that of a kept event is complete.
-    expect(await db.query(orphans)).toEqual([]);
+    expect(await db.query(unqueued)).toEqual([]);
     const lost = `(select seq from postcommit.outbox_%s where seq not in (select seq from postcommit.outbox_events))`;
     for (const table of ['failures', 'dead_letters', 'shelf'])
       expect(await db.query(lost.replace('%s', table))).toEqual([]);
@@ -227,7 +227,7 @@ describe('beside the work', () => {
     await untilWaiting();
     await pruner.query('commit');
     expect(await replayed).toMatchObject({ count: 0 });
-    expect(await db.query(orphans)).toEqual([]);
+    expect(await db.query(unqueued)).toEqual([]);
 
     await delivered(1);
     await pruner.query('begin');
@@ -236,7 +236,7 @@ describe('beside the work', () => {
     await untilWaiting();
     await pruner.query('commit');
     expect(await pruned).toMatchObject({ pruned: 0, queued: 1 });
-    expect(await db.query(orphans)).toEqual([]);
+    expect(await db.query(unqueued)).toEqual([]);
   });
 
   test('a discarded dead letter that is retried while it is pruned likewise', async () => {
@@ -252,7 +252,7 @@ describe('beside the work', () => {
       dead: 1,
     });
     await pruner.query('commit');
-    expect(await db.query(orphans)).toEqual([]);
+    expect(await db.query(unqueued)).toEqual([]);
 
     await delivered(1);
     await db.query(`insert into postcommit.outbox_dead_letters (seq, reason, attempts, error, discarded_at)
@@ -263,7 +263,7 @@ describe('beside the work', () => {
     await untilWaiting();
     await pruner.query('commit');
     expect(await retried).toMatchObject({ count: 0 });
-    expect(await db.query(orphans)).toEqual([]);
+    expect(await db.query(unqueued)).toEqual([]);
   });
 });
 

@@ -8,7 +8,7 @@ import { examineInbox } from '../../outbox/examining/examine-inbox.ts';
 import { examineIndexes } from '../../outbox/examining/examine-indexes.ts';
 import { examineLocks } from '../../outbox/examining/examine-locks.ts';
 import { examineMigrations, examineRoutines } from '../../outbox/examining/examine-migrations.ts';
-import { examineOrphans } from '../../outbox/examining/examine-orphans.ts';
+import { examineUnqueued } from '../../outbox/examining/examine-unqueued.ts';
 import { examineRights } from '../../outbox/examining/examine-rights.ts';
 import { examineRowSecurity } from '../../outbox/examining/examine-row-security.ts';
 import { examineSequence } from '../../outbox/examining/examine-sequence.ts';
@@ -34,7 +34,7 @@ import type { DoctorLimits } from './limits.ts';
 import { lockFindings } from './lock-findings.ts';
 import { maintenanceFindings } from './maintenance-findings.ts';
 import { migrationFindings } from './migration-findings.ts';
-import { orphanFindings } from './orphan-findings.ts';
+import { unqueuedFindings } from './unqueued-findings.ts';
 import { partitionFindings } from './partition-findings.ts';
 import { productionFindings } from './production-findings.ts';
 import { queueFindings } from './queue-findings.ts';
@@ -123,7 +123,7 @@ export const checks = {
     const alive = (await listRelays(db, schema)).filter(({ state }) => state === 'alive');
     return destinationFindings(await listDestinations(db, schema), alive.length);
   },
-  orphans: async ({ db, schema }) => orphanFindings(await examineOrphans(db, schema)),
+  unqueued: async ({ db, schema }) => unqueuedFindings(await examineUnqueued(db, schema)),
   'dead-letters': async ({ db, schema }) => deadLetterFindings(await count(db, schema)),
   partitions: async ({ db, schema }) => {
     const { nowMs } = await examineServer(db);

@@ -12,7 +12,7 @@ const locks: Record<OutboxLock, { name: string; consequence: string }> = {
   gate: { name: 'an emit gate', consequence: 'Transactions that emit may wait for it.' },
   key: { name: 'an aggregate key', consequence: 'Transactions that emit for the aggregate wait for it.' },
   id: { name: 'an event id', consequence: 'Transactions that call emitOnce with this id wait for it.' },
-  prune: { name: 'pruning', consequence: 'No event is pruned, and replay and requeue-orphans fail.' },
+  prune: { name: 'pruning', consequence: 'No event is pruned, and replay and requeue-unqueued fail.' },
   partitions: { name: 'partitions', consequence: 'No partition is created, opened or dropped.' },
   unshelve: {
     name: 'unshelving',

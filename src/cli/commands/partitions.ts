@@ -189,12 +189,12 @@ function printPartitions(output: Output, { unit, partitions, bytes, default: res
     ['NUMBER', 'STATE', 'OPENED', 'CLOSED', 'EVENTS', 'SIZE', 'UNDELIVERED', 'DEAD LETTERS'],
     partitions.map(rowOf),
   );
-  const withOrphans = partitions.filter(({ orphans }) => orphans > 0).map(({ number }) => number);
-  if (withOrphans.length > 0) {
-    const which = `partition ${withOrphans.join(', ')}`;
+  const withUnqueued = partitions.filter(({ unqueued }) => unqueued > 0).map(({ number }) => number);
+  if (withUnqueued.length > 0) {
+    const which = `partition ${withUnqueued.join(', ')}`;
     output.line(
       output.paint.red(
-        output.repeatFlags(`${which}: some events were never queued; to queue them: npx postcommit requeue-orphans`),
+        output.repeatFlags(`${which}: some events were never queued; to queue them: npx postcommit requeue-unqueued`),
       ),
     );
   }

@@ -109,7 +109,7 @@ function print(
     [kept.queued, 'not delivered yet', 'npx postcommit status'],
     [kept.shelved, 'waiting for a destination', 'npx postcommit destinations'],
     [kept.dead, 'dead letters: retry or discard them', 'npx postcommit dead list'],
-    [kept.orphaned, 'never queued or delivered', 'npx postcommit requeue-orphans'],
+    [kept.unqueued, 'never queued or delivered', 'npx postcommit requeue-unqueued'],
   ];
   for (const [count, why, see] of stays) {
     if (count > 0)

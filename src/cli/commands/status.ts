@@ -166,8 +166,8 @@ function print(output: Output, facts: StatusFacts): void {
   if (counts.shelved > 0) line('  shelved', 'shelved', 'waiting for a destination that is down or paused', true);
   line('processing', 'processing');
   line('delivered', 'delivered');
-  if (counts.orphans > 0)
-    line('orphans', 'orphans', 'never queued, to queue them: npx postcommit requeue-orphans', true);
+  if (counts.unqueued > 0)
+    line('unqueued', 'unqueued', 'never queued, to queue them: npx postcommit requeue-unqueued', true);
   line('dead letters', 'failed', counts.failed > 0 ? 'see: npx postcommit dead list' : '', counts.failed > 0);
   if (counts.blocked > 0)
     line('blocked', 'blocked', 'aggregates blocked by a dead letter until it is retried or discarded', true);

@@ -216,7 +216,7 @@ function presentOf(story: StoryData): Moment[] {
   if (story.waitingBehind) {
     add('Waits for an earlier event of its aggregate', <EventLink {...story.waitingBehind} />);
   } else if (story.availableAt && story.status === 'PENDING') add('Due', undefined, story.availableAt);
-  if (story.orphan) add('Never queued', <p class="dim">npx postcommit requeue-orphans queues it.</p>);
+  if (story.unqueued) add('Never queued', <p class="dim">npx postcommit requeue-unqueued queues it.</p>);
   return present;
 }
 

@@ -6,7 +6,7 @@ import type { SnapshotHolder } from './examine-snapshots.ts';
 const holdersMax = 20;
 
 // The lock keys are those of the statements that take the locks: lock_keys and emit_one (gate, key), lock_new_ids (id),
-// prune_events, replay and requeue_orphans (prune), the functions that change partitions and repair_sequence (partitions),
+// prune_events, replay and requeue_unqueued (prune), the functions that change partitions and repair_sequence (partitions),
 // forget_target, cancel_events, end_cancelled, make_due and unshelve (unshelve), claims and pause_queue (queue), hold_relay_lock (relay),
 // migrate.ts.
 //

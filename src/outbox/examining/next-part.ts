@@ -21,5 +21,5 @@ export async function nextPart(db: Executor, schema: string, from: string, seqs:
   return part;
 }
 
-/** Orphans that one call of find_orphans counts. */
-export const orphansMax = 1_000;
+/** Unqueued events that one call of find_unqueued counts. */
+export const unqueuedMax = 1_000;

@@ -9,8 +9,8 @@ const dropSql = perSchema(
 
 /**
  * `unknown`, `spare`, `open`, `young`: never dropped, or not yet. `locked`: another session uses it; try again. `failed`:
- * PostgreSQL refused, because a user's object depends on it. `orphans`: events in it are neither queued nor recorded as
- * delivered. `unchecked`: the search for orphans is not finished; the next call continues it.
+ * PostgreSQL refused, because a user's object depends on it. `unqueued`: events in it are neither queued nor recorded as
+ * delivered. `unchecked`: the search for unqueued events is not finished; the next call continues it.
  */
 export type WhyKept =
   | 'unknown'
@@ -19,7 +19,7 @@ export type WhyKept =
   | 'young'
   | 'undelivered'
   | 'dead letters'
-  | 'orphans'
+  | 'unqueued'
   | 'unchecked'
   | 'locked'
   | 'failed';
@@ -145,8 +145,8 @@ export function reasonOf({ kept, count = 0, error = '' }: Extract<DropResult, { 
       return `${count >= 1_000 ? 'at least ' : ''}${count} of its events ${count === 1 ? 'is' : 'are'} not delivered yet`;
     case 'dead letters':
       return `${count} dead letters of it are not resolved, too many or too large to be kept without it`;
-    case 'orphans':
-      return `${count >= 1_000 ? 'at least ' : ''}${count} of its events ${count === 1 ? 'was' : 'were'} never queued: run npx postcommit requeue-orphans`;
+    case 'unqueued':
+      return `${count >= 1_000 ? 'at least ' : ''}${count} of its events ${count === 1 ? 'was' : 'were'} never queued: run npx postcommit requeue-unqueued`;
     case 'unchecked':
       return 'its events are still being checked';
     case 'failed':

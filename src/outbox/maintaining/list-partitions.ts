@@ -1,14 +1,14 @@
 import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 import type { PartitionChoice } from '../../database/migrate-options.ts';
-import { orphansMax } from '../examining/next-part.ts';
+import { unqueuedMax } from '../examining/next-part.ts';
 import { optional, readJson, toDate } from '../read-json.ts';
 import { seqsOf } from './partition.ts';
 
 /** Counts stop here: a partition may contain the events of a month. */
 const cap = 10_000;
 
-// Orphans are searched where the last attempt to drop the partition found some, with the step of check_partition; otherwise
+// Unqueued events are searched where the last attempt to drop the partition found some, with the step of check_partition; otherwise
 // only in its first part (25 ms at most), so that listing a year of partitions stays cheap.
 const checkSeqs = 100_000;
 const firstSeqs = 20_000;
@@ -29,8 +29,8 @@ select json_build_object(
      union all
      (select from ${s}.outbox_shelf h where h.seq >= ${first} and h.seq < ${beyond} limit ${cap})
      limit ${cap}) u),
-  'orphans', case when o.seq is null then 0 else (
-     select count(*) from ${s}.find_orphans(o.seq, least(o.seq + o.seqs, ${beyond}), ${orphansMax})) end,
+  'unqueued', case when o.seq is null then 0 else (
+     select count(*) from ${s}.find_unqueued(o.seq, least(o.seq + o.seqs, ${beyond}), ${unqueuedMax})) end,
   'deadLetters', (select count(*) from (
      select from ${s}.outbox_dead_letters d
       where d.seq >= ${first} and d.seq < ${beyond} and d.discarded_at is null limit ${cap}) d)
@@ -87,13 +87,13 @@ export interface PartitionInfo {
   events: number;
   /** Tables and indexes. */
   bytes: number;
-  /** Events that prevent its drop: in the queue, waiting for a destination, or orphans. Counted up to 10,000. */
+  /** Events that prevent its drop: in the queue, waiting for a destination, or unqueued. Counted up to 10,000. */
   undelivered: number;
   /**
-   * Of these, events that were never queued: `requeueOrphans()` queues them. A lower bound up to 1,000: the search covers the
+   * Of these, events that were never queued: `requeueUnqueued()` queues them. A lower bound up to 1,000: the search covers the
    * part where an attempt to drop the partition found them, or else only its first 20,000 seqs.
    */
-  orphans: number;
+  unqueued: number;
   /** Unresolved dead letters; they survive a drop. Counted up to 10,000. */
   deadLetters: number;
 }
@@ -136,6 +136,6 @@ function toPartition({ openedAt, closedAt, attached, number, undelivered, ...sam
     ...optional('openedAt', openedAt, toDate),
     ...optional('closedAt', closedAt, toDate),
     ...same,
-    undelivered: Math.min(cap, undelivered + same.orphans),
+    undelivered: Math.min(cap, undelivered + same.unqueued),
   };
 }

@@ -22,8 +22,8 @@ export interface PrunedChunk {
   shelved: number;
   /** Old enough, but kept because they are dead letters that were not discarded. */
   dead: number;
-  /** Old enough, but kept because they are orphans: there is no record of a delivery, and no relay will deliver them. */
-  orphaned: number;
+  /** Old enough, but kept because they are unqueued: there is no record of a delivery, and no relay will deliver them. */
+  unqueued: number;
 }
 
 /**

@@ -1,6 +1,6 @@
 import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
-import { examineOrphans } from '../examining/examine-orphans.ts';
+import { examineUnqueued } from '../examining/examine-unqueued.ts';
 import { readJson } from '../read-json.ts';
 
 // Every count reads at most $1 + 1 rows. If there are more, the size of the table is estimated as the planner does it: rows
@@ -88,7 +88,7 @@ export interface RowCounts {
   blocked: number;
   /** Dead letters that were not discarded. */
   failed: number;
-  /** Events in the log that are neither queued, shelved nor dead: delivered, unless they are orphans. */
+  /** Events in the log that are neither queued, shelved nor dead: delivered, unless they are unqueued. */
   delivered: number;
   /**
    * How long the oldest due event has been due; `null` if none is due. Events that wait for a destination that is down or
@@ -111,16 +111,16 @@ export interface OutboxCounts extends RowCounts {
   /** Events delivered and still in the log. */
   delivered: number;
   /**
-   * Events in the log that were never queued nor delivered: no relay delivers them until `requeueOrphans()`. In a log of more
+   * Events in the log that were never queued nor delivered: no relay delivers them until `requeueUnqueued()`. In a log of more
    * than 400,000 seqs only a sample is searched, and the figure is a lower bound.
    */
-  orphans: number;
-  exact: RowCounts['exact'] & { orphans: boolean };
+  unqueued: number;
+  exact: RowCounts['exact'] & { unqueued: boolean };
 }
 
-/** Orphans of an earlier count. */
-export interface KnownOrphans {
-  orphans: number;
+/** Unqueued events of an earlier count. */
+export interface KnownUnqueued {
+  unqueued: number;
   exact: boolean;
 }
 
@@ -141,15 +141,15 @@ interface Seen {
   estimates: Record<'outbox_events' | 'outbox_queue' | 'outbox_shelf' | 'outbox_dead_letters', number | null>;
 }
 
-/** The same with orphans distinguished from delivered events. The search for them reads up to 20 parts of the log. */
-export async function countAll(db: Executor, schema: string, known?: KnownOrphans): Promise<OutboxCounts> {
+/** The same with unqueued events distinguished from delivered events. The search for them reads up to 20 parts of the log. */
+export async function countAll(db: Executor, schema: string, known?: KnownUnqueued): Promise<OutboxCounts> {
   const { delivered, exact, ...counts } = await count(db, schema);
-  const { orphans, exact: exactOrphans } = known ?? (await examineOrphans(db, schema));
+  const { unqueued, exact: exactUnqueued } = known ?? (await examineUnqueued(db, schema));
   return {
     ...counts,
-    delivered: Math.max(0, delivered - orphans),
-    orphans,
-    exact: { ...exact, delivered: exact.delivered && exactOrphans, orphans: exactOrphans },
+    delivered: Math.max(0, delivered - unqueued),
+    unqueued,
+    exact: { ...exact, delivered: exact.delivered && exactUnqueued, unqueued: exactUnqueued },
   };
 }
 

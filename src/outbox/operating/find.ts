@@ -32,7 +32,7 @@ select json_build_object(
   'id', e.id, 'seq', e.seq::text, 'type', e.event_type, 'aggregateType', e.aggregate_type,
   'aggregateId', e.aggregate_id, 'orderingKey', e.ordering_key, 'schemaVersion', e.schema_version,
   'payloadJson', coalesce(left(p.text, ${payloadCharactersMax}), ''), 'payloadBytes', octet_length(p.text),
-  'payloadCut', coalesce(length(p.text) > ${payloadCharactersMax}, true), 'headersJson', e.headers::text, 'status', v.status, 'orphan', v.status = 'PENDING' and q.seq is null
+  'payloadCut', coalesce(length(p.text) > ${payloadCharactersMax}, true), 'headersJson', e.headers::text, 'status', v.status, 'unqueued', v.status = 'PENDING' and q.seq is null
     and not exists (select from ${s}.outbox_shelf h where h.seq = e.seq), 'createdAt', e.created_at,
   'availableAt', v.next_retry_at, 'attempts', v.retry_count + (v.status = 'SENT')::integer,
   'done', coalesce(q.done, (select h.done from ${s}.outbox_shelf h where h.seq = e.seq limit 1), d.done, '{}'),
@@ -162,8 +162,8 @@ export interface EventDetails {
   unknownVersion?: { newest: number; relays: string[] };
   /** Seqs of other events with the same id, possible in a partitioned log. Lowest first. */
   sameId: string[];
-  /** True if it was never queued nor delivered: no relay delivers it until `requeueOrphans()`. */
-  orphan: boolean;
+  /** True if it was never queued nor delivered: no relay delivers it until `requeueUnqueued()`. */
+  unqueued: boolean;
 }
 
 /** An edit of the payload by an operator. */
@@ -302,6 +302,6 @@ function toEventDetails(row: EventDetailsRow): EventDetails {
     ...(waitingBehind && { waitingBehind }),
     ...(row.unknownVersion && { unknownVersion: row.unknownVersion }),
     sameId: row.sameId,
-    orphan: row.orphan,
+    unqueued: row.unqueued,
   };
 }

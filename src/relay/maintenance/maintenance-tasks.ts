@@ -76,7 +76,7 @@ export const runTask: Record<MaintenanceTask, (context: TaskContext) => Promise<
  */
 async function prune({ db, schema, options, last, mayGoOn }: TaskContext): Promise<TaskResult> {
   if (options.keepEventsMs === Number.POSITIVE_INFINITY) return { changed: 0 };
-  const kept = { queued: 0, shelved: 0, dead: 0, orphaned: 0 };
+  const kept = { queued: 0, shelved: 0, dead: 0, unqueued: 0 };
   let changed = 0;
   let cursor = last?.cursor ?? '0';
   let finished = false;
@@ -86,7 +86,7 @@ async function prune({ db, schema, options, last, mayGoOn }: TaskContext): Promi
     kept.queued += chunk.queued;
     kept.shelved += chunk.shelved;
     kept.dead += chunk.dead;
-    kept.orphaned += chunk.orphaned;
+    kept.unqueued += chunk.unqueued;
     cursor = chunk.reached;
     finished = chunk.finished;
   } while (!finished && (await mayGoOn()));
@@ -95,11 +95,11 @@ async function prune({ db, schema, options, last, mayGoOn }: TaskContext): Promi
   return { changed, note: keptText(kept), cursor: newCycle ? '0' : cursor, newCycle, more: !finished };
 }
 
-function keptText(kept: Pick<PrunedChunk, 'queued' | 'shelved' | 'dead' | 'orphaned'>): string | undefined {
-  const { queued, shelved, dead, orphaned } = kept;
-  if (queued + shelved + dead + orphaned === 0) return undefined;
+function keptText(kept: Pick<PrunedChunk, 'queued' | 'shelved' | 'dead' | 'unqueued'>): string | undefined {
+  const { queued, shelved, dead, unqueued } = kept;
+  if (queued + shelved + dead + unqueued === 0) return undefined;
   const text = `old enough, and still needed: ${queued} undelivered, ${shelved} on the shelf, ${dead} dead letters`;
-  return orphaned === 0 ? text : `${text}, ${orphaned} orphans (npx postcommit requeue-orphans)`;
+  return unqueued === 0 ? text : `${text}, ${unqueued} unqueued (npx postcommit requeue-unqueued)`;
 }
 
 async function processed({ db, schema, options, mayGoOn }: TaskContext): Promise<TaskResult> {

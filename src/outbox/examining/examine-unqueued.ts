@@ -1,7 +1,7 @@
 import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 import { arrayText, readJson } from '../read-json.ts';
-import { orphansMax } from './next-part.ts';
+import { unqueuedMax } from './next-part.ts';
 
 const boundsSql = perSchema(
   (s) => `
@@ -13,10 +13,10 @@ select json_build_object('first', (select min(seq) from ${s}.outbox_events)::tex
 const partSeqs = 20_000;
 const partsMax = 20;
 
-/** Orphans in the log. */
-export interface OrphanFacts {
+/** Unqueued events in the log. */
+export interface UnqueuedFacts {
   /** How many were found: a lower bound if `exact` is false. */
-  orphans: number;
+  unqueued: number;
   /** Whether the count is exact: the whole log was read, and no part of it has 1,000 or more. */
   exact: boolean;
   /** Whether the whole log was read. A log of more than 400,000 seqs is sampled: the newest 200,000, and ten parts before. */
@@ -34,20 +34,20 @@ with part as materialized (
 ), bounded as materialized (
   select first, least(first + ${partSeqs}, lead(first) over (order by first)) as beyond from part
 ), searched as materialized (
-  select (select count(*) from ${s}.find_orphans(b.first, b.beyond, ${orphansMax})) as orphans from bounded b
+  select (select count(*) from ${s}.find_unqueued(b.first, b.beyond, ${unqueuedMax})) as unqueued from bounded b
 )
-select json_build_object('orphans', coalesce(sum(orphans), 0), 'most', coalesce(max(orphans), 0))::text as json from searched`,
+select json_build_object('unqueued', coalesce(sum(unqueued), 0), 'most', coalesce(max(unqueued), 0))::text as json from searched`,
 );
 
-export async function examineOrphans(db: Executor, schema: string): Promise<OrphanFacts> {
+export async function examineUnqueued(db: Executor, schema: string): Promise<UnqueuedFacts> {
   const [bounds] = await readJson<{ first: string | null; last: string | null }>(db, boundsSql(schema));
-  if (!bounds?.first || !bounds.last) return { orphans: 0, exact: true, complete: true };
+  if (!bounds?.first || !bounds.last) return { unqueued: 0, exact: true, complete: true };
   const { starts, complete } = sample(BigInt(bounds.first), BigInt(bounds.last));
-  const [found] = await readJson<{ orphans: number; most: number }>(db, searchSql(schema), [
+  const [found] = await readJson<{ unqueued: number; most: number }>(db, searchSql(schema), [
     arrayText(starts.map(String)),
   ]);
-  const { orphans = 0, most = 0 } = found ?? {};
-  return { orphans, exact: complete && most < orphansMax, complete };
+  const { unqueued = 0, most = 0 } = found ?? {};
+  return { unqueued, exact: complete && most < unqueuedMax, complete };
 }
 
 /** First seqs of the parts to read, lowest first. */

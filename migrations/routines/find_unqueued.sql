@@ -1,11 +1,11 @@
--- Returns orphans: events with `first` <= seq < `beyond` that have no queue row, shelf row, dead letter or delivery record.
+-- Returns unqueued events: events with `first` <= seq < `beyond` that have no queue row, shelf row, dead letter or delivery record.
 -- They exist only if the enqueue trigger did not fire (it was disabled) or a user deleted rows from the queue. No relay
--- delivers an orphan, so retention must not remove it.
+-- delivers an unqueued event, so retention must not remove it.
 --
 -- One statement, because events move between these tables at any moment. It searches only the gaps between the recorded seqs:
 -- 1,000,000 delivered events cost 16 ms where batches of 500 were settled, 1.7 s where every event was settled alone. Each
 -- lookup is a scalar subquery with LIMIT: with joins, the planner may read the whole queue.
-create or replace function :"schema".find_orphans(first bigint, beyond bigint, orphans_max integer) returns setof bigint
+create or replace function :"schema".find_unqueued(first bigint, beyond bigint, unqueued_max integer) returns setof bigint
 language plpgsql stable set search_path = pg_catalog, pg_temp set row_security = off
 set enable_seqscan = off set plan_cache_mode = force_custom_plan set jit = off as $postcommit$
 begin
@@ -24,8 +24,8 @@ begin
           and coalesce((select false from :"schema".outbox_queue x where x.seq = l.seq limit 1), true)
           and coalesce((select false from :"schema".outbox_shelf x where x.seq = l.seq limit 1), true)
           and coalesce((select false from :"schema".outbox_dead_letters x where x.seq = l.seq limit 1), true)
-        order by l.seq limit orphans_max
+        order by l.seq limit unqueued_max
      ) e
-     order by e.seq limit orphans_max;
+     order by e.seq limit unqueued_max;
 end
 $postcommit$;
