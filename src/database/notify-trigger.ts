@@ -21,7 +21,7 @@ export function notifyTriggerSql(schema: string, wanted: boolean | undefined): s
   if (!wanted) return `${brief}drop trigger if exists outbox_events_notify on ${s}.outbox_events;\n`;
   return `${brief}create or replace trigger outbox_events_notify after insert on ${s}.outbox_events
   for each statement when (coalesce(current_setting('postcommit.notify_trigger', true), '') <> 'off')
-  execute function ${s}.notify_relays();
+  execute function ${s}.notify_trigger();
 alter table ${s}.outbox_events enable always trigger outbox_events_notify;\n`;
 }
 

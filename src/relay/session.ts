@@ -25,7 +25,7 @@ import { Lease } from './lease/lease.ts';
 import { LeaseState } from './lease/lease-state.ts';
 import { Maintenance } from './maintenance/maintenance.ts';
 import { ParkedEventSweeper } from './maintenance/parked-event-sweeper.ts';
-import { RelayMetrics } from './metrics/relay-metrics.ts';
+import { MetricsService } from './metrics/metrics-service.ts';
 import type { ResolvedRelayOptions } from './options.ts';
 import { storedNames } from './options.ts';
 import { ProgressWriter } from './progress/progress-writer.ts';
@@ -58,7 +58,7 @@ export class RelaySession implements Service {
   readonly #sweeper: ParkedEventSweeper;
   readonly #maintenance: Maintenance | undefined;
   readonly #scheduler: Scheduler | undefined;
-  readonly #metrics: RelayMetrics;
+  readonly #metrics: MetricsService;
   readonly #doorbell: Doorbell;
   readonly #destinations: DestinationSet;
   readonly #refresher: DestinationRefresher;
@@ -78,7 +78,7 @@ export class RelaySession implements Service {
     const identity = relayIdentity(options);
     const token = () => this.#lease.token;
     const db = () => this.#connections.control;
-    this.#metrics = new RelayMetrics({ ...options, token, db, status: () => this.status });
+    this.#metrics = new MetricsService({ ...options, token, db, status: () => this.status });
     const { meter } = this.#metrics;
     const reporter = new Reporter(lifecycle, logger, counters, meter);
     this.#doorbell = new Doorbell({

@@ -188,7 +188,7 @@ describe.each(postgresVersions)('row-level security on PostgreSQL %i', (version)
         'is_attached',
         'key_hash',
       ],
-      ...['note_requeues', 'note_rows_requeued', 'note_truncated', 'notify_relays', 'plain_payload', 'queue_lock'],
+      ...['note_requeues', 'note_rows_requeued', 'note_truncated', 'notify_trigger', 'plain_payload', 'queue_lock'],
       ...['require_read_committed', 'server_run', 'server_stamp'],
       ...['unconstrain_log', 'usable_low_water', 'validate_log', 'dependent_views'],
     ];

@@ -178,7 +178,7 @@ describe.each(postgresVersions)('the trigger that notifies relays, PostgreSQL %i
     expect(await countNotifications(database, () => client.query(insertSql()))).toBe(1);
     await expect(
       client.query(
-        'create table mine (); create trigger t after insert on mine execute function postcommit.notify_relays()',
+        'create table mine (); create trigger t after insert on mine execute function postcommit.notify_trigger()',
       ),
     ).rejects.toMatchObject({ code: '42501' });
     await client.query('reset role');

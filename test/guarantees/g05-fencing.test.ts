@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { claim, claimNext, isRelayEnded } from '../../src/outbox/delivering/claim.ts';
-import { declareLost } from '../../src/outbox/delivering/declare-lost.ts';
+import { declareRelaysLost } from '../../src/outbox/delivering/declare-relays-lost.ts';
 import { deregisterRelay } from '../../src/outbox/delivering/deregister-relay.ts';
 import { type Failure, fail } from '../../src/outbox/delivering/fail.ts';
 import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
@@ -230,11 +230,11 @@ describe('G5 fencing: the statements', () => {
       },
     );
     expect(await renewLease(db.pool, 'postcommit', stale, 60_000, {})).toBe(true);
-    expect(await declareLost(db.pool, 'postcommit', rivals)).toEqual([]);
+    expect(await declareRelaysLost(db.pool, 'postcommit', rivals)).toEqual([]);
     await db.query(`update postcommit.outbox_relays set lease_until = now() - interval '1 second' where token = $1`, [
       stale,
     ]);
-    expect(await declareLost(db.pool, 'postcommit', rivals)).toMatchObject([
+    expect(await declareRelaysLost(db.pool, 'postcommit', rivals)).toMatchObject([
       { token: stale, name: 'r', host: 'h', pid: 1 },
     ]);
     expect(await renewLease(db.pool, 'postcommit', stale, 60_000, {})).toBe(false);

@@ -1,6 +1,6 @@
 import type { Executor } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
-import type { LostRelay } from './declare-lost.ts';
+import type { LostRelay } from './declare-relays-lost.ts';
 
 const probeRelaysSql = perSchema((s) => `select ${s}.probe_relays($1::bigint, $2::text, $3::bigint[], $4::bigint[])`);
 

@@ -1,8 +1,8 @@
 import type { ServerList } from '../../database/connection-string.ts';
 import { ReconnectingClient } from '../../database/reconnecting-client.ts';
 import { correctFutureTimes } from '../../outbox/delivering/correct-future-times.ts';
-import type { LostRelay } from '../../outbox/delivering/declare-lost.ts';
-import { declareLost } from '../../outbox/delivering/declare-lost.ts';
+import type { LostRelay } from '../../outbox/delivering/declare-relays-lost.ts';
+import { declareRelaysLost } from '../../outbox/delivering/declare-relays-lost.ts';
 import { holdRelayLock } from '../../outbox/delivering/hold-relay-lock.ts';
 import { probeRelays } from '../../outbox/delivering/probe-relays.ts';
 import { renewLease } from '../../outbox/delivering/renew-lease.ts';
@@ -143,7 +143,7 @@ export class Heartbeat implements Service {
         // Immediately, not only with the first renewal: a relay that runs once may end before that.
         if (isFirst) {
           await this.#readClock();
-          await this.#declareLost(this.#options.leaseMs);
+          await this.#declareRelaysLost(this.#options.leaseMs);
         }
         await this.#round();
       });
@@ -270,9 +270,9 @@ export class Heartbeat implements Service {
       }
     }
     await this.#readClock();
-    // A relay that has just started has seen no outage; declareLost() itself declares no relay lost while the server is young.
+    // A relay that has just started has seen no outage; declareRelaysLost() itself declares no relay lost while the server is young.
     if (monotonicMs() - this.#inTouchSince >= leaseMs || this.#inTouchSince === this.#startedAt)
-      await this.#declareLost(0);
+      await this.#declareRelaysLost(0);
     this.#beatAt = sentAt + leaseMs * beatShare;
   }
 
@@ -341,9 +341,9 @@ export class Heartbeat implements Service {
   }
 
   /** Declares relays lost whose lease expired this long ago. */
-  async #declareLost(overdueMs: number): Promise<void> {
+  async #declareRelaysLost(overdueMs: number): Promise<void> {
     const { schema, leaseMs, onRelayLost } = this.#options;
-    const lost = await declareLost(this.#db, schema, {
+    const lost = await declareRelaysLost(this.#db, schema, {
       ownToken: this.#registration?.token ?? '0',
       serverUpMs: leaseMs,
       overdueMs,

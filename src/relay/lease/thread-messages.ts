@@ -1,7 +1,7 @@
 import type { ServerList } from '../../database/connection-string.ts';
 import type { ErrorCode } from '../../errors.ts';
 import { PostcommitError } from '../../errors.ts';
-import type { LostRelay } from '../../outbox/delivering/declare-lost.ts';
+import type { LostRelay } from '../../outbox/delivering/declare-relays-lost.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import type { HeartbeatOptions, Registration } from './heartbeat.ts';
 

@@ -1,5 +1,5 @@
 import type { ClaimedRow } from '../../outbox/delivering/claim.ts';
-import type { LostRelay } from '../../outbox/delivering/declare-lost.ts';
+import type { LostRelay } from '../../outbox/delivering/declare-relays-lost.ts';
 import type { TargetError } from '../../outbox/delivering/fail.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';

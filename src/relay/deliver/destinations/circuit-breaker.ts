@@ -2,7 +2,7 @@ import type { Executor } from '../../../database/executor.ts';
 import { circuitProven, closeCircuit } from '../../../outbox/delivering/close-circuit.ts';
 import { openCircuit } from '../../../outbox/delivering/open-circuit.ts';
 import type { Circuit } from '../../../outbox/delivering/read-circuits.ts';
-import { probeFailed, takeProbe } from '../../../outbox/delivering/take-probe.ts';
+import { probeFailed, takeCircuitProbe } from '../../../outbox/delivering/take-circuit-probe.ts';
 import { causeText } from '../../../telemetry/error-text.ts';
 import type { Logger } from '../../../telemetry/logging.ts';
 import { StateMachine } from '../../service/state-machine.ts';
@@ -171,7 +171,7 @@ export class CircuitBreaker {
     const { db, schema, settings } = this.#options;
     const { name, publishTimeoutMs } = settings;
     try {
-      if (!(await takeProbe(db, schema, name, 2 * publishTimeoutMs))) return;
+      if (!(await takeCircuitProbe(db, schema, name, 2 * publishTimeoutMs))) return;
       const error = await this.#failure();
       if (this.#stopped) return; // It may have failed only because the publisher is being closed.
       this.#unreached = error !== undefined;

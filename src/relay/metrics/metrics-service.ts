@@ -7,7 +7,7 @@ import type { Service } from '../service/service.ts';
 import { RelayMeter } from '../telemetry/relay-meter.ts';
 import { GaugeSampler } from './gauge-sampler.ts';
 
-export interface RelayMetricsOptions {
+export interface MetricsServiceOptions {
   metrics: Metrics | undefined;
   schema: string;
   name: string;
@@ -27,13 +27,13 @@ export interface RelayMetricsOptions {
 }
 
 /** The metrics of one run of a relay: what it counts, its own gauges, and its turn to sample those of the outbox. */
-export class RelayMetrics implements Service {
+export class MetricsService implements Service {
   readonly meter: RelayMeter | undefined;
-  readonly #options: RelayMetricsOptions;
+  readonly #options: MetricsServiceOptions;
   readonly #sampler: GaugeSampler | undefined;
   #removeGauges: (() => void) | undefined;
 
-  constructor(options: RelayMetricsOptions) {
+  constructor(options: MetricsServiceOptions) {
     this.#options = options;
     const { metrics } = options;
     if (!metrics) return;

@@ -6,7 +6,7 @@ import { perSchema } from '../../database/identifier.ts';
 // could renew while it was down, and most are about to. A start time in the future means that the clock was set back since;
 // then only the caller can know that the server has been up for a lease. No relay is declared lost either when the clock is
 // later than the caller can explain: it was set forward, and every lease looks expired.
-const declareLostSql = perSchema(
+const declareRelaysLostSql = perSchema(
   (s) => `
 update ${s}.outbox_relays set ended_at = now(), ended_as = 'lost'
  where ended_at is null and token <> $1::bigint
@@ -40,11 +40,11 @@ export interface DeclareLostOptions {
  * Declares those relays lost whose lease expired `overdueMs` ago. The events that they claimed are free for the next claim of
  * any relay.
  */
-export async function declareLost(
+export async function declareRelaysLost(
   db: Executor,
   schema: string,
   { ownToken, serverUpMs, overdueMs, inTouch = false, clockMsMax = Number.MAX_SAFE_INTEGER }: DeclareLostOptions,
 ): Promise<LostRelay[]> {
-  const { rows } = await db.query(declareLostSql(schema), [ownToken, serverUpMs, overdueMs, inTouch, clockMsMax]);
+  const { rows } = await db.query(declareRelaysLostSql(schema), [ownToken, serverUpMs, overdueMs, inTouch, clockMsMax]);
   return rows as unknown as LostRelay[];
 }

@@ -6,7 +6,7 @@ import { probeBackoff } from './open-circuit.ts';
 
 // Moving the time of the next probe makes this relay the only one that probes. If it dies, another relay probes after that
 // time.
-const takeProbeSql = perSchema(
+const takeCircuitProbeSql = perSchema(
   (s) => `
 update ${s}.outbox_destinations c set probe_at = now() + $2::double precision * interval '1 millisecond', changed_at = now()
  where c.destination = $1::text and c.state = 'open' and c.paused_at is null and c.probe_at <= now()
@@ -14,13 +14,13 @@ returning c.destination`,
 );
 
 /** Returns true if this relay is to probe. No other relay probes for `timeoutMs`. */
-export async function takeProbe(
+export async function takeCircuitProbe(
   db: Executor,
   schema: string,
   destination: string,
   timeoutMs: number,
 ): Promise<boolean> {
-  const { rows } = await db.query(takeProbeSql(schema), [destination, timeoutMs]);
+  const { rows } = await db.query(takeCircuitProbeSql(schema), [destination, timeoutMs]);
   return rows.length === 1;
 }
 
