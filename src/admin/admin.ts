@@ -1,6 +1,6 @@
 import type { Executor } from '../database/executor.ts';
 import { notifyInProcess, notifyRelays } from '../outbox/emitting/notify.ts';
-import { pause, resume } from '../outbox/operating/pause-destination.ts';
+import { pauseDestination, resumeDestination } from '../outbox/operating/pause-destination.ts';
 import type { Operator } from './audit.ts';
 import { AuditTrail } from './audit.ts';
 import type { CancelOptions, CancelResult, ReplayOptions, ReplayResult, UndeliveredResult } from './bulk.ts';
@@ -166,30 +166,31 @@ export class OutboxAdmin extends OutboxInspector {
   }
 
   /**
-   * Stops sending to a destination, in every relay, until `resume`. Its events stay queued and no attempt is counted.
+   * Stops sending to a destination, in every relay, until `resumeDestination`. Its events stay queued and no attempt is counted.
    * Deliveries in flight may still arrive, and other destinations are not affected. Pausing a paused destination only
    * changes the reason.
    *
    * @example
-   * await admin.pause('kafka', { reason: 'cluster upgrade, until 14:00' });
+   * await admin.pauseDestination('kafka', { reason: 'cluster upgrade, until 14:00' });
    */
-  pause(destination: string, options: PauseOptions = {}): Promise<void> {
+  pauseDestination(destination: string, options: PauseOptions = {}): Promise<void> {
     return withErrorCodes(async () => {
-      checkOptionNames(options, 'pause', ['reason']);
+      checkOptionNames(options, 'pauseDestination', ['reason']);
       const reason = checkReason(options.reason ?? this.trail.reason);
-      await this.#change('pause', destination, (db, schema, name) => pause(db, schema, name, reason), reason);
+      const work = (db: Executor, schema: string, name: string) => pauseDestination(db, schema, name, reason);
+      await this.#change('pauseDestination', destination, work, reason);
     });
   }
 
   /**
    * Ends a pause: relays send the events that waited, oldest first, at most `drainRateMax` per second. If the destination is
-   * down, relays try it now instead of at its next probe.
+   * down, a relay probes it now instead of at its next probe.
    *
    * @example
-   * await admin.resume('kafka');
+   * await admin.resumeDestination('kafka');
    */
-  resume(destination: string): Promise<void> {
-    return withErrorCodes(() => this.#change('resume', destination, resume));
+  resumeDestination(destination: string): Promise<void> {
+    return withErrorCodes(() => this.#change('resumeDestination', destination, resumeDestination));
   }
 
   /** Makes relays claim nothing from a queue, until `resumeQueue`. What they have claimed ends normally. */

@@ -91,8 +91,8 @@ export const routes: readonly DashboardRoute[] = [
       return { count: events, ...(interrupted && { interrupted }) };
     });
   }),
-  change('/destinations/pause', ({ admin, body }) => admin.pause(name(body))),
-  change('/destinations/resume', ({ admin, body }) => admin.resume(name(body))),
+  change('/destinations/pause', ({ admin, body }) => admin.pauseDestination(name(body))),
+  change('/destinations/resume', ({ admin, body }) => admin.resumeDestination(name(body))),
   change('/queues/pause', ({ admin, body }) => admin.pauseQueue(name(body))),
   change('/queues/resume', ({ admin, body }) => admin.resumeQueue(name(body))),
   change('/operations/:id/interrupt', async ({ operations, params }) => operations.interrupt(params.id ?? '')),

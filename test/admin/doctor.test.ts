@@ -279,7 +279,7 @@ describe('the doctor', () => {
     expect(await look('destinations')).toMatchObject([
       { severity: 'warning', what: 'the destination kafka is down (connect ECONNREFUSED), 1 event waits for it' },
     ]);
-    await scene.admin.pause('kafka', { reason: 'upgrade' });
+    await scene.admin.pauseDestination('kafka', { reason: 'upgrade' });
     expect(await look('destinations')).toMatchObject([
       { severity: 'note', what: 'the destination kafka is paused (upgrade), 1 event waits for it' },
     ]);

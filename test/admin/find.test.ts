@@ -228,8 +228,8 @@ describe('admin without its tables', () => {
       ['counts', () => admin.counts()],
       ['relays', () => admin.relays()],
       ['destinations', () => admin.destinations()],
-      ['pause', () => admin.pause('kafka')],
-      ['resume', () => admin.resume('kafka')],
+      ['pauseDestination', () => admin.pauseDestination('kafka')],
+      ['resumeDestination', () => admin.resumeDestination('kafka')],
     ];
     for (const [name, call] of calls) {
       await expect(call(), name).rejects.toMatchObject({

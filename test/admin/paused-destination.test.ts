@@ -11,7 +11,10 @@ describe('a destination that an operator pauses', () => {
 
   beforeEach(async () => {
     scene = await Scene.create();
-    for (const publisher of [kafka, nats]) publisher.received.length = 0;
+    for (const publisher of [kafka, nats]) {
+      publisher.received.length = 0;
+      publisher.mood = 'up';
+    }
   });
 
   afterEach(() => scene.close());
@@ -27,7 +30,7 @@ describe('a destination that an operator pauses', () => {
     timeout: 120_000,
   }, async () => {
     await registerDestinations(scene.db.pool, 'postcommit', ['kafka']);
-    await scene.admin.pause('kafka', { reason: 'upgrade' });
+    await scene.admin.pauseDestination('kafka', { reason: 'upgrade' });
     await startRelay('one');
     await startRelay('two');
     const lines = [await emitLine('a', 20), await emitLine('b', 20)] as const;
@@ -45,7 +48,7 @@ describe('a destination that an operator pauses', () => {
       { name: 'nats', state: 'up', waiting: 0 },
     ]);
 
-    await scene.admin.resume('kafka');
+    await scene.admin.resumeDestination('kafka');
     await scene.untilStatus('SENT', 40);
     for (const [i, key] of ['a', 'b'].entries()) {
       expect(ofAggregate(kafka, key)).toEqual(lines[i]);
@@ -61,7 +64,7 @@ describe('a destination that an operator pauses', () => {
     await startRelay('one');
     const ids = await emitLine('a', 3);
     await scene.untilStatus('SENT', 3);
-    await scene.admin.pause('kafka');
+    await scene.admin.pauseDestination('kafka');
     // What is emitted before a relay has noticed still arrives.
     await until(
       async () => {
@@ -74,12 +77,37 @@ describe('a destination that an operator pauses', () => {
     ids.push(...(await emitLine('a', 5)));
     await until(() => nats.received.length === ids.length, { what: 'the other destination has all' });
     expect(kafka.received).toHaveLength(before);
-    await scene.admin.resume('kafka');
+    await scene.admin.resumeDestination('kafka');
     await scene.untilStatus('SENT', ids.length);
     expect(ofAggregate(kafka, 'a')).toEqual(ids);
   });
 
-  test('by resume() an outage is over at once, long before its next probe', async () => {
+  test('resume() of a destination that is down has it probed at once, and does not hide the outage', async () => {
+    kafka.mood = 'away';
+    const unhurried = { publisher: kafka, probeDelayMs: 3_600_000, probeDelayMsMax: 3_600_000 };
+    await scene.relay({ handlers: {}, destinations: { kafka: unhurried, nats }, pollIntervalMs: 100 });
+    const ids = await emitLine('a', 3);
+    const isDown = async () => (await scene.admin.destinations())[0]?.state === 'down';
+    await until(isDown, { what: 'the relay has found the outage' });
+    const { probes } = kafka;
+    await scene.admin.resumeDestination('kafka');
+    await until(() => kafka.probes > probes, { what: 'a probe' });
+    expect(await isDown()).toBe(true);
+    kafka.mood = 'up';
+    // The next probe by itself would be in an hour.
+    await until(
+      async () => {
+        await scene.admin.resumeDestination('kafka');
+        return kafka.received.length === 3;
+      },
+      { what: 'the events that waited' },
+    );
+    await scene.untilStatus('SENT', 3);
+    expect(ofAggregate(kafka, 'a')).toEqual(ids);
+    expect(await scene.admin.destinations()).toMatchObject([{ name: 'kafka', state: 'up' }, { name: 'nats' }]);
+  });
+
+  test('by resume() an outage ends long before its next probe', async () => {
     await registerDestinations(scene.db.pool, 'postcommit', ['kafka']);
     await openCircuit(
       scene.db.pool,
@@ -90,7 +118,7 @@ describe('a destination that an operator pauses', () => {
     await startRelay('one');
     const ids = await emitLine('a', 3);
     await until(async () => (await scene.admin.counts()).shelved === 3, { timeoutMs: 20_000, what: 'all wait' });
-    await scene.admin.resume('kafka');
+    await scene.admin.resumeDestination('kafka');
     await scene.untilStatus('SENT', 3);
     expect(ofAggregate(kafka, 'a')).toEqual(ids);
   });

@@ -183,7 +183,7 @@ describe('a shelved event', () => {
       { destination: 'kafka', error: 'away', retryAfterMs: 0 },
       { probeDelayMs: 1_000, probeDelayMsMax: 1_000 },
     );
-    await scene.admin.resume('kafka');
+    await scene.admin.resumeDestination('kafka');
     expect(await scene.admin.destinations()).toMatchObject([{ name: 'kafka', state: 'up', waiting: 1 }]);
     expect((await scene.admin.list({ status: 'PENDING' })).events).toMatchObject([{ id }]);
   });

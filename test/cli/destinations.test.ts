@@ -25,7 +25,7 @@ describe('an operator whose broker is down', () => {
   afterAll(() => scene.close());
 
   beforeEach(async () => {
-    for (const name of ['kafka', 'webhooks', 'nats']) await scene.admin.resume(name);
+    for (const name of ['kafka', 'webhooks', 'nats']) await scene.admin.resumeDestination(name);
     await openCircuit(
       scene.db.pool,
       'postcommit',
@@ -35,7 +35,7 @@ describe('an operator whose broker is down', () => {
   });
 
   it('sees every destination', async () => {
-    await scene.admin.pause('webhooks', { reason: 'the partner migrates' });
+    await scene.admin.pauseDestination('webhooks', { reason: 'the partner migrates' });
     const [text, answer] = await Promise.all([run('destinations'), json('destinations')]);
     expect(text).toMatchObject({ code: 0, stderr: '' });
     const [head, ...lines] = text.stdout.trimEnd().split('\n');
@@ -55,7 +55,7 @@ describe('an operator whose broker is down', () => {
   });
 
   it('sees in the status what is down or paused, and how much waits', async () => {
-    await scene.admin.pause('nats');
+    await scene.admin.pauseDestination('nats');
     const [text, answer, late] = await Promise.all([
       here('status'),
       json('status'),
@@ -83,7 +83,7 @@ describe('an operator whose broker is down', () => {
   });
 
   it('reads in an event’s story what it waits for, in plain words', async () => {
-    await scene.admin.pause('webhooks', { reason: 'the partner\nmigrates' });
+    await scene.admin.pauseDestination('webhooks', { reason: 'the partner\nmigrates' });
     const [one, both, answer] = await Promise.all([
       run('events', ids[0] ?? ''),
       here('events', ids[2] ?? ''),
@@ -106,7 +106,7 @@ describe('an operator whose broker is down', () => {
     expect(answer).toMatchObject({ status: 'PENDING', waitingFor: ['kafka', 'webhooks'] });
     expect(Date.parse(answer.waitingSince)).toBeGreaterThan(0);
 
-    await scene.admin.resume('kafka');
+    await scene.admin.resumeDestination('kafka');
     const back = await here('events', ids[0] ?? '');
     expect(back.stdout).toMatch(/destination kafka, which is up; relays are sending the events that waited for it\n/);
     // A destination without a row in the database is still named.

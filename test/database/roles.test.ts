@@ -203,7 +203,7 @@ describe.each(postgresVersions)('least privilege on PostgreSQL %i', (version) =>
     await until(async () => (await statusOf(poison)) === 'FAILED', { what: 'the poison is a dead letter' });
     await until(async () => (await admin.counts()).shelved === 1, { what: 'the event waits for the broker' });
     broker.mood = 'up';
-    await admin.resume('broker');
+    await admin.resumeDestination('broker');
     await until(async () => (await statusOf(sent)) === 'SENT', { what: 'it was sent' });
 
     expect(await admin.replay({ ids: [works] })).toEqual({ count: 1 });
@@ -215,8 +215,8 @@ describe.each(postgresVersions)('least privilege on PostgreSQL %i', (version) =>
     expect(await admin.makeDue({ ids: [delayed] })).toEqual({ count: 1, inFlight: 0 });
     await until(async () => (await statusOf(delayed)) === 'SENT', { what: 'it was released' });
     expect(await admin.cancel({ ids: [unwanted] })).toEqual({ count: 1, running: 0, delivered: 0 });
-    await admin.pause('broker', { reason: 'test' });
-    await admin.resume('broker');
+    await admin.pauseDestination('broker', { reason: 'test' });
+    await admin.resumeDestination('broker');
     expect((await admin.list({ limit: 5 })).events).toHaveLength(5);
     expect((await admin.relays())[0]).toMatchObject({ name: 'least', state: 'alive' });
     await relay.stop();

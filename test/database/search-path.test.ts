@@ -157,8 +157,8 @@ async function useEverything(url: string, admin: pg.Client): Promise<void> {
     expect(deadLetters.length).toBeGreaterThan(1);
     await operator.discard({ ids: [(deadLetters[0] as { id: string }).id] });
     await operator.retry({ all: true });
-    await operator.pause('broker');
-    await operator.resume('broker');
+    await operator.pauseDestination('broker');
+    await operator.resumeDestination('broker');
     away = false;
     await until(async () => (await left('outbox_shelf')) === 0, { what: 'the shelf is empty', timeoutMs: 20_000 });
     await operator.replay({ all: true });

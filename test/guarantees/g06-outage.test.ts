@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { listDestinations } from '../../src/outbox/operating/list-destinations.ts';
-import { pause, resume } from '../../src/outbox/operating/pause-destination.ts';
+import { pauseDestination, resumeDestination } from '../../src/outbox/operating/pause-destination.ts';
 import { seededRandom } from '../support/random.ts';
 import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';
@@ -204,16 +204,16 @@ describe('G6: an outage is not poison', () => {
       const seen: string[] = [];
       relay.on('destinationPaused', ({ destination }) => seen.push(`paused ${destination}`));
       relay.on('destinationResumed', ({ destination }) => seen.push(`resumed ${destination}`));
-      expect(await pause(scenario.db.pool, 'postcommit', 'one', 'maintenance')).toBe(true);
+      expect(await pauseDestination(scenario.db.pool, 'postcommit', 'one', 'maintenance')).toBe(true);
       await until(() => seen.includes('paused one'), { what: 'the relay obeys' });
       const sent = await scenario.emitLine('a', 10);
       await until(() => two.received.length === 10, { what: 'the other one has all' });
       expect(one.received).toEqual([]);
-      expect(await resume(scenario.db.pool, 'postcommit', 'one')).toBe(true);
+      expect(await resumeDestination(scenario.db.pool, 'postcommit', 'one')).toBe(true);
       await settled(scenario);
       expect(ids(one)).toEqual(sent);
       expect(seen).toEqual(['paused one', 'resumed one']);
-      expect(await pause(scenario.db.pool, 'postcommit', 'three', '')).toBe(false);
+      expect(await pauseDestination(scenario.db.pool, 'postcommit', 'three', '')).toBe(false);
     }),
   );
 
@@ -227,7 +227,7 @@ describe('G6: an outage is not poison', () => {
       await until(async () => (await shelved(scenario, 'old')) === 5, { what: 'all wait' });
       await first.stop();
       const second = scenario.idleRelay('second', { ...fast, destinations: { current: quick(current) } });
-      await resume(scenario.db.pool, 'postcommit', 'old');
+      await resumeDestination(scenario.db.pool, 'postcommit', 'old');
       for (let run = 0; run < 3; run++) await second.runOnce();
       expect(current.received).toEqual([]);
       old.mood = 'up';

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { PostcommitError } from '../../src/errors.ts';
 import { Reject } from '../../src/index.ts';
 import { listDestinations } from '../../src/outbox/operating/list-destinations.ts';
-import { pause } from '../../src/outbox/operating/pause-destination.ts';
+import { pauseDestination } from '../../src/outbox/operating/pause-destination.ts';
 import type { Message } from '../../src/publishers/publisher.ts';
 import { type RelayScenario, withScenario } from '../support/relay-scenario.ts';
 import { ScriptedPublisher } from '../support/scripted-publisher.ts';
@@ -27,7 +27,7 @@ describe('a destination whose row is gone', () => {
       await until(async () => (await listDestinations(scenario.db.pool, 'postcommit')).length === 1, {
         what: 'the destination is known again',
       });
-      await pause(scenario.db.pool, 'postcommit', 'shop', 'a test');
+      await pauseDestination(scenario.db.pool, 'postcommit', 'shop', 'a test');
     }),
   );
 });
@@ -436,7 +436,7 @@ describe('start and stop', () => {
       events.connect = connect;
       await relay.start();
       await relay.stop();
-      await pause(scenario.db.pool, 'postcommit', 'events', 'new password');
+      await pauseDestination(scenario.db.pool, 'postcommit', 'events', 'new password');
       events.connect = async () => {
         throw new PostcommitError('POSTCOMMIT_E_DESTINATION_REFUSED', 'SASL: wrong password.');
       };

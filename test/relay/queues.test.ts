@@ -245,7 +245,7 @@ describe('named queues', () => {
         retry: { delaysMs: [0] },
       });
       await relay.stop();
-      await admin.pause('events');
+      await admin.pauseDestination('events');
       await relay.start();
       const [id] = await scenario.emit([{ aggregateId: 'a', queue: 'reports' }]);
       const inQueue = async () => (await queueOfRows(scenario)).map(({ queue }) => queue);

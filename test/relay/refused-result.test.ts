@@ -170,7 +170,7 @@ describe('names that cannot be stored', () => {
     withScenario(async (scenario) => {
       await scenario.relay('one', { handlers: {}, destinations: { events: new ScriptedPublisher() } });
       const { admin } = createOutbox({ db: fromPg(scenario.db.pool) });
-      await expect(admin.pause('events', { reason: japanese })).rejects.toMatchObject({
+      await expect(admin.pauseDestination('events', { reason: japanese })).rejects.toMatchObject({
         code: 'POSTCOMMIT_E_TEXT_NOT_STORABLE',
       });
       expect(await admin.destinations()).toMatchObject([{ name: 'events', state: 'up' }]);

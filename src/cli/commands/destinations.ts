@@ -71,7 +71,7 @@ function addPause(destinations: Command, terminal: Terminal): void {
       await changeAndPrint(
         context,
         name,
-        (admin) => admin.pause(name),
+        (admin) => admin.pauseDestination(name),
         (destination) => {
           const waiting = destination.waiting > 0 ? ` ${waitingEvents(destination)} waiting.` : '';
           return `${printable(name)} is paused: relays send nothing to it and keep its events.${waiting}`;
@@ -88,7 +88,7 @@ function addResume(destinations: Command, terminal: Terminal): void {
     .command('resume')
     .summary('send to a destination again')
     .description(
-      'End the pause of a destination. Relays send the events that waited, oldest first, at most drainRateMax per second. If the destination is down, relays try it now instead of at its next probe.',
+      'End the pause of a destination. Relays send the events that waited, oldest first, at most drainRateMax per second. If the destination is down, a relay probes it now instead of at its next probe.',
     )
     .argument(...nameArgument)
     .addHelpText(
@@ -102,8 +102,9 @@ function addResume(destinations: Command, terminal: Terminal): void {
       await changeAndPrint(
         contextOf(command, terminal),
         name,
-        (admin) => admin.resume(name),
+        (admin) => admin.resumeDestination(name),
         (destination) => {
+          if (destination.state === 'down') return `${printable(name)} is resumed. It was down: a relay probes it now`;
           const waited = destination.waiting > 0 ? `: relays now send ${waitingEvents(destination)} that waited` : '';
           return `${printable(name)} is resumed${waited}`;
         },

@@ -18,16 +18,23 @@ select to_json(destination)::text as json from paused`,
  * Pauses a destination: nothing is sent to it, and its events wait. If it is already paused, a new reason replaces the old
  * one. Returns false if no such destination is registered.
  */
-export async function pause(db: Executor, schema: string, destination: string, reason: string): Promise<boolean> {
+export async function pauseDestination(
+  db: Executor,
+  schema: string,
+  destination: string,
+  reason: string,
+): Promise<boolean> {
   return (await readJson<string>(db, pauseSql(schema), [destination, reason])).length === 1;
 }
 
-// Also closes an open circuit: an operator who resumes a destination considers it up.
+// Does not close an open circuit. A relay that has found the outage itself sends nothing before it has reached the destination, so
+// a destination that is still down would be shown as up until then. Its next probe is due now instead, and the delays between
+// probes begin anew.
 const resumeSql = perSchema(
   (s) => `
 with resumed as (
   update ${s}.outbox_destinations
-     set paused_at = null, reason = null, state = 'closed', opened_at = null, error = null, probe_at = null, probes = 0,
+     set paused_at = null, reason = null, probe_at = case when state = 'open' then now() end, probes = least(probes, 1),
          changed_at = now(), unshelved_at = now()
    where destination = $1::text
   returning destination
@@ -35,7 +42,7 @@ with resumed as (
 select to_json(destination)::text as json from resumed`,
 );
 
-/** Ends a pause, and also an outage: relays try again immediately. Returns false if no such destination is registered. */
-export async function resume(db: Executor, schema: string, destination: string): Promise<boolean> {
+/** Ends a pause. If the destination is down, a relay probes it immediately. Returns false if no such destination is registered. */
+export async function resumeDestination(db: Executor, schema: string, destination: string): Promise<boolean> {
   return (await readJson<string>(db, resumeSql(schema), [destination])).length === 1;
 }
