@@ -1,4 +1,5 @@
 import type { InsertableEvent } from '../outbox/emitting/insert.ts';
+import { transactionEnded } from '../outbox/emitting/insert.ts';
 
 /** How a buffer writes to its transaction. */
 export interface FlushTarget {
@@ -28,6 +29,7 @@ export class EmitBuffer {
   readonly #flushed = new Map<number, readonly InsertableEvent[]>();
   #flushes = 0;
   #isClosed = false;
+  #isAbandoned = false;
   #hasWritten = false;
   /** Settles with the last write. Writes wait for each other, because their checks may take any time. */
   #turn: Promise<unknown> = Promise.resolve();
@@ -55,17 +57,26 @@ export class EmitBuffer {
     this.#isClosed = true;
   }
 
+  /** The transaction is rolled back: nothing more is written, not even by calls that wait for their turn. */
+  abandon(): void {
+    this.#isClosed = true;
+    this.#isAbandoned = true;
+  }
+
   add(check: Promise<InsertableEvent[]>): void {
     this.#checks.push(check);
     this.#unchecked.push(check);
   }
 
-  /** Flushes what was added before this call, then calls `write`. */
+  /** Flushes what was added before this call, then calls `write`. Rejects once the work has ended. */
   writeNow(write: () => Promise<void>): Promise<void> {
+    if (this.#isClosed) return Promise.reject(transactionEnded());
     const added = this.#takeUnchecked();
     const turn = this.#turn.then(async () => {
+      this.#refuseIfAbandoned();
       await this.#collect(added);
       await this.#flush();
+      this.#refuseIfAbandoned();
       await write();
       this.#hasWritten = true;
     });
@@ -79,7 +90,13 @@ export class EmitBuffer {
     const added = this.#takeUnchecked();
     await Promise.all(this.#checks);
     await this.#collect(added);
-    return this.#unwritten;
+    const rest = this.#unwritten;
+    this.#unwritten = [];
+    return rest;
+  }
+
+  #refuseIfAbandoned(): void {
+    if (this.#isAbandoned) throw transactionEnded();
   }
 
   #takeUnchecked(): Promise<InsertableEvent[]>[] {

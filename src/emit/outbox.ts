@@ -87,7 +87,7 @@ export class Outbox<Tx, BatchStatement = never, Event extends OutboxEvent = Outb
   emit(tx: Tx, event: Event): Promise<string>;
   async emit(tx: Tx, given: GivenEvents): Promise<string | string[]> {
     const checked = startCheck(given, this.#limits);
-    await this.#inOrder(tx, checked, () => this.#write(tx, checked));
+    await this.#inOrder(tx, checked, (marker) => this.#write(tx, checked, marker));
     return idsOf(given, await checked);
   }
 
@@ -119,18 +119,19 @@ export class Outbox<Tx, BatchStatement = never, Event extends OutboxEvent = Outb
   async emitOnce(tx: Tx, given: GivenEvents): Promise<EmittedOnce | EmittedOnce[]> {
     const checked = startCheckWithId(given, this.#limits);
     let results: EmittedOnce[] = [];
-    await this.#inOrder(tx, checked, async () => {
+    await this.#inOrder(tx, checked, async (ownMarker) => {
       let fresh: Set<string> | undefined = new Set();
       const insert = async (executor: Executor, events: readonly InsertableEvent[], marker: string | null) => {
         if (events.length === 0) return written;
         fresh = await insertOnce(executor, this.#schema, events, { serialise: this.#serialise, marker });
         return fresh === undefined ? ended : written;
       };
-      await sendInTransaction(this.#db, tx, checked, {
-        open: (executor, events) => insert(executor, events, null),
-        uncertain: (executor, events, known) =>
+      const writing = {
+        open: (executor: Executor, events: readonly InsertableEvent[]) => insert(executor, events, null),
+        uncertain: (executor: Executor, events: readonly InsertableEvent[], known: string | null) =>
           known === null ? markTransaction(executor, randomUUID()) : insert(executor, events, known),
-      });
+      };
+      await sendInTransaction(this.#db, tx, checked, writing, ownMarker);
       const events = await checked;
       this.#notifyAfterEnd(
         tx,
@@ -157,23 +158,27 @@ export class Outbox<Tx, BatchStatement = never, Event extends OutboxEvent = Outb
     return this.#db.statement(checked);
   }
 
-  async #write(tx: Tx, checked: CheckedEvents): Promise<void> {
-    await sendInTransaction(this.#db, tx, checked, {
-      open: async (executor, events) => {
+  async #write(tx: Tx, checked: CheckedEvents, ownMarker: string | undefined): Promise<void> {
+    const writing = {
+      open: async (executor: Executor, events: readonly InsertableEvent[]) => {
         const insert = this.#insert(events)?.(null);
         return insert && executor.query(insert.text, insert.values);
       },
-      uncertain: (executor, events, known) =>
+      uncertain: (executor: Executor, events: readonly InsertableEvent[], known: string | null) =>
         insertIfOpen(executor, this.#schema, events, { serialise: this.#serialise, known }),
-    });
+    };
+    await sendInTransaction(this.#db, tx, checked, writing, ownMarker);
     this.#notifyAfterEnd(tx, await checked);
   }
 
-  /** Writes after the events that were passed to `emit` of the same outbox.transaction() before, if there is one. */
-  async #inOrder(tx: Tx, checked: CheckedEvents, write: () => Promise<void>): Promise<void> {
+  /**
+   * Writes after the events that were passed to `emit` of the same outbox.transaction() before, if there is one, and then with the
+   * marker of that transaction.
+   */
+  async #inOrder(tx: Tx, checked: CheckedEvents, write: (marker?: string) => Promise<void>): Promise<void> {
     if (checked instanceof Promise) checked.catch(() => {}); // Awaited by `write`.
     const buffer = bufferOf(tx);
-    await (buffer ? buffer.writeNow(write) : write());
+    await (buffer ? buffer.writeNow(() => write(buffer.marker)) : write());
   }
 
   /**
@@ -237,7 +242,7 @@ export class Outbox<Tx, BatchStatement = never, Event extends OutboxEvent = Outb
       insert = this.#insert(rest);
       queues = queuesOf(rest);
     } catch (error) {
-      buffer.close();
+      buffer.abandon();
       await open.rollback();
       throw error;
     } finally {
@@ -274,9 +279,9 @@ export class Outbox<Tx, BatchStatement = never, Event extends OutboxEvent = Outb
           return result;
         } catch (error) {
           thrown = { error };
+          buffer.abandon();
           throw error;
         } finally {
-          buffer.close();
           closeBuffer(tx);
         }
       })

@@ -4,10 +4,8 @@ import type { Executor } from '../database/executor.ts';
 import type { InsertableEvent } from '../outbox/emitting/insert.ts';
 import { markTransaction, transactionEnded, written } from '../outbox/emitting/insert.ts';
 import type { CheckedEvents } from './check-events.ts';
-import { bufferOf } from './emit-buffer.ts';
 import type { OutboxDatabase } from './outbox-database.ts';
 import { isTaken, takeTurn } from './send-turns.ts';
-import { knownMarker } from './transaction-marker.ts';
 
 /** How events are written in a transaction. */
 interface Writing {
@@ -24,19 +22,21 @@ interface Writing {
  * While a statement is in flight, most clients do not know whether the transaction is open: it may be COMMIT. And whatever is sent
  * later, after a check or another call, may find the connection in the transaction of another caller, which must neither get the
  * event nor fail. So the first statement is sent within this call, before anything that another caller may send: it writes the
- * events, or marks this transaction. Later statements write only in a transaction with that marker.
+ * events, or marks this transaction. Later statements write only in a transaction with that marker. A call that has waited already,
+ * in an outbox.transaction(), passes the marker of that transaction: `tx` may be in another one by now.
  */
 export async function sendInTransaction<Tx>(
   db: OutboxDatabase<Tx, unknown>,
   tx: Tx,
   checked: CheckedEvents,
   { open, uncertain }: Writing,
+  ownMarker?: string,
 ): Promise<void> {
   try {
     // Nothing may be awaited before the first statement.
     const executor = db.inTransaction(tx);
-    if (checked instanceof Promise || isTaken(tx)) {
-      const marking = Promise.resolve(bufferOf(tx)?.marker ?? markTransaction(executor, randomUUID()));
+    if (ownMarker !== undefined || checked instanceof Promise || isTaken(tx)) {
+      const marking = Promise.resolve(ownMarker ?? markTransaction(executor, randomUUID()));
       const send = async (callBefore: (marker: string) => Promise<void>) => {
         const marker = await marking;
         await callBefore(marker);
@@ -46,11 +46,8 @@ export async function sendInTransaction<Tx>(
       await takeTurn(tx, send, marking);
       return;
     }
-    const marker = knownMarker(db, tx);
-    if (marker === null) {
+    if (db.isOpen?.(tx)) {
       await open(executor, checked);
-    } else if (marker !== undefined) {
-      requireWritten(await uncertain(executor, checked, marker));
     } else {
       await takeTurn(tx, async () => {
         const state = await uncertain(executor, checked, null);

@@ -5,16 +5,8 @@ import { bufferOf } from './emit-buffer.ts';
 import type { OutboxDatabase } from './outbox-database.ts';
 
 /**
- * What the next statement must carry so that it cannot run outside of the open transaction `tx`, as far as it is known without
- * asking the server: `null` if the client is certain that the transaction is open, the marker that outbox.transaction() has set, or
- * `undefined`.
- */
-export function knownMarker<Tx>(db: OutboxDatabase<Tx, unknown>, tx: Tx): null | string | undefined {
-  return db.isOpen?.(tx) ? null : bufferOf(tx)?.marker;
-}
-
-/**
- * The same, with a marker of its own where none is known, which costs a round trip.
+ * What the next statement must carry so that it cannot run outside of the open transaction `tx`: `null` if the client is certain
+ * that the transaction is open, the marker that outbox.transaction() has set, or a new one, which costs a round trip.
  *
  * Not async: after `null` the statement must be sent before anything else can run, such as a COMMIT of the caller.
  */
@@ -23,6 +15,6 @@ export function markerFor<Tx>(
   tx: Tx,
   executor: Executor,
 ): null | string | Promise<string> {
-  const known = knownMarker(db, tx);
-  return known === undefined ? markTransaction(executor, randomUUID()) : known;
+  if (db.isOpen?.(tx)) return null;
+  return bufferOf(tx)?.marker ?? markTransaction(executor, randomUUID());
 }

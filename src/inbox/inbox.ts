@@ -1,4 +1,4 @@
-import { codedDatabaseError } from '../database/database-error.ts';
+import { codedDatabaseError, isConnectionFailure } from '../database/database-error.ts';
 import type { Executor } from '../database/executor.ts';
 import { readCommittedSql } from '../database/statement-settings.ts';
 import { adminExecutor } from '../emit/admin-executor.ts';
@@ -27,6 +27,14 @@ export type OnceResult<T> = { duplicate: false; result: T } | { duplicate: true;
 export interface OutsideContext {
   /** Aborted after `timeoutMs`. Pass it on, e.g. to `fetch`. */
   signal: AbortSignal;
+}
+
+/** The transaction that has a record: its connection may be in another one when the work fails. */
+interface Recording {
+  /** Of the transaction; `null` if it needed none. */
+  marker: string | null;
+  /** Whether it is known to have ended. */
+  hasEnded: boolean;
 }
 
 /** Processes each event once per consumer, however often it is delivered. Made by `createInbox`. */
@@ -69,13 +77,14 @@ export class Inbox<Tx> {
   async once<T>(tx: Tx, event: ProcessedEvent, work: (tx: Tx) => T | Promise<T>): Promise<OnceResult<T>> {
     const key = checkKey(event);
     requireWork(work, 'once');
-    if (!(await this.#record(tx, key))) return { duplicate: true };
+    const recording: Recording = { marker: null, hasEnded: false };
+    if (!(await this.#record(tx, key, recording))) return { duplicate: true };
     try {
       const result = await work(tx);
       this.#db.inTransaction(tx); // Throws if the work has ended the transaction, or left it in a failed state.
       return { duplicate: false, result };
     } catch (error) {
-      await this.#preventCommit(tx);
+      await this.#preventCommit(tx, recording);
       throw error;
     }
   }
@@ -128,6 +137,7 @@ export class Inbox<Tx> {
 
   async #inNewTransaction<T>(key: ProcessedEvent, work: (tx: Tx) => T | Promise<T>): Promise<OnceResult<T>> {
     let thrown: { error: unknown } | undefined;
+    let isCommitting = false;
     const process = async (tx: Tx, isNew: boolean): Promise<OnceResult<T>> => {
       if (!isNew) return { duplicate: true };
       try {
@@ -152,9 +162,13 @@ export class Inbox<Tx> {
         await this.#db.inTransaction(tx).query(readCommittedSql);
         const result = await process(tx, await this.#record(tx, key));
         await requireUsable(this.#db.inTransaction(tx));
+        isCommitting = true;
         return result;
       });
     } catch (error) {
+      if (isCommitting && isConnectionFailure(error)) {
+        throw new PostcommitError('POSTCOMMIT_E_COMMIT_UNKNOWN', undefined, { cause: error });
+      }
       // The error of the work is the caller's to read: an ECONNREFUSED of it is not about the database.
       throw thrown?.error === error ? error : codedDatabaseError(error);
     }
@@ -200,18 +214,32 @@ export class Inbox<Tx> {
     }
   }
 
-  async #record(tx: Tx, event: ProcessedEvent): Promise<boolean> {
+  async #record(
+    tx: Tx,
+    event: ProcessedEvent,
+    recording: Recording = { marker: null, hasEnded: false },
+  ): Promise<boolean> {
     try {
       const executor = this.#db.inTransaction(tx);
       const marker = markerFor(this.#db, tx, executor);
       // Where that is `null`, nothing may be awaited before the statement.
-      const isNew = await this.#recordMarked(tx, executor, event, marker instanceof Promise ? await marker : marker);
+      if (marker === null) this.#awaitEnd(tx, recording);
+      else recording.marker = await marker;
+      const isNew = await this.#recordMarked(tx, executor, event, recording.marker);
       return this.#noted(event, isNew);
     } catch (error) {
       // The transaction may contain the record, and must not commit without the work.
-      if (error instanceof PostcommitError && error.code === 'POSTCOMMIT_E_BAD_ADAPTER') await this.#preventCommit(tx);
+      if (error instanceof PostcommitError && error.code === 'POSTCOMMIT_E_BAD_ADAPTER') {
+        await this.#preventCommit(tx, recording);
+      }
       throw codedDatabaseError(error);
     }
+  }
+
+  #awaitEnd(tx: Tx, recording: Recording): void {
+    this.#db.afterEnd?.(tx, () => {
+      recording.hasEnded = true;
+    });
   }
 
   async #recordMarked(tx: Tx, executor: Executor, event: ProcessedEvent, marker: string | null): Promise<boolean> {
@@ -250,9 +278,11 @@ export class Inbox<Tx> {
     }
   }
 
-  async #preventCommit(tx: Tx): Promise<void> {
+  /** The caller may have given the transaction up meanwhile, and another one on its connection must not fail. */
+  async #preventCommit(tx: Tx, { marker, hasEnded }: Recording): Promise<void> {
+    if (hasEnded) return;
     try {
-      await this.#db.inTransaction(tx).query(failTransactionSql);
+      await this.#db.inTransaction(tx).query(failTransactionSql(marker));
     } catch {
       // As intended; or the transaction has failed or ended before.
     }

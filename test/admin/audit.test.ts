@@ -43,7 +43,9 @@ test('every operation leaves a row with who, what, why and how many', async () =
 });
 
 test('an operation that fails leaves its error, one with invalid arguments leaves no row', async () => {
-  await expect(scene.admin.pauseDestination('nowhere')).rejects.toMatchObject({ code: 'POSTCOMMIT_E_NO_SUCH_DESTINATION' });
+  await expect(scene.admin.pauseDestination('nowhere')).rejects.toMatchObject({
+    code: 'POSTCOMMIT_E_NO_SUCH_DESTINATION',
+  });
   await expect(scene.admin.retry({})).rejects.toMatchObject({ code: 'POSTCOMMIT_E_EMPTY_FILTER' });
   const { operations } = await scene.admin.audit();
   expect(operations).toMatchObject([{ action: 'pauseDestination', target: { destination: 'nowhere' } }]);

@@ -114,7 +114,7 @@ describe('admin.pauseDestination and admin.resumeDestination', () => {
     await know('kafka');
     await breakDown('kafka', 'away');
     await scene.admin.resumeDestination('kafka');
-    expect(await stateOf('kafka')).toMatchObject({ state: 'down', reason: 'away' });
+    expect(await stateOf('kafka')).toMatchObject({ state: 'down', error: 'away' });
     expect(await takeCircuitProbe(scene.db.pool, 'postcommit', 'kafka', 1_000)).toBe(true);
     expect(await takeCircuitProbe(scene.db.pool, 'postcommit', 'kafka', 1_000)).toBe(false);
   });
@@ -127,7 +127,10 @@ describe('admin.pauseDestination and admin.resumeDestination', () => {
     let notifiedHere = 0;
     const stopListening = listenInProcess('postcommit', () => notifiedHere++);
     try {
-      for (const [i, change] of [() => scene.admin.pauseDestination('kafka'), () => scene.admin.resumeDestination('kafka')].entries()) {
+      for (const [i, change] of [
+        () => scene.admin.pauseDestination('kafka'),
+        () => scene.admin.resumeDestination('kafka'),
+      ].entries()) {
         const notified = new Promise((resolve) => listener.once('notification', resolve));
         await change();
         await within(notified, { timeoutMs: 10_000, what: 'a notification' });
@@ -144,7 +147,9 @@ describe('admin.pauseDestination and admin.resumeDestination', () => {
     await expect(none).rejects.toMatchObject({ code: 'POSTCOMMIT_E_NO_SUCH_DESTINATION' });
     await expect(none).rejects.toThrow('No relay has registered a destination yet');
     await know('kafka', 'webhooks');
-    for (const change of [scene.admin.pauseDestination, scene.admin.resumeDestination].map((method) => method.bind(scene.admin))) {
+    for (const change of [scene.admin.pauseDestination, scene.admin.resumeDestination].map((method) =>
+      method.bind(scene.admin),
+    )) {
       const refused = change('kafak');
       await expect(refused).rejects.toMatchObject({ code: 'POSTCOMMIT_E_NO_SUCH_DESTINATION' });
       await expect(refused).rejects.toThrow('Got "kafak". Destinations are kafka, webhooks. Did you mean kafka?');
@@ -172,7 +177,10 @@ describe('admin.pauseDestination and admin.resumeDestination', () => {
       [{ reason: '\udc00' }, 'POSTCOMMIT_E_TEXT_NOT_STORABLE'],
     ];
     for (const [options, code = 'POSTCOMMIT_E_BAD_OPTION'] of refused) {
-      await expect(scene.admin.pauseDestination('kafka', options as PauseOptions), JSON.stringify(options)).rejects.toMatchObject({
+      await expect(
+        scene.admin.pauseDestination('kafka', options as PauseOptions),
+        JSON.stringify(options),
+      ).rejects.toMatchObject({
         code,
       });
     }
@@ -190,6 +198,8 @@ describe('admin.pauseDestination and admin.resumeDestination', () => {
     await admin.pauseDestination('kafka');
     expect(await stateOf('kafka')).toMatchObject({ state: 'paused' });
     const elsewhere = createOutbox({ db: fromPg(scene.db.pool), schema: 'elsewhere' }).admin;
-    await expect(elsewhere.resumeDestination('kafka')).rejects.toMatchObject({ code: 'POSTCOMMIT_E_MIGRATION_MISSING' });
+    await expect(elsewhere.resumeDestination('kafka')).rejects.toMatchObject({
+      code: 'POSTCOMMIT_E_MIGRATION_MISSING',
+    });
   });
 });

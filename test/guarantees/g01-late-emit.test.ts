@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { StandardSchemaV1 } from '@standard-schema/spec';
 import type pg from 'pg';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import type { Outbox } from '../../src/index.ts';
+import type { Executor, Outbox, OutboxDatabase } from '../../src/index.ts';
 import { createInbox, createOutbox, defineEvents, fromPg } from '../../src/index.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { createOrders, insertOrder, orderCreated } from '../support/orders.ts';
@@ -217,7 +217,134 @@ describe.each(postgresVersions)('G1 with an emit that is not awaited, on Postgre
     expect(await database.query('select aggregate_id from postcommit.outbox_events')).toEqual([]);
     expect(await database.query('select id from orders')).toEqual([{ id: 'retried' }]);
   });
+
+  test.each(['emit', 'emitOnce'] as const)(
+    '%s that waits behind another call of outbox.transaction is not written after its rollback',
+    async (method) => {
+      const { database, pool } = await oneConnection(version);
+      let passed = () => {};
+      const passing = new Promise<void>((resolve) => {
+        passed = resolve;
+      });
+      const schema: StandardSchemaV1<{ id: string }> = {
+        '~standard': {
+          version: 1,
+          vendor: 'test',
+          validate: (value) => {
+            const event = { value: value as { id: string } };
+            return event.value.id === 'slow' ? passing.then(() => event) : event;
+          },
+        },
+      };
+      const events = defineEvents({ 'order.created': { schema } });
+      const outbox = createOutbox({ db: fromPg(pool), notify: false, events });
+      const calls: Promise<unknown>[] = [];
+      const failing = outbox.transaction(async (tx) => {
+        for (const id of ['slow', 'queued']) {
+          const event = { ...orderCreated(id), id: crypto.randomUUID() } as never;
+          calls.push(outbox[method](tx, event).catch((error: unknown) => error));
+        }
+        throw new Error('the business fails');
+      });
+      await expect(failing).rejects.toThrow('the business fails');
+      const client = await pool.connect();
+      await client.query('begin');
+      await client.query(insertOrder, ['next']);
+      passed();
+      const refused = { code: 'POSTCOMMIT_E_NOT_A_TRANSACTION' };
+      expect(await Promise.all(calls)).toMatchObject([refused, refused]);
+      await client.query('commit');
+      client.release();
+      expect(await database.query('select aggregate_id from postcommit.outbox_events')).toEqual([]);
+      expect(await database.query('select id from orders')).toEqual([{ id: 'next' }]);
+    },
+  );
+
+  test('an emit that begins while outbox.transaction writes its last events is refused, and they are committed', async () => {
+    const { database, pool } = await oneConnection(version);
+    let late: Promise<unknown> | undefined;
+    // As most clients do, it reports a COMMIT that was answered with ROLLBACK as a commit.
+    const db: OutboxDatabase<pg.PoolClient> = {
+      side: pool as Executor,
+      inTransaction: (client) => ({
+        query: (text, values) => {
+          const answer = client.query(text, values as unknown[]);
+          if (text.includes('.emit_one(')) late ??= outbox.emit(client, orderCreated('late')).catch((error) => error);
+          return answer;
+        },
+      }),
+      transaction: async (work) => {
+        const client = await pool.connect();
+        try {
+          await client.query('begin');
+          const result = await work(client);
+          await client.query('commit');
+          return result;
+        } finally {
+          client.release();
+        }
+      },
+    };
+    const outbox = createOutbox({ db, notify: false });
+    await outbox.transaction(async (tx, emit) => {
+      await tx.query(insertOrder, ['1']);
+      await emit(orderCreated('1'));
+    });
+    expect(await late).toMatchObject({ code: 'POSTCOMMIT_E_NOT_A_TRANSACTION' });
+    expect(await database.query('select aggregate_id from postcommit.outbox_events')).toEqual([{ aggregate_id: '1' }]);
+    expect(await database.query('select id from orders')).toEqual([{ id: '1' }]);
+  });
+
+  test.each([
+    ['pg knows that it is open', false],
+    ['a statement is in flight', true],
+  ])(
+    'inbox.once of a transaction that was given up does not fail the next one on the connection: %s',
+    async (_, isBusy) => {
+      const { database, pool } = await oneConnection(version);
+      const inbox = createInbox({ db: fromPg(pool) });
+      let fail = (_error: Error) => {};
+      const first = await pool.connect();
+      await first.query('begin');
+      const lookup = isBusy ? first.query('select 1') : undefined;
+      let begun = () => {};
+      const working = new Promise<void>((resolve) => {
+        begun = resolve;
+      });
+      const once = inbox.once(first, { consumer: 'late', eventId: crypto.randomUUID() }, () => {
+        begun();
+        return new Promise<void>((_, reject) => {
+          fail = reject;
+        });
+      });
+      await lookup;
+      await working;
+      await first.query('rollback');
+      first.release();
+      const client = await pool.connect();
+      await client.query('begin');
+      await client.query(insertOrder, ['next']);
+      fail(new Error('too late'));
+      await expect(once).rejects.toThrow('too late');
+      await client.query('commit');
+      client.release();
+      expect(await database.query('select id from orders')).toEqual([{ id: 'next' }]);
+      expect(await database.query('select from postcommit.processed_events')).toEqual([]);
+    },
+  );
 });
+
+/** The second transaction gets the connection of the first. */
+async function oneConnection(version: (typeof postgresVersions)[number]) {
+  const database = await createTestDatabase({ serverUrl: serverUrlOf(version) });
+  await createOrders(database);
+  const pool = quietPool(database.url, { max: 1 });
+  onTestFinished(async () => {
+    await pool.end();
+    await database.close();
+  });
+  return { database, pool };
+}
 
 const idOf = (row: Record<string, unknown>) => row.aggregate_id as string;
 

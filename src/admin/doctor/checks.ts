@@ -8,7 +8,6 @@ import { examineInbox } from '../../outbox/examining/examine-inbox.ts';
 import { examineIndexes } from '../../outbox/examining/examine-indexes.ts';
 import { examineLocks } from '../../outbox/examining/examine-locks.ts';
 import { examineMigrations, examineRoutines } from '../../outbox/examining/examine-migrations.ts';
-import { examineUnqueued } from '../../outbox/examining/examine-unqueued.ts';
 import { examineRights } from '../../outbox/examining/examine-rights.ts';
 import { examineRowSecurity } from '../../outbox/examining/examine-row-security.ts';
 import { examineSequence } from '../../outbox/examining/examine-sequence.ts';
@@ -17,6 +16,7 @@ import { examineSlots } from '../../outbox/examining/examine-slots.ts';
 import { examineSnapshots } from '../../outbox/examining/examine-snapshots.ts';
 import { examineTables } from '../../outbox/examining/examine-tables.ts';
 import { examineTriggers } from '../../outbox/examining/examine-triggers.ts';
+import { examineUnqueued } from '../../outbox/examining/examine-unqueued.ts';
 import { listPartitions } from '../../outbox/maintaining/list-partitions.ts';
 import { count } from '../../outbox/operating/count.ts';
 import { listDestinations } from '../../outbox/operating/list-destinations.ts';
@@ -34,7 +34,6 @@ import type { DoctorLimits } from './limits.ts';
 import { lockFindings } from './lock-findings.ts';
 import { maintenanceFindings } from './maintenance-findings.ts';
 import { migrationFindings } from './migration-findings.ts';
-import { unqueuedFindings } from './unqueued-findings.ts';
 import { partitionFindings } from './partition-findings.ts';
 import { productionFindings } from './production-findings.ts';
 import { queueFindings } from './queue-findings.ts';
@@ -53,6 +52,7 @@ import {
 import { slotFindings, snapshotFindings } from './snapshot-findings.ts';
 import { autovacuumFindings, bloatFindings } from './table-findings.ts';
 import { triggerFindings } from './trigger-findings.ts';
+import { unqueuedFindings } from './unqueued-findings.ts';
 
 /** What the checks look at. */
 export interface CheckInput {

@@ -54,11 +54,21 @@ export async function recordProcessed(
 export function recordLiteralSql(schema: string, event: ProcessedEvent, marker: string | null): string {
   const [consumer, eventId] = [quoteLiteral(event.consumer), quoteLiteral(event.eventId)];
   if (marker === null) return insertSql(quoteIdentifier(schema), `values (${consumer}, ${eventId})`);
-  const isMarked = `pg_catalog.current_setting('postcommit.mark', true) operator(pg_catalog.=) ${quoteLiteral(marker)}`;
-  return insertSql(quoteIdentifier(schema), `select ${consumer}, ${eventId}::pg_catalog.uuid where ${isMarked}`);
+  const source = `select ${consumer}, ${eventId}::pg_catalog.uuid where ${isMarked(marker)}`;
+  return insertSql(quoteIdentifier(schema), source);
 }
 
-/** Fails, so that PostgreSQL refuses to commit the open transaction. A rollback to an earlier savepoint makes it usable again. */
-export const failTransactionSql = `do $postcommit$ begin
-  raise exception 'the work for an event failed, so the transaction with its inbox record must not commit';
+const isMarked = (marker: string): string =>
+  `pg_catalog.current_setting('postcommit.mark', true) operator(pg_catalog.=) ${quoteLiteral(marker)}`;
+
+/**
+ * Fails, so that PostgreSQL refuses to commit the open transaction. A rollback to an earlier savepoint makes it usable again. With a
+ * marker, it does nothing unless the transaction has that marker.
+ */
+export function failTransactionSql(marker: string | null): string {
+  return `do $postcommit$ begin
+  if ${marker === null ? 'true' : isMarked(marker)} then
+    raise exception 'the work for an event failed, so the transaction with its inbox record must not commit';
+  end if;
 end $postcommit$`;
+}
