@@ -1,7 +1,7 @@
 import type pg from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
 import type { Executor, Outbox, OutboxDatabase, OutboxEvent } from '../../src/index.ts';
-import { createOutbox } from '../../src/index.ts';
+import { createInbox, createOutbox } from '../../src/index.ts';
 import { listenInProcess } from '../../src/outbox/emitting/notify.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
 import { clear, createOrders, insertOrder, nothing, one, orderCreated, written } from '../support/orders.ts';
@@ -350,19 +350,19 @@ describe('an adapter of a few lines', () => {
     });
 
     test('says so when a lost connection leaves the outcome of COMMIT unknown', async () => {
-      const losing = createOutbox({
-        db: {
-          ...fromSql(sql),
-          transaction: async (work) => {
-            await sql.begin(work);
-            throw new Error('Connection terminated unexpectedly');
-          },
+      const db: OutboxDatabase<Sql> = {
+        ...fromSql(sql),
+        transaction: async (work) => {
+          await sql.begin(work);
+          throw new Error('Connection terminated unexpectedly');
         },
-        notify: false,
-      });
-      await expect(losing.transaction((_tx, emit) => emit(event(1)))).rejects.toMatchObject({
-        code: 'POSTCOMMIT_E_COMMIT_UNKNOWN',
-      });
+      };
+      const unknown = { code: 'POSTCOMMIT_E_COMMIT_UNKNOWN' };
+      const outbox = createOutbox({ db, notify: false });
+      await expect(outbox.transaction((_tx, emit) => emit(event(1)))).rejects.toMatchObject(unknown);
+      const inbox = createInbox({ db });
+      const processed = { consumer: 'billing', eventId: crypto.randomUUID() };
+      await expect(inbox.transaction(processed, () => {})).rejects.toMatchObject(unknown);
     });
   });
 
