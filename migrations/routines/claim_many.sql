@@ -51,6 +51,8 @@
 -- - A paused queue. pause_queue() takes the lock `queue_lock` exclusively, so when it returns no claim that began before is
 --   still running, and every later one sees the pause: it is read in a statement after the one that took the lock. The lock is
 --   only tried: a claim during a pause_queue() finds nothing.
+-- - Locks. A claim gives up a lock after 7 s, before the relay gives up the connection (15 s): a statement whose client is gone waits
+--   on, and while the queue is locked each further try would add another server process. `settle` and the others do the same.
 -- - A claim need not survive a server crash: the relay claims the events again (src/relay/lane/claim-keeper.ts), or they are free.
 --   So its commit does not wait for the disk.
 --
@@ -82,7 +84,7 @@ create or replace function :"schema".claim_many(
   seq bigint, id uuid, aggregate_type text, aggregate_id text, event_type text, schema_version integer,
   ordering_key text, payload text, headers text, created_us bigint, attempts_max smallint
 )
-language plpgsql set search_path = pg_catalog, pg_temp set row_security = off
+language plpgsql set search_path = pg_catalog, pg_temp set row_security = off set lock_timeout = '7s'
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 set work_mem = '32MB'
 as $postcommit$

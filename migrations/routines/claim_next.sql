@@ -19,7 +19,7 @@ create or replace function :"schema".claim_next(
   out ordering_key text, out payload text, out headers text, out created_us bigint,
   out attempts_max smallint
 )
-language plpgsql set search_path = pg_catalog, pg_temp set row_security = off
+language plpgsql set search_path = pg_catalog, pg_temp set row_security = off set lock_timeout = '7s'
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $postcommit$
 #variable_conflict use_column

@@ -5,7 +5,7 @@
 --
 -- A backlog below `long_backlog` events is left alone. It is counted before anything is locked, because a lock is a write.
 create or replace function :"schema".defer_keys(keys bigint[], rows_max integer, long_backlog integer) returns bigint[]
-language plpgsql set search_path = pg_catalog, pg_temp set row_security = off
+language plpgsql set search_path = pg_catalog, pg_temp set row_security = off set lock_timeout = '7s'
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $postcommit$
 #variable_conflict use_column

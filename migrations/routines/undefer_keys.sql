@@ -6,7 +6,7 @@
 -- COALESCE around the time keeps the planner from using the index on it: with statistics of a queue in which nothing waits,
 -- that index looks better than the one on the key, and every waiting row would be read for each key.
 create or replace function :"schema".undefer_keys(keys bigint[], per_key_max integer) returns bigint[]
-language plpgsql set search_path = pg_catalog, pg_temp set row_security = off
+language plpgsql set search_path = pg_catalog, pg_temp set row_security = off set lock_timeout = '7s'
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $postcommit$
 #variable_conflict use_column

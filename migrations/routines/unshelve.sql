@@ -12,7 +12,7 @@
 -- unshelved of a key is older than what stays.
 create or replace function :"schema".unshelve(target text, rate_max double precision, count_max integer, is_trial boolean)
 returns integer
-language plpgsql set search_path = pg_catalog, pg_temp set row_security = off
+language plpgsql set search_path = pg_catalog, pg_temp set row_security = off set lock_timeout = '7s'
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $postcommit$
 #variable_conflict use_column

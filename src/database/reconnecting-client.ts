@@ -40,6 +40,8 @@ export class NoAnswerError extends Error {
   }
 }
 
+/** The part of `queryTimeoutMs` for which a statement waits for a lock. Routines have a limit of their own, 7 s. */
+const lockTimeoutShare = 0.7;
 /** How often the watchdog checks for progress within `queryTimeoutMs`. */
 const looksPerTimeout = 4;
 
@@ -250,7 +252,7 @@ export class ReconnectingClient implements Executor {
       timer = setTimeout(() => destroy(client), this.#options.queryTimeoutMs);
       const session = await requireSession(client, this.#servers.attributes);
       this.#sessionPid = announcedPid(client) === session.pid ? session.pid : undefined;
-      fixStatementSettings(client, session);
+      fixStatementSettings(client, session, this.#options.queryTimeoutMs * lockTimeoutShare);
       await this.#options.onConnect?.(client);
       this.#connections++;
       this.#turn = Promise.resolve();

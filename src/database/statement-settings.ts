@@ -25,7 +25,8 @@ export const selectTransactionSettingsSql =
 /** For a transaction that has run no query yet. */
 export const readCommittedSql = 'set transaction isolation level read committed';
 
-const beginSql = `begin isolation level read committed read write; ${transactionSettingsSql}`;
+const beginSql = (lockTimeoutMs: number) =>
+  `begin isolation level read committed read write; ${transactionSettingsSql}; set local lock_timeout = ${Math.round(lockTimeoutMs)}`;
 
 const parameter = /\$\d+(?:::[a-z ]+(?:\[\])?)*/.source;
 const functionCall = `"(?:[^"]|"")+"\\.[a-z_]+\\((?:${parameter}(?:,\\s+${parameter})*)?\\)`;
@@ -50,15 +51,23 @@ type Send = (...query: unknown[]) => Promise<unknown>;
  * (before 8.23) they are sent one after the other. A call of one of the outbox's functions, which is most of what a relay
  * sends, needs this only if the default isolation differs. SET is no alternative: behind a transaction pooler it would stay
  * in a session that other applications use. Nor is a startup parameter: PgBouncer refuses `options`.
+ *
+ * A statement gives up a lock after `lockTimeoutMs`, before the client gives up the connection: a statement whose client is gone
+ * goes on waiting in its server process, and each repetition would leave another one, up to max_connections.
  */
-export function fixStatementSettings(client: pg.Client, { readCommitted, readOnly }: SessionSettings): void {
+export function fixStatementSettings(
+  client: pg.Client,
+  { readCommitted, readOnly }: SessionSettings,
+  lockTimeoutMs: number,
+): void {
+  const begin = beginSql(lockTimeoutMs);
   const isFit = readCommitted && !readOnly;
   const send = client.query.bind(client) as unknown as Send;
   const isPipelined = (client as { pipeline?: boolean }).pipeline === true;
   const sendInTransaction: Send = async (...query) => {
     if (isFit && onlyCallsRoutines(textOf(query[0]))) return send(...query);
-    if (!isPipelined) return sendInTurn(send, query);
-    const [begun, answered, ended] = await Promise.allSettled([send(beginSql), send(...query), send('commit')]);
+    if (!isPipelined) return sendInTurn(send, begin, query);
+    const [begun, answered, ended] = await Promise.allSettled([send(begin), send(...query), send('commit')]);
     if (begun.status === 'rejected') throw begun.reason;
     if (answered.status === 'rejected') throw answered.reason;
     if (ended.status === 'rejected') throw ended.reason;
@@ -71,8 +80,8 @@ function textOf(query: unknown): string {
   return typeof query === 'string' ? query : String((query as { text?: unknown } | null)?.text);
 }
 
-async function sendInTurn(send: Send, query: unknown[]): Promise<unknown> {
-  await send(beginSql);
+async function sendInTurn(send: Send, begin: string, query: unknown[]): Promise<unknown> {
+  await send(begin);
   try {
     return await send(...query);
   } finally {

@@ -64,6 +64,22 @@ describe('ReconnectingClient', () => {
     return (await client.query('select 1 as one')).rows[0]?.one;
   }
 
+  test('a statement that waits for a lock fails before the connection is given up, and leaves no other behind', async () => {
+    await database.query('create table public.locked ()');
+    const lock = await database.pool.connect();
+    await lock.query('begin; lock table public.locked');
+    const client = makeClient({ queryTimeoutMs: 1_000 });
+    for (let n = 0; n < 3; n++) {
+      await expect(client.query('select from public.locked')).rejects.toMatchObject({ code: '55P03' });
+    }
+    expect(client.connections).toBe(1);
+    const sessions = 'select count(*)::integer as sessions from pg_stat_activity where application_name = $1';
+    expect(await database.query(sessions, [applicationName])).toEqual([{ sessions: 1 }]);
+    await lock.query('rollback');
+    lock.release();
+    await client.query('select from public.locked');
+  });
+
   test('comes back after a cut, and the statement in flight fails rather than run twice', async () => {
     const connected: number[] = [];
     const client = makeClient({ onConnect: async (client) => void connected.push(pidOf(client)) });

@@ -1,4 +1,4 @@
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { inOrder, readMigrations, readRoutines } from '../../src/database/migrations.ts';
 import { roleRights } from '../../src/database/roles.ts';
@@ -27,6 +27,18 @@ describe('the files of migrations/routines', () => {
     const called = [...codeOf(source).matchAll(/:"schema"\.([a-z_]+)\(/g)].map(([, called]) => called as string);
     const others = new Set(called.filter((called) => called !== name && names.includes(called)));
     expect([...requires].sort(), 'requires what it calls').toEqual([...others].sort());
+  });
+
+  /** Reads no table, or runs in the transaction of a handler. */
+  const withoutLimit = ['plain_payload', 'server_run', 'queue_names', 'probe_relays', 'settle_in_transaction'];
+
+  test('that relays repeat until they succeed give up a lock before the relay gives up the connection', () => {
+    const folder = new URL('../../src/outbox/delivering/', import.meta.url);
+    const code = readdirSync(folder).map((name) => readFileSync(new URL(name, folder), 'utf8'));
+    const called = new Set(code.flatMap((text) => [...text.matchAll(/\$\{s\}\.([a-z_]+)\(/g)].map(([, name]) => name)));
+    expect(called).toContain('claim_many');
+    const unlimited = routines.filter(({ name, source }) => called.has(name) && !source.includes('set lock_timeout ='));
+    expect(unlimited.map(({ name }) => name).filter((name) => !withoutLimit.includes(name))).toEqual([]);
   });
 
   test('are the only place where functions are defined', () => {
