@@ -78,7 +78,7 @@ function lane(): PollingLane {
   };
   return new PollingLane({
     ...common,
-    db: { query: (text, values) => pool.query(text, values), queryArrays, connections: 1 },
+    db: { query: (text, values) => pool.query(text, values), queryArrays, connections: 1, sessionPid: undefined },
     doorbell: doorbell().bell('default'),
     queue: 'default',
     turn: new ClaimTurn(),

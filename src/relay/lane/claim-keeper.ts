@@ -50,7 +50,7 @@ export class ClaimKeeper {
   }
 
   /** Statements that claim are sent only on a connection that `mayClaim` has examined: never on the next one, unseen. */
-  get db(): Pick<ReconnectingClient, 'query' | 'queryArrays' | 'connections'> {
+  get db(): Pick<ReconnectingClient, 'query' | 'queryArrays' | 'connections' | 'sessionPid'> {
     const { claims } = this.#options.connections;
     const queryArrays: ArrayQuery = async (...statement) => {
       if (!this.#isExamined) throw new Error('Connection terminated: it was lost before the claim was sent');
@@ -61,6 +61,9 @@ export class ClaimKeeper {
       queryArrays,
       get connections() {
         return claims.connections;
+      },
+      get sessionPid() {
+        return claims.sessionPid;
       },
     };
   }

@@ -1,3 +1,4 @@
+import { LostClaims } from './lost-claims.ts';
 import { LowWater } from './low-water.ts';
 
 /**
@@ -7,8 +8,7 @@ import { LowWater } from './low-water.ts';
  */
 export class ClaimTurn {
   readonly lowWater = new LowWater();
-  /** Whether the result of a claim was lost, so that the relay may own events it does not know of (see claim_many.sql). */
-  answerLost = false;
+  readonly lostClaims = new LostClaims();
   /** How many claims were begun, and how many of these have ended, with their events passed on. */
   begun = 0;
   ended = 0;

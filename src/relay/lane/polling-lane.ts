@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { codedDatabaseError, isUnreadable } from '../../database/database-error.ts';
+import { codedDatabaseError, isConnectionFailure, isUnreadable, sqlState } from '../../database/database-error.ts';
 import { NoAnswerError, type ReconnectingClient } from '../../database/reconnecting-client.ts';
 import type { ClaimedRow, ClaimRequest, ClaimResult } from '../../outbox/delivering/claim.ts';
 import { claim, claimNext, isRelayEnded, readClaimed } from '../../outbox/delivering/claim.ts';
@@ -35,7 +35,7 @@ export interface PollingLaneOptions {
   schema: string;
   /** The named queue that it claims from. */
   queue: string;
-  db: Pick<ReconnectingClient, 'query' | 'queryArrays' | 'connections'>;
+  db: Pick<ReconnectingClient, 'query' | 'queryArrays' | 'connections' | 'sessionPid'>;
   doorbell: Pick<QueueBell, 'ring' | 'ringIn' | 'busy' | 'wait'>;
   /** Shared by all lanes of the relay. */
   turn: ClaimTurn;
@@ -91,6 +91,8 @@ export class PollingLane implements Lane {
   #running: Promise<void> | undefined;
   readonly #walk = new QueueWalk(performance.now());
   #connections = 0;
+  /** The server process of that connection, if it is known. */
+  #sessionPid: number | undefined;
   #token = '';
   /** Whether the last claim found all of a short backlog, and some of it could not be claimed yet. */
   #isBlocked = false;
@@ -199,6 +201,7 @@ export class PollingLane implements Lane {
     if ((await this.#options.mayClaim?.(token)) === false || this.#state.is('stopped')) return undefined;
     const exceptKeys = [...slowKeys, ...history.returnedKeys()];
     this.#noticeChange(token);
+    await this.#releaseLostClaims();
     const { dueMax } = limits;
     const look = this.#walk.next(performance.now(), limits.readyMax);
     const claimNumber = history.sent();
@@ -209,6 +212,12 @@ export class PollingLane implements Lane {
     this.#handOver(result.rows, token, performance.now() - begunAt);
     history.answered(claimNumber);
     return { look, dueMax, result };
+  }
+
+  async #releaseLostClaims(): Promise<void> {
+    const { db, schema, turn, knownSeqs, logger } = this.#options;
+    const events = await turn.lostClaims.release(db, schema, knownSeqs);
+    if (events > 0) logger.warn({ events }, 'released events of claims whose results were lost');
   }
 
   /** Events that were claimed under a lease that is lost by now are free for other relays. */
@@ -255,7 +264,7 @@ export class PollingLane implements Lane {
     try {
       await readClaimed(this.#options.db.queryArrays, this.#options.schema, rows);
     } catch (error) {
-      this.#options.turn.answerLost = true; // Claimed in the database, unknown to this relay.
+      this.#options.turn.lostClaims.committed();
       throw error;
     }
   }
@@ -264,7 +273,7 @@ export class PollingLane implements Lane {
     const { db, schema, buffer, turn } = this.#options;
     const { lowWater: mark } = turn;
     const now = performance.now();
-    const knownSeqs = turn.answerLost ? this.#options.knownSeqs() : undefined;
+    const knownSeqs = turn.lostClaims.arePossible ? this.#options.knownSeqs() : undefined;
     const targets = this.#options.targets();
     const sampleIsDue = request.floor === '0' && mark.sampleIsDue(now);
     try {
@@ -286,7 +295,8 @@ export class PollingLane implements Lane {
       const common = { ...request, inlineBytesMax, knownSeqs, lowWater, targets };
       return this.#examined(await claim(db.queryArrays, schema, { ...common, sample: sampleIsDue, suspectMax }), false);
     } catch (error) {
-      if (!isUnreadable(error)) turn.answerLost = true;
+      // After any other error that the server reports, nothing is claimed.
+      if (isConnectionFailure(error) || sqlState(error) === undefined) turn.lostClaims.inSession(this.#sessionPid);
       throw error;
     }
   }
@@ -323,8 +333,11 @@ export class PollingLane implements Lane {
     if (connections === this.#connections && token === this.#token) return;
     // The queue of another server may differ from what this relay has claimed.
     const { turn } = this.#options;
-    if (this.#connections > 0 && connections !== this.#connections) turn.answerLost = true;
+    turn.lostClaims.useToken(token);
+    const isReconnected = this.#connections > 0 && connections !== this.#connections;
+    if (isReconnected && token === this.#token) turn.lostClaims.inSession(this.#sessionPid);
     this.#connections = connections;
+    this.#sessionPid = this.#options.db.sessionPid;
     this.#token = token;
     turn.lowWater.forget();
     this.#walk.reset();

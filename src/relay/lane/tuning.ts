@@ -55,6 +55,9 @@ export const blockedPauseMsMax = 1_000;
  */
 export const othersRegainMs = 2_000;
 
+/** How often the relay checks whether the server processes of lost claims have ended. */
+export const lostClaimsCheckMs = 1_000;
+
 /** How soon a lane claims again after another lane has claimed or settled what its own events may have waited for. */
 export const blockedRetryMs = 20;
 
