@@ -101,7 +101,16 @@ describe.each(postgresVersions)('the statements of the dashboard and the audit o
     expect(await change('/prune', { olderThanMs: 3_600_000, reason })).toBe(0);
     const { operations } = await call('POST', '/audit', {});
     expect(operations.map(({ action }: { action: string }) => action)).toEqual(
-      expect.arrayContaining(['cancel', 'discard', 'editAndRetry', 'pauseDestination', 'pauseQueue', 'prune', 'replay', 'retry']),
+      expect.arrayContaining([
+        'cancel',
+        'discard',
+        'editAndRetry',
+        'pauseDestination',
+        'pauseQueue',
+        'prune',
+        'replay',
+        'retry',
+      ]),
     );
     for (const each of operations) expect(each).toMatchObject({ by: 'ann', reason });
     await scene.db.query("update postcommit.outbox_audit set started_at = started_at - interval '200 days'");
