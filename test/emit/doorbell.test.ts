@@ -1,7 +1,8 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import pg from 'pg';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { doorbellChannel } from '../../src/database/identifier.ts';
+import { migrate } from '../../src/database/migrate.ts';
 import { RelayNotifier } from '../../src/emit/relay-notifier.ts';
 import { createOutbox, createRelay, fromPg, type Outbox, type OutboxDatabase, type Relay } from '../../src/index.ts';
 import { listenInProcess } from '../../src/outbox/emitting/notify.ts';
@@ -337,6 +338,24 @@ describe('the doorbell', () => {
       }
       expect(along).toBeGreaterThan(0);
       expect(along + notifiedAt.length).toBeLessThanOrEqual(400 / 50 + 10);
+    });
+  });
+
+  describe('in a schema whose name is that of an event of EventEmitter', () => {
+    beforeAll(() => migrate({ connectionString: database.url, schema: 'error' }));
+
+    // No relay of this process listens, and an event `error` without a listener throws.
+    test.each(ways)('a commit does not fail: %s', async (_name, emit) => {
+      const outbox = createOutbox({ db, schema: 'error' });
+      const id = await emit(outbox);
+      expect(await database.query('select id from error.outbox_events where id = $1', [id])).toEqual([{ id }]);
+    });
+
+    test('a relay that starts wakes no other one', () => {
+      const woken: unknown[] = [];
+      onTestFinished(listenInProcess('newListener', (queues) => void woken.push(queues)));
+      onTestFinished(listenInProcess('postcommit', () => {}));
+      expect(woken).toEqual([]);
     });
   });
 

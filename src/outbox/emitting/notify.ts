@@ -49,16 +49,22 @@ export async function notifyWith(db: Executor, schema: string, message: string):
 const inProcess = new EventEmitter();
 inProcess.setMaxListeners(0);
 
+/** A schema may be named `error` or `newListener`, which are events of EventEmitter itself: `error` without a listener throws. */
+function eventOf(schema: string): string {
+  return `schema:${schema}`;
+}
+
 /**
  * Wakes the relays of this process, without the database: those that work these queues, or all. Databases may share a schema
  * name: an extra wake-up is harmless.
  */
 export function notifyInProcess(schema: string, queues?: readonly string[]): void {
-  inProcess.emit(schema, queues);
+  inProcess.emit(eventOf(schema), queues);
 }
 
 /** Calls `wake` on every in-process notification, until the returned function is called. */
 export function listenInProcess(schema: string, wake: (queues: readonly string[] | undefined) => void): () => void {
-  inProcess.on(schema, wake);
-  return () => inProcess.off(schema, wake);
+  const event = eventOf(schema);
+  inProcess.on(event, wake);
+  return () => inProcess.off(event, wake);
 }
