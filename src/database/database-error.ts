@@ -95,7 +95,9 @@ export function codedDatabaseError(error: unknown): unknown {
     case '25006':
       return coded('POSTCOMMIT_E_READ_ONLY');
     case '23514':
-      return /outbox_events_available_at_check/.test(String(message)) ? coded('POSTCOMMIT_E_BAD_DELAY') : error;
+      // Raised by check_event.sql, so the message is in English on every server.
+      if (/outbox_events_available_at_check/.test(String(message))) return coded('POSTCOMMIT_E_BAD_DELAY');
+      return /outbox_events_\w+_check/.test(String(message)) ? coded('POSTCOMMIT_E_BAD_EVENT') : error;
     case '25000':
       return /emit_once/.test(String(message)) ? coded('POSTCOMMIT_E_NEEDS_READ_COMMITTED') : error;
     case '55P03':

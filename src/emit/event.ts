@@ -12,6 +12,7 @@ import { defaultQueue, isQueueName } from '../queue-name.ts';
 import { didYouMean } from '../suggest.ts';
 import { isTracingLoaded, loadTracing } from '../telemetry/trace-context.ts';
 import { isUuid, uuidV7 } from '../uuid.ts';
+import { headersMax } from './header-limits.ts';
 import { addTraceHeaders } from './trace-headers.ts';
 
 /** An event to emit. */
@@ -24,7 +25,10 @@ export interface OutboxEvent<Payload = unknown, Type extends string = string> {
   payload: Payload;
   /** The event's identity, a UUID. Default: a new time-ordered one. */
   id?: string;
-  /** Travels with the event. With an OpenTelemetry SDK, the context of the span `emit` is added as `traceparent`. */
+  /**
+   * Travels with the event: at most 128 names and 16,384 bytes. With an OpenTelemetry SDK, the context of the span `emit` is added as
+   * `traceparent`, unless there are 128 names already.
+   */
   headers?: Readonly<Record<string, string>>;
   /** Do not deliver before this time: at most 366 days ahead, by the database's clock. */
   availableAt?: Date;
@@ -80,8 +84,6 @@ const fields: ReadonlySet<string> = new Set<keyof OutboxEvent>([
 /** Two names share an index entry, and PostgreSQL's limit for one is 2,704 bytes. */
 const nameBytesMax = 1_000;
 const headersBytesMax = 16_384;
-/** Also in migrations/routines/check_event.sql. A name costs a relay ten times its text, and HTTP servers refuse more than about 100. */
-const headersMax = 128;
 /** Also in migrations/routines/check_event.sql, for `availableAt` and for SQL. */
 const delayMsMax = 366 * 24 * 3_600_000;
 /** Also in migrations/routines/check_event.sql. */

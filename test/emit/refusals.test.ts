@@ -295,6 +295,17 @@ describe('refusals', () => {
     expect(await written(database)).toEqual({ orders: 0, events: 1, queued: 1 });
   });
 
+  test('headers that only the database finds too large', async () => {
+    const event = orderCreated('1', { headers: { a: '\u0001'.repeat(16_000) } });
+    const refused = {
+      code: 'POSTCOMMIT_E_BAD_EVENT',
+      message: expect.stringContaining('headers of at most 128 names and 65536 bytes'),
+    };
+    await expect(inTransaction((tx) => plain.emit(tx, event))).rejects.toMatchObject(refused);
+    await expect(plain.transaction((_tx, emit) => emit(event))).rejects.toMatchObject(refused);
+    expect(await written(database)).toEqual(nothing);
+  });
+
   test('an outbox that was never migrated says which command to run', async () => {
     const missing = createOutbox<pg.PoolClient>({ db: fromPg(pool), schema: 'not_migrated', notify: false });
     const emitted = inTransaction((tx) => missing.emit(tx, orderCreated('1')));
