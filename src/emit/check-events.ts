@@ -6,6 +6,15 @@ import { toInsertable } from './event.ts';
 /** What `emit` is given: one event, or several. */
 export type GivenEvents = OutboxEvent | readonly OutboxEvent[];
 
+/** An event in another form. It is converted with the check, so what the conversion throws refuses it like any other mistake. */
+export class UnconvertedEvent {
+  readonly convert: () => OutboxEvent;
+
+  constructor(convert: () => OutboxEvent) {
+    this.convert = convert;
+  }
+}
+
 /** Each id is locked until the commit, and PostgreSQL's lock table is shared by all sessions. */
 const emitOnceMax = 1_000;
 
@@ -21,7 +30,9 @@ export async function checkEvents(given: GivenEvents, limits: EventLimits): Prom
 export function startCheck(given: GivenEvents, limits: EventLimits): CheckedEvents {
   const checked: (InsertableEvent | Promise<InsertableEvent>)[] = [];
   try {
-    for (const event of listOf(given)) checked.push(toInsertable(event, limits));
+    for (const event of listOf(given)) {
+      checked.push(toInsertable(event instanceof UnconvertedEvent ? event.convert() : event, limits));
+    }
   } catch (error) {
     for (const each of checked) if (each instanceof Promise) each.catch(() => {}); // The call rejects with this error.
     throw error;

@@ -47,6 +47,8 @@ class NotificationFailed extends OutboxEvent {
   }
 }
 
+const badEvent = { code: 'POSTCOMMIT_E_BAD_EVENT' };
+
 let database: TestDatabase;
 let outbox: Outbox<pg.PoolClient>;
 beforeAll(async () => {
@@ -212,6 +214,60 @@ describe('emit with events of classes', () => {
     const error = { code: 'POSTCOMMIT_E_BAD_EVENT', message: expect.stringContaining('takes a list of events') };
     await expect(refused).rejects.toMatchObject(error);
     await expect(new RecordingOutbox().emitMany(undefined, given as never)).rejects.toMatchObject(error);
+  });
+
+  describe('in outbox.transaction, an event that cannot be converted', () => {
+    class Broken extends OrderCreated {
+      override toPayload(): never {
+        throw new Error('no total yet');
+      }
+    }
+    const wrong: [string, unknown, object, object][] = [
+      ['half an aggregate', new OrderCreated('1'), { aggregateType: 'order', aggregateId: null }, badEvent],
+      ['a misspelt option', new OrderCreated('1'), { tenant: 'a' }, badEvent],
+      ['no aggregate', new OrderPaid(), {}, { code: 'POSTCOMMIT_E_EVENT_CLASS' }],
+      ['a toPayload that throws', new Broken('1'), {}, { message: 'no total yet' }],
+      ['one of a list', [new OrderCreated('1'), new OrderPaid()], {}, { code: 'POSTCOMMIT_E_EVENT_CLASS' }],
+    ];
+    const count = async () => (await database.query('select count(*)::int as n from postcommit.outbox_events'))[0].n;
+
+    it.each(wrong)('fails it although nothing awaits emit: %s', async (_name, event, options, error) => {
+      const before = await count();
+      const failing = outbox.transaction(async (_tx, emit) => {
+        await emit(new OrderCreated('1'));
+        // The promise that forEach() ignores is rejected if emit() throws, which ends a process.
+        [event].forEach(async (each) => void emit(each as never, options as never));
+      });
+      await expect(failing).rejects.toMatchObject(error);
+      expect(await count()).toBe(before);
+    });
+
+    it.each(wrong)('fails it although the error of emit is ignored: %s', async (_name, event, options, error) => {
+      const before = await count();
+      const failing = outbox.transaction(async (_tx, emit) => {
+        try {
+          await emit(event as never, options as never);
+        } catch {
+          // As code does for which the event is not important.
+        }
+      });
+      await expect(failing).rejects.toMatchObject(error);
+      expect(await count()).toBe(before);
+    });
+
+    it('rejects the promise of the form with statements', async () => {
+      const error = { code: 'POSTCOMMIT_E_EVENT_CLASS' };
+      for (const events of [new OrderPaid(), [new OrderPaid()]]) {
+        const failing = outbox.transaction([{ text: 'select 1' }], events as never);
+        await expect(failing).rejects.toMatchObject(error);
+      }
+    });
+
+    it('fails the batch of a statement', async () => {
+      const db = { ...fromPg(database.pool), statement: (event: Promise<unknown>) => event };
+      const batched = new Outbox<pg.PoolClient, Promise<unknown>>({ db }).statement(new OrderPaid() as never);
+      await expect(batched).rejects.toMatchObject({ code: 'POSTCOMMIT_E_EVENT_CLASS' });
+    });
   });
 
   it('refuses the pool', async () => {

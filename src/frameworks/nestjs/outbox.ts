@@ -1,4 +1,5 @@
 import type { Statement } from '../../database/executor.ts';
+import { UnconvertedEvent } from '../../emit/check-events.ts';
 import type { Emit, EmittedOnce } from '../../emit/emit-function.ts';
 import type { OutboxEvent as PlainEvent } from '../../emit/event.ts';
 import { Outbox as CoreOutbox } from '../../emit/outbox.ts';
@@ -73,7 +74,7 @@ export class Outbox<Tx = any, BatchStatement = any> extends CoreOutbox<Tx, Batch
   override statement(event: Event, options?: EmitOptions): BatchStatement;
   override statement(event: OutboxEvent, options: EmitOptionsWithAggregate): BatchStatement;
   override statement(event: unknown, options?: EmitOptions): BatchStatement {
-    return super.statement(toPlainEvent(event, options));
+    return super.statement(unconverted(event, options));
   }
 
   override transaction<T>(
@@ -88,8 +89,7 @@ export class Outbox<Tx = any, BatchStatement = any> extends CoreOutbox<Tx, Batch
   ): Promise<string[]>;
   override transaction(given: unknown, second?: unknown, options?: TransactionOptions): Promise<never> {
     if (typeof given !== 'function') {
-      const events = Array.isArray(second) ? toPlainEvents(second, {}) : toPlainEvent(second);
-      return super.transaction(given as readonly Statement[], events as PlainEvent, options) as Promise<never>;
+      return super.transaction(given as readonly Statement[], unconverted(second), options) as Promise<never>;
     }
     const work = (tx: Tx, emit: Emit) => given(tx, takingClasses(emit)) as Promise<never>;
     return super.transaction(work, second as TransactionOptions);
@@ -103,13 +103,15 @@ export function toPlainEvents(entries: readonly unknown[], options: EmitOptions)
       'emitMany() takes a list of events. For a single one, call emit().',
     );
   }
-  return entries.map((entry) => {
-    if (!isEntry(entry)) return toPlainEvent(entry, options);
-    // A misspelt name would silently mean no options.
-    const unknown = unknownOption(entry, ['event', 'options'], 'An entry of emitMany()');
-    if (unknown !== undefined) throw new PostcommitError('POSTCOMMIT_E_BAD_EVENT', unknown);
-    return toPlainEvent(entry.event, { ...options, ...entry.options });
-  });
+  return entries.map((entry) => entryToPlainEvent(entry, options));
+}
+
+function entryToPlainEvent(entry: unknown, options: EmitOptions): PlainEvent {
+  if (!isEntry(entry)) return toPlainEvent(entry, options);
+  // A misspelt name would silently mean no options.
+  const unknown = unknownOption(entry, ['event', 'options'], 'An entry of emitMany()');
+  if (unknown !== undefined) throw new PostcommitError('POSTCOMMIT_E_BAD_EVENT', unknown);
+  return toPlainEvent(entry.event, { ...options, ...entry.options });
 }
 
 /** The form `{ event, options }`. An event of a class may have a property `event` of its own. */
@@ -118,8 +120,13 @@ function isEntry(given: unknown): given is { event: unknown; options?: EmitOptio
 }
 
 function takingClasses(emit: Emit): EmitInTransaction {
-  return ((given: unknown, options?: EmitOptions) =>
-    Array.isArray(given)
-      ? emit(toPlainEvents(given, options ?? {}))
-      : emit(toPlainEvent(given, options))) as EmitInTransaction;
+  return ((given: unknown, options?: EmitOptions) => emit(unconverted(given, options))) as EmitInTransaction;
+}
+
+/** One event, or a list. The outbox converts them, because its transaction must fail with an event that cannot be converted. */
+function unconverted(given: unknown, options: EmitOptions = {}): PlainEvent {
+  const events = Array.isArray(given)
+    ? given.map((entry) => new UnconvertedEvent(() => entryToPlainEvent(entry, options)))
+    : new UnconvertedEvent(() => toPlainEvent(given, options));
+  return events as unknown as PlainEvent;
 }
