@@ -23,7 +23,7 @@ export const errorCodes = {
   POSTCOMMIT_E_DUPLICATE_CONSUMER:
     "This inbox already has a consumer with this name. Two consumers with one name would skip each other's events. Give each a name of its own, or share one consumer.",
   POSTCOMMIT_E_WORK_TIMEOUT:
-    'The work of onceOutside(), or the handler of a consumer, took longer than timeoutMs. Its signal is aborted and the event is not recorded, so a redelivery repeats the work. Increase timeoutMs, or make the work faster.',
+    'The work of onceOutside(), or the handler of a consumer with the schema of its event, took longer than timeoutMs. Its signal is aborted and the event is not recorded, so a redelivery repeats the work. Increase timeoutMs, or make the work faster.',
   POSTCOMMIT_E_BAD_MESSAGE:
     'The message is not an event that a consumer can read, and retrying does not help. It is handed over as a dead letter. Check what publishes to this topic or queue.',
   POSTCOMMIT_E_ENVELOPE_VERSION:

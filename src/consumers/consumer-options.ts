@@ -32,9 +32,9 @@ export interface CommonConsumerOptions {
   /** How many events are processed at once, from 1 to 10,000. Events of one key are processed one after the other. Default 16. */
   inFlightMax?: number;
   /**
-   * Milliseconds for one call of the handler, from 1 to 3,600,000. Then `ctx.signal` is aborted and the attempt has failed. With
-   * `transactional` the attempt ends when the handler returns, because its transaction must not be used by another one before.
-   * Default 30,000; for webhooks 8,000.
+   * Milliseconds for one call of the handler, with an asynchronous schema of `events` before it, from 1 to 3,600,000. Then `ctx.signal`
+   * is aborted and the attempt has failed. With `transactional` the attempt ends when the handler returns, because its transaction must
+   * not be used by another one before. Default 30,000; for webhooks 8,000.
    */
   timeoutMs?: number;
   /**

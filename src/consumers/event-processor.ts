@@ -7,7 +7,7 @@ import { retryDelayMs } from '../relay/event/retry-policy.ts';
 import { inRemoteSpan, type MessagingOperation } from '../telemetry/spans.ts';
 import type { ReceivedEvent } from '../wire/received-event.ts';
 import type { ResolvedConsumerOptions, TransactionalConsumerContext } from './consumer-options.ts';
-import { readNewest } from './newest-event.ts';
+import { readNewest, readWithin } from './newest-event.ts';
 
 /**
  * What became of an event. `failed`: its attempts are used up. `rejected`: retrying cannot help. `released`: it was not processed, or
@@ -67,18 +67,13 @@ export class EventProcessor {
 
   async process(event: ReceivedEvent, origin: MessageOrigin, signals: ProcessorSignals): Promise<Processed> {
     let outages = 0;
-    let newest: ReceivedEvent | undefined;
+    let reading: Promise<ReceivedEvent | undefined> | undefined;
     for (let attempt = 1; ; ) {
       if (signals.ending.aborted) return released;
-      let result: Processed;
-      try {
-        // Read once: an upcast may change what it is given.
-        newest ??= await readNewest(event, this.#options.events, this.#options.unknownVersions);
-        if (newest === undefined) return { kind: 'skipped', attempts: 0 };
-        result = await this.#try(newest, origin, attempt, signals);
-      } catch (error) {
-        result = { kind: this.#waitsForCatalogue(error) ? 'unavailable' : 'rejected', error, attempts: 0 };
-      }
+      // Read once: an upcast may change what it is given.
+      reading ??= readNewest(event, this.#options.events, this.#options.unknownVersions);
+      const work = this.#try(event, reading, { origin, attempt }, signals);
+      const result = await untilAbandoned(work, signals.abandoned);
       // Neither a stop nor an outage ends a row of losses.
       if (result.kind !== 'released' && result.kind !== 'unavailable') this.#losses.forget(event.id);
       if (!('error' in result)) return result;
@@ -104,23 +99,39 @@ export class EventProcessor {
     }
   }
 
-  #waitsForCatalogue(error: unknown): boolean {
-    const isUnknown = error instanceof PostcommitError && error.code === 'POSTCOMMIT_E_UNKNOWN_VERSION';
-    return isUnknown && this.#options.unknownVersions === 'retry';
+  /** One attempt: the schema, then the handler. Never rejects. */
+  async #try(
+    { type }: ReceivedEvent,
+    reading: Promise<ReceivedEvent | undefined>,
+    { origin, attempt }: { origin: MessageOrigin; attempt: number },
+    { ending, abandoned }: ProcessorSignals,
+  ): Promise<Processed> {
+    const { timeoutMs } = this.#options;
+    const startedAt = performance.now();
+    let event: ReceivedEvent | undefined;
+    try {
+      event = await readWithin(timeoutMs, reading, type);
+    } catch (error) {
+      return this.#unread(error, attempt);
+    }
+    if (event === undefined) return { kind: 'skipped', attempts: 0 };
+    // An asynchronous schema may have taken until after the end.
+    if (ending.aborted) return released;
+    const remainingMs = Math.max(1, Math.ceil(timeoutMs - (performance.now() - startedAt)));
+    const call = new HandlerCall(this.#options, { event, origin, attempt, remainingMs }, abandoned);
+    try {
+      const isDuplicate = await call.run();
+      return { kind: isDuplicate ? 'duplicate' : 'processed', attempts: attempt };
+    } catch (error) {
+      return failureOf(error, call, attempt);
+    }
   }
 
-  async #try(
-    event: ReceivedEvent,
-    origin: MessageOrigin,
-    attempt: number,
-    signals: ProcessorSignals,
-  ): Promise<Processed> {
-    const call = new HandlerCall(this.#options, { event, origin, attempt }, signals.abandoned);
-    const failure = (error: unknown): Processed => failureOf(error, call, attempt);
-    const work = call
-      .run()
-      .then((duplicate): Processed => ({ kind: duplicate ? 'duplicate' : 'processed', attempts: attempt }), failure);
-    return untilAbandoned(work, signals.abandoned);
+  #unread(error: unknown, attempt: number): Processed {
+    const code = error instanceof PostcommitError ? error.code : undefined;
+    if (code === 'POSTCOMMIT_E_WORK_TIMEOUT') return { kind: 'failed', error, attempts: attempt };
+    const waitsForCatalogue = code === 'POSTCOMMIT_E_UNKNOWN_VERSION' && this.#options.unknownVersions === 'retry';
+    return { kind: waitsForCatalogue ? 'unavailable' : 'rejected', error, attempts: 0 };
   }
 }
 
@@ -132,6 +143,8 @@ class HandlerCall {
   readonly #event: ReceivedEvent;
   readonly #origin: MessageOrigin;
   readonly #attempt: number;
+  /** What the schema has left of `timeoutMs`. */
+  readonly #remainingMs: number;
   readonly #abandoned: AbortSignal;
   isCalled = false;
   /** What the handler threw, as opposed to the inbox around it. */
@@ -139,13 +152,14 @@ class HandlerCall {
 
   constructor(
     options: ResolvedConsumerOptions,
-    { event, origin, attempt }: { event: ReceivedEvent; origin: MessageOrigin; attempt: number },
+    given: { event: ReceivedEvent; origin: MessageOrigin; attempt: number; remainingMs: number },
     abandoned: AbortSignal,
   ) {
     this.#options = options;
-    this.#event = event;
-    this.#origin = origin;
-    this.#attempt = attempt;
+    this.#event = given.event;
+    this.#origin = given.origin;
+    this.#attempt = given.attempt;
+    this.#remainingMs = given.remainingMs;
     this.#abandoned = abandoned;
   }
 
@@ -189,7 +203,7 @@ class HandlerCall {
       const error = new PostcommitError('POSTCOMMIT_E_WORK_TIMEOUT', `timeoutMs is ${timeoutMs}.`);
       controller.abort(error);
       if (endsInTime) overdue(error);
-    }, timeoutMs);
+    }, this.#remainingMs);
     try {
       const context = { signal: controller.signal, attempt: this.#attempt, ...(tx !== undefined && { tx }) };
       const call = this.#options.handle as (event: ReceivedEvent, context: unknown) => unknown;

@@ -1,6 +1,7 @@
 import type { EventCatalogue, EventTypeOf, PayloadOutput, SchemaOf } from '../catalogue/catalogue.ts';
 import { findDefinition } from '../catalogue/catalogue.ts';
 import { readEvent, type UnknownVersions } from '../catalogue/upcast.ts';
+import { PostcommitError } from '../errors.ts';
 import type { ReceivedEvent } from '../wire/received-event.ts';
 
 /** The event that a consumer with this catalogue gets: compare `event.type`. Without a catalogue: any event. */
@@ -24,4 +25,21 @@ export async function readNewest(
   const stored = { type: event.type, version: event.schemaVersion, payload: event.payload };
   const { payload, version } = await readEvent(events, stored, unknownVersions);
   return { ...event, payload, schemaVersion: version };
+}
+
+/** Resolves like `reading`, or fails when the schema of the type, if it is asynchronous, has not settled after `timeoutMs`. */
+export async function readWithin<T>(timeoutMs: number, reading: Promise<T>, type: string): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => {
+      const detail = `timeoutMs is ${timeoutMs}, and the schema of ${type} has not settled.`;
+      reject(new PostcommitError('POSTCOMMIT_E_WORK_TIMEOUT', detail));
+    }, timeoutMs);
+    timer.unref(); // A consumer that has stopped does not wait for the schema.
+  });
+  try {
+    return await Promise.race([reading, late]);
+  } finally {
+    clearTimeout(timer);
+  }
 }
