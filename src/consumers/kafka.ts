@@ -195,6 +195,8 @@ class KafkaSource implements MessageSource {
     }
     let isStarting = true;
     let failure: Error | undefined;
+    // To the run before, which has crashed.
+    this.#stopListening();
     this.#stopListening = consumer.on(consumer.events.CRASH, ({ payload: { error, restart } }) => {
       if (restart) this.#intake.disconnected(error);
       else if (isStarting) failure = error;
