@@ -1,6 +1,7 @@
 import type { EventCatalogue } from '../catalogue/catalogue.ts';
 import { PostcommitError } from '../errors.ts';
 import { isIdempotentKafkajs } from '../publishers/idempotent-producer.ts';
+import { errorText } from '../telemetry/error-text.ts';
 import { type ConsumerOptions, readConsumerOptions, resolveConsumerOptions } from './consumer-options.ts';
 import { EventConsumer, type MessageSource } from './event-consumer.ts';
 import { type DeadLetterReason, Intake, quietController } from './intake.ts';
@@ -173,10 +174,16 @@ interface ResolvedKafka extends Pick<KafkaOnly, 'deadLetter'> {
   readonly partitionsInFlightMax: number;
 }
 
+/** Remove the listeners to clients. A listener outlives a stop, until its client is started again, by this consumer or another one. */
+const listening = new WeakMap<KafkaConsumerClient, () => void>();
+
 class KafkaSource implements MessageSource {
   readonly #intake: Intake;
   readonly #options: ResolvedKafka;
-  #stopListening = () => {};
+  /** Whether stop() has disconnected the client. */
+  #isStopped = false;
+  /** Settles when the client has ended what it began after a stop. */
+  #ending: Promise<unknown> = Promise.resolve();
 
   constructor(intake: Intake, options: ResolvedKafka) {
     this.#intake = intake;
@@ -193,28 +200,32 @@ class KafkaSource implements MessageSource {
     if (consumer === undefined) {
       throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', 'consumeKafka(): start() needs the option consumer.');
     }
+    await this.#ending;
+    this.#isStopped = false;
     let isStarting = true;
     let failure: Error | undefined;
-    // To the run before, which has crashed.
-    this.#stopListening();
-    this.#stopListening = consumer.on(consumer.events.CRASH, ({ payload: { error, restart } }) => {
-      if (restart) this.#intake.disconnected(error);
+    listening.get(consumer)?.();
+    const stopListening = consumer.on(consumer.events.CRASH, ({ payload: { error, restart } }) => {
+      if (this.#intake.stopping.aborted) {
+        if (restart) this.#endRestart(consumer);
+      } else if (restart) this.#intake.disconnected(error);
       else if (isStarting) failure = error;
       else crashed(error);
     });
+    listening.set(consumer, stopListening);
     try {
       await consumer.connect();
       await consumer.subscribe({ topics, ...(fromBeginning !== undefined && { fromBeginning }) });
       await consumer.run({
         eachBatchAutoResolve: false,
         partitionsConsumedConcurrently: partitionsInFlightMax,
-        eachBatch: (payload) => this.eachBatch(payload),
+        eachBatch: (payload) => this.#eachBatchOfRun(payload),
       });
       // run() resolves all the same when it could not join the group.
       if (failure !== undefined) throw failure;
       isStarting = false;
     } catch (error) {
-      this.#stopListening();
+      stopListening();
       await consumer.disconnect().catch(() => {});
       throw error;
     }
@@ -222,9 +233,29 @@ class KafkaSource implements MessageSource {
 
   /** The client waits for batches in progress, commits their offsets and leaves the group. */
   async stop(): Promise<void> {
-    this.#stopListening();
-    await this.#options.consumer?.disconnect();
+    try {
+      await this.#options.consumer?.disconnect();
+    } finally {
+      this.#isStopped = true;
+    }
     await this.#intake.idle();
+  }
+
+  /**
+   * kafkajs restarts by a timer, which it sets right after this event, when it has left the group. Leaving takes until requestTimeout if
+   * the broker does not answer, and a stop in the meantime has disconnected too early to clear the timer.
+   */
+  #endRestart(consumer: KafkaConsumerClient): void {
+    this.#ending = Promise.resolve()
+      .then(() => consumer.disconnect())
+      .catch((error) => this.#intake.warn('stopping failed', { error: errorText(error) }));
+  }
+
+  /** What kafkajs was starting during a stop may have escaped its disconnect(). It ends with an error that it does not retry. */
+  async #eachBatchOfRun(payload: KafkaBatchPayload): Promise<void> {
+    const final = { retriable: false };
+    if (this.#isStopped) throw Object.assign(new PostcommitError('POSTCOMMIT_E_CONSUMER_STOPPING'), final);
+    await this.eachBatch(payload);
   }
 
   eachBatch(payload: KafkaBatchPayload): Promise<void> {

@@ -136,19 +136,26 @@ test('an idempotent producer of kafkajs, which loses dead letters after a failur
 });
 
 describe('when the client of Kafka fails', () => {
-  /** A client whose connections a test can break and refuse. */
+  /** A client whose connections a test can break, refuse and keep from receiving. */
   function createClient(config: Omit<ConsumerConfig, 'groupId'> = {}) {
     const open = new Set<Socket>();
+    const lines: string[] = [];
     let isDown = false;
+    let isSilent = false;
     const client = new Kafka({
       brokers: [server.url],
-      logLevel: logLevel.NOTHING,
+      logLevel: logLevel.INFO,
+      logCreator:
+        () =>
+        ({ log: { message } }) =>
+          void lines.push(message),
       // kafkajs notices a broken connection with its next request.
       requestTimeout: 2_000,
       retry: { retries: 1, initialRetryTime: 50 },
       socketFactory({ host, port, onConnect }) {
         // No server listens on port 1.
         const socket = connect({ host, port: isDown ? 1 : port }, onConnect);
+        if (isSilent) socket.pause();
         open.add(socket);
         socket.once('close', () => open.delete(socket));
         return socket;
@@ -161,9 +168,17 @@ describe('when the client of Kafka fails', () => {
         isDown = true;
         for (const socket of open) socket.destroy(new Error('cut'));
       },
+      /** The broker seems to answer nothing, and no connection ends. */
+      fallSilent() {
+        isSilent = true;
+        for (const socket of open) socket.pause();
+      },
       recover() {
         isDown = false;
+        isSilent = false;
+        for (const socket of open) socket.resume();
       },
+      lines,
     };
   }
 
@@ -227,5 +242,29 @@ describe('when the client of Kafka fails', () => {
     const { key, body, headers } = envelopeOf('a', 0);
     await producer.send({ topic, messages: [{ key, value: body as string, headers }] });
     await until(() => consumer.stats().processed === 1, { what: 'it is processed', timeoutMs: 30_000 });
+  });
+
+  test('stop while the client handles a crash leaves nothing behind that restarts', async () => {
+    const topic = await kafkaReader(() => server.url).createTopic({}, 1);
+    const client = createClient();
+    const consumer = consume(client, topic);
+    const logged = (text: string) =>
+      until(() => client.lines.some((line) => line.startsWith(text)), {
+        what: `the client has logged "${text}"`,
+        timeoutMs: 30_000,
+      });
+    await consumer.start();
+    await logged('Consumer has joined the group');
+    client.lines.length = 0;
+    client.fallSilent();
+    await logged('Crash: ');
+    // It leaves the group, for which the broker has requestTimeout, and sets the timer of its restart after that.
+    await within(consumer.stop(), { what: 'it has stopped', timeoutMs: 30_000 });
+    await logged('Restarting the consumer');
+    const restarting = client.lines.findIndex((line) => line.startsWith('Restarting the consumer'));
+    const next = await until(() => client.lines[restarting + 1], { what: 'the client has restarted, or ended' });
+    expect(next).toBe('Stopped');
+    client.recover();
+    await until(() => client.connections() === 0, { what: 'its connections are closed' });
   });
 });
