@@ -98,6 +98,10 @@ create index outbox_queue_due_idx on :"schema".outbox_queue (queue, available_at
 -- Suspects: events that two or more relays had claimed when they ended, see claim_many. Almost always empty.
 create index outbox_queue_suspect_idx on :"schema".outbox_queue (queue, takeovers, seq) where takeovers > 1;
 create index outbox_queue_key_idx on :"schema".outbox_queue (key, seq) where key is not null;
+-- Parked events, and the blocking dead letters that they wait for: a key's first entry tells whether an event of it is parked, and
+-- its first one with `blocking` where its dead letter is, however many events wait. See unpark(). COALESCE in the condition, and in
+-- the statements, keeps the planner from using the index above instead, which it would read from end to end.
+create index outbox_queue_parked_idx on :"schema".outbox_queue (key, blocking, seq) where coalesce(available_at, '-infinity') = 'infinity';
 -- Few rows owe targets. For `forget`, and for finding events whose handler no relay has.
 create index outbox_queue_owed_idx on :"schema".outbox_queue (seq) where owed is not null;
 

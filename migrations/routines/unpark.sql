@@ -7,7 +7,8 @@
 -- them in the same order. See src/outbox/delivering/unpark.ts for why no event stays parked forever.
 --
 -- COALESCE around the time keeps the planner from using the index on it: with statistics of a queue in which nothing waits,
--- that index looks better than the one on the key, and every waiting row would be read for each key.
+-- that index looks better than the one on the key, and every waiting row would be read for each key. The condition with it is that
+-- of outbox_queue_parked_idx.
 create or replace function :"schema".unpark(keys bigint[], after bigint, rows_max integer) returns jsonb
 language plpgsql set search_path = pg_catalog, pg_temp set row_security = off set lock_timeout = '7s'
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
@@ -27,8 +28,8 @@ begin
   ), parked as materialized (
     select line.key, q.seq from line cross join lateral (
       select q.seq from :"schema".outbox_queue q
-       where q.key = line.key and q.seq > line.after and (line.before is null or q.seq < line.before)
-         and coalesce(q.available_at, '-infinity') = 'infinity' and not q.blocking
+       where q.key = line.key and not q.blocking and q.seq > line.after and (line.before is null or q.seq < line.before)
+         and coalesce(q.available_at, '-infinity') = 'infinity'
        order by q.seq limit rows_max for update
     ) q
      limit rows_max

@@ -3,9 +3,11 @@ import type { DestinationSet } from './deliver/destinations/destination-set.ts';
 import type { QueueLanes } from './lane/queue-lanes.ts';
 import type { Lease } from './lease/lease.ts';
 import type { Maintenance } from './maintenance/maintenance.ts';
+import type { ParkedEventSweeper } from './maintenance/parked-event-sweeper.ts';
 import { withTimeout } from './service/timeout.ts';
 
 export interface RunToEndOptions {
+  sweeper: Pick<ParkedEventSweeper, 'once'>;
   lanes: Pick<QueueLanes, 'claimOnce' | 'isEmpty' | 'onEmpty'>;
   lease: Pick<Lease, 'valid'>;
   leaseMs: number;
@@ -21,9 +23,10 @@ const claimPauseMsMax = 50;
  * longer than a lease: fail fast, because the caller is waiting.
  */
 export async function runToEnd(options: RunToEndOptions): Promise<boolean> {
-  const { lanes, lease, destinations, maintenance, isStopping } = options;
+  const { sweeper, lanes, lease, destinations, maintenance, isStopping } = options;
   let complete = false;
   try {
+    await sweeper.once();
     while (!complete && !isStopping()) {
       await whenLeased(options);
       const unshelved = await destinations.refresh();

@@ -298,7 +298,6 @@ export class RelaySession implements Service {
       await requireSequence(control, schema);
       await requireStorable(control, storedNames(this.#options));
       await this.#lease.start();
-      await this.#sweeper.start();
       await this.#cancels.start();
       await this.#destinations.start();
       if (this.#scheduler) await warnIfItCannotEmit(control, schema, this.#options.logger);
@@ -319,6 +318,7 @@ export class RelaySession implements Service {
 
   /** Delivers events from now on. */
   async run(): Promise<void> {
+    await this.#sweeper.start();
     await this.#refresher.start();
     await this.#lanes.start();
     await this.#maintenance?.start();
@@ -330,6 +330,7 @@ export class RelaySession implements Service {
   async runToEnd(): Promise<boolean> {
     await this.#scheduler?.once();
     return runToEnd({
+      sweeper: this.#sweeper,
       lanes: this.#lanes,
       lease: this.#lease,
       leaseMs: this.#options.leaseMs,

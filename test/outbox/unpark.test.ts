@@ -1,5 +1,6 @@
 import type pg from 'pg';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { createRelay } from '../../src/index.ts';
 import { defer } from '../../src/outbox/delivering/defer.ts';
 import { unpark } from '../../src/outbox/delivering/unpark.ts';
 import { discard } from '../../src/outbox/operating/discard.ts';
@@ -125,6 +126,19 @@ describe('events parked behind a held one', () => {
       expect(scene.delivered).toEqual(expected);
     },
   );
+
+  test('are unparked by runOnce when an operator was killed before it could', async () => {
+    const { held, parked, ready } = await line({ withParked: true });
+    const selection = { seqs: [await scene.seqOf(held)] };
+    await discard(scene.db.pool, 'postcommit', selection, { after: '0', limit: 1 });
+    const delivered: string[] = [];
+    const relay = createRelay({
+      connectionString: scene.db.url,
+      handlers: { 'order.created': { work: ({ id }) => void delivered.push(id) } },
+    });
+    expect(await relay.runOnce()).toMatchObject({ delivered: 2, complete: true });
+    expect(delivered).toEqual([parked, ready]);
+  });
 
   test('stay parked when another held one is still before them', async () => {
     const { held, parked } = await line({ withParked: true });

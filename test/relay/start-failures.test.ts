@@ -115,7 +115,6 @@ describe('a connection that breaks while the relay starts', () => {
     ['LISTEN', statement.listen],
     ['register', statement.register],
     ['look for dead ones', /ended_as = 'lost'/],
-    ['wake what was left parked', /with parked as/],
   ];
 
   async function failAt(scenario: RelayScenario, text: RegExp, side: 'holdRequest' | 'holdAnswer'): Promise<Relay> {
@@ -149,4 +148,16 @@ describe('a connection that breaks while the relay starts', () => {
       }
     })(),
   );
+
+  test('during the first search for parked events does not fail the start', () =>
+    withScenario(async (scenario) => {
+      const proxy = await scenario.proxy();
+      const search = proxy.holdRequest({ text: /= 'infinity'/ });
+      const relay = await scenario.relay('one', { connectionString: proxy.url(scenario.db.url) });
+      await within(search.caught, { what: 'the search is under way' });
+      search.cut();
+      await scenario.emit([{ aggregateId: 'a' }]);
+      await scenario.drained();
+      expect(relay.stats()).toMatchObject({ state: 'running', delivered: 1 });
+    })());
 });

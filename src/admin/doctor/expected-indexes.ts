@@ -64,6 +64,14 @@ export const expectedIndexes: readonly ExpectedIndex[] = [
   },
   {
     table: 'outbox_queue',
+    definition:
+      "btree (key, blocking, seq) WHERE (COALESCE(available_at, '-infinity'::timestamp with time zone) = 'infinity'::timestamp with time zone)",
+    missing: 'warning',
+    consequence:
+      'Every relay looks for parked events once a minute, and reads all events that wait behind a dead letter.',
+  },
+  {
+    table: 'outbox_queue',
     definition: 'btree (seq) WHERE (owed IS NOT NULL)',
     missing: 'note',
     consequence: '`postcommit status`, `doctor` and `forget` read the whole queue.',

@@ -29,11 +29,14 @@ export class ParkedEventSweeper implements Service {
     this.#options = options;
   }
 
-  /** The first sweep: not only with a beat, because a relay that runs once may end before that. */
+  /** The first sweep begins. It is not awaited: a relay delivers meanwhile, and also when the sweep fails. */
   async start(): Promise<void> {
-    if (this.#stopped) return;
+    if (!this.#stopped) this.#sweepInBackground();
+  }
+
+  /** One sweep, for a relay that is only ever run once: it may end before a beat. */
+  async once(): Promise<void> {
     await unpark(this.#options.db, this.#options.schema);
-    this.#schedule();
   }
 
   async stop(): Promise<void> {
@@ -42,9 +45,12 @@ export class ParkedEventSweeper implements Service {
 
   /** Sweeps if it is time, in the background: the other periodic work of the relay (`Lease.onBeat`) must not wait. */
   beat(): void {
-    if (this.#stopped || performance.now() < this.#nextAt) return;
+    if (!this.#stopped && performance.now() >= this.#nextAt) this.#sweepInBackground();
+  }
+
+  #sweepInBackground(): void {
     this.#nextAt = Number.POSITIVE_INFINITY; // One at a time.
-    const { db, schema, logger, onUnparked } = this.#options;
+    const { db, schema, leaseMs, logger, onUnparked } = this.#options;
     unpark(db, schema)
       .then((count) => count > 0 && onUnparked())
       .catch((error) => {
@@ -53,10 +59,8 @@ export class ParkedEventSweeper implements Service {
           logger.warn({ err: String(error), suppressed }, 'cannot look for parked events, retrying'),
         );
       })
-      .finally(() => this.#schedule());
-  }
-
-  #schedule(): void {
-    this.#nextAt = performance.now() + sweepEveryMs(this.#options.leaseMs);
+      .finally(() => {
+        this.#nextAt = performance.now() + sweepEveryMs(leaseMs);
+      });
   }
 }
