@@ -3,6 +3,9 @@
 --
 -- A delivery record never spans two partitions of the log (10^12 seqs each), so that both can be dropped together.
 --
+-- Rows are locked in order of seq, as cancel_events() locks them: else each could wait for a row that the other has. Several groups
+-- need a statement of its own for that. A deletion locks its rows in that order anyway, which spares one group that statement.
+--
 -- The settings are those of claim_many(), for the same reasons.
 create or replace function :"schema".settle(relay bigint, seqs bigint[], group_sizes integer[], group_targets jsonb)
 returns bigint[]
@@ -18,6 +21,10 @@ declare
   first integer := 1;
   size integer;
 begin
+  if cardinality(group_sizes) > 1 then
+    perform from :"schema".outbox_queue q
+      where q.seq = any (seqs) and q.claimed_by = settle.relay order by q.seq for update;
+  end if;
   for g in 1 .. cardinality(group_sizes) loop
     size := group_sizes[g];
     group_seqs := seqs[first : first + size - 1];

@@ -110,6 +110,7 @@ export const roleRights: Readonly<Record<OutboxRole, RoleRights>> = {
       'settle',
       'settle_in_transaction',
       'fail',
+      'fail_and_settle',
       'begin_trial',
       'hold_relay_lock',
       'probe_relays',

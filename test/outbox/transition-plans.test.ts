@@ -29,6 +29,20 @@ describe.each(postgresVersions)('transitions on PostgreSQL %i read what they cha
   // Each with what it may meet: rows of the queue that are ready, waiting, parked or claimed.
   const calls: [name: string, state: string, text: string, values: () => unknown[], changes: number][] = [
     ['settle', 'claimed_by = $1', 'settle($1, $2, $3, $4)', () => [token, seqs, [10], '[["t"]]'], 10],
+    [
+      'settle: two target lists',
+      'claimed_by = $1',
+      'settle($1, $2, $3, $4)',
+      () => [token, seqs, [5, 5], '[["t"], ["u"]]'],
+      10,
+    ],
+    [
+      'fail_and_settle',
+      'claimed_by = $1',
+      'fail_and_settle($1, $2, $3, $4, $5)',
+      () => [token, failure('retry'), ['6000', '6001'], [1, 1], '[["t"], ["u"]]'],
+      12,
+    ],
     ...['retry', 'release', 'shelve', 'dead_letter', 'block'].map((transition): (typeof calls)[number] => [
       `fail: ${transition}`,
       'claimed_by = $1',

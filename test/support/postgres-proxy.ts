@@ -331,8 +331,8 @@ function messageLength(buffer: Buffer, typeBytes: number): number | undefined {
 /** How to recognise the relay's statements. */
 export const statement = {
   claim: /\.claim_(?:next|many)\(/,
-  settle: /\.settle\(/,
-  fail: /\.fail\(\$1/,
+  settle: /\.(?:fail_and_)?settle\(/,
+  fail: /\.fail(?:_and_settle)?\(\$1/,
   register: /insert into \S+outbox_relays/,
   renew: /set heartbeat_at/,
   end: /ended_as = 'stopped'/,

@@ -1,12 +1,15 @@
 import type { ArrayQuery } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 import type { Settlement } from './settle.ts';
-import { settleCall, settleValues } from './settle.ts';
+import { settleValues } from './settle.ts';
 
 /** See migrations/routines/fail.sql for the contract and the rationale. */
-const failCall = (s: string): string => `${s}.fail($1::bigint, $2::jsonb)`;
+export const failSql = perSchema((s) => `select ${s}.fail($1::bigint, $2::jsonb)`);
 
-export const failSql = perSchema((s) => `select ${failCall(s)}`);
+/** See migrations/routines/fail_and_settle.sql for the contract and the rationale. */
+export const failAndSettleSql = perSchema(
+  (s) => `select ${s}.fail_and_settle($1::bigint, $2::jsonb, $3::bigint[], $4::integer[], $5::jsonb)`,
+);
 
 /** The error of one target. The caller has truncated the texts and removed NUL. */
 export interface TargetError {
@@ -61,8 +64,6 @@ interface Owing {
 export const deadReasons = ['exhausted', 'rejected', 'no_handler', 'crashed', 'forgotten', 'cancelled'] as const;
 export type DeadReason = (typeof deadReasons)[number];
 
-export const failAndSettleSql = perSchema((s) => `select ${failCall(s)}, ${settleCall(s, 3)}`);
-
 /**
  * Records the transitions of undelivered events, for the relay that claimed them, and settles the events of `settled` in the
  * same statement: after a crash between two statements, a failed event would be queued behind a later one of its key that is
@@ -92,5 +93,5 @@ export async function fail(
   const { rows } = await (settled.length === 0
     ? query(failSql(schema), values)
     : query(failAndSettleSql(schema), [...values, ...settleValues(settled)]));
-  return (rows[0] as string[][]).flat();
+  return rows[0]?.[0] as string[];
 }

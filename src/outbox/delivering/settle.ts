@@ -1,11 +1,8 @@
 import type { ArrayQuery } from '../../database/executor.ts';
 import { perSchema } from '../../database/identifier.ts';
 
-/** The call of migrations/routines/settle.sql, with `settleValues` as the parameters from number `from` on. */
-export const settleCall = (s: string, from: number): string =>
-  `${s}.settle($1::bigint, $${from}::bigint[], $${from + 1}::integer[], $${from + 2}::jsonb)`;
-
-export const settleSql = perSchema((s) => `select ${settleCall(s, 2)}`);
+/** See migrations/routines/settle.sql for the contract and the rationale. */
+export const settleSql = perSchema((s) => `select ${s}.settle($1::bigint, $2::bigint[], $3::integer[], $4::jsonb)`);
 
 export interface Settlement {
   seq: string;
@@ -27,7 +24,7 @@ export async function settle(
   return rows[0]?.[0] as string[];
 }
 
-/** Groups the events by their targets. */
+/** The last parameters of `settle` and `fail_and_settle`: the events, grouped by their targets. */
 export function settleValues(settled: readonly Settlement[]): unknown[] {
   const groups = new Map<string, string[]>();
   for (const { seq, targets } of settled) {
