@@ -1,5 +1,11 @@
 import { describe, expect, test } from 'vitest';
+import { resolveConnection } from '../../src/database/connection-options.ts';
 import { createOutbox, fromPg, type Schedules } from '../../src/index.ts';
+import { registerRelay } from '../../src/outbox/delivering/register-relay.ts';
+import { resolveSchedules } from '../../src/relay/schedules/schedule-options.ts';
+import { Scheduler } from '../../src/relay/schedules/scheduler.ts';
+import { Lifecycle } from '../../src/relay/telemetry/lifecycle.ts';
+import { silentLogger } from '../../src/telemetry/logging.ts';
 import { createDatabaseWithClock } from '../support/database-clock.ts';
 import { RelayScenario, withScenario } from '../support/relay-scenario.ts';
 import { nextEvent, until } from '../support/wait.ts';
@@ -259,6 +265,58 @@ describe('a relay with schedules', () => {
       );
       expect((info.nextTickAt as Date).toISOString()).toMatch(/-01-01T04:00:00.000Z$/);
       expect(await ticks(scenario)).toEqual([]);
+    }),
+  );
+
+  test(
+    'with a new expression has it in force soon after the last relay with the old one has stopped',
+    withScenario(async (scenario) => {
+      const { schedules } = adminOf(scenario);
+      const first = await scenario.relay('first', { ...options, schedules: daily });
+      await known(scenario);
+      const hourly = { daily: { cron: '0 * * * *', timeZone: 'Europe/Berlin', event } };
+      await scenario.relay('second', { ...options, schedules: hourly });
+      await until(async () => (await schedules.list())[0]?.declarations.length === 2, { what: 'both declare it' });
+      expect(await schedules.list()).toMatchObject([{ cron: '0 3 * * *' }]);
+      await first.stop();
+      await until(async () => (await schedules.list())[0]?.cron === '0 * * * *', { what: 'the new one is in force' });
+    }),
+  );
+
+  test(
+    'that differ from those in force declares them once, and not once for each',
+    withScenario(async (scenario) => {
+      const named = (cron: string): Schedules =>
+        Object.fromEntries(['a', 'b', 'c', 'd', 'e'].map((name) => [name, { cron, event }]));
+      await scenario.relay('old', { ...options, schedules: named('0 3 * * *') });
+      await known(scenario, 5);
+      const { pool } = scenario.db;
+      const token = await registerRelay(pool, 'postcommit', { name: 'new', host: 'h', pid: 1, leaseMs: 60_000 });
+      let declared = 0;
+      const scheduler = new Scheduler({
+        schema: 'postcommit',
+        relay: 'new',
+        servers: resolveConnection({ connectionString: scenario.db.url }),
+        schedules: [...resolveSchedules(named('0 4 * * *')), ...resolveSchedules(everySecond)],
+        control: pool,
+        db: {
+          query: (text, values) => {
+            if (text.includes('declare_schedules')) declared++;
+            return pool.query(text, values);
+          },
+        },
+        leaseMs,
+        token: () => token,
+        lifecycle: new Lifecycle(),
+        logger: silentLogger,
+      });
+      await scheduler.once();
+      await scheduler.stop();
+      expect(declared).toBe(1);
+      const list = await adminOf(scenario).schedules.list();
+      // The pass is over: it has computed when the next tick is.
+      expect(list.find(({ name }) => name === 'fast')).toMatchObject({ nextTickAt: expect.any(Date) });
+      expect(list.filter(({ cron }) => cron === '0 3 * * *')).toHaveLength(5);
     }),
   );
 

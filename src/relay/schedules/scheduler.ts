@@ -131,7 +131,10 @@ export class Scheduler implements Service {
     await endDuty(Promise.all([this.#passing, this.#declaring]), this.#connection, this.#leader);
   }
 
-  /** Once per registration, because the database ignores what ended relays declared. Never fails. */
+  /**
+   * Once per registration, because the database ignores what ended relays declared, and again after a pass that found another
+   * expression. Never fails.
+   */
   async #declare(): Promise<void> {
     const { db, schema, relay, schedules, token } = this.#options;
     const now = token();
@@ -171,11 +174,9 @@ export class Scheduler implements Service {
       const byName = new Map(rows.map((row) => [row.name, row]));
       for (const schedule of schedules) {
         const row = byName.get(schedule.name);
-        if (row?.cron !== schedule.cron || row.timeZone !== schedule.timeZone) {
-          // Removed, or another relay had a different expression and has ended.
-          this.#declaredBy = '';
-          await this.#declare();
-        }
+        // Removed, or another relay declares a different expression and may have ended. The next heartbeat declares all again: a
+        // declaration writes the row of every schedule, and a pass comes once a second.
+        if (row?.cron !== schedule.cron || row.timeZone !== schedule.timeZone) this.#declaredBy = '';
         if (!row) continue;
         const pass = { link, row, nowMs, readAt };
         nextMs = Math.min(nextMs, await this.#advance(schedule, pass, () => emitted++));
