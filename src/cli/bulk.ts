@@ -2,7 +2,8 @@ import type { OutboxAdmin } from '../admin/admin.ts';
 import type { BulkOptions, BulkResult, DuplicateId } from '../admin/chunks.ts';
 import { PostcommitError } from '../errors.ts';
 import { quantity } from '../format.ts';
-import { StopSignals } from '../process/stop-signals.ts';
+import type { StopSignal } from '../process/stop-signals.ts';
+import { exitCodeOfSignal, StopSignals } from '../process/stop-signals.ts';
 import type { Context } from './context.ts';
 import { withAdmin } from './context.ts';
 import { ExitWith, exitCodes } from './exit-codes.ts';
@@ -20,18 +21,25 @@ export interface Progress {
   isShown: boolean;
 }
 
+/** What a long operation returned, and the signal that stopped it. */
+interface Finished<T> {
+  result: T;
+  stoppedBy: StopSignal | undefined;
+}
+
 /**
- * Runs a long operation. Shows its progress and the elapsed time on a terminal. The first Ctrl-C or SIGTERM aborts its
- * signal, so that it stops between two chunks; the second one ends the process.
+ * Runs a long operation. Shows its progress and the elapsed time on a terminal. The first Ctrl-C, SIGTERM or SIGHUP aborts its
+ * signal, so that it stops between two chunks; a second Ctrl-C or SIGTERM ends the process.
  */
 export async function runWithProgress<T>(
   { terminal: { stderr, env }, output }: Context,
   initialText: string,
   work: (progress: Progress) => Promise<T>,
-): Promise<T> {
+): Promise<Finished<T>> {
   const isShown = stderr.isTTY === true && env.TERM !== 'dumb' && !output.json;
   const signals = new StopSignals();
   const stop = new AbortController();
+  let stoppedBy: StopSignal | undefined;
   const startedAt = performance.now();
   let state: { text: string; share?: number | undefined } = { text: initialText };
   const show = () => {
@@ -39,13 +47,14 @@ export async function runWithProgress<T>(
     const line = progressLine({ ...state, elapsedMs, stopping: stop.signal.aborted }, stderr.columns);
     stderr.write(`\r\x1b[2K${line}`);
   };
-  void signals.first.then(() => {
+  void signals.first.then((signal) => {
+    stoppedBy = signal;
     stop.abort();
     if (isShown) show();
   });
   const timer = isShown ? setInterval(show, refreshMs) : undefined;
   try {
-    return await work({
+    const result = await work({
       signal: stop.signal,
       isShown,
       report: (text, share) => {
@@ -53,6 +62,7 @@ export async function runWithProgress<T>(
         if (isShown) show();
       },
     });
+    return { result, stoppedBy };
   } finally {
     clearInterval(timer);
     if (isShown) stderr.write('\r\x1b[2K');
@@ -60,10 +70,10 @@ export async function runWithProgress<T>(
   }
 }
 
-/** Prints that an operation was interrupted, what it has done and how to continue, and ends with exit code 130. */
-export function endInterrupted({ output }: Context, done: string, next: string): never {
+/** Prints that an operation was interrupted, what it has done and how to continue, and ends with the exit code of the signal. */
+export function endInterrupted({ output }: Context, stoppedBy: StopSignal, done: string, next: string): never {
   output.line(output.paint.yellow(`interrupted: ${done}; to continue, ${next}`));
-  throw new ExitWith(exitCodes.interrupted);
+  throw new ExitWith(exitCodeOfSignal(stoppedBy));
 }
 
 /** What a bulk operation returns, whichever it is. */
@@ -98,7 +108,7 @@ export async function runBulk(
 ): Promise<void> {
   const { output } = context;
   const summary = (count: number) => `${quantity(count, noun)} ${done}`;
-  const result = await runWithProgress(context, summary(0), ({ signal, report, isShown }) =>
+  const { result, stoppedBy } = await runWithProgress(context, summary(0), ({ signal, report, isShown }) =>
     withAdmin(context, async (admin) => {
       const all = isShown ? await total?.(admin) : undefined;
       const onProgress = (count: number) => {
@@ -127,8 +137,9 @@ export async function runBulk(
       output.line(output.paint.yellow(`${quantity(delivered, 'event')} not cancelled: already delivered`));
     printDuplicates(context, duplicates);
   });
-  if (interrupted) {
-    endInterrupted(context, summary(count), `run the same command again${next ? ` with --after ${next}` : ''}`);
+  if (interrupted && stoppedBy) {
+    const how = `run the same command again${next ? ` with --after ${next}` : ''}`;
+    endInterrupted(context, stoppedBy, summary(count), how);
   }
   if (named && inFlight + delivered > 0) throw new ExitWith(exitCodes.failed);
 }

@@ -10,7 +10,6 @@ export const exitCodes = {
   notMigrated: 4,
   critical: 5,
   registry: 6,
-  interrupted: 130,
 } as const;
 
 export const exitCodesHelp = `

@@ -43,8 +43,8 @@ async function count(table: string): Promise<number> {
   return (await db.query(`select count(*)::integer as n from postcommit.${table}`))[0].n;
 }
 
-/** Runs a command in a process of its own, and sends it Ctrl-C when it has begun to change something. */
-async function interrupt(args: string[], hasBegun: () => Promise<boolean>) {
+/** Runs a command in a process of its own, and sends it a signal, by default Ctrl-C, when it has begun to change something. */
+async function interrupt(args: string[], hasBegun: () => Promise<boolean>, signal: NodeJS.Signals = 'SIGINT') {
   const child = spawnCli(['--database-url', db.url, ...args]);
   const written = { stdout: '', stderr: '' };
   for (const name of ['stdout', 'stderr'] as const) {
@@ -54,7 +54,7 @@ async function interrupt(args: string[], hasBegun: () => Promise<boolean>) {
   }
   const ended = new Promise<number | null>((resolve) => child.once('close', resolve));
   await until(hasBegun, { what: 'it has begun', timeoutMs: 30_000 });
-  child.kill('SIGINT');
+  child.kill(signal);
   return { code: await ended, ...written };
 }
 
@@ -73,6 +73,21 @@ describe('an operation that does not come to its end', () => {
     const rest = await runHere(['dead', 'retry', '--all', '--yes', '--json'], { env: { DATABASE_URL: db.url } });
     expect(JSON.parse(rest.stdout)).toEqual({ count: letters - done });
   }, 90_000);
+
+  test.each([
+    ['SIGTERM', 143],
+    ['SIGHUP', 129],
+  ] as const)(
+    'ends a retry after a chunk on %s, too, with the exit code %i',
+    async (signal, expected) => {
+      await fillDead(30_000);
+      const hasBegun = async () => (await count('outbox_queue')) > 0;
+      const { code, stdout } = await interrupt(['dead', 'retry', '--all', '--yes', '--json'], hasBegun, signal);
+      expect(code).toBe(expected);
+      expect(JSON.parse(stdout)).toEqual({ count: await count('outbox_queue'), interrupted: true });
+    },
+    90_000,
+  );
 
   test('ends a cancel after a chunk, says how much was done, and the same command continues', async () => {
     const events = 30_000;

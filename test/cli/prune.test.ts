@@ -132,22 +132,30 @@ describe('postcommit prune', () => {
     expect(jsonError(result)).toMatchObject({ code: 'POSTCOMMIT_E_USAGE', message: expect.stringContaining('30d') });
   });
 
-  test('Ctrl-C ends it after a chunk: what is done stays done, and the exit code tells', async () => {
-    await fill(100_000);
-    const child = spawnCli(['--database-url', db.url, 'prune', '--older-than', '30d', '--yes', '--json']);
-    let stdout = '';
-    child.stdout?.setEncoding('utf8').on('data', (text) => {
-      stdout += text;
-    });
-    const ended = new Promise<number | null>((resolve) => child.once('close', resolve));
-    await until(async () => (await events()) < 100_000, { what: 'it has begun', timeoutMs: 30_000 });
-    child.kill('SIGINT');
-    expect(await ended).toBe(130);
-    const { events: removed, interrupted } = JSON.parse(stdout);
-    expect(interrupted).toBe(true);
-    expect(removed).toBeGreaterThan(0);
-    expect(await events()).toBe(100_000 - removed);
-  }, 60_000);
+  test.each([
+    ['SIGINT', 130],
+    ['SIGTERM', 143],
+    ['SIGHUP', 129],
+  ] as const)(
+    '%s ends it after a chunk: what is done stays done, and the exit code is %i',
+    async (signal, code) => {
+      await fill(100_000);
+      const child = spawnCli(['--database-url', db.url, 'prune', '--older-than', '30d', '--yes', '--json']);
+      let stdout = '';
+      child.stdout?.setEncoding('utf8').on('data', (text) => {
+        stdout += text;
+      });
+      const ended = new Promise<number | null>((resolve) => child.once('close', resolve));
+      await until(async () => (await events()) < 100_000, { what: 'it has begun', timeoutMs: 30_000 });
+      child.kill(signal);
+      expect(await ended).toBe(code);
+      const { events: removed, interrupted } = JSON.parse(stdout);
+      expect(interrupted).toBe(true);
+      expect(removed).toBeGreaterThan(0);
+      expect(await events()).toBe(100_000 - removed);
+    },
+    60_000,
+  );
 });
 
 describe('postcommit status', () => {

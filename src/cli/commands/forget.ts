@@ -26,12 +26,13 @@ export function addForget(program: Command, terminal: Terminal): void {
     )
     .action(async (target: string, { yes = false }: { yes?: boolean }, command: Command) => {
       const context = contextOf(command, terminal);
-      const result = await runWithProgress(context, 'looking for events', ({ signal, report }) => {
+      const { result, stoppedBy } = await runWithProgress(context, 'looking for events', ({ signal, report }) => {
         const onProgress = (count: number) => report(`${quantity(count, 'event')} changed`);
         return withAdmin(context, (admin) => admin.forget(target, { dryRun: !yes, signal, onProgress }));
       });
       context.output.show({ target, dryRun: !yes, ...result }, () => print(context, printable(target), yes, result));
-      if (result.interrupted) endInterrupted(context, 'some events are still owed to it', 'run the same command again');
+      if (result.interrupted && stoppedBy)
+        endInterrupted(context, stoppedBy, 'some events are still owed to it', 'run the same command again');
     });
 }
 

@@ -106,10 +106,14 @@ function addConvert(partitions: Command, terminal: Terminal): void {
       if (unit === 'none')
         await confirm(context, `${idsChange} This cannot be undone. Partition the log by ${by}?`, yes);
       // Reading a large log takes minutes.
-      const conversion = await runWithProgress(context, steps.constrain[0], ({ signal, report }) => {
-        const options = { patienceMs, signal, onStep: (step: ConversionStep) => report(...steps[step]) };
-        return withAdmin(context, (admin) => admin.partitions.convert(by, options), { queryTimeoutMs: 86_400_000 });
-      });
+      const { result: conversion, stoppedBy } = await runWithProgress(
+        context,
+        steps.constrain[0],
+        ({ signal, report }) => {
+          const options = { patienceMs, signal, onStep: (step: ConversionStep) => report(...steps[step]) };
+          return withAdmin(context, (admin) => admin.partitions.convert(by, options), { queryTimeoutMs: 86_400_000 });
+        },
+      );
       output.show(conversion, () => {
         const { converted, current, interrupted } = conversion;
         if (interrupted) return;
@@ -120,7 +124,8 @@ function addConvert(partitions: Command, terminal: Terminal): void {
         );
         if (converted) output.line(output.paint.dim(idsChange));
       });
-      if (conversion.interrupted) endInterrupted(context, 'nothing was changed', 'run the same command again');
+      if (conversion.interrupted && stoppedBy)
+        endInterrupted(context, stoppedBy, 'nothing was changed', 'run the same command again');
     });
 }
 

@@ -47,15 +47,15 @@ export function addPrune(program: Command, terminal: Terminal): void {
       const ages = await agesOf(context, flags);
       const { dryRun = false, yes = false } = flags;
       if (!dryRun) await confirm(context, questionOf(ages), yes);
-      const result = await runWithProgress(context, 'looking for old events', ({ signal, report }) => {
+      const { result, stoppedBy } = await runWithProgress(context, 'looking for old events', ({ signal, report }) => {
         const onProgress = (count: number, share?: number) =>
           report(`${count.toLocaleString('en-US')} ${doneWords(dryRun)}`, share);
         return withAdmin(context, (admin) => admin.prune({ ...ages, dryRun, signal, onProgress }));
       });
       context.output.show({ dryRun, ...ages, ...result }, () => print(context, { dryRun, ...ages }, result));
-      if (result.interrupted) {
+      if (result.interrupted && stoppedBy) {
         const done = `${quantity(result.events, 'event')} ${doneWords(dryRun)}`;
-        endInterrupted(context, done, 'run the same command again');
+        endInterrupted(context, stoppedBy, done, 'run the same command again');
       }
     });
 }
