@@ -1,5 +1,7 @@
 -- Drops what is owed to a target that no relay has any more: a destination by name, or a handler as type:name. Processes at
--- most `rows_max` rows each of the shelf, the dead letters and the queue; call it until it is finished.
+-- most `rows_max` rows each of the shelf, the dead letters and the queue; call it until it is finished. Rows of the last two
+-- may stay, so each call begins behind `letters_after` and `queue_after`: 0, or what the call before returned, NULL at the end.
+-- Starting from the first row each time would be quadratic, and so would counting what is left.
 --
 -- An event that owes nothing else has reached all of its other targets, whether it is shelved or requeued. If it has reached
 -- any, it is recorded as delivered to these; if not, it becomes a discarded dead letter. An event that owes only a handler goes
@@ -12,13 +14,16 @@
 -- Events deferred behind those that leave the queue become claimable in the same transaction. So a call takes no more queue rows
 -- than bound_deferred() allows, and is not finished while some are left.
 --
--- Queue rows that another transaction has locked are left and counted as in flight, as claimed ones are. They are skipped before
--- bound_deferred() takes the leading ones: else one locked row would hide all behind it, or be taken again by each call. The rows
--- are read again after that, with a snapshot that sees each relay that had claimed one.
+-- Queue rows that another transaction has locked are left, as claimed ones are; the call that finishes counts both as in flight.
+-- They are skipped before bound_deferred() takes the leading ones: else one locked row would hide all behind it. The rows are read
+-- again after that, with a snapshot that sees each relay that had claimed one.
 --
 -- requires: bound_deferred, require_read_committed, undefer
-create or replace function :"schema".forget_target(given text, rows_max integer) returns jsonb
-language plpgsql set search_path = pg_catalog, pg_temp set row_security = off set lock_timeout = '5s' as $postcommit$
+create or replace function :"schema".forget_target(given text, rows_max integer, letters_after bigint, queue_after bigint)
+returns jsonb
+language plpgsql set search_path = pg_catalog, pg_temp set row_security = off set lock_timeout = '5s'
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $postcommit$
 #variable_conflict use_column
 declare
   reason constant text := format('An operator forgot %s: the event is not delivered there.', given);
@@ -29,7 +34,10 @@ declare
   discarded integer := 0;
   still_waiting integer;
   letters integer;
-  in_flight integer;
+  letters_reached bigint;
+  queue_reached bigint;
+  in_flight integer := 0;
+  finished boolean;
   candidates bigint[];
   taken bigint[];
   keys bigint[];
@@ -67,7 +75,7 @@ begin
 
   with chosen as materialized (
     select d.seq, d.attempts, d.blocking from :"schema".outbox_dead_letters d
-     where given = any (d.owed) order by d.seq limit rows_max for update
+     where d.seq > letters_after and given = any (d.owed) order by d.seq limit rows_max for update
   ), changed as (
     update :"schema".outbox_dead_letters d set owed = nullif(array_remove(d.owed, given), '{}')
      where d.seq = any (array(select c.seq from chosen c))
@@ -76,14 +84,17 @@ begin
     -- A blocking dead letter is also in the queue, and gets its row there.
     select c.seq, c.attempts, 0, given, code, reason from chosen c where not c.blocking
   )
-  select count(*) into letters from chosen;
+  select count(*), case when count(*) = rows_max then max(c.seq) end into letters, letters_reached from chosen c;
 
   candidates := array(
     select q.seq from :"schema".outbox_queue q
-     where q.owed is not null and given = any (q.owed)
+     where q.owed is not null and q.seq > queue_after and given = any (q.owed)
        and (q.claimed_by is null or q.claimed_by not in (select r.token from :"schema".outbox_relays r where r.ended_at is null))
      order by q.seq limit rows_max for update skip locked);
   taken := :"schema".bound_deferred(candidates, 20000);
+  if cardinality(candidates) = rows_max or cardinality(taken) < cardinality(candidates) then
+    queue_reached := taken[cardinality(taken)];
+  end if;
 
   with chosen as materialized (
     select q.seq, q.key, q.attempts, q.replay_id, nullif(q.queue, 'default') as queue, q.blocking,
@@ -118,16 +129,18 @@ begin
     into still_queued, sent, discarded, keys, seqs from chosen c;
   perform :"schema".undefer(keys, seqs);
 
-  select count(*) into in_flight from :"schema".outbox_queue q where q.owed is not null and given = any (q.owed);
-  if in_flight = 0 and not exists (select from :"schema".outbox_shelf h where h.destination = given) then
-    -- A relay with this target may have started since the first check, while a statement above waited for a lock.
-    delete from :"schema".outbox_destinations c where c.destination = given
-       and not exists (select from :"schema".outbox_relays r where r.ended_at is null and given = any (r.targets));
+  finished := shelf_rows < rows_max and letters_reached is null and queue_reached is null;
+  if finished then
+    select count(*) into in_flight from :"schema".outbox_queue q where q.owed is not null and given = any (q.owed);
+    if in_flight = 0 and not exists (select from :"schema".outbox_shelf h where h.destination = given) then
+      -- A relay with this target may have started since the first check, while a statement above waited for a lock.
+      delete from :"schema".outbox_destinations c where c.destination = given
+         and not exists (select from :"schema".outbox_relays r where r.ended_at is null and given = any (r.targets));
+    end if;
   end if;
   return jsonb_build_object(
     'inUse', false, 'sent', sent, 'discarded', discarded, 'stillWaiting', still_waiting,
-    'queued', still_queued, 'deadLetters', letters, 'inFlight', in_flight,
-    'finished', shelf_rows < rows_max and letters < rows_max and cardinality(candidates) < rows_max
-                and cardinality(taken) = cardinality(candidates));
+    'queued', still_queued, 'deadLetters', letters, 'inFlight', in_flight, 'finished', finished,
+    'lettersReached', letters_reached::text, 'queueReached', queue_reached::text);
 end
 $postcommit$;

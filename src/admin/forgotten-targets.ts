@@ -1,7 +1,7 @@
 import type { Executor } from '../database/executor.ts';
 import { isStorable } from '../database/storable-text.ts';
 import { PostcommitError } from '../errors.ts';
-import type { ForgetPreview, ForgottenEvents } from '../outbox/operating/forget.ts';
+import type { ForgetCursor, ForgetPreview, ForgottenEvents } from '../outbox/operating/forget.ts';
 import { forget, previewForget } from '../outbox/operating/forget.ts';
 import type { BulkOptions } from './chunks.ts';
 import { checkBulkOptions } from './chunks.ts';
@@ -16,7 +16,7 @@ export interface ForgetOptions extends BulkOptions {
 export interface ForgetResult extends ForgottenEvents {
   /** Live relays that have the target. Filled only with `dryRun`; otherwise a target in use is an error. */
   usedBy: string[];
-  /** Events not changed because a relay has claimed them, or another transaction has locked them: call it again if there are any. */
+  /** Events not changed because a relay has claimed them, or another transaction has locked them: call it again if there are any. 0 if interrupted. */
   inFlight: number;
   /** Present when `signal` stopped it before its end. Call it again to continue. */
   interrupted?: true;
@@ -46,14 +46,15 @@ export async function forgetTarget(
     usedBy: [],
     inFlight: 0,
   };
-  for (;;) {
+  for (let reached: ForgetCursor | undefined; ; ) {
     if (signal?.aborted) return { ...result, interrupted: true };
-    const chunk = await forget(db, schema, target, chunkRowsMax);
+    const chunk = await forget(db, schema, target, chunkRowsMax, reached);
     if (chunk.inUse) throw await inUse(db, schema, target);
     for (const name of counted) result[name] += chunk[name];
     result.inFlight = chunk.inFlight;
     onProgress?.(counted.reduce((sum, name) => sum + result[name], 0));
     if (chunk.finished) return result;
+    reached = chunk;
   }
 }
 

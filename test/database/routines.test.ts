@@ -111,7 +111,7 @@ describe('a routine in the database', () => {
   });
 
   test.each([
-    ['a target can be forgotten', `forget_target('kafka', 1)`],
+    ['a target can be forgotten', `forget_target('kafka', 1, 0, 0)`],
     ['events can be made due', `make_due('{}')`],
     ['events can be cancelled', `cancel_events('{}', '', '')`],
     ['events can be pruned', 'prune_events(0, 0, 1, false)'],

@@ -2,7 +2,7 @@ import type pg from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { unpark } from '../../src/outbox/delivering/unpark.ts';
 import { createTestDatabase, type TestDatabase } from '../support/database.ts';
-import { nestedPlans, nodesOf, type PlanNode } from '../support/plans.ts';
+import { nestedPlans, type PlanNode, rowsRead } from '../support/plans.ts';
 import { postgresVersions, serverUrlOf } from '../support/postgres-versions.ts';
 
 const keys = 10;
@@ -37,7 +37,8 @@ describe.each(postgresVersions)('behind blocking dead letters of a few keys, on 
     const read: number[] = [];
     const query = async (text: string, values: unknown[] = []) => {
       const isRoutine = text.includes('unpark(');
-      read.push(rowsRead(isRoutine ? await nestedPlans(session, text, values) : await explain(text, values)));
+      const plans = isRoutine ? await nestedPlans(session, text, values) : await explain(text, values);
+      read.push(rowsRead(plans, 'outbox_queue'));
       return session.query(text, values);
     };
     return { unparked: await unpark({ query }, 'postcommit'), read };
@@ -46,14 +47,6 @@ describe.each(postgresVersions)('behind blocking dead letters of a few keys, on 
   async function explain(text: string, values: unknown[]): Promise<PlanNode[]> {
     const { rows } = await session.query(`explain (analyze, format json) ${text}`, values);
     return [rows[0]['QUERY PLAN'][0].Plan];
-  }
-
-  function rowsRead(plans: PlanNode[]): number {
-    return plans
-      .flatMap((plan) => [...nodesOf(plan)])
-      .filter((node) => node['Relation Name'] === 'outbox_queue' && node['Node Type'].includes('Scan'))
-      .map((node) => (node['Actual Rows'] + (node['Rows Removed by Filter'] ?? 0)) * node['Actual Loops'])
-      .reduce((sum, rows) => sum + rows, 0);
   }
 
   const analyze = () => db.query('vacuum analyze postcommit.outbox_queue');

@@ -19,6 +19,15 @@ export function* nodesOf(node: PlanNode): Generator<PlanNode> {
   for (const child of node.Plans ?? []) yield* nodesOf(child);
 }
 
+/** How many rows of a table the scans of these plans read. */
+export function rowsRead(plans: readonly PlanNode[], table: string): number {
+  return plans
+    .flatMap((plan) => [...nodesOf(plan)])
+    .filter((node) => node['Relation Name'] === table && node['Node Type'].includes('Scan'))
+    .map((node) => (node['Actual Rows'] + (node['Rows Removed by Filter'] ?? 0)) * node['Actual Loops'])
+    .reduce((sum, rows) => sum + rows, 0);
+}
+
 /**
  * Runs a statement in a transaction that is rolled back and returns the plan of every statement that ran inside of it,
  * in order, the outermost last. EXPLAIN shows a function as one node; auto_explain tells what really ran, also when

@@ -3,7 +3,9 @@ import { perSchema } from '../../database/identifier.ts';
 import { readJson } from '../read-json.ts';
 
 /** See migrations/routines/forget_target.sql for the contract and the rationale. */
-const forgetSql = perSchema((s) => `select ${s}.forget_target($1::text, $2::text::integer)::text as json`);
+const forgetSql = perSchema(
+  (s) => `select ${s}.forget_target($1::text, $2::text::integer, $3::text::bigint, $4::text::bigint)::text as json`,
+);
 
 /** What happens to the events that are owed to a forgotten target. */
 export interface ForgottenEvents {
@@ -23,15 +25,32 @@ export type ForgottenChunk =
   | { inUse: true }
   | ({
       inUse: false;
-      /** Events that a relay has claimed: they may be shelved for this target again. */
+      /** Events that a relay has claimed: they may be shelved for this target again. 0 before the last chunk. */
       inFlight: number;
       /** Whether nothing is left except claimed events. */
       finished: boolean;
-    } & ForgottenEvents);
+    } & ForgetCursor &
+      ForgottenEvents);
 
-/** Forgets one chunk of what is owed to a target. `inUse`: a live relay has the target, and nothing was changed. */
-export async function forget(db: Executor, schema: string, target: string, rowsMax: number): Promise<ForgottenChunk> {
-  const [chunk] = await readJson<ForgottenChunk>(db, forgetSql(schema), [target, String(rowsMax)]);
+/** The seqs that a chunk came to: of dead letters, and of the queue. `null` when it came to the end. */
+export interface ForgetCursor {
+  lettersReached: string | null;
+  queueReached: string | null;
+}
+
+/**
+ * Forgets one chunk of what is owed to a target, from where the chunk before ended. `inUse`: a live relay has the target, and
+ * nothing was changed.
+ */
+export async function forget(
+  db: Executor,
+  schema: string,
+  target: string,
+  rowsMax: number,
+  { lettersReached, queueReached }: ForgetCursor = { lettersReached: '0', queueReached: '0' },
+): Promise<ForgottenChunk> {
+  const values = [target, String(rowsMax), lettersReached, queueReached];
+  const [chunk] = await readJson<ForgottenChunk>(db, forgetSql(schema), values);
   return chunk as ForgottenChunk;
 }
 
