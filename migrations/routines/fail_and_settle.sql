@@ -9,7 +9,7 @@
 -- requires: fail, settle
 create or replace function :"schema".fail_and_settle(relay bigint, failures jsonb, seqs bigint[], group_sizes integer[], group_targets jsonb)
 returns bigint[]
-language plpgsql set search_path = pg_catalog, pg_temp set row_security = off
+language plpgsql set search_path = pg_catalog, pg_temp set row_security = off set lock_timeout = '7s'
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $postcommit$
 declare
