@@ -125,6 +125,7 @@ export type {
   HandlerWithPolicy,
 } from './relay/deliver/handlers.ts';
 export type { Route, RouteFunction } from './relay/deliver/router.ts';
+export type { EventFacts } from './relay/event/event-facts.ts';
 export { Reject } from './relay/event/reject.ts';
 export type { RetryExponential, RetryPolicy, RetrySchedule } from './relay/event/retry-policy.ts';
 export type { LaneState } from './relay/lane/lane-state.ts';
@@ -138,7 +139,7 @@ export type { CatchUp } from './relay/schedules/cron.ts';
 export type { ScheduleOptions, Schedules } from './relay/schedules/schedule-options.ts';
 export type { EventOfTick, ScheduledEvent, ScheduleTick } from './relay/schedules/scheduled-event.ts';
 export type { Counters } from './relay/telemetry/counters.ts';
-export type { EventFacts, LifecycleEvents } from './relay/telemetry/lifecycle.ts';
+export type { LifecycleEvents } from './relay/telemetry/lifecycle.ts';
 export type { ConfluentJsonOptions } from './schema/confluent-json.ts';
 export { confluentJson } from './schema/confluent-json.ts';
 export type { Logger } from './telemetry/logging.ts';

@@ -116,6 +116,7 @@ describe('a relay with a catalogue', () => {
     'leaves a newer version, and the events behind it, to a relay that knows it: no attempt counts',
     withScenario(async (scenario) => {
       const handled: [relay: string, id: string][] = [];
+      const warned: [fields: object, message: string][] = [];
       const handlersOf = (relay: string) => ({
         'order.created': {
           note: {
@@ -127,7 +128,7 @@ describe('a relay with a catalogue', () => {
       const older = await scenario.relay('older', {
         events: eventsBefore,
         handlers: handlersOf('older') as never,
-        logger: false,
+        logger: { debug() {}, info() {}, warn: (fields, message) => void warned.push([fields, message]), error() {} },
       });
       await scenario.emit([
         created('1', { id: 'a', total: 1 }),
@@ -137,6 +138,16 @@ describe('a relay with a catalogue', () => {
       ]);
       await until(() => older.stats().released >= 2, { timeoutMs: 20_000, what: 'the newer version was tried twice' });
       expect(handled.map(([, id]) => id).sort()).toEqual(['a', 'other']);
+      expect(warned).toContainEqual([
+        expect.objectContaining({
+          event_id: expect.any(String),
+          event_type: 'order.created',
+          aggregate_id: '1',
+          attempt: 1,
+          version: 2,
+        }),
+        expect.stringContaining('version is newer than the catalogue'),
+      ]);
       await scenario.relay('newer', { events, handlers: handlersOf('newer') as never });
       await scenario.drained();
       expect(handled.filter(([, id]) => id !== 'other').map(([, id]) => id)).toEqual(['a', 'b', 'c']);

@@ -7,6 +7,7 @@ import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
 import { DeliveredEvent } from '../../wire/delivered-event.ts';
 import type { ClaimedEvent } from '../event/claimed-event.ts';
+import { factsOf, logFields } from '../event/event-facts.ts';
 import type { TargetOutcome } from '../event/outcome.ts';
 
 export interface EventReaderOptions {
@@ -58,7 +59,7 @@ export class EventReader {
     if (definition === undefined) return event;
     if (definition.schema === undefined && definition.version === storedVersion) return event;
     const toEvent = (newest: NewestPayload) => new DeliveredEvent(claimed, payloadJson, newest);
-    const toOutcome = (error: unknown) => this.#refuse(event, error);
+    const toOutcome = (error: unknown) => this.#refuse(event, claimed, error);
     try {
       const stored = { type, version: storedVersion, payload: JSON.parse(payloadJson) as unknown };
       const newest = readEvent(events, stored, unknownVersions);
@@ -68,14 +69,14 @@ export class EventReader {
     }
   }
 
-  #refuse({ id, type, storedVersion }: DeliveredEvent, error: unknown): TargetOutcome {
+  #refuse({ type, storedVersion }: DeliveredEvent, claimed: ClaimedEvent, error: unknown): TargetOutcome {
     const isUnknown = error instanceof PostcommitError && error.code === 'POSTCOMMIT_E_UNKNOWN_VERSION';
     if (!isUnknown || this.#options.unknownVersions !== 'retry') return { kind: 'rejected', error };
     this.#note(type, storedVersion);
     this.#log.say(type, (suppressed) =>
       this.#options.logger.warn(
-        { suppressed, event_id: id, event_type: type, version: storedVersion },
-        'event has a newer version than the catalogue, waiting for a relay that knows it',
+        { ...logFields(factsOf(claimed)), version: storedVersion, suppressed },
+        'event version is newer than the catalogue, leaving it to a relay that has that version',
       ),
     );
     return { kind: 'released', isForeign: true };

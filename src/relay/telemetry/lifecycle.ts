@@ -1,19 +1,7 @@
 import { channel } from 'node:diagnostics_channel';
 import { EventEmitter } from 'node:events';
 import { callListeners } from '../../telemetry/call-safely.ts';
-
-/** The event that a lifecycle event is about. */
-export interface EventFacts {
-  readonly eventId: string;
-  readonly eventType: string;
-  readonly aggregateType: string;
-  readonly aggregateId: string;
-  readonly seq: string;
-  /** The queue that it was claimed from. */
-  readonly queue: string;
-  /** 1 for the first try. */
-  readonly attempt: number;
-}
+import type { EventFacts } from '../event/event-facts.ts';
 
 /** The events that a relay emits, by name. Each is also published on the diagnostics channel `postcommit:relay:<name>`. */
 export interface LifecycleEvents {

@@ -3,9 +3,10 @@ import type { LostRelay } from '../../outbox/delivering/declare-relays-lost.ts';
 import type { TargetError } from '../../outbox/delivering/fail.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
+import { type EventFacts, factsOf, logFields } from '../event/event-facts.ts';
 import { isBlocking, type SettleEntry } from '../settle/transition.ts';
 import type { Counters } from './counters.ts';
-import type { EventFacts, Lifecycle } from './lifecycle.ts';
+import type { Lifecycle } from './lifecycle.ts';
 import type { RelayMeter } from './relay-meter.ts';
 
 /** Reports what happened: counters, lifecycle events, and a log line for what went wrong. */
@@ -37,9 +38,9 @@ export class Reporter {
     this.#meter?.settled(entry, fenced);
     if (fenced) {
       this.#counters.fenced++;
-      this.#lifecycle.tell('fenced', facts(entry.event));
+      this.#lifecycle.tell('fenced', factsOf(entry.event));
       const message = 'result came too late: another relay owns the event, or it was cancelled';
-      this.#say('warn', 'fenced', facts(entry.event), message);
+      this.#say('warn', 'fenced', factsOf(entry.event), message);
       return;
     }
     this.#counters[entry.kind]++;
@@ -48,24 +49,24 @@ export class Reporter {
       case 'delivered':
         if (!this.#lifecycle.wants('delivered')) return;
         this.#lifecycle.tell('delivered', {
-          ...facts(event),
+          ...factsOf(event),
           targets: entry.settlement.targets,
           latencyMs: Date.now() - event.createdAtMs,
         });
         return;
       case 'released':
-        if (this.#lifecycle.wants('released')) this.#lifecycle.tell('released', facts(event));
+        if (this.#lifecycle.wants('released')) this.#lifecycle.tell('released', factsOf(event));
         return;
       case 'unavailable': {
         const { waitsFor } = entry.failure;
-        if (this.#lifecycle.wants('unavailable')) this.#lifecycle.tell('unavailable', { ...facts(event), waitsFor });
+        if (this.#lifecycle.wants('unavailable')) this.#lifecycle.tell('unavailable', { ...factsOf(event), waitsFor });
         return;
       }
       case 'failed': {
         const { delayMs, errors } = entry.failure;
         const { error, target, stack } = lastOf(errors);
-        this.#lifecycle.tell('failed', { ...facts(event), delayMs, error, target });
-        const fields = { ...facts(event), delayMs, error, target, ...stack };
+        this.#lifecycle.tell('failed', { ...factsOf(event), delayMs, error, target });
+        const fields = { ...factsOf(event), delayMs, error, target, ...stack };
         this.#say('warn', `failed:${event.type}`, fields, 'delivery failed, will retry');
         return;
       }
@@ -73,8 +74,8 @@ export class Reporter {
         const { reason, errors } = entry.failure;
         const { error, target, stack } = lastOf(errors);
         const blocking = isBlocking(entry);
-        this.#lifecycle.tell('deadLettered', { ...facts(event), reason, error, blocking });
-        const fields = { ...facts(event), target, reason, blocking, error, ...stack };
+        this.#lifecycle.tell('deadLettered', { ...factsOf(event), reason, error, blocking });
+        const fields = { ...factsOf(event), target, reason, blocking, error, ...stack };
         this.#say('error', `dead:${event.type}`, fields, 'event is a dead letter');
       }
     }
@@ -84,8 +85,8 @@ export class Reporter {
   cancelled(row: ClaimedRow): void {
     this.#counters.cancelled++;
     this.#meter?.cancelled(row);
-    this.#lifecycle.tell('cancelled', facts(row));
-    this.#say('info', 'cancelled', facts(row), 'event was cancelled, its delivery has ended');
+    this.#lifecycle.tell('cancelled', factsOf(row));
+    this.#say('info', 'cancelled', factsOf(row), 'event was cancelled, its delivery has ended');
   }
 
   notificationsLost(silentMs: number): void {
@@ -116,27 +117,4 @@ export class Reporter {
 function lastOf(errors: readonly TargetError[]): { error: string; target: string | null; stack: { stack?: string } } {
   const { error = '', target = null, stack } = errors.at(-1) ?? {};
   return { error, target, stack: stack === undefined ? {} : { stack } };
-}
-
-function facts(row: ClaimedRow): EventFacts {
-  return {
-    eventId: row.id,
-    eventType: row.type,
-    aggregateType: row.aggregateType,
-    aggregateId: row.aggregateId,
-    seq: row.seq,
-    queue: row.queue,
-    attempt: row.attempts + 1,
-  };
-}
-
-/** The names that every log line about an event carries. */
-function logFields({ eventId, eventType, aggregateType, aggregateId, ...rest }: EventFacts): object {
-  return {
-    event_id: eventId,
-    event_type: eventType,
-    aggregate_type: aggregateType,
-    aggregate_id: aggregateId,
-    ...rest,
-  };
 }
