@@ -76,7 +76,7 @@ export const errorCodes = {
   POSTCOMMIT_E_DATABASE_ENCODING:
     "Postcommit does not support the encoding of this database, and nothing was changed. Create a UTF8 database: create database ... template template0 encoding 'UTF8'.",
   POSTCOMMIT_E_BAD_SCHEMA_NAME:
-    'The schema name is invalid. It must have 1 to 63 bytes, no NUL character and no line break, and must not start with pg_.',
+    'The schema name is invalid. It must have 1 to 63 bytes, no NUL character, no line break and no `$postcommit$`, and must not start with `pg_`.',
   POSTCOMMIT_E_DATABASE_UNREACHABLE:
     'The database is unreachable. Check the host, the port, and that PostgreSQL accepts connections.',
   POSTCOMMIT_E_READ_ONLY:
@@ -114,7 +114,7 @@ export const errorCodes = {
   POSTCOMMIT_E_NO_DATABASE_URL:
     'No database is configured. Set DATABASE_URL, pass --database-url, or set connectionString or connection in postcommit.config.ts.',
   POSTCOMMIT_E_NO_HANDLER:
-    'No handler is registered for this event type, and it is not routed to a destination. Register a handler, route the event, or set noHandler.',
+    'No handler is registered for this event type, and it is not routed to a destination. Register a handler, or route the event.',
   POSTCOMMIT_E_HANDLER_FAILED: 'The handler failed.',
   POSTCOMMIT_E_DUPLICATE_HANDLER:
     'Two handlers of one event type have the same name, so the relay did not start: progress is kept by that name.',
@@ -174,8 +174,8 @@ export const errorCodes = {
   POSTCOMMIT_E_TOO_MANY_PAYLOADS:
     'The dashboard is reading as many payloads as its memory allows, so nothing was read or changed. Try again in a few seconds.',
   POSTCOMMIT_E_PAYLOAD_CUT:
-    'The payload is too large to be read here. Read it with SQL, from the column payload of outbox_events.',
-  POSTCOMMIT_E_NOT_FOUND: 'Nothing matching was found.',
+    'The payload is too large to show here. Read it with SQL: column `payload` of `outbox_events`.',
+  POSTCOMMIT_E_NOT_FOUND: 'The requested item was not found.',
   POSTCOMMIT_E_NO_SUCH_DESTINATION:
     'There is no such destination, so nothing was changed. A relay registers its destinations when it starts.',
   POSTCOMMIT_E_NO_SUCH_SCHEDULE:

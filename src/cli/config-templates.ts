@@ -53,7 +53,7 @@ export default defineConfig({
   // How long delivered events stay in the log, for lookups and replays.
   // maintenance: { keepEventsMs: 30 * 86_400_000 },
 
-  // Behind a transaction pooler such as PgBouncer, where LISTEN receives nothing.
+  // Behind a transaction pooler such as PgBouncer, where LISTEN receives nothing: relays then poll every 250 ms at the latest.
   // listen: false,
 });
 `;

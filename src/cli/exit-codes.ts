@@ -18,7 +18,7 @@ Exit codes:
   1  the operation failed, a threshold is exceeded, or a schema change breaks consumers
   2  usage error: unknown option or command, invalid config file, a dashboard open to everyone
   3  the database is unreachable, refused the connection, denied a privilege, or is a standby
-  4  the outbox tables are missing, too old or too new, or their sequence is behind: run \`npx postcommit migrate\`
+  4  the outbox tables are missing, too old, too new or altered, or their sequence is behind; the message says what to do
   5  \`postcommit doctor\` has a critical finding (4 if the tables do not match this version)
   6  the schema registry is unreachable, or refused the request
   129, 130, 143  interrupted by a signal (SIGHUP, SIGINT, SIGTERM); completed changes are kept`;

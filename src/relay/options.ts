@@ -139,7 +139,10 @@ export interface RelayOptions<Catalogue extends EventCatalogue = EventCatalogue>
    * each try counts as a failed attempt; right for rolling deployments. `fail`: it becomes a dead letter immediately.
    */
   noHandler?: 'retry' | 'fail';
-  /** The longest time between two claims without a notification. Default 1,000. */
+  /**
+   * The longest time between two claims while notifications arrive. Where none arrive, and with `listen: false`, an idle relay
+   * claims every 250 ms at the latest, even if this is longer. Default 1,000.
+   */
   pollIntervalMs?: number;
   /** Use LISTEN. Set to `false` behind a transaction pooler (PgBouncer), where it receives nothing. Default `true`. */
   listen?: boolean;

@@ -219,7 +219,7 @@ describe('an operator with the command line', () => {
     }
     // The event exists, so the error must not say otherwise.
     expect(jsonError(notDead).message).toMatch(
-      /^Nothing matching was found\. \S+ is not a dead letter\. Its status is SENT\.$/,
+      /^The requested item was not found\. \S+ is not a dead letter\. Its status is SENT\.$/,
     );
     expect(jsonError(retry).message).toContain('None of the ids is a dead letter.');
     expect(bad.code).toBe(2);

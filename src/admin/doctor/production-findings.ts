@@ -79,8 +79,8 @@ function notificationFinding(relays: readonly RelayInfo[]): CheckFinding | undef
   const names = deaf.slice(0, 3).map(({ name }) => name);
   return warning(
     `point 11: no notifications arrive at ${names.join(', ')}`,
-    'It polls more often, and events of other processes wait for the next poll.',
-    'give it a direct connection, or set `listen: false` and a pollIntervalMs that you can live with',
+    'It polls every 250 ms or more often, and events of other processes wait for the next poll.',
+    'give it a direct connection; if polling is enough, set `listen: false`',
   );
 }
 

@@ -157,7 +157,7 @@ export function poolerFindings(session: SessionFacts | undefined): CheckFinding[
     note(
       'connected through a pooler in transaction mode',
       'Emitting and delivering work, but LISTEN receives nothing, so relays find events only by polling, and a crashed relay is noticed only when its lease ends.',
-      'start relays with `listen: false` and a short pollIntervalMs, or give them a direct connection string',
+      'give relays a direct connection string, or start them with `listen: false`; they then poll at least every 250 ms',
     ),
   ];
 }

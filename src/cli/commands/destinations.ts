@@ -29,9 +29,9 @@ export function addDestinations(program: Command, terminal: Terminal): void {
 function addList(destinations: Command, terminal: Terminal): void {
   destinations
     .command('list', { isDefault: true })
-    .summary('list destinations: up, down or paused, and how many events wait for them (default)')
+    .summary('list destinations: up, draining, down or paused, and how many events wait for them (default)')
     .description(
-      'List every destination that a relay was ever started with. For each: whether it is up, down (unreachable; relays probe it) or paused (by an operator), since when and why, and how many events wait for it. Counts stop at 100,000.',
+      'List every destination that a relay was ever started with. For each: whether it is up, draining (up, and relays send it the events that waited; `up` with --json), down (unreachable; relays probe it) or paused (by an operator), since when and why, and how many events wait for it. Counts stop at 100,000.',
     )
     .addHelpText(
       'after',

@@ -33,7 +33,7 @@ export interface KafkaOptions {
   messageBytesMax?: number;
   /** Messages per batch. Larger is faster and repeats more after a crash. Default 1,000. */
   batchSizeMax?: number;
-  /** Batches in flight, each over a producer of its own. Default 2; always 1 with a `producer` of yours. */
+  /** Batches in flight, each over a producer of its own. Default 2. Always 1 if `producer` is a producer; a function keeps the limit. */
   batchesInFlightMax?: number;
   /** Further options for the client, in its own format: for kafkajs those of `new Kafka()`. They override ours. */
   clientOptions?: Readonly<Record<string, unknown>>;

@@ -111,7 +111,10 @@ export class Planner {
       return { outcome: rejectedEvent(done, new PostcommitError('POSTCOMMIT_E_EVENT_UNREADABLE', why)) };
     }
     if (claimed.id === '') {
-      const error = new PostcommitError('POSTCOMMIT_E_NOT_FOUND', 'It was deleted from outbox_events.');
+      const error = new PostcommitError(
+        'POSTCOMMIT_E_NOT_FOUND',
+        'The event was deleted from outbox_events before it was delivered.',
+      );
       return { outcome: rejectedEvent(done, error) };
     }
     const suspicion = suspicionOf(claimed);

@@ -1,10 +1,10 @@
 /** How a relay learns of new events, and why that way. */
 export interface LaneState {
-  /** The one there is: it claims after a notification, and at the latest after `pollIntervalMs`. */
+  /** The one there is: it claims after a notification, and otherwise after a pause of at most `pollIntervalMs`. */
   kind: 'polling';
   /**
-   * `listening`: notifications arrive. `no_notifications`: they are expected and do not arrive, as behind a transaction pooler, so it
-   * polls more often. `listen_off`: the option `listen` is off.
+   * `listening`: notifications arrive. `no_notifications`: they are expected and do not arrive, as behind a transaction pooler.
+   * `listen_off`: the option `listen` is off. Without notifications it polls more often, see `QueueBell`.
    */
   reason: 'listening' | 'no_notifications' | 'listen_off';
 }

@@ -9,8 +9,9 @@ import { listQueues } from '../../outbox/operating/list-queues.ts';
 import { readShape } from '../../outbox/operating/read-shape.ts';
 
 /**
- * Reads the gauges that describe the outbox. The figures are those of `postcommit status`: counted up to 100,000 rows of each
- * table, and estimated above, so that the cost has a limit. Nothing reads delivered events.
+ * Reads the gauges that describe the outbox. Like the figures of `postcommit status`, they are counted up to 100,000 rows of each
+ * table, and estimated above, so that the cost has a limit. `outbox_events_pending` includes events in flight, which `status`
+ * counts on their own. Nothing reads delivered events.
  */
 export async function sampleOutbox(db: Executor, schema: string): Promise<GaugeSample[]> {
   const samples: GaugeSample[] = [];
