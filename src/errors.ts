@@ -4,7 +4,7 @@
  */
 export const errorCodes = {
   POSTCOMMIT_E_NOT_A_TRANSACTION:
-    'There is no open transaction, and nothing was written: an event, and the inbox record of one, must commit together with your data. Call it between BEGIN and COMMIT on the same client, or use outbox.transaction().',
+    'No transaction is open on this handle, so nothing was written. Call emit() or once() between BEGIN and COMMIT on the same client, or use outbox.transaction().',
   POSTCOMMIT_E_NO_BATCH:
     'This database client has no batches, so outbox.statement() cannot be used with it, and nothing was written. Call outbox.emit(tx, event) in a transaction instead.',
   POSTCOMMIT_E_TRANSACTION_ABORTED:
@@ -14,7 +14,7 @@ export const errorCodes = {
   POSTCOMMIT_E_CLIENT_CLOSED:
     'The database client is closed, so nothing was written. Use a connected client, and emit before you end the pool or client.',
   POSTCOMMIT_E_BAD_ADAPTER:
-    'The database adapter does not return the result of a statement as it must, so it is not known what was written. Roll the transaction back. Run adapterConformance of postcommit/testing on the adapter, and fix what it reports.',
+    'The database adapter returned an unexpected result, so it is unknown what was written. Roll the transaction back. Run adapterConformance of postcommit/testing on the adapter, and fix what it reports.',
   POSTCOMMIT_E_BAD_EVENT: 'The event is invalid and nothing was written.',
   POSTCOMMIT_E_EVENT_CLASS: 'The class of the event is incomplete, and nothing was written.',
   POSTCOMMIT_E_BAD_ID: 'The event id is not a UUID.',
@@ -29,7 +29,7 @@ export const errorCodes = {
   POSTCOMMIT_E_ENVELOPE_VERSION:
     'The format of the message is newer than this version of postcommit can read. It is handed over as a dead letter. Upgrade the package in this consumer, then move the dead letter back.',
   POSTCOMMIT_E_CONSUMER_STOPPING:
-    'The consumer stops, and the event is not processed to the end. The broker delivers it again.',
+    'The consumer is stopping before the event was fully processed. The broker will redeliver it.',
   POSTCOMMIT_E_BAD_QUEUE:
     'The name of a queue is invalid, and nothing was written. It must have 1 to 100 letters, digits, dots, hyphens or underscores.',
   POSTCOMMIT_E_NO_SUCH_QUEUE:
@@ -56,7 +56,7 @@ export const errorCodes = {
   POSTCOMMIT_E_PAYLOAD_INVALID: 'The payload does not match the schema of its event type, so nothing was written.',
   POSTCOMMIT_E_BAD_CATALOGUE: 'defineEvents() was given a definition that cannot work. Correct it.',
   POSTCOMMIT_E_UPCAST_FAILED:
-    'The payload could not be brought to the newest version of its event type. Fix the upcast in defineEvents(), deploy it, then retry the dead letter.',
+    'The payload could not be upcast to the newest version of its event type. Fix the upcast in defineEvents(), deploy it, then retry the dead letter.',
   POSTCOMMIT_E_STORED_PAYLOAD_INVALID:
     'The payload that was emitted does not match the newest schema of its event type. Fix the schema or the upcast in defineEvents() so that it takes the payload, deploy it, then retry the dead letter.',
   POSTCOMMIT_E_UNKNOWN_VERSION:
@@ -96,11 +96,11 @@ export const errorCodes = {
   POSTCOMMIT_E_NO_SCHEMA_FILE:
     'The schemas of the events are not recorded yet. Run `npx postcommit schema check --update` and commit postcommit.schema.json.',
   POSTCOMMIT_E_BAD_SCHEMA_FILE:
-    'The file with the recorded schemas is invalid. Restore it from version control, or write it anew with `npx postcommit schema check --update` after you have removed it.',
+    'The file with the recorded schemas is invalid. Restore it from version control, or delete it and run `npx postcommit schema check --update` to regenerate it.',
   POSTCOMMIT_E_NO_JSON_SCHEMA:
     'The schema of an event type cannot become a JSON Schema. Use types that JSON has (no dates, functions or custom checks), or add `jsonSchema` to the definition of the event.',
   POSTCOMMIT_E_REGISTRY_UNREACHABLE:
-    'The schema registry cannot be reached or cannot answer now, so nothing is known about the schemas. Check its URL and whether it runs, then try again.',
+    'The schema registry is unreachable or not ready, so the schemas were not checked. Check its URL and that it runs, then try again.',
   POSTCOMMIT_E_REGISTRY_REFUSED:
     'The schema registry refused the request. Check the URL with its path, the user and password in it, and what the registry says.',
   POSTCOMMIT_E_SCHEMA_REFUSED:
@@ -125,7 +125,7 @@ export const errorCodes = {
   POSTCOMMIT_E_RELAY_ENDED:
     'The relay ended, or was declared lost, while it delivered this event. Find out why (out of memory, a crash, process.exit, a frozen host). If the event is a dead letter, retry it.',
   POSTCOMMIT_E_RELAY_STOPPING:
-    'The relay stops, and the delivery did not finish within stopTimeoutMs. The event goes back into the queue and no attempt is counted.',
+    'The relay is stopping and the delivery did not finish within stopTimeoutMs. The event goes back into the queue and no attempt is counted.',
   POSTCOMMIT_E_LEASE_LOST:
     'The relay lost its lease, could not renew it in time, or was connected to a server that does not have its claims (after a failover), so another relay may deliver the event. No attempt is counted.',
   POSTCOMMIT_E_DELIVER_TIMEOUT:
@@ -168,7 +168,7 @@ export const errorCodes = {
   POSTCOMMIT_E_PAYLOAD_REDACTED:
     'Parts of the payload are hidden by redaction rules, so it cannot be edited here and nothing was changed. Edit it with `npx postcommit dead edit <id>`, or remove the rule.',
   POSTCOMMIT_E_DASHBOARD_NO_AUTH:
-    'The dashboard would be open to everyone who can reach it, so it did not start. Pass a token of at least 16 characters or authenticate, or pass open: true behind your own protection. On the command line, set POSTCOMMIT_DASHBOARD_TOKEN or POSTCOMMIT_DASHBOARD_READ_ONLY_TOKEN.',
+    'The dashboard would be open to everyone who can reach it, so it did not start. Pass `token` (at least 16 characters) or an `authenticate` callback; pass `open: true` only behind your own access control. On the command line, set POSTCOMMIT_DASHBOARD_TOKEN or POSTCOMMIT_DASHBOARD_READ_ONLY_TOKEN.',
   POSTCOMMIT_E_TOO_MANY_OPERATIONS:
     'Four operations of this dashboard are running, so this one did not start. Wait until one ends, or interrupt one.',
   POSTCOMMIT_E_TOO_MANY_PAYLOADS:

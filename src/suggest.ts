@@ -27,7 +27,7 @@ export function unknownOption(given: object, known: readonly string[], of?: stri
   if (unknown === undefined) return undefined;
   const name = shownName(unknown);
   const start = of === undefined ? `There is no option ${name}.` : `${of} has no option ${name}.`;
-  return `${start}${didYouMean(unknown, known)} Known options: ${known.join(', ')}.`;
+  return `${start}${didYouMean(unknown, known)} Valid options: ${known.join(', ')}.`;
 }
 
 /** A name as it is, if that is short and on one line. */

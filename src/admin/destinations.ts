@@ -49,5 +49,5 @@ function knownDestinations(name: unknown, known: readonly string[]): string {
   if (known.length === 0) return `Got ${shown}. No relay has registered a destination yet.`;
   const near = typeof name === 'string' ? suggest(name.slice(0, 80), known) : undefined;
   const more = known.length > namesMax ? ` and ${known.length - namesMax} more` : '';
-  return `Got ${shown}. Destinations are ${known.slice(0, namesMax).join(', ')}${more}.${near ? ` Did you mean ${near}?` : ''}`;
+  return `Got ${shown}. Known destinations: ${known.slice(0, namesMax).join(', ')}${more}.${near ? ` Did you mean ${near}?` : ''}`;
 }

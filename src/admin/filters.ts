@@ -91,7 +91,7 @@ function checkNames(filter: unknown, known: readonly string[]): Record<string, u
   }
   for (const name of Object.keys(filter)) {
     if (!known.includes(name))
-      throw bad(`Unknown condition ${JSON.stringify(name)}. Conditions are ${known.join(', ')}.`);
+      throw bad(`Unknown condition ${JSON.stringify(name)}. Valid conditions: ${known.join(', ')}.`);
   }
   return filter as Record<string, unknown>;
 }

@@ -33,6 +33,6 @@ async function requireQueue(db: Executor, schema: string, name: unknown): Promis
   const some = known.slice(0, 20).join(', ');
   throw new PostcommitError(
     'POSTCOMMIT_E_NO_SUCH_QUEUE',
-    `Got ${shown}. Queues are ${some}.${near ? ` Did you mean ${near}?` : ''}`,
+    `Got ${shown}. Known queues: ${some}.${near ? ` Did you mean ${near}?` : ''}`,
   );
 }

@@ -104,6 +104,6 @@ export function requireSameSelection(position: ReplayPosition | undefined, selec
 function ofAnotherReplay(): PostcommitError {
   return new PostcommitError(
     'POSTCOMMIT_E_BAD_CURSOR',
-    'This cursor is of another replay: use the same selection, with the ids or conditions that it began with, and from and to if it had them.',
+    'This cursor belongs to a different replay. Repeat the original ids or conditions, including `from` and `to` if they were given.',
   );
 }

@@ -136,7 +136,7 @@ export class ScheduleAdmin {
     const near = typeof name === 'string' ? suggest(name.slice(0, 80), known) : undefined;
     const more = known.length > namesMax ? ` and ${known.length - namesMax} more` : '';
     const names =
-      known.length === 0 ? 'There are none yet.' : `Schedules are ${known.slice(0, namesMax).join(', ')}${more}.`;
+      known.length === 0 ? 'There are none yet.' : `Known schedules: ${known.slice(0, namesMax).join(', ')}${more}.`;
     const detail = `Got ${shown}. ${names}${near ? ` Did you mean ${near}?` : ''}`;
     return new PostcommitError('POSTCOMMIT_E_NO_SUCH_SCHEDULE', detail);
   }

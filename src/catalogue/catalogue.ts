@@ -130,7 +130,7 @@ export function requireDefinition(catalogue: EventCatalogue | undefined, type: s
   const list = known.slice(0, 20).join(', ');
   throw new PostcommitError(
     'POSTCOMMIT_E_UNKNOWN_EVENT_TYPE',
-    `Got ${shown(type)}.${didYouMean(type, known)} Known are: ${list}${known.length > 20 ? ', ...' : ''}.`,
+    `Got ${shown(type)}.${didYouMean(type, known)} Known types: ${list}${known.length > 20 ? ', ...' : ''}.`,
   );
 }
 

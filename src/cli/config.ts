@@ -69,7 +69,7 @@ function checkOptions(file: string, options: object, known: Record<string, true>
   for (const key of Object.keys(options)) {
     if (Object.hasOwn(known, key)) continue;
     const near = suggest(key, Object.keys(known));
-    const hint = near ? `Did you mean ${near}?` : `Options are ${Object.keys(known).join(', ')}.`;
+    const hint = near ? `Did you mean ${near}?` : `Valid options: ${Object.keys(known).join(', ')}.`;
     throw bad(file, `${where}Unknown option ${JSON.stringify(key)}. ${hint}`);
   }
   for (const key of ['connectionString', 'schema'] as const) {

@@ -39,7 +39,7 @@ export function addDashboardOptions(command: Command): Command {
     .option('--read-only', 'show everything, change nothing')
     .option('--redact <path>', 'hide this path of payloads, e.g. customer.email or **.password; repeatable', collect)
     .option('--redact-header <name>', 'hide this header; repeatable', collect)
-    .option('--trace-url <url>', 'where traces are, with {traceId} in it')
+    .option('--trace-url <url>', 'URL template for traces, containing {traceId}')
     .option(
       '--trusted-proxies <n>',
       'how many proxies are in front of it, whose X-Forwarded-For and X-Forwarded-Proto count (default: 0)',

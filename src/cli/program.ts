@@ -137,18 +137,19 @@ function throwInsteadOfExit(command: Command): void {
 function usageDetail(command: Command, error: CommanderError): string {
   const path = commandPath(command);
   const names = command.commands.map((each) => each.name());
-  if (error.code === 'commander.help') return `A command is missing. Commands are ${names.join(', ')}.`;
+  if (error.code === 'commander.help') return `A command is missing. Valid commands: ${names.join(', ')}.`;
   if (error.code === 'commander.excessArguments' && command.name() === 'list' && command.parent) {
     // A misspelt command of a noun is an argument of its default command.
     const siblings = command.parent.commands.map((each) => each.name());
     const word = command.args[command.registeredArguments.length] ?? '';
-    return `Unknown command '${word}'.${didYouMean(word, siblings)} Commands are ${siblings.join(', ')}. See \`npx ${commandPath(command.parent)} --help\`.`;
+    return `Unknown command '${word}'.${didYouMean(word, siblings)} Valid commands: ${siblings.join(', ')}. See \`npx ${commandPath(command.parent)} --help\`.`;
   }
   const [what = '', suggestion] = error.message.replace(/^error: /, '').split('\n');
   const sentences = [`${what.charAt(0).toUpperCase()}${what.slice(1)}${what.endsWith('.') ? '' : '.'}`];
   if (suggestion) sentences.push(suggestion.replace(/^\(|\)$/g, ''));
-  else if (error.code === 'commander.unknownOption') sentences.push(`Options are ${optionNames(command).join(', ')}.`);
-  else if (error.code === 'commander.unknownCommand') sentences.push(`Commands are ${names.join(', ')}.`);
+  else if (error.code === 'commander.unknownOption')
+    sentences.push(`Valid options: ${optionNames(command).join(', ')}.`);
+  else if (error.code === 'commander.unknownCommand') sentences.push(`Valid commands: ${names.join(', ')}.`);
   return `${sentences.join(' ')} See \`npx ${path} --help\`.`;
 }
 

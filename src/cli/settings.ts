@@ -123,7 +123,7 @@ export class Settings {
     }
     const own = Object.hasOwn(outboxes, name) ? outboxes[name] : undefined;
     if (own === undefined) {
-      const hint = didYouMean(name, names) || ` There are ${names.join(', ')}.`;
+      const hint = didYouMean(name, names) || ` Known outboxes: ${names.join(', ')}.`;
       throw new PostcommitError('POSTCOMMIT_E_USAGE', `There is no outbox ${name} in ${found.file}.${hint}`);
     }
     return { file: found.file, config: { ...shared, ...own }, own };

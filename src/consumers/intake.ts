@@ -190,7 +190,7 @@ export class Intake {
         const { kind, error, attempts } = result;
         if (kind === 'failed') this.counters.failed++;
         delivery.kept?.();
-        this.warn('event left to redelivery', inLog({ ...factsOf(event), attempts, error: errorText(error) }));
+        this.warn('event left for redelivery', inLog({ ...factsOf(event), attempts, error: errorText(error) }));
         this.#release(event);
       } else if (result.kind === 'processed') {
         this.counters.processed++;

@@ -152,7 +152,7 @@ function checkFields(connection: unknown): void {
     if (Object.hasOwn(elsewhere, name)) throw refuse(`connection.${name} cannot be set. ${elsewhere[name]}`);
     if (!Object.hasOwn(fields, name)) {
       const known = Object.keys(fields);
-      throw refuse(`There is no connection.${name}.${didYouMean(name, known)} Known fields: ${known.join(', ')}.`);
+      throw refuse(`There is no connection.${name}.${didYouMean(name, known)} Valid fields: ${known.join(', ')}.`);
     }
     const [check, what] = fields[name as keyof ConnectionConfig];
     if (value !== undefined && !check(value)) throw refuse(`connection.${name} must be ${what}.`);

@@ -37,7 +37,7 @@ export function grantsSql(options: GrantsOptions = {}): string {
   const names = rolesOf(options);
   const parts = [
     // No names in comments: what follows a line break in a name would run as SQL.
-    '-- The least rights for an outbox. Run this as the owner of its tables, and again after every migration.',
+    '-- The minimum privileges for an outbox. Run this as the owner of its tables, and again after every migration.',
     'begin;',
   ];
   for (const [role, name] of names) {

@@ -190,7 +190,7 @@ function bad(detail: string): PostcommitError {
 
 function unknownField(field: string): PostcommitError {
   const known = [...fields];
-  return bad(`An event has no field ${shown(field)}.${didYouMean(field, known)} Known fields: ${known.join(', ')}.`);
+  return bad(`An event has no field ${shown(field)}.${didYouMean(field, known)} Valid fields: ${known.join(', ')}.`);
 }
 
 function isId(value: unknown): value is number | bigint {

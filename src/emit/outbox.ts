@@ -317,7 +317,7 @@ export class Outbox<Tx, BatchStatement = never, Event extends OutboxEvent = Outb
       const checked = checkEvents(given, this.#limits);
       buffer.add(checked);
       const ids = checked.then((events) => idsOf(given, events));
-      ids.catch(() => {}); // The buffer reports it, also when the caller does not await it.
+      ids.catch(() => {}); // The buffer reports it, even when the caller does not await it.
       return ids;
     }) as Emit<Event>;
   }

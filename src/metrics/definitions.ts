@@ -92,7 +92,9 @@ export const metricDefinitions = {
   outbox_slot_active: { ...gauge('Whether a replication slot is in use.', ['slot']), join: 'max' },
 
   // What emitters and consumers have done. Each process counts its own.
-  outbox_events_emitted_total: counter('Events passed to emit, also in transactions that rolled back.', ['event_type']),
+  outbox_events_emitted_total: counter('Events passed to emit, including in transactions that rolled back.', [
+    'event_type',
+  ]),
   outbox_inbox_events_total: counter('Events that reached the inbox, by outcome.', ['consumer', 'outcome']),
 } as const satisfies Record<string, MetricDefinition>;
 

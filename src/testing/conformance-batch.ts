@@ -25,7 +25,7 @@ export function batchChecks(harness: PublisherHarness): ConformanceCheck[] {
     check('an empty batch is answered with no outcomes', async ({ publisher }) => {
       assert.deepEqual(await publisher.publish([], AbortSignal.timeout(patienceMs)), []);
     }),
-    check('every message has an outcome of its own, also in a full batch', async (session) => {
+    check('every message has an outcome of its own, even in a full batch', async (session) => {
       const { batchSizeMax, batchBytesMax } = session.publisher.capabilities;
       const one = session.message('order:000000', 0).bytes;
       const size = Math.min(batchSizeMax, Math.floor(Math.min(batchBytesMax, testedBytesMax) / one));

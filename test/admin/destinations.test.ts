@@ -152,7 +152,7 @@ describe('admin.pauseDestination and admin.resumeDestination', () => {
     )) {
       const refused = change('kafak');
       await expect(refused).rejects.toMatchObject({ code: 'POSTCOMMIT_E_NO_SUCH_DESTINATION' });
-      await expect(refused).rejects.toThrow('Got "kafak". Destinations are kafka, webhooks. Did you mean kafka?');
+      await expect(refused).rejects.toThrow('Got "kafak". Known destinations: kafka, webhooks. Did you mean kafka?');
       for (const name of ['', 'a\0b', '\ud800', 'x'.repeat(10_000), 7, null, undefined, ['kafka']]) {
         const odd = change(name as string);
         await expect(odd, JSON.stringify(name)).rejects.toMatchObject({ code: 'POSTCOMMIT_E_NO_SUCH_DESTINATION' });

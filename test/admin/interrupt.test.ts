@@ -216,7 +216,7 @@ describe('an operation over many events', () => {
     await settleQueue(db);
     const refusal = {
       code: 'POSTCOMMIT_E_BAD_CURSOR',
-      detail: expect.stringMatching(/^This cursor is of another replay/),
+      detail: expect.stringMatching(/^This cursor belongs to a different replay/),
     };
     const stopped = async (target: ReplayTarget) =>
       (await admin().replay(target, { signal: AbortSignal.abort() })).next as string;

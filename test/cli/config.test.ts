@@ -144,7 +144,7 @@ describe('loading the config file', () => {
     ["export default Promise.reject(new Error('no vault'));", 'no vault'],
     ['export default { schema: 5 };', 'schema must be a string. Found a number'],
     ['export default { leasems: 5 };', 'Did you mean leaseMs?'],
-    ['export default { zzz: 5 };', 'Options are connectionString'],
+    ['export default { zzz: 5 };', 'Valid options: connectionString'],
   ])('refuses %s', async (text, what) => {
     const message = await refusal(loadConfig(configFile('postcommit.config.mjs', text)));
     expect(message).toContain(what);

@@ -157,7 +157,7 @@ describe('an operator whose broker is down', () => {
         here('destinations', command, 'kafak', '--json'),
       ]);
       expect(text).toMatchObject({ code: 1, stdout: '' });
-      expect(text.stderr).toContain('Destinations are kafka, nats, webhooks. Did you mean kafka?');
+      expect(text.stderr).toContain('Known destinations: kafka, nats, webhooks. Did you mean kafka?');
       expect(asJson).toMatchObject({ code: 1, stdout: '' });
       expect(jsonError(asJson)).toMatchObject({ code: 'POSTCOMMIT_E_NO_SUCH_DESTINATION' });
     }

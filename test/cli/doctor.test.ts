@@ -92,7 +92,7 @@ describe('postcommit doctor', () => {
 
   it.each([
     [['--only', 'snapshot'], 'Did you mean snapshots?'],
-    [['--only', 'server,'], 'Checks are server, settings,'],
+    [['--only', 'server,'], 'Valid checks: server, settings,'],
     [['--snapshot-ms-max', '-1'], 'whole number from 0'],
   ])('refuses %j', async (args, what) => {
     const { code, stdout, stderr } = await here(...args);

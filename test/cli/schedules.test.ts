@@ -99,7 +99,7 @@ describe('an operator of schedules', () => {
     for (const command of ['pause', 'resume', 'trigger', 'remove']) {
       const result = await here('schedules', command, 'pol');
       expect(result).toMatchObject({ code: 1, stdout: '' });
-      expect(result.stderr).toContain('Schedules are nightly-report, poll. Did you mean poll?');
+      expect(result.stderr).toContain('Known schedules: nightly-report, poll. Did you mean poll?');
     }
   });
 

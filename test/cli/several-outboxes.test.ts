@@ -96,8 +96,9 @@ function startRelay(cwd: string) {
 it('one process serves all outboxes of the config file, and one that is down disturbs no other', async () => {
   await server.stop();
   const relay = startRelay(project());
-  const dashboard = (await relay.logged('the dashboard is served', ({ message }) => message === 'dashboard')).url;
-  const serving = await relay.logged('the endpoints are served', ({ message }) => message.startsWith('serving'));
+  const isDashboard = ({ message }: LogLine) => message === 'serving the dashboard';
+  const dashboard = (await relay.logged('the dashboard is served', isDashboard)).url;
+  const serving = await relay.logged('the endpoints are served', ({ message }) => message.startsWith('serving /livez'));
   const glances = async () =>
     ((await (await fetch(`${dashboard}/api/outboxes`)).json()) as { outboxes: { name: string; level: string }[] })
       .outboxes;

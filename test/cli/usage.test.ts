@@ -111,7 +111,7 @@ describe('mistakes on the command line', () => {
     const [bogus, typo] = await Promise.all([runCli(['relay', '--bogus']), runCli(['relais'])]);
     expect(bogus).toMatchObject({ code: 2, stdout: '' });
     expect(bogus.stderr).toContain("'--bogus'");
-    expect(bogus.stderr).toMatch(/Options are .*--once.*postcommit relay --help/s);
+    expect(bogus.stderr).toMatch(/Valid options: .*--once.*postcommit relay --help/s);
     expect(typo).toMatchObject({ code: 2, stdout: '' });
     expect(typo.stderr).toContain('Did you mean relay?');
   });
@@ -120,8 +120,8 @@ describe('mistakes on the command line', () => {
     [['relay', '--log-levl', 'info'], 'Did you mean --log-level?'],
     [['status', '--databse-url', 'postgres://u:secret@h/d'], 'Did you mean --database-url?'],
     [['dead', 'lst'], 'Did you mean list?'],
-    [['dead', 'delete'], 'Commands are list, show, retry, discard'],
-    [[], 'Commands are init, migrate'],
+    [['dead', 'delete'], 'Valid commands: list, show, retry, discard'],
+    [[], 'Valid commands: init, migrate'],
     [['sql', 'extra'], 'Too many arguments'],
     [['partitions', 'rotate', 'extra'], 'Too many arguments'],
     [['dead', 'show'], "Missing required argument 'id'"],
@@ -131,7 +131,7 @@ describe('mistakes on the command line', () => {
     [['forget'], "Missing required argument 'target'"],
     [['destinations', 'resume', 'kafka', '--reason', 'x'], "'--reason'"],
     [['destinations', 'pause', 'kafka', '--wy', 'x'], 'Did you mean --why?'],
-    [['destinations', 'kafka'], "Unknown command 'kafka'. Commands are list, pause, resume"],
+    [['destinations', 'kafka'], "Unknown command 'kafka'. Valid commands: list, pause, resume"],
     [['queues', 'pasue', 'reports'], 'Did you mean pause?'],
     [['schedules', 'pause'], "Missing required argument 'name'"],
     [['schedules', 'resume', 'a', '--reason', 'x'], "'--reason'"],
@@ -144,7 +144,7 @@ describe('mistakes on the command line', () => {
     [['events', '--from', 'yesterday'], '2h, 30m or 7d ago'],
     [['events', '--status', 'sentt'], 'PENDING, PROCESSING, SENT, FAILED'],
     [['events', '--aggregate', ':42'], 'type:id'],
-    [['events', '7', '--limit', '3'], '--limit is for lists'],
+    [['events', '7', '--limit', '3'], '--limit cannot be combined with an id'],
     [['relay', '--in-flight-max', 'nope'], 'whole number from 1'],
     [['relay', '--poison', 'ignore'], 'Allowed choices are skip, block'],
     [['relay', '--log-level', 'loud'], 'Allowed choices are debug'],

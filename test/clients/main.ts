@@ -24,7 +24,7 @@ interface Result {
 const { values, positionals } = parseArgs({ allowPositionals: true, options: { version: { type: 'string' } } });
 const unknown = positionals.find((name) => !clients.some((client) => client.name === name));
 if (unknown !== undefined) {
-  console.error(`There is no client ${unknown}. Known are: ${clients.map(({ name }) => name).join(', ')}.`);
+  console.error(`There is no client ${unknown}. Known clients: ${clients.map(({ name }) => name).join(', ')}.`);
   process.exit(2);
 }
 

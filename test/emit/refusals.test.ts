@@ -104,8 +104,8 @@ add('POSTCOMMIT_E_BAD_DELAY', [
   ['both times', wrong({ availableAt: new Date(), delayMs: 1 }), /not both/],
 ]);
 add('POSTCOMMIT_E_BAD_EVENT', [
-  ['a misspelt delay', wrong({ delay: 60_000 }), /no field "delay"\. Did you mean delayMs\? Known fields: type/],
-  ['a field that nothing is near', wrong({ somethingElse: 1 }), /no field "somethingElse"\. Known fields: type/],
+  ['a misspelt delay', wrong({ delay: 60_000 }), /no field "delay"\. Did you mean delayMs\? Valid fields: type/],
+  ['a field that nothing is near', wrong({ somethingElse: 1 }), /no field "somethingElse"\. Valid fields: type/],
   ['nothing', null, /type, aggregate and payload/],
   ['a text', 'order.created', /type, aggregate and payload/],
   ['a hole in the list', [orderCreated('1'), undefined], /type, aggregate and payload/],
@@ -174,7 +174,7 @@ const catalogued: Refusal[] = [
     name: 'a type that is not in the catalogue',
     given: wrong({ type: 'order.craeted' }),
     code: 'POSTCOMMIT_E_UNKNOWN_EVENT_TYPE',
-    says: /"order\.craeted"\. Did you mean order\.created\? Known are: order\.created, order\.async/,
+    says: /"order\.craeted"\. Did you mean order\.created\? Known types: order\.created, order\.async/,
   },
   {
     name: 'a type every object has',
@@ -333,7 +333,7 @@ describe('refusals', () => {
     const misspelt = { isolationLevel: 'serializable' } as never;
     const refused = {
       code: 'POSTCOMMIT_E_BAD_OPTION',
-      message: expect.stringContaining('Known options: isolation, pipeline.'),
+      message: expect.stringContaining('Valid options: isolation, pipeline.'),
     };
     const outbox = createOutbox({ db: fromPg(pool) });
     await expect(outbox.transaction(async () => {}, misspelt)).rejects.toMatchObject(refused);

@@ -24,7 +24,7 @@ describe('options', () => {
     [{ allowPrivateAddresses: 'yes' }, 'allowPrivateAddresses must be true or false'],
     [{ onConnectionError: 'delivered' }, 'onConnectionError must be one of'],
     [{ outcomeOf: 'delivered' }, 'outcomeOf must be a function'],
-    [{ timeout: 5 }, 'There is no option timeout. Did you mean timeoutMs? Known options: url, secret'],
+    [{ timeout: 5 }, 'There is no option timeout. Did you mean timeoutMs? Valid options: url, secret'],
   ])('%j is refused at once', (options, words) => {
     const create = () => webhook({ secret: null, ...options } as WebhookOptions);
     expect(create).toThrow(expect.objectContaining({ code: 'POSTCOMMIT_E_BAD_OPTION' }));

@@ -156,9 +156,9 @@ describe('routing', () => {
       const texts = found.map(({ error }) => error).join('\n');
       for (const part of [
         'no such region',
-        "'evnts'; known are: events",
-        'the header retries',
-        'the topic is 5',
+        "Got 'evnts'. Known destinations: events",
+        'The header retries',
+        'The topic is 5',
         'the unknown property topc',
       ]) {
         expect(texts).toContain(part);

@@ -95,7 +95,7 @@ describe('names that cannot be stored', () => {
       await scenario.drained();
       expect(events.received).toHaveLength(2 * 19);
       expect(await letters(scenario)).toMatchObject([
-        { seq: '3', reason: 'exhausted', error: expect.stringMatching(/route\(\) failed.*the topic is/) },
+        { seq: '3', reason: 'exhausted', error: expect.stringMatching(/route\(\) failed.*The topic is/) },
       ]);
     })();
   });
@@ -115,7 +115,7 @@ describe('names that cannot be stored', () => {
       });
       await scenario.emit(many(1));
       expect(await relay.runOnce()).toMatchObject({ deadLettered: 1 });
-      expect(await letters(scenario)).toMatchObject([{ error: expect.stringContaining(`the ${what}`) }]);
+      expect(await letters(scenario)).toMatchObject([{ error: expect.stringContaining(`The ${what}`) }]);
       expect(events.received).toEqual([]);
     })();
   });

@@ -107,7 +107,7 @@ describe('runOnce', () => {
       const relay = scenario.idleRelay('one', { stopTimeoutMs: 100, handlers: { scripted: { handler } } });
       const once = within(relay.runOnce({ timeoutMs: 500 }), { timeoutMs: 10_000, what: 'it has ended' });
       expect(await once).toEqual({ delivered: 0, failed: 0, deadLettered: 0, complete: false });
-      expect(String(reasons)).toContain('The relay stops');
+      expect(String(reasons)).toContain('The relay is stopping');
       expect(await scenario.db.query('select attempts from postcommit.outbox_queue')).toEqual(
         Array(3).fill({ attempts: 0 }),
       );

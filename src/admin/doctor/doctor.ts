@@ -130,7 +130,7 @@ function checkOnly(only: readonly string[]): CheckName[] {
   for (const name of only) {
     if ((checkNames as string[]).includes(name)) continue;
     const meant = suggest(name, checkNames);
-    const hint = meant ? `Did you mean ${meant}?` : `Checks are ${checkNames.join(', ')}.`;
+    const hint = meant ? `Did you mean ${meant}?` : `Valid checks: ${checkNames.join(', ')}.`;
     throw new PostcommitError('POSTCOMMIT_E_BAD_OPTION', `There is no check ${JSON.stringify(name)}. ${hint}`);
   }
   return checkNames.filter((name) => only.includes(name));

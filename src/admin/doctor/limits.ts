@@ -28,7 +28,7 @@ export function resolveLimits(overrides: Partial<DoctorLimits> = {}): DoctorLimi
   if (unknown !== undefined) {
     throw new PostcommitError(
       'POSTCOMMIT_E_BAD_OPTION',
-      `There is no limit ${JSON.stringify(unknown)}. Limits are ${known.join(', ')}.`,
+      `There is no limit ${JSON.stringify(unknown)}. Valid limits: ${known.join(', ')}.`,
     );
   }
   const limits = { ...defaults, ...overrides };

@@ -30,7 +30,7 @@ export function productionFindings(facts: ProductionFacts): CheckFinding[] {
     notificationFinding(facts.relays),
     metricsFinding(facts.measured),
   ].filter((finding) => finding !== undefined);
-  return found.length > 0 ? found : [ok('what the database can tell of the production checklist is in order')];
+  return found.length > 0 ? found : [ok('the production-checklist points visible from the database are in order')];
 }
 
 function openTransactionFinding(settings: ProductionFacts['settings']): CheckFinding | undefined {

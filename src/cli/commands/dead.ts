@@ -189,7 +189,7 @@ function addEdit(dead: Command, terminal: Terminal): void {
     .command('edit')
     .summary('retry a dead letter with another payload')
     .description(
-      'Give a dead letter another payload and put it back into the queue, in its place of the order. The log keeps the payload as it was emitted. Handlers and destinations that already have the event keep the payload that they got. `postcommit dead show <id> --json` prints the present payload.',
+      'Give a dead letter another payload and put it back into the queue, in its original position. The log keeps the payload as it was emitted. Handlers and destinations that already have the event keep the payload that they got. `postcommit dead show <id> --json` prints the current payload.',
     )
     .argument('<id>', 'id or seq of the event')
     .requiredOption('--payload-file <file>', 'a file with the new payload as JSON')
@@ -209,6 +209,8 @@ async function readPayload(file: string): Promise<unknown> {
   try {
     return JSON.parse(await readFile(file, 'utf8'));
   } catch (cause) {
-    throw new PostcommitError('POSTCOMMIT_E_USAGE', `${file} has no JSON: ${(cause as Error).message}.`, { cause });
+    throw new PostcommitError('POSTCOMMIT_E_USAGE', `${file} is not valid JSON: ${(cause as Error).message}.`, {
+      cause,
+    });
   }
 }

@@ -15,7 +15,7 @@ export function addDestinations(program: Command, terminal: Terminal): void {
     .command('destinations')
     .summary('list, pause or resume destinations')
     .description(
-      'Destinations of relays: brokers and endpoints. Relays register them when they start; these commands look at them and stop or continue sending.',
+      'Destinations of relays: brokers and endpoints. Relays register them when they start; these commands list, pause and resume them.',
     )
     .addHelpText(
       'after',

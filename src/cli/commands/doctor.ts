@@ -24,12 +24,12 @@ const anyNumber = wholeNumber(0, 999_999_999_999);
 export function addDoctor(program: Command, terminal: Terminal): void {
   program
     .command('doctor')
-    .summary('find problems, what they lead to, and the command that fixes each')
+    .summary('find problems, their consequences, and the command that fixes each')
     .description(
       `Check the outbox and its PostgreSQL server and print every problem, worst first, with its consequence and the command that fixes it. Changes nothing. A value over a limit is a warning, over ten times the limit it is critical. Exit code 1 for warnings, 5 for critical findings, 4 if the tables do not match this version. Checks: ${checkNames.join(', ')}.`,
     )
     .option('--only <checks>', 'run only these checks, separated by commas', checksArgument)
-    .option('--production', 'also check what the database can tell of the production checklist')
+    .option('--production', 'also check the production-checklist points visible from the database')
     .option('--oldest-pending-ms-max <n>', 'warn when an event has been due for longer (default: 300000)', anyNumber)
     .option('--snapshot-ms-max <n>', 'warn when a session holds a snapshot for longer (default: 300000)', anyNumber)
     .option('--lock-ms-max <n>', 'warn when a session holds an advisory lock for longer (default: 60000)', anyNumber)
@@ -61,7 +61,7 @@ function checksArgument(text: string): CheckName[] {
     const name = checkNames.find((each) => each === part.trim());
     if (name !== undefined) return name;
     const meant = suggest(part.trim(), checkNames);
-    throw new InvalidArgumentError(meant ? `Did you mean ${meant}?` : `Checks are ${checkNames.join(', ')}.`);
+    throw new InvalidArgumentError(meant ? `Did you mean ${meant}?` : `Valid checks: ${checkNames.join(', ')}.`);
   });
 }
 

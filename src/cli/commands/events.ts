@@ -74,8 +74,7 @@ function addList(events: Command, terminal: Terminal): void {
       const context = contextOf(command, terminal);
       if (id === undefined) return listEvents(context, options);
       const extra = Object.keys(options).find((name) => command.getOptionValueSource(name) === 'cli');
-      if (extra)
-        throw new PostcommitError('POSTCOMMIT_E_USAGE', `--${extra} is for lists, and an id selects one event.`);
+      if (extra) throw new PostcommitError('POSTCOMMIT_E_USAGE', `--${extra} cannot be combined with an id.`);
       return showEvent(context, id);
     });
 }

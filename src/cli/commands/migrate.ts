@@ -12,7 +12,7 @@ import type { Terminal } from '../terminal.ts';
 const routinesNamedMax = 8;
 
 export const notifyTriggerHelp =
-  'install a trigger that wakes relays for every INSERT into the log, from any language; concurrent writers pay for it (8 of them reached half of their throughput)';
+  'install a trigger that wakes relays for every INSERT into the log, from any language; slows concurrent writers (8 writers: about half the throughput)';
 export const noNotifyTriggerHelp = 'remove that trigger; without either option it stays as it is';
 
 export const inboxOnlyHelp = 'only the inbox, processed_events: for the database of a consumer that emits nothing';

@@ -39,7 +39,7 @@ export function addPartitions(program: Command, terminal: Terminal): void {
     .command('partitions')
     .summary('list, convert, rotate or drop partitions of the log')
     .description(
-      'Partitions of the log and the delivery record. Relays open the next partition when the day or month is over, and drop partitions that are older than retention. Use these commands to look at partitions, or to change them at once.',
+      'Partitions of the log and the delivery record. Relays open the next partition when the day or month is over, and drop partitions that are older than retention. Use these commands to list partitions, or to change them now.',
     )
     .addHelpText(
       'after',

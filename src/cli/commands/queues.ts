@@ -14,7 +14,7 @@ export function addQueues(program: Command, terminal: Terminal): void {
     .command('queues')
     .summary('list, pause or resume queues')
     .description(
-      'Named queues: which events a relay works, and how many at once. An event names its queue when it is emitted; these commands look at queues and stop or continue claims from them.',
+      'Named queues: which events a relay works, and how many at once. An event names its queue when it is emitted; these commands list, pause and resume queues.',
     )
     .addHelpText(
       'after',

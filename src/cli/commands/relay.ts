@@ -158,7 +158,7 @@ async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
     if (dashboardPort !== undefined) {
       const onError = (error: unknown) => logger.error({ err: errorText(error) }, 'the dashboard failed to answer');
       dashboard = await startDashboard(settings, terminal, { port: dashboardPort, onError });
-      logger.info({ url: dashboard.url }, 'dashboard');
+      logger.info({ url: dashboard.url }, 'serving the dashboard');
     }
     if (once) {
       const result = await Promise.race([relay.runOnce(), stopped.then(() => undefined)]);

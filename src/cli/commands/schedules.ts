@@ -16,7 +16,7 @@ export function addSchedules(program: Command, terminal: Terminal): void {
     .command('schedules')
     .summary('list, pause, resume, trigger or remove schedules')
     .description(
-      'Schedules of relays: events that are emitted at given times. They are declared in the configuration of relays (`schedules`); these commands look at them and change their state.',
+      'Schedules of relays: events that are emitted at given times. They are declared in the configuration of relays (`schedules`); these commands list, pause, resume, trigger and remove them.',
     )
     .addHelpText(
       'after',
@@ -84,7 +84,7 @@ function addResume(schedules: Command, terminal: Terminal): void {
   schedules
     .command('resume')
     .summary('continue a schedule')
-    .description('End the pause of a schedule. Ticks of the time before are skipped; the next one is in the future.')
+    .description('End the pause of a schedule. Ticks missed during the pause are skipped.')
     .argument(...nameArgument)
     .addHelpText('after', examples(['after a pause', 'schedules resume nightly-report']))
     .action(async (name: string, _options: unknown, command: Command) => {
@@ -105,7 +105,7 @@ function addTrigger(schedules: Command, terminal: Terminal): void {
     .command('trigger')
     .summary('emit one extra event of a schedule now')
     .description(
-      'Emit one extra event of a schedule now, also if it is paused. The relay that leads the schedule emits it. If none does within --wait-ms, the request stays: a relay emits it as soon as one leads.',
+      'Emit one extra event of a schedule now, even if it is paused. The relay that leads the schedule emits it. If none does within --wait-ms, the request stays: a relay emits it as soon as one leads.',
     )
     .argument(...nameArgument)
     .option('--wait-ms <n>', 'how long to wait for the relay', wholeNumber(0, 600_000), 5_000)

@@ -47,7 +47,7 @@ export function addSql(program: Command, terminal: Terminal): void {
     .addOption(
       new Option(
         '--language <language>',
-        'with --for: what the file is written in, if it is code (default: ts with a tsconfig.json, else as in package.json)',
+        'with --for: language of the file, for tools whose migrations are code (default: ts with a tsconfig.json, else as in package.json)',
       ).choices(languages),
     )
     .addHelpText(

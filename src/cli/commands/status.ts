@@ -54,7 +54,7 @@ export function addStatus(program: Command, terminal: Terminal): void {
     .command('status')
     .summary('show backlog, dead letters, destinations and relays')
     .description(
-      'Show how many events are pending and for how long, how many dead letters there are, the queues if there are several, which destinations are down or paused, which relays are alive, and how far handlers are that report their progress (the 20 that run longest). With a threshold option it is a check for scripts and monitors: exit code 1 if a threshold is exceeded. Counts over 100,000 are estimates, marked with ~.',
+      'Show how many events are pending and for how long, how many dead letters there are, the queues if there are several, which destinations are down or paused, which relays are alive, and the progress of handlers that report it (the 20 longest-running). With a threshold option it is a check for scripts and monitors: exit code 1 if a threshold is exceeded. Counts over 100,000 are estimates, marked with ~.',
     )
     .option('--pending-max <n>', 'fail if more events are pending', anyNumber)
     .option('--oldest-pending-ms-max <n>', 'fail if an event has been due for longer', anyNumber)

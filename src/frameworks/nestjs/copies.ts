@@ -23,5 +23,5 @@ copies().set(location.replace(/\?.*/, ''), packageVersion);
 export function requireOneCopy(): void {
   if (copies().size < 2) return;
   const list = [...copies()].map(([place, version]) => `${version()} in ${place}`);
-  throw new PostcommitError('POSTCOMMIT_E_TWO_COPIES', `Loaded are ${list.join(' and ')}.`);
+  throw new PostcommitError('POSTCOMMIT_E_TWO_COPIES', `Loaded copies: ${list.join(', ')}.`);
 }

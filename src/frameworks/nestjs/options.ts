@@ -176,7 +176,7 @@ function connectionOf(given: PostcommitModuleOptions, db: AnyDatabase): Connecti
 export function requireConnection({ connectionString, connection }: ConnectionOptions): void {
   if (connectionString !== undefined || connection !== undefined) return;
   throw bad(
-    'The relay does not know how to connect, because db does not tell. A pool given to fromPg() tells if it was made with connectionString, or with host and database: is its environment variable set? For any other client, give PostcommitModule connectionString, or connection with host and database.',
+    'The relay does not know how to connect, because `db` does not expose its connection. fromPg() exposes it if the pool was created with connectionString, or with host and database: is its environment variable set? For any other client, pass connectionString to PostcommitModule, or connection with host and database.',
   );
 }
 

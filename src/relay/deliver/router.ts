@@ -40,7 +40,7 @@ export class Router {
     const answer = this.#ask(event);
     if (answer instanceof Promise) {
       answer.catch(() => {}); // Its result is not used.
-      throw failed('it returned a promise; a route is synchronous.');
+      throw failed('It returned a promise; a route is synchronous.');
     }
     if (answer === null || answer === undefined) return [];
     if (!Array.isArray(answer)) return [this.#leg(answer as Route, event)];
@@ -59,26 +59,26 @@ export class Router {
 
   #leg(route: Route, event: DeliveredEvent): Leg {
     if (typeof route !== 'object' || route === null || typeof route.to !== 'string') {
-      throw failed(`it returned ${shown(route)}, not e.g. { to: 'events', topic: event.type }.`);
+      throw failed(`It returned ${shown(route)}, not e.g. { to: 'events', topic: event.type }.`);
     }
-    for (const name in route) if (!routeNames.has(name)) throw failed(`it has the unknown property ${name}.`);
+    for (const name in route) if (!routeNames.has(name)) throw failed(`The route has the unknown property ${name}.`);
     if (!this.#known.has(route.to)) {
       const known = [...this.#known].join(', ') || 'none';
-      throw new PostcommitError('POSTCOMMIT_E_UNKNOWN_DESTINATION', `It is '${route.to}'; known are: ${known}.`);
+      throw new PostcommitError('POSTCOMMIT_E_UNKNOWN_DESTINATION', `Got '${route.to}'. Known destinations: ${known}.`);
     }
     const topic = route.topic ?? event.type;
     if (typeof topic !== 'string' || topic === '' || !isStorable(topic)) {
       const needs = 'it must be a text that is not empty, without NUL and lone surrogates';
-      throw failed(`the topic is ${shown(topic)}; ${needs}.`);
+      throw failed(`The topic is ${shown(topic)}; ${needs}.`);
     }
     const key = route.key === undefined ? event.partitionKey : route.key;
-    if (key !== null && !isText(key)) throw failed(`the key is ${shown(key)}, not a text or null.`);
+    if (key !== null && !isText(key)) throw failed(`The key is ${shown(key)}, not a text or null.`);
     for (const name in route.headers) {
       const value = route.headers[name];
-      if (!isText(value) || !isText(name)) throw failed(`the header ${name} is ${shown(value)}, not a text.`);
+      if (!isText(value) || !isText(name)) throw failed(`The header ${name} is ${shown(value)}, not a text.`);
     }
     const { exchange } = route;
-    if (exchange !== undefined && !isText(exchange)) throw failed(`the exchange is ${shown(exchange)}, not a text.`);
+    if (exchange !== undefined && !isText(exchange)) throw failed(`The exchange is ${shown(exchange)}, not a text.`);
     return { target: route.to, to: route.to, topic, key, headers: route.headers, exchange };
   }
 }
@@ -98,7 +98,7 @@ function nameTargets(legs: readonly Leg[]): void {
   for (const leg of legs) {
     if (!repeated.has(leg.to)) continue;
     leg.target = `${leg.to}:${toAscii(leg.topic)}`;
-    if (targets.has(leg.target)) throw failed(`it names ${leg.to} with the topic ${leg.topic} twice.`);
+    if (targets.has(leg.target)) throw failed(`The route names ${leg.to} with the topic ${leg.topic} twice.`);
     targets.add(leg.target);
   }
 }
@@ -120,5 +120,5 @@ function shown(value: unknown): string {
 }
 
 function failed(detail: string): PostcommitError {
-  return new PostcommitError('POSTCOMMIT_E_ROUTE_FAILED', `This time ${detail}`);
+  return new PostcommitError('POSTCOMMIT_E_ROUTE_FAILED', detail);
 }

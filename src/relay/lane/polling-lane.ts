@@ -242,7 +242,7 @@ export class PollingLane implements Lane {
       this.#log.say('unreadable', (suppressed) =>
         this.#options.logger.warn(
           { suppressed, err: String(error) },
-          'claim met an unreadable event, reading one by one',
+          'claim hit an unreadable event, reading events one by one',
         ),
       );
       return this.#claimOneByOne(request);

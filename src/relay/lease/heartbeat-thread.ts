@@ -66,7 +66,7 @@ export class HeartbeatThread implements Service {
     // Not before: a relay that cannot use its database reports only that.
     if (this.#isFileMissing) {
       this.#isFileMissing = false;
-      this.#options.logger.info({}, 'the heartbeat runs on the event loop: there is no file for its thread');
+      this.#options.logger.info({}, 'heartbeat worker file not found, running the heartbeat on the event loop');
     }
     if (this.#local) return this.#local.keepAlive(registration);
     // If the thread ends meanwhile, its replacement keeps the registration alive.
@@ -124,7 +124,7 @@ export class HeartbeatThread implements Service {
       return worker;
     } catch (error) {
       // A connection config with functions, such as `stream`, cannot be sent.
-      logger.warn({ err: String(error) }, 'the heartbeat runs on the event loop: cannot start its thread');
+      logger.warn({ err: String(error) }, 'heartbeat worker did not start, running the heartbeat on the event loop');
       return undefined;
     }
   }
@@ -141,7 +141,10 @@ export class HeartbeatThread implements Service {
     clearInterval(this.#pulse);
     if (!this.#stopping) {
       this.#options.leaseState.suspended();
-      this.#options.logger.warn({ err: String(error) }, 'the heartbeat runs on the event loop: its thread failed');
+      this.#options.logger.warn(
+        { err: String(error) },
+        'heartbeat worker failed, running the heartbeat on the event loop',
+      );
       const registration = this.#registration;
       // Before the calls are rejected: keepAlive() looks for the replacement. Also without a registration, for the next one.
       const local = this.#useLocal();

@@ -308,7 +308,7 @@ export class Heartbeat implements Service {
       this.#options.leaseState.leased(registration.number);
       this.#options.logger.warn(
         {},
-        'the connection is shared with other sessions: a crash of this relay is noticed by its lease',
+        'connection goes through a transaction pooler, a crash of this relay is detected only when its lease ends',
       );
     }
   }

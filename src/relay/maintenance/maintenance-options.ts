@@ -76,7 +76,7 @@ function checkSkip(skip: unknown): Set<MaintenanceTask> {
   if (!Array.isArray(skip)) throw bad(`maintenance.skip must be a list of tasks: ${maintenanceTasks.join(', ')}.`);
   const wrong = skip.find((task) => !maintenanceTasks.includes(task));
   if (wrong !== undefined || skip.includes(undefined)) {
-    throw bad(`maintenance.skip has ${JSON.stringify(wrong)}. The tasks are: ${maintenanceTasks.join(', ')}.`);
+    throw bad(`maintenance.skip has ${JSON.stringify(wrong)}. Valid tasks: ${maintenanceTasks.join(', ')}.`);
   }
   return new Set(skip);
 }

@@ -72,7 +72,7 @@ export class Maintenance implements Service {
       logger,
       onTaken: (epoch) => {
         lifecycle.tell('leading', { relay, epoch });
-        logger.info({ relay, epoch }, 'leads maintenance');
+        logger.info({ relay, epoch }, 'elected leader of maintenance');
         this.#unfinished.clear();
         this.#schedule(Math.random() * Math.min(goOnMs, options.options.intervalMs));
       },
@@ -212,8 +212,8 @@ export class Maintenance implements Service {
       return;
     }
     lifecycle.tell('maintained', { task, durationMs, changed, ...(note === undefined ? {} : { note }) });
-    if (changed > 0) logger.info({ task, durationMs, changed, note }, 'maintained');
-    else logger.debug({ task, durationMs, note }, 'maintained');
+    if (changed > 0) logger.info({ task, durationMs, changed, note }, 'maintenance task done');
+    else logger.debug({ task, durationMs, note }, 'maintenance task done');
   }
 
   #warn(kind: string, fields: object, message: string): void {

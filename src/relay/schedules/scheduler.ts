@@ -85,7 +85,7 @@ export class Scheduler implements Service {
       token,
       logger,
       onTaken: (epoch) => {
-        logger.info({ relay, epoch, schedules: options.schedules.length }, 'leads schedules');
+        logger.info({ relay, epoch, schedules: options.schedules.length }, 'elected leader of schedules');
         this.#leading = true;
         this.#passAfter(0);
       },
