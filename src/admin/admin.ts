@@ -257,7 +257,7 @@ export class OutboxAdmin extends OutboxInspector {
     return withErrorCodes(() => this.#thenNotify(() => this.trail.record(action, target, work, operator)));
   }
 
-  /** Notifies the relays, also when `work` fails: some chunks may be committed. If a notification is lost, relays poll. */
+  /** Notifies the relays, even when `work` fails: some chunks may be committed. If a notification is lost, relays poll. */
   async #thenNotify<T>(work: () => Promise<T>): Promise<T> {
     const notify = () => {
       notifyInProcess(this.schema);

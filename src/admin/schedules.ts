@@ -72,7 +72,7 @@ export class ScheduleAdmin {
   }
 
   /**
-   * Emits one extra event of a schedule now, also if it is paused. The relay that leads the schedule makes the event, so this
+   * Emits one extra event of a schedule now, even if it is paused. The relay that leads the schedule makes the event, so this
    * returns whether it did within `waitMs`. If not, a relay emits it as soon as one leads.
    *
    * @example

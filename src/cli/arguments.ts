@@ -11,7 +11,7 @@ const unitMs: Record<string, number> = {
   w: 604_800_000,
 };
 
-/** Parses `90s`, `2h` or `1h30m` into milliseconds. Returns `undefined` for anything else, also for a number without a unit. */
+/** Parses `90s`, `2h` or `1h30m` into milliseconds. Returns `undefined` for anything else, including a number without a unit. */
 export function parseDuration(text: string): number | undefined {
   if (!/^(\d+(\.\d+)?(ms|min|[smhdw]))+$/.test(text)) return undefined;
   let ms = 0;

@@ -161,7 +161,7 @@ export class Settings {
     return (await this.configFile())?.own;
   }
 
-  /** A file given with --config must be valid, also when flags override all that it has. */
+  /** A file given with --config must be valid, even when flags override all that it has. */
   async #checkNamedFile(): Promise<void> {
     if (this.#options.config !== undefined) await this.wholeFile();
   }

@@ -234,7 +234,7 @@ const outages: ReadonlySet<string> = new Set([
 ]);
 
 function failureOf(error: unknown, { isCalled, thrown }: HandlerCall, attempts: number): Processed {
-  // It counts also if the connection was lost meanwhile.
+  // It counts even if the connection was lost meanwhile.
   if (isReject(thrown?.error)) return { kind: 'rejected', error: thrown?.error, attempts };
   // An ECONNREFUSED that the handler throws is about what the handler called.
   if (thrown !== undefined && thrown.error === error) return { kind: 'failed', error, attempts };

@@ -81,7 +81,7 @@ export class Authentication {
       return user === undefined ? { refused: 'missing' } : { user };
     }
     if (!this.usesTokens) return { user: { role: 'operator', by: this.#options.by ?? 'dashboard' } };
-    // A session is valid also while its address is locked: an attacker behind the same proxy must not lock operators out.
+    // A session is valid even while its address is locked: an attacker behind the same proxy must not lock operators out.
     const cookie = cookieOf(request);
     const role = cookie === undefined ? undefined : this.#roleOfSession(cookie);
     if (role !== undefined) return { user: userOf(role) };

@@ -23,7 +23,7 @@ export interface GrantsOptions {
 const outboxRoles = Object.keys(roleRights) as OutboxRole[];
 
 /**
- * Returns SQL that grants each role the least rights it needs. Run it as the owner of the outbox's tables, once and again
+ * Returns SQL that grants each role the minimum privileges it needs. Run it as the owner of the outbox's tables, once and again
  * after every migration. If no role is named, it is for `postcommit_emitter`, `postcommit_relay`, `postcommit_reader` and
  * `postcommit_consumer`. It revokes nothing.
  *

@@ -28,8 +28,8 @@ export interface MigrateOptions extends ConnectionOptions {
   partitions?: PartitionChoice;
   /**
    * `true` installs a trigger that wakes relays when a transaction with events commits, so that they are prompt for plain
-   * `INSERT` and `select postcommit.emit(...)` of any language; `false` removes it. All writers pay for it: concurrent
-   * transactions with events commit one after the other, and 8 writers reached half of their throughput (docs/emitting.md, also
+   * `INSERT` and `select postcommit.emit(...)` of any language; `false` removes it. It slows concurrent writers:
+   * transactions with events commit one after the other (8 writers: about half the throughput; docs/emitting.md, also
    * about sessions that do without). Default: an existing trigger stays, and a new outbox has none.
    */
   notifyTrigger?: boolean;

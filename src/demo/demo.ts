@@ -44,7 +44,7 @@ const textIndent = ' '.repeat(claimWidth + 5);
 /**
  * Runs the demo: a service that commits and rolls back, two relays of which one is killed, and checks that no event was lost,
  * leaked or delivered out of order. Returns the exit code: 0 if all checks pass, 1 if one fails, 130 after Ctrl-C. Removes
- * everything that it created, also when it throws.
+ * everything that it created, even when it throws.
  */
 export async function runDemo(options: DemoOptions): Promise<number> {
   const { seconds, json } = options;

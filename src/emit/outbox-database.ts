@@ -61,7 +61,7 @@ export interface OutboxDatabase<Tx, BatchStatement = never> {
 
   /**
    * How the client itself connects, so that a relay in the same process needs no configuration of its own. `undefined`, or left
-   * out: the client does not tell, and the relay must be given it.
+   * out: the client does not expose it, and the relay must be given it.
    */
   connection?(): ConnectionOptions | undefined;
 

@@ -13,7 +13,7 @@ export interface PublisherHarness {
   createTopic(): Promise<string>;
   /**
    * Resolves with what arrived in the topic, in order, once there are `count` messages; rejects after 20 s. Always from
-   * the topic's beginning, also when it is called again: where reading takes a message away, keep what was read.
+   * the topic's beginning, even when it is called again: where reading takes a message away, keep what was read.
    */
   read(topic: string, count: number): Promise<ReceivedMessage[]>;
   /** A body of this many bytes is over the broker's limit. Leave out where there is none that a test can reach. */

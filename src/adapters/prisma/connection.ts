@@ -11,7 +11,7 @@ interface AdapterInside {
 
 /**
  * How a PrismaClient reaches its database, as options for `createRelay` and `migrate`: they have connections of their own.
- * Only the driver adapter `@prisma/adapter-pg` tells it. Throws POSTCOMMIT_E_BAD_OPTION for a client with another one,
+ * Only the driver adapter `@prisma/adapter-pg` exposes it. Throws POSTCOMMIT_E_BAD_OPTION for a client with another one,
  * without one, or with Accelerate: pass `connectionString` to the relay there. Behind a pooler such as PgBouncer pass it too,
  * because relays need a direct connection to be woken.
  *
@@ -46,7 +46,7 @@ export function connectionOf(prisma: object): ConnectionOptions {
   };
 }
 
-/** The same, or `undefined` where the client does not tell it. */
+/** The same, or `undefined` where the client does not expose it. */
 export function knownConnection(prisma: object): ConnectionOptions | undefined {
   try {
     return connectionOf(prisma);

@@ -18,7 +18,7 @@ import { resolveLimits } from './limits.ts';
 export interface DoctorOptions extends ConnectionOptions {
   /** Only these checks. Default: all but `production`. */
   only?: readonly CheckName[];
-  /** Also what the database can tell of the production checklist: relays on two hosts, metrics, retention, roles. Default `false`. */
+  /** Also the production-checklist points visible from the database: relays on two hosts, metrics, retention, roles. Default `false`. */
   production?: boolean;
   /** Values over a limit are warnings, over ten times the limit they are critical. */
   limits?: Partial<DoctorLimits>;

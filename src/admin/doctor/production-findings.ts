@@ -18,7 +18,7 @@ export interface ProductionFacts {
 const relaysMin = 2;
 
 /**
- * The points of docs/production-checklist.md that the database can tell, beyond what the other checks find. A test system may
+ * The points of docs/production-checklist.md that are visible from the database, beyond what the other checks find. A test system may
  * break each of them, so the doctor asks for them only with `production`.
  */
 export function productionFindings(facts: ProductionFacts): CheckFinding[] {

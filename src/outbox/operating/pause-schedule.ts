@@ -18,7 +18,7 @@ export async function pauseSchedule(db: Executor, schema: string, name: string, 
   return (await readJson<string>(db, pauseSql(schema), [name, reason])).length === 1;
 }
 
-// Ticks of the time before are skipped: ticked_to is the fence of emit_tick, so a relay that computed one of them is refused.
+// Ticks missed during the pause are skipped: ticked_to is the fence of emit_tick, so a relay that computed one of them is refused.
 const resumeSql = perSchema(
   (s) => `
 with changed as (

@@ -26,7 +26,7 @@ function rethrow(error: unknown): never {
 
 /**
  * One idempotent kafkajs producer, with what kafkajs leaves out. kafkajs reuses the sequence numbers of a failed request,
- * also for partitions that were stored. The broker recognises the same records when they are sent again, but it would
+ * even for partitions that were stored. The broker recognises the same records when they are sent again, but it would
  * confirm and drop other records in their place. So requests go one at a time, partitions are chosen here, and a producer
  * whose request failed is discarded. kafkajs cannot stop a request, so this port closes its sockets.
  */

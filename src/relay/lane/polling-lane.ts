@@ -68,7 +68,7 @@ const nothingInline = -1;
 
 type LaneRequest = Pick<ClaimRequest, 'token' | 'queue' | 'floor' | 'ownShards' | 'readyMax' | 'dueMax' | 'exceptKeys'>;
 
-/** `idle` also while a relay that runs once calls `claimOnce()`. */
+/** `idle` even while a relay that runs once calls `claimOnce()`. */
 type LaneState = 'idle' | 'claiming' | 'waiting' | 'full' | 'retrying' | 'stopped';
 
 /**

@@ -101,7 +101,7 @@ export class QueueWalk {
 
   /**
    * Updates the walk with the result of a claim. `exhausted`: nothing more can be claimed now. `pauseMs`: claim again after
-   * this time, also without a notification.
+   * this time, even without a notification.
    */
   found({ floor, readyMax }: Look, finding: LookResult, now: number): { exhausted: boolean; pauseMs?: number } {
     const walk = this.#current;

@@ -69,7 +69,7 @@ const queryTimeoutMs = (leaseMs: number) => Math.min(15_000, Math.max(500, lease
  * - The **lease**, a time in the relay's row, renewed three times per lease. It is the floor: for a frozen process or
  *   host, which keeps its connection, and for relays behind a pooler, which have no session of their own.
  *
- * A relay on the same host whose process does not exist any more is declared lost at once: after a crash, the restarted relay
+ * A relay on the same host whose process is gone is declared lost at once: after a crash, the restarted relay
  * continues with its predecessor's events.
  *
  * After an outage of the database all leases have expired and all locks are free, and the first relays to reconnect would

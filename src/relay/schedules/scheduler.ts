@@ -29,7 +29,7 @@ export interface SchedulerOptions {
   schedules: readonly Schedule[];
   /** Used only to renew the duty. */
   control: Executor;
-  /** Declares the schedules, also in relays that do not lead. */
+  /** Declares the schedules, even in relays that do not lead. */
   db: Executor;
   leaseMs: number;
   token: () => string;

@@ -7,7 +7,7 @@ export async function withTimeout(ms: number, promise: Promise<unknown>): Promis
   timer.abort();
 }
 
-/** Why a call failed, also when it did not answer in time or threw synchronously; `undefined` if it succeeded. */
+/** Why a call failed, even when it did not answer in time or threw synchronously; `undefined` if it succeeded. */
 export async function failureWithin(ms: number, call: () => Promise<unknown>): Promise<unknown> {
   let failure: unknown = new Error(`no answer within ${ms} ms`);
   const answered = (async () => call())().then(

@@ -10,7 +10,7 @@ export interface DestinationRefresherOptions {
   logger: Logger;
 }
 
-/** Refreshes the state of all destinations repeatedly; also in a relay without any, for `abandoned`. */
+/** Refreshes the state of all destinations repeatedly; even in a relay without any, for `abandoned`. */
 export class DestinationRefresher implements Service {
   readonly #options: DestinationRefresherOptions;
   readonly #log = new SparseLog();
