@@ -17,7 +17,7 @@ export function prettyLine(colours: boolean): LineFormat {
       ([name, value]) => name !== 'stack' && value !== undefined && !(name === 'suppressed' && value === 0),
     );
     // The error is the longest one.
-    const isError = (name: string) => name === 'error' || name === 'err';
+    const isError = (name: string) => name === 'error';
     const ordered = [...shown.filter(([name]) => !isError(name)), ...shown.filter(([name]) => isError(name))];
     const texts = ordered.map(([name, value]) => {
       const text = `${paint.dim(`${printable(name)}=`)}${valueText(value)}`;

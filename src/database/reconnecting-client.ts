@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import pg from 'pg';
+import { errorText } from '../telemetry/error-text.ts';
 import type { Logger } from '../telemetry/logging.ts';
 import { SparseLog } from '../telemetry/logging.ts';
 import { connectFirst, connectTimeoutMs, requireSession } from './connect.ts';
@@ -301,7 +302,7 @@ export class ReconnectingClient implements Executor {
         if (this.#closed) continue;
         this.#connectError = error;
         this.#log.say('reconnect', (suppressed) =>
-          this.#options.logger.warn({ attempt, suppressed, err: String(error) }, 'database unreachable, retrying'),
+          this.#options.logger.warn({ attempt, suppressed, error: errorText(error) }, 'database unreachable, retrying'),
         );
         await this.#pause((this.#options.reconnectDelayMs ?? reconnectDelayMs)(attempt));
       }
@@ -331,7 +332,7 @@ export class ReconnectingClient implements Executor {
     this.#client = undefined;
     if (this.#closed) return;
     this.#log.say('lost', (suppressed) =>
-      this.#options.logger.warn({ suppressed, err: String(error) }, 'lost a database connection'),
+      this.#options.logger.warn({ suppressed, error: errorText(error) }, 'lost a database connection'),
     );
     this.#options.onLost?.(error);
   }

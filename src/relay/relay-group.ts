@@ -74,7 +74,7 @@ export class RelayGroup {
     this.#server = await serveHttp({
       ...http,
       fetch: relayEndpoints(() => readinessOfSeveral(statuses()), ofAll, http.fetch),
-      onError: (error) => logger.error({ err: errorText(error) }, 'an HTTP request failed'),
+      onError: (error) => logger.error({ error: errorText(error) }, 'an HTTP request failed'),
     });
     logger.info({ url: this.#server.url }, 'serving /livez, /readyz and /metrics');
   }
@@ -86,7 +86,7 @@ export class RelayGroup {
         return await relay.start();
       } catch (error) {
         const { logger } = this.#options;
-        logger.error({ outbox: name, retryInMs, err: errorText(error) }, 'the relay could not start, retrying');
+        logger.error({ outbox: name, retryInMs, error: errorText(error) }, 'the relay could not start, retrying');
         await sleep(retryInMs, undefined, { signal }).catch(() => {});
       }
     }

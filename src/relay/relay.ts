@@ -177,7 +177,10 @@ export class Relay extends Lifecycle {
 
   protected override onListenerError(name: string, error: unknown): void {
     this.#log.say(`listener:${name}`, (suppressed) =>
-      this.#options.logger.error({ suppressed, lifecycle: name, err: errorText(error) }, 'a lifecycle listener threw'),
+      this.#options.logger.error(
+        { suppressed, lifecycle: name, error: errorText(error) },
+        'a lifecycle listener threw',
+      ),
     );
   }
 
@@ -221,7 +224,7 @@ export class Relay extends Lifecycle {
       fetch: (request, connection) => this.fetch(request, connection),
       onError: (error) =>
         this.#log.say('http', (suppressed) =>
-          logger.error({ suppressed, err: errorText(error) }, 'an HTTP request failed'),
+          logger.error({ suppressed, error: errorText(error) }, 'an HTTP request failed'),
         ),
     });
     logger.info({ url: this.#server.url }, 'serving /livez, /readyz and /metrics');

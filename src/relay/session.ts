@@ -6,6 +6,7 @@ import { requireFunctions } from '../outbox/delivering/require-functions.ts';
 import { requireStorable } from '../outbox/delivering/require-storable.ts';
 import { notifyRelays } from '../outbox/emitting/notify.ts';
 import { requireSequence } from '../outbox/examining/examine-sequence.ts';
+import { errorText } from '../telemetry/error-text.ts';
 import { loadTracing } from '../telemetry/trace-context.ts';
 import { CancelWatch } from './cancel/cancel-watch.ts';
 import { Deliverer } from './deliver/deliverer.ts';
@@ -26,8 +27,7 @@ import { LeaseState } from './lease/lease-state.ts';
 import { Maintenance } from './maintenance/maintenance.ts';
 import { ParkedEventSweeper } from './maintenance/parked-event-sweeper.ts';
 import { MetricsService } from './metrics/metrics-service.ts';
-import type { ResolvedRelayOptions } from './options.ts';
-import { storedNames } from './options.ts';
+import { type ResolvedRelayOptions, storedNames } from './options.ts';
 import { ProgressWriter } from './progress/progress-writer.ts';
 import { RelayConnections } from './relay-connections.ts';
 import { relayIdentity } from './relay-identity.ts';
@@ -318,8 +318,7 @@ export class RelaySession implements Service {
 
   /** Delivers events from now on. */
   async run(): Promise<void> {
-    await this.#sweeper.start();
-    await this.#refresher.start();
+    await Promise.all([this.#sweeper.start(), this.#refresher.start()]);
     await this.#lanes.start();
     await this.#maintenance?.start();
     await this.#scheduler?.start();
@@ -395,7 +394,7 @@ export class RelaySession implements Service {
       await this.#lease.stop();
       await notifyRelays(this.#connections.control, this.#options.schema); // Other relays may claim what was released.
     } catch (error) {
-      this.#options.logger.warn({ err: String(error) }, 'cannot deregister, the lease will expire instead');
+      this.#options.logger.warn({ error: errorText(error) }, 'cannot deregister, the lease will expire instead');
     }
   }
 }

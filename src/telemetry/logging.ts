@@ -71,7 +71,7 @@ function guardedLogger(logger: Logger): Logger {
   const report = (error: unknown) =>
     log.say('logger', (suppressed) => {
       try {
-        stderrLogger.error({ suppressed, err: errorText(error) }, 'the logger failed, the line is lost');
+        stderrLogger.error({ suppressed, error: errorText(error) }, 'the logger failed, the line is lost');
       } catch {} // Nowhere is left to write to.
     });
   const at = (level: keyof Logger) => (fields: object, message: string) =>

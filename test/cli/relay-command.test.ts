@@ -180,7 +180,7 @@ export default defineConfig({
     const relay = startRelay(cwd, db.url);
     expect(await relay.exited()).toBe(1);
     const line = relay.lines.find(({ level, message }) => level === 'error' && message === 'uncaught error, stopping');
-    expect(line).toMatchObject({ err: 'not caught' });
+    expect(line).toMatchObject({ error: 'not caught' });
     expect(relay.lines.at(-1)).toMatchObject({ message: 'relay stopped' });
   });
 });

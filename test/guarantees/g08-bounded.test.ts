@@ -172,7 +172,7 @@ describe('G8 bounded', () => {
       expect(logged).toContainEqual(
         expect.objectContaining({
           lifecycle: 'delivered',
-          err: 'listener of delivered',
+          error: 'listener of delivered',
           message: 'a lifecycle listener threw',
         }),
       );

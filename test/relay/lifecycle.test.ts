@@ -96,7 +96,7 @@ describe('the lifecycle events of a relay', () => {
       await scenario.drained();
       await until(() => lines.length > 0, { what: 'it is logged' });
       expect(lines).toEqual([
-        { suppressed: 0, lifecycle: 'delivered', err: `the listener ${name}`, message: 'a lifecycle listener threw' },
+        { suppressed: 0, lifecycle: 'delivered', error: `the listener ${name}`, message: 'a lifecycle listener threw' },
       ]);
       await sleep(10); // An unhandled rejection is reported a moment later.
       expect(unhandled).toEqual([]);

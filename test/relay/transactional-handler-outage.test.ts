@@ -16,7 +16,7 @@ const soon: Partial<RelayOptions> = { pollIntervalMs: 50 };
 const handled = (handle: Handler): Handlers => ({ scripted: { book: { handle, transactional: true } } });
 
 describe('a handler that gets no transaction', () => {
-  type Line = { message: string; err?: string; suppressed?: number };
+  type Line = { message: string; error?: string; suppressed?: number };
 
   function recorder(): { lines: Line[]; logger: Logger } {
     const lines: Line[] = [];
@@ -49,7 +49,7 @@ describe('a handler that gets no transaction', () => {
           ({ message }) => message === 'cannot open a session for a transactional handler, retrying',
         );
         expect(said).toMatchObject([
-          { handler: 'book', retryInMs: 1_000, err: expect.stringContaining('too many connections for role') },
+          { handler: 'book', retryInMs: 1_000, error: expect.stringContaining('too many connections for role') },
         ]);
         await scenario.db.query(`alter role ${role} connection limit -1`);
         await scenario.drained();
@@ -87,7 +87,7 @@ describe('a handler that gets no transaction', () => {
           handler: 'book',
           retryInMs: 1_000,
           suppressed: 0,
-          err: expect.stringContaining('database is unreachable'),
+          error: expect.stringContaining('database is unreachable'),
         },
       ]);
       expect(attempts).toEqual([1]);

@@ -62,10 +62,10 @@ test('a relay logs warnings and errors to standard error by default, without pas
   const written = vi.spyOn(console, 'error').mockImplementation(() => {});
   try {
     stderrLogger.info({}, 'no');
-    stderrLogger.warn({ err: 'cannot connect to postgres://shop:hunter2@db/shop' }, 'database unreachable, retrying');
+    stderrLogger.warn({ error: 'cannot connect to postgres://shop:hunter2@db/shop' }, 'database unreachable, retrying');
     expect(written.mock.calls).toHaveLength(1);
     const line = String(written.mock.calls[0]?.[0]);
-    expect(JSON.parse(line)).toMatchObject({ level: 'warn', err: 'cannot connect to postgres://shop:***@db/shop' });
+    expect(JSON.parse(line)).toMatchObject({ level: 'warn', error: 'cannot connect to postgres://shop:***@db/shop' });
     expect(line).not.toContain('\n');
   } finally {
     written.mockRestore();

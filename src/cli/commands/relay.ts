@@ -156,7 +156,7 @@ async function runRelay(context: Context, flags: RelayFlags): Promise<void> {
     uncaught.start();
     const dashboardPort = portOf(dashboardFlag);
     if (dashboardPort !== undefined) {
-      const onError = (error: unknown) => logger.error({ err: errorText(error) }, 'the dashboard failed to answer');
+      const onError = (error: unknown) => logger.error({ error: errorText(error) }, 'the dashboard failed to answer');
       dashboard = await startDashboard(settings, terminal, { port: dashboardPort, onError });
       logger.info({ url: dashboard.url }, 'serving the dashboard');
     }
@@ -254,8 +254,8 @@ function httpOptions(http: RelayOptions['http'], port = http?.port, host = http?
 
 function logStop(cause: StopCause, logger: Logger): void {
   if ('signal' in cause) logger.info({ signal: cause.signal }, 'stopping, waiting for deliveries in flight');
-  else if ('thrown' in cause) logger.error({ err: errorText(cause.thrown) }, 'uncaught error, stopping');
-  else logger.error({ err: errorText(cause.outputError) }, 'writing output failed, stopping');
+  else if ('thrown' in cause) logger.error({ error: errorText(cause.thrown) }, 'uncaught error, stopping');
+  else logger.error({ error: errorText(cause.outputError) }, 'writing output failed, stopping');
 }
 
 /** SIGTERM and SIGINT are a normal stop. Every other cause has an exit code that a supervisor notices. */

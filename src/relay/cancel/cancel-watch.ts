@@ -1,6 +1,7 @@
 import type { Executor } from '../../database/executor.ts';
 import { PostcommitError } from '../../errors.ts';
 import { endCancelled, readCancelled } from '../../outbox/delivering/end-cancelled.ts';
+import { errorText } from '../../telemetry/error-text.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
 import type { ClaimedEvent } from '../event/claimed-event.ts';
@@ -83,7 +84,10 @@ export class CancelWatch implements Service {
     this.#checking = this.#check()
       .catch((error) => {
         this.#log.say('cancel', (suppressed) =>
-          this.#options.logger.warn({ suppressed, err: String(error) }, 'cannot look for cancelled events, retrying'),
+          this.#options.logger.warn(
+            { suppressed, error: errorText(error) },
+            'cannot look for cancelled events, retrying',
+          ),
         );
       })
       .finally(() => {

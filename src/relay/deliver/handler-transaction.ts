@@ -9,6 +9,7 @@ import {
   type HandledEvent,
   settleInTransaction,
 } from '../../outbox/delivering/settle-in-transaction.ts';
+import { errorText } from '../../telemetry/error-text.ts';
 import type { Logger, SparseLog } from '../../telemetry/logging.ts';
 import type { DeliveredEvent } from '../../wire/delivered-event.ts';
 import type { ConnectionLosses } from '../event/connection-losses.ts';
@@ -160,7 +161,7 @@ export class HandlerTransaction {
   #logUnreachable({ result, handler }: HandlerCall, error: unknown, message: string): void {
     const { pool, logger } = this.#options;
     if (result !== 'running' || pool.isClosed) return; // The relay has ended the call, or stops.
-    const fields = { handler, retryInMs: unreachableDelayMs, err: String(codedDatabaseError(error)) };
+    const fields = { handler, retryInMs: unreachableDelayMs, error: errorText(codedDatabaseError(error)) };
     this.#log.say(message, (suppressed) => logger.warn({ suppressed, ...fields }, message));
   }
 

@@ -5,6 +5,7 @@ import type { ClaimedRow, ClaimRequest, ClaimResult } from '../../outbox/deliver
 import { claim, claimNext, isRelayEnded, readClaimed } from '../../outbox/delivering/claim.ts';
 import { defer } from '../../outbox/delivering/defer.ts';
 import { inlineBytesMax } from '../../outbox/delivering/load-payload.ts';
+import { errorText } from '../../telemetry/error-text.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
 import type { Dispatcher } from '../dispatch/dispatcher.ts';
@@ -241,7 +242,7 @@ export class PollingLane implements Lane {
       // One event of the batch cannot be read, and nothing was claimed. One by one, only that event fails.
       this.#log.say('unreadable', (suppressed) =>
         this.#options.logger.warn(
-          { suppressed, err: String(error) },
+          { suppressed, error: errorText(error) },
           'claim hit an unreadable event, reading events one by one',
         ),
       );
@@ -363,7 +364,7 @@ export class PollingLane implements Lane {
       } catch (error) {
         failures++;
         this.#log.say('claim', (suppressed) =>
-          logger.warn({ suppressed, err: String(codedDatabaseError(error)) }, 'claim failed, retrying'),
+          logger.warn({ suppressed, error: errorText(codedDatabaseError(error)) }, 'claim failed, retrying'),
         );
         if (this.#state.is('stopped')) break;
         this.#state.to('retrying');

@@ -1,5 +1,6 @@
 import type { Worker } from 'node:worker_threads';
 import type { ServerList } from '../../database/connection-string.ts';
+import { errorText } from '../../telemetry/error-text.ts';
 import type { Service } from '../service/service.ts';
 import type { HeartbeatOptions, Registration } from './heartbeat.ts';
 import { Heartbeat } from './heartbeat.ts';
@@ -124,7 +125,10 @@ export class HeartbeatThread implements Service {
       return worker;
     } catch (error) {
       // A connection config with functions, such as `stream`, cannot be sent.
-      logger.warn({ err: String(error) }, 'heartbeat worker did not start, running the heartbeat on the event loop');
+      logger.warn(
+        { error: errorText(error) },
+        'heartbeat worker did not start, running the heartbeat on the event loop',
+      );
       return undefined;
     }
   }
@@ -142,7 +146,7 @@ export class HeartbeatThread implements Service {
     if (!this.#stopping) {
       this.#options.leaseState.suspended();
       this.#options.logger.warn(
-        { err: String(error) },
+        { error: errorText(error) },
         'heartbeat worker failed, running the heartbeat on the event loop',
       );
       const registration = this.#registration;

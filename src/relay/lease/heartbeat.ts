@@ -6,6 +6,7 @@ import { declareRelaysLost } from '../../outbox/delivering/declare-relays-lost.t
 import { holdRelayLock } from '../../outbox/delivering/hold-relay-lock.ts';
 import { probeRelays } from '../../outbox/delivering/probe-relays.ts';
 import { renewLease } from '../../outbox/delivering/renew-lease.ts';
+import { errorText } from '../../telemetry/error-text.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
 import type { Service } from '../service/service.ts';
@@ -195,7 +196,7 @@ export class Heartbeat implements Service {
     } catch (error) {
       if (this.#stopped) return;
       this.#log.say('beat', (suppressed) =>
-        this.#options.logger.warn({ suppressed, err: String(error) }, 'heartbeat failed, retrying'),
+        this.#options.logger.warn({ suppressed, error: errorText(error) }, 'heartbeat failed, retrying'),
       );
       // Without a connection the next round waits for one.
       this.#schedule(this.#db.connected ? Math.min(probeMs, this.#options.leaseMs * beatAgainShare) : 0);

@@ -3,6 +3,7 @@ import type { Executor } from '../../database/executor.ts';
 import { deregisterRelay } from '../../outbox/delivering/deregister-relay.ts';
 import type { RelayIdentity } from '../../outbox/delivering/register-relay.ts';
 import { registerRelay } from '../../outbox/delivering/register-relay.ts';
+import { errorText } from '../../telemetry/error-text.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
 import type { Service } from '../service/service.ts';
@@ -170,7 +171,7 @@ export class Lease implements Service {
       return true;
     } catch (error) {
       this.#log.say('beat', (suppressed) =>
-        logger.warn({ suppressed, err: String(error) }, 'periodic work of the relay failed, retrying'),
+        logger.warn({ suppressed, error: errorText(error) }, 'periodic work of the relay failed, retrying'),
       );
       return false;
     }

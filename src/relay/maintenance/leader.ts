@@ -66,7 +66,7 @@ export class Leader {
       else this.#have({ name, owner, epoch }, sentAt);
     } catch (error) {
       this.#log.say('beat', (suppressed) =>
-        logger.warn({ duty: name, suppressed, err: errorText(error) }, 'cannot renew the duty, retrying'),
+        logger.warn({ duty: name, suppressed, error: errorText(error) }, 'cannot renew the duty, retrying'),
       );
     }
   }

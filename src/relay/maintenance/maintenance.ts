@@ -153,7 +153,7 @@ export class Maintenance implements Service {
         if (!(await this.#run(task, duty, last.get(task), budgetMs))) break;
       }
     } catch (error) {
-      this.#warn('turn', { err: errorText(error) }, 'maintenance failed, retrying');
+      this.#warn('turn', { error: errorText(error) }, 'maintenance failed, retrying');
     } finally {
       await this.#connection.close();
     }
@@ -184,7 +184,7 @@ export class Maintenance implements Service {
       if (stillLeading) this.#tell(run);
       return stillLeading;
     } catch (thrown) {
-      this.#warn('record', { task, err: errorText(thrown) }, 'cannot record what maintenance did');
+      this.#warn('record', { task, error: errorText(thrown) }, 'cannot record what maintenance did');
       return this.leading;
     } finally {
       clearTimeout(watchdog);

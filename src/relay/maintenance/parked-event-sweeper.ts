@@ -1,5 +1,6 @@
 import type { Executor } from '../../database/executor.ts';
 import { unpark } from '../../outbox/delivering/unpark.ts';
+import { errorText } from '../../telemetry/error-text.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
 import type { Service } from '../service/service.ts';
@@ -56,7 +57,7 @@ export class ParkedEventSweeper implements Service {
       .catch((error) => {
         if (this.#stopped) return;
         this.#log.say('sweep', (suppressed) =>
-          logger.warn({ err: String(error), suppressed }, 'cannot look for parked events, retrying'),
+          logger.warn({ error: errorText(error), suppressed }, 'cannot look for parked events, retrying'),
         );
       })
       .finally(() => {

@@ -118,7 +118,7 @@ export class GaugeSampler implements Service {
     } catch (error) {
       if (!this.#running) return;
       this.#log.say('sample', (suppressed) =>
-        logger.warn({ suppressed, err: errorText(error) }, 'cannot sample the gauges of the outbox, retrying'),
+        logger.warn({ suppressed, error: errorText(error) }, 'cannot sample the gauges of the outbox, retrying'),
       );
       await this.#connection.close();
     }

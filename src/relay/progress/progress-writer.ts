@@ -3,6 +3,7 @@ import type { Executor } from '../../database/executor.ts';
 import { toAscii } from '../../database/storable-text.ts';
 import type { WrittenProgress } from '../../outbox/delivering/write-progress.ts';
 import { clearProgress, writeProgress } from '../../outbox/delivering/write-progress.ts';
+import { errorText } from '../../telemetry/error-text.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
 import type { Service } from '../service/service.ts';
@@ -114,7 +115,7 @@ export class ProgressWriter implements Service {
       for (const report of reports) if (this.#written.has(report)) this.#changed.add(report);
       for (const report of ended) this.#ended.add(report);
       this.#log.say('progress', (suppressed) =>
-        logger.warn({ suppressed, err: String(error) }, 'cannot write the progress of handlers, retrying'),
+        logger.warn({ suppressed, error: errorText(error) }, 'cannot write the progress of handlers, retrying'),
       );
     }
   }

@@ -144,7 +144,7 @@ export class Scheduler implements Service {
       await declareSchedules(db, schema, { token: now, name: relay }, schedules);
     } catch (error) {
       this.#declaredBy = ''; // With the next heartbeat.
-      this.#warn('declare', { err: errorText(codedDatabaseError(error)) }, 'cannot declare schedules, retrying');
+      this.#warn('declare', { error: errorText(codedDatabaseError(error)) }, 'cannot declare schedules, retrying');
     }
   }
 
@@ -182,7 +182,7 @@ export class Scheduler implements Service {
         nextMs = Math.min(nextMs, await this.#advance(schedule, pass, () => emitted++));
       }
     } catch (error) {
-      this.#warn('pass', { err: errorText(codedDatabaseError(error)) }, 'cannot emit scheduled events, retrying');
+      this.#warn('pass', { error: errorText(codedDatabaseError(error)) }, 'cannot emit scheduled events, retrying');
     }
     if (emitted > 0) await this.#notify();
     return Math.max(passMsMin, nextMs);
@@ -253,7 +253,7 @@ export class Scheduler implements Service {
     const retryMs = Math.min(retryMsMax, 1_000 * 2 ** Math.min(failures - 1, 10));
     this.#failing.set(name, { failures, retryAt: performance.now() + retryMs });
     this.#options.lifecycle.tell('scheduleFailed', { schedule: name, error });
-    this.#warn(`failed:${name}`, { schedule: name, failures, err: error }, 'schedule failed, retrying');
+    this.#warn(`failed:${name}`, { schedule: name, failures, error }, 'schedule failed, retrying');
     await recordScheduleFailure(link, this.#options.schema, name, error);
   }
 

@@ -5,6 +5,7 @@ import type { Failure } from '../../outbox/delivering/fail.ts';
 import { fail } from '../../outbox/delivering/fail.ts';
 import type { Settlement } from '../../outbox/delivering/settle.ts';
 import { settle } from '../../outbox/delivering/settle.ts';
+import { errorText } from '../../telemetry/error-text.ts';
 import type { Logger } from '../../telemetry/logging.ts';
 import { SparseLog } from '../../telemetry/logging.ts';
 import type { ClaimedEvent } from '../event/claimed-event.ts';
@@ -176,7 +177,7 @@ export class Settler {
   #logRefused(batch: readonly SettleEntry[], error: unknown): void {
     this.#log.say('refused', (suppressed) =>
       this.#options.logger.warn(
-        { results: batch.length, suppressed, err: String(error) },
+        { results: batch.length, suppressed, error: errorText(error) },
         'database refused a result, writing it in another form',
       ),
     );
@@ -220,7 +221,7 @@ export class Settler {
         if (isFinal(error)) throw error;
         uncertain ||= isConnectionFailure(error);
         this.#log.say('flush', (suppressed) =>
-          this.#options.logger.warn({ attempt, suppressed, err: String(error) }, 'cannot write results, retrying'),
+          this.#options.logger.warn({ attempt, suppressed, error: errorText(error) }, 'cannot write results, retrying'),
         );
         await sleep(Math.min(1_000, 20 * 2 ** Math.min(attempt, 6)));
       }

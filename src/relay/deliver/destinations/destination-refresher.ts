@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { errorText } from '../../../telemetry/error-text.ts';
 import type { Logger } from '../../../telemetry/logging.ts';
 import { SparseLog } from '../../../telemetry/logging.ts';
 import type { Service } from '../../service/service.ts';
@@ -41,7 +42,7 @@ export class DestinationRefresher implements Service {
         else if (!destinations.allUp) pauseMs = refreshEveryMs.down;
       } catch (error) {
         this.#log.say('refresh', (suppressed) =>
-          logger.warn({ suppressed, err: String(error) }, 'cannot read the state of destinations, retrying'),
+          logger.warn({ suppressed, error: errorText(error) }, 'cannot read the state of destinations, retrying'),
         );
       }
       // With jitter: otherwise a relay that cannot reach a destination might always be the first to probe it.
