@@ -80,6 +80,12 @@ export function resolveOutboxOptions<Tx, BatchStatement>(options: OutboxOptions<
 export function requireDatabase(db: Partial<OutboxDatabase<unknown, unknown>> | undefined, caller: string): void {
   const methods = [db?.inTransaction, db?.transaction, db?.side?.query];
   if (methods.every((method) => typeof method === 'function')) return;
+  if (typeof (db as { connect?: unknown } | undefined)?.connect === 'function') {
+    throw new PostcommitError(
+      'POSTCOMMIT_E_BAD_OPTION',
+      `${caller}() got a pool as db. Pass it as { db: fromPg(pool) }.`,
+    );
+  }
   throw new PostcommitError(
     'POSTCOMMIT_E_BAD_OPTION',
     `${caller}() needs db, e.g. { db: fromPg(pool) }: an object with side, inTransaction and transaction.`,

@@ -385,5 +385,6 @@ describe('an adapter of a few lines', () => {
   test('createOutbox says what an adapter needs', () => {
     const { transaction: _left, ...partial } = fromSql(sql);
     expect(() => createOutbox({ db: partial as OutboxDatabase<Sql> })).toThrow(/side, inTransaction and transaction/);
+    expect(() => createOutbox({ db: database.pool as never })).toThrow('Pass it as { db: fromPg(pool) }.');
   });
 });
